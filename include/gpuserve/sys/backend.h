@@ -1,0 +1,300 @@
+/*
+ * gpuserve/sys/backend.h - what a device backend must offer. The plugin ABI; less stable than the
+ * rest: it may change with any minor release, and GPUSERVE_BACKEND_ABI changes with it.
+ *
+ * A backend is a table of functions for one kind of device ("cpu", "cuda"). The CPU's is part of
+ * libgpuserve; others are shared objects that export gpuserve_backend_entry().
+ *
+ *   device   one piece of hardware, opened once for each model or context that uses it
+ *   memory   device memory, addressed by void *; on a host backend plain aligned memory
+ *   linear   the weights of one matrix product, packed as the backend likes
+ *   stream   an ordered queue of operations with its scratch memory; one thread uses it at a time
+ *   batch    n_tokens packed tokens of n_sequences texts: no padding anywhere
+ *
+ * A batch runs as
+ *
+ *   batch_begin   uploads ids and lengths in one copy. A backend that recorded the operations of a
+ *                 batch of this shape before may replay them: then it sets *replayed and the
+ *                 operations are not issued again.
+ *   embed, linear, attention, add_layernorm, ..., pool, linear, normalize / activate
+ *   batch_end     one copy of the result back
+ *   stream_wait   the result is in the caller's memory, or the error says what failed
+ *
+ * Every slot must be filled; opening a backend with an empty one fails. Arguments were checked by
+ * the caller: sizes are positive and consistent, ids within the vocabulary, pointers valid.
+ *
+ * Activations are row-major [rows, columns]; their type follows from the dtype the stream was
+ * created for: float32 for FLOAT32, TF32 and (on hosts) INT8, else the 16-bit type itself.
+ * Everything named `float *` is float32 whatever the dtype.
+ */
+#ifndef GPUSERVE_SYS_BACKEND_H
+#define GPUSERVE_SYS_BACKEND_H
+
+#include <gpuserve/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Changes with every change of this file that a compiled plugin would notice. */
+#define GPUSERVE_BACKEND_ABI 1u
+
+struct gpuserve_device;
+struct gpuserve_stream;
+struct gpuserve_linear;
+
+/** What the host program lends to a backend; valid as long as the backend is loaded. */
+struct gpuserve_host {
+    uint32_t        struct_size;
+    uint32_t        abi;
+    gpuserve_log_fn log; /**< never NULL */
+    void           *log_user;
+};
+
+/** One device as its backend sees it. */
+struct gpuserve_device_facts {
+    uint32_t struct_size;
+    int32_t  index;              /**< the backend's own number, from 0 */
+    char     name[128];          /**< "AMD EPYC", "NVIDIA H200" */
+    char     uuid[64];           /**< empty where there is none */
+    char     isa[64];            /**< "avx512_vnni", "sm_90" */
+    uint64_t memory_bytes;       /**< all of it */
+    uint64_t memory_free_bytes;  /**< now */
+    int32_t  n_cores;            /**< hardware threads usable by us, or multiprocessors */
+    int32_t  reserved;
+};
+
+/** What a stream will be asked to run; its scratch memory is sized by it. */
+struct gpuserve_stream_options {
+    uint32_t struct_size;
+    uint32_t dtype;         /**< gpuserve_dtype of the model */
+    int32_t  n_threads;     /**< host backends: threads that share each operation; 0 is 1 */
+    int32_t  max_tokens;    /**< most tokens a batch will have */
+    int32_t  max_sequences; /**< most sequences a batch will have */
+    int32_t  max_seqlen;    /**< longest sequence */
+    int32_t  max_columns;   /**< widest activation of any operation */
+    int32_t  hidden_size;
+    int32_t  n_heads;
+    int32_t  flags;         /**< GPUSERVE_STREAM_* */
+    size_t   output_bytes;  /**< most bytes batch_end will bring back */
+};
+#define GPUSERVE_STREAM_DETERMINISTIC 1 /**< same bits whatever the batch; always so on the CPU */
+
+/** One matrix product's weights as the model file has them: out = in * weight^T + bias. */
+struct gpuserve_linear_source {
+    uint32_t     struct_size;
+    uint32_t     dtype;       /**< gpuserve_dtype to compute in */
+    int32_t      n;           /**< output features */
+    int32_t      k;           /**< input features */
+    const float *weight;      /**< [n, k], host memory, borrowed for the call */
+    const float *bias;        /**< [n] or NULL, host memory, borrowed for the call */
+    const float *input_scale; /**< [k] or NULL: the input is multiplied by it before it is quantized
+                                   (the weight already holds its inverse); INT8 only */
+};
+
+/** A packed batch in host memory. */
+struct gpuserve_host_batch {
+    int32_t        n_tokens;
+    int32_t        n_sequences;
+    int32_t        max_seqlen;
+    int32_t        reserved;
+    const int32_t *ids;        /**< [n_tokens] */
+    const int32_t *type_ids;   /**< [n_tokens] */
+    const int32_t *positions;  /**< [n_tokens] row of the position table */
+    const int32_t *cu_seqlens; /**< [n_sequences + 1] from 0 to n_tokens, rising */
+};
+
+/** The same batch as the device holds it, from batch_begin to batch_end. */
+struct gpuserve_batch {
+    int32_t        n_tokens;
+    int32_t        n_sequences;
+    int32_t        max_seqlen;
+    int32_t        n_rows;     /**< rows to compute: n_tokens, or more where the backend rounds up;
+                                    the rows past n_tokens belong to no sequence */
+    const int32_t *ids;        /**< device memory, all four */
+    const int32_t *type_ids;
+    const int32_t *positions;
+    const int32_t *cu_seqlens;
+};
+
+enum gpuserve_activation {
+    GPUSERVE_ACT_NONE = 0,
+    GPUSERVE_ACT_GELU = 1,      /**< x/2 * (1 + erf(x / sqrt 2)) */
+    GPUSERVE_ACT_GELU_TANH = 2, /**< the tanh approximation ("gelu_new", "gelu_pytorch_tanh") */
+    GPUSERVE_ACT_RELU = 3,
+    GPUSERVE_ACT_TANH = 4,
+    GPUSERVE_ACT_SILU = 5,
+    GPUSERVE_ACT_SIGMOID = 6,   /**< activate only */
+    GPUSERVE_ACT_SOFTMAX = 7    /**< activate only: over the columns of each row */
+};
+
+enum gpuserve_pooling {
+    GPUSERVE_POOL_CLS = 1,           /**< the first token */
+    GPUSERVE_POOL_MEAN = 2,
+    GPUSERVE_POOL_MAX = 3,
+    GPUSERVE_POOL_MEAN_SQRT_LEN = 4, /**< sum / sqrt(n) */
+    GPUSERVE_POOL_WEIGHTED_MEAN = 5, /**< token i of n weighs i + 1 */
+    GPUSERVE_POOL_LAST = 6
+};
+
+/** out[r] = LayerNorm(word[ids[r]] + position[positions[r]] + type[type_ids[r]]). */
+struct gpuserve_op_embed {
+    const struct gpuserve_batch *batch;
+    void                        *out;      /**< [n_rows, hidden] */
+    const void                  *word;     /**< [vocab, hidden], activation type, device memory */
+    const void                  *position; /**< [max positions, hidden] or NULL */
+    const void                  *type;     /**< [types, hidden] or NULL */
+    const float                 *gamma;    /**< [hidden] */
+    const float                 *beta;     /**< [hidden] */
+    float                        eps;
+    int32_t                      hidden;
+};
+
+/** out = activation(in * weight^T + bias) + residual. out may be residual, never in. */
+struct gpuserve_op_linear {
+    const struct gpuserve_linear *weight;
+    const void                   *in;       /**< [rows, k], rows in_ld elements apart */
+    void                         *out;      /**< [rows, n], rows out_ld elements apart */
+    const void                   *residual; /**< [rows, n], rows out_ld apart, or NULL */
+    int32_t                       rows;
+    int32_t                       in_ld;
+    int32_t                       out_ld;
+    int32_t                       activation; /**< NONE to SILU */
+};
+
+/** out = LayerNorm(in + residual): mean first, then the variance of (x - mean), in float32. */
+struct gpuserve_op_add_layernorm {
+    void        *out;      /**< [rows, cols]; may be in or residual */
+    const void  *in;       /**< [rows, cols] */
+    const void  *residual; /**< [rows, cols] or NULL */
+    const float *gamma;    /**< [cols] */
+    const float *beta;     /**< [cols] */
+    float        eps;
+    int32_t      rows;
+    int32_t      cols;
+};
+
+/** For each sequence and head: softmax(scale * Q K^T + bias) V over that sequence's tokens only. */
+struct gpuserve_op_attention {
+    const struct gpuserve_batch *batch;
+    const void                  *qkv;   /**< [n_rows, 3, n_heads, head_size] */
+    void                        *out;   /**< [n_rows, n_heads, head_size] */
+    const float                 *relative_bias; /**< [n_heads, 2 * bias_span - 1] by key - query +
+                                                     bias_span - 1, or NULL */
+    int32_t                      bias_span;     /**< longest sequence relative_bias reaches */
+    int32_t                      n_heads;
+    int32_t                      head_size;
+    float                        scale;         /**< 1 / sqrt(head_size), usually */
+};
+
+/** One vector for each sequence from its tokens' rows. Always float32 out. */
+struct gpuserve_op_pool {
+    const struct gpuserve_batch *batch;
+    const void                  *in;      /**< [n_rows, hidden] */
+    float                       *out;     /**< [n_sequences, columns], rows out_ld floats apart */
+    int32_t                      pooling; /**< gpuserve_pooling */
+    int32_t                      hidden;
+    int32_t                      columns; /**< the first columns are kept; hidden keeps all */
+    int32_t                      out_ld;
+    int32_t                      normalize; /**< 1: divide by max(L2 norm, 1e-12) after the cut */
+};
+
+/** In place over float32 rows: x / max(|x|_2, 1e-12), or an activation. */
+struct gpuserve_op_rows {
+    float  *data; /**< [rows, cols], rows ld floats apart */
+    int32_t rows;
+    int32_t cols;
+    int32_t ld;
+    int32_t activation; /**< activate only: RELU to SOFTMAX */
+};
+
+/** The table. `error` may be NULL in every function that takes one. */
+struct gpuserve_backend {
+    uint32_t    struct_size;
+    uint32_t    abi;  /**< GPUSERVE_BACKEND_ABI */
+    const char *name; /**< "cpu", "cuda" */
+
+    /* --- devices ------------------------------------------------------------------------- */
+
+    /** How many devices there are; 0 with GPUSERVE_E_DEVICE and the reason when none can be had. */
+    gpuserve_status (*device_count)(int32_t *count, gpuserve_error *error);
+    gpuserve_status (*device_facts)(int32_t index, struct gpuserve_device_facts *facts,
+                                    gpuserve_error *error);
+    gpuserve_status (*device_open)(struct gpuserve_device **device, int32_t index,
+                                   gpuserve_error *error);
+    /** Everything made from the device was destroyed before. Accepts NULL, leaves NULL. */
+    void (*device_close)(struct gpuserve_device **device);
+
+    /* --- sizes: pure functions, exact, no device needed ------------------------------------ */
+
+    /** Bytes of one element of an activation, 0 when the backend cannot compute in `dtype`. */
+    size_t (*activation_size)(uint32_t dtype);
+    /** Bytes that linear_create will use of the memory it is given; a multiple of 64. */
+    size_t (*linear_bytes)(int32_t n, int32_t k, uint32_t dtype);
+    /** Bytes a stream with these options allocates for itself, staging included. */
+    size_t (*stream_bytes)(const struct gpuserve_stream_options *options);
+
+    /* --- memory ---------------------------------------------------------------------------- */
+
+    /** Device memory, 64-byte aligned at least. Not initialised. */
+    gpuserve_status (*memory_alloc)(struct gpuserve_device *device, void **memory, size_t size,
+                                    gpuserve_error *error);
+    void (*memory_free)(struct gpuserve_device *device, void *memory);
+    /** Blocking copies, for loading and tests. */
+    gpuserve_status (*memory_write)(struct gpuserve_device *device, void *to, const void *from_host,
+                                    size_t size, gpuserve_error *error);
+    gpuserve_status (*memory_read)(struct gpuserve_device *device, void *to_host, const void *from,
+                                   size_t size, gpuserve_error *error);
+    /** Like memory_write for `count` floats, converted to the activation type of `dtype`. */
+    gpuserve_status (*memory_write_floats)(struct gpuserve_device *device, void *to,
+                                           const float *from_host, size_t count, uint32_t dtype,
+                                           gpuserve_error *error);
+
+    /** Pack weights into `memory` (device memory of linear_bytes(), 64-byte aligned, owned by the
+     *  caller and outliving the linear). */
+    gpuserve_status (*linear_create)(struct gpuserve_device *device, struct gpuserve_linear **linear,
+                                     void *memory, const struct gpuserve_linear_source *source,
+                                     gpuserve_error *error);
+    void (*linear_destroy)(struct gpuserve_linear **linear);
+
+    /* --- streams --------------------------------------------------------------------------- */
+
+    gpuserve_status (*stream_create)(struct gpuserve_device *device, struct gpuserve_stream **stream,
+                                     const struct gpuserve_stream_options *options,
+                                     gpuserve_error *error);
+    void (*stream_destroy)(struct gpuserve_stream **stream);
+
+    /** `program` names the sequence of operations that will follow: two batches with the same
+     *  program and shape run the same operations on the same addresses. */
+    gpuserve_status (*batch_begin)(struct gpuserve_stream *stream, uint64_t program,
+                                   const struct gpuserve_host_batch *host,
+                                   struct gpuserve_batch *batch, int32_t *replayed,
+                                   gpuserve_error *error);
+    /** Bring `size` bytes at `from` back to `to_host`, which must stay valid until stream_wait. */
+    gpuserve_status (*batch_end)(struct gpuserve_stream *stream, void *to_host, const void *from,
+                                 size_t size, gpuserve_error *error);
+    gpuserve_status (*stream_wait)(struct gpuserve_stream *stream, gpuserve_error *error);
+
+    /* --- operations ------------------------------------------------------------------------ */
+
+    gpuserve_status (*embed)(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op);
+    gpuserve_status (*linear)(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op);
+    gpuserve_status (*add_layernorm)(struct gpuserve_stream *stream,
+                                     const struct gpuserve_op_add_layernorm *op);
+    gpuserve_status (*attention)(struct gpuserve_stream *stream,
+                                 const struct gpuserve_op_attention *op);
+    gpuserve_status (*pool)(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op);
+    gpuserve_status (*normalize)(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
+    gpuserve_status (*activate)(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
+};
+
+/** The one symbol a plugin exports. NULL when `abi` or the host's struct does not suit it. */
+#define GPUSERVE_BACKEND_ENTRY "gpuserve_backend_entry"
+typedef const struct gpuserve_backend *(*gpuserve_backend_entry_fn)(const struct gpuserve_host *host,
+                                                                   gpuserve_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GPUSERVE_SYS_BACKEND_H */

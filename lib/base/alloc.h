@@ -1,0 +1,44 @@
+/*
+ * alloc.h - allocation with checked sizes, and growing arrays with a maximum.
+ *
+ * Plain malloc underneath, so that a test can fail the n-th allocation by interposing it.
+ */
+#ifndef GSV_BASE_ALLOC_H
+#define GSV_BASE_ALLOC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* a * b and a + b, false when the result does not fit. */
+static inline bool gsv_mul_size(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+
+static inline bool gsv_add_size(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+
+/* `size` up to a multiple of `to`, a power of two; SIZE_MAX when that overflows. */
+static inline size_t gsv_round_up(size_t size, size_t to)
+{
+    return size > SIZE_MAX - (to - 1) ? SIZE_MAX : (size + to - 1) & ~(to - 1);
+}
+
+/* Zeroed memory for n objects of `size` bytes; NULL when out of memory or on overflow. n may be 0. */
+void *gsv_alloc_array(size_t n, size_t size);
+
+/* Memory aligned to 64 bytes, uninitialised; free with gsv_free_aligned. NULL when out of memory. */
+void *gsv_alloc_aligned(size_t size);
+void gsv_free_aligned(void *memory);
+
+/* A copy of `size` bytes with a closing NUL. */
+char *gsv_copy_text(const char *text, size_t size);
+
+/* Make room for at least `needed` elements in *array of *capacity elements; grows by half, at most
+ * to `maximum`. False when out of memory or over the maximum: the array is as before. */
+bool gsv_grow(void **array, size_t *capacity, size_t needed, size_t element_size, size_t maximum);
+
+#endif

@@ -1,0 +1,288 @@
+/*
+ * dir.c - reading the files of a model directory, and nothing outside it.
+ *
+ * The kernel does the containment: openat2 with RESOLVE_BENEATH under `root`. Names are checked
+ * for ".." and a leading "/" as well, which is all there is on kernels before 5.6; there links
+ * are refused instead of followed, outside the Hugging Face cache.
+ */
+#define _GNU_SOURCE
+#include "lib/base/dir.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define GSV_PATH_BYTES 4096
+
+struct gsv_dir {
+    int root;     /* what links may not leave */
+    char *path;   /* as given */
+    char *prefix; /* from root to the directory: "" or "snapshots/REVISION/" */
+};
+
+/* In the Hugging Face cache, "REPO/snapshots/REVISION": where REPO ends in the real path, else 0. */
+static size_t hub_repo_length(const char *real)
+{
+    const char *revision = strrchr(real, '/');
+    const char *snapshots, *repo;
+    const size_t word = strlen("/snapshots");
+
+    if (!revision || revision == real || (size_t)(revision - real) < word)
+        return 0;
+    snapshots = revision - word;
+    if (strncmp(snapshots, "/snapshots", word) != 0)
+        return 0;
+    repo = snapshots;
+    while (repo > real && repo[-1] != '/')
+        repo--;
+    return strncmp(repo, "models--", 8) == 0 ? (size_t)(snapshots - real) : 0;
+}
+
+/* Split the real path into root and prefix; both within `real`, which is changed. */
+static const char *split_root(char *real)
+{
+    const size_t repo = hub_repo_length(real);
+
+    if (repo == 0)
+        return "";
+    real[repo] = '\0';
+    return real + repo + 1;
+}
+
+gpuserve_status gsv_dir_open(struct gsv_dir **out, const char *path, gpuserve_error *error)
+{
+    struct gsv_dir *dir = gsv_alloc_array(1, sizeof(*dir));
+    char *real = NULL;
+    const char *below;
+    gpuserve_status st = GPUSERVE_E_NOMEM;
+
+    *out = NULL;
+    if (!dir)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", path);
+    dir->root = -1;
+    real = realpath(path, NULL);
+    if (!real) {
+        st = gsv_fail(error, errno == ENOMEM ? GPUSERVE_E_NOMEM : GPUSERVE_E_NOT_FOUND, "%s: %s",
+                      path, strerror(errno));
+        goto fail;
+    }
+    below = split_root(real);
+    dir->path = gsv_copy_text(path, strlen(path));
+    dir->prefix = gsv_alloc_array(strlen(below) + 2, 1);
+    if (!dir->path || !dir->prefix) {
+        st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", path);
+        goto fail;
+    }
+    if (*below)
+        sprintf(dir->prefix, "%s/", below);
+    dir->root = open(real, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir->root < 0) {
+        st = gsv_fail(error, errno == ENOTDIR ? GPUSERVE_E_INVALID : GPUSERVE_E_IO, "%s: %s", path,
+                      strerror(errno));
+        goto fail;
+    }
+    free(real);
+    *out = dir;
+    return GPUSERVE_OK;
+fail:
+    free(real);
+    gsv_dir_close(&dir);
+    return st;
+}
+
+void gsv_dir_close(struct gsv_dir **dir)
+{
+    if (!dir || !*dir)
+        return;
+    if ((*dir)->root >= 0)
+        close((*dir)->root);
+    free((*dir)->path);
+    free((*dir)->prefix);
+    free(*dir);
+    *dir = NULL;
+}
+
+const char *gsv_dir_path(const struct gsv_dir *dir)
+{
+    return dir->path;
+}
+
+static bool name_stays_inside(const char *name)
+{
+    const char *part = name;
+
+    if (*name == '/' || *name == '\0')
+        return false;
+    for (;;) {
+        const size_t length = strcspn(part, "/");
+
+        if (length == 2 && part[0] == '.' && part[1] == '.')
+            return false;
+        if (part[length] == '\0')
+            return true;
+        part += length + 1;
+    }
+}
+
+static int open_beneath(const struct gsv_dir *dir, const char *name)
+{
+    char path[GSV_PATH_BYTES];
+    struct open_how how = { .flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
+    const int length = snprintf(path, sizeof(path), "%s%s", dir->prefix, name);
+    int fd;
+
+    if (length < 0 || (size_t)length >= sizeof(path)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    fd = (int)syscall(SYS_openat2, dir->root, path, &how, sizeof(how));
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM)) /* old kernel, or a container's filter */
+        fd = openat(dir->root, path,
+                    O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY |
+                        (*dir->prefix ? 0 : O_NOFOLLOW));
+    return fd;
+}
+
+static gpuserve_status fail_open(const struct gsv_dir *dir, const char *name, gpuserve_error *error)
+{
+    switch (errno) {
+    case ENOENT:
+        return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s/%s: no such file", dir->path, name);
+    case EXDEV:
+    case ELOOP:
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s/%s: leads out of the model's directory",
+                        dir->path, name);
+    default:
+        return gsv_fail(error, GPUSERVE_E_IO, "%s/%s: %s", dir->path, name, strerror(errno));
+    }
+}
+
+gpuserve_status gsv_dir_open_file(const struct gsv_dir *dir, const char *name, int *out,
+                                  uint64_t *size_bytes, gpuserve_error *error)
+{
+    struct stat info;
+    int fd;
+
+    *out = -1;
+    if (!name_stays_inside(name))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: the name '%s' leads out of the directory",
+                        dir->path, name);
+    fd = open_beneath(dir, name);
+    if (fd < 0)
+        return fail_open(dir, name, error);
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        close(fd);
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s/%s: not a regular file", dir->path, name);
+    }
+    *size_bytes = (uint64_t)info.st_size;
+    *out = fd;
+    return GPUSERVE_OK;
+}
+
+bool gsv_dir_has(const struct gsv_dir *dir, const char *name)
+{
+    uint64_t size;
+    int fd;
+
+    if (gsv_dir_open_file(dir, name, &fd, &size, NULL) != GPUSERVE_OK)
+        return false;
+    close(fd);
+    return true;
+}
+
+gpuserve_status gsv_fd_read(int fd, void *to, size_t size, uint64_t offset, const char *name,
+                            gpuserve_error *error)
+{
+    size_t done = 0;
+
+    while (done < size) {
+        const ssize_t n = pread(fd, (char *)to + done, size - done, (off_t)(offset + done));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return gsv_fail(error, GPUSERVE_E_IO, "%s: %s", name, strerror(errno));
+        if (n == 0)
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "%s: ends at byte %llu, %llu were expected", name,
+                            (unsigned long long)(offset + done),
+                            (unsigned long long)(offset + size));
+        done += (size_t)n;
+    }
+    return GPUSERVE_OK;
+}
+
+/* Takes over `fd`. */
+static gpuserve_status read_whole(int fd, uint64_t file_size, const char *name, size_t max_bytes,
+                                  char **bytes, size_t *size_bytes, gpuserve_error *error)
+{
+    gpuserve_status st;
+    char *buffer;
+
+    if (file_size > max_bytes) {
+        close(fd);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: %llu bytes, the limit is %zu", name,
+                        (unsigned long long)file_size, max_bytes);
+    }
+    buffer = malloc((size_t)file_size + 1);
+    if (!buffer) {
+        close(fd);
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for %llu bytes", name,
+                        (unsigned long long)file_size);
+    }
+    st = gsv_fd_read(fd, buffer, (size_t)file_size, 0, name, error);
+    close(fd);
+    if (st != GPUSERVE_OK) {
+        free(buffer);
+        return st;
+    }
+    buffer[file_size] = '\0';
+    *bytes = buffer;
+    *size_bytes = (size_t)file_size;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_dir_read(const struct gsv_dir *dir, const char *name, size_t max_bytes,
+                             char **bytes, size_t *size_bytes, gpuserve_error *error)
+{
+    char shown[GSV_PATH_BYTES];
+    uint64_t size;
+    gpuserve_status st;
+    int fd;
+
+    *bytes = NULL;
+    *size_bytes = 0;
+    st = gsv_dir_open_file(dir, name, &fd, &size, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    snprintf(shown, sizeof(shown), "%s/%s", dir->path, name);
+    return read_whole(fd, size, shown, max_bytes, bytes, size_bytes, error);
+}
+
+gpuserve_status gsv_file_read(const char *path, size_t max_bytes, char **bytes, size_t *size_bytes,
+                              gpuserve_error *error)
+{
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+    *bytes = NULL;
+    *size_bytes = 0;
+    if (fd < 0)
+        return gsv_fail(error, errno == ENOENT ? GPUSERVE_E_NOT_FOUND : GPUSERVE_E_IO, "%s: %s",
+                        path, strerror(errno));
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        close(fd);
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: not a regular file", path);
+    }
+    return read_whole(fd, (uint64_t)info.st_size, path, max_bytes, bytes, size_bytes, error);
+}

@@ -1,0 +1,39 @@
+/*
+ * utf8.h - checking and decoding UTF-8 (RFC 3629: no surrogates, nothing above U+10FFFF, shortest
+ * form only).
+ */
+#ifndef GSV_BASE_UTF8_H
+#define GSV_BASE_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The number of leading bytes that are well formed; `size` when all are. */
+size_t gsv_utf8_valid_length(const char *text, size_t size);
+
+/* One character of well-formed UTF-8 at `text`: its code point, and its length by *length. */
+static inline uint32_t gsv_utf8_decode(const char *text, size_t *length)
+{
+    const unsigned char *p = (const unsigned char *)text;
+
+    if (p[0] < 0x80) {
+        *length = 1;
+        return p[0];
+    }
+    if (p[0] < 0xE0) {
+        *length = 2;
+        return (uint32_t)(p[0] & 0x1F) << 6 | (p[1] & 0x3F);
+    }
+    if (p[0] < 0xF0) {
+        *length = 3;
+        return (uint32_t)(p[0] & 0x0F) << 12 | (uint32_t)(p[1] & 0x3F) << 6 | (p[2] & 0x3F);
+    }
+    *length = 4;
+    return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 |
+           (uint32_t)(p[2] & 0x3F) << 6 | (p[3] & 0x3F);
+}
+
+/* Write a code point, 1 to 4 bytes; returns how many. */
+size_t gsv_utf8_encode(uint32_t code_point, char *out);
+
+#endif

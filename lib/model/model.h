@@ -1,0 +1,142 @@
+/*
+ * model.h - what a model directory says (gsv_spec), and the same model on a device (gsv_net).
+ *
+ *   directory --gsv_spec_load--> spec --gsv_net_load--> net --gsv_net_run--> rows of floats
+ *
+ * The spec is made from configuration and file headers alone; it knows sizes, names, labels and
+ * the tensor that stands for each weight. The net holds packed weights in device memory. Both are
+ * immutable and shared by threads; a gsv_work holds one stream and its activations, and one
+ * thread uses it at a time.
+ *
+ * Not here: text (lib/text), queues and threads (lib/runtime).
+ */
+#ifndef GSV_MODEL_MODEL_H
+#define GSV_MODEL_MODEL_H
+
+#include "lib/base/dir.h"
+
+#include <gpuserve/gpuserve.h>
+#include <gpuserve/sys/backend.h>
+
+#include <stdbool.h>
+
+#define GSV_MAX_POOLINGS 6
+#define GSV_MAX_DENSE 4
+
+struct gsv_prompt {
+    char *name;
+    char *text;
+};
+
+/* One Dense module between pooling and output, or one layer of a head. */
+struct gsv_dense_spec {
+    int32_t in_features;
+    int32_t out_features;
+    int32_t activation; /* gpuserve_activation */
+    bool has_bias;
+};
+
+/* The facts that the runtime, the program and the documentation need; the tensor table behind them
+ * is private to lib/model. Everything is lent by the spec. */
+struct gsv_spec_facts {
+    const char *architecture; /* "BertModel" */
+    const char *model_type;   /* "bert" */
+    int32_t vocab_size;
+    int32_t hidden_size;
+    int32_t n_layers;
+    int32_t n_heads;
+    int32_t intermediate_size;
+    int32_t max_positions;  /* rows of the position table */
+    int32_t first_position; /* BERT counts from 0, RoBERTa and MPNet from padding_idx + 1 */
+    int32_t type_vocab_size;
+    int32_t max_tokens; /* of a text: the smallest of what the files and the positions allow */
+    int32_t dim;        /* of an embedding, after Dense modules; 0 when the model only classifies */
+    int32_t poolings[GSV_MAX_POOLINGS]; /* gpuserve_pooling, concatenated in this order */
+    int32_t n_poolings;
+    bool normalize;  /* the model has a Normalize module */
+    int32_t n_dense; /* Dense modules of the embedding */
+    const struct gsv_prompt *prompts;
+    size_t n_prompts;
+    const char *default_prompt; /* a prompt's name, or NULL */
+    const char *const *labels;  /* [n_labels], from id2label or the head file */
+    size_t n_labels;            /* 0: the model only embeds */
+    int32_t score;              /* gpuserve_score: SOFTMAX, SIGMOID or RAW (regression) */
+    uint64_t parameter_count;
+    uint64_t file_bytes; /* of the tensors that are needed */
+    const char *weights_dtype; /* "F32", "F16", "BF16", "mixed" */
+};
+
+struct gsv_spec;
+
+/* Read the configuration and the headers of the weights. `head` is a head file's path or NULL;
+ * `pooling` a gpuserve_pooling_kind that replaces the model's own, 0 for none. */
+gpuserve_status gsv_spec_load(struct gsv_spec **spec, const struct gsv_dir *dir, const char *head,
+                              uint32_t pooling, gpuserve_error *error);
+void gsv_spec_free(struct gsv_spec **spec);
+const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec);
+
+/* ------------------------------------------------------------------------------------- sizes */
+
+struct gsv_work_options {
+    uint32_t dtype;        /* gpuserve_dtype, never DEFAULT */
+    int32_t n_threads;     /* that share each operation */
+    int32_t max_tokens;    /* of a batch */
+    int32_t max_sequences; /* of a batch */
+    int32_t max_seqlen;    /* longest text */
+};
+
+/* Exact bytes of device memory: the weights as packed; activations of one gsv_work; and what the
+ * backend takes for its stream. False when `dtype` cannot be had on this backend or a size
+ * overflows. */
+bool gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                   uint32_t dtype, uint64_t *weights);
+bool gsv_work_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                    const struct gsv_work_options *options, uint64_t *activations,
+                    uint64_t *stream);
+
+/* --------------------------------------------------------------------------------------- net */
+
+struct gsv_net;
+struct gsv_work;
+
+struct gsv_net_options {
+    uint32_t dtype; /* gpuserve_dtype, never DEFAULT */
+    bool use_mmap;
+    int32_t n_threads; /* that may help to read and pack */
+    /* INT8 only: token ids of ordinary texts from which the activations' ranges are taken, packed
+     * as in gpuserve_host_batch. NULL: no smoothing. */
+    const struct gpuserve_host_batch *calibration;
+};
+
+/* Read, check (shapes, NaN) and pack the weights into device memory. */
+gpuserve_status gsv_net_load(struct gsv_net **net, const struct gsv_spec *spec,
+                             const struct gpuserve_backend *backend, struct gpuserve_device *device,
+                             const struct gsv_net_options *options, gpuserve_error *error);
+void gsv_net_free(struct gsv_net **net);
+
+/* XXH3-128 over the tensors as the file holds them (their names, shapes, types and bytes) and the
+ * pooling, Dense, normalization and head: the weights' part of the fingerprint. */
+void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2]);
+
+gpuserve_status gsv_work_create(struct gsv_work **work, const struct gsv_net *net,
+                                const struct gsv_work_options *options, gpuserve_error *error);
+void gsv_work_free(struct gsv_work **work);
+
+/* What to compute of a batch. */
+struct gsv_run {
+    uint32_t task;       /* gpuserve_task */
+    int32_t dimensions;  /* EMBED: columns kept, 1 to dim */
+    bool normalize;      /* EMBED */
+    uint32_t score;      /* CLASSIFY: gpuserve_score, never DEFAULT */
+    float *output;       /* host memory: [n_sequences, columns] or [n_tokens, hidden], tight */
+};
+
+/* Columns of the output of a run. */
+int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run *run);
+
+/* Run one packed batch and wait for it. The batch's sizes are within the work's options and its
+ * ids within the vocabulary: the runtime has checked them. */
+gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_batch *batch,
+                            const struct gsv_run *run, gpuserve_error *error);
+
+#endif

@@ -1,0 +1,123 @@
+/*
+ * test_base.c - lib/base: UTF-8, bounded JSON, containment of a directory, errors.
+ */
+#include "lib/base/alloc.h"
+#include "lib/base/dir.h"
+#include "lib/base/error.h"
+#include "lib/base/json.h"
+#include "lib/base/utf8.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+Test(utf8, valid_length_stops_at_the_first_bad_byte)
+{
+    static const struct {
+        const char *bytes;
+        size_t size, valid;
+    } cases[] = {
+        { "", 0, 0 },
+        { "plain ascii text", 16, 16 },
+        { "\xC3\xA9t\xC3\xA9", 5, 5 },
+        { "abc\xFF", 4, 3 },
+        { "\xC0\x80", 2, 0 },             /* overlong NUL */
+        { "\xED\xA0\x80", 3, 0 },         /* surrogate */
+        { "\xF4\x90\x80\x80", 4, 0 },     /* above U+10FFFF */
+        { "12345678\xE2\x82", 10, 8 },    /* cut */
+        { "\xF0\x9F\x98\x80", 4, 4 },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        cr_expect_eq(gsv_utf8_valid_length(cases[i].bytes, cases[i].size), cases[i].valid,
+                     "case %zu", i);
+}
+
+Test(utf8, every_code_point_survives_the_round_trip)
+{
+    for (uint32_t c = 0; c <= 0x10FFFF; c++) {
+        char bytes[4];
+        size_t length, decoded;
+
+        if (c >= 0xD800 && c <= 0xDFFF)
+            continue;
+        length = gsv_utf8_encode(c, bytes);
+        cr_assert_eq(gsv_utf8_valid_length(bytes, length), length, "U+%04X", c);
+        cr_assert_eq(gsv_utf8_decode(bytes, &decoded), c);
+        cr_assert_eq(decoded, length);
+    }
+}
+
+Test(json, limits_and_duplicates_are_refused_before_or_while_parsing)
+{
+    static const struct {
+        const char *text;
+        gpuserve_status status;
+    } cases[] = {
+        { "{\"a\": [1, 2]}", GPUSERVE_OK },
+        { "[[[[[1]]]]]", GPUSERVE_E_TOO_LARGE },
+        { "[1,2,3,4,5,6,7,8,9,10,11,12]", GPUSERVE_E_TOO_LARGE },
+        { "{\"a\": 1, \"a\": 2}", GPUSERVE_E_FORMAT },
+        { "{\"a\": ", GPUSERVE_E_FORMAT },
+        { "\"[[[[[[[,,,,,,,,,,,,,\"", GPUSERVE_OK }, /* structure inside a string does not count */
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        json_t *json = NULL;
+
+        cr_expect_eq(gsv_json_parse(&json, cases[i].text, strlen(cases[i].text), "case",
+                                    (struct gsv_json_limits){ 10, 4 }, &error),
+                     cases[i].status, "case %zu: %s", i, error.message);
+        json_decref(json);
+    }
+}
+
+Test(dir, names_and_links_cannot_leave_the_directory)
+{
+    char path[] = "/tmp/gsv-dir-XXXXXX";
+    char file[128], link[128];
+    struct gsv_dir *dir = NULL;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char *bytes;
+    size_t size;
+    FILE *f;
+
+    cr_assert(mkdtemp(path));
+    snprintf(file, sizeof(file), "%s/inside", path);
+    f = fopen(file, "w");
+    cr_assert(f);
+    fputs("hello", f);
+    fclose(f);
+    snprintf(link, sizeof(link), "%s/link", path);
+    cr_assert_eq(symlink("/etc/passwd", link), 0);
+
+    cr_assert_eq(gsv_dir_open(&dir, path, &error), GPUSERVE_OK, "%s", error.message);
+    cr_expect_eq(gsv_dir_read(dir, "inside", 100, &bytes, &size, &error), GPUSERVE_OK);
+    cr_expect_str_eq(bytes, "hello");
+    free(bytes);
+    cr_expect_eq(gsv_dir_read(dir, "inside", 4, &bytes, &size, &error), GPUSERVE_E_TOO_LARGE);
+    cr_expect_eq(gsv_dir_read(dir, "../etc/passwd", 100, &bytes, &size, &error), GPUSERVE_E_INVALID);
+    cr_expect_eq(gsv_dir_read(dir, "/etc/passwd", 100, &bytes, &size, &error), GPUSERVE_E_INVALID);
+    cr_expect_eq(gsv_dir_read(dir, "link", 1 << 20, &bytes, &size, &error), GPUSERVE_E_INVALID);
+    cr_expect_eq(gsv_dir_read(dir, "absent", 100, &bytes, &size, &error), GPUSERVE_E_NOT_FOUND);
+    gsv_dir_close(&dir);
+    cr_expect_null(dir);
+    unlink(link);
+    unlink(file);
+    rmdir(path);
+}
+
+Test(error, nothing_is_written_past_a_shorter_struct)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    error.struct_size = 8;
+    memset(error.message, 'x', sizeof(error.message));
+    cr_expect_eq(gsv_fail(&error, GPUSERVE_E_IO, "message"), GPUSERVE_E_IO);
+    cr_expect_eq(error.message[0], 'x');
+    cr_expect_eq(gsv_fail(NULL, GPUSERVE_E_IO, "message"), GPUSERVE_E_IO);
+}
