@@ -1,13 +1,16 @@
 /*
  * test_base.c - lib/base: UTF-8, bounded JSON, containment of a directory, errors.
  */
+#define _GNU_SOURCE
 #include "lib/base/alloc.h"
 #include "lib/base/dir.h"
 #include "lib/base/error.h"
+#include "lib/base/host.h"
 #include "lib/base/json.h"
 #include "lib/base/utf8.h"
 
 #include <criterion/criterion.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,4 +123,34 @@ Test(error, nothing_is_written_past_a_shorter_struct)
     cr_expect_eq(gsv_fail(&error, GPUSERVE_E_IO, "message"), GPUSERVE_E_IO);
     cr_expect_eq(error.message[0], 'x');
     cr_expect_eq(gsv_fail(NULL, GPUSERVE_E_IO, "message"), GPUSERVE_E_IO);
+}
+
+Test(host, obeys_the_affinity_mask)
+{
+    const int32_t before = gsv_host_cpus();
+    cpu_set_t all, one;
+
+    cr_assert_eq(sched_getaffinity(0, sizeof(all), &all), 0);
+    cr_expect_leq(before, CPU_COUNT(&all));
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        if (!CPU_ISSET(i, &all))
+            continue;
+        CPU_SET(i, &one);
+        break;
+    }
+    cr_assert_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+    cr_expect_eq(gsv_host_cpus(), 1);
+}
+
+Test(host, free_memory_is_part_of_all_memory)
+{
+    char name[8];
+
+    cr_expect_gt(gsv_host_memory_bytes(), 16u << 20);
+    cr_expect_leq(gsv_host_memory_free_bytes(), gsv_host_memory_bytes());
+    memset(name, 'x', sizeof(name));
+    gsv_host_cpu_name(name, sizeof(name));
+    cr_expect_lt(strlen(name), sizeof(name));
+    cr_expect_gt(strlen(name), 0);
 }
