@@ -1,0 +1,93 @@
+/*
+ * hostmem.c - the machine's facts, and host memory as device memory.
+ *
+ * Large allocations ask for huge pages: weights are read in long streams, and with 4 KiB pages a
+ * short text spends a tenth of its time in the page walker.
+ */
+#include "kernels/hostmem.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/host.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+void gsv_hostmem_facts(struct gpuserve_device_facts *facts)
+{
+    facts->index = 0;
+    gsv_host_cpu_name(facts->name, (uint32_t)sizeof(facts->name));
+    facts->uuid[0] = '\0';
+    facts->memory_bytes = gsv_host_memory_bytes();
+    facts->memory_free_bytes = gsv_host_memory_free_bytes();
+    facts->n_cores = gsv_host_cpus();
+    facts->reserved = 0;
+}
+
+gpuserve_status gsv_hostmem_device_count(int32_t *count, gpuserve_error *error)
+{
+    (void)error;
+    *count = 1;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_hostmem_alloc(struct gpuserve_device *device, void **memory, size_t size,
+                                  gpuserve_error *error)
+{
+    (void)device;
+    if (size >= 2 * HUGE_PAGE && size <= SIZE_MAX - HUGE_PAGE) {
+        *memory = aligned_alloc(HUGE_PAGE, gsv_round_up(size, HUGE_PAGE));
+        if (*memory)
+            (void)madvise(*memory, size & ~(HUGE_PAGE - 1), MADV_HUGEPAGE); /* only advice */
+    } else {
+        *memory = gsv_alloc_aligned(size);
+    }
+    if (!*memory)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory: %zu bytes", size);
+    return GPUSERVE_OK;
+}
+
+void gsv_hostmem_free(struct gpuserve_device *device, void *memory)
+{
+    (void)device;
+    gsv_free_aligned(memory);
+}
+
+gpuserve_status gsv_hostmem_write(struct gpuserve_device *device, void *to, const void *from_host,
+                                  size_t size, gpuserve_error *error)
+{
+    (void)device;
+    (void)error;
+    memcpy(to, from_host, size);
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_hostmem_read(struct gpuserve_device *device, void *to_host, const void *from,
+                                 size_t size, gpuserve_error *error)
+{
+    return gsv_hostmem_write(device, to_host, from, size, error);
+}
+
+size_t gsv_hostmem_batch_bytes(int32_t max_tokens, int32_t max_sequences)
+{
+    return (3 * (size_t)max_tokens + (size_t)max_sequences + 1) * sizeof(int32_t);
+}
+
+void gsv_hostmem_batch_copy(void *memory, const struct gpuserve_host_batch *host,
+                            struct gpuserve_batch *batch)
+{
+    const size_t n = (size_t)host->n_tokens;
+    int32_t *at = memory;
+
+    batch->n_tokens = batch->n_rows = host->n_tokens;
+    batch->n_sequences = host->n_sequences;
+    batch->max_seqlen = host->max_seqlen;
+    batch->ids = memcpy(at, host->ids, n * sizeof(*at));
+    batch->type_ids = memcpy(at + n, host->type_ids, n * sizeof(*at));
+    batch->positions = memcpy(at + 2 * n, host->positions, n * sizeof(*at));
+    batch->cu_seqlens =
+        memcpy(at + 3 * n, host->cu_seqlens, ((size_t)host->n_sequences + 1) * sizeof(*at));
+}

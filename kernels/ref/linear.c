@@ -1,0 +1,198 @@
+/*
+ * linear: out = activation(in * weight^T + bias) + residual.
+ *
+ * INT8 defines what the quantized product is; every host backend computes the same whole numbers:
+ *
+ *   weights      q = round(w * (127 / max |w|)) for each output, w about q * max |w| / 127
+ *   activations  of each row: x is multiplied by input_scale; q = round((x - min) * (255 / (max -
+ *                min))) in 0..255, so x is about min + q * (max - min) / 255
+ *   product      sum of q_x * q_w exactly, then (step * sum + min * sum of q_w) * weight scale
+ *
+ * All of it in float32 but the sum, rounding to even. A row that holds a NaN or an infinity gives
+ * a row of NaN.
+ */
+#include "kernels/ref/ref.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_INT8_K 65536 /* 65536 * 255 * 127 is still below 2^31 */
+
+size_t gsv_ref_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
+{
+    const size_t floats = (size_t)n + (dtype == GPUSERVE_DTYPE_INT8 ? (size_t)n + (size_t)k : 0);
+    const size_t weight = (size_t)n * (size_t)k * (dtype == GPUSERVE_DTYPE_INT8 ? 1 : 4);
+
+    return gsv_round_up(floats * sizeof(float) + weight, 64);
+}
+
+static void quantize_weights(int8_t *values, float *scale, const struct gpuserve_linear_source *s)
+{
+    for (int32_t j = 0; j < s->n; j++) {
+        const float *w = s->weight + (size_t)j * (size_t)s->k;
+        float largest = 0.0f;
+        float inverse;
+
+        for (int32_t i = 0; i < s->k; i++)
+            largest = fmaxf(largest, fabsf(w[i]));
+        scale[j] = largest / 127.0f;
+        inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+        for (int32_t i = 0; i < s->k; i++)
+            values[(size_t)j * (size_t)s->k + (size_t)i] = (int8_t)lrintf(w[i] * inverse);
+    }
+}
+
+gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
+                                      struct gpuserve_linear **linear, void *memory,
+                                      const struct gpuserve_linear_source *source,
+                                      gpuserve_error *error)
+{
+    const size_t n = (size_t)source->n, k = (size_t)source->k;
+    const bool int8 = source->dtype == GPUSERVE_DTYPE_INT8;
+    struct gpuserve_linear *made;
+    float *at = memory;
+
+    (void)device;
+    *linear = NULL;
+    if (!int8 && source->dtype != GPUSERVE_DTYPE_FLOAT32)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "dtype %u: ref computes in float32 and int8",
+                        (unsigned)source->dtype);
+    if (int8 && source->k > MAX_INT8_K)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "int8 product over %d inputs: at most %d",
+                        (int)source->k, MAX_INT8_K);
+    made = gsv_alloc_array(1, sizeof(*made));
+    if (!made)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a linear");
+    made->n = source->n;
+    made->k = source->k;
+    made->dtype = source->dtype;
+    if (source->bias)
+        made->bias = memcpy(at, source->bias, n * sizeof(float));
+    else
+        made->bias = memset(at, 0, n * sizeof(float));
+    at += n;
+    if (int8) {
+        made->scale = at;
+        if (source->input_scale)
+            made->input_scale = memcpy(at + n, source->input_scale, k * sizeof(float));
+        made->values = (int8_t *)(at + n + k);
+        quantize_weights((int8_t *)(at + n + k), at, source);
+    } else {
+        made->weight = memcpy(at, source->weight, n * k * sizeof(float));
+    }
+    *linear = made;
+    return GPUSERVE_OK;
+}
+
+void gsv_ref_linear_destroy(struct gpuserve_linear **linear)
+{
+    if (!linear)
+        return;
+    free(*linear);
+    *linear = NULL;
+}
+
+double gsv_ref_activation(double x, int32_t activation)
+{
+    switch (activation) {
+    case GPUSERVE_ACT_GELU:
+        return 0.5 * x * (1.0 + erf(x * 0.70710678118654752440));
+    case GPUSERVE_ACT_GELU_TANH:
+        return 0.5 * x * (1.0 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+    case GPUSERVE_ACT_RELU:
+        return x < 0.0 ? 0.0 : x;
+    case GPUSERVE_ACT_TANH:
+        return tanh(x);
+    case GPUSERVE_ACT_SILU:
+        return x / (1.0 + exp(-x));
+    case GPUSERVE_ACT_SIGMOID:
+        return 1.0 / (1.0 + exp(-x));
+    default:
+        return x;
+    }
+}
+
+static double dot_f32(const struct gpuserve_linear *w, const float *x, int32_t j)
+{
+    const float *row = w->weight + (size_t)j * (size_t)w->k;
+    double sum = 0.0;
+
+    for (int32_t i = 0; i < w->k; i++)
+        sum += (double)x[i] * (double)row[i];
+    return sum;
+}
+
+/* How one row of activations becomes whole numbers. */
+struct row_range {
+    float least, step, inverse;
+};
+
+static float scaled_input(const struct gpuserve_linear *w, const float *x, int32_t i)
+{
+    return w->input_scale ? x[i] * w->input_scale[i] : x[i];
+}
+
+static struct row_range range_of(const struct gpuserve_linear *w, const float *x)
+{
+    float least = scaled_input(w, x, 0), most = least;
+    struct row_range range;
+
+    for (int32_t i = 0; i < w->k; i++) {
+        const float v = scaled_input(w, x, i);
+
+        if (!isfinite(v)) {
+            range.least = range.step = range.inverse = NAN;
+            return range;
+        }
+        least = fminf(least, v);
+        most = fmaxf(most, v);
+    }
+    range.least = least;
+    range.step = (most - least) / 255.0f;
+    range.inverse = most > least ? 255.0f / (most - least) : 0.0f;
+    return range;
+}
+
+static double dot_int8(const struct gpuserve_linear *w, const float *x, int32_t j,
+                       struct row_range range)
+{
+    const int8_t *row = w->values + (size_t)j * (size_t)w->k;
+    int64_t sum = 0, row_sum = 0;
+
+    if (isnan(range.least))
+        return NAN;
+    for (int32_t i = 0; i < w->k; i++) {
+        sum += (int64_t)lrintf((scaled_input(w, x, i) - range.least) * range.inverse) * row[i];
+        row_sum += row[i];
+    }
+    return ((double)range.step * (double)sum + (double)range.least * (double)row_sum) *
+           (double)w->scale[j];
+}
+
+gpuserve_status gsv_ref_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op)
+{
+    const struct gpuserve_linear *w = op->weight;
+    const bool int8 = w->dtype == GPUSERVE_DTYPE_INT8;
+
+    (void)stream;
+    for (int32_t r = 0; r < op->rows; r++) {
+        const float *x = (const float *)op->in + (size_t)r * (size_t)op->in_ld;
+        const size_t out_row = (size_t)r * (size_t)op->out_ld;
+        const struct row_range range = int8 ? range_of(w, x) : (struct row_range){ 0 };
+
+        for (int32_t j = 0; j < w->n; j++) {
+            const size_t at = out_row + (size_t)j;
+            double y = int8 ? dot_int8(w, x, j, range) : dot_f32(w, x, j);
+
+            y = gsv_ref_activation(y + (double)w->bias[j], op->activation);
+            if (op->residual)
+                y += (double)((const float *)op->residual)[at];
+            ((float *)op->out)[at] = (float)y;
+        }
+    }
+    return GPUSERVE_OK;
+}

@@ -1,0 +1,154 @@
+/*
+ * ref.c - the table of the oracle: one host device, float32 and int8, one thread.
+ */
+#include "kernels/ref/ref.h"
+
+#include "kernels/hostmem.h"
+#include "kernels/kernels.h"
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct gpuserve_device {
+    int32_t index;
+};
+
+static gpuserve_status device_facts(int32_t index, struct gpuserve_device_facts *facts,
+                                    gpuserve_error *error)
+{
+    if (index != 0)
+        return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "device %d: ref has device 0 only",
+                        (int)index);
+    gsv_hostmem_facts(facts);
+    snprintf(facts->isa, sizeof(facts->isa), "c");
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status device_open(struct gpuserve_device **device, int32_t index,
+                                   gpuserve_error *error)
+{
+    *device = NULL;
+    if (index != 0)
+        return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "device %d: ref has device 0 only",
+                        (int)index);
+    *device = gsv_alloc_array(1, sizeof(**device));
+    return *device ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a device");
+}
+
+static void device_close(struct gpuserve_device **device)
+{
+    if (!device)
+        return;
+    free(*device);
+    *device = NULL;
+}
+
+static size_t activation_size(uint32_t dtype)
+{
+    return dtype == GPUSERVE_DTYPE_FLOAT32 || dtype == GPUSERVE_DTYPE_INT8 ? sizeof(float) : 0;
+}
+
+static gpuserve_status memory_write_floats(struct gpuserve_device *device, void *to,
+                                           const float *from_host, size_t count, uint32_t dtype,
+                                           gpuserve_error *error)
+{
+    (void)dtype;
+    return gsv_hostmem_write(device, to, from_host, count * sizeof(float), error);
+}
+
+static size_t stream_bytes(const struct gpuserve_stream_options *options)
+{
+    return sizeof(struct gpuserve_stream) +
+           gsv_hostmem_batch_bytes(options->max_tokens, options->max_sequences);
+}
+
+static gpuserve_status stream_create(struct gpuserve_device *device,
+                                     struct gpuserve_stream **stream,
+                                     const struct gpuserve_stream_options *options,
+                                     gpuserve_error *error)
+{
+    struct gpuserve_stream *made = gsv_alloc_array(1, stream_bytes(options));
+
+    (void)device;
+    *stream = made;
+    if (!made)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a stream");
+    made->batch_memory = made + 1;
+    return GPUSERVE_OK;
+}
+
+static void stream_destroy(struct gpuserve_stream **stream)
+{
+    if (!stream)
+        return;
+    free(*stream);
+    *stream = NULL;
+}
+
+static gpuserve_status batch_begin(struct gpuserve_stream *stream, uint64_t program,
+                                   const struct gpuserve_host_batch *host,
+                                   struct gpuserve_batch *batch, int32_t *replayed,
+                                   gpuserve_error *error)
+{
+    (void)program;
+    (void)error;
+    gsv_hostmem_batch_copy(stream->batch_memory, host, batch);
+    *replayed = 0;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status batch_end(struct gpuserve_stream *stream, void *to_host, const void *from,
+                                 size_t size, gpuserve_error *error)
+{
+    (void)stream;
+    (void)error;
+    memcpy(to_host, from, size);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status stream_wait(struct gpuserve_stream *stream, gpuserve_error *error)
+{
+    (void)stream;
+    (void)error;
+    return GPUSERVE_OK;
+}
+
+static const struct gpuserve_backend backend = {
+    .struct_size = sizeof(struct gpuserve_backend),
+    .abi = GPUSERVE_BACKEND_ABI,
+    .name = "ref",
+    .device_count = gsv_hostmem_device_count,
+    .device_facts = device_facts,
+    .device_open = device_open,
+    .device_close = device_close,
+    .activation_size = activation_size,
+    .linear_bytes = gsv_ref_linear_bytes,
+    .stream_bytes = stream_bytes,
+    .memory_alloc = gsv_hostmem_alloc,
+    .memory_free = gsv_hostmem_free,
+    .memory_write = gsv_hostmem_write,
+    .memory_read = gsv_hostmem_read,
+    .memory_write_floats = memory_write_floats,
+    .linear_create = gsv_ref_linear_create,
+    .linear_destroy = gsv_ref_linear_destroy,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .batch_begin = batch_begin,
+    .batch_end = batch_end,
+    .stream_wait = stream_wait,
+    .embed = gsv_ref_embed,
+    .linear = gsv_ref_linear,
+    .add_layernorm = gsv_ref_add_layernorm,
+    .attention = gsv_ref_attention,
+    .pool = gsv_ref_pool,
+    .normalize = gsv_ref_normalize,
+    .activate = gsv_ref_activate,
+};
+
+const struct gpuserve_backend *gsv_backend_ref(void)
+{
+    return &backend;
+}

@@ -1,0 +1,45 @@
+/*
+ * ref.h - the operations of the oracle. Plain C, one loop after the other, sums in float64; never
+ * optimised, so that it stays obviously right.
+ */
+#ifndef GSV_KERNELS_REF_H
+#define GSV_KERNELS_REF_H
+
+#include <gpuserve/sys/backend.h>
+
+/* Weights as the source has them; for INT8 also their whole numbers. */
+struct gpuserve_linear {
+    int32_t n, k;
+    uint32_t dtype;
+    const float *weight;      /* [n, k], not INT8 */
+    const int8_t *values;     /* [n, k], INT8 */
+    const float *scale;       /* [n], INT8: weight is about value * scale */
+    const float *bias;        /* [n], zeros when there is none */
+    const float *input_scale; /* [k] or NULL, INT8 */
+};
+
+struct gpuserve_stream {
+    void *batch_memory;
+};
+
+double gsv_ref_activation(double x, int32_t activation);
+
+gpuserve_status gsv_ref_embed(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op);
+gpuserve_status gsv_ref_add_layernorm(struct gpuserve_stream *stream,
+                                      const struct gpuserve_op_add_layernorm *op);
+gpuserve_status gsv_ref_attention(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_attention *op);
+gpuserve_status gsv_ref_pool(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op);
+gpuserve_status gsv_ref_normalize(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_rows *op);
+gpuserve_status gsv_ref_activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
+
+size_t gsv_ref_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
+gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
+                                      struct gpuserve_linear **linear, void *memory,
+                                      const struct gpuserve_linear_source *source,
+                                      gpuserve_error *error);
+void gsv_ref_linear_destroy(struct gpuserve_linear **linear);
+gpuserve_status gsv_ref_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op);
+
+#endif
