@@ -1,0 +1,107 @@
+# packages.sh - the system packages each command needs, and installing the ones that are missing.
+#
+# A line is one need. `a|b` is met by either, and `a` is what gets installed; a name that ends in
+# `?` is optional: a release that does not have it goes without.
+
+build_packages=(
+    gcc g++ meson ninja-build 'pkg-config|pkgconf' libjansson-dev libxxhash-dev
+    'libcurl4-openssl-dev|libcurl4-gnutls-dev' libssl-dev 'libdnnl-dev|libonednn-dev?'
+)
+python_packages=(python3 python3-venv python3-pip ca-certificates)
+test_packages=(libcriterion-dev)
+lint_packages=(clang-format clang-tidy cppcheck shellcheck pyflakes3 git)
+clang_packages=(clang 'libclang-rt-dev|libclang-rt-14-dev?')
+docs_packages=(doxygen)
+
+as_root()
+{
+    if [[ $(id -u) == 0 ]]; then
+        "$@"
+    elif have sudo; then
+        sudo "$@"
+    else
+        die "need root to run: $*"
+    fi
+}
+
+# Prints the needs of "$@" that no installed package meets.
+missing_packages()
+{
+    local need name found
+    local -A installed=()
+    while read -r name; do
+        installed[$name]=1
+    done < <(printf '%s\n' "$@" | tr '|' '\n' | tr -d '?' |
+             xargs dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' 2>/dev/null |
+             sed -n 's/^ii *//p')
+    for need in "$@"; do
+        found=
+        for name in $(tr '|' ' ' <<<"${need%\?}"); do
+            [[ -n ${installed[$name]:-} ]] && found=1
+        done
+        [[ -n $found ]] || printf '%s\n' "$need"
+    done
+}
+
+# The first of a need's alternatives that this release has; nothing if it has none.
+available_package()
+{
+    local name
+    for name in $(tr '|' ' ' <<<"${1%\?}"); do
+        if [[ -n $(apt-cache --quiet=0 madison "$name" 2>/dev/null) ]]; then
+            printf '%s\n' "$name"
+            return
+        fi
+    done
+}
+
+# need_packages NEED...: install what is missing, saying what. Quick when nothing is.
+need_packages()
+{
+    local need name missing=() install=()
+    if ! have dpkg-query; then
+        warn_not_debian "$@"
+        return
+    fi
+    mapfile -t missing < <(missing_packages "$@")
+    optional_only "${missing[@]}" && [[ -e $cache_dir/optional-packages-asked ]] && return
+    [[ ${#missing[@]} == 0 ]] && return
+
+    as_root apt-get update -qq
+    for need in "${missing[@]}"; do
+        name=$(available_package "$need")
+        if [[ -n $name ]]; then
+            install+=("$name")
+        elif [[ $need != *\? ]]; then
+            die "this release has no package ${need//|/ or }; see docs/building.md"
+        fi
+    done
+    if [[ ${#install[@]} != 0 ]]; then
+        say "installing ${install[*]}"
+        as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq --no-install-recommends "${install[@]}" >&2
+    fi
+    mkdir -p "$cache_dir" && touch "$cache_dir/optional-packages-asked"
+}
+
+# True when nothing but optional needs is missing: they are asked for once, not at every start.
+optional_only()
+{
+    local need
+    for need in "$@"; do
+        [[ $need == *\? ]] || return 1
+    done
+}
+
+warn_not_debian()
+{
+    have meson && have ninja && have pkg-config && return
+    die "not a Debian or Ubuntu: please install the likes of $*"
+}
+
+cmd_install_deps()
+{
+    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}" \
+        "${lint_packages[@]}" "${clang_packages[@]}" "${docs_packages[@]}"
+    say "everything is installed"
+}

@@ -1,0 +1,11 @@
+# run.sh - the first thing anyone does here: from a clean machine to vectors and labels.
+
+cmd_run()
+{
+    local model
+    need_packages "${build_packages[@]}" "${python_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build lib/libgpuserve.so cli/gpuserve examples/tour
+    model=$(fetch_models "$default_model")
+    build/examples/tour "$model" share/heads "$@"
+}
