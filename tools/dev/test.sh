@@ -1,1 +1,32 @@
-# test.sh
+# test.sh - every test, in one build folder, counted.
+#
+# A test is a Criterion program, a script, or any program that exits 0. Scripts begin with
+# `#!/usr/bin/env python3`, are executable, and find the packages of tests/requirements.txt because
+# the environment made of it comes first in PATH.
+
+# run_tests FOLDER MESON_TEST_ARGUMENT...: runs what is built there, ends with "N passed, N failed".
+run_tests()
+{
+    local folder=$1 venv
+    shift
+    venv=$(python_env tests tests/requirements.txt)
+    fetch_models "${test_models[@]}" >/dev/null
+    # The exit status of `meson test` is not needed: its log says what became of each test.
+    PATH=$venv/bin:$PATH GPUSERVE_TEST_MODELS=$cache_dir/models PYTHONDONTWRITEBYTECODE=1 \
+        meson test -C "$folder" --no-rebuild --num-processes "${GPUSERVE_TEST_JOBS:-$n_jobs}" \
+        --print-errorlogs "$@" || true
+    python3 tools/count_tests.py "$folder/meson-logs/testlog.json"
+}
+
+cmd_test()
+{
+    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}"
+    configure build -Dbuildtype=release
+    # A folder that `./dev run` configured before Criterion was there has no tests yet.
+    if [[ ! -d build/tests ]] || ! grep -q tests/ build/build.ninja; then
+        meson configure build -Dtests=enabled
+    fi
+    compile build
+    rm -f build/meson-logs/testlog.json
+    run_tests build "$@"
+}

@@ -1,0 +1,66 @@
+/*
+ * fuzz_json.c - configuration files: parsing within limits, then every kind of getter.
+ */
+#include "fuzz/fuzz.h"
+
+#include "lib/base/json.h"
+
+#include <stdlib.h>
+
+enum { MAX_VALUES = 1000, MAX_DEPTH = 32 };
+
+/* How many values a tree holds; aborts where it is deeper than what was to be let through. */
+static size_t count_values(const json_t *json, size_t depth)
+{
+    size_t n = 1, i;
+    const char *key;
+    json_t *value;
+
+    if (depth > MAX_DEPTH)
+        abort();
+    json_array_foreach((json_t *)json, i, value) n += count_values(value, depth + 1);
+    json_object_foreach((json_t *)json, key, value) n += 1 + count_values(value, depth + 1);
+    return n;
+}
+
+static void read_members(const json_t *object)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    const char *key, *text = NULL;
+    json_t *value;
+
+    json_object_foreach((json_t *)object, key, value)
+    {
+        int64_t number = 3;
+        double real = 0.5;
+        bool flag = false;
+
+        if (gsv_json_int(object, key, "fuzz", -5, 1000, &number, &error) == GPUSERVE_OK &&
+            (number < -5 || number > 1000))
+            abort();
+        if (gsv_json_double(object, key, "fuzz", 0.0, 1.0, &real, &error) == GPUSERVE_OK &&
+            !(real >= 0.0 && real <= 1.0))
+            abort();
+        (void)gsv_json_bool(object, key, "fuzz", &flag, &error);
+        (void)gsv_json_string(object, key, "fuzz", &text, &error);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const struct gsv_json_limits limits = { .max_values = MAX_VALUES, .max_depth = MAX_DEPTH };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    json_t *json = NULL;
+
+    if (gsv_json_parse(&json, (const char *)data, size, "fuzz", limits, &error) != GPUSERVE_OK) {
+        if (json)
+            abort();
+        return 0;
+    }
+    if (count_values(json, 0) > 2 * MAX_VALUES)
+        abort();
+    if (json_is_object(json))
+        read_members(json);
+    json_decref(json);
+    return 0;
+}
