@@ -32,5 +32,5 @@ python_sources()
 
 shell_sources()
 {
-    git ls-files -- dev .ci/run '*.sh'
+    git ls-files -- dev .ci '*.sh'
 }

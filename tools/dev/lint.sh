@@ -1,1 +1,99 @@
-# lint.sh
+# lint.sh - everything that reads the code without running it. Each check is a function; all of
+# them run even when one fails, and the last line counts them.
+
+lint_checks=(format warnings cppcheck shell python includes sources docs symbols headers)
+
+cmd_format()
+{
+    need_packages "${lint_packages[@]}"
+    c_sources | xargs -r clang-format -i
+}
+
+lint_format()
+{
+    c_sources | xargs -r -P "$n_jobs" -n 20 clang-format --dry-run -Werror
+}
+
+# Both compilers over every source of the build, by its own compile command; nothing is written.
+lint_warnings()
+{
+    python3 tools/check_warnings.py --jobs "$n_jobs" build/compile_commands.json gcc clang
+}
+
+lint_cppcheck()
+{
+    c_sources | grep -E '^(lib|kernels/(ref|cpu)|cli|examples|include)/.*\.[ch]$' |
+        xargs -r cppcheck --quiet -j "$n_jobs" --std=c11 --language=c --error-exitcode=1 \
+            --enable=warning,portability,performance --inline-suppr --max-configs=2 \
+            --suppressions-list=tools/dev/cppcheck.supp -I . -I include
+}
+
+# The parts of ./dev share variables, which shellcheck sees one file at a time (SC2034, SC2154).
+lint_shell()
+{
+    shell_sources | xargs -r shellcheck --shell=bash --exclude=SC2034,SC2154
+}
+
+lint_python()
+{
+    python_sources | xargs -r pyflakes3
+}
+
+lint_includes()
+{
+    python3 tools/check_includes.py
+}
+
+lint_sources()
+{
+    python3 tools/check_sources.py
+}
+
+lint_docs()
+{
+    python3 tools/check_docs.py
+}
+
+# The shared libraries show the public API and nothing else.
+lint_symbols()
+{
+    local library strange
+    for library in build/lib/libgpuserve*.so; do
+        [[ -f $library ]] || { printf 'no %s\n' "$library"; return 1; }
+        strange=$(nm -D --defined-only "$library" | awk '{ print $3 }' | sed 's/@.*//' |
+                  grep -vE '^(gpuserve_[a-z0-9_]+|GPUSERVE_[0-9.]+)$' || true)
+        [[ -z $strange ]] || { printf '%s exports %s\n' "$library" "$strange"; return 1; }
+    done
+}
+
+# Each public header alone, as C11 and as C++11, with no warning.
+lint_headers()
+{
+    local header
+    for header in include/gpuserve/*.h include/gpuserve/sys/*.h; do
+        gcc -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -Iinclude -x c "$header" &&
+            g++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -Iinclude -x c++ "$header" ||
+            return 1
+    done 2>&1 | { ! grep -v 'pragma once in main file'; }
+}
+
+cmd_lint()
+{
+    local check started passed=0 failed=0
+    need_packages "${build_packages[@]}" "${lint_packages[@]}" "${clang_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build
+    for check in "${lint_checks[@]}"; do
+        started=$SECONDS
+        if "lint_$check" >"build/lint-$check.log" 2>&1; then
+            passed=$((passed + 1))
+            say "$check: good, $((SECONDS - started)) s"
+        else
+            failed=$((failed + 1))
+            head -n 60 "build/lint-$check.log" >&2
+            say "$check: FAILED"
+        fi
+    done
+    printf '%d passed, %d failed\n' "$passed" "$failed"
+    [[ $failed == 0 ]]
+}

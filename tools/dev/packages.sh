@@ -29,6 +29,7 @@ missing_packages()
 {
     local need name found
     local -A installed=()
+    # shellcheck disable=SC2016  # the format is for dpkg-query to expand
     while read -r name; do
         installed[$name]=1
     done < <(printf '%s\n' "$@" | tr '|' '\n' | tr -d '?' |

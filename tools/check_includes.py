@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Check who includes whom: the arrows between the folders go one way.
+
+    text -> base    model -> text, base, kernels.h    runtime -> all of them
+    kernels -> base, the backend ABI, never a model
+    http, cli, examples -> only <gpuserve/*.h> and themselves
+    lib and the public headers -> never a CUDA header
+
+A rule is a folder and what its files may include of this repository; headers of other packages
+are free, except CUDA's. Tests, benchmarks and fuzz targets see everything. Prints each violation
+and "N passed, N failed", counted in includes.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parent.parent
+PUBLIC = ("include/gpuserve/types.h", "include/gpuserve/gpuserve.h")
+BACKEND = "include/gpuserve/sys/"
+
+# The longest folder that matches a file decides. An entry that ends in / allows the folder.
+RULES = {
+    "include/gpuserve/": ["include/gpuserve/types.h"],
+    "include/gpuserve/sys/": [*PUBLIC],
+    "lib/base/": [*PUBLIC, "lib/base/"],
+    "lib/text/": [*PUBLIC, "lib/base/", "lib/text/"],
+    "lib/model/": [*PUBLIC, BACKEND, "lib/base/", "lib/text/", "lib/model/", "kernels/kernels.h"],
+    "lib/": [*PUBLIC, BACKEND, "lib/base/", "lib/text/", "lib/model/", "lib/", "kernels/kernels.h"],
+    "lib/http/": [*PUBLIC, "lib/http/"],
+    "kernels/": [*PUBLIC, BACKEND, "lib/base/", "kernels/"],
+    "cli/": [*PUBLIC, "include/gpuserve/http.h", "cli/"],
+    "examples/": [*PUBLIC, "include/gpuserve/http.h", "examples/"],
+}
+CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvrtc|nvtx|cuComplex|mma\.h)")
+CUDA_FOLDERS = ("kernels/cuda/", "tests/", "benchmarks/")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.MULTILINE)
+SUFFIXES = (".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".cuh")
+
+
+def sources():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, text=True,
+                            stdout=subprocess.PIPE).stdout.split("\n")
+    return [name for name in listed if name.endswith(SUFFIXES)]
+
+
+def resolve(includer, name):
+    """The file of this repository that `name` means, or None for another package's header."""
+    beside = PurePosixPath(includer).parent / name
+    for candidate in (name, f"include/{name}", str(beside)):
+        if (ROOT / candidate).is_file():
+            return candidate
+    return None
+
+
+def rule_of(path):
+    folders = [folder for folder in RULES if path.startswith(folder)]
+    return RULES[max(folders, key=len)] if folders else None
+
+
+def allowed(path, target):
+    rule = rule_of(path)
+    if rule is None:
+        return True
+    return any(target.startswith(entry) if entry.endswith("/") else target == entry
+               for entry in rule)
+
+
+def check(path):
+    """(includes seen, sentences about the wrong ones)"""
+    wrong = []
+    found = INCLUDE.findall((ROOT / path).read_text("utf-8", "replace"))
+    for _, name in found:
+        target = resolve(path, name)
+        if target is None:
+            if CUDA_HEADER.match(name) and not path.startswith(CUDA_FOLDERS):
+                wrong.append(f"{path}: includes CUDA's {name}")
+        elif not allowed(path, target):
+            wrong.append(f"{path}: may not include {target}")
+        elif path.startswith("include/") and not target.startswith("include/"):
+            wrong.append(f"{path}: a public header includes {target}")
+    return len(found), wrong
+
+
+def main():
+    n_includes, wrong = 0, []
+    for path in sources():
+        n, sentences = check(path)
+        n_includes += n
+        wrong += sentences
+    print("\n".join(wrong), end="\n" if wrong else "")
+    print(f"{n_includes - len(wrong)} passed, {len(wrong)} failed")
+    return 1 if wrong or not n_includes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
