@@ -107,10 +107,13 @@ struct gpuserve_host_batch {
 /** The same batch as the device holds it, from batch_begin to batch_end. */
 struct gpuserve_batch {
     int32_t        n_tokens;
-    int32_t        n_sequences;
+    int32_t        n_sequences; /**< sequences to compute: as many as were given, or more where the
+                                     backend rounds up: those past the end are empty, and their
+                                     pooled rows are zero. Never over max_sequences */
     int32_t        max_seqlen;
-    int32_t        n_rows;     /**< rows to compute: n_tokens, or more where the backend rounds up;
-                                    the rows past n_tokens belong to no sequence */
+    int32_t        n_rows;      /**< rows to compute: n_tokens, or more where the backend rounds up;
+                                     the rows past n_tokens belong to no sequence. Never over
+                                     max_tokens */
     const int32_t *ids;        /**< device memory, all four */
     const int32_t *type_ids;
     const int32_t *positions;
@@ -150,7 +153,9 @@ struct gpuserve_op_embed {
     int32_t                      hidden;
 };
 
-/** out = activation(in * weight^T + bias) + residual. out may be residual, never in. */
+/** out = activation(in * weight^T + bias) + residual. out may be residual, never in. All three have
+ *  the activation type of the dtype that the weight was made for, so a head or Dense module that
+ *  works on pooled rows, which are float32, is made for FLOAT32 whatever the encoder computes in. */
 struct gpuserve_op_linear {
     const struct gpuserve_linear *weight;
     const void                   *in;       /**< [rows, k], rows in_ld elements apart */
