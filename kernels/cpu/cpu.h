@@ -1,0 +1,73 @@
+/*
+ * cpu.h - what the files of the CPU backend share.
+ */
+#ifndef GSV_CPU_CPU_H
+#define GSV_CPU_CPU_H
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/team.h"
+
+#define GSV_MAX_INT8_K 65536 /* 65536 * 255 * 127 is still below 2^31 */
+
+struct gpuserve_device {
+    const struct gsv_cpu_isa *isa;
+};
+
+/* Weights in panels, as isa.h lays them out. All arrays are in the caller's memory. */
+struct gpuserve_linear {
+    int32_t n, k;
+    uint32_t dtype;
+    float *bias;    /* [n up], zeros when there is none */
+    float *weight;  /* not INT8 */
+    int8_t *values; /* INT8, and the next three */
+    float *scale;
+    float *column_sum;
+    float *input_scale; /* [k] or NULL */
+};
+
+struct gpuserve_stream {
+    const struct gsv_cpu_isa *isa;
+    struct gsv_team *team;
+    int32_t n_threads;
+    void *batch_memory;
+    float *scratch; /* scratch_floats for each thread */
+    size_t scratch_floats;
+    uint8_t *bytes; /* INT8: the rows of one linear's input, byte_ld apart */
+    size_t byte_ld;
+    float *least, *step;
+};
+
+/* linear.c */
+size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
+gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
+                                      struct gpuserve_linear **linear, void *memory,
+                                      const struct gpuserve_linear_source *source,
+                                      gpuserve_error *error);
+void gsv_cpu_linear_destroy(struct gpuserve_linear **linear);
+gpuserve_status gsv_cpu_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op);
+
+/* stream.c */
+size_t gsv_cpu_stream_bytes(const struct gpuserve_stream_options *options);
+gpuserve_status gsv_cpu_stream_create(struct gpuserve_device *device,
+                                      struct gpuserve_stream **stream,
+                                      const struct gpuserve_stream_options *options,
+                                      gpuserve_error *error);
+void gsv_cpu_stream_destroy(struct gpuserve_stream **stream);
+
+/* ops.c */
+gpuserve_status gsv_cpu_embed(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op);
+gpuserve_status gsv_cpu_add_layernorm(struct gpuserve_stream *stream,
+                                      const struct gpuserve_op_add_layernorm *op);
+gpuserve_status gsv_cpu_attention(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_attention *op);
+gpuserve_status gsv_cpu_pool(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op);
+gpuserve_status gsv_cpu_normalize(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_rows *op);
+gpuserve_status gsv_cpu_activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
+
+/* Rows [0, rows) of `cols` floats in pieces worth a thread's while; task(row, row_end). */
+typedef void (*gsv_rows_fn)(const void *op, int32_t row, int32_t row_end);
+void gsv_cpu_run_rows(struct gpuserve_stream *stream, gsv_rows_fn run, const void *op, int32_t rows,
+                      int32_t cols);
+
+#endif

@@ -1,0 +1,88 @@
+/*
+ * isa.h - the inner loops of the CPU backend, once for each instruction set.
+ *
+ *   linear_op.c, ops.c    cut an operation into tasks     compiled once
+ *        |
+ *   struct gsv_cpu_isa    runs one task                   compiled for each instruction set
+ *
+ * Packed float32 weights: panels of `panel` columns one after the other; within a panel k rows of
+ * `panel` floats. Packed int8 weights: panels likewise, k rounded up to 4, four k of a column side
+ * by side: [k / 4][panel][4]. Columns past n are zero.
+ */
+#ifndef GSV_CPU_ISA_H
+#define GSV_CPU_ISA_H
+
+#include <gpuserve/sys/backend.h>
+
+/* Every panel width divides it: sizes are the same for all instruction sets. */
+#define GSV_COLUMN_STEP 32
+#define GSV_TILE_ROWS 16 /* no tile is higher */
+
+/* What happens to the sums of a product before they are stored. */
+struct gsv_finish {
+    const float *bias; /* [n rounded up to GSV_COLUMN_STEP] */
+    const float *residual;
+    float *out;
+    size_t out_ld;
+    int32_t n;
+    int32_t activation;
+};
+
+struct gsv_gemm_f32 {
+    const float *in;
+    const float *weight;
+    size_t in_ld;
+    int32_t k;
+    struct gsv_finish finish;
+};
+
+/* Rows as unsigned bytes: x is about least + step * byte. */
+struct gsv_gemm_s8 {
+    const uint8_t *in;
+    const float *least, *step; /* [rows] */
+    const int8_t *weight;
+    const float *scale;      /* [n rounded up]: of each column's weights */
+    const float *column_sum; /* [n rounded up]: of each column's whole numbers */
+    size_t in_ld;
+    int32_t k; /* rounded up to 4 */
+    struct gsv_finish finish;
+};
+
+struct gsv_quantize {
+    const float *in;
+    const float *input_scale; /* [k] or NULL */
+    uint8_t *out;
+    float *least, *step;
+    size_t in_ld, out_ld;
+    int32_t k;
+};
+
+/* Rows [row, row_end) by panels [panel, panel_end). */
+struct gsv_span {
+    int32_t row, row_end, panel, panel_end;
+};
+
+struct gsv_cpu_isa {
+    const char *name;
+    int32_t panel;     /* columns of a panel */
+    int32_t tile_rows; /* most rows of a tile */
+    void (*gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
+    void (*gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
+    void (*quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
+    void (*attention)(const struct gpuserve_op_attention *op, int32_t sequence, int32_t head,
+                      float *scratch);
+    void (*embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end);
+    void (*add_layernorm)(const struct gpuserve_op_add_layernorm *op, int32_t row, int32_t row_end);
+    void (*pool)(const struct gpuserve_op_pool *op, int32_t sequence);
+    void (*normalize)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
+    void (*activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
+};
+
+/* Floats of scratch that `attention` needs for one thread. */
+size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size);
+
+/* The best table this processor can run, held down by the environment variable GPUSERVE_MAX_ISA to
+ * one of generic, avx2, avx2_vnni, avx512, avx512_vnni. */
+const struct gsv_cpu_isa *gsv_cpu_choose_isa(void);
+
+#endif

@@ -1,0 +1,22 @@
+/*
+ * table: the inner loops of this instruction set, together.
+ */
+#include "kernels/cpu/variant.h"
+#include "kernels/cpu/vec.h"
+
+extern const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa);
+
+const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
+    .name = GSV_NAME_OF(GSV_ISA_NAME),
+    .panel = GSV_NR,
+    .tile_rows = GSV_MR,
+    .gemm_f32 = GSV_VARIANT(gsv_gemm_f32),
+    .gemm_s8 = GSV_VARIANT(gsv_gemm_s8),
+    .quantize = GSV_VARIANT(gsv_quantize),
+    .attention = GSV_VARIANT(gsv_attention),
+    .embed = GSV_VARIANT(gsv_embed),
+    .add_layernorm = GSV_VARIANT(gsv_add_layernorm),
+    .pool = GSV_VARIANT(gsv_pool),
+    .normalize = GSV_VARIANT(gsv_normalize),
+    .activate = GSV_VARIANT(gsv_activate),
+};

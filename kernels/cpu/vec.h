@@ -1,0 +1,199 @@
+/*
+ * vec.h - one vector type with one set of names, for the instruction set this file is compiled for.
+ *
+ * The sources beside it are compiled several times with different -m flags (see meson.build).
+ * GCC's vector extension does the plain arithmetic; intrinsics stand where it has no word for an
+ * operation (fused multiply-add) or does it badly (max, select). -ffp-contract=off keeps the
+ * compiler from fusing on its own: an element must come from the same operations in every tile
+ * height, or a row's bits would depend on its neighbours.
+ *
+ *   GSV_VL   floats in a vector
+ *   GSV_NV   vectors in a panel of packed weights; GSV_NR columns in it
+ *   GSV_MR   rows of the largest tile: GSV_MR * GSV_NV accumulators fill the registers
+ */
+#ifndef GSV_CPU_VEC_H
+#define GSV_CPU_VEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define GSV_VL 16
+#define GSV_NV 2
+#define GSV_MR 14
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define GSV_VL 8
+#define GSV_NV 2
+#define GSV_MR 6
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#define GSV_VL 4
+#define GSV_NV 4
+#define GSV_MR 6
+#else
+#define GSV_VL 4
+#define GSV_NV 2
+#define GSV_MR 6
+#endif
+#define GSV_NR (GSV_VL * GSV_NV)
+
+typedef float vf __attribute__((vector_size(4 * GSV_VL)));
+typedef int32_t vi __attribute__((vector_size(4 * GSV_VL)));
+typedef float vf_any __attribute__((vector_size(4 * GSV_VL), aligned(4), may_alias));
+typedef int32_t vi_any __attribute__((vector_size(4 * GSV_VL), aligned(1), may_alias));
+
+#define GSV_INLINE static inline __attribute__((always_inline, unused))
+
+GSV_INLINE vf vf_load(const float *p)
+{
+    return *(const vf_any *)p;
+}
+
+GSV_INLINE void vf_store(float *p, vf v)
+{
+    *(vf_any *)p = v;
+}
+
+GSV_INLINE vf vf_set(float x)
+{
+    return x - (vf){ 0 }; /* x - 0 is x for every x, -0 included */
+}
+
+GSV_INLINE vi vi_set(int32_t x)
+{
+    return x + (vi){ 0 };
+}
+
+/* The first n of p, zeros behind them; 0 <= n <= GSV_VL. */
+GSV_INLINE vf vf_load_part(const float *p, int n)
+{
+    float lanes[GSV_VL] = { 0 };
+
+    memcpy(lanes, p, (size_t)n * sizeof(float));
+    return vf_load(lanes);
+}
+
+GSV_INLINE void vf_store_part(float *p, vf v, int n)
+{
+    float lanes[GSV_VL];
+
+    vf_store(lanes, v);
+    memcpy(p, lanes, (size_t)n * sizeof(float));
+}
+
+/* a * b + c with one rounding where the hardware has it. */
+GSV_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
+#endif
+}
+
+/* Where `mask` is all ones a, where it is 0 b. */
+GSV_INLINE vf vf_select(vi mask, vf a, vf b)
+{
+    return (vf)((mask & (vi)a) | (~mask & (vi)b));
+}
+
+/* The larger; b when either is NaN. */
+GSV_INLINE vf vf_max(vf a, vf b)
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return vf_select(a > b, a, b);
+#endif
+}
+
+/* The smaller; b when either is NaN. */
+GSV_INLINE vf vf_min(vf a, vf b)
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    return vf_select(a < b, a, b);
+#endif
+}
+
+/* Lane numbers 0, 1, 2, ... */
+GSV_INLINE vi vi_lanes(void)
+{
+    vi lanes;
+
+    for (int i = 0; i < GSV_VL; i++)
+        lanes[i] = i;
+    return lanes;
+}
+
+/* v in the first n lanes, `other` in the rest. */
+GSV_INLINE vf vf_keep(vf v, int n, vf other)
+{
+    return vf_select(vi_lanes() < vi_set(n), v, other);
+}
+
+/* The lanes' sum and largest, halves onto halves: always in this order. */
+GSV_INLINE float vf_sum(vf v)
+{
+    float lanes[GSV_VL];
+
+    vf_store(lanes, v);
+    for (int half = GSV_VL / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+GSV_INLINE float vf_largest(vf v)
+{
+    float lanes[GSV_VL];
+
+    vf_store(lanes, v);
+    for (int half = GSV_VL / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+    return lanes[0];
+}
+
+/* (a0, b0, a1, b1, ...): the first and the second half of a and b interleaved. */
+#if GSV_VL == 16
+#define VF_ZIP_LOW(a, b) \
+    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define VF_ZIP_HIGH(a, b) \
+    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#elif GSV_VL == 8
+#define VF_ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define VF_ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define VF_ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define VF_ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#endif
+
+/* Rows become columns: log2 rounds of zipping row i with row i + half. */
+GSV_INLINE void vf_transpose(vf rows[GSV_VL])
+{
+    for (int round = 1; round < GSV_VL; round *= 2) {
+        vf zipped[GSV_VL];
+
+        for (int i = 0; i < GSV_VL / 2; i++) {
+            zipped[2 * i] = VF_ZIP_LOW(rows[i], rows[i + GSV_VL / 2]);
+            zipped[2 * i + 1] = VF_ZIP_HIGH(rows[i], rows[i + GSV_VL / 2]);
+        }
+        for (int i = 0; i < GSV_VL; i++)
+            rows[i] = zipped[i];
+    }
+}
+
+#endif

@@ -1,0 +1,206 @@
+/*
+ * harness.c - targets, guarded buffers and comparisons of the kernel tests.
+ */
+#include "tests/kernels/harness.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD 64 /* floats */
+#define GUARD_BITS 0x7FC0DEADu
+
+static struct target targets[MAX_TARGETS];
+static int n_targets;
+static char said[256];
+
+static void add_target(const struct gpuserve_backend *backend, const char *isa, int32_t n_threads)
+{
+    struct target *t = &targets[n_targets];
+    struct gpuserve_device_facts facts = { .struct_size = sizeof(facts) };
+
+    if (isa)
+        setenv("GPUSERVE_MAX_ISA", isa, 1);
+    cr_assert_eq(backend->device_facts(0, &facts, NULL), GPUSERVE_OK);
+    if (isa && strcmp(facts.isa, isa) != 0)
+        return; /* this processor lacks it */
+    cr_assert_lt(n_targets, MAX_TARGETS);
+    cr_assert_eq(backend->device_open(&t->device, 0, NULL), GPUSERVE_OK);
+    t->backend = backend;
+    t->n_threads = n_threads;
+    snprintf(t->name, sizeof(t->name), "%s %s, %d threads", backend->name, facts.isa,
+             (int)n_threads);
+    n_targets++;
+}
+
+int target_count(void)
+{
+    static const char *const isas[] = { "generic", "avx2", "avx2_vnni", "avx512", "avx512_vnni" };
+
+    if (n_targets)
+        return n_targets;
+    add_target(gsv_backend_ref(), NULL, 1);
+    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
+        for (int32_t n_threads = 1; n_threads <= 3; n_threads++)
+            add_target(gsv_backend_cpu(), isas[i], n_threads);
+    unsetenv("GPUSERVE_MAX_ISA");
+    cr_assert_gt(n_targets, 3, "no instruction set of the cpu backend could be opened");
+    return n_targets;
+}
+
+const struct target *target_at(int i)
+{
+    cr_assert_lt(i, target_count());
+    return &targets[i];
+}
+
+struct gpuserve_stream *open_stream(const struct target *t, uint32_t dtype, int32_t max_tokens,
+                                    int32_t columns, int32_t n_heads, int32_t head_size)
+{
+    const struct gpuserve_stream_options options = {
+        .struct_size = sizeof(options),
+        .dtype = dtype,
+        .n_threads = t->n_threads,
+        .max_tokens = max_tokens,
+        .max_sequences = max_tokens,
+        .max_seqlen = max_tokens,
+        .max_columns = columns,
+        .hidden_size = n_heads * head_size,
+        .n_heads = n_heads,
+        .output_bytes = 64,
+    };
+    struct gpuserve_stream *stream;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    cr_assert_eq(t->backend->stream_create(t->device, &stream, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    return stream;
+}
+
+struct test_linear open_linear(const struct target *t, uint32_t dtype, int32_t n, int32_t k,
+                               const float *weight, const float *bias, const float *input_scale)
+{
+    const struct gpuserve_linear_source source = {
+        .struct_size = sizeof(source),
+        .dtype = dtype,
+        .n = n,
+        .k = k,
+        .weight = weight,
+        .bias = bias,
+        .input_scale = input_scale,
+    };
+    struct test_linear made;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    const size_t bytes = t->backend->linear_bytes(n, k, dtype);
+
+    cr_assert_eq(bytes % 64, 0);
+    cr_assert_eq(t->backend->memory_alloc(t->device, &made.memory, bytes, &error), GPUSERVE_OK);
+    memset(made.memory, 0xFF, bytes); /* NaN wherever packing forgets something */
+    cr_assert_eq(t->backend->linear_create(t->device, &made.linear, made.memory, &source, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    return made;
+}
+
+void close_linear(const struct target *t, struct test_linear *linear)
+{
+    t->backend->linear_destroy(&linear->linear);
+    cr_assert_null(linear->linear);
+    t->backend->memory_free(t->device, linear->memory);
+}
+
+struct gpuserve_batch make_batch(const int32_t *lengths, int32_t n_sequences)
+{
+    static int32_t cu_seqlens[1024];
+    struct gpuserve_batch batch = { .n_sequences = n_sequences, .cu_seqlens = cu_seqlens };
+
+    cr_assert_lt(n_sequences, 1024);
+    for (int32_t i = 0; i < n_sequences; i++) {
+        cu_seqlens[i + 1] = cu_seqlens[i] + lengths[i];
+        if (lengths[i] > batch.max_seqlen)
+            batch.max_seqlen = lengths[i];
+    }
+    batch.n_tokens = batch.n_rows = cu_seqlens[n_sequences];
+    return batch;
+}
+
+/* ----------------------------------------------------------------------------------- buffers */
+
+/* Before the floats: their count, then the guard. */
+static float *make_guarded(size_t n)
+{
+    const size_t total = 16 + GUARD + n + GUARD;
+    float *block = aligned_alloc(64, (total * sizeof(float) + 63) / 64 * 64);
+    const uint32_t guard = GUARD_BITS;
+
+    cr_assert_not_null(block);
+    memcpy(block, &n, sizeof(n));
+    for (size_t i = 0; i < GUARD; i++) {
+        memcpy(&block[16 + i], &guard, sizeof(guard));
+        memcpy(&block[16 + GUARD + n + i], &guard, sizeof(guard));
+    }
+    return block + 16 + GUARD;
+}
+
+float *make_floats(size_t n, uint32_t seed)
+{
+    float *floats = make_guarded(n);
+    uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
+
+    for (size_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        floats[i] = (float)(int32_t)(state >> 32) / 2147483648.0f;
+    }
+    return floats;
+}
+
+float *make_poison(size_t n)
+{
+    float *floats = make_guarded(n);
+
+    for (size_t i = 0; i < n; i++)
+        floats[i] = NAN;
+    return floats;
+}
+
+void free_floats(float *floats)
+{
+    float *block = floats - 16 - GUARD;
+    size_t n;
+    uint32_t guard;
+
+    memcpy(&n, block, sizeof(n));
+    for (size_t i = 0; i < GUARD; i++) {
+        memcpy(&guard, &block[16 + i], sizeof(guard));
+        cr_assert_eq(guard, GUARD_BITS, "something was written before the buffer");
+        memcpy(&guard, &block[16 + GUARD + n + i], sizeof(guard));
+        cr_assert_eq(guard, GUARD_BITS, "something was written behind the buffer");
+    }
+    free(block);
+}
+
+/* ------------------------------------------------------------------------------- comparisons */
+
+bool all_close(const float *got, const float *want, size_t n, float absolute, float relative)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(got[i]) && isnan(want[i]))
+            continue;
+        if (got[i] == want[i] || fabsf(got[i] - want[i]) <= absolute + relative * fabsf(want[i]))
+            continue;
+        snprintf(said, sizeof(said), "element %zu of %zu is %.9g, not %.9g", i, n, (double)got[i],
+                 (double)want[i]);
+        return false;
+    }
+    return true;
+}
+
+const char *difference(void)
+{
+    return said;
+}
+
+bool same_bits(const float *a, const float *b, size_t n)
+{
+    return memcmp(a, b, n * sizeof(float)) == 0;
+}

@@ -1,0 +1,236 @@
+/*
+ * test_linear.c - the matrix product: every target against ref, in float32 and int8.
+ */
+#include "tests/kernels/harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct linear_case {
+    int32_t rows, n, k;
+    int32_t activation;
+    bool bias, residual, in_place, wide; /* wide: rows further apart than they are long */
+};
+
+static const struct linear_case cases[] = {
+    { .rows = 0, .n = 8, .k = 8 },
+    { .rows = 1, .n = 1, .k = 1, .bias = true },
+    { .rows = 1, .n = 384, .k = 384, .bias = true },
+    { .rows = 2, .n = 31, .k = 17, .bias = true, .wide = true },
+    { .rows = 3, .n = 33, .k = 5, .activation = GPUSERVE_ACT_RELU },
+    { .rows = 5, .n = 65, .k = 130, .bias = true, .activation = GPUSERVE_ACT_TANH },
+    { .rows = 7, .n = 128, .k = 128, .bias = true, .residual = true, .wide = true },
+    { .rows = 13, .n = 100, .k = 300, .bias = true, .activation = GPUSERVE_ACT_SILU },
+    { .rows = 14, .n = 32, .k = 64, .bias = true, .residual = true, .in_place = true },
+    { .rows = 15, .n = 96, .k = 100, .bias = true, .activation = GPUSERVE_ACT_GELU },
+    { .rows = 29, .n = 257, .k = 129, .activation = GPUSERVE_ACT_GELU_TANH, .wide = true },
+    { .rows = 40, .n = 1536, .k = 384, .bias = true, .activation = GPUSERVE_ACT_GELU },
+    { .rows = 40, .n = 384, .k = 1536, .bias = true, .residual = true, .in_place = true },
+    { .rows = 173, .n = 70, .k = 1023, .bias = true, .residual = true },
+};
+
+#define N_CASES (sizeof(cases) / sizeof(cases[0]))
+
+struct problem {
+    float *weight, *bias, *scale, *in, *residual;
+    int32_t in_ld, out_ld;
+};
+
+static struct problem make_problem(const struct linear_case *c)
+{
+    struct problem p = { .in_ld = c->k + (c->wide ? 3 : 0), .out_ld = c->n + (c->wide ? 5 : 0) };
+
+    p.weight = make_floats((size_t)c->n * (size_t)c->k, 1);
+    p.bias = make_floats((size_t)c->n, 2);
+    p.scale = make_floats((size_t)c->k, 3);
+    for (int32_t i = 0; i < c->k; i++)
+        p.scale[i] = 0.5f + fabsf(p.scale[i]);
+    p.in = make_floats((size_t)c->rows * (size_t)p.in_ld, 4);
+    p.residual = make_floats((size_t)c->rows * (size_t)p.out_ld, 5);
+    return p;
+}
+
+static void free_problem(struct problem *p)
+{
+    free_floats(p->weight);
+    free_floats(p->bias);
+    free_floats(p->scale);
+    free_floats(p->in);
+    free_floats(p->residual);
+}
+
+/* The result, [rows, out_ld]; what lies between rows must stay as it was. */
+static float *run(const struct target *t, uint32_t dtype, const struct linear_case *c,
+                  const struct problem *p)
+{
+    const size_t count = (size_t)c->rows * (size_t)p->out_ld;
+    float *out = c->in_place ? make_floats(count, 5) : make_poison(count);
+    struct gpuserve_stream *stream =
+        open_stream(t, dtype, c->rows + 1, c->n > c->k ? c->n : c->k, 1, 32);
+    struct test_linear linear = open_linear(t, dtype, c->n, c->k, p->weight,
+                                            c->bias ? p->bias : NULL, c->wide ? p->scale : NULL);
+    const struct gpuserve_op_linear op = {
+        .weight = linear.linear,
+        .in = p->in,
+        .out = out,
+        .residual = c->in_place   ? out
+                    : c->residual ? p->residual
+                                  : NULL,
+        .rows = c->rows,
+        .in_ld = p->in_ld,
+        .out_ld = p->out_ld,
+        .activation = c->activation,
+    };
+
+    cr_assert_eq(t->backend->linear(stream, &op), GPUSERVE_OK);
+    t->backend->stream_destroy(&stream);
+    close_linear(t, &linear);
+    return out;
+}
+
+/* Sums of k products of numbers up to 1 (1.5 after scaling): a partial sum is about sqrt(k) / 3,
+ * and k roundings of half a unit of it wander sqrt(k) times as far: 2e-8 * k, doubled for the
+ * largest of thousands. int8's sums are exact; its few float32 steps stay far below. */
+static void compare_all(uint32_t dtype)
+{
+    for (size_t i = 0; i < N_CASES; i++) {
+        const struct linear_case *c = &cases[i];
+        struct problem p = make_problem(c);
+        const size_t count = (size_t)c->rows * (size_t)p.out_ld;
+        float *want = run(target_at(0), dtype, c, &p);
+        const float absolute = 1e-6f + 4e-8f * (float)c->k;
+
+        for (int b = 1; b < target_count(); b++) {
+            float *got = run(target_at(b), dtype, c, &p);
+
+            cr_expect(all_close(got, want, count, absolute, 2e-6f), "%s, case %zu: %s",
+                      target_at(b)->name, i, difference());
+            free_floats(got);
+        }
+        free_floats(want);
+        free_problem(&p);
+    }
+}
+
+Test(linear, float32_matches_ref_on_every_target)
+{
+    compare_all(GPUSERVE_DTYPE_FLOAT32);
+}
+
+Test(linear, int8_matches_ref_on_every_target)
+{
+    compare_all(GPUSERVE_DTYPE_INT8);
+}
+
+/* The quantized product must also be near the true one: per-row and per-column steps of 1/255 and
+ * 1/127 of the range leave an error of about 1 % of a typical sum. */
+Test(linear, int8_is_near_float32)
+{
+    const struct linear_case c = { .rows = 9, .n = 384, .k = 384, .bias = true };
+    struct problem p = make_problem(&c);
+
+    for (int b = 0; b < target_count(); b++) {
+        const size_t count = (size_t)c.rows * (size_t)c.n;
+        float *exact = run(target_at(b), GPUSERVE_DTYPE_FLOAT32, &c, &p);
+        float *bytes = run(target_at(b), GPUSERVE_DTYPE_INT8, &c, &p);
+        double dot = 0.0, a = 0.0, z = 0.0;
+
+        for (size_t i = 0; i < count; i++) {
+            dot += (double)exact[i] * (double)bytes[i];
+            a += (double)exact[i] * (double)exact[i];
+            z += (double)bytes[i] * (double)bytes[i];
+        }
+        cr_expect_gt(dot / sqrt(a * z), 0.9999, "%s: cosine %.6f", target_at(b)->name,
+                     dot / sqrt(a * z));
+        free_floats(exact);
+        free_floats(bytes);
+    }
+    free_problem(&p);
+}
+
+/* Rows of zeros, of one value, of tiny and of huge values: a step of 0 must divide nothing. */
+Test(linear, int8_survives_odd_rows)
+{
+    const struct linear_case c = { .rows = 6, .n = 40, .k = 48, .bias = true };
+    struct problem p = make_problem(&c);
+    float *want;
+
+    memset(p.in, 0, 48 * sizeof(float));
+    for (int i = 0; i < 48; i++) {
+        p.in[48 + i] = 7.25f;
+        p.in[96 + i] *= 1e-38f;
+        p.in[144 + i] *= 1e30f;
+        p.weight[48 + i] = 0.0f;
+    }
+    want = run(target_at(0), GPUSERVE_DTYPE_INT8, &c, &p);
+    for (int b = 0; b < target_count(); b++) {
+        float *got = run(target_at(b), GPUSERVE_DTYPE_INT8, &c, &p);
+
+        for (int i = 0; i < 6 * 40; i++)
+            cr_assert(isfinite(got[i]), "%s: element %d", target_at(b)->name, i);
+        cr_expect(all_close(got, want, 3 * 40, 1e-5f, 1e-5f), "%s: %s", target_at(b)->name,
+                  difference());
+        cr_expect(all_close(got + 120, want + 120, 40, 1e25f, 1e-5f), "%s: %s", target_at(b)->name,
+                  difference());
+        free_floats(got);
+    }
+    free_floats(want);
+    free_problem(&p);
+}
+
+/* GELU by itself: an identity matrix passes chosen values through. */
+Test(linear, activations_are_accurate_from_end_to_end)
+{
+    enum { N = 64, ROWS = 40 };
+    static const int32_t kinds[] = { GPUSERVE_ACT_GELU, GPUSERVE_ACT_GELU_TANH, GPUSERVE_ACT_RELU,
+                                     GPUSERVE_ACT_TANH, GPUSERVE_ACT_SILU };
+
+    for (size_t kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++) {
+        const struct linear_case c = { .rows = ROWS, .n = N, .k = N, .activation = kinds[kind] };
+        struct problem p = make_problem(&c);
+        float *want;
+
+        for (int i = 0; i < N * N; i++)
+            p.weight[i] = i / N == i % N ? 1.0f : 0.0f;
+        for (int i = 0; i < N * ROWS; i++)
+            p.in[i] = (float)(i - N * ROWS / 2) * (20.0f / (N * ROWS));
+        p.in[0] = -1e30f;
+        p.in[1] = 1e30f;
+        p.in[2] = -100.0f;
+        p.in[3] = 100.0f;
+        want = run(target_at(0), GPUSERVE_DTYPE_FLOAT32, &c, &p);
+        for (int b = 1; b < target_count(); b++) {
+            float *got = run(target_at(b), GPUSERVE_DTYPE_FLOAT32, &c, &p);
+
+            /* 1e-6 at |x| of 5 is 2e-7 of the normal distribution: three float32 roundings */
+            cr_expect(all_close(got, want, N * ROWS, 1e-6f, 5e-7f), "%s, activation %d: %s",
+                      target_at(b)->name, (int)kinds[kind], difference());
+            free_floats(got);
+        }
+        free_floats(want);
+        free_problem(&p);
+    }
+}
+
+Test(linear, what_cannot_be_packed_is_refused_with_a_reason)
+{
+    for (int b = 0; b < target_count(); b++) {
+        const struct target *t = target_at(b);
+        struct gpuserve_linear_source source = { .struct_size = sizeof(source), .n = 1, .k = 1 };
+        struct gpuserve_linear *linear = NULL;
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+        source.dtype = GPUSERVE_DTYPE_FLOAT16;
+        cr_expect_eq(t->backend->activation_size(GPUSERVE_DTYPE_FLOAT16), 0);
+        cr_expect_eq(t->backend->linear_create(t->device, &linear, NULL, &source, &error),
+                     GPUSERVE_E_UNSUPPORTED);
+        cr_expect_null(linear);
+        cr_expect_neq(error.message[0], '\0');
+        source.dtype = GPUSERVE_DTYPE_INT8;
+        source.k = 1 << 20;
+        cr_expect_eq(t->backend->linear_create(t->device, &linear, NULL, &source, &error),
+                     GPUSERVE_E_UNSUPPORTED);
+        cr_expect_not_null(strstr(error.message, "1048576"));
+    }
+}

@@ -1,0 +1,269 @@
+/*
+ * test_rows.c - embed, LayerNorm, pooling, normalize and activate on every target against ref.
+ */
+#include "tests/kernels/harness.h"
+
+#include <math.h>
+#include <string.h>
+
+static const int32_t widths[] = { 1, 3, 15, 16, 17, 128, 384, 387, 768, 1024 };
+
+#define N_WIDTHS (sizeof(widths) / sizeof(widths[0]))
+
+/* ---------------------------------------------------------------------------------- LayerNorm */
+
+static float *run_layernorm(const struct target *t, int32_t rows, int32_t cols, const float *in,
+                            const float *residual, int in_place)
+{
+    const size_t n = (size_t)rows * (size_t)cols;
+    float *gamma = make_floats((size_t)cols, 21), *beta = make_floats((size_t)cols, 22);
+    float *out = make_poison(n), *copy = make_floats(n, 1);
+    struct gpuserve_stream *stream = open_stream(t, GPUSERVE_DTYPE_FLOAT32, rows + 1, cols, 1, 32);
+    struct gpuserve_op_add_layernorm op = {
+        .out = out,
+        .in = in,
+        .residual = residual,
+        .gamma = gamma,
+        .beta = beta,
+        .eps = 1e-12f,
+        .rows = rows,
+        .cols = cols,
+    };
+
+    if (in_place == 1) { /* out is in */
+        memcpy(out, in, n * sizeof(float));
+        op.in = out;
+    } else if (in_place == 2 && residual) { /* out is residual */
+        memcpy(out, residual, n * sizeof(float));
+        op.residual = out;
+    }
+    cr_assert_eq(t->backend->add_layernorm(stream, &op), GPUSERVE_OK);
+    t->backend->stream_destroy(&stream);
+    free_floats(gamma);
+    free_floats(beta);
+    free_floats(copy);
+    return out;
+}
+
+/* Results are of size 1: 3e-6 is some 25 float32 roundings, and the offset of 10 costs 4 bits of
+ * each input before anything is computed. */
+Test(rows, add_layernorm_matches_ref)
+{
+    for (size_t w = 0; w < N_WIDTHS; w++) {
+        for (int variant = 0; variant < 6; variant++) {
+            const int32_t cols = widths[w], rows = variant == 0 ? 0 : variant == 1 ? 1 : 37;
+            const size_t n = (size_t)rows * (size_t)cols;
+            float *in = make_floats(n, 23), *residual = make_floats(n, 24);
+            const float *second = variant % 2 ? residual : NULL;
+            float *want;
+
+            for (size_t i = 0; i < n && variant > 3; i++)
+                in[i] += 10.0f;
+            want = run_layernorm(target_at(0), rows, cols, in, second, 0);
+            for (int b = 1; b < target_count(); b++) {
+                float *got = run_layernorm(target_at(b), rows, cols, in, second, variant % 3);
+
+                if (cols > 1) /* of one column only rounding is left, times 1e6 */
+                    cr_expect(all_close(got, want, n, variant > 3 ? 2e-5f : 3e-6f, 0.0f),
+                              "%s, %d columns, variant %d: %s", target_at(b)->name, (int)cols,
+                              variant, difference());
+                free_floats(got);
+            }
+            free_floats(want);
+            free_floats(in);
+            free_floats(residual);
+        }
+    }
+}
+
+static float *run_embed(const struct target *t, const struct gpuserve_batch *batch, int32_t hidden,
+                        const float *tables, bool positions, bool types)
+{
+    const size_t n = (size_t)batch->n_rows * (size_t)hidden;
+    float *gamma = make_floats((size_t)hidden, 21), *beta = make_floats((size_t)hidden, 22);
+    float *out = make_poison(n);
+    struct gpuserve_stream *stream =
+        open_stream(t, GPUSERVE_DTYPE_FLOAT32, batch->n_rows, hidden, 1, 32);
+    const struct gpuserve_op_embed op = {
+        .batch = batch,
+        .out = out,
+        .word = tables,
+        .position = positions ? tables + 50 * (size_t)hidden : NULL,
+        .type = types ? tables + 90 * (size_t)hidden : NULL,
+        .gamma = gamma,
+        .beta = beta,
+        .eps = 1e-5f,
+        .hidden = hidden,
+    };
+
+    cr_assert_eq(t->backend->embed(stream, &op), GPUSERVE_OK);
+    t->backend->stream_destroy(&stream);
+    free_floats(gamma);
+    free_floats(beta);
+    return out;
+}
+
+Test(rows, embed_matches_ref)
+{
+    static const int32_t lengths[] = { 3, 40, 1 };
+    struct gpuserve_batch batch = make_batch(lengths, 3);
+    int32_t ids[44], types[44], positions[44];
+
+    for (int32_t i = 0; i < 44; i++) {
+        ids[i] = i * 17 % 50;
+        types[i] = i % 2;
+        positions[i] = i % 40;
+    }
+    batch.ids = ids;
+    batch.type_ids = types;
+    batch.positions = positions;
+    for (size_t w = 1; w < N_WIDTHS; w++) {
+        const int32_t hidden = widths[w];
+        float *tables = make_floats(92 * (size_t)hidden, 25);
+
+        for (int variant = 0; variant < 4; variant++) {
+            float *want = run_embed(target_at(0), &batch, hidden, tables, variant & 1, variant & 2);
+
+            for (int b = 1; b < target_count(); b++) {
+                float *got =
+                    run_embed(target_at(b), &batch, hidden, tables, variant & 1, variant & 2);
+
+                cr_expect(all_close(got, want, 44 * (size_t)hidden, 3e-6f, 1e-6f),
+                          "%s, %d columns, variant %d: %s", target_at(b)->name, (int)hidden,
+                          variant, difference());
+                free_floats(got);
+            }
+            free_floats(want);
+        }
+        free_floats(tables);
+    }
+}
+
+/* ------------------------------------------------------------------------------------ pooling */
+
+static float *run_pool(const struct target *t, const struct gpuserve_batch *batch, const float *in,
+                       int32_t hidden, int32_t columns, int32_t pooling, bool normalize)
+{
+    const int32_t ld = columns + 7;
+    float *out = make_poison((size_t)batch->n_sequences * (size_t)ld);
+    struct gpuserve_stream *stream =
+        open_stream(t, GPUSERVE_DTYPE_FLOAT32, batch->n_rows, hidden, 1, 32);
+    const struct gpuserve_op_pool op = { .batch = batch,
+                                         .in = in,
+                                         .out = out,
+                                         .pooling = pooling,
+                                         .hidden = hidden,
+                                         .columns = columns,
+                                         .out_ld = ld,
+                                         .normalize = normalize };
+
+    cr_assert_eq(t->backend->pool(stream, &op), GPUSERVE_OK);
+    t->backend->stream_destroy(&stream);
+    return out;
+}
+
+Test(rows, pool_matches_ref_in_all_six_kinds)
+{
+    static const int32_t lengths[] = { 1, 2, 61, 17 };
+    const struct gpuserve_batch batch = make_batch(lengths, 4);
+
+    for (size_t w = 0; w < N_WIDTHS; w++) {
+        const int32_t hidden = widths[w];
+        const int32_t columns = w % 2 ? hidden : (hidden + 1) / 2;
+        float *in = make_floats(81 * (size_t)hidden, 31);
+
+        for (int variant = 0; variant < 12; variant++) {
+            const int32_t pooling = GPUSERVE_POOL_CLS + variant / 2;
+            float *want = run_pool(target_at(0), &batch, in, hidden, columns, pooling, variant % 2);
+
+            for (int b = 1; b < target_count(); b++) {
+                float *got =
+                    run_pool(target_at(b), &batch, in, hidden, columns, pooling, variant % 2);
+
+                /* up to 61 additions of numbers up to 1, then perhaps over a norm below 1 */
+                cr_expect(all_close(got, want, 4 * (size_t)(columns + 7), 3e-6f, 2e-6f),
+                          "%s, %d of %d columns, pooling %d: %s", target_at(b)->name, (int)columns,
+                          (int)hidden, (int)pooling, difference());
+                free_floats(got);
+            }
+            free_floats(want);
+        }
+        free_floats(in);
+    }
+}
+
+Test(rows, pool_keeps_a_nan_in_its_sequence)
+{
+    static const int32_t lengths[] = { 4, 9, 5 };
+    const struct gpuserve_batch batch = make_batch(lengths, 3);
+    float *in = make_floats(18 * 32, 32);
+
+    in[6 * 32 + 3] = NAN;
+    for (int b = 0; b < target_count(); b++) {
+        for (int32_t pooling = GPUSERVE_POOL_MEAN; pooling <= GPUSERVE_POOL_WEIGHTED_MEAN;
+             pooling++) {
+            float *out = run_pool(target_at(b), &batch, in, 32, 32, pooling, false);
+
+            for (int i = 0; i < 32; i++) {
+                cr_assert(isfinite(out[i]), "%s, pooling %d", target_at(b)->name, (int)pooling);
+                cr_assert(isfinite(out[2 * 39 + i]));
+                cr_assert_eq(isnan(out[39 + i]), i == 3, "%s, pooling %d, column %d",
+                             target_at(b)->name, (int)pooling, i);
+            }
+            free_floats(out);
+        }
+    }
+    free_floats(in);
+}
+
+/* --------------------------------------------------------------------- normalize and activate */
+
+/* activation 0 stands for normalize */
+static void run_rows(const struct target *t, float *data, int32_t rows, int32_t cols,
+                     int32_t activation)
+{
+    struct gpuserve_stream *stream = open_stream(t, GPUSERVE_DTYPE_FLOAT32, rows + 1, cols, 1, 32);
+    const struct gpuserve_op_rows op = { data, rows, cols, cols + 3, activation };
+    const gpuserve_status st =
+        activation ? t->backend->activate(stream, &op) : t->backend->normalize(stream, &op);
+
+    cr_assert_eq(st, GPUSERVE_OK);
+    t->backend->stream_destroy(&stream);
+}
+
+static float *make_rows(size_t n, size_t ld)
+{
+    float *data = make_floats(n, 41);
+
+    for (size_t i = 0; i < n; i++)
+        data[i] *= i / ld % 3 == 0 ? 1.0f : 30.0f;
+    for (size_t i = 0; i < ld && i < n; i++)
+        data[i] = 0.0f; /* a row of zeros has no direction */
+    return data;
+}
+
+Test(rows, normalize_and_activate_match_ref)
+{
+    for (size_t w = 0; w < N_WIDTHS; w++) {
+        for (int32_t activation = 0; activation <= GPUSERVE_ACT_SOFTMAX; activation++) {
+            const int32_t cols = widths[w];
+            const size_t ld = (size_t)cols + 3, n = 19 * ld;
+            float *want = make_rows(n, ld);
+
+            if (activation == 1)
+                activation = GPUSERVE_ACT_RELU; /* GELU is not for activate */
+            run_rows(target_at(0), want, 19, cols, activation);
+            for (int b = 1; b < target_count(); b++) {
+                float *got = make_rows(n, ld);
+
+                run_rows(target_at(b), got, 19, cols, activation);
+                /* exp of up to 60 in float32: the argument's own rounding is 4e-6 of the result */
+                cr_expect(all_close(got, want, n, 5e-7f, 6e-6f),
+                          "%s, %d columns, activation %d: %s", target_at(b)->name, (int)cols,
+                          (int)activation, difference());
+                free_floats(got);
+            }
+            free_floats(want);
+        }
+    }
+}
