@@ -1,0 +1,412 @@
+/*
+ * device.cu - finding and opening GPUs, and telling what is wrong with them.
+ *
+ * Some CUDA errors end the process's context on a device: from then on every call on it fails with
+ * a new error, and answers computed before are all that will come. The first of them is kept for
+ * each device, and every later call is answered with it at once (gsv_cuda_check_lost).
+ *
+ * Listing devices makes no context: a context takes some 300 MB of the device.
+ */
+#include "kernels/cuda/backend.cuh"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+namespace
+{
+
+const int MAX_DEVICES = 64;
+const int OLDEST_CAPABILITY = 80; /* cp.async and bfloat16 */
+const int64_t DEFAULT_TIMEOUT_MS = 60000;
+
+struct loss {
+    bool lost;
+    bool hangs;
+    gpuserve_error cause;
+};
+
+struct loss losses[MAX_DEVICES];
+pthread_mutex_t losses_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Errors after which a context answers nothing but errors. */
+bool ends_context(int code)
+{
+    static const int codes[] = { 214, /* ECC, uncorrectable */
+                                 220, /* NVLink */
+                                 226, /* contained error of the hardware */
+                                 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721 };
+
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+        if (codes[i] == code)
+            return true;
+    }
+    return false;
+}
+
+const char *remedy(int code)
+{
+    switch (code) {
+    case 2:
+        return "close other models or programs on this device, lower max_batch_tokens, or choose "
+               "another device";
+    case 3:
+    case 999:
+        return "the driver does not work: see nvidia-smi and the kernel's log (dmesg | grep -i "
+               "xid), then load the driver again or restart the machine";
+    case 35:
+        return "update the NVIDIA driver (CUDA 13.0 needs 580 or newer), or build gpuserve with "
+               "an older toolkit";
+    case 46:
+        return "another process holds the device alone: see nvidia-smi, end it, or set the "
+               "compute mode to DEFAULT";
+    case 100:
+        return "in a container, start it with --gpus all; see nvidia-smi and CUDA_VISIBLE_DEVICES";
+    case 209:
+        return "build the plugin for this GPU: meson configure -Dgpu_targets=sm_XX";
+    case 214:
+    case 220:
+        return "the hardware failed: see nvidia-smi -q and the kernel's log; start the process "
+               "anew, and have the device checked if it comes back";
+    case 803:
+    case 804:
+        return "the driver's library and its kernel module are of different releases: restart the "
+               "machine, or make the container's match the host's";
+    default:
+        return ends_context(code)
+                   ? "the device's context is lost: close every model on it and start the process "
+                     "anew"
+                   : "see the kernel's log (dmesg | grep -i xid)";
+    }
+}
+
+gpuserve_status status_of(int code)
+{
+    switch (code) {
+    case 2:
+        return GPUSERVE_E_NOMEM;
+    case 209:
+    case 801:
+        return GPUSERVE_E_UNSUPPORTED;
+    case 1:
+    case 9:
+    case 98:
+        return GPUSERVE_E_INTERNAL; /* a launch that we made wrong */
+    default:
+        return GPUSERVE_E_DEVICE;
+    }
+}
+
+void mark_lost(int index, bool hangs, const gpuserve_error *cause)
+{
+    if (index < 0 || index >= MAX_DEVICES)
+        return;
+    pthread_mutex_lock(&losses_lock);
+    if (!losses[index].lost) {
+        losses[index].cause = *cause;
+        losses[index].lost = true;
+    }
+    losses[index].hangs = losses[index].hangs || hangs;
+    pthread_mutex_unlock(&losses_lock);
+    gsv_cuda_log(GPUSERVE_LOG_ERROR, "device %d is lost: %s", index, cause->message);
+}
+
+} /* namespace */
+
+gpuserve_status gsv_cuda_fail(int index, cudaError_t code, const char *call, gpuserve_error *error)
+{
+    const int number = static_cast<int>(code);
+    const gpuserve_status status = status_of(number);
+    gpuserve_error local = GPUSERVE_ERROR_INIT;
+
+    cudaGetLastError(); /* so that the next launch does not report this one again */
+    gsv_fail(&local, status, "CUDA error %d (%s: %s) from %s on device %d", number,
+             cudaGetErrorName(code), cudaGetErrorString(code), call, index);
+    gsv_hint(&local, status, "%s", remedy(number));
+    if (ends_context(number))
+        mark_lost(index, false, &local);
+    gsv_error_copy(error, &local);
+    return status;
+}
+
+gpuserve_status gsv_cuda_fail_timeout(const struct gpuserve_device *device, gpuserve_error *error)
+{
+    gpuserve_error local = GPUSERVE_ERROR_INIT;
+
+    gsv_fail(&local, GPUSERVE_E_DEVICE, "device %d (%s) did not finish a batch within %lld ms",
+             device->index, device->name, static_cast<long long>(device->timeout_ms));
+    gsv_hint(&local, GPUSERVE_E_DEVICE,
+             "the device hangs: start the process anew, and see the kernel's log (dmesg | grep -i "
+             "xid); GPUSERVE_CUDA_TIMEOUT_MS allows more time");
+    mark_lost(device->index, true, &local);
+    gsv_error_copy(error, &local);
+    return GPUSERVE_E_DEVICE;
+}
+
+gpuserve_status gsv_cuda_check_lost(int index, gpuserve_error *error)
+{
+    gpuserve_status status = GPUSERVE_OK;
+
+    if (index < 0 || index >= MAX_DEVICES)
+        return GPUSERVE_OK;
+    pthread_mutex_lock(&losses_lock);
+    if (losses[index].lost) {
+        status = GPUSERVE_E_DEVICE;
+        gsv_error_copy(error, &losses[index].cause);
+    }
+    pthread_mutex_unlock(&losses_lock);
+    return status;
+}
+
+bool gsv_cuda_hangs(int index)
+{
+    bool hangs;
+
+    if (index < 0 || index >= MAX_DEVICES)
+        return false;
+    pthread_mutex_lock(&losses_lock);
+    hangs = losses[index].hangs;
+    pthread_mutex_unlock(&losses_lock);
+    return hangs;
+}
+
+gpuserve_status gsv_cuda_use(const struct gpuserve_device *device, gpuserve_error *error)
+{
+    gpuserve_status status = gsv_cuda_check_lost(device->index, error);
+
+    if (status == GPUSERVE_OK) {
+        const cudaError_t code = cudaSetDevice(device->index);
+        if (code != cudaSuccess)
+            status = gsv_cuda_fail(device->index, code, "cudaSetDevice", error);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------- counting */
+
+/* Which layer is missing when there is no device. The static runtime says 35 both without a driver
+ * and with one that is too old. */
+static gpuserve_status fail_count(cudaError_t code, gpuserve_error *error)
+{
+    int driver = 0;
+    int runtime = 0;
+    const gpuserve_status status = GPUSERVE_E_DEVICE;
+
+    cudaGetLastError();
+    if (cudaDriverGetVersion(&driver) != cudaSuccess)
+        driver = 0;
+    cudaRuntimeGetVersion(&runtime);
+    if (driver == 0) {
+        gsv_fail(error, status,
+                 "no CUDA device: the NVIDIA driver is not installed (CUDA error %d: %s)",
+                 static_cast<int>(code), cudaGetErrorString(code));
+        return gsv_hint(error, status,
+                        "install the driver (580 or newer); in a container, start it with --gpus "
+                        "all and the NVIDIA container toolkit");
+    }
+    if (driver < runtime && static_cast<int>(code) == 35) {
+        gsv_fail(error, status,
+                 "no CUDA device: the driver is for CUDA %d.%d, the plugin was built with %d.%d",
+                 driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        return gsv_hint(error, status, "%s", remedy(35));
+    }
+    if (static_cast<int>(code) == 100) {
+        gsv_fail(error, status,
+                 "no CUDA device: the driver (CUDA %d.%d) is there but shows no device",
+                 driver / 1000, driver % 1000 / 10);
+        return gsv_hint(error, status, "%s", remedy(100));
+    }
+    return gsv_cuda_fail(-1, code, "cudaGetDeviceCount", error);
+}
+
+gpuserve_status gsv_cuda_device_count(int32_t *count, gpuserve_error *error)
+{
+    int n = 0;
+    const cudaError_t code = cudaGetDeviceCount(&n);
+
+    *count = 0;
+    if (code == cudaSuccess && n == 0)
+        return fail_count(static_cast<cudaError_t>(100), error);
+    if (code != cudaSuccess)
+        return fail_count(code, error);
+    *count = n < MAX_DEVICES ? n : MAX_DEVICES;
+    return GPUSERVE_OK;
+}
+
+/* ------------------------------------------------------------------------------------- facts */
+
+/* NVML knows the free memory without a context. Its header is not in every toolkit: these are the
+ * functions used, as its documentation declares them. */
+struct nvml_memory {
+    unsigned long long total;
+    unsigned long long free;
+    unsigned long long used;
+};
+typedef int (*nvml_init_fn)(void);
+typedef int (*nvml_by_bus_fn)(const char *, void **);
+typedef int (*nvml_memory_fn)(void *, struct nvml_memory *);
+
+static bool nvml_free_bytes(int index, uint64_t *bytes)
+{
+    void *const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    struct nvml_memory memory = {};
+    char bus[32] = "";
+    void *handle = NULL;
+    bool ok = false;
+
+    if (!library)
+        return false;
+    nvml_init_fn init = reinterpret_cast<nvml_init_fn>(dlsym(library, "nvmlInit_v2"));
+    nvml_init_fn end = reinterpret_cast<nvml_init_fn>(dlsym(library, "nvmlShutdown"));
+    nvml_by_bus_fn find =
+        reinterpret_cast<nvml_by_bus_fn>(dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
+    nvml_memory_fn ask =
+        reinterpret_cast<nvml_memory_fn>(dlsym(library, "nvmlDeviceGetMemoryInfo"));
+
+    if (init && end && find && ask && init() == 0) {
+        ok = cudaDeviceGetPCIBusId(bus, sizeof(bus), index) == cudaSuccess &&
+             find(bus, &handle) == 0 && ask(handle, &memory) == 0;
+        end();
+    }
+    dlclose(library);
+    *bytes = memory.free;
+    return ok;
+}
+
+static gpuserve_status free_bytes(int index, uint64_t *bytes, gpuserve_error *error)
+{
+    size_t free = 0;
+    size_t total = 0;
+    cudaError_t code;
+
+    if (nvml_free_bytes(index, bytes))
+        return GPUSERVE_OK;
+    code = cudaSetDevice(index);
+    if (code == cudaSuccess)
+        code = cudaMemGetInfo(&free, &total);
+    if (code != cudaSuccess)
+        return gsv_cuda_fail(index, code, "cudaMemGetInfo", error);
+    *bytes = free;
+    return GPUSERVE_OK;
+}
+
+static void write_uuid(char *text, size_t size, const void *uuid)
+{
+    const unsigned char *b = static_cast<const unsigned char *>(uuid);
+
+    snprintf(text, size, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+             b[14], b[15]);
+}
+
+static void copy_name(char *to, size_t size, const char *name)
+{
+    const size_t length = strnlen(name, size - 1);
+
+    memcpy(to, name, length);
+    to[length] = '\0';
+}
+
+gpuserve_status gsv_cuda_device_facts(int32_t index, struct gpuserve_device_facts *facts,
+                                      gpuserve_error *error)
+{
+    struct cudaDeviceProp properties = {};
+    const uint32_t struct_size = facts->struct_size;
+    cudaError_t code;
+    gpuserve_status status = gsv_cuda_check_lost(index, error);
+
+    if (status != GPUSERVE_OK)
+        return status;
+    code = cudaGetDeviceProperties(&properties, index);
+    if (code != cudaSuccess)
+        return gsv_cuda_fail(index, code, "cudaGetDeviceProperties", error);
+    memset(facts, 0, sizeof(*facts));
+    facts->struct_size = struct_size;
+    facts->index = index;
+    copy_name(facts->name, sizeof(facts->name), properties.name);
+    snprintf(facts->isa, sizeof(facts->isa), "sm_%d%d", properties.major, properties.minor);
+    write_uuid(facts->uuid, sizeof(facts->uuid), &properties.uuid);
+    facts->memory_bytes = properties.totalGlobalMem;
+    facts->n_cores = properties.multiProcessorCount;
+    return free_bytes(index, &facts->memory_free_bytes, error);
+}
+
+/* ----------------------------------------------------------------------------------- opening */
+
+/* Kernels that need more than 48 KiB of shared memory are told so once; this also loads them. */
+static cudaError_t prepare_kernels(void)
+{
+    cudaError_t code = gsv_cuda_attention_mma_prepare();
+
+    if (code == cudaSuccess)
+        code = gsv_cuda_attention_naive_prepare();
+    return code == cudaSuccess ? gsv_cuda_gemm_mma_prepare() : code;
+}
+
+static int64_t timeout_ms(void)
+{
+    const char *const text = getenv("GPUSERVE_CUDA_TIMEOUT_MS");
+    const long long ms = text ? strtoll(text, NULL, 10) : 0;
+
+    return ms > 0 ? ms : DEFAULT_TIMEOUT_MS;
+}
+
+static gpuserve_status open_device(struct gpuserve_device *device, gpuserve_error *error)
+{
+    struct cudaDeviceProp properties = {};
+    cudaError_t code = cudaGetDeviceProperties(&properties, device->index);
+    gpuserve_status status;
+
+    if (code != cudaSuccess)
+        return gsv_cuda_fail(device->index, code, "cudaGetDeviceProperties", error);
+    copy_name(device->name, sizeof(device->name), properties.name);
+    device->capability = properties.major * 10 + properties.minor;
+    device->n_processors = properties.multiProcessorCount;
+    if (device->capability < OLDEST_CAPABILITY) {
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                 "device %d (%s) has compute capability %d.%d; gpuserve needs 8.0 or newer",
+                 device->index, device->name, properties.major, properties.minor);
+        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
+                        "choose another device, or the CPU with device \"cpu\"");
+    }
+    status = gsv_cuda_use(device, error);
+    if (status != GPUSERVE_OK)
+        return status;
+    code = prepare_kernels();
+    if (code != cudaSuccess)
+        return gsv_cuda_fail(device->index, code, "cudaFuncSetAttribute", error);
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_cuda_device_open(struct gpuserve_device **device, int32_t index,
+                                     gpuserve_error *error)
+{
+    struct gpuserve_device *opened;
+    gpuserve_status status = gsv_cuda_check_lost(index, error);
+
+    *device = NULL;
+    if (status != GPUSERVE_OK)
+        return status;
+    opened = static_cast<struct gpuserve_device *>(calloc(1, sizeof(*opened)));
+    if (!opened)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "device %d: out of memory", index);
+    opened->index = index;
+    opened->timeout_ms = timeout_ms();
+    status = open_device(opened, error);
+    if (status != GPUSERVE_OK) {
+        free(opened);
+        return status;
+    }
+    *device = opened;
+    return GPUSERVE_OK;
+}
+
+void gsv_cuda_device_close(struct gpuserve_device **device)
+{
+    if (!device || !*device)
+        return;
+    free(*device);
+    *device = NULL;
+}

@@ -1,0 +1,110 @@
+/*
+ * linear.cu - the weights of one product in device memory: [n, k] in the activation type, as the
+ * kernels and cuBLASLt both read them, then the bias in float32, then in the activation type.
+ */
+#include "kernels/cuda/backend.cuh"
+
+#include <stdlib.h>
+
+static enum gsv_math math_of(uint32_t dtype)
+{
+    switch (dtype) {
+    case GPUSERVE_DTYPE_FLOAT16:
+        return GSV_MATH_F16;
+    case GPUSERVE_DTYPE_BFLOAT16:
+        return GSV_MATH_BF16;
+    case GPUSERVE_DTYPE_TF32:
+        return GSV_MATH_TF32;
+    default:
+        return GSV_MATH_F32;
+    }
+}
+
+static size_t weight_bytes(int32_t n, int32_t k, uint32_t dtype)
+{
+    size_t elements;
+    size_t bytes;
+
+    if (!gsv_mul_size(static_cast<size_t>(n), static_cast<size_t>(k), &elements) ||
+        !gsv_mul_size(elements, gsv_cuda_activation_size(dtype), &bytes))
+        return SIZE_MAX;
+    return gsv_round_up(bytes, 64);
+}
+
+static size_t bias_bytes(int32_t n, size_t element_size)
+{
+    return gsv_round_up(static_cast<size_t>(n) * element_size, 64);
+}
+
+size_t gsv_cuda_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
+{
+    const size_t weight = weight_bytes(n, k, dtype);
+    size_t all;
+
+    if (!gsv_add_size(weight,
+                      bias_bytes(n, sizeof(float)) + bias_bytes(n, gsv_cuda_activation_size(dtype)),
+                      &all))
+        return SIZE_MAX;
+    return all;
+}
+
+static gpuserve_status write_bias(struct gpuserve_linear *linear, char *memory,
+                                  const struct gpuserve_linear_source *source,
+                                  gpuserve_error *error)
+{
+    char *const second = memory + bias_bytes(source->n, sizeof(float));
+    const size_t n = static_cast<size_t>(source->n);
+    gpuserve_status status =
+        gsv_cuda_memory_write(linear->device, memory, source->bias, n * sizeof(float), error);
+
+    if (status == GPUSERVE_OK)
+        status = gsv_cuda_memory_write_floats(linear->device, second, source->bias, n,
+                                              source->dtype, error);
+    linear->bias = reinterpret_cast<const float *>(memory);
+    linear->element_bias = second;
+    return status;
+}
+
+gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
+                                       struct gpuserve_linear **linear, void *memory,
+                                       const struct gpuserve_linear_source *source,
+                                       gpuserve_error *error)
+{
+    struct gpuserve_linear *made;
+    gpuserve_status status;
+
+    *linear = NULL;
+    if (gsv_cuda_activation_size(source->dtype) == 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the CUDA backend does not compute in dtype %u", source->dtype);
+    made = static_cast<struct gpuserve_linear *>(calloc(1, sizeof(*made)));
+    if (!made)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory while loading weights");
+    made->device = device;
+    made->math = math_of(source->dtype);
+    made->element = gsv_cuda_element(source->dtype);
+    made->n = source->n;
+    made->k = source->k;
+    made->weight = memory;
+    status = gsv_cuda_memory_write_floats(
+        device, memory, source->weight,
+        static_cast<size_t>(source->n) * static_cast<size_t>(source->k), source->dtype, error);
+    if (status == GPUSERVE_OK && source->bias)
+        status = write_bias(
+            made, static_cast<char *>(memory) + weight_bytes(source->n, source->k, source->dtype),
+            source, error);
+    if (status != GPUSERVE_OK) {
+        gsv_cuda_linear_destroy(&made);
+        return status;
+    }
+    *linear = made;
+    return GPUSERVE_OK;
+}
+
+void gsv_cuda_linear_destroy(struct gpuserve_linear **linear)
+{
+    if (!linear || !*linear)
+        return;
+    free(*linear);
+    *linear = NULL;
+}

@@ -1,0 +1,125 @@
+/*
+ * ops.cu - the operation slots: each puts the right kernel on the batch's stream.
+ *
+ * Nothing is waited for here. What a launch returns is kept in the stream; the caller learns of it
+ * by the status at once, and of the text from batch_end or stream_wait.
+ */
+#include "kernels/cuda/stream.cuh"
+
+gpuserve_status gsv_cuda_note(struct gpuserve_stream *stream, cudaError_t code, const char *call)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    if (code == cudaSuccess)
+        return GPUSERVE_OK;
+    gsv_cuda_fail(stream->device->index, code, call, &error);
+    if (stream->failure.status == GPUSERVE_OK)
+        stream->failure = error;
+    return static_cast<gpuserve_status>(error.status);
+}
+
+gpuserve_status gsv_cuda_op_embed(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_embed *op)
+{
+    return gsv_cuda_note(stream, gsv_cuda_embed(op, stream->element, stream->queue),
+                         "the launch of embed");
+}
+
+gpuserve_status gsv_cuda_op_add_layernorm(struct gpuserve_stream *stream,
+                                          const struct gpuserve_op_add_layernorm *op)
+{
+    return gsv_cuda_note(stream, gsv_cuda_add_layernorm(op, stream->element, stream->queue),
+                         "the launch of add_layernorm");
+}
+
+gpuserve_status gsv_cuda_op_attention(struct gpuserve_stream *stream,
+                                      const struct gpuserve_op_attention *op)
+{
+    if (gsv_cuda_attention_has_mma(op, stream->element))
+        return gsv_cuda_note(
+            stream, gsv_cuda_attention_mma(op, &stream->tiles, stream->element, stream->queue),
+            "the launch of attention_mma");
+    if (op->head_size > GSV_ATTENTION_NAIVE_MAX_HEAD) {
+        stream->failure.struct_size = sizeof(stream->failure);
+        return gsv_fail(&stream->failure, GPUSERVE_E_UNSUPPORTED,
+                        "attention heads of size %d; the CUDA backend takes up to %d",
+                        op->head_size, GSV_ATTENTION_NAIVE_MAX_HEAD);
+    }
+    return gsv_cuda_note(stream, gsv_cuda_attention_naive(op, stream->element, stream->queue),
+                         "the launch of attention_naive");
+}
+
+gpuserve_status gsv_cuda_op_pool(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op)
+{
+    return gsv_cuda_note(stream, gsv_cuda_pool(op, stream->element, stream->queue),
+                         "the launch of pool");
+}
+
+gpuserve_status gsv_cuda_op_normalize(struct gpuserve_stream *stream,
+                                      const struct gpuserve_op_rows *op)
+{
+    return gsv_cuda_note(stream, gsv_cuda_normalize(op, stream->queue), "the launch of normalize");
+}
+
+gpuserve_status gsv_cuda_op_activate(struct gpuserve_stream *stream,
+                                     const struct gpuserve_op_rows *op)
+{
+    return gsv_cuda_note(stream, gsv_cuda_activate(op, stream->queue), "the launch of activate");
+}
+
+/* A product on float32 rows in a stream of 16-bit activations: the rows were pooled, they are few.
+ */
+static bool is_head(const struct gpuserve_stream *stream, const struct gpuserve_op_linear *op)
+{
+    return stream->element != GSV_ELEMENT_F32 && op->weight->math == GSV_MATH_F32 &&
+           op->weight->n <= GSV_GEMV_MAX_N && op->rows <= 65535;
+}
+
+/* Our own kernels. The choice depends on n and k, never on the rows: see gemm_mma.cu. */
+static cudaError_t multiply(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op,
+                            struct gsv_gemm *gemm)
+{
+    const struct gpuserve_linear *const linear = op->weight;
+    const int n_processors = stream->device->n_processors;
+    const bool built_in =
+        op->activation == GPUSERVE_ACT_NONE || op->activation == GPUSERVE_ACT_GELU;
+    cudaError_t code;
+
+    if (is_head(stream, op))
+        return gsv_cuda_gemv(gemm, stream->queue);
+    if (!gsv_cuda_gemm_has_mma(gemm, linear->math))
+        return gsv_cuda_gemm_simt(gemm, linear->element, n_processors, stream->queue);
+    if (built_in)
+        return gsv_cuda_gemm_mma(gemm, linear->math, n_processors, stream->queue);
+
+    gemm->activation = GPUSERVE_ACT_NONE;
+    gemm->residual = NULL;
+    code = gsv_cuda_gemm_mma(gemm, linear->math, n_processors, stream->queue);
+    if (code != cudaSuccess)
+        return code;
+    gemm->activation = op->activation;
+    gemm->residual = op->residual;
+    gemm->bias = NULL;
+    return gsv_cuda_bias_act(gemm, linear->element, stream->queue);
+}
+
+gpuserve_status gsv_cuda_op_linear(struct gpuserve_stream *stream,
+                                   const struct gpuserve_op_linear *op)
+{
+    const struct gpuserve_linear *const linear = op->weight;
+    struct gsv_gemm gemm = {};
+
+    gemm.in = op->in;
+    gemm.weight = linear->weight;
+    gemm.bias = linear->bias;
+    gemm.residual = op->residual;
+    gemm.out = op->out;
+    gemm.m = op->rows;
+    gemm.n = linear->n;
+    gemm.k = linear->k;
+    gemm.in_ld = op->in_ld;
+    gemm.weight_ld = linear->k;
+    gemm.out_ld = op->out_ld;
+    gemm.activation = op->activation;
+    return gsv_cuda_note(stream, multiply(stream, op, &gemm), "the launch of linear");
+}

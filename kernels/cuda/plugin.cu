@@ -1,0 +1,79 @@
+/*
+ * plugin.cu - the table of the CUDA backend and the one symbol that libgpuserve-cuda.so exports.
+ */
+#include "kernels/cuda/backend.cuh"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static struct gpuserve_host the_host; /* written once, when the plugin is loaded */
+
+void gsv_cuda_log(int32_t level, const char *format, ...)
+{
+    char line[512];
+    va_list args;
+
+    if (!the_host.log)
+        return;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    the_host.log(the_host.log_user, level, line);
+}
+
+static struct gpuserve_backend make_table(void)
+{
+    struct gpuserve_backend table = {};
+
+    table.struct_size = sizeof(table);
+    table.abi = GPUSERVE_BACKEND_ABI;
+    table.name = "cuda";
+    table.device_count = gsv_cuda_device_count;
+    table.device_facts = gsv_cuda_device_facts;
+    table.device_open = gsv_cuda_device_open;
+    table.device_close = gsv_cuda_device_close;
+    table.activation_size = gsv_cuda_activation_size;
+    table.linear_bytes = gsv_cuda_linear_bytes;
+    table.stream_bytes = gsv_cuda_stream_bytes;
+    table.memory_alloc = gsv_cuda_memory_alloc;
+    table.memory_free = gsv_cuda_memory_free;
+    table.memory_write = gsv_cuda_memory_write;
+    table.memory_read = gsv_cuda_memory_read;
+    table.memory_write_floats = gsv_cuda_memory_write_floats;
+    table.linear_create = gsv_cuda_linear_create;
+    table.linear_destroy = gsv_cuda_linear_destroy;
+    table.stream_create = gsv_cuda_stream_create;
+    table.stream_destroy = gsv_cuda_stream_destroy;
+    table.batch_begin = gsv_cuda_batch_begin;
+    table.batch_end = gsv_cuda_batch_end;
+    table.stream_wait = gsv_cuda_stream_wait;
+    table.embed = gsv_cuda_op_embed;
+    table.linear = gsv_cuda_op_linear;
+    table.add_layernorm = gsv_cuda_op_add_layernorm;
+    table.attention = gsv_cuda_op_attention;
+    table.pool = gsv_cuda_op_pool;
+    table.normalize = gsv_cuda_op_normalize;
+    table.activate = gsv_cuda_op_activate;
+    return table;
+}
+
+extern "C" __attribute__((visibility("default"))) const struct gpuserve_backend *
+gpuserve_backend_entry(const struct gpuserve_host *host, gpuserve_error *error);
+
+const struct gpuserve_backend *gpuserve_backend_entry(const struct gpuserve_host *host,
+                                                      gpuserve_error *error)
+{
+    static const struct gpuserve_backend table = make_table();
+
+    if (!host || host->struct_size < sizeof(*host) || host->abi != GPUSERVE_BACKEND_ABI) {
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                 "the CUDA plugin speaks backend ABI %u, libgpuserve %u", GPUSERVE_BACKEND_ABI,
+                 host ? host->abi : 0);
+        gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
+                 "install libgpuserve and libgpuserve-cuda of the same release");
+        return NULL;
+    }
+    if (!the_host.log)
+        the_host = *host;
+    return &table;
+}

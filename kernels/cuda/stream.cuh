@@ -1,0 +1,84 @@
+/*
+ * stream.cuh - one queue of batches, as stream.cu, graphs.cu and ops.cu share it.
+ *
+ * A batch's way:  batch_begin   shape -> staging -> one copy up; replay, record, or run
+ *                 operations    put on the stream (while recording: into the graph)
+ *                 batch_end     the recording is closed and launched; one copy down; an event
+ *                 stream_wait   the event, then the rows go to the caller
+ *
+ * All memory is taken at stream_create: nothing is allocated for a batch but the graph of a shape
+ * that comes a second time.
+ */
+#ifndef GSV_CUDA_STREAM_CUH
+#define GSV_CUDA_STREAM_CUH
+
+#include "kernels/cuda/backend.cuh"
+
+#define GSV_MAX_GRAPHS 128
+/* Batches over this many rows keep the device busy by themselves: they are not recorded, and
+ * their rows are not rounded up by more than a few. */
+#define GSV_GRAPH_MAX_ROWS 4096
+
+/* What a recorded batch depends on beside the operations: sizes of launches and addresses. */
+struct gsv_shape {
+    int32_t n_rows;
+    int32_t n_sequences;
+    int32_t n_tiles;     /* of attention's work list, unused ones included */
+    int32_t tile_height; /* 16, 32 or 64 query rows */
+};
+
+struct gsv_graph {
+    uint64_t program;
+    struct gsv_shape shape;
+    cudaGraphExec_t exec; /* NULL: seen once, not recorded */
+    uint32_t uses;
+    uint64_t last_use; /* 0: the entry is free */
+};
+
+struct gsv_graphs {
+    struct gsv_graph entries[GSV_MAX_GRAPHS];
+    uint64_t clock;
+};
+
+/* The entry of this program and shape; a new one takes the place of the least recently used. */
+struct gsv_graph *gsv_graphs_find(struct gsv_graphs *graphs, uint64_t program,
+                                  const struct gsv_shape *shape);
+void gsv_graphs_clear(struct gsv_graphs *graphs);
+
+enum gsv_phase {
+    GSV_PHASE_IDLE,
+    GSV_PHASE_RUN,    /* operations go to the device at once */
+    GSV_PHASE_RECORD, /* operations go into a graph */
+    GSV_PHASE_ENDED   /* the copy down is on its way */
+};
+
+struct gpuserve_stream {
+    struct gpuserve_device *device;
+    enum gsv_element element;
+    bool deterministic;
+    bool no_graphs; /* recording failed once: do without */
+    int32_t max_tokens;
+    int32_t max_sequences;
+    int32_t n_heads;
+    size_t output_bytes;
+    cudaStream_t queue;
+    cudaEvent_t done;
+    char *host_in;   /* pinned; a batch as it goes up */
+    char *host_out;  /* pinned; its result */
+    char *device_in; /* the batch on the device */
+    void *workspace; /* cuBLASLt's */
+    enum gsv_phase phase;
+    struct gsv_graph *recording;
+    struct gsv_tiles tiles;
+    void *to_host; /* the caller's */
+    size_t to_host_size;
+    gpuserve_error failure; /* of the batch at hand; status 0 while all went well */
+    struct gsv_graphs graphs;
+};
+
+#define GSV_LT_WORKSPACE_BYTES (static_cast<size_t>(8) << 20)
+
+/* Remember the batch's first failure; what `call` returned, or GPUSERVE_OK. */
+gpuserve_status gsv_cuda_note(struct gpuserve_stream *stream, cudaError_t code, const char *call);
+
+#endif
