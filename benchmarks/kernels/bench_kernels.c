@@ -1,0 +1,292 @@
+/*
+ * bench_kernels: how fast the CPU backend's operations are, as JSON on standard output.
+ *
+ *   bench_kernels [threads] [seconds for each figure]
+ *
+ * Matrix products of a MiniLM layer (out x in features) over 1 to 2048 rows in float32 and int8,
+ * for each product provider (ours, and oneDNN where it was built in), turn by turn so that all see
+ * the same machine; then attention and the row operations. `best` is the fastest turn, `median`
+ * the middle one. Weights rotate through several copies, as the layers of a model do.
+ */
+#include "benchmarks/kernels/peak.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COPIES 6
+#define MAX_ROWS 2048
+#define MAX_TURNS 1000
+
+static const struct gpuserve_backend *cpu;
+static struct gpuserve_device *device;
+static int n_threads = 1;
+static double budget = 0.05;
+
+static void check(gpuserve_status st, const gpuserve_error *error)
+{
+    if (st == GPUSERVE_OK)
+        return;
+    fprintf(stderr, "bench_kernels: %s\n", error->message);
+    exit(1);
+}
+
+static float *device_floats(size_t n)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    void *memory;
+    float *floats;
+
+    check(cpu->memory_alloc(device, &memory, n * sizeof(float), &error), &error);
+    floats = memory;
+    for (size_t i = 0; i < n; i++)
+        floats[i] = (float)(i * 2654435761u % 1000) * 1e-3f - 0.5f;
+    return floats;
+}
+
+static struct gpuserve_stream *open_stream(uint32_t dtype)
+{
+    const struct gpuserve_stream_options options = {
+        .struct_size = sizeof(options),
+        .dtype = dtype,
+        .n_threads = n_threads,
+        .max_tokens = MAX_ROWS,
+        .max_sequences = 512,
+        .max_seqlen = 512,
+        .max_columns = 1536,
+        .hidden_size = 384,
+        .n_heads = 12,
+        .output_bytes = 64,
+    };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gpuserve_stream *stream;
+
+    check(cpu->stream_create(device, &stream, &options, &error), &error);
+    return stream;
+}
+
+/* ---------------------------------------------------------------------------------- measuring */
+
+struct figure {
+    double best, median; /* seconds */
+};
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static struct figure figure_of(double *turns, int n)
+{
+    qsort(turns, (size_t)n, sizeof(*turns), compare_doubles);
+    return (struct figure){ turns[0], turns[n / 2] };
+}
+
+/* Call run(what, turn) for the time budget. */
+static struct figure measure(void (*run)(void *what, int turn), void *what)
+{
+    static double turns[MAX_TURNS];
+    const double end = seconds_now() + budget;
+    int n = 0;
+
+    run(what, 0);
+    do {
+        const double start = seconds_now();
+
+        run(what, n);
+        turns[n++] = seconds_now() - start;
+    } while (n < MAX_TURNS && (n < 5 || seconds_now() < end));
+    return figure_of(turns, n);
+}
+
+/* ----------------------------------------------------------------------------------- products */
+
+struct product {
+    struct gpuserve_stream *stream;
+    struct gpuserve_linear *copies[COPIES];
+    void *memory[COPIES];
+    struct gpuserve_op_linear op;
+};
+
+static void run_product(void *product_, int turn)
+{
+    struct product *product = product_;
+
+    product->op.weight = product->copies[turn % COPIES];
+    cpu->linear(product->stream, &product->op);
+}
+
+static void open_product(struct product *p, uint32_t dtype, int32_t n, int32_t k, const float *w)
+{
+    const struct gpuserve_linear_source source = {
+        .struct_size = sizeof(source),
+        .dtype = dtype,
+        .n = n,
+        .k = k,
+        .weight = w,
+        .bias = w,
+    };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    p->stream = open_stream(dtype);
+    for (int i = 0; i < COPIES; i++) {
+        check(cpu->memory_alloc(device, &p->memory[i], cpu->linear_bytes(n, k, dtype), &error),
+              &error);
+        check(cpu->linear_create(device, &p->copies[i], p->memory[i], &source, &error), &error);
+    }
+}
+
+static void close_product(struct product *p)
+{
+    for (int i = 0; i < COPIES; i++) {
+        cpu->linear_destroy(&p->copies[i]);
+        cpu->memory_free(device, p->memory[i]);
+    }
+    cpu->stream_destroy(&p->stream);
+}
+
+static void bench_shape(int32_t n, int32_t k, int32_t activation, uint32_t dtype)
+{
+    float *w = device_floats((size_t)n * (size_t)k);
+    float *in = device_floats((size_t)MAX_ROWS * (size_t)k);
+    float *out = device_floats((size_t)MAX_ROWS * (size_t)n);
+    struct product p;
+
+    open_product(&p, dtype, n, k, w);
+    for (int32_t rows = 1; rows <= MAX_ROWS; rows *= 2) {
+        struct figure f;
+        const double ops = 2.0 * rows * n * k;
+
+        p.op = (struct gpuserve_op_linear){
+            .in = in,
+            .out = out,
+            .rows = rows,
+            .in_ld = k,
+            .out_ld = n,
+            .activation = activation,
+        };
+        f = measure(run_product, &p);
+        printf("    {\"op\": \"linear\", \"dtype\": \"%s\", \"n\": %d, \"k\": %d, \"gelu\": %d, "
+               "\"rows\": %d, \"best_us\": %.2f, \"median_us\": %.2f, \"best_gops\": %.1f, "
+               "\"median_gops\": %.1f},\n",
+               dtype == GPUSERVE_DTYPE_INT8 ? "int8" : "float32", (int)n, (int)k,
+               activation == GPUSERVE_ACT_GELU, (int)rows, f.best * 1e6, f.median * 1e6,
+               ops / f.best * 1e-9, ops / f.median * 1e-9);
+    }
+    close_product(&p);
+    cpu->memory_free(device, w);
+    cpu->memory_free(device, in);
+    cpu->memory_free(device, out);
+}
+
+/* ---------------------------------------------------------------------- attention and row work */
+
+struct row_work {
+    struct gpuserve_stream *stream;
+    struct gpuserve_op_attention attention;
+    struct gpuserve_op_add_layernorm layernorm;
+};
+
+static void run_attention(void *work_, int turn)
+{
+    struct row_work *work = work_;
+
+    (void)turn;
+    cpu->attention(work->stream, &work->attention);
+}
+
+static void run_layernorm(void *work_, int turn)
+{
+    struct row_work *work = work_;
+
+    (void)turn;
+    cpu->add_layernorm(work->stream, &work->layernorm);
+}
+
+static void bench_attention(struct row_work *work, int32_t length)
+{
+    static int32_t cu_seqlens[MAX_ROWS + 1];
+    struct gpuserve_batch batch = { .n_sequences = 512 / length,
+                                    .max_seqlen = length,
+                                    .cu_seqlens = cu_seqlens };
+    struct figure f;
+    double ops;
+
+    for (int32_t i = 0; i < batch.n_sequences; i++)
+        cu_seqlens[i + 1] = (i + 1) * length;
+    batch.n_tokens = batch.n_rows = batch.n_sequences * length;
+    work->attention.batch = &batch;
+    ops = 4.0 * length * length * 384 * batch.n_sequences;
+    f = measure(run_attention, work);
+    printf("    {\"op\": \"attention\", \"tokens\": %d, \"length\": %d, \"best_us\": %.2f, "
+           "\"median_us\": %.2f, \"best_gops\": %.1f},\n",
+           (int)batch.n_tokens, (int)length, f.best * 1e6, f.median * 1e6, ops / f.best * 1e-9);
+}
+
+static void bench_rows(void)
+{
+    float *qkv = device_floats(512 * 1152), *out = device_floats(512 * 384);
+    struct row_work work = { .stream = open_stream(GPUSERVE_DTYPE_FLOAT32) };
+    struct figure f;
+
+    work.attention = (struct gpuserve_op_attention){
+        .qkv = qkv,
+        .out = out,
+        .n_heads = 12,
+        .head_size = 32,
+        .scale = 0.1767767f,
+    };
+    for (int32_t length = 8; length <= 512; length *= 2)
+        bench_attention(&work, length);
+    work.layernorm = (struct gpuserve_op_add_layernorm){
+        .out = out,
+        .in = out,
+        .gamma = qkv,
+        .beta = qkv,
+        .eps = 1e-12f,
+        .rows = 512,
+        .cols = 384,
+    };
+    f = measure(run_layernorm, &work);
+    printf("    {\"op\": \"add_layernorm\", \"tokens\": 512, \"best_us\": %.2f, \"median_us\": "
+           "%.2f}\n",
+           f.best * 1e6, f.median * 1e6);
+    cpu->stream_destroy(&work.stream);
+    cpu->memory_free(device, qkv);
+    cpu->memory_free(device, out);
+}
+
+int main(int argc, char **argv)
+{
+    static const int32_t shapes[][2] = {
+        { 1152, 384 }, { 384, 384 }, { 1536, 384 }, { 384, 1536 }
+    };
+    struct gpuserve_device_facts facts = { .struct_size = sizeof(facts) };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    if (argc > 1)
+        n_threads = atoi(argv[1]);
+    if (argc > 2)
+        budget = atof(argv[2]);
+    cpu = gsv_backend_cpu();
+    check(cpu->device_facts(0, &facts, &error), &error);
+    check(cpu->device_open(&device, 0, &error), &error);
+    printf("{\n  \"cpu\": \"%s\", \"isa\": \"%s\", \"threads\": %d,\n", facts.name, facts.isa,
+           n_threads);
+    printf("  \"peak_float_gops\": %.1f, \"peak_byte_gops\": %.1f,\n  \"figures\": [\n",
+           peak_float_ops() * 1e-9, peak_byte_ops() * 1e-9);
+    for (int dtype = 0; dtype < 2; dtype++) {
+        for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+            bench_shape(shapes[i][0], shapes[i][1],
+                        shapes[i][0] == 1536 ? GPUSERVE_ACT_GELU : GPUSERVE_ACT_NONE,
+                        dtype ? GPUSERVE_DTYPE_INT8 : GPUSERVE_DTYPE_FLOAT32);
+    }
+    bench_rows();
+    printf("  ]\n}\n");
+    cpu->device_close(&device);
+    return 0;
+}

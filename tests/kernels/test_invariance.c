@@ -1,0 +1,246 @@
+/*
+ * test_invariance.c - a row's bits do not depend on its neighbours, the batch or the threads.
+ *
+ * For each instruction set, one thread and one row at a time gives the bits; every other number of
+ * rows, place and number of threads must give them again.
+ */
+#include "tests/kernels/harness.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MAX_ROWS 300
+
+static const int32_t row_counts[] = { 1, 2, 3, 5, 6, 7, 8, 13, 14, 15, 28, 29, 64, 113, 299 };
+
+#define N_ROW_COUNTS (sizeof(row_counts) / sizeof(row_counts[0]))
+
+/* Whether both are the same instruction set: the name up to the comma. */
+static bool same_isa(const struct target *a, const struct target *b)
+{
+    const size_t length = strcspn(a->name, ",");
+
+    return strcspn(b->name, ",") == length && memcmp(a->name, b->name, length) == 0;
+}
+
+struct shape {
+    int32_t n, k, activation;
+};
+
+static const struct shape shapes[] = {
+    { 1152, 384, GPUSERVE_ACT_NONE }, { 384, 384, GPUSERVE_ACT_NONE },
+    { 1536, 384, GPUSERVE_ACT_GELU }, { 384, 1536, GPUSERVE_ACT_NONE },
+    { 130, 129, GPUSERVE_ACT_GELU },  { 2, 128, GPUSERVE_ACT_TANH },
+};
+
+static void run_rows(const struct target *t, struct gpuserve_stream *stream,
+                     const struct gpuserve_linear *linear, const struct shape *s, const float *in,
+                     float *out, int32_t rows)
+{
+    const struct gpuserve_op_linear op = {
+        .weight = linear,
+        .in = in,
+        .out = out,
+        .residual = out,
+        .rows = rows,
+        .in_ld = s->k,
+        .out_ld = s->n,
+        .activation = s->activation,
+    };
+
+    memset(out, 0, (size_t)rows * (size_t)s->n * sizeof(float));
+    cr_assert_eq(t->backend->linear(stream, &op), GPUSERVE_OK);
+}
+
+/* Row by row with the first target of an instruction set. */
+static void make_expected(const struct target *t, uint32_t dtype, const struct shape *s,
+                          const float *weight, const float *in, float *expected)
+{
+    struct gpuserve_stream *stream =
+        open_stream(t, dtype, MAX_ROWS, s->n > s->k ? s->n : s->k, 1, 32);
+    struct test_linear linear = open_linear(t, dtype, s->n, s->k, weight, weight, NULL);
+
+    for (int32_t r = 0; r < MAX_ROWS; r++)
+        run_rows(t, stream, linear.linear, s, in + (size_t)r * (size_t)s->k,
+                 expected + (size_t)r * (size_t)s->n, 1);
+    t->backend->stream_destroy(&stream);
+    close_linear(t, &linear);
+}
+
+static void compare_counts(const struct target *t, uint32_t dtype, const struct shape *s,
+                           const float *weight, const float *in, const float *expected)
+{
+    struct gpuserve_stream *stream =
+        open_stream(t, dtype, MAX_ROWS, s->n > s->k ? s->n : s->k, 1, 32);
+    struct test_linear linear = open_linear(t, dtype, s->n, s->k, weight, weight, NULL);
+    float *out = make_poison((size_t)MAX_ROWS * (size_t)s->n);
+
+    for (size_t i = 0; i < N_ROW_COUNTS; i++) {
+        const int32_t rows = row_counts[i], first = (int32_t)(i * 7) % (MAX_ROWS + 1 - rows);
+
+        run_rows(t, stream, linear.linear, s, in + (size_t)first * (size_t)s->k, out, rows);
+        cr_expect(
+            same_bits(out, expected + (size_t)first * (size_t)s->n, (size_t)rows * (size_t)s->n),
+            "%s, dtype %u, %d x %d: %d rows from %d differ from the same rows alone", t->name,
+            (unsigned)dtype, (int)s->n, (int)s->k, (int)rows, (int)first);
+    }
+    free_floats(out);
+    t->backend->stream_destroy(&stream);
+    close_linear(t, &linear);
+}
+
+static void linear_bits(uint32_t dtype)
+{
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        const struct shape *s = &shapes[i];
+        float *weight = make_floats((size_t)s->n * (size_t)s->k, 51);
+        float *in = make_floats((size_t)MAX_ROWS * (size_t)s->k, 52);
+        float *expected = make_poison((size_t)MAX_ROWS * (size_t)s->n);
+
+        for (int b = 1; b < target_count(); b++) {
+            if (!same_isa(target_at(b), target_at(b - 1)))
+                make_expected(target_at(b), dtype, s, weight, in, expected);
+            compare_counts(target_at(b), dtype, s, weight, in, expected);
+        }
+        free_floats(weight);
+        free_floats(in);
+        free_floats(expected);
+    }
+}
+
+Test(invariance, float32_products)
+{
+    linear_bits(GPUSERVE_DTYPE_FLOAT32);
+}
+
+Test(invariance, int8_products)
+{
+    linear_bits(GPUSERVE_DTYPE_INT8);
+}
+
+/* --------------------------------------------------------- attention, LayerNorm, pooling in turn
+ */
+
+#define HIDDEN 96
+#define HEADS 3
+
+/* All of it for the texts [first, first + n) of `lengths`; one vector a text. */
+static void run_texts(const struct target *t, const float *qkv, const int32_t *lengths,
+                      int32_t first, int32_t n, float *vectors)
+{
+    struct gpuserve_batch batch = make_batch(lengths + first, n);
+    float *hidden = make_poison((size_t)batch.n_tokens * HIDDEN);
+    float *gamma = make_floats(HIDDEN, 61);
+    struct gpuserve_stream *stream =
+        open_stream(t, GPUSERVE_DTYPE_FLOAT32, batch.n_tokens, 3 * HIDDEN, HEADS, HIDDEN / HEADS);
+    struct gpuserve_op_attention attention = {
+        .batch = &batch,
+        .out = hidden,
+        .n_heads = HEADS,
+        .head_size = HIDDEN / HEADS,
+        .scale = 0.2f,
+    };
+    const struct gpuserve_op_add_layernorm layernorm = {
+        .out = hidden,
+        .in = hidden,
+        .residual = hidden,
+        .gamma = gamma,
+        .beta = gamma,
+        .eps = 1e-5f,
+        .rows = batch.n_tokens,
+        .cols = HIDDEN,
+    };
+    const struct gpuserve_op_pool pool = {
+        .batch = &batch,
+        .in = hidden,
+        .out = vectors,
+        .pooling = GPUSERVE_POOL_MEAN,
+        .hidden = HIDDEN,
+        .columns = HIDDEN,
+        .out_ld = HIDDEN,
+        .normalize = 1,
+    };
+    size_t before = 0;
+
+    for (int32_t i = 0; i < first; i++)
+        before += (size_t)lengths[i];
+    attention.qkv = qkv + before * 3 * HIDDEN;
+    cr_assert_eq(t->backend->attention(stream, &attention), GPUSERVE_OK);
+    cr_assert_eq(t->backend->add_layernorm(stream, &layernorm), GPUSERVE_OK);
+    cr_assert_eq(t->backend->pool(stream, &pool), GPUSERVE_OK);
+    t->backend->stream_destroy(&stream);
+    free_floats(hidden);
+    free_floats(gamma);
+}
+
+Test(invariance, attention_layernorm_and_pooling)
+{
+    enum { N = 14 };
+    static const int32_t lengths[N] = { 1, 2, 7, 8, 13, 14, 15, 16, 31, 33, 64, 100, 29, 5 };
+    size_t n_tokens = 0;
+    float *qkv, *expected = make_poison(N * HIDDEN), *got = make_poison(N * HIDDEN);
+
+    for (int i = 0; i < N; i++)
+        n_tokens += (size_t)lengths[i];
+    qkv = make_floats(n_tokens * 3 * HIDDEN, 62);
+    for (int b = 1; b < target_count(); b++) {
+        const struct target *t = target_at(b);
+
+        if (!same_isa(t, target_at(b - 1)))
+            for (int32_t i = 0; i < N; i++)
+                run_texts(t, qkv, lengths, i, 1, expected + (size_t)i * HIDDEN);
+        for (int32_t n = 1; n <= N; n += 3)
+            for (int32_t first = 0; first + n <= N; first += 2) {
+                run_texts(t, qkv, lengths, first, n, got);
+                cr_expect(same_bits(got, expected + (size_t)first * HIDDEN, (size_t)n * HIDDEN),
+                          "%s: texts %d to %d differ from the same texts alone", t->name,
+                          (int)first, (int)(first + n));
+            }
+    }
+    free_floats(qkv);
+    free_floats(expected);
+    free_floats(got);
+}
+
+/* ------------------------------------------------------------------------------------- poison */
+
+static void nan_stays(uint32_t dtype)
+{
+    const struct shape s = { 70, 96, GPUSERVE_ACT_GELU };
+    float *weight = make_floats(70 * 96, 71), *in = make_floats(40 * 96, 72);
+    float *clean = make_poison(40 * 70), *out = make_poison(40 * 70);
+
+    for (int b = 0; b < target_count(); b++) {
+        const struct target *t = target_at(b);
+        struct gpuserve_stream *stream = open_stream(t, dtype, 40, 96, 1, 32);
+        struct test_linear linear = open_linear(t, dtype, s.n, s.k, weight, NULL, NULL);
+
+        in[17 * 96 + 5] = in[30 * 96 + 95] = 0.25f;
+        run_rows(t, stream, linear.linear, &s, in, clean, 40);
+        in[17 * 96 + 5] = NAN;
+        in[30 * 96 + 95] = INFINITY;
+        run_rows(t, stream, linear.linear, &s, in, out, 40);
+        for (int r = 0; r < 40; r++) {
+            if (r == 17 || r == 30)
+                cr_expect(!isfinite(out[r * 70 + 3]) || (r == 30 && out[r * 70 + 3] == 0.0f),
+                          "%s, dtype %u: row %d hides its fault as %g", t->name, (unsigned)dtype, r,
+                          (double)out[r * 70 + 3]);
+            else
+                cr_expect(same_bits(out + r * 70, clean + r * 70, 70),
+                          "%s, dtype %u: row %d was touched by another's NaN", t->name,
+                          (unsigned)dtype, r);
+        }
+        t->backend->stream_destroy(&stream);
+        close_linear(t, &linear);
+    }
+    free_floats(weight);
+    free_floats(in);
+    free_floats(clean);
+    free_floats(out);
+}
+
+Test(invariance, nan_and_infinity_stay_in_their_row)
+{
+    nan_stays(GPUSERVE_DTYPE_FLOAT32);
+    nan_stays(GPUSERVE_DTYPE_INT8);
+}
