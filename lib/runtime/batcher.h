@@ -1,0 +1,114 @@
+/*
+ * batcher.h - one queue for each model, from which its workers take batches.
+ *
+ *   submit --> ring of requests --> a batch for a worker --> results counted back --> completion
+ *
+ * Batches are packed without padding up to a budget of tokens, from as many requests as it takes.
+ * The ring turns by one request after each helping, so a request of one text passes between the
+ * pieces of a request of a million. Nobody waits for a fuller batch: a worker that is free takes
+ * what is there, and the queue fills by itself while all are at work.
+ *
+ * A free worker's next step, in this order:
+ *   1. complete a request that ended in the queue (cancelled, empty, failed);
+ *   2. tokenize a chunk of a large request, when less is ready than the workers will take next;
+ *   3. run a batch;
+ *   4. sleep.
+ *
+ * The budget is max_batch_tokens, less when the queue runs low: then it is what is ready divided by
+ * the workers, so that all finish together. When nothing else is running and what is ready is too
+ * little to feed every worker, one worker takes it all and runs it on the wide stream, where all
+ * threads share each operation: one text alone uses all cores.
+ *
+ * Always true, under the lock:
+ *   - a request is in the ring exactly while it has items that no batch has taken;
+ *   - an item is in one place: untaken, in one batch, or computed;
+ *   - a request is handed to completion once, when n_in_flight is 0 and it is in no ring;
+ *   - ready_tokens and n_raw_chunks are the sums over the ring.
+ *
+ * Results do not depend on any of this: the kernels give each row the same bits in any batch.
+ *
+ * Not here: checking jobs (job.c), tokenizing (encode.c), running (worker.c), completing
+ * (request.c).
+ */
+#ifndef GSV_RUNTIME_BATCHER_H
+#define GSV_RUNTIME_BATCHER_H
+
+#include "lib/runtime/request.h"
+
+#include <stdatomic.h>
+
+struct gsv_batcher_options {
+    struct gsv_metrics *metrics; /* of the context, which the batcher's owners keep alive */
+    uint64_t max_queue_tokens;
+    int32_t max_batch_tokens;
+    int32_t max_sequences;
+    int32_t n_workers;
+    bool has_wide;
+};
+
+struct gsv_part {
+    gpuserve_request *request;
+    struct gsv_chunk *chunk;
+    size_t item;
+};
+
+/* Items taken together. */
+struct gsv_batch {
+    struct gsv_part *parts; /* [max_sequences] */
+    int32_t n_parts;
+    int32_t n_tokens;
+    int32_t longest;
+    bool is_wide;
+    struct gsv_batch_key key;
+};
+
+enum gsv_step_kind { GSV_STEP_STOP, GSV_STEP_COMPLETE, GSV_STEP_ENCODE, GSV_STEP_RUN };
+
+struct gsv_step {
+    enum gsv_step_kind kind;
+    gpuserve_request *request; /* COMPLETE, ENCODE */
+    struct gsv_chunk *chunk;   /* ENCODE */
+};
+
+gpuserve_status gsv_batcher_create(struct gsv_batcher **batcher,
+                                   const struct gsv_batcher_options *options,
+                                   gpuserve_error *error);
+struct gsv_batcher *gsv_batcher_ref(struct gsv_batcher *batcher);
+void gsv_batcher_unref(struct gsv_batcher **batcher);
+
+/* Room for a request of about `tokens`: sets *charge and counts the request, or GPUSERVE_E_BUSY.
+ * One request is charged half the queue at most, so that a huge one can be admitted at all and does
+ * not lock small ones out. */
+gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, uint64_t tokens, uint64_t *charge,
+                                  gpuserve_error *error);
+/* The opposite, in two steps: its room is free once its result is known, or when it was never
+ * enqueued; it has left when nobody will touch it again. */
+void gsv_batcher_uncharge(struct gsv_batcher *batcher, uint64_t charge);
+void gsv_batcher_leave(struct gsv_batcher *batcher);
+
+/* Put an admitted request in the ring, or among those to complete when it has no items. */
+void gsv_batcher_enqueue(struct gsv_batcher *batcher, gpuserve_request *request);
+
+void gsv_batcher_cancel(struct gsv_batcher *batcher, gpuserve_request *request);
+
+/* Refuse what comes, wait until all has completed, then let the workers stop. */
+void gsv_batcher_close(struct gsv_batcher *batcher);
+
+/* The next step of a worker; sleeps until there is one. For RUN, `batch` is filled. */
+struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, struct gsv_batch *batch);
+
+/* Count a step back. Requests that are over now are returned as a list by next_to_complete, for
+ * the caller to complete. */
+gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, gpuserve_request *request,
+                                      struct gsv_chunk *chunk, gpuserve_status status,
+                                      const gpuserve_error *error);
+gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, const struct gsv_batch *batch,
+                                  uint64_t nanoseconds, gpuserve_status status,
+                                  const gpuserve_error *error);
+
+/* The eventfd of completions, made at the first call; -1 on failure. */
+int gsv_batcher_completion_fd(struct gsv_batcher *batcher);
+/* A request completed: adds one to it, if it was made. */
+void gsv_batcher_notify(struct gsv_batcher *batcher);
+
+#endif

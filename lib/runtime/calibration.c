@@ -1,0 +1,131 @@
+/*
+ * calibration.c - ordinary texts from which int8 models take the ranges of their activations.
+ *
+ * The texts vary in subject, length, register and punctuation, since a range that no text here
+ * reaches would be cut. They are part of what an int8 model computes: changing one moves its
+ * vectors in the last digits.
+ */
+#include "lib/runtime/calibration.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LONGEST 128 /* tokens of a text that are used */
+
+static const char *const texts[] = {
+    "The train to the coast leaves at ten past seven and arrives shortly before noon.",
+    "How do I reset the password of my account?",
+    "Add two cups of flour, a pinch of salt and half a cup of warm water, then knead for ten "
+    "minutes until the dough no longer sticks to your hands.",
+    "yes",
+    "The court held that the contract was void because neither party had the authority to sign it "
+    "on behalf of the company, and it ordered each side to bear its own costs.",
+    "Terrible service, the soup was cold and nobody apologised. We will not come back!",
+    "A neutron star packs more mass than the sun into a sphere about twenty kilometres across.",
+    "import os; print(os.path.join(\"a\", \"b\"))  # joins two paths",
+    "What is the capital of Mongolia?",
+    "Shares of the airline fell 4.3 % on Tuesday after it cut its forecast for the third quarter.",
+    "She closed the door quietly, took off her wet shoes and sat down by the window without "
+    "turning on the light.",
+    "Error 404: the page /docs/install.html was not found on this server.",
+    "Regular exercise lowers blood pressure, improves sleep and may delay the onset of dementia.",
+    "Best headphones I have ever owned :-) battery lasts all week",
+    "In 1687 Newton published three laws that described how bodies move when forces act on them.",
+    "Please find attached the signed invoice no. 2041-B for EUR 1,250.00, payable within 30 days.",
+    "The cat slept.",
+    "Photosynthesis turns carbon dioxide and water into sugar and oxygen, driven by sunlight that "
+    "chlorophyll absorbs in the leaves of green plants.",
+    "Can you recommend a good book about the history of Japan for a twelve-year-old?",
+    "GOAL!!! United win it in the last minute of extra time!",
+    "The patient was given 500 mg of the antibiotic twice a day and recovered within a week.",
+    "To be, or not to be: that was never really the question, he thought, and ordered another "
+    "coffee.",
+    "Lithium-ion batteries degrade faster when they are kept fully charged at high temperature; "
+    "storing them half full in a cool place doubles their life.",
+    "Turn left at the church, go straight for two blocks, and you will see the museum on your "
+    "right.",
+    "La biblioteca abre a las nueve de la ma\xC3\xB1"
+    "ana y cierra a las ocho de la tarde.",
+    "Der Zug nach M\xC3\xBCnchen hat heute leider etwa zwanzig Minuten Versp\xC3\xA4tung.",
+    "Le march\xC3\xA9 aux fleurs a lieu chaque dimanche, m\xC3\xAAme quand il pleut.",
+    "SELECT name, COUNT(*) FROM orders WHERE total > 100 GROUP BY name ORDER BY 2 DESC;",
+    "I would like to cancel my subscription and get a refund for the remaining months.",
+    "Astronomers using a radio telescope in Chile have found traces of phosphine, a gas that on "
+    "Earth is made mostly by living things, although they warn that unknown chemistry could "
+    "explain the signal as well.",
+    "Wash at 30 degrees. Do not bleach. Do not tumble dry.",
+    "The committee meets every second Thursday; minutes are sent to all members by e-mail.",
+    "Why did the chicken cross the road? To get to the other side.",
+    "Unemployment rose slightly in March, while inflation slowed for the fifth month in a row.",
+    "He plays the violin, the piano and, rather badly, the trumpet.",
+    "Version 2.0 removes the deprecated functions, so programs written for 1.x must be adapted "
+    "before they can be compiled.",
+    "weather tomorrow new york",
+    "The bridge, which was built in 1932 from steel made in Ohio, carries six lanes of traffic, "
+    "two railway tracks and a footpath, and it has to be painted again every seven years.",
+    "Two young men are playing football in the park while an old man watches from a bench.",
+    "Thank you very much for your kind letter. I was delighted to hear that you and your family "
+    "are well, and I hope that we shall see each other again before the end of the year.",
+};
+
+#define N_TEXTS ((int32_t)(sizeof(texts) / sizeof(texts[0])))
+
+/* The arrays of a batch of at most N_TEXTS * LONGEST tokens, in one block. */
+static void lay_out(struct gsv_calibration *calibration, int32_t **ids, int32_t **type_ids,
+                    int32_t **positions, int32_t **cu_seqlens)
+{
+    const size_t most = (size_t)N_TEXTS * LONGEST;
+
+    *ids = calibration->memory;
+    *type_ids = *ids + most;
+    *positions = *type_ids + most;
+    *cu_seqlens = *positions + most;
+    calibration->batch.ids = *ids;
+    calibration->batch.type_ids = *type_ids;
+    calibration->batch.positions = *positions;
+    calibration->batch.cu_seqlens = *cu_seqlens;
+}
+
+gpuserve_status gsv_calibration_make(struct gsv_calibration *calibration,
+                                     const struct gsv_plan *plan, gpuserve_error *error)
+{
+    const struct gsv_encode_options options = {
+        .max_tokens = plan->max_tokens < LONGEST ? (size_t)plan->max_tokens : LONGEST,
+    };
+    struct gpuserve_host_batch *batch = &calibration->batch;
+    struct gsv_encoding encoding = { 0 };
+    int32_t *ids, *type_ids, *positions, *cu_seqlens;
+    gpuserve_status st = GPUSERVE_OK;
+
+    memset(calibration, 0, sizeof(*calibration));
+    calibration->memory = gsv_alloc_array((size_t)N_TEXTS * (3 * LONGEST + 1) + 1, sizeof(int32_t));
+    if (!calibration->memory)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the calibration texts");
+    lay_out(calibration, &ids, &type_ids, &positions, &cu_seqlens);
+    for (int32_t i = 0; i < N_TEXTS && st == GPUSERVE_OK; i++) {
+        st = gsv_tokenizer_encode(plan->tokenizer, &encoding, texts[i], strlen(texts[i]), NULL, 0,
+                                  &options, error);
+        if (st != GPUSERVE_OK || encoding.n == 0)
+            continue;
+        memcpy(ids + batch->n_tokens, encoding.ids, encoding.n * sizeof(int32_t));
+        for (size_t j = 0; j < encoding.n; j++)
+            positions[batch->n_tokens + (int32_t)j] = plan->facts->first_position + (int32_t)j;
+        batch->n_tokens += (int32_t)encoding.n;
+        cu_seqlens[++batch->n_sequences] = batch->n_tokens;
+        if ((int32_t)encoding.n > batch->max_seqlen)
+            batch->max_seqlen = (int32_t)encoding.n;
+    }
+    gsv_encoding_reset(&encoding);
+    if (st != GPUSERVE_OK)
+        gsv_calibration_reset(calibration);
+    return st;
+}
+
+void gsv_calibration_reset(struct gsv_calibration *calibration)
+{
+    free(calibration->memory);
+    memset(calibration, 0, sizeof(*calibration));
+}

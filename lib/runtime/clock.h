@@ -1,0 +1,18 @@
+/*
+ * clock.h - time that only goes forward.
+ */
+#ifndef GSV_RUNTIME_CLOCK_H
+#define GSV_RUNTIME_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t gsv_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+#endif

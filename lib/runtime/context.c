@@ -1,0 +1,166 @@
+/*
+ * context.c - what models share: options, logging, the memory budget, backends, counters.
+ *
+ * A context is counted: its maker has one share, each model one, each request one. Nothing outside
+ * it is shared, so two contexts never meet.
+ */
+#define _GNU_SOURCE
+#include "lib/runtime/context.h"
+
+#include "lib/base/error.h"
+#include "lib/base/host.h"
+#include "lib/runtime/structs.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_THREADS 4096
+#define LOG_LINE_BYTES 1200
+
+gpuserve_status gsv_context_check(const gpuserve_context *context, gpuserve_error *error)
+{
+    if (!context)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the context is NULL");
+    return gsv_forked(&context->guard) ? gsv_fail_forked(error) : GPUSERVE_OK;
+}
+
+void gsv_log(const gpuserve_context *context, int32_t level, const char *format, ...)
+{
+    char line[LOG_LINE_BYTES];
+    va_list args;
+
+    if (!context->log || level > context->log_level)
+        return;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    context->log(context->log_user, level, line);
+}
+
+static gpuserve_status check_options(const gpuserve_context_options *options, gpuserve_error *error)
+{
+    if (options->n_threads > MAX_THREADS)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "n_threads is %u, more than %d",
+                        options->n_threads, MAX_THREADS);
+    if (options->log_level < 0 || options->log_level > GPUSERVE_LOG_DEBUG)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "log_level is %d, outside 0 to %d",
+                        options->log_level, GPUSERVE_LOG_DEBUG);
+    if (options->reserved != 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "context options: `reserved` must be zero");
+    return GPUSERVE_OK;
+}
+
+static void context_free(gpuserve_context *context)
+{
+    gsv_plugin_close(&context->cuda);
+    gsv_hub_reset(&context->hub);
+    gsv_fork_guard_reset(&context->guard);
+    pthread_mutex_destroy(&context->lock);
+    free(context);
+}
+
+GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
+                                                     const gpuserve_context_options *given,
+                                                     gpuserve_error *error)
+{
+    gpuserve_context_options options;
+    gpuserve_context *context;
+    gpuserve_status st;
+
+    if (!out)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`context` is NULL");
+    *out = NULL;
+    st = gsv_read_struct(&options, sizeof(options), given, "gpuserve_context_options", error);
+    if (st == GPUSERVE_OK)
+        st = check_options(&options, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    context = gsv_alloc_array(1, sizeof(*context));
+    if (!context)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a context");
+    pthread_mutex_init(&context->lock, NULL);
+    atomic_init(&context->n_owners, 1);
+    context->n_threads = options.n_threads ? (int32_t)options.n_threads : gsv_host_cpus();
+    context->log = options.log;
+    context->log_user = options.log_user;
+    context->log_level = options.log_level ? options.log_level : GPUSERVE_LOG_WARNING;
+    context->budget_bytes = options.memory_budget_bytes;
+    st = gsv_fork_guard_init(&context->guard, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_hub_init(&context->hub, options.cache_dir, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_plugin_init(&context->cuda, "cuda", options.plugin_dir, error);
+    if (st != GPUSERVE_OK) {
+        context_free(context);
+        return st;
+    }
+    *out = context;
+    return GPUSERVE_OK;
+}
+
+GPUSERVE_API gpuserve_context *gpuserve_context_ref(gpuserve_context *context)
+{
+    if (context)
+        atomic_fetch_add(&context->n_owners, 1);
+    return context;
+}
+
+GPUSERVE_API void gpuserve_context_unref(gpuserve_context **context)
+{
+    gpuserve_context *ended = context ? *context : NULL;
+
+    if (!ended)
+        return;
+    *context = NULL;
+    if (atomic_fetch_sub(&ended->n_owners, 1) == 1)
+        context_free(ended);
+}
+
+static gpuserve_status fail_over_budget(const gpuserve_context *context, uint64_t bytes,
+                                        const char *what, gpuserve_error *error)
+{
+    gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+             "%s needs %" PRIu64 " bytes; the memory budget is %" PRIu64 " bytes, of which %" PRIu64
+             " are in use",
+             what, bytes, context->budget_bytes, context->used_bytes);
+    return gsv_hint(error, GPUSERVE_E_TOO_LARGE,
+                    "close another model, raise memory_budget_bytes, or lower max_batch_tokens, "
+                    "n_threads or the dtype");
+}
+
+gpuserve_status gsv_context_reserve(gpuserve_context *context, uint64_t bytes, const char *what,
+                                    gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    pthread_mutex_lock(&context->lock);
+    if (context->budget_bytes && (context->used_bytes > context->budget_bytes ||
+                                  bytes > context->budget_bytes - context->used_bytes))
+        st = fail_over_budget(context, bytes, what, error);
+    else
+        context->used_bytes += bytes;
+    pthread_mutex_unlock(&context->lock);
+    return st;
+}
+
+void gsv_context_release(gpuserve_context *context, uint64_t bytes)
+{
+    pthread_mutex_lock(&context->lock);
+    context->used_bytes -= bytes;
+    pthread_mutex_unlock(&context->lock);
+}
+
+uint64_t gsv_context_budget_left(gpuserve_context *context)
+{
+    uint64_t left = UINT64_MAX;
+
+    pthread_mutex_lock(&context->lock);
+    if (context->budget_bytes)
+        left = context->budget_bytes > context->used_bytes
+                   ? context->budget_bytes - context->used_bytes
+                   : 0;
+    pthread_mutex_unlock(&context->lock);
+    return left;
+}

@@ -1,0 +1,49 @@
+/*
+ * context.h - what models share: options, logging, the memory budget, backends, counters.
+ */
+#ifndef GSV_RUNTIME_CONTEXT_H
+#define GSV_RUNTIME_CONTEXT_H
+
+#include "lib/base/alloc.h"
+#include "lib/runtime/fork.h"
+#include "lib/runtime/hub.h"
+#include "lib/runtime/metrics.h"
+#include "lib/runtime/plugin.h"
+
+#include <gpuserve/gpuserve.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct gpuserve_context {
+    atomic_size_t n_owners;
+    struct gsv_fork_guard guard;
+    int32_t n_threads;
+    gpuserve_log_fn log; /* may be NULL */
+    void *log_user;
+    int32_t log_level;
+    struct gsv_hub hub;
+    struct gsv_metrics metrics;
+
+    pthread_mutex_t lock; /* for what follows */
+    struct gsv_plugin cuda;
+    uint64_t budget_bytes; /* 0: none */
+    uint64_t used_bytes;   /* by open models */
+};
+
+/* Not NULL and not forked. */
+gpuserve_status gsv_context_check(const gpuserve_context *context, gpuserve_error *error);
+
+void gsv_log(const gpuserve_context *context, int32_t level, const char *format, ...)
+    GPUSERVE_PRINTF(3, 4);
+
+/* Take `bytes` from the budget, or refuse with the numbers; `what` names the model. */
+gpuserve_status gsv_context_reserve(gpuserve_context *context, uint64_t bytes, const char *what,
+                                    gpuserve_error *error);
+void gsv_context_release(gpuserve_context *context, uint64_t bytes);
+
+/* What of the budget is left; UINT64_MAX without one. */
+uint64_t gsv_context_budget_left(gpuserve_context *context);
+
+#endif

@@ -1,0 +1,69 @@
+/*
+ * fingerprint.c - the name of a vector space.
+ *
+ * Every part is preceded by its length or is of fixed size, so that two models cannot meet by
+ * moving bytes from one part to the next. Numbers are fed as little endian.
+ */
+#include "lib/runtime/fingerprint.h"
+
+#include "lib/base/error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+static void feed(void *state, const void *bytes, size_t size)
+{
+    XXH3_128bits_update(state, bytes, size);
+}
+
+static void feed_number(void *state, uint64_t number)
+{
+    unsigned char bytes[8];
+
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (unsigned char)(number >> (8 * i));
+    feed(state, bytes, sizeof(bytes));
+}
+
+static void feed_text(void *state, const char *text)
+{
+    const size_t size = text ? strlen(text) : 0;
+
+    feed_number(state, text ? size : UINT64_MAX);
+    if (size > 0)
+        feed(state, text, size);
+}
+
+gpuserve_status gsv_fingerprint(char out[33], const struct gsv_plan *plan,
+                                const struct gsv_net *net, gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = plan->facts;
+    XXH3_state_t *state = XXH3_createState();
+    uint64_t weights[2];
+    XXH128_hash_t hash;
+
+    if (!state)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the fingerprint");
+    XXH3_128bits_reset(state);
+    gsv_net_digest(net, weights);
+    feed_number(state, weights[0]);
+    feed_number(state, weights[1]);
+    gsv_tokenizer_digest(plan->tokenizer, feed, state);
+    feed_number(state, (uint64_t)facts->n_poolings);
+    for (int32_t i = 0; i < facts->n_poolings; i++)
+        feed_number(state, (uint64_t)facts->poolings[i]);
+    feed_number(state, facts->normalize);
+    feed_number(state, (uint64_t)plan->max_tokens);
+    feed_number(state, facts->n_prompts);
+    for (size_t i = 0; i < facts->n_prompts; i++) {
+        feed_text(state, facts->prompts[i].name);
+        feed_text(state, facts->prompts[i].text);
+    }
+    feed_text(state, facts->default_prompt);
+    hash = XXH3_128bits_digest(state);
+    XXH3_freeState(state);
+    snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64, (uint64_t)hash.low64);
+    return GPUSERVE_OK;
+}

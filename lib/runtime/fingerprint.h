@@ -1,0 +1,14 @@
+/*
+ * fingerprint.h - the name of a vector space.
+ */
+#ifndef GSV_RUNTIME_FINGERPRINT_H
+#define GSV_RUNTIME_FINGERPRINT_H
+
+#include "lib/runtime/plan.h"
+
+/* 32 hexadecimal digits and a NUL: XXH3-128 over everything that decides what a text's vector is,
+ * in exact arithmetic: device and dtype have no part in it. */
+gpuserve_status gsv_fingerprint(char out[33], const struct gsv_plan *plan,
+                                const struct gsv_net *net, gpuserve_error *error);
+
+#endif

@@ -1,0 +1,175 @@
+/*
+ * inspect.c - what a model is, as JSON: from its files alone, or of an open model.
+ */
+#include "lib/base/error.h"
+#include "lib/runtime/json_out.h"
+#include "lib/runtime/model.h"
+
+#include <string.h>
+
+static const char *pooling_name(int32_t pooling)
+{
+    static const char *const names[] = { "",    "cls",           "mean",
+                                         "max", "mean_sqrt_len", "weighted_mean",
+                                         "last" };
+
+    return pooling > 0 && (size_t)pooling < sizeof(names) / sizeof(names[0]) ? names[pooling]
+                                                                             : "unknown";
+}
+
+static const char *score_name(int32_t score)
+{
+    switch (score) {
+    case GPUSERVE_SCORE_RAW:
+        return "raw";
+    case GPUSERVE_SCORE_SOFTMAX:
+        return "softmax";
+    case GPUSERVE_SCORE_SIGMOID:
+        return "sigmoid";
+    default:
+        return "unknown";
+    }
+}
+
+/* An array that takes over what is appended; NULL once an allocation has failed. */
+static json_t *append(json_t *array, json_t *value)
+{
+    if (array && json_array_append_new(array, value) == 0)
+        return array;
+    json_decref(array);
+    return NULL;
+}
+
+static json_t *poolings_of(const struct gsv_spec_facts *facts)
+{
+    json_t *array = json_array();
+
+    for (int32_t i = 0; i < facts->n_poolings && array; i++)
+        array = append(array, json_string(pooling_name(facts->poolings[i])));
+    return array;
+}
+
+static json_t *labels_of(const struct gsv_spec_facts *facts)
+{
+    json_t *array = json_array();
+
+    for (size_t i = 0; i < facts->n_labels && array; i++)
+        array = append(array, json_string(facts->labels[i]));
+    return array;
+}
+
+static json_t *tasks_of(const struct gsv_spec_facts *facts)
+{
+    json_t *array = json_array();
+
+    if (facts->dim > 0 && array)
+        array = append(array, json_string("embed"));
+    if (facts->n_labels > 0 && array)
+        array = append(array, json_string("classify"));
+    return array ? append(array, json_string("token_vectors")) : NULL;
+}
+
+static struct gsv_json prompts_of(const struct gsv_spec_facts *facts)
+{
+    struct gsv_json prompts = gsv_json_begin();
+
+    for (size_t i = 0; i < facts->n_prompts; i++)
+        gsv_json_add_text(&prompts, facts->prompts[i].name, facts->prompts[i].text);
+    return prompts;
+}
+
+static struct gsv_json tokenizer_of(const struct gsv_tokenizer *tokenizer)
+{
+    struct gsv_json json = gsv_json_begin();
+
+    gsv_json_add_text(&json, "kind", gsv_tokenizer_kind(tokenizer));
+    gsv_json_add_number(&json, "vocab_size", gsv_tokenizer_vocab_size(tokenizer));
+    gsv_json_add_number(&json, "special_tokens",
+                        (int64_t)gsv_tokenizer_special_count(tokenizer, false));
+    return json;
+}
+
+static struct gsv_json describe(const struct gsv_plan *plan)
+{
+    const struct gsv_spec_facts *facts = plan->facts;
+    struct gsv_json json = gsv_json_begin();
+
+    gsv_json_add_text(&json, "path", gsv_dir_path(plan->dir));
+    gsv_json_add_text(&json, "architecture", facts->architecture);
+    gsv_json_add_text(&json, "model_type", facts->model_type);
+    gsv_json_add_value(&json, "tasks", tasks_of(facts));
+    gsv_json_add_number(&json, "parameters", (int64_t)facts->parameter_count);
+    gsv_json_add_number(&json, "file_bytes", (int64_t)facts->file_bytes);
+    gsv_json_add_text(&json, "weights_dtype", facts->weights_dtype);
+    gsv_json_add_number(&json, "dim", facts->dim);
+    gsv_json_add_number(&json, "max_tokens", plan->max_tokens);
+    gsv_json_add_number(&json, "max_positions", facts->max_positions);
+    gsv_json_add_number(&json, "vocab_size", facts->vocab_size);
+    gsv_json_add_number(&json, "hidden_size", facts->hidden_size);
+    gsv_json_add_number(&json, "layers", facts->n_layers);
+    gsv_json_add_number(&json, "heads", facts->n_heads);
+    gsv_json_add_number(&json, "intermediate_size", facts->intermediate_size);
+    gsv_json_add_value(&json, "pooling", poolings_of(facts));
+    gsv_json_add_number(&json, "dense_layers", facts->n_dense);
+    gsv_json_add_truth(&json, "normalize", facts->normalize);
+    gsv_json_add_object(&json, "prompts", prompts_of(facts));
+    gsv_json_add_text(&json, "default_prompt", facts->default_prompt);
+    gsv_json_add_value(&json, "labels", labels_of(facts));
+    gsv_json_add_text(&json, "score", facts->n_labels > 0 ? score_name(facts->score) : NULL);
+    gsv_json_add_object(&json, "tokenizer", tokenizer_of(plan->tokenizer));
+    return json;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_inspect(gpuserve_context *context, const char *model,
+                                                    char *text, size_t capacity, size_t *size,
+                                                    gpuserve_error *error)
+{
+    const gpuserve_model_options defaults = GPUSERVE_MODEL_OPTIONS_INIT;
+    struct gsv_plan plan;
+    struct gsv_json json;
+    gpuserve_status st = gsv_context_check(context, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_plan_read(&plan, context, model, &defaults, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    json = describe(&plan);
+    gsv_plan_reset(&plan);
+    return gsv_json_write(&json, text, capacity, size, error);
+}
+
+static struct gsv_json memory_of(const struct gsv_plan *plan)
+{
+    struct gsv_json json = gsv_json_begin();
+
+    gsv_json_add_number(&json, "weights_bytes", (int64_t)plan->memory.weights);
+    gsv_json_add_number(&json, "workspace_bytes", (int64_t)plan->memory.workspace);
+    gsv_json_add_number(&json, "stream_bytes", (int64_t)plan->memory.stream);
+    gsv_json_add_number(&json, "host_bytes", (int64_t)plan->memory.host);
+    gsv_json_add_number(&json, "total_bytes", (int64_t)plan->total_bytes);
+    return json;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_info(gpuserve_model *model, char *text, size_t capacity,
+                                                 size_t *size, gpuserve_error *error)
+{
+    char selector[64];
+    struct gsv_json json;
+    gpuserve_status st = gsv_model_check(model, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    json = describe(&model->plan);
+    gsv_device_selector(&model->plan.device, selector, sizeof(selector));
+    gsv_json_add_text(&json, "fingerprint", model->fingerprint);
+    gsv_json_add_text(&json, "device", selector);
+    gsv_json_add_text(&json, "device_name", model->plan.device.facts.name);
+    gsv_json_add_text(&json, "device_isa", model->plan.device.facts.isa);
+    gsv_json_add_text(&json, "device_reason", model->plan.device.reason);
+    gsv_json_add_text(&json, "dtype", gsv_dtype_name(model->plan.dtype));
+    gsv_json_add_number(&json, "threads", model->plan.n_workers);
+    gsv_json_add_number(&json, "max_batch_tokens", model->plan.narrow.max_tokens);
+    gsv_json_add_number(&json, "max_queue_tokens", (int64_t)model->plan.max_queue_tokens);
+    gsv_json_add_object(&json, "memory", memory_of(&model->plan));
+    return gsv_json_write(&json, text, capacity, size, error);
+}

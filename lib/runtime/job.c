@@ -1,0 +1,327 @@
+/*
+ * job.c - checking a job against its model before anything is spent on it.
+ *
+ * The order matters under load: fields and sizes first, which cost little; then admission
+ * (batcher.c); only then every byte of the texts.
+ */
+#include "lib/runtime/job.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/utf8.h"
+#include "lib/runtime/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_ITEMS (1u << 28)
+#define MOST_TEXT_BYTES (1u << 30) /* places in a text are 32 bits wide */
+#define BYTES_A_TOKEN 3            /* an estimate: English prose has 4 to 5, other scripts 2 to 3 */
+
+static const char *text_at(const char *const *texts, const size_t *sizes, size_t i, size_t *size)
+{
+    if (!texts)
+        return NULL;
+    *size = sizes ? sizes[i] : strlen(texts[i]);
+    return texts[i];
+}
+
+const char *gsv_job_text(const gpuserve_job *job, size_t i, size_t *size)
+{
+    return text_at(job->texts, job->text_sizes, i, size);
+}
+
+const char *gsv_job_pair(const gpuserve_job *job, size_t i, size_t *size)
+{
+    return text_at(job->pairs, job->pair_sizes, i, size);
+}
+
+/* ------------------------------------------------------------------------------------ fields */
+
+static gpuserve_status check_enum(const char *name, uint32_t value, uint32_t last,
+                                  gpuserve_error *error)
+{
+    return value <= last ? GPUSERVE_OK
+                         : gsv_fail(error, GPUSERVE_E_INVALID, "job.%s is %u, outside 0 to %u",
+                                    name, value, last);
+}
+
+static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *error)
+{
+    gpuserve_status st = check_enum("task", job->task, GPUSERVE_TASK_TOKEN_VECTORS, error);
+
+    if (st == GPUSERVE_OK)
+        st = check_enum("truncation", job->truncation, GPUSERVE_TRUNCATE_STRICT, error);
+    if (st == GPUSERVE_OK)
+        st = check_enum("normalize", job->normalize, GPUSERVE_NORMALIZE_NO, error);
+    if (st == GPUSERVE_OK)
+        st = check_enum("score", job->score, GPUSERVE_SCORE_SIGMOID, error);
+    return st;
+}
+
+static gpuserve_status check_input(const gpuserve_job *job, gpuserve_error *error)
+{
+    if (job->n_items > MOST_ITEMS)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the job has %zu items, more than %u",
+                        job->n_items, MOST_ITEMS);
+    if (job->texts && job->ids)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has both `texts` and `ids`");
+    if (!job->texts && (job->text_sizes || job->pairs))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `%s` but no `texts`",
+                        job->pairs ? "pairs" : "text_sizes");
+    if (!job->pairs && job->pair_sizes)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `pair_sizes` but no `pairs`");
+    if (!job->ids && job->id_offsets)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `id_offsets` but no `ids`");
+    if (job->ids && (job->prompt || job->prompt_name))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "a prompt cannot be put before token ids");
+    if (job->prompt && job->prompt_name)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has both `prompt` and `prompt_name`");
+    if (job->n_items == 0)
+        return GPUSERVE_OK;
+    if (!job->texts && !job->ids)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has neither `texts` nor `ids`");
+    if (job->ids && !job->id_offsets)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `ids` but no `id_offsets`");
+    if (!job->output)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job's `output` is NULL");
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status check_task(const gpuserve_model *model, const gpuserve_job *job,
+                                  gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = model->plan.facts;
+
+    if (job->task != GPUSERVE_TASK_EMBED && job->dimensions != 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.dimensions is for embeddings only");
+    if (job->task != GPUSERVE_TASK_EMBED && job->normalize != GPUSERVE_NORMALIZE_DEFAULT)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.normalize is for embeddings only");
+    if (job->task != GPUSERVE_TASK_CLASSIFY && job->score != GPUSERVE_SCORE_DEFAULT)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.score is for classification only");
+    if (job->task != GPUSERVE_TASK_TOKEN_VECTORS && job->token_offsets)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.token_offsets is for token vectors only");
+    if (job->task == GPUSERVE_TASK_EMBED && facts->dim == 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model only classifies");
+    if (job->task == GPUSERVE_TASK_CLASSIFY && facts->n_labels == 0) {
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model has no classifier head");
+        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
+                        "open it with a head file, or open a classifier model");
+    }
+    if (job->dimensions > (uint32_t)facts->dim)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.dimensions is %u, the model has %d",
+                        job->dimensions, facts->dim);
+    return GPUSERVE_OK;
+}
+
+/* ------------------------------------------------------------------------------------ prompt */
+
+static gpuserve_status fail_unknown_prompt(const struct gsv_spec_facts *facts, const char *name,
+                                           gpuserve_error *error)
+{
+    char names[300];
+    size_t length = 0;
+
+    names[0] = '\0';
+    for (size_t i = 0; i < facts->n_prompts && length < sizeof(names); i++) {
+        const int n = snprintf(names + length, sizeof(names) - length, "%s\"%s\"",
+                               i > 0 ? ", " : "", facts->prompts[i].name);
+
+        length += n > 0 ? (size_t)n : 0;
+    }
+    if (facts->n_prompts == 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "no prompt \"%.100s\": the model has none",
+                        name);
+    return gsv_fail(error, GPUSERVE_E_INVALID, "no prompt \"%.100s\": the model has %s", name,
+                    names);
+}
+
+static gpuserve_status find_prompt(const struct gsv_spec_facts *facts, const gpuserve_job *job,
+                                   const char **prompt, gpuserve_error *error)
+{
+    const char *name = job->prompt_name ? job->prompt_name : facts->default_prompt;
+
+    *prompt = job->prompt;
+    if (job->prompt || job->ids || !name)
+        return GPUSERVE_OK;
+    for (size_t i = 0; i < facts->n_prompts; i++) {
+        if (strcmp(facts->prompts[i].name, name) == 0) {
+            *prompt = facts->prompts[i].text;
+            return GPUSERVE_OK;
+        }
+    }
+    return fail_unknown_prompt(facts, name, error);
+}
+
+/* ------------------------------------------------------------------------------------- sizes */
+
+static gpuserve_status add_text(const char *what, size_t i, const char *const *texts,
+                                const size_t *sizes, size_t *bytes, gpuserve_error *error)
+{
+    size_t size = 0;
+
+    if (!texts[i])
+        return gsv_fail(error, GPUSERVE_E_INVALID, "item %zu: its %s is NULL", i, what);
+    text_at(texts, sizes, i, &size);
+    if (size > MOST_TEXT_BYTES)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "item %zu: its %s has %zu bytes, more than %u",
+                        i, what, size, MOST_TEXT_BYTES);
+    *bytes += size;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status size_texts(const gpuserve_model *model, const gpuserve_job *job,
+                                  struct gsv_job_size *size, gpuserve_error *error)
+{
+    const uint64_t limit = (uint64_t)model->plan.max_tokens;
+    const uint64_t special = gsv_tokenizer_special_count(model->plan.tokenizer, job->pairs != NULL);
+    const size_t prompt_bytes = size->prompt ? strlen(size->prompt) : 0;
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (prompt_bytes > MOST_TEXT_BYTES)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the prompt has %zu bytes, more than %u",
+                        prompt_bytes, MOST_TEXT_BYTES);
+    for (size_t i = 0; i < job->n_items && st == GPUSERVE_OK; i++) {
+        size_t bytes = prompt_bytes;
+        uint64_t tokens;
+
+        st = add_text("text", i, job->texts, job->text_sizes, &bytes, error);
+        if (st == GPUSERVE_OK && job->pairs)
+            st = add_text("pair", i, job->pairs, job->pair_sizes, &bytes, error);
+        tokens = special + bytes / BYTES_A_TOKEN + 1;
+        size->bytes += bytes;
+        size->tokens += tokens < limit ? tokens : limit;
+    }
+    return st;
+}
+
+static gpuserve_status size_ids(const gpuserve_model *model, const gpuserve_job *job,
+                                struct gsv_job_size *size, gpuserve_error *error)
+{
+    const size_t limit = (size_t)model->plan.max_tokens;
+
+    for (size_t i = 0; i < job->n_items; i++) {
+        const size_t begin = job->id_offsets[i], end = job->id_offsets[i + 1];
+
+        if (end < begin || (i == 0 && begin != 0))
+            return gsv_fail(error, GPUSERVE_E_INVALID,
+                            "id_offsets must rise from 0: item %zu begins at %zu and ends at %zu",
+                            i, begin, end);
+        if (end == begin)
+            return gsv_fail(error, GPUSERVE_E_INVALID, "item %zu has no ids", i);
+        if (end - begin > limit)
+            return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "item %zu has %zu ids, the limit is %zu",
+                            i, end - begin, limit);
+    }
+    size->tokens = job->n_items > 0 ? job->id_offsets[job->n_items] : 0;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_job_check_output(const gpuserve_job *job, size_t n_rows, int32_t columns,
+                                     gpuserve_error *error)
+{
+    const size_t stride = job->output_stride ? job->output_stride : (size_t)columns;
+    size_t needed = 0;
+
+    if (stride < (size_t)columns)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "output_stride is %zu, less than a row's %d",
+                        job->output_stride, columns);
+    if (n_rows > 0 && (!gsv_mul_size(n_rows - 1, stride, &needed) ||
+                       !gsv_add_size(needed, (size_t)columns, &needed)))
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the output's size overflows");
+    if (needed > job->output_capacity)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "the output has room for %zu floats, %zu rows of %d need %zu",
+                        job->output_capacity, n_rows, columns, needed);
+    return GPUSERVE_OK;
+}
+
+static void make_key(const struct gsv_spec_facts *facts, const gpuserve_job *job,
+                     struct gsv_job_size *size)
+{
+    struct gsv_run run = { .task = job->task };
+
+    if (job->task == GPUSERVE_TASK_EMBED) {
+        run.dimensions = job->dimensions ? (int32_t)job->dimensions : facts->dim;
+        run.normalize = job->normalize == GPUSERVE_NORMALIZE_DEFAULT
+                            ? facts->normalize
+                            : job->normalize == GPUSERVE_NORMALIZE_YES;
+    } else if (job->task == GPUSERVE_TASK_CLASSIFY) {
+        run.score = job->score ? job->score : (uint32_t)facts->score;
+    }
+    size->columns = gsv_run_columns(facts, &run);
+    size->key = (struct gsv_batch_key){ run.task, run.dimensions, run.normalize, run.score };
+}
+
+gpuserve_status gsv_job_check(const gpuserve_model *model, const gpuserve_job *job,
+                              struct gsv_job_size *size, gpuserve_error *error)
+{
+    gpuserve_status st = check_enums(job, error);
+
+    memset(size, 0, sizeof(*size));
+    if (st == GPUSERVE_OK)
+        st = check_input(job, error);
+    if (st == GPUSERVE_OK)
+        st = check_task(model, job, error);
+    if (st == GPUSERVE_OK)
+        st = find_prompt(model->plan.facts, job, &size->prompt, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    make_key(model->plan.facts, job, size);
+    /* Rows of token vectors are known after tokenization. */
+    if (job->task != GPUSERVE_TASK_TOKEN_VECTORS)
+        st = gsv_job_check_output(job, job->n_items, size->columns, error);
+    if (st == GPUSERVE_OK)
+        st = job->ids ? size_ids(model, job, size, error) : size_texts(model, job, size, error);
+    return st;
+}
+
+/* ----------------------------------------------------------------------------------- content */
+
+static gpuserve_status check_utf8(const char *what, size_t i, const char *text, size_t size,
+                                  gpuserve_error *error)
+{
+    const size_t valid = gsv_utf8_valid_length(text, size);
+
+    return valid == size ? GPUSERVE_OK
+                         : gsv_fail(error, GPUSERVE_E_INVALID,
+                                    "item %zu: its %s is not UTF-8 at byte %zu", i, what, valid);
+}
+
+static gpuserve_status check_ids(const gpuserve_model *model, const gpuserve_job *job,
+                                 gpuserve_error *error)
+{
+    const int32_t vocab = model->plan.facts->vocab_size;
+
+    for (size_t i = 0; i < job->n_items; i++) {
+        for (size_t j = job->id_offsets[i]; j < job->id_offsets[i + 1]; j++) {
+            if (job->ids[j] < 0 || job->ids[j] >= vocab)
+                return gsv_fail(error, GPUSERVE_E_INVALID,
+                                "item %zu: id %d at place %zu is outside 0 to %d", i, job->ids[j],
+                                j - job->id_offsets[i], vocab - 1);
+        }
+    }
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_job_check_content(const gpuserve_model *model, const gpuserve_job *job,
+                                      const struct gsv_job_size *size, gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (job->ids)
+        return check_ids(model, job, error);
+    if (size->prompt &&
+        gsv_utf8_valid_length(size->prompt, strlen(size->prompt)) != strlen(size->prompt))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the prompt is not UTF-8");
+    for (size_t i = 0; i < job->n_items && st == GPUSERVE_OK; i++) {
+        size_t bytes = 0;
+        const char *text = gsv_job_text(job, i, &bytes);
+
+        st = check_utf8("text", i, text, bytes, error);
+        text = gsv_job_pair(job, i, &bytes);
+        if (st == GPUSERVE_OK && text)
+            st = check_utf8("pair", i, text, bytes, error);
+    }
+    return st;
+}

@@ -1,0 +1,315 @@
+/*
+ * plan.c - everything about a model that is decided before its weights are read.
+ *
+ * The bytes are a closed formula of what the headers say, and exact for the device: weights as
+ * packed, activations and scratch of each stream. For the host they are an upper bound.
+ */
+#include "lib/runtime/plan.h"
+
+#include "lib/base/error.h"
+#include "lib/runtime/context.h"
+#include "lib/runtime/structs.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CPU_BATCH_TOKENS 512 /* micro-batches of 128 to 512 tokens stay in the caches */
+#define GPU_BATCH_TOKENS 16384
+#define MOST_BATCH_TOKENS (1 << 20)
+#define MOST_SEQUENCES 4096
+#define GPU_STREAMS 2 /* one computes while the other copies */
+#define QUEUE_TOKENS (1u << 20)
+#define QUEUE_BYTES_A_TOKEN 5 /* id and type */
+
+const char *gsv_dtype_name(uint32_t dtype)
+{
+    static const char *const names[] = {
+        "default", "float32", "float16", "bfloat16", "tf32", "int8"
+    };
+
+    return dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "unknown";
+}
+
+gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
+                                       const gpuserve_model_options *from, gpuserve_error *error)
+{
+    gpuserve_status st = gsv_read_struct(to, sizeof(*to), from, "gpuserve_model_options", error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    if (to->dtype > GPUSERVE_DTYPE_INT8)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "dtype is %u, outside 0 to %d", to->dtype,
+                        GPUSERVE_DTYPE_INT8);
+    if (to->pooling > GPUSERVE_POOLING_LAST)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "pooling is %u, outside 0 to %d", to->pooling,
+                        GPUSERVE_POOLING_LAST);
+    if (to->use_mmap > 1)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "use_mmap is %u, neither 0 nor 1", to->use_mmap);
+    if (to->max_batch_tokens > MOST_BATCH_TOKENS)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "max_batch_tokens is %u, more than %d",
+                        to->max_batch_tokens, MOST_BATCH_TOKENS);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status check_tokenizer(const struct gsv_plan *plan, gpuserve_error *error)
+{
+    const int32_t known = gsv_tokenizer_vocab_size(plan->tokenizer);
+
+    if (known <= plan->facts->vocab_size)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_FORMAT,
+                    "%s: the tokenizer has ids up to %d, the model's table only %d rows",
+                    gsv_dir_path(plan->dir), known - 1, plan->facts->vocab_size);
+}
+
+static gpuserve_status choose_max_tokens(struct gsv_plan *plan, uint32_t wanted,
+                                         gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = plan->facts;
+    const int64_t positions = (int64_t)facts->max_positions - facts->first_position;
+    const size_t special = gsv_tokenizer_special_count(plan->tokenizer, false);
+
+    plan->max_tokens = facts->max_tokens;
+    if (wanted == 0)
+        return GPUSERVE_OK;
+    if (wanted > MOST_BATCH_TOKENS || (positions > 0 && wanted > positions))
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "max_tokens is %u, but the model has positions for %lld tokens", wanted,
+                        (long long)(positions > 0 ? positions : MOST_BATCH_TOKENS));
+    if (wanted <= special)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "max_tokens is %u, but %zu of a text's tokens are special ones", wanted,
+                        special);
+    plan->max_tokens = (int32_t)wanted;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, const char *model,
+                              const gpuserve_model_options *options, gpuserve_error *error)
+{
+    char *path = NULL;
+    gpuserve_status st = gsv_hub_find(&context->hub, model, &path, error);
+
+    memset(plan, 0, sizeof(*plan));
+    if (st == GPUSERVE_OK)
+        st = gsv_dir_open(&plan->dir, path, error);
+    free(path);
+    if (st == GPUSERVE_OK)
+        st = gsv_spec_load(&plan->spec, plan->dir, options->head, options->pooling, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_tokenizer_load(&plan->tokenizer, plan->dir, error);
+    if (st == GPUSERVE_OK) {
+        plan->facts = gsv_spec_facts(plan->spec);
+        st = check_tokenizer(plan, error);
+    }
+    if (st == GPUSERVE_OK)
+        st = choose_max_tokens(plan, options->max_tokens, error);
+    if (st != GPUSERVE_OK)
+        gsv_plan_reset(plan);
+    return st;
+}
+
+void gsv_plan_reset(struct gsv_plan *plan)
+{
+    gsv_tokenizer_free(&plan->tokenizer);
+    gsv_spec_free(&plan->spec);
+    gsv_dir_close(&plan->dir);
+    plan->facts = NULL;
+}
+
+static void size_batches(struct gsv_plan *plan, int32_t batch_tokens)
+{
+    struct gsv_work_options *narrow = &plan->narrow;
+
+    narrow->dtype = plan->dtype;
+    narrow->n_threads = 1;
+    narrow->max_tokens = batch_tokens > plan->max_tokens ? batch_tokens : plan->max_tokens;
+    narrow->max_sequences = narrow->max_tokens / 2 > MOST_SEQUENCES ? MOST_SEQUENCES
+                            : narrow->max_tokens > 1                ? narrow->max_tokens / 2
+                                                                    : 1;
+    narrow->max_seqlen = plan->max_tokens;
+    plan->wide = *narrow;
+    plan->wide.n_threads = plan->n_workers;
+}
+
+size_t gsv_plan_output_floats(const struct gsv_plan *plan)
+{
+    const struct gsv_spec_facts *facts = plan->facts;
+    const size_t columns =
+        (size_t)facts->dim > facts->n_labels ? (size_t)facts->dim : facts->n_labels;
+    const size_t rows = (size_t)plan->narrow.max_sequences * columns;
+    const size_t tokens = (size_t)plan->narrow.max_tokens * (size_t)facts->hidden_size;
+
+    return rows > tokens ? rows : tokens;
+}
+
+/* What workers and queue hold on the host beside the tokenizer. */
+static uint64_t runtime_bytes(const struct gsv_plan *plan)
+{
+    const uint64_t batch = (uint64_t)plan->narrow.max_tokens * 3 * sizeof(int32_t) +
+                           (uint64_t)plan->narrow.max_sequences * 64 +
+                           (uint64_t)gsv_plan_output_floats(plan) * sizeof(float);
+
+    return (uint64_t)plan->n_workers * batch + plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN;
+}
+
+/* Bytes by purpose, for batches of `batch_tokens`; false when a size overflows. */
+static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
+{
+    const struct gpuserve_backend *backend = plan->device.backend;
+    const uint64_t n = (uint64_t)plan->n_workers;
+    uint64_t work, stream, wide_work = 0, wide_stream = 0;
+    struct gsv_memory *memory = &plan->memory;
+
+    size_batches(plan, batch_tokens);
+    if (!gsv_net_bytes(plan->spec, backend, plan->dtype, &memory->weights) ||
+        !gsv_work_bytes(plan->spec, backend, &plan->narrow, &work, &stream))
+        return false;
+    if (plan->has_wide &&
+        !gsv_work_bytes(plan->spec, backend, &plan->wide, &wide_work, &wide_stream))
+        return false;
+    if (__builtin_mul_overflow(work, n, &work) || __builtin_mul_overflow(stream, n, &stream) ||
+        __builtin_add_overflow(work, wide_work, &memory->workspace) ||
+        __builtin_add_overflow(stream, wide_stream, &memory->stream))
+        return false;
+    memory->host = gsv_tokenizer_bytes(plan->tokenizer) + runtime_bytes(plan);
+    return !__builtin_add_overflow(memory->weights, memory->workspace, &plan->total_bytes) &&
+           !__builtin_add_overflow(plan->total_bytes, memory->stream, &plan->total_bytes) &&
+           !__builtin_add_overflow(plan->total_bytes, memory->host, &plan->total_bytes);
+}
+
+static gpuserve_status choose_threads(struct gsv_plan *plan, const gpuserve_context *context,
+                                      uint32_t wanted, gpuserve_error *error)
+{
+    if (wanted > (uint32_t)context->n_threads)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "n_threads is %u, but the context has %d threads", wanted,
+                        context->n_threads);
+    if (!plan->device.is_cpu) {
+        plan->n_workers = GPU_STREAMS;
+        plan->has_wide = false;
+        return GPUSERVE_OK;
+    }
+    plan->n_workers = wanted ? (int32_t)wanted : context->n_threads;
+    plan->has_wide = plan->n_workers > 1;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *context,
+                                      const gpuserve_model_options *options, gpuserve_error *error)
+{
+    const uint64_t budget = gsv_context_budget_left(context);
+    const uint32_t fallback = plan->device.is_cpu ? CPU_BATCH_TOKENS : GPU_BATCH_TOKENS;
+    gpuserve_status st = choose_threads(plan, context, options->n_threads, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    plan->dtype = options->dtype;
+    if (plan->dtype == GPUSERVE_DTYPE_DEFAULT)
+        plan->dtype = plan->device.is_cpu ? GPUSERVE_DTYPE_FLOAT32 : GPUSERVE_DTYPE_FLOAT16;
+    plan->use_mmap = options->use_mmap != 0;
+    plan->max_queue_tokens = options->max_queue_tokens ? options->max_queue_tokens : QUEUE_TOKENS;
+    plan->available_bytes = plan->device.facts.memory_free_bytes;
+    if (budget < plan->available_bytes)
+        plan->available_bytes = budget;
+    if (plan->device.backend->activation_size(plan->dtype) == 0) {
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the device %s cannot compute in %s",
+                 plan->device.facts.name, gsv_dtype_name(plan->dtype));
+        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use float32 or int8");
+    }
+    if (!count_bytes(plan,
+                     (int32_t)(options->max_batch_tokens ? options->max_batch_tokens : fallback)))
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: its size overflows",
+                        gsv_dir_path(plan->dir));
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
+                              const gpuserve_model_options *options, gpuserve_error *error)
+{
+    gpuserve_error why = GPUSERVE_ERROR_INIT;
+    gpuserve_status st = gsv_device_choose(context, options->device, &plan->device, error);
+
+    if (st == GPUSERVE_OK)
+        st = size_on_device(plan, context, options, error);
+    if (st != GPUSERVE_OK || plan->device.is_cpu || !plan->device.was_auto)
+        return st;
+    if (gsv_plan_check_fits(plan, &why) == GPUSERVE_OK)
+        return GPUSERVE_OK;
+    st = gsv_device_choose(context, "cpu", &plan->device, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    plan->device.was_auto = true;
+    snprintf(plan->device.reason, sizeof(plan->device.reason), "the GPU is too small: %.480s",
+             why.message);
+    gsv_log(context, GPUSERVE_LOG_WARNING, "device auto: the CPU, %s", plan->device.reason);
+    return size_on_device(plan, context, options, error);
+}
+
+gpuserve_status gsv_plan_check_fits(const struct gsv_plan *plan, gpuserve_error *error)
+{
+    const struct gsv_memory *m = &plan->memory;
+
+    if (plan->total_bytes <= plan->available_bytes)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+             "%s needs %" PRIu64 " bytes (weights %" PRIu64 ", workspace %" PRIu64
+             ", streams %" PRIu64 ", host %" PRIu64 "); %" PRIu64 " are available on %s",
+             gsv_dir_path(plan->dir), plan->total_bytes, m->weights, m->workspace, m->stream,
+             m->host, plan->available_bytes, plan->device.facts.name);
+    return gsv_hint(error, GPUSERVE_E_TOO_LARGE,
+                    "close another model, raise memory_budget_bytes, or lower max_batch_tokens, "
+                    "n_threads or the dtype");
+}
+
+/* The largest batch that fits: the bytes only grow with it. */
+static uint32_t largest_batch(const struct gsv_plan *plan)
+{
+    struct gsv_plan probe = *plan;
+    int32_t low = 0, high = MOST_BATCH_TOKENS;
+
+    while (low < high) {
+        const int32_t middle = low + (high - low + 1) / 2;
+        const bool fits = count_bytes(&probe, middle) && probe.total_bytes <= plan->available_bytes;
+
+        if (fits)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return (uint32_t)low;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_footprint(gpuserve_context *context, const char *model,
+                                                      const gpuserve_model_options *given,
+                                                      gpuserve_footprint *footprint,
+                                                      gpuserve_error *error)
+{
+    gpuserve_model_options options;
+    struct gsv_plan plan;
+    gpuserve_status st = gsv_context_check(context, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_check_struct(footprint, sizeof(*footprint), "gpuserve_footprint", error);
+    if (st == GPUSERVE_OK)
+        st = gsv_read_model_options(&options, given, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_plan_read(&plan, context, model, &options, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    st = gsv_plan_size(&plan, context, &options, error);
+    if (st == GPUSERVE_OK) {
+        footprint->fits = plan.total_bytes <= plan.available_bytes;
+        footprint->weights_bytes = plan.memory.weights;
+        footprint->workspace_bytes = plan.memory.workspace;
+        footprint->stream_bytes = plan.memory.stream;
+        footprint->host_bytes = plan.memory.host;
+        footprint->total_bytes = plan.total_bytes;
+        footprint->available_bytes = plan.available_bytes;
+        footprint->max_batch_tokens = largest_batch(&plan);
+        footprint->n_streams = (uint32_t)plan.n_workers + plan.has_wide;
+    }
+    gsv_plan_reset(&plan);
+    return st;
+}

@@ -1,0 +1,61 @@
+/*
+ * plan.h - everything about a model that is decided before its weights are read: directory,
+ * device, dtype, threads, sizes of batches, bytes.
+ *
+ *   name + options --gsv_plan_make--> plan --> gpuserve_model_inspect, _footprint, _open
+ */
+#ifndef GSV_RUNTIME_PLAN_H
+#define GSV_RUNTIME_PLAN_H
+
+#include "lib/base/dir.h"
+#include "lib/model/model.h"
+#include "lib/runtime/device.h"
+#include "lib/runtime/metrics.h"
+#include "lib/text/tokenizer.h"
+
+#include <gpuserve/gpuserve.h>
+
+struct gsv_plan {
+    struct gsv_dir *dir;
+    struct gsv_spec *spec;
+    const struct gsv_spec_facts *facts; /* lent by the spec */
+    struct gsv_tokenizer *tokenizer;
+    struct gsv_device_choice device;
+    uint32_t dtype; /* never DEFAULT */
+    bool use_mmap;
+    int32_t max_tokens; /* of a text */
+    int32_t n_workers;  /* threads that run batches, one stream each */
+    bool has_wide;      /* and one more stream that all of them share: see batcher.h */
+    struct gsv_work_options narrow;
+    struct gsv_work_options wide;
+    uint64_t max_queue_tokens;
+    struct gsv_memory memory;
+    uint64_t total_bytes;
+    uint64_t available_bytes; /* the device's free memory or the budget's rest */
+};
+
+/* Read the directory's configuration and headers and its tokenizer. No device is touched. */
+gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, const char *model,
+                              const gpuserve_model_options *options, gpuserve_error *error);
+
+/* After gsv_plan_read: choose the device and count the bytes. A model that does not fit is no
+ * error here. */
+gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
+                              const gpuserve_model_options *options, gpuserve_error *error);
+
+/* Refuse, with the numbers, what does not fit. */
+gpuserve_status gsv_plan_check_fits(const struct gsv_plan *plan, gpuserve_error *error);
+
+void gsv_plan_reset(struct gsv_plan *plan);
+
+/* Floats that one batch of a work may bring back. */
+size_t gsv_plan_output_floats(const struct gsv_plan *plan);
+
+/* The options of a caller, checked; all zero when NULL. */
+gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
+                                       const gpuserve_model_options *from, gpuserve_error *error);
+
+/* "float32"; "unknown" for no dtype. */
+const char *gsv_dtype_name(uint32_t dtype);
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * plugin.h - a backend in a shared object of its own.
+ */
+#ifndef GSV_RUNTIME_PLUGIN_H
+#define GSV_RUNTIME_PLUGIN_H
+
+#include <gpuserve/sys/backend.h>
+
+#include <stdbool.h>
+
+struct gsv_plugin {
+    const char *name; /* "cuda": the file is libgpuserve-cuda.so */
+    char *dir;        /* from the context's options, or NULL */
+    void *handle;     /* NULL until it is loaded */
+    const struct gpuserve_backend *backend;
+};
+
+/* `dir` is copied; may be NULL. Loads nothing. */
+gpuserve_status gsv_plugin_init(struct gsv_plugin *plugin, const char *name, const char *dir,
+                                gpuserve_error *error);
+void gsv_plugin_close(struct gsv_plugin *plugin);
+
+/* Find, load and check it, once; GPUSERVE_E_DEVICE says which layer is missing. A failure is not
+ * remembered: the plugin may be installed while the process runs. The caller holds a lock. */
+gpuserve_status gsv_plugin_load(struct gsv_plugin *plugin, gpuserve_error *error);
+
+/* Whether a backend suits this library and has no empty slot. `from` is for the message. */
+gpuserve_status gsv_backend_check(const struct gpuserve_backend *backend, const char *from,
+                                  gpuserve_error *error);
+
+#endif

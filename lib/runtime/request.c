@@ -1,0 +1,332 @@
+/*
+ * request.c - one submission from its creation to its end.
+ */
+#include "lib/runtime/request.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/runtime/clock.h"
+#include "lib/runtime/job.h"
+#include "lib/runtime/model.h"
+
+#include <string.h>
+
+/* Texts up to this size together are tokenized by the caller's thread at once; larger requests are
+ * cut into chunks of it, which the workers tokenize while others already compute. */
+#define CHUNK_BYTES 16384
+
+void gsv_chunk_reset(struct gsv_chunk *chunk)
+{
+    if (chunk->is_owned) {
+        free(chunk->ids);
+        free(chunk->type_ids);
+    }
+    chunk->ids = NULL;
+    chunk->type_ids = NULL;
+}
+
+void gsv_request_destroy(gpuserve_request *request)
+{
+    for (size_t i = 0; request->chunks && i < request->n_chunks; i++)
+        gsv_chunk_reset(&request->chunks[i]);
+    free(request->chunks);
+    free(request->items);
+    free(request->staging);
+    free(request->prompt);
+    pthread_cond_destroy(&request->changed);
+    pthread_mutex_destroy(&request->lock);
+    gsv_batcher_unref(&request->batcher);
+    gpuserve_context_unref(&request->context);
+    free(request);
+}
+
+/* ---------------------------------------------------------------------------------- creation */
+
+/* Item `i` begins a new chunk when its chunk has CHUNK_BYTES already. With chunks NULL: count. */
+static size_t cut_chunks(const gpuserve_request *request, struct gsv_chunk *chunks)
+{
+    const size_t n_items = request->job.n_items;
+    size_t n = 0, bytes = CHUNK_BYTES;
+
+    for (size_t i = 0; i < n_items; i++) {
+        size_t size = 0, pair = 0;
+
+        if (bytes >= CHUNK_BYTES) {
+            if (chunks)
+                chunks[n].first = chunks[n].next = i;
+            bytes = 0;
+            n++;
+        }
+        gsv_job_text(&request->job, i, &size);
+        gsv_job_pair(&request->job, i, &pair);
+        bytes += size + pair + 1;
+        if (chunks) {
+            chunks[n - 1].end = i + 1;
+            chunks[n - 1].n_left++;
+        }
+    }
+    return n;
+}
+
+/* The caller's ids are one chunk, ready as they are. */
+static void adopt_ids(gpuserve_request *request)
+{
+    const gpuserve_job *job = &request->job;
+    struct gsv_chunk *chunk = &request->chunks[0];
+
+    chunk->state = GSV_CHUNK_READY;
+    chunk->end = chunk->n_left = job->n_items;
+    chunk->ids = (int32_t *)(uintptr_t)job->ids; /* read only: is_owned is false */
+    chunk->n_tokens = job->id_offsets[job->n_items];
+    for (size_t i = 0; i < job->n_items; i++) {
+        request->items[i].offset = job->id_offsets[i];
+        request->items[i].n_tokens = (uint32_t)(job->id_offsets[i + 1] - job->id_offsets[i]);
+    }
+}
+
+static gpuserve_status make_chunks(gpuserve_request *request, gpuserve_error *error)
+{
+    const gpuserve_job *job = &request->job;
+
+    request->items = gsv_alloc_array(job->n_items, sizeof(*request->items));
+    request->n_chunks = job->ids ? job->n_items > 0 : cut_chunks(request, NULL);
+    request->chunks = gsv_alloc_array(request->n_chunks, sizeof(*request->chunks));
+    if (!request->items || !request->chunks)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a job of %zu items",
+                        job->n_items);
+    if (!job->ids)
+        cut_chunks(request, request->chunks);
+    else if (request->n_chunks > 0)
+        adopt_ids(request);
+    return GPUSERVE_OK;
+}
+
+/* Whether the answer to "is this job right" needs the tokens, or they cost nothing. */
+static bool encode_at_once(const gpuserve_request *request)
+{
+    return !request->job.ids &&
+           (request->n_chunks <= 1 || request->job.task == GPUSERVE_TASK_TOKEN_VECTORS ||
+            request->job.truncation == GPUSERVE_TRUNCATE_STRICT);
+}
+
+static gpuserve_status make_staging(gpuserve_request *request, gpuserve_error *error)
+{
+    const bool by_token = request->job.task == GPUSERVE_TASK_TOKEN_VECTORS;
+    size_t floats, row = 0;
+
+    for (size_t i = 0; i < request->job.n_items; i++) {
+        request->items[i].row = row;
+        row += by_token ? request->items[i].n_tokens : 1;
+    }
+    request->n_rows = row;
+    if (by_token) {
+        const gpuserve_status st =
+            gsv_job_check_output(&request->job, row, request->columns, error);
+
+        if (st != GPUSERVE_OK)
+            return st;
+    }
+    if (!gsv_mul_size(row, (size_t)request->columns, &floats))
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the output's size overflows");
+    request->staging = gsv_alloc_array(floats, sizeof(float));
+    return request->staging ? GPUSERVE_OK
+                            : gsv_fail(error, GPUSERVE_E_NOMEM,
+                                       "out of memory for %zu floats of results", floats);
+}
+
+static gpuserve_status fill(gpuserve_request *request, gpuserve_model *model, const char *prompt,
+                            gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (prompt && *prompt) {
+        request->prompt = gsv_copy_text(prompt, strlen(prompt));
+        if (!request->prompt)
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the prompt");
+    }
+    st = make_chunks(request, error);
+    if (st == GPUSERVE_OK && encode_at_once(request)) {
+        for (size_t i = 0; i < request->n_chunks && st == GPUSERVE_OK; i++) {
+            st = gsv_encode_chunk(model, request, &request->chunks[i], error);
+            request->chunks[i].state = GSV_CHUNK_READY;
+        }
+    }
+    return st == GPUSERVE_OK ? make_staging(request, error) : st;
+}
+
+static gpuserve_request *request_alloc(gpuserve_model *model, const gpuserve_job *job,
+                                       const struct gsv_job_size *size)
+{
+    gpuserve_request *request = gsv_alloc_array(1, sizeof(*request));
+    pthread_condattr_t monotonic;
+
+    if (!request)
+        return NULL;
+    request->context = gpuserve_context_ref(model->context);
+    request->batcher = gsv_batcher_ref(model->batcher);
+    request->job = *job;
+    request->job.prompt = request->job.prompt_name = NULL;
+    request->key = size->key;
+    request->columns = size->columns;
+    request->error = (gpuserve_error)GPUSERVE_ERROR_INIT;
+    pthread_mutex_init(&request->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&request->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return request;
+}
+
+static gpuserve_status create(gpuserve_request **out, gpuserve_model *model,
+                              const gpuserve_job *job, const struct gsv_job_size *size,
+                              gpuserve_error *error)
+{
+    gpuserve_request *request;
+    gpuserve_status st = gsv_job_check_content(model, job, size, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    request = request_alloc(model, job, size);
+    if (!request)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a request");
+    st = fill(request, model, size->prompt, error);
+    if (st == GPUSERVE_OK)
+        *out = request;
+    else
+        gsv_request_destroy(request);
+    return st;
+}
+
+gpuserve_status gsv_request_create(gpuserve_request **out, gpuserve_model *model,
+                                   const gpuserve_job *job, gpuserve_completion_fn callback,
+                                   void *user, gpuserve_error *error)
+{
+    const uint64_t begin = gsv_now_ns();
+    struct gsv_job_size size;
+    gpuserve_request *request = NULL;
+    uint64_t charge;
+    gpuserve_status st = gsv_job_check(model, job, &size, error);
+
+    *out = NULL;
+    if (st == GPUSERVE_OK)
+        st = gsv_batcher_admit(model->batcher, size.tokens, &charge, error);
+    if (st == GPUSERVE_OK) {
+        st = create(&request, model, job, &size, error);
+        if (st != GPUSERVE_OK) {
+            gsv_batcher_uncharge(model->batcher, charge);
+            gsv_batcher_leave(model->batcher);
+        }
+    }
+    if (st != GPUSERVE_OK) {
+        gsv_metrics_request(&model->context->metrics, st, gsv_now_ns() - begin);
+        return st;
+    }
+    request->callback = callback;
+    request->user = user;
+    request->charge = charge;
+    request->submitted_ns = begin;
+    *out = request; /* before it can complete: the callback may compare the pointers */
+    gsv_batcher_enqueue(request->batcher, request);
+    return GPUSERVE_OK;
+}
+
+/* -------------------------------------------------------------------------------- completion */
+
+static gpuserve_status status_of_items(gpuserve_request *request)
+{
+    size_t bad = 0, first = 0;
+
+    for (size_t i = request->job.n_items; i-- > 0;) {
+        if (request->items[i].status == GPUSERVE_OK)
+            continue;
+        first = i;
+        bad++;
+    }
+    if (bad == 0)
+        return GPUSERVE_OK;
+    return gsv_fail(&request->error, GPUSERVE_E_NUMERIC,
+                    "%zu of %zu results are NaN or infinite, the first is of item %zu", bad,
+                    request->job.n_items, first);
+}
+
+static void write_rows(const gpuserve_request *request)
+{
+    const gpuserve_job *job = &request->job;
+    const size_t columns = (size_t)request->columns;
+    const size_t stride = job->output_stride ? job->output_stride : columns;
+
+    if (request->n_rows == 0)
+        return;
+    if (stride == columns) {
+        memcpy(job->output, request->staging, request->n_rows * columns * sizeof(float));
+        return;
+    }
+    for (size_t row = 0; row < request->n_rows; row++)
+        memcpy(job->output + row * stride, request->staging + row * columns,
+               columns * sizeof(float));
+}
+
+static void write_items(const gpuserve_request *request)
+{
+    const gpuserve_job *job = &request->job;
+
+    for (size_t i = 0; job->items && i < job->n_items; i++)
+        job->items[i] = (gpuserve_item){ .status = request->items[i].status,
+                                         .n_tokens = request->items[i].n_tokens,
+                                         .truncated = request->items[i].truncated };
+    if (!job->token_offsets)
+        return;
+    for (size_t i = 0; i < job->n_items; i++)
+        job->token_offsets[i] = request->items[i].row;
+    job->token_offsets[job->n_items] = request->n_rows;
+}
+
+/* Everyone who waits sees the result before the callback runs, and the request is released after
+ * it: then whoever frees it may. Without a callback both are one step. */
+static void publish(gpuserve_request *request, struct gsv_batcher *batcher, gpuserve_status status)
+{
+    const bool has_callback = request->callback != NULL;
+    bool is_orphan;
+
+    pthread_mutex_lock(&request->lock);
+    request->status = status;
+    request->is_done = true;
+    request->is_released = !has_callback;
+    request->in_callback = has_callback;
+    request->callback_thread = pthread_self();
+    pthread_cond_broadcast(&request->changed);
+    pthread_mutex_unlock(&request->lock);
+
+    gsv_batcher_notify(batcher);
+    if (!has_callback)
+        return;
+    request->callback(request->user, request, status);
+
+    pthread_mutex_lock(&request->lock);
+    request->in_callback = false;
+    request->is_released = true;
+    is_orphan = request->free_after_callback;
+    pthread_cond_broadcast(&request->changed);
+    pthread_mutex_unlock(&request->lock);
+    if (is_orphan)
+        gsv_request_destroy(request);
+}
+
+void gsv_request_complete(gpuserve_request *request)
+{
+    struct gsv_batcher *batcher = request->batcher; /* the caller, a worker, keeps it alive */
+    gpuserve_context *context = request->context;   /* likewise */
+    gpuserve_status status = request->failure;
+
+    if (status == GPUSERVE_OK) {
+        status = status_of_items(request);
+        write_rows(request);
+        write_items(request);
+    }
+    free(request->staging);
+    request->staging = NULL;
+    gsv_metrics_request(&context->metrics, status, gsv_now_ns() - request->submitted_ns);
+    gsv_batcher_uncharge(batcher, request->charge); /* whoever wakes finds the room free */
+    publish(request, batcher, status);
+    gsv_batcher_leave(batcher);
+}

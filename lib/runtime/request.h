@@ -1,0 +1,112 @@
+/*
+ * request.h - one submission: its job, its tokens, its results, and how it ends.
+ *
+ *   gsv_request_create   checks the job, admits it whole, tokenizes it when it is small
+ *   batcher.c            hands its items out to batches, in any order, and counts them back
+ *   gsv_request_complete copies the results to the caller, once, and tells everyone who waits
+ *
+ * Results are gathered in memory of the request and reach the caller's only when all of it has
+ * succeeded: that is how outputs stay untouched on failure and on cancellation.
+ */
+#ifndef GSV_RUNTIME_REQUEST_H
+#define GSV_RUNTIME_REQUEST_H
+
+#include "lib/model/model.h"
+
+#include <gpuserve/gpuserve.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+
+struct gsv_batcher;
+
+/* Requests whose items may share a batch have equal keys. */
+struct gsv_batch_key {
+    uint32_t task;
+    int32_t dimensions;
+    bool normalize;
+    uint32_t score;
+};
+
+/* One text: where its tokens are and what became of it. */
+struct gsv_item {
+    size_t offset; /* of its first token in its chunk */
+    size_t row;    /* of its first row in the output */
+    uint32_t n_tokens;
+    bool truncated;
+    int32_t status;
+};
+
+enum gsv_chunk_state {
+    GSV_CHUNK_RAW,      /* not tokenized yet */
+    GSV_CHUNK_ENCODING, /* a thread is at it */
+    GSV_CHUNK_READY,    /* its items can be taken */
+};
+
+/* Neighbouring items that are tokenized together, by one thread. */
+struct gsv_chunk {
+    enum gsv_chunk_state state;
+    size_t first, end; /* items */
+    size_t next;       /* the first that no batch has taken */
+    size_t n_left;     /* not computed yet; at 0 the tokens are dropped */
+    int32_t *ids;
+    uint8_t *type_ids; /* NULL: all zero */
+    size_t n_tokens;
+    bool is_owned; /* false: `ids` are the caller's */
+};
+
+struct gpuserve_request {
+    gpuserve_context *context;   /* shared */
+    struct gsv_batcher *batcher; /* shared: outlives the model */
+    gpuserve_job job;            /* a copy; what it points to is borrowed, except: */
+    char *prompt;                /* owned, or NULL; takes the place of prompt_name too */
+    gpuserve_completion_fn callback;
+    void *user;
+    struct gsv_batch_key key;
+    int32_t columns;          /* of a row */
+    struct gsv_item *items;   /* [job.n_items] */
+    struct gsv_chunk *chunks; /* [n_chunks] */
+    size_t n_chunks;
+    float *staging; /* [n_rows, columns] */
+    size_t n_rows;
+    uint64_t charge; /* tokens it was admitted for */
+    uint64_t submitted_ns;
+
+    /* Under the batcher's lock. */
+    struct gpuserve_request *ring_before, *ring_after; /* both NULL: in no ring */
+    struct gpuserve_request *next_to_complete;
+    size_t first_chunk;      /* all before it are taken entirely */
+    size_t next_raw;         /* first chunk that no thread has begun to tokenize */
+    size_t ready_tokens;     /* tokenized and not taken */
+    size_t n_untaken;        /* items */
+    size_t n_in_flight;      /* items in batches and chunks in tokenization */
+    bool is_ending;          /* to be completed, or completed: nothing changes any more */
+    gpuserve_status failure; /* the first one; CANCELLED when it was cancelled */
+    gpuserve_error error;    /* of it */
+
+    /* Under `lock`. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_done;     /* the result is there */
+    bool is_released; /* the library will not touch it again */
+    bool in_callback;
+    bool free_after_callback;
+    pthread_t callback_thread;
+    gpuserve_status status;
+};
+
+/* Check, admit, tokenize what is small, and enqueue. */
+gpuserve_status gsv_request_create(gpuserve_request **request, gpuserve_model *model,
+                                   const gpuserve_job *job, gpuserve_completion_fn callback,
+                                   void *user, gpuserve_error *error);
+
+/* Worker threads only, once, when nothing of it is in flight; it may be gone afterwards. */
+void gsv_request_complete(gpuserve_request *request);
+
+/* Free it without completing it: what was never enqueued, or was released. */
+void gsv_request_destroy(gpuserve_request *request);
+
+/* Drop a chunk's tokens. */
+void gsv_chunk_reset(struct gsv_chunk *chunk);
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * structs.c - reading and writing the caller's structs, which may be of another version's size.
+ */
+#include "lib/runtime/structs.h"
+
+#include "lib/base/error.h"
+
+#include <string.h>
+
+gpuserve_status gsv_read_struct(void *to, size_t size, const void *from, const char *name,
+                                gpuserve_error *error)
+{
+    uint32_t given;
+
+    memset(to, 0, size);
+    if (!from)
+        return GPUSERVE_OK;
+    memcpy(&given, from, sizeof(given));
+    if (given < size) {
+        gsv_fail(error, GPUSERVE_E_INVALID, "%s: struct_size is %u, less than %zu", name, given,
+                 size);
+        return gsv_hint(error, GPUSERVE_E_INVALID, "begin with the struct's _INIT macro");
+    }
+    for (size_t i = size; i < given; i++) {
+        if (((const unsigned char *)from)[i] == 0)
+            continue;
+        gsv_fail(
+            error, GPUSERVE_E_INVALID,
+            "%s: the field at byte %zu is set, but this version of the library knows %zu bytes",
+            name, i, size);
+        return gsv_hint(error, GPUSERVE_E_INVALID,
+                        "leave newer fields zero, or update the library");
+    }
+    memcpy(to, from, size);
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_check_struct(const void *to, size_t size, const char *name,
+                                 gpuserve_error *error)
+{
+    uint32_t given;
+
+    if (!to)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s is NULL", name);
+    memcpy(&given, to, sizeof(given));
+    if (given >= size)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_INVALID, "%s: struct_size is %u, less than %zu", name, given, size);
+    return gsv_hint(error, GPUSERVE_E_INVALID, "set struct_size to sizeof(%s)", name);
+}
+
+gpuserve_status gsv_write_text(const char *from, size_t length, char *text, size_t capacity,
+                               size_t *size, gpuserve_error *error)
+{
+    if (size)
+        *size = length + 1;
+    if (!text)
+        return GPUSERVE_OK;
+    if (capacity <= length)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "room for %zu bytes, %zu are needed", capacity,
+                        length + 1);
+    memcpy(text, from, length);
+    text[length] = '\0';
+    return GPUSERVE_OK;
+}

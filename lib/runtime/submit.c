@@ -1,0 +1,207 @@
+/*
+ * submit.c - the public calls that run jobs.
+ *
+ * The blocking ones are an asynchronous request that the caller waits for: there is one way
+ * through the library.
+ */
+#include "lib/base/error.h"
+#include "lib/runtime/job.h"
+#include "lib/runtime/model.h"
+#include "lib/runtime/structs.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+static gpuserve_status read_job(const gpuserve_model *model, const gpuserve_job *given,
+                                gpuserve_job *job, gpuserve_error *error)
+{
+    gpuserve_status st = gsv_model_check(model, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    if (!given)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`job` is NULL");
+    return gsv_read_struct(job, sizeof(*job), given, "gpuserve_job", error);
+}
+
+GPUSERVE_API gpuserve_status gpuserve_submit(gpuserve_request **request, gpuserve_model *model,
+                                             const gpuserve_job *given,
+                                             gpuserve_completion_fn callback, void *user,
+                                             gpuserve_error *error)
+{
+    gpuserve_job job;
+    gpuserve_status st;
+
+    if (!request)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`request` is NULL");
+    *request = NULL;
+    st = read_job(model, given, &job, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    return gsv_request_create(request, model, &job, callback, user, error);
+}
+
+static gpuserve_status run(gpuserve_model *model, const gpuserve_job *job, gpuserve_error *error)
+{
+    gpuserve_request *request = NULL;
+    gpuserve_status st = gsv_request_create(&request, model, job, NULL, NULL, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    st = gpuserve_wait(request, -1, error);
+    gpuserve_request_free(&request);
+    return st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_run(gpuserve_model *model, const gpuserve_job *given,
+                                          gpuserve_error *error)
+{
+    gpuserve_job job;
+    gpuserve_status st = read_job(model, given, &job, error);
+
+    return st == GPUSERVE_OK ? run(model, &job, error) : st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_embed(gpuserve_model *model, const char *const *texts,
+                                            size_t n_texts, float *vectors, size_t n_floats,
+                                            const gpuserve_embed_options *given,
+                                            gpuserve_error *error)
+{
+    gpuserve_embed_options options;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_status st = gsv_model_check(model, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_read_struct(&options, sizeof(options), given, "gpuserve_embed_options", error);
+    if (st != GPUSERVE_OK)
+        return st;
+    job.task = GPUSERVE_TASK_EMBED;
+    job.n_items = n_texts;
+    job.texts = texts;
+    job.prompt_name = options.prompt_name;
+    job.prompt = options.prompt;
+    job.dimensions = options.dimensions;
+    job.truncation = options.truncation;
+    job.normalize = options.normalize;
+    job.output = vectors;
+    job.output_capacity = n_floats;
+    job.items = options.items;
+    return run(model, &job, error);
+}
+
+GPUSERVE_API gpuserve_status gpuserve_classify(gpuserve_model *model, const char *const *texts,
+                                               size_t n_texts, float *scores, size_t n_floats,
+                                               const gpuserve_classify_options *given,
+                                               gpuserve_error *error)
+{
+    gpuserve_classify_options options;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_status st = gsv_model_check(model, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_read_struct(&options, sizeof(options), given, "gpuserve_classify_options", error);
+    if (st == GPUSERVE_OK && options.reserved != 0)
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "classify options: `reserved` must be zero");
+    if (st != GPUSERVE_OK)
+        return st;
+    job.task = GPUSERVE_TASK_CLASSIFY;
+    job.n_items = n_texts;
+    job.texts = texts;
+    job.pairs = options.pairs;
+    job.truncation = options.truncation;
+    job.score = options.score;
+    job.output = scores;
+    job.output_capacity = n_floats;
+    job.items = options.items;
+    return run(model, &job, error);
+}
+
+/* --------------------------------------------------------------------------- wait and cancel */
+
+static gpuserve_status check_request(const gpuserve_request *request, gpuserve_error *error)
+{
+    if (!request)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the request is NULL");
+    return gsv_forked(&request->context->guard) ? gsv_fail_forked(error) : GPUSERVE_OK;
+}
+
+static struct timespec deadline_in(int64_t timeout_us)
+{
+    struct timespec when;
+
+    clock_gettime(CLOCK_MONOTONIC, &when);
+    if (timeout_us > INT64_C(1000000) * 1000000000) /* 31 years */
+        timeout_us = INT64_C(1000000) * 1000000000;
+    when.tv_sec += timeout_us / 1000000;
+    when.tv_nsec += timeout_us % 1000000 * 1000;
+    if (when.tv_nsec >= 1000000000) {
+        when.tv_sec++;
+        when.tv_nsec -= 1000000000;
+    }
+    return when;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_wait(gpuserve_request *request, int64_t timeout_us,
+                                           gpuserve_error *error)
+{
+    gpuserve_status st = check_request(request, error);
+    struct timespec deadline;
+    int over = 0;
+
+    if (st != GPUSERVE_OK)
+        return st;
+    if (timeout_us > 0)
+        deadline = deadline_in(timeout_us);
+    pthread_mutex_lock(&request->lock);
+    while (!request->is_done && over == 0 && timeout_us != 0) {
+        if (timeout_us < 0)
+            pthread_cond_wait(&request->changed, &request->lock);
+        else
+            over = pthread_cond_timedwait(&request->changed, &request->lock, &deadline);
+    }
+    st = request->is_done ? request->status : GPUSERVE_E_TIMEOUT;
+    if (st == GPUSERVE_E_TIMEOUT)
+        gsv_fail(error, st, "the request has not completed yet");
+    else if (st != GPUSERVE_OK)
+        gsv_error_copy(error, &request->error);
+    pthread_mutex_unlock(&request->lock);
+    return st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_cancel(gpuserve_request *request)
+{
+    const gpuserve_status st = check_request(request, NULL);
+
+    if (st == GPUSERVE_OK)
+        gsv_batcher_cancel(request->batcher, request);
+    return st;
+}
+
+GPUSERVE_API void gpuserve_request_free(gpuserve_request **request)
+{
+    gpuserve_request *ended = request ? *request : NULL;
+    bool in_own_callback;
+
+    if (!ended)
+        return;
+    *request = NULL;
+    /* In a child the worker that would complete it does not exist: leave it to the parent. */
+    if (gsv_forked(&ended->context->guard))
+        return;
+    pthread_mutex_lock(&ended->lock);
+    in_own_callback = ended->in_callback && pthread_equal(ended->callback_thread, pthread_self());
+    ended->free_after_callback = in_own_callback;
+    while (!in_own_callback && !ended->is_released)
+        pthread_cond_wait(&ended->changed, &ended->lock);
+    pthread_mutex_unlock(&ended->lock);
+    if (!in_own_callback)
+        gsv_request_destroy(ended);
+}
+
+GPUSERVE_API int gpuserve_completion_fd(gpuserve_model *model)
+{
+    if (gsv_model_check(model, NULL) != GPUSERVE_OK)
+        return -1;
+    return gsv_batcher_completion_fd(model->batcher);
+}

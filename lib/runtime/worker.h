@@ -1,0 +1,29 @@
+/*
+ * worker.h - the threads of a model, which tokenize, run and complete what the batcher hands out.
+ */
+#ifndef GSV_RUNTIME_WORKER_H
+#define GSV_RUNTIME_WORKER_H
+
+#include "lib/model/model.h"
+
+#include <gpuserve/gpuserve.h>
+
+#include <pthread.h>
+
+struct gsv_worker;
+
+struct gsv_workers {
+    struct gsv_worker *all; /* [n] */
+    int32_t n;
+    int32_t n_started;
+    struct gsv_work *wide; /* used by one worker at a time: see batcher.h; may be NULL */
+};
+
+/* Make the streams and start the threads. */
+gpuserve_status gsv_workers_start(struct gsv_workers *workers, gpuserve_model *model,
+                                  gpuserve_error *error);
+
+/* Wait for the threads, which the batcher has told to stop, and free everything. */
+void gsv_workers_stop(struct gsv_workers *workers);
+
+#endif

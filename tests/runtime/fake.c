@@ -1,0 +1,465 @@
+/*
+ * fake.c - a tokenizer and a model that tests can hold, break and count.
+ */
+#include "tests/runtime/fake.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/utf8.h"
+#include "lib/model/model.h"
+#include "lib/text/tokenizer.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ID_CLS = 1, ID_SEP = 2, ID_NAN = 3, ID_BREAK = 4, ID_FIRST_WORD = 10 };
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_held;
+    int n_running, n_batches, n_wide, largest;
+} fake = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0, 0, 0, 0 };
+
+/* --------------------------------------------------------------------------------- tokenizer */
+
+struct gsv_tokenizer {
+    int unused;
+};
+
+static int32_t id_of(const char *word, size_t length)
+{
+    uint32_t hash = 17;
+
+    if (length == 3 && memcmp(word, "NAN", 3) == 0)
+        return ID_NAN;
+    if (length == 5 && memcmp(word, "BREAK", 5) == 0)
+        return ID_BREAK;
+    for (size_t i = 0; i < length; i++)
+        hash = hash * 31 + (unsigned char)word[i];
+    return (int32_t)(ID_FIRST_WORD + hash % (FAKE_VOCAB - ID_FIRST_WORD));
+}
+
+gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struct gsv_dir *dir,
+                                   gpuserve_error *error)
+{
+    (void)dir;
+    *tokenizer = gsv_alloc_array(1, sizeof(**tokenizer));
+    return *tokenizer ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+}
+
+void gsv_tokenizer_free(struct gsv_tokenizer **tokenizer)
+{
+    free(*tokenizer);
+    *tokenizer = NULL;
+}
+
+static gpuserve_status push(struct gsv_encoding *e, int32_t id, uint8_t type, size_t begin,
+                            size_t end, gpuserve_error *error)
+{
+    size_t ids = e->capacity, types = e->capacity, spans = e->capacity;
+
+    if (!gsv_grow((void **)&e->ids, &ids, e->n + 1, sizeof(*e->ids), SIZE_MAX) ||
+        !gsv_grow((void **)&e->type_ids, &types, e->n + 1, 1, SIZE_MAX) ||
+        !gsv_grow((void **)&e->spans, &spans, e->n + 1, sizeof(*e->spans), SIZE_MAX))
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    e->capacity = ids;
+    e->ids[e->n] = id;
+    e->type_ids[e->n] = type;
+    e->spans[e->n] = (gpuserve_span){ (uint32_t)begin, (uint32_t)end };
+    e->n++;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status push_words(struct gsv_encoding *e, const char *text, size_t size,
+                                  uint8_t type, gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (gsv_utf8_valid_length(text, size) != size)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "not UTF-8 at byte %zu",
+                        gsv_utf8_valid_length(text, size));
+    for (size_t i = 0; i < size && st == GPUSERVE_OK;) {
+        size_t end = i;
+
+        while (end < size && text[end] != ' ')
+            end++;
+        if (end - i == 10 && memcmp(text + i, "UNKNOWABLE", 10) == 0)
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "a word that cannot be tokenized");
+        if (end > i)
+            st = push(e, id_of(text + i, end - i), type, i, end, error);
+        i = end + 1;
+    }
+    return st;
+}
+
+gpuserve_status gsv_tokenizer_encode(const struct gsv_tokenizer *tokenizer, struct gsv_encoding *e,
+                                     const char *text, size_t size, const char *pair,
+                                     size_t pair_size, const struct gsv_encode_options *options,
+                                     gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    (void)tokenizer;
+    e->n = 0;
+    e->truncated = false;
+    if (!options->no_special)
+        st = push(e, ID_CLS, 0, 0, 0, error);
+    if (st == GPUSERVE_OK)
+        st = push_words(e, text, size, 0, error);
+    if (st == GPUSERVE_OK && !options->no_special)
+        st = push(e, ID_SEP, 0, 0, 0, error);
+    if (st == GPUSERVE_OK && pair)
+        st = push_words(e, pair, pair_size, 1, error);
+    if (st != GPUSERVE_OK || options->max_tokens == 0 || e->n <= options->max_tokens)
+        return st;
+    if (options->truncation == GPUSERVE_TRUNCATE_STRICT)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the text has %zu tokens, the limit is %zu",
+                        e->n, options->max_tokens);
+    e->n = options->max_tokens;
+    e->ids[e->n - 1] = ID_SEP;
+    e->truncated = true;
+    return GPUSERVE_OK;
+}
+
+void gsv_encoding_reset(struct gsv_encoding *e)
+{
+    free(e->ids);
+    free(e->type_ids);
+    free(e->spans);
+    memset(e, 0, sizeof(*e));
+}
+
+gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *tokenizer, const int32_t *ids,
+                                     size_t n_ids, bool skip_special, char *text, size_t capacity,
+                                     size_t *size, gpuserve_error *error)
+{
+    (void)tokenizer;
+    (void)ids;
+    (void)n_ids;
+    (void)skip_special;
+    (void)text;
+    (void)capacity;
+    (void)size;
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the fake has no decoder");
+}
+
+int32_t gsv_tokenizer_vocab_size(const struct gsv_tokenizer *tokenizer)
+{
+    (void)tokenizer;
+    return FAKE_VOCAB;
+}
+
+const char *gsv_tokenizer_kind(const struct gsv_tokenizer *tokenizer)
+{
+    (void)tokenizer;
+    return "Words";
+}
+
+size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *tokenizer, bool pair)
+{
+    (void)tokenizer;
+    (void)pair;
+    return 2;
+}
+
+int32_t gsv_tokenizer_id(const struct gsv_tokenizer *tokenizer, const char *token)
+{
+    (void)tokenizer;
+    return id_of(token, strlen(token));
+}
+
+size_t gsv_tokenizer_bytes(const struct gsv_tokenizer *tokenizer)
+{
+    return sizeof(*tokenizer);
+}
+
+void gsv_tokenizer_digest(const struct gsv_tokenizer *tokenizer,
+                          void (*update)(void *state, const void *bytes, size_t size), void *state)
+{
+    (void)tokenizer;
+    update(state, "words", 5);
+}
+
+/* ------------------------------------------------------------------------------------- model */
+
+struct gsv_spec {
+    struct gsv_spec_facts facts;
+};
+
+struct gsv_net {
+    int unused;
+};
+
+struct gsv_work {
+    int32_t n_threads;
+};
+
+static const char *const labels[] = { "no", "yes" };
+static char query_name[] = "query", query_text[] = "query: ";
+static char passage_name[] = "passage", passage_text[] = "passage: ";
+static const struct gsv_prompt prompts[] = { { query_name, query_text },
+                                             { passage_name, passage_text } };
+
+gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, const char *head,
+                              uint32_t pooling, gpuserve_error *error)
+{
+    struct gsv_spec *spec = gsv_alloc_array(1, sizeof(*spec));
+
+    (void)dir;
+    (void)head;
+    (void)pooling;
+    *out = spec;
+    if (!spec)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    spec->facts = (struct gsv_spec_facts){
+        .architecture = "FakeModel",
+        .model_type = "fake",
+        .vocab_size = FAKE_VOCAB,
+        .hidden_size = FAKE_DIM,
+        .max_positions = FAKE_MAX_TOKENS,
+        .type_vocab_size = 2,
+        .max_tokens = FAKE_MAX_TOKENS,
+        .dim = FAKE_DIM,
+        .poolings = { GPUSERVE_POOL_MEAN },
+        .n_poolings = 1,
+        .prompts = prompts,
+        .n_prompts = 2,
+        .labels = labels,
+        .n_labels = FAKE_LABELS,
+        .score = GPUSERVE_SCORE_SOFTMAX,
+        .weights_dtype = "F32",
+    };
+    return GPUSERVE_OK;
+}
+
+void gsv_spec_free(struct gsv_spec **spec)
+{
+    free(*spec);
+    *spec = NULL;
+}
+
+const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec)
+{
+    return &spec->facts;
+}
+
+bool gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                   uint32_t dtype, uint64_t *weights)
+{
+    (void)spec;
+    (void)backend;
+    (void)dtype;
+    *weights = 1000;
+    return true;
+}
+
+bool gsv_work_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                    const struct gsv_work_options *options, uint64_t *activations, uint64_t *stream)
+{
+    (void)spec;
+    (void)backend;
+    *activations = (uint64_t)options->max_tokens * FAKE_DIM * sizeof(float);
+    *stream = 100;
+    return true;
+}
+
+gpuserve_status gsv_net_load(struct gsv_net **net, const struct gsv_spec *spec,
+                             const struct gpuserve_backend *backend, struct gpuserve_device *device,
+                             const struct gsv_net_options *options, gpuserve_error *error)
+{
+    (void)spec;
+    (void)backend;
+    (void)device;
+    (void)options;
+    *net = gsv_alloc_array(1, sizeof(**net));
+    return *net ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+}
+
+void gsv_net_free(struct gsv_net **net)
+{
+    free(*net);
+    *net = NULL;
+}
+
+void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2])
+{
+    (void)net;
+    digest[0] = 1;
+    digest[1] = 2;
+}
+
+gpuserve_status gsv_work_create(struct gsv_work **work, const struct gsv_net *net,
+                                const struct gsv_work_options *options, gpuserve_error *error)
+{
+    (void)net;
+    *work = gsv_alloc_array(1, sizeof(**work));
+    if (!*work)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    (*work)->n_threads = options->n_threads;
+    return GPUSERVE_OK;
+}
+
+void gsv_work_free(struct gsv_work **work)
+{
+    free(*work);
+    *work = NULL;
+}
+
+int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run *run)
+{
+    return run->task == GPUSERVE_TASK_EMBED      ? run->dimensions
+           : run->task == GPUSERVE_TASK_CLASSIFY ? (int32_t)facts->n_labels
+                                                 : facts->hidden_size;
+}
+
+static void vector_of(const int32_t *ids, size_t n, float vector[FAKE_DIM])
+{
+    for (size_t j = 0; j < FAKE_DIM; j++) {
+        double sum = 0;
+
+        for (size_t i = 0; i < n; i++)
+            sum += ids[i] == ID_NAN ? NAN : (double)ids[i] / (double)(i + j + 1);
+        vector[j] = (float)sum;
+    }
+}
+
+static void enter(const struct gsv_work *work, int32_t n_tokens)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.n_running++;
+    fake.n_batches++;
+    fake.n_wide += work->n_threads > 1;
+    fake.largest = n_tokens > fake.largest ? n_tokens : fake.largest;
+    pthread_cond_broadcast(&fake.changed);
+    while (fake.is_held)
+        pthread_cond_wait(&fake.changed, &fake.lock);
+    fake.n_running--;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_batch *batch,
+                            const struct gsv_run *run, gpuserve_error *error)
+{
+    float *out = run->output;
+
+    enter(work, batch->n_tokens);
+    for (int32_t i = 0; i < batch->n_tokens; i++) {
+        if (batch->ids[i] == ID_BREAK)
+            return gsv_fail(error, GPUSERVE_E_DEVICE, "the fake device broke");
+    }
+    for (int32_t s = 0; s < batch->n_sequences; s++) {
+        const int32_t begin = batch->cu_seqlens[s], end = batch->cu_seqlens[s + 1];
+        float vector[FAKE_DIM];
+
+        cr_assert_leq(end - begin, batch->max_seqlen);
+        vector_of(batch->ids + begin, (size_t)(end - begin), vector);
+        if (run->task == GPUSERVE_TASK_TOKEN_VECTORS) {
+            for (int32_t t = begin; t < end; t++) {
+                for (int32_t j = 0; j < FAKE_DIM; j++)
+                    *out++ = (float)batch->ids[t] + (float)batch->positions[t] / 1000 +
+                             100000.0f * (float)batch->type_ids[t];
+            }
+            continue;
+        }
+        for (int32_t j = 0; j < (run->task == GPUSERVE_TASK_EMBED ? run->dimensions : FAKE_LABELS);
+             j++)
+            *out++ = vector[j];
+    }
+    return GPUSERVE_OK;
+}
+
+/* ---------------------------------------------------------------------------------- controls */
+
+void fake_hold(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.is_held = true;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_release(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.is_held = false;
+    pthread_cond_broadcast(&fake.changed);
+    pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_wait_running(int n)
+{
+    pthread_mutex_lock(&fake.lock);
+    while (fake.n_running < n)
+        pthread_cond_wait(&fake.changed, &fake.lock);
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static int read_counter(const int *counter)
+{
+    int value;
+
+    pthread_mutex_lock(&fake.lock);
+    value = *counter;
+    pthread_mutex_unlock(&fake.lock);
+    return value;
+}
+
+int fake_batches(void)
+{
+    return read_counter(&fake.n_batches);
+}
+
+int fake_wide_batches(void)
+{
+    return read_counter(&fake.n_wide);
+}
+
+int fake_largest_batch_tokens(void)
+{
+    return read_counter(&fake.largest);
+}
+
+void fake_vector(const char *text, float vector[FAKE_DIM])
+{
+    const struct gsv_encode_options options = { .max_tokens = FAKE_MAX_TOKENS };
+    struct gsv_encoding encoding = { 0 };
+
+    cr_assert_eq(gsv_tokenizer_encode(NULL, &encoding, text, strlen(text), NULL, 0, &options, NULL),
+                 GPUSERVE_OK);
+    vector_of(encoding.ids, encoding.n, vector);
+    gsv_encoding_reset(&encoding);
+}
+
+gpuserve_model *fake_open(uint32_t n_threads, uint32_t max_batch_tokens, uint32_t max_queue_tokens)
+{
+    gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = NULL;
+    gpuserve_model *model = NULL;
+
+    context_options.n_threads = n_threads ? n_threads : 2;
+    cr_assert_eq(gpuserve_context_create(&context, &context_options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    options.device = "cpu";
+    options.max_batch_tokens = max_batch_tokens;
+    options.max_queue_tokens = max_queue_tokens;
+    cr_assert_eq(gpuserve_model_open(&model, context, ".", &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    gpuserve_context_unref(&context);
+    return model;
+}
+
+gpuserve_job fake_job(const char *const *texts, size_t n, float *output)
+{
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+
+    job.n_items = n;
+    job.texts = texts;
+    job.output = output;
+    job.output_capacity = n * FAKE_DIM;
+    return job;
+}
