@@ -221,7 +221,6 @@ GSV_EMU_CUDA cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, in
 GSV_EMU_CUDA cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device);
 GSV_EMU_CUDA cudaError_t cudaDeviceGetPCIBusId(char *id, int size, int device);
 GSV_EMU_CUDA cudaError_t cudaDeviceSynchronize(void);
-GSV_EMU_CUDA cudaError_t cudaDeviceReset(void);
 GSV_EMU_CUDA cudaError_t cudaSetDeviceFlags(unsigned int flags);
 
 /* --- memory ----------------------------------------------------------------------------------- */

@@ -87,7 +87,7 @@ GSV_EMU_CUDA void gsv_emu_sync_warp(unsigned mask);
 /** The value of `source`, which must be one of the mask's lanes. */
 GSV_EMU_CUDA uint64_t gsv_emu_shuffle(const char *what, unsigned mask, uint64_t value, int source);
 GSV_EMU_CUDA unsigned gsv_emu_ballot(const char *what, unsigned mask, int predicate);
-GSV_EMU_CUDA int gsv_emu_lane(void);
+GSV_EMU_CUDA int gsv_emu_lane_index(void);
 
 inline void __syncthreads()
 {
@@ -142,28 +142,28 @@ inline T gsv_emu_shuffle_value(const char *what, unsigned mask, T value, int sou
 
 template <typename T> inline T __shfl_sync(unsigned mask, T value, int source, int width = 32)
 {
-    const int lane = gsv_emu_lane();
+    const int lane = gsv_emu_lane_index();
     return gsv_emu_shuffle_value("__shfl_sync", mask, value,
                                  (lane & -width) | (source & (width - 1)));
 }
 
 template <typename T> inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32)
 {
-    const int lane = gsv_emu_lane(), source = lane - (int)by;
+    const int lane = gsv_emu_lane_index(), source = lane - (int)by;
     return gsv_emu_shuffle_value("__shfl_up_sync", mask, value,
                                  source < (lane & -width) ? lane : source);
 }
 
 template <typename T> inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32)
 {
-    const int lane = gsv_emu_lane(), source = lane + (int)by;
+    const int lane = gsv_emu_lane_index(), source = lane + (int)by;
     return gsv_emu_shuffle_value("__shfl_down_sync", mask, value,
                                  source > (lane | (width - 1)) ? lane : source);
 }
 
 template <typename T> inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32)
 {
-    const int lane = gsv_emu_lane(), source = lane ^ bits;
+    const int lane = gsv_emu_lane_index(), source = lane ^ bits;
     return gsv_emu_shuffle_value("__shfl_xor_sync", mask, value,
                                  source > (lane | (width - 1)) ? lane : source);
 }

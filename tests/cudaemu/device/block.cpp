@@ -1,0 +1,463 @@
+/*
+ * block.cpp - runs a grid: blocks one after another, the threads of a block as fibers.
+ *
+ * A thread runs until it waits: at __syncthreads for the whole block, in a warp function for the
+ * lanes of its mask. The last one to come does the work of all, makes the others ready and goes on.
+ * So whatever is not ordered by a barrier happens in an order that differs from that of a GPU, and
+ * with a seed from run to run.
+ *
+ * Shared memory is allocated at its exact size for each grid and filled with 0xff, a NaN in every
+ * format, before each block. Behind it stands a guard that is looked at after each block; under the
+ * address sanitizer the sanitizer's own.
+ *
+ * A fault (gsv_emu_fault) ends the grid: the fibers are left where they are and their stacks used
+ * anew.
+ */
+#include "block.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include <emu_ptx.h>
+
+#include "sanitizers.h"
+
+uint3 threadIdx;
+uint3 blockIdx;
+dim3 blockDim;
+dim3 gridDim;
+
+namespace
+{
+
+const size_t guard_bytes = GSV_EMU_ASAN ? 0 : 256;
+const unsigned char guard_byte = 0xa5;
+
+struct warp {
+    unsigned exists;     /* lanes it has; fewer than 32 in the last warp of an odd block */
+    unsigned waiting;    /* lanes in a warp function */
+    unsigned generation; /* of its barriers, for the thread sanitizer */
+    char order[2];
+};
+
+struct running_grid {
+    const gsv_emu_grid *launch = nullptr;
+    std::vector<warp> warps;
+    std::vector<unsigned> ready; /* in the order to run, from next_ready on */
+    size_t next_ready = 0;
+    unsigned n_threads = 0;
+    unsigned n_returned = 0;
+    unsigned n_in_barrier = 0;
+    int barrier_result = 0;
+    unsigned generation = 0;
+    char order[2];
+    char start_order;
+    char end_order;
+    bool waited_for_grid = false;
+    unsigned char *shared = nullptr;
+    uint64_t seed = 0;
+    uint64_t random = 0;
+    cudaError_t error = cudaSuccess;
+    std::string report;
+};
+
+running_grid run;
+std::vector<std::unique_ptr<gsv_emu_lane>> lanes; /* kept from grid to grid */
+gsv_emu_fiber scheduler;
+gsv_emu_lane *running;
+
+void yield()
+{
+    gsv_emu_lane *self = running;
+    gsv_emu_fiber_switch(&self->fiber, &scheduler, false);
+}
+
+bool same_name(const char *a, const char *b)
+{
+    return a == b || std::strcmp(a, b) == 0;
+}
+
+void make_ready(gsv_emu_lane *lane)
+{
+    lane->state = gsv_emu_state::ready;
+    run.ready.push_back(lane->index);
+}
+
+/* Shuffle what became ready since `from`. */
+void shuffle_ready(size_t from)
+{
+    if (!run.seed)
+        return;
+    for (size_t i = run.ready.size(); i > from + 1; i--)
+        std::swap(run.ready[i - 1], run.ready[from + gsv_emu_random(&run.random) % (i - from)]);
+}
+
+uint3 thread_position(unsigned index)
+{
+    const dim3 &block = run.launch->block;
+    return { index % block.x, index / block.x % block.y, index / (block.x * block.y) };
+}
+
+std::string thread_name(unsigned index)
+{
+    const uint3 at = thread_position(index);
+    char text[64];
+    snprintf(text, sizeof(text), "thread (%u,%u,%u)", at.x, at.y, at.z);
+    return text;
+}
+
+/* "kernel NAME, block (x,y,z)": the beginning of every report */
+std::string block_name()
+{
+    char text[64];
+    snprintf(text, sizeof(text), ", block (%u,%u,%u)", blockIdx.x, blockIdx.y, blockIdx.z);
+    return std::string("kernel ") + run.launch->name + text;
+}
+
+void set_fault(cudaError_t error, const std::string &text)
+{
+    if (run.error != cudaSuccess)
+        return;
+    run.error = error;
+    run.report = text;
+}
+
+void lane_main(void *user)
+{
+    gsv_emu_lane *self = static_cast<gsv_emu_lane *>(user);
+
+    gsv_emu_acquire(&run.start_order);
+    run.launch->invoke(run.launch->kernel, run.launch->arguments);
+    gsv_emu_release(&run.end_order);
+    self->state = gsv_emu_state::returned;
+    run.n_returned++;
+    gsv_emu_fiber_switch(&self->fiber, &scheduler, true);
+}
+
+/* Nobody can run, yet not all have returned: say who waits, and for whom. */
+void report_deadlock()
+{
+    unsigned waiting = 0, gone = 0, n_waiting = 0;
+    bool found = false;
+
+    for (unsigned i = 0; i < run.n_threads; i++)
+        if (lanes[i]->state != gsv_emu_state::returned)
+            waiting = n_waiting++ ? waiting : i;
+    const gsv_emu_lane &lane = *lanes[waiting];
+    for (unsigned i = 0; i < run.n_threads && !found; i++) {
+        if (lane.state == gsv_emu_state::in_warp &&
+            (i / 32 != waiting / 32 || !(lane.mask >> i % 32 & 1)))
+            continue;
+        if (lanes[i]->state == lane.state)
+            continue;
+        gone = i;
+        found = true;
+    }
+    std::string text = block_name() + ": deadlock: " + thread_name(waiting) + " and " +
+                       std::to_string(n_waiting - 1) + " more wait in " + lane.what;
+    if (lane.state == gsv_emu_state::in_warp) {
+        char mask[32];
+        snprintf(mask, sizeof(mask), " with mask 0x%08x", lane.mask);
+        text += mask;
+    }
+    if (found && lanes[gone]->state == gsv_emu_state::returned)
+        text += ", but " + thread_name(gone) + " has returned";
+    else if (found)
+        text += ", but " + thread_name(gone) + " waits in " + lanes[gone]->what;
+    set_fault(cudaErrorLaunchFailure, text);
+}
+
+void run_threads()
+{
+    while (run.error == cudaSuccess && run.next_ready < run.ready.size()) {
+        gsv_emu_lane *lane = lanes[run.ready[run.next_ready++]].get();
+        if (run.next_ready == run.ready.size()) {
+            run.ready.clear();
+            run.next_ready = 0;
+        }
+        running = lane;
+        threadIdx = thread_position(lane->index);
+        gsv_emu_fiber_switch(&scheduler, &lane->fiber, false);
+        running = nullptr;
+    }
+    if (run.error == cudaSuccess && run.n_returned < run.n_threads)
+        report_deadlock();
+}
+
+void start_threads()
+{
+    run.ready.clear();
+    run.next_ready = 0;
+    run.n_returned = run.n_in_barrier = 0;
+    run.barrier_result = 0;
+    run.warps.assign((run.n_threads + 31) / 32, warp());
+    for (unsigned i = 0; i < run.n_threads; i++) {
+        gsv_emu_lane *lane = lanes[i].get();
+        run.warps[i / 32].exists |= 1u << i % 32;
+        lane->index = i;
+        lane->copies.clear();
+        lane->group = 0;
+        gsv_emu_fiber_start(&lane->fiber, lane_main, lane);
+        make_ready(lane);
+    }
+    shuffle_ready(0);
+    gsv_emu_release(&run.start_order);
+}
+
+void check_guard()
+{
+    for (size_t i = 0; i < guard_bytes; i++)
+        if (run.shared[run.launch->shared_bytes + i] != guard_byte) {
+            set_fault(cudaErrorIllegalAddress, block_name() + ": shared memory written " +
+                                                   std::to_string(i) + " bytes past the " +
+                                                   std::to_string(run.launch->shared_bytes) +
+                                                   " that the launch asked for");
+            return;
+        }
+}
+
+void run_block(const uint3 &at)
+{
+    blockIdx = at;
+    std::memset(run.shared, 0xff, run.launch->shared_bytes);
+    std::memset(run.shared + run.launch->shared_bytes, guard_byte, guard_bytes);
+    start_threads();
+    run_threads();
+    gsv_emu_acquire(&run.end_order);
+    if (run.error == cudaSuccess)
+        check_guard();
+}
+
+bool have_lanes(unsigned count)
+{
+    while (lanes.size() < count) {
+        std::unique_ptr<gsv_emu_lane> lane(new gsv_emu_lane());
+        if (!gsv_emu_fiber_create(&lane->fiber, static_cast<unsigned>(lanes.size())))
+            return false;
+        lanes.push_back(std::move(lane));
+    }
+    return true;
+}
+
+/* The thread sanitizer keeps a call stack for each fiber, which a fault leaves half-way. */
+void forget_lanes()
+{
+    for (auto &lane : lanes)
+        gsv_emu_fiber_destroy(&lane->fiber);
+    lanes.clear();
+}
+
+uint3 block_position(uint64_t number, const dim3 &grid)
+{
+    return { static_cast<unsigned>(number % grid.x),
+             static_cast<unsigned>(number / grid.x % grid.y),
+             static_cast<unsigned>(number / grid.x / grid.y) };
+}
+
+/* A step that has no factor in common with the count visits every block once. */
+uint64_t shuffled_step(uint64_t count)
+{
+    uint64_t step = run.seed ? gsv_emu_random(&run.random) % count : 1;
+    for (;; step++) {
+        uint64_t a = count, b = step;
+        while (b) {
+            const uint64_t rest = a % b;
+            a = b;
+            b = rest;
+        }
+        if (a == 1)
+            return step;
+    }
+}
+
+void run_blocks()
+{
+    const dim3 &grid = run.launch->grid;
+    const uint64_t count = static_cast<uint64_t>(grid.x) * grid.y * grid.z;
+    const uint64_t step = shuffled_step(count);
+    uint64_t number = 0;
+
+    for (uint64_t i = 0; i < count && run.error == cudaSuccess; i++) {
+        run_block(block_position(number, grid));
+        number = (number + step) % count;
+    }
+    if (run.error == cudaSuccess && run.launch->overlap && !run.waited_for_grid)
+        set_fault(cudaErrorLaunchFailure,
+                  block_name() + ": launched to overlap, but never calls gsv_grid_wait()");
+}
+
+} // namespace
+
+gsv_emu_lane *gsv_emu_running()
+{
+    return running;
+}
+
+void gsv_emu_fault(cudaError_t error, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    set_fault(error, block_name() + ", " + thread_name(running->index) + ": " + text);
+    gsv_emu_fiber_switch(&running->fiber, &scheduler, true);
+    std::abort();
+}
+
+void gsv_emu_check_shared(const char *what, const void *address, size_t size, size_t align)
+{
+    const uintptr_t at = reinterpret_cast<uintptr_t>(address);
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(run.shared);
+
+    if (at % align)
+        gsv_emu_fault(cudaErrorMisalignedAddress, "%s: shared address not aligned to %zu bytes",
+                      what, align);
+    if (at < begin || at + size > begin + run.launch->shared_bytes)
+        gsv_emu_fault(cudaErrorIllegalAddress,
+                      "%s: %zu bytes at offset %td of %zu bytes of shared memory", what, size,
+                      static_cast<ptrdiff_t>(at - begin), run.launch->shared_bytes);
+}
+
+void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting meeting)
+{
+    gsv_emu_lane *self = running;
+    warp &w = run.warps[self->index / 32];
+    const unsigned base = self->index / 32 * 32, me = self->index % 32;
+    void *brought[32] = {};
+
+    if (!(mask >> me & 1))
+        gsv_emu_fault(cudaErrorLaunchFailure, "%s: mask 0x%08x is without the lane itself", what,
+                      mask);
+    if (mask & ~w.exists)
+        gsv_emu_fault(cudaErrorLaunchFailure,
+                      "%s: mask 0x%08x has lanes that the block of %u threads has not", what, mask,
+                      run.n_threads);
+    self->state = gsv_emu_state::in_warp;
+    self->what = what;
+    self->mask = mask;
+    self->data = data;
+    w.waiting |= 1u << me;
+    if ((w.waiting & mask) != mask) {
+        yield();
+        return;
+    }
+    for (unsigned i = 0; i < 32; i++) {
+        if (!(mask >> i & 1))
+            continue;
+        const gsv_emu_lane &other = *lanes[base + i];
+        if (!same_name(other.what, what) || other.mask != mask)
+            gsv_emu_fault(cudaErrorLaunchFailure,
+                          "%s with mask 0x%08x meets %s with mask 0x%08x of %s", what, mask,
+                          other.what, other.mask, thread_name(base + i).c_str());
+        brought[i] = other.data;
+    }
+    meeting(brought, mask);
+    w.waiting &= ~mask;
+    const size_t before = run.ready.size();
+    for (unsigned i = 0; i < 32; i++)
+        if (mask >> i & 1 && i != me)
+            make_ready(lanes[base + i].get());
+    shuffle_ready(before);
+    self->state = gsv_emu_state::ready;
+}
+
+/* A barrier of some lanes: each brought the warp. */
+static void barrier_meeting(void *const data[32], unsigned mask)
+{
+    static_cast<warp *>(data[__builtin_ctz(mask)])->generation++;
+}
+
+extern "C" {
+
+void *gsv_emu_shared(void)
+{
+    return run.shared;
+}
+
+int gsv_emu_lane_index(void)
+{
+    return static_cast<int>(running->index % 32);
+}
+
+void gsv_emu_grid_wait(void)
+{
+    run.waited_for_grid = true;
+}
+
+/* Two addresses take turns: who is already past the barrier and comes to the next must not be taken
+ * for someone who reached this one. */
+void gsv_emu_sync_warp(unsigned mask)
+{
+    warp &w = run.warps[running->index / 32];
+    void *order = &w.order[w.generation & 1];
+
+    gsv_emu_release(order);
+    gsv_emu_meet("__syncwarp", mask, &w, barrier_meeting);
+    gsv_emu_acquire(order);
+}
+
+int gsv_emu_sync_block(const char *what, int predicate)
+{
+    gsv_emu_lane *self = running;
+    void *order = &run.order[run.generation & 1];
+
+    self->state = gsv_emu_state::in_block_barrier;
+    self->what = what;
+    self->predicate = predicate != 0;
+    gsv_emu_release(order);
+    if (++run.n_in_barrier < run.n_threads) {
+        yield();
+    } else {
+        int total = 0;
+        const size_t before = run.ready.size();
+        for (unsigned i = 0; i < run.n_threads; i++) {
+            gsv_emu_lane *lane = lanes[i].get();
+            if (!same_name(lane->what, what))
+                gsv_emu_fault(cudaErrorLaunchFailure, "%s meets %s of %s", what, lane->what,
+                              thread_name(i).c_str());
+            total += lane->predicate;
+            if (lane != self)
+                make_ready(lane);
+        }
+        shuffle_ready(before);
+        self->state = gsv_emu_state::ready;
+        run.n_in_barrier = 0;
+        run.generation++;
+        run.barrier_result = total;
+    }
+    gsv_emu_acquire(order);
+    return run.barrier_result;
+}
+
+} // extern "C"
+
+cudaError_t gsv_emu_run_grid(const gsv_emu_grid &grid, uint64_t seed, std::string *report)
+{
+    void *shared = nullptr;
+
+    run = running_grid();
+    run.launch = &grid;
+    run.n_threads = grid.block.x * grid.block.y * grid.block.z;
+    run.seed = run.random = seed;
+    blockDim = grid.block;
+    gridDim = grid.grid;
+    if (!have_lanes(run.n_threads) ||
+        posix_memalign(&shared, 128, std::max<size_t>(grid.shared_bytes + guard_bytes, 1)) != 0)
+        return cudaErrorLaunchOutOfResources;
+    run.shared = static_cast<unsigned char *>(shared);
+    gsv_emu_fiber_adopt(&scheduler);
+    run_blocks();
+    free(shared);
+    run.shared = nullptr;
+    if (run.error != cudaSuccess) {
+        *report = run.report;
+        forget_lanes();
+    }
+    return run.error;
+}

@@ -1,0 +1,170 @@
+/*
+ * launch.cpp - kernel launches: checks what a device would refuse, copies the arguments, runs the
+ * grid, and looks afterwards whether it wrote where it must not.
+ */
+#include <cstdio>
+#include <cstring>
+
+#include <emu_kernel.h>
+
+#include "state.h"
+
+namespace
+{
+
+const size_t default_shared = 48 << 10;
+const size_t most_shared = 227 << 10;
+
+thread_local const char *next_name;
+
+struct kernel_launch {
+    const void *kernel;
+    std::string name;
+    void (*invoke)(const void *, void *const *);
+    std::vector<std::vector<unsigned char>> arguments;
+    dim3 grid;
+    dim3 block;
+    size_t shared_bytes;
+    bool overlap;
+};
+
+size_t shared_limit(const void *kernel)
+{
+    const auto found = gsv_emu.shared_limits.find(kernel);
+    return found == gsv_emu.shared_limits.end() ? default_shared
+                                                : static_cast<size_t>(found->second);
+}
+
+cudaError_t check(const cudaLaunchConfig_t &config, const kernel_launch &launch)
+{
+    const dim3 &g = config.gridDim, &b = config.blockDim;
+
+    if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z || g.x > 2147483647u || g.y > 65535 ||
+        g.z > 65535 || b.x > 1024 || b.y > 1024 || b.z > 64 || b.x * b.y * b.z > 1024)
+        return cudaErrorInvalidConfiguration;
+    if (config.dynamicSmemBytes > shared_limit(launch.kernel)) {
+        gsv_emu.report = "kernel " + launch.name + ": " + std::to_string(config.dynamicSmemBytes) +
+                         " bytes of shared memory, allowed are " +
+                         std::to_string(shared_limit(launch.kernel));
+        return cudaErrorInvalidValue;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t run_launch(const kernel_launch &launch)
+{
+    std::vector<void *> addresses;
+    gsv_emu_grid grid = {};
+
+    for (const auto &argument : launch.arguments)
+        addresses.push_back(const_cast<unsigned char *>(argument.data()));
+    grid.kernel = launch.kernel;
+    grid.name = launch.name.c_str();
+    grid.invoke = launch.invoke;
+    grid.arguments = addresses.data();
+    grid.grid = launch.grid;
+    grid.block = launch.block;
+    grid.shared_bytes = launch.shared_bytes;
+    grid.overlap = launch.overlap;
+    cudaError_t error = gsv_emu_run_grid(
+        grid, gsv_emu.seed ? gsv_emu_random(&gsv_emu.random) | 1 : 0, &gsv_emu.report);
+    if (error == cudaSuccess) {
+        const std::string broken = gsv_emu_check_guards();
+        if (!broken.empty()) {
+            gsv_emu.report = "kernel " + launch.name + ": " + broken;
+            error = cudaErrorIllegalAddress;
+        }
+    }
+    if (error != cudaSuccess)
+        fprintf(stderr, "CUDA emulator: %s\n", gsv_emu.report.c_str());
+    return error;
+}
+
+bool overlaps(const cudaLaunchConfig_t &config)
+{
+    for (unsigned i = 0; i < config.numAttrs; i++)
+        if (config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+            return config.attrs[i].val.programmaticStreamSerializationAllowed != 0;
+    return false;
+}
+
+} // namespace
+
+extern "C" {
+
+__attribute__((visibility("default"))) void gsv_emu_name_next(const char *name)
+{
+    next_name = name;
+}
+
+cudaError_t gsv_emu_launch(const cudaLaunchConfig_t *config, const struct gsv_emu_kernel *kernel)
+{
+    gsv_emu_entry entry("cudaLaunchKernelExC");
+    const auto launch = std::make_shared<kernel_launch>();
+    gsv_emu_operation operation = { gsv_emu_work::kernel, 0, nullptr, nullptr, {} };
+
+    launch->name = next_name ? next_name : "?";
+    next_name = nullptr;
+    if (entry.failed())
+        return entry.error();
+    launch->kernel = kernel->kernel;
+    launch->invoke = kernel->invoke;
+    launch->grid = config->gridDim;
+    launch->block = config->blockDim;
+    launch->shared_bytes = config->dynamicSmemBytes;
+    launch->overlap = overlaps(*config);
+    for (size_t i = 0; i < kernel->n_arguments; i++) {
+        const auto *bytes = static_cast<const unsigned char *>(kernel->arguments[i]);
+        launch->arguments.emplace_back(bytes, bytes + kernel->sizes[i]);
+    }
+    const cudaError_t error = check(*config, *launch);
+    if (error != cudaSuccess)
+        return entry.finish(error);
+    operation.run = [launch] { return run_launch(*launch); };
+    return entry.finish(gsv_emu_enqueue(gsv_emu_stream(config->stream), std::move(operation)));
+}
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
+{
+    gsv_emu_entry entry("cudaFuncSetAttribute");
+
+    if (entry.failed())
+        return entry.error();
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
+        return entry.finish(cudaSuccess);
+    if (value < 0 || static_cast<size_t>(value) > most_shared)
+        return entry.finish(cudaErrorInvalidValue);
+    gsv_emu.shared_limits[kernel] = value;
+    return entry.finish(cudaSuccess);
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
+{
+    gsv_emu_entry entry("cudaFuncGetAttributes");
+
+    if (entry.failed())
+        return entry.error();
+    memset(attributes, 0, sizeof(*attributes));
+    attributes->maxThreadsPerBlock = 1024;
+    attributes->numRegs = 64;
+    attributes->ptxVersion = attributes->binaryVersion = 90;
+    attributes->maxDynamicSharedSizeBytes = static_cast<int>(shared_limit(kernel));
+    return entry.finish(cudaSuccess);
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *, int block_size,
+                                                          size_t shared_bytes)
+{
+    gsv_emu_entry entry("cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+
+    if (entry.failed())
+        return entry.error();
+    if (block_size < 1 || block_size > 1024)
+        return entry.finish(cudaErrorInvalidValue);
+    const int by_threads = 2048 / block_size;
+    const int by_shared = static_cast<int>((228u << 10) / (shared_bytes + 1024));
+    *blocks = by_threads < by_shared ? by_threads : by_shared;
+    return entry.finish(cudaSuccess);
+}
+
+} // extern "C"

@@ -1,0 +1,164 @@
+/*
+ * state.h - the fake runtime's state and its inner functions.
+ *
+ * One lock guards everything; each entry point is one `call`, which takes the lock, counts, and
+ * decides whether the call was planned to fail or the device has failed before. Device memory is
+ * host memory. A stream is a queue of operations; see stream.cpp for when they run.
+ */
+#ifndef GSV_EMU_STATE_H
+#define GSV_EMU_STATE_H
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "../device/device.h"
+#include "../emu.h"
+
+struct gsv_emu_graph_capture;
+
+enum class gsv_emu_work {
+    kernel,
+    product,
+    copy_in,
+    copy_out,
+    copy_inside,
+    fill,
+    record,
+    wait,
+    host,
+    graph
+};
+
+/** One passing of an event; done when the stream came there. */
+struct gsv_emu_passing {
+    bool done = false;
+    double seconds = 0;
+};
+
+struct gsv_emu_operation {
+    gsv_emu_work work;
+    size_t bytes = 0;
+    std::function<cudaError_t()> run;         /**< NULL for record and wait */
+    std::shared_ptr<gsv_emu_passing> passing; /**< record, wait */
+    std::vector<size_t> after;                /**< in a graph: the nodes it waits for */
+};
+
+struct CUgraph_st {
+    std::vector<gsv_emu_operation> nodes;
+};
+
+struct CUgraphExec_st {
+    std::shared_ptr<std::vector<gsv_emu_operation>> nodes;
+};
+
+struct CUstream_st {
+    std::deque<gsv_emu_operation> queue;
+    bool blocking = true; /**< ordered with the default stream */
+    gsv_emu_graph_capture *capture = nullptr;
+    std::vector<size_t> tail; /**< while captured: the nodes that the next one waits for */
+};
+
+struct CUevent_st {
+    std::shared_ptr<gsv_emu_passing> passing; /**< NULL: never recorded */
+    gsv_emu_graph_capture *capture = nullptr;
+    std::vector<size_t> tail;
+};
+
+struct gsv_emu_graph_capture {
+    CUgraph_st *graph;
+    CUstream_st *origin;
+    cudaStreamCaptureMode mode;
+    bool invalid = false;
+};
+
+struct gsv_emu_allocation {
+    size_t size;
+    void *memory; /**< what was allocated, guards included */
+    bool device;
+    int device_index;
+};
+
+struct gsv_emu_runtime {
+    std::mutex lock;
+    gsv_emu_counters counters = {};
+    std::map<uintptr_t, gsv_emu_allocation> allocations; /**< by address */
+    std::set<CUstream_st *> streams;
+    std::set<gsv_emu_graph_capture *> captures;
+    std::map<const void *, int> shared_limits; /**< of kernels that were allowed more */
+    std::vector<uint64_t> used_bytes = std::vector<uint64_t>(8);
+    uint64_t memory_bytes = 16ull << 30;
+    int n_devices = 1;
+    cudaError_t devices_error = cudaSuccess;
+    cudaError_t stuck = cudaSuccess; /**< the error that every call returns from now on */
+    uint64_t fail_at = 0;            /**< in counters.calls; 0 plans nothing */
+    cudaError_t fail_with = cudaSuccess;
+    const char *failed_in = nullptr;
+    bool late = false;
+    bool hang = false;
+    uint64_t seed = 0;
+    uint64_t random = 0;
+    std::string report;
+    CUstream_st default_stream;
+};
+
+extern gsv_emu_runtime gsv_emu;
+
+/** One entry point from its beginning to its return. */
+class gsv_emu_entry
+{
+  public:
+    explicit gsv_emu_entry(const char *name);
+    /** Whether the call is to return error() at once. */
+    bool failed() const
+    {
+        return error_ != cudaSuccess;
+    }
+    cudaError_t error() const
+    {
+        return error_;
+    }
+    /** Remember `error` as the thread's last and return it; of two the first. */
+    cudaError_t finish(cudaError_t error);
+    std::unique_lock<std::mutex> lock;
+
+  private:
+    cudaError_t error_;
+};
+
+/** Let every later call fail with it, if it is one of those that stick. */
+void gsv_emu_stick(cudaError_t error);
+
+/** The allocation around `size` bytes at `p`, NULL when there is none. */
+const gsv_emu_allocation *gsv_emu_find(const void *p, size_t size);
+/** Look at the guards of all device memory; a text when one was written. */
+std::string gsv_emu_check_guards();
+
+/** NULL and the legacy handle mean the default stream. */
+CUstream_st *gsv_emu_stream(cudaStream_t stream);
+/** Append, record into the graph that captures the stream, or run now. */
+cudaError_t gsv_emu_enqueue(CUstream_st *stream, gsv_emu_operation operation);
+/** Run one operation and count it. */
+cudaError_t gsv_emu_execute(const gsv_emu_operation &operation);
+/** Run until `done()`; waits while the device hangs. */
+cudaError_t gsv_emu_run_until(std::unique_lock<std::mutex> &lock,
+                              const std::function<bool()> &done);
+void gsv_emu_wake();
+
+/** A call that captures in the usual mode do not allow: they become invalid. */
+bool gsv_emu_forbidden_in_capture();
+void gsv_emu_capture_operation(CUstream_st *stream, gsv_emu_operation operation);
+
+double gsv_emu_now();
+
+/** A random number below n, 0 without a seed. */
+uint64_t gsv_emu_pick(uint64_t n);
+
+#endif

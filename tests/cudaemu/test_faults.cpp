@@ -1,0 +1,315 @@
+/*
+ * test_faults.cpp - the emulator finds the faults it is there for. Each small kernel has one
+ * planted error; beside it runs the same kernel without it, which must pass.
+ */
+#include <criterion/criterion.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "emu.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
+
+namespace
+{
+
+/* Device memory for one test; its 0xff bytes are NaN as floats. */
+template <typename T> T *device_array(size_t count)
+{
+    T *memory = nullptr;
+    cr_assert_eq(cudaMalloc(&memory, count * sizeof(T)), cudaSuccess);
+    return memory;
+}
+
+/* The kernel's fault: its error, and every text that the report has to contain. */
+void expect_fault(cudaError_t error, std::initializer_list<const char *> texts)
+{
+    cr_expect_eq(cudaDeviceSynchronize(), error, "%s", cudaGetErrorName(cudaPeekAtLastError()));
+    for (const char *text : texts)
+        cr_expect(strstr(gsv_emu_report(), text), "\"%s\" is not in: %s", text, gsv_emu_report());
+    gsv_emu_reset();
+}
+
+void expect_no_fault()
+{
+    cr_expect_eq(cudaDeviceSynchronize(), cudaSuccess, "%s", gsv_emu_report());
+    cr_expect_str_empty(gsv_emu_report());
+}
+
+/* Each thread puts its number into shared memory and reads its mirror's. */
+__global__ void reverse_block(int *out, bool synchronize)
+{
+    GSV_SHARED(int, values);
+    const unsigned i = threadIdx.x;
+
+    values[i] = (int)i;
+    if (synchronize)
+        __syncthreads();
+    out[i] = values[blockDim.x - 1 - i];
+}
+
+__global__ void copy_async(float *out, const float *in, bool wait)
+{
+    GSV_SHARED(float, values);
+    const unsigned i = 4 * threadIdx.x;
+
+    gsv_cp_async_16(values + i, in + i);
+    gsv_cp_async_commit();
+    if (wait)
+        gsv_cp_async_wait<0>();
+    __syncthreads();
+    for (unsigned j = i; j < i + 4; j++)
+        out[j] = values[j];
+}
+
+/* Two groups under way; waiting for all but the last must leave the second one's data out. */
+__global__ void copy_two_groups(float *out, const float *in)
+{
+    GSV_SHARED(float, values);
+
+    for (int group = 0; group < 2; group++) {
+        gsv_cp_async_4(values + group, in + group);
+        gsv_cp_async_commit();
+    }
+    gsv_cp_async_wait<1>();
+    out[0] = values[0];
+    out[1] = values[1];
+    gsv_cp_async_wait<0>();
+    out[2] = values[1];
+    gsv_cp_async_4(values, in, false);
+    gsv_cp_async_commit();
+    gsv_cp_async_wait<0>();
+    out[3] = values[0];
+}
+
+__global__ void sum_lanes(int *out, unsigned n)
+{
+    const unsigned i = threadIdx.x;
+    int sum = (int)i;
+
+    if (i >= n)
+        return;
+    for (int offset = 16; offset; offset /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+    out[i] = sum;
+}
+
+__global__ void leave_before_barrier(int *out, unsigned n)
+{
+    if (threadIdx.x >= n)
+        return;
+    __syncthreads();
+    out[threadIdx.x] = 1;
+}
+
+__global__ void different_functions(int *out, bool together)
+{
+    const unsigned i = threadIdx.x;
+
+    out[i] = together || i < 16 ? __shfl_xor_sync(0xffffffffu, 1, 1)
+                                : __shfl_down_sync(0xffffffffu, 1, 1);
+}
+
+__global__ void write_at(float *at, int index)
+{
+    if (threadIdx.x == 0)
+        at[index] = 1.0f;
+}
+
+__global__ void write_shared_at(float *out, int index)
+{
+    GSV_SHARED(float, values);
+
+    values[index] = 1.0f;
+    out[0] = values[index];
+}
+
+__global__ void read_vector_at(float *out, const float *in, int index)
+{
+    const float4 v = *reinterpret_cast<const float4 *>(in + index);
+
+    out[0] = v.x + v.y + v.z + v.w;
+}
+
+__global__ void load_matrix_at(float *out, int offset_bytes)
+{
+    GSV_SHARED(char, values);
+    uint32_t r[1];
+
+    gsv_ldmatrix_x1(r, values + offset_bytes + threadIdx.x % 8 * 16);
+    out[threadIdx.x] = (float)r[0];
+}
+
+__global__ void overlap(float *out, bool wait)
+{
+    if (wait)
+        gsv_grid_wait();
+    out[threadIdx.x] = 1.0f;
+}
+
+} // namespace
+
+Test(cudaemu_faults, missing_syncthreads)
+{
+    int out[64];
+    int *device = device_array<int>(64);
+
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        gsv_emu_seed(seed);
+        for (int synchronize = 0; synchronize < 2; synchronize++) {
+            int wrong = 0;
+            cr_assert_eq(GSV_LAUNCH(reverse_block, 1, 64, 64 * sizeof(int), nullptr, device,
+                                    synchronize != 0),
+                         cudaSuccess);
+            cudaMemcpy(out, device, sizeof(out), cudaMemcpyDeviceToHost);
+            for (int i = 0; i < 64; i++)
+                wrong += out[i] != 63 - i;
+            cr_expect(synchronize ? wrong == 0 : wrong > 0, "%d wrong", wrong);
+        }
+    }
+    expect_no_fault();
+}
+
+Test(cudaemu_faults, missing_wait_for_cp_async)
+{
+    float in[128], out[128];
+    float *from = device_array<float>(128), *to = device_array<float>(128);
+
+    for (int i = 0; i < 128; i++)
+        in[i] = (float)i;
+    cudaMemcpy(from, in, sizeof(in), cudaMemcpyHostToDevice);
+    for (int wait = 0; wait < 2; wait++) {
+        cr_assert_eq(GSV_LAUNCH(copy_async, 1, 32, sizeof(in), nullptr, to, from, wait != 0), 0);
+        cudaMemcpy(out, to, sizeof(out), cudaMemcpyDeviceToHost);
+        for (int i = 0; i < 128; i++)
+            cr_expect(wait ? out[i] == in[i] : std::isnan(out[i]), "[%d] is %g", i, out[i]);
+    }
+    cr_assert_eq(GSV_LAUNCH(copy_two_groups, 1, 1, 2 * sizeof(float), nullptr, to, from + 1), 0);
+    cudaMemcpy(out, to, sizeof(out), cudaMemcpyDeviceToHost);
+    cr_expect_eq(out[0], 1.0f);
+    cr_expect(std::isnan(out[1]));
+    cr_expect_eq(out[2], 2.0f);
+    cr_expect_eq(out[3], 0.0f, "an invalid copy fills with zeros");
+    expect_no_fault();
+}
+
+Test(cudaemu_faults, lane_leaves_before_a_shuffle)
+{
+    int out[32];
+    int *device = device_array<int>(32);
+
+    GSV_LAUNCH(sum_lanes, 1, 32, 0, nullptr, device, 32u);
+    cudaMemcpy(out, device, sizeof(out), cudaMemcpyDeviceToHost);
+    for (int i = 0; i < 32; i++)
+        cr_expect_eq(out[i], 31 * 16);
+    GSV_LAUNCH(sum_lanes, dim3(1, 3), 32, 0, nullptr, device, 31u);
+    expect_fault(cudaErrorLaunchFailure,
+                 { "kernel sum_lanes, block (0,0,0)", "deadlock", "thread (0,0,0) and 30 more",
+                   "__shfl_xor_sync with mask 0xffffffff", "thread (31,0,0) has returned" });
+    /* The device works on after a reset. */
+    GSV_LAUNCH(sum_lanes, 1, 32, 0, nullptr, device, 32u);
+    expect_no_fault();
+    GSV_LAUNCH(sum_lanes, 1, 40, 0, nullptr, device, 40u);
+    expect_fault(cudaErrorLaunchFailure, { "lanes that the block of 40 threads has not" });
+}
+
+Test(cudaemu_faults, thread_leaves_before_a_barrier)
+{
+    int *device = device_array<int>(64);
+
+    GSV_LAUNCH(leave_before_barrier, 1, dim3(8, 8), 0, nullptr, device, 8u);
+    expect_no_fault();
+    GSV_LAUNCH(leave_before_barrier, 1, dim3(8, 8), 0, nullptr, device, 7u);
+    expect_fault(cudaErrorLaunchFailure, { "__syncthreads", "thread (7,0,0) has returned" });
+}
+
+Test(cudaemu_faults, lanes_meet_in_different_functions)
+{
+    int *device = device_array<int>(32);
+
+    GSV_LAUNCH(different_functions, 1, 32, 0, nullptr, device, true);
+    expect_no_fault();
+    GSV_LAUNCH(different_functions, 1, 32, 0, nullptr, device, false);
+    expect_fault(cudaErrorLaunchFailure, { "__shfl_down_sync", "meets __shfl_xor_sync" });
+}
+
+Test(cudaemu_faults, misaligned_access)
+{
+    float *in = device_array<float>(64), *out = device_array<float>(64);
+
+    GSV_LAUNCH(read_vector_at, 1, 1, 0, nullptr, out, in, 4);
+    GSV_LAUNCH(load_matrix_at, 1, 32, 128 + 16, nullptr, out, 16);
+    expect_no_fault();
+    GSV_LAUNCH(read_vector_at, 2, 1, 0, nullptr, out, in, 5);
+    expect_fault(cudaErrorMisalignedAddress,
+                 { "kernel read_vector_at", "test_faults.cpp", "16-byte alignment", "4 past" });
+    GSV_LAUNCH(load_matrix_at, 1, 32, 128 + 16, nullptr, out, 8);
+    expect_fault(cudaErrorMisalignedAddress, { "ldmatrix.x1", "16 bytes" });
+}
+
+Test(cudaemu_faults, matrix_load_past_shared_memory)
+{
+    float *out = device_array<float>(64);
+
+    GSV_LAUNCH(load_matrix_at, 1, 32, 128, nullptr, out, 16);
+    expect_fault(cudaErrorIllegalAddress, { "ldmatrix.x1", "offset 128 of 128 bytes" });
+}
+
+/* Under the address sanitizer these two end the process, as test_asan.py checks. */
+#ifndef __SANITIZE_ADDRESS__
+Test(cudaemu_faults, global_memory_past_its_end)
+{
+    float *out = device_array<float>(100);
+
+    GSV_LAUNCH(write_at, 1, 32, 0, nullptr, out, 99);
+    GSV_LAUNCH(write_at, 1, 32, 0, nullptr, out, 0);
+    expect_no_fault();
+    GSV_LAUNCH(write_at, 1, 32, 0, nullptr, out, 100);
+    expect_fault(cudaErrorIllegalAddress, { "kernel write_at", "past the end", "400 bytes" });
+}
+
+Test(cudaemu_faults, shared_memory_past_its_end)
+{
+    float *out = device_array<float>(1);
+
+    GSV_LAUNCH(write_shared_at, 1, 1, 100, nullptr, out, 24);
+    expect_no_fault();
+    GSV_LAUNCH(write_shared_at, 1, 1, 100, nullptr, out, 25);
+    expect_fault(cudaErrorIllegalAddress, { "kernel write_shared_at", "0 bytes past the 100" });
+}
+#endif
+
+Test(cudaemu_faults, overlapping_launch_without_waiting)
+{
+    float *out = device_array<float>(32);
+
+    GSV_LAUNCH_OVERLAP(overlap, 1, 32, 0, nullptr, out, true);
+    expect_no_fault();
+    GSV_LAUNCH_OVERLAP(overlap, 1, 32, 0, nullptr, out, false);
+    expect_fault(cudaErrorLaunchFailure, { "never calls gsv_grid_wait" });
+}
+
+Test(cudaemu_faults, launches_that_a_device_refuses)
+{
+    float *out = device_array<float>(1);
+    const struct {
+        dim3 grid, block;
+        size_t shared;
+        cudaError_t error;
+    } cases[] = {
+        { { 0, 1, 1 }, { 32, 1, 1 }, 0, cudaErrorInvalidConfiguration },
+        { { 1, 65536, 1 }, { 32, 1, 1 }, 0, cudaErrorInvalidConfiguration },
+        { { 1, 1, 1 }, { 32, 33, 1 }, 0, cudaErrorInvalidConfiguration },
+        { { 1, 1, 1 }, { 1, 1, 65 }, 0, cudaErrorInvalidConfiguration },
+        { { 1, 1, 1 }, { 32, 1, 1 }, (48 << 10) + 1, cudaErrorInvalidValue },
+    };
+
+    for (const auto &c : cases) {
+        cr_expect_eq(GSV_LAUNCH(write_at, c.grid, c.block, c.shared, nullptr, out, 0), c.error);
+        cr_expect_eq(cudaGetLastError(), c.error);
+    }
+    cr_expect_eq(GSV_ALLOW_SHARED(write_at, 100 << 10), cudaSuccess);
+    cr_expect_eq(GSV_LAUNCH(write_at, 1, 32, 100 << 10, nullptr, out, 0), cudaSuccess);
+    cr_expect_eq(GSV_ALLOW_SHARED(write_at, 228 << 10), cudaErrorInvalidValue);
+}
