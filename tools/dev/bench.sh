@@ -37,10 +37,13 @@ bench_peers()
     need_packages "${build_packages[@]}" "${python_packages[@]}"
     configure build -Dbuildtype=release
     compile build
+    if ninja -C build -t query benchmarks/gemm_chain >/dev/null 2>&1; then
+        compile build benchmarks/gemm_chain
+        gemm=(--gemm build/benchmarks/gemm_chain)
+    fi
     python=$(python_env bench benchmarks/peers/requirements.txt)/bin/python
     model=$(fetch_models "$default_model")
     prepared=$(prepared_models "$python" "$model")
-    [[ -x build/benchmarks/gemm_chain ]] && gemm=(--gemm build/benchmarks/gemm_chain)
     "$python" benchmarks/peers/run.py --model "$model" --prepared "$prepared" \
         --library build/lib/libgpuserve.so --results benchmarks/results "${gemm[@]}" "$@"
 }

@@ -1,0 +1,187 @@
+/*
+ * gemm_own.c - the chain on our CPU backend: a stream and a thread for each processor.
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include "benchmarks/gemm_chain.h"
+
+#include "kernels/kernels.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { MAX_WIDTH = 1536, N_LINEARS = CHAIN_LAYERS * CHAIN_SHAPES };
+
+struct chain {
+    const struct gpuserve_backend *backend;
+    struct gpuserve_device *device;
+    struct gpuserve_linear *linears[N_LINEARS];
+    void *memory[N_LINEARS];
+    uint32_t dtype;
+    int32_t rows;
+    double seconds;
+};
+
+struct runner {
+    pthread_t thread;
+    const struct chain *chain;
+    double gflops; /* its own rate */
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Small numbers that never repeat soon: neither zeros nor denormals, which would be too kind. */
+static void fill(float *values, size_t n)
+{
+    uint32_t state = 12345;
+
+    for (size_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        values[i] = (float)(state >> 8) / (float)(1u << 24) - 0.5f;
+    }
+}
+
+static bool make_linear(struct chain *chain, size_t i, const float *weight)
+{
+    const struct chain_shape shape = chain_shapes[i % CHAIN_SHAPES];
+    const struct gpuserve_linear_source source = {
+        .struct_size = sizeof(source),
+        .dtype = chain->dtype,
+        .n = shape.n,
+        .k = shape.k,
+        .weight = weight,
+        .bias = weight,
+    };
+    const struct gpuserve_backend *backend = chain->backend;
+    const size_t size = backend->linear_bytes(shape.n, shape.k, chain->dtype);
+
+    return size > 0 &&
+           backend->memory_alloc(chain->device, &chain->memory[i], size, NULL) == GPUSERVE_OK &&
+           backend->linear_create(chain->device, &chain->linears[i], chain->memory[i], &source,
+                                  NULL) == GPUSERVE_OK;
+}
+
+static void run_chain(const struct chain *chain, struct gpuserve_stream *stream, float *a, float *b)
+{
+    for (size_t i = 0; i < N_LINEARS; i++) {
+        const struct chain_shape shape = chain_shapes[i % CHAIN_SHAPES];
+        const struct gpuserve_op_linear op = {
+            .weight = chain->linears[i],
+            .in = a,
+            .out = b,
+            .rows = chain->rows,
+            .in_ld = shape.k,
+            .out_ld = shape.n,
+        };
+
+        chain->backend->linear(stream, &op);
+    }
+}
+
+static double time_chain(const struct chain *chain, struct gpuserve_stream *stream, float *a,
+                         float *b)
+{
+    double flops = 0.0, best = 0.0;
+    const double end = now_s() + chain->seconds;
+
+    for (size_t i = 0; i < CHAIN_SHAPES; i++)
+        flops += 2.0 * CHAIN_LAYERS * chain->rows * chain_shapes[i].n * chain_shapes[i].k;
+    run_chain(chain, stream, a, b);
+    while (now_s() < end) {
+        const double started = now_s();
+
+        run_chain(chain, stream, a, b);
+        run_chain(chain, stream, a, b);
+        best = 2.0 * flops / (now_s() - started) > best ? 2.0 * flops / (now_s() - started) : best;
+    }
+    return best / 1e9;
+}
+
+static void *run_thread(void *argument)
+{
+    struct runner *runner = argument;
+    const struct chain *chain = runner->chain;
+    const struct gpuserve_stream_options options = {
+        .struct_size = sizeof(options),
+        .dtype = chain->dtype,
+        .n_threads = 1,
+        .max_tokens = chain->rows,
+        .max_sequences = chain->rows,
+        .max_seqlen = chain->rows,
+        .max_columns = MAX_WIDTH,
+        .hidden_size = 384,
+        .n_heads = 12,
+        .output_bytes = sizeof(float),
+    };
+    const size_t n = (size_t)chain->rows * MAX_WIDTH;
+    struct gpuserve_stream *stream = NULL;
+    float *a = aligned_alloc(64, n * sizeof(*a));
+    float *b = aligned_alloc(64, n * sizeof(*b));
+
+    if (a && b &&
+        chain->backend->stream_create(chain->device, &stream, &options, NULL) == GPUSERVE_OK) {
+        fill(a, n);
+        fill(b, n);
+        runner->gflops = time_chain(chain, stream, a, b);
+        chain->backend->stream_destroy(&stream);
+    }
+    free(a);
+    free(b);
+    return NULL;
+}
+
+static double run_threads(const struct chain *chain, int32_t n_threads)
+{
+    struct runner *runners = calloc((size_t)n_threads, sizeof(*runners));
+    int32_t n_started = 0;
+    double sum = 0.0;
+
+    if (!runners)
+        return 0.0;
+    for (; n_started < n_threads; n_started++) {
+        runners[n_started].chain = chain;
+        if (pthread_create(&runners[n_started].thread, NULL, run_thread, &runners[n_started]) != 0)
+            break;
+    }
+    for (int32_t i = 0; i < n_started; i++) {
+        pthread_join(runners[i].thread, NULL);
+        sum += runners[i].gflops;
+    }
+    free(runners);
+    return sum;
+}
+
+double chain_rate_own(uint32_t dtype, int32_t n_threads, int32_t rows, double seconds)
+{
+    struct chain chain = {
+        .backend = gsv_backend_cpu(), .dtype = dtype, .rows = rows, .seconds = seconds
+    };
+    float *weight = malloc((size_t)MAX_WIDTH * MAX_WIDTH * sizeof(*weight));
+    double rate = 0.0;
+    bool good = weight && chain.backend->activation_size(dtype) > 0 &&
+                chain.backend->device_open(&chain.device, 0, NULL) == GPUSERVE_OK;
+
+    if (good) {
+        fill(weight, (size_t)MAX_WIDTH * MAX_WIDTH);
+        for (size_t i = 0; good && i < N_LINEARS; i++)
+            good = make_linear(&chain, i, weight);
+        if (good)
+            rate = run_threads(&chain, n_threads);
+        for (size_t i = 0; i < N_LINEARS; i++) {
+            chain.backend->linear_destroy(&chain.linears[i]);
+            chain.backend->memory_free(chain.device, chain.memory[i]);
+        }
+    }
+    chain.backend->device_close(&chain.device);
+    free(weight);
+    return rate;
+}
