@@ -62,7 +62,7 @@ struct gsv_spec_facts {
     size_t n_labels;            /* 0: the model only embeds */
     int32_t score;              /* gpuserve_score: SOFTMAX, SIGMOID or RAW (regression) */
     uint64_t parameter_count;
-    uint64_t file_bytes; /* of the tensors that are needed */
+    uint64_t file_bytes;       /* of the tensors that are needed */
     const char *weights_dtype; /* "F32", "F16", "BF16", "mixed" */
 };
 
@@ -108,7 +108,8 @@ struct gsv_net_options {
     const struct gpuserve_host_batch *calibration;
 };
 
-/* Read, check (shapes, NaN) and pack the weights into device memory. */
+/* Read, check (shapes, NaN) and pack the weights into device memory. The spec and the device must
+ * outlive the net, the net its works. Blocks until the weights are on the device. */
 gpuserve_status gsv_net_load(struct gsv_net **net, const struct gsv_spec *spec,
                              const struct gpuserve_backend *backend, struct gpuserve_device *device,
                              const struct gsv_net_options *options, gpuserve_error *error);
@@ -124,11 +125,11 @@ void gsv_work_free(struct gsv_work **work);
 
 /* What to compute of a batch. */
 struct gsv_run {
-    uint32_t task;       /* gpuserve_task */
-    int32_t dimensions;  /* EMBED: columns kept, 1 to dim */
-    bool normalize;      /* EMBED */
-    uint32_t score;      /* CLASSIFY: gpuserve_score, never DEFAULT */
-    float *output;       /* host memory: [n_sequences, columns] or [n_tokens, hidden], tight */
+    uint32_t task;      /* gpuserve_task */
+    int32_t dimensions; /* EMBED: columns kept, 1 to dim */
+    bool normalize;     /* EMBED */
+    uint32_t score;     /* CLASSIFY: gpuserve_score, never DEFAULT */
+    float *output;      /* host memory: [n_sequences, columns] or [n_tokens, hidden], tight */
 };
 
 /* Columns of the output of a run. */

@@ -1,0 +1,138 @@
+/*
+ * encoder.c - the encoder as operations of a backend.
+ *
+ *   hidden = LayerNorm(word + position + type)
+ *   each layer:  hidden = LayerNorm(hidden + out(attention(qkv(hidden))))
+ *                hidden = LayerNorm(hidden + ffn_out(activation(ffn_in(hidden))))
+ */
+#include "lib/model/encoder.h"
+
+#include <math.h>
+
+int32_t gsv_stage_linear(enum gsv_stage stage)
+{
+    static const int32_t offsets[GSV_STAGE_COUNT] = { GSV_LAYER_QKV, GSV_LAYER_OUT,
+                                                      GSV_LAYER_FFN_IN, GSV_LAYER_FFN_OUT };
+
+    return offsets[stage];
+}
+
+void *gsv_stage_input(const struct gsv_activations *at, enum gsv_stage stage)
+{
+    switch (stage) {
+    case GSV_STAGE_PROJECT:
+        return at->context;
+    case GSV_STAGE_CONTRACT:
+        return at->wide;
+    default:
+        return at->hidden;
+    }
+}
+
+gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stream *stream,
+                                 const struct gpuserve_batch *batch,
+                                 const struct gsv_activations *at)
+{
+    const struct gsv_spec *spec = net->spec;
+    const struct gpuserve_op_embed op = {
+        .batch = batch,
+        .out = at->hidden,
+        .word = gsv_net_place(net, spec->word),
+        .position = gsv_net_place(net, spec->position),
+        .type = gsv_net_place(net, spec->type),
+        .gamma = gsv_net_place(net, spec->embedding_gamma),
+        .beta = gsv_net_place(net, spec->embedding_beta),
+        .eps = spec->config.eps,
+        .hidden = spec->config.hidden_size,
+    };
+
+    return net->backend->embed(stream, &op);
+}
+
+static gpuserve_status attend(const struct gsv_net *net, struct gpuserve_stream *stream,
+                              const struct gpuserve_batch *batch, const struct gsv_activations *at)
+{
+    const struct gsv_spec *spec = net->spec;
+    const int32_t head_size = spec->config.hidden_size / spec->config.n_heads;
+    const struct gpuserve_op_attention op = {
+        .batch = batch,
+        .qkv = at->wide,
+        .out = at->context,
+        .relative_bias = gsv_net_place(net, spec->relative),
+        .bias_span = spec->relative < 0 ? 0 : gsv_relative_span(spec),
+        .n_heads = spec->config.n_heads,
+        .head_size = head_size,
+        .scale = 1.0f / sqrtf((float)head_size),
+    };
+
+    return net->backend->attention(stream, &op);
+}
+
+/* hidden = LayerNorm(in + hidden); `gamma` is the item, beta the one behind it. */
+static gpuserve_status add_norm(const struct gsv_net *net, struct gpuserve_stream *stream,
+                                const struct gpuserve_batch *batch,
+                                const struct gsv_activations *at, const void *in, int32_t gamma)
+{
+    const struct gpuserve_op_add_layernorm op = {
+        .out = at->hidden,
+        .in = in,
+        .residual = at->hidden,
+        .gamma = gsv_net_place(net, gamma),
+        .beta = gsv_net_place(net, gamma + 1),
+        .eps = net->spec->config.eps,
+        .rows = batch->n_rows,
+        .cols = net->spec->config.hidden_size,
+    };
+
+    return net->backend->add_layernorm(stream, &op);
+}
+
+gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,
+                                 const struct gpuserve_batch *batch,
+                                 const struct gsv_activations *at, int32_t layer,
+                                 enum gsv_stage stage, const struct gpuserve_linear *linear)
+{
+    const int32_t first = net->spec->first_layer + layer * GSV_LAYER_ITEMS;
+    const struct gsv_item *item = gsv_spec_layer_item(net->spec, layer, gsv_stage_linear(stage));
+    void *out = stage == GSV_STAGE_CONTRACT ? at->context : at->wide;
+    const struct gpuserve_op_linear op = {
+        .weight = linear,
+        .in = gsv_stage_input(at, stage),
+        .out = out,
+        .rows = batch->n_rows,
+        .in_ld = item->k,
+        .out_ld = item->n,
+        .activation = item->activation,
+    };
+    const gpuserve_status st = net->backend->linear(stream, &op);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    switch (stage) {
+    case GSV_STAGE_ATTEND:
+        return attend(net, stream, batch, at);
+    case GSV_STAGE_PROJECT:
+        return add_norm(net, stream, batch, at, out, first + GSV_LAYER_ATTENTION_GAMMA);
+    case GSV_STAGE_CONTRACT:
+        return add_norm(net, stream, batch, at, out, first + GSV_LAYER_OUTPUT_GAMMA);
+    default:
+        return GPUSERVE_OK;
+    }
+}
+
+gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
+                           const struct gpuserve_batch *batch, const struct gsv_activations *at)
+{
+    gpuserve_status st = gsv_encode_embed(net, stream, batch, at);
+
+    for (int32_t i = 0; i < net->spec->config.n_layers * GSV_STAGE_COUNT && st == GPUSERVE_OK;
+         i++) {
+        const int32_t layer = i / GSV_STAGE_COUNT;
+        const enum gsv_stage stage = (enum gsv_stage)(i % GSV_STAGE_COUNT);
+        const int32_t item =
+            net->spec->first_layer + layer * GSV_LAYER_ITEMS + gsv_stage_linear(stage);
+
+        st = gsv_encode_stage(net, stream, batch, at, layer, stage, net->linears[item]);
+    }
+    return st;
+}

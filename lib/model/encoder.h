@@ -1,0 +1,43 @@
+/*
+ * encoder.h - the encoder as operations of a backend, one stage for each matrix product.
+ */
+#ifndef GSV_MODEL_ENCODER_H
+#define GSV_MODEL_ENCODER_H
+
+#include "lib/model/net.h"
+
+/* Device memory of the activations; see struct gsv_work_layout. */
+struct gsv_activations {
+    void *hidden, *context, *wide;
+};
+
+/* The stages of a layer, in their order; each begins with one linear. */
+enum gsv_stage {
+    GSV_STAGE_ATTEND,   /* hidden -> QKV in wide -> context */
+    GSV_STAGE_PROJECT,  /* context -> wide; hidden = LayerNorm(wide + hidden) */
+    GSV_STAGE_EXPAND,   /* hidden -> activation in wide */
+    GSV_STAGE_CONTRACT, /* wide -> context; hidden = LayerNorm(context + hidden) */
+    GSV_STAGE_COUNT
+};
+
+/* The offset of the stage's linear among the items of its layer. */
+int32_t gsv_stage_linear(enum gsv_stage stage);
+
+/* Where the stage's linear reads, `columns` wide. */
+void *gsv_stage_input(const struct gsv_activations *at, enum gsv_stage stage);
+
+gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stream *stream,
+                                 const struct gpuserve_batch *batch,
+                                 const struct gsv_activations *at);
+
+/* `linear` is the net's own or, while calibrating, one in float32. */
+gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,
+                                 const struct gpuserve_batch *batch,
+                                 const struct gsv_activations *at, int32_t layer,
+                                 enum gsv_stage stage, const struct gpuserve_linear *linear);
+
+/* All layers with the net's own linears. */
+gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
+                           const struct gpuserve_batch *batch, const struct gsv_activations *at);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * files.h - a model's files below one folder of its directory: JSON objects, and the weights of
+ * one or many safetensors files.
+ */
+#ifndef GSV_MODEL_FILES_H
+#define GSV_MODEL_FILES_H
+
+#include "lib/model/safetensors.h"
+
+#define GSV_FILE_NAME_BYTES 512
+
+/* Join a folder ("" or "1_Pooling") and a file's name. False when that is too long. */
+bool gsv_join_name(char out[GSV_FILE_NAME_BYTES], const char *folder, const char *name);
+
+/* Read FOLDER/NAME as a JSON object, owned. An absent file leaves *json NULL and is
+ * GPUSERVE_E_NOT_FOUND. */
+gpuserve_status gsv_read_json(json_t **json, const struct gsv_dir *dir, const char *folder,
+                              const char *name, gpuserve_error *error);
+
+/* A JSON array from the directory itself. */
+gpuserve_status gsv_read_json_array(json_t **json, const struct gsv_dir *dir, const char *name,
+                                    gpuserve_error *error);
+
+/* As gsv_read_json, but an absent file is GPUSERVE_OK. */
+gpuserve_status gsv_read_optional_json(json_t **json, const struct gsv_dir *dir, const char *folder,
+                                       const char *name, gpuserve_error *error);
+
+/* All weights below a folder: model.safetensors, or the files that model.safetensors.index.json
+ * names. */
+struct gsv_checkpoint {
+    struct gsv_safetensors **files;
+    size_t n_files;
+};
+
+gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
+                                    const char *folder, gpuserve_error *error);
+void gsv_checkpoint_close(struct gsv_checkpoint *checkpoint); /* leaves it empty */
+
+bool gsv_checkpoint_find(const struct gsv_checkpoint *checkpoint, const char *name,
+                         struct gsv_tensor *tensor);
+
+#endif

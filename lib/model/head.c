@@ -1,0 +1,222 @@
+/*
+ * head.c - a classifier of our own over any embedder.
+ *
+ * What the numbers mean stands in the file's __metadata__, or in a JSON file of the same name
+ * beside it ("head.safetensors", "head.json"); the metadata is asked first.
+ */
+#include "lib/model/head.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/json.h"
+#include "lib/model/config.h"
+#include "lib/model/files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define DEFAULT_NAME "head.safetensors"
+#define SUFFIX ".safetensors"
+
+/* ----------------------------------------------------------------------------------- tensors */
+
+static bool find_layer(struct gsv_head *head, const char *prefix)
+{
+    struct gsv_head_layer *layer = &head->layers[head->n_layers];
+    char name[64];
+
+    snprintf(name, sizeof(name), "%sweight", prefix);
+    if (!gsv_safetensors_find(head->file, name, &layer->weight))
+        return false;
+    snprintf(name, sizeof(name), "%sbias", prefix);
+    if (!gsv_safetensors_find(head->file, name, &layer->bias))
+        memset(&layer->bias, 0, sizeof(layer->bias));
+    head->n_layers++;
+    return true;
+}
+
+/* Either "weight" and "bias", or "layers.0.weight" and so on. */
+static gpuserve_status find_layers(struct gsv_head *head, gpuserve_error *error)
+{
+    const char *name = gsv_safetensors_name(head->file);
+
+    if (find_layer(head, ""))
+        return GPUSERVE_OK;
+    for (int i = 0; i < GSV_MAX_HEAD_LAYERS; i++) {
+        char prefix[32];
+
+        snprintf(prefix, sizeof(prefix), "layers.%d.", i);
+        if (!find_layer(head, prefix))
+            break;
+    }
+    if (head->n_layers == 0)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: neither a tensor 'weight' nor 'layers.0.weight': not a head", name);
+    return GPUSERVE_OK;
+}
+
+/* ------------------------------------------------------------------------------- description */
+
+/* The word that `key` has in the metadata or else in the JSON file; `value` stays when neither
+ * has it. */
+static gpuserve_status read_word(const struct gsv_head *head, const json_t *json, const char *key,
+                                 const char **value, gpuserve_error *error)
+{
+    const char *found = gsv_safetensors_metadata(head->file, key);
+
+    if (found) {
+        *value = found;
+        return GPUSERVE_OK;
+    }
+    return json ? gsv_json_string(json, key, gsv_safetensors_name(head->file), value, error)
+                : GPUSERVE_OK;
+}
+
+/* One of `names` (NULL at the end) to its number. */
+static gpuserve_status choose(const char *word, const char *const names[], const char *key,
+                              const char *shown, int *number, gpuserve_error *error)
+{
+    for (*number = 0; names[*number]; ++*number)
+        if (strcmp(names[*number], word) == 0)
+            return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: %s '%.64s' is unknown", shown, key, word);
+}
+
+static gpuserve_status read_words(struct gsv_head *head, const json_t *json, gpuserve_error *error)
+{
+    static const char *const activations[] = { "softmax", "sigmoid", "none", NULL };
+    static const int32_t scores[] = { GPUSERVE_SCORE_SOFTMAX, GPUSERVE_SCORE_SIGMOID,
+                                      GPUSERVE_SCORE_RAW };
+    static const char *const inputs[] = { "model", "normalized", "raw", NULL };
+    const char *shown = gsv_safetensors_name(head->file);
+    const char *activation = "softmax", *input = "model";
+    int score = 0, kind = 0;
+    gpuserve_status st = read_word(head, json, "activation", &activation, error);
+
+    if (st == GPUSERVE_OK)
+        st = read_word(head, json, "input", &input, error);
+    if (st == GPUSERVE_OK)
+        st = choose(activation, activations, "activation", shown, &score, error);
+    if (st == GPUSERVE_OK)
+        st = choose(input, inputs, "input", shown, &kind, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    head->score = scores[score];
+    head->input = (enum gsv_head_input)kind; /* in the order of `inputs` */
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status labels_from_metadata(struct gsv_head *head, const char *text,
+                                            gpuserve_error *error)
+{
+    static const struct gsv_json_limits limits = { 200000, 4 };
+    const char *shown = gsv_safetensors_name(head->file);
+    json_t *array;
+    gpuserve_status st = gsv_json_parse(&array, text, strlen(text), shown, limits, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    st = gsv_labels_from_array(&head->labels, &head->n_labels, array, shown, error);
+    json_decref(array);
+    return st;
+}
+
+static gpuserve_status read_labels(struct gsv_head *head, const json_t *json, gpuserve_error *error)
+{
+    const char *shown = gsv_safetensors_name(head->file);
+    const char *text = gsv_safetensors_metadata(head->file, "labels");
+    const uint64_t n_rows = head->layers[head->n_layers - 1].weight.shape[0];
+    gpuserve_status st;
+
+    if (text)
+        st = labels_from_metadata(head, text, error);
+    else if (json && json_object_get(json, "labels"))
+        st = gsv_labels_from_array(&head->labels, &head->n_labels, json_object_get(json, "labels"),
+                                   shown, error);
+    else
+        st = gsv_fail(error, GPUSERVE_E_FORMAT,
+                      "%s: no \"labels\", neither in its metadata nor in a JSON file beside it",
+                      shown);
+    if (st == GPUSERVE_OK && head->n_labels != n_rows)
+        st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: %zu labels for %llu rows of weights", shown,
+                      head->n_labels, (unsigned long long)n_rows);
+    return st;
+}
+
+/* DIR/NAME.json for DIR/NAME.safetensors; nothing when there is none. */
+static gpuserve_status read_sibling(json_t **json, const struct gsv_dir *dir, const char *name,
+                                    gpuserve_error *error)
+{
+    char sibling[GSV_FILE_NAME_BYTES];
+    const size_t length = strlen(name), suffix = strlen(SUFFIX);
+
+    *json = NULL;
+    if (length <= suffix || strcmp(name + length - suffix, SUFFIX) != 0 ||
+        length >= sizeof(sibling))
+        return GPUSERVE_OK;
+    snprintf(sibling, sizeof(sibling), "%.*s.json", (int)(length - suffix), name);
+    return gsv_read_optional_json(json, dir, "", sibling, error);
+}
+
+/* ------------------------------------------------------------------------------------ opening */
+
+static gpuserve_status open_in(struct gsv_head *head, const struct gsv_dir *dir, const char *name,
+                               gpuserve_error *error)
+{
+    json_t *json = NULL;
+    gpuserve_status st = gsv_safetensors_open(&head->file, dir, name, error);
+
+    if (st == GPUSERVE_OK)
+        st = find_layers(head, error);
+    if (st == GPUSERVE_OK)
+        st = read_sibling(&json, dir, name, error);
+    if (st == GPUSERVE_OK)
+        st = read_words(head, json, error);
+    if (st == GPUSERVE_OK)
+        st = read_labels(head, json, error);
+    json_decref(json);
+    return st;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+gpuserve_status gsv_head_open(struct gsv_head *head, const char *path, gpuserve_error *error)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    struct gsv_dir *dir = NULL;
+    char *folder;
+    gpuserve_status st;
+
+    memset(head, 0, sizeof(*head));
+    if (is_directory(path)) {
+        folder = gsv_copy_text(path, strlen(path));
+        name = DEFAULT_NAME;
+    } else {
+        folder = slash ? gsv_copy_text(path, (size_t)(slash - path) + 1) : gsv_copy_text(".", 1);
+    }
+    if (!folder)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", path);
+    st = gsv_dir_open(&dir, folder, error);
+    free(folder);
+    if (st == GPUSERVE_OK)
+        st = open_in(head, dir, name, error);
+    gsv_dir_close(&dir);
+    if (st != GPUSERVE_OK)
+        gsv_head_close(head);
+    return st;
+}
+
+void gsv_head_close(struct gsv_head *head)
+{
+    gsv_safetensors_close(&head->file);
+    gsv_labels_free(head->labels, head->n_labels);
+    memset(head, 0, sizeof(*head));
+}

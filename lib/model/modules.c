@@ -1,0 +1,451 @@
+/*
+ * modules.c - what sentence-transformers adds to a transformer.
+ *
+ *   modules.json                        the chain: Transformer, Pooling, Dense ..., Normalize
+ *   1_Pooling/config.json               which poolings, concatenated in a fixed order
+ *   2_Dense/config.json                 sizes and activation
+ *   sentence_bert_config.json           max_seq_length: this limit counts, not tokenizer.json's
+ *   config_sentence_transformers.json   prompts
+ *
+ * Modules are known by the last word of their Python class, since its path has moved with the
+ * releases ("sentence_transformers.models.Pooling", later
+ * "sentence_transformers.sentence_transformer.modules.pooling.Pooling").
+ */
+#include "lib/model/modules.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PROMPTS 1000
+#define MAX_TOKENS (1 << 20)
+
+/* ----------------------------------------------------------------------------------- pooling */
+
+/* In the order in which sentence-transformers concatenates them. */
+static const struct {
+    const char *flag; /* releases before 6 */
+    const char *mode; /* release 6 */
+    int32_t pooling;
+} poolings[] = {
+    { "pooling_mode_cls_token", "cls", GPUSERVE_POOL_CLS },
+    { "pooling_mode_max_tokens", "max", GPUSERVE_POOL_MAX },
+    { "pooling_mode_mean_tokens", "mean", GPUSERVE_POOL_MEAN },
+    { "pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", GPUSERVE_POOL_MEAN_SQRT_LEN },
+    { "pooling_mode_weightedmean_tokens", "weightedmean", GPUSERVE_POOL_WEIGHTED_MEAN },
+    { "pooling_mode_lasttoken", "lasttoken", GPUSERVE_POOL_LAST },
+};
+
+static const size_t n_poolings = sizeof(poolings) / sizeof(poolings[0]);
+
+static gpuserve_status parse_flags(const json_t *json, bool on[], gpuserve_error *error)
+{
+    for (size_t i = 0; i < n_poolings; i++) {
+        const gpuserve_status st = gsv_json_bool(json, poolings[i].flag, "Pooling", &on[i], error);
+
+        if (st != GPUSERVE_OK)
+            return st;
+    }
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status parse_mode(const json_t *mode, bool on[], gpuserve_error *error)
+{
+    const char *name = json_string_value(mode);
+
+    for (size_t i = 0; name && i < n_poolings; i++) {
+        if (strcmp(name, poolings[i].mode) == 0) {
+            on[i] = true;
+            return GPUSERVE_OK;
+        }
+    }
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "Pooling: pooling_mode '%.64s' is not supported",
+                    name ? name : "(no string)");
+}
+
+static gpuserve_status parse_modes(const json_t *modes, bool on[], gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (!json_is_array(modes))
+        return parse_mode(modes, on, error);
+    for (size_t i = 0; i < json_array_size(modes) && st == GPUSERVE_OK; i++)
+        st = parse_mode(json_array_get(modes, i), on, error);
+    return st;
+}
+
+gpuserve_status gsv_pooling_parse(struct gsv_modules *modules, const json_t *json,
+                                  gpuserve_error *error)
+{
+    const json_t *modes = json_object_get(json, "pooling_mode");
+    bool on[sizeof(poolings) / sizeof(poolings[0])] = { false };
+    bool include_prompt = true;
+    gpuserve_status st = gsv_json_bool(json, "include_prompt", "Pooling", &include_prompt, error);
+
+    if (st == GPUSERVE_OK)
+        st = modes ? parse_modes(modes, on, error) : parse_flags(json, on, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (!include_prompt)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "Pooling: include_prompt false (pooling without the prompt's tokens) is "
+                        "not supported");
+    modules->n_poolings = 0;
+    for (size_t i = 0; i < n_poolings; i++)
+        if (on[i])
+            modules->poolings[modules->n_poolings++] = poolings[i].pooling;
+    if (modules->n_poolings == 0)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "Pooling: no pooling mode is on");
+    return GPUSERVE_OK;
+}
+
+/* ------------------------------------------------------------------------------------- Dense */
+
+/* "torch.nn.modules.activation.Tanh" -> "Tanh" */
+static const char *last_word(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot ? dot + 1 : path;
+}
+
+static gpuserve_status dense_activation(int32_t *activation, const json_t *json,
+                                        gpuserve_error *error)
+{
+    static const struct {
+        const char *name;
+        int32_t activation;
+    } names[] = {
+        { "Identity", GPUSERVE_ACT_NONE }, { "Tanh", GPUSERVE_ACT_TANH },
+        { "ReLU", GPUSERVE_ACT_RELU },     { "GELU", GPUSERVE_ACT_GELU },
+        { "SiLU", GPUSERVE_ACT_SILU },
+    };
+    const char *name = "Tanh"; /* the class's default */
+    const gpuserve_status st = gsv_json_string(json, "activation_function", "Dense", &name, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(names[i].name, last_word(name)) == 0) {
+            *activation = names[i].activation;
+            return GPUSERVE_OK;
+        }
+    }
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                    "Dense: activation_function '%.64s' is not supported", name);
+}
+
+gpuserve_status gsv_dense_parse(struct gsv_dense_spec *spec, const json_t *json,
+                                gpuserve_error *error)
+{
+    int64_t in = 0, out = 0;
+    gpuserve_status st = gsv_json_int(json, "in_features", "Dense", 1, 1 << 20, &in, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_json_int(json, "out_features", "Dense", 1, 1 << 20, &out, error);
+    if (st == GPUSERVE_OK && (in == 0 || out == 0))
+        st = gsv_fail(error, GPUSERVE_E_FORMAT, "Dense: in_features or out_features is missing");
+    spec->in_features = (int32_t)in;
+    spec->out_features = (int32_t)out;
+    spec->has_bias = true;
+    if (st == GPUSERVE_OK)
+        st = gsv_json_bool(json, "bias", "Dense", &spec->has_bias, error);
+    if (st == GPUSERVE_OK)
+        st = dense_activation(&spec->activation, json, error);
+    return st;
+}
+
+/* ----------------------------------------------------------------------------------- modules */
+
+static gpuserve_status fail_nomem(const struct gsv_dir *dir, gpuserve_error *error)
+{
+    return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
+}
+
+static gpuserve_status add_pooling(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                   const char *folder, gpuserve_error *error)
+{
+    json_t *json;
+    gpuserve_status st = gsv_read_json(&json, dir, folder, "config.json", error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    st = gsv_pooling_parse(modules, json, error);
+    json_decref(json);
+    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
+}
+
+static gpuserve_status add_dense(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                 const char *folder, gpuserve_error *error)
+{
+    struct gsv_dense_module *dense = &modules->dense[modules->n_dense];
+    json_t *json;
+    gpuserve_status st;
+
+    if (modules->n_dense == GSV_MAX_DENSE)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: more than %d Dense modules",
+                        gsv_dir_path(dir), GSV_MAX_DENSE);
+    if (modules->normalize)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s/modules.json: a Dense module after Normalize is not supported",
+                        gsv_dir_path(dir));
+    st = gsv_read_json(&json, dir, folder, "config.json", error);
+    if (st != GPUSERVE_OK)
+        return st;
+    st = gsv_dense_parse(&dense->spec, json, error);
+    json_decref(json);
+    if (st != GPUSERVE_OK)
+        return gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
+    dense->folder = gsv_copy_text(folder, strlen(folder));
+    if (!dense->folder)
+        return fail_nomem(dir, error);
+    modules->n_dense++;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status add_transformer(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                       const char *folder, gpuserve_error *error)
+{
+    if (modules->transformer)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s/modules.json: two Transformer modules",
+                        gsv_dir_path(dir));
+    modules->transformer = gsv_copy_text(folder, strlen(folder));
+    return modules->transformer ? GPUSERVE_OK : fail_nomem(dir, error);
+}
+
+static gpuserve_status add_module(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                  const json_t *module, gpuserve_error *error)
+{
+    const char *type = NULL, *folder = "";
+    const char *name;
+    gpuserve_status st = gsv_json_string(module, "type", "modules.json", &type, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_json_string(module, "path", "modules.json", &folder, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (!type)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s/modules.json: a module without a type",
+                        gsv_dir_path(dir));
+    name = last_word(type);
+    if (strncmp(type, "sentence_transformers.", 22) == 0) {
+        if (strcmp(name, "Transformer") == 0)
+            return add_transformer(modules, dir, folder, error);
+        if (strcmp(name, "Pooling") == 0 && modules->n_poolings == 0)
+            return add_pooling(modules, dir, folder, error);
+        if (strcmp(name, "Dense") == 0 && modules->n_poolings > 0)
+            return add_dense(modules, dir, folder, error);
+        if (strcmp(name, "Normalize") == 0 && modules->n_poolings > 0) {
+            modules->normalize = true;
+            return GPUSERVE_OK;
+        }
+        if (strcmp(name, "Dropout") == 0) /* nothing happens outside training */
+            return GPUSERVE_OK;
+    }
+    st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                  "%s/modules.json: module '%.128s' is not supported at its place",
+                  gsv_dir_path(dir), type);
+    return gsv_hint(error, st,
+                    "supported: Transformer, Pooling, then Dense, Dropout and Normalize");
+}
+
+static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                   const json_t *chain, gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (json_array_size(chain) == 0 || json_array_size(chain) > 64)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s/modules.json: %zu modules, 1 to 64 are possible", gsv_dir_path(dir),
+                        json_array_size(chain));
+    for (size_t i = 0; i < json_array_size(chain) && st == GPUSERVE_OK; i++)
+        st = add_module(modules, dir, json_array_get(chain, i), error);
+    if (st == GPUSERVE_OK && (!modules->transformer || modules->n_poolings == 0))
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                      "%s/modules.json: no %s module; only Transformer models are supported",
+                      gsv_dir_path(dir), modules->transformer ? "Pooling" : "Transformer");
+    modules->present = true;
+    return st;
+}
+
+static gpuserve_status set_bare(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                gpuserve_error *error)
+{
+    modules->transformer = gsv_copy_text("", 0);
+    modules->poolings[0] = GPUSERVE_POOL_MEAN;
+    modules->n_poolings = 1;
+    return modules->transformer ? GPUSERVE_OK : fail_nomem(dir, error);
+}
+
+static gpuserve_status read_chain(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                  gpuserve_error *error)
+{
+    json_t *chain;
+    gpuserve_status st;
+
+    if (!gsv_dir_has(dir, "modules.json"))
+        return set_bare(modules, dir, error);
+    st = gsv_read_json_array(&chain, dir, "modules.json", error);
+    if (st != GPUSERVE_OK)
+        return st;
+    st = add_modules(modules, dir, chain, error);
+    json_decref(chain);
+    return st;
+}
+
+/* -------------------------------------------------------------------------------- max_tokens */
+
+/* Each kind of transformer had its own name for the same file. */
+static const char *const limit_files[] = {
+    "sentence_bert_config.json",        "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",  "sentence_camembert_config.json",
+    "sentence_xlm-roberta_config.json", "sentence_mpnet_config.json",
+};
+
+static gpuserve_status read_limit_file(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                       const char *name, gpuserve_error *error)
+{
+    json_t *json;
+    int64_t limit = 0;
+    gpuserve_status st = gsv_read_optional_json(&json, dir, modules->transformer, name, error);
+
+    if (st != GPUSERVE_OK || !json)
+        return st;
+    st = gsv_json_int(json, "max_seq_length", name, 1, MAX_TOKENS, &limit, error);
+    json_decref(json);
+    modules->max_tokens = (int32_t)limit;
+    return st;
+}
+
+/* The tokenizer's limit counts where no module has one; 1e30 stands for none. */
+static gpuserve_status read_tokenizer_limit(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                            gpuserve_error *error)
+{
+    json_t *json;
+    double limit = 0;
+    gpuserve_status st =
+        gsv_read_optional_json(&json, dir, modules->transformer, "tokenizer_config.json", error);
+
+    if (st != GPUSERVE_OK || !json)
+        return st;
+    st =
+        gsv_json_double(json, "model_max_length", "tokenizer_config.json", 1, 1e300, &limit, error);
+    json_decref(json);
+    if (limit <= MAX_TOKENS)
+        modules->max_tokens = (int32_t)limit;
+    return st;
+}
+
+static gpuserve_status read_limit(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                  gpuserve_error *error)
+{
+    for (size_t i = 0; i < sizeof(limit_files) / sizeof(limit_files[0]); i++) {
+        const gpuserve_status st = read_limit_file(modules, dir, limit_files[i], error);
+
+        if (st != GPUSERVE_OK || modules->max_tokens)
+            return st;
+    }
+    return read_tokenizer_limit(modules, dir, error);
+}
+
+/* ----------------------------------------------------------------------------------- prompts */
+
+static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                   const json_t *prompts, gpuserve_error *error)
+{
+    const char *name;
+    json_t *text;
+
+    if (!prompts || json_is_null(prompts))
+        return GPUSERVE_OK;
+    if (!json_is_object(prompts) || json_object_size(prompts) > MAX_PROMPTS)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s/config_sentence_transformers.json: prompts is no object of at most %d",
+                        gsv_dir_path(dir), MAX_PROMPTS);
+    modules->prompts = gsv_alloc_array(json_object_size(prompts), sizeof(*modules->prompts));
+    if (!modules->prompts)
+        return fail_nomem(dir, error);
+    json_object_foreach((json_t *)prompts, name, text)
+    {
+        struct gsv_prompt *prompt = &modules->prompts[modules->n_prompts];
+
+        if (!json_is_string(text))
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "%s/config_sentence_transformers.json: prompt '%.64s' is no string",
+                            gsv_dir_path(dir), name);
+        modules->n_prompts++;
+        prompt->name = gsv_copy_text(name, strlen(name));
+        prompt->text = gsv_copy_text(json_string_value(text), json_string_length(text));
+        if (!prompt->name || !prompt->text)
+            return fail_nomem(dir, error);
+    }
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status set_default_prompt(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                          const json_t *json, gpuserve_error *error)
+{
+    const char *name = NULL;
+    const gpuserve_status st = gsv_json_string(json, "default_prompt_name",
+                                               "config_sentence_transformers.json", &name, error);
+
+    if (st != GPUSERVE_OK || !name)
+        return st;
+    for (size_t i = 0; i < modules->n_prompts; i++)
+        if (strcmp(modules->prompts[i].name, name) == 0)
+            modules->default_prompt = modules->prompts[i].name;
+    if (!modules->default_prompt)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s/config_sentence_transformers.json: default_prompt_name '%.64s' is none "
+                        "of the %zu prompts",
+                        gsv_dir_path(dir), name, modules->n_prompts);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status read_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                    gpuserve_error *error)
+{
+    json_t *json;
+    gpuserve_status st =
+        gsv_read_optional_json(&json, dir, "", "config_sentence_transformers.json", error);
+
+    if (st != GPUSERVE_OK || !json)
+        return st;
+    st = add_prompts(modules, dir, json_object_get(json, "prompts"), error);
+    if (st == GPUSERVE_OK)
+        st = set_default_prompt(modules, dir, json, error);
+    json_decref(json);
+    return st;
+}
+
+gpuserve_status gsv_modules_read(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                 gpuserve_error *error)
+{
+    gpuserve_status st;
+
+    memset(modules, 0, sizeof(*modules));
+    st = read_chain(modules, dir, error);
+    if (st == GPUSERVE_OK)
+        st = read_limit(modules, dir, error);
+    if (st == GPUSERVE_OK)
+        st = read_prompts(modules, dir, error);
+    if (st != GPUSERVE_OK)
+        gsv_modules_reset(modules);
+    return st;
+}
+
+void gsv_modules_reset(struct gsv_modules *modules)
+{
+    free(modules->transformer);
+    for (int32_t i = 0; i < modules->n_dense; i++)
+        free(modules->dense[i].folder);
+    for (size_t i = 0; i < modules->n_prompts; i++) {
+        free(modules->prompts[i].name);
+        free(modules->prompts[i].text);
+    }
+    free(modules->prompts);
+    memset(modules, 0, sizeof(*modules));
+}

@@ -1,0 +1,32 @@
+/*
+ * net.h - inside of gsv_net: packed weights in one allocation of device memory.
+ */
+#ifndef GSV_MODEL_NET_H
+#define GSV_MODEL_NET_H
+
+#include "lib/model/reader.h"
+
+struct gsv_net {
+    const struct gsv_spec *spec; /* borrowed */
+    const struct gpuserve_backend *backend;
+    struct gpuserve_device *device;
+    uint32_t dtype;
+    char *memory;                     /* device */
+    char **places;                    /* [n_items] within memory */
+    struct gpuserve_linear **linears; /* [n_items], NULL for tables */
+    uint64_t digest[2];
+};
+
+/* The address of an item by its index; NULL for -1. */
+static inline void *gsv_net_place(const struct gsv_net *net, int32_t item)
+{
+    return item < 0 ? NULL : net->places[item];
+}
+
+/* INT8 with calibration: run the batch through the encoder in float32, layer by layer, and pack
+ * each linear with what its input was. In smooth.c. */
+gpuserve_status gsv_net_smooth(struct gsv_net *net, struct gsv_reader *reader,
+                               const struct gpuserve_host_batch *batch, int32_t n_threads,
+                               gpuserve_error *error);
+
+#endif

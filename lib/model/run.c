@@ -1,0 +1,336 @@
+/*
+ * run.c - one packed batch through the encoder to vectors, scores or token vectors.
+ *
+ *   EMBED          encode -> poolings -> Dense ... -> cut -> normalize
+ *   CLASSIFY       encode -> first token -> classifier -> scores
+ *                  encode -> embedding as above, whole -> head -> scores
+ *   TOKEN_VECTORS  encode
+ *
+ * Pooled rows go from one of two buffers to the other through each layer. A NaN stays in its
+ * text's row: nothing after the encoder mixes rows, and attention keeps to its own text.
+ */
+#include "lib/model/encoder.h"
+#include "lib/model/layout.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/model/convert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct gsv_work {
+    const struct gsv_net *net; /* borrowed */
+    struct gpuserve_stream *stream;
+    struct gsv_work_layout layout;
+    char *memory; /* device */
+    struct gsv_activations at;
+    float *pooled[2]; /* device, [max_sequences, pooled_columns] */
+    float *bounce;    /* host, for rows that are cut after Dense modules; NULL without Dense */
+};
+
+/* Rows of float32 on the device, while they go through the layers after the encoder. */
+struct rows {
+    struct gsv_work *work;
+    const struct gpuserve_batch *batch;
+    float *data; /* one of work->pooled */
+    int32_t columns;
+};
+
+/* --------------------------------------------------------------------------------------- work */
+
+gpuserve_status gsv_work_create(struct gsv_work **out, const struct gsv_net *net,
+                                const struct gsv_work_options *options, gpuserve_error *error)
+{
+    const struct gpuserve_backend *backend = net->backend;
+    struct gsv_work *work = gsv_alloc_array(1, sizeof(*work));
+    struct gpuserve_stream_options stream;
+    void *memory;
+    gpuserve_status st;
+
+    *out = NULL;
+    if (!work)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    work->net = net;
+    if (options->dtype != net->dtype ||
+        !gsv_work_layout(net->spec, backend, options, &work->layout)) {
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "no activations of %d tokens, %d sequences",
+                      options->max_tokens, options->max_sequences);
+        goto fail;
+    }
+    st = backend->memory_alloc(net->device, &memory, (size_t)work->layout.total_bytes, error);
+    if (st != GPUSERVE_OK)
+        goto fail;
+    work->memory = memory;
+    work->at.hidden = work->memory + work->layout.hidden;
+    work->at.context = work->memory + work->layout.context;
+    work->at.wide = work->memory + work->layout.wide;
+    for (int i = 0; i < 2; i++)
+        work->pooled[i] = (float *)(void *)(work->memory + work->layout.pooled[i]);
+    if (net->spec->facts.n_dense > 0) {
+        work->bounce = gsv_alloc_array(
+            (size_t)options->max_sequences * (size_t)work->layout.pooled_columns, sizeof(float));
+        if (!work->bounce) {
+            st = gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+            goto fail;
+        }
+    }
+    stream = gsv_stream_options(net->spec, backend, options, &work->layout);
+    st = backend->stream_create(net->device, &work->stream, &stream, error);
+    if (st != GPUSERVE_OK)
+        goto fail;
+    *out = work;
+    return GPUSERVE_OK;
+fail:
+    gsv_work_free(&work);
+    return st;
+}
+
+void gsv_work_free(struct gsv_work **out)
+{
+    struct gsv_work *work = out ? *out : NULL;
+
+    if (!work)
+        return;
+    work->net->backend->stream_destroy(&work->stream);
+    if (work->memory)
+        work->net->backend->memory_free(work->net->device, work->memory);
+    free(work->bounce);
+    free(work);
+    *out = NULL;
+}
+
+int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run *run)
+{
+    switch (run->task) {
+    case GPUSERVE_TASK_CLASSIFY:
+        return (int32_t)facts->n_labels;
+    case GPUSERVE_TASK_TOKEN_VECTORS:
+        return facts->hidden_size;
+    default:
+        return run->dimensions;
+    }
+}
+
+/* -------------------------------------------------------------------------------- pooled rows */
+
+static float *other_buffer(const struct rows *rows)
+{
+    struct gsv_work *work = rows->work;
+
+    return rows->data == work->pooled[0] ? work->pooled[1] : work->pooled[0];
+}
+
+/* The first `columns` of the concatenated poolings. */
+static gpuserve_status pool(struct rows *rows, const int32_t poolings[], int32_t n_poolings,
+                            int32_t columns, bool normalize)
+{
+    const struct gsv_net *net = rows->work->net;
+    const int32_t hidden = net->spec->config.hidden_size;
+    gpuserve_status st = GPUSERVE_OK;
+
+    rows->data = rows->work->pooled[0];
+    rows->columns = columns;
+    for (int32_t i = 0; i < n_poolings && i * hidden < columns && st == GPUSERVE_OK; i++) {
+        const int32_t left = columns - i * hidden;
+        const struct gpuserve_op_pool op = {
+            .batch = rows->batch,
+            .in = rows->work->at.hidden,
+            .out = rows->data + (size_t)i * (size_t)hidden,
+            .pooling = poolings[i],
+            .hidden = hidden,
+            .columns = left < hidden ? left : hidden,
+            .out_ld = columns,
+            .normalize = normalize,
+        };
+
+        st = net->backend->pool(rows->work->stream, &op);
+    }
+    return st;
+}
+
+static gpuserve_status apply_layer(struct rows *rows, int32_t item_index)
+{
+    const struct gsv_net *net = rows->work->net;
+    const struct gsv_item *item = &net->spec->items[item_index];
+    const struct gpuserve_op_linear op = {
+        .weight = net->linears[item_index],
+        .in = rows->data,
+        .out = other_buffer(rows),
+        .rows = rows->batch->n_sequences,
+        .in_ld = rows->columns,
+        .out_ld = item->n,
+        .activation = item->activation,
+    };
+
+    rows->data = op.out;
+    rows->columns = item->n;
+    return net->backend->linear(rows->work->stream, &op);
+}
+
+static gpuserve_status apply_layers(struct rows *rows, int32_t first, int32_t n)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    for (int32_t i = 0; i < n && st == GPUSERVE_OK; i++)
+        st = apply_layer(rows, first + i);
+    return st;
+}
+
+/* In place over the first `columns` of each row. */
+static gpuserve_status apply_to_rows(const struct rows *rows, int32_t columns, int32_t activation)
+{
+    const struct gpuserve_backend *backend = rows->work->net->backend;
+    const struct gpuserve_op_rows op = {
+        .data = rows->data,
+        .rows = rows->batch->n_sequences,
+        .cols = columns,
+        .ld = rows->columns,
+        .activation = activation,
+    };
+
+    return activation == GPUSERVE_ACT_NONE ? backend->normalize(rows->work->stream, &op)
+                                           : backend->activate(rows->work->stream, &op);
+}
+
+/* `dimensions` columns of the embedding count; with Dense modules the rows stay whole. */
+static gpuserve_status embed(struct rows *rows, int32_t dimensions, bool normalize)
+{
+    const struct gsv_spec *spec = rows->work->net->spec;
+    const struct gsv_spec_facts *facts = &spec->facts;
+    const int32_t pooled = facts->n_dense ? facts->hidden_size * facts->n_poolings : dimensions;
+    const bool normalize_in_pool = normalize && facts->n_dense == 0 && facts->n_poolings == 1;
+    gpuserve_status st = pool(rows, facts->poolings, facts->n_poolings, pooled, normalize_in_pool);
+
+    if (st == GPUSERVE_OK)
+        st = apply_layers(rows, spec->first_dense, facts->n_dense);
+    if (st == GPUSERVE_OK && normalize && !normalize_in_pool)
+        st = apply_to_rows(rows, dimensions, GPUSERVE_ACT_NONE);
+    return st;
+}
+
+static gpuserve_status classify(struct rows *rows, uint32_t score)
+{
+    static const int32_t cls = GPUSERVE_POOL_CLS;
+    const struct gsv_spec *spec = rows->work->net->spec;
+    gpuserve_status st;
+
+    if (spec->has_head)
+        st = embed(rows, spec->facts.dim, spec->head_normalizes);
+    else
+        st = pool(rows, &cls, 1, spec->config.hidden_size, false);
+    if (st == GPUSERVE_OK)
+        st = apply_layers(rows, spec->first_classifier, spec->n_classifier);
+    if (st == GPUSERVE_OK && score == GPUSERVE_SCORE_SOFTMAX)
+        st = apply_to_rows(rows, rows->columns, GPUSERVE_ACT_SOFTMAX);
+    if (st == GPUSERVE_OK && score == GPUSERVE_SCORE_SIGMOID)
+        st = apply_to_rows(rows, rows->columns, GPUSERVE_ACT_SIGMOID);
+    return st;
+}
+
+/* ---------------------------------------------------------------------------------------- run */
+
+/* Two runs with equal names issue the same operations on this work. */
+static uint64_t program_of(const struct gsv_run *run)
+{
+    return (uint64_t)(uint32_t)run->dimensions << 16 | (uint64_t)run->normalize << 8 |
+           (uint64_t)(run->score & 0xF) << 4 | (uint64_t)(run->task & 0xF);
+}
+
+static gpuserve_status issue(struct rows *rows, const struct gsv_run *run)
+{
+    const gpuserve_status st =
+        gsv_encode(rows->work->net, rows->work->stream, rows->batch, &rows->work->at);
+
+    if (st != GPUSERVE_OK || run->task == GPUSERVE_TASK_TOKEN_VECTORS)
+        return st;
+    return run->task == GPUSERVE_TASK_CLASSIFY ? classify(rows, run->score)
+                                               : embed(rows, run->dimensions, run->normalize);
+}
+
+/* A replayed batch issues nothing, so where its rows end up must follow from the run alone: the
+ * first pooling goes to buffer 0 and each layer changes sides. */
+static void locate(struct rows *rows, const struct gsv_run *run)
+{
+    const struct gsv_spec *spec = rows->work->net->spec;
+    const bool classifies = run->task == GPUSERVE_TASK_CLASSIFY;
+    const int32_t dense = !classifies || spec->has_head ? spec->facts.n_dense : 0;
+    const int32_t layers = dense + (classifies ? spec->n_classifier : 0);
+
+    rows->data = rows->work->pooled[layers % 2];
+    if (classifies)
+        rows->columns = (int32_t)spec->facts.n_labels;
+    else
+        rows->columns = dense ? spec->facts.dim : run->dimensions;
+}
+
+static void widen(float *output, size_t n, uint32_t dtype)
+{
+    const uint16_t *upper = (const uint16_t *)(const void *)output + n;
+
+    if (dtype == GPUSERVE_DTYPE_FLOAT16)
+        gsv_floats_from_f16(output, upper, n);
+    else
+        gsv_floats_from_bf16(output, upper, n);
+}
+
+/* Hidden states of 16 bits land in the upper half of the output and are widened from there. */
+static gpuserve_status finish_tokens(struct gsv_work *work, const struct gpuserve_host_batch *host,
+                                     float *output, gpuserve_error *error)
+{
+    const struct gsv_net *net = work->net;
+    const size_t n = (size_t)host->n_tokens * (size_t)net->spec->config.hidden_size;
+    const size_t size = net->backend->activation_size(net->dtype);
+    char *to = (char *)output + n * (sizeof(float) - size);
+    gpuserve_status st =
+        net->backend->batch_end(work->stream, to, work->at.hidden, n * size, error);
+
+    if (st == GPUSERVE_OK)
+        st = net->backend->stream_wait(work->stream, error);
+    if (st == GPUSERVE_OK && size == sizeof(uint16_t))
+        widen(output, n, net->dtype);
+    return st;
+}
+
+static gpuserve_status finish_rows(const struct rows *rows, int32_t n_rows, int32_t columns,
+                                   float *output, gpuserve_error *error)
+{
+    struct gsv_work *work = rows->work;
+    const struct gpuserve_backend *backend = work->net->backend;
+    const size_t n = (size_t)n_rows;
+    float *to = columns == rows->columns ? output : work->bounce;
+    gpuserve_status st = backend->batch_end(work->stream, to, rows->data,
+                                            n * (size_t)rows->columns * sizeof(float), error);
+
+    if (st == GPUSERVE_OK)
+        st = backend->stream_wait(work->stream, error);
+    for (size_t i = 0; st == GPUSERVE_OK && to != output && i < n; i++)
+        memcpy(output + i * (size_t)columns, to + i * (size_t)rows->columns,
+               (size_t)columns * sizeof(float));
+    return st;
+}
+
+gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_batch *host,
+                            const struct gsv_run *run, gpuserve_error *error)
+{
+    const struct gpuserve_backend *backend = work->net->backend;
+    struct gpuserve_batch batch;
+    struct rows rows = { .work = work, .batch = &batch };
+    int32_t replayed = 0;
+    gpuserve_status st =
+        backend->batch_begin(work->stream, program_of(run), host, &batch, &replayed, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    if (!replayed) {
+        st = issue(&rows, run);
+        if (st != GPUSERVE_OK)
+            return gsv_fail(error, st, "the %s backend refused an operation: %s", backend->name,
+                            st == GPUSERVE_E_NOMEM ? "out of memory" : "see the log");
+    }
+    if (run->task == GPUSERVE_TASK_TOKEN_VECTORS)
+        return finish_tokens(work, host, run->output, error);
+    locate(&rows, run);
+    return finish_rows(&rows, host->n_sequences, gsv_run_columns(&work->net->spec->facts, run),
+                       run->output, error);
+}

@@ -1,0 +1,134 @@
+/*
+ * sizes.c - how many bytes a net and a work take, before anything is allocated.
+ *
+ * Both allocate once, exactly what is computed here.
+ */
+#include "lib/model/layout.h"
+
+#include "lib/base/alloc.h"
+
+#include <string.h>
+
+size_t gsv_item_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                      const struct gsv_item *item, uint32_t dtype)
+{
+    const size_t elements = gsv_item_elements(spec, item);
+
+    switch (item->kind) {
+    case GSV_ITEM_TABLE:
+        return gsv_round_up(elements * backend->activation_size(dtype), GSV_PLACE_ALIGNMENT);
+    case GSV_ITEM_LINEAR:
+        return gsv_round_up(backend->linear_bytes(item->n, item->k, dtype), GSV_PLACE_ALIGNMENT);
+    case GSV_ITEM_LINEAR_EXACT:
+        return gsv_round_up(backend->linear_bytes(item->n, item->k, GPUSERVE_DTYPE_FLOAT32),
+                            GSV_PLACE_ALIGNMENT);
+    default:
+        return gsv_round_up(elements * sizeof(float), GSV_PLACE_ALIGNMENT);
+    }
+}
+
+bool gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                   uint32_t dtype, uint64_t *weights)
+{
+    uint64_t total = 0;
+
+    if (backend->activation_size(dtype) == 0)
+        return false;
+    for (size_t i = 0; i < spec->n_items; i++)
+        if (__builtin_add_overflow(total, gsv_item_bytes(spec, backend, &spec->items[i], dtype),
+                                   &total))
+            return false;
+    *weights = total;
+    return true;
+}
+
+static int32_t larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The widest row among pooled vectors, Dense outputs and scores. */
+static int32_t pooled_columns(const struct gsv_spec *spec)
+{
+    int32_t widest = spec->config.hidden_size * larger(1, spec->facts.n_poolings);
+
+    for (size_t i = (size_t)spec->first_dense; i < spec->n_items; i++)
+        widest = larger(widest, spec->items[i].n);
+    return widest;
+}
+
+/* Rows times columns times `size`, rounded up, added to *total; false on overflow. */
+static bool add_rows(uint64_t *total, uint64_t *place, int32_t rows, int32_t columns, size_t size)
+{
+    const uint64_t bytes = (uint64_t)rows * (uint64_t)columns; /* each below 2^31 */
+    uint64_t scaled;
+
+    *place = *total;
+    return !__builtin_mul_overflow(bytes, (uint64_t)size, &scaled) &&
+           scaled <= UINT64_MAX - GSV_PLACE_ALIGNMENT &&
+           !__builtin_add_overflow(
+               *total, (scaled + GSV_PLACE_ALIGNMENT - 1) & ~(uint64_t)(GSV_PLACE_ALIGNMENT - 1),
+               total);
+}
+
+bool gsv_work_layout(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                     const struct gsv_work_options *options, struct gsv_work_layout *layout)
+{
+    const struct gsv_config *config = &spec->config;
+    const size_t size = backend->activation_size(options->dtype);
+    uint64_t total = 0;
+
+    memset(layout, 0, sizeof(*layout));
+    layout->wide_columns = larger(3 * config->hidden_size, config->intermediate_size);
+    layout->pooled_columns = pooled_columns(spec);
+    if (size == 0 || options->max_tokens < 1 || options->max_sequences < 1 ||
+        !add_rows(&total, &layout->hidden, options->max_tokens, config->hidden_size, size) ||
+        !add_rows(&total, &layout->context, options->max_tokens, config->hidden_size, size) ||
+        !add_rows(&total, &layout->wide, options->max_tokens, layout->wide_columns, size) ||
+        !add_rows(&total, &layout->pooled[0], options->max_sequences, layout->pooled_columns,
+                  sizeof(float)) ||
+        !add_rows(&total, &layout->pooled[1], options->max_sequences, layout->pooled_columns,
+                  sizeof(float)) ||
+        total > SIZE_MAX)
+        return false;
+    layout->total_bytes = total;
+    return true;
+}
+
+struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
+                                                  const struct gpuserve_backend *backend,
+                                                  const struct gsv_work_options *options,
+                                                  const struct gsv_work_layout *layout)
+{
+    const size_t tokens = (size_t)options->max_tokens * (size_t)spec->config.hidden_size *
+                          backend->activation_size(options->dtype);
+    const size_t pooled =
+        (size_t)options->max_sequences * (size_t)layout->pooled_columns * sizeof(float);
+
+    return (struct gpuserve_stream_options){
+        .struct_size = sizeof(struct gpuserve_stream_options),
+        .dtype = options->dtype,
+        .n_threads = options->n_threads,
+        .max_tokens = options->max_tokens,
+        .max_sequences = options->max_sequences,
+        .max_seqlen = options->max_seqlen,
+        .max_columns = larger(layout->wide_columns, layout->pooled_columns),
+        .hidden_size = spec->config.hidden_size,
+        .n_heads = spec->config.n_heads,
+        .output_bytes = tokens > pooled ? tokens : pooled,
+    };
+}
+
+bool gsv_work_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                    const struct gsv_work_options *options, uint64_t *activations, uint64_t *stream)
+{
+    struct gsv_work_layout layout;
+    struct gpuserve_stream_options stream_options;
+
+    if (!gsv_work_layout(spec, backend, options, &layout))
+        return false;
+    stream_options = gsv_stream_options(spec, backend, options, &layout);
+    *activations = layout.total_bytes;
+    *stream = backend->stream_bytes(&stream_options);
+    return true;
+}

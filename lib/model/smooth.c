@@ -1,0 +1,212 @@
+/*
+ * smooth.c - int8 linears that know the range of their inputs.
+ *
+ * A few columns of a transformer's activations are far larger than the rest, and one scale for a
+ * whole row leaves the others few of the 255 steps. So input column j is divided and weight column
+ * j multiplied by s_j = sqrt(max |x_j| / max |w_j|): the product stays, and both sides lose less.
+ * max |x_j| comes from ordinary texts run in float32 here, stage by stage, so that only one
+ * float32 linear is in memory at a time. LayerNorm's output also feeds the residual, hence the
+ * scale is applied to the linear's input and not folded into the LayerNorm.
+ */
+#include "lib/model/encoder.h"
+#include "lib/model/layout.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_FLOATS ((size_t)1 << 18)
+#define LEAST_SCALE 1e-3f
+#define MOST_SCALE 1e3f
+
+struct smoother {
+    struct gsv_net *net;
+    struct gsv_reader *reader;
+    const struct gpuserve_host_batch *host;
+    struct gpuserve_stream *stream;
+    char *memory; /* device: activations */
+    struct gsv_activations at;
+    char *linear_memory; /* device: the widest float32 linear */
+    float *chunk;        /* host, CHUNK_FLOATS or one row */
+    float *range;        /* host, [wide_columns] max |x|, then 1 / s */
+    uint64_t program;    /* each batch issues other operations */
+};
+
+static void smoother_reset(struct smoother *s)
+{
+    const struct gpuserve_backend *backend = s->net->backend;
+
+    backend->stream_destroy(&s->stream);
+    if (s->memory)
+        backend->memory_free(s->net->device, s->memory);
+    if (s->linear_memory)
+        backend->memory_free(s->net->device, s->linear_memory);
+    free(s->chunk);
+    free(s->range);
+}
+
+static size_t widest_linear(const struct gsv_net *net)
+{
+    size_t widest = 0;
+
+    for (size_t i = 0; i < net->spec->n_items; i++) {
+        const struct gsv_item *item = &net->spec->items[i];
+        size_t bytes;
+
+        if (item->kind != GSV_ITEM_LINEAR)
+            continue;
+        bytes = net->backend->linear_bytes(item->n, item->k, GPUSERVE_DTYPE_FLOAT32);
+        widest = bytes > widest ? bytes : widest;
+    }
+    return widest;
+}
+
+static gpuserve_status smoother_init(struct smoother *s, int32_t n_threads, gpuserve_error *error)
+{
+    const struct gpuserve_backend *backend = s->net->backend;
+    const struct gsv_work_options options = {
+        .dtype = GPUSERVE_DTYPE_FLOAT32,
+        .n_threads = n_threads,
+        .max_tokens = s->host->n_tokens,
+        .max_sequences = s->host->n_sequences,
+        .max_seqlen = s->host->max_seqlen,
+    };
+    struct gsv_work_layout layout;
+    struct gpuserve_stream_options stream;
+    void *memory;
+    gpuserve_status st;
+
+    if (!gsv_work_layout(s->net->spec, backend, &options, &layout))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the calibration batch has no tokens");
+    st = backend->memory_alloc(s->net->device, &memory, (size_t)layout.total_bytes, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    s->memory = memory;
+    s->at.hidden = s->memory + layout.hidden;
+    s->at.context = s->memory + layout.context;
+    s->at.wide = s->memory + layout.wide;
+    st = backend->memory_alloc(s->net->device, &memory, widest_linear(s->net), error);
+    if (st != GPUSERVE_OK)
+        return st;
+    s->linear_memory = memory;
+    s->chunk = gsv_alloc_array(CHUNK_FLOATS + (size_t)layout.wide_columns, sizeof(float));
+    s->range = gsv_alloc_array((size_t)layout.wide_columns, sizeof(float));
+    if (!s->chunk || !s->range)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for calibration");
+    stream = gsv_stream_options(s->net->spec, backend, &options, &layout);
+    return backend->stream_create(s->net->device, &s->stream, &stream, error);
+}
+
+/* range[j] = max |x_j| over the stage's input. */
+static gpuserve_status measure_input(struct smoother *s, enum gsv_stage stage, size_t columns,
+                                     gpuserve_error *error)
+{
+    const size_t n_rows = (size_t)s->host->n_tokens;
+    const size_t step = CHUNK_FLOATS / columns + 1;
+    const float *input = gsv_stage_input(&s->at, stage);
+
+    memset(s->range, 0, columns * sizeof(float));
+    for (size_t row = 0; row < n_rows; row += step) {
+        const size_t rows = n_rows - row < step ? n_rows - row : step;
+        const gpuserve_status st = s->net->backend->memory_read(
+            s->net->device, s->chunk, input + row * columns, rows * columns * sizeof(float), error);
+
+        if (st != GPUSERVE_OK)
+            return st;
+        for (size_t i = 0; i < rows; i++)
+            for (size_t j = 0; j < columns; j++)
+                s->range[j] = fmaxf(s->range[j], fabsf(s->chunk[i * columns + j]));
+    }
+    return GPUSERVE_OK;
+}
+
+/* Multiply the weight's columns by s_j and leave 1 / s_j in s->range. */
+static void balance(struct smoother *s, float *weight, size_t n, size_t k)
+{
+    float *largest = s->chunk; /* [k] max |w_j| */
+
+    memset(largest, 0, k * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < k; j++)
+            largest[j] = fmaxf(largest[j], fabsf(weight[i * k + j]));
+    for (size_t j = 0; j < k; j++) {
+        float scale = 1.0f; /* a column that is all zero stays as it is */
+
+        if (s->range[j] > 0.0f && largest[j] > 0.0f)
+            scale = fminf(fmaxf(sqrtf(s->range[j] / largest[j]), LEAST_SCALE), MOST_SCALE);
+        largest[j] = scale;
+        s->range[j] = 1.0f / scale;
+    }
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < k; j++)
+            weight[i * k + j] *= largest[j];
+}
+
+/* One batch of operations; layer -1 is the embedding. */
+static gpuserve_status run_stage(struct smoother *s, int32_t layer, enum gsv_stage stage,
+                                 const struct gpuserve_linear *linear, gpuserve_error *error)
+{
+    const struct gpuserve_backend *backend = s->net->backend;
+    struct gpuserve_batch batch;
+    int32_t replayed = 0;
+    float one;
+    gpuserve_status st =
+        backend->batch_begin(s->stream, s->program++, s->host, &batch, &replayed, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    st = layer < 0 ? gsv_encode_embed(s->net, s->stream, &batch, &s->at)
+                   : gsv_encode_stage(s->net, s->stream, &batch, &s->at, layer, stage, linear);
+    if (st != GPUSERVE_OK)
+        return gsv_fail(error, st, "calibration: the %s backend refused an operation",
+                        backend->name);
+    st = backend->batch_end(s->stream, &one, s->at.hidden, sizeof(one), error);
+    return st == GPUSERVE_OK ? backend->stream_wait(s->stream, error) : st;
+}
+
+static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, enum gsv_stage stage,
+                                    gpuserve_error *error)
+{
+    struct gsv_net *net = s->net;
+    const int32_t index =
+        net->spec->first_layer + layer * GSV_LAYER_ITEMS + gsv_stage_linear(stage);
+    const struct gsv_item *item = &net->spec->items[index];
+    struct gpuserve_linear_source source;
+    struct gpuserve_linear *exact = NULL;
+    gpuserve_status st = measure_input(s, stage, (size_t)item->k, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_read_linear(s->reader, item, &source, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    source.dtype = GPUSERVE_DTYPE_FLOAT32;
+    st = net->backend->linear_create(net->device, &exact, s->linear_memory, &source, error);
+    if (st == GPUSERVE_OK)
+        st = run_stage(s, layer, stage, exact, error);
+    net->backend->linear_destroy(&exact);
+    if (st != GPUSERVE_OK)
+        return st;
+    balance(s, s->reader->floats, (size_t)item->n, (size_t)item->k);
+    source.dtype = GPUSERVE_DTYPE_INT8;
+    source.input_scale = s->range;
+    return net->backend->linear_create(net->device, &net->linears[index], net->places[index],
+                                       &source, error);
+}
+
+gpuserve_status gsv_net_smooth(struct gsv_net *net, struct gsv_reader *reader,
+                               const struct gpuserve_host_batch *batch, int32_t n_threads,
+                               gpuserve_error *error)
+{
+    struct smoother s = { .net = net, .reader = reader, .host = batch };
+    gpuserve_status st = smoother_init(&s, n_threads, error);
+
+    if (st == GPUSERVE_OK)
+        st = run_stage(&s, -1, GSV_STAGE_ATTEND, NULL, error);
+    for (int32_t i = 0; i < net->spec->config.n_layers * GSV_STAGE_COUNT && st == GPUSERVE_OK; i++)
+        st = smooth_stage(&s, i / GSV_STAGE_COUNT, (enum gsv_stage)(i % GSV_STAGE_COUNT), error);
+    smoother_reset(&s);
+    return st;
+}

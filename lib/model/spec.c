@@ -1,0 +1,240 @@
+/*
+ * spec.c - put together what the files say, and see that they agree.
+ */
+#include "lib/model/spec.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void gsv_spec_free(struct gsv_spec **out)
+{
+    struct gsv_spec *spec = out ? *out : NULL;
+
+    if (!spec)
+        return;
+    gsv_checkpoint_close(&spec->weights);
+    for (int i = 0; i < GSV_MAX_DENSE; i++)
+        gsv_checkpoint_close(&spec->dense_weights[i]);
+    gsv_head_close(&spec->head);
+    gsv_config_reset(&spec->config);
+    gsv_modules_reset(&spec->modules);
+    gsv_labels_free(spec->default_labels, spec->n_default_labels);
+    free(spec->items);
+    free(spec);
+    *out = NULL;
+}
+
+const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec)
+{
+    return &spec->facts;
+}
+
+/* -------------------------------------------------------------------------------------- files */
+
+static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *dir,
+                                  const char *head, gpuserve_error *error)
+{
+    gpuserve_status st = gsv_modules_read(&spec->modules, dir, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_config_read(&spec->config, dir, spec->modules.transformer, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_checkpoint_open(&spec->weights, dir, spec->modules.transformer, error);
+    for (int32_t i = 0; i < spec->modules.n_dense && st == GPUSERVE_OK; i++)
+        st =
+            gsv_checkpoint_open(&spec->dense_weights[i], dir, spec->modules.dense[i].folder, error);
+    if (st == GPUSERVE_OK && head) {
+        st = gsv_head_open(&spec->head, head, error);
+        spec->has_head = st == GPUSERVE_OK;
+    }
+    return st;
+}
+
+/* -------------------------------------------------------------------------------------- facts */
+
+static void set_encoder_facts(struct gsv_spec *spec)
+{
+    const struct gsv_config *config = &spec->config;
+    const struct gsv_modules *modules = &spec->modules;
+    struct gsv_spec_facts *facts = &spec->facts;
+
+    facts->architecture = config->architecture;
+    facts->model_type = config->model_type;
+    facts->vocab_size = config->vocab_size;
+    facts->hidden_size = config->hidden_size;
+    facts->n_layers = config->n_layers;
+    facts->n_heads = config->n_heads;
+    facts->intermediate_size = config->intermediate_size;
+    facts->max_positions = config->max_positions;
+    facts->first_position = config->first_position;
+    facts->type_vocab_size = config->type_vocab_size;
+    facts->max_tokens = config->max_positions - config->first_position;
+    if (modules->max_tokens && modules->max_tokens < facts->max_tokens)
+        facts->max_tokens = modules->max_tokens;
+    facts->prompts = modules->prompts;
+    facts->n_prompts = modules->n_prompts;
+    facts->default_prompt = modules->default_prompt;
+}
+
+/* A sequence classifier without modules.json only classifies, unless it is asked for more. */
+static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooling,
+                                           gpuserve_error *error)
+{
+    struct gsv_modules *modules = &spec->modules;
+    struct gsv_spec_facts *facts = &spec->facts;
+    int32_t width;
+
+    if (spec->config.classifies && !modules->present && pooling == 0 && !spec->has_head)
+        return GPUSERVE_OK;
+    if (pooling > GPUSERVE_POOLING_LAST)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "pooling %u is unknown, the last is %d", pooling,
+                        GPUSERVE_POOLING_LAST);
+    if (pooling != 0) { /* gpuserve_pooling_kind and gpuserve_pooling have the same numbers */
+        modules->poolings[0] = (int32_t)pooling;
+        modules->n_poolings = 1;
+    }
+    memcpy(facts->poolings, modules->poolings, sizeof(facts->poolings));
+    facts->n_poolings = modules->n_poolings;
+    facts->normalize = modules->normalize;
+    facts->n_dense = modules->n_dense;
+    width = facts->hidden_size * facts->n_poolings;
+    for (int32_t i = 0; i < modules->n_dense; i++) {
+        const struct gsv_dense_spec *dense = &modules->dense[i].spec;
+
+        if (dense->in_features != width)
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "%s/config.json: in_features is %d, its input has %d columns",
+                            modules->dense[i].folder, dense->in_features, width);
+        width = dense->out_features;
+    }
+    facts->dim = width;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status make_default_labels(struct gsv_spec *spec, size_t n, gpuserve_error *error)
+{
+    spec->default_labels = gsv_alloc_array(n, sizeof(*spec->default_labels));
+    if (!spec->default_labels)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %zu labels", n);
+    spec->n_default_labels = n;
+    for (size_t i = 0; i < n; i++) {
+        char label[32];
+        const int length = snprintf(label, sizeof(label), "LABEL_%zu", i);
+
+        spec->default_labels[i] = gsv_copy_text(label, (size_t)length);
+        if (!spec->default_labels[i])
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %zu labels", n);
+    }
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status set_classifier_labels(struct gsv_spec *spec, gpuserve_error *error)
+{
+    const struct gsv_config *config = &spec->config;
+    const size_t n = (size_t)spec->items[spec->first_classifier + spec->n_classifier - 1].n;
+    struct gsv_spec_facts *facts = &spec->facts;
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (config->labels && config->n_labels != n)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "config.json: id2label has %zu labels, the classifier's weights have %zu",
+                        config->n_labels, n);
+    if (!config->labels)
+        st = make_default_labels(spec, n, error);
+    facts->labels = (const char *const *)(config->labels ? config->labels : spec->default_labels);
+    facts->n_labels = n;
+    facts->score = config->score;
+    if (facts->score == GPUSERVE_SCORE_DEFAULT)
+        facts->score = n == 1 ? GPUSERVE_SCORE_RAW : GPUSERVE_SCORE_SOFTMAX;
+    return st;
+}
+
+static gpuserve_status set_label_facts(struct gsv_spec *spec, gpuserve_error *error)
+{
+    struct gsv_spec_facts *facts = &spec->facts;
+
+    if (!spec->has_head)
+        return spec->config.classifies ? set_classifier_labels(spec, error) : GPUSERVE_OK;
+    facts->labels = (const char *const *)spec->head.labels;
+    facts->n_labels = spec->head.n_labels;
+    facts->score = spec->head.score;
+    spec->head_normalizes = spec->head.input == GSV_HEAD_INPUT_NORMALIZED ||
+                            (spec->head.input == GSV_HEAD_INPUT_MODEL && facts->normalize);
+    return GPUSERVE_OK;
+}
+
+static void count_tensor(struct gsv_spec_facts *facts, const struct gsv_tensor *tensor)
+{
+    if (tensor->count == 0)
+        return;
+    facts->parameter_count += tensor->count;
+    facts->file_bytes += tensor->size_bytes;
+    if (!facts->weights_dtype)
+        facts->weights_dtype = tensor->type_name;
+    else if (strcmp(facts->weights_dtype, tensor->type_name) != 0)
+        facts->weights_dtype = "mixed";
+}
+
+static void set_count_facts(struct gsv_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_items; i++) {
+        for (int32_t part = 0; part < spec->items[i].n_parts; part++) {
+            count_tensor(&spec->facts, &spec->items[i].weight[part]);
+            count_tensor(&spec->facts, &spec->items[i].bias[part]);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------ loading */
+
+static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
+{
+    const size_t around = 6 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS; /* embeddings and what follows */
+
+    spec->max_items = around + (size_t)spec->config.n_layers * GSV_LAYER_ITEMS;
+    spec->items = gsv_alloc_array(spec->max_items, sizeof(*spec->items));
+    return spec->items ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+}
+
+gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, const char *head,
+                              uint32_t pooling, gpuserve_error *error)
+{
+    struct gsv_spec *spec = gsv_alloc_array(1, sizeof(*spec));
+    gpuserve_status st;
+
+    *out = NULL;
+    if (!spec)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
+    st = open_files(spec, dir, head, error);
+    if (st != GPUSERVE_OK)
+        goto fail;
+    set_encoder_facts(spec);
+    st = set_embedding_facts(spec, pooling, error);
+    if (st == GPUSERVE_OK)
+        st = alloc_items(spec, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_spec_collect(spec, error);
+    if (st == GPUSERVE_OK)
+        st = set_label_facts(spec, error);
+    if (st != GPUSERVE_OK) {
+        gsv_fail_in(error, st, "%s", gsv_dir_path(dir));
+        goto fail;
+    }
+    set_count_facts(spec);
+    *out = spec;
+    return GPUSERVE_OK;
+fail:
+    gsv_spec_free(&spec);
+    return st;
+}
+
+size_t gsv_item_elements(const struct gsv_spec *spec, const struct gsv_item *item)
+{
+    if (item->kind == GSV_ITEM_RELATIVE) /* every distance a text can have, both ways */
+        return (size_t)item->k * (2 * (size_t)gsv_relative_span(spec) - 1);
+    return (size_t)item->n * (size_t)item->k;
+}

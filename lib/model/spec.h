@@ -1,0 +1,86 @@
+/*
+ * spec.h - inside of gsv_spec: the files it holds open and the weights in their fixed order.
+ *
+ * Every weight that the network needs is an item. The list is made once; sizes, loading and the
+ * digest all walk it, so they cannot disagree.
+ *
+ *   word [position] [type] [relative] norm   layer 0 ... layer n-1   Dense ...   classifier ...
+ */
+#ifndef GSV_MODEL_SPEC_H
+#define GSV_MODEL_SPEC_H
+
+#include "lib/model/config.h"
+#include "lib/model/head.h"
+#include "lib/model/model.h"
+#include "lib/model/modules.h"
+
+enum gsv_item_kind {
+    GSV_ITEM_TABLE,       /* rows in the activations' type */
+    GSV_ITEM_FLOATS,      /* float32 */
+    GSV_ITEM_RELATIVE,    /* MPNet's buckets, spread over all distances, float32 */
+    GSV_ITEM_LINEAR,      /* a matrix product in the net's dtype */
+    GSV_ITEM_LINEAR_EXACT /* one on pooled vectors: always float32 */
+};
+
+struct gsv_item {
+    enum gsv_item_kind kind;
+    int32_t n, k;                /* rows and columns; FLOATS: n = 1 */
+    int32_t n_parts;             /* tensors stacked: 3 for query, key and value, else 1 */
+    int32_t activation;          /* gpuserve_activation of a linear */
+    struct gsv_tensor weight[3]; /* each [n / n_parts, k] */
+    struct gsv_tensor bias[3];   /* each [n / n_parts]; count 0: none */
+};
+
+/* Offsets of one layer's items from its first. */
+enum {
+    GSV_LAYER_QKV,
+    GSV_LAYER_OUT,
+    GSV_LAYER_ATTENTION_GAMMA,
+    GSV_LAYER_ATTENTION_BETA,
+    GSV_LAYER_FFN_IN,
+    GSV_LAYER_FFN_OUT,
+    GSV_LAYER_OUTPUT_GAMMA,
+    GSV_LAYER_OUTPUT_BETA,
+    GSV_LAYER_ITEMS
+};
+
+struct gsv_spec {
+    struct gsv_spec_facts facts;
+    struct gsv_config config;
+    struct gsv_modules modules;
+    struct gsv_head head;
+    bool has_head;
+    bool head_normalizes; /* the head's input is normalized */
+    struct gsv_checkpoint weights;
+    struct gsv_checkpoint dense_weights[GSV_MAX_DENSE];
+    char prefix[64];       /* of the encoder's tensors in the weights: "" or "bert." */
+    char **default_labels; /* "LABEL_0", ... where the files name none */
+    size_t n_default_labels;
+
+    struct gsv_item *items;
+    size_t n_items, max_items;
+    /* Indexes into items; -1: none. */
+    int32_t word, position, type, relative, embedding_gamma, embedding_beta;
+    int32_t first_layer, first_dense, first_classifier;
+    int32_t n_classifier; /* layers of the classifier or the head */
+};
+
+/* The longest text whose distances RELATIVE holds. */
+static inline int32_t gsv_relative_span(const struct gsv_spec *spec)
+{
+    return spec->config.max_positions - spec->config.first_position;
+}
+
+static inline const struct gsv_item *gsv_spec_layer_item(const struct gsv_spec *spec, int32_t layer,
+                                                         int32_t which)
+{
+    return &spec->items[spec->first_layer + layer * GSV_LAYER_ITEMS + which];
+}
+
+/* Float32 values an item takes on the device (RELATIVE and FLOATS), or elements of a table. */
+size_t gsv_item_elements(const struct gsv_spec *spec, const struct gsv_item *item);
+
+/* Fill items from the open files; in items.c. */
+gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error);
+
+#endif

@@ -1,0 +1,251 @@
+/*
+ * support.c - models and reference vectors for the tests of lib/model.
+ */
+#include "tests/model/support.h"
+
+#include "lib/model/safetensors.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BATCH_TOKENS 1024
+#define BATCH_TEXTS 32
+
+const char *real_model(const char *name)
+{
+    static char path[1024];
+    const char *models = getenv("GPUSERVE_TEST_MODELS");
+    const char *cache = getenv("XDG_CACHE_HOME");
+
+    if (models)
+        snprintf(path, sizeof(path), "%s/%s", models, name);
+    else if (cache && *cache)
+        snprintf(path, sizeof(path), "%s/gpuserve/models/%s", cache, name);
+    else
+        snprintf(path, sizeof(path), "%s/.cache/gpuserve/models/%s", getenv("HOME"), name);
+    cr_assert(access(path, R_OK) == 0, "%s is missing: run ./dev models %s", path, name);
+    return path;
+}
+
+const char *test_data(const char *name)
+{
+    static char path[1024];
+
+    snprintf(path, sizeof(path), "%s/%s", TEST_DATA_DIR, name);
+    return path;
+}
+
+/* ------------------------------------------------------------------------------------- models */
+
+void load_model(struct loaded *model, const char *path, const struct load_options *options)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_dir *dir = NULL;
+    const struct gsv_net_options net = {
+        .dtype = options->dtype ? options->dtype : (uint32_t)GPUSERVE_DTYPE_FLOAT32,
+        .use_mmap = options->use_mmap,
+        .n_threads = 2,
+        .calibration = options->calibration,
+    };
+    struct gsv_work_options work = {
+        .dtype = net.dtype,
+        .n_threads = 1,
+        .max_tokens = options->max_tokens ? options->max_tokens : BATCH_TOKENS,
+        .max_sequences = options->max_sequences ? options->max_sequences : BATCH_TEXTS,
+    };
+
+    memset(model, 0, sizeof(*model));
+    model->backend = options->backend ? options->backend : gsv_backend_cpu();
+    cr_assert_eq(model->backend->device_open(&model->device, 0, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    cr_assert_eq(gsv_dir_open(&dir, path, &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gsv_spec_load(&model->spec, dir, options->head, options->pooling, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    gsv_dir_close(&dir);
+    work.max_seqlen = gsv_spec_facts(model->spec)->max_tokens;
+    if (work.max_seqlen > work.max_tokens)
+        work.max_seqlen = work.max_tokens;
+    cr_assert_eq(
+        gsv_net_load(&model->net, model->spec, model->backend, model->device, &net, &error),
+        GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gsv_work_create(&model->work, model->net, &work, &error), GPUSERVE_OK, "%s",
+                 error.message);
+}
+
+void unload_model(struct loaded *model)
+{
+    gsv_work_free(&model->work);
+    gsv_net_free(&model->net);
+    gsv_spec_free(&model->spec);
+    model->backend->device_close(&model->device);
+}
+
+gpuserve_status try_load(const char *path, const char *head, gpuserve_error *error)
+{
+    const struct gpuserve_backend *backend = gsv_backend_cpu();
+    const struct gsv_net_options options = { .dtype = GPUSERVE_DTYPE_FLOAT32, .n_threads = 2 };
+    struct gpuserve_device *device = NULL;
+    struct gsv_dir *dir = NULL;
+    struct gsv_spec *spec = NULL;
+    struct gsv_net *net = NULL;
+    gpuserve_status st = gsv_dir_open(&dir, path, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_spec_load(&spec, dir, head, 0, error);
+    if (st == GPUSERVE_OK)
+        st = backend->device_open(&device, 0, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_net_load(&net, spec, backend, device, &options, error);
+    gsv_net_free(&net);
+    backend->device_close(&device);
+    gsv_spec_free(&spec);
+    gsv_dir_close(&dir);
+    return st;
+}
+
+/* -------------------------------------------------------------------------------------- texts */
+
+struct gpuserve_host_batch make_batch(const struct gsv_spec_facts *facts, const struct texts *texts,
+                                      size_t first, size_t n)
+{
+    struct gpuserve_host_batch batch = { .n_sequences = (int32_t)n };
+    int32_t *ids, *types, *positions, *cu_seqlens = calloc(n + 1, sizeof(int32_t));
+    size_t skip = 0;
+
+    for (size_t i = 0; i < first; i++)
+        skip += (size_t)texts->n_tokens[i];
+    for (size_t i = 0; i < n; i++) {
+        batch.n_tokens += texts->n_tokens[first + i];
+        cu_seqlens[i + 1] = batch.n_tokens;
+        if (texts->n_tokens[first + i] > batch.max_seqlen)
+            batch.max_seqlen = texts->n_tokens[first + i];
+    }
+    ids = calloc((size_t)batch.n_tokens, sizeof(int32_t));
+    types = calloc((size_t)batch.n_tokens, sizeof(int32_t));
+    positions = calloc((size_t)batch.n_tokens, sizeof(int32_t));
+    memcpy(ids, texts->ids + skip, (size_t)batch.n_tokens * sizeof(int32_t));
+    for (size_t i = 0; i < n; i++)
+        for (int32_t t = cu_seqlens[i]; t < cu_seqlens[i + 1]; t++)
+            positions[t] = facts->first_position + t - cu_seqlens[i];
+    batch.ids = ids;
+    batch.type_ids = types;
+    batch.positions = positions;
+    batch.cu_seqlens = cu_seqlens;
+    return batch;
+}
+
+void free_batch(struct gpuserve_host_batch *batch)
+{
+    free((void *)batch->ids);
+    free((void *)batch->type_ids);
+    free((void *)batch->positions);
+    free((void *)batch->cu_seqlens);
+}
+
+void run_texts(const struct loaded *model, const struct texts *texts, size_t first, size_t n,
+               const struct gsv_run *run)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gpuserve_host_batch batch = make_batch(gsv_spec_facts(model->spec), texts, first, n);
+
+    cr_assert_eq(gsv_net_run(model->work, &batch, run, &error), GPUSERVE_OK, "%s", error.message);
+    free_batch(&batch);
+}
+
+float *run_all(const struct loaded *model, const struct texts *texts, struct gsv_run run)
+{
+    const size_t columns = (size_t)gsv_run_columns(gsv_spec_facts(model->spec), &run);
+    float *output;
+    size_t total = 0, row = 0;
+
+    for (size_t i = 0; i < texts->n; i++)
+        total += (size_t)texts->n_tokens[i];
+    if (run.task != GPUSERVE_TASK_TOKEN_VECTORS)
+        total = texts->n;
+    output = calloc(total * columns, sizeof(float));
+    for (size_t first = 0, n; first < texts->n; first += n) {
+        int32_t tokens = texts->n_tokens[first];
+
+        for (n = 1; first + n < texts->n && n < BATCH_TEXTS; n++) {
+            tokens += texts->n_tokens[first + n];
+            if (tokens > BATCH_TOKENS)
+                break;
+        }
+        run.output = output + row * columns;
+        run_texts(model, texts, first, n, &run);
+        for (size_t i = first; i < first + n; i++)
+            row += run.task == GPUSERVE_TASK_TOKEN_VECTORS ? (size_t)texts->n_tokens[i] : 1;
+    }
+    return output;
+}
+
+/* --------------------------------------------------------------------------------- references */
+
+void *read_reference(const char *path, const char *name, size_t *count)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char folder[1024];
+    const char *slash = strrchr(path, '/');
+    struct gsv_dir *dir = NULL;
+    struct gsv_safetensors *file = NULL;
+    struct gsv_tensor tensor;
+    void *bytes;
+
+    snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+    cr_assert_eq(gsv_dir_open(&dir, folder, &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gsv_safetensors_open(&file, dir, slash + 1, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    cr_assert(gsv_safetensors_find(file, name, &tensor), "%s has no %s", path, name);
+    bytes = malloc((size_t)tensor.size_bytes + 1);
+    cr_assert_eq(gsv_fd_read(gsv_safetensors_fd(file), bytes, (size_t)tensor.size_bytes,
+                             tensor.offset, path, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    *count = (size_t)tensor.count;
+    gsv_safetensors_close(&file);
+    gsv_dir_close(&dir);
+    return bytes;
+}
+
+struct texts read_texts(const char *path)
+{
+    struct texts texts;
+    size_t n_ids;
+
+    texts.ids = read_reference(path, "ids", &n_ids);
+    texts.n_tokens = read_reference(path, "n_tokens", &texts.n);
+    return texts;
+}
+
+void free_texts(struct texts *texts)
+{
+    free(texts->ids);
+    free(texts->n_tokens);
+}
+
+struct difference compare_rows(const float *got, const double *want, size_t rows, size_t columns)
+{
+    struct difference d = { 0.0, 1.0, 0.0 };
+
+    for (size_t i = 0; i < rows; i++) {
+        double ab = 0, aa = 0, bb = 0, cosine;
+
+        for (size_t j = 0; j < columns; j++) {
+            const double a = got[i * columns + j], b = want[i * columns + j];
+
+            ab += a * b;
+            aa += a * a;
+            bb += b * b;
+            if (!(fabs(a - b) <= d.largest))
+                d.largest = fabs(a - b);
+        }
+        cosine = aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0.0;
+        d.mean_cosine += cosine / (double)rows;
+        if (!(cosine >= d.least_cosine))
+            d.least_cosine = cosine;
+    }
+    return d;
+}
