@@ -1,0 +1,99 @@
+/*
+ * model.c - see model.h.
+ */
+#include "model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Called from the library's threads; one fprintf keeps a line whole. */
+static void print_log(void *user, int32_t level, const char *message)
+{
+    static const char *const names[] = { "", "error", "warning", "info", "debug" };
+
+    (void)user;
+    if (level < GPUSERVE_LOG_ERROR || level > GPUSERVE_LOG_DEBUG)
+        level = GPUSERVE_LOG_DEBUG;
+    fprintf(stderr, "gpuserve: %s: %s\n", names[level], message);
+}
+
+int cli_context(gpuserve_context **context, const struct cli_args *args)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    options.n_threads = args->threads;
+    options.cache_dir = args->cache_dir;
+    options.log = print_log;
+    if (args->verbose)
+        options.log_level = GPUSERVE_LOG_DEBUG;
+    else
+        options.log_level = args->quiet ? GPUSERVE_LOG_ERROR : GPUSERVE_LOG_WARNING;
+    if (gpuserve_context_create(context, &options, &error) != GPUSERVE_OK)
+        return cli_fail_with(&error, NULL);
+    return CLI_OK;
+}
+
+gpuserve_model_options cli_model_options(const struct cli_args *args)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+
+    options.dtype = args->dtype;
+    options.device = args->device;
+    options.head = args->head;
+    options.max_tokens = args->max_tokens;
+    options.max_batch_tokens = args->batch_tokens;
+    options.pooling = args->pooling;
+    options.use_mmap = args->mmap;
+    return options;
+}
+
+int cli_model_open(gpuserve_model **model, const struct cli_args *args)
+{
+    const gpuserve_model_options options = cli_model_options(args);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context;
+    gpuserve_status status;
+
+    *model = NULL;
+    if (!args->model) {
+        cli_usage("no model");
+        cli_hint("name one with --model; `gpuserve pull NAME` fetches one");
+        return CLI_USAGE;
+    }
+    if (cli_context(&context, args) != CLI_OK)
+        return CLI_FAILED;
+    status = gpuserve_model_open(model, context, args->model, &options, &error);
+    gpuserve_context_unref(&context); /* the model keeps it */
+    return status == GPUSERVE_OK ? CLI_OK : cli_fail_with(&error, NULL);
+}
+
+char *cli_text_of(cli_text_call call, void *of, const char *name)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_status status;
+    size_t capacity = 4096, size = 0;
+    char *text = cli_alloc(capacity, 1);
+
+    /* What is asked for may grow between two calls. */
+    while ((status = call(of, name, text, capacity, &size, &error)) == GPUSERVE_E_TOO_LARGE &&
+           size > capacity)
+        text = cli_grow(text, &capacity, size, 1);
+    if (status == GPUSERVE_OK)
+        return text;
+    cli_fail_with(&error, NULL);
+    free(text);
+    return NULL;
+}
+
+static gpuserve_status model_info(void *of, const char *name, char *text, size_t capacity,
+                                  size_t *size, gpuserve_error *error)
+{
+    (void)name;
+    return gpuserve_model_info(of, text, capacity, size, error);
+}
+
+char *cli_model_facts(gpuserve_model *model)
+{
+    return cli_text_of(model_info, model, NULL);
+}

@@ -1,0 +1,135 @@
+/*
+ * options.h - the command line: which commands there are, what options they take, and their help.
+ *
+ * One table of options for all commands, each row with the set of commands that take it: an option
+ * means the same everywhere, and help and shell completions are made from the same rows.
+ */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include "cli.h"
+
+/* Which commands take an option: bit N is the command at N in cli_commands. */
+enum {
+    CMD_EMBED = 1 << 0,
+    CMD_CLASSIFY = 1 << 1,
+    CMD_SIMILARITY = 1 << 2,
+    CMD_TOKENIZE = 1 << 3,
+    CMD_INSPECT = 1 << 4,
+    CMD_DEVICES = 1 << 5,
+    CMD_DOCTOR = 1 << 6,
+    CMD_BENCH = 1 << 7,
+    CMD_FIT = 1 << 8,
+    CMD_PULL = 1 << 9,
+    CMD_COMPLETION = 1 << 10
+};
+
+enum cli_format { CLI_BY_NAME = 0, CLI_JSON, CLI_NPY, CLI_TEXT };
+enum cli_input_format { CLI_INPUT_BY_NAME = 0, CLI_INPUT_LINES, CLI_INPUT_JSONL, CLI_INPUT_CSV };
+
+/* An option that may be given several times. */
+#define CLI_LIST_MAX 256
+struct cli_list {
+    const char *items[CLI_LIST_MAX];
+    size_t n;
+};
+
+/* All options of all commands; zero means not given. Texts are lent by argv. */
+struct cli_args {
+    /* model */
+    const char *model, *device, *head, *cache_dir;
+    uint32_t dtype, threads, max_tokens, batch_tokens, pooling, mmap, verbose;
+    /* input */
+    const char *input, *text_column, *pair_column;
+    uint32_t input_format, batch;
+    /* run */
+    const char *prompt, *prompt_name;
+    uint32_t dimensions, truncate, normalize, score, top, pairs, no_special, spans;
+    /* output */
+    const char *output;
+    uint32_t format, json, quiet;
+    /* bench */
+    const char *workload;
+    double seconds;
+    /* fit */
+    const char *train, *validation, *test, *label_column, *data_name;
+    double c, split, seed;
+    uint32_t limit;
+    struct cli_list label_names, where;
+    /* pull */
+    const char *revision;
+    struct cli_list include;
+    /* the program itself */
+    uint32_t help;
+    /* arguments that are no options */
+    const char *const *rest;
+    size_t n_rest;
+};
+
+struct cli_command {
+    const char *name;
+    int (*run)(const struct cli_args *args);
+    const char *usage;   /* "embed --model MODEL [TEXT...]" */
+    const char *summary; /* one line */
+    const char *about;   /* what to know, with examples */
+};
+
+enum cli_option_kind {
+    OPTION_FLAG,   /* sets a uint32_t to `value` */
+    OPTION_TEXT,   /* const char * */
+    OPTION_COUNT,  /* uint32_t, 1 to `maximum` */
+    OPTION_REAL,   /* double, 0 to `maximum` */
+    OPTION_CHOICE, /* uint32_t, one of `choices` */
+    OPTION_LIST    /* struct cli_list */
+};
+
+struct cli_choice {
+    const char *name;
+    uint32_t value;
+};
+
+struct cli_option {
+    const char *name;
+    char letter; /* 0: none */
+    uint8_t kind;
+    uint32_t commands;
+    uint32_t value;
+    double maximum;
+    const char *argument; /* "FILE"; NULL for flags and choices */
+    const char *help;
+    const struct cli_choice *choices; /* ended by a NULL name */
+    size_t offset;                    /* in struct cli_args */
+};
+
+extern const struct cli_option cli_options[];
+extern const size_t cli_n_options;
+extern const struct cli_command cli_commands[];
+extern const size_t cli_n_commands;
+
+const struct cli_command *cli_command_find(const char *name);
+bool cli_option_of(const struct cli_option *option, const struct cli_command *command);
+
+/* Parse what follows the command's name. argv is reordered: arguments that are no options are moved
+ * to its front and lent by args->rest. CLI_OK or CLI_USAGE. */
+int cli_parse(struct cli_args *args, const struct cli_command *command, int argc, char **argv);
+
+/* Help on standard output. */
+void cli_help(const struct cli_command *command); /* NULL: the program's own */
+
+/* The name nearest to a mistyped one, or NULL when none is near. */
+const char *cli_nearest(const char *name, const char *const *names, size_t n);
+
+/* One function a command. */
+int cli_embed(const struct cli_args *args);
+int cli_classify(const struct cli_args *args);
+int cli_similarity(const struct cli_args *args);
+int cli_tokenize(const struct cli_args *args);
+int cli_inspect(const struct cli_args *args);
+int cli_devices(const struct cli_args *args);
+int cli_doctor(const struct cli_args *args);
+int cli_bench(const struct cli_args *args);
+int cli_fit(const struct cli_args *args);
+int cli_pull(const struct cli_args *args);
+int cli_completion(const struct cli_args *args);
+
+#endif

@@ -1,0 +1,119 @@
+/*
+ * options_table.c - every option once.
+ */
+#include "options.h"
+
+#define RUNS (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_BENCH | CMD_FIT)
+#define OPENS (RUNS | CMD_TOKENIZE)
+#define READS (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_BENCH)
+#define VECTORS (CMD_EMBED | CMD_SIMILARITY | CMD_BENCH)
+
+static const struct cli_choice dtypes[] = {
+    { "fp32", GPUSERVE_DTYPE_FLOAT32 },  { "fp16", GPUSERVE_DTYPE_FLOAT16 },
+    { "bf16", GPUSERVE_DTYPE_BFLOAT16 }, { "tf32", GPUSERVE_DTYPE_TF32 },
+    { "int8", GPUSERVE_DTYPE_INT8 },     { 0 }
+};
+static const struct cli_choice poolings[] = { { "cls", GPUSERVE_POOLING_CLS },
+                                              { "mean", GPUSERVE_POOLING_MEAN },
+                                              { "max", GPUSERVE_POOLING_MAX },
+                                              { "mean_sqrt_len", GPUSERVE_POOLING_MEAN_SQRT_LEN },
+                                              { "weighted_mean", GPUSERVE_POOLING_WEIGHTED_MEAN },
+                                              { "last", GPUSERVE_POOLING_LAST },
+                                              { 0 } };
+static const struct cli_choice truncations[] = { { "left", GPUSERVE_TRUNCATE_LEFT },
+                                                 { "right", GPUSERVE_TRUNCATE_RIGHT },
+                                                 { "strict", GPUSERVE_TRUNCATE_STRICT },
+                                                 { 0 } };
+static const struct cli_choice formats[] = {
+    { "json", CLI_JSON }, { "npy", CLI_NPY }, { "text", CLI_TEXT }, { 0 }
+};
+static const struct cli_choice input_formats[] = {
+    { "lines", CLI_INPUT_LINES }, { "jsonl", CLI_INPUT_JSONL }, { "csv", CLI_INPUT_CSV }, { 0 }
+};
+
+/* clang-format off */
+#define AT(field) offsetof(struct cli_args, field)
+#define FLAG(name, letter, commands, field, value, help) \
+    { name, letter, OPTION_FLAG, commands, value, 0, 0, help, 0, AT(field) }
+#define TEXT(name, letter, commands, field, argument, help) \
+    { name, letter, OPTION_TEXT, commands, 0, 0, argument, help, 0, AT(field) }
+#define COUNT(name, commands, field, maximum, help) \
+    { name, 0, OPTION_COUNT, commands, 0, maximum, "N", help, 0, AT(field) }
+#define REAL(name, commands, field, maximum, argument, help) \
+    { name, 0, OPTION_REAL, commands, 0, maximum, argument, help, 0, AT(field) }
+#define CHOICE(name, commands, field, choices, help) \
+    { name, 0, OPTION_CHOICE, commands, 0, 0, 0, help, choices, AT(field) }
+#define LIST(name, commands, field, argument, help) \
+    { name, 0, OPTION_LIST, commands, 0, 0, argument, help, 0, AT(field) }
+
+const struct cli_option cli_options[] = {
+    TEXT("model", 'm', OPENS, model, "MODEL",
+         "a model's directory, or its name in the Hugging Face cache"),
+    TEXT("head", 0, CMD_CLASSIFY | CMD_INSPECT | CMD_BENCH, head, "FILE",
+         "a classifier head over the embedding, as made by `gpuserve fit`"),
+    TEXT("device", 'd', OPENS | CMD_INSPECT, device, "DEVICE",
+         "auto, cpu, cuda or cuda:N (default auto: a GPU if one works)"),
+    CHOICE("dtype", RUNS | CMD_INSPECT, dtype, dtypes,
+           "what to compute in (default fp32 on a CPU, fp16 on a GPU)"),
+    COUNT("threads", OPENS | CMD_INSPECT, threads, 4096, "compute threads (default: all that may be used)"),
+    COUNT("max-tokens", RUNS | CMD_TOKENIZE | CMD_INSPECT, max_tokens, 1048576,
+          "cut texts at N tokens (default: the model's limit)"),
+    COUNT("batch-tokens", RUNS | CMD_INSPECT, batch_tokens, 1048576, "most tokens computed together by one thread"),
+    CHOICE("pooling", VECTORS | CMD_FIT | CMD_INSPECT, pooling, poolings,
+           "how token vectors become one, instead of the model's own way"),
+    FLAG("mmap", 0, OPENS, mmap, 1, "map the weights instead of reading them; the file must not change meanwhile"),
+    TEXT("input", 'i', READS, input, "FILE",
+         "read texts from FILE: .jsonl objects, .csv rows, else one text a line; - is standard input"),
+    CHOICE("input-format", READS, input_format, input_formats, "what the input is, whatever its name"),
+    TEXT("text-column", 0, READS | CMD_FIT, text_column, "NAME",
+         "the member or column that holds the text (default text)"),
+    TEXT("pair-column", 0, CMD_CLASSIFY | CMD_SIMILARITY, pair_column, "NAME",
+         "the member or column that holds the second text (default pair)"),
+    COUNT("batch", READS | CMD_FIT, batch, 65536, "texts handed to the model at a time (default 512)"),
+    TEXT("prompt", 0, VECTORS | CMD_FIT, prompt, "TEXT", "put TEXT before every text"),
+    TEXT("prompt-name", 0, VECTORS | CMD_FIT, prompt_name, "NAME", "put one of the model's prompts before every text, such as query"),
+    COUNT("dimensions", VECTORS, dimensions, 1048576, "keep the first N numbers of a vector"),
+    FLAG("normalize", 0, CMD_EMBED, normalize, GPUSERVE_NORMALIZE_YES, "make vectors of length 1, whatever the model says"),
+    FLAG("no-normalize", 0, CMD_EMBED, normalize, GPUSERVE_NORMALIZE_NO, "leave the length of vectors as it is"),
+    CHOICE("truncate", CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE, truncate, truncations,
+           "which end of a text over the limit is cut; strict refuses it"),
+    FLAG("pairs", 0, CMD_CLASSIFY | CMD_SIMILARITY, pairs, 1, "the input holds pairs of texts"),
+    FLAG("raw", 0, CMD_CLASSIFY, score, GPUSERVE_SCORE_RAW, "scores as the head gives them, not as probabilities"),
+    COUNT("top", CMD_CLASSIFY, top, 1048576, "only the N best labels, best first"),
+    FLAG("no-special", 0, CMD_TOKENIZE, no_special, 1, "leave out [CLS], [SEP] and their like"),
+    FLAG("spans", 0, CMD_TOKENIZE, spans, 1, "add the place of each token in its text, in bytes"),
+    TEXT("output", 'o', CMD_EMBED | CMD_CLASSIFY | CMD_TOKENIZE | CMD_SIMILARITY | CMD_FIT, output, "FILE",
+         "write to FILE, which appears when it is whole (default standard output)"),
+    CHOICE("format", CMD_EMBED, format, formats,
+           "what to write (default: npy for a .npy file, text for .txt, else json)"),
+    FLAG("json", 0, CMD_INSPECT | CMD_DEVICES | CMD_DOCTOR | CMD_BENCH | CMD_FIT, json, 1, "a JSON object instead of text to read"),
+    TEXT("workload", 0, CMD_BENCH, workload, "LIST",
+         "of W1-N, W2, W3, separated by commas (default W1-8,W1-32,W1-128,W2,W3)"),
+    REAL("seconds", CMD_BENCH, seconds, 3600, "S", "how long to measure each workload (default 3)"),
+    TEXT("train", 0, CMD_FIT, train, "FILE", "labelled texts to learn from, .csv or .jsonl"),
+    TEXT("validation", 0, CMD_FIT, validation, "FILE", "labelled texts to choose C with"),
+    TEXT("test", 0, CMD_FIT, test, "FILE", "labelled texts to measure the accuracy on"),
+    REAL("split", CMD_FIT, split, 0.9, "PART", "keep this part of the training texts for the test, such as 0.2"),
+    TEXT("label-column", 0, CMD_FIT, label_column, "NAME", "the member or column that holds the label (default label)"),
+    LIST("label-name", CMD_FIT, label_names, "OLD=NEW", "call label OLD of the data NEW in the head"),
+    LIST("where", CMD_FIT, where, "COLUMN=VALUE", "only rows with that value"),
+    COUNT("limit", CMD_FIT, limit, 100000000, "learn from a random sample of N texts"),
+    REAL("C", CMD_FIT, c, 1e9, "C", "inverse strength of the regularization (default 10, or the best on --validation)"),
+    REAL("seed", CMD_FIT, seed, 4294967295.0, "N", "of --split and --limit (default 0)"),
+    TEXT("data-name", 0, CMD_FIT, data_name, "TEXT", "where the texts come from, kept in the head (default: the file's name)"),
+    TEXT("revision", 0, CMD_PULL, revision, "REV", "a branch, a tag or a commit (default main)"),
+    LIST("include", CMD_PULL, include, "GLOB", "fetch files of that name too"),
+    TEXT("cache-dir", 0, OPENS | CMD_INSPECT | CMD_PULL, cache_dir, "DIR",
+         "the Hugging Face cache (default HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub)"),
+    FLAG("quiet", 'q', OPENS | CMD_PULL, quiet, 1, "no progress and no remarks, only errors"),
+    FLAG("verbose", 'v', OPENS | CMD_INSPECT | CMD_DEVICES | CMD_DOCTOR, verbose, 1, "tell what the library does"),
+    FLAG("help", 'h', ~0u, help, 1, "this help"),
+};
+/* clang-format on */
+
+const size_t cli_n_options = sizeof(cli_options) / sizeof(cli_options[0]);
+
+bool cli_option_of(const struct cli_option *option, const struct cli_command *command)
+{
+    return option->commands >> (command - cli_commands) & 1;
+}
