@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "device/sanitizers.h"
 #include "emu.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
@@ -256,9 +257,14 @@ Test(cudaemu_faults, matrix_load_past_shared_memory)
     expect_fault(cudaErrorIllegalAddress, { "ldmatrix.x1", "offset 128 of 128 bytes" });
 }
 
-/* Under the address sanitizer these two end the process, as test_asan.py checks. */
-#ifndef __SANITIZE_ADDRESS__
-Test(cudaemu_faults, global_memory_past_its_end)
+/* The address sanitizer ends the process at the access itself, with its exit status. */
+#if GSV_EMU_ASAN
+#define OUT_OF_BOUNDS(name) Test(cudaemu_faults, name, .exit_code = 1)
+#else
+#define OUT_OF_BOUNDS(name) Test(cudaemu_faults, name)
+#endif
+
+OUT_OF_BOUNDS(global_memory_past_its_end)
 {
     float *out = device_array<float>(100);
 
@@ -269,7 +275,7 @@ Test(cudaemu_faults, global_memory_past_its_end)
     expect_fault(cudaErrorIllegalAddress, { "kernel write_at", "past the end", "400 bytes" });
 }
 
-Test(cudaemu_faults, shared_memory_past_its_end)
+OUT_OF_BOUNDS(shared_memory_past_its_end)
 {
     float *out = device_array<float>(1);
 
@@ -278,7 +284,6 @@ Test(cudaemu_faults, shared_memory_past_its_end)
     GSV_LAUNCH(write_shared_at, 1, 1, 100, nullptr, out, 25);
     expect_fault(cudaErrorIllegalAddress, { "kernel write_shared_at", "0 bytes past the 100" });
 }
-#endif
 
 Test(cudaemu_faults, overlapping_launch_without_waiting)
 {

@@ -97,7 +97,9 @@ bool gsv_emu_forbidden_in_capture()
     bool forbidden = false;
 
     for (gsv_emu_graph_capture *capture : gsv_emu.captures)
-        if (capture->mode != cudaStreamCaptureModeRelaxed)
+        if (capture->mode == cudaStreamCaptureModeGlobal ||
+            (capture->mode == cudaStreamCaptureModeThreadLocal &&
+             capture->thread == std::this_thread::get_id()))
             forbidden = capture->invalid = true;
     return forbidden;
 }
@@ -116,6 +118,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     stream->capture->graph = new CUgraph_st();
     stream->capture->origin = stream;
     stream->capture->mode = mode;
+    stream->capture->thread = std::this_thread::get_id();
     gsv_emu.captures.insert(stream->capture);
     return entry.finish(cudaSuccess);
 }

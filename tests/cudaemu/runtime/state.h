@@ -15,6 +15,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -76,6 +77,7 @@ struct gsv_emu_graph_capture {
     CUgraph_st *graph;
     CUstream_st *origin;
     cudaStreamCaptureMode mode;
+    std::thread::id thread; /**< that began it */
     bool invalid = false;
 };
 
@@ -152,7 +154,8 @@ cudaError_t gsv_emu_run_until(std::unique_lock<std::mutex> &lock,
                               const std::function<bool()> &done);
 void gsv_emu_wake();
 
-/** A call that captures in the usual mode do not allow: they become invalid. */
+/** For calls that no capture of this thread, or of all in global mode, allows: true, and the
+ *  captures become invalid. */
 bool gsv_emu_forbidden_in_capture();
 void gsv_emu_capture_operation(CUstream_st *stream, gsv_emu_operation operation);
 

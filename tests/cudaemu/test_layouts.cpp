@@ -1,0 +1,278 @@
+/*
+ * test_layouts.cpp - mma.sync and ldmatrix against the fragment layouts of the PTX ISA.
+ *
+ * The tables of "Matrix Fragments for mma.m16n8k16" and its kin are written down here once more, as
+ * functions from (lane, element) to (row, column), from the ISA and not from the emulator. Matrices
+ * have no symmetry and hold small integers, so that results are exact and one swapped index shows.
+ */
+#include <criterion/criterion.h>
+
+#include <cstring>
+#include <vector>
+
+#include "emu.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
+
+namespace
+{
+
+struct place {
+    int row;
+    int column;
+};
+
+/* Element i of lane's fragment of A, B and D, for 16-bit (k16), tf32 (k8) and 8-bit (k32) types. */
+place a_16bit(int lane, int i)
+{
+    const int row = (i < 2 || (i >= 4 && i < 6)) ? lane >> 2 : (lane >> 2) + 8;
+    return { row, (lane & 3) * 2 + (i & 1) + (i < 4 ? 0 : 8) };
+}
+
+place b_16bit(int lane, int i)
+{
+    return { (lane & 3) * 2 + (i & 1) + (i < 2 ? 0 : 8), lane >> 2 };
+}
+
+place a_tf32(int lane, int i)
+{
+    return { i == 0 || i == 2 ? lane >> 2 : (lane >> 2) + 8, i < 2 ? lane & 3 : (lane & 3) + 4 };
+}
+
+place b_tf32(int lane, int i)
+{
+    return { i == 0 ? lane & 3 : (lane & 3) + 4, lane >> 2 };
+}
+
+place a_8bit(int lane, int i)
+{
+    const bool upper = i < 4 || (i >= 8 && i < 12);
+    return { upper ? lane >> 2 : (lane >> 2) + 8, (lane & 3) * 4 + (i & 3) + (i < 8 ? 0 : 16) };
+}
+
+place b_8bit(int lane, int i)
+{
+    return { (lane & 3) * 4 + (i & 3) + (i < 4 ? 0 : 16), lane >> 2 };
+}
+
+place d_any(int lane, int i)
+{
+    return { i < 2 ? lane >> 2 : (lane >> 2) + 8, (lane & 3) * 2 + (i & 1) };
+}
+
+/* Every lane's registers come from global memory and its result goes back there. */
+template <typename T> __global__ void product_16bit(float *d, const uint32_t *a, const uint32_t *b)
+{
+    const unsigned lane = threadIdx.x;
+    uint32_t fa[4], fb[2];
+    float fd[4];
+
+    memcpy(fa, a + 4 * lane, sizeof(fa));
+    memcpy(fb, b + 2 * lane, sizeof(fb));
+    memcpy(fd, d + 4 * lane, sizeof(fd));
+    gsv_mma_m16n8k16(fd, fa, fb, T());
+    memcpy(d + 4 * lane, fd, sizeof(fd));
+}
+
+__global__ void product_tf32(float *d, const uint32_t *a, const uint32_t *b)
+{
+    const unsigned lane = threadIdx.x;
+    uint32_t fa[4], fb[2];
+    float fd[4];
+
+    memcpy(fa, a + 4 * lane, sizeof(fa));
+    memcpy(fb, b + 2 * lane, sizeof(fb));
+    memcpy(fd, d + 4 * lane, sizeof(fd));
+    gsv_mma_m16n8k8_tf32(fd, fa, fb);
+    memcpy(d + 4 * lane, fd, sizeof(fd));
+}
+
+__global__ void product_8bit(int32_t *d, const uint32_t *a, const uint32_t *b)
+{
+    const unsigned lane = threadIdx.x;
+    uint32_t fa[4], fb[2];
+    int32_t fd[4];
+
+    memcpy(fa, a + 4 * lane, sizeof(fa));
+    memcpy(fb, b + 2 * lane, sizeof(fb));
+    memcpy(fd, d + 4 * lane, sizeof(fd));
+    gsv_mma_m16n8k32_s8(fd, fa, fb);
+    memcpy(d + 4 * lane, fd, sizeof(fd));
+}
+
+uint32_t half_bits(float x)
+{
+    return half(x).bits;
+}
+
+uint32_t bfloat16_bits(float x)
+{
+    return __nv_bfloat16(x).bits;
+}
+
+uint32_t byte_bits(float x)
+{
+    return (uint8_t)(int8_t)x;
+}
+
+struct product_case {
+    const char *name;
+    int k;
+    int bits; /* of an element */
+    place (*a)(int, int);
+    place (*b)(int, int);
+    uint32_t (*encode)(float);
+};
+
+/* No two rows, columns or their sums are alike; all within what bfloat16 and a byte hold. */
+float a_value(int row, int k)
+{
+    return (float)((row * 7 + k * 3 + row * k) % 23 - 11);
+}
+
+float b_value(int k, int column)
+{
+    return (float)((k * 5 + column * 11 + k * column) % 19 - 9);
+}
+
+float c_value(int row, int column)
+{
+    return (float)(row * 8 + column);
+}
+
+std::vector<uint32_t> fragments(const product_case &c, place (*where)(int, int), int registers,
+                                float (*value)(int, int))
+{
+    const int per = 32 / c.bits;
+    std::vector<uint32_t> out((size_t)(32 * registers));
+
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < registers * per; i++) {
+            const place at = where(lane, i);
+            out[(size_t)(lane * registers + i / per)] |= c.encode(value(at.row, at.column))
+                                                         << (i % per * c.bits);
+        }
+    return out;
+}
+
+float expected(const product_case &c, int row, int column)
+{
+    float sum = c_value(row, column);
+
+    for (int k = 0; k < c.k; k++)
+        sum += a_value(row, k) * b_value(k, column);
+    return sum;
+}
+
+template <typename T, typename Kernel> void check_product(const product_case &c, Kernel kernel)
+{
+    const std::vector<uint32_t> a = fragments(c, c.a, 4, a_value),
+                                b = fragments(c, c.b, 2, b_value);
+    T d[128];
+    uint32_t *device_a, *device_b;
+    T *device_d;
+
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < 4; i++)
+            d[4 * lane + i] = (T)c_value(d_any(lane, i).row, d_any(lane, i).column);
+    cudaMalloc(&device_a, 512);
+    cudaMalloc(&device_b, 256);
+    cudaMalloc(&device_d, sizeof(d));
+    cudaMemcpy(device_a, a.data(), 512, cudaMemcpyHostToDevice);
+    cudaMemcpy(device_b, b.data(), 256, cudaMemcpyHostToDevice);
+    cudaMemcpy(device_d, d, sizeof(d), cudaMemcpyHostToDevice);
+    cr_assert_eq(GSV_LAUNCH(kernel, 1, 32, 0, nullptr, device_d, device_a, device_b), cudaSuccess);
+    cr_assert_eq(cudaMemcpy(d, device_d, sizeof(d), cudaMemcpyDeviceToHost), cudaSuccess);
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < 4; i++) {
+            const place at = d_any(lane, i);
+            cr_expect_eq(d[4 * lane + i], (T)expected(c, at.row, at.column), "%s: D[%d][%d]",
+                         c.name, at.row, at.column);
+        }
+}
+
+/* Matrix m's element (row, column) as it lies in shared memory, rows padded to 24 bytes apart from
+ * the next multiple of 16: 32 bytes. */
+const int row_bytes = 32;
+
+__global__ void load_matrices(uint32_t *out, const uint16_t *in, int count, bool transposed)
+{
+    GSV_SHARED(char, shared);
+    const unsigned lane = threadIdx.x;
+    uint32_t r1[1] = {}, r2[2] = {}, r4[4] = {};
+
+    for (unsigned i = lane; i < 32 * row_bytes / 2; i += 32)
+        memcpy(shared + 2 * i, in + i, 2);
+    __syncthreads();
+    const char *row = shared + lane * row_bytes;
+    if (count == 1)
+        transposed ? gsv_ldmatrix_x1_trans(r1, row) : gsv_ldmatrix_x1(r1, row);
+    else if (count == 2)
+        transposed ? gsv_ldmatrix_x2_trans(r2, row) : gsv_ldmatrix_x2(r2, row);
+    else
+        transposed ? gsv_ldmatrix_x4_trans(r4, row) : gsv_ldmatrix_x4(r4, row);
+    for (int i = 0; i < count; i++)
+        out[lane * 4 + (unsigned)i] = count == 1 ? r1[i] : count == 2 ? r2[i] : r4[i];
+}
+
+} // namespace
+
+Test(cudaemu_layouts, mma)
+{
+    const product_case f16 = { "m16n8k16.f16", 16, 16, a_16bit, b_16bit, half_bits };
+    const product_case bf16 = { "m16n8k16.bf16", 16, 16, a_16bit, b_16bit, bfloat16_bits };
+    const product_case tf32 = { "m16n8k8.tf32", 8, 32, a_tf32, b_tf32, gsv_tf32 };
+    const product_case s8 = { "m16n8k32.s8", 32, 8, a_8bit, b_8bit, byte_bits };
+
+    check_product<float>(f16, product_16bit<half>);
+    check_product<float>(bf16, product_16bit<__nv_bfloat16>);
+    check_product<float>(tf32, product_tf32);
+    check_product<int32_t>(s8, product_8bit);
+}
+
+Test(cudaemu_layouts, ldmatrix)
+{
+    uint16_t in[32 * row_bytes / 2];
+    uint32_t out[128];
+    uint16_t *device_in;
+    uint32_t *device_out;
+
+    for (size_t i = 0; i < sizeof(in) / sizeof(in[0]); i++)
+        in[i] = (uint16_t)(i * 37);
+    cudaMalloc(&device_in, sizeof(in));
+    cudaMalloc(&device_out, sizeof(out));
+    cudaMemcpy(device_in, in, sizeof(in), cudaMemcpyHostToDevice);
+    for (int count = 1; count <= 4; count *= 2)
+        for (int transposed = 0; transposed < 2; transposed++) {
+            cr_assert_eq(GSV_LAUNCH(load_matrices, 1, 32, 32 * row_bytes, nullptr, device_out,
+                                    device_in, count, transposed != 0),
+                         cudaSuccess);
+            cudaMemcpy(out, device_out, sizeof(out), cudaMemcpyDeviceToHost);
+            for (int lane = 0; lane < 32; lane++)
+                for (int i = 0; i < 2 * count; i++) {
+                    /* element i % 2 of matrix i / 2 */
+                    int row = lane / 4, column = lane % 4 * 2 + i % 2;
+                    if (transposed)
+                        std::swap(row, column);
+                    const uint16_t want = in[(i / 2 * 8 + row) * row_bytes / 2 + column];
+                    const uint16_t got = (uint16_t)(out[lane * 4 + i / 2] >> (i % 2 * 16));
+                    cr_expect_eq(got, want, "x%d%s lane %d element %d", count,
+                                 transposed ? ".trans" : "", lane, i);
+                }
+        }
+}
+
+/* Ties go away from zero, unlike in every other rounding here. */
+Test(cudaemu_layouts, tf32_rounding)
+{
+    const struct {
+        uint32_t in, out;
+    } cases[] = {
+        { 0x3f800000, 0x3f800000 }, { 0x3f800fff, 0x3f800000 }, { 0x3f801000, 0x3f802000 },
+        { 0x3f803000, 0x3f804000 }, { 0xbf801000, 0xbf802000 }, { 0x3fffffff, 0x40000000 },
+        { 0x7f800000, 0x7f800000 }, { 0x00000000, 0x00000000 },
+    };
+
+    for (const auto &c : cases)
+        cr_expect_eq(gsv_tf32(__uint_as_float(c.in)), c.out, "%08x", c.in);
+}
