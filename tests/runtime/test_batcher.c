@@ -1,0 +1,308 @@
+/*
+ * test_batcher.c - how requests share batches: fairness, budgets, the bound of the queue, endings.
+ */
+#include "tests/runtime/fake.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MANY 3000
+
+/* "word0 word1 ..." of 1 to 20 words, different for each number. */
+static char *make_text(unsigned number)
+{
+    char *text = malloc(400);
+    size_t at = 0;
+
+    cr_assert_not_null(text);
+    for (unsigned w = 0; w <= number % 20; w++)
+        at += (size_t)snprintf(text + at, 400 - at, "%sw%u", w ? " " : "", number * 7 + w * w);
+    return text;
+}
+
+static char **make_texts(size_t n)
+{
+    char **texts = calloc(n, sizeof(*texts));
+
+    cr_assert_not_null(texts);
+    for (size_t i = 0; i < n; i++)
+        texts[i] = make_text((unsigned)i);
+    return texts;
+}
+
+static void free_texts(char **texts, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(texts[i]);
+    free(texts);
+}
+
+Test(batcher, a_large_request_is_cut_tokenized_by_workers_and_put_together_again)
+{
+    gpuserve_model *model = fake_open(0, 128, 0);
+    char **texts = make_texts(MANY);
+    float *rows = calloc(MANY * FAKE_DIM, sizeof(*rows));
+    gpuserve_item *items = calloc(MANY, sizeof(*items));
+    gpuserve_job job = fake_job((const char *const *)texts, MANY, rows);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    job.items = items;
+    cr_assert_eq(gpuserve_run(model, &job, &error), GPUSERVE_OK, "%s", error.message);
+    for (size_t i = 0; i < MANY; i++) {
+        float want[FAKE_DIM];
+
+        fake_vector(texts[i], want);
+        cr_assert_eq(memcmp(want, rows + i * FAKE_DIM, sizeof(want)), 0, "row %zu", i);
+        cr_assert_eq(items[i].n_tokens, i % 20 + 3);
+    }
+    cr_expect_gt(fake_batches(), MANY * 12 / 128);
+    cr_expect_leq(fake_largest_batch_tokens(), 128);
+    gpuserve_model_close(&model);
+    free_texts(texts, MANY);
+    free(rows);
+    free(items);
+}
+
+struct order {
+    atomic_int next;
+    atomic_int place_of_large, place_of_small;
+};
+
+static void large_done(void *user, gpuserve_request *request, gpuserve_status status)
+{
+    struct order *order = user;
+
+    (void)request;
+    cr_assert_eq(status, GPUSERVE_OK);
+    atomic_store(&order->place_of_large, atomic_fetch_add(&order->next, 1));
+}
+
+static void small_done(void *user, gpuserve_request *request, gpuserve_status status)
+{
+    struct order *order = user;
+
+    (void)request;
+    cr_assert_eq(status, GPUSERVE_OK);
+    atomic_store(&order->place_of_small, atomic_fetch_add(&order->next, 1));
+}
+
+Test(batcher, a_small_request_passes_between_the_pieces_of_a_large_one)
+{
+    static const char *const small[] = { "only one" };
+    gpuserve_model *model = fake_open(1, 64, 0);
+    struct order order = { 0 };
+    char **texts = make_texts(400);
+    float *rows = calloc(400 * FAKE_DIM, sizeof(*rows));
+    float row[FAKE_DIM], want[FAKE_DIM];
+    const gpuserve_job large_job = fake_job((const char *const *)texts, 400, rows);
+    const gpuserve_job small_job = fake_job(small, 1, row);
+    gpuserve_request *large = NULL, *last = NULL;
+    int before;
+
+    fake_hold();
+    cr_assert_eq(gpuserve_submit(&large, model, &large_job, large_done, &order, NULL), GPUSERVE_OK);
+    fake_wait_running(1);
+    cr_assert_eq(gpuserve_submit(&last, model, &small_job, small_done, &order, NULL), GPUSERVE_OK);
+    before = fake_batches();
+    fake_release();
+    cr_expect_eq(gpuserve_wait(last, -1, NULL), GPUSERVE_OK);
+    cr_expect_eq(gpuserve_wait(large, -1, NULL), GPUSERVE_OK);
+    cr_expect_gt(fake_batches(), before + 20, "the large one took many batches");
+    gpuserve_request_free(&last);
+    gpuserve_request_free(&large);
+    cr_expect_lt(atomic_load(&order.place_of_small), atomic_load(&order.place_of_large));
+    fake_vector(small[0], want);
+    cr_expect_eq(memcmp(row, want, sizeof(want)), 0);
+    gpuserve_model_close(&model);
+    free_texts(texts, 400);
+    free(rows);
+}
+
+Test(batcher, requests_of_several_callers_share_one_batch)
+{
+    static const char *const text[] = { "one two three" };
+    gpuserve_model *model = fake_open(1, 512, 0);
+    float rows[20][FAKE_DIM], want[FAKE_DIM];
+    gpuserve_request *requests[20];
+
+    fake_hold();
+    for (size_t i = 0; i < 20; i++) {
+        const gpuserve_job job = fake_job(text, 1, rows[i]);
+
+        cr_assert_eq(gpuserve_submit(&requests[i], model, &job, NULL, NULL, NULL), GPUSERVE_OK);
+        if (i == 0)
+            fake_wait_running(1);
+    }
+    fake_release();
+    fake_vector(text[0], want);
+    for (size_t i = 0; i < 20; i++) {
+        cr_expect_eq(gpuserve_wait(requests[i], -1, NULL), GPUSERVE_OK);
+        cr_expect_eq(memcmp(rows[i], want, sizeof(want)), 0);
+        gpuserve_request_free(&requests[i]);
+    }
+    cr_expect_eq(fake_batches(), 2, "the first alone, the others together");
+    gpuserve_model_close(&model);
+}
+
+Test(batcher, jobs_that_differ_do_not_mix)
+{
+    static const char *const text[] = { "one two three" };
+    gpuserve_model *model = fake_open(1, 512, 0);
+    float first[FAKE_DIM], whole[FAKE_DIM], cut[3], scores[FAKE_LABELS], want[FAKE_DIM];
+    gpuserve_job jobs[4] = { fake_job(text, 1, first), fake_job(text, 1, whole),
+                             fake_job(text, 1, cut), fake_job(text, 1, scores) };
+    gpuserve_request *requests[4];
+
+    jobs[2].dimensions = 3;
+    jobs[2].output_capacity = 3;
+    jobs[3].task = GPUSERVE_TASK_CLASSIFY;
+    jobs[3].output_capacity = FAKE_LABELS;
+    fake_hold();
+    for (size_t i = 0; i < 4; i++) {
+        cr_assert_eq(gpuserve_submit(&requests[i], model, &jobs[i], NULL, NULL, NULL), GPUSERVE_OK);
+        if (i == 0)
+            fake_wait_running(1);
+    }
+    fake_release();
+    for (size_t i = 0; i < 4; i++) {
+        cr_expect_eq(gpuserve_wait(requests[i], -1, NULL), GPUSERVE_OK);
+        gpuserve_request_free(&requests[i]);
+    }
+    fake_vector(text[0], want);
+    cr_expect_eq(memcmp(whole, want, sizeof(want)), 0);
+    cr_expect_eq(memcmp(cut, want, sizeof(cut)), 0);
+    cr_expect_eq(memcmp(scores, want, sizeof(scores)), 0);
+    cr_expect_eq(fake_batches(), 4);
+    gpuserve_model_close(&model);
+}
+
+Test(batcher, one_text_alone_runs_on_the_wide_stream_and_many_do_not)
+{
+    static const char *const text[] = { "alone" };
+    gpuserve_model *model = fake_open(2, 128, 0);
+    char **texts = make_texts(300);
+    float *rows = calloc(300 * FAKE_DIM, sizeof(*rows));
+    gpuserve_job job = fake_job(text, 1, rows);
+    int wide;
+
+    cr_expect_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+    cr_expect_eq(fake_wide_batches(), 1);
+    fake_hold();
+    job = fake_job((const char *const *)texts, 300, rows);
+    gpuserve_request *request = NULL;
+    cr_assert_eq(gpuserve_submit(&request, model, &job, NULL, NULL, NULL), GPUSERVE_OK);
+    fake_wait_running(2); /* both workers are at it */
+    wide = fake_wide_batches();
+    fake_release();
+    cr_expect_eq(gpuserve_wait(request, -1, NULL), GPUSERVE_OK);
+    cr_expect_leq(wide, 2, "one of the two at most");
+    gpuserve_request_free(&request);
+    gpuserve_model_close(&model);
+    free_texts(texts, 300);
+    free(rows);
+}
+
+Test(batcher, a_full_queue_refuses_whole_requests_and_says_when_to_come_again)
+{
+    static const char *const text[] = { "a text of some words that counts for a few tokens" };
+    gpuserve_model *model = fake_open(1, 64, 100);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float rows[16][FAKE_DIM];
+    gpuserve_request *requests[16];
+    size_t n = 0;
+
+    fake_hold();
+    for (; n < 16; n++) {
+        const gpuserve_job job = fake_job(text, 1, rows[n]);
+        const gpuserve_status st = gpuserve_submit(&requests[n], model, &job, NULL, NULL, &error);
+
+        if (st == GPUSERVE_OK)
+            continue;
+        cr_assert_eq(st, GPUSERVE_E_BUSY);
+        cr_expect_null(requests[n]);
+        cr_expect_gt(error.retry_after_ms, 0);
+        cr_expect_neq(strstr(error.message, "100"), NULL, "%s", error.message);
+        break;
+    }
+    cr_expect(n >= 2 && n < 16, "%zu were admitted", n);
+    fake_release();
+    for (size_t i = 0; i < n; i++) {
+        cr_expect_eq(gpuserve_wait(requests[i], -1, NULL), GPUSERVE_OK);
+        gpuserve_request_free(&requests[i]);
+    }
+    for (size_t i = 0; i < 200; i++) { /* the room is free as soon as a result is known */
+        cr_assert_eq(gpuserve_embed(model, text, 1, rows[0], FAKE_DIM, NULL, &error), GPUSERVE_OK,
+                     "%s", error.message);
+    }
+    gpuserve_model_close(&model);
+}
+
+Test(batcher, a_request_larger_than_the_queue_is_admitted_when_there_is_room_for_half)
+{
+    gpuserve_model *model = fake_open(2, 64, 100);
+    char **texts = make_texts(500);
+    float *rows = calloc(500 * FAKE_DIM, sizeof(*rows));
+
+    cr_expect_eq(
+        gpuserve_embed(model, (const char *const *)texts, 500, rows, 500 * FAKE_DIM, NULL, NULL),
+        GPUSERVE_OK);
+    gpuserve_model_close(&model);
+    free_texts(texts, 500);
+    free(rows);
+}
+
+Test(batcher, a_nan_row_is_its_items_own_fault)
+{
+    static const char *const texts[] = { "good", "this is NAN now", "also good" };
+    gpuserve_model *model = fake_open(0, 0, 0);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float rows[3 * FAKE_DIM], want[FAKE_DIM];
+    gpuserve_item items[3];
+    gpuserve_job job = fake_job(texts, 3, rows);
+
+    job.items = items;
+    cr_expect_eq(gpuserve_run(model, &job, &error), GPUSERVE_E_NUMERIC);
+    cr_expect_neq(strstr(error.message, "item 1"), NULL, "%s", error.message);
+    cr_expect_eq(items[0].status, GPUSERVE_OK);
+    cr_expect_eq(items[1].status, GPUSERVE_E_NUMERIC);
+    cr_expect_eq(items[2].status, GPUSERVE_OK);
+    fake_vector(texts[0], want);
+    cr_expect_eq(memcmp(rows, want, sizeof(want)), 0);
+    fake_vector(texts[2], want);
+    cr_expect_eq(memcmp(rows + 2 * FAKE_DIM, want, sizeof(want)), 0);
+    cr_expect(rows[FAKE_DIM] != rows[FAKE_DIM], "NaN");
+    gpuserve_model_close(&model);
+}
+
+Test(batcher, a_broken_batch_fails_its_requests_and_no_other)
+{
+    char **texts = make_texts(600);
+    static const char *const good[] = { "good" };
+    gpuserve_model *model = fake_open(2, 64, 0);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float *rows = malloc(600 * FAKE_DIM * sizeof(*rows));
+    float row[FAKE_DIM], want[FAKE_DIM];
+    gpuserve_job job = fake_job((const char *const *)texts, 600, rows);
+
+    memset(rows, 0x11, 600 * FAKE_DIM * sizeof(*rows));
+    free(texts[300]);
+    texts[300] = strdup("here it will BREAK");
+    cr_expect_eq(gpuserve_run(model, &job, &error), GPUSERVE_E_DEVICE);
+    cr_expect_str_eq(error.message, "the fake device broke");
+    for (size_t i = 0; i < 600 * FAKE_DIM * sizeof(*rows); i++)
+        cr_assert_eq(((unsigned char *)rows)[i], 0x11, "outputs are untouched");
+    free(texts[300]);
+    texts[300] = strdup("an UNKNOWABLE word");
+    cr_expect_eq(gpuserve_run(model, &job, &error), GPUSERVE_E_UNSUPPORTED);
+    cr_expect_str_eq(error.message, "item 300: a word that cannot be tokenized");
+    cr_expect_eq(gpuserve_embed(model, good, 1, row, FAKE_DIM, NULL, NULL), GPUSERVE_OK);
+    fake_vector(good[0], want);
+    cr_expect_eq(memcmp(row, want, sizeof(want)), 0);
+    gpuserve_model_close(&model);
+    free_texts(texts, 600);
+    free(rows);
+}
