@@ -9,7 +9,7 @@
  * height: a row's bits do not depend on how many rows there are or how they are cut.
  */
 #include "kernels/cpu/variant.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/finish.h"
 
 /* How far ahead of the loads weights are fetched: 2 KiB, past what the hardware sees coming when
  * there are few rows. */
@@ -97,7 +97,7 @@ void GSV_VARIANT(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv
             GSV_VARIANT(gsv_tiles_f32)
             [rows](in, gemm->in_ld, gemm->weight + (size_t)panel * panel_floats, gemm->k, sums,
                    GSV_NR);
-            GSV_VARIANT(gsv_finish_tile)(&gemm->finish, sums, row, rows, panel * GSV_NR);
+            finish_tile(&gemm->finish, NULL, sums, row, rows, panel * GSV_NR);
         }
         row += rows;
     }

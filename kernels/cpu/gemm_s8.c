@@ -11,7 +11,7 @@
  * else with plain vector arithmetic (255 * 127 still fits 16 bits).
  */
 #include "kernels/cpu/variant.h"
-#include "kernels/cpu/vmath.h"
+#include "kernels/cpu/finish.h"
 
 #define AHEAD_BYTES 2048
 
@@ -155,24 +155,6 @@ static const tile_fn tiles[GSV_MR + 1] = {
 #endif
 };
 
-/* Whole numbers become floats, in place. */
-static void scale_tile(const struct gsv_gemm_s8 *gemm, int32_t *sums, int32_t row, int32_t rows,
-                       int32_t column)
-{
-    for (int v = 0; v < GSV_NV; v++) {
-        const vf scale = vf_load(gemm->scale + column + v * GSV_VL);
-        const vf column_sum = vf_load(gemm->column_sum + column + v * GSV_VL);
-
-        for (int32_t r = 0; r < rows; r++) {
-            int32_t *at = sums + r * GSV_NR + v * GSV_VL;
-            const vf sum = __builtin_convertvector((vi) * (const vi_any *)at, vf);
-            const vf offset = vf_set(gemm->least[row + r]) * column_sum;
-
-            vf_store((float *)(void *)at, vf_fma(vf_set(gemm->step[row + r]), sum, offset) * scale);
-        }
-    }
-}
-
 void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span)
 {
     const size_t panel_bytes = (size_t)gemm->k * GSV_NR;
@@ -184,9 +166,7 @@ void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_s
 
         for (int32_t panel = span->panel; panel < span->panel_end; panel++) {
             tiles[rows](in, gemm->in_ld, gemm->weight + (size_t)panel * panel_bytes, gemm->k, sums);
-            scale_tile(gemm, sums, row, rows, panel * GSV_NR);
-            GSV_VARIANT(gsv_finish_tile)
-            (&gemm->finish, (float *)(void *)sums, row, rows, panel * GSV_NR);
+            finish_tile(&gemm->finish, gemm, sums, row, rows, panel * GSV_NR);
         }
         row += rows;
     }

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define BLOCK_BYTES (512 << 10)
-#define TASKS_PER_THREAD 3 /* evens out what other processes take from one of the threads */
+#define TASKS_PER_THREAD 2 /* evens out what other processes take from one of the threads */
 #define LEAST_WIDTH 1e-30f /* of a range that is divided into steps: see kernels/ref/linear.c */
 
 static size_t columns_up(int32_t n)

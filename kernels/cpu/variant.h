@@ -19,10 +19,6 @@ typedef void (*gsv_tile_f32_fn)(const float *a, size_t lda, const float *b, int3
 /* By height; [0] is NULL. */
 extern const gsv_tile_f32_fn GSV_VARIANT(gsv_tiles_f32)[GSV_TILE_ROWS + 1];
 
-/* Store a tile's sums of rows [row, row + rows) and one panel of columns through op->finish. */
-void GSV_VARIANT(gsv_finish_tile)(const struct gsv_finish *finish, float *tile, int32_t row,
-                                  int32_t rows, int32_t column);
-
 void GSV_VARIANT(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
 void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
 void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);

@@ -144,27 +144,50 @@ GSV_INLINE vf vf_keep(vf v, int n, vf other)
     return vf_select(vi_lanes() < vi_set(n), v, other);
 }
 
+/* The upper 8, 4, 2 or 1 lanes of the first 16, 8, 4 or 2 in the lowest place; the rest is of no
+ * interest. */
+#if GSV_VL == 16
+#define VF_FROM_8(v) \
+    __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15)
+#define VF_FROM_4(v) __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7)
+#define VF_FROM_2(v) \
+    __builtin_shufflevector(v, v, 2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11, 14, 15, 14, 15)
+#define VF_FROM_1(v) \
+    __builtin_shufflevector(v, v, 1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15)
+#elif GSV_VL == 8
+#define VF_FROM_4(v) __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7)
+#define VF_FROM_2(v) __builtin_shufflevector(v, v, 2, 3, 2, 3, 6, 7, 6, 7)
+#define VF_FROM_1(v) __builtin_shufflevector(v, v, 1, 1, 3, 3, 5, 5, 7, 7)
+#else
+#define VF_FROM_2(v) __builtin_shufflevector(v, v, 2, 3, 2, 3)
+#define VF_FROM_1(v) __builtin_shufflevector(v, v, 1, 1, 3, 3)
+#endif
+
 /* The lanes' sum and largest, halves onto halves: always in this order. */
 GSV_INLINE float vf_sum(vf v)
 {
-    float lanes[GSV_VL];
-
-    vf_store(lanes, v);
-    for (int half = GSV_VL / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            lanes[i] += lanes[i + half];
-    return lanes[0];
+#if GSV_VL == 16
+    v = v + VF_FROM_8(v);
+#endif
+#if GSV_VL >= 8
+    v = v + VF_FROM_4(v);
+#endif
+    v = v + VF_FROM_2(v);
+    v = v + VF_FROM_1(v);
+    return v[0];
 }
 
 GSV_INLINE float vf_largest(vf v)
 {
-    float lanes[GSV_VL];
-
-    vf_store(lanes, v);
-    for (int half = GSV_VL / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
-    return lanes[0];
+#if GSV_VL == 16
+    v = vf_max(v, VF_FROM_8(v));
+#endif
+#if GSV_VL >= 8
+    v = vf_max(v, VF_FROM_4(v));
+#endif
+    v = vf_max(v, VF_FROM_2(v));
+    v = vf_max(v, VF_FROM_1(v));
+    return v[0];
 }
 
 /* (a0, b0, a1, b1, ...): the first and the second half of a and b interleaved. */
