@@ -75,22 +75,27 @@ static void pack_values(const struct head *h)
     }
 }
 
+/* Scores [key, key + GSV_VL) of one query; past the last key -infinity, whose weight is 0. */
+GSV_INLINE vf scores_at(const struct head *h, const float *row, int32_t query, int32_t key)
+{
+    const int32_t left = h->length - key;
+    vf x = vf_load(row + key);
+
+    if (h->bias)
+        x = vf_fma(load_upto(h->bias + key - query, left), vf_set(VMATH_LOG2E), x);
+    return left >= GSV_VL ? x : vf_keep(x, left, vf_set(-INFINITY));
+}
+
 /* Scores of one query to 2^(score - largest); the sum comes back. */
 static float softmax_row(const struct head *h, float *row, int32_t query)
 {
     vf largest = vf_set(-INFINITY), sum = vf_set(0.0f);
 
-    for (int32_t key = h->length; key < h->padded; key++)
-        row[key] = -INFINITY;
-    if (h->bias) {
-        for (int32_t key = 0; key < h->length; key++)
-            row[key] += h->bias[key - query] * VMATH_LOG2E;
-    }
-    for (int32_t key = 0; key < h->padded; key += GSV_VL)
-        largest = vf_max(vf_load(row + key), largest);
+    for (int32_t key = 0; key < h->length; key += GSV_VL)
+        largest = vf_max(scores_at(h, row, query, key), largest);
     largest = vf_set(vf_largest(largest));
-    for (int32_t key = 0; key < h->padded; key += GSV_VL) {
-        const vf weight = vf_exp2(vf_load(row + key) - largest);
+    for (int32_t key = 0; key < h->length; key += GSV_VL) {
+        const vf weight = vf_exp2(scores_at(h, row, query, key) - largest);
 
         vf_store(row + key, weight);
         sum = sum + weight;

@@ -101,7 +101,11 @@ GSV_INLINE vf vf_fma(vf a, vf b, vf c)
 /* Where `mask` is all ones a, where it is 0 b. */
 GSV_INLINE vf vf_select(vi mask, vf a, vf b)
 {
+#if defined(__AVX512DQ__)
+    return (vf)_mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)mask), (__m512)b, (__m512)a);
+#else
     return (vf)((mask & (vi)a) | (~mask & (vi)b));
+#endif
 }
 
 /* The larger; b when either is NaN. */
