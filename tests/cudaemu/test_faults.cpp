@@ -8,20 +8,13 @@
 #include <cstring>
 
 #include "device/sanitizers.h"
+#include "device_memory.h"
 #include "emu.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
 
 namespace
 {
-
-/* Device memory for one test; its 0xff bytes are NaN as floats. */
-template <typename T> T *device_array(size_t count)
-{
-    T *memory = nullptr;
-    cr_assert_eq(cudaMalloc(&memory, count * sizeof(T)), cudaSuccess);
-    return memory;
-}
 
 /* The kernel's fault: its error, and every text that the report has to contain. */
 void expect_fault(cudaError_t error, std::initializer_list<const char *> texts)
@@ -154,7 +147,7 @@ __global__ void overlap(float *out, bool wait)
 Test(cudaemu_faults, missing_syncthreads)
 {
     int out[64];
-    int *device = device_array<int>(64);
+    device_memory<int> device(64);
 
     for (uint64_t seed = 0; seed < 4; seed++) {
         gsv_emu_seed(seed);
@@ -175,7 +168,7 @@ Test(cudaemu_faults, missing_syncthreads)
 Test(cudaemu_faults, missing_wait_for_cp_async)
 {
     float in[128], out[128];
-    float *from = device_array<float>(128), *to = device_array<float>(128);
+    device_memory<float> from(128), to(128);
 
     for (int i = 0; i < 128; i++)
         in[i] = (float)i;
@@ -198,7 +191,7 @@ Test(cudaemu_faults, missing_wait_for_cp_async)
 Test(cudaemu_faults, lane_leaves_before_a_shuffle)
 {
     int out[32];
-    int *device = device_array<int>(32);
+    device_memory<int> device(32);
 
     GSV_LAUNCH(sum_lanes, 1, 32, 0, nullptr, device, 32u);
     cudaMemcpy(out, device, sizeof(out), cudaMemcpyDeviceToHost);
@@ -217,7 +210,7 @@ Test(cudaemu_faults, lane_leaves_before_a_shuffle)
 
 Test(cudaemu_faults, thread_leaves_before_a_barrier)
 {
-    int *device = device_array<int>(64);
+    device_memory<int> device(64);
 
     GSV_LAUNCH(leave_before_barrier, 1, dim3(8, 8), 0, nullptr, device, 8u);
     expect_no_fault();
@@ -227,7 +220,7 @@ Test(cudaemu_faults, thread_leaves_before_a_barrier)
 
 Test(cudaemu_faults, lanes_meet_in_different_functions)
 {
-    int *device = device_array<int>(32);
+    device_memory<int> device(32);
 
     GSV_LAUNCH(different_functions, 1, 32, 0, nullptr, device, true);
     expect_no_fault();
@@ -237,7 +230,7 @@ Test(cudaemu_faults, lanes_meet_in_different_functions)
 
 Test(cudaemu_faults, misaligned_access)
 {
-    float *in = device_array<float>(64), *out = device_array<float>(64);
+    device_memory<float> in(64), out(64);
 
     GSV_LAUNCH(read_vector_at, 1, 1, 0, nullptr, out, in, 4);
     GSV_LAUNCH(load_matrix_at, 1, 32, 128 + 16, nullptr, out, 16);
@@ -251,7 +244,7 @@ Test(cudaemu_faults, misaligned_access)
 
 Test(cudaemu_faults, matrix_load_past_shared_memory)
 {
-    float *out = device_array<float>(64);
+    device_memory<float> out(64);
 
     GSV_LAUNCH(load_matrix_at, 1, 32, 128, nullptr, out, 16);
     expect_fault(cudaErrorIllegalAddress, { "ldmatrix.x1", "offset 128 of 128 bytes" });
@@ -266,7 +259,7 @@ Test(cudaemu_faults, matrix_load_past_shared_memory)
 
 OUT_OF_BOUNDS(global_memory_past_its_end)
 {
-    float *out = device_array<float>(100);
+    device_memory<float> out(100);
 
     GSV_LAUNCH(write_at, 1, 32, 0, nullptr, out, 99);
     GSV_LAUNCH(write_at, 1, 32, 0, nullptr, out, 0);
@@ -277,7 +270,7 @@ OUT_OF_BOUNDS(global_memory_past_its_end)
 
 OUT_OF_BOUNDS(shared_memory_past_its_end)
 {
-    float *out = device_array<float>(1);
+    device_memory<float> out(1);
 
     GSV_LAUNCH(write_shared_at, 1, 1, 100, nullptr, out, 24);
     expect_no_fault();
@@ -287,7 +280,7 @@ OUT_OF_BOUNDS(shared_memory_past_its_end)
 
 Test(cudaemu_faults, overlapping_launch_without_waiting)
 {
-    float *out = device_array<float>(32);
+    device_memory<float> out(32);
 
     GSV_LAUNCH_OVERLAP(overlap, 1, 32, 0, nullptr, out, true);
     expect_no_fault();
@@ -297,7 +290,7 @@ Test(cudaemu_faults, overlapping_launch_without_waiting)
 
 Test(cudaemu_faults, launches_that_a_device_refuses)
 {
-    float *out = device_array<float>(1);
+    device_memory<float> out(1);
     const struct {
         dim3 grid, block;
         size_t shared;

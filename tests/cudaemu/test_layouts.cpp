@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "device_memory.h"
 #include "emu.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
@@ -169,20 +170,14 @@ template <typename T, typename Kernel> void check_product(const product_case &c,
     const std::vector<uint32_t> a = fragments(c, c.a, 4, a_value),
                                 b = fragments(c, c.b, 2, b_value);
     T d[128];
-    uint32_t *device_a, *device_b;
-    T *device_d;
 
     for (int lane = 0; lane < 32; lane++)
         for (int i = 0; i < 4; i++)
             d[4 * lane + i] = (T)c_value(d_any(lane, i).row, d_any(lane, i).column);
-    cudaMalloc(&device_a, 512);
-    cudaMalloc(&device_b, 256);
-    cudaMalloc(&device_d, sizeof(d));
-    cudaMemcpy(device_a, a.data(), 512, cudaMemcpyHostToDevice);
-    cudaMemcpy(device_b, b.data(), 256, cudaMemcpyHostToDevice);
-    cudaMemcpy(device_d, d, sizeof(d), cudaMemcpyHostToDevice);
+    device_memory<uint32_t> device_a(a.data(), a.size()), device_b(b.data(), b.size());
+    device_memory<T> device_d(d, 128);
     cr_assert_eq(GSV_LAUNCH(kernel, 1, 32, 0, nullptr, device_d, device_a, device_b), cudaSuccess);
-    cr_assert_eq(cudaMemcpy(d, device_d, sizeof(d), cudaMemcpyDeviceToHost), cudaSuccess);
+    cr_assert_eq(cudaMemcpy(d, (T *)device_d, sizeof(d), cudaMemcpyDeviceToHost), cudaSuccess);
     for (int lane = 0; lane < 32; lane++)
         for (int i = 0; i < 4; i++) {
             const place at = d_any(lane, i);
@@ -234,20 +229,17 @@ Test(cudaemu_layouts, ldmatrix)
 {
     uint16_t in[32 * row_bytes / 2];
     uint32_t out[128];
-    uint16_t *device_in;
-    uint32_t *device_out;
 
     for (size_t i = 0; i < sizeof(in) / sizeof(in[0]); i++)
         in[i] = (uint16_t)(i * 37);
-    cudaMalloc(&device_in, sizeof(in));
-    cudaMalloc(&device_out, sizeof(out));
-    cudaMemcpy(device_in, in, sizeof(in), cudaMemcpyHostToDevice);
+    device_memory<uint16_t> device_in(in, sizeof(in) / sizeof(in[0]));
+    device_memory<uint32_t> device_out(128);
     for (int count = 1; count <= 4; count *= 2)
         for (int transposed = 0; transposed < 2; transposed++) {
             cr_assert_eq(GSV_LAUNCH(load_matrices, 1, 32, 32 * row_bytes, nullptr, device_out,
                                     device_in, count, transposed != 0),
                          cudaSuccess);
-            cudaMemcpy(out, device_out, sizeof(out), cudaMemcpyDeviceToHost);
+            cudaMemcpy(out, (uint32_t *)device_out, sizeof(out), cudaMemcpyDeviceToHost);
             for (int lane = 0; lane < 32; lane++)
                 for (int i = 0; i < 2 * count; i++) {
                     /* element i % 2 of matrix i / 2 */

@@ -12,6 +12,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "device_memory.h"
 #include "emu.h"
 #include "kernels/cuda/launch.cuh"
 
@@ -160,9 +161,8 @@ Test(cudaemu_numbers, arithmetic_rounds_once)
 Test(cudaemu_numbers, warp_and_block_functions)
 {
     lane_results out[32];
-    lane_results *device;
+    device_memory<lane_results> device(32);
 
-    cudaMalloc(&device, sizeof(out));
     for (uint64_t seed = 0; seed < 3; seed++) {
         gsv_emu_seed(seed);
         cr_assert_eq(GSV_LAUNCH(warp_functions, 1, 32, 0, nullptr, device), cudaSuccess);
@@ -190,17 +190,11 @@ Test(cudaemu_numbers, atomics_over_blocks)
 {
     float values[96], sum = 0;
     int most = -1;
-    float *device_values, *device_sum;
-    int *device_most;
 
     for (int i = 0; i < 96; i++)
         values[i] = (float)i;
-    cudaMalloc(&device_values, sizeof(values));
-    cudaMalloc(&device_sum, sizeof(sum));
-    cudaMalloc(&device_most, sizeof(most));
-    cudaMemcpy(device_values, values, sizeof(values), cudaMemcpyHostToDevice);
-    cudaMemcpy(device_sum, &sum, sizeof(sum), cudaMemcpyHostToDevice);
-    cudaMemcpy(device_most, &most, sizeof(most), cudaMemcpyHostToDevice);
+    device_memory<float> device_values(values, 96), device_sum(&sum, 1);
+    device_memory<int> device_most(&most, 1);
     gsv_emu_seed(9);
     GSV_LAUNCH(add_all, 3, 32, 0, nullptr, device_sum, device_most, device_values);
     cudaMemcpy(&sum, device_sum, sizeof(sum), cudaMemcpyDeviceToHost);

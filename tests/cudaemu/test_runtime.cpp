@@ -12,6 +12,7 @@
 #include <cublasLt.h>
 #include <cuda_fp16.h>
 
+#include "device_memory.h"
 #include "emu.h"
 #include "kernels/cuda/launch.cuh"
 
@@ -288,7 +289,6 @@ Test(cudaemu_runtime, matrix_product_of_cublaslt)
 {
     const int m = 5, n = 3, k = 4;
     half w[m * k], x[n * k], out[n * m], bias[m];
-    half *device_w, *device_x, *device_out, *device_bias;
     const float one = 1, zero = 0;
     const cublasOperation_t transpose = CUBLAS_OP_T;
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -306,21 +306,17 @@ Test(cudaemu_runtime, matrix_product_of_cublaslt)
         x[i] = half((float)(i * 3 % 7 - 3));
     for (int i = 0; i < m; i++)
         bias[i] = half((float)i);
-    cudaMalloc(&device_w, sizeof(w));
-    cudaMalloc(&device_x, sizeof(x));
-    cudaMalloc(&device_out, sizeof(out));
-    cudaMalloc(&device_bias, sizeof(bias));
-    cudaMemcpy(device_w, w, sizeof(w), cudaMemcpyHostToDevice);
-    cudaMemcpy(device_x, x, sizeof(x), cudaMemcpyHostToDevice);
-    cudaMemcpy(device_bias, bias, sizeof(bias), cudaMemcpyHostToDevice);
+    device_memory<half> device_w(w, m * k), device_x(x, n * k), device_out(n * m),
+        device_bias(bias, m);
+    const half *bias_pointer = device_bias;
     cublasLtCreate(&handle);
     cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
                                    sizeof(transpose));
     cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                    sizeof(epilogue));
-    cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &device_bias,
-                                   sizeof(device_bias));
+    cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias_pointer,
+                                   sizeof(bias_pointer));
     cublasLtMatrixLayoutCreate(&lw, CUDA_R_16F, k, m, k);
     cublasLtMatrixLayoutCreate(&lx, CUDA_R_16F, k, n, k);
     cublasLtMatrixLayoutCreate(&lo, CUDA_R_16F, m, n, m);
