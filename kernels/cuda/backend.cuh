@@ -3,6 +3,7 @@
  *
  *   plugin.cu     the table; device.cu, memory.cu, linear.cu, stream.cu fill its slots
  *   graphs.cu     recorded batches
+ *   lt.cu         cuBLASLt, opened at run time and timed against our own
  *   the others    one operation each: kernel and launcher
  *
  * A launcher takes raw device pointers, puts its kernels on the stream and returns the launch's
@@ -105,6 +106,7 @@ struct gpuserve_device {
     int n_processors;
     int capability; /* 90 for sm_90 */
     char name[128];
+    struct gsv_lt *lt;  /* cuBLASLt, or NULL where it cannot be had */
     int64_t timeout_ms; /* a batch that takes longer means a device that hangs */
 };
 
@@ -155,9 +157,10 @@ struct gpuserve_linear {
     enum gsv_element element;
     int32_t n;
     int32_t k;
-    const void *weight;       /* [n, k] */
-    const float *bias;        /* [n] or NULL */
-    const void *element_bias; /* the same in the activation type, for cuBLASLt; or NULL */
+    const void *weight;                 /* [n, k] */
+    const float *bias;                  /* [n] or NULL */
+    const void *element_bias;           /* the same in the activation type, for cuBLASLt; or NULL */
+    const struct gsv_lt_choice *choice; /* when cuBLASLt is taken; NULL: never */
 };
 
 size_t gsv_cuda_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
@@ -165,6 +168,10 @@ gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
                                        struct gpuserve_linear **linear, void *memory,
                                        const struct gpuserve_linear_source *source,
                                        gpuserve_error *error);
+/* The product by our own kernels. The choice among them depends on n, k and alignment: all rows of
+ * a batch get the same bits in any batch. */
+cudaError_t gsv_cuda_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                              cudaStream_t stream);
 void gsv_cuda_linear_destroy(struct gpuserve_linear **linear);
 
 /* ------------------------------------------------------------------------------------ streams */

@@ -8,6 +8,7 @@
  * Listing devices makes no context: a context takes some 300 MB of the device.
  */
 #include "kernels/cuda/backend.cuh"
+#include "kernels/cuda/lt.cuh"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -377,6 +378,7 @@ static gpuserve_status open_device(struct gpuserve_device *device, gpuserve_erro
     code = prepare_kernels();
     if (code != cudaSuccess)
         return gsv_cuda_fail(device->index, code, "cudaFuncSetAttribute", error);
+    device->lt = gsv_lt_open();
     return GPUSERVE_OK;
 }
 
@@ -407,6 +409,10 @@ void gsv_cuda_device_close(struct gpuserve_device **device)
 {
     if (!device || !*device)
         return;
+    if (!gsv_cuda_hangs((*device)->index)) {
+        cudaSetDevice((*device)->index);
+        gsv_lt_close(&(*device)->lt);
+    }
     free(*device);
     *device = NULL;
 }

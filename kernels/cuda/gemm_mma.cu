@@ -288,8 +288,7 @@ bool gsv_cuda_gemm_has_mma(const struct gsv_gemm *gemm, enum gsv_math math)
 
     return math != GSV_MATH_F32 && gemm->k * size % 16 == 0 && gemm->in_ld * size % 16 == 0 &&
            gemm->weight_ld * size % 16 == 0 && reinterpret_cast<uintptr_t>(gemm->in) % 16 == 0 &&
-           reinterpret_cast<uintptr_t>(gemm->weight) % 16 == 0 &&
-           (gemm->activation == GPUSERVE_ACT_NONE || gemm->activation == GPUSERVE_ACT_GELU);
+           reinterpret_cast<uintptr_t>(gemm->weight) % 16 == 0;
 }
 
 cudaError_t gsv_cuda_gemm_mma(const struct gsv_gemm *gemm, enum gsv_math math, int n_processors,

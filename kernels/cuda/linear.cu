@@ -3,6 +3,7 @@
  * kernels and cuBLASLt both read them, then the bias in float32, then in the activation type.
  */
 #include "kernels/cuda/backend.cuh"
+#include "kernels/cuda/lt.cuh"
 
 #include <stdlib.h>
 
@@ -97,6 +98,7 @@ gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
         gsv_cuda_linear_destroy(&made);
         return status;
     }
+    made->choice = gsv_lt_choose(made);
     *linear = made;
     return GPUSERVE_OK;
 }
@@ -107,4 +109,24 @@ void gsv_cuda_linear_destroy(struct gpuserve_linear **linear)
         return;
     free(*linear);
     *linear = NULL;
+}
+
+cudaError_t gsv_cuda_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                              cudaStream_t stream)
+{
+    const int n_processors = linear->device->n_processors;
+    struct gsv_gemm plain = *gemm;
+    struct gsv_gemm rest = *gemm;
+    cudaError_t code;
+
+    if (!gsv_cuda_gemm_has_mma(gemm, linear->math))
+        return gsv_cuda_gemm_simt(gemm, linear->element, n_processors, stream);
+    if (gemm->activation == GPUSERVE_ACT_NONE || gemm->activation == GPUSERVE_ACT_GELU)
+        return gsv_cuda_gemm_mma(gemm, linear->math, n_processors, stream);
+
+    plain.activation = GPUSERVE_ACT_NONE; /* the others are not in its epilogue */
+    plain.residual = NULL;
+    rest.bias = NULL;
+    code = gsv_cuda_gemm_mma(&plain, linear->math, n_processors, stream);
+    return code == cudaSuccess ? gsv_cuda_bias_act(&rest, linear->element, stream) : code;
 }

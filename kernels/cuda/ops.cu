@@ -4,6 +4,7 @@
  * Nothing is waited for here. What a launch returns is kept in the stream; the caller learns of it
  * by the status at once, and of the text from batch_end or stream_wait.
  */
+#include "kernels/cuda/lt.cuh"
 #include "kernels/cuda/stream.cuh"
 
 gpuserve_status gsv_cuda_note(struct gpuserve_stream *stream, cudaError_t code, const char *call)
@@ -28,6 +29,8 @@ gpuserve_status gsv_cuda_op_embed(struct gpuserve_stream *stream,
 gpuserve_status gsv_cuda_op_add_layernorm(struct gpuserve_stream *stream,
                                           const struct gpuserve_op_add_layernorm *op)
 {
+    if (op->rows == 0)
+        return GPUSERVE_OK;
     return gsv_cuda_note(stream, gsv_cuda_add_layernorm(op, stream->element, stream->queue),
                          "the launch of add_layernorm");
 }
@@ -58,12 +61,16 @@ gpuserve_status gsv_cuda_op_pool(struct gpuserve_stream *stream, const struct gp
 gpuserve_status gsv_cuda_op_normalize(struct gpuserve_stream *stream,
                                       const struct gpuserve_op_rows *op)
 {
+    if (op->rows == 0)
+        return GPUSERVE_OK;
     return gsv_cuda_note(stream, gsv_cuda_normalize(op, stream->queue), "the launch of normalize");
 }
 
 gpuserve_status gsv_cuda_op_activate(struct gpuserve_stream *stream,
                                      const struct gpuserve_op_rows *op)
 {
+    if (op->rows == 0)
+        return GPUSERVE_OK;
     return gsv_cuda_note(stream, gsv_cuda_activate(op, stream->queue), "the launch of activate");
 }
 
@@ -75,32 +82,14 @@ static bool is_head(const struct gpuserve_stream *stream, const struct gpuserve_
            op->weight->n <= GSV_GEMV_MAX_N && op->rows <= 65535;
 }
 
-/* Our own kernels. The choice depends on n and k, never on the rows: see gemm_mma.cu. */
 static cudaError_t multiply(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op,
-                            struct gsv_gemm *gemm)
+                            const struct gsv_gemm *gemm)
 {
-    const struct gpuserve_linear *const linear = op->weight;
-    const int n_processors = stream->device->n_processors;
-    const bool built_in =
-        op->activation == GPUSERVE_ACT_NONE || op->activation == GPUSERVE_ACT_GELU;
-    cudaError_t code;
-
     if (is_head(stream, op))
         return gsv_cuda_gemv(gemm, stream->queue);
-    if (!gsv_cuda_gemm_has_mma(gemm, linear->math))
-        return gsv_cuda_gemm_simt(gemm, linear->element, n_processors, stream->queue);
-    if (built_in)
-        return gsv_cuda_gemm_mma(gemm, linear->math, n_processors, stream->queue);
-
-    gemm->activation = GPUSERVE_ACT_NONE;
-    gemm->residual = NULL;
-    code = gsv_cuda_gemm_mma(gemm, linear->math, n_processors, stream->queue);
-    if (code != cudaSuccess)
-        return code;
-    gemm->activation = op->activation;
-    gemm->residual = op->residual;
-    gemm->bias = NULL;
-    return gsv_cuda_bias_act(gemm, linear->element, stream->queue);
+    if (!stream->deterministic && gsv_lt_wins(op->weight->choice, gemm))
+        return gsv_lt_multiply(op->weight, gemm, stream->workspace, stream->queue);
+    return gsv_cuda_multiply(op->weight, gemm, stream->queue);
 }
 
 gpuserve_status gsv_cuda_op_linear(struct gpuserve_stream *stream,
@@ -109,6 +98,8 @@ gpuserve_status gsv_cuda_op_linear(struct gpuserve_stream *stream,
     const struct gpuserve_linear *const linear = op->weight;
     struct gsv_gemm gemm = {};
 
+    if (op->rows == 0)
+        return GPUSERVE_OK;
     gemm.in = op->in;
     gemm.weight = linear->weight;
     gemm.bias = linear->bias;

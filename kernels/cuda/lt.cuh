@@ -1,0 +1,34 @@
+/*
+ * lt.cuh - cuBLASLt, where it can be had, and which products it is taken for.
+ *
+ * For each (n, k) and number format both our own kernel and cuBLASLt's best candidates are timed
+ * once, when the first weights of that size are loaded, for batches of two sizes, with and without
+ * GELU. Below GSV_LT_MIN_ROWS our own kernel is always taken; so is it in deterministic streams,
+ * since its bits do not depend on the number of rows.
+ */
+#ifndef GSV_CUDA_LT_CUH
+#define GSV_CUDA_LT_CUH
+
+#include "kernels/cuda/backend.cuh"
+
+#define GSV_LT_MIN_ROWS 129
+
+struct gsv_lt;
+struct gsv_lt_choice;
+
+/* NULL when the library is not there; that is no error. One for each open device. */
+struct gsv_lt *gsv_lt_open(void);
+void gsv_lt_close(struct gsv_lt **lt);
+
+/* What was found fastest for products with these weights; timed now if they are the first of
+ * their size. Lent by `lt`. NULL when out of memory: our own kernels are taken. */
+const struct gsv_lt_choice *gsv_lt_choose(const struct gpuserve_linear *linear);
+
+/* Whether cuBLASLt is to do this product. */
+bool gsv_lt_wins(const struct gsv_lt_choice *choice, const struct gsv_gemm *gemm);
+
+/* Do it. `workspace` has GSV_LT_WORKSPACE_BYTES. */
+cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                            void *workspace, cudaStream_t stream);
+
+#endif
