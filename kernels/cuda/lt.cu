@@ -26,7 +26,7 @@ namespace
  * thousands of times slower, and its times mean nothing. */
 const int CLASSES = 2;
 #ifdef GSV_CUDA_EMU
-const int32_t TUNED_ROWS[CLASSES] = { GSV_LT_MIN_ROWS, GSV_LT_MIN_ROWS + 1 };
+const int32_t TUNED_ROWS[CLASSES] = { 1, 2 };
 const int REPEATS = 1;
 #else
 const int32_t TUNED_ROWS[CLASSES] = { 512, 4096 };
@@ -35,7 +35,9 @@ const int REPEATS = 5;
 const int32_t LARGE_ROWS = 1024; /* more than these are of the second class */
 const int CANDIDATES = 4;
 
-struct functions {
+} /* namespace */
+
+struct gsv_lt_functions {
     decltype(&cublasLtCreate) create;
     decltype(&cublasLtDestroy) destroy;
     decltype(&cublasLtMatmulDescCreate) desc_create;
@@ -50,24 +52,22 @@ struct functions {
     decltype(&cublasLtMatmul) matmul;
 };
 
-struct one_choice {
+struct gsv_lt_algo {
     bool wins;
     cublasLtMatmulAlgo_t algo;
 };
-
-} /* namespace */
 
 struct gsv_lt_choice {
     enum gsv_math math;
     int32_t n;
     int32_t k;
-    struct one_choice choices[CLASSES][2]; /* [][1]: with GELU */
+    struct gsv_lt_algo choices[CLASSES][2]; /* [][1]: with GELU */
     struct gsv_lt_choice *next;
 };
 
 struct gsv_lt {
     void *library; /* NULL in the emulator */
-    struct functions f;
+    struct gsv_lt_functions f;
     cublasLtHandle_t handle;
     pthread_mutex_t lock;
     struct gsv_lt_choice *choices; /* under `lock`; entries are never changed once they are in */
@@ -141,7 +141,7 @@ template <typename F> static bool load(void *library, const char *name, F *funct
 
 static bool load_functions(struct gsv_lt *lt)
 {
-    struct functions *const f = &lt->f;
+    struct gsv_lt_functions *const f = &lt->f;
     void *const library = open_library();
 
     lt->library = library;
@@ -219,7 +219,7 @@ struct product {
     cublasLtMatrixLayout_t out;
 };
 
-static void release_product(const struct functions *f, struct product *p)
+static void release_product(const struct gsv_lt_functions *f, struct product *p)
 {
     if (p->desc)
         f->desc_destroy(p->desc);
@@ -231,7 +231,7 @@ static void release_product(const struct functions *f, struct product *p)
         f->layout_destroy(p->out);
 }
 
-static bool describe(const struct functions *f, const struct gpuserve_linear *linear,
+static bool describe(const struct gsv_lt_functions *f, const struct gpuserve_linear *linear,
                      const struct gsv_gemm *gemm, struct product *p)
 {
     const cudaDataType_t type = type_of(linear->math);
@@ -287,8 +287,8 @@ static cudaError_t run_product(const struct gpuserve_linear *linear, const struc
     return error_of(status);
 }
 
-static const struct one_choice *choice_of(const struct gsv_lt_choice *choice,
-                                          const struct gsv_gemm *gemm)
+static const struct gsv_lt_algo *choice_of(const struct gsv_lt_choice *choice,
+                                           const struct gsv_gemm *gemm)
 {
     return &choice->choices[gemm->m > LARGE_ROWS][gemm->activation != GPUSERVE_ACT_NONE];
 }
@@ -411,7 +411,7 @@ static float time_trial(struct trial *t, const cublasLtMatmulAlgo_t *algo)
 static int candidates(struct trial *t, cublasLtMatmulHeuristicResult_t (&found)[CANDIDATES])
 {
     const struct gsv_lt *const lt = t->linear->device->lt;
-    const struct functions *const f = &lt->f;
+    const struct gsv_lt_functions *const f = &lt->f;
     const size_t workspace = GSV_LT_WORKSPACE_BYTES;
     const uint32_t no_split = CUBLASLT_REDUCTION_SCHEME_NONE;
     cublasLtMatmulPreference_t preference = NULL;
@@ -433,7 +433,7 @@ static int candidates(struct trial *t, cublasLtMatmulHeuristicResult_t (&found)[
     return n;
 }
 
-static void choose_one(struct trial *t, struct one_choice *choice)
+static void choose_one(struct trial *t, struct gsv_lt_algo *choice)
 {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     const int n = candidates(t, found);
