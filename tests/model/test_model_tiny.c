@@ -1,0 +1,224 @@
+/*
+ * test_model_tiny.c - every family, layout and name variant against torch in float64, on the tiny
+ * random models of tests/data/models (written by tools/make_test_models.py).
+ */
+#include "tests/model/support.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LARGEST 2e-5 /* float32 against float64; values are around 1 */
+
+/* What a directory is expected to be. */
+struct expected {
+    const char *name;
+    const char *architecture, *weights_dtype;
+    int32_t dim, max_tokens, first_position;
+    bool normalize;
+    size_t n_labels;
+    int32_t score;
+    const char *first_label;
+};
+
+static const struct expected models[] = {
+    { "bert", "BertModel", "F32", 32, 40, 0, false, 0, 0, NULL },
+    { "bert-f16", "BertModel", "F16", 32, 40, 0, false, 0, 0, NULL },
+    { "bert-bf16", "BertModel", "BF16", 32, 40, 0, false, 0, 0, NULL },
+    { "bert-gelu-new", "BertModel", "F32", 32, 40, 0, false, 0, 0, NULL },
+    { "bert-sharded", "BertForMaskedLM", "F32", 32, 40, 0, false, 0, 0, NULL },
+    { "bert-single", "BertForSequenceClassification", "F32", 0, 40, 0, false, 3,
+      GPUSERVE_SCORE_SOFTMAX, "bad" },
+    { "bert-multi", "BertForSequenceClassification", "F32", 0, 40, 0, false, 4,
+      GPUSERVE_SCORE_SIGMOID, "LABEL_0" },
+    { "bert-regression", "BertForSequenceClassification", "F32", 0, 40, 0, false, 1,
+      GPUSERVE_SCORE_RAW, "LABEL_0" },
+    { "mpnet", "MPNetModel", "F32", 32, 200, 2, false, 0, 0, NULL },
+    { "roberta", "RobertaModel", "F32", 32, 38, 2, false, 0, 0, NULL },
+    { "xlm-roberta-single", "XLMRobertaForSequenceClassification", "F32", 0, 38, 2, false, 2,
+      GPUSERVE_SCORE_SOFTMAX, "LABEL_0" },
+    { "distilbert-single", "DistilBertForSequenceClassification", "F32", 0, 40, 0, false, 3,
+      GPUSERVE_SCORE_SOFTMAX, "LABEL_0" },
+    { "st-dense", "BertModel", "F32", 24, 36, 0, true, 0, 0, NULL },
+    { "st-poolings", "BertModel", "F32", 6 * 32, 36, 0, false, 0, 0, NULL },
+    { "st-newer", "BertModel", "F32", 32, 36, 0, true, 0, 0, NULL },
+};
+
+static void check_facts(const struct gsv_spec_facts *facts, const struct expected *e)
+{
+    cr_expect_str_eq(facts->architecture, e->architecture, "%s", e->name);
+    cr_expect_str_eq(facts->weights_dtype, e->weights_dtype, "%s", e->name);
+    cr_expect_eq(facts->dim, e->dim, "%s: dim %d", e->name, facts->dim);
+    cr_expect_eq(facts->max_tokens, e->max_tokens, "%s: max_tokens %d", e->name, facts->max_tokens);
+    cr_expect_eq(facts->first_position, e->first_position, "%s", e->name);
+    cr_expect_eq(facts->normalize, e->normalize, "%s", e->name);
+    cr_expect_eq(facts->n_labels, e->n_labels, "%s: %zu labels", e->name, facts->n_labels);
+    cr_expect_eq(facts->score, e->score, "%s: score %d", e->name, facts->score);
+    if (e->first_label)
+        cr_expect_str_eq(facts->labels[0], e->first_label, "%s", e->name);
+}
+
+static void check_rows(const struct loaded *model, const char *name, const struct texts *texts,
+                       const char *reference, const char *tensor, struct gsv_run run)
+{
+    const size_t columns = (size_t)gsv_run_columns(gsv_spec_facts(model->spec), &run);
+    size_t count;
+    double *want = read_reference(reference, tensor, &count);
+    float *got = run_all(model, texts, run);
+    const struct difference d = compare_rows(got, want, count / columns, columns);
+
+    cr_expect_eq(count % columns, 0, "%s: %s", name, tensor);
+    cr_expect(d.largest <= LARGEST, "%s: %s differs by %g", name, tensor, d.largest);
+    free(got);
+    free(want);
+}
+
+static void check_model(const struct expected *e)
+{
+    struct loaded model;
+    const struct gsv_spec_facts *facts;
+    char path[1024], reference[1100];
+    struct texts texts;
+
+    snprintf(path, sizeof(path), "%s/models/%s", TEST_DATA_DIR, e->name);
+    snprintf(reference, sizeof(reference), "%s/reference.safetensors", path);
+    texts = read_texts(reference);
+    load_model(&model, path, &(struct load_options){ 0 });
+    facts = gsv_spec_facts(model.spec);
+    check_facts(facts, e);
+    check_rows(&model, e->name, &texts, reference, "hidden_f64",
+               (struct gsv_run){ .task = GPUSERVE_TASK_TOKEN_VECTORS });
+    if (facts->dim > 0)
+        check_rows(&model, e->name, &texts, reference, "embedding_f64",
+                   (struct gsv_run){ .task = GPUSERVE_TASK_EMBED,
+                                     .dimensions = facts->dim,
+                                     .normalize = facts->normalize });
+    if (facts->n_labels > 0) {
+        check_rows(&model, e->name, &texts, reference, "logits_f64",
+                   (struct gsv_run){ .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_RAW });
+        check_rows(
+            &model, e->name, &texts, reference, "probs_f64",
+            (struct gsv_run){ .task = GPUSERVE_TASK_CLASSIFY, .score = (uint32_t)facts->score });
+    }
+    unload_model(&model);
+    free_texts(&texts);
+}
+
+Test(model_tiny, every_variant_equals_torch_in_float64)
+{
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
+        check_model(&models[i]);
+}
+
+/* The first `dimensions` columns, then normalized: as sentence-transformers' truncate_dim. */
+static void check_cut(const char *name, int32_t dimensions)
+{
+    struct loaded model;
+    char path[1024], reference[1100];
+    struct texts texts;
+    double *want, *cut;
+    float *got;
+    size_t count, width;
+    struct difference d;
+
+    snprintf(path, sizeof(path), "%s/models/%s", TEST_DATA_DIR, name);
+    snprintf(reference, sizeof(reference), "%s/reference.safetensors", path);
+    texts = read_texts(reference);
+    want = read_reference(reference, "embedding_f64", &count);
+    width = count / texts.n;
+    cut = calloc(texts.n * (size_t)dimensions, sizeof(double));
+    for (size_t i = 0; i < texts.n; i++) {
+        double norm = 0;
+
+        for (size_t j = 0; j < (size_t)dimensions; j++)
+            norm += want[i * width + j] * want[i * width + j];
+        for (size_t j = 0; j < (size_t)dimensions; j++)
+            cut[i * (size_t)dimensions + j] = want[i * width + j] / sqrt(norm);
+    }
+    load_model(&model, path, &(struct load_options){ 0 });
+    got = run_all(&model, &texts,
+                  (struct gsv_run){
+                      .task = GPUSERVE_TASK_EMBED, .dimensions = dimensions, .normalize = true });
+    d = compare_rows(got, cut, texts.n, (size_t)dimensions);
+    cr_expect(d.largest <= LARGEST, "%s cut to %d differs by %g", name, dimensions, d.largest);
+    unload_model(&model);
+    free(got);
+    free(cut);
+    free(want);
+    free_texts(&texts);
+}
+
+Test(model_tiny, vectors_are_cut_before_they_are_normalized)
+{
+    check_cut("bert", 1);
+    check_cut("bert", 20);
+    check_cut("st-dense", 5);
+    check_cut("st-poolings", 50); /* all of the first pooling and a part of the second */
+    check_cut("st-poolings", 64);
+}
+
+Test(model_tiny, prompts_and_their_default_are_read)
+{
+    struct loaded model;
+    const struct gsv_spec_facts *facts;
+
+    load_model(&model, test_data("models/st-dense"), &(struct load_options){ 0 });
+    facts = gsv_spec_facts(model.spec);
+    cr_assert_eq(facts->n_prompts, 2);
+    cr_expect_str_eq(facts->prompts[0].name, "query");
+    cr_expect_str_eq(facts->prompts[0].text, "query: ");
+    cr_expect_str_eq(facts->prompts[1].text, "passage: ");
+    cr_expect_str_eq(facts->default_prompt, "query");
+    cr_expect_eq(facts->n_dense, 1);
+    unload_model(&model);
+}
+
+/* One text alone, among others, and at another place: the same bits. */
+Test(model_tiny, neighbours_do_not_change_a_text)
+{
+    struct loaded model;
+    struct texts texts = read_texts(test_data("models/st-dense/reference.safetensors"));
+    struct gsv_run run = { .task = GPUSERVE_TASK_EMBED, .dimensions = 24, .normalize = true };
+    float together[16 * 24], alone[24];
+
+    cr_assert(texts.n <= 16);
+    load_model(&model, test_data("models/st-dense"), &(struct load_options){ 0 });
+    run.output = together;
+    run_texts(&model, &texts, 0, texts.n, &run);
+    run.output = alone;
+    for (size_t i = 0; i < texts.n; i++) {
+        run_texts(&model, &texts, i, 1, &run);
+        cr_expect_arr_eq(alone, together + i * 24, sizeof(alone), "text %zu", i);
+    }
+    unload_model(&model);
+    free_texts(&texts);
+}
+
+/* The digest tells models apart, and does not depend on threads, mapping or dtype. */
+Test(model_tiny, the_digest_names_the_weights)
+{
+    uint64_t digests[4][2];
+    const struct {
+        const char *name;
+        struct load_options options;
+    } cases[4] = {
+        { "models/bert", { 0 } },
+        { "models/bert", { .use_mmap = true, .dtype = GPUSERVE_DTYPE_INT8 } },
+        { "models/bert", { .pooling = GPUSERVE_POOLING_CLS } },
+        { "models/bert-gelu-new", { 0 } },
+    };
+
+    for (size_t i = 0; i < 4; i++) {
+        struct loaded model;
+
+        load_model(&model, test_data(cases[i].name), &cases[i].options);
+        gsv_net_digest(model.net, digests[i]);
+        unload_model(&model);
+    }
+    cr_expect_arr_eq(digests[0], digests[1], sizeof(digests[0]));
+    cr_expect_neq(digests[0][0], digests[2][0]);
+    cr_expect_neq(digests[0][0], digests[3][0]);
+    cr_expect_neq(digests[2][0], digests[3][0]);
+}

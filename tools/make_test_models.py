@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Write the tiny random models of tests/data/models, with what torch computes of them in float64.
+
+Usage: make_test_models.py [OUT]        (default tests/data/models)
+Needs torch, transformers and sentence-transformers; made with 1.13, 4.46.3 and 3.3.1 on a CPU.
+
+Each model is an ordinary directory with one more file, reference.safetensors:
+    ids, n_tokens   the texts, as token ids one after the other
+    hidden_f64      the last hidden state, a row for each token
+    embedding_f64   one row a text, where the model embeds
+    logits_f64      one row a text, where the model classifies; probs_f64 as its problem_type says
+"""
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+import torch
+import transformers as tf
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer, models
+
+torch.set_grad_enabled(False)
+OUT = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "../tests/data/models")
+VOCAB = ["[PAD]", "<pad>", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [chr(97 + i) for i in range(26)] \
+    + ["##" + chr(97 + i) for i in range(26)] + [f"w{i}" for i in range(38)]
+BERT = dict(vocab_size=len(VOCAB), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+            intermediate_size=64, max_position_embeddings=40)
+LENGTHS = [1, 2, 7, 16, 33, 5]
+
+
+def randomize(model, seed):
+    """transformers' own start values are so small that most mistakes would not show."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        noise = torch.randn(p.shape, generator=generator)
+        if p.dim() == 2:
+            p.copy_(noise * (0.5 if "embedding" in name else 0.2))
+        else:
+            p.copy_(noise * 0.1 + (1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0))
+    return model.eval()
+
+
+def texts(seed, lengths):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(6, len(VOCAB), (1, n), generator=generator) for n in lengths]
+
+
+def mean(hidden):
+    return hidden.mean(1)
+
+
+def refer(folder, model, sentences, embed=mean, probs=None):
+    """Compute the reference of a transformers model from the folder's own weights."""
+    model = model.double()
+    encoder = model.base_model
+    out = {"ids": torch.cat([s[0] for s in sentences]).int(),
+           "n_tokens": torch.tensor([s.shape[1] for s in sentences]).int()}
+    hidden = [encoder(input_ids=s).last_hidden_state for s in sentences]
+    out["hidden_f64"] = torch.cat([h[0] for h in hidden])
+    if embed:
+        out["embedding_f64"] = torch.cat([embed(h) for h in hidden])
+    if probs:
+        logits = torch.cat([model(input_ids=s).logits for s in sentences])
+        out["logits_f64"], out["probs_f64"] = logits, probs(logits)
+    save_file({k: v.contiguous() for k, v in out.items()}, f"{folder}/reference.safetensors")
+
+
+def folder_of(name):
+    folder = os.path.join(OUT, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    return folder
+
+
+def plain(name, make, config, seed, lengths=LENGTHS, dtype=torch.float32, embed=mean, probs=None, **save):
+    """A model as transformers saves it, referred to what the saved numbers are."""
+    folder = folder_of(name)
+    model = randomize(make(config), seed).to(dtype)
+    model.save_pretrained(folder, safe_serialization=True, **save)
+    refer(folder, model, texts(seed, lengths), embed, probs)
+    return folder
+
+
+def old_names(folder):
+    """LayerNorm.gamma and .beta, as the first BERT checkpoints and their descendants have them."""
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        if name.startswith("model") and name.endswith(".safetensors"):
+            rename = lambda k: k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+            save_file({rename(k): v for k, v in load_file(path).items()}, path, metadata={"format": "pt"})
+        elif name.endswith(".index.json"):
+            with open(path) as f:
+                text = f.read()
+            with open(path, "w") as f:
+                f.write(text.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"))
+
+
+def sentence_model(name, seed, poolings, dense, normalize, prompts=None, default=None):
+    """A directory as sentence-transformers saves it, and what its modules compute."""
+    folder = folder_of(name)
+    with tempfile.TemporaryDirectory() as base:
+        randomize(tf.BertModel(tf.BertConfig(**BERT)), seed).save_pretrained(base)
+        with open(f"{base}/vocab.txt", "w") as f:
+            f.write("\n".join(VOCAB) + "\n")
+        tf.BertTokenizerFast(f"{base}/vocab.txt").save_pretrained(base)
+        chain = [models.Transformer(base, max_seq_length=36)]
+        chain.append(models.Pooling(32, **{"pooling_mode_mean_tokens": False, **{p: True for p in poolings}}))
+        if dense:
+            chain.append(models.Dense(chain[-1].get_sentence_embedding_dimension(), dense,
+                                      activation_function=torch.nn.Tanh()))
+            randomize(chain[-1], seed + 1)
+        if normalize:
+            chain.append(models.Normalize())
+        model = SentenceTransformer(modules=chain, prompts=prompts, default_prompt_name=default, device="cpu")
+        model.save(folder, create_model_card=False)
+    sentences = texts(seed, LENGTHS)
+    model = model.double().eval()
+    vectors = [model({"input_ids": s, "attention_mask": torch.ones_like(s)})["sentence_embedding"] for s in sentences]
+    refer(folder, chain[0].auto_model, sentences)
+    path = f"{folder}/reference.safetensors"
+    save_file({**load_file(path), "embedding_f64": torch.cat(vectors).contiguous()}, path)
+    for extra in ("special_tokens_map.json", "README.md"):
+        if os.path.exists(f"{folder}/{extra}"):
+            os.remove(f"{folder}/{extra}")
+    return folder
+
+
+def newer_names(folder):
+    """The same directory as release 6 of sentence-transformers writes it."""
+    kinds = {"Transformer": "base.modules.transformer.Transformer",
+             "Pooling": "sentence_transformer.modules.pooling.Pooling",
+             "Normalize": "sentence_transformer.modules.normalize.Normalize",
+             "Dense": "base.modules.dense.Dense"}
+    with open(f"{folder}/modules.json") as f:
+        modules = json.load(f)
+    for module in modules:
+        module["type"] = "sentence_transformers." + kinds[module["type"].split(".")[-1]]
+    with open(f"{folder}/modules.json", "w") as f:
+        json.dump(modules, f, indent=2)
+    with open(f"{folder}/1_Pooling/config.json", "w") as f:
+        json.dump({"embedding_dimension": 32, "pooling_mode": "cls", "include_prompt": True}, f, indent=2)
+
+
+softmax = lambda logits: torch.softmax(logits, 1)
+config = tf.BertConfig(**BERT)
+plain("bert", tf.BertModel, config, 1)
+plain("bert-f16", tf.BertModel, config, 2, dtype=torch.float16)
+plain("bert-bf16", tf.BertModel, config, 3, dtype=torch.bfloat16)
+plain("bert-gelu-new", tf.BertModel, tf.BertConfig(**BERT, hidden_act="gelu_new"), 4)
+old_names(plain("bert-sharded", tf.BertForMaskedLM, config, 5, max_shard_size="50KB"))
+plain("bert-single", tf.BertForSequenceClassification,
+      tf.BertConfig(**BERT, id2label={0: "bad", 1: "good", 2: "so so"}, problem_type="single_label_classification"),
+      6, embed=None, probs=softmax)
+plain("bert-multi", tf.BertForSequenceClassification,
+      tf.BertConfig(**BERT, num_labels=4, problem_type="multi_label_classification"),
+      7, embed=None, probs=torch.sigmoid)
+plain("bert-regression", tf.BertForSequenceClassification, tf.BertConfig(**BERT, num_labels=1), 8, embed=None,
+      probs=lambda logits: logits.clone())
+plain("mpnet", tf.MPNetModel, tf.MPNetConfig(**{**BERT, "max_position_embeddings": 202}), 9, lengths=LENGTHS + [200])
+plain("roberta", tf.RobertaModel, tf.RobertaConfig(**BERT, pad_token_id=1, type_vocab_size=1), 10)
+plain("xlm-roberta-single", tf.XLMRobertaForSequenceClassification,
+      tf.XLMRobertaConfig(**BERT, pad_token_id=1, type_vocab_size=1), 11, embed=None, probs=softmax)
+DISTIL = dict(vocab_size=len(VOCAB), dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=40)
+plain("distilbert-single", tf.DistilBertForSequenceClassification, tf.DistilBertConfig(**DISTIL, num_labels=3), 12,
+      embed=None, probs=softmax)
+sentence_model("st-dense", 13, ["pooling_mode_mean_tokens", "pooling_mode_max_tokens"], 24, True,
+               {"query": "query: ", "passage": "passage: "}, "query")
+sentence_model("st-poolings", 14, ["pooling_mode_cls_token", "pooling_mode_max_tokens", "pooling_mode_mean_tokens",
+                                   "pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens",
+                                   "pooling_mode_lasttoken"], 0, False)
+newer_names(sentence_model("st-newer", 15, ["pooling_mode_cls_token"], 0, True))
