@@ -74,15 +74,27 @@ need_packages()
         if [[ -n $name ]]; then
             install+=("$name")
         elif [[ $need != *\? ]]; then
-            die "this release has no package ${need//|/ or }; see docs/building.md"
+            die "this release has no package ${need//|/ or }"
         fi
     done
     if [[ ${#install[@]} != 0 ]]; then
         say "installing ${install[*]}"
-        as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y -qq --no-install-recommends "${install[@]}" >&2
+        install_packages "${install[@]}"
     fi
     mkdir -p "$cache_dir" && touch "$cache_dir/optional-packages-asked"
+}
+
+# With a terminal somebody watches; a log gets apt's pages of output only when they say why it failed.
+install_packages()
+{
+    local apt=(as_root env DEBIAN_FRONTEND=noninteractive
+               apt-get install -y -qq --no-install-recommends "$@")
+    mkdir -p "$cache_dir"
+    if [[ -t 2 ]]; then
+        "${apt[@]}" >&2
+    else
+        run_quietly "$cache_dir/apt.log" "${apt[@]}"
+    fi
 }
 
 # True when nothing but optional needs is missing: they are asked for once, not at every start.
