@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#define XXH_INLINE_ALL /* its header only: the library needs no other at run time */
 #include <xxhash.h>
 
 static void feed(void *state, const void *bytes, size_t size)

@@ -1,0 +1,128 @@
+/*
+ * failing_malloc.c - the process's malloc, where the n-th allocation can fail and all are counted.
+ */
+#include "tests/runtime/failing_malloc.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* glibc's own, under the names it exports for this purpose. */
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *memory, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
+void __libc_free(void *memory);
+
+static atomic_long left; /* allocations until one fails; 0: not armed */
+static atomic_bool is_forever, has_fired;
+static atomic_long live_blocks;
+static atomic_size_t live_bytes, peak_bytes;
+
+void failing_malloc_arm(long n, bool forever)
+{
+    atomic_store(&has_fired, false);
+    atomic_store(&is_forever, forever);
+    atomic_store(&left, n);
+}
+
+bool failing_malloc_fired(void)
+{
+    return atomic_load(&has_fired);
+}
+
+long failing_malloc_live_blocks(void)
+{
+    return atomic_load(&live_blocks);
+}
+
+size_t failing_malloc_live_bytes(void)
+{
+    return atomic_load(&live_bytes);
+}
+
+size_t failing_malloc_peak_bytes(void)
+{
+    return atomic_exchange(&peak_bytes, atomic_load(&live_bytes));
+}
+
+static bool fails(void)
+{
+    if (atomic_load(&left) > 0 && atomic_fetch_sub(&left, 1) == 1)
+        atomic_store(&has_fired, true);
+    else if (!(atomic_load(&is_forever) && atomic_load(&has_fired)))
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+static void *count(void *memory)
+{
+    const size_t size = memory ? malloc_usable_size(memory) : 0;
+    size_t now, peak = atomic_load(&peak_bytes);
+
+    if (!memory)
+        return NULL;
+    atomic_fetch_add(&live_blocks, 1);
+    now = atomic_fetch_add(&live_bytes, size) + size;
+    while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now))
+        continue;
+    return memory;
+}
+
+static void uncount(size_t size)
+{
+    atomic_fetch_sub(&live_blocks, 1);
+    atomic_fetch_sub(&live_bytes, size);
+}
+
+void *malloc(size_t size)
+{
+    return fails() ? NULL : count(__libc_malloc(size));
+}
+
+void *calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : count(__libc_calloc(n, size));
+}
+
+void *realloc(void *memory, size_t size)
+{
+    const size_t before = memory ? malloc_usable_size(memory) : 0;
+    void *moved;
+
+    if (fails())
+        return NULL;
+    moved = __libc_realloc(memory, size);
+    if (moved || size == 0) {
+        if (memory)
+            uncount(before);
+        count(moved);
+    }
+    return moved;
+}
+
+void *memalign(size_t alignment, size_t size)
+{
+    return fails() ? NULL : count(__libc_memalign(alignment, size));
+}
+
+void *aligned_alloc(size_t alignment, size_t size)
+{
+    return memalign(alignment, size);
+}
+
+int posix_memalign(void **memory, size_t alignment, size_t size)
+{
+    *memory = memalign(alignment, size);
+    return *memory ? 0 : ENOMEM;
+}
+
+void free(void *memory)
+{
+    if (memory)
+        uncount(malloc_usable_size(memory));
+    __libc_free(memory);
+}

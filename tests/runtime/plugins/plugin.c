@@ -1,0 +1,53 @@
+/*
+ * plugin.c - a backend plugin, good or with one fault each, as PLUGIN_FAULT says.
+ *
+ * The good one is the CPU's backend under another name: a device that is not "cpu" but works.
+ */
+#include "kernels/kernels.h"
+#include "lib/base/error.h"
+
+#define FAULT_NONE 0
+#define FAULT_ABI 1
+#define FAULT_SLOT 2
+#define FAULT_NO_ENTRY 3
+#define FAULT_NO_DRIVER 4
+#define FAULT_NO_DEVICE 5
+
+#if PLUGIN_FAULT != FAULT_NO_ENTRY
+
+static struct gpuserve_backend table;
+
+#if PLUGIN_FAULT == FAULT_NO_DEVICE
+static gpuserve_status no_device(int32_t *count, gpuserve_error *error)
+{
+    *count = 0;
+    gsv_fail(error, GPUSERVE_E_DEVICE, "the driver sees no device");
+    return gsv_hint(error, GPUSERVE_E_DEVICE, "plug one in");
+}
+#endif
+
+__attribute__((visibility("default"))) const struct gpuserve_backend *
+gpuserve_backend_entry(const struct gpuserve_host *host, gpuserve_error *error);
+
+const struct gpuserve_backend *gpuserve_backend_entry(const struct gpuserve_host *host,
+                                                      gpuserve_error *error)
+{
+    host->log(host->log_user, GPUSERVE_LOG_INFO, "never NULL");
+    table = *gsv_backend_cpu();
+    table.name = "cuda";
+#if PLUGIN_FAULT == FAULT_ABI
+    table.abi = GPUSERVE_BACKEND_ABI + 1;
+#elif PLUGIN_FAULT == FAULT_SLOT
+    table.attention = NULL;
+#elif PLUGIN_FAULT == FAULT_NO_DRIVER
+    gsv_fail(error, GPUSERVE_E_DEVICE, "no driver: libcuda.so.1 is missing");
+    gsv_hint(error, GPUSERVE_E_DEVICE, "install the driver");
+    return NULL;
+#elif PLUGIN_FAULT == FAULT_NO_DEVICE
+    table.device_count = no_device;
+#endif
+    (void)error;
+    return &table;
+}
+
+#endif

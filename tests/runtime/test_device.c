@@ -1,0 +1,163 @@
+/*
+ * test_device.c - selectors, and plugins that are missing, broken, refusing or good.
+ *
+ * PLUGINS is the folder of the modules built from plugins/plugin.c.
+ */
+#include "tests/runtime/fake.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A folder in which libgpuserve-cuda.so is the module of that name, or is missing when NULL. */
+static void plugin_folder(char folder[64], const char *module)
+{
+    char from[1024], to[128];
+
+    strcpy(folder, "/tmp/gpuserve-plugin-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+    if (!module)
+        return;
+    snprintf(from, sizeof(from), "%s/lib%s.so", PLUGINS, module);
+    snprintf(to, sizeof(to), "%s/libgpuserve-cuda.so", folder);
+    if (strcmp(module, "no-library") != 0)
+        cr_assert_eq(symlink(from, to), 0);
+    else
+        fclose(fopen(to, "w")); /* an empty file */
+}
+
+static void remove_folder(const char *folder)
+{
+    char file[128];
+
+    snprintf(file, sizeof(file), "%s/libgpuserve-cuda.so", folder);
+    unlink(file);
+    rmdir(folder);
+}
+
+static gpuserve_context *context_with(const char *plugin_dir)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_context *context = NULL;
+
+    options.plugin_dir = plugin_dir;
+    options.n_threads = 2;
+    cr_assert_eq(gpuserve_context_create(&context, &options, NULL), GPUSERVE_OK);
+    return context;
+}
+
+Test(device, the_message_names_the_missing_layer_and_the_remedy)
+{
+    static const struct {
+        const char *module, *message, *hint;
+    } cases[] = {
+        { NULL, "no plugin: libgpuserve-cuda.so", "GPUSERVE_PLUGIN_DIR" },
+        { "no-library", "cannot be loaded", "loader" },
+        { "plugin-abi", "made for backend interface 2", "this library's version" },
+        { "plugin-slot", "the operation `attention` is missing", "" },
+        { "plugin-no-entry", "it lacks gpuserve_backend_entry", "" },
+        { "plugin-no-driver", "no driver: libcuda.so.1 is missing", "install the driver" },
+        { "plugin-no-device", "the driver sees no device", "plug one in" },
+    };
+
+    unsetenv("GPUSERVE_PLUGIN_DIR");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_device_info device = { .struct_size = sizeof(device) };
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+        gpuserve_context *context;
+        gpuserve_model *model = NULL;
+        char folder[64], reason[512];
+        size_t n = 0;
+
+        plugin_folder(folder, cases[i].module);
+        context = context_with(folder);
+        options.device = "cuda";
+        cr_expect_eq(gpuserve_device_select(context, "cuda", &device, NULL, 0, &error),
+                     GPUSERVE_E_DEVICE);
+        cr_expect_neq(strstr(error.message, cases[i].message), NULL, "case %zu: %s", i,
+                      error.message);
+        cr_expect_neq(strstr(error.hint, cases[i].hint), NULL, "case %zu: %s", i, error.hint);
+        cr_expect_eq(gpuserve_model_open(&model, context, ".", &options, &error), GPUSERVE_E_DEVICE,
+                     "explicit: never another device");
+        cr_expect_null(model);
+        cr_expect_eq(gpuserve_device_select(context, "auto", &device, reason, sizeof(reason), NULL),
+                     GPUSERVE_OK);
+        cr_expect_str_eq(device.selector, "cpu");
+        cr_expect_neq(strstr(reason, cases[i].message), NULL, "case %zu: %s", i, reason);
+        cr_expect_eq(gpuserve_device_list(context, &device, 1, &n, NULL), GPUSERVE_OK);
+        cr_expect_eq(n, 1);
+        gpuserve_context_unref(&context);
+        remove_folder(folder);
+    }
+}
+
+Test(device, a_working_plugin_is_chosen_by_auto_and_by_name)
+{
+    static const char *const text[] = { "on another device" };
+    gpuserve_device_info devices[4] = { { .struct_size = sizeof(devices[0]) } };
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context;
+    gpuserve_model *model = NULL;
+    float row[FAKE_DIM], want[FAKE_DIM];
+    char folder[64], reason[8];
+    size_t n = 0;
+
+    plugin_folder(folder, "plugin-good");
+    context = context_with(NULL);
+    setenv("GPUSERVE_PLUGIN_DIR", folder, 1);
+    cr_assert_eq(gpuserve_device_list(context, devices, 4, &n, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    cr_expect_eq(n, 2);
+    cr_expect_str_eq(devices[0].selector, "cpu");
+    cr_expect_str_eq(devices[1].selector, "cuda:0");
+    cr_expect_gt(devices[0].n_cores, 0);
+    cr_expect_gt(devices[0].memory_free_bytes, 0);
+    cr_expect_eq(gpuserve_device_select(context, NULL, devices, reason, sizeof(reason), NULL),
+                 GPUSERVE_OK);
+    cr_expect_str_eq(devices[0].selector, "cuda:0");
+    cr_expect_eq(strlen(reason), sizeof(reason) - 1, "cut");
+    cr_expect_eq(gpuserve_device_select(context, "cuda:1", devices, NULL, 0, &error),
+                 GPUSERVE_E_DEVICE);
+    cr_expect_neq(strstr(error.message, "cuda:0"), NULL, "%s", error.message);
+    options.device = "cuda:0";
+    options.dtype = GPUSERVE_DTYPE_FLOAT32;
+    cr_assert_eq(gpuserve_model_open(&model, context, ".", &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    cr_expect_eq(gpuserve_embed(model, text, 1, row, FAKE_DIM, NULL, NULL), GPUSERVE_OK);
+    fake_vector(text[0], want);
+    cr_expect_eq(memcmp(row, want, sizeof(want)), 0);
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+    remove_folder(folder);
+}
+
+Test(device, selectors_and_arguments_that_are_wrong_are_refused)
+{
+    static const char *const wrong[] = { "",        "gpu",      "CPU",           "cuda:", "cuda:x",
+                                         "cuda:-1", "cuda:0x1", "cuda:99999999", "cpu:0" };
+    gpuserve_context *context = context_with(NULL);
+    gpuserve_device_info device = { .struct_size = sizeof(device) };
+    gpuserve_device_info small = { .struct_size = 8 };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    size_t n;
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        cr_expect_eq(gpuserve_device_select(context, wrong[i], &device, NULL, 0, &error),
+                     GPUSERVE_E_INVALID, "%s", wrong[i]);
+    cr_expect_eq(gpuserve_device_select(context, "cpu", &small, NULL, 0, &error),
+                 GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_device_select(context, "cpu", NULL, NULL, 0, NULL), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_device_select(context, "cpu", &device, NULL, 3, NULL),
+                 GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_device_select(NULL, "cpu", &device, NULL, 0, NULL), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_device_list(context, NULL, 0, &n, NULL), GPUSERVE_OK);
+    cr_expect_geq(n, 1);
+    cr_expect_eq(gpuserve_device_list(context, NULL, 1, &n, NULL), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_device_list(context, &small, 1, &n, NULL), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_device_list(context, &device, 1, NULL, NULL), GPUSERVE_E_INVALID);
+    gpuserve_context_unref(&context);
+}

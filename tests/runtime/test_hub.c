@@ -1,0 +1,150 @@
+/*
+ * test_hub.c - from names to directories, and names that must lead nowhere.
+ */
+#include "lib/runtime/hub.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char home[64];
+
+static void make_folder(const char *below)
+{
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s", home);
+    for (const char *part = below; *part;) {
+        const size_t length = strcspn(part, "/");
+
+        snprintf(path + strlen(path), sizeof(path) - strlen(path), "/%.*s", (int)length, part);
+        mkdir(path, 0700);
+        part += length + (part[length] == '/');
+    }
+}
+
+static void make_file(const char *below, const char *content)
+{
+    char path[512];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", home, below);
+    file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fputs(content, file);
+    fclose(file);
+}
+
+static void make_home(void)
+{
+    strcpy(home, "/tmp/gpuserve-home-XXXXXX");
+    cr_assert_not_null(mkdtemp(home));
+    setenv("HOME", home, 1);
+    unsetenv("HF_HUB_CACHE");
+    unsetenv("HF_HOME");
+    unsetenv("XDG_CACHE_HOME");
+    make_folder(".cache/huggingface/hub/models--org--net/refs");
+    make_folder(".cache/huggingface/hub/models--org--net/snapshots/abc123");
+    make_file(".cache/huggingface/hub/models--org--net/refs/main", "abc123\n");
+    make_folder(".cache/huggingface/hub/models--org--evil/refs");
+    make_file(".cache/huggingface/hub/models--org--evil/refs/main", "../../../../..");
+    make_folder(".cache/huggingface/hub/models--org--gone/refs");
+    make_file(".cache/huggingface/hub/models--org--gone/refs/main", "no-such-snapshot");
+    make_folder(".cache/gpuserve/models/own-net");
+    make_folder(".cache/gpuserve/models/.hidden");
+}
+
+static void remove_home(void)
+{
+    char command[128];
+
+    snprintf(command, sizeof(command), "rm -r '%s'", home);
+    cr_expect_eq(system(command), 0);
+}
+
+TestSuite(hub, .init = make_home, .fini = remove_home);
+
+/* `below` the home, or NULL when nothing must be found. */
+static void expect_found(const struct gsv_hub *hub, const char *name, const char *below)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char want[512];
+    char *path = NULL;
+    const gpuserve_status st = gsv_hub_find(hub, name, &path, &error);
+
+    if (!below) {
+        cr_expect_eq(st, GPUSERVE_E_NOT_FOUND, "%s", name);
+        cr_expect_null(path);
+        cr_expect_gt(strlen(error.hint), 0);
+        return;
+    }
+    snprintf(want, sizeof(want), "%s/%s", home, below);
+    cr_assert_eq(st, GPUSERVE_OK, "%s: %s", name, error.message);
+    cr_expect_str_eq(path, want);
+    free(path);
+}
+
+Test(hub, names_are_found_in_both_caches)
+{
+    struct gsv_hub hub = { 0 };
+
+    cr_assert_eq(gsv_hub_init(&hub, NULL, NULL), GPUSERVE_OK);
+    expect_found(&hub, "org/net", ".cache/huggingface/hub/models--org--net/snapshots/abc123");
+    expect_found(&hub, "own-net", ".cache/gpuserve/models/own-net");
+    expect_found(&hub, "any-org/own-net", ".cache/gpuserve/models/own-net");
+    expect_found(&hub, "org/gone", NULL);
+    gsv_hub_reset(&hub);
+}
+
+Test(hub, names_that_are_paths_in_disguise_lead_nowhere)
+{
+    static const char *const names[] = { "..",       "../own-net",   "own-net/../..", ".hidden",
+                                         "a//b",     "/nonexistent", "own net",       "own-net/",
+                                         "org/evil", "org\\net",     "org/net\n" };
+    struct gsv_hub hub = { 0 };
+    char *path = NULL;
+
+    cr_assert_eq(chdir(home), 0);
+    cr_assert_eq(gsv_hub_init(&hub, NULL, NULL), GPUSERVE_OK);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strncmp(names[i], "..", 2) != 0 || strlen(names[i]) > 2)
+            expect_found(&hub, names[i], NULL);
+    }
+    cr_expect_eq(gsv_hub_find(&hub, "", &path, NULL), GPUSERVE_E_INVALID);
+    cr_expect_eq(gsv_hub_find(&hub, NULL, &path, NULL), GPUSERVE_E_INVALID);
+    gsv_hub_reset(&hub);
+}
+
+Test(hub, the_environment_moves_the_cache_as_it_does_for_others)
+{
+    struct gsv_hub hub = { 0 };
+    char path[128];
+
+    setenv("XDG_CACHE_HOME", "/xdg", 1);
+    cr_assert_eq(gsv_hub_init(&hub, NULL, NULL), GPUSERVE_OK);
+    cr_expect_str_eq(hub.cache, "/xdg/huggingface/hub");
+    cr_expect_str_eq(hub.models, "/xdg/gpuserve/models");
+    gsv_hub_reset(&hub);
+    setenv("HF_HOME", "/hf", 1);
+    cr_assert_eq(gsv_hub_init(&hub, NULL, NULL), GPUSERVE_OK);
+    cr_expect_str_eq(hub.cache, "/hf/hub");
+    gsv_hub_reset(&hub);
+    setenv("HF_HUB_CACHE", "/hub", 1);
+    cr_assert_eq(gsv_hub_init(&hub, NULL, NULL), GPUSERVE_OK);
+    cr_expect_str_eq(hub.cache, "/hub");
+    gsv_hub_reset(&hub);
+    snprintf(path, sizeof(path), "%s/.cache/huggingface/hub", home);
+    cr_assert_eq(gsv_hub_init(&hub, path, NULL), GPUSERVE_OK);
+    expect_found(&hub, "org/net", ".cache/huggingface/hub/models--org--net/snapshots/abc123");
+    gsv_hub_reset(&hub);
+    unsetenv("HF_HUB_CACHE");
+    unsetenv("HF_HOME");
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
+    cr_assert_eq(gsv_hub_init(&hub, NULL, NULL), GPUSERVE_OK);
+    expect_found(&hub, "org/net", NULL);
+    gsv_hub_reset(&hub);
+}
