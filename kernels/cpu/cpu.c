@@ -1,6 +1,7 @@
 /*
  * cpu.c - the table of the CPU backend and its one device.
  *
+ *   pack.c                           weights as the products read them
  *   linear.c ops.c stream.c team.c   operations cut into tasks for a stream's threads
  *   dispatch.c                       chooses an instruction set
  *   gemm_f32.c gemm_s8.c ...         inner loops, compiled for each instruction set
@@ -63,7 +64,7 @@ static void device_close(struct gpuserve_device **device)
 
 static size_t activation_size(uint32_t dtype)
 {
-    return dtype == GPUSERVE_DTYPE_FLOAT32 || dtype == GPUSERVE_DTYPE_INT8 ? sizeof(float) : 0;
+    return gsv_cpu_activation_size(gsv_cpu_choose_isa(), dtype);
 }
 
 static gpuserve_status memory_write_floats(struct gpuserve_device *device, void *to,

@@ -7,8 +7,6 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/team.h"
 
-#define GSV_MAX_INT8_K 65536 /* 65536 * 255 * 127 is still below 2^31 */
-
 struct gpuserve_device {
     const struct gsv_cpu_isa *isa;
 };
@@ -17,10 +15,9 @@ struct gpuserve_device {
 struct gpuserve_linear {
     int32_t n, k;
     uint32_t dtype;
-    float *bias;    /* [n up], zeros when there is none */
-    float *weight;  /* not INT8 */
-    int8_t *values; /* INT8, and the next three */
-    float *scale;
+    void *weight; /* float, uint16_t (bfloat16) or int8_t */
+    float *bias;  /* [n up], zeros when there is none */
+    float *scale; /* INT8, and the next two */
     float *column_sum;
     float *input_scale; /* [k] or NULL */
 };
@@ -32,18 +29,22 @@ struct gpuserve_stream {
     void *batch_memory;
     float *scratch; /* scratch_floats for each thread */
     size_t scratch_floats;
-    uint8_t *bytes; /* INT8: the rows of one linear's input, byte_ld apart */
+    uint8_t *bytes; /* INT8, BFLOAT16: the rows of one linear's input, byte_ld apart */
     size_t byte_ld;
     float *least, *step;
 };
 
-/* linear.c */
+/* pack.c */
+size_t gsv_cpu_activation_size(const struct gsv_cpu_isa *isa, uint32_t dtype);
+int32_t gsv_cpu_depth_up(int32_t k, uint32_t dtype); /* as the packed weights have it */
 size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
 gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
                                       struct gpuserve_linear **linear, void *memory,
                                       const struct gpuserve_linear_source *source,
                                       gpuserve_error *error);
 void gsv_cpu_linear_destroy(struct gpuserve_linear **linear);
+
+/* linear.c */
 gpuserve_status gsv_cpu_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op);
 
 /* stream.c */

@@ -18,6 +18,7 @@ extern const struct gsv_cpu_isa gsv_cpu_isa_avx2;
 extern const struct gsv_cpu_isa gsv_cpu_isa_avx2_vnni;
 extern const struct gsv_cpu_isa gsv_cpu_isa_avx512;
 extern const struct gsv_cpu_isa gsv_cpu_isa_avx512_vnni;
+extern const struct gsv_cpu_isa gsv_cpu_isa_avx512_bf16;
 
 static bool has_avx2(void)
 {
@@ -42,6 +43,14 @@ static bool has_avx512_vnni(void)
 {
     return has_avx512() && __builtin_cpu_supports("avx512vnni");
 }
+
+/* Leaf 7, subleaf 1, EAX bit 5. */
+static bool has_avx512_bf16(void)
+{
+    unsigned a, b, c, d;
+
+    return has_avx512_vnni() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+}
 #endif
 
 static bool always(void)
@@ -56,8 +65,11 @@ static const struct choice {
 } choices[] = {
     { &gsv_cpu_isa_generic, always },
 #if defined(__x86_64__)
-    { &gsv_cpu_isa_avx2, has_avx2 },     { &gsv_cpu_isa_avx2_vnni, has_avx2_vnni },
-    { &gsv_cpu_isa_avx512, has_avx512 }, { &gsv_cpu_isa_avx512_vnni, has_avx512_vnni },
+    { &gsv_cpu_isa_avx2, has_avx2 },
+    { &gsv_cpu_isa_avx2_vnni, has_avx2_vnni },
+    { &gsv_cpu_isa_avx512, has_avx512 },
+    { &gsv_cpu_isa_avx512_vnni, has_avx512_vnni },
+    { &gsv_cpu_isa_avx512_bf16, has_avx512_bf16 },
 #endif
 };
 

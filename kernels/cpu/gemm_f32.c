@@ -60,29 +60,12 @@ GSV_INLINE void tile(int32_t rows, const float *a, size_t lda, const float *b, i
         tile(rows, a, lda, b, k, c, ldc);                                                    \
     }
 
-TILE(1)
-TILE(2)
-TILE(3)
-TILE(4)
-TILE(5)
-TILE(6)
-#if GSV_MR > 6
-TILE(7)
-TILE(8)
-TILE(9)
-TILE(10)
-TILE(11)
-TILE(12)
-TILE(13)
-TILE(14)
-#endif
+#define TILE_NAME(rows) tile_##rows,
 
-const gsv_tile_f32_fn GSV_VARIANT(gsv_tiles_f32)[GSV_TILE_ROWS + 1] = {
-    NULL,   tile_1, tile_2, tile_3,  tile_4,  tile_5,  tile_6,
-#if GSV_MR > 6
-    tile_7, tile_8, tile_9, tile_10, tile_11, tile_12, tile_13, tile_14,
-#endif
-};
+GSV_HEIGHTS(TILE)
+
+const gsv_tile_f32_fn GSV_VARIANT(gsv_tiles_f32)[GSV_TILE_ROWS + 1] = { NULL,
+                                                                        GSV_HEIGHTS(TILE_NAME) };
 
 void GSV_VARIANT(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span)
 {

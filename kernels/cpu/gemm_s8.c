@@ -131,29 +131,11 @@ typedef void (*tile_fn)(const uint8_t *a, size_t lda, const int8_t *b, int32_t k
         tile(rows, a, lda, b, k, c);                                                              \
     }
 
-TILE(1)
-TILE(2)
-TILE(3)
-TILE(4)
-TILE(5)
-TILE(6)
-#if GSV_MR > 6
-TILE(7)
-TILE(8)
-TILE(9)
-TILE(10)
-TILE(11)
-TILE(12)
-TILE(13)
-TILE(14)
-#endif
+#define TILE_NAME(rows) tile_##rows,
 
-static const tile_fn tiles[GSV_MR + 1] = {
-    NULL,   tile_1, tile_2, tile_3,  tile_4,  tile_5,  tile_6,
-#if GSV_MR > 6
-    tile_7, tile_8, tile_9, tile_10, tile_11, tile_12, tile_13, tile_14,
-#endif
-};
+GSV_HEIGHTS(TILE)
+
+static const tile_fn tiles[GSV_MR + 1] = { NULL, GSV_HEIGHTS(TILE_NAME) };
 
 void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span)
 {

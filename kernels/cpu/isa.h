@@ -7,7 +7,8 @@
  *
  * Packed float32 weights: panels of `panel` columns one after the other; within a panel k rows of
  * `panel` floats. Packed int8 weights: panels likewise, k rounded up to 4, four k of a column side
- * by side: [k / 4][panel][4]. Columns past n are zero.
+ * by side: [k / 4][panel][4]. Packed bfloat16 weights: the same with two k: [k / 2][panel][2].
+ * Columns past n are zero.
  */
 #ifndef GSV_CPU_ISA_H
 #define GSV_CPU_ISA_H
@@ -57,6 +58,22 @@ struct gsv_quantize {
     int32_t k;
 };
 
+/* Rows rounded to bfloat16, two of a row in each word. */
+struct gsv_gemm_bf16 {
+    const uint16_t *in;
+    const uint16_t *weight;
+    size_t in_ld;
+    int32_t k; /* rounded up to 2 */
+    struct gsv_finish finish;
+};
+
+struct gsv_round_bf16 {
+    const float *in;
+    uint16_t *out;
+    size_t in_ld, out_ld;
+    int32_t k;
+};
+
 /* Rows [row, row_end) by panels [panel, panel_end). */
 struct gsv_span {
     int32_t row, row_end, panel, panel_end;
@@ -69,6 +86,9 @@ struct gsv_cpu_isa {
     void (*gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
     void (*gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
     void (*quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
+    /* These two are NULL where the processor has no bfloat16 products. */
+    void (*gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span);
+    void (*round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end);
     void (*attention)(const struct gpuserve_op_attention *op, int32_t sequence, int32_t head,
                       float *scratch);
     void (*embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end);
@@ -82,7 +102,7 @@ struct gsv_cpu_isa {
 size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size);
 
 /* The best table this processor can run, held down by the environment variable GPUSERVE_MAX_ISA to
- * one of generic, avx2, avx2_vnni, avx512, avx512_vnni. */
+ * one of generic, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16. */
 const struct gsv_cpu_isa *gsv_cpu_choose_isa(void);
 
 #endif

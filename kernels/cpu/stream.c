@@ -13,7 +13,7 @@
 struct plan {
     int32_t n_threads;
     size_t batch, scratch, scratch_floats;
-    size_t bytes, byte_ld, ranges; /* INT8 only */
+    size_t bytes, byte_ld, ranges; /* INT8 and BFLOAT16 only */
     size_t rows;
     size_t total;
 };
@@ -47,9 +47,10 @@ static struct plan plan_of(const struct gpuserve_stream_options *o)
     plan.batch = take(&plan.total, gsv_hostmem_batch_bytes(o->max_tokens, o->max_sequences));
     plan.scratch_floats = gsv_cpu_attention_floats(o->max_seqlen, (o->hidden_size - 1) / heads + 1);
     plan.scratch = take(&plan.total, (size_t)plan.n_threads * plan.scratch_floats * sizeof(float));
-    if (o->dtype != GPUSERVE_DTYPE_INT8)
+    if (o->dtype != GPUSERVE_DTYPE_INT8 && o->dtype != GPUSERVE_DTYPE_BFLOAT16)
         return plan;
-    plan.byte_ld = gsv_round_up((size_t)o->max_columns, 64);
+    plan.byte_ld = gsv_round_up(
+        (size_t)o->max_columns * (o->dtype == GPUSERVE_DTYPE_INT8 ? 1 : sizeof(uint16_t)), 64);
     plan.bytes = take(&plan.total, plan.rows * plan.byte_ld);
     plan.ranges = take(&plan.total, 2 * plan.rows * sizeof(float));
     return plan;

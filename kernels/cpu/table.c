@@ -12,6 +12,10 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
     .tile_rows = GSV_MR,
     .gemm_f32 = GSV_VARIANT(gsv_gemm_f32),
     .gemm_s8 = GSV_VARIANT(gsv_gemm_s8),
+#if defined(GSV_HAS_BF16)
+    .gemm_bf16 = GSV_VARIANT(gsv_gemm_bf16),
+    .round_bf16 = GSV_VARIANT(gsv_round_bf16),
+#endif
     .quantize = GSV_VARIANT(gsv_quantize),
     .attention = GSV_VARIANT(gsv_attention),
     .embed = GSV_VARIANT(gsv_embed),

@@ -40,6 +40,15 @@
 #endif
 #define GSV_NR (GSV_VL * GSV_NV)
 
+/* X(1) to X(GSV_MR): a product's inner loop is compiled for each height of a tile. */
+#define GSV_HEIGHTS_6(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define GSV_HEIGHTS_14(X) GSV_HEIGHTS_6(X) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+#if GSV_MR == 14
+#define GSV_HEIGHTS(X) GSV_HEIGHTS_14(X)
+#else
+#define GSV_HEIGHTS(X) GSV_HEIGHTS_6(X)
+#endif
+
 typedef float vf __attribute__((vector_size(4 * GSV_VL)));
 typedef int32_t vi __attribute__((vector_size(4 * GSV_VL)));
 typedef float vf_any __attribute__((vector_size(4 * GSV_VL), aligned(4), may_alias));

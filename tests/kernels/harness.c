@@ -36,7 +36,8 @@ static void add_target(const struct gpuserve_backend *backend, const char *isa, 
 
 int target_count(void)
 {
-    static const char *const isas[] = { "generic", "avx2", "avx2_vnni", "avx512", "avx512_vnni" };
+    static const char *const isas[] = { "generic", "avx2",        "avx2_vnni",
+                                        "avx512",  "avx512_vnni", "avx512_bf16" };
 
     if (n_targets)
         return n_targets;
@@ -198,6 +199,17 @@ bool all_close(const float *got, const float *want, size_t n, float absolute, fl
 const char *difference(void)
 {
     return said;
+}
+
+void round_to_bf16(float *floats, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &floats[i], sizeof(bits));
+        bits &= 0xFFFF0000u;
+        memcpy(&floats[i], &bits, sizeof(bits));
+    }
 }
 
 bool same_bits(const float *a, const float *b, size_t n)

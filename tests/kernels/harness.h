@@ -51,6 +51,9 @@ void free_floats(float *floats);
 bool all_close(const float *got, const float *want, size_t n, float absolute, float relative);
 const char *difference(void);
 
+/* Cut to what bfloat16 holds exactly. */
+void round_to_bf16(float *floats, size_t n);
+
 bool same_bits(const float *a, const float *b, size_t n);
 
 #endif

@@ -51,6 +51,16 @@ static struct problem make_problem(const struct linear_case *c)
     return p;
 }
 
+/* The same with numbers that bfloat16 holds: then only the order of additions is left. */
+static struct problem make_bf16_problem(const struct linear_case *c)
+{
+    struct problem p = make_problem(c);
+
+    round_to_bf16(p.weight, (size_t)c->n * (size_t)c->k);
+    round_to_bf16(p.in, (size_t)c->rows * (size_t)p.in_ld);
+    return p;
+}
+
 static void free_problem(struct problem *p)
 {
     free_floats(p->weight);
@@ -68,8 +78,9 @@ static float *run(const struct target *t, uint32_t dtype, const struct linear_ca
     float *out = c->in_place ? make_floats(count, 5) : make_poison(count);
     struct gpuserve_stream *stream =
         open_stream(t, dtype, c->rows + 1, c->n > c->k ? c->n : c->k, 1, 32);
-    struct test_linear linear = open_linear(t, dtype, c->n, c->k, p->weight,
-                                            c->bias ? p->bias : NULL, c->wide ? p->scale : NULL);
+    struct test_linear linear =
+        open_linear(t, dtype, c->n, c->k, p->weight, c->bias ? p->bias : NULL,
+                    c->wide && dtype == GPUSERVE_DTYPE_INT8 ? p->scale : NULL);
     const struct gpuserve_op_linear op = {
         .weight = linear.linear,
         .in = p->in,
@@ -106,6 +117,32 @@ static void compare_all(uint32_t dtype)
 
             cr_expect(all_close(got, want, count, absolute, 2e-6f), "%s, case %zu: %s",
                       target_at(b)->name, i, difference());
+            free_floats(got);
+        }
+        free_floats(want);
+        free_problem(&p);
+    }
+}
+
+Test(linear, bfloat16_matches_ref_where_the_processor_has_it)
+{
+    for (size_t i = 0; i < N_CASES; i++) {
+        struct linear_case c = cases[i];
+        struct problem p;
+        float *want;
+
+        c.in_place = c.residual = false; /* they are float32's own */
+        p = make_bf16_problem(&c);
+        want = run(target_at(0), GPUSERVE_DTYPE_FLOAT32, &c, &p);
+        for (int b = 1; b < target_count(); b++) {
+            float *got;
+
+            if (!strstr(target_at(b)->name, "bf16"))
+                continue;
+            got = run(target_at(b), GPUSERVE_DTYPE_BFLOAT16, &c, &p);
+            cr_expect(all_close(got, want, (size_t)c.rows * (size_t)p.out_ld,
+                                1e-6f + 4e-8f * (float)c.k, 2e-6f),
+                      "%s, case %zu: %s", target_at(b)->name, i, difference());
             free_floats(got);
         }
         free_floats(want);

@@ -24,7 +24,8 @@
  * the caller: sizes are positive and consistent, ids within the vocabulary, pointers valid.
  *
  * Activations are row-major [rows, columns]; their type follows from the dtype the stream was
- * created for: float32 for FLOAT32, TF32 and (on hosts) INT8, else the 16-bit type itself.
+ * created for: float32 for FLOAT32, TF32 and (on hosts) INT8 and BFLOAT16, which round the rows of a
+ * product only; else the 16-bit type itself.
  * Everything named `float *` is float32 whatever the dtype.
  */
 #ifndef GPUSERVE_SYS_BACKEND_H
