@@ -1,0 +1,454 @@
+/*
+ * encode.c - a text, or a pair, to tokens.
+ *
+ *   text -> added tokens split it into pieces -> normalized -> words -> pieces of words
+ *
+ * A piece goes one of two ways. bert_scan.c does all in one pass over the bytes, for BERT's
+ * normalizer and pre-tokenizer. Here is the other, which normalizes the whole piece first.
+ *
+ * Work is bounded: all of it is linear in the text, and where the right end is cut it stops at the
+ * limit. Only of a pair of which both texts are too long is the length counted to the end, for the
+ * longer one gets the odd token.
+ */
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/utf8.h"
+#include "lib/text/bert_scan.h"
+#include "lib/text/sink.h"
+#include "lib/text/unicode.h"
+
+/* ------------------------------------------------------------------ added tokens */
+
+/* A text in which added tokens are looked for, and what is done with what is between them. */
+struct split {
+    struct gsv_sink *sink;
+    const struct gsv_added_search *search;
+    const char *text;
+    size_t size;
+    void (*piece)(struct split *split, size_t begin, size_t end);
+    void (*token)(struct split *split, int32_t id, size_t begin, size_t end);
+};
+
+/* The character before `at`, which is not 0. */
+static uint32_t char_before(const char *text, size_t at)
+{
+    size_t length;
+
+    do
+        at--;
+    while (((unsigned char)text[at] & 0xC0) == 0x80);
+    return gsv_utf8_decode(text + at, &length);
+}
+
+static bool is_single_word(const struct split *s, size_t begin, size_t end)
+{
+    size_t length;
+
+    if (begin > 0 && gsv_unicode_get_flags(char_before(s->text, begin)) & GSV_UNICODE_WORD)
+        return false;
+    return end == s->size ||
+           !(gsv_unicode_get_flags(gsv_utf8_decode(s->text + end, &length)) & GSV_UNICODE_WORD);
+}
+
+static size_t space_before(const struct split *s, size_t at, size_t from)
+{
+    while (at > from) {
+        const uint32_t c = char_before(s->text, at);
+        char ignored[4];
+
+        if (!(gsv_unicode_get_flags(c) & GSV_UNICODE_SPACE))
+            break;
+        at -= gsv_utf8_encode(c, ignored);
+    }
+    return at < from ? from : at;
+}
+
+static size_t space_after(const struct split *s, size_t at)
+{
+    size_t length;
+
+    while (at < s->size &&
+           gsv_unicode_get_flags(gsv_utf8_decode(s->text + at, &length)) & GSV_UNICODE_SPACE)
+        at += length;
+    return at;
+}
+
+static void split_at_added_tokens(struct split *s)
+{
+    const struct gsv_added_token *token;
+    size_t done = 0, from = 0, begin, end;
+
+    while (!s->sink->done && (token = gsv_added_find(&s->sink->tokenizer->added, s->search, s->text,
+                                                     from, s->size, &begin, &end))) {
+        from = end;
+        if (token->single_word && !is_single_word(s, begin, end))
+            continue;
+        if (token->lstrip)
+            begin = space_before(s, begin, done);
+        if (token->rstrip)
+            end = space_after(s, end);
+        if (begin >= end)
+            continue; /* all of it, white space, belongs to the token before */
+        if (done < begin)
+            s->piece(s, done, begin);
+        s->token(s, token->id, begin, end);
+        done = end;
+    }
+    if (done < s->size)
+        s->piece(s, done, s->size);
+}
+
+/* ------------------------------------------------------------------ normalized pieces */
+
+/* The words of the normalized characters [begin, end). */
+static void put_words(struct gsv_sink *sink, size_t begin, size_t end)
+{
+    struct gsv_scratch *scratch = sink->scratch;
+    const struct gsv_char *chars = scratch->normal.text.at + begin;
+    const size_t n = end - begin;
+
+    if (!gsv_grow((void **)&scratch->marks, &scratch->marks_capacity, n, 1, SIZE_MAX)) {
+        sink->done = sink->no_memory = true;
+        return;
+    }
+    gsv_pretokenizer_cut(&sink->tokenizer->pretokenizer, chars, n, scratch->marks);
+    for (size_t i = 0; i < n && !sink->done; i++) {
+        if (scratch->marks[i] & (GSV_CUT_BEFORE | GSV_CUT_DROPPED))
+            gsv_sink_word(sink);
+        if (!(scratch->marks[i] & GSV_CUT_DROPPED))
+            gsv_sink_char(sink, chars[i].c, chars[i].begin, chars[i].end);
+    }
+    gsv_sink_word(sink);
+}
+
+static void normalized_piece(struct split *s, size_t begin, size_t end)
+{
+    const uint32_t *char_of = s->sink->scratch->char_of;
+
+    put_words(s->sink, char_of[begin], char_of[end - 1] + 1);
+}
+
+static void normalized_token(struct split *s, int32_t id, size_t begin, size_t end)
+{
+    const struct gsv_scratch *scratch = s->sink->scratch;
+
+    gsv_sink_token(s->sink, id, scratch->normal.text.at[scratch->char_of[begin]].begin,
+                   scratch->normal.text.at[scratch->char_of[end - 1]].end);
+}
+
+/* The normalized characters as UTF-8, for added tokens to be looked for in. */
+static bool write_bytes(struct gsv_scratch *scratch, size_t *size)
+{
+    const struct gsv_chars *chars = &scratch->normal.text;
+
+    *size = 0;
+    for (size_t i = 0; i < chars->n; i++) {
+        size_t length;
+
+        if (!gsv_grow((void **)&scratch->bytes, &scratch->bytes_capacity, *size + 4, 1, SIZE_MAX) ||
+            !gsv_grow((void **)&scratch->char_of, &scratch->char_of_capacity, *size + 4,
+                      sizeof(*scratch->char_of), SIZE_MAX))
+            return false;
+        length = gsv_utf8_encode(chars->at[i].c, scratch->bytes + *size);
+        for (size_t k = 0; k < length; k++)
+            scratch->char_of[*size + k] = (uint32_t)i;
+        *size += length;
+    }
+    return true;
+}
+
+static void put_normalized(struct gsv_sink *sink, const char *text, size_t begin, size_t end)
+{
+    const struct gsv_tokenizer *t = sink->tokenizer;
+    struct split inner = { .sink = sink,
+                           .search = &t->added.normalized,
+                           .piece = normalized_piece,
+                           .token = normalized_token };
+
+    if (!gsv_normalizer_apply(&t->normalizer, text, begin, end, &sink->scratch->normal)) {
+        sink->done = sink->no_memory = true;
+        return;
+    }
+    if (t->added.normalized.n == 0) {
+        put_words(sink, 0, sink->scratch->normal.text.n);
+        return;
+    }
+    if (!write_bytes(sink->scratch, &inner.size)) {
+        sink->done = sink->no_memory = true;
+        return;
+    }
+    inner.text = sink->scratch->bytes;
+    split_at_added_tokens(&inner);
+}
+
+/* ------------------------------------------------------------------ one text */
+
+/* Whether an added token can be in the normalized form of text[begin, end). */
+static bool may_have_normalized_token(const struct gsv_tokenizer *t, const char *text, size_t begin,
+                                      size_t end)
+{
+    const struct gsv_added_search *search = &t->added.normalized;
+
+    if (search->n == 0)
+        return false;
+    for (size_t i = begin; i < end; i++) {
+        const unsigned char c = (unsigned char)text[i];
+
+        /* What is not ASCII can become anything. */
+        if (c >= 128 || search->begins[c] || (c >= 'A' && c <= 'Z' && search->begins[c + 32]) ||
+            (c < ' ' && search->begins[' ']))
+            return true;
+    }
+    return false;
+}
+
+static void raw_piece(struct split *s, size_t begin, size_t end)
+{
+    const struct gsv_tokenizer *t = s->sink->tokenizer;
+
+    if (t->scans && !may_have_normalized_token(t, s->text, begin, end))
+        gsv_bert_scan(s->sink, s->text, s->size, begin, end);
+    else
+        put_normalized(s->sink, s->text, begin, end);
+}
+
+static void raw_token(struct split *s, int32_t id, size_t begin, size_t end)
+{
+    gsv_sink_token(s->sink, id, (uint32_t)begin, (uint32_t)end);
+}
+
+/* All tokens of a text into the sink; returns how many it has. */
+static size_t encode_text(struct gsv_sink *sink, const char *text, size_t size, size_t first)
+{
+    struct split split = { .sink = sink,
+                           .search = &sink->tokenizer->added.raw,
+                           .text = text,
+                           .size = size,
+                           .piece = raw_piece,
+                           .token = raw_token };
+
+    sink->done = sink->no_memory;
+    gsv_sink_begin(sink, first);
+    split_at_added_tokens(&split);
+    return gsv_sink_finish(sink);
+}
+
+/* ------------------------------------------------------------------ special tokens, types */
+
+static void put_special(struct gsv_encoding *e, size_t at, const struct gsv_template *t, size_t from,
+                        size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        e->ids[at + i] = t->ids[from + i];
+        e->type_ids[at + i] = t->types[from + i];
+        e->spans[at + i] = (gpuserve_span){ 0, 0 };
+    }
+}
+
+/* The span of a token without the white space at its ends, as RobertaProcessing leaves it. */
+static void trim_span(const struct gsv_tokenizer *t, const char *text, bool first,
+                      gpuserve_span *span)
+{
+    uint32_t begin = span->begin, end = span->end;
+    size_t length;
+
+    while (end > begin &&
+           gsv_unicode_get_flags(char_before(text, end)) & GSV_UNICODE_SPACE) {
+        do
+            end--;
+        while (((unsigned char)text[end] & 0xC0) == 0x80);
+    }
+    while (begin < end &&
+           gsv_unicode_get_flags(gsv_utf8_decode(text + begin, &length)) & GSV_UNICODE_SPACE)
+        begin += (uint32_t)length;
+    if (begin > span->begin && t->post.add_prefix_space && (first || span->begin == 0)) {
+        do /* the first of them is not counted */
+            begin--;
+        while (((unsigned char)text[begin] & 0xC0) == 0x80);
+    }
+    *span = (gpuserve_span){ begin, end };
+}
+
+/* Type ids and trimmed spans of a text's tokens, `n` of them at `first`. */
+static void finish_text(const struct gsv_tokenizer *t, struct gsv_encoding *e, const char *text,
+                        size_t first, size_t n, uint8_t type)
+{
+    memset(e->type_ids + first, type, n);
+    for (size_t i = 0; i < n && t->post.trim_offsets; i++)
+        trim_span(t, text, i == 0, &e->spans[first + i]);
+}
+
+/* ------------------------------------------------------------------ truncation */
+
+/* How many tokens of two texts are kept: tokenizers' "longest_first". */
+static void share_limit(size_t limit, size_t *a, size_t *b)
+{
+    size_t *const shorter = *a > *b ? b : a, *const longer = *a > *b ? a : b;
+
+    if (*a <= limit && *b <= limit - *a)
+        return;
+    if (*shorter <= limit && *shorter <= limit - *shorter) {
+        *longer = limit - *shorter;
+        return;
+    }
+    *shorter = limit / 2;
+    *longer = limit - limit / 2;
+}
+
+/* Keep `kept` of the `n` tokens at `first`, and move them to `to`, which is not behind. */
+static void keep(struct gsv_encoding *e, bool left, size_t first, size_t n, size_t kept, size_t to)
+{
+    const size_t from = left ? first + n - kept : first;
+
+    memmove(e->ids + to, e->ids + from, kept * sizeof(*e->ids));
+    memmove(e->spans + to, e->spans + from, kept * sizeof(*e->spans));
+}
+
+/* ------------------------------------------------------------------ the whole */
+
+struct job {
+    struct gsv_sink sink;
+    const struct gsv_template *template;
+    size_t n_before, n_between, n_after; /* special tokens; none of them with no_special */
+    size_t limit;                        /* of all others */
+    bool strict;
+};
+
+static gpuserve_status out_of_memory(const struct gsv_encoding *e, gpuserve_error *error)
+{
+    return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory at %zu tokens of a text", e->capacity);
+}
+
+/* Remember that the texts were cut; in strict mode that is an error. */
+static gpuserve_status note_truncation(const struct job *job, bool truncated, gpuserve_error *error)
+{
+    job->sink.out->truncated = truncated;
+    if (!truncated || !job->strict)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                    "a text of more than %zu tokens and %zu special ones, with strict truncation",
+                    job->limit, job->n_before + job->n_between + job->n_after);
+}
+
+static gpuserve_status encode_single(struct job *job, const char *text, size_t size,
+                                     gpuserve_error *error)
+{
+    struct gsv_sink *s = &job->sink;
+    gpuserve_status status;
+    size_t count;
+
+    s->stop = s->left ? SIZE_MAX : s->limit;
+    count = encode_text(s, text, size, job->n_before);
+    if (s->no_memory || !gsv_encoding_grow(s->out, s->n + job->n_after))
+        return out_of_memory(s->out, error);
+    status = note_truncation(job, count > job->limit, error);
+    if (status != GPUSERVE_OK)
+        return status;
+    put_special(s->out, 0, job->template, 0, job->n_before);
+    finish_text(s->tokenizer, s->out, text, job->n_before, s->n - job->n_before,
+                job->template->type_a);
+    put_special(s->out, s->n, job->template, job->n_before, job->n_after);
+    s->out->n = s->n + job->n_after;
+    return GPUSERVE_OK;
+}
+
+struct two_texts {
+    const char *a, *b;
+    size_t size_a, size_b;
+};
+
+static gpuserve_status encode_pair(struct job *job, const struct two_texts *texts,
+                                   gpuserve_error *error)
+{
+    struct gsv_sink *s = &job->sink;
+    struct gsv_encoding *e = s->out;
+    size_t a, b, found_a, found_b, first_b, to_b;
+    gpuserve_status status;
+
+    s->stop = s->left || job->limit % 2 == 1 ? SIZE_MAX : job->limit;
+    a = encode_text(s, texts->a, texts->size_a, job->n_before);
+    found_a = s->n - job->n_before;
+    first_b = s->n + job->n_between;
+    b = encode_text(s, texts->b, texts->size_b, first_b);
+    found_b = s->n - first_b;
+    if (s->no_memory || !gsv_encoding_grow(e, s->n + job->n_after))
+        return out_of_memory(e, error);
+    status = note_truncation(job, a > job->limit || b > job->limit - a, error);
+    if (status != GPUSERVE_OK)
+        return status;
+    share_limit(job->limit, &a, &b);
+    keep(e, s->left, job->n_before, found_a, a, job->n_before);
+    to_b = job->n_before + a + job->n_between;
+    keep(e, s->left, first_b, found_b, b, to_b);
+    put_special(e, 0, job->template, 0, job->n_before);
+    finish_text(s->tokenizer, e, texts->a, job->n_before, a, job->template->type_a);
+    put_special(e, job->n_before + a, job->template, job->n_before, job->n_between);
+    finish_text(s->tokenizer, e, texts->b, to_b, b, job->template->type_b);
+    put_special(e, to_b + b, job->template, job->n_before + job->n_between, job->n_after);
+    e->n = to_b + b + job->n_after;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status check_text(const char *text, size_t size, const char *what,
+                                  gpuserve_error *error)
+{
+    size_t valid;
+
+    if (size > UINT32_MAX)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s of %zu bytes, over %u", what, size,
+                        UINT32_MAX);
+    valid = gsv_utf8_valid_length(text, size);
+    if (valid < size)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s is not UTF-8 at byte %zu (0x%02X)", what,
+                        valid, (unsigned char)text[valid]);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status prepare_job(struct job *job, const struct gsv_tokenizer *t,
+                                   struct gsv_encoding *encoding, bool pair,
+                                   const struct gsv_encode_options *options, gpuserve_error *error)
+{
+    const struct gsv_template *template = pair ? &t->post.pair : &t->post.single;
+
+    *job = (struct job){ .template = template, .limit = SIZE_MAX };
+    if (!options->no_special) {
+        job->n_before = template->n_before;
+        job->n_between = template->n_between;
+        job->n_after = template->n - template->n_before - template->n_between;
+        if (options->max_tokens && options->max_tokens < template->n)
+            return gsv_fail(error, GPUSERVE_E_INVALID,
+                            "a limit of %zu tokens, but %zu are special tokens",
+                            options->max_tokens, template->n);
+    }
+    if (options->max_tokens)
+        job->limit = options->max_tokens - (options->no_special ? 0 : template->n);
+    job->strict = options->truncation == GPUSERVE_TRUNCATE_STRICT;
+    job->sink.tokenizer = t;
+    job->sink.out = encoding;
+    job->sink.limit = job->limit;
+    job->sink.left = options->truncation == GPUSERVE_TRUNCATE_LEFT ||
+                     (options->truncation == GPUSERVE_TRUNCATE_DEFAULT && t->truncate_left);
+    encoding->n = 0;
+    encoding->truncated = false;
+    job->sink.scratch = gsv_encoding_scratch(encoding, t);
+    return job->sink.scratch ? GPUSERVE_OK : out_of_memory(encoding, error);
+}
+
+gpuserve_status gsv_tokenizer_encode(const struct gsv_tokenizer *t, struct gsv_encoding *encoding,
+                                     const char *text, size_t size, const char *pair,
+                                     size_t pair_size, const struct gsv_encode_options *options,
+                                     gpuserve_error *error)
+{
+    static const struct gsv_encode_options defaults;
+    const struct two_texts texts = { text, pair, size, pair_size };
+    struct job job;
+    gpuserve_status status = check_text(text, size, "the text", error);
+
+    if (status == GPUSERVE_OK && pair)
+        status = check_text(pair, pair_size, "the second text", error);
+    if (status == GPUSERVE_OK)
+        status = prepare_job(&job, t, encoding, pair != NULL, options ? options : &defaults, error);
+    if (status != GPUSERVE_OK)
+        return status;
+    return pair ? encode_pair(&job, &texts, error) : encode_single(&job, text, size, error);
+}

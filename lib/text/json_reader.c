@@ -1,0 +1,231 @@
+/*
+ * json_reader.c - walking a large JSON text without building a tree.
+ */
+#include "lib/text/json_reader.h"
+
+#include "lib/base/error.h"
+#include "lib/base/utf8.h"
+
+#include <string.h>
+
+enum {
+    MAX_DEPTH = 64
+}; /* one bit each in the stack of skip_container() */
+
+static gpuserve_status broken(const struct gsv_json_reader *r, const char *wanted,
+                              gpuserve_error *error)
+{
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: byte %zu: %s expected", r->name,
+                    (size_t)(r->at - r->begin), wanted);
+}
+
+static void skip_space(struct gsv_json_reader *r)
+{
+    while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\r' || *r->at == '\t'))
+        r->at++;
+}
+
+static bool take(struct gsv_json_reader *r, char c)
+{
+    skip_space(r);
+    if (r->at == r->end || *r->at != c)
+        return false;
+    r->at++;
+    return true;
+}
+
+/* From the opening quote past the closing one. */
+static gpuserve_status read_string(struct gsv_json_reader *r, struct gsv_json_slice *slice,
+                                   gpuserve_error *error)
+{
+    if (!take(r, '"'))
+        return broken(r, "a string", error);
+    slice->at = r->at;
+    while (r->at < r->end && *r->at != '"') {
+        if ((unsigned char)*r->at < 0x20)
+            return broken(r, "no control character in a string", error);
+        r->at += *r->at == '\\' && r->end - r->at > 1 ? 2 : 1;
+    }
+    if (r->at == r->end)
+        return broken(r, "the end of a string", error);
+    slice->size = (size_t)(r->at - slice->at);
+    r->at++;
+    return GPUSERVE_OK;
+}
+
+/* From an opening bracket past its closing one. */
+static gpuserve_status skip_container(struct gsv_json_reader *r, gpuserve_error *error)
+{
+    uint64_t braces = 0; /* bit 0: the innermost is an object */
+    unsigned depth = 0;
+    struct gsv_json_slice ignored;
+
+    while (r->at < r->end) {
+        const char c = *r->at;
+
+        if (c == '"') {
+            const gpuserve_status status = read_string(r, &ignored, error);
+
+            if (status != GPUSERVE_OK)
+                return status;
+            continue;
+        }
+        if (c == '{' || c == '[') {
+            if (++depth > MAX_DEPTH)
+                return broken(r, "no nesting deeper than 64", error);
+            braces = braces << 1 | (c == '{');
+        } else if (c == '}' || c == ']') {
+            if ((braces & 1) != (c == '}'))
+                return broken(r, "the other bracket", error);
+            braces >>= 1;
+            if (--depth == 0) {
+                r->at++;
+                return GPUSERVE_OK;
+            }
+        }
+        r->at++;
+    }
+    return broken(r, "a closing bracket", error);
+}
+
+gpuserve_status gsv_json_reader_open(struct gsv_json_reader *r, char bracket, gpuserve_error *error)
+{
+    if (!take(r, bracket))
+        return broken(r, bracket == '{' ? "an object" : "an array", error);
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_json_reader_key(struct gsv_json_reader *r, bool first, bool *more,
+                                    struct gsv_json_slice *key, gpuserve_error *error)
+{
+    gpuserve_status status;
+
+    *more = !take(r, '}');
+    if (!*more)
+        return GPUSERVE_OK;
+    if (!first && !take(r, ','))
+        return broken(r, "a comma or a closing brace", error);
+    status = read_string(r, key, error);
+    if (status == GPUSERVE_OK && !take(r, ':'))
+        return broken(r, "a colon", error);
+    return status;
+}
+
+gpuserve_status gsv_json_reader_value(struct gsv_json_reader *r, struct gsv_json_slice *value,
+                                      gpuserve_error *error)
+{
+    gpuserve_status status = GPUSERVE_OK;
+    struct gsv_json_slice ignored;
+
+    skip_space(r);
+    value->at = r->at;
+    if (r->at < r->end && (*r->at == '{' || *r->at == '['))
+        status = skip_container(r, error);
+    else if (r->at < r->end && *r->at == '"')
+        status = read_string(r, &ignored, error);
+    else
+        while (r->at < r->end && !strchr(",]} \n\r\t", *r->at))
+            r->at++;
+    value->size = (size_t)(r->at - value->at);
+    if (status == GPUSERVE_OK && value->size == 0)
+        return broken(r, "a value", error);
+    return status;
+}
+
+gpuserve_status gsv_json_reader_id(struct gsv_json_reader *r, uint32_t maximum, uint32_t *value,
+                                   gpuserve_error *error)
+{
+    uint64_t number = 0;
+    const char *digits;
+
+    skip_space(r);
+    digits = r->at;
+    for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
+        number = number * 10 + (uint64_t)(*r->at - '0');
+        if (number > maximum)
+            return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: byte %zu: an id over %u", r->name,
+                            (size_t)(digits - r->begin), maximum);
+    }
+    if (r->at == digits)
+        return broken(r, "an id", error);
+    *value = (uint32_t)number;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_json_reader_end(struct gsv_json_reader *r, gpuserve_error *error)
+{
+    skip_space(r);
+    return r->at == r->end ? GPUSERVE_OK : broken(r, "the end of the file", error);
+}
+
+/* The four digits of \uXXXX at p; -1 when they are none. */
+static int32_t hex4(const char *p, const char *end)
+{
+    int32_t value = 0;
+
+    if (end - p < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        const char c = p[i];
+
+        if (c >= '0' && c <= '9')
+            value = value << 4 | (c - '0');
+        else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
+            value = value << 4 | ((c | 0x20) - 'a' + 10);
+        else
+            return -1;
+    }
+    return value;
+}
+
+/* A \u escape, or two for a surrogate pair, at *p just past "\u"; -1 when it is no character. */
+static int32_t unicode_escape(const char **p, const char *end)
+{
+    int32_t high = hex4(*p, end), low;
+
+    *p += 4;
+    if (high < 0xD800 || high > 0xDFFF)
+        return high;
+    if (high > 0xDBFF || end - *p < 6 || (*p)[0] != '\\' || (*p)[1] != 'u')
+        return -1;
+    low = hex4(*p + 2, end);
+    *p += 6;
+    if (low < 0xDC00 || low > 0xDFFF)
+        return -1;
+    return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+}
+
+gpuserve_status gsv_json_reader_text(const struct gsv_json_reader *r, struct gsv_json_slice slice,
+                                     char *out, size_t *size, gpuserve_error *error)
+{
+    static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
+    const char *p = slice.at, *const end = slice.at + slice.size;
+    char *to = out;
+
+    while (p < end) {
+        const char *found;
+        int32_t c;
+
+        if (*p != '\\') {
+            *to++ = *p++;
+            continue;
+        }
+        found = end - p > 1 && p[1] ? strchr(letters, p[1]) : NULL;
+        if (found) {
+            *to++ = meanings[found - letters];
+            p += 2;
+            continue;
+        }
+        c = -1;
+        if (end - p > 1 && p[1] == 'u') {
+            p += 2;
+            c = unicode_escape(&p, end); /* 6 bytes or 12, always more than it becomes */
+        }
+        if (c < 0)
+            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: byte %zu: a bad escape in a string",
+                            r->name, (size_t)(slice.at - r->begin));
+        to += gsv_utf8_encode((uint32_t)c, to);
+    }
+    *size = (size_t)(to - out);
+    return GPUSERVE_OK;
+}

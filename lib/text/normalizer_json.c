@@ -1,0 +1,172 @@
+/*
+ * normalizer_json.c - the "normalizer" of tokenizer.json.
+ */
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/json.h"
+#include "lib/base/utf8.h"
+#include "lib/text/normalizer.h"
+
+#include <string.h>
+
+static gpuserve_status add_step(struct gsv_normalizer *n, struct gsv_normal_step step,
+                                gpuserve_error *error)
+{
+    if (n->n == GSV_NORMAL_MAX_STEPS)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "a normalizer of more than %d steps",
+                        GSV_NORMAL_MAX_STEPS);
+    if (!gsv_grow((void **)&n->steps, &n->capacity, n->n + 1, sizeof(*n->steps),
+                  GSV_NORMAL_MAX_STEPS))
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
+    n->steps[n->n++] = step;
+    n->simple = false;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status add_kind(struct gsv_normalizer *n, enum gsv_normal_kind kind,
+                                gpuserve_error *error)
+{
+    return add_step(n, (struct gsv_normal_step){ .kind = kind }, error);
+}
+
+gpuserve_status gsv_normalizer_bert(struct gsv_normalizer *n, bool clean, bool chinese,
+                                    bool strip_accents, bool lowercase, gpuserve_error *error)
+{
+    const bool alone = n->n == 0;
+    gpuserve_status status = GPUSERVE_OK;
+
+    if (clean)
+        status = add_kind(n, GSV_NORMAL_CLEAN, error);
+    if (status == GPUSERVE_OK && chinese)
+        status = add_kind(n, GSV_NORMAL_CHINESE, error);
+    if (status == GPUSERVE_OK && strip_accents)
+        status = add_kind(n, GSV_NORMAL_DECOMPOSE, error);
+    if (status == GPUSERVE_OK && strip_accents)
+        status = add_kind(n, GSV_NORMAL_DROP_NONSPACING, error);
+    if (status == GPUSERVE_OK && lowercase)
+        status = add_kind(n, GSV_NORMAL_LOWERCASE, error);
+    n->simple = alone;
+    n->clean = clean;
+    n->chinese = chinese;
+    n->strip_accents = strip_accents;
+    n->lowercase = lowercase;
+    return status;
+}
+
+static gpuserve_status parse_bert(struct gsv_normalizer *n, const json_t *json, const char *name,
+                                  gpuserve_error *error)
+{
+    bool clean = true, chinese = true, lowercase = true, strip_accents;
+    gpuserve_status status = gsv_json_bool(json, "clean_text", name, &clean, error);
+
+    if (status == GPUSERVE_OK)
+        status = gsv_json_bool(json, "handle_chinese_chars", name, &chinese, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_json_bool(json, "lowercase", name, &lowercase, error);
+    strip_accents = lowercase; /* what null means */
+    if (status == GPUSERVE_OK)
+        status = gsv_json_bool(json, "strip_accents", name, &strip_accents, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_normalizer_bert(n, clean, chinese, strip_accents, lowercase, error);
+    return status;
+}
+
+static gpuserve_status parse_strip(struct gsv_normalizer *n, const json_t *json, const char *name,
+                                   gpuserve_error *error)
+{
+    struct gsv_normal_step step = { .kind = GSV_NORMAL_STRIP };
+    gpuserve_status status = gsv_json_bool(json, "strip_left", name, &step.left, error);
+
+    if (status == GPUSERVE_OK)
+        status = gsv_json_bool(json, "strip_right", name, &step.right, error);
+    return status == GPUSERVE_OK ? add_step(n, step, error) : status;
+}
+
+static bool to_chars(struct gsv_chars *chars, const json_t *string)
+{
+    const char *text = json_string_value(string);
+    const size_t size = json_string_length(string);
+
+    if (!gsv_grow((void **)&chars->at, &chars->capacity, size, sizeof(*chars->at), SIZE_MAX))
+        return false;
+    for (size_t i = 0, length; i < size; i += length)
+        chars->at[chars->n++].c = gsv_utf8_decode(text + i, &length);
+    return true;
+}
+
+static gpuserve_status parse_replace(struct gsv_normalizer *n, const json_t *json, const char *name,
+                                     gpuserve_error *error)
+{
+    const json_t *pattern = json_object_get(json_object_get(json, "pattern"), "String");
+    const json_t *content = json_object_get(json, "content");
+    struct gsv_normal_step *step;
+    gpuserve_status status;
+
+    if (!json_is_string(pattern) || json_string_length(pattern) == 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: normalizer \"Replace\" with a pattern that is no literal text", name);
+    if (!json_is_string(content))
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: normalizer \"Replace\" without content", name);
+    status = add_kind(n, GSV_NORMAL_REPLACE, error);
+    if (status != GPUSERVE_OK)
+        return status;
+    step = &n->steps[n->n - 1];
+    if (!to_chars(&step->pattern, pattern) || !to_chars(&step->content, content))
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status parse_one(struct gsv_normalizer *n, const json_t *json, const char *name,
+                                 gpuserve_error *error)
+{
+    static const struct {
+        const char *type;
+        enum gsv_normal_kind kind;
+    } plain[] = {
+        { "NFD", GSV_NORMAL_DECOMPOSE },   { "NFKD", GSV_NORMAL_DECOMPOSE_K },
+        { "NFC", GSV_NORMAL_COMPOSE },     { "NFKC", GSV_NORMAL_COMPOSE_K },
+        { "StripAccents", GSV_NORMAL_DROP_COMBINING },
+    };
+    const char *type = json_string_value(json_object_get(json, "type"));
+
+    if (!type)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: a normalizer without a type", name);
+    if (strcmp(type, "BertNormalizer") == 0)
+        return parse_bert(n, json, name, error);
+    if (strcmp(type, "Lowercase") == 0)
+        return gsv_normalizer_bert(n, false, false, false, true, error);
+    if (strcmp(type, "Strip") == 0)
+        return parse_strip(n, json, name, error);
+    if (strcmp(type, "Replace") == 0)
+        return parse_replace(n, json, name, error);
+    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
+        if (strcmp(type, plain[i].type) == 0)
+            return add_kind(n, plain[i].kind, error);
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: normalizer \"%s\"", name, type);
+}
+
+/* Sequences within sequences; the depth is bounded by that of the JSON. */
+static gpuserve_status parse_any(struct gsv_normalizer *n, const json_t *json, const char *name,
+                                 gpuserve_error *error)
+{
+    const char *type = json_string_value(json_object_get(json, "type"));
+    const json_t *parts = json_object_get(json, "normalizers");
+    gpuserve_status status = GPUSERVE_OK;
+
+    if (!type || strcmp(type, "Sequence") != 0)
+        return parse_one(n, json, name, error);
+    if (!json_is_array(parts))
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a sequence without \"normalizers\"", name);
+    for (size_t i = 0; i < json_array_size(parts) && status == GPUSERVE_OK; i++)
+        status = parse_any(n, json_array_get(parts, i), name, error);
+    return status;
+}
+
+gpuserve_status gsv_normalizer_parse(struct gsv_normalizer *n, const json_t *json, const char *name,
+                                     gpuserve_error *error)
+{
+    n->simple = true;
+    if (!json || json_is_null(json))
+        return GPUSERVE_OK;
+    return parse_any(n, json, name, error);
+}

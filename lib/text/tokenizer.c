@@ -1,0 +1,233 @@
+/*
+ * tokenizer.c - loading a tokenizer of a model directory, and asking about it.
+ */
+#include "lib/text/tokenizer.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/json.h"
+#include "lib/base/utf8.h"
+#include "lib/text/bert_scan.h"
+#include "lib/text/tokenizer_parts.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_FILE_BYTES = 64 << 20,
+    MAX_CONFIG_BYTES = 8 << 20,
+    MAX_NAME_BYTES = 4096,
+};
+
+/* A file of the directory as UTF-8; `name` receives "DIR/FILE" for messages. */
+static gpuserve_status read_text(const struct gsv_dir *dir, const char *file, size_t max_bytes,
+                                 char *name, char **text, size_t *size, gpuserve_error *error)
+{
+    gpuserve_status status = gsv_dir_read(dir, file, max_bytes, text, size, error);
+    size_t valid;
+
+    snprintf(name, MAX_NAME_BYTES, "%s/%s", gsv_dir_path(dir), file);
+    if (status != GPUSERVE_OK)
+        return status;
+    valid = gsv_utf8_valid_length(*text, *size);
+    if (valid == *size)
+        return GPUSERVE_OK;
+    free(*text);
+    *text = NULL;
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s is not UTF-8 at byte %zu", name, valid);
+}
+
+/* tokenizer_config.json, NULL when there is none. */
+static gpuserve_status read_config(const struct gsv_dir *dir, json_t **config, gpuserve_error *error)
+{
+    static const struct gsv_json_limits limits = { .max_values = 1 << 20, .max_depth = 64 };
+    char name[MAX_NAME_BYTES], *text = NULL;
+    gpuserve_status status;
+    size_t size;
+
+    *config = NULL;
+    if (!gsv_dir_has(dir, "tokenizer_config.json"))
+        return GPUSERVE_OK;
+    status = read_text(dir, "tokenizer_config.json", MAX_CONFIG_BYTES, name, &text, &size, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_json_parse(config, text, size, name, limits, error);
+    free(text);
+    return status;
+}
+
+static gpuserve_status read_parts(struct gsv_tokenizer *t, const struct gsv_dir *dir,
+                                  const json_t *config, gpuserve_error *error)
+{
+    const bool json = gsv_dir_has(dir, "tokenizer.json");
+    char name[MAX_NAME_BYTES], *text = NULL;
+    gpuserve_status status;
+    size_t size;
+
+    if (!json && !gsv_dir_has(dir, "vocab.txt"))
+        return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: neither tokenizer.json nor vocab.txt",
+                        gsv_dir_path(dir));
+    status = read_text(dir, json ? "tokenizer.json" : "vocab.txt", MAX_FILE_BYTES, name, &text, &size,
+                       error);
+    if (status == GPUSERVE_OK && json)
+        status = gsv_tokenizer_read_json(t, text, size, name, error);
+    else if (status == GPUSERVE_OK)
+        status = gsv_tokenizer_read_vocab(t, text, size, config, name, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_tokenizer_finish(t, name, error);
+    free(text);
+    return status;
+}
+
+static gpuserve_status read_direction(struct gsv_tokenizer *t, const json_t *config,
+                                      gpuserve_error *error)
+{
+    const char *side = "right";
+    const gpuserve_status status =
+        gsv_json_string(config, "truncation_side", "tokenizer_config.json", &side, error);
+
+    t->truncate_left = strcmp(side, "left") == 0;
+    return status;
+}
+
+gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struct gsv_dir *dir,
+                                   gpuserve_error *error)
+{
+    static _Atomic uint64_t loaded; /* tells caches of words apart, nothing else */
+    struct gsv_tokenizer *t = gsv_alloc_array(1, sizeof(*t));
+    json_t *config = NULL;
+    gpuserve_status status;
+
+    *tokenizer = NULL;
+    if (!t)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
+    t->serial = atomic_fetch_add(&loaded, 1) + 1;
+    status = read_config(dir, &config, error);
+    if (status == GPUSERVE_OK)
+        status = read_direction(t, config, error);
+    if (status == GPUSERVE_OK)
+        status = read_parts(t, dir, config, error);
+    json_decref(config);
+    if (status == GPUSERVE_OK)
+        *tokenizer = t;
+    else
+        gsv_tokenizer_free(&t);
+    return status;
+}
+
+gpuserve_status gsv_tokenizer_finish(struct gsv_tokenizer *t, const char *name,
+                                     gpuserve_error *error)
+{
+    gpuserve_status status = gsv_wordpiece_build(&t->model, &t->vocab, name, error);
+
+    if (status == GPUSERVE_OK)
+        status = gsv_added_build(&t->added, &t->normalizer, name, error);
+    if (status != GPUSERVE_OK)
+        return status;
+    t->scans = t->normalizer.simple && t->pretokenizer.bert;
+    if (t->scans)
+        gsv_bert_scan_prepare(t);
+    return GPUSERVE_OK;
+}
+
+void gsv_tokenizer_free(struct gsv_tokenizer **tokenizer)
+{
+    struct gsv_tokenizer *t = tokenizer ? *tokenizer : NULL;
+
+    if (!t)
+        return;
+    *tokenizer = NULL;
+    gsv_vocab_reset(&t->vocab);
+    gsv_added_reset(&t->added);
+    gsv_normalizer_reset(&t->normalizer);
+    gsv_wordpiece_reset(&t->model);
+    gsv_decoder_reset(&t->decoder);
+    free(t);
+}
+
+/* ------------------------------------------------------------------ decoding */
+
+/* The text of an id as the decoder sees it; NULL for no token, or a special one to be left out. */
+static const char *token_text(const struct gsv_tokenizer *t, int32_t id, bool skip_special,
+                              size_t *size)
+{
+    const struct gsv_added_token *added = gsv_added_by_id(&t->added, id);
+
+    if (!added)
+        return gsv_vocab_text(&t->vocab, id, size);
+    if (added->special && skip_special)
+        return NULL;
+    *size = added->normalized_content ? added->normalized_size : added->size;
+    return added->normalized_content ? added->normalized_content : added->content;
+}
+
+gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *t, const int32_t *ids, size_t n_ids,
+                                     bool skip_special, char *text, size_t capacity, size_t *size,
+                                     gpuserve_error *error)
+{
+    char *piece;
+    size_t needed = 1; /* the NUL */
+    bool first = true;
+
+    for (size_t i = 0; i < n_ids; i++)
+        if (ids[i] < 0 || (size_t)ids[i] >= t->vocab.n_ids)
+            return gsv_fail(error, GPUSERVE_E_INVALID, "id %d at %zu is outside the vocabulary of %zu",
+                            ids[i], i, t->vocab.n_ids);
+    piece = malloc(GSV_VOCAB_MAX_TOKEN_BYTES + 1);
+    if (!piece)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for decoding");
+    for (size_t i = 0; i < n_ids; i++) {
+        size_t length = 0;
+        const char *token = token_text(t, ids[i], skip_special, &length);
+
+        if (!token)
+            continue;
+        length = gsv_decoder_token(&t->decoder, token, length, first, piece);
+        first = false;
+        if (text && needed + length <= capacity)
+            memcpy(text + needed - 1, piece, length);
+        needed += length;
+    }
+    free(piece);
+    if (size)
+        *size = needed;
+    if (!text || needed > capacity)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "a text of %zu bytes, room for %zu", needed,
+                        text ? capacity : 0);
+    text[needed - 1] = '\0';
+    return GPUSERVE_OK;
+}
+
+/* ------------------------------------------------------------------ questions */
+
+int32_t gsv_tokenizer_vocab_size(const struct gsv_tokenizer *t)
+{
+    return (int32_t)t->vocab.n_ids;
+}
+
+const char *gsv_tokenizer_kind(const struct gsv_tokenizer *t)
+{
+    (void)t;
+    return "WordPiece";
+}
+
+size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *t, bool pair)
+{
+    return pair ? t->post.pair.n : t->post.single.n;
+}
+
+int32_t gsv_tokenizer_id(const struct gsv_tokenizer *t, const char *token)
+{
+    return gsv_vocab_id(&t->vocab, token, strlen(token));
+}
+
+size_t gsv_tokenizer_bytes(const struct gsv_tokenizer *t)
+{
+    return sizeof(*t) + gsv_vocab_bytes(&t->vocab) +
+           t->model.trie.n * (sizeof(*t->model.trie.units) + sizeof(*t->model.failures)) +
+           t->model.pops_capacity * sizeof(*t->model.pops) +
+           t->added.capacity * sizeof(*t->added.tokens) +
+           (t->added.raw.trie.n + t->added.normalized.trie.n) *
+               (sizeof(*t->added.raw.trie.units) + sizeof(*t->added.raw.tokens));
+}

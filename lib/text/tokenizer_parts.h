@@ -1,0 +1,52 @@
+/*
+ * tokenizer_parts.h - what a tokenizer is made of; for the files of lib/text only.
+ */
+#ifndef GSV_TEXT_TOKENIZER_PARTS_H
+#define GSV_TEXT_TOKENIZER_PARTS_H
+
+#include "lib/text/added_tokens.h"
+#include "lib/text/decoder.h"
+#include "lib/text/normalizer.h"
+#include "lib/text/post_processor.h"
+#include "lib/text/pretokenizer.h"
+#include "lib/text/tokenizer.h"
+#include "lib/text/vocab.h"
+#include "lib/text/wordpiece.h"
+
+/* What bert_scan.c does at a byte. */
+enum gsv_byte_class {
+    GSV_BYTE_SPACE,
+    GSV_BYTE_ALNUM,
+    GSV_BYTE_PUNCTUATION,
+    GSV_BYTE_DROPPED,
+    GSV_BYTE_LETTER, /* any other ASCII: part of a word */
+    GSV_BYTE_WIDE,   /* not ASCII */
+};
+
+struct gsv_tokenizer {
+    uint64_t serial; /* differs for each loaded one: to whom a cache of words belongs */
+    struct gsv_vocab vocab;
+    struct gsv_added_tokens added;
+    struct gsv_normalizer normalizer;
+    struct gsv_pretokenizer pretokenizer;
+    struct gsv_wordpiece model;
+    struct gsv_post_processor post;
+    struct gsv_decoder decoder;
+    bool truncate_left;
+    bool scans; /* bert_scan.c does normalizing and pre-tokenizing */
+    uint8_t byte_classes[256];
+    int32_t ascii_ids[128]; /* of words of one ASCII character, normalized */
+};
+
+/* From the text of tokenizer.json. */
+gpuserve_status gsv_tokenizer_read_json(struct gsv_tokenizer *tokenizer, const char *text,
+                                        size_t size, const char *name, gpuserve_error *error);
+/* From the text of vocab.txt and of tokenizer_config.json, which may be NULL. */
+gpuserve_status gsv_tokenizer_read_vocab(struct gsv_tokenizer *tokenizer, const char *text,
+                                         size_t size, const json_t *config, const char *name,
+                                         gpuserve_error *error);
+/* Once all parts are read: what is derived from them. */
+gpuserve_status gsv_tokenizer_finish(struct gsv_tokenizer *tokenizer, const char *name,
+                                     gpuserve_error *error);
+
+#endif

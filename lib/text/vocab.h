@@ -1,0 +1,51 @@
+/*
+ * vocab.h - the tokens of a model: text to id and id to text.
+ *
+ * Order of use: gsv_vocab_reserve, any gsv_vocab_add, then the look-ups.
+ */
+#ifndef GSV_TEXT_VOCAB_H
+#define GSV_TEXT_VOCAB_H
+
+#include "lib/text/json_reader.h"
+
+enum {
+    GSV_VOCAB_MAX_ID = (1 << 24) - 1, /* a table of ids is allocated: no file makes it 8 GB */
+    GSV_VOCAB_MAX_TOKEN_BYTES = 1 << 16,
+};
+
+struct gsv_vocab_token {
+    uint32_t at, size; /* in `text` */
+    int32_t id;
+};
+
+struct gsv_vocab {
+    char *text; /* tokens end to end */
+    size_t text_size, text_capacity;
+    struct gsv_vocab_token *tokens; /* [n] in the order they were added */
+    size_t n, capacity;
+    uint32_t *hashed; /* [n_hashed] index into tokens, plus one; open addressing */
+    size_t n_hashed;  /* a power of two */
+    uint32_t *by_id;  /* [n_ids] index into tokens, plus one; 0: no such id */
+    size_t n_ids;
+};
+
+/* The tokens {"text": id, ...} of a JSON object. */
+gpuserve_status gsv_vocab_read_json(struct gsv_vocab *vocab, struct gsv_json_slice object,
+                                    const char *name, gpuserve_error *error);
+/* One token a line, its id the line's number from 0; white space at the end is no part of it. A
+ * text that comes twice has the later id. */
+gpuserve_status gsv_vocab_read_lines(struct gsv_vocab *vocab, const char *text, size_t size,
+                                     const char *name, gpuserve_error *error);
+/* One more token (an added one), once the vocabulary has been read. */
+gpuserve_status gsv_vocab_append(struct gsv_vocab *vocab, const char *text, size_t size, uint32_t id,
+                                 const char *name, gpuserve_error *error);
+void gsv_vocab_reset(struct gsv_vocab *vocab);
+
+/* -1: no such token. */
+int32_t gsv_vocab_id(const struct gsv_vocab *vocab, const char *text, size_t size);
+/* The text of an id, lent, not NUL-terminated; NULL when no token has it. */
+const char *gsv_vocab_text(const struct gsv_vocab *vocab, int32_t id, size_t *size);
+
+size_t gsv_vocab_bytes(const struct gsv_vocab *vocab);
+
+#endif

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Make lib/text/unicode_tables.c by asking Hugging Face `tokenizers` about every code point.
+
+Ids must equal those of `tokenizers` on every text, and its Unicode data is of several ages (8.0 for
+categories, 9.0 for normalization forms, a recent one for \\w). So nothing is read from a Unicode
+file: each property is what the pinned package does to a text that holds the character.
+
+    pip install tokenizers==0.23.3
+    python3 tools/unicode_tables.py            write lib/text/unicode_tables.c
+    python3 tools/unicode_tables.py --check    compare instead; exit 1 when they differ
+"""
+import pathlib
+import sys
+import unicodedata
+
+import tokenizers
+from tokenizers import normalizers, pre_tokenizers
+
+PINNED = "0.23.3"
+LIMIT = 0x110000
+BLOCK = 128
+HANGUL = range(0xAC00, 0xAC00 + 11172)
+OUTPUT = pathlib.Path(__file__).parent.parent / "lib" / "text" / "unicode_tables.c"
+
+# Bits of gsv_unicode_flags; the names are those of lib/text/unicode.h.
+CONTROL, SPACE, PUNCTUATION, WORD, NONSPACING, COMBINING, CHANGES, REORDERS = (1 << i for i in range(8))
+
+
+def code_points():
+    for c in range(LIMIT):
+        if not 0xD800 <= c <= 0xDFFF:
+            yield c
+
+
+def probe():
+    """Per code point: flags, lowercase, canonical and compatibility decomposition, class."""
+    clean = normalizers.BertNormalizer(True, False, False, False).normalize_str
+    accents = normalizers.BertNormalizer(False, False, True, False).normalize_str
+    marks = normalizers.StripAccents().normalize_str
+    lower = normalizers.Lowercase().normalize_str
+    nfd = normalizers.NFD().normalize_str
+    nfkd = normalizers.NFKD().normalize_str
+    bert = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    words = pre_tokenizers.Whitespace().pre_tokenize_str
+    flags, lowered, canonical, compatible, classes = [0] * LIMIT, {}, {}, {}, {}
+
+    for c in code_points():
+        s = chr(c)
+        n = len(bert("a" + s + "a"))
+        f = (0 if n == 1 else SPACE if n == 2 else PUNCTUATION)
+        if clean("a" + s + "a") == "aa":
+            f |= CONTROL
+        if len(words("a" + s + "a")) == 1:
+            f |= WORD
+        if accents("a" + s) == "a":
+            f |= NONSPACING
+        if marks("a" + s) == "a":
+            f |= COMBINING
+        low, d, k = lower(s), nfd(s), nfkd(s)
+        if low != s:
+            lowered[c] = low
+        if d != s:
+            canonical[c] = d
+        if k != d:
+            compatible[c] = k
+        # A class is proved by the swaps it makes; its number is fixed by Unicode's stability policy.
+        swaps = nfd("a" + s + "\u0334") != "a" + d + "\u0334" or nfd("a\u0345" + s) != "a\u0345" + d
+        if swaps and d == s:
+            classes[c] = unicodedata.combining(s)
+            assert classes[c], hex(c)
+        flags[c] = f
+    verify_classes(classes, nfd)
+    for c in code_points():
+        d = canonical.get(c, chr(c))
+        if chr(c) != d or c in lowered:
+            flags[c] |= CHANGES
+        if any(ord(x) in classes and not flags[ord(x)] & NONSPACING for x in d):
+            flags[c] |= REORDERS
+    return flags, lowered, canonical, compatible, classes
+
+
+def verify_classes(classes, nfd):
+    """Every character with a class sorts against one of each class as the numbers say."""
+    one = {}
+    for c, k in sorted(classes.items()):
+        one.setdefault(k, c)
+    for c, k in classes.items():
+        for other, o in one.items():
+            want = chr(o) + chr(c) if other <= k else chr(c) + chr(o)
+            assert nfd("a" + chr(o) + chr(c)) == "a" + want, (hex(c), k, hex(o), other)
+
+
+def compositions(canonical):
+    """(first, second) -> composed, outside Hangul."""
+    nfc = normalizers.NFC().normalize_str
+    pairs = {}
+    for c, d in canonical.items():
+        if c in HANGUL or len(d) < 2 or nfc(chr(c)) != chr(c):
+            continue
+        first = nfc(d[:-1])
+        assert len(first) == 1 and nfc(first + d[-1]) == chr(c), hex(c)
+        pairs[(ord(first), ord(d[-1]))] = c
+    return pairs
+
+
+def two_stages(values):
+    """values[LIMIT] as (block number of each BLOCK code points, the distinct blocks end to end)."""
+    first, second, seen = [], [], {}
+    for start in range(0, LIMIT, BLOCK):
+        block = tuple(values[start:start + BLOCK])
+        if block not in seen:
+            seen[block] = len(second) // BLOCK
+            second.extend(block)
+        first.append(seen[block])
+    return first, second
+
+
+def array(kind, name, values):
+    lines, line = [], "   "
+    for v in values:
+        word = " %d," % v
+        if len(line) + len(word) > 98:
+            lines.append(line)
+            line = "   "
+        line += word
+    lines.append(line)
+    return "const %s %s[%d] = {\n%s\n};\n" % (kind, name, len(values), "\n".join(lines))
+
+
+def staged(kind, name, values):
+    first, second = two_stages(values)
+    return array("uint16_t", name + "_blocks", first) + "\n" + array(kind, name, second)
+
+
+def mappings(name, table, pool):
+    """A table of code point -> index into the pool of { length, code points... }; 0 is none."""
+    values = [0] * LIMIT
+    for c, text in sorted(table.items()):
+        if c in HANGUL:
+            continue
+        key = tuple(ord(x) for x in text)
+        if key not in pool["at"]:
+            pool["at"][key] = len(pool["values"])
+            pool["values"].extend((len(key),) + key)
+        values[c] = pool["at"][key]
+    return staged("uint16_t", name, values)
+
+
+def render():
+    flags, lowered, canonical, compatible, classes = probe()
+    pool = {"at": {}, "values": [0]}
+    pairs = compositions(canonical)
+    combining = [0] * LIMIT
+    for c, k in classes.items():
+        combining[c] = k
+    parts = [
+        "/*\n * unicode_tables.c - made by tools/unicode_tables.py from tokenizers %s. Do not edit.\n */\n"
+        '#include "lib/text/unicode_tables.h"\n' % PINNED,
+        staged("uint8_t", "gsv_unicode_flags", flags),
+        staged("uint8_t", "gsv_unicode_class", combining),
+        mappings("gsv_unicode_lower", lowered, pool),
+        mappings("gsv_unicode_canonical", canonical, pool),
+        mappings("gsv_unicode_compatible", compatible, pool),
+        array("uint32_t", "gsv_unicode_pool", pool["values"]),
+        array("uint32_t", "gsv_unicode_pairs",
+              [x for (a, b), c in sorted(pairs.items()) for x in (a, b, c)]),
+        "const size_t gsv_unicode_n_pairs = %d;\n" % len(pairs),
+    ]
+    assert len(pool["values"]) < 65536
+    return "\n".join(parts)
+
+
+def main():
+    if tokenizers.__version__ != PINNED:
+        sys.exit("needs tokenizers==%s, found %s" % (PINNED, tokenizers.__version__))
+    text = render()
+    if "--check" in sys.argv[1:]:
+        if OUTPUT.read_text() != text:
+            sys.exit("%s is not what %s gives" % (OUTPUT, sys.argv[0]))
+        print("unicode_tables.c is up to date")
+        return
+    OUTPUT.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
