@@ -38,8 +38,8 @@ gpuserve_status gsv_added_add(struct gsv_added_tokens *a, struct gsv_added_token
     if (token.size == 0)
         return GPUSERVE_OK; /* as `tokenizers` does */
     if (token.size > GSV_ADDED_MAX_BYTES)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: an added token of %zu bytes, over %d", name,
-                        token.size, GSV_ADDED_MAX_BYTES);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: an added token of %zu bytes, over %d",
+                        name, token.size, GSV_ADDED_MAX_BYTES);
     if (a->n == GSV_ADDED_MAX)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: more than %d added tokens", name,
                         GSV_ADDED_MAX);
@@ -47,7 +47,8 @@ gpuserve_status gsv_added_add(struct gsv_added_tokens *a, struct gsv_added_token
     if (token.id < 0) {
         /* Whatever id the file tells: `tokenizers` counts on from the vocabulary's size. */
         token.id = (int32_t)vocab->n;
-        status = gsv_vocab_append(vocab, token.content, token.size, (uint32_t)token.id, name, error);
+        status =
+            gsv_vocab_append(vocab, token.content, token.size, (uint32_t)token.id, name, error);
     }
     if (status != GPUSERVE_OK)
         return status;
@@ -135,7 +136,8 @@ static gpuserve_status normalize_content(struct gsv_added_token *token,
     return GPUSERVE_OK;
 }
 
-static bool build_search(struct gsv_added_search *s, const struct gsv_added_tokens *a, bool normalized)
+static bool build_search(struct gsv_added_search *s, const struct gsv_added_tokens *a,
+                         bool normalized)
 {
     struct gsv_trie_builder builder = { 0 };
     bool done = true;
@@ -177,8 +179,8 @@ gpuserve_status gsv_added_build(struct gsv_added_tokens *a, const struct gsv_nor
     for (size_t i = 0; i < a->n && status == GPUSERVE_OK; i++)
         if (a->tokens[i].normalized)
             status = normalize_content(&a->tokens[i], normalizer, name, error);
-    if (status == GPUSERVE_OK && (!build_search(&a->raw, a, false) ||
-                                  !build_search(&a->normalized, a, true)))
+    if (status == GPUSERVE_OK &&
+        (!build_search(&a->raw, a, false) || !build_search(&a->normalized, a, true)))
         status = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for added tokens", name);
     return status;
 }

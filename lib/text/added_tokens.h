@@ -24,7 +24,7 @@ struct gsv_added_token {
 /* Tokens of one kind, ready to be looked for. */
 struct gsv_added_search {
     struct gsv_trie trie;
-    int32_t *tokens; /* [trie.n] index of the token that ends in a slot; -1 */
+    int32_t *tokens;  /* [trie.n] index of the token that ends in a slot; -1 */
     bool begins[256]; /* a token begins with this byte */
     int only;         /* the one byte that all begin with; -1 when there are several */
     size_t n;
@@ -37,7 +37,7 @@ struct gsv_added_tokens {
 };
 
 enum {
-    GSV_ADDED_MAX = 1 << 14, /* each is looked for among the others while loading */
+    GSV_ADDED_MAX = 1 << 14,    /* each is looked for among the others while loading */
     GSV_ADDED_MAX_BYTES = 4096, /* looking for one costs at most its length at each byte */
 };
 

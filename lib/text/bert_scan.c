@@ -69,8 +69,7 @@ static inline unsigned take_word(const char *p, unsigned char fold, uint64_t key
     const unsigned length = (unsigned)__builtin_ctz(~word);
     const __m128i mask =
         _mm_loadu_si128((const __m128i *)(const void *)(ones_then_zeros + 16 - length));
-    const __m128i folded =
-        _mm_and_si128(_mm_or_si128(bytes, _mm_set1_epi8((char)fold)), mask);
+    const __m128i folded = _mm_and_si128(_mm_or_si128(bytes, _mm_set1_epi8((char)fold)), mask);
 
     _mm_storeu_si128((__m128i *)(void *)key, folded);
     return length;
@@ -207,42 +206,63 @@ static bool is_mark(uint32_t c)
     return gsv_unicode_get_class(parts[0]) != 0;
 }
 
-/* At a mark that is kept: all marks on the letter before it, put in order as the normalizer does.
- * The letter itself has been put, and marks before this one were dropped. Returns the end. */
-static size_t put_marks(const struct scan *scan, size_t at)
+/* Back from a mark to the letter it stands on, or to the beginning. */
+static size_t find_letter(const struct scan *scan, size_t at)
 {
-    const struct gsv_normalizer *n = &scan->sink->tokenizer->normalizer;
-    struct gsv_normal_step steps[2] = { { .kind = GSV_NORMAL_DECOMPOSE }, { .kind = GSV_NORMAL_CLEAN } };
-    const struct gsv_normalizer order = { .steps = steps, .n = n->clean ? 2 : 1 };
-    struct gsv_normal_buffers *buffers = &scan->sink->scratch->normal;
-    size_t letter = at, end = at, length;
+    size_t length;
     uint32_t c;
 
-    if (n->clean) {
-        steps[0].kind = GSV_NORMAL_CLEAN;
-        steps[1].kind = GSV_NORMAL_DECOMPOSE;
-    }
-    do { /* back to the letter, or to the beginning */
-        if (letter == scan->begin)
+    do {
+        if (at == scan->begin)
             break;
         do
-            letter--;
-        while (((unsigned char)scan->text[letter] & 0xC0) == 0x80);
-        c = gsv_utf8_decode(scan->text + letter, &length);
+            at--;
+        while (((unsigned char)scan->text[at] & 0xC0) == 0x80);
+        c = gsv_utf8_decode(scan->text + at, &length);
     } while (is_dropped(scan, c) || is_mark(c));
-    for (; end < scan->end; end += length) {
-        c = gsv_utf8_decode(scan->text + end, &length);
+    return at;
+}
+
+/* Past a character and all marks on it. */
+static size_t find_end_of_marks(const struct scan *scan, size_t at)
+{
+    size_t length;
+    uint32_t c;
+
+    gsv_utf8_decode(scan->text + at, &length);
+    for (at += length; at < scan->end; at += length) {
+        c = gsv_utf8_decode(scan->text + at, &length);
         if (!is_dropped(scan, c) && !is_mark(c))
             break;
     }
-    if (!gsv_normalizer_apply(&order, scan->text, letter, end, buffers)) {
+    return at;
+}
+
+/* At a mark that is kept, or a letter that decomposes to one: put it and all marks around it in
+ * order as the normalizer does. The letter before a mark has been put, and marks between were
+ * dropped. Returns the end. */
+static size_t put_marks(const struct scan *scan, size_t at)
+{
+    struct gsv_normal_step steps[2] = { { .kind = GSV_NORMAL_CLEAN },
+                                        { .kind = GSV_NORMAL_DECOMPOSE } };
+    const bool clean = scan->sink->tokenizer->normalizer.clean;
+    const struct gsv_normalizer order = { .steps = clean ? steps : steps + 1, .n = clean ? 2 : 1 };
+    struct gsv_normal_buffers *buffers = &scan->sink->scratch->normal;
+    const size_t end = find_end_of_marks(scan, at);
+    size_t length;
+    const bool mark = is_mark(gsv_utf8_decode(scan->text + at, &length));
+
+    if (!gsv_normalizer_apply(&order, scan->text, mark ? find_letter(scan, at) : at, end,
+                              buffers)) {
         scan->sink->done = scan->sink->no_memory = true;
-        return scan->end;
+        return end;
     }
     for (size_t i = 0; i < buffers->text.n; i++) {
         const struct gsv_char *m = &buffers->text.at[i];
 
-        if (gsv_unicode_get_class(m->c) && !(gsv_unicode_get_flags(m->c) & GSV_UNICODE_NONSPACING))
+        if (mark && gsv_unicode_get_class(m->c) == 0)
+            continue; /* of the letter */
+        if (!(gsv_unicode_get_flags(m->c) & GSV_UNICODE_NONSPACING))
             put_lower(scan, m->c, m->begin, m->end);
     }
     return end;

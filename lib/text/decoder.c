@@ -30,7 +30,8 @@ gpuserve_status gsv_decoder_parse(struct gsv_decoder *d, const json_t *json, con
     if (!json || json_is_null(json))
         return GPUSERVE_OK;
     if (!type || strcmp(type, "WordPiece") != 0)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: decoder \"%s\"", name, type ? type : "");
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: decoder \"%s\"", name,
+                        type ? type : "");
     status = gsv_json_string(json, "prefix", name, &prefix, error);
     if (status == GPUSERVE_OK)
         status = gsv_json_bool(json, "cleanup", name, &cleanup, error);
@@ -66,14 +67,15 @@ size_t gsv_decoder_token(const struct gsv_decoder *d, const char *token, size_t 
 {
     /* In the order of `tokenizers`. */
     static const char *const replaced[][2] = {
-        { " .", "." },           { " ?", "?" },       { " !", "!" },   { " ,", "," },
-        { " ' ", "'" },          { " n't", "n't" },   { " 'm", "'m" }, { " do not", " don't" },
-        { " 's", "'s" },         { " 've", "'ve" },   { " 're", "'re" },
+        { " .", "." },   { " ?", "?" },     { " !", "!" },     { " ,", "," },
+        { " ' ", "'" },  { " n't", "n't" }, { " 'm", "'m" },   { " do not", " don't" },
+        { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
     };
     const size_t prefix_size = d->wordpiece ? strlen(d->prefix) : 0;
     size_t n = 0;
 
-    if (!first && d->wordpiece && size >= prefix_size && memcmp(token, d->prefix, prefix_size) == 0) {
+    if (!first && d->wordpiece && size >= prefix_size &&
+        memcmp(token, d->prefix, prefix_size) == 0) {
         token += prefix_size;
         size -= prefix_size;
     } else if (!first) {
@@ -81,7 +83,8 @@ size_t gsv_decoder_token(const struct gsv_decoder *d, const char *token, size_t 
     }
     memcpy(out + n, token, size);
     n += size;
-    for (size_t i = 0; i < sizeof(replaced) / sizeof(replaced[0]) && d->wordpiece && d->cleanup; i++)
+    for (size_t i = 0; i < sizeof(replaced) / sizeof(replaced[0]) && d->wordpiece && d->cleanup;
+         i++)
         n = replace_all(out, n, replaced[i][0], replaced[i][1]);
     return n;
 }

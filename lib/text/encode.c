@@ -25,6 +25,7 @@ struct split {
     const struct gsv_added_search *search;
     const char *text;
     size_t size;
+    const char *original; /* the text as given: `text` itself, or what it was normalized from */
     void (*piece)(struct split *split, size_t begin, size_t end);
     void (*token)(struct split *split, int32_t id, size_t begin, size_t end);
 };
@@ -98,6 +99,65 @@ static void split_at_added_tokens(struct split *s)
         s->piece(s, done, s->size);
 }
 
+static size_t count_leading_space(const char *text, size_t size)
+{
+    size_t n = 0;
+
+    for (size_t i = 0, length; i < size; i += length, n++)
+        if (!(gsv_unicode_get_flags(gsv_utf8_decode(text + i, &length)) & GSV_UNICODE_SPACE))
+            break;
+    return n;
+}
+
+static size_t count_trailing_space(const char *text, size_t size)
+{
+    char ignored[4];
+    size_t n = 0;
+
+    for (; size > 0; n++) {
+        const uint32_t c = char_before(text, size);
+
+        if (!(gsv_unicode_get_flags(c) & GSV_UNICODE_SPACE))
+            break;
+        size -= gsv_utf8_encode(c, ignored);
+    }
+    return n;
+}
+
+/* The span of an added token without the white space at its ends, as RobertaProcessing leaves it:
+ * as many characters less as the token has white space in `from`, its text as it was found. (The
+ * first token of a text keeps one space before it; one that is the first only because the left end
+ * was cut does not, unlike in `tokenizers`.) */
+static void trim_span(const struct gsv_sink *sink, const char *text, const char *from, size_t size,
+                      gpuserve_span *span)
+{
+    const bool first = span->begin == 0 || (sink->n == sink->first && sink->dropped == 0);
+    size_t leading = count_leading_space(from, size);
+    size_t trailing = count_trailing_space(from, size);
+
+    if (leading > 0 && first && sink->tokenizer->post.add_prefix_space)
+        leading--;
+    for (; leading > 0 && span->begin < span->end; leading--) {
+        size_t length;
+
+        gsv_utf8_decode(text + span->begin, &length);
+        span->begin += (uint32_t)length;
+    }
+    for (; trailing > 0 && span->begin < span->end; trailing--) {
+        do
+            span->end--;
+        while (((unsigned char)text[span->end] & 0xC0) == 0x80);
+    }
+}
+
+/* An added token that was found in s->text[begin, end), for these bytes of the original. */
+static void put_added(struct split *s, int32_t id, size_t begin, size_t end, gpuserve_span span)
+{
+    if (s->sink->tokenizer->post.trim_offsets)
+        trim_span(s->sink, s->original, s->text + begin, end - begin, &span);
+    gsv_sink_token(s->sink, id, span.begin, span.end);
+}
+
 /* ------------------------------------------------------------------ normalized pieces */
 
 /* The words of the normalized characters [begin, end). */
@@ -131,9 +191,10 @@ static void normalized_piece(struct split *s, size_t begin, size_t end)
 static void normalized_token(struct split *s, int32_t id, size_t begin, size_t end)
 {
     const struct gsv_scratch *scratch = s->sink->scratch;
+    const gpuserve_span span = { scratch->normal.text.at[scratch->char_of[begin]].begin,
+                                 scratch->normal.text.at[scratch->char_of[end - 1]].end };
 
-    gsv_sink_token(s->sink, id, scratch->normal.text.at[scratch->char_of[begin]].begin,
-                   scratch->normal.text.at[scratch->char_of[end - 1]].end);
+    put_added(s, id, begin, end, span);
 }
 
 /* The normalized characters as UTF-8, for added tokens to be looked for in. */
@@ -161,6 +222,7 @@ static void put_normalized(struct gsv_sink *sink, const char *text, size_t begin
 {
     const struct gsv_tokenizer *t = sink->tokenizer;
     struct split inner = { .sink = sink,
+                           .original = text,
                            .search = &t->added.normalized,
                            .piece = normalized_piece,
                            .token = normalized_token };
@@ -214,7 +276,7 @@ static void raw_piece(struct split *s, size_t begin, size_t end)
 
 static void raw_token(struct split *s, int32_t id, size_t begin, size_t end)
 {
-    gsv_sink_token(s->sink, id, (uint32_t)begin, (uint32_t)end);
+    put_added(s, id, begin, end, (gpuserve_span){ (uint32_t)begin, (uint32_t)end });
 }
 
 /* All tokens of a text into the sink; returns how many it has. */
@@ -224,6 +286,7 @@ static size_t encode_text(struct gsv_sink *sink, const char *text, size_t size, 
                            .search = &sink->tokenizer->added.raw,
                            .text = text,
                            .size = size,
+                           .original = text,
                            .piece = raw_piece,
                            .token = raw_token };
 
@@ -235,47 +298,14 @@ static size_t encode_text(struct gsv_sink *sink, const char *text, size_t size, 
 
 /* ------------------------------------------------------------------ special tokens, types */
 
-static void put_special(struct gsv_encoding *e, size_t at, const struct gsv_template *t, size_t from,
-                        size_t n)
+static void put_special(struct gsv_encoding *e, size_t at, const struct gsv_template *t,
+                        size_t from, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         e->ids[at + i] = t->ids[from + i];
         e->type_ids[at + i] = t->types[from + i];
         e->spans[at + i] = (gpuserve_span){ 0, 0 };
     }
-}
-
-/* The span of a token without the white space at its ends, as RobertaProcessing leaves it. */
-static void trim_span(const struct gsv_tokenizer *t, const char *text, bool first,
-                      gpuserve_span *span)
-{
-    uint32_t begin = span->begin, end = span->end;
-    size_t length;
-
-    while (end > begin &&
-           gsv_unicode_get_flags(char_before(text, end)) & GSV_UNICODE_SPACE) {
-        do
-            end--;
-        while (((unsigned char)text[end] & 0xC0) == 0x80);
-    }
-    while (begin < end &&
-           gsv_unicode_get_flags(gsv_utf8_decode(text + begin, &length)) & GSV_UNICODE_SPACE)
-        begin += (uint32_t)length;
-    if (begin > span->begin && t->post.add_prefix_space && (first || span->begin == 0)) {
-        do /* the first of them is not counted */
-            begin--;
-        while (((unsigned char)text[begin] & 0xC0) == 0x80);
-    }
-    *span = (gpuserve_span){ begin, end };
-}
-
-/* Type ids and trimmed spans of a text's tokens, `n` of them at `first`. */
-static void finish_text(const struct gsv_tokenizer *t, struct gsv_encoding *e, const char *text,
-                        size_t first, size_t n, uint8_t type)
-{
-    memset(e->type_ids + first, type, n);
-    for (size_t i = 0; i < n && t->post.trim_offsets; i++)
-        trim_span(t, text, i == 0, &e->spans[first + i]);
 }
 
 /* ------------------------------------------------------------------ truncation */
@@ -345,8 +375,7 @@ static gpuserve_status encode_single(struct job *job, const char *text, size_t s
     if (status != GPUSERVE_OK)
         return status;
     put_special(s->out, 0, job->template, 0, job->n_before);
-    finish_text(s->tokenizer, s->out, text, job->n_before, s->n - job->n_before,
-                job->template->type_a);
+    memset(s->out->type_ids + job->n_before, job->template->type_a, s->n - job->n_before);
     put_special(s->out, s->n, job->template, job->n_before, job->n_after);
     s->out->n = s->n + job->n_after;
     return GPUSERVE_OK;
@@ -381,9 +410,9 @@ static gpuserve_status encode_pair(struct job *job, const struct two_texts *text
     to_b = job->n_before + a + job->n_between;
     keep(e, s->left, first_b, found_b, b, to_b);
     put_special(e, 0, job->template, 0, job->n_before);
-    finish_text(s->tokenizer, e, texts->a, job->n_before, a, job->template->type_a);
+    memset(e->type_ids + job->n_before, job->template->type_a, a);
     put_special(e, job->n_before + a, job->template, job->n_before, job->n_between);
-    finish_text(s->tokenizer, e, texts->b, to_b, b, job->template->type_b);
+    memset(e->type_ids + to_b, job->template->type_b, b);
     put_special(e, to_b + b, job->template, job->n_before + job->n_between, job->n_after);
     e->n = to_b + b + job->n_after;
     return GPUSERVE_OK;

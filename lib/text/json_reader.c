@@ -8,9 +8,7 @@
 
 #include <string.h>
 
-enum {
-    MAX_DEPTH = 64
-}; /* one bit each in the stack of skip_container() */
+enum { MAX_DEPTH = 64 }; /* one bit each in the stack of skip_container() */
 
 static gpuserve_status broken(const struct gsv_json_reader *r, const char *wanted,
                               gpuserve_error *error)

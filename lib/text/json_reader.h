@@ -42,8 +42,8 @@ gpuserve_status gsv_json_reader_value(struct gsv_json_reader *reader, struct gsv
                                       gpuserve_error *error);
 
 /* A whole number from 0 to `maximum`. */
-gpuserve_status gsv_json_reader_id(struct gsv_json_reader *reader, uint32_t maximum, uint32_t *value,
-                                   gpuserve_error *error);
+gpuserve_status gsv_json_reader_id(struct gsv_json_reader *reader, uint32_t maximum,
+                                   uint32_t *value, gpuserve_error *error);
 
 /* Nothing but white space may follow. */
 gpuserve_status gsv_json_reader_end(struct gsv_json_reader *reader, gpuserve_error *error);

@@ -8,9 +8,7 @@
 
 #include <string.h>
 
-enum {
-    SHORT_RUN = 16
-}; /* marks on one letter; longer only in hostile text */
+enum { SHORT_RUN = 16 }; /* marks on one letter; longer only in hostile text */
 
 static bool decompose(struct gsv_normal_buffers *b, bool compatible, size_t *n)
 {
@@ -84,9 +82,8 @@ static size_t compose(struct gsv_decomposed *all, size_t n)
 
     for (size_t i = 0; i < n; i++) {
         const struct gsv_decomposed c = all[i];
-        const uint32_t united = letter && last_class < (int)c.combining_class
-                                    ? gsv_unicode_compose(letter->c, c.c)
-                                    : 0;
+        const uint32_t united =
+            letter && last_class < (int)c.combining_class ? gsv_unicode_compose(letter->c, c.c) : 0;
 
         if (united) {
             letter->c = united;

@@ -191,8 +191,8 @@ static bool run_step(const struct gsv_normal_step *step, struct gsv_normal_buffe
     return true;
 }
 
-bool gsv_normalizer_apply(const struct gsv_normalizer *n, const char *text, size_t begin, size_t end,
-                          struct gsv_normal_buffers *b)
+bool gsv_normalizer_apply(const struct gsv_normalizer *n, const char *text, size_t begin,
+                          size_t end, struct gsv_normal_buffers *b)
 {
     if (!set_text(&b->text, text, begin, end))
         return false;

@@ -15,12 +15,12 @@
 #include <stdbool.h>
 
 enum gsv_normal_kind {
-    GSV_NORMAL_CLEAN,        /* drop control characters, all white space becomes ' ' */
-    GSV_NORMAL_CHINESE,      /* spaces around Chinese characters */
-    GSV_NORMAL_DECOMPOSE,    /* NFD */
-    GSV_NORMAL_DECOMPOSE_K,  /* NFKD */
-    GSV_NORMAL_COMPOSE,      /* NFC */
-    GSV_NORMAL_COMPOSE_K,    /* NFKC */
+    GSV_NORMAL_CLEAN,       /* drop control characters, all white space becomes ' ' */
+    GSV_NORMAL_CHINESE,     /* spaces around Chinese characters */
+    GSV_NORMAL_DECOMPOSE,   /* NFD */
+    GSV_NORMAL_DECOMPOSE_K, /* NFKD */
+    GSV_NORMAL_COMPOSE,     /* NFC */
+    GSV_NORMAL_COMPOSE_K,   /* NFKC */
     GSV_NORMAL_DROP_NONSPACING,
     GSV_NORMAL_DROP_COMBINING,
     GSV_NORMAL_LOWERCASE,
@@ -35,9 +35,7 @@ struct gsv_normal_step {
     struct gsv_chars content;
 };
 
-enum {
-    GSV_NORMAL_MAX_STEPS = 64
-};
+enum { GSV_NORMAL_MAX_STEPS = 64 };
 
 struct gsv_normalizer {
     struct gsv_normal_step *steps; /* [n] */

@@ -106,7 +106,8 @@ static gpuserve_status parse_replace(struct gsv_normalizer *n, const json_t *jso
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "%s: normalizer \"Replace\" with a pattern that is no literal text", name);
     if (!json_is_string(content))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: normalizer \"Replace\" without content", name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: normalizer \"Replace\" without content",
+                        name);
     status = add_kind(n, GSV_NORMAL_REPLACE, error);
     if (status != GPUSERVE_OK)
         return status;
@@ -123,8 +124,10 @@ static gpuserve_status parse_one(struct gsv_normalizer *n, const json_t *json, c
         const char *type;
         enum gsv_normal_kind kind;
     } plain[] = {
-        { "NFD", GSV_NORMAL_DECOMPOSE },   { "NFKD", GSV_NORMAL_DECOMPOSE_K },
-        { "NFC", GSV_NORMAL_COMPOSE },     { "NFKC", GSV_NORMAL_COMPOSE_K },
+        { "NFD", GSV_NORMAL_DECOMPOSE },
+        { "NFKD", GSV_NORMAL_DECOMPOSE_K },
+        { "NFC", GSV_NORMAL_COMPOSE },
+        { "NFKC", GSV_NORMAL_COMPOSE_K },
         { "StripAccents", GSV_NORMAL_DROP_COMBINING },
     };
     const char *type = json_string_value(json_object_get(json, "type"));

@@ -70,7 +70,8 @@ static gpuserve_status parse_type_id(const json_t *piece, const char *name, uint
 
 /* { "SpecialToken": { "id": "[CLS]", "type_id": 0 } } by the table of special tokens. */
 static gpuserve_status parse_special(struct gsv_template *t, const json_t *piece,
-                                     const json_t *specials, const char *name, gpuserve_error *error)
+                                     const json_t *specials, const char *name,
+                                     gpuserve_error *error)
 {
     const char *text = json_string_value(json_object_get(piece, "id"));
     const json_t *ids = json_object_get(json_object_get(specials, text ? text : ""), "ids");
@@ -80,15 +81,15 @@ static gpuserve_status parse_special(struct gsv_template *t, const json_t *piece
     if (status != GPUSERVE_OK)
         return status;
     if (!json_is_array(ids))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: no special token \"%s\"", name,
-                        text ? text : "");
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: no special token \"%s\"",
+                        name, text ? text : "");
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *id = json_array_get(ids, i);
 
         if (!json_is_integer(id) || json_integer_value(id) < 0 ||
             json_integer_value(id) > GSV_VOCAB_MAX_ID)
-            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: a bad id of \"%s\"", name,
-                            text);
+            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: a bad id of \"%s\"",
+                            name, text);
         if (t->n == GSV_TEMPLATE_MAX)
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                             "%s: post-processor: more than %d special tokens", name,
@@ -127,9 +128,10 @@ static gpuserve_status parse_template(struct gsv_template *t, const json_t *piec
         }
     }
     if (status == GPUSERVE_OK && (!seen_a || seen_b != pair))
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: post-processor: a template for %s that has not each text once, in order",
-                        name, pair ? "pairs" : "a single text");
+        return gsv_fail(
+            error, GPUSERVE_E_UNSUPPORTED,
+            "%s: post-processor: a template for %s that has not each text once, in order", name,
+            pair ? "pairs" : "a single text");
     return status;
 }
 
@@ -137,11 +139,12 @@ static gpuserve_status parse_processing(struct gsv_post_processor *p, const json
                                         const char *name, gpuserve_error *error)
 {
     const json_t *specials = json_object_get(json, "special_tokens");
-    gpuserve_status status = parse_template(&p->single, json_object_get(json, "single"), false,
-                                            specials, name, error);
+    gpuserve_status status =
+        parse_template(&p->single, json_object_get(json, "single"), false, specials, name, error);
 
     if (status == GPUSERVE_OK)
-        status = parse_template(&p->pair, json_object_get(json, "pair"), true, specials, name, error);
+        status =
+            parse_template(&p->pair, json_object_get(json, "pair"), true, specials, name, error);
     return status;
 }
 

@@ -19,7 +19,7 @@ enum {
 struct gsv_template {
     int32_t ids[GSV_TEMPLATE_MAX];
     uint8_t types[GSV_TEMPLATE_MAX];
-    size_t n;                 /* special tokens */
+    size_t n;                   /* special tokens */
     size_t n_before, n_between; /* the first ones; `between` is empty for a single text */
     uint8_t type_a, type_b;
 };

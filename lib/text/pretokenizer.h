@@ -31,9 +31,7 @@ struct gsv_pretoken_step {
     enum gsv_pretoken_behavior behavior;
 };
 
-enum {
-    GSV_PRETOKEN_MAX_STEPS = 16
-};
+enum { GSV_PRETOKEN_MAX_STEPS = 16 };
 
 struct gsv_pretokenizer {
     struct gsv_pretoken_step steps[GSV_PRETOKEN_MAX_STEPS];

@@ -11,9 +11,7 @@
 
 #include <stdlib.h>
 
-enum {
-    MORE_THAN_LIMIT = 4096
-};
+enum { MORE_THAN_LIMIT = 4096 };
 
 void gsv_sink_begin(struct gsv_sink *s, size_t first)
 {
@@ -151,7 +149,8 @@ void gsv_sink_char(struct gsv_sink *s, uint32_t c, uint32_t begin, uint32_t end)
         w->spans[w->n - 1].end = end;
         return;
     }
-    if ((w->n + 4 > w->bytes_capacity || w->n + 4 > w->spans_capacity) && !reserve_word(w, w->n + 4)) {
+    if ((w->n + 4 > w->bytes_capacity || w->n + 4 > w->spans_capacity) &&
+        !reserve_word(w, w->n + 4)) {
         s->done = s->no_memory = true;
         return;
     }

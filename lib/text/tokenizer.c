@@ -40,7 +40,8 @@ static gpuserve_status read_text(const struct gsv_dir *dir, const char *file, si
 }
 
 /* tokenizer_config.json, NULL when there is none. */
-static gpuserve_status read_config(const struct gsv_dir *dir, json_t **config, gpuserve_error *error)
+static gpuserve_status read_config(const struct gsv_dir *dir, json_t **config,
+                                   gpuserve_error *error)
 {
     static const struct gsv_json_limits limits = { .max_values = 1 << 20, .max_depth = 64 };
     char name[MAX_NAME_BYTES], *text = NULL;
@@ -68,8 +69,8 @@ static gpuserve_status read_parts(struct gsv_tokenizer *t, const struct gsv_dir 
     if (!json && !gsv_dir_has(dir, "vocab.txt"))
         return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: neither tokenizer.json nor vocab.txt",
                         gsv_dir_path(dir));
-    status = read_text(dir, json ? "tokenizer.json" : "vocab.txt", MAX_FILE_BYTES, name, &text, &size,
-                       error);
+    status = read_text(dir, json ? "tokenizer.json" : "vocab.txt", MAX_FILE_BYTES, name, &text,
+                       &size, error);
     if (status == GPUSERVE_OK && json)
         status = gsv_tokenizer_read_json(t, text, size, name, error);
     else if (status == GPUSERVE_OK)
@@ -162,9 +163,9 @@ static const char *token_text(const struct gsv_tokenizer *t, int32_t id, bool sk
     return added->normalized_content ? added->normalized_content : added->content;
 }
 
-gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *t, const int32_t *ids, size_t n_ids,
-                                     bool skip_special, char *text, size_t capacity, size_t *size,
-                                     gpuserve_error *error)
+gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *t, const int32_t *ids,
+                                     size_t n_ids, bool skip_special, char *text, size_t capacity,
+                                     size_t *size, gpuserve_error *error)
 {
     char *piece;
     size_t needed = 1; /* the NUL */
@@ -172,8 +173,9 @@ gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *t, const int32_
 
     for (size_t i = 0; i < n_ids; i++)
         if (ids[i] < 0 || (size_t)ids[i] >= t->vocab.n_ids)
-            return gsv_fail(error, GPUSERVE_E_INVALID, "id %d at %zu is outside the vocabulary of %zu",
-                            ids[i], i, t->vocab.n_ids);
+            return gsv_fail(error, GPUSERVE_E_INVALID,
+                            "id %d at %zu is outside the vocabulary of %zu", ids[i], i,
+                            t->vocab.n_ids);
     piece = malloc(GSV_VOCAB_MAX_TOKEN_BYTES + 1);
     if (!piece)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for decoding");

@@ -27,7 +27,7 @@ struct gsv_encoding {
 };
 
 struct gsv_encode_options {
-    size_t max_tokens;  /* special tokens included; 0: no limit */
+    size_t max_tokens;   /* special tokens included; 0: no limit */
     uint32_t truncation; /* gpuserve_truncation; DEFAULT is the tokenizer's own direction */
     bool no_special;
 };

@@ -64,8 +64,8 @@ static gpuserve_status check_type(const struct member *members, const char *name
                                   gpuserve_error *error)
 {
     struct gsv_json_slice type = members[TYPE].value;
-    const bool wordpiece = members[PREFIX].value.at && members[MAX_CHARS].value.at &&
-                           !members[MERGES].value.at;
+    const bool wordpiece =
+        members[PREFIX].value.at && members[MAX_CHARS].value.at && !members[MERGES].value.at;
 
     if (type.at ? type.size == 11 && memcmp(type.at, "\"WordPiece\"", 11) == 0 : wordpiece)
         return GPUSERVE_OK;
@@ -86,8 +86,8 @@ static gpuserve_status copy_string(const struct member *member, const char *name
     if (status != GPUSERVE_OK)
         return status;
     if (!json_is_string(json))
-        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: \"%s\" is no string", name,
-                          member->key);
+        status =
+            gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: \"%s\" is no string", name, member->key);
     else if (strlen(json_string_value(json)) != json_string_length(json))
         status = gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: model: \"%s\" holds a NUL", name,
                           member->key);
@@ -122,7 +122,8 @@ static gpuserve_status find_unknown(struct gsv_tokenizer *t, const struct member
         return status;
     t->model.unknown = gsv_vocab_id(&t->vocab, unknown, strlen(unknown));
     if (t->model.unknown < 0)
-        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the vocabulary lacks \"%s\"", name, unknown);
+        status =
+            gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the vocabulary lacks \"%s\"", name, unknown);
     free(unknown);
     return status;
 }

@@ -35,8 +35,8 @@ static gpuserve_status find_special(struct gsv_tokenizer *t, const char *text, c
     return gsv_added_add(&t->added, token, &t->vocab, name, error);
 }
 
-static gpuserve_status read_specials(struct gsv_tokenizer *t, const json_t *config, const char *name,
-                                     gpuserve_error *error)
+static gpuserve_status read_specials(struct gsv_tokenizer *t, const json_t *config,
+                                     const char *name, gpuserve_error *error)
 {
     static const char *const keys[][2] = {
         { "unk_token", "[UNK]" }, { "cls_token", "[CLS]" },   { "sep_token", "[SEP]" },
@@ -46,7 +46,8 @@ static gpuserve_status read_specials(struct gsv_tokenizer *t, const json_t *conf
     gpuserve_status status = GPUSERVE_OK;
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && status == GPUSERVE_OK; i++)
-        status = find_special(t, special_text(config, keys[i][0], keys[i][1]), name, &ids[i], error);
+        status =
+            find_special(t, special_text(config, keys[i][0], keys[i][1]), name, &ids[i], error);
     if (status != GPUSERVE_OK)
         return status;
     t->model.unknown = ids[0];
@@ -68,7 +69,8 @@ static gpuserve_status read_normalizer(struct gsv_tokenizer *t, const json_t *co
     if (status == GPUSERVE_OK)
         status = gsv_json_bool(config, "tokenize_chinese_chars", name, &chinese, error);
     if (status == GPUSERVE_OK)
-        status = gsv_normalizer_bert(&t->normalizer, true, chinese, strip_accents, lowercase, error);
+        status =
+            gsv_normalizer_bert(&t->normalizer, true, chinese, strip_accents, lowercase, error);
     return status;
 }
 

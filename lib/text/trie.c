@@ -26,7 +26,8 @@ struct placing {
     size_t several;    /* where to look for room for two children or more */
 };
 
-static bool add_node(struct gsv_trie_builder *b, uint32_t parent, unsigned char byte, uint32_t *node)
+static bool add_node(struct gsv_trie_builder *b, uint32_t parent, unsigned char byte,
+                     uint32_t *node)
 {
     if (!gsv_grow((void **)&b->nodes, &b->capacity, b->n + 1, sizeof(*b->nodes), MAX_NODES))
         return false;
@@ -81,7 +82,8 @@ static bool reach(struct placing *p, size_t slot)
     return true;
 }
 
-/* A slot in use has its parent's slot in `check`, which is never 0; the root has none: NO_PARENT. */
+/* A slot in use has its parent's slot in `check`, which is never 0; the root has none: NO_PARENT.
+ */
 static bool fits(const struct placing *p, size_t base, const unsigned char *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -36,9 +36,7 @@ struct gsv_trie {
     uint32_t root; /* slot */
 };
 
-enum {
-    GSV_TRIE_NO_SLOT = 0
-}; /* slot 0 is never used */
+enum { GSV_TRIE_NO_SLOT = 0 }; /* slot 0 is never used */
 
 /* Add a key and its value >= 0; the value of a key that is there is replaced. `head` >= 0 is a
  * byte before the key. False when out of memory or past 16 M nodes. */

@@ -21,7 +21,7 @@ enum {
     GSV_UNICODE_REORDERS = 1 << 7,    /* has a combining class and is not Mn: its order matters */
 };
 
-#define GSV_UNICODE_LOOKUP(table, c) table[(size_t)table##_blocks[(c) >> 7] << 7 | ((c) & 127)]
+#define GSV_UNICODE_LOOKUP(table, c) table[(size_t)table##_blocks[(c) >> 7] << 7 | ((c)&127)]
 
 /* The most code points that one becomes in any mapping (U+FDFA has 18). */
 #define GSV_UNICODE_MAX_MAPPING 18

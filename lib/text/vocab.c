@@ -63,8 +63,8 @@ static gpuserve_status take_token(struct gsv_vocab *v, size_t size, uint32_t id,
     uint32_t *slot;
 
     if (size > GSV_VOCAB_MAX_TOKEN_BYTES)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: a token of %zu bytes, over %d", name, size,
-                        GSV_VOCAB_MAX_TOKEN_BYTES);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: a token of %zu bytes, over %d", name,
+                        size, GSV_VOCAB_MAX_TOKEN_BYTES);
     if (2 * (v->n + 1) > v->n_hashed && !rehash(v, v->n_hashed ? 2 * v->n_hashed : 1024))
         goto no_memory;
     slot = find_slot(v, text, size);
@@ -77,7 +77,8 @@ static gpuserve_status take_token(struct gsv_vocab *v, size_t size, uint32_t id,
                         (int)size, text);
     if (!gsv_grow((void **)&v->tokens, &v->capacity, v->n + 1, sizeof(*v->tokens), MAX_TOKENS))
         goto no_memory;
-    v->tokens[v->n++] = (struct gsv_vocab_token){ (uint32_t)v->text_size, (uint32_t)size, (int32_t)id };
+    v->tokens[v->n++] =
+        (struct gsv_vocab_token){ (uint32_t)v->text_size, (uint32_t)size, (int32_t)id };
     *slot = (uint32_t)v->n;
     v->text_size += size;
     return GPUSERVE_OK;

@@ -37,8 +37,8 @@ gpuserve_status gsv_vocab_read_json(struct gsv_vocab *vocab, struct gsv_json_sli
 gpuserve_status gsv_vocab_read_lines(struct gsv_vocab *vocab, const char *text, size_t size,
                                      const char *name, gpuserve_error *error);
 /* One more token (an added one), once the vocabulary has been read. */
-gpuserve_status gsv_vocab_append(struct gsv_vocab *vocab, const char *text, size_t size, uint32_t id,
-                                 const char *name, gpuserve_error *error);
+gpuserve_status gsv_vocab_append(struct gsv_vocab *vocab, const char *text, size_t size,
+                                 uint32_t id, const char *name, gpuserve_error *error);
 void gsv_vocab_reset(struct gsv_vocab *vocab);
 
 /* -1: no such token. */

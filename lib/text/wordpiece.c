@@ -79,9 +79,9 @@ static bool fail_as_parent(struct gsv_wordpiece *m, const struct gsv_trie_node *
             return false;
         next = gsv_trie_step(&m->trie, go_on, node->byte);
         if (next != GSV_TRIE_NO_SLOT) {
-            m->failures[node->slot] = (struct gsv_wordpiece_failure){
-                next, (uint32_t)pops, (uint32_t)(m->n_pops - pops)
-            };
+            m->failures[node->slot] =
+                (struct gsv_wordpiece_failure){ next, (uint32_t)pops,
+                                                (uint32_t)(m->n_pops - pops) };
             return true;
         }
         from = go_on;

@@ -52,7 +52,8 @@ static void answer_encode(const struct gsv_tokenizer *tokenizer, struct gsv_enco
     a = read_bytes(head[3]);
     if (head[4] != UINT32_MAX)
         b = read_bytes(head[4]);
-    status = gsv_tokenizer_encode(tokenizer, encoding, a, head[3], b, b ? head[4] : 0, &options, &error);
+    status =
+        gsv_tokenizer_encode(tokenizer, encoding, a, head[3], b, b ? head[4] : 0, &options, &error);
     write_number(status);
     write_number(status == GPUSERVE_OK ? (uint32_t)encoding->n : 0);
     write_number(encoding->truncated);
