@@ -22,6 +22,6 @@ cmd_tsan()
         -Db_sanitize=thread -Db_lundef=false -Dtests=enabled -Dcuda=disabled
     compile build-tsan
     rm -f build-tsan/meson-logs/testlog.json
-    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tools/dev/tsan.supp \
+    TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:second_deadlock_stack=1:suppressions=$PWD/tools/dev/tsan.supp \
         run_tests build-tsan --timeout-multiplier 10 "$@"
 }

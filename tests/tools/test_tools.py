@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""The checks are checked: what they are to find is put in front of them.
+
+A counter that misses a failure, or a rule that lets everything through, would hide faults anywhere.
+"""
+import argparse
+import json
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "models")]
+
+import check_docs                                                               # noqa: E402
+import check_includes                                                           # noqa: E402
+import check_sources                                                            # noqa: E402
+import count_tests                                                              # noqa: E402
+import fetch                                                                    # noqa: E402
+
+
+def log_line(result, stdout="", stderr=""):
+    return {"name": "x", "result": result, "stdout": stdout, "stderr": stderr}
+
+
+def synthesis(passing, failing, crashing):
+    tested = passing + failing + crashing
+    return (f"[\x1b[0;34m====\x1b[0m] \x1b[0;1mSynthesis: Tested: \x1b[0;34m{tested}\x1b[0;1m | "
+            f"Passing: \x1b[0;32m{passing}\x1b[0;1m | Failing: \x1b[0;31m{failing}\x1b[0;1m | "
+            f"Crashing: \x1b[0;31m{crashing}\x1b[0;1m\x1b[0m")
+
+
+def test_criterion_is_counted():
+    assert count_tests.count(log_line("OK", stderr=synthesis(9, 0, 0))) == (9, 0, 0)
+    assert count_tests.count(log_line("FAIL", stderr=synthesis(7, 1, 1))) == (7, 2, 0)
+
+
+def test_script_is_counted_by_its_last_line():
+    output = "1 passed, 1 failed\nmore\n12 passed, 0 failed\n"
+    assert count_tests.count(log_line("OK", output)) == (12, 0, 0)
+
+
+def test_plain_program_is_one_test():
+    assert count_tests.count(log_line("OK", "hello")) == (1, 0, 0)
+    assert count_tests.count(log_line("FAIL", "hello")) == (0, 1, 0)
+
+
+def test_a_leak_after_good_tests_is_a_failure():
+    assert count_tests.count(log_line("FAIL", stderr=synthesis(9, 0, 0))) == (9, 1, 0)
+    assert count_tests.count(log_line("TIMEOUT", "3 passed, 0 failed\n")) == (3, 1, 0)
+
+
+def test_a_skipped_test_has_not_passed():
+    assert count_tests.count(log_line("SKIP", "3 passed, 0 failed\n")) == (0, 0, 1)
+
+
+def test_nothing_counted_is_a_failure():
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as log:
+        sys.argv = ["count_tests.py", log.name]
+        assert count_tests.main() == 1
+        log.write(json.dumps(log_line("OK", "1 passed, 0 failed\n")) + "\n")
+        log.flush()
+        assert count_tests.main() == 0
+
+
+def test_arrows_between_folders_go_one_way():
+    refused = [("lib/base/x.c", "lib/text/tokenizer.h"), ("lib/text/x.c", "lib/model/model.h"),
+               ("lib/model/x.c", "kernels/cpu/cpu.h"), ("kernels/cpu/x.c", "lib/model/model.h"),
+               ("cli/x.c", "lib/base/json.h"), ("lib/http/x.c", "lib/base/json.h"),
+               ("examples/x.c", "lib/base/json.h"), ("lib/text/x.c", "kernels/kernels.h")]
+    allowed = [("lib/model/x.c", "lib/text/tokenizer.h"), ("lib/model/x.c", "kernels/kernels.h"),
+               ("lib/runtime/x.c", "lib/model/model.h"), ("cli/x.c", "include/gpuserve/gpuserve.h"),
+               ("tests/x.c", "lib/base/json.h")]
+    for path, target in refused:
+        assert not check_includes.allowed(path, target), (path, target)
+    for path, target in allowed:
+        assert check_includes.allowed(path, target), (path, target)
+
+
+def test_cuda_headers_are_known_by_name():
+    for name in ("cuda_runtime.h", "cublasLt.h", "nvml.h", "cuda.h"):
+        assert check_includes.CUDA_HEADER.match(name), name
+    assert not check_includes.CUDA_HEADER.match("curl/curl.h")
+
+
+def test_unfinished_work_and_own_paths_are_found():
+    assert check_sources.UNFINISHED.search("/* TO" "DO: later */")
+    assert check_sources.ABSOLUTE.search('open("/ho' 'me/somebody/x")')
+    assert not check_sources.ABSOLUTE.search("docs/root/x")
+
+
+def test_undocumented_function_is_found():
+    assert check_docs.problem(None, "int f(void)")
+    assert check_docs.problem(" does it ", "int f(void)")
+    assert check_docs.problem(" Since: 0.1 ", "int f(int a, int b, int c, int d)")
+    assert check_docs.problem(" does it. Since: 0.1 ", "int f(void)") is None
+
+
+def test_wheel_with_another_hash_is_refused():
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.whl"
+        path.write_bytes(b"not what was pinned")
+        try:
+            fetch.check_sha256(path, "0" * 64)
+        except fetch.FetchError as error:
+            assert "expected 0000" in str(error)
+        else:
+            raise AssertionError("taken")
+
+
+def test_wheel_cannot_write_outside():
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        with zipfile.ZipFile(folder / "x.whl", "w") as wheel:
+            wheel.writestr("inner/../../escaped", "x")
+        try:
+            fetch.copy_folder("inner/")([folder / "x.whl"], folder / "out", None)
+        except fetch.FetchError as error:
+            assert "unsafe path" in str(error)
+        else:
+            raise AssertionError("written")
+        assert not (folder.parent / "escaped").exists()
+
+
+def test_failed_fetch_leaves_no_folder():
+    with tempfile.TemporaryDirectory() as folder:
+        models = Path(folder) / "models"
+        download, fetch.download = fetch.download, lambda *_: refuse()
+        try:
+            fetch.fetch("splade-tiny", models, argparse.Namespace(converter=None))
+        except fetch.FetchError:
+            assert list(models.iterdir()) == []
+        else:
+            raise AssertionError("fetched")
+        finally:
+            fetch.download = download
+
+
+def refuse():
+    raise fetch.FetchError("no network here")
+
+
+def test_every_recipe_is_pinned():
+    pins = fetch.read_pins()
+    for name, recipe in fetch.RECIPES.items():
+        for package in recipe.packages:
+            assert len(pins[package][1]) == 64, (name, package)
+
+
+def main():
+    passed = failed = 0
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            try:
+                test()
+                passed += 1
+            except Exception as error:  # a failed assertion or a broken tool alike
+                failed += 1
+                print(f"{name}: {type(error).__name__}: {error}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
