@@ -3,11 +3,12 @@
  *
  *   bench_kernels [threads] [seconds for each figure]
  *
- * Matrix products of a MiniLM layer (out x in features) over 1 to 2048 rows in float32 and int8,
- * for each product provider (ours, and oneDNN where it was built in), turn by turn so that all see
- * the same machine; then attention and the row operations. `best` is the fastest turn, `median`
- * the middle one. Weights rotate through several copies, as the layers of a model do.
+ * Matrix products of a MiniLM layer (out x in features) over 1 to 2048 rows in float32, bfloat16
+ * and int8; oneDNN's turn by turn beside ours, so that both see the same machine, where it was
+ * built in; then attention and LayerNorm. `best` is the fastest turn, `median` the middle one.
+ * Weights rotate through several copies, as the layers of a model do.
  */
+#include "benchmarks/kernels/onednn.h"
 #include "benchmarks/kernels/peak.h"
 #include "kernels/kernels.h"
 
@@ -86,20 +87,29 @@ static struct figure figure_of(double *turns, int n)
     return (struct figure){ turns[0], turns[n / 2] };
 }
 
-/* Call run(what, turn) for the time budget. */
-static struct figure measure(void (*run)(void *what, int turn), void *what)
+/* Call run(what, turn) for the time budget, and `other` (its figure in *theirs) in between. */
+static struct figure measure(void (*run)(void *what, int turn), void *what,
+                             struct onednn_product *other, struct figure *theirs)
 {
-    static double turns[MAX_TURNS];
+    static double turns[MAX_TURNS], other_turns[MAX_TURNS];
     const double end = seconds_now() + budget;
     int n = 0;
 
     run(what, 0);
     do {
-        const double start = seconds_now();
+        double start = seconds_now();
 
         run(what, n);
-        turns[n++] = seconds_now() - start;
+        turns[n] = seconds_now() - start;
+        if (other) {
+            start = seconds_now();
+            onednn_run(other, n % COPIES);
+            other_turns[n] = seconds_now() - start;
+        }
+        n++;
     } while (n < MAX_TURNS && (n < 5 || seconds_now() < end));
+    if (other)
+        *theirs = figure_of(other_turns, n);
     return figure_of(turns, n);
 }
 
@@ -149,7 +159,20 @@ static void close_product(struct product *p)
     cpu->stream_destroy(&p->stream);
 }
 
-static void bench_shape(int32_t n, int32_t k, int32_t activation, uint32_t dtype)
+static void print_product(const char *provider, const char *dtype, const struct product *p,
+                          int32_t n, struct figure f)
+{
+    const double ops = 2.0 * p->op.rows * n * p->op.in_ld;
+
+    printf(
+        "    {\"op\": \"linear\", \"provider\": \"%s\", \"dtype\": \"%s\", \"n\": %d, \"k\": %d, "
+        "\"gelu\": %d, \"rows\": %d, \"best_us\": %.2f, \"median_us\": %.2f, \"best_gops\": "
+        "%.1f, \"median_gops\": %.1f},\n",
+        provider, dtype, (int)n, (int)p->op.in_ld, p->op.activation == GPUSERVE_ACT_GELU,
+        (int)p->op.rows, f.best * 1e6, f.median * 1e6, ops / f.best * 1e-9, ops / f.median * 1e-9);
+}
+
+static void bench_shape(int32_t n, int32_t k, int32_t activation, uint32_t dtype, const char *name)
 {
     float *w = device_floats((size_t)n * (size_t)k);
     float *in = device_floats((size_t)MAX_ROWS * (size_t)k);
@@ -158,9 +181,12 @@ static void bench_shape(int32_t n, int32_t k, int32_t activation, uint32_t dtype
 
     open_product(&p, dtype, n, k, w);
     for (int32_t rows = 1; rows <= MAX_ROWS; rows *= 2) {
-        struct figure f;
-        const double ops = 2.0 * rows * n * k;
+        struct onednn_product *other = NULL;
+        struct figure ours, theirs = { 0, 0 };
 
+        if (dtype != GPUSERVE_DTYPE_BFLOAT16)
+            other = onednn_open(dtype == GPUSERVE_DTYPE_INT8, rows, n, k,
+                                activation == GPUSERVE_ACT_GELU, w, COPIES);
         p.op = (struct gpuserve_op_linear){
             .in = in,
             .out = out,
@@ -169,13 +195,11 @@ static void bench_shape(int32_t n, int32_t k, int32_t activation, uint32_t dtype
             .out_ld = n,
             .activation = activation,
         };
-        f = measure(run_product, &p);
-        printf("    {\"op\": \"linear\", \"dtype\": \"%s\", \"n\": %d, \"k\": %d, \"gelu\": %d, "
-               "\"rows\": %d, \"best_us\": %.2f, \"median_us\": %.2f, \"best_gops\": %.1f, "
-               "\"median_gops\": %.1f},\n",
-               dtype == GPUSERVE_DTYPE_INT8 ? "int8" : "float32", (int)n, (int)k,
-               activation == GPUSERVE_ACT_GELU, (int)rows, f.best * 1e6, f.median * 1e6,
-               ops / f.best * 1e-9, ops / f.median * 1e-9);
+        ours = measure(run_product, &p, other, &theirs);
+        print_product("ours", name, &p, n, ours);
+        if (other)
+            print_product("onednn", name, &p, n, theirs);
+        onednn_close(other);
     }
     close_product(&p);
     cpu->memory_free(device, w);
@@ -221,7 +245,7 @@ static void bench_attention(struct row_work *work, int32_t length)
     batch.n_tokens = batch.n_rows = batch.n_sequences * length;
     work->attention.batch = &batch;
     ops = 4.0 * length * length * 384 * batch.n_sequences;
-    f = measure(run_attention, work);
+    f = measure(run_attention, work, NULL, NULL);
     printf("    {\"op\": \"attention\", \"tokens\": %d, \"length\": %d, \"best_us\": %.2f, "
            "\"median_us\": %.2f, \"best_gops\": %.1f},\n",
            (int)batch.n_tokens, (int)length, f.best * 1e6, f.median * 1e6, ops / f.best * 1e-9);
@@ -251,7 +275,7 @@ static void bench_rows(void)
         .rows = 512,
         .cols = 384,
     };
-    f = measure(run_layernorm, &work);
+    f = measure(run_layernorm, &work, NULL, NULL);
     printf("    {\"op\": \"add_layernorm\", \"tokens\": 512, \"best_us\": %.2f, \"median_us\": "
            "%.2f}\n",
            f.best * 1e6, f.median * 1e6);
@@ -265,6 +289,12 @@ int main(int argc, char **argv)
     static const int32_t shapes[][2] = {
         { 1152, 384 }, { 384, 384 }, { 1536, 384 }, { 384, 1536 }
     };
+    static const struct {
+        uint32_t dtype;
+        const char *name;
+    } dtypes[] = { { GPUSERVE_DTYPE_FLOAT32, "float32" },
+                   { GPUSERVE_DTYPE_BFLOAT16, "bfloat16" },
+                   { GPUSERVE_DTYPE_INT8, "int8" } };
     struct gpuserve_device_facts facts = { .struct_size = sizeof(facts) };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
@@ -272,6 +302,7 @@ int main(int argc, char **argv)
         n_threads = atoi(argv[1]);
     if (argc > 2)
         budget = atof(argv[2]);
+    onednn_set_threads(n_threads);
     cpu = gsv_backend_cpu();
     check(cpu->device_facts(0, &facts, &error), &error);
     check(cpu->device_open(&device, 0, &error), &error);
@@ -279,11 +310,13 @@ int main(int argc, char **argv)
            n_threads);
     printf("  \"peak_float_gops\": %.1f, \"peak_byte_gops\": %.1f,\n  \"figures\": [\n",
            peak_float_ops() * 1e-9, peak_byte_ops() * 1e-9);
-    for (int dtype = 0; dtype < 2; dtype++) {
+    for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
+        if (cpu->activation_size(dtypes[d].dtype) == 0)
+            continue;
         for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
             bench_shape(shapes[i][0], shapes[i][1],
                         shapes[i][0] == 1536 ? GPUSERVE_ACT_GELU : GPUSERVE_ACT_NONE,
-                        dtype ? GPUSERVE_DTYPE_INT8 : GPUSERVE_DTYPE_FLOAT32);
+                        dtypes[d].dtype, dtypes[d].name);
     }
     bench_rows();
     printf("  ]\n}\n");
