@@ -1,0 +1,294 @@
+/*
+ * test_real.c - text in, vector out, against what torch computed from the same weights; and the
+ * same bits in whatever company a text is.
+ */
+#include "tests/model/support.h"
+#include "tests/runtime/real.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *reference;
+} models[] = {
+    { "all-MiniLM-L6-v2", "oracle/vectors/all-MiniLM-L6-v2.safetensors" },
+    { "splade-tiny", "oracle/vectors/splade-bert-tiny.safetensors" },
+};
+
+#define N_MODELS (sizeof(models) / sizeof(models[0]))
+
+/* float32 against float64: what the oracle's own float32 is from it, with some room. */
+static void expect_close(const char *name, const float *got, const float *want, size_t rows,
+                         size_t dim, double least_cosine, double most_difference)
+{
+    for (size_t r = 0; r < rows; r++) {
+        double dot = 0, a = 0, b = 0, most = 0;
+
+        for (size_t j = r * dim; j < (r + 1) * dim; j++) {
+            dot += (double)got[j] * want[j];
+            a += (double)got[j] * got[j];
+            b += (double)want[j] * want[j];
+            most = fmax(most, fabs((double)got[j] - want[j]));
+        }
+        cr_expect_geq(dot / sqrt(a * b), least_cosine, "%s, row %zu", name, r);
+        cr_expect_leq(most, most_difference, "%s, row %zu", name, r);
+    }
+}
+
+static void compare_with_oracle(size_t which, uint32_t dtype, double least_cosine,
+                                double most_difference)
+{
+    size_t n_all, n, n_floats;
+    const char *const *all = oracle_texts(&n_all);
+    int32_t *row = read_reference(test_data(models[which].reference), "row", &n);
+    int32_t *n_tokens = read_reference(test_data(models[which].reference), "n_tokens", &n);
+    float *want = read_reference(test_data(models[which].reference), "mean_l2", &n_floats);
+    gpuserve_model *model = open_real(models[which].name, dtype, 0);
+    const size_t dim = gpuserve_model_dim(model);
+    const char **texts = calloc(n, sizeof(*texts));
+    float *got = calloc(n * dim, sizeof(*got));
+    gpuserve_item *items = calloc(n, sizeof(*items));
+    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    cr_assert_eq(n_floats, n * dim);
+    for (size_t i = 0; i < n; i++) {
+        cr_assert_lt((size_t)row[i], n_all);
+        texts[i] = all[row[i]];
+    }
+    options.normalize = GPUSERVE_NORMALIZE_YES;
+    options.items = items;
+    cr_assert_eq(gpuserve_embed(model, texts, n, got, n * dim, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    for (size_t i = 0; i < n; i++)
+        cr_expect_eq(items[i].n_tokens, (uint32_t)n_tokens[i], "row %d", row[i]);
+    expect_close(models[which].name, got, want, n, dim, least_cosine, most_difference);
+    gpuserve_model_close(&model);
+    free(row);
+    free(n_tokens);
+    free(want);
+    free(texts);
+    free(got);
+    free(items);
+}
+
+Test(real, float32_vectors_equal_the_oracles)
+{
+    for (size_t i = 0; i < N_MODELS; i++)
+        compare_with_oracle(i, GPUSERVE_DTYPE_FLOAT32, 0.999999, 1e-5);
+}
+
+Test(real, int8_vectors_are_near_the_oracles)
+{
+    /* The oracle's texts are odd on purpose; ordinary ones are above 0.997. */
+    for (size_t i = 0; i < N_MODELS; i++)
+        compare_with_oracle(i, GPUSERVE_DTYPE_INT8, 0.99, 0.05);
+}
+
+/* --------------------------------------------------------------------------------- invariance */
+
+enum { N_TEXTS = 60, N_ROUNDS = 12, N_THREADS = 3 };
+
+struct company {
+    gpuserve_model *model;
+    const char *const *texts;
+    const float *alone; /* [N_TEXTS, dim] */
+    size_t dim;
+    uint32_t seed;
+    size_t n_differing;
+};
+
+/* Embed random choices of the texts and compare each row with that of the text alone. */
+static void *in_company(void *argument)
+{
+    struct company *c = argument;
+    const char *chosen[40];
+    size_t which[40];
+    float *rows = calloc(40 * c->dim, sizeof(*rows));
+
+    for (size_t round = 0; round < N_ROUNDS; round++) {
+        const size_t n = 1 + next_random(&c->seed) % 40;
+
+        for (size_t i = 0; i < n; i++) {
+            which[i] = next_random(&c->seed) % N_TEXTS;
+            chosen[i] = c->texts[which[i]];
+        }
+        if (gpuserve_embed(c->model, chosen, n, rows, n * c->dim, NULL, NULL) != GPUSERVE_OK)
+            c->n_differing += 1000;
+        for (size_t i = 0; i < n; i++)
+            c->n_differing += memcmp(rows + i * c->dim, c->alone + which[i] * c->dim,
+                                     c->dim * sizeof(*rows)) != 0;
+    }
+    free(rows);
+    return NULL;
+}
+
+static float *embed_alone(gpuserve_model *model, const char *const *texts, size_t dim)
+{
+    float *rows = calloc(N_TEXTS * dim, sizeof(*rows));
+
+    for (size_t i = 0; i < N_TEXTS; i++)
+        cr_assert_eq(gpuserve_embed(model, texts + i, 1, rows + i * dim, dim, NULL, NULL),
+                     GPUSERVE_OK);
+    return rows;
+}
+
+static void check_company(const char *name, uint32_t dtype, uint32_t n_threads,
+                          const char *const *texts, float **first)
+{
+    gpuserve_model *model = open_real(name, dtype, n_threads);
+    const size_t dim = gpuserve_model_dim(model);
+    float *alone = embed_alone(model, texts, dim);
+    struct company all[N_THREADS];
+    pthread_t threads[N_THREADS];
+
+    if (*first)
+        cr_expect_eq(memcmp(*first, alone, N_TEXTS * dim * sizeof(*alone)), 0,
+                     "%s, dtype %u: %u threads give other bits than one", name, dtype, n_threads);
+    for (size_t t = 0; t < N_THREADS; t++) {
+        all[t] = (struct company){ model, texts, alone, dim, (uint32_t)t + 1, 0 };
+        cr_assert_eq(pthread_create(&threads[t], NULL, in_company, &all[t]), 0);
+    }
+    for (size_t t = 0; t < N_THREADS; t++) {
+        pthread_join(threads[t], NULL);
+        cr_expect_eq(all[t].n_differing, 0, "%s, dtype %u, %u threads: %zu rows differ", name,
+                     dtype, n_threads, all[t].n_differing);
+    }
+    gpuserve_model_close(&model);
+    free(*first);
+    *first = alone;
+}
+
+Test(real, a_text_has_the_same_bits_alone_and_in_any_company)
+{
+    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_INT8 };
+    size_t n;
+    const char *const *all = oracle_texts(&n);
+    const char *texts[N_TEXTS];
+
+    for (size_t i = 0; i < N_TEXTS; i++) /* of all groups */
+        texts[i] = all[i * n / N_TEXTS];
+    for (size_t m = 0; m < N_MODELS; m++) {
+        for (size_t d = 0; d < 2; d++) {
+            float *alone = NULL;
+
+            check_company(models[m].name, dtypes[d], 1, texts, &alone);
+            check_company(models[m].name, dtypes[d], 3, texts, &alone);
+            free(alone);
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------- other tasks */
+
+Test(real, token_vectors_pool_to_the_embedding)
+{
+    static const char *const text[] = { "A man is eating food." };
+    gpuserve_model *model = open_real("all-MiniLM-L6-v2", 0, 0);
+    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    float tokens[64 * 384], vector[384];
+    size_t offsets[2];
+
+    options.normalize = GPUSERVE_NORMALIZE_NO;
+    cr_assert_eq(gpuserve_embed(model, text, 1, vector, 384, &options, NULL), GPUSERVE_OK);
+    job.task = GPUSERVE_TASK_TOKEN_VECTORS;
+    job.n_items = 1;
+    job.texts = text;
+    job.output = tokens;
+    job.output_capacity = sizeof(tokens) / sizeof(tokens[0]);
+    job.token_offsets = offsets;
+    cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+    cr_assert_eq(offsets[1], 8); /* [CLS] a man is eating food . [SEP] */
+    for (size_t j = 0; j < 384; j++) {
+        double sum = 0;
+
+        for (size_t t = 0; t < offsets[1]; t++)
+            sum += tokens[t * 384 + j];
+        cr_expect_float_eq(vector[j], sum / (double)offsets[1], 1e-5);
+    }
+    gpuserve_model_close(&model);
+}
+
+Test(real, tokens_go_to_ids_and_back_and_ids_run_as_texts_do)
+{
+    static const char text[] = "A man is eating food.";
+    const char *const texts[] = { text };
+    gpuserve_model *model = open_real("all-MiniLM-L6-v2", 0, 0);
+    int32_t ids[16], few[2] = { -7, -7 };
+    gpuserve_span spans[16];
+    char back[64], small[4] = "abc";
+    size_t n = 0, size = 0;
+    float from_text[384], from_ids[384];
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    size_t offsets[2] = { 0 };
+
+    cr_assert_eq(gpuserve_tokenize(model, text, strlen(text), ids, spans, 16, &n, NULL, NULL),
+                 GPUSERVE_OK);
+    cr_assert_eq(n, 8);
+    cr_expect_eq(ids[0], 101);
+    cr_expect_eq(ids[7], 102);
+    cr_expect_eq(spans[2].begin, 2);
+    cr_expect_eq(spans[2].end, 5);
+    cr_expect_eq(gpuserve_tokenize(model, text, strlen(text), few, NULL, 2, &n, NULL, NULL),
+                 GPUSERVE_E_TOO_LARGE);
+    cr_expect_eq(n, 8);
+    cr_expect_eq(few[0], -7);
+    cr_expect_eq(gpuserve_detokenize(model, ids, 8, 1, back, sizeof(back), &size, NULL),
+                 GPUSERVE_OK);
+    cr_expect_str_eq(back, "a man is eating food.");
+    cr_expect_eq(size, strlen(back) + 1);
+    cr_expect_eq(gpuserve_detokenize(model, ids, 8, 1, small, sizeof(small), &size, NULL),
+                 GPUSERVE_E_TOO_LARGE);
+    cr_expect_str_eq(small, "abc");
+    offsets[1] = 8;
+    job.n_items = 1;
+    job.ids = ids;
+    job.id_offsets = offsets;
+    job.output = from_ids;
+    job.output_capacity = 384;
+    cr_expect_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+    cr_expect_eq(gpuserve_embed(model, texts, 1, from_text, 384, NULL, NULL), GPUSERVE_OK);
+    cr_expect_eq(memcmp(from_ids, from_text, sizeof(from_text)), 0);
+    gpuserve_model_close(&model);
+}
+
+Test(real, an_empty_text_has_a_vector_and_cutting_dimensions_cuts_before_normalizing)
+{
+    static const char *const texts[] = { "", "A man is eating food." };
+    gpuserve_model *model = open_real("all-MiniLM-L6-v2", 0, 0);
+    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_item items[2];
+    float cut[2 * 64], whole[2 * 384];
+
+    options.items = items;
+    options.dimensions = 64;
+    cr_assert_eq(gpuserve_embed(model, texts, 2, cut, 128, &options, NULL), GPUSERVE_OK);
+    cr_expect_eq(items[0].n_tokens, 2);
+    cr_assert_eq(gpuserve_embed(model, texts, 2, whole, 768, NULL, NULL), GPUSERVE_OK);
+    for (size_t i = 0; i < 2; i++) {
+        const float norm = sqrtf(gpuserve_dot(whole + i * 384, whole + i * 384, 64));
+
+        cr_expect_float_eq(gpuserve_dot(cut + i * 64, cut + i * 64, 64), 1, 1e-5);
+        for (size_t j = 0; j < 64; j++)
+            cr_expect_float_eq(cut[i * 64 + j], whole[i * 384 + j] / norm, 1e-5);
+    }
+    gpuserve_model_close(&model);
+}
+
+Test(real, the_fingerprint_is_of_the_space_not_of_device_or_dtype)
+{
+    gpuserve_model *a = open_real("all-MiniLM-L6-v2", GPUSERVE_DTYPE_FLOAT32, 1);
+    gpuserve_model *b = open_real("all-MiniLM-L6-v2", GPUSERVE_DTYPE_INT8, 2);
+    gpuserve_model *c = open_real("splade-tiny", GPUSERVE_DTYPE_FLOAT32, 1);
+
+    cr_expect_str_eq(gpuserve_model_fingerprint(a), gpuserve_model_fingerprint(b));
+    cr_expect_str_neq(gpuserve_model_fingerprint(a), gpuserve_model_fingerprint(c));
+    gpuserve_model_close(&a);
+    gpuserve_model_close(&b);
+    gpuserve_model_close(&c);
+}

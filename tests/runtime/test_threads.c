@@ -1,0 +1,220 @@
+/*
+ * test_threads.c - sixteen threads that open, embed, submit, cancel and close as they like, and a
+ * process that ends as it began.
+ */
+#include "tests/model/support.h"
+#include "tests/runtime/real.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_THREADS = 16, N_STEPS = 30, DIM = 128, N_TEXTS = 12 };
+
+struct stage {
+    gpuserve_context *context;
+    gpuserve_model *model; /* shared by all */
+    const char *path;
+    const char *const *texts;
+    const float *want; /* [N_TEXTS, DIM] */
+    atomic_int n_wrong;
+    atomic_int n_callbacks;
+};
+
+struct actor {
+    struct stage *stage;
+    uint32_t seed;
+};
+
+static void count_callback(void *user, gpuserve_request *request, gpuserve_status status)
+{
+    struct stage *stage = user;
+
+    (void)request;
+    (void)status;
+    atomic_fetch_add(&stage->n_callbacks, 1);
+}
+
+static void check(struct stage *stage, const float *rows, size_t first, size_t n)
+{
+    if (memcmp(rows, stage->want + first * DIM, n * DIM * sizeof(float)) != 0)
+        atomic_fetch_add(&stage->n_wrong, 1);
+}
+
+static void blocking(struct stage *stage, gpuserve_model *model, size_t first, size_t n)
+{
+    float rows[N_TEXTS * DIM];
+
+    if (gpuserve_embed(model, stage->texts + first, n, rows, n * DIM, NULL, NULL) != GPUSERVE_OK)
+        atomic_fetch_add(&stage->n_wrong, 1);
+    check(stage, rows, first, n);
+}
+
+static void asynchronous(struct stage *stage, size_t first, size_t n, bool cancels)
+{
+    float rows[N_TEXTS * DIM];
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_request *request = NULL;
+    gpuserve_status st;
+
+    job.n_items = n;
+    job.texts = stage->texts + first;
+    job.output = rows;
+    job.output_capacity = n * DIM;
+    memset(rows, 0, sizeof(rows));
+    if (gpuserve_submit(&request, stage->model, &job, count_callback, stage, NULL) != GPUSERVE_OK) {
+        atomic_fetch_add(&stage->n_wrong, 1);
+        return;
+    }
+    if (cancels)
+        gpuserve_cancel(request);
+    st = gpuserve_wait(request, -1, NULL);
+    if (st == GPUSERVE_OK)
+        check(stage, rows, first, n);
+    else if (!cancels || st != GPUSERVE_E_CANCELLED)
+        atomic_fetch_add(&stage->n_wrong, 1);
+    gpuserve_request_free(&request);
+}
+
+static void open_use_close(struct stage *stage, size_t first, size_t n)
+{
+    gpuserve_model *own = NULL;
+
+    if (gpuserve_model_open(&own, stage->context, stage->path, NULL, NULL) != GPUSERVE_OK) {
+        atomic_fetch_add(&stage->n_wrong, 1);
+        return;
+    }
+    blocking(stage, own, first, n);
+    gpuserve_model_close(&own);
+}
+
+static void ask(struct stage *stage)
+{
+    int32_t ids[64];
+    size_t n;
+
+    if (gpuserve_tokenize(stage->model, "some words", 10, ids, NULL, 64, &n, NULL, NULL) !=
+            GPUSERVE_OK ||
+        gpuserve_model_info(stage->model, NULL, 0, &n, NULL) != GPUSERVE_OK ||
+        gpuserve_context_metrics(stage->context, NULL, 0, &n, NULL) != GPUSERVE_OK)
+        atomic_fetch_add(&stage->n_wrong, 1);
+}
+
+static void *act(void *argument)
+{
+    struct actor *actor = argument;
+    struct stage *stage = actor->stage;
+
+    for (size_t step = 0; step < N_STEPS; step++) {
+        const size_t first = next_random(&actor->seed) % N_TEXTS;
+        const size_t n = 1 + next_random(&actor->seed) % (N_TEXTS - first);
+
+        switch (next_random(&actor->seed) % 16) {
+        case 0:
+            open_use_close(stage, first, n);
+            break;
+        case 1:
+        case 2:
+            ask(stage);
+            break;
+        case 3:
+        case 4:
+        case 5:
+        case 6:
+            asynchronous(stage, first, n, true);
+            break;
+        case 7:
+        case 8:
+        case 9:
+            asynchronous(stage, first, n, false);
+            break;
+        default:
+            blocking(stage, stage->model, first, n);
+        }
+    }
+    return NULL;
+}
+
+Test(threads, sixteen_do_everything_at_once)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    struct stage stage = { .path = real_model("splade-tiny") };
+    struct actor actors[N_THREADS];
+    pthread_t threads[N_THREADS];
+    float want[N_TEXTS * DIM];
+    size_t n;
+
+    options.n_threads = 2;
+    stage.texts = oracle_texts(&n);
+    cr_assert_eq(gpuserve_context_create(&stage.context, &options, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_model_open(&stage.model, stage.context, stage.path, NULL, NULL),
+                 GPUSERVE_OK);
+    cr_assert_eq(gpuserve_embed(stage.model, stage.texts, N_TEXTS, want, N_TEXTS * DIM, NULL, NULL),
+                 GPUSERVE_OK);
+    stage.want = want;
+    for (uint32_t i = 0; i < N_THREADS; i++) {
+        actors[i] = (struct actor){ &stage, i * 977 + 1 };
+        cr_assert_eq(pthread_create(&threads[i], NULL, act, &actors[i]), 0);
+    }
+    for (uint32_t i = 0; i < N_THREADS; i++)
+        pthread_join(threads[i], NULL);
+    cr_expect_eq(atomic_load(&stage.n_wrong), 0);
+    cr_expect_gt(atomic_load(&stage.n_callbacks), 0);
+    gpuserve_model_close(&stage.model);
+    gpuserve_context_unref(&stage.context);
+}
+
+Test(threads, closing_waits_for_what_was_submitted)
+{
+    size_t n_all;
+    const char *const *texts = oracle_texts(&n_all);
+
+    for (size_t round = 0; round < 10; round++) {
+        gpuserve_model *model = open_real("splade-tiny", 0, 2);
+        gpuserve_request *requests[20];
+        static float rows[20][N_TEXTS * DIM];
+
+        for (size_t i = 0; i < 20; i++) {
+            gpuserve_job job = GPUSERVE_JOB_INIT;
+
+            job.n_items = 1 + i % N_TEXTS;
+            job.texts = texts;
+            job.output = rows[i];
+            job.output_capacity = N_TEXTS * DIM;
+            cr_assert_eq(gpuserve_submit(&requests[i], model, &job, NULL, NULL, NULL), GPUSERVE_OK);
+            if (i % 3 == 0)
+                gpuserve_cancel(requests[i]);
+        }
+        gpuserve_model_close(&model);
+        for (size_t i = 0; i < 20; i++) {
+            const gpuserve_status st = gpuserve_wait(requests[i], 0, NULL);
+
+            cr_expect(st == GPUSERVE_OK || (i % 3 == 0 && st == GPUSERVE_E_CANCELLED), "%s",
+                      gpuserve_status_name(st));
+            gpuserve_request_free(&requests[i]);
+        }
+    }
+}
+
+Test(threads, opening_and_closing_leaves_no_thread_and_no_descriptor)
+{
+    static const char *const text[] = { "a text" };
+    float row[DIM];
+    int threads = 0, descriptors = 0;
+
+    for (int i = 0; i < 50; i++) {
+        gpuserve_model *model = open_real("splade-tiny", 0, 2);
+
+        cr_assert_geq(gpuserve_completion_fd(model), 0);
+        cr_assert_eq(gpuserve_embed(model, text, 1, row, DIM, NULL, NULL), GPUSERVE_OK);
+        gpuserve_model_close(&model);
+        if (i == 0) {
+            threads = count_threads();
+            descriptors = count_descriptors();
+        }
+    }
+    cr_expect_eq(count_threads(), threads);
+    cr_expect_eq(count_descriptors(), descriptors);
+}
