@@ -163,8 +163,12 @@ static bool load_functions(struct gsv_lt *lt)
 
 struct gsv_lt *gsv_lt_open(void)
 {
-    struct gsv_lt *lt = static_cast<struct gsv_lt *>(calloc(1, sizeof(*lt)));
+    const char *const wanted = getenv("GPUSERVE_CUBLASLT");
+    struct gsv_lt *lt;
 
+    if (wanted && strcmp(wanted, "0") == 0)
+        return NULL;
+    lt = static_cast<struct gsv_lt *>(calloc(1, sizeof(*lt)));
     if (!lt)
         return NULL;
     pthread_mutex_init(&lt->lock, NULL);

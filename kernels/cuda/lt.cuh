@@ -16,7 +16,8 @@
 struct gsv_lt;
 struct gsv_lt_choice;
 
-/* NULL when the library is not there; that is no error. One for each open device. */
+/* NULL when the library is not there or the variable GPUSERVE_CUBLASLT is 0; that is no error. One
+ * for each open device. */
 struct gsv_lt *gsv_lt_open(void);
 void gsv_lt_close(struct gsv_lt **lt);
 

@@ -331,11 +331,20 @@ static gpuserve_status give_up(struct gpuserve_stream *stream, gpuserve_error *e
     const gpuserve_status status = static_cast<gpuserve_status>(stream->failure.status);
 
     gsv_error_copy(error, &stream->failure);
+    stream->failure.status = GPUSERVE_OK;
     if (!gsv_cuda_hangs(stream->device->index))
         abandon(stream);
     stream->recording = NULL;
     stream->phase = GSV_PHASE_IDLE;
     return status;
+}
+
+/* This thread goes on with the batch, if nothing of it has failed yet. */
+static gpuserve_status take_up(struct gpuserve_stream *stream)
+{
+    if (stream->failure.status == GPUSERVE_OK)
+        (void)gsv_cuda_use(stream->device, &stream->failure);
+    return static_cast<gpuserve_status>(stream->failure.status);
 }
 
 /* Replay what was recorded, begin a recording, or run. */
@@ -430,11 +439,9 @@ static gpuserve_status finish_recording(struct gpuserve_stream *stream)
 gpuserve_status gsv_cuda_batch_end(struct gpuserve_stream *stream, void *to_host, const void *from,
                                    size_t size, gpuserve_error *error)
 {
-    gpuserve_status status = gsv_cuda_use(stream->device, error);
+    gpuserve_status status = take_up(stream);
 
     if (status != GPUSERVE_OK)
-        return status;
-    if (stream->failure.status != GPUSERVE_OK)
         return give_up(stream, error);
     if (size > stream->output_bytes) {
         gsv_fail(&stream->failure, GPUSERVE_E_INTERNAL,
@@ -461,11 +468,7 @@ gpuserve_status gsv_cuda_batch_end(struct gpuserve_stream *stream, void *to_host
 
 gpuserve_status gsv_cuda_stream_wait(struct gpuserve_stream *stream, gpuserve_error *error)
 {
-    gpuserve_status status = gsv_cuda_use(stream->device, error);
-
-    if (status != GPUSERVE_OK)
-        return status;
-    if (stream->failure.status != GPUSERVE_OK)
+    if (take_up(stream) != GPUSERVE_OK)
         return give_up(stream, error);
     if (stream->phase != GSV_PHASE_ENDED)
         return GPUSERVE_OK; /* nothing under way */

@@ -1,0 +1,171 @@
+/*
+ * test_batch.c - whole batches: against ref, recorded and replayed, and wrong use.
+ */
+#include "tests/kernels_cuda/net.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Two of one shape once rounded, then others. */
+static const struct lengths mixes[] = {
+    { 3, { 5, 1, 8 } },
+    { 3, { 2, 9, 4 } },
+    { 1, { 1 } },
+    { 8, { 3, 20, 7, 31, 1, 12, 40, 2 } },
+    { 1, { NET_MAX_TOKENS } },
+    { 5, { 64, 33, 17, 2, 44 } }, /* no room to round up: NET_MAX_TOKENS in all */
+};
+#define N_MIXES (sizeof(mixes) / sizeof(mixes[0]))
+#define N_VECTORS ((size_t)NET_MAX_SEQUENCES * NET_HIDDEN)
+
+static void run(struct net *net, uint64_t program, const struct lengths *lengths, uint32_t seed,
+                float *vectors, int32_t *replayed)
+{
+    struct gpuserve_host_batch host = make_host_batch(lengths, NET_VOCAB, seed);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    cr_assert_eq(net_run(net, program, &host, vectors, replayed, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    free_host_batch(&host);
+}
+
+static struct net *open_net(const struct gpuserve_backend *backend, uint32_t dtype, int32_t flags)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct net *net = net_open(backend, dtype, flags, &error);
+
+    cr_assert_not_null(net, "%s", error.message);
+    return net;
+}
+
+/* Each mix three times with other tokens: run, recorded, replayed. */
+Test(kernels_cuda_batch, every_run_matches_ref)
+{
+    for (size_t f = 0; f < N_FORMATS; f++) {
+        struct net *want_net = open_net(gsv_backend_ref(), GPUSERVE_DTYPE_FLOAT32, 0);
+        struct net *net = open_net(cuda_backend(), formats[f].dtype, 0);
+        float got[N_VECTORS], want[N_VECTORS];
+
+        for (size_t i = 0; i < 3 * N_MIXES; i++) {
+            const struct lengths *lengths = &mixes[i % N_MIXES];
+            int32_t replayed;
+
+            run(net, 1, lengths, (uint32_t)i, got, &replayed);
+            run(want_net, 1, lengths, (uint32_t)i, want, NULL);
+            /* Weights and activations are rounded throughout: some roundings in each vector. */
+            cr_expect_leq(distance(got, want, (size_t)lengths->n * NET_HIDDEN),
+                          f == 0 ? 4e-6 : 4 * formats[f].tolerance, "%s, mix %zu, turn %zu",
+                          formats[f].name, i % N_MIXES, i / N_MIXES);
+            cr_expect(i / N_MIXES < 2 || replayed, "turn %zu was not replayed", i / N_MIXES);
+        }
+        net_close(&net);
+        net_close(&want_net);
+    }
+}
+
+/* Recording must change no bit, nor what the same shape held before. */
+Test(kernels_cuda_batch, replay_has_the_bits_of_a_first_run)
+{
+    struct net *fresh = open_net(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, 0);
+    struct net *used = open_net(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, 0);
+    float a[N_VECTORS], b[N_VECTORS];
+
+    for (uint32_t turn = 0; turn < 3; turn++) {
+        for (size_t i = 0; i < N_MIXES; i++) {
+            int32_t replayed;
+
+            run(used, 1, &mixes[i], turn, a, &replayed);
+            cr_assert_eq(replayed, turn >= 2 || (i <= 1 && turn == 1), "turn %u, mix %zu", turn, i);
+            run(fresh, 100 * turn + i, &mixes[i], turn, b, &replayed);
+            cr_assert_eq(replayed, 0);
+            cr_expect_eq(memcmp(a, b, (size_t)mixes[i].n * NET_HIDDEN * sizeof(float)), 0,
+                         "turn %u, mix %zu", turn, i);
+        }
+    }
+    net_close(&fresh);
+    net_close(&used);
+}
+
+/* More shapes than are kept: the oldest recordings go, results stay right. */
+Test(kernels_cuda_batch, recordings_are_replaced)
+{
+    struct net *net = open_net(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, 0);
+    float first[NET_HIDDEN], vector[NET_HIDDEN];
+    const struct lengths one = { 1, { 3 } };
+    int32_t replayed;
+
+    run(net, 0, &one, 1, first, NULL);
+    for (uint64_t program = 1; program <= 140; program++) {
+        run(net, program, &one, 1, vector, &replayed);
+        run(net, program, &one, 1, vector, &replayed);
+        cr_assert_eq(memcmp(first, vector, sizeof(first)), 0);
+    }
+    run(net, 140, &one, 1, vector, &replayed);
+    cr_assert_eq(replayed, 1);
+    run(net, 1, &one, 1, vector, &replayed);
+    cr_assert_eq(replayed, 0, "the oldest was kept");
+    net_close(&net);
+}
+
+/* A text's vector has the same bits alone and in any batch. */
+Test(kernels_cuda_batch, deterministic_vectors_do_not_depend_on_the_batch)
+{
+    for (size_t f = 0; f < N_FORMATS; f++) {
+        struct net *net = open_net(cuda_backend(), formats[f].dtype, GPUSERVE_STREAM_DETERMINISTIC);
+        struct gpuserve_host_batch all = make_host_batch(&mixes[3], NET_VOCAB, 5);
+        float together[N_VECTORS], alone[NET_HIDDEN];
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+        cr_assert_eq(net_run(net, 1, &all, together, NULL, &error), GPUSERVE_OK);
+        for (int32_t i = 0; i < all.n_sequences; i++) {
+            const int32_t at = all.cu_seqlens[i], n = all.cu_seqlens[i + 1] - at;
+            const int32_t ends[2] = { 0, n };
+            const struct gpuserve_host_batch one = { .n_tokens = n,
+                                                     .n_sequences = 1,
+                                                     .max_seqlen = n,
+                                                     .ids = all.ids + at,
+                                                     .type_ids = all.type_ids + at,
+                                                     .positions = all.positions + at,
+                                                     .cu_seqlens = ends };
+
+            cr_assert_eq(net_run(net, 2, &one, alone, NULL, &error), GPUSERVE_OK);
+            cr_expect_eq(memcmp(alone, together + (size_t)i * NET_HIDDEN, sizeof(alone)), 0,
+                         "%s, text %d", formats[f].name, i);
+        }
+        free_host_batch(&all);
+        net_close(&net);
+    }
+}
+
+Test(kernels_cuda_batch, wrong_use_is_told)
+{
+    const struct gpuserve_backend *cuda = cuda_backend();
+    struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT16, 16, 2, 1, 0);
+    struct gpuserve_stream_options options = { .struct_size = sizeof(options),
+                                               .dtype = GPUSERVE_DTYPE_INT8 };
+    struct gpuserve_stream *none;
+    struct gpuserve_host_batch host = make_host_batch(&(struct lengths){ 1, { 4 } }, 9, 1);
+    struct buffer some = make_input(GPUSERVE_DTYPE_FLOAT32, 4096, 1, 1.0f);
+    float *big = malloc(4096 * sizeof(float));
+    struct gpuserve_batch batch;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    int32_t replayed;
+
+    cr_assert_eq(cuda->stream_create(cuda_device(), &none, &options, &error),
+                 GPUSERVE_E_UNSUPPORTED);
+    cr_assert_null(none);
+    cr_assert_eq(cuda->batch_begin(stream, 1, &host, &batch, &replayed, &error), GPUSERVE_OK);
+    cr_assert_eq(cuda->batch_begin(stream, 1, &host, &batch, &replayed, &error),
+                 GPUSERVE_E_INTERNAL);
+    cr_assert_eq(cuda->batch_end(stream, big, some.device, 4097, &error), GPUSERVE_E_INTERNAL);
+    /* The stream is usable again. */
+    cr_assert_eq(cuda->batch_begin(stream, 1, &host, &batch, &replayed, &error), GPUSERVE_OK);
+    cr_assert_eq(cuda->batch_end(stream, big, some.device, 4096, &error), GPUSERVE_OK);
+    cr_assert_eq(cuda->stream_wait(stream, &error), GPUSERVE_OK);
+    cr_assert_eq(memcmp(big, some.host, 4096), 0);
+    cr_assert_eq(cuda->stream_wait(stream, &error), GPUSERVE_OK, "nothing is under way");
+    free(big);
+    free_buffer(&some);
+    free_host_batch(&host);
+    cuda->stream_destroy(&stream);
+}

@@ -1,0 +1,305 @@
+/*
+ * test_faults.c - what the backend asks of the device, and what it does when a call fails.
+ *
+ * On the emulator only: its counters and its planned failures. A lost device stays lost for the
+ * life of a process, so every failure has a process of its own.
+ */
+#include "tests/cudaemu/emu.h"
+#include "tests/kernels_cuda/net.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define N_RUNS 3 /* run, recorded, replayed */
+
+static const struct lengths lengths = { 2, { 5, 9 } };
+
+static gpuserve_status run_once(struct net *net, float *vectors, gpuserve_error *error)
+{
+    struct gpuserve_host_batch host = make_host_batch(&lengths, NET_VOCAB, 1);
+    const gpuserve_status status = net_run(net, 1, &host, vectors, NULL, error);
+
+    free_host_batch(&host);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------- counting */
+
+Test(kernels_cuda_faults, a_batch_is_one_copy_each_way_and_seven_launches_a_layer)
+{
+    struct gsv_emu_counters before, after;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct net *net =
+        net_open(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, GPUSERVE_STREAM_DETERMINISTIC, &error);
+    float vectors[2 * NET_HIDDEN];
+
+    cr_assert_not_null(net, "%s", error.message);
+    for (int i = 0; i < N_RUNS + 1; i++) {
+        gsv_emu_get_counters(&before);
+        cr_assert_eq(run_once(net, vectors, &error), GPUSERVE_OK, "%s", error.message);
+        gsv_emu_get_counters(&after);
+        cr_expect_eq(after.copies_in - before.copies_in, 1);
+        cr_expect_eq(after.copies_out - before.copies_out, 1);
+        cr_expect_eq(after.copies_inside - before.copies_inside, 0);
+        cr_expect_leq(after.launches - before.launches, 2 + 7 * NET_LAYERS);
+        cr_expect_eq(after.graph_launches - before.graph_launches, i > 0, "run %d", i);
+        cr_expect_eq(after.allocations, before.allocations, "device memory was taken in run %d", i);
+        cr_expect_eq(after.host_allocations, before.host_allocations);
+        cr_expect_eq(after.synchronizations, before.synchronizations);
+    }
+    net_close(&net);
+}
+
+Test(kernels_cuda_faults, stream_bytes_is_what_a_stream_takes)
+{
+    const struct gpuserve_backend *cuda = cuda_backend();
+    struct gpuserve_stream_options options = { .struct_size = sizeof(options),
+                                               .dtype = GPUSERVE_DTYPE_FLOAT16,
+                                               .n_heads = 1 };
+    static const int32_t sizes[][3] = { { 1, 1, 1 }, { 16, 3, 100 }, { 16384, 512, 1 << 20 } };
+    struct gpuserve_device *device = cuda_device();
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct gsv_emu_counters before, after;
+        struct gpuserve_stream *stream;
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+        options.max_tokens = options.max_seqlen = sizes[i][0];
+        options.max_sequences = sizes[i][1];
+        options.output_bytes = (size_t)sizes[i][2];
+        gsv_emu_get_counters(&before);
+        cr_assert_eq(cuda->stream_create(device, &stream, &options, &error), GPUSERVE_OK);
+        gsv_emu_get_counters(&after);
+        cr_expect_eq(after.live_bytes + after.live_host_bytes,
+                     before.live_bytes + before.live_host_bytes + cuda->stream_bytes(&options));
+        cuda->stream_destroy(&stream);
+        gsv_emu_get_counters(&after);
+        cr_expect_eq(after.live_bytes, before.live_bytes);
+        cr_expect_eq(after.live_host_bytes, before.live_host_bytes);
+        cr_expect_eq(after.live_objects, before.live_objects);
+    }
+}
+
+/* ----------------------------------------------------------------------------------- failing */
+
+static int complain(const char *what, uint64_t call, int code, const gpuserve_error *error)
+{
+    fprintf(stderr, "%s: call %llu (%s) with %d: status %d, \"%s\"\n", what,
+            (unsigned long long)call, gsv_emu_failed_call() ? gsv_emu_failed_call() : "none", code,
+            error->status, error->message);
+    return 1;
+}
+
+static bool loses_the_device(int code)
+{
+    return code == 700 || code == 719 || code == 214;
+}
+
+static bool right_class(int code, const gpuserve_error *error)
+{
+    return error->status == (code == 2 ? GPUSERVE_E_NOMEM : GPUSERVE_E_DEVICE) &&
+           error->message[0] && error->hint[0];
+}
+
+/* After the loss every call fails at once, with the first cause. */
+static bool stays_lost(struct net *net, const gpuserve_error *first)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float vectors[2 * NET_HIDDEN];
+    struct net *other;
+
+    if (net && (run_once(net, vectors, &error) != GPUSERVE_E_DEVICE ||
+                strcmp(error.message, first->message) != 0))
+        return false;
+    other = net_open(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, 0, &error);
+    return !other && error.status == GPUSERVE_E_DEVICE &&
+           strcmp(error.message, first->message) == 0;
+}
+
+/* Opens, runs and closes with the n-th call failing; 2 when there are not so many calls. */
+static int live_through(uint64_t n, int code, const float *want)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float vectors[2 * NET_HIDDEN];
+    struct gsv_emu_counters left;
+    gpuserve_status status = GPUSERVE_OK;
+    struct net *net;
+    bool happened;
+
+    gsv_emu_fail_call(n, code);
+    net = net_open(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, GPUSERVE_STREAM_DETERMINISTIC, &error);
+    if (!net)
+        status = (gpuserve_status)error.status;
+    for (int i = 0; net && status == GPUSERVE_OK && i < N_RUNS; i++) {
+        memset(vectors, 0, sizeof(vectors));
+        status = run_once(net, vectors, &error);
+        if (status == GPUSERVE_OK && memcmp(vectors, want, sizeof(vectors)) != 0)
+            return complain("a wrong answer", n, code, &error);
+    }
+    happened = gsv_emu_failed_call() != NULL;
+    if (status != GPUSERVE_OK && !right_class(code, &error))
+        return complain("the wrong class", n, code, &error);
+    if (status != GPUSERVE_OK && loses_the_device(code) && !stays_lost(net, &error))
+        return complain("not lost", n, code, &error);
+    /* Other failures pass: the same net works again. */
+    if (net && status != GPUSERVE_OK && (code == 2 || code == 46) &&
+        (run_once(net, vectors, &error) != GPUSERVE_OK ||
+         memcmp(vectors, want, sizeof(vectors)) != 0))
+        return complain("not usable again", n, code, &error);
+    net_close(&net);
+    gsv_emu_get_counters(&left);
+    if (!loses_the_device(code) && code != 999 &&
+        (left.live_bytes || left.live_host_bytes || left.live_objects))
+        return complain("a leak", n, code, &error);
+    return happened ? 0 : 2;
+}
+
+static int in_own_process(uint64_t n, int code, const float *want)
+{
+    const pid_t child = fork();
+    int status;
+
+    cr_assert_geq(child, 0);
+    if (child == 0)
+        _exit(live_through(n, code, want));
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert(WIFEXITED(status), "call %llu with %d: signal %d", (unsigned long long)n, code,
+              WTERMSIG(status));
+    return WEXITSTATUS(status);
+}
+
+/* `step` 1 fails every call in turn. */
+static void fail_calls(int code, uint64_t step)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float want[2 * NET_HIDDEN];
+    uint64_t n = 0;
+    int outcome;
+    struct net *net =
+        net_open(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, GPUSERVE_STREAM_DETERMINISTIC, &error);
+
+    cr_assert_not_null(net, "%s", error.message);
+    cr_assert_eq(run_once(net, want, &error), GPUSERVE_OK, "%s", error.message);
+    net_close(&net);
+    do {
+        outcome = in_own_process(n += step, code, want);
+        cr_expect_neq(outcome, 1, "call %llu fails with %d", (unsigned long long)n, code);
+    } while (outcome != 2);
+    cr_expect_gt(n, 50, "the failure must reach every call of a run, not %llu",
+                 (unsigned long long)n);
+}
+
+/* Without cuBLASLt, whose timing makes some thousand calls. */
+static void fail_every_call(int code)
+{
+    setenv("GPUSERVE_CUBLASLT", "0", 1);
+    fail_calls(code, 1);
+}
+
+Test(kernels_cuda_faults, cublaslt)
+{
+    fail_calls(2, 41);
+    fail_calls(719, 43);
+}
+
+Test(kernels_cuda_faults, out_of_memory)
+{
+    fail_every_call(2);
+}
+
+Test(kernels_cuda_faults, devices_unavailable)
+{
+    fail_every_call(46);
+}
+
+Test(kernels_cuda_faults, illegal_address)
+{
+    fail_every_call(700);
+}
+
+Test(kernels_cuda_faults, launch_failure)
+{
+    fail_every_call(719);
+}
+
+Test(kernels_cuda_faults, uncorrectable_memory)
+{
+    fail_every_call(214);
+}
+
+Test(kernels_cuda_faults, unknown_error)
+{
+    fail_every_call(999);
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+Test(kernels_cuda_faults, a_device_that_hangs_is_given_up)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float vectors[2 * NET_HIDDEN];
+    struct net *net;
+    double begin;
+
+    setenv("GPUSERVE_CUDA_TIMEOUT_MS", "100", 1);
+    net = net_open(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, 0, &error);
+    cr_assert_not_null(net, "%s", error.message);
+    gsv_emu_hang(1);
+    begin = now();
+    cr_assert_eq(run_once(net, vectors, &error), GPUSERVE_E_DEVICE);
+    cr_expect_not_null(strstr(error.message, "did not finish"), "%s", error.message);
+    cr_expect(stays_lost(net, &error));
+    net_close(&net); /* must not wait either */
+    cr_expect_lt(now() - begin, 30.0, "it waited for a device that hangs");
+    gsv_emu_hang(0);
+}
+
+/* ---------------------------------------------------------------------------------- starting */
+
+Test(kernels_cuda_faults, why_there_is_no_device)
+{
+    static const struct {
+        int code;
+        const char *message, *hint;
+    } cases[] = { { 35, "driver", "580" }, { 100, "no device", "nvidia-smi" } };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        int32_t count = 7;
+
+        gsv_emu_set_devices(0, cases[i].code);
+        cr_expect_eq(cuda_backend()->device_count(&count, &error), GPUSERVE_E_DEVICE);
+        cr_expect_eq(count, 0);
+        cr_expect_not_null(strstr(error.message, cases[i].message), "%s", error.message);
+        cr_expect_not_null(strstr(error.hint, cases[i].hint), "%s", error.hint);
+    }
+}
+
+Test(kernels_cuda_faults, device_facts)
+{
+    struct gpuserve_device_facts facts = { .struct_size = sizeof(facts) };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    int32_t count = 0;
+
+    gsv_emu_set_devices(2, 0);
+    cr_assert_eq(cuda_backend()->device_count(&count, &error), GPUSERVE_OK);
+    cr_assert_eq(count, 2);
+    cr_assert_eq(cuda_backend()->device_facts(1, &facts, &error), GPUSERVE_OK, "%s", error.message);
+    cr_expect_eq(facts.index, 1);
+    cr_expect_eq(facts.struct_size, sizeof(facts));
+    cr_expect_eq(strncmp(facts.isa, "sm_", 3), 0, "%s", facts.isa);
+    cr_expect_eq(strncmp(facts.uuid, "GPU-", 4), 0, "%s", facts.uuid);
+    cr_expect_gt(facts.n_cores, 0);
+    cr_expect_gt(facts.memory_bytes, 0);
+    cr_expect_leq(facts.memory_free_bytes, facts.memory_bytes);
+}
