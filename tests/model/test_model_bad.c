@@ -1,0 +1,360 @@
+/*
+ * test_model_bad.c - damaged and hostile model directories: each is refused, and the message says
+ * which file, what in it, and what was expected.
+ */
+#define _GNU_SOURCE
+#include "tests/model/support.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* How a file of a good model is spoiled. */
+enum damage {
+    TEXT,     /* `from` becomes `to` */
+    HEADER,   /* the same in a safetensors header, whose length is set anew */
+    TRUNCATE, /* cut to `to` bytes, or by that many when negative */
+    WRITE,    /* the whole content becomes `to` */
+    REMOVE,
+    NUMBER, /* the float that tensor `from` begins with becomes `to` */
+    LENGTH, /* the safetensors header length becomes `to` */
+};
+
+struct bad_case {
+    const char *what;
+    const char *model;
+    enum damage damage;
+    const char *file, *from, *to;
+    gpuserve_status status;
+    const char *message; /* part of it */
+};
+
+/* -------------------------------------------------------------------------------------- files */
+
+static char *read_file(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rb");
+    struct stat info;
+    char *bytes;
+
+    cr_assert(f, "%s", path);
+    cr_assert_eq(fstat(fileno(f), &info), 0);
+    *size = (size_t)info.st_size;
+    bytes = calloc(*size + 1, 1);
+    cr_assert_eq(fread(bytes, 1, *size, f), *size);
+    fclose(f);
+    return bytes;
+}
+
+static void write_file(const char *path, const char *bytes, size_t size)
+{
+    FILE *f = fopen(path, "wb");
+
+    cr_assert(f, "%s", path);
+    cr_assert_eq(fwrite(bytes, 1, size, f), size);
+    fclose(f);
+}
+
+/* Copy or remove a folder with folders of one more level. */
+static void each_file(const char *folder, const char *to)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+
+    cr_assert(dir, "%s", folder);
+    if (to)
+        mkdir(to, 0700);
+    while ((entry = readdir(dir))) {
+        char path[2048], copy[2048];
+        struct stat info;
+        size_t size;
+        char *bytes;
+
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        snprintf(copy, sizeof(copy), "%s/%s", to ? to : "", entry->d_name);
+        cr_assert_eq(stat(path, &info), 0);
+        if (S_ISDIR(info.st_mode)) {
+            each_file(path, to ? copy : NULL);
+        } else if (to) {
+            bytes = read_file(path, &size);
+            write_file(copy, bytes, size);
+            free(bytes);
+        } else {
+            unlink(path);
+        }
+    }
+    closedir(dir);
+    if (!to)
+        rmdir(folder);
+}
+
+/* `bytes` with the first `from` replaced; frees the old ones. */
+static char *replace(char *bytes, size_t *size, size_t begin, const char *from, const char *to)
+{
+    char *place = memmem(bytes + begin, *size - begin, from, strlen(from));
+    const size_t before = place ? (size_t)(place - bytes) : 0;
+    const size_t after = *size - before - strlen(from);
+    char *made = malloc(before + strlen(to) + after + 1);
+
+    cr_assert(place, "'%s' is not there", from);
+    memcpy(made, bytes, before);
+    memcpy(made + before, to, strlen(to));
+    memcpy(made + before + strlen(to), place + strlen(from), after);
+    *size = before + strlen(to) + after;
+    free(bytes);
+    return made;
+}
+
+static void set_length(char *bytes, uint64_t length)
+{
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (char)(length >> (8 * i));
+}
+
+static uint64_t get_length(const char *bytes)
+{
+    uint64_t length = 0;
+
+    for (int i = 7; i >= 0; i--)
+        length = length << 8 | (unsigned char)bytes[i];
+    return length;
+}
+
+/* The float that a tensor begins with. */
+static void set_first_float(char *bytes, const char *tensor, float value)
+{
+    const char *place = strstr(bytes + 8, tensor);
+    const char *offsets = place ? strstr(place, "\"data_offsets\":[") : NULL;
+    uint64_t offset;
+
+    cr_assert(offsets, "%s", tensor);
+    offset = 8 + get_length(bytes) + strtoull(offsets + strlen("\"data_offsets\":["), NULL, 10);
+    memcpy(bytes + offset, &value, sizeof(value));
+}
+
+static void spoil(const char *folder, const struct bad_case *c)
+{
+    char path[2048];
+    size_t size;
+    char *bytes;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, c->file);
+    if (c->damage == REMOVE) {
+        cr_assert_eq(unlink(path), 0, "%s", path);
+        return;
+    }
+    if (c->damage == WRITE) {
+        write_file(path, c->to, strlen(c->to));
+        return;
+    }
+    bytes = read_file(path, &size);
+    if (c->damage == TEXT)
+        bytes = replace(bytes, &size, 0, c->from, c->to);
+    else if (c->damage == HEADER) {
+        const size_t before = size;
+
+        bytes = replace(bytes, &size, 8, c->from, c->to);
+        set_length(bytes, get_length(bytes) + size - before);
+    } else if (c->damage == TRUNCATE)
+        size = atoi(c->to) < 0 ? size - (size_t)-atoi(c->to) : (size_t)atoi(c->to);
+    else if (c->damage == NUMBER)
+        set_first_float(bytes, c->from, strtof(c->to, NULL));
+    else
+        set_length(bytes, strtoull(c->to, NULL, 10));
+    write_file(path, bytes, size);
+    free(bytes);
+}
+
+/* -------------------------------------------------------------------------------------- cases */
+
+#define WEIGHTS "model.safetensors"
+#define LFS "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 90868376\n"
+
+static const struct bad_case cases[] = {
+    { "no config", "bert", REMOVE, "config.json", 0, 0, GPUSERVE_E_NOT_FOUND, "config.json" },
+    { "no weights", "bert", REMOVE, WEIGHTS, 0, 0, GPUSERVE_E_NOT_FOUND, WEIGHTS },
+    { "cut config", "bert", TRUNCATE, "config.json", 0, "50", GPUSERVE_E_FORMAT, "config.json" },
+    { "config is an array", "bert", WRITE, "config.json", 0, "[1]", GPUSERVE_E_FORMAT,
+      "not a JSON object" },
+    { "config is a pointer", "bert", WRITE, "config.json", 0, LFS, GPUSERVE_E_FORMAT, "Git LFS" },
+    { "unknown type", "bert", TEXT, "config.json", "\"model_type\": \"bert\"",
+      "\"model_type\": \"gpt2\"", GPUSERVE_E_UNSUPPORTED, "gpt2" },
+    { "another's class", "bert", TEXT, "config.json", "BertModel", "JinaBertModel",
+      GPUSERVE_E_UNSUPPORTED, "JinaBertModel" },
+    { "heads", "bert", TEXT, "config.json", "\"num_attention_heads\": 4",
+      "\"num_attention_heads\": 5", GPUSERVE_E_FORMAT, "32 hidden columns" },
+    { "no hidden size", "bert", TEXT, "config.json", "\"hidden_size\"", "\"hidden\"",
+      GPUSERVE_E_FORMAT, "\"hidden_size\" is missing" },
+    { "negative layers", "bert", TEXT, "config.json", "\"num_hidden_layers\": 2",
+      "\"num_hidden_layers\": -2", GPUSERVE_E_FORMAT, "num_hidden_layers" },
+    { "more layers than weights", "bert", TEXT, "config.json", "\"num_hidden_layers\": 2",
+      "\"num_hidden_layers\": 3", GPUSERVE_E_FORMAT,
+      "'encoder.layer.2.attention.self.query.weight' is missing" },
+    { "unknown activation", "bert", TEXT, "config.json", "\"gelu\"", "\"mish\"",
+      GPUSERVE_E_UNSUPPORTED, "mish" },
+    { "relative positions", "bert", TEXT, "config.json", "\"absolute\"", "\"relative_key\"",
+      GPUSERVE_E_UNSUPPORTED, "relative_key" },
+    { "vocabulary", "bert", TEXT, "config.json", "\"vocab_size\": 96", "\"vocab_size\": 97",
+      GPUSERVE_E_FORMAT, "[96, 32] of rank 2, [97, 32] was expected" },
+    { "labels", "bert-single", TEXT, "config.json", "\"0\": \"bad\",",
+      "\"0\": \"bad\", \"3\": \"x\",", GPUSERVE_E_FORMAT,
+      "4 labels, the classifier's weights have 3" },
+    { "label numbers", "bert-single", TEXT, "config.json", "\"2\": \"so so\"", "\"7\": \"so so\"",
+      GPUSERVE_E_FORMAT, "none for 2" },
+    { "problem type", "bert-single", TEXT, "config.json", "single_label_classification", "guessing",
+      GPUSERVE_E_FORMAT, "guessing" },
+    { "no classifier", "bert-single", HEADER, WEIGHTS, "\"classifier.weight\"",
+      "\"klassifier.weight\"", GPUSERVE_E_FORMAT, "'classifier.weight' is missing" },
+
+    { "cut weights", "bert", TRUNCATE, WEIGHTS, 0, "-1", GPUSERVE_E_FORMAT, "cut" },
+    { "cut header", "bert", TRUNCATE, WEIGHTS, 0, "100", GPUSERVE_E_FORMAT, "in a file of 100" },
+    { "empty weights", "bert", TRUNCATE, WEIGHTS, 0, "0", GPUSERVE_E_FORMAT, "0 bytes" },
+    { "header too long", "bert", LENGTH, WEIGHTS, 0, "100000001", GPUSERVE_E_FORMAT,
+      "the limit is 100000000" },
+    { "header length of all ones", "bert", LENGTH, WEIGHTS, 0, "18446744073709551615",
+      GPUSERVE_E_FORMAT, "the limit" },
+    { "pointer", "bert", WRITE, WEIGHTS, 0, LFS, GPUSERVE_E_FORMAT, "Git LFS pointer" },
+    { "not safetensors", "bert", WRITE, WEIGHTS, 0, "PK\x03\x04 a zip file, say", GPUSERVE_E_FORMAT,
+      "header" },
+    { "bad JSON", "bert", HEADER, WEIGHTS, "{", "{,", GPUSERVE_E_FORMAT, WEIGHTS },
+    { "gap", "bert", HEADER, WEIGHTS, "\"data_offsets\":[0,", "\"data_offsets\":[4,",
+      GPUSERVE_E_FORMAT, "gap" },
+    { "dtype", "bert", HEADER, WEIGHTS, "\"F32\"", "\"F33\"", GPUSERVE_E_FORMAT, "F33" },
+    { "shape", "bert", HEADER, WEIGHTS, "\"shape\":[32]", "\"shape\":[33]", GPUSERVE_E_FORMAT,
+      "takes 132 bytes, its place has 128" },
+    { "overflow", "bert", HEADER, WEIGHTS, "\"shape\":[32]", "\"shape\":[4294967296,4294967296,32]",
+      GPUSERVE_E_FORMAT, "overflows" },
+    { "integer weights", "bert", HEADER, WEIGHTS, "\"F32\"", "\"I32\"", GPUSERVE_E_UNSUPPORTED,
+      "is I32" },
+    { "metadata", "bert", HEADER, WEIGHTS, "\"format\":\"pt\"", "\"format\":1", GPUSERVE_E_FORMAT,
+      "__metadata__" },
+    { "missing tensor", "bert", HEADER, WEIGHTS, "encoder.layer.1.output.dense.bias",
+      "encoder.layer.1.output.dense.bios", GPUSERVE_E_FORMAT,
+      "'encoder.layer.1.output.dense.bias' is missing" },
+    { "NaN", "bert", NUMBER, WEIGHTS, "\"encoder.layer.1.output.dense.weight\"", "nan",
+      GPUSERVE_E_FORMAT, "'encoder.layer.1.output.dense.weight': element 0 is not a number" },
+    { "infinity", "bert", NUMBER, WEIGHTS, "\"embeddings.word_embeddings.weight\"", "-inf",
+      GPUSERVE_E_FORMAT, "'embeddings.word_embeddings.weight': element 0 is infinite" },
+
+    { "shard away", "bert-sharded", REMOVE, "model-00002-of-00002.safetensors", 0, 0,
+      GPUSERVE_E_NOT_FOUND, "model-00002-of-00002.safetensors" },
+    { "shard outside", "bert-sharded", TEXT, "model.safetensors.index.json",
+      "model-00002-of-00002.safetensors", "../../../etc/passwd", GPUSERVE_E_INVALID,
+      "leads out of the directory" },
+    { "no map", "bert-sharded", TEXT, "model.safetensors.index.json", "weight_map", "weight_mop",
+      GPUSERVE_E_FORMAT, "no weight_map" },
+
+    { "unknown module", "st-dense", TEXT, "modules.json", "models.Dense", "models.LSTM",
+      GPUSERVE_E_UNSUPPORTED, "models.LSTM" },
+    { "module of code", "st-dense", TEXT, "modules.json", "sentence_transformers.models.Dense",
+      "custom_code.Dense", GPUSERVE_E_UNSUPPORTED, "custom_code.Dense" },
+    { "module outside", "st-dense", TEXT, "modules.json", "1_Pooling", "../bert",
+      GPUSERVE_E_INVALID, "leads out of the directory" },
+    { "no pooling on", "st-newer", TEXT, "1_Pooling/config.json", "\"cls\"", "[]",
+      GPUSERVE_E_FORMAT, "no pooling mode" },
+    { "unknown pooling", "st-newer", TEXT, "1_Pooling/config.json", "\"cls\"", "\"median\"",
+      GPUSERVE_E_UNSUPPORTED, "median" },
+    { "pooling without prompt", "st-newer", TEXT, "1_Pooling/config.json",
+      "\"include_prompt\": true", "\"include_prompt\": false", GPUSERVE_E_UNSUPPORTED,
+      "include_prompt" },
+    { "Dense input", "st-dense", TEXT, "2_Dense/config.json", "\"in_features\": 64",
+      "\"in_features\": 32", GPUSERVE_E_FORMAT, "in_features is 32, its input has 64 columns" },
+    { "Dense output", "st-dense", TEXT, "2_Dense/config.json", "\"out_features\": 24",
+      "\"out_features\": 25", GPUSERVE_E_FORMAT, "[25, 64] was expected" },
+    { "Dense activation", "st-dense", TEXT, "2_Dense/config.json", "Tanh", "Softplus",
+      GPUSERVE_E_UNSUPPORTED, "Softplus" },
+    { "default prompt", "st-dense", TEXT, "config_sentence_transformers.json",
+      "\"default_prompt_name\": \"query\"", "\"default_prompt_name\": \"question\"",
+      GPUSERVE_E_FORMAT, "'question' is none of the 2 prompts" },
+    { "token limit", "st-dense", TEXT, "sentence_bert_config.json", "36", "0", GPUSERVE_E_FORMAT,
+      "max_seq_length" },
+};
+
+Test(model_bad, every_damage_is_refused_with_its_reason)
+{
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct bad_case *c = &cases[i];
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        char folder[] = "/tmp/gsv-bad-XXXXXX";
+        char good[1024];
+        gpuserve_status st;
+
+        cr_assert(mkdtemp(folder));
+        snprintf(good, sizeof(good), "%s/models/%s", TEST_DATA_DIR, c->model);
+        each_file(good, folder);
+        spoil(folder, c);
+        st = try_load(folder, NULL, &error);
+        cr_expect_eq(st, c->status, "%s: status %d: %s", c->what, st, error.message);
+        cr_expect_eq(error.status, (int32_t)c->status, "%s", c->what);
+        cr_expect(strstr(error.message, c->message), "%s: '%s' is not in: %s", c->what, c->message,
+                  error.message);
+        each_file(folder, NULL);
+    }
+}
+
+Test(model_bad, a_pickle_is_named_and_the_remedy_told)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char folder[] = "/tmp/gsv-bad-XXXXXX";
+    const struct bad_case pickle = { .damage = WRITE, .file = "pytorch_model.bin", .to = "x" };
+    const struct bad_case weights = { .damage = REMOVE, .file = WEIGHTS };
+
+    cr_assert(mkdtemp(folder));
+    each_file(test_data("models/bert"), folder);
+    spoil(folder, &pickle);
+    cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_OK, "safetensors beside it is taken: %s",
+                 error.message);
+    spoil(folder, &weights);
+    cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_E_UNSUPPORTED);
+    cr_expect(strstr(error.message, "pickle"), "%s", error.message);
+    cr_expect(strstr(error.hint, "safe_serialization"), "%s", error.hint);
+    each_file(folder, NULL);
+}
+
+Test(model_bad, links_out_of_the_directory_are_not_followed)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char folder[] = "/tmp/gsv-bad-XXXXXX";
+    char link[128], weights[1200];
+
+    cr_assert(mkdtemp(folder));
+    each_file(test_data("models/bert"), folder);
+    snprintf(link, sizeof(link), "%s/" WEIGHTS, folder);
+    snprintf(weights, sizeof(weights), "%s/models/bert/" WEIGHTS, TEST_DATA_DIR);
+    cr_assert_eq(unlink(link), 0);
+    cr_assert_eq(symlink(weights, link), 0);
+    cr_expect_neq(try_load(folder, NULL, &error), GPUSERVE_OK);
+    each_file(folder, NULL);
+}
+
+Test(model_bad, unknown_dtypes_and_poolings_are_refused)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    const struct gpuserve_backend *backend = gsv_backend_cpu();
+    const struct gsv_net_options options = { .dtype = 99, .n_threads = 1 };
+    struct gpuserve_device *device = NULL;
+    struct gsv_dir *dir = NULL;
+    struct gsv_spec *spec = NULL;
+    struct gsv_net *net = NULL;
+    uint64_t bytes;
+
+    cr_assert_eq(gsv_dir_open(&dir, test_data("models/bert"), &error), GPUSERVE_OK);
+    cr_assert_eq(gsv_spec_load(&spec, dir, NULL, 0, &error), GPUSERVE_OK);
+    cr_assert_eq(backend->device_open(&device, 0, &error), GPUSERVE_OK);
+    cr_expect_eq(gsv_net_load(&net, spec, backend, device, &options, &error),
+                 GPUSERVE_E_UNSUPPORTED);
+    cr_expect_null(net);
+    cr_expect_not(gsv_net_bytes(spec, backend, 99, &bytes));
+    gsv_spec_free(&spec);
+    cr_expect_eq(gsv_spec_load(&spec, dir, NULL, 7, &error), GPUSERVE_E_INVALID, "pooling 7");
+    cr_expect_null(spec);
+    gsv_dir_close(&dir);
+    backend->device_close(&device);
+}
