@@ -1,0 +1,257 @@
+/*
+ * test_model_memory.c - what is allocated: exactly as much as was computed before, and every
+ * allocation may fail.
+ *
+ * malloc and its family are interposed in this program. While `watching` is on, allocations are
+ * counted, one or all from one on can be made to fail, and what is still alive is known.
+ */
+#include "tests/model/support.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include <string.h>
+
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *memory, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
+void __libc_free(void *memory);
+
+/* Libraries must find these too, and the build hides symbols. */
+#define INTERPOSED __attribute__((visibility("default")))
+
+static atomic_bool watching;
+static atomic_long allocations, alive, fail_at = -1;
+static atomic_bool fail_ever_after;
+
+static bool may_allocate(void)
+{
+    long n;
+
+    if (!watching)
+        return true;
+    n = atomic_fetch_add(&allocations, 1);
+    if (n == fail_at || (fail_ever_after && fail_at >= 0 && n > fail_at)) {
+        errno = ENOMEM;
+        return false;
+    }
+    return true;
+}
+
+static void *note(void *memory)
+{
+    if (watching && memory)
+        atomic_fetch_add(&alive, 1);
+    return memory;
+}
+
+INTERPOSED void *malloc(size_t size)
+{
+    return may_allocate() ? note(__libc_malloc(size)) : NULL;
+}
+
+INTERPOSED void *calloc(size_t n, size_t size)
+{
+    return may_allocate() ? note(__libc_calloc(n, size)) : NULL;
+}
+
+INTERPOSED void *realloc(void *memory, size_t size)
+{
+    if (!may_allocate())
+        return NULL;
+    return memory ? __libc_realloc(memory, size) : note(__libc_realloc(NULL, size));
+}
+
+INTERPOSED void *aligned_alloc(size_t alignment, size_t size)
+{
+    return may_allocate() ? note(__libc_memalign(alignment, size)) : NULL;
+}
+
+INTERPOSED void free(void *memory)
+{
+    if (watching && memory)
+        atomic_fetch_sub(&alive, 1);
+    __libc_free(memory);
+}
+
+/* -------------------------------------------------------------------------- allocation failure */
+
+struct scenario {
+    const char *model, *head;
+    uint32_t dtype;
+    bool calibrates;
+};
+
+static bool watch_files; /* while configuration and headers are read, too */
+
+/* Load, run, free. Nothing is asserted in here: allocations are watched. */
+static gpuserve_status whole_life(const char *path, const char *head, uint32_t dtype,
+                                  const struct gpuserve_host_batch *calibration,
+                                  const struct gpuserve_host_batch *batch, float *output,
+                                  gpuserve_error *error)
+{
+    const struct gpuserve_backend *backend = gsv_backend_cpu();
+    const struct gsv_net_options net_options = { .dtype = dtype,
+                                                 .n_threads = 1,
+                                                 .calibration = calibration };
+    const struct gsv_work_options work_options = {
+        .dtype = dtype, .n_threads = 1, .max_tokens = 64, .max_sequences = 8, .max_seqlen = 36
+    };
+    struct gsv_run run = { .task = GPUSERVE_TASK_EMBED, .normalize = true, .output = output };
+    struct gpuserve_device *device = NULL;
+    struct gsv_dir *dir = NULL;
+    struct gsv_spec *spec = NULL;
+    struct gsv_net *net = NULL;
+    struct gsv_work *work = NULL;
+    gpuserve_status st;
+
+    watching = watch_files;
+    st = gsv_dir_open(&dir, path, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_spec_load(&spec, dir, head, 0, error);
+    watching = true;
+    if (st == GPUSERVE_OK)
+        st = backend->device_open(&device, 0, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_net_load(&net, spec, backend, device, &net_options, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_work_create(&work, net, &work_options, error);
+    if (st == GPUSERVE_OK) {
+        run.dimensions = gsv_spec_facts(spec)->dim - 1;
+        st = gsv_net_run(work, batch, &run, error);
+    }
+    gsv_work_free(&work);
+    gsv_net_free(&net);
+    backend->device_close(&device);
+    watching = watch_files;
+    gsv_spec_free(&spec);
+    gsv_dir_close(&dir);
+    watching = false;
+    return st;
+}
+
+/* Fail allocation 0, 1, ... until a life passes without reaching the failing one. */
+static void fail_each(const struct scenario *scenario, bool ever_after)
+{
+    static const int32_t ids[12] = { 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17 };
+    static const int32_t zeros[12], positions[12] = { 2, 3, 4, 5, 6, 2, 3, 4, 5, 6, 7, 8 };
+    static const int32_t cu_seqlens[3] = { 0, 5, 12 };
+    const struct gpuserve_host_batch batch = { .n_tokens = 12,
+                                               .n_sequences = 2,
+                                               .max_seqlen = 7,
+                                               .ids = ids,
+                                               .type_ids = zeros,
+                                               .positions = positions,
+                                               .cu_seqlens = cu_seqlens };
+    static float output[2 * 256];
+    char path[1024], head[1024];
+    long n;
+
+    strcpy(path, test_data(scenario->model));
+    strcpy(head, scenario->head ? test_data(scenario->head) : "");
+    for (n = 0;; n++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        gpuserve_status st;
+
+        fail_at = n;
+        fail_ever_after = ever_after;
+        allocations = alive = 0;
+        watch_files = ever_after;
+        st = whole_life(path, scenario->head ? head : NULL, scenario->dtype,
+                        scenario->calibrates ? &batch : NULL, &batch, output, &error);
+        cr_assert_eq(alive, 0, "%s, allocation %ld: %ld leaked", scenario->model, n, (long)alive);
+        if (allocations <= n) {
+            cr_assert_eq(st, GPUSERVE_OK, "%s", error.message);
+            break;
+        }
+        cr_assert_eq(st, GPUSERVE_E_NOMEM, "%s, allocation %ld: status %d: %s", scenario->model, n,
+                     st, error.message);
+        cr_assert_eq(error.status, GPUSERVE_E_NOMEM);
+    }
+    cr_expect(n > (ever_after ? 100 : 5), "%s: only %ld allocations were seen", scenario->model, n);
+}
+
+static const struct scenario scenarios[] = {
+    { "models/st-dense", "heads/mlp.safetensors", GPUSERVE_DTYPE_FLOAT32, false },
+    { "models/bert-sharded", NULL, GPUSERVE_DTYPE_INT8, true },
+    { "models/mpnet", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+};
+
+/* Not while JSON is read: jansson drops a character of a string when its buffer cannot grow just
+ * once, and goes on. */
+Test(model_memory, each_allocation_of_the_weights_may_fail_once)
+{
+    for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++)
+        fail_each(&scenarios[i], false);
+}
+
+Test(model_memory, memory_may_end_at_each_allocation)
+{
+    for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++)
+        fail_each(&scenarios[i], true);
+}
+
+/* --------------------------------------------------------------------------------- exact sizes */
+
+static size_t device_bytes; /* taken through memory_alloc */
+
+static gpuserve_status counting_alloc(struct gpuserve_device *device, void **memory, size_t size,
+                                      gpuserve_error *error)
+{
+    device_bytes += size;
+    return gsv_backend_cpu()->memory_alloc(device, memory, size, error);
+}
+
+static void check_sizes(const char *path, uint32_t dtype)
+{
+    struct gpuserve_backend counting = *gsv_backend_cpu();
+    const struct gsv_work_options options = {
+        .dtype = dtype, .n_threads = 1, .max_tokens = 333, .max_sequences = 7, .max_seqlen = 36
+    };
+    const struct load_options load = {
+        .dtype = dtype, .backend = &counting, .max_tokens = 333, .max_sequences = 7
+    };
+    struct loaded model;
+    uint64_t weights, activations, stream;
+
+    counting.memory_alloc = counting_alloc;
+    device_bytes = 0;
+    load_model(&model, path, &load);
+    cr_assert(gsv_net_bytes(model.spec, &counting, dtype, &weights));
+    cr_assert(gsv_work_bytes(model.spec, &counting, &options, &activations, &stream));
+    cr_expect_eq(device_bytes, weights + activations,
+                 "%s: %zu bytes were taken, %zu + %zu computed", path, device_bytes,
+                 (size_t)weights, (size_t)activations);
+    cr_expect_gt(stream, 0);
+    unload_model(&model);
+}
+
+Test(model_memory, sizes_are_known_exactly_before_loading)
+{
+    const char *const names[] = { "models/bert",  "models/st-dense",   "models/st-poolings",
+                                  "models/mpnet", "models/bert-multi", "models/distilbert-single" };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        check_sizes(test_data(names[i]), GPUSERVE_DTYPE_FLOAT32);
+        check_sizes(test_data(names[i]), GPUSERVE_DTYPE_INT8);
+    }
+}
+
+Test(model_memory, a_size_that_overflows_is_no_size)
+{
+    const struct gsv_work_options options = { .dtype = GPUSERVE_DTYPE_FLOAT32,
+                                              .n_threads = 1,
+                                              .max_tokens = INT32_MAX,
+                                              .max_sequences = INT32_MAX,
+                                              .max_seqlen = 36 };
+    struct loaded model;
+    uint64_t activations = 0, stream = 0;
+
+    load_model(&model, test_data("models/bert"), &(struct load_options){ 0 });
+    if (gsv_work_bytes(model.spec, model.backend, &options, &activations, &stream))
+        cr_expect_gt(activations, (uint64_t)INT32_MAX * 32 * 4 * 2);
+    unload_model(&model);
+}
