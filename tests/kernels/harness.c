@@ -96,10 +96,14 @@ struct test_linear open_linear(const struct target *t, uint32_t dtype, int32_t n
     const size_t bytes = t->backend->linear_bytes(n, k, dtype);
 
     cr_assert_eq(bytes % 64, 0);
-    cr_assert_eq(t->backend->memory_alloc(t->device, &made.memory, bytes, &error), GPUSERVE_OK);
-    memset(made.memory, 0xFF, bytes); /* NaN wherever packing forgets something */
+    cr_assert_eq(t->backend->memory_alloc(t->device, &made.memory, bytes + 64, &error),
+                 GPUSERVE_OK);
+    memset(made.memory, 0xFF, bytes + 64); /* NaN wherever packing forgets something */
     cr_assert_eq(t->backend->linear_create(t->device, &made.linear, made.memory, &source, &error),
                  GPUSERVE_OK, "%s", error.message);
+    for (size_t i = 0; i < 64; i++)
+        cr_assert_eq(((unsigned char *)made.memory)[bytes + i], 0xFF,
+                     "%s: packing wrote past linear_bytes", t->name);
     return made;
 }
 
