@@ -9,14 +9,40 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/vmath.h"
 
-/* One vector of one row; `width` is GSV_VL but for the last columns. */
-GSV_INLINE void finish_vector(float *out, const float *residual, vf x, int width)
+/* One column of vectors through the rows of a tile; all of it in registers of the caller. */
+struct finish_column {
+    const float *sums; /* GSV_NR apart */
+    float *out;        /* ld apart */
+    const float *residual;
+    const float *step, *least; /* of the rows; int8 only */
+    size_t ld;
+    int32_t rows;
+    int width; /* GSV_VL but for the last columns */
+    vf bias, scale, column_sum;
+};
+
+GSV_INLINE void finish_rows(struct finish_column c, int32_t activation, int bytes, int residual,
+                            int whole)
 {
-    if (width == GSV_VL) {
-        vf_store(out, residual ? x + vf_load(residual) : x);
-        return;
+    for (int32_t r = 0; r < c.rows; r++) {
+        vf x = vf_load(c.sums);
+
+        if (bytes) {
+            x = __builtin_convertvector((vi)x, vf);
+            x = vf_fma(vf_set(c.step[r]), x, vf_set(c.least[r]) * c.column_sum) * c.scale;
+        }
+        x = vf_activation(x + c.bias, activation);
+        if (residual)
+            x = x + (whole ? vf_load(c.residual) : vf_load_part(c.residual, c.width));
+        if (whole)
+            vf_store(c.out, x);
+        else
+            vf_store_part(c.out, x, c.width);
+        c.sums += GSV_NR;
+        c.out += c.ld;
+        if (residual)
+            c.residual += c.ld;
     }
-    vf_store_part(out, residual ? x + vf_load_part(residual, width) : x, width);
 }
 
 /* Rows [row, row + rows) of one panel from `column` on. `sums` is [rows][GSV_NR] floats, or whole
@@ -25,29 +51,31 @@ GSV_INLINE void finish_as(const struct gsv_finish *finish, const struct gsv_gemm
                           const void *sums, int32_t row, int32_t rows, int32_t column,
                           int32_t activation)
 {
-    for (int v = 0; v < GSV_NV; v++) {
-        const int32_t from = column + v * GSV_VL;
-        const int32_t width = finish->n - from < GSV_VL ? finish->n - from : GSV_VL;
-        const vf bias = vf_load(finish->bias + from);
-        const vf scale = bytes ? vf_load(bytes->scale + from) : bias;
-        const vf column_sum = bytes ? vf_load(bytes->column_sum + from) : bias;
+    for (int32_t from = column; from < column + GSV_NR && from < finish->n; from += GSV_VL) {
+        const size_t at = (size_t)row * finish->out_ld + (size_t)from;
+        struct finish_column c = {
+            .sums = (const float *)sums + (from - column),
+            .out = finish->out + at,
+            .ld = finish->out_ld,
+            .rows = rows,
+            .width = finish->n - from < GSV_VL ? finish->n - from : GSV_VL,
+            .bias = vf_load(finish->bias + from),
+        };
 
-        if (width <= 0)
-            return;
-        for (int32_t r = 0; r < rows; r++) {
-            const size_t at = (size_t)(row + r) * finish->out_ld + (size_t)from;
-            const float *lane = (const float *)sums + r * GSV_NR + v * GSV_VL;
-            vf x = vf_load(lane);
-
-            if (bytes) {
-                x = __builtin_convertvector((vi)x, vf);
-                x = vf_fma(vf_set(bytes->step[row + r]), x,
-                           vf_set(bytes->least[row + r]) * column_sum);
-                x = x * scale;
-            }
-            finish_vector(finish->out + at, finish->residual ? finish->residual + at : NULL,
-                          vf_activation(x + bias, activation), width);
+        if (finish->residual)
+            c.residual = finish->residual + at;
+        if (bytes) {
+            c.step = bytes->step + row;
+            c.least = bytes->least + row;
+            c.scale = vf_load(bytes->scale + from);
+            c.column_sum = vf_load(bytes->column_sum + from);
         }
+        if (c.width < GSV_VL)
+            finish_rows(c, activation, bytes != NULL, c.residual != NULL, 0);
+        else if (c.residual)
+            finish_rows(c, activation, bytes != NULL, 1, 1);
+        else
+            finish_rows(c, activation, bytes != NULL, 0, 1);
     }
 }
 
