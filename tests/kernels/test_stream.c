@@ -59,6 +59,7 @@ static size_t allocated(void)
 /* A stream of one thread allocates what stream_bytes says, but for malloc's own headers. */
 Test(stream, stream_bytes_is_exact)
 {
+    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_INT8 };
     const size_t nothing = allocated();
     void *probe = malloc(1000000);
     const bool counted = probe && allocated() > nothing;
