@@ -52,7 +52,8 @@ void gsv_bert_scan_prepare(struct gsv_tokenizer *t)
 /* ------------------------------------------------------------------ words of ASCII alone */
 
 /* How many of the 16 bytes at p are ASCII letters and digits before the first other one; those,
- * with `fold` (0x20 or 0) set in each, and the length in the last byte by *key. */
+ * with `fold` (0x20 or 0) set in each, and the length in the last byte by key[]: the key of the
+ * cache if there are at most 15. */
 #ifdef __SSE2__
 static inline unsigned take_word(const char *p, unsigned char fold, uint64_t key[2])
 {
@@ -71,7 +72,10 @@ static inline unsigned take_word(const char *p, unsigned char fold, uint64_t key
         _mm_loadu_si128((const __m128i *)(const void *)(ones_then_zeros + 16 - length));
     const __m128i folded = _mm_and_si128(_mm_or_si128(bytes, _mm_set1_epi8((char)fold)), mask);
 
-    _mm_storeu_si128((__m128i *)(void *)key, folded);
+    /* Not through memory: a load of what two stores wrote would wait for both. */
+    key[0] = (uint64_t)_mm_cvtsi128_si64(folded);
+    key[1] = (uint64_t)_mm_cvtsi128_si64(_mm_unpackhi_epi64(folded, folded)) | (uint64_t)length
+                                                                                   << 56;
     return length;
 }
 #else
@@ -87,35 +91,51 @@ static inline unsigned take_word(const char *p, unsigned char fold, uint64_t key
             break;
         folded[length] = c | fold;
     }
-    memcpy(key, folded, sizeof(folded));
+    if (length <= GSV_CACHED_BYTES)
+        folded[GSV_CACHED_BYTES] = (unsigned char)length;
+    memcpy(key, folded, 16);
     return length;
 }
 #endif
 
-static void put_short_word(struct gsv_sink *s, const uint64_t key[2], size_t size, size_t at)
+/* More pieces than a line of the cache holds. */
+static void put_pieces(struct gsv_sink *s, size_t n, size_t at)
 {
-    size_t n, begin = at;
-    const struct gsv_cached_word *cached = gsv_sink_look_up(s, key, size, size, &n);
+    size_t begin = at;
 
-    if (!cached) { /* more pieces than a line of the cache holds */
-        for (size_t i = 0; i < n; i++) {
-            const size_t end = at + s->scratch->pieces[i].end;
+    for (size_t i = 0; i < n; i++) {
+        const size_t end = at + s->scratch->pieces[i].end;
 
-            gsv_sink_token(s, s->scratch->pieces[i].id, (uint32_t)begin, (uint32_t)end);
-            begin = end;
+        gsv_sink_token(s, s->scratch->pieces[i].id, (uint32_t)begin, (uint32_t)end);
+        begin = end;
+    }
+}
+
+static inline void put_short_word(struct gsv_sink *s, const uint64_t key[2], size_t size, size_t at)
+{
+    const struct gsv_cached_word *cached = gsv_sink_cached(s, key);
+    gpuserve_span *spans;
+    size_t begin = at, n;
+
+    if (!cached) {
+        cached = gsv_sink_look_up(s, key, size, size, &n);
+        if (!cached) {
+            put_pieces(s, n, at);
+            return;
         }
-        return;
     }
     if (!gsv_sink_has_room(s))
         return;
     memcpy(s->out->ids + s->n, cached->ids, sizeof(cached->ids));
-    for (size_t i = 0; i < cached->n; i++) {
+    spans = s->out->spans + s->n;
+    n = cached->n;
+    s->n += n;
+    for (size_t i = 0; i < n; i++) {
         const size_t end = at + cached->ends[i];
 
-        s->out->spans[s->n + i] = (gpuserve_span){ (uint32_t)begin, (uint32_t)end };
+        spans[i] = (gpuserve_span){ (uint32_t)begin, (uint32_t)end };
         begin = end;
     }
-    s->n += cached->n;
 }
 
 /* The word of ASCII letters and digits at `at`, if it is one and ends before an ASCII space or
@@ -143,7 +163,6 @@ static inline size_t put_ascii_word(const struct scan *scan, size_t at)
         if (next != GSV_BYTE_SPACE && next != GSV_BYTE_PUNCTUATION)
             return at;
     }
-    ((unsigned char *)key)[GSV_CACHED_BYTES] = (unsigned char)length;
     put_short_word(scan->sink, key, length, at);
     return at + length;
 }

@@ -126,7 +126,7 @@ static size_t count_trailing_space(const char *text, size_t size)
 
 /* The span of an added token without the white space at its ends, as RobertaProcessing leaves it:
  * as many characters less as the token has white space in `from`, its text as it was found. (The
- * first token of a text keeps one space before it; one that is the first only because the left end
+ * first token of a text keeps a single space before it; one that is the first only because the left end
  * was cut does not, unlike in `tokenizers`.) */
 static void trim_span(const struct gsv_sink *sink, const char *text, const char *from, size_t size,
                       gpuserve_span *span)
@@ -135,8 +135,8 @@ static void trim_span(const struct gsv_sink *sink, const char *text, const char 
     size_t leading = count_leading_space(from, size);
     size_t trailing = count_trailing_space(from, size);
 
-    if (leading > 0 && first && sink->tokenizer->post.add_prefix_space)
-        leading--;
+    if (leading == 1 && first && sink->tokenizer->post.add_prefix_space)
+        leading = 0;
     for (; leading > 0 && span->begin < span->end; leading--) {
         size_t length;
 

@@ -180,8 +180,6 @@ const struct gsv_cached_word *gsv_sink_look_up(struct gsv_sink *s, const uint64_
     struct gsv_cached_word *cached = gsv_cache_slot(s->scratch->cache, key);
     size_t n_pieces;
 
-    if (cached->key[0] == key[0] && cached->key[1] == key[1])
-        return cached;
     n_pieces = split(s, (const char *)key, size, n_chars);
     *n = n_pieces;
     if (n_pieces == 0 || n_pieces > GSV_CACHED_PIECES)
@@ -239,7 +237,9 @@ void gsv_sink_word(struct gsv_sink *s)
 
         memcpy(key, w->bytes, w->n);
         ((unsigned char *)key)[GSV_CACHED_BYTES] = (unsigned char)w->n;
-        cached = gsv_sink_look_up(s, key, w->n, w->n_chars, &n);
+        cached = gsv_sink_cached(s, key);
+        if (!cached)
+            cached = gsv_sink_look_up(s, key, w->n, w->n_chars, &n);
     } else {
         n = split(s, w->bytes, w->n, w->n_chars);
     }

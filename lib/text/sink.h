@@ -56,8 +56,16 @@ static inline void gsv_sink_token(struct gsv_sink *sink, int32_t id, uint32_t be
 void gsv_sink_char(struct gsv_sink *sink, uint32_t c, uint32_t begin, uint32_t end);
 /* That word is complete: its tokens. No word is no token. */
 void gsv_sink_word(struct gsv_sink *sink);
-/* The pieces of a word of at most GSV_CACHED_BYTES by its key, through the cache. NULL when it has
- * too many for it: then they are in scratch->pieces, *n of them. */
+/* The pieces of a word of at most GSV_CACHED_BYTES by its key, NULL when it is not in the cache. */
+static inline const struct gsv_cached_word *gsv_sink_cached(const struct gsv_sink *sink,
+                                                            const uint64_t key[2])
+{
+    const struct gsv_cached_word *cached = gsv_cache_slot(sink->scratch->cache, key);
+
+    return cached->key[0] == key[0] && cached->key[1] == key[1] ? cached : NULL;
+}
+/* Split such a word and put it into the cache. NULL when it has too many pieces for it: then they
+ * are in scratch->pieces, *n of them. */
 const struct gsv_cached_word *gsv_sink_look_up(struct gsv_sink *sink, const uint64_t key[2],
                                                size_t size, size_t n_chars, size_t *n);
 
