@@ -40,14 +40,54 @@ static bool add_node(struct gsv_trie_builder *b, uint32_t parent, unsigned char 
     return true;
 }
 
+/* Where a child is in b->children, or where it would be put. Walking lists of siblings instead
+ * takes half of the time that loading a tokenizer does. */
+static uint32_t *find_child(const struct gsv_trie_builder *b, uint32_t parent, unsigned char byte)
+{
+    const uint64_t key = (uint64_t)parent << 8 | byte;
+    size_t at = (key * 0x9E3779B97F4A7C15u >> 32) & (b->n_children - 1);
+
+    while (b->children[at]) {
+        const struct gsv_trie_node *child = &b->nodes[b->children[at]];
+
+        if (child->parent == parent && child->byte == byte)
+            break;
+        at = (at + 1) & (b->n_children - 1);
+    }
+    return &b->children[at];
+}
+
+static bool grow_children(struct gsv_trie_builder *b)
+{
+    const size_t n_children = b->n_children ? 4 * b->n_children : 256;
+    uint32_t *children;
+
+    if (2 * b->n < b->n_children)
+        return true;
+    children = gsv_alloc_array(n_children, sizeof(*children));
+    if (!children)
+        return false;
+    free(b->children);
+    b->children = children;
+    b->n_children = n_children;
+    for (size_t i = 1; i < b->n; i++)
+        *find_child(b, b->nodes[i].parent, b->nodes[i].byte) = (uint32_t)i;
+    return true;
+}
+
 static bool descend(struct gsv_trie_builder *b, uint32_t *node, unsigned char byte)
 {
-    uint32_t child = b->nodes[*node].child;
+    uint32_t *slot, child;
 
-    while (child && b->nodes[child].byte != byte)
-        child = b->nodes[child].sibling;
-    if (!child && !add_node(b, *node, byte, &child))
+    if (!grow_children(b))
         return false;
+    slot = find_child(b, *node, byte);
+    child = *slot;
+    if (!child) {
+        if (!add_node(b, *node, byte, &child))
+            return false;
+        *slot = child;
+    }
     *node = child;
     return true;
 }
@@ -168,6 +208,7 @@ void gsv_trie_builder_reset(struct gsv_trie_builder *b)
 {
     free(b->nodes);
     free(b->order);
+    free(b->children);
     *b = (struct gsv_trie_builder){ 0 };
 }
 

@@ -24,6 +24,8 @@ struct gsv_trie_builder {
     struct gsv_trie_node *nodes;
     uint32_t *order; /* [n] nodes in breadth-first order, after gsv_trie_build() */
     size_t n, capacity;
+    uint32_t *children; /* [n_children] nodes by their parent and byte: open addressing */
+    size_t n_children;  /* a power of two */
 };
 
 struct gsv_trie_unit {
