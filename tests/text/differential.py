@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare lib/text with Hugging Face `tokenizers` on texts made to be nasty.
 
-    differential.py ENCODE_SERVER MODEL_DIRECTORY... [--count N] [--seed S]
+    differential.py ENCODE_SERVER MODEL... [--count N] [--seed S]
 
 Each model is tried as it is and with its tokenizer.json changed (other normalizers, pre-tokenizers,
 added tokens, post-processors). Ids, type ids and spans must be equal, alone and in pairs, cut at
@@ -10,6 +10,7 @@ either end, and so must what the ids are decoded to.
 import argparse
 import copy
 import json
+import os
 import pathlib
 import random
 import struct
@@ -61,6 +62,16 @@ class Server:
         self.process.stdin.close()
         if self.process.wait() != 0:
             raise RuntimeError("encode_server ended with %d" % self.process.returncode)
+
+
+def find_model(name):
+    """The folder of a real model."""
+    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    folder = pathlib.Path(os.environ.get("GPUSERVE_TEST_MODELS") or
+                          pathlib.Path(cache) / "gpuserve" / "models") / name
+    if not (folder / "tokenizer.json").exists():
+        sys.exit("%s: no tokenizer.json; run `./dev models %s`" % (folder, name))
+    return folder
 
 
 # ---------------------------------------------------------------------------- texts
@@ -315,7 +326,7 @@ def run(program, directory, configuration, count, rng):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("server")
-    parser.add_argument("models", nargs="+", type=pathlib.Path)
+    parser.add_argument("models", nargs="+")
     parser.add_argument("--count", type=int, default=50000, help="strings for all models together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", help="the one configuration to try")
@@ -323,9 +334,7 @@ def main():
     rng = random.Random(arguments.seed)
     total, failed = 0, 0
     for model in arguments.models:
-        if not (model / "tokenizer.json").exists():
-            sys.exit("%s: no tokenizer.json; run `./dev models %s`" % (model, model.name))
-        original = json.loads((model / "tokenizer.json").read_text())
+        original = json.loads((find_model(model) / "tokenizer.json").read_text("utf-8"))
         all_of_them = [c for c in configurations(original) if arguments.only in (None, c[0])]
         share = arguments.count // len(arguments.models)
         for i, (name, configuration) in enumerate(all_of_them):
@@ -337,7 +346,7 @@ def main():
                     total += run(arguments.server, directory, configuration, n, rng)
                 except Difference as difference:
                     failed += 1
-                    print("%s, %s: %s" % (model.name, name, difference))
+                    print("%s, %s: %s" % (model, name, difference))
     print("%d strings, %d configurations differ" % (total, failed))
     sys.exit(1 if failed or total == 0 else 0)
 

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Ids of tests/data/oracle, made by Hugging Face `tokenizers` elsewhere, against lib/text.
+
+    oracle.py ENCODE_SERVER ORACLE_FOLDER
+
+Also: what is no UTF-8 is refused, and a vocab.txt without tokenizer.json gives the same ids.
+"""
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+
+from safetensors.numpy import load_file
+
+from differential import Server, find_model
+
+MODELS = {"minilm-wordpiece": "all-MiniLM-L6-v2", "splade-bert-wordpiece": "splade-tiny"}
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def differing(server, wanted, texts):
+    """How many texts have other ids than the reference."""
+    failed = 0
+    for special, suffix in ((True, ""), (False, "_nospecial")):
+        ends = wanted["offsets" + suffix]
+        ids = wanted["ids" + suffix].tolist()
+        starts = ends.tolist() if len(ends) == len(texts) + 1 else [0] + ends.tolist()
+        if len(starts) != len(texts) + 1:
+            sys.exit("%d texts, %d offsets" % (len(texts), len(ends)))
+        for i, text in enumerate(texts):
+            got = server.encode(text.encode(), special=special)[1]
+            if got != ids[starts[i]:starts[i + 1]]:
+                failed += 1
+                print("text %d, special %s: %s, not %s" % (i, special, got, ids[starts[i]:starts[i + 1]]))
+    return failed
+
+
+def accepted(server, cases):
+    """How many byte strings that are no UTF-8 were not refused as GPUSERVE_E_INVALID."""
+    return sum(server.encode(bytes.fromhex(case["hex"]))[0] != 1 for case in cases)
+
+
+def main():
+    program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    texts = [line["text"] for line in lines(folder / "texts.jsonl")]
+    failed = 0
+    for name, model in MODELS.items():
+        server = Server(program, find_model(model))
+        failed += differing(server, load_file(folder / "tokens" / (name + ".safetensors")), texts)
+        failed += accepted(server, lines(folder / "invalid_utf8.jsonl"))
+        server.close()
+    with tempfile.TemporaryDirectory() as bare:
+        for file in ("vocab.txt", "tokenizer_config.json"):
+            shutil.copy(find_model("all-MiniLM-L6-v2") / file, bare)
+        server = Server(program, bare)
+        failed += differing(server, load_file(folder / "tokens" / "minilm-wordpiece.safetensors"), texts)
+        server.close()
+    print("%d texts, %d differ" % (len(texts), failed))
+    sys.exit(1 if failed or not texts else 0)
+
+
+if __name__ == "__main__":
+    main()
