@@ -1,8 +1,8 @@
 /*
  * fuzz_encode.c - any bytes as a text, for a tokenizer in one of several settings.
  *
- * The first byte chooses the setting and the direction, the second the limit; a byte 0xFE ends the
- * first text and begins the second. The two ways through encode.c must agree, and cut texts must be
+ * The first byte chooses the setting and the direction, the second the limit; a byte 0x7F begins
+ * the second text of a pair. The two ways through encode.c must agree, and cut texts must be
  * the beginning or the end of whole ones.
  */
 #include "fuzz/fuzz.h"
@@ -10,6 +10,7 @@
 #include "lib/base/utf8.h"
 #include "lib/text/tokenizer_parts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
