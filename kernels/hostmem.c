@@ -39,8 +39,9 @@ gpuserve_status gsv_hostmem_alloc(struct gpuserve_device *device, void **memory,
 {
     (void)device;
     if (size >= 2 * HUGE_PAGE && size <= SIZE_MAX - HUGE_PAGE) {
-        *memory = aligned_alloc(HUGE_PAGE, gsv_round_up(size, HUGE_PAGE));
-        if (*memory)
+        if (posix_memalign(memory, HUGE_PAGE, size) != 0) /* takes no more than `size` */
+            *memory = NULL;
+        else
             (void)madvise(*memory, size & ~(HUGE_PAGE - 1), MADV_HUGEPAGE); /* only advice */
     } else {
         *memory = gsv_alloc_aligned(size);

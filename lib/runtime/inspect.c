@@ -9,12 +9,11 @@
 
 static const char *pooling_name(int32_t pooling)
 {
-    static const char *const names[] = { "",    "cls",           "mean",
-                                         "max", "mean_sqrt_len", "weighted_mean",
-                                         "last" };
+    static const char *const names[] = { "unknown",       "cls",           "mean", "max",
+                                         "mean_sqrt_len", "weighted_mean", "last" };
+    const size_t index = (size_t)pooling; /* a negative one is past the end */
 
-    return pooling > 0 && (size_t)pooling < sizeof(names) / sizeof(names[0]) ? names[pooling]
-                                                                             : "unknown";
+    return index < sizeof(names) / sizeof(names[0]) ? names[index] : names[0];
 }
 
 static const char *score_name(int32_t score)

@@ -113,22 +113,41 @@ static const char *own_folder(int *length)
     return info.dli_fname;
 }
 
+struct place {
+    const char *dir;
+    int length; /* 0: not given */
+};
+
+static gpuserve_status fail_missing(const struct gsv_plugin *plugin, const struct place *places,
+                                    size_t n, gpuserve_error *error)
+{
+    char list[400] = "";
+    size_t at = 0;
+
+    for (size_t i = 0; i < n && at < sizeof(list); i++) {
+        if (places[i].length > 0)
+            at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%.*s", at > 0 ? ", " : "",
+                                   places[i].length, places[i].dir);
+    }
+    gsv_fail(error, GPUSERVE_E_DEVICE, "no plugin: libgpuserve-%s.so is not in %s", plugin->name,
+             list);
+    return gsv_hint(error, GPUSERVE_E_DEVICE,
+                    "install the %s plugin beside the library, or name its folder in plugin_dir or "
+                    "GPUSERVE_PLUGIN_DIR",
+                    plugin->name);
+}
+
 /* The first existing file of the three places. *path is owned, NULL when there is none. */
 static gpuserve_status find(const struct gsv_plugin *plugin, char **path, gpuserve_error *error)
 {
-    int own_length;
-    const char *own = own_folder(&own_length);
     const char *variable = secure_getenv("GPUSERVE_PLUGIN_DIR");
-    const struct {
-        const char *dir;
-        int length;
-    } places[] = {
+    struct place places[3] = {
         { plugin->dir, plugin->dir ? (int)strlen(plugin->dir) : 0 },
         { variable, variable ? (int)strlen(variable) : 0 },
-        { own, own_length },
     };
 
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+    places[2].dir = own_folder(&places[2].length);
+    for (size_t i = 0; i < 3; i++) {
         if (places[i].length == 0)
             continue;
         if (asprintf(path, "%.*s/libgpuserve-%s.so", places[i].length, places[i].dir,
@@ -141,13 +160,7 @@ static gpuserve_status find(const struct gsv_plugin *plugin, char **path, gpuser
         free(*path);
         *path = NULL;
     }
-    gsv_fail(error, GPUSERVE_E_DEVICE, "no plugin: libgpuserve-%s.so is not in %s%s%s%s%.*s",
-             plugin->name, plugin->dir ? plugin->dir : "", plugin->dir ? ", " : "",
-             variable ? variable : "", variable ? ", " : "", own_length, own);
-    return gsv_hint(error, GPUSERVE_E_DEVICE,
-                    "install the %s plugin beside the library, or name its folder in plugin_dir or "
-                    "GPUSERVE_PLUGIN_DIR",
-                    plugin->name);
+    return fail_missing(plugin, places, 3, error);
 }
 
 /* dlopen's own words, and what they mean to the user. */

@@ -58,9 +58,50 @@ static bool fails(void)
     return true;
 }
 
+/* glibc counts the room it left for an alignment of pages as usable: such blocks, of which there
+ * are few, are counted as they were asked for. */
+#define MOST_ALIGNED 64
+static struct {
+    _Atomic(void *) memory;
+    size_t size;
+} aligned[MOST_ALIGNED];
+
+static size_t size_of(void *memory)
+{
+    if ((uintptr_t)memory % 4096 == 0) {
+        for (size_t i = 0; i < MOST_ALIGNED; i++) {
+            if (atomic_load(&aligned[i].memory) == memory)
+                return aligned[i].size;
+        }
+    }
+    return malloc_usable_size(memory);
+}
+
+static void note_aligned(void *memory, size_t size)
+{
+    for (size_t i = 0; memory && i < MOST_ALIGNED; i++) {
+        void *none = NULL;
+
+        if (atomic_compare_exchange_strong(&aligned[i].memory, &none, memory)) {
+            aligned[i].size = size;
+            return;
+        }
+    }
+}
+
+static void forget_aligned(void *memory)
+{
+    for (size_t i = 0; i < MOST_ALIGNED; i++) {
+        void *same = memory;
+
+        if (atomic_compare_exchange_strong(&aligned[i].memory, &same, NULL))
+            return;
+    }
+}
+
 static void *count(void *memory)
 {
-    const size_t size = memory ? malloc_usable_size(memory) : 0;
+    const size_t size = memory ? size_of(memory) : 0;
     size_t now, peak = atomic_load(&peak_bytes);
 
     if (!memory)
@@ -90,7 +131,7 @@ void *calloc(size_t n, size_t size)
 
 void *realloc(void *memory, size_t size)
 {
-    const size_t before = memory ? malloc_usable_size(memory) : 0;
+    const size_t before = memory ? size_of(memory) : 0;
     void *moved;
 
     if (fails())
@@ -106,7 +147,11 @@ void *realloc(void *memory, size_t size)
 
 void *memalign(size_t alignment, size_t size)
 {
-    return fails() ? NULL : count(__libc_memalign(alignment, size));
+    void *memory = fails() ? NULL : __libc_memalign(alignment, size);
+
+    if (alignment >= 4096)
+        note_aligned(memory, size);
+    return count(memory);
 }
 
 void *aligned_alloc(size_t alignment, size_t size)
@@ -122,7 +167,10 @@ int posix_memalign(void **memory, size_t alignment, size_t size)
 
 void free(void *memory)
 {
-    if (memory)
-        uncount(malloc_usable_size(memory));
+    if (memory) {
+        uncount(size_of(memory));
+        if ((uintptr_t)memory % 4096 == 0)
+            forget_aligned(memory);
+    }
     __libc_free(memory);
 }

@@ -1,0 +1,124 @@
+/*
+ * test_memory.c - with a real model: what the footprint says is what is allocated, everything is
+ * given back, and allocations that fail all along the way of loading are survived.
+ */
+#include "tests/model/support.h"
+#include "tests/runtime/failing_malloc.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const texts[] = { "A man is eating food.", "A dog runs." };
+
+static gpuserve_context *make_context(void)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_context *context = NULL;
+
+    options.n_threads = 2;
+    options.plugin_dir = "/nonexistent";
+    cr_assert_eq(gpuserve_context_create(&context, &options, NULL), GPUSERVE_OK);
+    return context;
+}
+
+static void check_footprint(const char *path, uint32_t dtype)
+{
+    gpuserve_context *context = make_context();
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_footprint footprint = { .struct_size = sizeof(footprint) };
+    gpuserve_model *model = NULL;
+    uint64_t device, taken;
+    size_t before;
+
+    options.dtype = dtype;
+    options.device = "cpu";
+    cr_assert_eq(gpuserve_model_footprint(context, path, &options, &footprint, NULL), GPUSERVE_OK);
+    before = failing_malloc_live_bytes();
+    cr_assert_eq(gpuserve_model_open(&model, context, path, &options, NULL), GPUSERVE_OK);
+    taken = failing_malloc_live_bytes() - before;
+    device = footprint.weights_bytes + footprint.workspace_bytes + footprint.stream_bytes;
+    cr_expect_geq(taken, device, "%s, dtype %u: %llu bytes taken, %llu told", path, dtype,
+                  (unsigned long long)taken, (unsigned long long)device);
+    cr_expect_leq(taken, footprint.total_bytes, "%s, dtype %u: %llu bytes taken, %llu told", path,
+                  dtype, (unsigned long long)taken, (unsigned long long)footprint.total_bytes);
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+}
+
+Test(memory, the_footprint_is_what_is_taken)
+{
+    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_INT8 };
+    static const char *const names[] = { "splade-tiny", "all-MiniLM-L6-v2" };
+
+    for (size_t m = 0; m < 2; m++) {
+        for (size_t d = 0; d < 2; d++)
+            check_footprint(real_model(names[m]), dtypes[d]);
+    }
+}
+
+Test(memory, nothing_grows_from_model_to_model_or_from_call_to_call)
+{
+    gpuserve_context *context = make_context();
+    float rows[2 * 128];
+    ptrdiff_t after_first = 0;
+
+    for (int i = 0; i < 20; i++) {
+        gpuserve_model *model = NULL;
+
+        cr_assert_eq(gpuserve_model_open(&model, context, real_model("splade-tiny"), NULL, NULL),
+                     GPUSERVE_OK);
+        for (int j = 0; j < 20; j++)
+            cr_assert_eq(gpuserve_embed(model, texts, 2, rows, 256, NULL, NULL), GPUSERVE_OK);
+        gpuserve_model_close(&model);
+        if (i == 2)
+            after_first = (ptrdiff_t)failing_malloc_live_bytes();
+    }
+    /* It may fall below zero: blocks that the C library took for itself are freed by others. */
+    cr_expect_leq((ptrdiff_t)failing_malloc_live_bytes(), after_first + 4096);
+    gpuserve_context_unref(&context);
+}
+
+/* False when no allocation failed any more. */
+static bool open_while_failing(gpuserve_context *context, const char *path, uint32_t dtype, long n)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_model *model = NULL;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_status st;
+    float rows[2 * 128];
+    bool fired;
+
+    options.dtype = dtype;
+    failing_malloc_arm(n, n % 2);
+    st = gpuserve_model_open(&model, context, path, &options, &error);
+    if (st == GPUSERVE_OK)
+        st = gpuserve_embed(model, texts, 2, rows, 256, NULL, &error);
+    fired = failing_malloc_fired();
+    failing_malloc_arm(0, false);
+    cr_assert(st == GPUSERVE_OK || (st == GPUSERVE_E_NOMEM && fired), "allocation %ld: %s: %s", n,
+              gpuserve_status_name(st), error.message);
+    if (model)
+        cr_assert_eq(gpuserve_embed(model, texts, 2, rows, 256, NULL, NULL), GPUSERVE_OK);
+    gpuserve_model_close(&model);
+    return fired;
+}
+
+Test(memory, failing_allocations_while_loading_are_survived)
+{
+    gpuserve_context *context = make_context();
+    const char *path = real_model("splade-tiny");
+
+    /* All of the first and then one in ever more: most are of one kind, a word of the vocabulary.
+     */
+    for (uint32_t dtype = GPUSERVE_DTYPE_FLOAT32; dtype <= GPUSERVE_DTYPE_INT8;
+         dtype += GPUSERVE_DTYPE_INT8 - GPUSERVE_DTYPE_FLOAT32) {
+        size_t blocks;
+
+        open_while_failing(context, path, dtype, 0);
+        blocks = (size_t)failing_malloc_live_blocks();
+        for (long n = 1; open_while_failing(context, path, dtype, n); n += 1 + n / 40)
+            cr_assert_leq((size_t)failing_malloc_live_blocks(), blocks, "after allocation %ld", n);
+    }
+    gpuserve_context_unref(&context);
+}

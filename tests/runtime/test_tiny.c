@@ -1,0 +1,194 @@
+/*
+ * test_tiny.c - a classifier of 2 x 32 with a vocabulary of 96 words, made into a model directory:
+ * labels and pairs through the public calls, and weights that overflow.
+ */
+#define _GNU_SOURCE /* memmem */
+#include "tests/model/support.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { VOCAB = 96, HIDDEN = 32, N_LABELS = 3, OVERFLOWING = 50 };
+
+static char folder[64];
+
+static void *read_file(const char *path, size_t *size)
+{
+    FILE *file = fopen(path, "rb");
+    char *bytes = malloc(1 << 20);
+
+    cr_assert_not_null(file, "%s", path);
+    *size = fread(bytes, 1, 1 << 20, file);
+    fclose(file);
+    return bytes;
+}
+
+static void write_file(const char *name, const void *bytes, size_t size)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    file = fopen(path, "wb");
+    cr_assert_not_null(file);
+    cr_assert_eq(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+}
+
+/* Let the word `id` have an embedding so large that its mean overflows. */
+static void overflow(char *weights, int id)
+{
+    static const char name[] = "\"bert.embeddings.word_embeddings.weight\"";
+    static const char key[] = "\"data_offsets\":[";
+    uint64_t header;
+    const char *at;
+
+    memcpy(&header, weights, sizeof(header));
+    at = memmem(weights + 8, header, name, strlen(name));
+    cr_assert_not_null(at);
+    at = strstr(at, key);
+    cr_assert_not_null(at);
+    for (size_t j = 0; j < HIDDEN; j++) {
+        const float huge = 3e38f;
+
+        memcpy(weights + 8 + header + strtoul(at + strlen(key), NULL, 10) +
+                   ((size_t)id * HIDDEN + j) * sizeof(float),
+               &huge, sizeof(huge));
+    }
+}
+
+static gpuserve_model *open_tiny(bool overflows)
+{
+    char words[VOCAB * 8] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+    size_t size;
+    char *bytes;
+
+    strcpy(folder, "/tmp/gpuserve-tiny-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+    for (int i = 5; i < VOCAB; i++)
+        sprintf(words + strlen(words), "w%d\n", i);
+    write_file("vocab.txt", words, strlen(words));
+    bytes = read_file(test_data("models/bert-single/config.json"), &size);
+    write_file("config.json", bytes, size);
+    free(bytes);
+    bytes = read_file(test_data("models/bert-single/model.safetensors"), &size);
+    if (overflows)
+        overflow(bytes, OVERFLOWING);
+    write_file("model.safetensors", bytes, size);
+    free(bytes);
+    options.device = "cpu";
+    cr_assert_eq(gpuserve_model_open(&model, NULL, folder, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    return model;
+}
+
+static void close_tiny(gpuserve_model **model)
+{
+    static const char *const names[] = { "vocab.txt", "config.json", "model.safetensors" };
+    char path[128];
+
+    gpuserve_model_close(model);
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
+Test(tiny, probabilities_equal_the_references)
+{
+    gpuserve_model *model = open_tiny(false);
+    struct texts texts = read_texts(test_data("models/bert-single/reference.safetensors"));
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    float probabilities[16 * N_LABELS];
+    size_t offsets[17] = { 0 }, n;
+    double *want =
+        read_reference(test_data("models/bert-single/reference.safetensors"), "probs_f64", &n);
+
+    cr_assert_eq(n, texts.n * N_LABELS);
+    for (size_t i = 0; i < texts.n; i++)
+        offsets[i + 1] = offsets[i] + (size_t)texts.n_tokens[i];
+    job.task = GPUSERVE_TASK_CLASSIFY;
+    job.n_items = texts.n;
+    job.ids = texts.ids;
+    job.id_offsets = offsets;
+    job.output = probabilities;
+    job.output_capacity = sizeof(probabilities) / sizeof(float);
+    cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+    for (size_t i = 0; i < n; i++)
+        cr_expect_float_eq(probabilities[i], want[i], 1e-5, "number %zu", i);
+    cr_expect_eq(gpuserve_model_label_count(model), N_LABELS);
+    cr_expect_str_eq(gpuserve_model_label(model, 2), "so so");
+    cr_expect_null(gpuserve_model_label(model, 3));
+    free(want);
+    free_texts(&texts);
+    close_tiny(&model);
+}
+
+Test(tiny, scores_are_as_asked_and_pairs_are_not_single_texts)
+{
+    static const char *const first[] = { "w10 w11", "w20" };
+    static const char *const second[] = { "w30", "w40 w41 w42" };
+    gpuserve_model *model = open_tiny(false);
+    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    float softmax[2 * N_LABELS], raw[2 * N_LABELS], sigmoid[2 * N_LABELS], pairs[2 * N_LABELS];
+    gpuserve_item items[2];
+    const size_t n = 2 * N_LABELS;
+
+    cr_assert_eq(gpuserve_classify(model, first, 2, softmax, n, NULL, NULL), GPUSERVE_OK);
+    options.score = GPUSERVE_SCORE_RAW;
+    cr_assert_eq(gpuserve_classify(model, first, 2, raw, n, &options, NULL), GPUSERVE_OK);
+    options.score = GPUSERVE_SCORE_SIGMOID;
+    cr_assert_eq(gpuserve_classify(model, first, 2, sigmoid, n, &options, NULL), GPUSERVE_OK);
+    for (size_t i = 0; i < 2; i++) {
+        double sum = 0;
+
+        for (size_t j = 0; j < N_LABELS; j++)
+            sum += exp(raw[i * N_LABELS + j]);
+        for (size_t j = 0; j < N_LABELS; j++) {
+            const double logit = raw[i * N_LABELS + j];
+
+            cr_expect_float_eq(softmax[i * N_LABELS + j], exp(logit) / sum, 1e-6);
+            cr_expect_float_eq(sigmoid[i * N_LABELS + j], 1 / (1 + exp(-logit)), 1e-6);
+        }
+    }
+    options.score = GPUSERVE_SCORE_DEFAULT;
+    options.pairs = second;
+    options.items = items;
+    cr_assert_eq(gpuserve_classify(model, first, 2, pairs, n, &options, NULL), GPUSERVE_OK);
+    cr_expect_eq(items[0].n_tokens, 6); /* [CLS] w10 w11 [SEP] w30 [SEP] */
+    cr_expect_eq(items[1].n_tokens, 7);
+    cr_expect_neq(memcmp(pairs, softmax, sizeof(pairs)), 0);
+    close_tiny(&model);
+}
+
+Test(tiny, an_overflow_stays_in_its_row)
+{
+    static const char *const texts[] = { "w10 w11", "w12 w50 w13", "w14" };
+    gpuserve_model *sound = open_tiny(false);
+    float want[3 * N_LABELS], got[3 * N_LABELS];
+    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_item items[3];
+    gpuserve_model *model;
+
+    cr_assert_eq(gpuserve_classify(sound, texts, 3, want, 9, NULL, NULL), GPUSERVE_OK);
+    close_tiny(&sound);
+    model = open_tiny(true);
+    options.items = items;
+    cr_expect_eq(gpuserve_classify(model, texts, 3, got, 9, &options, &error), GPUSERVE_E_NUMERIC);
+    cr_expect_neq(strstr(error.message, "item 1"), NULL, "%s", error.message);
+    cr_expect_eq(items[0].status, GPUSERVE_OK);
+    cr_expect_eq(items[1].status, GPUSERVE_E_NUMERIC);
+    cr_expect_eq(items[2].status, GPUSERVE_OK);
+    cr_expect_eq(memcmp(got, want, 3 * sizeof(float)), 0);
+    cr_expect_eq(memcmp(got + 6, want + 6, 3 * sizeof(float)), 0);
+    close_tiny(&model);
+}
