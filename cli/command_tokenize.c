@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+#define FIRST_CAPACITY 512
+
 struct tokens {
     int32_t *ids;
     gpuserve_span *spans;
@@ -56,10 +58,12 @@ static int tokenize_input(gpuserve_model *model, struct cli_input *input, struct
                           const struct cli_args *args)
 {
     gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
-    struct tokens tokens = { 0 };
+    struct tokens tokens = { .capacity = FIRST_CAPACITY };
     struct cli_record record;
     int found, result = CLI_OK;
 
+    tokens.ids = cli_alloc(FIRST_CAPACITY, sizeof(*tokens.ids));
+    tokens.spans = cli_alloc(FIRST_CAPACITY, sizeof(*tokens.spans));
     options.no_special = args->no_special;
     options.max_tokens = args->max_tokens;
     options.truncation = args->truncate;

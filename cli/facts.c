@@ -41,7 +41,26 @@ static void print_plain(const json_t *value)
         json_dumpf(value, stdout, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
 }
 
-static void print_object(const json_t *object, int indent);
+static void print_value(const json_t *value, int indent);
+
+/* "name: value" lines. The first stands where the cursor is, the others at `indent`. */
+static void print_object(const json_t *object, int indent)
+{
+    const char *key;
+    json_t *value;
+    bool first = true;
+
+    json_object_foreach((json_t *)object, key, value)
+    {
+        const int width = NAME_WIDTH - indent - (int)strlen(key);
+
+        printf("%*s%s:", first ? 0 : indent, "", key);
+        if (is_plain(value) || json_is_array(value))
+            printf("%*s", width > 1 ? width : 1, "");
+        print_value(value, indent);
+        first = false;
+    }
+}
 
 static void print_array(const json_t *array, int indent)
 {
@@ -50,52 +69,34 @@ static void print_array(const json_t *array, int indent)
 
     for (size_t i = 0; i < n; i++)
         plain = plain && is_plain(json_array_get(array, i));
-    if (plain) {
-        for (size_t i = 0; i < n && i < LIST_SHOWN; i++) {
-            fputs(i ? ", " : "", stdout);
-            print_plain(json_array_get(array, i));
-        }
-        if (n > LIST_SHOWN)
-            printf(", ... (%zu)", n);
-        putchar('\n');
-        return;
+    for (size_t i = 0; plain && i < n && i < LIST_SHOWN; i++) {
+        fputs(i ? ", " : "", stdout);
+        print_plain(json_array_get(array, i));
     }
+    if (plain && n > LIST_SHOWN)
+        printf(", ... (%zu)", n);
+    if (plain && n == 0)
+        putchar('-');
     putchar('\n');
-    for (size_t i = 0; i < n; i++) {
-        const json_t *element = json_array_get(array, i);
-
+    for (size_t i = 0; !plain && i < n; i++) {
         printf("%*s- ", indent + 2, "");
-        if (json_is_object(element)) {
-            putchar('\n');
-            print_object(element, indent + 4);
-        } else if (json_is_array(element)) {
-            print_array(element, indent + 2);
-        } else {
-            print_plain(element);
-            putchar('\n');
-        }
+        if (json_is_object(json_array_get(array, i)))
+            print_object(json_array_get(array, i), indent + 4);
+        else
+            print_value(json_array_get(array, i), indent + 4);
     }
 }
 
-static void print_object(const json_t *object, int indent)
+static void print_value(const json_t *value, int indent)
 {
-    const char *key;
-    json_t *value;
-
-    json_object_foreach((json_t *)object, key, value)
-    {
-        const int width = NAME_WIDTH - indent - (int)strlen(key);
-
-        printf("%*s%s:%*s", indent, "", key, width > 1 ? width : 1, "");
-        if (json_is_object(value)) {
-            putchar('\n');
-            print_object(value, indent + 2);
-        } else if (json_is_array(value)) {
-            print_array(value, indent);
-        } else {
-            print_plain(value);
-            putchar('\n');
-        }
+    if (json_is_array(value)) {
+        print_array(value, indent);
+    } else if (json_is_object(value)) {
+        printf("\n%*s", json_object_size(value) ? indent + 2 : 0, "");
+        print_object(value, indent + 2);
+    } else {
+        print_plain(value);
+        putchar('\n');
     }
 }
 
