@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define DEFAULT_C 10.0
+#define DEFAULT_TOLERANCE 1e-4 /* as scikit-learn */
 
 enum { TRAIN, VALIDATION, TEST, N_SETS };
 
@@ -82,19 +83,21 @@ static int embed_sets(struct fit *fit, gpuserve_model *model, const struct cli_a
 static void solve(struct fit *fit, const struct cli_args *args)
 {
     static const double grid[] = { 0.1, 1, 10, 100, 1000 };
+    const double tolerance = args->tolerance > 0 ? args->tolerance : DEFAULT_TOLERANCE;
     struct fit_head head;
     double best = -1;
 
     fit->origin.c = args->c > 0 ? args->c : DEFAULT_C;
     if (args->c > 0 || !fit->sets[VALIDATION].n) {
-        cli_fit_solve(&fit->head, &fit->sets[TRAIN], fit->origin.c);
+        cli_fit_solve(&fit->head, &fit->sets[TRAIN], fit->origin.c, tolerance);
         return;
     }
     cli_fit_head_init(&head, fit->head.n_labels, fit->head.dim);
     for (size_t i = 0; i < sizeof(grid) / sizeof(grid[0]); i++) {
         double accuracy;
 
-        cli_fit_solve(&head, &fit->sets[TRAIN], grid[i]); /* from the last one's weights */
+        cli_fit_solve(&head, &fit->sets[TRAIN], grid[i],
+                      tolerance); /* from the last one's weights */
         accuracy = cli_fit_accuracy(&head, &fit->sets[VALIDATION]);
         if (!args->quiet)
             fprintf(stderr, "C %-6g validation accuracy %.4f\n", grid[i], accuracy);

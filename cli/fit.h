@@ -67,8 +67,9 @@ struct fit_head {
 };
 
 /* Minimise  C * sum of log losses + 1/2 * sum of squared weights  (the biases are free), as
- * scikit-learn's LogisticRegression does. Starts from what the head holds. */
-void cli_fit_solve(struct fit_head *head, const struct fit_set *set, double c);
+ * scikit-learn's LogisticRegression does. Starts from what the head holds, ends when
+ * no component of the mean loss's gradient is above `tolerance`. */
+void cli_fit_solve(struct fit_head *head, const struct fit_set *set, double c, double tolerance);
 void cli_fit_head_init(struct fit_head *head, size_t n_labels, size_t dim);
 void cli_fit_head_free(struct fit_head *head);
 

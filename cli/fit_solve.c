@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOLERANCE 1e-7 /* of the gradient of the mean loss; scikit-learn stops at 1e-4 */
 #define MAX_ITERATIONS 2000
 
 struct problem {
@@ -90,7 +89,7 @@ void cli_fit_head_free(struct fit_head *head)
     head->weight = NULL;
 }
 
-void cli_fit_solve(struct fit_head *head, const struct fit_set *set, double c)
+void cli_fit_solve(struct fit_head *head, const struct fit_set *set, double c, double tolerance)
 {
     struct problem p = { .set = set, .n_labels = head->n_labels, .dim = head->dim };
     struct cli_minimum minimum;
@@ -100,7 +99,7 @@ void cli_fit_solve(struct fit_head *head, const struct fit_set *set, double c)
     p.penalty = (head->n_labels == 2 ? 2 : 1) / (c * (double)set->n);
     p.scores = cli_alloc(p.n_labels, sizeof(*p.scores));
     minimum =
-        cli_minimize(loss, &p, head->weight, p.n_labels * (p.dim + 1), TOLERANCE, MAX_ITERATIONS);
+        cli_minimize(loss, &p, head->weight, p.n_labels * (p.dim + 1), tolerance, MAX_ITERATIONS);
     free(p.scores);
     head->iterations = minimum.iterations;
     head->converged = minimum.converged;

@@ -53,7 +53,7 @@ struct cli_args {
     double seconds;
     /* fit */
     const char *train, *validation, *test, *label_column, *data_name;
-    double c, split, seed;
+    double c, tolerance, split, seed;
     uint32_t limit;
     struct cli_list label_names, where;
     /* pull */

@@ -99,6 +99,8 @@ const struct cli_option cli_options[] = {
     LIST("where", CMD_FIT, where, "COLUMN=VALUE", "only rows with that value"),
     COUNT("limit", CMD_FIT, limit, 100000000, "learn from a random sample of N texts"),
     REAL("C", CMD_FIT, c, 1e9, "C", "inverse strength of the regularization (default 10, or the best on --validation)"),
+    REAL("tolerance", CMD_FIT, tolerance, 1, "T",
+         "stop when the slope of the mean loss is below T (default 0.0001)"),
     REAL("seed", CMD_FIT, seed, 4294967295.0, "N", "of --split and --limit (default 0)"),
     TEXT("data-name", 0, CMD_FIT, data_name, "TEXT", "where the texts come from, kept in the head (default: the file's name)"),
     TEXT("revision", 0, CMD_PULL, revision, "REV", "a branch, a tag or a commit (default main)"),

@@ -215,7 +215,7 @@ class Faults(Case):
         self.fails(1, "no such file", "embed", "-m", model(SPLADE), "-i", self.path("no such file"))
         self.fails(1, "nowhere", "embed", "-m", model(SPLADE), "-o", self.path("nowhere/x.npy"),
                    "x")
-        self.fails(1, "cuda:99", "embed", "-m", model(SPLADE), "-d", "cuda:99", "x")
+        self.fails(1, "cuda", "embed", "-m", model(SPLADE), "-d", "cuda:99", "x")
         self.fails(1, "only embeds", "classify", "-m", model(SPLADE), "x")
         self.fails(1, "head", "classify", "-m", model(SPLADE), "--head", self.path("none"), "x")
 
