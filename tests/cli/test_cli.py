@@ -217,7 +217,7 @@ class Faults(Case):
                    "x")
         self.fails(1, "cuda", "embed", "-m", model(SPLADE), "-d", "cuda:99", "x")
         self.fails(1, "only embeds", "classify", "-m", model(SPLADE), "x")
-        self.fails(1, "head", "classify", "-m", model(SPLADE), "--head", self.path("none"), "x")
+        self.fails(1, "none", "classify", "-m", model(SPLADE), "--head", self.path("none"), "x")
 
     def test_usage(self):
         for arguments, message in (
