@@ -41,6 +41,7 @@ int main(int argc, char **argv)
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
     gpuserve_footprint footprint = { .struct_size = sizeof(footprint) };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = NULL;
     gpuserve_model *model = NULL;
     const char *text = "The first text of a new process.";
     const double started = now_s();
@@ -52,7 +53,8 @@ int main(int argc, char **argv)
         return 2;
     options.device = "cpu";
     options.dtype = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : GPUSERVE_DTYPE_DEFAULT;
-    if (gpuserve_model_open(&model, NULL, argv[1], &options, &error) != GPUSERVE_OK)
+    if (gpuserve_context_create(&context, NULL, &error) != GPUSERVE_OK ||
+        gpuserve_model_open(&model, context, argv[1], &options, &error) != GPUSERVE_OK)
         return fail(&error);
     opened = now_s();
     dim = gpuserve_model_dim(model);
@@ -60,7 +62,7 @@ int main(int argc, char **argv)
     if (!vector || gpuserve_embed(model, &text, 1, vector, dim, NULL, &error) != GPUSERVE_OK)
         return fail(&error);
     answered = now_s();
-    if (gpuserve_model_footprint(NULL, argv[1], &options, &footprint, &error) != GPUSERVE_OK)
+    if (gpuserve_model_footprint(context, argv[1], &options, &footprint, &error) != GPUSERVE_OK)
         return fail(&error);
     printf("{\"load_s\": %.4f, \"first_vector_s\": %.4f, \"peak_kb\": %ld, "
            "\"weights_bytes\": %llu, \"total_bytes\": %llu}\n",
@@ -68,5 +70,6 @@ int main(int argc, char **argv)
            (unsigned long long)footprint.weights_bytes, (unsigned long long)footprint.total_bytes);
     free(vector);
     gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
     return 0;
 }

@@ -36,7 +36,7 @@ bench_peers()
     local python model prepared gemm=()
     need_packages "${build_packages[@]}" "${python_packages[@]}"
     configure build -Dbuildtype=release
-    compile build
+    compile build examples/tour
     if ninja -C build -t query benchmarks/gemm_chain >/dev/null 2>&1; then
         compile build benchmarks/gemm_chain
         gemm=(--gemm build/benchmarks/gemm_chain)
@@ -53,7 +53,7 @@ bench_load()
     local model
     need_packages "${build_packages[@]}" "${python_packages[@]}"
     configure build -Dbuildtype=release
-    compile build lib/libgpuserve.so benchmarks/load
+    compile build benchmarks/load
     model=$(fetch_models "$default_model")
     python3 benchmarks/load.py build/benchmarks/load "$model" --results benchmarks/results "$@"
 }

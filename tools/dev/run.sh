@@ -5,7 +5,7 @@ cmd_run()
     local model
     need_packages "${build_packages[@]}" "${python_packages[@]}"
     configure build -Dbuildtype=release
-    compile build lib/libgpuserve.so cli/gpuserve examples/tour
+    compile build cli/gpuserve examples/tour
     model=$(fetch_models "$default_model")
     build/examples/tour "$model" share/heads "$@"
 }
