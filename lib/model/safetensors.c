@@ -253,12 +253,12 @@ gpuserve_status gsv_safetensors_check(json_t **json, const char *header, uint64_
     gpuserve_status st;
 
     *json = NULL;
-    if (header_size == 0 || header[0] != '{')
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: its header does not begin with '{'", shown);
     st = gsv_json_parse(json, header, (size_t)header_size, shown, limits, error);
     if (st != GPUSERVE_OK)
         return st;
-    if (has_negative_zero(header, (size_t)header_size))
+    if (!json_is_object(*json))
+        st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: its header is no JSON object", shown);
+    else if (has_negative_zero(header, (size_t)header_size))
         st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a negative number in the header", shown);
     if (st == GPUSERVE_OK)
         st = check_metadata(json_object_get(*json, METADATA_KEY), shown, error);

@@ -4,7 +4,9 @@
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>
+#include <criterion/logging.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* A model's unnormalized mean vectors against `mean_f64`. */
@@ -42,6 +44,92 @@ Test(model_real, float32_vectors_equal_torch_in_float64)
                1e-5);
     check_mean("splade-tiny", "oracle/vectors/splade-bert-tiny.safetensors", &mapped, 0.999999,
                1e-5);
+}
+
+/* A head's logits against `tensor` (float64, or float32 where `wide` is false). */
+static void check_head(const char *name, const char *vectors, const char *reference,
+                       const char *tensor, bool wide, const struct load_options *options)
+{
+    struct loaded model;
+    struct texts texts = read_texts(test_data(vectors));
+    size_t count, columns;
+    void *raw = read_reference(test_data(reference), tensor, &count);
+    double *want = malloc(count * sizeof(double));
+    struct difference d;
+    float *got;
+
+    for (size_t i = 0; i < count; i++)
+        want[i] = wide ? ((double *)raw)[i] : (double)((float *)raw)[i];
+    load_model(&model, real_model(name), options);
+    columns = gsv_spec_facts(model.spec)->n_labels;
+    cr_assert_eq(count, texts.n * columns, "%s: %zu labels", tensor, columns);
+    got = run_all(&model, &texts,
+                  (struct gsv_run){ .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_RAW });
+    d = compare_rows(got, want, texts.n, columns);
+    cr_expect(d.largest <= 2e-5, "%s: logits differ by %g", tensor, d.largest);
+    free(got);
+    free(want);
+    free(raw);
+    free_texts(&texts);
+    unload_model(&model);
+}
+
+Test(model_real, heads_over_embeddings_equal_torch)
+{
+    struct load_options options = { 0 };
+    char head[1024];
+
+    snprintf(head, sizeof(head), "%s", real_model("rag-intent"));
+    options.head = head; /* a folder: head.safetensors and head.json, on normalized vectors */
+    check_head("all-MiniLM-L6-v2", "oracle/vectors/all-MiniLM-L6-v2.safetensors",
+               "oracle/classifiers/rag-intent-LogisticRegression.safetensors", "logits_f64", true,
+               &options);
+    snprintf(head, sizeof(head), "%s", test_data("heads/splade-polarity.safetensors"));
+    options.pooling = GPUSERVE_POOLING_CLS; /* two layers, on the raw first token */
+    check_head("splade-tiny", "oracle/vectors/splade-bert-tiny.safetensors",
+               "oracle/classifiers/splade-bert-tiny-heads.safetensors", "polarity", false,
+               &options);
+    snprintf(head, sizeof(head), "%s", test_data("heads/splade-relation-type.safetensors"));
+    check_head("splade-tiny", "oracle/vectors/splade-bert-tiny.safetensors",
+               "oracle/classifiers/splade-bert-tiny-heads.safetensors", "relation_type", false,
+               &options);
+}
+
+Test(model_real, calibrated_int8_keeps_the_direction)
+{
+    const char *reference = "oracle/vectors/all-MiniLM-L6-v2.safetensors";
+    struct loaded model;
+    struct texts texts = read_texts(test_data(reference));
+    const struct gsv_spec_facts first = { .first_position = 0 };
+    struct gpuserve_host_batch calibration = make_batch(&first, &texts, 0, 80);
+    struct load_options options = { .dtype = GPUSERVE_DTYPE_INT8 };
+    struct gsv_run run = { .task = GPUSERVE_TASK_EMBED, .dimensions = 384 };
+    double *want, mean[2];
+    size_t count;
+
+    want = read_reference(test_data(reference), "mean_f64", &count);
+    for (int calibrated = 0; calibrated < 2; calibrated++) {
+        struct difference d;
+        float *got;
+
+        options.calibration = calibrated ? &calibration : NULL;
+        load_model(&model, real_model("all-MiniLM-L6-v2"), &options);
+        got = run_all(&model, &texts, run);
+        d = compare_rows(got, want, texts.n, 384);
+        mean[calibrated] = d.mean_cosine;
+        cr_log_info("int8, calibrated %d: cosine %.5f mean, %.5f least", calibrated, d.mean_cosine,
+                    d.least_cosine);
+        if (calibrated) {
+            cr_expect(d.mean_cosine >= 0.9985, "mean cosine %.6f", d.mean_cosine);
+            cr_expect(d.least_cosine >= 0.997, "least cosine %.6f", d.least_cosine);
+        }
+        free(got);
+        unload_model(&model);
+    }
+    cr_expect(mean[1] > mean[0], "calibration helps: %.6f, without %.6f", mean[1], mean[0]);
+    free(want);
+    free_batch(&calibration);
+    free_texts(&texts);
 }
 
 Test(model_real, facts_are_those_of_the_files)

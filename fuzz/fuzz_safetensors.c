@@ -1,0 +1,52 @@
+/*
+ * fuzz_safetensors.c - a weights file's header: what is accepted covers the file exactly.
+ */
+#include "fuzz/fuzz.h"
+
+#include "lib/model/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes that the accepted tensors take together. */
+static uint64_t total_bytes(const json_t *header)
+{
+    uint64_t total = 0;
+    const char *key;
+    json_t *info;
+
+    json_object_foreach((json_t *)header, key, info)
+    {
+        const json_t *offsets = json_object_get(info, "data_offsets");
+
+        if (strcmp(key, "__metadata__") == 0)
+            continue;
+        if (json_array_size(offsets) != 2)
+            abort();
+        total += (uint64_t)json_integer_value(json_array_get(offsets, 1)) -
+                 (uint64_t)json_integer_value(json_array_get(offsets, 0));
+    }
+    return total;
+}
+
+/* The input is a header; its first two bytes say how many bytes of tensors follow it. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    json_t *header = NULL;
+    uint64_t data_size;
+
+    if (size < 2)
+        return 0;
+    data_size = (uint64_t)data[0] << 8 | data[1];
+    if (gsv_safetensors_check(&header, (const char *)data + 2, size - 2, size + 6 + data_size,
+                              "fuzz", &error) != GPUSERVE_OK) {
+        if (header || !error.message[0])
+            abort();
+        return 0;
+    }
+    if (total_bytes(header) != data_size)
+        abort();
+    json_decref(header);
+    return 0;
+}
