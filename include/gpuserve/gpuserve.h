@@ -63,8 +63,8 @@ typedef struct gpuserve_context_options {
     void           *log_user;
     int32_t         log_level;           /**< default GPUSERVE_LOG_WARNING */
     int32_t         reserved;
-    const char     *plugin_dir;          /**< where libgpuserve-cuda.so is; default: beside the
-                                              library, then GPUSERVE_PLUGIN_DIR */
+    const char     *plugin_dir;          /**< where libgpuserve-cuda.so is looked for first; then
+                                              GPUSERVE_PLUGIN_DIR, then beside the library */
     const char     *cache_dir;           /**< Hugging Face cache; default: HF_HUB_CACHE, HF_HOME/hub
                                               or ~/.cache/huggingface/hub */
 } gpuserve_context_options;

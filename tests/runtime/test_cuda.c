@@ -1,0 +1,117 @@
+/*
+ * test_cuda.c - the whole way from text to vector on the CUDA backend, which here runs on the
+ * emulator: the same answers as on the CPU within each dtype's bounds.
+ *
+ * EMULATED_PLUGIN is the folder of the plugin.
+ */
+#include "tests/model/support.h"
+#include "tests/runtime/real.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIM = 128, N_TEXTS = 24 };
+
+static gpuserve_context *emulated(void)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = NULL;
+
+    options.plugin_dir = EMULATED_PLUGIN;
+    cr_assert_eq(gpuserve_context_create(&context, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    return context;
+}
+
+static void embed_on(gpuserve_context *context, const char *device, uint32_t dtype, float *rows)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_embed_options embed = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+    size_t n;
+    const char *const *texts = oracle_texts(&n);
+
+    options.device = device;
+    options.dtype = dtype;
+    options.max_batch_tokens = 512; /* several batches, on both streams */
+    embed.normalize = GPUSERVE_NORMALIZE_YES;
+    cr_assert_eq(gpuserve_model_open(&model, context, real_model("splade-tiny"), &options, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gpuserve_embed(model, texts, N_TEXTS, rows, N_TEXTS * DIM, &embed, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    gpuserve_model_close(&model);
+}
+
+Test(cuda, vectors_equal_the_cpus_within_each_dtypes_bounds)
+{
+    /* The bounds of the README's table of numbers. */
+    static const struct {
+        uint32_t dtype;
+        double least_cosine, most_difference;
+    } cases[] = {
+        { GPUSERVE_DTYPE_FLOAT32, 0.999999, 1e-5 },
+        { GPUSERVE_DTYPE_FLOAT16, 0.99999, 1e-3 },
+        { GPUSERVE_DTYPE_BFLOAT16, 0.9998, 5e-3 },
+    };
+    gpuserve_context *context = emulated();
+    float want[N_TEXTS * DIM], got[N_TEXTS * DIM];
+
+    embed_on(context, "cpu", GPUSERVE_DTYPE_FLOAT32, want);
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        embed_on(context, "cuda:0", cases[c].dtype, got);
+        for (size_t i = 0; i < N_TEXTS; i++) {
+            const float *a = want + i * DIM, *b = got + i * DIM;
+
+            cr_expect_geq(gpuserve_dot(a, b, DIM), cases[c].least_cosine - 1e-7,
+                          "dtype %u, text %zu", cases[c].dtype, i);
+            for (size_t j = 0; j < DIM; j++)
+                cr_assert_leq(fabs((double)a[j] - b[j]), cases[c].most_difference,
+                              "dtype %u, text %zu", cases[c].dtype, i);
+        }
+    }
+    gpuserve_context_unref(&context);
+}
+
+Test(cuda, auto_takes_the_gpu_in_float16_and_the_space_has_the_same_name)
+{
+    gpuserve_context *context = emulated();
+    gpuserve_model_options on_cpu = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_model *gpu = NULL, *cpu = NULL;
+    char info[8192];
+
+    on_cpu.device = "cpu";
+    cr_assert_eq(gpuserve_model_open(&gpu, context, real_model("splade-tiny"), NULL, NULL),
+                 GPUSERVE_OK);
+    cr_assert_eq(gpuserve_model_open(&cpu, context, real_model("splade-tiny"), &on_cpu, NULL),
+                 GPUSERVE_OK);
+    cr_assert_eq(gpuserve_model_info(gpu, info, sizeof(info), NULL, NULL), GPUSERVE_OK);
+    cr_expect_neq(strstr(info, "\"device\": \"cuda:0\""), NULL, "%s", info);
+    cr_expect_neq(strstr(info, "\"dtype\": \"float16\""), NULL, "%s", info);
+    cr_expect_str_eq(gpuserve_model_fingerprint(gpu), gpuserve_model_fingerprint(cpu));
+    gpuserve_model_close(&gpu);
+    gpuserve_model_close(&cpu);
+    gpuserve_context_unref(&context);
+}
+
+Test(cuda, a_model_over_the_budget_is_refused_with_the_numbers_before_it_is_loaded)
+{
+    gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = NULL;
+    gpuserve_model *model = NULL;
+
+    context_options.plugin_dir = EMULATED_PLUGIN;
+    context_options.memory_budget_bytes = 1 << 20;
+    cr_assert_eq(gpuserve_context_create(&context, &context_options, NULL), GPUSERVE_OK);
+    options.device = "cuda";
+    cr_expect_eq(gpuserve_model_open(&model, context, real_model("splade-tiny"), &options, &error),
+                 GPUSERVE_E_TOO_LARGE);
+    cr_expect_null(model);
+    cr_expect_neq(strstr(error.message, "1048576"), NULL, "%s", error.message);
+    gpuserve_context_unref(&context);
+}
