@@ -312,26 +312,38 @@ static size_t put_wide(const struct scan *scan, size_t at)
     return at + length;
 }
 
+/* ASCII letters and digits from `at`; returns where they end. */
+static size_t put_ascii(const struct scan *scan, size_t at)
+{
+    const struct gsv_tokenizer *t = scan->sink->tokenizer;
+    size_t end = at + 1;
+
+    while (end < scan->end && t->byte_classes[(unsigned char)scan->text[end]] == GSV_BYTE_ALNUM)
+        end++;
+    gsv_sink_ascii(scan->sink, scan->text, at, end, t->normalizer.lowercase ? 0x20 : 0);
+    return end;
+}
+
 /* A word of any sort, and what follows up to white space or punctuation of ASCII. */
 static size_t put_word(const struct scan *scan, size_t at)
 {
     const struct gsv_tokenizer *t = scan->sink->tokenizer;
 
     while (at < scan->end && !scan->sink->done) {
-        unsigned char c = (unsigned char)scan->text[at];
+        const unsigned char c = (unsigned char)scan->text[at];
         const uint8_t class = t->byte_classes[c];
 
-        if (class == GSV_BYTE_WIDE) {
-            at = put_wide(scan, at);
-            continue;
-        }
         if (class == GSV_BYTE_SPACE || class == GSV_BYTE_PUNCTUATION)
             break;
-        if (class == GSV_BYTE_ALNUM && t->normalizer.lowercase)
-            c |= 0x20;
-        if (class != GSV_BYTE_DROPPED)
-            gsv_sink_char(scan->sink, c, (uint32_t)at, (uint32_t)at + 1);
-        at++;
+        if (class == GSV_BYTE_WIDE) {
+            at = put_wide(scan, at);
+        } else if (class == GSV_BYTE_ALNUM) {
+            at = put_ascii(scan, at);
+        } else {
+            if (class == GSV_BYTE_LETTER)
+                gsv_sink_char(scan->sink, c, (uint32_t)at, (uint32_t)at + 1);
+            at++;
+        }
     }
     gsv_sink_word(scan->sink);
     return at;

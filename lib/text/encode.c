@@ -126,8 +126,8 @@ static size_t count_trailing_space(const char *text, size_t size)
 
 /* The span of an added token without the white space at its ends, as RobertaProcessing leaves it:
  * as many characters less as the token has white space in `from`, its text as it was found. (The
- * first token of a text keeps a single space before it; one that is the first only because the left end
- * was cut does not, unlike in `tokenizers`.) */
+ * first token of a text keeps a single space before it; one that is the first only because the left
+ * end was cut does not, unlike in `tokenizers`.) */
 static void trim_span(const struct gsv_sink *sink, const char *text, const char *from, size_t size,
                       gpuserve_span *span)
 {

@@ -161,6 +161,27 @@ void gsv_sink_char(struct gsv_sink *s, uint32_t c, uint32_t begin, uint32_t end)
     w->n_chars++;
 }
 
+void gsv_sink_ascii(struct gsv_sink *s, const char *text, size_t begin, size_t end,
+                    unsigned char fold)
+{
+    struct gsv_word *w = &s->scratch->word;
+    const size_t most = s->tokenizer->model.max_chars + 1; /* characters that are kept */
+    const size_t left = w->n_chars < most ? most - w->n_chars : 0;
+    const size_t n = smaller(left, end - begin);
+
+    if (!reserve_word(w, w->n + n)) {
+        s->done = s->no_memory = true;
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        w->bytes[w->n + i] = (char)((unsigned char)text[begin + i] | fold);
+        w->spans[w->n + i] = (gpuserve_span){ (uint32_t)(begin + i), (uint32_t)(begin + i + 1) };
+    }
+    w->n += n;
+    w->n_chars += n;
+    w->spans[w->n - 1].end = (uint32_t)end;
+}
+
 static size_t split(struct gsv_sink *s, const char *word, size_t size, size_t n_chars)
 {
     struct gsv_scratch *scratch = s->scratch;

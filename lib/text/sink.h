@@ -54,6 +54,9 @@ static inline void gsv_sink_token(struct gsv_sink *sink, int32_t id, uint32_t be
 
 /* A character of the word that is being put together in scratch->word. */
 void gsv_sink_char(struct gsv_sink *sink, uint32_t c, uint32_t begin, uint32_t end);
+/* Its next characters are text[begin, end), all ASCII, with `fold` (0x20 or 0) set in each. */
+void gsv_sink_ascii(struct gsv_sink *sink, const char *text, size_t begin, size_t end,
+                    unsigned char fold);
 /* That word is complete: its tokens. No word is no token. */
 void gsv_sink_word(struct gsv_sink *sink);
 /* The pieces of a word of at most GSV_CACHED_BYTES by its key, NULL when it is not in the cache. */

@@ -17,7 +17,14 @@ enum {
     CONTINUING = 1,
     /* Real vocabularies need one or two for each node; only tokens that are long repetitions need
      * many, up to the square of their length. */
-    MAX_POPS = 1 << 25,
+    MAX_POPS = 1 << 23,
+    MAX_COPIED = 1 << 26,
+};
+
+/* While failures are being found. */
+struct finding {
+    struct gsv_wordpiece *model;
+    size_t copied; /* pieces, also those that led to nothing: the work that was done */
 };
 
 static bool add_tokens(struct gsv_trie_builder *b, const struct gsv_wordpiece *m,
@@ -39,31 +46,26 @@ static bool add_tokens(struct gsv_trie_builder *b, const struct gsv_wordpiece *m
     return gsv_trie_add(b, FIRST, NULL, 0, -1) && gsv_trie_add(b, CONTINUING, NULL, 0, -1);
 }
 
-static bool push_pops(struct gsv_wordpiece *m, const struct gsv_piece *pops, size_t n)
+/* The pieces of a slot once more, at the end. */
+static bool push_pops(struct finding *finding, uint32_t slot)
 {
-    size_t at;
+    struct gsv_wordpiece *m = finding->model;
+    const struct gsv_wordpiece_failure f = m->failures[slot];
 
-    if (n == 0)
-        return true;
-    at = (size_t)(pops - m->pops); /* they lie in the array that grows */
-    if (!gsv_grow((void **)&m->pops, &m->pops_capacity, m->n_pops + n, sizeof(*m->pops), MAX_POPS))
+    finding->copied += f.n_pops;
+    if (finding->copied > MAX_COPIED || !gsv_grow((void **)&m->pops, &m->pops_capacity,
+                                                  m->n_pops + f.n_pops, sizeof(*m->pops), MAX_POPS))
         return false;
-    memcpy(m->pops + m->n_pops, m->pops + at, n * sizeof(*pops));
-    m->n_pops += n;
+    memcpy(m->pops + m->n_pops, m->pops + f.pops, f.n_pops * sizeof(*m->pops));
+    m->n_pops += f.n_pops;
     return true;
 }
 
-static bool push_failure(struct gsv_wordpiece *m, uint32_t slot)
-{
-    const struct gsv_wordpiece_failure *f = &m->failures[slot];
-
-    return push_pops(m, m->pops + f->pops, f->n_pops);
-}
-
 /* The node is no token: cut as its parent is, and go on until the node's byte can be taken. */
-static bool fail_as_parent(struct gsv_wordpiece *m, const struct gsv_trie_node *node,
+static bool fail_as_parent(struct finding *finding, const struct gsv_trie_node *node,
                            uint32_t parent_slot)
 {
+    struct gsv_wordpiece *m = finding->model;
     const size_t pops = m->n_pops;
     uint32_t from = parent_slot;
 
@@ -75,7 +77,7 @@ static bool fail_as_parent(struct gsv_wordpiece *m, const struct gsv_trie_node *
             m->n_pops = pops;
             return true;
         }
-        if (!push_failure(m, from))
+        if (!push_pops(finding, from))
             return false;
         next = gsv_trie_step(&m->trie, go_on, node->byte);
         if (next != GSV_TRIE_NO_SLOT) {
@@ -99,7 +101,7 @@ static bool fail_as_token(struct gsv_wordpiece *m, const struct gsv_trie_node *n
 }
 
 /* In breadth-first order, so that what a node leads to, which is less deep, is done before it. */
-static bool find_failures(struct gsv_wordpiece *m, const struct gsv_trie_builder *b)
+static bool find_failures(struct finding *finding, const struct gsv_trie_builder *b)
 {
     uint32_t *depths = gsv_alloc_array(b->n, sizeof(*depths)); /* below FIRST or CONTINUING */
     bool done = depths != NULL;
@@ -111,8 +113,8 @@ static bool find_failures(struct gsv_wordpiece *m, const struct gsv_trie_builder
         if (at == 0 || node->parent == 0)
             continue; /* the root, FIRST and CONTINUING have nowhere to go on */
         depths[at] = depths[node->parent] + 1;
-        done = node->value >= 0 ? fail_as_token(m, node, depths[at])
-                                : fail_as_parent(m, node, b->nodes[node->parent].slot);
+        done = node->value >= 0 ? fail_as_token(finding->model, node, depths[at])
+                                : fail_as_parent(finding, node, b->nodes[node->parent].slot);
     }
     free(depths);
     return done;
@@ -122,18 +124,19 @@ gpuserve_status gsv_wordpiece_build(struct gsv_wordpiece *m, const struct gsv_vo
                                     const char *name, gpuserve_error *error)
 {
     struct gsv_trie_builder builder = { 0 };
+    struct finding finding = { .model = m };
     bool done = add_tokens(&builder, m, vocab) && gsv_trie_build(&m->trie, &builder);
 
     if (done) {
         m->failures = gsv_alloc_array(m->trie.n, sizeof(*m->failures));
         m->first = gsv_trie_step(&m->trie, m->trie.root, FIRST);
         m->continuing = gsv_trie_step(&m->trie, m->trie.root, CONTINUING);
-        done = m->failures && find_failures(m, &builder);
+        done = m->failures && find_failures(&finding, &builder);
     }
     gsv_trie_builder_reset(&builder);
     if (done)
         return GPUSERVE_OK;
-    if (m->n_pops >= MAX_POPS / 2)
+    if (m->n_pops >= MAX_POPS / 2 || finding.copied > MAX_COPIED)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: tokens that repeat themselves too often",
                         name);
     return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for a trie of %zu tokens", name,
