@@ -37,18 +37,18 @@ static void drop_surplus(struct gsv_sink *s)
     s->dropped += surplus;
 }
 
+/* The three arrays grow alike; should one fail, the capacity that all have is as before. */
 bool gsv_encoding_grow(struct gsv_encoding *e, size_t needed)
 {
-    size_t ids = e->capacity, types = e->capacity, spans = e->capacity;
+    size_t for_ids = e->capacity, for_types = for_ids, for_spans = for_ids;
 
     if (needed <= e->capacity)
         return true;
-    /* The three grow alike; should one fail, the capacity that all have is as before. */
-    if (!gsv_grow((void **)&e->ids, &ids, needed, sizeof(*e->ids), SIZE_MAX) ||
-        !gsv_grow((void **)&e->type_ids, &types, needed, sizeof(*e->type_ids), SIZE_MAX) ||
-        !gsv_grow((void **)&e->spans, &spans, needed, sizeof(*e->spans), SIZE_MAX))
+    if (!gsv_grow((void **)&e->ids, &for_ids, needed, sizeof(*e->ids), SIZE_MAX) ||
+        !gsv_grow((void **)&e->type_ids, &for_types, needed, sizeof(*e->type_ids), SIZE_MAX) ||
+        !gsv_grow((void **)&e->spans, &for_spans, needed, sizeof(*e->spans), SIZE_MAX))
         return false;
-    e->capacity = ids;
+    e->capacity = for_ids;
     return true;
 }
 

@@ -42,7 +42,7 @@ static gpuserve_status read_specials(struct gsv_tokenizer *t, const json_t *conf
         { "unk_token", "[UNK]" }, { "cls_token", "[CLS]" },   { "sep_token", "[SEP]" },
         { "pad_token", "[PAD]" }, { "mask_token", "[MASK]" },
     };
-    int32_t ids[sizeof(keys) / sizeof(keys[0])];
+    int32_t ids[sizeof(keys) / sizeof(keys[0])] = { 0 };
     gpuserve_status status = GPUSERVE_OK;
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && status == GPUSERVE_OK; i++)
