@@ -18,7 +18,6 @@ import random
 import statistics
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 
