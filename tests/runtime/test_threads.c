@@ -218,3 +218,37 @@ Test(threads, opening_and_closing_leaves_no_thread_and_no_descriptor)
     cr_expect_eq(count_threads(), threads);
     cr_expect_eq(count_descriptors(), descriptors);
 }
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { CALLERS_STACK = 1 << 20 }; /* their frames are larger */
+#else
+enum { CALLERS_STACK = 65536 };
+#endif
+
+static void *open_and_embed(void *failed)
+{
+    static const char *const text[] = { "a text" };
+    gpuserve_model *model = NULL;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    static float row[384];
+
+    *(bool *)failed = gpuserve_model_open(&model, NULL, real_model("all-MiniLM-L6-v2"), NULL,
+                                          &error) != GPUSERVE_OK ||
+                      gpuserve_embed(model, text, 1, row, 384, NULL, &error) != GPUSERVE_OK ||
+                      gpuserve_model_info(model, NULL, 0, NULL, &error) != GPUSERVE_OK;
+    gpuserve_model_close(&model);
+    return NULL;
+}
+
+Test(threads, a_callers_small_stack_is_enough)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    bool failed = true;
+
+    pthread_attr_init(&attributes);
+    cr_assert_eq(pthread_attr_setstacksize(&attributes, CALLERS_STACK), 0);
+    cr_assert_eq(pthread_create(&thread, &attributes, open_and_embed, &failed), 0);
+    pthread_join(thread, NULL);
+    cr_expect(!failed);
+}

@@ -1,0 +1,187 @@
+/*
+ * test_layout.c - the binary interface of version 0.1: sizes, places of fields, numbers of names.
+ *
+ * Every line stood so when 0.1 was released. None may change while the soname ends in 0; new fields
+ * come at the end of a struct, and their lines below the old ones. (64-bit targets.)
+ */
+#include <gpuserve/gpuserve.h>
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#define SIZE(type, bytes) _Static_assert(sizeof(type) >= (bytes), #type " has shrunk")
+#define FIELD(type, field, bytes) \
+    _Static_assert(offsetof(type, field) == (bytes), #type "." #field " has moved")
+#define NUMBER(name, value) _Static_assert(name == (value), #name " has another number")
+
+/* clang-format off */
+
+SIZE(gpuserve_error, 1040);
+FIELD(gpuserve_error, struct_size, 0);
+FIELD(gpuserve_error, status, 4);
+FIELD(gpuserve_error, retry_after_ms, 8);
+FIELD(gpuserve_error, reserved, 12);
+FIELD(gpuserve_error, message, 16);
+FIELD(gpuserve_error, hint, 528);
+
+SIZE(gpuserve_context_options, 56);
+FIELD(gpuserve_context_options, struct_size, 0);
+FIELD(gpuserve_context_options, n_threads, 4);
+FIELD(gpuserve_context_options, memory_budget_bytes, 8);
+FIELD(gpuserve_context_options, log, 16);
+FIELD(gpuserve_context_options, log_user, 24);
+FIELD(gpuserve_context_options, log_level, 32);
+FIELD(gpuserve_context_options, reserved, 36);
+FIELD(gpuserve_context_options, plugin_dir, 40);
+FIELD(gpuserve_context_options, cache_dir, 48);
+
+SIZE(gpuserve_device_info, 352);
+FIELD(gpuserve_device_info, struct_size, 0);
+FIELD(gpuserve_device_info, index, 4);
+FIELD(gpuserve_device_info, selector, 8);
+FIELD(gpuserve_device_info, name, 72);
+FIELD(gpuserve_device_info, uuid, 200);
+FIELD(gpuserve_device_info, isa, 264);
+FIELD(gpuserve_device_info, memory_bytes, 328);
+FIELD(gpuserve_device_info, memory_free_bytes, 336);
+FIELD(gpuserve_device_info, n_cores, 344);
+FIELD(gpuserve_device_info, reserved, 348);
+
+SIZE(gpuserve_model_options, 48);
+FIELD(gpuserve_model_options, struct_size, 0);
+FIELD(gpuserve_model_options, dtype, 4);
+FIELD(gpuserve_model_options, device, 8);
+FIELD(gpuserve_model_options, head, 16);
+FIELD(gpuserve_model_options, max_tokens, 24);
+FIELD(gpuserve_model_options, max_batch_tokens, 28);
+FIELD(gpuserve_model_options, n_threads, 32);
+FIELD(gpuserve_model_options, pooling, 36);
+FIELD(gpuserve_model_options, use_mmap, 40);
+FIELD(gpuserve_model_options, max_queue_tokens, 44);
+
+SIZE(gpuserve_footprint, 64);
+FIELD(gpuserve_footprint, struct_size, 0);
+FIELD(gpuserve_footprint, fits, 4);
+FIELD(gpuserve_footprint, weights_bytes, 8);
+FIELD(gpuserve_footprint, workspace_bytes, 16);
+FIELD(gpuserve_footprint, stream_bytes, 24);
+FIELD(gpuserve_footprint, host_bytes, 32);
+FIELD(gpuserve_footprint, total_bytes, 40);
+FIELD(gpuserve_footprint, available_bytes, 48);
+FIELD(gpuserve_footprint, max_batch_tokens, 56);
+FIELD(gpuserve_footprint, n_streams, 60);
+
+SIZE(gpuserve_span, 8);
+FIELD(gpuserve_span, begin, 0);
+FIELD(gpuserve_span, end, 4);
+
+SIZE(gpuserve_tokenize_options, 16);
+FIELD(gpuserve_tokenize_options, struct_size, 0);
+FIELD(gpuserve_tokenize_options, no_special, 4);
+FIELD(gpuserve_tokenize_options, max_tokens, 8);
+FIELD(gpuserve_tokenize_options, truncation, 12);
+
+SIZE(gpuserve_item, 32);
+FIELD(gpuserve_item, status, 0);
+FIELD(gpuserve_item, n_tokens, 4);
+FIELD(gpuserve_item, truncated, 8);
+FIELD(gpuserve_item, reserved, 12);
+
+SIZE(gpuserve_job, 136);
+FIELD(gpuserve_job, struct_size, 0);
+FIELD(gpuserve_job, task, 4);
+FIELD(gpuserve_job, n_items, 8);
+FIELD(gpuserve_job, texts, 16);
+FIELD(gpuserve_job, text_sizes, 24);
+FIELD(gpuserve_job, pairs, 32);
+FIELD(gpuserve_job, pair_sizes, 40);
+FIELD(gpuserve_job, ids, 48);
+FIELD(gpuserve_job, id_offsets, 56);
+FIELD(gpuserve_job, prompt_name, 64);
+FIELD(gpuserve_job, prompt, 72);
+FIELD(gpuserve_job, dimensions, 80);
+FIELD(gpuserve_job, truncation, 84);
+FIELD(gpuserve_job, normalize, 88);
+FIELD(gpuserve_job, score, 92);
+FIELD(gpuserve_job, output, 96);
+FIELD(gpuserve_job, output_capacity, 104);
+FIELD(gpuserve_job, output_stride, 112);
+FIELD(gpuserve_job, items, 120);
+FIELD(gpuserve_job, token_offsets, 128);
+
+SIZE(gpuserve_embed_options, 40);
+FIELD(gpuserve_embed_options, struct_size, 0);
+FIELD(gpuserve_embed_options, dimensions, 4);
+FIELD(gpuserve_embed_options, truncation, 8);
+FIELD(gpuserve_embed_options, normalize, 12);
+FIELD(gpuserve_embed_options, prompt_name, 16);
+FIELD(gpuserve_embed_options, prompt, 24);
+FIELD(gpuserve_embed_options, items, 32);
+
+SIZE(gpuserve_classify_options, 32);
+FIELD(gpuserve_classify_options, struct_size, 0);
+FIELD(gpuserve_classify_options, truncation, 4);
+FIELD(gpuserve_classify_options, score, 8);
+FIELD(gpuserve_classify_options, reserved, 12);
+FIELD(gpuserve_classify_options, pairs, 16);
+FIELD(gpuserve_classify_options, items, 24);
+
+NUMBER(GPUSERVE_OK, 0);
+NUMBER(GPUSERVE_E_INVALID, 1);
+NUMBER(GPUSERVE_E_NOT_FOUND, 2);
+NUMBER(GPUSERVE_E_FORMAT, 3);
+NUMBER(GPUSERVE_E_UNSUPPORTED, 4);
+NUMBER(GPUSERVE_E_NOMEM, 5);
+NUMBER(GPUSERVE_E_TOO_LARGE, 6);
+NUMBER(GPUSERVE_E_BUSY, 7);
+NUMBER(GPUSERVE_E_DEVICE, 8);
+NUMBER(GPUSERVE_E_IO, 9);
+NUMBER(GPUSERVE_E_CANCELLED, 10);
+NUMBER(GPUSERVE_E_EXPIRED, 11);
+NUMBER(GPUSERVE_E_TIMEOUT, 12);
+NUMBER(GPUSERVE_E_FORKED, 13);
+NUMBER(GPUSERVE_E_NUMERIC, 14);
+NUMBER(GPUSERVE_E_INTERNAL, 15);
+NUMBER(GPUSERVE_DTYPE_DEFAULT, 0);
+NUMBER(GPUSERVE_DTYPE_FLOAT32, 1);
+NUMBER(GPUSERVE_DTYPE_FLOAT16, 2);
+NUMBER(GPUSERVE_DTYPE_BFLOAT16, 3);
+NUMBER(GPUSERVE_DTYPE_TF32, 4);
+NUMBER(GPUSERVE_DTYPE_INT8, 5);
+NUMBER(GPUSERVE_LOG_ERROR, 1);
+NUMBER(GPUSERVE_LOG_WARNING, 2);
+NUMBER(GPUSERVE_LOG_INFO, 3);
+NUMBER(GPUSERVE_LOG_DEBUG, 4);
+NUMBER(GPUSERVE_POOLING_DEFAULT, 0);
+NUMBER(GPUSERVE_POOLING_CLS, 1);
+NUMBER(GPUSERVE_POOLING_MEAN, 2);
+NUMBER(GPUSERVE_POOLING_MAX, 3);
+NUMBER(GPUSERVE_POOLING_MEAN_SQRT_LEN, 4);
+NUMBER(GPUSERVE_POOLING_WEIGHTED_MEAN, 5);
+NUMBER(GPUSERVE_POOLING_LAST, 6);
+NUMBER(GPUSERVE_TRUNCATE_DEFAULT, 0);
+NUMBER(GPUSERVE_TRUNCATE_RIGHT, 1);
+NUMBER(GPUSERVE_TRUNCATE_LEFT, 2);
+NUMBER(GPUSERVE_TRUNCATE_STRICT, 3);
+NUMBER(GPUSERVE_TASK_EMBED, 0);
+NUMBER(GPUSERVE_TASK_CLASSIFY, 1);
+NUMBER(GPUSERVE_TASK_TOKEN_VECTORS, 2);
+NUMBER(GPUSERVE_NORMALIZE_DEFAULT, 0);
+NUMBER(GPUSERVE_NORMALIZE_YES, 1);
+NUMBER(GPUSERVE_NORMALIZE_NO, 2);
+NUMBER(GPUSERVE_SCORE_DEFAULT, 0);
+NUMBER(GPUSERVE_SCORE_RAW, 1);
+NUMBER(GPUSERVE_SCORE_SOFTMAX, 2);
+NUMBER(GPUSERVE_SCORE_SIGMOID, 3);
+/* clang-format on */
+
+/* The checks above are the compiler's; this one is for what only the linked library knows. */
+Test(layout, the_library_is_of_the_headers_version)
+{
+    char version[32];
+
+    snprintf(version, sizeof(version), "%d.%d.%d", GPUSERVE_VERSION_MAJOR, GPUSERVE_VERSION_MINOR,
+             GPUSERVE_VERSION_PATCH);
+    cr_expect_str_eq(gpuserve_version(), version);
+    cr_expect_eq(gpuserve_abi_version(), 0);
+}
