@@ -45,17 +45,18 @@ static int inspect_model(gpuserve_context *context, const char *name, const stru
 
 int cli_inspect(const struct cli_args *args)
 {
+    const char *model = args->n_rest == 1 ? args->rest[0] : args->model;
     gpuserve_context *context;
     int result;
 
-    if (args->n_rest != 1) {
+    if (!model || args->n_rest > 1 || (args->n_rest && args->model)) {
         cli_usage("inspect takes one model");
         cli_hint("gpuserve inspect MODEL, a directory or a name in the Hugging Face cache");
         return CLI_USAGE;
     }
     if (cli_context(&context, args) != CLI_OK)
         return CLI_FAILED;
-    result = inspect_model(context, args->rest[0], args);
+    result = inspect_model(context, model, args);
     gpuserve_context_unref(&context);
     return result;
 }

@@ -47,7 +47,7 @@ static const struct cli_choice input_formats[] = {
     { name, 0, OPTION_LIST, commands, 0, 0, argument, help, 0, AT(field) }
 
 const struct cli_option cli_options[] = {
-    TEXT("model", 'm', OPENS, model, "MODEL",
+    TEXT("model", 'm', OPENS | CMD_INSPECT, model, "MODEL",
          "a model's directory, or its name in the Hugging Face cache"),
     TEXT("head", 0, CMD_CLASSIFY | CMD_INSPECT | CMD_BENCH, head, "FILE",
          "a classifier head over the embedding, as made by `gpuserve fit`"),

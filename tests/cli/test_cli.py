@@ -456,6 +456,8 @@ class Facts(Case):
         self.assertEqual(print_["total_bytes"], sum(print_[k] for k in (
             "weights_bytes", "workspace_bytes", "stream_bytes", "host_bytes")))
         self.assertGreater(print_["weights_bytes"], 40 << 20)
+        self.assertEqual(json.loads(self.works("inspect", "-m", model(MINILM), "--json").out)["dim"],
+                         384)
         text = self.works("inspect", model(MINILM)).out
         self.assertRegex(text, r"(?m)^dim: +384$")
         self.fails(1, "nowhere", "inspect", self.path("nowhere"))

@@ -6,7 +6,7 @@ import subprocess
 import threading
 import http.server
 
-from common import Case, PROGRAM, environment, gpuserve, main
+from common import Case, PROGRAM, environment, gpuserve, main, model
 from hub import COMMIT, Hub, git_hash
 
 FILES = {
@@ -230,6 +230,17 @@ class Pull(Case):
     def test_no_hub(self):
         self.refused("http://127.0.0.1:1", HF_ENDPOINT="http://127.0.0.1:1")
         self.refused("no http or https address", HF_ENDPOINT="ftp://127.0.0.1")
+
+    def test_what_was_pulled_is_found_by_name(self):
+        folder = model("splade-tiny")
+        self.hub.files.clear()
+        for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+            with open(os.path.join(folder, name), "rb") as file:
+                self.hub.files[name] = file.read()
+        self.pull()
+        env = environment(HF_HOME=self.home, HF_HUB_OFFLINE="1")
+        by_name = self.works("embed", "-m", "org/tiny", "a text", env=env).out
+        self.assertEqual(by_name, self.works("embed", "-m", folder, "a text").out)
 
     def test_two_at_once(self):
         self.hub.break_after["model.safetensors"] = 1000
