@@ -40,7 +40,7 @@ static json_t *metadata(const struct fit_labels *labels, const struct fit_origin
     set_text(object, "made_by", "gpuserve fit");
     set_text(object, "gpuserve_version", gpuserve_version());
     set_text(object, "model_fingerprint", origin->fingerprint);
-    set_text(object, "data", origin->data);
+    set_text(object, "provenance", origin->data);
     set_number(object, "C", origin->c);
     set_number(object, "n_train", (double)origin->n_train);
     set_number(object, "train_accuracy", origin->train_accuracy);

@@ -379,7 +379,7 @@ class Fit(Case):
                                      "--label-name", "10=bill", "--data-name", "made up")
         meta = tensors["__metadata__"]
         self.assertEqual(json.loads(meta["labels"]), ["7", "8", "bill"])  # by number, not "10" first
-        self.assertEqual((meta["activation"], meta["input"], meta["data"]),
+        self.assertEqual((meta["activation"], meta["input"], meta["provenance"]),
                          ("softmax", "normalized", "made up"))
         self.assertEqual((meta["n_train"], meta["n_test"]), ("90", "30"))
         self.assertRegex(meta["model_fingerprint"], "^[0-9a-f]{32}$")
@@ -387,6 +387,38 @@ class Fit(Case):
         self.assertEqual(tensors["bias"][0], [3])
         self.assertGreater(facts["test_accuracy"], 0.95)
         self.assertEqual(facts["n_validation"], 30)
+
+    def slopes(self, rows, tensors, c):
+        """The gradient of C * sum of log losses + 1/2 * squared weights at the head's weights; for
+        two labels of scikit-learn's one row, the difference of the two here."""
+        vectors = [o["embedding"] for o in lines(self.works(
+            "embed", "-m", model(SPLADE), "-d", "cpu", "--normalize",
+            stdin="\n".join(text for _, text in rows)).out)]
+        labels = json.loads(tensors["__metadata__"]["labels"])
+        weight, bias, dim = tensors["weight"][1], tensors["bias"][1], len(vectors[0])
+        count = len(labels)
+        slopes = [[weight[k * dim + j] for j in range(dim)] + [0] for k in range(count)]
+        if count == 2:
+            slopes[1] = [b - a for a, b in zip(*slopes)]
+        for (label, _), vector in zip(rows, vectors):
+            odds = [math.exp(sum(w * x for w, x in zip(weight[k * dim:], vector)) + bias[k])
+                    for k in range(count)]
+            for k in range(count):
+                wrong = c * (odds[k] / sum(odds) - (labels[k] == label))
+                for j, x in enumerate(vector + [1]):
+                    slopes[k][j] += wrong * x
+        return slopes[1] if count == 2 else sum(slopes, [])
+
+    def test_head_is_at_the_minimum(self):
+        for count in (3, 2):
+            rows = [(label, text) for label, text in self.rows(60, 7) if count == 3 or label != "8"]
+            train = self.write("train.jsonl", "".join(
+                json.dumps({"kind": label, "body": text}) + "\n" for label, text in rows))
+            for c in (0.5, 10):
+                _, tensors, _ = self.fit("--train", train, "--C", c, "--tolerance", "1e-8")
+                self.assertEqual(tensors["weight"][0][0], count)
+                steepest = max(map(abs, self.slopes(rows, tensors, c)))
+                self.assertLess(steepest, 2e-4, (count, c))
 
     def test_split_keeps_equal_texts_together(self):
         rows = list(self.rows(60))
