@@ -1,0 +1,192 @@
+"""What the libraries of others do on the same GPU in the same run, as JSON lines.
+
+    compare.py ceilings                     copy bandwidth and matrix rate that this device reaches
+    compare.py products                     the encoders' matrix products in cuBLASLt, as torch calls it
+    compare.py attention                    torch's attention at the lengths of P5
+    compare.py oracle LIBRARY MODEL         our vectors against transformers in float32, each dtype
+    compare.py library LIBRARY MODEL        texts/s against sentence-transformers, default and best
+
+A stage that lacks a package says so in its line and is no failure. Medians of at least 20 runs.
+"""
+import ctypes
+import json
+import math
+import random
+import statistics
+import sys
+import time
+
+SHAPES = {"minilm": (6, 384, 12, 1536), "base": (12, 768, 12, 3072), "large": (24, 1024, 16, 4096)}
+TOKENS = 16384
+DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "tf32": 4}
+BOUNDS = {"float32": (0.999999, 1e-5), "tf32": (0.99999, 1e-3), "float16": (0.99999, 1e-3), "bfloat16": (0.9998, 5e-3)}
+
+
+def say(stage, **fields):
+    print(json.dumps({"stage": stage, **fields}), flush=True)
+
+
+def time_us(torch, call, runs=20):
+    """Median microseconds of call(), by events around it."""
+    for _ in range(3):
+        call()
+    times = []
+    for _ in range(runs):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3)
+    return statistics.median(times)
+
+
+def ceilings(torch):
+    source = torch.randn(1 << 28, device="cuda")
+    target = torch.empty_like(source)
+    us = time_us(torch, lambda: target.copy_(source))
+    say("ceiling", name="copy", gb_per_s=2 * source.numel() * 4 / us * 1e-3)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        for n in (4096, 8192):
+            a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
+            us = time_us(torch, lambda: a @ b)
+            say("ceiling", name="matmul", n=n, dtype=str(dtype), us=us, tflops=2 * n**3 / us * 1e-6)
+
+
+def products(torch):
+    for name, (layers, hidden, _, inner) in SHAPES.items():
+        total = 0.0
+        for n, k in ((3 * hidden, hidden), (hidden, hidden), (inner, hidden), (hidden, inner)):
+            x = torch.randn(TOKENS, k, device="cuda", dtype=torch.float16)
+            w = torch.randn(n, k, device="cuda", dtype=torch.float16)
+            b = torch.randn(n, device="cuda", dtype=torch.float16)
+            total += time_us(torch, lambda: torch.nn.functional.linear(x, w, b))
+        say("peer_products", model=name, tokens=TOKENS, us_a_layer=total, us=layers * total)
+
+
+def attention(torch):
+    for length in (128, 256, 512):
+        q, k, v = (torch.randn(TOKENS // length, 12, length, 64, device="cuda", dtype=torch.float16) for _ in range(3))
+        us = time_us(torch, lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v))
+        say("peer_attention", length=length, heads=12, head_size=64, us=us)
+
+
+# ------------------------------------------------------------------------------ our library
+
+
+class Error(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("status", ctypes.c_int32), ("retry", ctypes.c_uint32),
+                ("reserved", ctypes.c_uint32), ("message", ctypes.c_char * 512), ("hint", ctypes.c_char * 512)]
+
+
+class ModelOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("dtype", ctypes.c_uint32), ("device", ctypes.c_char_p),
+                ("head", ctypes.c_char_p), ("max_tokens", ctypes.c_uint32), ("max_batch_tokens", ctypes.c_uint32),
+                ("n_threads", ctypes.c_uint32), ("pooling", ctypes.c_uint32), ("use_mmap", ctypes.c_uint32),
+                ("max_queue_tokens", ctypes.c_uint32)]
+
+
+class Model:
+    def __init__(self, library, path, device, dtype):
+        self.library = ctypes.CDLL(library)
+        self.library.gpuserve_model_dim.restype = ctypes.c_size_t
+        self.error = Error(struct_size=ctypes.sizeof(Error))
+        self.handle = ctypes.c_void_p()
+        options = ModelOptions(ctypes.sizeof(ModelOptions), dtype, device.encode())
+        self.check(self.library.gpuserve_model_open(ctypes.byref(self.handle), None, path.encode(),
+                                                    ctypes.byref(options), ctypes.byref(self.error)))
+        self.dim = self.library.gpuserve_model_dim(self.handle)
+
+    def check(self, status):
+        if status:
+            raise RuntimeError(f"{self.error.message.decode()} {self.error.hint.decode()}")
+
+    def embed(self, texts):
+        pointers = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
+        vectors = (ctypes.c_float * (len(texts) * self.dim))()
+        self.check(self.library.gpuserve_embed(self.handle, pointers, ctypes.c_size_t(len(texts)), vectors,
+                                               ctypes.c_size_t(len(vectors)), None, ctypes.byref(self.error)))
+        return [vectors[i * self.dim : (i + 1) * self.dim] for i in range(len(texts))]
+
+    def close(self):
+        self.library.gpuserve_model_close(ctypes.byref(self.handle))
+
+
+WORDS = ("the quick river bank opens at nine and people walk along it while a model turns words into numbers "
+         "that say how near two sentences are in meaning not in letters").split()
+
+
+def make_texts(count, seed):
+    """Log-normal lengths (mu 3.35, sigma 0.8), as in the CPU benchmarks."""
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=max(1, min(250, round(draw.lognormvariate(3.35, 0.8)))))) for _ in range(count)]
+
+
+def cosine(a, b):
+    dot, aa, bb = sum(x * y for x, y in zip(a, b)), sum(x * x for x in a), sum(y * y for y in b)
+    return dot / math.sqrt(aa * bb) if aa > 0 and bb > 0 else 0.0
+
+
+def oracle(library, path, device, count):
+    texts = make_texts(count, 1)
+    if device == "cuda":
+        from sentence_transformers import SentenceTransformer
+
+        want = SentenceTransformer(path, device="cuda").encode(texts, convert_to_numpy=True, normalize_embeddings=True)
+        want = [list(map(float, row)) for row in want]
+    else:  # the dry run: our own float32 on the CPU
+        model = Model(library, path, "cpu", DTYPES["float32"])
+        want = model.embed(texts)
+        model.close()
+    for name, dtype in DTYPES.items():
+        model = Model(library, path, "cuda", dtype)
+        got = model.embed(texts)
+        model.close()
+        least = min(cosine(a, b) for a, b in zip(got, want))
+        most = max(abs(x - y) for a, b in zip(got, want) for x, y in zip(a, b))
+        least_allowed, most_allowed = BOUNDS[name]
+        say("oracle", dtype=name, texts=count, min_cosine=least, max_difference=most,
+            ok=bool(least >= least_allowed and most <= most_allowed))
+
+
+def texts_a_second(call, texts, runs=3):
+    call(texts[:64])
+    times = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        call(texts)
+        times.append(time.perf_counter() - begin)
+    return len(texts) / statistics.median(times)
+
+
+def library_speed(library, path, torch):
+    texts = make_texts(20000, 2)
+    model = Model(library, path, "cuda", DTYPES["float16"])
+    say("library", name="gpuserve", texts_per_s=texts_a_second(model.embed, texts))
+    model.close()
+    from sentence_transformers import SentenceTransformer
+
+    peer = SentenceTransformer(path, device="cuda").half()
+    say("library", name="sentence-transformers default", texts_per_s=texts_a_second(peer.encode, texts))
+    say("library", name="sentence-transformers batch 256",
+        texts_per_s=texts_a_second(lambda some: peer.encode(some, batch_size=256), texts))
+    compiled = torch.compile(peer)
+    say("library", name="sentence-transformers compiled, batch 256",
+        texts_per_s=texts_a_second(lambda some: compiled.encode(some, batch_size=256), texts))
+
+
+def main():
+    stage, rest = sys.argv[1], sys.argv[2:]
+    try:
+        if stage == "oracle":
+            return oracle(rest[0], rest[1], rest[2], int(rest[3]))
+        import torch
+
+        if stage == "library":
+            return library_speed(rest[0], rest[1], torch)
+        return {"ceilings": ceilings, "products": products, "attention": attention}[stage](torch)
+    except ImportError as missing:
+        say(stage, skipped=str(missing))
+
+
+main()

@@ -1,0 +1,62 @@
+"""The table of P1 to P11 from a run's JSON lines: report.py RESULTS.jsonl"""
+import json
+import sys
+
+GOALS = {"minilm": (0.60, 100000), "base": (0.75, 20000), "large": (0.80, 6000)}
+DELAYS = {("minilm", 32): 120, ("base", 128): 300, ("large", 128): 700}
+
+
+def main():
+    lines = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
+
+    def find(stage, **fields):
+        for line in lines:
+            if line.get("stage") == stage and all(line.get(key) == value for key, value in fields.items()):
+                return line
+        return None
+
+    def row(goal, what, measured, wanted, met):
+        verdict = "not measured" if measured is None else "met" if met else "MISSED"
+        shown = "-" if measured is None else f"{measured:.4g}"
+        print(f"{goal:4} {what:58} {shown:>10} {wanted:>12}  {verdict}")
+
+    for model, (share, speed) in GOALS.items():
+        ours = find("encoder", model=model, dtype=2, texts=128, length=128)
+        peer = find("peer_products", model=model)
+        value = peer["us"] / ours["us"] if ours and peer else None
+        row("P1", f"{model}: cuBLASLt's products / our whole encoder", value, f">= {share}", value and value >= share)
+        value = ours["texts_per_s"] if ours else None
+        row("P2", f"{model}: texts/s at length 128, float16, from ids", value, f">= {speed}", value and value >= speed)
+    own = find("library", name="gpuserve")
+    default = find("library", name="sentence-transformers default")
+    peers = [line for line in lines if line.get("stage") == "library" and line.get("name", "").startswith("sentence")]
+    value = own["texts_per_s"] / default["texts_per_s"] if own and default else None
+    row("P3", "texts/s over sentence-transformers' default", value, ">= 3", value and value >= 3)
+    value = own["texts_per_s"] / max(peer["texts_per_s"] for peer in peers) if own and peers else None
+    row("P3", "texts/s over sentence-transformers' best", value, ">= 1.3", value and value >= 1.3)
+    for (model, length), most in DELAYS.items():
+        ours = find("encoder", model=model, dtype=2, texts=1, length=length)
+        value = ours["us"] if ours else None
+        row("P4", f"{model}: one text of {length} tokens, us", value, f"<= {most}", value and value <= most)
+    ours, peer = find("operation", model="base", name="attention", length=128), find("peer_attention", length=128)
+    value = peer["us"] / ours["us"] if ours and peer else None
+    row("P5", "base: torch's attention / ours, length 128", value, ">= 0.9", value and value >= 0.9)
+    copy = find("ceiling", name="copy")
+    for name in ("embed", "layernorm", "pool"):
+        ours = find("operation", model="large", name=name, dtype=2)
+        value = ours["gb_per_s"] / copy["gb_per_s"] if ours and copy else None
+        row("P6", f"large: {name}, share of the copy bandwidth", value, ">= 0.8", value and value >= 0.8)
+    for dtype, name, least in ((2, "torch.float16", 0.5), (1, "torch.float32", 0.6)):
+        ours, peer = find("operation", model="square", dtype=dtype), find("ceiling", name="matmul", n=4096, dtype=name)
+        value = peer["us"] / ours["us"] if ours and peer else None
+        row("P7", f"own product of 4096 cubed against torch's, {name}", value, f">= {least}", value and value >= least)
+    for goal, what in (("P8", "chain of operations"), ("P9", "LSTM"),
+                       ("P10", "GPU over our CPU backend"), ("P11", "HTTP")):
+        row(goal, what, None, "", False)
+    failed = [line for line in lines if line.get("failed") or line.get("ok") is False]
+    for line in failed:
+        print("FAILED", json.dumps(line))
+    sys.exit(1 if failed else 0)
+
+
+main()
