@@ -87,6 +87,11 @@ static struct figure figure_of(double *turns, int n)
     return (struct figure){ turns[0], turns[n / 2] };
 }
 
+static double clock_of_turns(void)
+{
+    return n_threads == 1 ? thread_seconds() : seconds_now();
+}
+
 /* Call run(what, turn) for the time budget, and `other` (its figure in *theirs) in between. */
 static struct figure measure(void (*run)(void *what, int turn), void *what,
                              struct onednn_product *other, struct figure *theirs)
@@ -97,14 +102,14 @@ static struct figure measure(void (*run)(void *what, int turn), void *what,
 
     run(what, 0);
     do {
-        double start = seconds_now();
+        double start = clock_of_turns();
 
         run(what, n);
-        turns[n] = seconds_now() - start;
+        turns[n] = clock_of_turns() - start;
         if (other) {
-            start = seconds_now();
+            start = clock_of_turns();
             onednn_run(other, n % COPIES);
-            other_turns[n] = seconds_now() - start;
+            other_turns[n] = clock_of_turns() - start;
         }
         n++;
     } while (n < MAX_TURNS && (n < 5 || seconds_now() < end));

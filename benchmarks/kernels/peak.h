@@ -10,5 +10,7 @@ double peak_float_ops(void);
 double peak_byte_ops(void);
 
 double seconds_now(void);
+/* Of this thread's own computing: what others take of the processor does not count. */
+double thread_seconds(void);
 
 #endif

@@ -10,8 +10,6 @@
 #if defined(GSV_HAS_BF16)
 #include "kernels/cpu/finish.h"
 
-#define AHEAD_WORDS 1024
-
 GSV_INLINE vf broadcast2(const uint16_t *p)
 {
     int32_t two;
@@ -36,7 +34,7 @@ GSV_INLINE void tile(int32_t rows, const uint16_t *a, size_t lda, const uint16_t
 #pragma GCC unroll 16
         for (int v = 0; v < GSV_NV; v++) {
             weight[v] = *(const vf_any *)(const void *)(b + v * 2 * GSV_VL);
-            __builtin_prefetch(b + AHEAD_WORDS + v * 2 * GSV_VL);
+            __builtin_prefetch((const char *)(b + v * 2 * GSV_VL) + GSV_AHEAD_BYTES);
         }
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {

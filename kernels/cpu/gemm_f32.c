@@ -11,10 +11,6 @@
 #include "kernels/cpu/variant.h"
 #include "kernels/cpu/finish.h"
 
-/* How far ahead of the loads weights are fetched: 2 KiB, past what the hardware sees coming when
- * there are few rows. */
-#define AHEAD_FLOATS 512
-
 GSV_INLINE void tile(int32_t rows, const float *a, size_t lda, const float *b, int32_t k, float *c,
                      size_t ldc)
 {
@@ -32,7 +28,7 @@ GSV_INLINE void tile(int32_t rows, const float *a, size_t lda, const float *b, i
 #pragma GCC unroll 16
         for (int v = 0; v < GSV_NV; v++) {
             weight[v] = vf_load(b + v * GSV_VL);
-            __builtin_prefetch(b + AHEAD_FLOATS + v * GSV_VL);
+            __builtin_prefetch((const char *)(b + v * GSV_VL) + GSV_AHEAD_BYTES);
         }
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {

@@ -13,8 +13,6 @@
 #include "kernels/cpu/variant.h"
 #include "kernels/cpu/finish.h"
 
-#define AHEAD_BYTES 2048
-
 #if defined(__AVX512VNNI__) && GSV_VL == 16
 #define DOT4_VNNI(sum, x, w) (vi) _mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(x), (__m512i)(w))
 #elif defined(__AVXVNNI__) && GSV_VL == 8
@@ -77,7 +75,7 @@ GSV_INLINE void step4(int32_t rows, const uint8_t *a, size_t lda, const int8_t *
     for (int v = 0; v < GSV_NV; v++) {
         const vi w = *(const vi_any *)(b + v * 4 * GSV_VL);
 
-        __builtin_prefetch(b + AHEAD_BYTES + v * 4 * GSV_VL);
+        __builtin_prefetch((const char *)(b + v * 4 * GSV_VL) + GSV_AHEAD_BYTES);
 #if defined(DOT4_VNNI)
         weight[v] = w;
 #else

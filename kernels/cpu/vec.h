@@ -54,6 +54,10 @@ typedef int32_t vi __attribute__((vector_size(4 * GSV_VL)));
 typedef float vf_any __attribute__((vector_size(4 * GSV_VL), aligned(4), may_alias));
 typedef int32_t vi_any __attribute__((vector_size(4 * GSV_VL), aligned(1), may_alias));
 
+/* How far ahead of the loads a product fetches its weights. With few rows it waits for memory only:
+ * 8 KiB was 30 % faster than 2 KiB for a text of 8 tokens, and no slower for many rows. */
+#define GSV_AHEAD_BYTES 8192
+
 #define GSV_INLINE static inline __attribute__((always_inline, unused))
 
 GSV_INLINE vf vf_load(const float *p)
