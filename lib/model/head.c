@@ -12,6 +12,7 @@
 #include "lib/model/config.h"
 #include "lib/model/files.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,28 +188,34 @@ static bool is_directory(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* The user names the file, so links are followed; from there on nothing leaves its folder. */
+static gpuserve_status open_real(struct gsv_head *head, char *real, gpuserve_error *error)
+{
+    char *slash = strrchr(real, '/'); /* an absolute path has one */
+    const bool is_folder = is_directory(real);
+    struct gsv_dir *dir = NULL;
+    gpuserve_status st;
+
+    if (!is_folder)
+        *slash = '\0';
+    st = gsv_dir_open(&dir, *real ? real : "/", error);
+    if (st == GPUSERVE_OK)
+        st = open_in(head, dir, is_folder ? DEFAULT_NAME : slash + 1, error);
+    gsv_dir_close(&dir);
+    return st;
+}
+
 gpuserve_status gsv_head_open(struct gsv_head *head, const char *path, gpuserve_error *error)
 {
-    const char *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
-    struct gsv_dir *dir = NULL;
-    char *folder;
+    char *real = realpath(path, NULL);
     gpuserve_status st;
 
     memset(head, 0, sizeof(*head));
-    if (is_directory(path)) {
-        folder = gsv_copy_text(path, strlen(path));
-        name = DEFAULT_NAME;
-    } else {
-        folder = slash ? gsv_copy_text(path, (size_t)(slash - path) + 1) : gsv_copy_text(".", 1);
-    }
-    if (!folder)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", path);
-    st = gsv_dir_open(&dir, folder, error);
-    free(folder);
-    if (st == GPUSERVE_OK)
-        st = open_in(head, dir, name, error);
-    gsv_dir_close(&dir);
+    if (!real)
+        return gsv_fail(error, errno == ENOMEM ? GPUSERVE_E_NOMEM : GPUSERVE_E_NOT_FOUND, "%s: %s",
+                        path, strerror(errno));
+    st = open_real(head, real, error);
+    free(real);
     if (st != GPUSERVE_OK)
         gsv_head_close(head);
     return st;

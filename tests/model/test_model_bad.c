@@ -299,6 +299,71 @@ Test(model_bad, every_damage_is_refused_with_its_reason)
     }
 }
 
+/* Over models/st-dense, whose embedding has 24 columns. */
+static const struct bad_case head_cases[] = {
+    { "no labels", "mlp", HEADER, "mlp.safetensors", "\"labels\"", "\"lobels\"", GPUSERVE_E_FORMAT,
+      "no \"labels\"" },
+    { "one label more", "mlp", HEADER, "mlp.safetensors", "[\\\"a\\\",", "[\\\"a\\\", \\\"z\\\",",
+      GPUSERVE_E_FORMAT, "4 labels for 3 rows" },
+    { "labels that are no JSON", "mlp", HEADER, "mlp.safetensors", "[\\\"a\\\",", "[[",
+      GPUSERVE_E_FORMAT, "mlp.safetensors" },
+    { "unknown activation", "mlp", HEADER, "mlp.safetensors", "softmax", "hardmax",
+      GPUSERVE_E_FORMAT, "activation 'hardmax' is unknown" },
+    { "unknown input", "mlp", HEADER, "mlp.safetensors", "\"normalized\"", "\"whitened\"",
+      GPUSERVE_E_FORMAT, "input 'whitened' is unknown" },
+    { "no layers", "mlp", HEADER, "mlp.safetensors", "layers.0.weight", "leyers.0.weight",
+      GPUSERVE_E_FORMAT, "not a head" },
+    { "input width", "mlp", HEADER, "mlp.safetensors", "[8,24]", "[24,8]", GPUSERVE_E_FORMAT,
+      "[24, 24] was expected" },
+    { "layers that do not fit", "mlp", HEADER, "mlp.safetensors", "[3,8]", "[4,6]",
+      GPUSERVE_E_FORMAT, "labels for 4 rows" },
+    { "NaN", "mlp", NUMBER, "mlp.safetensors", "\"layers.1.bias\"", "nan", GPUSERVE_E_FORMAT,
+      "'layers.1.bias': element 0 is not a number" },
+};
+
+Test(model_bad, every_damage_to_a_head_is_refused_with_its_reason)
+{
+    for (size_t i = 0; i < sizeof(head_cases) / sizeof(head_cases[0]); i++) {
+        const struct bad_case *c = &head_cases[i];
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        char folder[] = "/tmp/gsv-bad-XXXXXX";
+        char path[1024], head[256];
+        size_t size;
+        char *bytes;
+        gpuserve_status st;
+
+        cr_assert(mkdtemp(folder));
+        bytes = read_file(test_data("heads/mlp.safetensors"), &size);
+        snprintf(head, sizeof(head), "%s/mlp.safetensors", folder);
+        write_file(head, bytes, size);
+        free(bytes);
+        snprintf(path, sizeof(path), "%s/models/st-dense", TEST_DATA_DIR);
+        cr_assert_eq(try_load(path, head, &error), GPUSERVE_OK, "%s", error.message);
+        spoil(folder, c);
+        st = try_load(path, head, &error);
+        cr_expect_eq(st, c->status, "%s: status %d: %s", c->what, st, error.message);
+        cr_expect(strstr(error.message, c->message), "%s: '%s' is not in: %s", c->what, c->message,
+                  error.message);
+        each_file(folder, NULL);
+    }
+}
+
+Test(model_bad, a_head_that_is_absent_is_named_and_a_link_to_one_is_followed)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char folder[] = "/tmp/gsv-bad-XXXXXX";
+    char path[1024], link[128];
+
+    snprintf(path, sizeof(path), "%s/models/st-dense", TEST_DATA_DIR);
+    cr_expect_eq(try_load(path, "/nowhere/head.safetensors", &error), GPUSERVE_E_NOT_FOUND);
+    cr_expect(strstr(error.message, "/nowhere/head.safetensors"), "%s", error.message);
+    cr_assert(mkdtemp(folder));
+    snprintf(link, sizeof(link), "%s/current.safetensors", folder);
+    cr_assert_eq(symlink(test_data("heads/mlp.safetensors"), link), 0);
+    cr_expect_eq(try_load(path, link, &error), GPUSERVE_OK, "%s", error.message);
+    each_file(folder, NULL);
+}
+
 Test(model_bad, a_pickle_is_named_and_the_remedy_told)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
