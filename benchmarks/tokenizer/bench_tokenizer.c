@@ -5,7 +5,8 @@
  *
  * FILE holds texts, each with its size in 32 bits before it. On stdin a line "warm", "cold" or
  * "load" asks for one round: all texts with the cache of words as the round before left it, with
- * an empty one, or the tokenizer loaded anew. The answer is a line: seconds of the processor, tokens, trie steps.
+ * an empty one, or the tokenizer loaded anew. The answer is a line: seconds of the processor,
+ * tokens, trie steps.
  */
 #include "lib/base/dir.h"
 #include "lib/text/scratch.h"

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_INT8_K 65536 /* 65536 * 255 * 127 is still below 2^31 */
+#define MAX_INT8_K 65536   /* 65536 * 255 * 127 is still below 2^31 */
 #define LEAST_WIDTH 1e-30f /* of a range that is divided into steps: 255 / width stays finite */
 
 size_t gsv_ref_linear_bytes(int32_t n, int32_t k, uint32_t dtype)

@@ -27,10 +27,12 @@ static inline size_t gsv_round_up(size_t size, size_t to)
     return size > SIZE_MAX - (to - 1) ? SIZE_MAX : (size + to - 1) & ~(to - 1);
 }
 
-/* Zeroed memory for n objects of `size` bytes; NULL when out of memory or on overflow. n may be 0. */
+/* Zeroed memory for n objects of `size` bytes; NULL when out of memory or on overflow. n may be 0.
+ */
 void *gsv_alloc_array(size_t n, size_t size);
 
-/* Memory aligned to 64 bytes, uninitialised; free with gsv_free_aligned. NULL when out of memory. */
+/* Memory aligned to 64 bytes, uninitialised; free with gsv_free_aligned. NULL when out of memory.
+ */
 void *gsv_alloc_aligned(size_t size);
 void gsv_free_aligned(void *memory);
 

@@ -29,7 +29,8 @@ struct gsv_dir {
     char *prefix; /* from root to the directory: "" or "snapshots/REVISION/" */
 };
 
-/* In the Hugging Face cache, "REPO/snapshots/REVISION": where REPO ends in the real path, else 0. */
+/* In the Hugging Face cache, "REPO/snapshots/REVISION": where REPO ends in the real path, else 0.
+ */
 static size_t hub_repo_length(const char *real)
 {
     const char *revision = strrchr(real, '/');
@@ -148,8 +149,7 @@ static int open_beneath(const struct gsv_dir *dir, const char *name)
     fd = (int)syscall(SYS_openat2, dir->root, path, &how, sizeof(how));
     if (fd < 0 && (errno == ENOSYS || errno == EPERM)) /* old kernel, or a container's filter */
         fd = openat(dir->root, path,
-                    O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY |
-                        (*dir->prefix ? 0 : O_NOFOLLOW));
+                    O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (*dir->prefix ? 0 : O_NOFOLLOW));
     return fd;
 }
 
@@ -213,9 +213,8 @@ gpuserve_status gsv_fd_read(int fd, void *to, size_t size, uint64_t offset, cons
         if (n < 0)
             return gsv_fail(error, GPUSERVE_E_IO, "%s: %s", name, strerror(errno));
         if (n == 0)
-            return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            "%s: ends at byte %llu, %llu were expected", name,
-                            (unsigned long long)(offset + done),
+            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: ends at byte %llu, %llu were expected",
+                            name, (unsigned long long)(offset + done),
                             (unsigned long long)(offset + size));
         done += (size_t)n;
     }

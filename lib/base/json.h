@@ -23,8 +23,9 @@ gpuserve_status gsv_json_parse(json_t **json, const char *text, size_t size, con
 
 /* Members of an object. An absent or null member leaves *value as it was and is GPUSERVE_OK; a
  * member of another type or outside [minimum, maximum] is GPUSERVE_E_FORMAT. */
-gpuserve_status gsv_json_int(const json_t *object, const char *key, const char *name, int64_t minimum,
-                             int64_t maximum, int64_t *value, gpuserve_error *error);
+gpuserve_status gsv_json_int(const json_t *object, const char *key, const char *name,
+                             int64_t minimum, int64_t maximum, int64_t *value,
+                             gpuserve_error *error);
 gpuserve_status gsv_json_double(const json_t *object, const char *key, const char *name,
                                 double minimum, double maximum, double *value,
                                 gpuserve_error *error);

@@ -27,10 +27,10 @@ Test(utf8, valid_length_stops_at_the_first_bad_byte)
         { "plain ascii text", 16, 16 },
         { "\xC3\xA9t\xC3\xA9", 5, 5 },
         { "abc\xFF", 4, 3 },
-        { "\xC0\x80", 2, 0 },             /* overlong NUL */
-        { "\xED\xA0\x80", 3, 0 },         /* surrogate */
-        { "\xF4\x90\x80\x80", 4, 0 },     /* above U+10FFFF */
-        { "12345678\xE2\x82", 10, 8 },    /* cut */
+        { "\xC0\x80", 2, 0 },          /* overlong NUL */
+        { "\xED\xA0\x80", 3, 0 },      /* surrogate */
+        { "\xF4\x90\x80\x80", 4, 0 },  /* above U+10FFFF */
+        { "12345678\xE2\x82", 10, 8 }, /* cut */
         { "\xF0\x9F\x98\x80", 4, 4 },
     };
 
@@ -81,7 +81,8 @@ Test(json, limits_and_duplicates_are_refused_before_or_while_parsing)
 
 Test(json, a_number_beyond_64_bits_is_a_real_and_the_others_stay_whole)
 {
-    static const char text[] = "{\"limit\": 1000000000000000019884624838656, \"n\": 512, \"x\": 0.5}";
+    static const char text[] =
+        "{\"limit\": 1000000000000000019884624838656, \"n\": 512, \"x\": 0.5}";
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     json_t *json = NULL;
     int64_t n = 0, limit = 7;
@@ -124,7 +125,8 @@ Test(dir, names_and_links_cannot_leave_the_directory)
     cr_expect_str_eq(bytes, "hello");
     free(bytes);
     cr_expect_eq(gsv_dir_read(dir, "inside", 4, &bytes, &size, &error), GPUSERVE_E_TOO_LARGE);
-    cr_expect_eq(gsv_dir_read(dir, "../etc/passwd", 100, &bytes, &size, &error), GPUSERVE_E_INVALID);
+    cr_expect_eq(gsv_dir_read(dir, "../etc/passwd", 100, &bytes, &size, &error),
+                 GPUSERVE_E_INVALID);
     cr_expect_eq(gsv_dir_read(dir, "/etc/passwd", 100, &bytes, &size, &error), GPUSERVE_E_INVALID);
     cr_expect_eq(gsv_dir_read(dir, "link", 1 << 20, &bytes, &size, &error), GPUSERVE_E_INVALID);
     cr_expect_eq(gsv_dir_read(dir, "absent", 100, &bytes, &size, &error), GPUSERVE_E_NOT_FOUND);

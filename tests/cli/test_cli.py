@@ -9,7 +9,7 @@ import stat
 import subprocess
 import time
 
-from common import (Case, ORACLE, PROGRAM, ROOT, environment, gpuserve, lines, main, model, npy,
+from common import (Case, ORACLE, PROGRAM, ROOT, environment, lines, main, model, npy,
                     oracle_texts, safetensors)
 
 MINILM, SPLADE = "all-MiniLM-L6-v2", "splade-tiny"

@@ -146,8 +146,7 @@ Test(wordpiece, a_word_over_the_limit_is_unknown_and_one_at_it_is_not)
 /* Every node a slot, no slot two nodes: what was put in is found, and nothing else. */
 Test(trie, holds_its_keys_and_no_others)
 {
-    static const char *const letters[] = { "ab", "abcdefghijklmnopqrstuvwxyz",
-                                           "\x01\x02z!~" };
+    static const char *const letters[] = { "ab", "abcdefghijklmnopqrstuvwxyz", "\x01\x02z!~" };
     uint32_t state = 3;
 
     for (size_t round = 0; round < 60; round++) {
