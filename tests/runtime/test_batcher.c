@@ -306,3 +306,102 @@ Test(batcher, a_broken_batch_fails_its_requests_and_no_other)
     free_texts(texts, 600);
     free(rows);
 }
+
+/* ------------------------------------------------------------------------------------- stress */
+
+enum { N_ACTORS = 8, N_SUBMISSIONS = 40, MOST_TEXTS = 700 };
+
+struct actor {
+    gpuserve_model *model;
+    char **texts;
+    uint32_t seed;
+    int n_wrong, n_ok, n_cancelled;
+};
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* Rows are right when the request succeeded, and as they were when it did not. */
+static bool rows_are_right(const struct actor *actor, const gpuserve_job *job, size_t first,
+                           size_t columns, gpuserve_status st)
+{
+    for (size_t i = 0; i < job->n_items; i++) {
+        const float *row = job->output + i * columns;
+        float want[FAKE_DIM];
+
+        fake_vector(actor->texts[first + i], want);
+        for (size_t j = 0; j < columns; j++) {
+            if (row[j] != (st == GPUSERVE_OK ? want[j] : -5))
+                return false;
+        }
+    }
+    return true;
+}
+
+static void submit_and_perhaps_cancel(struct actor *actor, float *rows)
+{
+    const size_t n = next_random(&actor->seed) % 3 ? 1 + next_random(&actor->seed) % 8
+                                                   : 1 + next_random(&actor->seed) % MOST_TEXTS;
+    const size_t first = next_random(&actor->seed) % (MANY - n);
+    const size_t columns = 1 + next_random(&actor->seed) % 2 * (FAKE_DIM - 1);
+    gpuserve_job job = fake_job((const char *const *)actor->texts + first, n, rows);
+    gpuserve_request *request = NULL;
+    gpuserve_status st;
+
+    job.dimensions = (uint32_t)columns;
+    for (size_t i = 0; i < n * columns; i++)
+        rows[i] = -5;
+    if (gpuserve_submit(&request, actor->model, &job, NULL, NULL, NULL) != GPUSERVE_OK) {
+        actor->n_wrong++;
+        return;
+    }
+    if (next_random(&actor->seed) % 3 == 0) {
+        for (uint32_t spin = next_random(&actor->seed) % 20000; spin > 0; spin--)
+            __asm__ volatile("");
+        gpuserve_cancel(request);
+    }
+    st = gpuserve_wait(request, -1, NULL);
+    actor->n_ok += st == GPUSERVE_OK;
+    actor->n_cancelled += st == GPUSERVE_E_CANCELLED;
+    actor->n_wrong += st != GPUSERVE_OK && st != GPUSERVE_E_CANCELLED;
+    actor->n_wrong += !rows_are_right(actor, &job, first, columns, st);
+    gpuserve_request_free(&request);
+}
+
+static void *act(void *argument)
+{
+    struct actor *actor = argument;
+    float *rows = calloc(MOST_TEXTS * FAKE_DIM, sizeof(*rows));
+
+    for (int i = 0; i < N_SUBMISSIONS; i++)
+        submit_and_perhaps_cancel(actor, rows);
+    free(rows);
+    return NULL;
+}
+
+Test(batcher, many_submit_and_cancel_large_and_small_requests_of_two_kinds)
+{
+    gpuserve_model *model = fake_open(3, 96, 0);
+    char **texts = make_texts(MANY);
+    struct actor actors[N_ACTORS];
+    pthread_t threads[N_ACTORS];
+    int n_ok = 0, n_cancelled = 0;
+
+    for (uint32_t i = 0; i < N_ACTORS; i++) {
+        actors[i] = (struct actor){ .model = model, .texts = texts, .seed = i * 7919 + 1 };
+        cr_assert_eq(pthread_create(&threads[i], NULL, act, &actors[i]), 0);
+    }
+    for (size_t i = 0; i < N_ACTORS; i++) {
+        pthread_join(threads[i], NULL);
+        cr_expect_eq(actors[i].n_wrong, 0, "actor %zu", i);
+        n_ok += actors[i].n_ok;
+        n_cancelled += actors[i].n_cancelled;
+    }
+    cr_expect_gt(n_ok, N_ACTORS);
+    cr_expect_gt(n_cancelled, 0);
+    gpuserve_model_close(&model);
+    free_texts(texts, MANY);
+}
