@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokenizing with lib/text, Hugging Face `tokenizers` and `nanotoken`, one thread each.
 
-    bench.py BENCH_TOKENIZER MODEL_DIRECTORY [--rounds N] [--text FILE] [--output FILE]
+    bench.py BENCH_TOKENIZER MODEL_DIRECTORY [--rounds N] [--text FILE] [--results FOLDER]
 
 The engines take turns round by round, so that a busy machine slows all of them. Medians of the
 processor time are told: what others run on the machine counts less than in time by the clock.
@@ -166,9 +166,10 @@ def try_adversaries(arguments, prose, vocabulary):
             took, _, steps = ours.ask("cold")
             rounds.append((took, base, steps))
         ours.close()
-        took = statistics.median(r[0] for r in rounds) / size * 1e9
-        base = statistics.median(r[1] for r in rounds) / sum(len(t.encode()) for t in prose) * 1e9
-        found[name] = {"ns_per_byte": round(took, 2), "of_cold_prose": round(took / base, 2),
+        prose_size = sum(len(t.encode()) for t in prose)
+        ratio = statistics.median(r[0] / size / (r[1] / prose_size) for r in rounds)
+        found[name] = {"ns_per_byte": round(statistics.median(r[0] for r in rounds) / size * 1e9, 2),
+                       "of_cold_prose": round(ratio, 2),
                        "trie_steps_per_byte": round(rounds[0][2] / size, 2)}
     reference.close()
     return found
@@ -180,21 +181,22 @@ def main():
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--text")
-    parser.add_argument("--output")
+    parser.add_argument("--results", help="folder for a dated file")
     arguments = parser.parse_args()
     texts = english(arguments.text)
     vocabulary = json.loads((arguments.model / "tokenizer.json").read_text())["model"]["vocab"]
     result = {
         "what": "tokenizer, one thread", "date": datetime.date.today().isoformat(),
-        "machine": machine(), "model": arguments.model.name, "rounds": arguments.rounds,
+        "machine": machine(), "load_average": round(os.getloadavg()[0], 1), "model": arguments.model.name, "rounds": arguments.rounds,
         "versions": {"tokenizers": tokenizers.__version__, "nanotoken": "0.1.0"},
         "english": compare_engines(arguments, texts),
         "adversaries": try_adversaries(arguments, texts, vocabulary),
     }
     text = json.dumps(result, indent=1)
     print(text)
-    if arguments.output:
-        pathlib.Path(arguments.output).write_text(text + "\n")
+    if arguments.results:
+        name = "tokenizer-%s-%s.json" % (result["machine"].replace(" ", "-"), result["date"])
+        pathlib.Path(arguments.results, name).write_text(text + "\n")
 
 
 if __name__ == "__main__":

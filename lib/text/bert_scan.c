@@ -169,30 +169,34 @@ static inline size_t put_ascii_word(const struct scan *scan, size_t at)
 
 /* ------------------------------------------------------------------ words of any characters */
 
-/* A character as the normalizer leaves it. */
-static void put_char(const struct scan *scan, uint32_t c, size_t begin, size_t end)
+/* A character as the normalizer leaves it, and its flags. */
+static inline void put_char(const struct scan *scan, uint32_t c, uint8_t flags, size_t begin,
+                            size_t end)
 {
-    const uint8_t flags = gsv_unicode_get_flags(c);
-
-    if (flags & (GSV_UNICODE_SPACE | GSV_UNICODE_PUNCTUATION))
-        gsv_sink_word(scan->sink);
+    if (!(flags & (GSV_UNICODE_SPACE | GSV_UNICODE_PUNCTUATION))) {
+        gsv_sink_char(scan->sink, c, (uint32_t)begin, (uint32_t)end);
+        return;
+    }
+    gsv_sink_word(scan->sink);
     if (flags & GSV_UNICODE_SPACE)
         return;
     gsv_sink_char(scan->sink, c, (uint32_t)begin, (uint32_t)end);
-    if (flags & GSV_UNICODE_PUNCTUATION)
-        gsv_sink_word(scan->sink);
+    gsv_sink_word(scan->sink);
 }
 
 static void put_lower(const struct scan *scan, uint32_t c, size_t begin, size_t end)
 {
+    const uint8_t flags = gsv_unicode_get_flags(c);
     uint32_t lower[GSV_UNICODE_MAX_MAPPING];
-    size_t n = 1;
+    size_t n;
 
-    lower[0] = c;
-    if (scan->sink->tokenizer->normalizer.lowercase)
-        n = gsv_unicode_to_lower(c, lower);
+    if (!(flags & GSV_UNICODE_CHANGES) || !scan->sink->tokenizer->normalizer.lowercase) {
+        put_char(scan, c, flags, begin, end);
+        return;
+    }
+    n = gsv_unicode_to_lower(c, lower);
     for (size_t i = 0; i < n; i++)
-        put_char(scan, lower[i], begin, end);
+        put_char(scan, lower[i], gsv_unicode_get_flags(lower[i]), begin, end);
 }
 
 /* Decompose, drop accents, lowercase: as far as the normalizer does. */
@@ -308,7 +312,7 @@ static size_t put_wide(const struct scan *scan, size_t at)
     if (flags & (GSV_UNICODE_CHANGES | GSV_UNICODE_NONSPACING))
         put_changed(scan, c, at, at + length);
     else
-        put_char(scan, c, at, at + length);
+        put_char(scan, c, flags, at, at + length);
     return at + length;
 }
 

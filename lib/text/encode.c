@@ -245,20 +245,42 @@ static void put_normalized(struct gsv_sink *sink, const char *text, size_t begin
 
 /* ------------------------------------------------------------------ one text */
 
-/* Whether an added token can be in the normalized form of text[begin, end). */
+/* What bert_scan.c makes of an ASCII byte that it does not drop. */
+static unsigned char normalized_byte(const struct gsv_tokenizer *t, unsigned char c)
+{
+    if (t->normalizer.clean && t->byte_classes[c] == GSV_BYTE_SPACE)
+        return ' ';
+    return t->normalizer.lowercase && c >= 'A' && c <= 'Z' ? c + 32 : c;
+}
+
+static bool normalized_token_begins(const struct gsv_tokenizer *t, const char *text, size_t size)
+{
+    const struct gsv_added_search *search = &t->added.normalized;
+    uint32_t slot = search->trie.root;
+
+    for (size_t i = 0; i < size && search->tokens[slot] < 0; i++) {
+        slot = gsv_trie_step(&search->trie, slot, normalized_byte(t, (unsigned char)text[i]));
+        if (slot == GSV_TRIE_NO_SLOT)
+            return false;
+    }
+    return search->tokens[slot] >= 0;
+}
+
+/* Whether an added token can be in the normalized form of text[begin, end): mostly none is, and
+ * the text need not be normalized to be searched. */
 static bool may_have_normalized_token(const struct gsv_tokenizer *t, const char *text, size_t begin,
                                       size_t end)
 {
-    const struct gsv_added_search *search = &t->added.normalized;
-
-    if (search->n == 0)
+    if (t->added.normalized.n == 0)
         return false;
     for (size_t i = begin; i < end; i++) {
         const unsigned char c = (unsigned char)text[i];
+        const uint8_t class = t->byte_classes[c];
 
-        /* What is not ASCII can become anything. */
-        if (c >= 128 || search->begins[c] || (c >= 'A' && c <= 'Z' && search->begins[c + 32]) ||
-            (c < ' ' && search->begins[' ']))
+        if (class == GSV_BYTE_WIDE || class == GSV_BYTE_DROPPED)
+            return true; /* it may become anything, or join what is around it */
+        if (t->added.normalized.begins[normalized_byte(t, c)] &&
+            normalized_token_begins(t, text + i, end - i))
             return true;
     }
     return false;

@@ -7,7 +7,6 @@
 #include "lib/text/sink.h"
 
 #include "lib/base/alloc.h"
-#include "lib/base/utf8.h"
 
 #include <stdlib.h>
 
@@ -134,31 +133,10 @@ void gsv_encoding_reset(struct gsv_encoding *e)
     *e = (struct gsv_encoding){ 0 };
 }
 
-static bool reserve_word(struct gsv_word *w, size_t n)
+bool gsv_word_reserve(struct gsv_word *w, size_t n)
 {
     return gsv_grow((void **)&w->bytes, &w->bytes_capacity, n, 1, SIZE_MAX) &&
            gsv_grow((void **)&w->spans, &w->spans_capacity, n, sizeof(*w->spans), SIZE_MAX);
-}
-
-void gsv_sink_char(struct gsv_sink *s, uint32_t c, uint32_t begin, uint32_t end)
-{
-    struct gsv_word *w = &s->scratch->word;
-    size_t length;
-
-    if (w->n_chars > s->tokenizer->model.max_chars) { /* unknown however it goes on */
-        w->spans[w->n - 1].end = end;
-        return;
-    }
-    if ((w->n + 4 > w->bytes_capacity || w->n + 4 > w->spans_capacity) &&
-        !reserve_word(w, w->n + 4)) {
-        s->done = s->no_memory = true;
-        return;
-    }
-    length = gsv_utf8_encode(c, w->bytes + w->n);
-    for (size_t i = 0; i < length; i++)
-        w->spans[w->n + i] = (gpuserve_span){ begin, end };
-    w->n += length;
-    w->n_chars++;
 }
 
 void gsv_sink_ascii(struct gsv_sink *s, const char *text, size_t begin, size_t end,
@@ -169,7 +147,7 @@ void gsv_sink_ascii(struct gsv_sink *s, const char *text, size_t begin, size_t e
     const size_t left = w->n_chars < most ? most - w->n_chars : 0;
     const size_t n = smaller(left, end - begin);
 
-    if (!reserve_word(w, w->n + n)) {
+    if (!gsv_word_reserve(w, w->n + n)) {
         s->done = s->no_memory = true;
         return;
     }
@@ -253,7 +231,7 @@ void gsv_sink_word(struct gsv_sink *s)
 
     if (w->n == 0 || s->done)
         return;
-    if (w->n <= GSV_CACHED_BYTES) {
+    if (w->n <= GSV_CACHED_BYTES && w->n_chars > 1) { /* the trie is as quick for one character */
         uint64_t key[2] = { 0, 0 };
 
         memcpy(key, w->bytes, w->n);

@@ -5,6 +5,7 @@
 #ifndef GSV_TEXT_SINK_H
 #define GSV_TEXT_SINK_H
 
+#include "lib/base/utf8.h"
 #include "lib/text/scratch.h"
 #include "lib/text/tokenizer_parts.h"
 
@@ -52,8 +53,30 @@ static inline void gsv_sink_token(struct gsv_sink *sink, int32_t id, uint32_t be
     sink->out->spans[sink->n++] = (gpuserve_span){ begin, end };
 }
 
+/* Place for n bytes of a word in all. */
+bool gsv_word_reserve(struct gsv_word *word, size_t n);
+
 /* A character of the word that is being put together in scratch->word. */
-void gsv_sink_char(struct gsv_sink *sink, uint32_t c, uint32_t begin, uint32_t end);
+static inline void gsv_sink_char(struct gsv_sink *sink, uint32_t c, uint32_t begin, uint32_t end)
+{
+    struct gsv_word *w = &sink->scratch->word;
+    size_t length;
+
+    if (w->n_chars > sink->tokenizer->model.max_chars) { /* unknown however it goes on */
+        w->spans[w->n - 1].end = end;
+        return;
+    }
+    if ((w->n + 4 > w->bytes_capacity || w->n + 4 > w->spans_capacity) &&
+        !gsv_word_reserve(w, w->n + 4)) {
+        sink->done = sink->no_memory = true;
+        return;
+    }
+    length = gsv_utf8_encode(c, w->bytes + w->n);
+    for (size_t i = 0; i < length; i++)
+        w->spans[w->n + i] = (gpuserve_span){ begin, end };
+    w->n += length;
+    w->n_chars++;
+}
 /* Its next characters are text[begin, end), all ASCII, with `fold` (0x20 or 0) set in each. */
 void gsv_sink_ascii(struct gsv_sink *sink, const char *text, size_t begin, size_t end,
                     unsigned char fold);

@@ -7,12 +7,15 @@ cmd_bench()
     case $what in
     peers) bench_peers "$@" ;;
     load) bench_load "$@" ;;
+    tokenizer) bench_tokenizer "$@" ;;
     *) cat <<'TEXT' ;;
 usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            gpuserve and other engines, interleaved: about 10 minutes on a quiet machine, 3 with
            --quick; the first time some minutes more, to install and convert (4 GB of packages)
        ./dev bench load
            time and memory from the start of a process to its first vector
+       ./dev bench tokenizer [--rounds N] [--text FILE]
+           tokenizing, against Hugging Face tokenizers and nanotoken, and texts made to be slow
 TEXT
     esac
 }
@@ -56,4 +59,16 @@ bench_load()
     compile build benchmarks/load
     model=$(fetch_models "$default_model")
     python3 benchmarks/load.py build/benchmarks/load "$model" --results benchmarks/results "$@"
+}
+
+bench_tokenizer()
+{
+    local python model
+    need_packages "${build_packages[@]}" "${python_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build benchmarks/tokenizer/bench_tokenizer
+    python=$(python_env tokenizer benchmarks/tokenizer/requirements.txt)/bin/python
+    model=$(fetch_models "$default_model")
+    "$python" benchmarks/tokenizer/bench.py build/benchmarks/tokenizer/bench_tokenizer "$model" \
+        --results benchmarks/results "$@"
 }
