@@ -106,9 +106,10 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
         const struct gsv_dense_spec *dense = &modules->dense[i].spec;
 
         if (dense->in_features != width)
-            return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            "%s/config.json: in_features is %d, its input has %d columns",
-                            modules->dense[i].folder, dense->in_features, width);
+            return gsv_fail(
+                error, GPUSERVE_E_FORMAT,
+                "%s: config.json beside it: in_features is %d, its input has %d columns",
+                gsv_safetensors_name(spec->dense_weights[i].files[0]), dense->in_features, width);
         width = dense->out_features;
     }
     facts->dim = width;
@@ -141,8 +142,9 @@ static gpuserve_status set_classifier_labels(struct gsv_spec *spec, gpuserve_err
 
     if (config->labels && config->n_labels != n)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "config.json: id2label has %zu labels, the classifier's weights have %zu",
-                        config->n_labels, n);
+                        "%s: config.json beside it: id2label has %zu labels, the classifier's "
+                        "weights have %zu",
+                        gsv_safetensors_name(spec->weights.files[0]), config->n_labels, n);
     if (!config->labels)
         st = make_default_labels(spec, n, error);
     facts->labels = (const char *const *)(config->labels ? config->labels : spec->default_labels);
@@ -220,10 +222,8 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
         st = gsv_spec_collect(spec, error);
     if (st == GPUSERVE_OK)
         st = set_label_facts(spec, error);
-    if (st != GPUSERVE_OK) {
-        gsv_fail_in(error, st, "%s", gsv_dir_path(dir));
+    if (st != GPUSERVE_OK)
         goto fail;
-    }
     set_count_facts(spec);
     *out = spec;
     return GPUSERVE_OK;
