@@ -15,7 +15,7 @@
 struct target {
     const struct gpuserve_backend *backend;
     struct gpuserve_device *device;
-    char name[80]; /* "cpu avx2, 2 threads" */
+    char name[112]; /* "cpu avx2, 2 threads" */
     int32_t n_threads;
 };
 
