@@ -67,7 +67,7 @@ build_plain() {
     ${NVCC:-nvcc} -shared -cudart static -o "$work/libgpuserve-cuda.so" "$work"/*.cu.o "$work"/error.o "$work"/alloc.o -ldl -lpthread || return 1
     for name in attention batch linear rows; do
         gcc -O2 $includes -Itests/plain -o "$work/test_$name" tests/kernels_cuda/test_$name.c tests/kernels_cuda/harness.c \
-            tests/kernels_cuda/net.c tests/plain/plain.c kernels/hostmem.c kernels/ref/*.c lib/base/error.c lib/base/alloc.c \
+            tests/kernels_cuda/net.c tests/plain/plain.c kernels/hostmem.c kernels/ref/*.c lib/base/error.c lib/base/alloc.c lib/base/host.c \
             -ldl -lm -lpthread || return 1
     done
     gcc -O2 -Iinclude -o "$work/encoder" benchmarks/gpu/encoder.c -ldl -lm

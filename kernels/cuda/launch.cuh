@@ -50,6 +50,18 @@
     cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), \
                          cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes))
 
+/* Whether this thread's device starts a kernel before the one ahead of it has ended: sm_90 on. */
+inline bool gsv_device_overlaps()
+{
+    int device = 0;
+    int major = 0;
+
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           major >= 9;
+}
+
 template <typename... Parameters, typename... Arguments>
 inline cudaError_t gsv_launch(const char *name, bool overlap, void (*kernel)(Parameters...),
                               dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
@@ -65,7 +77,7 @@ inline cudaError_t gsv_launch(const char *name, bool overlap, void (*kernel)(Par
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &attribute;
-    config.numAttrs = overlap ? 1 : 0;
+    config.numAttrs = overlap && gsv_device_overlaps() ? 1 : 0;
     GSV_KERNEL_NAME(name);
     return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
