@@ -1,0 +1,443 @@
+/*
+ * test_backend.c - the whole CUDA backend under lib/model, on the emulator.
+ *
+ * Real and tiny models run against vectors that torch computed in float64; streams run late and in
+ * random order; launches, copies, allocations and bytes are counted; and every call of the CUDA
+ * runtime fails in turn, with every class of error.
+ */
+#include "tests/cudaemu/emu.h"
+#include "tests/model/support.h"
+
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void print_log(void *user, int32_t level, const char *message)
+{
+    (void)user;
+    if (level <= GPUSERVE_LOG_WARNING)
+        fprintf(stderr, "%s\n", message);
+}
+
+static const struct gpuserve_backend *cuda(void)
+{
+    static const struct gpuserve_backend *backend;
+    static const struct gpuserve_host host = { sizeof(host), GPUSERVE_BACKEND_ABI, print_log,
+                                               NULL };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    void *library;
+
+    if (backend)
+        return backend;
+    library = dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
+    cr_assert_not_null(library, "%s", dlerror());
+    backend = ((gpuserve_backend_entry_fn)dlsym(library, GPUSERVE_BACKEND_ENTRY))(&host, &error);
+    cr_assert_not_null(backend, "%s", error.message);
+    return backend;
+}
+
+static struct gsv_run embed_run(const struct loaded *model)
+{
+    return (struct gsv_run){ .task = GPUSERVE_TASK_EMBED,
+                             .dimensions = gsv_spec_facts(model->spec)->dim };
+}
+
+/* The first `n` texts of a reference file. */
+static struct texts some_texts(const char *path, size_t n)
+{
+    struct texts texts = read_texts(path);
+
+    cr_assert_geq(texts.n, n);
+    texts.n = n;
+    return texts;
+}
+
+static const char *tiny_reference(void)
+{
+    return test_data("models/bert/reference.safetensors");
+}
+
+static void load_tiny(struct loaded *model, uint32_t dtype)
+{
+    const struct load_options options = { .backend = cuda(), .dtype = dtype, .max_tokens = 256 };
+    char path[1024];
+
+    snprintf(path, sizeof(path), "%s", test_data("models/bert"));
+    load_model(model, path, &options);
+}
+
+static struct gsv_emu_counters counters(void)
+{
+    struct gsv_emu_counters c;
+
+    gsv_emu_get_counters(&c);
+    return c;
+}
+
+/* ------------------------------------------------------------------------------------ numbers */
+
+struct bounds {
+    uint32_t dtype;
+    double cosine, largest;
+};
+
+/* Unnormalized means are several times larger than a unit vector's parts, and so is `largest`. */
+static void check_vectors(const char *path, const char *reference, const char *tensor, size_t n,
+                          const struct bounds *b)
+{
+    struct loaded model;
+    struct load_options options = { .backend = cuda(), .dtype = b->dtype, .max_tokens = 512 };
+    struct texts texts = some_texts(test_data(reference), n);
+    size_t count;
+    double *want = read_reference(test_data(reference), tensor, &count);
+    struct difference d;
+    float *got;
+
+    load_model(&model, path, &options);
+    got = run_all(&model, &texts, embed_run(&model));
+    d = compare_rows(got, want, texts.n, (size_t)gsv_spec_facts(model.spec)->dim);
+    cr_expect(d.least_cosine >= b->cosine, "%s, dtype %u: cosine %.9f", path, b->dtype,
+              d.least_cosine);
+    cr_expect(d.largest <= b->largest, "%s, dtype %u: difference %g", path, b->dtype, d.largest);
+    free(got);
+    free(want);
+    free_texts(&texts);
+    unload_model(&model);
+    cr_expect_str_empty(gsv_emu_report());
+    cr_expect_eq(counters().live_allocations, 0);
+    cr_expect_eq(counters().live_objects, 0);
+}
+
+Test(cuda_backend, tiny_models_equal_torch)
+{
+    static const struct bounds bounds[] = {
+        { GPUSERVE_DTYPE_FLOAT32, 0.999999, 2e-5 },
+        { GPUSERVE_DTYPE_TF32, 0.9999, 2e-2 },
+        { GPUSERVE_DTYPE_FLOAT16, 0.9999, 2e-2 },
+        { GPUSERVE_DTYPE_BFLOAT16, 0.998, 1e-1 },
+    };
+    static const char *const names[] = { "bert", "mpnet", "roberta", "bert-gelu-new" };
+    char path[1024], reference[256];
+
+    for (size_t m = 0; m < sizeof(names) / sizeof(names[0]); m++) {
+        snprintf(reference, sizeof(reference), "models/%s", names[m]);
+        snprintf(path, sizeof(path), "%s", test_data(reference));
+        snprintf(reference, sizeof(reference), "models/%s/reference.safetensors", names[m]);
+        for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
+            check_vectors(path, reference, "embedding_f64", 4, &bounds[i]);
+    }
+}
+
+Test(cuda_backend, minilm_equals_torch)
+{
+    static const struct bounds fp16 = { GPUSERVE_DTYPE_FLOAT16, 0.99999, 5e-3 };
+    char path[1024];
+
+    snprintf(path, sizeof(path), "%s", real_model("all-MiniLM-L6-v2"));
+    check_vectors(path, "oracle/vectors/all-MiniLM-L6-v2.safetensors", "mean_f64", 4, &fp16);
+}
+
+/* ------------------------------------------------------------------- order, graphs, counting */
+
+/* The same batch over and over: first run as it comes, then recorded, then replayed. */
+Test(cuda_backend, replayed_batches_have_the_same_bits_in_any_order)
+{
+    struct loaded model;
+    struct texts texts = some_texts(tiny_reference(), 4);
+    float *first, *again;
+    size_t size;
+
+    load_tiny(&model, GPUSERVE_DTYPE_FLOAT16);
+    size = texts.n * (size_t)gsv_spec_facts(model.spec)->dim * sizeof(float);
+    first = run_all(&model, &texts, embed_run(&model));
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        gsv_emu_seed(seed);
+        gsv_emu_set_late(seed % 4 != 3);
+        again = run_all(&model, &texts, embed_run(&model));
+        cr_expect_arr_eq(again, first, size, "seed %d", (int)seed);
+        free(again);
+    }
+    cr_expect_gt(counters().graph_launches, 5, "recorded batches are replayed");
+    cr_expect_str_empty(gsv_emu_report());
+    free(first);
+    free_texts(&texts);
+    unload_model(&model);
+}
+
+Test(cuda_backend, a_batch_costs_few_launches_one_copy_each_way_and_no_memory)
+{
+    struct loaded model;
+    struct texts texts = some_texts(tiny_reference(), 4);
+    uint64_t most;
+
+    load_tiny(&model, GPUSERVE_DTYPE_FLOAT16);
+    most = 2 + 7 * (uint64_t)gsv_spec_facts(model.spec)->n_layers;
+    for (int i = 0; i < 6; i++) {
+        const struct gsv_emu_counters before = counters();
+        float *out = run_all(&model, &texts, embed_run(&model));
+        const struct gsv_emu_counters after = counters();
+
+        cr_expect_leq(after.launches - before.launches, most, "run %d: %d launches", i,
+                      (int)(after.launches - before.launches));
+        cr_expect_eq(after.copies_in - before.copies_in, 1);
+        cr_expect_eq(after.copies_out - before.copies_out, 1);
+        cr_expect_eq(after.copies_inside - before.copies_inside, 0);
+        cr_expect_eq(after.fills - before.fills, 0);
+        cr_expect_eq(after.allocations - before.allocations, 0);
+        cr_expect_eq(after.host_allocations - before.host_allocations, 0);
+        free(out);
+    }
+    free_texts(&texts);
+    unload_model(&model);
+}
+
+/* What is computed from the files beforehand is what is taken, to the byte. */
+Test(cuda_backend, footprint_is_what_is_allocated)
+{
+    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_FLOAT16 };
+    struct texts texts = some_texts(tiny_reference(), 4);
+
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        const struct gsv_work_options options = {
+            .dtype = dtypes[i],
+            .n_threads = 1,
+            .max_tokens = 256,
+            .max_sequences = 32,
+            .max_seqlen = 40,
+        };
+        struct loaded model;
+        uint64_t weights = 0, activations = 0, stream = 0;
+        struct gsv_emu_counters c;
+        float *out;
+
+        gsv_emu_reset();
+        load_tiny(&model, dtypes[i]);
+        out = run_all(&model, &texts, embed_run(&model));
+        cr_assert(gsv_net_bytes(model.spec, cuda(), dtypes[i], &weights));
+        cr_assert(gsv_work_bytes(model.spec, cuda(), &options, &activations, &stream));
+        c = counters();
+        cr_expect_eq(c.live_bytes + c.live_host_bytes, weights + activations + stream,
+                     "%llu + %llu taken, %llu + %llu + %llu told", (unsigned long long)c.live_bytes,
+                     (unsigned long long)c.live_host_bytes, (unsigned long long)weights,
+                     (unsigned long long)activations, (unsigned long long)stream);
+        cr_expect_leq(c.peak_bytes + c.live_host_bytes, weights + activations + stream,
+                      "%llu at most", (unsigned long long)c.peak_bytes);
+        free(out);
+        unload_model(&model);
+    }
+    free_texts(&texts);
+}
+
+/* ------------------------------------------------------------------------------- every failure */
+
+/* What a child process found. */
+enum found { FOUND_RIGHT = 0, FOUND_WRONG = 1, FOUND_NO_FAILURE = 2 };
+
+struct scene {
+    struct gsv_spec *spec;
+    struct texts texts;
+    struct gpuserve_host_batch batch;
+    size_t n_floats;
+    float *want;
+};
+
+static struct scene make_scene(void)
+{
+    struct loaded model;
+    struct scene scene;
+
+    load_tiny(&model, GPUSERVE_DTYPE_FLOAT16);
+    scene.texts = some_texts(tiny_reference(), 3);
+    scene.batch = make_batch(gsv_spec_facts(model.spec), &scene.texts, 0, scene.texts.n);
+    scene.n_floats = scene.texts.n * (size_t)gsv_spec_facts(model.spec)->dim;
+    scene.want = run_all(&model, &scene.texts, embed_run(&model));
+    scene.spec = model.spec;
+    model.spec = NULL;
+    unload_model(&model);
+    return scene;
+}
+
+static void free_scene(struct scene *scene)
+{
+    gsv_spec_free(&scene->spec);
+    free_batch(&scene->batch);
+    free_texts(&scene->texts);
+    free(scene->want);
+}
+
+/* Open, run until batches are replayed, and close; the first failure's status and message. With
+ * `hang` the device stops when the model is loaded. */
+static gpuserve_status play(const struct scene *scene, bool hang, float *got, gpuserve_error *error)
+{
+    const struct gpuserve_backend *backend = cuda();
+    const struct gsv_net_options net_options = { .dtype = GPUSERVE_DTYPE_FLOAT16, .n_threads = 1 };
+    const struct gsv_work_options work_options = { .dtype = GPUSERVE_DTYPE_FLOAT16,
+                                                   .n_threads = 1,
+                                                   .max_tokens = 256,
+                                                   .max_sequences = 8,
+                                                   .max_seqlen = 40 };
+    const struct gsv_run run = { .task = GPUSERVE_TASK_EMBED,
+                                 .dimensions = gsv_spec_facts(scene->spec)->dim,
+                                 .output = got };
+    struct gpuserve_device_facts facts = { .struct_size = sizeof(facts) };
+    struct gpuserve_device *device = NULL;
+    struct gsv_net *net = NULL;
+    struct gsv_work *work = NULL;
+    int32_t count = 0;
+    gpuserve_status st = backend->device_count(&count, error);
+
+    if (st == GPUSERVE_OK)
+        st = backend->device_facts(0, &facts, error);
+    if (st == GPUSERVE_OK)
+        st = backend->device_open(&device, 0, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_net_load(&net, scene->spec, backend, device, &net_options, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_work_create(&work, net, &work_options, error);
+    if (hang)
+        gsv_emu_hang(1);
+    for (int i = 0; i < 5 && st == GPUSERVE_OK; i++)
+        st = gsv_net_run(work, &scene->batch, &run, error);
+    gsv_work_free(&work);
+    gsv_net_free(&net);
+    backend->device_close(&device);
+    return st;
+}
+
+static bool status_suits(gpuserve_status status, int cuda_error)
+{
+    if (cuda_error == 2)
+        return status == GPUSERVE_E_NOMEM || status == GPUSERVE_E_TOO_LARGE;
+    return status == GPUSERVE_E_DEVICE;
+}
+
+static enum found complain(int n, int cuda_error, const char *what)
+{
+    fprintf(stderr, "call %d (%s) failing with %d: %s\n", n, gsv_emu_failed_call(), cuda_error,
+            what);
+    return FOUND_WRONG;
+}
+
+/* In a process of its own: a lost device stays lost for the life of a process. */
+static enum found fail_one(const struct scene *scene, int n, int cuda_error)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float *got = calloc(scene->n_floats, sizeof(float));
+    struct gsv_emu_counters c;
+    gpuserve_status status;
+    char text[sizeof(error.message) + 64];
+    bool right;
+
+    gsv_emu_reset();
+    gsv_emu_fail_call((uint64_t)n, cuda_error);
+    status = play(scene, false, got, &error);
+    right = memcmp(got, scene->want, scene->n_floats * sizeof(float)) == 0;
+    free(got);
+    c = counters();
+    if (!gsv_emu_failed_call())
+        return right && status == GPUSERVE_OK ? FOUND_NO_FAILURE : FOUND_WRONG;
+    if (status != GPUSERVE_OK && !status_suits(status, cuda_error)) {
+        snprintf(text, sizeof(text), "status %d, \"%s\"", (int)status, error.message);
+        return complain(n, cuda_error, text);
+    }
+    if (status != GPUSERVE_OK && !error.message[0])
+        return complain(n, cuda_error, "no message");
+    if (status == GPUSERVE_OK && !right)
+        return complain(n, cuda_error, "a wrong answer");
+    if (c.live_allocations || c.live_objects) {
+        snprintf(text, sizeof(text), "%d blocks of memory and %d objects leak, status %d",
+                 (int)c.live_allocations, (int)c.live_objects, (int)status);
+        return complain(n, cuda_error, text);
+    }
+    return FOUND_RIGHT;
+}
+
+/* The child's exit status, or 128 and the signal that ended it; one that waits for ever is ended.
+ */
+static int exit_status_of(pid_t child)
+{
+    int status = 0;
+
+    cr_assert_gt(child, 0);
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int fail_in_child(const struct scene *scene, int n, int cuda_error)
+{
+    const pid_t child = fork();
+
+    if (child == 0) {
+        alarm(30);
+        _exit(fail_one(scene, n, cuda_error));
+    }
+    return exit_status_of(child);
+}
+
+/* Some two hundred of the calls, spread over the whole life of a model, with the errors in turn;
+ * with GPUSERVE_TEST_ALL set each call with each error, which takes minutes. */
+Test(cuda_backend, every_call_fails_with_every_error)
+{
+    static const int errors[] = { 2, 46, 214, 700, 719, 999 };
+    const size_t n_errors = sizeof(errors) / sizeof(errors[0]);
+    const bool all = getenv("GPUSERVE_TEST_ALL") != NULL;
+    struct scene scene = make_scene();
+    const int step = all ? 1 : (int)(counters().calls / 200) + 1;
+    int n, tried = 0, wrong = 0, status = FOUND_RIGHT;
+
+    for (n = 1; status != FOUND_NO_FAILURE && wrong < 10; n += step, tried++) {
+        for (size_t e = 0; e < n_errors && status != FOUND_NO_FAILURE; e++) {
+            if (!all && e != (size_t)tried % n_errors)
+                continue;
+            status = fail_in_child(&scene, n, errors[e]);
+            if (status == FOUND_NO_FAILURE)
+                continue;
+            cr_expect_eq(status, FOUND_RIGHT, "call %d failing with %d: exit status %d", n,
+                         errors[e], status);
+            wrong += status != FOUND_RIGHT;
+        }
+    }
+    cr_expect_gt(n, 50, "only %d calls", n);
+    free_scene(&scene);
+}
+
+/* ---------------------------------------------------------------------------------- a hang */
+
+/* In a process of its own: such a device is not asked for anything any more. */
+static enum found hang_once(const struct scene *scene)
+{
+    const struct gpuserve_backend *backend = cuda();
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float *got = calloc(scene->n_floats, sizeof(float));
+    const time_t begin = time(NULL);
+    struct gpuserve_device *device = NULL;
+    gpuserve_status status;
+
+    setenv("GPUSERVE_CUDA_TIMEOUT_MS", "50", 1);
+    gsv_emu_reset();
+    status = play(scene, true, got, &error);
+    free(got);
+    if (status != GPUSERVE_E_DEVICE || !error.message[0] || time(NULL) - begin > 20)
+        return FOUND_WRONG;
+    /* And it is told of at once from now on. */
+    return backend->device_open(&device, 0, &error) == GPUSERVE_E_DEVICE ? FOUND_RIGHT
+                                                                         : FOUND_WRONG;
+}
+
+Test(cuda_backend, a_device_that_hangs_is_given_up, .timeout = 60)
+{
+    struct scene scene = make_scene();
+    const pid_t child = fork();
+
+    if (child == 0) {
+        alarm(30);
+        _exit(hang_once(&scene));
+    }
+    cr_expect_eq(exit_status_of(child), FOUND_RIGHT);
+    free_scene(&scene);
+}
