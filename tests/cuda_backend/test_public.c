@@ -1,0 +1,127 @@
+/*
+ * test_public.c - text in, vector out through the public API, on the emulated CUDA device.
+ */
+#include "tests/cudaemu/emu.h"
+
+#include <gpuserve/gpuserve.h>
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DIM 384
+#define N_TEXTS 3
+
+static const char *const texts[N_TEXTS] = { "hello world", "The cat sat on the mat.", "" };
+
+static const char *minilm(void)
+{
+    static char path[1024];
+    const char *models = getenv("GPUSERVE_TEST_MODELS"), *cache = getenv("XDG_CACHE_HOME");
+
+    if (models)
+        snprintf(path, sizeof(path), "%s/all-MiniLM-L6-v2", models);
+    else if (cache && *cache)
+        snprintf(path, sizeof(path), "%s/gpuserve/models/all-MiniLM-L6-v2", cache);
+    else
+        snprintf(path, sizeof(path), "%s/.cache/gpuserve/models/all-MiniLM-L6-v2", getenv("HOME"));
+    cr_assert(access(path, R_OK) == 0, "%s is missing: run ./dev models all-MiniLM-L6-v2", path);
+    return path;
+}
+
+static gpuserve_context *make_context(void)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = NULL;
+
+    cr_assert_eq(gpuserve_context_create(&context, NULL, &error), GPUSERVE_OK, "%s", error.message);
+    return context;
+}
+
+static gpuserve_status try_open(gpuserve_model **model, gpuserve_context *context,
+                                const char *device, gpuserve_error *error)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+
+    options.device = device;
+    options.max_batch_tokens = 512;
+    options.n_threads = 1;
+    return gpuserve_model_open(model, context, minilm(), &options, error);
+}
+
+static void embed_on(const char *device, float *vectors)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = make_context();
+    gpuserve_model *model = NULL;
+
+    cr_assert_eq(try_open(&model, context, device, &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gpuserve_model_dim(model), DIM);
+    cr_assert_eq(gpuserve_embed(model, texts, N_TEXTS, vectors, N_TEXTS * DIM, NULL, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+}
+
+/* float16 on the device, float32 on the CPU: cosine 0.99999 and 1e-3 for unit vectors. */
+Test(cuda_public, vectors_are_those_of_the_cpu)
+{
+    float cpu[N_TEXTS * DIM], cuda[N_TEXTS * DIM];
+    struct gsv_emu_counters c;
+
+    embed_on("cpu", cpu);
+    embed_on("cuda:0", cuda);
+    for (int i = 0; i < N_TEXTS; i++) {
+        cr_expect_geq(gpuserve_dot(cpu + i * DIM, cuda + i * DIM, DIM), 0.99999f);
+        for (int j = 0; j < DIM; j++)
+            cr_expect_float_eq(cpu[i * DIM + j], cuda[i * DIM + j], 1e-3f);
+    }
+    gsv_emu_get_counters(&c);
+    cr_expect_gt(c.launches, 0);
+    cr_expect_eq(c.live_allocations, 0);
+    cr_expect_eq(c.live_objects, 0);
+}
+
+Test(cuda_public, a_model_that_does_not_fit_is_refused_with_the_numbers)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = make_context();
+    gpuserve_model *model = NULL;
+    struct gsv_emu_counters c;
+
+    gsv_emu_set_memory(20u << 20);
+    cr_expect_eq(try_open(&model, context, "cuda:0", &error), GPUSERVE_E_TOO_LARGE, "%s",
+                 error.message);
+    cr_expect_null(model);
+    gsv_emu_get_counters(&c);
+    cr_expect_eq(c.allocations, 0, "told before anything is taken");
+    gpuserve_context_unref(&context);
+}
+
+/* No driver (35) and no device (100): asked for it is an error, by default the CPU. */
+Test(cuda_public, without_a_device)
+{
+    static const int causes[] = { 35, 100 };
+
+    for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        gpuserve_device_info device = { .struct_size = sizeof(device) };
+        gpuserve_context *context = make_context();
+        gpuserve_model *model = NULL;
+        char reason[512] = "";
+
+        gsv_emu_set_devices(0, causes[i]);
+        cr_expect_eq(try_open(&model, context, "cuda:0", &error), GPUSERVE_E_DEVICE, "%s",
+                     error.message);
+        cr_expect_null(model);
+        cr_expect(strstr(error.message, "driver"), "%s", error.message);
+        cr_expect_eq(
+            gpuserve_device_select(context, "auto", &device, reason, sizeof(reason), &error),
+            GPUSERVE_OK);
+        cr_expect_str_eq(device.selector, "cpu");
+        cr_expect(reason[0], "it says why");
+        gpuserve_context_unref(&context);
+    }
+}
