@@ -31,7 +31,7 @@ lint_cppcheck()
 # The parts of ./dev share variables, which shellcheck sees one file at a time (SC2034, SC2154).
 lint_shell()
 {
-    shell_sources | xargs -r shellcheck --shell=bash --exclude=SC2034,SC2154
+    shell_sources | xargs -r shellcheck --shell=bash --severity=warning --exclude=SC2034,SC2154
 }
 
 lint_python()
