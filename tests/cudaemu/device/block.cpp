@@ -36,6 +36,7 @@ namespace
 
 const size_t guard_bytes = GSV_EMU_ASAN ? 0 : 256;
 const unsigned char guard_byte = 0xa5;
+const size_t most_threads = 1024; /* in a block */
 
 struct warp {
     unsigned exists;     /* lanes it has; fewer than 32 in the last warp of an odd block */
@@ -47,8 +48,11 @@ struct warp {
 struct running_grid {
     const gsv_emu_grid *launch = nullptr;
     std::vector<warp> warps;
-    std::vector<unsigned> ready; /* in the order to run, from next_ready on */
+    /* Lanes in the order to run, each at most once: a ring, which never allocates, for what a fiber
+     * allocates and another uses would be a race to the thread sanitizer. */
+    unsigned ready[most_threads];
     size_t next_ready = 0;
+    size_t n_ready = 0;
     unsigned n_threads = 0;
     unsigned n_returned = 0;
     unsigned n_in_barrier = 0;
@@ -81,10 +85,16 @@ bool same_name(const char *a, const char *b)
     return a == b || std::strcmp(a, b) == 0;
 }
 
+/* The i-th of those that are ready. */
+unsigned &ready_at(size_t i)
+{
+    return run.ready[(run.next_ready + i) % most_threads];
+}
+
 void make_ready(gsv_emu_lane *lane)
 {
     lane->state = gsv_emu_state::ready;
-    run.ready.push_back(lane->index);
+    ready_at(run.n_ready++) = lane->index;
 }
 
 /* Shuffle what became ready since `from`. */
@@ -92,8 +102,8 @@ void shuffle_ready(size_t from)
 {
     if (!run.seed)
         return;
-    for (size_t i = run.ready.size(); i > from + 1; i--)
-        std::swap(run.ready[i - 1], run.ready[from + gsv_emu_random(&run.random) % (i - from)]);
+    for (size_t i = run.n_ready; i > from + 1; i--)
+        std::swap(ready_at(i - 1), ready_at(from + gsv_emu_random(&run.random) % (i - from)));
 }
 
 uint3 thread_position(unsigned index)
@@ -173,12 +183,10 @@ void report_deadlock()
 
 void run_threads()
 {
-    while (run.error == cudaSuccess && run.next_ready < run.ready.size()) {
-        gsv_emu_lane *lane = lanes[run.ready[run.next_ready++]].get();
-        if (run.next_ready == run.ready.size()) {
-            run.ready.clear();
-            run.next_ready = 0;
-        }
+    while (run.error == cudaSuccess && run.n_ready > 0) {
+        gsv_emu_lane *lane = lanes[ready_at(0)].get();
+        run.next_ready = (run.next_ready + 1) % most_threads;
+        run.n_ready--;
         running = lane;
         threadIdx = thread_position(lane->index);
         gsv_emu_fiber_switch(&scheduler, &lane->fiber, false);
@@ -190,8 +198,7 @@ void run_threads()
 
 void start_threads()
 {
-    run.ready.clear();
-    run.next_ready = 0;
+    run.next_ready = run.n_ready = 0;
     run.n_returned = run.n_in_barrier = 0;
     run.barrier_result = 0;
     run.warps.assign((run.n_threads + 31) / 32, warp());
@@ -359,7 +366,7 @@ void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting m
     }
     meeting(brought, mask);
     w.waiting &= ~mask;
-    const size_t before = run.ready.size();
+    const size_t before = run.n_ready;
     for (unsigned i = 0; i < 32; i++)
         if (mask >> i & 1 && i != me)
             make_ready(lanes[base + i].get());
@@ -415,7 +422,7 @@ int gsv_emu_sync_block(const char *what, int predicate)
         yield();
     } else {
         int total = 0;
-        const size_t before = run.ready.size();
+        const size_t before = run.n_ready;
         for (unsigned i = 0; i < run.n_threads; i++) {
             gsv_emu_lane *lane = lanes[i].get();
             if (!same_name(lane->what, what))
