@@ -117,8 +117,6 @@ Test(model_real, calibrated_int8_keeps_the_direction)
         got = run_all(&model, &texts, run);
         d = compare_rows(got, want, texts.n, 384);
         mean[calibrated] = d.mean_cosine;
-        cr_log_info("int8, calibrated %d: cosine %.5f mean, %.5f least", calibrated, d.mean_cosine,
-                    d.least_cosine);
         if (calibrated) {
             cr_expect(d.mean_cosine >= 0.9985, "mean cosine %.6f", d.mean_cosine);
             cr_expect(d.least_cosine >= 0.997, "least cosine %.6f", d.least_cosine);
