@@ -65,8 +65,6 @@ static void remove_home(void)
     cr_expect_eq(system(command), 0);
 }
 
-TestSuite(hub, .init = make_home, .fini = remove_home);
-
 /* `below` the home, or NULL when nothing must be found. */
 static void expect_found(const struct gsv_hub *hub, const char *name, const char *below)
 {
@@ -87,7 +85,7 @@ static void expect_found(const struct gsv_hub *hub, const char *name, const char
     free(path);
 }
 
-Test(hub, names_are_found_in_both_caches)
+Test(hub, names_are_found_in_both_caches, .init = make_home, .fini = remove_home)
 {
     struct gsv_hub hub = { 0 };
 
@@ -99,7 +97,7 @@ Test(hub, names_are_found_in_both_caches)
     gsv_hub_reset(&hub);
 }
 
-Test(hub, names_that_are_paths_in_disguise_lead_nowhere)
+Test(hub, names_that_are_paths_in_disguise_lead_nowhere, .init = make_home, .fini = remove_home)
 {
     static const char *const names[] = { "..",       "../own-net",   "own-net/../..", ".hidden",
                                          "a//b",     "/nonexistent", "own net",       "own-net/",
@@ -118,7 +116,8 @@ Test(hub, names_that_are_paths_in_disguise_lead_nowhere)
     gsv_hub_reset(&hub);
 }
 
-Test(hub, the_environment_moves_the_cache_as_it_does_for_others)
+Test(hub, the_environment_moves_the_cache_as_it_does_for_others, .init = make_home,
+     .fini = remove_home)
 {
     struct gsv_hub hub = { 0 };
     char path[128];

@@ -199,12 +199,11 @@ Test(tokenizer, a_cut_text_takes_memory_by_the_limit)
 /* One encoding, two tokenizers in turn: the cache of words is never taken for the other's. */
 Test(tokenizer, an_encoding_serves_several_tokenizers)
 {
+    static const char vocab[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\naab\n";
     struct gsv_tokenizer *one = small(), *other = NULL;
     struct gsv_encoding e = { 0 };
 
-    cr_assert_eq(
-        load_text(&other, "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\naab\n", 38, NULL),
-        GPUSERVE_OK);
+    cr_assert_eq(load_text(&other, "vocab.txt", vocab, sizeof(vocab) - 1, NULL), GPUSERVE_OK);
     for (int i = 0; i < 3; i++) {
         cr_assert_eq(gsv_tokenizer_encode(one, &e, "aab", 3, NULL, 0, NULL, NULL), GPUSERVE_OK);
         cr_expect(e.n == 4 && e.ids[1] == 9 && e.ids[2] == 8);
