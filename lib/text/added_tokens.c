@@ -202,6 +202,8 @@ void gsv_added_reset(struct gsv_added_tokens *a)
 static size_t next_candidate(const struct gsv_added_search *s, const char *text, size_t from,
                              size_t end)
 {
+    if (from == end) /* text may be NULL */
+        return end;
     if (s->only >= 0) {
         const char *found = memchr(text + from, s->only, end - from);
 

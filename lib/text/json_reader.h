@@ -25,6 +25,8 @@ struct gsv_json_reader {
 static inline struct gsv_json_reader gsv_json_reader_of(struct gsv_json_slice slice,
                                                         const char *name)
 {
+    if (!slice.at) /* absent reads as empty */
+        slice = (struct gsv_json_slice){ "", 0 };
     return (struct gsv_json_reader){ slice.at, slice.at, slice.at + slice.size, name };
 }
 
