@@ -164,9 +164,12 @@ static void put_added(struct split *s, int32_t id, size_t begin, size_t end, gpu
 static void put_words(struct gsv_sink *sink, size_t begin, size_t end)
 {
     struct gsv_scratch *scratch = sink->scratch;
-    const struct gsv_char *chars = scratch->normal.text.at + begin;
     const size_t n = end - begin;
+    const struct gsv_char *chars;
 
+    if (n == 0) /* nothing was ever normalized: there may be no array */
+        return;
+    chars = scratch->normal.text.at + begin;
     if (!gsv_grow((void **)&scratch->marks, &scratch->marks_capacity, n, 1, SIZE_MAX)) {
         sink->done = sink->no_memory = true;
         return;
