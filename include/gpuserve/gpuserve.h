@@ -95,9 +95,57 @@ GPUSERVE_API gpuserve_context *gpuserve_context_ref(gpuserve_context *context);
  */
 GPUSERVE_API void gpuserve_context_unref(gpuserve_context **context);
 
+/** Statistics of a context since it was created. Times are sums unless they are quantiles; those
+ *  are interpolated in the buckets that gpuserve_context_metrics() shows. */
+typedef struct gpuserve_stats {
+    uint32_t struct_size;
+    uint32_t n_models;              /**< open now */
+    uint64_t requests;              /**< completed or refused; the sum of the next five */
+    uint64_t requests_ok;
+    uint64_t requests_busy;         /**< refused because the queue was full */
+    uint64_t requests_cancelled;
+    uint64_t requests_expired;      /**< their deadline passed */
+    uint64_t requests_failed;       /**< all others */
+    uint64_t items;                 /**< texts computed */
+    uint64_t items_truncated;       /**< of them cut at the token limit */
+    uint64_t tokens;                /**< computed */
+    uint64_t batches;
+    uint64_t padding_tokens_saved;  /**< what padding to each batch's longest text would have added */
+    uint64_t queued_requests;       /**< not completed now */
+    uint64_t queued_tokens;         /**< what they were estimated at */
+    uint64_t tokenize_ns;           /**< summed over threads */
+    uint64_t compute_ns;            /**< of batches, summed over threads */
+    uint64_t queue_ns;              /**< requests' waits for their first batch */
+    uint64_t request_ns;            /**< from submission to completion */
+    uint64_t request_p50_us;        /**< quantiles of the same */
+    uint64_t request_p95_us;
+    uint64_t request_p99_us;
+    uint64_t queue_p50_us;
+    uint64_t queue_p95_us;
+    uint64_t queue_p99_us;
+    uint64_t weights_bytes;         /**< of open models, as in gpuserve_footprint */
+    uint64_t workspace_bytes;
+    uint64_t stream_bytes;
+    uint64_t host_bytes;
+} gpuserve_stats;
+
+/**
+ * Read the statistics. Each figure is exact; together they are those of nearly one moment.
+ *
+ * @param stats  Receives them; struct_size set by the caller.
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_stats(gpuserve_context *context,
+                                                                     gpuserve_stats   *stats,
+                                                                     gpuserve_error   *error);
+
 /**
  * Statistics of everything in the context as Prometheus text (exposition format 0.0.4): requests,
- * items, tokens, batches, seconds of work and memory by purpose.
+ * items, tokens, batches, histograms of times and sizes, queue, memory by purpose and by model, and
+ * the names that text-embeddings-inference has for the same (te_*). The number of series is
+ * bounded: of open models 64 are told apart.
  *
  * @param text      Receives NUL-terminated UTF-8; may be NULL to ask for the size only.
  * @param capacity  Bytes at `text`.

@@ -55,6 +55,7 @@ static gpuserve_status check_options(const gpuserve_context_options *options, gp
 static void context_free(gpuserve_context *context)
 {
     gsv_plugin_close(&context->cuda);
+    gsv_metrics_reset(&context->metrics);
     gsv_hub_reset(&context->hub);
     gsv_fork_guard_reset(&context->guard);
     pthread_mutex_destroy(&context->lock);
@@ -81,6 +82,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
     if (!context)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a context");
     pthread_mutex_init(&context->lock, NULL);
+    gsv_metrics_init(&context->metrics);
     atomic_init(&context->n_owners, 1);
     context->n_threads = options.n_threads ? (int32_t)options.n_threads : gsv_host_cpus();
     context->log = options.log;

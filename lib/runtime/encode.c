@@ -156,6 +156,7 @@ gpuserve_status gsv_encode_chunk(gpuserve_model *model, gpuserve_request *reques
     const uint64_t begin = gsv_now_ns();
     struct gsv_encoder *encoder = gsv_encoder_take(&model->encoders);
     gpuserve_status st;
+    uint64_t spent;
 
     if (!encoder)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokenization");
@@ -164,6 +165,8 @@ gpuserve_status gsv_encode_chunk(gpuserve_model *model, gpuserve_request *reques
     gsv_encoder_give(&model->encoders, encoder);
     if (st != GPUSERVE_OK)
         gsv_chunk_reset(chunk);
-    atomic_fetch_add(&model->context->metrics.tokenize_ns, gsv_now_ns() - begin);
+    spent = gsv_now_ns() - begin;
+    atomic_fetch_add(&request->tokenize_ns, spent);
+    atomic_fetch_add(&model->context->metrics.tokenize_ns, spent);
     return st;
 }

@@ -1,192 +1,245 @@
 /*
- * metrics.c - counters of a context, and their Prometheus text (exposition format 0.0.4).
- *
- * Numbers are whole or written as seconds from whole nanoseconds: the host program's locale has no
- * say in the decimal point. The number of lines is fixed: no label comes from outside.
+ * metrics.c - counting, and the figures of gpuserve_context_stats().
  */
 #include "lib/runtime/metrics.h"
 
 #include "lib/base/error.h"
+#include "lib/base/utf8.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/structs.h"
 
-#include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#define METRICS_TEXT_BYTES 16384
-
-/* Upper bounds in microseconds. */
-static const uint64_t latency_bounds_us[GSV_LATENCY_BUCKETS] = {
-    500,    1000,   2500,    5000,    10000,   25000,    50000,
-    100000, 250000, 1000000, 2500000, 5000000, 10000000, 60000000,
+const struct gsv_bounds gsv_bounds_time = {
+    20, { 10,    25,    50,     100,    250,    500,     1000,    2500,    5000,     10000,
+          25000, 50000, 100000, 250000, 500000, 1000000, 2500000, 5000000, 10000000, 60000000 }
+};
+const struct gsv_bounds gsv_bounds_tokens = {
+    17, { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536 }
+};
+const struct gsv_bounds gsv_bounds_texts = {
+    13, { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096 }
 };
 
-void gsv_metrics_request(struct gsv_metrics *metrics, gpuserve_status status, uint64_t nanoseconds)
+void gsv_metrics_init(struct gsv_metrics *metrics)
 {
-    const size_t index = (size_t)status < GSV_STATUS_COUNT ? (size_t)status : GPUSERVE_E_INTERNAL;
-    size_t bucket = 0;
-
-    atomic_fetch_add(&metrics->requests[index], 1);
-    atomic_fetch_add(&metrics->request_ns, nanoseconds);
-    while (bucket < GSV_LATENCY_BUCKETS && nanoseconds > latency_bounds_us[bucket] * 1000)
-        bucket++;
-    atomic_fetch_add(&metrics->latency[bucket], 1);
+    pthread_mutex_init(&metrics->lock, NULL);
 }
 
-void gsv_metrics_batch(struct gsv_metrics *metrics, uint64_t sequences, uint64_t tokens,
-                       uint64_t longest, uint64_t nanoseconds)
+void gsv_metrics_reset(struct gsv_metrics *metrics)
+{
+    pthread_mutex_destroy(&metrics->lock);
+}
+
+static void add(struct gsv_histogram *histogram, const struct gsv_bounds *bounds, uint64_t value,
+                uint64_t scale)
+{
+    uint32_t bucket = 0;
+
+    while (bucket < bounds->n && value > bounds->upper[bucket] * scale)
+        bucket++;
+    atomic_fetch_add(&histogram->counts[bucket], 1);
+    atomic_fetch_add(&histogram->sum, value);
+}
+
+void gsv_histogram_add(struct gsv_histogram *histogram, const struct gsv_bounds *bounds,
+                       uint64_t value)
+{
+    add(histogram, bounds, value, bounds == &gsv_bounds_time ? 1000 : 1);
+}
+
+void gsv_metrics_request(struct gsv_metrics *metrics, const struct gsv_request_facts *facts)
+{
+    const enum gsv_family family =
+        facts->task == GPUSERVE_TASK_CLASSIFY ? GSV_FAMILY_CLASSIFY : GSV_FAMILY_EMBED;
+    const size_t status = (size_t)facts->status < GSV_STATUS_COUNT ? (size_t)facts->status
+                                                                   : (size_t)GPUSERVE_E_INTERNAL;
+
+    atomic_fetch_add(&metrics->requests[family][status], 1);
+    for (int time = 0; time < GSV_TIMES; time++) {
+        if (time == GSV_TIME_TOTAL || facts->was_queued)
+            gsv_histogram_add(&metrics->times[family][time], &gsv_bounds_time, facts->ns[time]);
+    }
+}
+
+void gsv_metrics_batch(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
+                       uint64_t sequences, uint64_t tokens, uint64_t longest, uint64_t nanoseconds)
 {
     atomic_fetch_add(&metrics->batches, 1);
     atomic_fetch_add(&metrics->items, sequences);
     atomic_fetch_add(&metrics->tokens, tokens);
     atomic_fetch_add(&metrics->padding_saved, sequences * longest - tokens);
     atomic_fetch_add(&metrics->compute_ns, nanoseconds);
+    gsv_histogram_add(&metrics->batch_texts, &gsv_bounds_texts, sequences);
+    gsv_histogram_add(&metrics->batch_tokens, &gsv_bounds_tokens, tokens);
+    if (!model)
+        return;
+    atomic_fetch_add(&model->batches, 1);
+    atomic_fetch_add(&model->items, sequences);
+    atomic_fetch_add(&model->tokens, tokens);
+    atomic_fetch_add(&model->compute_ns, nanoseconds);
 }
 
-void gsv_metrics_memory(struct gsv_metrics *metrics, const struct gsv_memory *memory, bool added)
+void gsv_metrics_item(struct gsv_metrics *metrics, uint64_t tokens, bool truncated)
 {
-    const uint64_t sign = added ? 1 : UINT64_MAX; /* times -1 */
-
-    atomic_fetch_add(&metrics->models, sign);
-    atomic_fetch_add(&metrics->weights_bytes, sign * memory->weights);
-    atomic_fetch_add(&metrics->workspace_bytes, sign * memory->workspace);
-    atomic_fetch_add(&metrics->stream_bytes, sign * memory->stream);
-    atomic_fetch_add(&metrics->host_bytes, sign * memory->host);
+    gsv_histogram_add(&metrics->text_tokens, &gsv_bounds_tokens, tokens);
+    if (truncated)
+        atomic_fetch_add(&metrics->truncated_items, 1);
 }
 
-struct page {
-    char text[METRICS_TEXT_BYTES];
-    size_t length;
+void gsv_metrics_model_add(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
+                           const char *name)
+{
+    size_t length = strnlen(name, sizeof(model->name) - 1);
+
+    length = gsv_utf8_valid_length(name, length);
+    memcpy(model->name, name, length);
+    model->name[length] = '\0';
+    pthread_mutex_lock(&metrics->lock);
+    model->next = metrics->models;
+    metrics->models = model;
+    pthread_mutex_unlock(&metrics->lock);
+}
+
+void gsv_metrics_model_remove(struct gsv_metrics *metrics, struct gsv_model_metrics *model)
+{
+    struct gsv_model_metrics **at = &metrics->models;
+
+    pthread_mutex_lock(&metrics->lock);
+    while (*at && *at != model)
+        at = &(*at)->next;
+    if (*at)
+        *at = model->next;
+    pthread_mutex_unlock(&metrics->lock);
+}
+
+uint32_t gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memory)
+{
+    uint32_t n = 0;
+
+    memset(memory, 0, sizeof(*memory));
+    pthread_mutex_lock(&metrics->lock);
+    for (const struct gsv_model_metrics *m = metrics->models; m; m = m->next) {
+        memory->weights += m->memory.weights;
+        memory->workspace += m->memory.workspace;
+        memory->stream += m->memory.stream;
+        memory->host += m->memory.host;
+        n++;
+    }
+    pthread_mutex_unlock(&metrics->lock);
+    return n;
+}
+
+/* -------------------------------------------------------------------------------------- stats */
+
+/* The sum over all kinds of requests, at one moment as good as there is one without a lock. */
+struct times {
+    uint64_t counts[GSV_HISTOGRAM_BUCKETS + 1];
+    uint64_t n, sum;
 };
 
-static void add(struct page *page, const char *format, ...) GPUSERVE_PRINTF(2, 3);
-
-static void add(struct page *page, const char *format, ...)
+static struct times read_times(const struct gsv_metrics *metrics, enum gsv_time time)
 {
-    const size_t room = sizeof(page->text) - page->length;
-    va_list args;
-    int written;
+    struct times times = { 0 };
 
-    va_start(args, format);
-    written = vsnprintf(page->text + page->length, room, format, args);
-    va_end(args);
-    if (written > 0)
-        page->length += (size_t)written < room ? (size_t)written : room - 1;
-}
+    for (int family = 0; family < GSV_FAMILIES; family++) {
+        const struct gsv_histogram *histogram = &metrics->times[family][time];
 
-static void add_head(struct page *page, const char *name, const char *kind, const char *help)
-{
-    add(page, "# HELP gpuserve_%s %s\n# TYPE gpuserve_%s %s\n", name, help, name, kind);
-}
+        for (uint32_t i = 0; i <= gsv_bounds_time.n; i++) {
+            const uint64_t count = atomic_load(&histogram->counts[i]);
 
-static void add_number(struct page *page, const char *name, const char *kind, const char *help,
-                       const atomic_uint_fast64_t *value)
-{
-    add_head(page, name, kind, help);
-    add(page, "gpuserve_%s %" PRIu64 "\n", name, (uint64_t)atomic_load(value));
-}
-
-static void add_seconds(struct page *page, uint64_t nanoseconds)
-{
-    add(page, "%" PRIu64 ".%09" PRIu64 "\n", nanoseconds / 1000000000, nanoseconds % 1000000000);
-}
-
-static void add_time(struct page *page, const char *name, const char *help,
-                     const atomic_uint_fast64_t *nanoseconds)
-{
-    add_head(page, name, "counter", help);
-    add(page, "gpuserve_%s ", name);
-    add_seconds(page, atomic_load(nanoseconds));
-}
-
-/* "GPUSERVE_E_BUSY" as the label value "busy". */
-static void add_requests(struct page *page, const struct gsv_metrics *metrics)
-{
-    add_head(page, "requests_total", "counter", "Requests that completed or were refused.");
-    for (int status = 0; status < GSV_STATUS_COUNT; status++) {
-        const char *name = gpuserve_status_name((gpuserve_status)status) + strlen("GPUSERVE_");
-        char label[32];
-        size_t n = 0;
-
-        name += strncmp(name, "E_", 2) == 0 ? 2 : 0;
-        for (; name[n] && n + 1 < sizeof(label); n++)
-            label[n] = name[n] >= 'A' && name[n] <= 'Z' ? (char)(name[n] + 32) : name[n];
-        label[n] = '\0';
-        add(page, "gpuserve_requests_total{result=\"%s\"} %" PRIu64 "\n", label,
-            (uint64_t)atomic_load(&metrics->requests[status]));
+            times.counts[i] += count;
+            times.n += count;
+        }
+        times.sum += atomic_load(&histogram->sum);
     }
+    return times;
 }
 
-static void add_latency(struct page *page, const struct gsv_metrics *metrics)
+/* Of the bucket that holds it, as far in as its rank; in microseconds. */
+static uint64_t quantile_us(const struct times *times, uint64_t per_thousand)
 {
-    uint64_t below = 0;
+    const uint64_t rank = (times->n * per_thousand + 999) / 1000;
+    uint64_t below = 0, lower = 0;
 
-    add_head(page, "request_seconds", "histogram", "From submission to completion.");
-    for (size_t i = 0; i < GSV_LATENCY_BUCKETS; i++) {
-        const uint64_t us = latency_bounds_us[i];
+    if (times->n == 0)
+        return 0;
+    for (uint32_t i = 0; i < gsv_bounds_time.n; i++) {
+        const uint64_t upper = gsv_bounds_time.upper[i], count = times->counts[i];
 
-        below += atomic_load(&metrics->latency[i]);
-        add(page, "gpuserve_request_seconds_bucket{le=\"%" PRIu64 ".%04" PRIu64 "\"} %" PRIu64 "\n",
-            us / 1000000, us % 1000000 / 100, below);
+        if (count > 0 && below + count >= rank)
+            return lower + (upper - lower) * (rank - below) / count;
+        below += count;
+        lower = upper;
     }
-    below += atomic_load(&metrics->latency[GSV_LATENCY_BUCKETS]);
-    add(page, "gpuserve_request_seconds_bucket{le=\"+Inf\"} %" PRIu64 "\n", below);
-    add(page, "gpuserve_request_seconds_sum ");
-    add_seconds(page, atomic_load(&metrics->request_ns));
-    add(page, "gpuserve_request_seconds_count %" PRIu64 "\n", below);
+    return lower;
 }
 
-static void add_memory(struct page *page, const struct gsv_metrics *metrics)
+static void fill_requests(const struct gsv_metrics *metrics, gpuserve_stats *stats)
 {
-    const struct {
-        const char *purpose;
-        const atomic_uint_fast64_t *bytes;
-    } rows[] = {
-        { "weights", &metrics->weights_bytes },
-        { "workspace", &metrics->workspace_bytes },
-        { "stream", &metrics->stream_bytes },
-        { "host", &metrics->host_bytes },
-    };
+    for (int family = 0; family < GSV_FAMILIES; family++) {
+        const atomic_uint_fast64_t *by_status = metrics->requests[family];
+        uint64_t all = 0;
 
-    add_head(page, "memory_bytes", "gauge", "Memory of open models by purpose.");
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        add(page, "gpuserve_memory_bytes{purpose=\"%s\"} %" PRIu64 "\n", rows[i].purpose,
-            (uint64_t)atomic_load(rows[i].bytes));
+        for (int status = 0; status < GSV_STATUS_COUNT; status++)
+            all += atomic_load(&by_status[status]);
+        stats->requests += all;
+        stats->requests_ok += atomic_load(&by_status[GPUSERVE_OK]);
+        stats->requests_busy += atomic_load(&by_status[GPUSERVE_E_BUSY]);
+        stats->requests_cancelled += atomic_load(&by_status[GPUSERVE_E_CANCELLED]);
+        stats->requests_expired += atomic_load(&by_status[GPUSERVE_E_EXPIRED]);
+    }
+    stats->requests_failed = stats->requests - stats->requests_ok - stats->requests_busy -
+                             stats->requests_cancelled - stats->requests_expired;
 }
 
-GPUSERVE_API gpuserve_status gpuserve_context_metrics(gpuserve_context *context, char *text,
-                                                      size_t capacity, size_t *size,
-                                                      gpuserve_error *error)
+static void fill_times(const struct gsv_metrics *metrics, gpuserve_stats *stats)
 {
-    const struct gsv_metrics *m;
-    struct page *page;
+    const struct times total = read_times(metrics, GSV_TIME_TOTAL);
+    const struct times queue = read_times(metrics, GSV_TIME_QUEUE);
+
+    stats->request_ns = total.sum;
+    stats->queue_ns = queue.sum;
+    stats->request_p50_us = quantile_us(&total, 500);
+    stats->request_p95_us = quantile_us(&total, 950);
+    stats->request_p99_us = quantile_us(&total, 990);
+    stats->queue_p50_us = quantile_us(&queue, 500);
+    stats->queue_p95_us = quantile_us(&queue, 950);
+    stats->queue_p99_us = quantile_us(&queue, 990);
+}
+
+GPUSERVE_API gpuserve_status gpuserve_context_stats(gpuserve_context *context,
+                                                    gpuserve_stats *stats, gpuserve_error *error)
+{
+    struct gsv_memory memory;
+    struct gsv_metrics *m;
+    uint32_t size;
     gpuserve_status st = gsv_context_check(context, error);
 
+    if (st == GPUSERVE_OK)
+        st = gsv_check_struct(stats, sizeof(*stats), "gpuserve_stats", error);
     if (st != GPUSERVE_OK)
         return st;
-    page = gsv_alloc_array(1, sizeof(*page));
-    if (!page)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the metrics");
     m = &context->metrics;
-    add_requests(page, m);
-    add_number(page, "items_total", "counter", "Texts computed.", &m->items);
-    add_number(page, "tokens_total", "counter", "Tokens computed.", &m->tokens);
-    add_number(page, "batches_total", "counter", "Batches computed.", &m->batches);
-    add_number(page, "padding_tokens_saved_total", "counter",
-               "Tokens that padding each batch to its longest text would have added.",
-               &m->padding_saved);
-    add_time(page, "compute_seconds_total", "Time of batches, summed over threads.",
-             &m->compute_ns);
-    add_time(page, "tokenize_seconds_total", "Time of tokenization, summed over threads.",
-             &m->tokenize_ns);
-    add_number(page, "queue_requests", "gauge", "Requests not completed.", &m->queued_requests);
-    add_number(page, "queue_tokens", "gauge", "Tokens they were estimated at.", &m->queued_tokens);
-    add_latency(page, m);
-    add_number(page, "models", "gauge", "Open models.", &m->models);
-    add_memory(page, m);
-    st = gsv_write_text(page->text, page->length, text, capacity, size, error);
-    free(page);
-    return st;
+    size = stats->struct_size;
+    memset(stats, 0, sizeof(*stats));
+    stats->struct_size = size;
+    stats->n_models = gsv_metrics_memory(m, &memory);
+    stats->weights_bytes = memory.weights;
+    stats->workspace_bytes = memory.workspace;
+    stats->stream_bytes = memory.stream;
+    stats->host_bytes = memory.host;
+    fill_requests(m, stats);
+    fill_times(m, stats);
+    stats->items = atomic_load(&m->items);
+    stats->items_truncated = atomic_load(&m->truncated_items);
+    stats->tokens = atomic_load(&m->tokens);
+    stats->batches = atomic_load(&m->batches);
+    stats->padding_tokens_saved = atomic_load(&m->padding_saved);
+    stats->queued_requests = atomic_load(&m->queued_requests);
+    stats->queued_tokens = atomic_load(&m->queued_tokens);
+    stats->compute_ns = atomic_load(&m->compute_ns);
+    stats->tokenize_ns = atomic_load(&m->tokenize_ns);
+    return GPUSERVE_OK;
 }

@@ -1,37 +1,104 @@
 /*
- * metrics.h - counters of a context, updated by any thread without a lock.
+ * metrics.h - what a context counts: requests, items, tokens, times, memory. Any thread adds to it
+ * without a lock; only the list of open models has one.
+ *
+ *   request.c, worker.c, batcher.c --counts--> gsv_metrics --read--> gpuserve_context_stats
+ *                                                            `-----> gpuserve_context_metrics
+ *
+ * A histogram's bounds belong to its kind (gsv_bounds_*), so that counting is one search in a
+ * short table and two additions.
  */
 #ifndef GSV_RUNTIME_METRICS_H
 #define GSV_RUNTIME_METRICS_H
 
 #include <gpuserve/gpuserve.h>
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #define GSV_STATUS_COUNT (GPUSERVE_E_INTERNAL + 1)
-#define GSV_LATENCY_BUCKETS 14
+#define GSV_HISTOGRAM_BUCKETS 20
+
+/* Upper bounds, rising; `n` of them count. */
+struct gsv_bounds {
+    uint32_t n;
+    uint64_t upper[GSV_HISTOGRAM_BUCKETS];
+};
+
+extern const struct gsv_bounds gsv_bounds_time;   /* microseconds; what is counted is nanoseconds */
+extern const struct gsv_bounds gsv_bounds_tokens; /* of a text or a batch */
+extern const struct gsv_bounds gsv_bounds_texts;  /* of a batch */
+
+struct gsv_histogram {
+    atomic_uint_fast64_t counts[GSV_HISTOGRAM_BUCKETS + 1]; /* [bounds->n] is the rest */
+    atomic_uint_fast64_t sum;
+};
+
+/* Which part of a request's time. */
+enum gsv_time { GSV_TIME_TOTAL, GSV_TIME_TOKENIZE, GSV_TIME_QUEUE, GSV_TIME_COMPUTE, GSV_TIMES };
+
+/* What kind of request, as the series are told apart. */
+enum gsv_family { GSV_FAMILY_EMBED, GSV_FAMILY_CLASSIFY, GSV_FAMILIES };
 
 /* Whose bytes: one entry for each field of gpuserve_footprint. */
 struct gsv_memory {
     uint64_t weights, workspace, stream, host;
 };
 
-struct gsv_metrics {
-    atomic_uint_fast64_t requests[GSV_STATUS_COUNT]; /* completed or refused, by status */
-    atomic_uint_fast64_t items, tokens;              /* computed */
-    atomic_uint_fast64_t batches;
-    atomic_uint_fast64_t padding_saved; /* tokens a rectangle around each batch would have added */
-    atomic_uint_fast64_t compute_ns, tokenize_ns, request_ns; /* summed over threads */
-    atomic_uint_fast64_t latency[GSV_LATENCY_BUCKETS + 1];    /* the last one is the rest */
-    atomic_uint_fast64_t queued_requests, queued_tokens;      /* now */
-    atomic_uint_fast64_t models;                              /* open now */
-    atomic_uint_fast64_t weights_bytes, workspace_bytes, stream_bytes, host_bytes;
+#define GSV_MODEL_NAME_BYTES 192
+
+/* An open model: what its series are labelled with. Embedded in the model; in the list while open.
+ * Constant but for the counters. */
+struct gsv_model_metrics {
+    struct gsv_model_metrics *next;
+    char name[GSV_MODEL_NAME_BYTES]; /* UTF-8 */
+    char device[64];                 /* its selector */
+    const char *dtype;
+    struct gsv_memory memory;
+    atomic_uint_fast64_t items, tokens, batches, compute_ns;
 };
 
-void gsv_metrics_request(struct gsv_metrics *metrics, gpuserve_status status, uint64_t nanoseconds);
-void gsv_metrics_batch(struct gsv_metrics *metrics, uint64_t sequences, uint64_t tokens,
-                       uint64_t longest, uint64_t nanoseconds);
-void gsv_metrics_memory(struct gsv_metrics *metrics, const struct gsv_memory *memory, bool added);
+struct gsv_metrics {
+    atomic_uint_fast64_t requests[GSV_FAMILIES][GSV_STATUS_COUNT]; /* completed or refused */
+    struct gsv_histogram times[GSV_FAMILIES][GSV_TIMES];
+    struct gsv_histogram text_tokens, batch_tokens, batch_texts;
+    atomic_uint_fast64_t items, truncated_items, tokens, batches; /* computed */
+    atomic_uint_fast64_t padding_saved; /* tokens a rectangle around each batch would have added */
+    atomic_uint_fast64_t compute_ns, tokenize_ns;        /* summed over threads */
+    atomic_uint_fast64_t queued_requests, queued_tokens; /* now */
+
+    pthread_mutex_t lock;             /* of the list */
+    struct gsv_model_metrics *models; /* open ones, the newest first */
+};
+
+void gsv_metrics_init(struct gsv_metrics *metrics);
+void gsv_metrics_reset(struct gsv_metrics *metrics);
+
+void gsv_histogram_add(struct gsv_histogram *histogram, const struct gsv_bounds *bounds,
+                       uint64_t value);
+
+/* A request that completed or was refused. */
+struct gsv_request_facts {
+    uint32_t task; /* gpuserve_task; anything else counts as EMBED */
+    gpuserve_status status;
+    bool was_queued;        /* false: refused, so there was neither queue nor compute */
+    uint64_t ns[GSV_TIMES]; /* by gsv_time */
+};
+void gsv_metrics_request(struct gsv_metrics *metrics, const struct gsv_request_facts *facts);
+
+/* A batch that ran; `model` may be NULL. */
+void gsv_metrics_batch(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
+                       uint64_t sequences, uint64_t tokens, uint64_t longest, uint64_t nanoseconds);
+/* One text of it. */
+void gsv_metrics_item(struct gsv_metrics *metrics, uint64_t tokens, bool truncated);
+
+/* Name and count an open model until it is removed. What is not UTF-8 of `name` is cut off. */
+void gsv_metrics_model_add(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
+                           const char *name);
+void gsv_metrics_model_remove(struct gsv_metrics *metrics, struct gsv_model_metrics *model);
+
+/* Bytes of all open models, and how many there are. */
+uint32_t gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memory);
 
 #endif

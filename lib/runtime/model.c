@@ -72,6 +72,17 @@ static gpuserve_status start(gpuserve_model *model, gpuserve_error *error)
     return st == GPUSERVE_OK ? gsv_workers_start(&model->workers, model, error) : st;
 }
 
+static void count(gpuserve_model *model, const char *path)
+{
+    struct gsv_model_metrics *metrics = &model->metrics;
+
+    gsv_device_selector(&model->plan.device, metrics->device, sizeof(metrics->device));
+    metrics->dtype = gsv_dtype_name(model->plan.dtype);
+    metrics->memory = model->plan.memory;
+    gsv_metrics_model_add(&model->context->metrics, metrics, path);
+    model->is_counted = true;
+}
+
 static gpuserve_status load(gpuserve_model *model, gpuserve_error *error)
 {
     const struct gsv_device_choice *device = &model->plan.device;
@@ -83,13 +94,7 @@ static gpuserve_status load(gpuserve_model *model, gpuserve_error *error)
         st = load_net(model, error);
     if (st == GPUSERVE_OK)
         st = gsv_fingerprint(model->fingerprint, &model->plan, model->net, error);
-    if (st == GPUSERVE_OK)
-        st = start(model, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    gsv_metrics_memory(&model->context->metrics, &model->plan.memory, true);
-    model->is_counted = true;
-    return GPUSERVE_OK;
+    return st == GPUSERVE_OK ? start(model, error) : st;
 }
 
 /* Accepts a half-built model. */
@@ -105,7 +110,7 @@ static void model_free(gpuserve_model *model)
     gsv_encoders_reset(&model->encoders);
     gsv_plan_reset(&model->plan);
     if (model->is_counted)
-        gsv_metrics_memory(&model->context->metrics, &model->plan.memory, false);
+        gsv_metrics_model_remove(&model->context->metrics, &model->metrics);
     gsv_context_release(model->context, model->reserved_bytes);
     gpuserve_context_unref(&model->context);
     free(model);
@@ -130,6 +135,7 @@ static gpuserve_status open_in(gpuserve_model **out, gpuserve_context *context, 
         model_free(model);
         return st;
     }
+    count(model, path);
     gsv_log(context, GPUSERVE_LOG_INFO, "%s: %s on %s (%s), %d threads, %" PRIu64 " bytes", path,
             gsv_dtype_name(model->plan.dtype), model->plan.device.facts.name,
             model->plan.device.reason, model->plan.n_workers, model->plan.total_bytes);

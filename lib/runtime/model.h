@@ -19,8 +19,9 @@ struct gpuserve_model {
     struct gsv_batcher *batcher; /* shared with requests */
     struct gsv_encoders encoders;
     struct gsv_workers workers;
-    uint64_t reserved_bytes; /* of the context's budget */
-    bool is_counted;         /* in the context's metrics */
+    uint64_t reserved_bytes;          /* of the context's budget */
+    struct gsv_model_metrics metrics; /* in the context's list while `is_counted` */
+    bool is_counted;
     char fingerprint[33];
 };
 

@@ -218,13 +218,18 @@ gpuserve_status gsv_request_create(gpuserve_request **out, gpuserve_model *model
         }
     }
     if (st != GPUSERVE_OK) {
-        gsv_metrics_request(&model->context->metrics, st, gsv_now_ns() - begin);
+        const struct gsv_request_facts facts = { .task = job->task,
+                                                 .status = st,
+                                                 .ns[GSV_TIME_TOTAL] = gsv_now_ns() - begin };
+
+        gsv_metrics_request(&model->context->metrics, &facts);
         return st;
     }
     request->callback = callback;
     request->user = user;
     request->charge = charge;
     request->submitted_ns = begin;
+    request->enqueued_ns = gsv_now_ns();
     *out = request; /* before it can complete: the callback may compare the pointers */
     gsv_batcher_enqueue(request->batcher, request);
     return GPUSERVE_OK;
@@ -281,6 +286,21 @@ static void write_items(const gpuserve_request *request)
     job->token_offsets[job->n_items] = request->n_rows;
 }
 
+static void count(const gpuserve_request *request, gpuserve_status status)
+{
+    const uint64_t now = gsv_now_ns();
+    const uint64_t taken = request->taken_ns ? request->taken_ns : now;
+    struct gsv_request_facts facts = { .task = request->job.task,
+                                       .status = status,
+                                       .was_queued = true };
+
+    facts.ns[GSV_TIME_TOTAL] = now - request->submitted_ns;
+    facts.ns[GSV_TIME_TOKENIZE] = atomic_load(&request->tokenize_ns);
+    facts.ns[GSV_TIME_QUEUE] = taken - request->enqueued_ns;
+    facts.ns[GSV_TIME_COMPUTE] = now - taken;
+    gsv_metrics_request(&request->context->metrics, &facts);
+}
+
 /* Everyone who waits sees the result before the callback runs, and the request is released after
  * it: then whoever frees it may. Without a callback both are one step. */
 static void publish(gpuserve_request *request, struct gsv_batcher *batcher, gpuserve_status status)
@@ -315,7 +335,6 @@ static void publish(gpuserve_request *request, struct gsv_batcher *batcher, gpus
 void gsv_request_complete(gpuserve_request *request)
 {
     struct gsv_batcher *batcher = request->batcher; /* the caller, a worker, keeps it alive */
-    gpuserve_context *context = request->context;   /* likewise */
     gpuserve_status status = request->failure;
 
     if (status == GPUSERVE_OK) {
@@ -325,7 +344,7 @@ void gsv_request_complete(gpuserve_request *request)
     }
     free(request->staging);
     request->staging = NULL;
-    gsv_metrics_request(&context->metrics, status, gsv_now_ns() - request->submitted_ns);
+    count(request, status);
     gsv_batcher_uncharge(batcher, request->charge); /* whoever wakes finds the room free */
     publish(request, batcher, status);
     gsv_batcher_leave(batcher);

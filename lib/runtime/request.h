@@ -16,6 +16,7 @@
 #include <gpuserve/gpuserve.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct gsv_batcher;
@@ -71,10 +72,13 @@ struct gpuserve_request {
     size_t n_rows;
     uint64_t charge; /* tokens it was admitted for */
     uint64_t submitted_ns;
+    uint64_t enqueued_ns;
+    atomic_uint_fast64_t tokenize_ns; /* summed over threads */
 
     /* Under the batcher's lock. */
     struct gpuserve_request *ring_before, *ring_after; /* both NULL: in no ring */
     struct gpuserve_request *next_to_complete;
+    uint64_t taken_ns;       /* when the first batch took an item of it; 0: none has */
     size_t first_chunk;      /* all before it are taken entirely */
     size_t next_raw;         /* first chunk that no thread has begun to tokenize */
     size_t ready_tokens;     /* tokenized and not taken */

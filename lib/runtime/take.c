@@ -3,6 +3,8 @@
  */
 #include "lib/runtime/queue.h"
 
+#include "lib/runtime/clock.h"
+
 /* A worker is kept busy long enough by this many tokens for its thread to be worth waking. */
 #define LEAST_BATCH_TOKENS 128
 
@@ -140,9 +142,13 @@ static bool take_turn(struct gsv_batcher *batcher, struct gsv_batch *batch, int3
 
 static void remove_taken(struct gsv_batcher *batcher, const struct gsv_batch *batch)
 {
+    const uint64_t now = gsv_now_ns();
+
     for (int32_t i = 0; i < batch->n_parts; i++) {
         gpuserve_request *request = batch->parts[i].request;
 
+        if (request->taken_ns == 0)
+            request->taken_ns = now;
         if (request->ring_after && request->n_untaken == 0)
             gsv_ring_remove(batcher, request);
     }

@@ -87,6 +87,7 @@ static void unpack(const struct gsv_worker *worker)
         const size_t n = columns * (by_token ? item->n_tokens : 1);
 
         memcpy(request->staging + item->row * columns, from, n * sizeof(float));
+        gsv_metrics_item(&worker->model->context->metrics, item->n_tokens, item->truncated);
         item->status = all_finite(from, n) ? GPUSERVE_OK : GPUSERVE_E_NUMERIC;
         from += n;
     }
@@ -125,8 +126,8 @@ static void run_batch(struct gsv_worker *worker)
         gsv_log(model->context, GPUSERVE_LOG_ERROR, "a batch of %d tokens failed: %s",
                 batch->n_tokens, error.message);
     spent = gsv_now_ns() - begin;
-    gsv_metrics_batch(&model->context->metrics, (uint64_t)batch->n_parts, (uint64_t)batch->n_tokens,
-                      (uint64_t)batch->longest, spent);
+    gsv_metrics_batch(&model->context->metrics, &model->metrics, (uint64_t)batch->n_parts,
+                      (uint64_t)batch->n_tokens, (uint64_t)batch->longest, spent);
     complete_all(gsv_batcher_ran(model->batcher, batch, spent, st, &error));
 }
 

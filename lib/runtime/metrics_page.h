@@ -1,0 +1,42 @@
+/*
+ * metrics_page.h - writing Prometheus text (exposition format 0.0.4), for metrics_text.c and
+ * metrics_te.c.
+ *
+ * Numbers are whole, or decimals made of whole numbers: the host program's locale has no say in the
+ * decimal point. A page that cannot grow remembers it, so that only the end has to ask.
+ */
+#ifndef GSV_RUNTIME_METRICS_PAGE_H
+#define GSV_RUNTIME_METRICS_PAGE_H
+
+#include "lib/runtime/metrics.h"
+
+struct gsv_page {
+    char *text; /* owned */
+    size_t length, capacity;
+    bool failed; /* out of memory, or over the maximum: the text is not whole */
+};
+
+void gsv_page_add(struct gsv_page *page, const char *format, ...) GPUSERVE_PRINTF(2, 3);
+
+/* A label's value with backslash, quote and newline escaped; what is not UTF-8 is cut off. */
+void gsv_page_label(struct gsv_page *page, const char *name, const char *value);
+
+/* # HELP and # TYPE; `kind` is counter, gauge or histogram. */
+void gsv_page_head(struct gsv_page *page, const char *name, const char *kind, const char *help);
+
+/* Head and one line without labels. */
+void gsv_page_number(struct gsv_page *page, const char *name, const char *kind, const char *help,
+                     uint64_t value);
+
+/* "1.5": value / 10^digits, without closing zeros. */
+void gsv_page_decimal(struct gsv_page *page, uint64_t value, int digits);
+
+/* Head and lines of the sum of `n` histograms. Those of gsv_bounds_time come out in seconds. */
+void gsv_page_histogram(struct gsv_page *page, const char *name, const char *help,
+                        const struct gsv_bounds *bounds, const struct gsv_histogram *const *parts,
+                        size_t n);
+
+/* The names of text-embeddings-inference for the same figures: metrics_te.c. */
+void gsv_page_te(struct gsv_page *page, const struct gsv_metrics *metrics);
+
+#endif
