@@ -10,7 +10,8 @@
  *   context   threads, budgets and logging; everything in a process can share one, nothing is
  *             global. A NULL context gives a model a private one.
  *   device    found by listing, or by a selector string ("auto", "cpu", "cuda:0").
- *   model     immutable once open: tokenizer, encoder, pooling, heads. Thread-safe.
+ *   model     tokenizer, encoder, pooling, heads. Thread-safe. It changes only by a swap, which
+ *             exchanges it whole.
  *   request   one asynchronous submission; completed exactly once.
  *   error     the caller's memory, optional everywhere.
  *
@@ -220,6 +221,24 @@ gpuserve_device_select(gpuserve_context *context, const char *selector,
 
 /* ==================================================================================== model */
 
+/** Values of gpuserve_model_options.warmup beside a number of batches. */
+#define GPUSERVE_WARMUP_OFF UINT32_C(0xfffffffe)
+#define GPUSERVE_WARMUP_AUTO UINT32_C(0xffffffff) /**< as long as batches get faster */
+
+/** What a loading model is at. */
+typedef enum gpuserve_stage {
+    GPUSERVE_STAGE_WARMUP = 1 /**< counted in batches */
+} gpuserve_stage;
+
+/**
+ * Told how a model's loading goes, from the thread that loads it: must not use the model.
+ *
+ * @param stage  A gpuserve_stage; others may be added.
+ * @param done   From 0 to `total`, rising within a stage.
+ * @return 0 to go on; anything else ends the loading with GPUSERVE_E_CANCELLED
+ */
+typedef int32_t (*gpuserve_progress_fn)(void *user, uint32_t stage, uint64_t done, uint64_t total);
+
 /** How a model is opened. Zero means the default in every field. */
 typedef struct gpuserve_model_options {
     uint32_t    struct_size;
@@ -237,10 +256,16 @@ typedef struct gpuserve_model_options {
                                        while the model is open */
     uint32_t    max_queue_tokens; /**< most tokens waiting; default 1048576. One request counts for
                                        half of them at most, so that a huge one can be taken */
+    uint32_t    warmup;           /**< batches run before the model is handed out: a number, or
+                                       GPUSERVE_WARMUP_AUTO, or GPUSERVE_WARMUP_OFF. Default: off
+                                       for gpuserve_model_open(), auto for gpuserve_model_swap() */
+    uint32_t    reserved;
+    gpuserve_progress_fn progress; /**< told how the loading goes; may be NULL */
+    void       *progress_user;
 } gpuserve_model_options;
 
 /* clang-format off */
-#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** How one vector is made of a text's token vectors. */
@@ -319,12 +344,67 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_open(gpuserve_model **model, gpuserve_context *context, const char *path,
                     const gpuserve_model_options *options, gpuserve_error *error);
 
+/** One more owner; returns the same model. NULL is returned as it is. Since: 0.1 */
+GPUSERVE_API gpuserve_model *gpuserve_model_ref(gpuserve_model *model);
+
 /**
- * End a model. Waits until its requests have completed; nothing may be submitted meanwhile.
- * Accepts NULL and a pointer to NULL; leaves NULL. Not from a completion callback.
- * Thread-safety: the last call on this model. Since: 0.1
+ * One owner less; the last one ends the model. Waits until its requests have completed; nothing may
+ * be submitted meanwhile. Accepts NULL and a pointer to NULL; leaves NULL. Not from a completion
+ * callback. Thread-safety: the owner's last call on this model. Since: 0.1
  */
 GPUSERVE_API void gpuserve_model_close(gpuserve_model **model);
+
+/** What a swap changed, as bits. */
+typedef enum gpuserve_change {
+    GPUSERVE_CHANGE_FINGERPRINT = 1, /**< vectors are of another space: never compare them with
+                                          those of before */
+    GPUSERVE_CHANGE_DIM = 2,         /**< gpuserve_model_dim() */
+    GPUSERVE_CHANGE_LABELS = 4,      /**< the labels' number, names or order */
+    GPUSERVE_CHANGE_MAX_TOKENS = 8   /**< gpuserve_model_max_tokens() */
+} gpuserve_change;
+
+/** What a swap may do. Zero means the default in every field. */
+typedef struct gpuserve_swap_options {
+    uint32_t    struct_size;
+    uint32_t    allow;       /**< GPUSERVE_CHANGE_DIM and GPUSERVE_CHANGE_LABELS: what callers size
+                                  their buffers and name their columns by is kept unless allowed
+                                  here. The other changes are always allowed */
+    const char *fingerprint; /**< refuse a model with another one; NULL: any */
+} gpuserve_swap_options;
+
+/* clang-format off */
+#define GPUSERVE_SWAP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_swap_options), 0, 0 }
+/* clang-format on */
+
+/**
+ * Exchange the model behind a handle for another, loaded from a directory, while others use it.
+ *
+ * The new one is loaded and warmed up beside the old one, so there must be memory for both; then it
+ * takes its place at once. A request sees the old or the new wholly, as it was when the request was
+ * submitted. Until that moment the old one serves, and on any failure it goes on as if nothing had
+ * been tried. Returns when the requests of the old one have completed and its memory is given back.
+ *
+ * Strings that the accessors lent stay good until the model is closed: for each model with another
+ * fingerprint, labels or limits some bytes are kept until then. The accessors tell of the new one
+ * from the exchange on; a caller who lets sizes change must take them and submit with a check of
+ * his own. gpuserve_completion_fd() stays the same.
+ *
+ * @param path     As for gpuserve_model_open(); NULL: the one it was last opened from, which reads
+ *                 the files again.
+ * @param changes  Receives bits of gpuserve_change; may be NULL.
+ * @param options  As for gpuserve_model_open(); NULL: those it was last opened with.
+ * @param how      May be NULL.
+ * @return as gpuserve_model_open(), and
+ *         GPUSERVE_E_INVALID    the new model has another length, labels or fingerprint than allowed
+ *         GPUSERVE_E_NUMERIC    its warm-up gave NaN or infinite results
+ *         GPUSERVE_E_CANCELLED  the progress callback said so
+ *
+ * Thread-safety: safe; a second swap waits for the first. Not from a callback. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_model_swap(gpuserve_model *model, const char *path, uint32_t *changes,
+                    const gpuserve_model_options *options, const gpuserve_swap_options *how,
+                    gpuserve_error *error);
 
 /**
  * Facts of an open model as a JSON object: what gpuserve_model_inspect() tells, with device, why

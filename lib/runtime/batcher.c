@@ -1,7 +1,6 @@
 /*
  * batcher.c - one queue for each model; batcher.h says how it works, take.c picks the items.
  */
-#define _GNU_SOURCE
 #include "lib/runtime/batcher.h"
 
 #include "lib/base/alloc.h"
@@ -11,8 +10,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #define RETRY_LEAST_MS 10
 #define RETRY_MOST_MS 60000
@@ -27,8 +24,8 @@ gpuserve_status gsv_batcher_create(struct gsv_batcher **out,
     if (!batcher)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a queue");
     atomic_init(&batcher->n_owners, 1);
-    atomic_init(&batcher->completion_fd, -1);
     batcher->options = *options;
+    gsv_completions_ref(options->completions);
     pthread_mutex_init(&batcher->lock, NULL);
     pthread_cond_init(&batcher->work, NULL);
     pthread_cond_init(&batcher->empty, NULL);
@@ -44,14 +41,11 @@ struct gsv_batcher *gsv_batcher_ref(struct gsv_batcher *batcher)
 void gsv_batcher_unref(struct gsv_batcher **batcher)
 {
     struct gsv_batcher *ended = *batcher;
-    int fd;
 
     *batcher = NULL;
     if (!ended || atomic_fetch_sub(&ended->n_owners, 1) != 1)
         return;
-    fd = atomic_load(&ended->completion_fd);
-    if (fd >= 0)
-        close(fd);
+    gsv_completions_unref(&ended->options.completions);
     pthread_cond_destroy(&ended->work);
     pthread_cond_destroy(&ended->empty);
     pthread_mutex_destroy(&ended->lock);
@@ -331,25 +325,7 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, const struct gsv_
     return over;
 }
 
-/* -------------------------------------------------------------------------------- descriptor */
-
-int gsv_batcher_completion_fd(struct gsv_batcher *batcher)
-{
-    int fd = atomic_load(&batcher->completion_fd), none = -1;
-
-    if (fd >= 0)
-        return fd;
-    fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (fd < 0 || atomic_compare_exchange_strong(&batcher->completion_fd, &none, fd))
-        return fd;
-    close(fd); /* another thread was first */
-    return none;
-}
-
 void gsv_batcher_notify(struct gsv_batcher *batcher)
 {
-    const int fd = atomic_load(&batcher->completion_fd);
-
-    if (fd >= 0)
-        eventfd_write(fd, 1); /* full after 2^64 - 1 completions that nobody read: still readable */
+    gsv_completions_notify(batcher->options.completions);
 }

@@ -33,12 +33,14 @@
 #ifndef GSV_RUNTIME_BATCHER_H
 #define GSV_RUNTIME_BATCHER_H
 
+#include "lib/runtime/completions.h"
 #include "lib/runtime/request.h"
 
 #include <stdatomic.h>
 
 struct gsv_batcher_options {
-    struct gsv_metrics *metrics; /* of the context, which the batcher's owners keep alive */
+    struct gsv_metrics *metrics;         /* of the context, which the batcher's owners keep alive */
+    struct gsv_completions *completions; /* shared */
     uint64_t max_queue_tokens;
     int32_t max_batch_tokens;
     int32_t max_sequences;
@@ -106,9 +108,7 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, const struct gsv_
                                   uint64_t nanoseconds, gpuserve_status status,
                                   const gpuserve_error *error);
 
-/* The eventfd of completions, made at the first call; -1 on failure. */
-int gsv_batcher_completion_fd(struct gsv_batcher *batcher);
-/* A request completed: adds one to it, if it was made. */
+/* A request completed: tells the completions of its model. */
 void gsv_batcher_notify(struct gsv_batcher *batcher);
 
 #endif

@@ -99,7 +99,7 @@ static gpuserve_status join_prompt(struct gsv_encoder *encoder, const char *prom
     return GPUSERVE_OK;
 }
 
-static gpuserve_status append(const gpuserve_model *model, struct gsv_chunk *chunk,
+static gpuserve_status append(const struct gsv_model *model, struct gsv_chunk *chunk,
                               struct chunk_room *room, const struct gsv_encoding *from,
                               struct gsv_item *item, gpuserve_error *error)
 {
@@ -123,7 +123,7 @@ static gpuserve_status append(const gpuserve_model *model, struct gsv_chunk *chu
     return GPUSERVE_OK;
 }
 
-static gpuserve_status encode_items(gpuserve_model *model, gpuserve_request *request,
+static gpuserve_status encode_items(struct gsv_model *model, gpuserve_request *request,
                                     struct gsv_chunk *chunk, struct gsv_encoder *encoder,
                                     gpuserve_error *error)
 {
@@ -150,7 +150,7 @@ static gpuserve_status encode_items(gpuserve_model *model, gpuserve_request *req
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_encode_chunk(gpuserve_model *model, gpuserve_request *request,
+gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *request,
                                  struct gsv_chunk *chunk, gpuserve_error *error)
 {
     const uint64_t begin = gsv_now_ns();

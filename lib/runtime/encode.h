@@ -31,7 +31,7 @@ void gsv_encoder_give(struct gsv_encoders *encoders, struct gsv_encoder *encoder
 
 /* Tokenize a chunk's items; its `ids`, `type_ids`, `n_tokens` and the items' fields are set on
  * success. Any thread; the chunk is its own meanwhile. */
-gpuserve_status gsv_encode_chunk(gpuserve_model *model, gpuserve_request *request,
+gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *request,
                                  struct gsv_chunk *chunk, gpuserve_error *error);
 
 #endif

@@ -3,7 +3,7 @@
  */
 #include "lib/base/error.h"
 #include "lib/runtime/json_out.h"
-#include "lib/runtime/model.h"
+#include "lib/runtime/handle.h"
 
 #include <string.h>
 
@@ -149,16 +149,11 @@ static struct gsv_json memory_of(const struct gsv_plan *plan)
     return json;
 }
 
-GPUSERVE_API gpuserve_status gpuserve_model_info(gpuserve_model *model, char *text, size_t capacity,
-                                                 size_t *size, gpuserve_error *error)
+static struct gsv_json describe_open(const struct gsv_model *model)
 {
     char selector[64];
-    struct gsv_json json;
-    gpuserve_status st = gsv_model_check(model, error);
+    struct gsv_json json = describe(&model->plan);
 
-    if (st != GPUSERVE_OK)
-        return st;
-    json = describe(&model->plan);
     gsv_device_selector(&model->plan.device, selector, sizeof(selector));
     gsv_json_add_text(&json, "fingerprint", model->fingerprint);
     gsv_json_add_text(&json, "device", selector);
@@ -170,5 +165,20 @@ GPUSERVE_API gpuserve_status gpuserve_model_info(gpuserve_model *model, char *te
     gsv_json_add_number(&json, "max_batch_tokens", model->plan.narrow.max_tokens);
     gsv_json_add_number(&json, "max_queue_tokens", (int64_t)model->plan.max_queue_tokens);
     gsv_json_add_object(&json, "memory", memory_of(&model->plan));
+    return json;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_info(gpuserve_model *handle, char *text,
+                                                 size_t capacity, size_t *size,
+                                                 gpuserve_error *error)
+{
+    struct gsv_model *model;
+    struct gsv_json json;
+    gpuserve_status st = gsv_handle_pin(handle, &model, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    json = describe_open(model);
+    gsv_handle_unpin(handle, &model);
     return gsv_json_write(&json, text, capacity, size, error);
 }

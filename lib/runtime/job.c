@@ -88,7 +88,7 @@ static gpuserve_status check_input(const gpuserve_job *job, gpuserve_error *erro
     return GPUSERVE_OK;
 }
 
-static gpuserve_status check_task(const gpuserve_model *model, const gpuserve_job *job,
+static gpuserve_status check_task(const struct gsv_model *model, const gpuserve_job *job,
                                   gpuserve_error *error)
 {
     const struct gsv_spec_facts *facts = model->plan.facts;
@@ -170,7 +170,7 @@ static gpuserve_status add_text(const char *what, size_t i, const char *const *t
     return GPUSERVE_OK;
 }
 
-static gpuserve_status size_texts(const gpuserve_model *model, const gpuserve_job *job,
+static gpuserve_status size_texts(const struct gsv_model *model, const gpuserve_job *job,
                                   struct gsv_job_size *size, gpuserve_error *error)
 {
     const uint64_t limit = (uint64_t)model->plan.max_tokens;
@@ -195,7 +195,7 @@ static gpuserve_status size_texts(const gpuserve_model *model, const gpuserve_jo
     return st;
 }
 
-static gpuserve_status size_ids(const gpuserve_model *model, const gpuserve_job *job,
+static gpuserve_status size_ids(const struct gsv_model *model, const gpuserve_job *job,
                                 struct gsv_job_size *size, gpuserve_error *error)
 {
     const size_t limit = (size_t)model->plan.max_tokens;
@@ -253,7 +253,7 @@ static void make_key(const struct gsv_spec_facts *facts, const gpuserve_job *job
     size->key = (struct gsv_batch_key){ run.task, run.dimensions, run.normalize, run.score };
 }
 
-gpuserve_status gsv_job_check(const gpuserve_model *model, const gpuserve_job *job,
+gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job *job,
                               struct gsv_job_size *size, gpuserve_error *error)
 {
     gpuserve_status st = check_enums(job, error);
@@ -288,7 +288,7 @@ static gpuserve_status check_utf8(const char *what, size_t i, const char *text, 
                                     "item %zu: its %s is not UTF-8 at byte %zu", i, what, valid);
 }
 
-static gpuserve_status check_ids(const gpuserve_model *model, const gpuserve_job *job,
+static gpuserve_status check_ids(const struct gsv_model *model, const gpuserve_job *job,
                                  gpuserve_error *error)
 {
     const int32_t vocab = model->plan.facts->vocab_size;
@@ -304,7 +304,7 @@ static gpuserve_status check_ids(const gpuserve_model *model, const gpuserve_job
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_job_check_content(const gpuserve_model *model, const gpuserve_job *job,
+gpuserve_status gsv_job_check_content(const struct gsv_model *model, const gpuserve_job *job,
                                       const struct gsv_job_size *size, gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;

@@ -16,11 +16,11 @@ struct gsv_job_size {
 };
 
 /* Everything but the texts' bytes: fields, pointers, sizes. */
-gpuserve_status gsv_job_check(const gpuserve_model *model, const gpuserve_job *job,
+gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job *job,
                               struct gsv_job_size *size, gpuserve_error *error);
 
 /* The texts are UTF-8, the ids within the vocabulary. */
-gpuserve_status gsv_job_check_content(const gpuserve_model *model, const gpuserve_job *job,
+gpuserve_status gsv_job_check_content(const struct gsv_model *model, const gpuserve_job *job,
                                       const struct gsv_job_size *size, gpuserve_error *error);
 
 /* The output has room for n_rows rows. */

@@ -1,10 +1,10 @@
 /*
- * model.c - opening and closing a model.
+ * model.c - loading a model and giving it back.
  *
  *   plan (headers, device, bytes) -> budget -> device -> weights -> fingerprint -> queue -> threads
  *
- * Nothing is read from the weights before the plan's bytes are found to fit. Closing goes the same
- * way back, and so does an opening that fails half way.
+ * Nothing is read from the weights before the plan's bytes are found to fit. The end goes the same
+ * way back, and so does a load that fails half way.
  */
 #include "lib/runtime/model.h"
 
@@ -15,14 +15,37 @@
 #include <inttypes.h>
 #include <string.h>
 
-gpuserve_status gsv_model_check(const gpuserve_model *model, gpuserve_error *error)
+static gpuserve_status name(struct gsv_model *model, const char *path, gpuserve_error *error)
 {
-    if (!model)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "the model is NULL");
-    return gsv_forked(&model->context->guard) ? gsv_fail_forked(error) : GPUSERVE_OK;
+    model->name = gsv_copy_text(path, strlen(path));
+    return model->name ? GPUSERVE_OK
+                       : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's name");
 }
 
-static gpuserve_status reserve(gpuserve_model *model, gpuserve_error *error)
+gpuserve_status gsv_model_plan(struct gsv_model **out, gpuserve_context *context, const char *path,
+                               const gpuserve_model_options *options, gpuserve_error *error)
+{
+    struct gsv_model *model = gsv_alloc_array(1, sizeof(*model));
+    gpuserve_status st;
+
+    *out = NULL;
+    if (!model)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
+    model->context = gpuserve_context_ref(context);
+    gsv_encoders_init(&model->encoders);
+    st = gsv_plan_read(&model->plan, context, path, options, error);
+    if (st == GPUSERVE_OK)
+        st = name(model, path, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_plan_size(&model->plan, context, options, error);
+    if (st == GPUSERVE_OK)
+        *out = model;
+    else
+        gsv_model_free(&model);
+    return st;
+}
+
+static gpuserve_status reserve(struct gsv_model *model, gpuserve_error *error)
 {
     gpuserve_status st = gsv_plan_check_fits(&model->plan, error);
 
@@ -34,7 +57,7 @@ static gpuserve_status reserve(gpuserve_model *model, gpuserve_error *error)
     return st;
 }
 
-static gpuserve_status load_net(gpuserve_model *model, gpuserve_error *error)
+static gpuserve_status load_net(struct gsv_model *model, gpuserve_error *error)
 {
     const struct gsv_plan *plan = &model->plan;
     struct gsv_net_options options = {
@@ -56,11 +79,13 @@ static gpuserve_status load_net(gpuserve_model *model, gpuserve_error *error)
     return st;
 }
 
-static gpuserve_status start(gpuserve_model *model, gpuserve_error *error)
+static gpuserve_status start(struct gsv_model *model, struct gsv_completions *completions,
+                             gpuserve_error *error)
 {
     const struct gsv_plan *plan = &model->plan;
     const struct gsv_batcher_options options = {
         .metrics = &model->context->metrics,
+        .completions = completions,
         .max_queue_tokens = plan->max_queue_tokens,
         .max_batch_tokens = plan->narrow.max_tokens,
         .max_sequences = plan->narrow.max_sequences,
@@ -72,18 +97,19 @@ static gpuserve_status start(gpuserve_model *model, gpuserve_error *error)
     return st == GPUSERVE_OK ? gsv_workers_start(&model->workers, model, error) : st;
 }
 
-static void count(gpuserve_model *model, const char *path)
+static void count(struct gsv_model *model)
 {
     struct gsv_model_metrics *metrics = &model->metrics;
 
     gsv_device_selector(&model->plan.device, metrics->device, sizeof(metrics->device));
     metrics->dtype = gsv_dtype_name(model->plan.dtype);
     metrics->memory = model->plan.memory;
-    gsv_metrics_model_add(&model->context->metrics, metrics, path);
+    gsv_metrics_model_add(&model->context->metrics, metrics, model->name);
     model->is_counted = true;
 }
 
-static gpuserve_status load(gpuserve_model *model, gpuserve_error *error)
+gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
+                               gpuserve_error *error)
 {
     const struct gsv_device_choice *device = &model->plan.device;
     gpuserve_status st = reserve(model, error);
@@ -94,12 +120,24 @@ static gpuserve_status load(gpuserve_model *model, gpuserve_error *error)
         st = load_net(model, error);
     if (st == GPUSERVE_OK)
         st = gsv_fingerprint(model->fingerprint, &model->plan, model->net, error);
-    return st == GPUSERVE_OK ? start(model, error) : st;
+    if (st == GPUSERVE_OK)
+        st = start(model, completions, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    count(model);
+    gsv_log(model->context, GPUSERVE_LOG_INFO, "%s: %s on %s (%s), %d threads, %" PRIu64 " bytes",
+            model->name, gsv_dtype_name(model->plan.dtype), model->plan.device.facts.name,
+            model->plan.device.reason, model->plan.n_workers, model->plan.total_bytes);
+    return GPUSERVE_OK;
 }
 
-/* Accepts a half-built model. */
-static void model_free(gpuserve_model *model)
+void gsv_model_free(struct gsv_model **out)
 {
+    struct gsv_model *model = out ? *out : NULL;
+
+    if (!model)
+        return;
+    *out = NULL;
     if (model->batcher)
         gsv_batcher_close(model->batcher);
     gsv_workers_stop(&model->workers);
@@ -111,94 +149,8 @@ static void model_free(gpuserve_model *model)
     gsv_plan_reset(&model->plan);
     if (model->is_counted)
         gsv_metrics_model_remove(&model->context->metrics, &model->metrics);
+    free(model->name);
     gsv_context_release(model->context, model->reserved_bytes);
     gpuserve_context_unref(&model->context);
     free(model);
-}
-
-static gpuserve_status open_in(gpuserve_model **out, gpuserve_context *context, const char *path,
-                               const gpuserve_model_options *options, gpuserve_error *error)
-{
-    gpuserve_model *model = gsv_alloc_array(1, sizeof(*model));
-    gpuserve_status st;
-
-    if (!model)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
-    model->context = gpuserve_context_ref(context);
-    gsv_encoders_init(&model->encoders);
-    st = gsv_plan_read(&model->plan, context, path, options, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_plan_size(&model->plan, context, options, error);
-    if (st == GPUSERVE_OK)
-        st = load(model, error);
-    if (st != GPUSERVE_OK) {
-        model_free(model);
-        return st;
-    }
-    count(model, path);
-    gsv_log(context, GPUSERVE_LOG_INFO, "%s: %s on %s (%s), %d threads, %" PRIu64 " bytes", path,
-            gsv_dtype_name(model->plan.dtype), model->plan.device.facts.name,
-            model->plan.device.reason, model->plan.n_workers, model->plan.total_bytes);
-    *out = model;
-    return GPUSERVE_OK;
-}
-
-GPUSERVE_API gpuserve_status gpuserve_model_open(gpuserve_model **out, gpuserve_context *context,
-                                                 const char *path,
-                                                 const gpuserve_model_options *given,
-                                                 gpuserve_error *error)
-{
-    gpuserve_context *own = NULL;
-    gpuserve_model_options options;
-    gpuserve_status st;
-
-    if (!out)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "`model` is NULL");
-    *out = NULL;
-    st = gsv_read_model_options(&options, given, error);
-    if (st == GPUSERVE_OK)
-        st = context ? gsv_context_check(context, error)
-                     : gpuserve_context_create(&own, NULL, error);
-    if (st == GPUSERVE_OK)
-        st = open_in(out, context ? context : own, path, &options, error);
-    gpuserve_context_unref(&own); /* the model has its own share */
-    return st;
-}
-
-GPUSERVE_API void gpuserve_model_close(gpuserve_model **model)
-{
-    gpuserve_model *ended = model ? *model : NULL;
-
-    if (!ended)
-        return;
-    *model = NULL;
-    /* In a child the threads do not exist and a lock may be held by one of them: leave it. */
-    if (gsv_forked(&ended->context->guard))
-        return;
-    model_free(ended);
-}
-
-GPUSERVE_API size_t gpuserve_model_dim(const gpuserve_model *model)
-{
-    return model ? (size_t)model->plan.facts->dim : 0;
-}
-
-GPUSERVE_API size_t gpuserve_model_max_tokens(const gpuserve_model *model)
-{
-    return model ? (size_t)model->plan.max_tokens : 0;
-}
-
-GPUSERVE_API size_t gpuserve_model_label_count(const gpuserve_model *model)
-{
-    return model ? model->plan.facts->n_labels : 0;
-}
-
-GPUSERVE_API const char *gpuserve_model_label(const gpuserve_model *model, size_t index)
-{
-    return model && index < model->plan.facts->n_labels ? model->plan.facts->labels[index] : NULL;
-}
-
-GPUSERVE_API const char *gpuserve_model_fingerprint(const gpuserve_model *model)
-{
-    return model ? model->fingerprint : NULL;
 }

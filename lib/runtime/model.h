@@ -1,6 +1,11 @@
 /*
- * model.h - an open model: what its parts share. Immutable but for the queue, the pool of
- * encoders and the descriptor of completions.
+ * model.h - one model as it was loaded: what its parts share. Immutable but for the queue and the
+ * pool of encoders.
+ *
+ *   gsv_model_plan --> gsv_model_load --> gsv_model_warm --> requests --> gsv_model_free
+ *
+ * A caller holds a gpuserve_model, which lends one of these to each request (handle.h). A swap
+ * puts another in its place; the requests that began with this one end with it.
  */
 #ifndef GSV_RUNTIME_MODEL_H
 #define GSV_RUNTIME_MODEL_H
@@ -11,8 +16,9 @@
 #include "lib/runtime/plan.h"
 #include "lib/runtime/worker.h"
 
-struct gpuserve_model {
+struct gsv_model {
     gpuserve_context *context; /* shared */
+    char *name;                /* as the caller called it */
     struct gsv_plan plan;
     struct gpuserve_device *device;
     struct gsv_net *net;
@@ -23,9 +29,20 @@ struct gpuserve_model {
     struct gsv_model_metrics metrics; /* in the context's list while `is_counted` */
     bool is_counted;
     char fingerprint[33];
+    size_t n_pins; /* calls that use it now; under the lock of its handle */
 };
 
-/* Not NULL and not forked. */
-gpuserve_status gsv_model_check(const gpuserve_model *model, gpuserve_error *error);
+/* Read what the directory says and choose the device; no weights are read. */
+gpuserve_status gsv_model_plan(struct gsv_model **model, gpuserve_context *context,
+                               const char *path, const gpuserve_model_options *options,
+                               gpuserve_error *error);
+
+/* Take the budget, read the weights, start the queue and its workers. */
+gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
+                               gpuserve_error *error);
+
+/* Wait until its requests have completed, then give everything back. Accepts NULL, a pointer to
+ * NULL and a half-built model. */
+void gsv_model_free(struct gsv_model **model);
 
 #endif

@@ -18,6 +18,7 @@
 #define GPU_BATCH_TOKENS 16384
 #define MOST_BATCH_TOKENS (1 << 20)
 #define MOST_SEQUENCES 4096
+#define MOST_WARMUP 1000000
 #define GPU_STREAMS 2 /* one computes while the other copies */
 #define QUEUE_TOKENS (1u << 20)
 #define QUEUE_BYTES_A_TOKEN 5 /* id and type */
@@ -46,6 +47,11 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
                         GPUSERVE_POOLING_LAST);
     if (to->use_mmap > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "use_mmap is %u, neither 0 nor 1", to->use_mmap);
+    if (to->warmup > MOST_WARMUP && to->warmup < GPUSERVE_WARMUP_OFF)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "warmup is %u batches, more than %d", to->warmup,
+                        MOST_WARMUP);
+    if (to->reserved != 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "model options: `reserved` must be zero");
     if (to->max_batch_tokens > MOST_BATCH_TOKENS)
         return gsv_fail(error, GPUSERVE_E_INVALID, "max_batch_tokens is %u, more than %d",
                         to->max_batch_tokens, MOST_BATCH_TOKENS);

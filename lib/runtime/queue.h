@@ -10,7 +10,6 @@
 struct gsv_batcher {
     atomic_size_t n_owners;
     struct gsv_batcher_options options;
-    atomic_int completion_fd; /* -1 until it is asked for */
 
     pthread_mutex_t lock;   /* for what follows, and for the requests' fields of the same name */
     pthread_cond_t work;    /* there is a step for a worker */

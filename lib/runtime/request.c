@@ -134,7 +134,7 @@ static gpuserve_status make_staging(gpuserve_request *request, gpuserve_error *e
                                        "out of memory for %zu floats of results", floats);
 }
 
-static gpuserve_status fill(gpuserve_request *request, gpuserve_model *model, const char *prompt,
+static gpuserve_status fill(gpuserve_request *request, struct gsv_model *model, const char *prompt,
                             gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;
@@ -154,7 +154,7 @@ static gpuserve_status fill(gpuserve_request *request, gpuserve_model *model, co
     return st == GPUSERVE_OK ? make_staging(request, error) : st;
 }
 
-static gpuserve_request *request_alloc(gpuserve_model *model, const gpuserve_job *job,
+static gpuserve_request *request_alloc(struct gsv_model *model, const gpuserve_job *job,
                                        const struct gsv_job_size *size)
 {
     gpuserve_request *request = gsv_alloc_array(1, sizeof(*request));
@@ -177,7 +177,7 @@ static gpuserve_request *request_alloc(gpuserve_model *model, const gpuserve_job
     return request;
 }
 
-static gpuserve_status create(gpuserve_request **out, gpuserve_model *model,
+static gpuserve_status create(gpuserve_request **out, struct gsv_model *model,
                               const gpuserve_job *job, const struct gsv_job_size *size,
                               gpuserve_error *error)
 {
@@ -197,7 +197,7 @@ static gpuserve_status create(gpuserve_request **out, gpuserve_model *model,
     return st;
 }
 
-gpuserve_status gsv_request_create(gpuserve_request **out, gpuserve_model *model,
+gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *model,
                                    const gpuserve_job *job, gpuserve_completion_fn callback,
                                    void *user, gpuserve_error *error)
 {

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 
 struct gsv_batcher;
+struct gsv_model;
 
 /* Requests whose items may share a batch have equal keys. */
 struct gsv_batch_key {
@@ -100,7 +101,7 @@ struct gpuserve_request {
 };
 
 /* Check, admit, tokenize what is small, and enqueue. */
-gpuserve_status gsv_request_create(gpuserve_request **request, gpuserve_model *model,
+gpuserve_status gsv_request_create(gpuserve_request **request, struct gsv_model *model,
                                    const gpuserve_job *job, gpuserve_completion_fn callback,
                                    void *user, gpuserve_error *error);
 

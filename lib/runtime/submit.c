@@ -6,7 +6,7 @@
  */
 #include "lib/base/error.h"
 #include "lib/runtime/job.h"
-#include "lib/runtime/model.h"
+#include "lib/runtime/handle.h"
 #include "lib/runtime/structs.h"
 
 #include <errno.h>
@@ -16,13 +16,28 @@
 static gpuserve_status read_job(const gpuserve_model *model, const gpuserve_job *given,
                                 gpuserve_job *job, gpuserve_error *error)
 {
-    gpuserve_status st = gsv_model_check(model, error);
+    gpuserve_status st = gsv_handle_check(model, error);
 
     if (st != GPUSERVE_OK)
         return st;
     if (!given)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`job` is NULL");
     return gsv_read_struct(job, sizeof(*job), given, "gpuserve_job", error);
+}
+
+/* From here on the request knows the model that is the handle's now, and no other. */
+static gpuserve_status create(gpuserve_request **request, gpuserve_model *handle,
+                              const gpuserve_job *job, gpuserve_completion_fn callback, void *user,
+                              gpuserve_error *error)
+{
+    struct gsv_model *model;
+    gpuserve_status st = gsv_handle_pin(handle, &model, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    st = gsv_request_create(request, model, job, callback, user, error);
+    gsv_handle_unpin(handle, &model);
+    return st;
 }
 
 GPUSERVE_API gpuserve_status gpuserve_submit(gpuserve_request **request, gpuserve_model *model,
@@ -39,13 +54,13 @@ GPUSERVE_API gpuserve_status gpuserve_submit(gpuserve_request **request, gpuserv
     st = read_job(model, given, &job, error);
     if (st != GPUSERVE_OK)
         return st;
-    return gsv_request_create(request, model, &job, callback, user, error);
+    return create(request, model, &job, callback, user, error);
 }
 
 static gpuserve_status run(gpuserve_model *model, const gpuserve_job *job, gpuserve_error *error)
 {
     gpuserve_request *request = NULL;
-    gpuserve_status st = gsv_request_create(&request, model, job, NULL, NULL, error);
+    gpuserve_status st = create(&request, model, job, NULL, NULL, error);
 
     if (st != GPUSERVE_OK)
         return st;
@@ -70,7 +85,7 @@ GPUSERVE_API gpuserve_status gpuserve_embed(gpuserve_model *model, const char *c
 {
     gpuserve_embed_options options;
     gpuserve_job job = GPUSERVE_JOB_INIT;
-    gpuserve_status st = gsv_model_check(model, error);
+    gpuserve_status st = gsv_handle_check(model, error);
 
     if (st == GPUSERVE_OK)
         st = gsv_read_struct(&options, sizeof(options), given, "gpuserve_embed_options", error);
@@ -97,7 +112,7 @@ GPUSERVE_API gpuserve_status gpuserve_classify(gpuserve_model *model, const char
 {
     gpuserve_classify_options options;
     gpuserve_job job = GPUSERVE_JOB_INIT;
-    gpuserve_status st = gsv_model_check(model, error);
+    gpuserve_status st = gsv_handle_check(model, error);
 
     if (st == GPUSERVE_OK)
         st = gsv_read_struct(&options, sizeof(options), given, "gpuserve_classify_options", error);
@@ -201,7 +216,7 @@ GPUSERVE_API void gpuserve_request_free(gpuserve_request **request)
 
 GPUSERVE_API int gpuserve_completion_fd(gpuserve_model *model)
 {
-    if (gsv_model_check(model, NULL) != GPUSERVE_OK)
+    if (gsv_handle_check(model, NULL) != GPUSERVE_OK)
         return -1;
-    return gsv_batcher_completion_fd(model->batcher);
+    return gsv_completions_fd(model->completions);
 }

@@ -2,7 +2,7 @@
  * tokenize.c - the public calls between text and token ids.
  */
 #include "lib/base/error.h"
-#include "lib/runtime/model.h"
+#include "lib/runtime/handle.h"
 #include "lib/runtime/structs.h"
 
 #include <string.h>
@@ -30,54 +30,67 @@ static gpuserve_status check(const char *text, size_t size, const int32_t *ids,
     return GPUSERVE_OK;
 }
 
-GPUSERVE_API gpuserve_status gpuserve_tokenize(gpuserve_model *model, const char *text, size_t size,
-                                               int32_t *ids, gpuserve_span *spans, size_t capacity,
-                                               size_t *n_tokens,
+/* What the encoder made of a text, to the caller. */
+static gpuserve_status hand_over(const struct gsv_encoding *encoding, int32_t *ids,
+                                 gpuserve_span *spans, size_t capacity, size_t *n_tokens,
+                                 gpuserve_error *error)
+{
+    *n_tokens = encoding->n;
+    if (ids && encoding->n > capacity)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "room for %zu tokens, the text has %zu",
+                        capacity, encoding->n);
+    if (!ids || encoding->n == 0)
+        return GPUSERVE_OK;
+    memcpy(ids, encoding->ids, encoding->n * sizeof(*ids));
+    if (spans)
+        memcpy(spans, encoding->spans, encoding->n * sizeof(*spans));
+    return GPUSERVE_OK;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_tokenize(gpuserve_model *handle, const char *text,
+                                               size_t size, int32_t *ids, gpuserve_span *spans,
+                                               size_t capacity, size_t *n_tokens,
                                                const gpuserve_tokenize_options *given,
                                                gpuserve_error *error)
 {
     gpuserve_tokenize_options options;
     struct gsv_encode_options how;
     struct gsv_encoder *encoder;
-    gpuserve_status st = gsv_model_check(model, error);
+    struct gsv_model *model = NULL;
+    gpuserve_status st = gsv_handle_check(handle, error);
 
     if (st == GPUSERVE_OK)
         st = gsv_read_struct(&options, sizeof(options), given, "gpuserve_tokenize_options", error);
     if (st == GPUSERVE_OK)
         st = check(text, size, ids, spans, capacity, n_tokens, &options, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_handle_pin(handle, &model, error);
     if (st != GPUSERVE_OK)
         return st;
-    encoder = gsv_encoder_take(&model->encoders);
-    if (!encoder)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokenization");
     how = (struct gsv_encode_options){ .max_tokens = options.max_tokens,
                                        .truncation = options.truncation,
                                        .no_special = options.no_special != 0 };
-    st = gsv_tokenizer_encode(model->plan.tokenizer, &encoder->encoding, text ? text : "", size,
-                              NULL, 0, &how, error);
-    if (st == GPUSERVE_OK) {
-        const struct gsv_encoding *encoding = &encoder->encoding;
-
-        *n_tokens = encoding->n;
-        if (ids && encoding->n > capacity) {
-            st = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "room for %zu tokens, the text has %zu",
-                          capacity, encoding->n);
-        } else if (ids && encoding->n > 0) {
-            memcpy(ids, encoding->ids, encoding->n * sizeof(*ids));
-            if (spans)
-                memcpy(spans, encoding->spans, encoding->n * sizeof(*spans));
-        }
+    encoder = gsv_encoder_take(&model->encoders);
+    if (encoder) {
+        st = gsv_tokenizer_encode(model->plan.tokenizer, &encoder->encoding, text ? text : "", size,
+                                  NULL, 0, &how, error);
+        if (st == GPUSERVE_OK)
+            st = hand_over(&encoder->encoding, ids, spans, capacity, n_tokens, error);
+        gsv_encoder_give(&model->encoders, encoder);
+    } else {
+        st = gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokenization");
     }
-    gsv_encoder_give(&model->encoders, encoder);
+    gsv_handle_unpin(handle, &model);
     return st;
 }
 
-GPUSERVE_API gpuserve_status gpuserve_detokenize(gpuserve_model *model, const int32_t *ids,
+GPUSERVE_API gpuserve_status gpuserve_detokenize(gpuserve_model *handle, const int32_t *ids,
                                                  size_t n_ids, int32_t skip_special, char *text,
                                                  size_t capacity, size_t *size,
                                                  gpuserve_error *error)
 {
-    gpuserve_status st = gsv_model_check(model, error);
+    struct gsv_model *model;
+    gpuserve_status st = gsv_handle_check(handle, error);
 
     if (st != GPUSERVE_OK)
         return st;
@@ -86,6 +99,11 @@ GPUSERVE_API gpuserve_status gpuserve_detokenize(gpuserve_model *model, const in
     if (skip_special != 0 && skip_special != 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "skip_special is %d, neither 0 nor 1",
                         skip_special);
-    return gsv_tokenizer_decode(model->plan.tokenizer, ids, n_ids, skip_special == 1, text,
-                                capacity, size, error);
+    st = gsv_handle_pin(handle, &model, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    st = gsv_tokenizer_decode(model->plan.tokenizer, ids, n_ids, skip_special == 1, text, capacity,
+                              size, error);
+    gsv_handle_unpin(handle, &model);
+    return st;
 }

@@ -21,7 +21,7 @@
 #define WORKER_STACK_BYTES (2u << 20)
 
 struct gsv_worker {
-    gpuserve_model *model;
+    struct gsv_model *model;
     struct gsv_work *work;
     struct gsv_batch batch;
     int32_t *ids, *type_ids, *positions; /* [max_tokens] */
@@ -105,7 +105,7 @@ static void complete_all(gpuserve_request *list)
 
 static void run_batch(struct gsv_worker *worker)
 {
-    gpuserve_model *model = worker->model;
+    struct gsv_model *model = worker->model;
     const struct gsv_batch *batch = &worker->batch;
     const struct gsv_run run = { .task = batch->key.task,
                                  .dimensions = batch->key.dimensions,
@@ -214,7 +214,7 @@ static int start_thread(struct gsv_worker *worker)
     return failed;
 }
 
-gpuserve_status gsv_workers_start(struct gsv_workers *workers, gpuserve_model *model,
+gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model *model,
                                   gpuserve_error *error)
 {
     const struct gsv_plan *plan = &model->plan;

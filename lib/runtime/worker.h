@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+struct gsv_model;
 struct gsv_worker;
 
 struct gsv_workers {
@@ -20,7 +21,7 @@ struct gsv_workers {
 };
 
 /* Make the streams and start the threads. */
-gpuserve_status gsv_workers_start(struct gsv_workers *workers, gpuserve_model *model,
+gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model *model,
                                   gpuserve_error *error);
 
 /* Wait for the threads, which the batcher has told to stop, and free everything. */

@@ -78,7 +78,7 @@ FIELD(gpuserve_device_info, memory_free_bytes, 336);
 FIELD(gpuserve_device_info, n_cores, 344);
 FIELD(gpuserve_device_info, reserved, 348);
 
-SIZE(gpuserve_model_options, 48);
+SIZE(gpuserve_model_options, 72);
 FIELD(gpuserve_model_options, struct_size, 0);
 FIELD(gpuserve_model_options, dtype, 4);
 FIELD(gpuserve_model_options, device, 8);
@@ -89,6 +89,15 @@ FIELD(gpuserve_model_options, n_threads, 32);
 FIELD(gpuserve_model_options, pooling, 36);
 FIELD(gpuserve_model_options, use_mmap, 40);
 FIELD(gpuserve_model_options, max_queue_tokens, 44);
+FIELD(gpuserve_model_options, warmup, 48);
+FIELD(gpuserve_model_options, reserved, 52);
+FIELD(gpuserve_model_options, progress, 56);
+FIELD(gpuserve_model_options, progress_user, 64);
+
+SIZE(gpuserve_swap_options, 16);
+FIELD(gpuserve_swap_options, struct_size, 0);
+FIELD(gpuserve_swap_options, allow, 4);
+FIELD(gpuserve_swap_options, fingerprint, 8);
 
 SIZE(gpuserve_footprint, 64);
 FIELD(gpuserve_footprint, struct_size, 0);
@@ -200,6 +209,13 @@ NUMBER(GPUSERVE_TASK_TOKEN_VECTORS, 2);
 NUMBER(GPUSERVE_NORMALIZE_DEFAULT, 0);
 NUMBER(GPUSERVE_NORMALIZE_YES, 1);
 NUMBER(GPUSERVE_NORMALIZE_NO, 2);
+NUMBER(GPUSERVE_CHANGE_FINGERPRINT, 1);
+NUMBER(GPUSERVE_CHANGE_DIM, 2);
+NUMBER(GPUSERVE_CHANGE_LABELS, 4);
+NUMBER(GPUSERVE_CHANGE_MAX_TOKENS, 8);
+NUMBER(GPUSERVE_STAGE_WARMUP, 1);
+NUMBER(GPUSERVE_WARMUP_OFF, 0xfffffffe);
+NUMBER(GPUSERVE_WARMUP_AUTO, 0xffffffff);
 NUMBER(GPUSERVE_SCORE_DEFAULT, 0);
 NUMBER(GPUSERVE_SCORE_RAW, 1);
 NUMBER(GPUSERVE_SCORE_SOFTMAX, 2);

@@ -42,6 +42,8 @@ static void use(gpuserve_model *model, long n)
     gpuserve_request_free(&request);
     st = gpuserve_tokenize(model, "a b c", 5, ids, NULL, 16, &n_tokens, NULL, NULL);
     cr_assert(expected(st), "tokenize: %s at allocation %ld", gpuserve_status_name(st), n);
+    st = gpuserve_model_swap(model, NULL, NULL, NULL, NULL, NULL);
+    cr_assert(expected(st), "swap: %s at allocation %ld", gpuserve_status_name(st), n);
     st = gpuserve_model_info(model, info, sizeof(info), NULL, NULL);
     cr_assert(expected(st), "info: %s at allocation %ld", gpuserve_status_name(st), n);
 }

@@ -2,104 +2,37 @@
  * test_tiny.c - a classifier of 2 x 32 with a vocabulary of 96 words, made into a model directory:
  * labels and pairs through the public calls, and weights that overflow.
  */
-#define _GNU_SOURCE /* memmem */
 #include "tests/model/support.h"
+#include "tests/runtime/folder.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { VOCAB = 96, HIDDEN = 32, N_LABELS = 3, OVERFLOWING = 50 };
+enum { N_LABELS = 3, OVERFLOWING = 50 };
 
-static char folder[64];
-
-static void *read_file(const char *path, size_t *size)
-{
-    FILE *file = fopen(path, "rb");
-    char *bytes = malloc(1 << 20);
-
-    cr_assert_not_null(file, "%s", path);
-    *size = fread(bytes, 1, 1 << 20, file);
-    fclose(file);
-    return bytes;
-}
-
-static void write_file(const char *name, const void *bytes, size_t size)
-{
-    char path[128];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    file = fopen(path, "wb");
-    cr_assert_not_null(file);
-    cr_assert_eq(fwrite(bytes, 1, size, file), size);
-    fclose(file);
-}
-
-/* Let the word `id` have an embedding so large that its mean overflows. */
-static void overflow(char *weights, int id)
-{
-    static const char name[] = "\"bert.embeddings.word_embeddings.weight\"";
-    static const char key[] = "\"data_offsets\":[";
-    uint64_t header;
-    const char *at;
-
-    memcpy(&header, weights, sizeof(header));
-    at = memmem(weights + 8, header, name, strlen(name));
-    cr_assert_not_null(at);
-    at = strstr(at, key);
-    cr_assert_not_null(at);
-    for (size_t j = 0; j < HIDDEN; j++) {
-        const float huge = 3e38f;
-
-        memcpy(weights + 8 + header + strtoul(at + strlen(key), NULL, 10) +
-                   ((size_t)id * HIDDEN + j) * sizeof(float),
-               &huge, sizeof(huge));
-    }
-}
+static struct folder folder;
 
 static gpuserve_model *open_tiny(bool overflows)
 {
-    char words[VOCAB * 8] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model *model = NULL;
-    size_t size;
-    char *bytes;
 
-    strcpy(folder, "/tmp/gpuserve-tiny-XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
-    for (int i = 5; i < VOCAB; i++)
-        sprintf(words + strlen(words), "w%d\n", i);
-    write_file("vocab.txt", words, strlen(words));
-    bytes = read_file(test_data("models/bert-single/config.json"), &size);
-    write_file("config.json", bytes, size);
-    free(bytes);
-    bytes = read_file(test_data("models/bert-single/model.safetensors"), &size);
-    if (overflows)
-        overflow(bytes, OVERFLOWING);
-    write_file("model.safetensors", bytes, size);
-    free(bytes);
+    folder_make(&folder, "bert-single");
+    if (overflows) /* the mean of an embedding so large */
+        folder_set_word(&folder, OVERFLOWING, 3e38f);
     options.device = "cpu";
-    cr_assert_eq(gpuserve_model_open(&model, NULL, folder, &options, &error), GPUSERVE_OK, "%s",
-                 error.message);
+    cr_assert_eq(gpuserve_model_open(&model, NULL, folder.path, &options, &error), GPUSERVE_OK,
+                 "%s", error.message);
     return model;
 }
 
 static void close_tiny(gpuserve_model **model)
 {
-    static const char *const names[] = { "vocab.txt", "config.json", "model.safetensors" };
-    char path[128];
-
     gpuserve_model_close(model);
-    for (size_t i = 0; i < 3; i++) {
-        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    rmdir(folder);
+    folder_remove(&folder);
 }
 
 Test(tiny, probabilities_equal_the_references)

@@ -1,0 +1,205 @@
+/*
+ * handle.c - opening, sharing and closing what a caller holds.
+ */
+#include "lib/runtime/handle.h"
+
+#include "lib/base/error.h"
+#include "lib/runtime/warm.h"
+
+#include <string.h>
+
+gpuserve_status gsv_handle_check(const gpuserve_model *handle, gpuserve_error *error)
+{
+    if (!handle)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the model is NULL");
+    return gsv_forked(&handle->context->guard) ? gsv_fail_forked(error) : GPUSERVE_OK;
+}
+
+gpuserve_status gsv_handle_pin(gpuserve_model *handle, struct gsv_model **model,
+                               gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_handle_check(handle, error);
+
+    *model = NULL;
+    if (st != GPUSERVE_OK)
+        return st;
+    pthread_mutex_lock(&handle->lock);
+    *model = handle->current;
+    (*model)->n_pins++;
+    pthread_mutex_unlock(&handle->lock);
+    return GPUSERVE_OK;
+}
+
+void gsv_handle_unpin(gpuserve_model *handle, struct gsv_model **model)
+{
+    struct gsv_model *pinned = *model;
+
+    *model = NULL;
+    if (!pinned)
+        return;
+    pthread_mutex_lock(&handle->lock);
+    if (--pinned->n_pins == 0 && pinned != handle->current)
+        pthread_cond_broadcast(&handle->unpinned);
+    pthread_mutex_unlock(&handle->lock);
+}
+
+struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *fresh,
+                                      struct gsv_face *face)
+{
+    struct gsv_model *old;
+
+    pthread_mutex_lock(&handle->lock);
+    old = handle->current;
+    handle->current = fresh;
+    atomic_store(&handle->face, gsv_faces_add(&handle->faces, face));
+    while (old && old->n_pins > 0)
+        pthread_cond_wait(&handle->unpinned, &handle->lock);
+    pthread_mutex_unlock(&handle->lock);
+    return old;
+}
+
+/* --------------------------------------------------------------------------- open and close */
+
+/* Accepts a half-built handle. */
+static void handle_free(gpuserve_model *handle)
+{
+    gsv_model_free(&handle->current);
+    gsv_faces_free(handle->faces);
+    gsv_opening_reset(&handle->opening);
+    gsv_completions_unref(&handle->completions);
+    pthread_cond_destroy(&handle->unpinned);
+    pthread_mutex_destroy(&handle->lock);
+    pthread_mutex_destroy(&handle->changing);
+    gpuserve_context_unref(&handle->context);
+    free(handle);
+}
+
+static gpuserve_model *handle_alloc(gpuserve_context *context)
+{
+    gpuserve_model *handle = gsv_alloc_array(1, sizeof(*handle));
+
+    if (!handle)
+        return NULL;
+    atomic_init(&handle->n_owners, 1);
+    atomic_init(&handle->face, NULL);
+    handle->context = gpuserve_context_ref(context);
+    pthread_mutex_init(&handle->changing, NULL);
+    pthread_mutex_init(&handle->lock, NULL);
+    pthread_cond_init(&handle->unpinned, NULL);
+    return handle;
+}
+
+static gpuserve_status fill(gpuserve_model *handle, const char *path,
+                            const gpuserve_model_options *options, gpuserve_error *error)
+{
+    struct gsv_model *model = NULL;
+    struct gsv_face *face;
+    gpuserve_status st;
+
+    handle->completions = gsv_completions_create();
+    if (!handle->completions)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
+    st = gsv_model_plan(&model, handle->context, path, options, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_opening_init(&handle->opening, path, options, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_model_load(model, handle->completions, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_model_warm(model, options, GPUSERVE_WARMUP_OFF, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_face_create(&face, model, error);
+    if (st != GPUSERVE_OK) {
+        gsv_model_free(&model);
+        return st;
+    }
+    gsv_handle_exchange(handle, model, face);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status open_in(gpuserve_model **out, gpuserve_context *context, const char *path,
+                               const gpuserve_model_options *options, gpuserve_error *error)
+{
+    gpuserve_model *handle = handle_alloc(context);
+    gpuserve_status st;
+
+    if (!handle)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
+    st = fill(handle, path, options, error);
+    if (st == GPUSERVE_OK)
+        *out = handle;
+    else
+        handle_free(handle);
+    return st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_open(gpuserve_model **out, gpuserve_context *context,
+                                                 const char *path,
+                                                 const gpuserve_model_options *given,
+                                                 gpuserve_error *error)
+{
+    gpuserve_context *own = NULL;
+    gpuserve_model_options options;
+    gpuserve_status st;
+
+    if (!out)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`model` is NULL");
+    *out = NULL;
+    st = gsv_read_model_options(&options, given, error);
+    if (st == GPUSERVE_OK)
+        st = context ? gsv_context_check(context, error)
+                     : gpuserve_context_create(&own, NULL, error);
+    if (st == GPUSERVE_OK)
+        st = open_in(out, context ? context : own, path, &options, error);
+    gpuserve_context_unref(&own); /* the model has its own share */
+    return st;
+}
+
+GPUSERVE_API gpuserve_model *gpuserve_model_ref(gpuserve_model *model)
+{
+    if (model)
+        atomic_fetch_add(&model->n_owners, 1);
+    return model;
+}
+
+GPUSERVE_API void gpuserve_model_close(gpuserve_model **model)
+{
+    gpuserve_model *ended = model ? *model : NULL;
+
+    if (!ended)
+        return;
+    *model = NULL;
+    /* In a child the threads do not exist and a lock may be held by one of them: leave it. */
+    if (gsv_forked(&ended->context->guard))
+        return;
+    if (atomic_fetch_sub(&ended->n_owners, 1) == 1)
+        handle_free(ended);
+}
+
+/* -------------------------------------------------------------------------------- accessors */
+
+GPUSERVE_API size_t gpuserve_model_dim(const gpuserve_model *model)
+{
+    return model ? atomic_load(&model->face)->dim : 0;
+}
+
+GPUSERVE_API size_t gpuserve_model_max_tokens(const gpuserve_model *model)
+{
+    return model ? atomic_load(&model->face)->max_tokens : 0;
+}
+
+GPUSERVE_API size_t gpuserve_model_label_count(const gpuserve_model *model)
+{
+    return model ? atomic_load(&model->face)->n_labels : 0;
+}
+
+GPUSERVE_API const char *gpuserve_model_label(const gpuserve_model *model, size_t index)
+{
+    const struct gsv_face *face = model ? atomic_load(&model->face) : NULL;
+
+    return face && index < face->n_labels ? face->labels[index] : NULL;
+}
+
+GPUSERVE_API const char *gpuserve_model_fingerprint(const gpuserve_model *model)
+{
+    return model ? atomic_load(&model->face)->fingerprint : NULL;
+}

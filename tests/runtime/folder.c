@@ -1,0 +1,85 @@
+/*
+ * folder.c - model directories in /tmp that tests may change.
+ */
+#define _GNU_SOURCE /* memmem */
+#include "tests/runtime/folder.h"
+
+#include "tests/model/support.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_BYTES (1 << 20)
+
+static void run_command(const char *format, const char *a, const char *b)
+{
+    char command[1024];
+
+    snprintf(command, sizeof(command), format, a, b);
+    cr_assert_eq(system(command), 0, "%s", command);
+}
+
+void folder_make(struct folder *folder, const char *source)
+{
+    char from[512], path[128];
+    FILE *file;
+
+    strcpy(folder->path, "/tmp/gpuserve-model-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder->path));
+    snprintf(from, sizeof(from), "models/%s", source);
+    run_command("cp -r '%s/.' '%s'", test_data(from), folder->path);
+    snprintf(path, sizeof(path), "%s/vocab.txt", folder->path);
+    file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fputs("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", file);
+    for (int i = 5; i < FOLDER_VOCAB; i++)
+        fprintf(file, "w%d\n", i);
+    fclose(file);
+}
+
+/* Where the word embeddings begin in the bytes of a safetensors file. */
+static size_t embeddings_at(const char *bytes)
+{
+    static const char name[] = "embeddings.word_embeddings.weight\"";
+    static const char key[] = "\"data_offsets\":[";
+    uint64_t header;
+    const char *at;
+
+    memcpy(&header, bytes, sizeof(header));
+    at = memmem(bytes + 8, header, name, strlen(name));
+    cr_assert_not_null(at);
+    at = strstr(at, key);
+    cr_assert_not_null(at);
+    return 8 + header + strtoul(at + strlen(key), NULL, 10);
+}
+
+void folder_set_word(const struct folder *folder, int id, float value)
+{
+    char path[128], next[160], *bytes = malloc(MOST_BYTES);
+    FILE *file;
+    size_t size, at;
+
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder->path);
+    file = fopen(path, "rb");
+    cr_assert_not_null(file);
+    size = fread(bytes, 1, MOST_BYTES, file);
+    fclose(file);
+    at = embeddings_at(bytes) + (size_t)id * FOLDER_HIDDEN * sizeof(float);
+    for (size_t j = 0; j < FOLDER_HIDDEN; j++)
+        memcpy(bytes + at + j * sizeof(float), &value, sizeof(value));
+    /* Put in place at once: a model may be loading from here. */
+    snprintf(next, sizeof(next), "%s.new", path);
+    file = fopen(next, "wb");
+    cr_assert_not_null(file);
+    cr_assert_eq(fwrite(bytes, 1, size, file), size);
+    cr_assert_eq(fclose(file), 0);
+    cr_assert_eq(rename(next, path), 0);
+    free(bytes);
+}
+
+void folder_remove(struct folder *folder)
+{
+    run_command("rm -r '%s' %s", folder->path, "");
+}
