@@ -514,13 +514,53 @@ typedef enum gpuserve_score {
     GPUSERVE_SCORE_SIGMOID = 3
 } gpuserve_score;
 
+/** Whose work comes first. When all classes wait, a model's time is shared 16 : 4 : 1, so that none
+ *  starves; within a class requests take turns. */
+typedef enum gpuserve_priority {
+    GPUSERVE_PRIORITY_NORMAL = 0,
+    GPUSERVE_PRIORITY_HIGH = 1,
+    GPUSERVE_PRIORITY_LOW = 2
+} gpuserve_priority;
+
+/** Whether a text may be answered with a result that was computed for an equal one. Results are
+ *  the same bits either way: texts are equal when their token ids are. */
+typedef enum gpuserve_cache {
+    GPUSERVE_CACHE_DEFAULT = 0, /**< as ON where the model has a cache; else equal texts that are
+                                     in the queue at the same time are computed once */
+    GPUSERVE_CACHE_ON = 1,      /**< likewise, but refused (GPUSERVE_E_UNSUPPORTED) without a cache */
+    GPUSERVE_CACHE_OFF = 2      /**< compute every text, keep nothing */
+} gpuserve_cache;
+
 /** What became of one text. The layout of this struct is fixed for ever. */
 typedef struct gpuserve_item {
     int32_t  status;      /**< GPUSERVE_OK, or GPUSERVE_E_NUMERIC: this row holds NaN */
-    uint32_t n_tokens;    /**< tokens computed, special ones included */
+    uint32_t n_tokens;    /**< tokens of the text, special ones included */
     uint32_t truncated;   /**< 1: the text was longer than the limit and was cut */
-    uint32_t reserved[5]; /**< zero */
+    uint32_t cached;      /**< 1: the row was computed for an equal text, not for this one */
+    uint32_t reserved[4]; /**< zero */
 } gpuserve_item;
+
+/** What became of a job as a whole. Written when it completes with GPUSERVE_OK or
+ *  GPUSERVE_E_NUMERIC, untouched otherwise. */
+typedef struct gpuserve_result {
+    uint32_t struct_size;
+    uint32_t dtype;           /**< gpuserve_dtype it was computed in; never DEFAULT */
+    uint64_t n_tokens;        /**< of all items, special ones included */
+    uint64_t n_truncated;     /**< items that were cut */
+    uint64_t n_cached;        /**< items that were computed for an equal text */
+    uint64_t tokenize_us;     /**< spent on tokenization, summed over threads */
+    uint64_t queue_us;        /**< from the end of the submitting call's work until the first batch
+                                   with one of its items began; for a large job tokenization that
+                                   was waited for is part of it */
+    uint64_t compute_us;      /**< from then to the end of its last batch */
+    uint64_t total_us;        /**< from submission to completion */
+    char     device[64];      /**< selector of the device: "cpu", "cuda:0" */
+    char     fingerprint[40]; /**< of the model: see gpuserve_model_fingerprint() */
+} gpuserve_result;
+
+/* clang-format off */
+#define GPUSERVE_RESULT_INIT { (uint32_t)sizeof(gpuserve_result), 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, { 0 } }
+/* clang-format on */
 
 /**
  * One piece of work: n_items texts (or pairs of texts, or lists of token ids) and where the
@@ -550,6 +590,14 @@ typedef struct gpuserve_job {
     gpuserve_item       *items;       /**< [n_items], or NULL */
     size_t              *token_offsets; /**< TOKEN_VECTORS: receives [n_items + 1] rows of each
                                              item; else NULL */
+    int64_t              deadline_us; /**< from submission; what has not begun to be computed by then
+                                           is not: GPUSERVE_E_EXPIRED. Negative: past already; 0:
+                                           none. A job whose last item has begun is finished */
+    uint32_t             priority;    /**< gpuserve_priority */
+    uint32_t             cache;       /**< gpuserve_cache */
+    const char          *expected_fingerprint; /**< refuse with GPUSERVE_E_MISMATCH unless it is the
+                                           model's; default NULL: any */
+    gpuserve_result     *result;      /**< receives tokens, device and times, or NULL */
 } gpuserve_job;
 
 /* clang-format off */
@@ -573,6 +621,8 @@ typedef void (*gpuserve_completion_fn)(void *user, gpuserve_request *request,
  *         GPUSERVE_E_NUMERIC    some items are NaN or infinite: items[i].status names them, the
  *                               others are good
  *         GPUSERVE_E_BUSY       the queue is full; try again after error->retry_after_ms
+ *         GPUSERVE_E_EXPIRED    the deadline passed before the last item began to be computed
+ *         GPUSERVE_E_MISMATCH   the model has another fingerprint than the one expected
  *         GPUSERVE_E_DEVICE     the device failed; close the model
  *         GPUSERVE_E_NOMEM
  *
@@ -591,10 +641,15 @@ typedef struct gpuserve_embed_options {
     const char    *prompt_name;
     const char    *prompt;
     gpuserve_item *items;
+    int64_t        deadline_us;
+    uint32_t       priority;
+    uint32_t       cache;
+    const char    *expected_fingerprint;
+    gpuserve_result *result;
 } gpuserve_embed_options;
 
 /* clang-format off */
-#define GPUSERVE_EMBED_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_embed_options), 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_EMBED_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_embed_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -628,10 +683,15 @@ typedef struct gpuserve_classify_options {
     uint32_t           reserved;
     const char *const *pairs; /**< [n_texts] second texts for a model of pairs, or NULL */
     gpuserve_item     *items;
+    int64_t            deadline_us;
+    uint32_t           priority;
+    uint32_t           cache;
+    const char        *expected_fingerprint;
+    gpuserve_result   *result;
 } gpuserve_classify_options;
 
 /* clang-format off */
-#define GPUSERVE_CLASSIFY_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_classify_options), 0, 0, 0, 0, 0 }
+#define GPUSERVE_CLASSIFY_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_classify_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

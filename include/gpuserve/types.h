@@ -51,7 +51,8 @@ typedef enum gpuserve_status {
     GPUSERVE_E_TIMEOUT = 12,    /**< a wait ended; the request itself goes on */
     GPUSERVE_E_FORKED = 13,     /**< used in a child after fork(): open the model in the child */
     GPUSERVE_E_NUMERIC = 14,    /**< this item's result is NaN or infinite; the others are good */
-    GPUSERVE_E_INTERNAL = 15    /**< a fault of gpuserve itself: please report it */
+    GPUSERVE_E_INTERNAL = 15,   /**< a fault of gpuserve itself: please report it */
+    GPUSERVE_E_MISMATCH = 16    /**< the model's fingerprint is not the one that was expected */
 } gpuserve_status;
 
 /** Room in gpuserve_error for each of its texts, the closing NUL included. */

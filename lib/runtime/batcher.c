@@ -5,15 +5,12 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/runtime/clock.h"
 #include "lib/runtime/queue.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define RETRY_LEAST_MS 10
-#define RETRY_MOST_MS 60000
-#define RETRY_UNKNOWN_MS 100
 
 gpuserve_status gsv_batcher_create(struct gsv_batcher **out,
                                    const struct gsv_batcher_options *options, gpuserve_error *error)
@@ -26,6 +23,10 @@ gpuserve_status gsv_batcher_create(struct gsv_batcher **out,
     atomic_init(&batcher->n_owners, 1);
     batcher->options = *options;
     gsv_completions_ref(options->completions);
+    for (size_t i = 0; i < GSV_LANES; i++) {
+        gsv_list_init(&batcher->lanes[i].ready);
+        gsv_list_init(&batcher->lanes[i].raw);
+    }
     pthread_mutex_init(&batcher->lock, NULL);
     pthread_cond_init(&batcher->work, NULL);
     pthread_cond_init(&batcher->empty, NULL);
@@ -52,94 +53,31 @@ void gsv_batcher_unref(struct gsv_batcher **batcher)
     free(ended);
 }
 
-/* --------------------------------------------------------------------------------- admission */
-
-/* How long the queue takes to become half empty, by the speed of late. */
-static uint32_t retry_after_ms(const struct gsv_batcher *batcher)
-{
-    const double speed = batcher->tokens_per_ns * batcher->options.n_workers;
-    double ms;
-
-    if (!(speed > 0))
-        return RETRY_UNKNOWN_MS;
-    ms = (double)batcher->charged_tokens / 2 / speed / 1e6;
-    return ms < RETRY_LEAST_MS ? RETRY_LEAST_MS : ms > RETRY_MOST_MS ? RETRY_MOST_MS : (uint32_t)ms;
-}
-
-static gpuserve_status fail_busy(const struct gsv_batcher *batcher, uint64_t charge,
-                                 gpuserve_error *error)
-{
-    gsv_fail(error, GPUSERVE_E_BUSY,
-             "the queue holds %" PRIu64 " tokens of %" PRIu64 ", this request needs %" PRIu64,
-             batcher->charged_tokens, batcher->options.max_queue_tokens, charge);
-    gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise max_queue_tokens");
-    if (error && error->struct_size >= sizeof(*error))
-        error->retry_after_ms = retry_after_ms(batcher);
-    return GPUSERVE_E_BUSY;
-}
-
-gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, uint64_t tokens, uint64_t *charge,
-                                  gpuserve_error *error)
-{
-    const uint64_t room = batcher->options.max_queue_tokens;
-    struct gsv_metrics *metrics = batcher->options.metrics;
-    gpuserve_status st = GPUSERVE_OK;
-
-    *charge = tokens < room / 2 ? tokens : room / 2;
-    pthread_mutex_lock(&batcher->lock);
-    if (batcher->is_closing) {
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "the model is being closed");
-    } else if (*charge > room - batcher->charged_tokens) {
-        st = fail_busy(batcher, *charge, error);
-    } else {
-        batcher->charged_tokens += *charge;
-        batcher->n_requests++;
-        atomic_fetch_add(&metrics->queued_tokens, *charge);
-        atomic_fetch_add(&metrics->queued_requests, 1);
-    }
-    pthread_mutex_unlock(&batcher->lock);
-    return st;
-}
-
-void gsv_batcher_uncharge(struct gsv_batcher *batcher, uint64_t charge)
-{
-    struct gsv_metrics *metrics = batcher->options.metrics;
-
-    atomic_fetch_sub(&metrics->queued_tokens, charge);
-    atomic_fetch_sub(&metrics->queued_requests, 1);
-    pthread_mutex_lock(&batcher->lock);
-    batcher->charged_tokens -= charge;
-    pthread_mutex_unlock(&batcher->lock);
-}
-
-void gsv_batcher_leave(struct gsv_batcher *batcher)
-{
-    pthread_mutex_lock(&batcher->lock);
-    if (--batcher->n_requests == 0)
-        pthread_cond_broadcast(&batcher->empty);
-    pthread_mutex_unlock(&batcher->lock);
-}
-
 /* --------------------------------------------------------------------------- ends of requests */
 
 /* Hand a request to completion when nothing of it is left to do. */
 static void end_if_over(gpuserve_request *request, gpuserve_request **list)
 {
-    if (request->is_ending || request->n_in_flight > 0 || request->ring_after)
+    if (request->is_ending || request->n_in_flight > 0 ||
+        (request->n_untaken > 0 && request->failure == GPUSERVE_OK))
         return;
     request->is_ending = true;
     request->next_to_complete = *list;
     *list = request;
 }
 
-/* Take out of the ring what will not be computed. */
+/* Take out of its lane what will not be computed. */
 static void drop_untaken(struct gsv_batcher *batcher, gpuserve_request *request)
 {
-    if (!request->ring_after)
-        return;
-    gsv_ring_remove(batcher, request);
+    struct gsv_lane *lane = &batcher->lanes[request->job.priority];
+    const size_t n_raw = request->n_chunks - request->next_raw;
+
+    gsv_list_remove(&request->ready);
+    gsv_list_remove(&request->raw);
+    lane->ready_tokens -= request->ready_tokens;
     batcher->ready_tokens -= request->ready_tokens;
-    batcher->n_raw_chunks -= request->n_chunks - request->next_raw;
+    lane->n_raw_chunks -= n_raw;
+    batcher->n_raw_chunks -= n_raw;
     request->ready_tokens = 0;
     request->next_raw = request->n_chunks;
 }
@@ -153,6 +91,18 @@ static void fail_request(struct gsv_batcher *batcher, gpuserve_request *request,
     if (error)
         gsv_error_copy(&request->error, error);
     drop_untaken(batcher, request);
+}
+
+void gsv_expire(struct gsv_batcher *batcher, gpuserve_request *request)
+{
+    if (request->is_ending || request->failure != GPUSERVE_OK || request->n_untaken == 0)
+        return;
+    gsv_fail(&request->error, GPUSERVE_E_EXPIRED,
+             "the deadline, %" PRIi64
+             " us after submission, passed with %zu of %zu items not begun",
+             request->job.deadline_us, request->n_untaken, request->job.n_items);
+    fail_request(batcher, request, GPUSERVE_E_EXPIRED, NULL);
+    end_if_over(request, &batcher->to_complete);
 }
 
 /* Wake as many workers as there are steps for, at most all. */
@@ -174,19 +124,23 @@ static void wake(struct gsv_batcher *batcher)
 
 void gsv_batcher_enqueue(struct gsv_batcher *batcher, gpuserve_request *request)
 {
-    pthread_mutex_lock(&batcher->lock);
-    request->n_untaken = request->job.n_items;
+    struct gsv_lane *lane = &batcher->lanes[request->job.priority];
+    size_t tokens = 0, n_raw;
+
     for (size_t i = 0; i < request->n_chunks; i++) {
         if (request->chunks[i].state == GSV_CHUNK_READY)
-            request->ready_tokens += request->chunks[i].n_tokens;
+            tokens += request->chunks[i].n_tokens;
     }
-    request->next_raw = request->ready_tokens > 0 ? request->n_chunks : 0;
-    batcher->ready_tokens += request->ready_tokens;
-    batcher->n_raw_chunks += request->n_chunks - request->next_raw;
-    if (request->n_untaken > 0)
-        gsv_ring_add(batcher, request);
-    else
-        end_if_over(request, &batcher->to_complete);
+    pthread_mutex_lock(&batcher->lock);
+    request->n_untaken = request->job.n_items;
+    request->next_raw = tokens > 0 ? request->n_chunks : 0;
+    n_raw = request->n_chunks - request->next_raw;
+    gsv_add_ready(batcher, request, tokens);
+    if (n_raw > 0)
+        gsv_list_append(&lane->raw, &request->raw);
+    lane->n_raw_chunks += n_raw;
+    batcher->n_raw_chunks += n_raw;
+    end_if_over(request, &batcher->to_complete);
     wake(batcher);
     pthread_mutex_unlock(&batcher->lock);
 }
@@ -204,6 +158,14 @@ void gsv_batcher_cancel(struct gsv_batcher *batcher, gpuserve_request *request)
     pthread_mutex_unlock(&batcher->lock);
 }
 
+void gsv_batcher_expire(struct gsv_batcher *batcher, gpuserve_request *request)
+{
+    pthread_mutex_lock(&batcher->lock);
+    gsv_expire(batcher, request);
+    wake(batcher);
+    pthread_mutex_unlock(&batcher->lock);
+}
+
 void gsv_batcher_close(struct gsv_batcher *batcher)
 {
     pthread_mutex_lock(&batcher->lock);
@@ -217,19 +179,27 @@ void gsv_batcher_close(struct gsv_batcher *batcher)
 
 /* ------------------------------------------------------------------------------------- steps */
 
-/* The next chunk to tokenize, from the request whose turn it is on. */
-static void begin_encoding(struct gsv_batcher *batcher, struct gsv_step *step)
+/* The next chunk to tokenize, from the request whose turn it is; false when it has expired. */
+static bool begin_encoding(struct gsv_batcher *batcher, struct gsv_step *step)
 {
-    gpuserve_request *request = batcher->ring;
+    struct gsv_lane *lane = gsv_next_raw_lane(batcher);
+    gpuserve_request *request = gsv_of_raw(lane->raw.after);
 
-    while (request->next_raw == request->n_chunks)
-        request = request->ring_after;
+    if (gsv_is_expired(request, gsv_now_ns())) {
+        gsv_expire(batcher, request);
+        return false;
+    }
     step->kind = GSV_STEP_ENCODE;
     step->request = request;
     step->chunk = &request->chunks[request->next_raw++];
     step->chunk->state = GSV_CHUNK_ENCODING;
     request->n_in_flight++;
+    lane->n_raw_chunks--;
     batcher->n_raw_chunks--;
+    gsv_list_remove(&request->raw);
+    if (request->next_raw < request->n_chunks)
+        gsv_list_append(&lane->raw, &request->raw);
+    return true;
 }
 
 /* Whether there is a step; the lock is held. */
@@ -238,19 +208,24 @@ static bool find_step(struct gsv_batcher *batcher, struct gsv_batch *batch, stru
     const size_t enough =
         (size_t)batcher->options.n_workers * (size_t)batcher->options.max_batch_tokens;
 
-    if (batcher->to_complete) {
-        step->kind = GSV_STEP_COMPLETE;
-        step->request = batcher->to_complete;
-        batcher->to_complete = step->request->next_to_complete;
-        return true;
-    }
-    if (batcher->n_raw_chunks > 0 && batcher->ready_tokens < enough) {
-        begin_encoding(batcher, step);
-        return true;
-    }
-    if (batcher->ready_tokens > 0) {
-        step->kind = GSV_STEP_RUN;
+    for (;;) {
+        if (batcher->to_complete) {
+            step->kind = GSV_STEP_COMPLETE;
+            step->request = batcher->to_complete;
+            batcher->to_complete = step->request->next_to_complete;
+            return true;
+        }
+        if (batcher->n_raw_chunks > 0 && batcher->ready_tokens < enough) {
+            if (begin_encoding(batcher, step))
+                return true;
+            continue; /* it had expired */
+        }
+        if (batcher->ready_tokens == 0)
+            break;
         gsv_take_batch(batcher, batch);
+        if (batch->n_parts == 0)
+            continue; /* likewise */
+        step->kind = GSV_STEP_RUN;
         batcher->n_running++;
         return true;
     }
@@ -284,8 +259,7 @@ gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, gpuserve_requ
         fail_request(batcher, request, status, error);
     } else if (request->failure == GPUSERVE_OK) {
         chunk->state = GSV_CHUNK_READY;
-        request->ready_tokens += chunk->n_tokens;
-        batcher->ready_tokens += chunk->n_tokens;
+        gsv_add_ready(batcher, request, chunk->n_tokens);
         wake(batcher);
     }
     end_if_over(request, &over);
@@ -293,9 +267,12 @@ gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, gpuserve_requ
     return over;
 }
 
-static void learn_speed(struct gsv_batcher *batcher, int32_t n_tokens, uint64_t nanoseconds)
+/* A wide batch has all workers for itself, a narrow one a worker. */
+static void learn_speed(struct gsv_batcher *batcher, const struct gsv_batch *batch,
+                        uint64_t nanoseconds)
 {
-    const double now = (double)n_tokens / (double)(nanoseconds + 1);
+    const int32_t share = batch->is_wide ? 1 : batcher->options.n_workers;
+    const double now = (double)batch->n_tokens * share / (double)(nanoseconds + 1);
     double *speed = &batcher->tokens_per_ns;
 
     *speed = *speed > 0 ? *speed + (now - *speed) / 8 : now;
@@ -309,11 +286,12 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, const struct gsv_
 
     pthread_mutex_lock(&batcher->lock);
     batcher->n_running--;
-    learn_speed(batcher, batch->n_tokens, nanoseconds);
+    learn_speed(batcher, batch, nanoseconds);
     for (int32_t i = 0; i < batch->n_parts; i++) {
         const struct gsv_part *part = &batch->parts[i];
 
         part->request->n_in_flight--;
+        part->request->last_run_ns = batch->taken_ns + nanoseconds;
         if (--part->chunk->n_left == 0)
             gsv_chunk_reset(part->chunk);
         if (status != GPUSERVE_OK)

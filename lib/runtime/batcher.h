@@ -4,12 +4,13 @@
  *   submit --> ring of requests --> a batch for a worker --> results counted back --> completion
  *
  * Batches are packed without padding up to a budget of tokens, from as many requests as it takes.
- * The ring turns by one request after each helping, so a request of one text passes between the
- * pieces of a request of a million. Nobody waits for a fuller batch: a worker that is free takes
- * what is there, and the queue fills by itself while all are at work.
+ * Which ones stands at the head of take.c: classes by weight, and within a class turns, so that a
+ * request of one text passes between the pieces of a request of a million. Nobody waits for a
+ * fuller batch: a worker that is free takes what is there, and the queue fills by itself while all
+ * are at work.
  *
  * A free worker's next step, in this order:
- *   1. complete a request that ended in the queue (cancelled, empty, failed);
+ *   1. complete a request that ended in the queue (cancelled, expired, empty, failed);
  *   2. tokenize a chunk of a large request, when less is ready than the workers will take next;
  *   3. run a batch;
  *   4. sleep.
@@ -19,16 +20,20 @@
  * little to feed every worker, one worker takes it all and runs it on the wide stream, where all
  * threads share each operation: one text alone uses all cores.
  *
+ * A deadline is looked at when a request's turn comes, and by whoever waits for it when it passes.
+ *
  * Always true, under the lock:
- *   - a request is in the ring exactly while it has items that no batch has taken;
  *   - an item is in one place: untaken, in one batch, or computed;
- *   - a request is handed to completion once, when n_in_flight is 0 and it is in no ring;
- *   - ready_tokens and n_raw_chunks are the sums over the ring.
+ *   - a request is in its lane's list `ready` exactly while it has ready_tokens, in `raw` exactly
+ *     while it has chunks that nobody has begun to tokenize;
+ *   - a request is handed to completion once, when n_in_flight is 0 and nothing of it is left to
+ *     take;
+ *   - ready_tokens and n_raw_chunks are the sums over the requests, in all and by lane.
  *
  * Results do not depend on any of this: the kernels give each row the same bits in any batch.
  *
- * Not here: checking jobs (job.c), tokenizing (encode.c), running (worker.c), completing
- * (request.c).
+ * Not here: room in the queue (admission.c), checking jobs (job.c), tokenizing (encode.c), running
+ * (worker.c), completing (request.c).
  */
 #ifndef GSV_RUNTIME_BATCHER_H
 #define GSV_RUNTIME_BATCHER_H
@@ -61,6 +66,7 @@ struct gsv_batch {
     int32_t n_tokens;
     int32_t longest;
     bool is_wide;
+    uint64_t taken_ns;
     struct gsv_batch_key key;
 };
 
@@ -88,10 +94,13 @@ gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, uint64_t tokens, 
 void gsv_batcher_uncharge(struct gsv_batcher *batcher, uint64_t charge);
 void gsv_batcher_leave(struct gsv_batcher *batcher);
 
-/* Put an admitted request in the ring, or among those to complete when it has no items. */
+/* Put an admitted request in its lane, or among those to complete when it has no items. */
 void gsv_batcher_enqueue(struct gsv_batcher *batcher, gpuserve_request *request);
 
 void gsv_batcher_cancel(struct gsv_batcher *batcher, gpuserve_request *request);
+
+/* Its deadline has passed: give it up unless its last item is being computed. */
+void gsv_batcher_expire(struct gsv_batcher *batcher, gpuserve_request *request);
 
 /* Refuse what comes, wait until all has completed, then let the workers stop. */
 void gsv_batcher_close(struct gsv_batcher *batcher);

@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/model.h"
+#include "lib/runtime/structs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -56,6 +57,10 @@ static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *erro
         st = check_enum("normalize", job->normalize, GPUSERVE_NORMALIZE_NO, error);
     if (st == GPUSERVE_OK)
         st = check_enum("score", job->score, GPUSERVE_SCORE_SIGMOID, error);
+    if (st == GPUSERVE_OK)
+        st = check_enum("priority", job->priority, GPUSERVE_PRIORITY_LOW, error);
+    if (st == GPUSERVE_OK)
+        st = check_enum("cache", job->cache, GPUSERVE_CACHE_OFF, error);
     return st;
 }
 
@@ -111,6 +116,27 @@ static gpuserve_status check_task(const struct gsv_model *model, const gpuserve_
     if (job->dimensions > (uint32_t)facts->dim)
         return gsv_fail(error, GPUSERVE_E_INVALID, "job.dimensions is %u, the model has %d",
                         job->dimensions, facts->dim);
+    return GPUSERVE_OK;
+}
+
+/* What the caller expects of the model and of the time. */
+static gpuserve_status check_expectations(const struct gsv_model *model, const gpuserve_job *job,
+                                          gpuserve_error *error)
+{
+    if (job->cache == GPUSERVE_CACHE_ON) {
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "job.cache is ON, but the model has no cache");
+        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "open the model with cache_bytes");
+    }
+    if (job->expected_fingerprint && strcmp(job->expected_fingerprint, model->fingerprint) != 0) {
+        gsv_fail(error, GPUSERVE_E_MISMATCH, "the model's fingerprint is %s, expected was %.100s",
+                 model->fingerprint, job->expected_fingerprint);
+        return gsv_hint(error, GPUSERVE_E_MISMATCH,
+                        "its vectors cannot be compared with those of the other: embed again, or "
+                        "open the model that made them");
+    }
+    if (job->deadline_us < 0)
+        return gsv_fail(error, GPUSERVE_E_EXPIRED, "the deadline passed %llu us before submission",
+                        0 - (unsigned long long)job->deadline_us);
     return GPUSERVE_OK;
 }
 
@@ -263,6 +289,10 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
         st = check_input(job, error);
     if (st == GPUSERVE_OK)
         st = check_task(model, job, error);
+    if (st == GPUSERVE_OK && job->result)
+        st = gsv_check_struct(job->result, sizeof(*job->result), "gpuserve_result", error);
+    if (st == GPUSERVE_OK)
+        st = check_expectations(model, job, error);
     if (st == GPUSERVE_OK)
         st = find_prompt(model->plan.facts, job, &size->prompt, error);
     if (st != GPUSERVE_OK)

@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#define GSV_STATUS_COUNT (GPUSERVE_E_INTERNAL + 1)
+#define GSV_STATUS_COUNT (GPUSERVE_E_MISMATCH + 1)
 #define GSV_HISTOGRAM_BUCKETS 20
 
 /* Upper bounds, rising; `n` of them count. */

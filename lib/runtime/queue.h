@@ -1,5 +1,5 @@
 /*
- * queue.h - the inside of a batcher, for batcher.c and take.c only.
+ * queue.h - the inside of a batcher, for admission.c, batcher.c and take.c only.
  */
 #ifndef GSV_RUNTIME_QUEUE_H
 #define GSV_RUNTIME_QUEUE_H
@@ -7,14 +7,26 @@
 #include "lib/runtime/batcher.h"
 #include "lib/runtime/metrics.h"
 
+#define GSV_LANES 3
+
+/* The requests of one priority class. */
+struct gsv_lane {
+    struct gsv_link ready; /* those with tokenized items that no batch has taken, in turn */
+    struct gsv_link raw;   /* those with chunks that nobody has begun to tokenize, in turn */
+    size_t ready_tokens;
+    size_t n_raw_chunks;
+    uint64_t served; /* tokens taken so far, divided by the class's weight */
+};
+
 struct gsv_batcher {
     atomic_size_t n_owners;
     struct gsv_batcher_options options;
 
-    pthread_mutex_t lock;   /* for what follows, and for the requests' fields of the same name */
-    pthread_cond_t work;    /* there is a step for a worker */
-    pthread_cond_t empty;   /* no request is left */
-    gpuserve_request *ring; /* whose turn it is; NULL: nobody waits */
+    pthread_mutex_t lock; /* for what follows, and for the requests' fields of the same name */
+    pthread_cond_t work;  /* there is a step for a worker */
+    pthread_cond_t empty; /* no request is left */
+    struct gsv_lane lanes[GSV_LANES]; /* by gpuserve_priority */
+    uint64_t served;                  /* where the lane stood that gave items last */
     gpuserve_request *to_complete;
     uint64_t charged_tokens;
     size_t n_requests; /* admitted and not completed */
@@ -22,16 +34,64 @@ struct gsv_batcher {
     size_t n_raw_chunks;
     int32_t n_running;    /* batches */
     int32_t n_sleeping;   /* workers */
-    double tokens_per_ns; /* of one worker, lately; 0: not known */
+    double tokens_per_ns; /* of all workers together, lately; 0: not known */
     bool is_closing;
     bool is_stopped;
 };
 
-/* Put a request in the ring, just before the one whose turn it is; take it out. */
-void gsv_ring_add(struct gsv_batcher *batcher, gpuserve_request *request);
-void gsv_ring_remove(struct gsv_batcher *batcher, gpuserve_request *request);
+static inline void gsv_list_init(struct gsv_link *list)
+{
+    list->before = list->after = list;
+}
 
-/* Fill a batch from what is ready, at least one item of it. */
+static inline bool gsv_list_is_empty(const struct gsv_link *list)
+{
+    return list->after == list;
+}
+
+static inline void gsv_list_append(struct gsv_link *list, struct gsv_link *link)
+{
+    link->after = list;
+    link->before = list->before;
+    list->before->after = link;
+    list->before = link;
+}
+
+/* Nothing when it is in no list. */
+static inline void gsv_list_remove(struct gsv_link *link)
+{
+    if (!link->after)
+        return;
+    link->before->after = link->after;
+    link->after->before = link->before;
+    link->before = link->after = NULL;
+}
+
+static inline gpuserve_request *gsv_of_ready(struct gsv_link *link)
+{
+    return (gpuserve_request *)(void *)((char *)link - offsetof(gpuserve_request, ready));
+}
+
+static inline gpuserve_request *gsv_of_raw(struct gsv_link *link)
+{
+    return (gpuserve_request *)(void *)((char *)link - offsetof(gpuserve_request, raw));
+}
+
+static inline bool gsv_is_expired(const gpuserve_request *request, uint64_t now_ns)
+{
+    return request->deadline_ns != 0 && now_ns >= request->deadline_ns;
+}
+
+/* The lane whose turn it is among those with chunks to tokenize; NULL when there is none. */
+struct gsv_lane *gsv_next_raw_lane(struct gsv_batcher *batcher);
+
+/* The request has `tokens` more to take. */
+void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_t tokens);
+
+/* Give up a request whose deadline has passed, unless its last item is being computed. */
+void gsv_expire(struct gsv_batcher *batcher, gpuserve_request *request);
+
+/* Fill a batch from what is ready. Empty when all of that has expired. */
 void gsv_take_batch(struct gsv_batcher *batcher, struct gsv_batch *batch);
 
 #endif

@@ -9,6 +9,7 @@
 #include "lib/runtime/job.h"
 #include "lib/runtime/model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Texts up to this size together are tokenized by the caller's thread at once; larger requests are
@@ -154,6 +155,19 @@ static gpuserve_status fill(gpuserve_request *request, struct gsv_model *model, 
     return st == GPUSERVE_OK ? make_staging(request, error) : st;
 }
 
+/* What job.result can be told beforehand. */
+static void describe(gpuserve_request *request, const struct gsv_model *model)
+{
+    gpuserve_result *result = &request->result;
+
+    if (!request->job.result)
+        return;
+    result->struct_size = request->job.result->struct_size;
+    result->dtype = model->plan.dtype;
+    gsv_device_selector(&model->plan.device, result->device, sizeof(result->device));
+    snprintf(result->fingerprint, sizeof(result->fingerprint), "%s", model->fingerprint);
+}
+
 static gpuserve_request *request_alloc(struct gsv_model *model, const gpuserve_job *job,
                                        const struct gsv_job_size *size)
 {
@@ -168,6 +182,7 @@ static gpuserve_request *request_alloc(struct gsv_model *model, const gpuserve_j
     request->job.prompt = request->job.prompt_name = NULL;
     request->key = size->key;
     request->columns = size->columns;
+    describe(request, model);
     request->error = (gpuserve_error)GPUSERVE_ERROR_INIT;
     pthread_mutex_init(&request->lock, NULL);
     pthread_condattr_init(&monotonic);
@@ -179,7 +194,7 @@ static gpuserve_request *request_alloc(struct gsv_model *model, const gpuserve_j
 
 static gpuserve_status create(gpuserve_request **out, struct gsv_model *model,
                               const gpuserve_job *job, const struct gsv_job_size *size,
-                              gpuserve_error *error)
+                              uint64_t submitted_ns, gpuserve_error *error)
 {
     gpuserve_request *request;
     gpuserve_status st = gsv_job_check_content(model, job, size, error);
@@ -189,6 +204,12 @@ static gpuserve_status create(gpuserve_request **out, struct gsv_model *model,
     request = request_alloc(model, job, size);
     if (!request)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a request");
+    request->submitted_ns = submitted_ns;
+    if (job->deadline_us > 0 &&
+        __builtin_mul_overflow((uint64_t)job->deadline_us, UINT64_C(1000), &request->deadline_ns))
+        request->deadline_ns = UINT64_MAX / 2; /* 292 years */
+    if (request->deadline_ns)
+        request->deadline_ns += submitted_ns;
     st = fill(request, model, size->prompt, error);
     if (st == GPUSERVE_OK)
         *out = request;
@@ -211,7 +232,7 @@ gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *mod
     if (st == GPUSERVE_OK)
         st = gsv_batcher_admit(model->batcher, size.tokens, &charge, error);
     if (st == GPUSERVE_OK) {
-        st = create(&request, model, job, &size, error);
+        st = create(&request, model, job, &size, begin, error);
         if (st != GPUSERVE_OK) {
             gsv_batcher_uncharge(model->batcher, charge);
             gsv_batcher_leave(model->batcher);
@@ -228,7 +249,6 @@ gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *mod
     request->callback = callback;
     request->user = user;
     request->charge = charge;
-    request->submitted_ns = begin;
     request->enqueued_ns = gsv_now_ns();
     *out = request; /* before it can complete: the callback may compare the pointers */
     gsv_batcher_enqueue(request->batcher, request);
@@ -286,10 +306,31 @@ static void write_items(const gpuserve_request *request)
     job->token_offsets[job->n_items] = request->n_rows;
 }
 
-static void count(const gpuserve_request *request, gpuserve_status status)
+static uint64_t us_between(uint64_t begin_ns, uint64_t end_ns)
 {
-    const uint64_t now = gsv_now_ns();
-    const uint64_t taken = request->taken_ns ? request->taken_ns : now;
+    return end_ns > begin_ns ? (end_ns - begin_ns) / 1000 : 0;
+}
+
+static void write_result(gpuserve_request *request, uint64_t now_ns)
+{
+    gpuserve_result *result = &request->result;
+
+    if (!request->job.result)
+        return;
+    for (size_t i = 0; i < request->job.n_items; i++) {
+        result->n_tokens += request->items[i].n_tokens;
+        result->n_truncated += request->items[i].truncated;
+    }
+    result->tokenize_us = atomic_load(&request->tokenize_ns) / 1000;
+    result->queue_us = us_between(request->enqueued_ns, request->first_run_ns);
+    result->compute_us = us_between(request->first_run_ns, request->last_run_ns);
+    result->total_us = us_between(request->submitted_ns, now_ns);
+    *request->job.result = *result;
+}
+
+static void count(const gpuserve_request *request, gpuserve_status status, uint64_t now)
+{
+    const uint64_t taken = request->first_run_ns ? request->first_run_ns : now;
     struct gsv_request_facts facts = { .task = request->job.task,
                                        .status = status,
                                        .was_queued = true };
@@ -335,16 +376,18 @@ static void publish(gpuserve_request *request, struct gsv_batcher *batcher, gpus
 void gsv_request_complete(gpuserve_request *request)
 {
     struct gsv_batcher *batcher = request->batcher; /* the caller, a worker, keeps it alive */
+    const uint64_t now = gsv_now_ns();
     gpuserve_status status = request->failure;
 
     if (status == GPUSERVE_OK) {
         status = status_of_items(request);
         write_rows(request);
         write_items(request);
+        write_result(request, now);
     }
     free(request->staging);
     request->staging = NULL;
-    count(request, status);
+    count(request, status, now);
     gsv_batcher_uncharge(batcher, request->charge); /* whoever wakes finds the room free */
     publish(request, batcher, status);
     gsv_batcher_leave(batcher);

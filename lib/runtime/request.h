@@ -22,6 +22,11 @@
 struct gsv_batcher;
 struct gsv_model;
 
+/* A place in one of the queue's lists; both NULL: in none. */
+struct gsv_link {
+    struct gsv_link *before, *after;
+};
+
 /* Requests whose items may share a batch have equal keys. */
 struct gsv_batch_key {
     uint32_t task;
@@ -71,15 +76,19 @@ struct gpuserve_request {
     size_t n_chunks;
     float *staging; /* [n_rows, columns] */
     size_t n_rows;
-    uint64_t charge; /* tokens it was admitted for */
-    uint64_t submitted_ns;
+    uint64_t charge;       /* tokens it was admitted for */
+    uint64_t submitted_ns; /* times of gsv_now_ns() */
     uint64_t enqueued_ns;
-    atomic_uint_fast64_t tokenize_ns; /* summed over threads */
+    uint64_t deadline_ns; /* 0: none */
+    atomic_uint_fast64_t tokenize_ns;
+    gpuserve_result result; /* what is known of it beforehand; for job.result */
 
     /* Under the batcher's lock. */
-    struct gpuserve_request *ring_before, *ring_after; /* both NULL: in no ring */
+    struct gsv_link ready; /* in its lane, exactly while ready_tokens > 0 */
+    struct gsv_link raw;   /* in its lane, exactly while next_raw < n_chunks */
     struct gpuserve_request *next_to_complete;
-    uint64_t taken_ns;       /* when the first batch took an item of it; 0: none has */
+    uint64_t first_run_ns;   /* when its first batch was taken; 0: not yet */
+    uint64_t last_run_ns;    /* when its last batch was over */
     size_t first_chunk;      /* all before it are taken entirely */
     size_t next_raw;         /* first chunk that no thread has begun to tokenize */
     size_t ready_tokens;     /* tokenized and not taken */

@@ -5,6 +5,7 @@
  * through the library.
  */
 #include "lib/base/error.h"
+#include "lib/runtime/clock.h"
 #include "lib/runtime/job.h"
 #include "lib/runtime/handle.h"
 #include "lib/runtime/structs.h"
@@ -102,6 +103,11 @@ GPUSERVE_API gpuserve_status gpuserve_embed(gpuserve_model *model, const char *c
     job.output = vectors;
     job.output_capacity = n_floats;
     job.items = options.items;
+    job.deadline_us = options.deadline_us;
+    job.priority = options.priority;
+    job.cache = options.cache;
+    job.expected_fingerprint = options.expected_fingerprint;
+    job.result = options.result;
     return run(model, &job, error);
 }
 
@@ -129,6 +135,11 @@ GPUSERVE_API gpuserve_status gpuserve_classify(gpuserve_model *model, const char
     job.output = scores;
     job.output_capacity = n_floats;
     job.items = options.items;
+    job.deadline_us = options.deadline_us;
+    job.priority = options.priority;
+    job.cache = options.cache;
+    job.expected_fingerprint = options.expected_fingerprint;
+    job.result = options.result;
     return run(model, &job, error);
 }
 
@@ -141,40 +152,56 @@ static gpuserve_status check_request(const gpuserve_request *request, gpuserve_e
     return gsv_forked(&request->context->guard) ? gsv_fail_forked(error) : GPUSERVE_OK;
 }
 
-static struct timespec deadline_in(int64_t timeout_us)
+static struct timespec when(uint64_t ns)
 {
-    struct timespec when;
+    return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000),
+                              .tv_nsec = (long)(ns % 1000000000) };
+}
 
-    clock_gettime(CLOCK_MONOTONIC, &when);
-    if (timeout_us > INT64_C(1000000) * 1000000000) /* 31 years */
-        timeout_us = INT64_C(1000000) * 1000000000;
-    when.tv_sec += timeout_us / 1000000;
-    when.tv_nsec += timeout_us % 1000000 * 1000;
-    if (when.tv_nsec >= 1000000000) {
-        when.tv_sec++;
-        when.tv_nsec -= 1000000000;
+/* Wait until the request is done or `until_ns`, 0 for ever; the request's lock is held. */
+static void wait_until(gpuserve_request *request, uint64_t until_ns)
+{
+    const struct timespec until = when(until_ns);
+    int over = 0;
+
+    while (!request->is_done && over == 0) {
+        if (until_ns == 0)
+            pthread_cond_wait(&request->changed, &request->lock);
+        else
+            over = pthread_cond_timedwait(&request->changed, &request->lock, &until);
     }
-    return when;
+}
+
+/* When the caller wants to hear again, at the latest. */
+static uint64_t end_of_wait(int64_t timeout_us)
+{
+    const int64_t most_us = INT64_C(1000000) * 1000000000; /* 31 years */
+
+    if (timeout_us < 0)
+        return 0;
+    return gsv_now_ns() + (uint64_t)(timeout_us < most_us ? timeout_us : most_us) * 1000;
 }
 
 GPUSERVE_API gpuserve_status gpuserve_wait(gpuserve_request *request, int64_t timeout_us,
                                            gpuserve_error *error)
 {
-    gpuserve_status st = check_request(request, error);
-    struct timespec deadline;
-    int over = 0;
+    const gpuserve_status wrong = check_request(request, error);
+    gpuserve_status st;
+    uint64_t end;
 
-    if (st != GPUSERVE_OK)
-        return st;
-    if (timeout_us > 0)
-        deadline = deadline_in(timeout_us);
+    if (wrong != GPUSERVE_OK)
+        return wrong;
+    end = end_of_wait(timeout_us);
     pthread_mutex_lock(&request->lock);
-    while (!request->is_done && over == 0 && timeout_us != 0) {
-        if (timeout_us < 0)
-            pthread_cond_wait(&request->changed, &request->lock);
-        else
-            over = pthread_cond_timedwait(&request->changed, &request->lock, &deadline);
+    if (!request->is_done && request->deadline_ns && (end == 0 || request->deadline_ns < end)) {
+        wait_until(request, request->deadline_ns);
+        if (!request->is_done) {
+            pthread_mutex_unlock(&request->lock);
+            gsv_batcher_expire(request->batcher, request);
+            pthread_mutex_lock(&request->lock);
+        }
     }
+    wait_until(request, end);
     st = request->is_done ? request->status : GPUSERVE_E_TIMEOUT;
     if (st == GPUSERVE_E_TIMEOUT)
         gsv_fail(error, st, "the request has not completed yet");

@@ -1,38 +1,76 @@
 /*
  * take.c - which items the next batch is made of. All of it runs under the batcher's lock.
+ *
+ * Classes: the lane that was served least, measured in tokens divided by its weight, comes first;
+ * what it leaves of the budget goes to the next. A lane that was empty starts where the one served
+ * last stands, so that nobody saves up turns.
+ *
+ * Within a lane requests stand in line. The first gives items up to a quantum and goes to the end
+ * if it has more; so a request of one text waits for a quantum of each before it, not for all of
+ * them.
  */
-#include "lib/runtime/queue.h"
-
 #include "lib/runtime/clock.h"
+#include "lib/runtime/queue.h"
 
 /* A worker is kept busy long enough by this many tokens for its thread to be worth waking. */
 #define LEAST_BATCH_TOKENS 128
+/* A request gives this part of the largest batch before the next one's turn. */
+#define QUANTA_A_BATCH 32
+/* Requests looked at for a batch: those that cannot share it are passed over. */
+#define MOST_VISITS 4096
 
-void gsv_ring_add(struct gsv_batcher *batcher, gpuserve_request *request)
+/* Of each class, what a token costs: the reciprocals of 16 : 4 : 1. */
+static const uint64_t costs[GSV_LANES] = {
+    [GPUSERVE_PRIORITY_NORMAL] = 4,
+    [GPUSERVE_PRIORITY_HIGH] = 1,
+    [GPUSERVE_PRIORITY_LOW] = 16,
+};
+
+/* ------------------------------------------------------------------------------------- lanes */
+
+struct gsv_lane *gsv_next_raw_lane(struct gsv_batcher *batcher)
 {
-    gpuserve_request *head = batcher->ring;
+    struct gsv_lane *next = NULL;
 
-    if (!head) {
-        request->ring_before = request->ring_after = request;
-        batcher->ring = request;
-        return;
+    for (size_t i = 0; i < GSV_LANES; i++) {
+        struct gsv_lane *lane = &batcher->lanes[i];
+
+        if (lane->n_raw_chunks > 0 && (!next || lane->served < next->served))
+            next = lane;
     }
-    request->ring_after = head;
-    request->ring_before = head->ring_before;
-    head->ring_before->ring_after = request;
-    head->ring_before = request;
+    return next;
 }
 
-void gsv_ring_remove(struct gsv_batcher *batcher, gpuserve_request *request)
+/* Of the lanes that were not done yet and have items to take. */
+static struct gsv_lane *next_ready_lane(struct gsv_batcher *batcher, const bool is_done[GSV_LANES])
 {
-    if (request->ring_after == request)
-        batcher->ring = NULL;
-    else if (batcher->ring == request)
-        batcher->ring = request->ring_after;
-    request->ring_before->ring_after = request->ring_after;
-    request->ring_after->ring_before = request->ring_before;
-    request->ring_before = request->ring_after = NULL;
+    struct gsv_lane *next = NULL;
+
+    for (size_t i = 0; i < GSV_LANES; i++) {
+        struct gsv_lane *lane = &batcher->lanes[i];
+
+        if (!is_done[i] && lane->ready_tokens > 0 && (!next || lane->served < next->served))
+            next = lane;
+    }
+    return next;
 }
+
+void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_t tokens)
+{
+    struct gsv_lane *lane = &batcher->lanes[request->job.priority];
+
+    if (tokens == 0)
+        return;
+    if (lane->ready_tokens == 0 && lane->served < batcher->served)
+        lane->served = batcher->served;
+    if (request->ready_tokens == 0)
+        gsv_list_append(&lane->ready, &request->ready);
+    request->ready_tokens += tokens;
+    lane->ready_tokens += tokens;
+    batcher->ready_tokens += tokens;
+}
+
+/* ------------------------------------------------------------------------------------- items */
 
 static bool same_key(const struct gsv_batch_key *a, const struct gsv_batch_key *b)
 {
@@ -60,21 +98,26 @@ static struct gsv_chunk *ready_chunk(gpuserve_request *request)
 static void add_item(struct gsv_batcher *batcher, struct gsv_batch *batch,
                      gpuserve_request *request, struct gsv_chunk *chunk)
 {
+    struct gsv_lane *lane = &batcher->lanes[request->job.priority];
     const size_t item = chunk->next++;
-    const int32_t n_tokens = (int32_t)request->items[item].n_tokens;
+    const uint32_t n_tokens = request->items[item].n_tokens;
 
     batch->parts[batch->n_parts++] = (struct gsv_part){ request, chunk, item };
-    batch->n_tokens += n_tokens;
-    batch->longest = n_tokens > batch->longest ? n_tokens : batch->longest;
-    request->ready_tokens -= (size_t)n_tokens;
-    batcher->ready_tokens -= (size_t)n_tokens;
+    batch->n_tokens += (int32_t)n_tokens;
+    batch->longest = (int32_t)n_tokens > batch->longest ? (int32_t)n_tokens : batch->longest;
+    request->ready_tokens -= n_tokens;
+    lane->ready_tokens -= n_tokens;
+    batcher->ready_tokens -= n_tokens;
+    lane->served += n_tokens * costs[request->job.priority];
     request->n_untaken--;
     request->n_in_flight++;
+    if (request->first_run_ns == 0)
+        request->first_run_ns = batch->taken_ns;
 }
 
-/* Take items of one request up to `share` tokens, or one item at least; true when it gave any. */
-static bool take_share(struct gsv_batcher *batcher, struct gsv_batch *batch,
-                       gpuserve_request *request, int32_t budget, int32_t share)
+/* Take items of one request up to `quantum` tokens, or one item at least; true when it gave any. */
+static bool take_quantum(struct gsv_batcher *batcher, struct gsv_batch *batch,
+                         gpuserve_request *request, int32_t budget, int32_t quantum)
 {
     const int32_t begin = batch->n_tokens;
 
@@ -87,12 +130,44 @@ static bool take_share(struct gsv_batcher *batcher, struct gsv_batch *batch,
         n_tokens = (int32_t)request->items[chunk->next].n_tokens;
         if (batch->n_parts > 0 && batch->n_tokens + n_tokens > budget)
             break;
-        if (batch->n_tokens > begin && batch->n_tokens - begin + n_tokens > share)
+        if (batch->n_tokens > begin && batch->n_tokens - begin + n_tokens > quantum)
             break;
         add_item(batcher, batch, request, chunk);
     }
     return batch->n_tokens > begin;
 }
+
+/* One look at everyone in a lane, those who go to its end included. */
+static bool take_round(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_lane *lane,
+                       int32_t budget, int *visits)
+{
+    const int32_t part = batcher->options.max_batch_tokens / QUANTA_A_BATCH;
+    const int32_t quantum = part > LEAST_BATCH_TOKENS ? part : LEAST_BATCH_TOKENS;
+    struct gsv_link *link = lane->ready.after;
+    bool any = false;
+
+    while (link != &lane->ready && batch->n_tokens < budget && --*visits > 0) {
+        gpuserve_request *request = gsv_of_ready(link);
+
+        link = link->after;
+        if (gsv_is_expired(request, batch->taken_ns)) {
+            gsv_expire(batcher, request);
+            continue;
+        }
+        if (batch->n_parts == 0)
+            batch->key = request->key;
+        if (!same_key(&request->key, &batch->key) ||
+            !take_quantum(batcher, batch, request, budget, quantum))
+            continue;
+        any = true;
+        gsv_list_remove(&request->ready);
+        if (request->ready_tokens > 0)
+            gsv_list_append(&lane->ready, &request->ready);
+    }
+    return any;
+}
+
+/* ----------------------------------------------------------------------------------- batches */
 
 /* Tokens that the next batch should have: see the head of batcher.h. */
 static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
@@ -110,61 +185,26 @@ static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
     return (int32_t)(each < most ? each : most);
 }
 
-/* How many requests of the ring may share this batch. */
-static int32_t count_sharers(const struct gsv_batcher *batcher, const struct gsv_batch_key *key)
-{
-    const gpuserve_request *request = batcher->ring;
-    int32_t n = 0;
-
-    do {
-        n += request->ready_tokens > 0 && same_key(&request->key, key);
-        request = request->ring_after;
-    } while (request != batcher->ring);
-    return n > 0 ? n : 1;
-}
-
-/* One turn of the ring: a share of each request that fits. True when any gave items. */
-static bool take_turn(struct gsv_batcher *batcher, struct gsv_batch *batch, int32_t budget)
-{
-    const int32_t left = budget > batch->n_tokens ? budget - batch->n_tokens : 0;
-    const int32_t share = left / count_sharers(batcher, &batch->key);
-    gpuserve_request *first = batcher->ring, *request = first;
-    bool any = false;
-
-    do {
-        if (same_key(&request->key, &batch->key))
-            any |= take_share(batcher, batch, request, budget, share);
-        request = request->ring_after;
-    } while (request != first && batch->n_tokens < budget);
-    batcher->ring = request; /* the next one's turn */
-    return any;
-}
-
-static void remove_taken(struct gsv_batcher *batcher, const struct gsv_batch *batch)
-{
-    const uint64_t now = gsv_now_ns();
-
-    for (int32_t i = 0; i < batch->n_parts; i++) {
-        gpuserve_request *request = batch->parts[i].request;
-
-        if (request->taken_ns == 0)
-            request->taken_ns = now;
-        if (request->ring_after && request->n_untaken == 0)
-            gsv_ring_remove(batcher, request);
-    }
-}
-
 void gsv_take_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 {
     const int32_t budget = choose_budget(batcher, &batch->is_wide);
+    bool is_done[GSV_LANES] = { false };
+    int visits = MOST_VISITS;
 
     batch->n_parts = batch->n_tokens = batch->longest = 0;
-    while (batcher->ring->ready_tokens == 0)
-        batcher->ring = batcher->ring->ring_after;
-    batch->key = batcher->ring->key;
-    while (batch->n_tokens < budget && take_turn(batcher, batch, budget))
-        continue;
-    remove_taken(batcher, batch);
+    batch->taken_ns = gsv_now_ns();
+    for (size_t i = 0; i < GSV_LANES && batch->n_tokens < budget; i++) {
+        struct gsv_lane *lane = next_ready_lane(batcher, is_done);
+
+        if (!lane)
+            break;
+        if (lane->served > batcher->served)
+            batcher->served = lane->served;
+        is_done[lane - batcher->lanes] = true;
+        while (batch->n_tokens < budget && visits > 0 &&
+               take_round(batcher, batch, lane, budget, &visits))
+            continue;
+    }
     /* One long text and nobody else: nothing to divide but its operations. */
     if (batch->n_parts == 1 && batcher->options.has_wide && batcher->n_running == 0 &&
         batcher->ready_tokens == 0 && batcher->n_raw_chunks == 0)

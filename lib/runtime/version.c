@@ -36,6 +36,7 @@ GPUSERVE_API const char *gpuserve_status_name(gpuserve_status status)
         [GPUSERVE_E_FORKED] = "GPUSERVE_E_FORKED",
         [GPUSERVE_E_NUMERIC] = "GPUSERVE_E_NUMERIC",
         [GPUSERVE_E_INTERNAL] = "GPUSERVE_E_INTERNAL",
+        [GPUSERVE_E_MISMATCH] = "GPUSERVE_E_MISMATCH",
     };
     const size_t index = (size_t)status;
 
