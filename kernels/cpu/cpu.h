@@ -27,7 +27,8 @@ struct gpuserve_stream {
     struct gsv_team *team;
     int32_t n_threads;
     void *batch_memory;
-    float *scratch; /* scratch_floats for each thread */
+    gsv_attention_fn attention; /* in bfloat16 where the products are rounded anyway */
+    float *scratch;             /* scratch_floats for each thread */
     size_t scratch_floats;
     uint8_t *bytes; /* INT8, BFLOAT16: the rows of one linear's input, byte_ld apart */
     size_t byte_ld;

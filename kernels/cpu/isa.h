@@ -79,6 +79,10 @@ struct gsv_span {
     int32_t row, row_end, panel, panel_end;
 };
 
+/* One head of one sequence. */
+typedef void (*gsv_attention_fn)(const struct gpuserve_op_attention *op, int32_t sequence,
+                                 int32_t head, float *scratch);
+
 struct gsv_cpu_isa {
     const char *name;
     int32_t panel;     /* columns of a panel */
@@ -86,11 +90,11 @@ struct gsv_cpu_isa {
     void (*gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
     void (*gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
     void (*quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
-    /* These two are NULL where the processor has no bfloat16 products. */
+    /* These three are NULL where the processor has no bfloat16 products. */
     void (*gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span);
     void (*round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end);
-    void (*attention)(const struct gpuserve_op_attention *op, int32_t sequence, int32_t head,
-                      float *scratch);
+    gsv_attention_fn attention_bf16;
+    gsv_attention_fn attention;
     void (*embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end);
     void (*add_layernorm)(const struct gpuserve_op_add_layernorm *op, int32_t row, int32_t row_end);
     void (*pool)(const struct gpuserve_op_pool *op, int32_t sequence);
@@ -98,7 +102,7 @@ struct gsv_cpu_isa {
     void (*activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
 };
 
-/* Floats of scratch that `attention` needs for one thread. */
+/* Floats of scratch that either attention needs for one thread. */
 size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size);
 
 /* The best table this processor can run, held down by the environment variable GPUSERVE_MAX_ISA to

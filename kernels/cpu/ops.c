@@ -98,8 +98,8 @@ static void attention_task(void *job_, int32_t thread, int32_t task)
     const struct gpuserve_op_attention *op = job->op;
     const struct gpuserve_stream *stream = job->stream;
 
-    stream->isa->attention(op, task / op->n_heads, task % op->n_heads,
-                           stream->scratch + (size_t)thread * stream->scratch_floats);
+    stream->attention(op, task / op->n_heads, task % op->n_heads,
+                      stream->scratch + (size_t)thread * stream->scratch_floats);
 }
 
 gpuserve_status gsv_cpu_attention(struct gpuserve_stream *stream,

@@ -26,13 +26,15 @@ static size_t take(size_t *total, size_t size)
     return at;
 }
 
-/* Keys, values and scores of one head. */
+/* Keys, values and scores of one head; in bfloat16 also its bias, queries and outputs. */
 size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size)
 {
     const size_t length = gsv_round_up((size_t)max_seqlen, GSV_COLUMN_STEP);
     const size_t size = gsv_round_up((size_t)head_size, GSV_COLUMN_STEP);
+    const size_t whole = length * (2 * size + GSV_TILE_ROWS);
+    const size_t halves = length * (size + GSV_COLUMN_STEP + 2) + size * 2 * GSV_COLUMN_STEP;
 
-    return length * (2 * size + GSV_TILE_ROWS);
+    return whole > halves ? whole : halves;
 }
 
 static struct plan plan_of(const struct gpuserve_stream_options *o)
@@ -82,6 +84,9 @@ gpuserve_status gsv_cpu_stream_create(struct gpuserve_device *device, struct gpu
     stream->batch_memory = memory + plan.batch;
     stream->scratch = (float *)(void *)(memory + plan.scratch);
     stream->scratch_floats = plan.scratch_floats;
+    stream->attention = device->isa->attention;
+    if (plan.byte_ld && device->isa->attention_bf16)
+        stream->attention = device->isa->attention_bf16;
     if (plan.byte_ld) {
         stream->bytes = (uint8_t *)(memory + plan.bytes);
         stream->byte_ld = plan.byte_ld;

@@ -25,6 +25,8 @@ void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_s
 #define GSV_HAS_BF16 1
 void GSV_VARIANT(gsv_gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span);
 void GSV_VARIANT(gsv_round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end);
+void GSV_VARIANT(gsv_attention_bf16)(const struct gpuserve_op_attention *op, int32_t sequence,
+                                     int32_t head, float *scratch);
 #endif
 void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
 void GSV_VARIANT(gsv_attention)(const struct gpuserve_op_attention *op, int32_t sequence,

@@ -38,6 +38,23 @@ GSV_INLINE vf vf_exp2(vf x)
 #endif
 }
 
+/* 2^x for x <= 0 with a relative error below 8e-5: enough for what is rounded to bfloat16. Below
+ * -126 it is some number below 2^-125. */
+GSV_INLINE vf vf_exp2_bf16(vf x)
+{
+    const vf magic = vf_set(12582912.0f);
+    const vf bounded = vf_max(vf_set(-126.0f), x);
+    const vf shifted = bounded + magic;
+    const vf part = bounded - (shifted - magic);
+    const vi power = ((vi)shifted << 23) + vi_set(0x3F800000);
+    vf y = vf_set(0.0551716685295105f);
+
+    y = vf_fma(y, part, vf_set(0.2426111400127411f));
+    y = vf_fma(y, part, vf_set(0.6932609677314758f));
+    y = vf_fma(y, part, vf_set(0.9999280571937561f));
+    return y * (vf)power;
+}
+
 GSV_INLINE vf vf_exp(vf x)
 {
     return vf_exp2(x * vf_set(VMATH_LOG2E));

@@ -25,14 +25,14 @@ static const struct attention_case cases[] = {
 
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 
-static float *run(const struct target *t, const struct attention_case *c, const float *qkv,
-                  const float *bias, int32_t span)
+static float *run(const struct target *t, uint32_t dtype, const struct attention_case *c,
+                  const float *qkv, const float *bias, int32_t span)
 {
     const struct gpuserve_batch batch = make_batch(c->lengths, c->n_sequences);
     const size_t width = (size_t)c->n_heads * (size_t)c->head_size;
     float *out = make_poison((size_t)batch.n_tokens * width);
-    struct gpuserve_stream *stream = open_stream(t, GPUSERVE_DTYPE_FLOAT32, batch.n_tokens,
-                                                 (int32_t)(3 * width), c->n_heads, c->head_size);
+    struct gpuserve_stream *stream =
+        open_stream(t, dtype, batch.n_tokens, (int32_t)(3 * width), c->n_heads, c->head_size);
     const struct gpuserve_op_attention op = {
         .batch = &batch,
         .qkv = qkv,
@@ -49,9 +49,7 @@ static float *run(const struct target *t, const struct attention_case *c, const 
     return out;
 }
 
-/* Outputs are averages of numbers up to 1. A score of size s carries a float32 error of s * 1e-7
- * into its weight, hence the gain. */
-Test(attention, every_target_matches_ref)
+static void match_ref(uint32_t dtype, float absolute, float for_gain)
 {
     for (size_t i = 0; i < N_CASES; i++) {
         const struct attention_case *c = &cases[i];
@@ -65,12 +63,12 @@ Test(attention, every_target_matches_ref)
         for (size_t r = 0; r < (size_t)batch.n_tokens; r++)
             for (size_t j = 0; j < width; j++)
                 qkv[r * 3 * width + j] *= c->gain;
-        want = run(target_at(0), c, qkv, bias, span);
+        want = run(target_at(0), GPUSERVE_DTYPE_FLOAT32, c, qkv, bias, span);
         for (int b = 1; b < target_count(); b++) {
-            float *got = run(target_at(b), c, qkv, bias, span);
+            float *got = run(target_at(b), dtype, c, qkv, bias, span);
 
-            cr_expect(all_close(got, want, (size_t)batch.n_tokens * width, 1e-6f + 4e-7f * c->gain,
-                                1e-6f),
+            cr_expect(all_close(got, want, (size_t)batch.n_tokens * width,
+                                absolute + for_gain * c->gain, absolute),
                       "%s, case %zu: %s", target_at(b)->name, i, difference());
             free_floats(got);
         }
@@ -80,8 +78,22 @@ Test(attention, every_target_matches_ref)
     }
 }
 
+/* Outputs are averages of numbers up to 1. A score of size s carries a float32 error of s * 1e-7
+ * into its weight, hence the gain. */
+Test(attention, every_target_matches_ref)
+{
+    match_ref(GPUSERVE_DTYPE_FLOAT32, 1e-6f, 4e-7f);
+}
+
+/* Streams of int8 round attention's products to bfloat16 where the processor multiplies them: a
+ * number then carries an error of 2^-9 of its size. */
+Test(attention, int8_streams_match_ref_as_bfloat16_does)
+{
+    match_ref(GPUSERVE_DTYPE_INT8, 3e-3f, 2e-3f);
+}
+
 /* A NaN in one text spoils that text's heads and nothing else. */
-Test(attention, nan_stays_in_its_sequence_and_head)
+static void nan_stays(uint32_t dtype)
 {
     static const struct attention_case c = { { 5, 20, 33 }, 3, 2, 32, false, 1.0f };
     const size_t width = 64;
@@ -89,7 +101,7 @@ Test(attention, nan_stays_in_its_sequence_and_head)
 
     qkv[7 * 3 * width + width + 40] = NAN; /* a key of the second text, second head */
     for (int b = 0; b < target_count(); b++) {
-        float *out = run(target_at(b), &c, qkv, NULL, 0);
+        float *out = run(target_at(b), dtype, &c, qkv, NULL, 0);
 
         for (size_t i = 0; i < 58 * width; i++) {
             const bool spoilt = i / width >= 5 && i / width < 25 && i % width >= 32;
@@ -100,4 +112,10 @@ Test(attention, nan_stays_in_its_sequence_and_head)
         free_floats(out);
     }
     free_floats(qkv);
+}
+
+Test(attention, nan_stays_in_its_sequence_and_head)
+{
+    nan_stays(GPUSERVE_DTYPE_FLOAT32);
+    nan_stays(GPUSERVE_DTYPE_INT8);
 }

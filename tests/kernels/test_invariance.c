@@ -132,14 +132,14 @@ Test(invariance, bfloat16_products)
 #define HEADS 3
 
 /* All of it for the texts [first, first + n) of `lengths`; one vector a text. */
-static void run_texts(const struct target *t, const float *qkv, const int32_t *lengths,
-                      int32_t first, int32_t n, float *vectors)
+static void run_texts(const struct target *t, uint32_t dtype, const float *qkv,
+                      const int32_t *lengths, int32_t first, int32_t n, float *vectors)
 {
     struct gpuserve_batch batch = make_batch(lengths + first, n);
     float *hidden = make_poison((size_t)batch.n_tokens * HIDDEN);
     float *gamma = make_floats(HIDDEN, 61);
     struct gpuserve_stream *stream =
-        open_stream(t, GPUSERVE_DTYPE_FLOAT32, batch.n_tokens, 3 * HIDDEN, HEADS, HIDDEN / HEADS);
+        open_stream(t, dtype, batch.n_tokens, 3 * HIDDEN, HEADS, HIDDEN / HEADS);
     struct gpuserve_op_attention attention = {
         .batch = &batch,
         .out = hidden,
@@ -180,7 +180,7 @@ static void run_texts(const struct target *t, const float *qkv, const int32_t *l
     free_floats(gamma);
 }
 
-Test(invariance, attention_layernorm_and_pooling)
+static void text_bits(uint32_t dtype)
 {
     enum { N = 14 };
     static const int32_t lengths[N] = { 1, 2, 7, 8, 13, 14, 15, 16, 31, 33, 64, 100, 29, 5 };
@@ -195,10 +195,10 @@ Test(invariance, attention_layernorm_and_pooling)
 
         if (!same_isa(t, target_at(b - 1)))
             for (int32_t i = 0; i < N; i++)
-                run_texts(t, qkv, lengths, i, 1, expected + (size_t)i * HIDDEN);
+                run_texts(t, dtype, qkv, lengths, i, 1, expected + (size_t)i * HIDDEN);
         for (int32_t n = 1; n <= N; n += 3)
             for (int32_t first = 0; first + n <= N; first += 2) {
-                run_texts(t, qkv, lengths, first, n, got);
+                run_texts(t, dtype, qkv, lengths, first, n, got);
                 cr_expect(same_bits(got, expected + (size_t)first * HIDDEN, (size_t)n * HIDDEN),
                           "%s: texts %d to %d differ from the same texts alone", t->name,
                           (int)first, (int)(first + n));
@@ -207,6 +207,12 @@ Test(invariance, attention_layernorm_and_pooling)
     free_floats(qkv);
     free_floats(expected);
     free_floats(got);
+}
+
+Test(invariance, attention_layernorm_and_pooling)
+{
+    text_bits(GPUSERVE_DTYPE_FLOAT32);
+    text_bits(GPUSERVE_DTYPE_INT8); /* attention in bfloat16 where there is such a thing */
 }
 
 /* ------------------------------------------------------------------------------------- poison */

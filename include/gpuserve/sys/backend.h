@@ -25,7 +25,7 @@
  *
  * Activations are row-major [rows, columns]; their type follows from the dtype the stream was
  * created for: float32 for FLOAT32, TF32 and (on hosts) INT8 and BFLOAT16, which round the rows of a
- * product only; else the 16-bit type itself.
+ * product only (attention's too may be rounded, to bfloat16); else the 16-bit type itself.
  * Everything named `float *` is float32 whatever the dtype.
  */
 #ifndef GPUSERVE_SYS_BACKEND_H
