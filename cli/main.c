@@ -68,6 +68,14 @@ const struct cli_command cli_commands[] = {
       "  gpuserve pull intfloat/e5-small-v2 --revision main\n" },
     { "completion", cli_completion, "completion bash|zsh|fish",
       "a script for the shell's completion", "  source <(gpuserve completion bash)\n" },
+    { "rerank", cli_rerank, "rerank -m MODEL [OPTION...] QUERY [DOCUMENT...]",
+      "documents in the order in which they answer a query",
+      "Best first, one JSON object a document: its `index`, `score` and `text`. Documents are the\n"
+      "arguments after the query, or come from --input or standard input. A cross-encoder (a\n"
+      "classifier of one label) scores pairs from 0 to 1; any other model gives the cosine of the\n"
+      "embeddings, with its prompts for queries and documents where it has them.\n\n"
+      "  gpuserve rerank -m MODEL \"what do cats eat\" \"cats eat mice\" \"the price of oil\"\n"
+      "  gpuserve rerank -m MODEL \"a query\" --input passages.txt --top 5 --format text\n" },
 };
 
 const size_t cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);

@@ -21,7 +21,8 @@ enum {
     CMD_BENCH = 1 << 7,
     CMD_FIT = 1 << 8,
     CMD_PULL = 1 << 9,
-    CMD_COMPLETION = 1 << 10
+    CMD_COMPLETION = 1 << 10,
+    CMD_RERANK = 1 << 11
 };
 
 enum cli_format { CLI_BY_NAME = 0, CLI_JSON, CLI_NPY, CLI_TEXT };
@@ -131,5 +132,6 @@ int cli_bench(const struct cli_args *args);
 int cli_fit(const struct cli_args *args);
 int cli_pull(const struct cli_args *args);
 int cli_completion(const struct cli_args *args);
+int cli_rerank(const struct cli_args *args);
 
 #endif

@@ -3,9 +3,9 @@
  */
 #include "options.h"
 
-#define RUNS (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_BENCH | CMD_FIT)
+#define RUNS (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_BENCH | CMD_FIT | CMD_RERANK)
 #define OPENS (RUNS | CMD_TOKENIZE)
-#define READS (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_BENCH)
+#define READS (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_BENCH | CMD_RERANK)
 #define VECTORS (CMD_EMBED | CMD_SIMILARITY | CMD_BENCH)
 
 static const struct cli_choice dtypes[] = {
@@ -59,7 +59,7 @@ const struct cli_option cli_options[] = {
     COUNT("max-tokens", RUNS | CMD_TOKENIZE | CMD_INSPECT, max_tokens, 1048576,
           "cut texts at N tokens (default: the model's limit)"),
     COUNT("batch-tokens", RUNS | CMD_INSPECT, batch_tokens, 1048576, "most tokens computed together by one thread"),
-    CHOICE("pooling", VECTORS | CMD_FIT | CMD_INSPECT, pooling, poolings,
+    CHOICE("pooling", VECTORS | CMD_FIT | CMD_INSPECT | CMD_RERANK, pooling, poolings,
            "how token vectors become one, instead of the model's own way"),
     FLAG("mmap", 0, OPENS, mmap, 1, "map the weights instead of reading them; the file must not change meanwhile"),
     TEXT("input", 'i', READS, input, "FILE",
@@ -69,22 +69,22 @@ const struct cli_option cli_options[] = {
          "the member or column that holds the text (default text)"),
     TEXT("pair-column", 0, CMD_CLASSIFY | CMD_SIMILARITY, pair_column, "NAME",
          "the member or column that holds the second text (default pair)"),
-    COUNT("batch", READS | CMD_FIT, batch, 65536, "texts handed to the model at a time (default 512)"),
+    COUNT("batch", (READS & ~CMD_RERANK) | CMD_FIT, batch, 65536, "texts handed to the model at a time (default 512)"),
     TEXT("prompt", 0, VECTORS | CMD_FIT, prompt, "TEXT", "put TEXT before every text"),
     TEXT("prompt-name", 0, VECTORS | CMD_FIT, prompt_name, "NAME", "put one of the model's prompts before every text, such as query"),
     COUNT("dimensions", VECTORS, dimensions, 1048576, "keep the first N numbers of a vector"),
     FLAG("normalize", 0, CMD_EMBED, normalize, GPUSERVE_NORMALIZE_YES, "make vectors of length 1, whatever the model says"),
     FLAG("no-normalize", 0, CMD_EMBED, normalize, GPUSERVE_NORMALIZE_NO, "leave the length of vectors as it is"),
-    CHOICE("truncate", CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE, truncate, truncations,
+    CHOICE("truncate", CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_RERANK, truncate, truncations,
            "which end of a text over the limit is cut; strict refuses it"),
     FLAG("pairs", 0, CMD_CLASSIFY | CMD_SIMILARITY, pairs, 1, "the input holds pairs of texts"),
-    FLAG("raw", 0, CMD_CLASSIFY, score, GPUSERVE_SCORE_RAW, "scores as the head gives them, not as probabilities"),
-    COUNT("top", CMD_CLASSIFY, top, 1048576, "only the N best labels, best first"),
+    FLAG("raw", 0, CMD_CLASSIFY | CMD_RERANK, score, GPUSERVE_SCORE_RAW, "scores as the head gives them, not as probabilities"),
+    COUNT("top", CMD_CLASSIFY | CMD_RERANK, top, 1048576, "only the N best labels or documents, best first"),
     FLAG("no-special", 0, CMD_TOKENIZE, no_special, 1, "leave out [CLS], [SEP] and their like"),
     FLAG("spans", 0, CMD_TOKENIZE, spans, 1, "add the place of each token in its text, in bytes"),
-    TEXT("output", 'o', CMD_EMBED | CMD_CLASSIFY | CMD_TOKENIZE | CMD_SIMILARITY | CMD_FIT, output, "FILE",
+    TEXT("output", 'o', CMD_EMBED | CMD_CLASSIFY | CMD_TOKENIZE | CMD_SIMILARITY | CMD_FIT | CMD_RERANK, output, "FILE",
          "write to FILE, which appears when it is whole (default standard output)"),
-    CHOICE("format", CMD_EMBED, format, formats,
+    CHOICE("format", CMD_EMBED | CMD_RERANK, format, formats,
            "what to write (default: npy for a .npy file, text for .txt, else json)"),
     FLAG("json", 0, CMD_INSPECT | CMD_DEVICES | CMD_DOCTOR | CMD_BENCH | CMD_FIT, json, 1, "a JSON object instead of text to read"),
     TEXT("workload", 0, CMD_BENCH, workload, "LIST",

@@ -9,6 +9,8 @@ Each model is an ordinary directory with one more file, reference.safetensors:
     hidden_f64      the last hidden state, a row for each token
     embedding_f64   one row a text, where the model embeds
     logits_f64      one row a text, where the model classifies; probs_f64 as its problem_type says
+    sparse_f64      one row a text of max over its tokens of log(1 + relu(logit)), of masked language models
+or, for models with a tokenizer, pairs.json: texts, second texts or null, and the logits.
 """
 import json
 import os
@@ -51,7 +53,7 @@ def mean(hidden):
     return hidden.mean(1)
 
 
-def refer(folder, model, sentences, embed=mean, probs=None):
+def refer(folder, model, sentences, embed=mean, probs=None, sparse=False):
     """Compute the reference of a transformers model from the folder's own weights."""
     model = model.double()
     encoder = model.base_model
@@ -64,6 +66,9 @@ def refer(folder, model, sentences, embed=mean, probs=None):
     if probs:
         logits = torch.cat([model(input_ids=s).logits for s in sentences])
         out["logits_f64"], out["probs_f64"] = logits, probs(logits)
+    if sparse:
+        logits = [model(input_ids=s).logits[0] for s in sentences]
+        out["sparse_f64"] = torch.stack([torch.log1p(torch.relu(one)).max(0).values for one in logits])
     save_file({k: v.contiguous() for k, v in out.items()}, f"{folder}/reference.safetensors")
 
 
@@ -74,12 +79,12 @@ def folder_of(name):
     return folder
 
 
-def plain(name, make, config, seed, lengths=LENGTHS, dtype=torch.float32, embed=mean, probs=None, **save):
+def plain(name, make, config, seed, lengths=LENGTHS, dtype=torch.float32, embed=mean, probs=None, sparse=False, **save):
     """A model as transformers saves it, referred to what the saved numbers are."""
     folder = folder_of(name)
     model = randomize(make(config), seed).to(dtype)
     model.save_pretrained(folder, safe_serialization=True, **save)
-    refer(folder, model, texts(seed, lengths), embed, probs)
+    refer(folder, model, texts(seed, lengths), embed, probs, sparse)
     return folder
 
 
@@ -127,6 +132,28 @@ def sentence_model(name, seed, poolings, dense, normalize, prompts=None, default
     return folder
 
 
+PAIRS = [("w1 w2 w3", "w4 w5"), ("cab", "w30 w31 w32 w33"), ("", "w7"), ("w8", ""), ("w1", None),
+         ("w2 bad w3 w3", None), ("w1 w2 w3", "w3 w2 w1"), ("w1 w2 w3", "w4 w5 " * 3), (" ".join(["w9"] * 30), "w10 w11"),
+         ("w12 w13", " ".join(["w14 w15"] * 20)), (" ".join(["w16"] * 30), " ".join(["w17"] * 31))]
+
+
+def classifier_of_text(name, config, seed):
+    """A classifier with its tokenizer, and what transformers makes of texts and pairs of texts, cut to 40 tokens."""
+    folder = folder_of(name)
+    model = randomize(tf.BertForSequenceClassification(config), seed)
+    model.save_pretrained(folder, safe_serialization=True)
+    with open(f"{folder}/vocab.txt", "w") as f:
+        f.write("\n".join(VOCAB) + "\n")
+    tokenizer = tf.BertTokenizerFast(f"{folder}/vocab.txt", model_max_length=40)
+    tokenizer.save_pretrained(folder)
+    os.remove(f"{folder}/special_tokens_map.json")
+    model = model.double()
+    rows = [{"text": a, "pair": b, "logits": model(**tokenizer(
+        [a], [b] if b is not None else None, truncation=True, return_tensors="pt")).logits[0].tolist()} for a, b in PAIRS]
+    with open(f"{folder}/pairs.json", "w") as f:
+        json.dump(rows, f, indent=1)
+
+
 def newer_names(folder):
     """The same directory as release 6 of sentence-transformers writes it."""
     kinds = {"Transformer": "base.modules.transformer.Transformer",
@@ -171,3 +198,11 @@ sentence_model("st-poolings", 14, ["pooling_mode_cls_token", "pooling_mode_max_t
                                    "pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens",
                                    "pooling_mode_lasttoken"], 0, False)
 newer_names(sentence_model("st-newer", 15, ["pooling_mode_cls_token"], 0, True))
+for family, model, masked in (("bert", tf.BertForMaskedLM, config),
+                              ("distilbert", tf.DistilBertForMaskedLM, tf.DistilBertConfig(**DISTIL)),
+                              ("roberta", tf.RobertaForMaskedLM, tf.RobertaConfig(**BERT, pad_token_id=1, type_vocab_size=1)),
+                              ("mpnet", tf.MPNetForMaskedLM, tf.MPNetConfig(**BERT))):
+    plain(family + "-masked", model, masked, 16, sparse=True)
+classifier_of_text("bert-cross-encoder", tf.BertConfig(**BERT, num_labels=1), 17)
+classifier_of_text("bert-pairs", tf.BertConfig(**BERT, id2label={0: "no", 1: "maybe", 2: "yes"}), 18)
+classifier_of_text("bert-pairs-multi", tf.BertConfig(**BERT, num_labels=4, problem_type="multi_label_classification"), 19)

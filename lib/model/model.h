@@ -60,6 +60,7 @@ struct gsv_spec_facts {
     const char *default_prompt; /* a prompt's name, or NULL */
     const char *const *labels;  /* [n_labels], from id2label or the head file */
     size_t n_labels;            /* 0: the model only embeds */
+    bool own_classifier;        /* the labels are the model's, not a head file's */
     int32_t score;              /* gpuserve_score: SOFTMAX, SIGMOID or RAW (regression) */
     uint64_t parameter_count;
     uint64_t file_bytes;       /* of the tensors that are needed */

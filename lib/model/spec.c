@@ -149,6 +149,7 @@ static gpuserve_status set_classifier_labels(struct gsv_spec *spec, gpuserve_err
         st = make_default_labels(spec, n, error);
     facts->labels = (const char *const *)(config->labels ? config->labels : spec->default_labels);
     facts->n_labels = n;
+    facts->own_classifier = true;
     facts->score = config->score;
     if (facts->score == GPUSERVE_SCORE_DEFAULT)
         facts->score = n == 1 ? GPUSERVE_SCORE_RAW : GPUSERVE_SCORE_SOFTMAX;

@@ -4,6 +4,7 @@
 #include "lib/runtime/face.h"
 
 #include "lib/base/error.h"
+#include "lib/runtime/rerank.h"
 
 #include <string.h>
 
@@ -39,6 +40,7 @@ gpuserve_status gsv_face_create(struct gsv_face **out, const struct gsv_model *m
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
     face->dim = (size_t)model->plan.facts->dim;
     face->max_tokens = (size_t)model->plan.max_tokens;
+    face->rerank = gsv_rerank_method(model->plan.facts);
     memcpy(face->fingerprint, model->fingerprint, sizeof(face->fingerprint));
     if (copy_labels(face, model->plan.facts))
         return GPUSERVE_OK;
@@ -73,7 +75,7 @@ struct gsv_face *gsv_faces_add(struct gsv_face **list, struct gsv_face *face)
 {
     for (struct gsv_face *old = *list; old; old = old->next) {
         if (old->dim != face->dim || old->max_tokens != face->max_tokens ||
-            strcmp(old->fingerprint, face->fingerprint) != 0 ||
+            old->rerank != face->rerank || strcmp(old->fingerprint, face->fingerprint) != 0 ||
             !same_labels(old->labels, old->n_labels, (const char *const *)face->labels,
                          face->n_labels))
             continue;

@@ -16,6 +16,7 @@ struct gsv_face {
     size_t max_tokens;
     char **labels; /* [n_labels] */
     size_t n_labels;
+    gpuserve_rerank_method rerank;
     char fingerprint[33];
 };
 

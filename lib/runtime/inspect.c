@@ -4,6 +4,7 @@
 #include "lib/base/error.h"
 #include "lib/runtime/json_out.h"
 #include "lib/runtime/handle.h"
+#include "lib/runtime/rerank.h"
 
 #include <string.h>
 
@@ -115,6 +116,7 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_text(&json, "default_prompt", facts->default_prompt);
     gsv_json_add_value(&json, "labels", labels_of(facts));
     gsv_json_add_text(&json, "score", facts->n_labels > 0 ? score_name(facts->score) : NULL);
+    gsv_json_add_text(&json, "rerank", gsv_rerank_method_name(gsv_rerank_method(facts)));
     gsv_json_add_object(&json, "tokenizer", tokenizer_of(plan->tokenizer));
     return json;
 }

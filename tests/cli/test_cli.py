@@ -15,7 +15,7 @@ from common import (Case, ORACLE, PROGRAM, ROOT, environment, lines, main, model
 MINILM, SPLADE = "all-MiniLM-L6-v2", "splade-tiny"
 TEXTS = os.path.join(ORACLE, "texts.jsonl")
 COMMANDS = ("embed", "classify", "similarity", "tokenize", "inspect", "devices", "doctor", "bench",
-            "fit", "pull", "completion")
+            "fit", "pull", "completion", "rerank")
 
 
 def reference(name, key):
@@ -476,6 +476,81 @@ class Similarity(Case):
                                                 tabs).out)[0]["similarity"], 1, places=5)
         self.fails(1, "line 1: no tab", "similarity", "-m", model(SPLADE), "--pairs", "-i",
                    self.write("q.txt", "a cat\n"))
+
+
+TINY = os.path.join(ROOT, "tests", "data", "models")
+
+
+class Pairs(Case):
+    """Tiny classifiers of pairs, against transformers' logits; see tools/make_test_models.py."""
+
+    def check(self, name, labels):
+        with open(os.path.join(TINY, name, "pairs.json"), encoding="utf-8") as file:
+            rows = json.load(file)
+        for pairs in (True, False):
+            chosen = [row for row in rows if (row["pair"] is not None) == pairs]
+            source = self.write("pairs.jsonl", "".join(json.dumps(row) + "\n" for row in chosen))
+            found = lines(self.works("classify", "-m", os.path.join(TINY, name), "-d", "cpu", "-q",
+                                     "--raw", "-i", source, *(["--pairs"] if pairs else [])).out)
+            self.assertEqual(len(found), len(chosen))
+            for row, one in zip(chosen, found):
+                self.assertEqual(list(one["scores"]), labels)
+                self.assertLess(difference(list(one["scores"].values()), row["logits"]), 2e-5)
+                self.assertEqual(one["label"], labels[row["logits"].index(max(row["logits"]))])
+
+    def test_logits(self):
+        self.check("bert-pairs", ["no", "maybe", "yes"])
+        self.check("bert-pairs-multi", ["LABEL_%d" % i for i in range(4)])
+        self.check("bert-cross-encoder", ["LABEL_0"])
+
+    def test_other_columns_and_tabs(self):
+        tiny = os.path.join(TINY, "bert-pairs")
+        csv = self.write("p.csv", "question,answer\nw1 w2,w3\n\"w4,w5\",w6\n")
+        one = self.works("classify", "-m", tiny, "--pairs", "-i", csv, "--text-column", "question",
+                         "--pair-column", "answer").out
+        two = self.works("classify", "-m", tiny, "--pairs", "-i",
+                         self.write("p.txt", "w1 w2\tw3\nw4,w5\tw6\n")).out
+        self.assertEqual(len(lines(one)), 2)
+        self.assertEqual(one, two)
+
+
+class Rerank(Case):
+    def test_by_embeddings(self):
+        documents = ["the price of oil", "cats eat mice", "my dog is fed twice a day"]
+        found = lines(self.works("rerank", "-m", model(MINILM), "-d", "cpu", "what do cats eat",
+                                 *documents).out)
+        self.assertEqual([documents[one["index"]] for one in found], [one["text"] for one in found])
+        self.assertEqual([one["index"] for one in found], [1, 2, 0])
+        rows = [one["embedding"] for one in lines(self.works(
+            "embed", "-m", model(MINILM), "-d", "cpu", "what do cats eat", *documents).out)]
+        for one in found:
+            self.assertAlmostEqual(one["score"], cosine(rows[0], rows[1 + one["index"]]), places=5)
+        source = self.write("d.txt", "\n".join(documents))
+        text = self.works("rerank", "-m", model(MINILM), "-d", "cpu", "what do cats eat", "-i",
+                          source, "--top", 2, "--format", "text").out.splitlines()
+        self.assertEqual([line[10:] for line in text], [one["text"] for one in found[:2]])
+
+    def test_by_a_cross_encoder(self):
+        tiny = os.path.join(TINY, "bert-cross-encoder")
+        with open(os.path.join(tiny, "pairs.json"), encoding="utf-8") as file:
+            rows = [row for row in json.load(file) if row["text"] == "w1 w2 w3" and row["pair"]]
+        documents = [row["pair"] for row in rows]
+        best = sorted(range(len(rows)), key=lambda i: -rows[i]["logits"][0])
+        for options, of in (((), lambda x: 1 / (1 + math.exp(-x))), (("--raw",), lambda x: x)):
+            found = lines(self.works("rerank", "-m", tiny, "-d", "cpu", *options, "w1 w2 w3",
+                                     *documents).out)
+            self.assertEqual([one["index"] for one in found], best)
+            for one in found:
+                self.assertAlmostEqual(one["score"], of(rows[one["index"]]["logits"][0]), places=5)
+        facts = json.loads(self.works("inspect", tiny, "--json").out)
+        self.assertEqual(facts["rerank"], "cross_encoder")
+
+    def test_wrong_use(self):
+        tiny = os.path.join(TINY, "bert-pairs")
+        self.fails(2, "no query", "rerank", "-m", tiny)
+        self.fails(2, "npy", "rerank", "-m", tiny, "q", "d", "--format", "npy")
+        self.fails(1, "3 labels", "rerank", "-m", tiny, "q", "d")
+        self.assertEqual(self.works("rerank", "-m", model(MINILM), "q", stdin="").out, "")
 
 
 class Facts(Case):

@@ -195,6 +195,26 @@ FIELD(gpuserve_classify_options, cache, 44);
 FIELD(gpuserve_classify_options, expected_fingerprint, 48);
 FIELD(gpuserve_classify_options, result, 56);
 
+SIZE(gpuserve_rerank_options, 96);
+FIELD(gpuserve_rerank_options, struct_size, 0);
+FIELD(gpuserve_rerank_options, method, 4);
+FIELD(gpuserve_rerank_options, score, 8);
+FIELD(gpuserve_rerank_options, truncation, 12);
+FIELD(gpuserve_rerank_options, top_n, 16);
+FIELD(gpuserve_rerank_options, query_size, 24);
+FIELD(gpuserve_rerank_options, document_sizes, 32);
+FIELD(gpuserve_rerank_options, query_prompt, 40);
+FIELD(gpuserve_rerank_options, document_prompt, 48);
+FIELD(gpuserve_rerank_options, items, 56);
+FIELD(gpuserve_rerank_options, deadline_us, 64);
+FIELD(gpuserve_rerank_options, priority, 72);
+FIELD(gpuserve_rerank_options, cache, 76);
+FIELD(gpuserve_rerank_options, expected_fingerprint, 80);
+FIELD(gpuserve_rerank_options, result, 88);
+
+NUMBER(GPUSERVE_RERANK_DEFAULT, 0);
+NUMBER(GPUSERVE_RERANK_CROSS_ENCODER, 1);
+NUMBER(GPUSERVE_RERANK_COSINE, 2);
 NUMBER(GPUSERVE_OK, 0);
 NUMBER(GPUSERVE_E_INVALID, 1);
 NUMBER(GPUSERVE_E_NOT_FOUND, 2);

@@ -327,6 +327,16 @@ static void vector_of(const int32_t *ids, size_t n, float vector[FAKE_DIM])
     }
 }
 
+static void make_unit(float *vector, int32_t n)
+{
+    double sum = 0;
+
+    for (int32_t j = 0; j < n; j++)
+        sum += (double)vector[j] * vector[j];
+    for (int32_t j = 0; j < n; j++)
+        vector[j] = (float)(vector[j] / sqrt(sum));
+}
+
 static void enter(const struct gsv_work *work, int32_t n_tokens)
 {
     pthread_mutex_lock(&fake.lock);
@@ -365,6 +375,8 @@ gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_ba
             }
             continue;
         }
+        if (run->task == GPUSERVE_TASK_EMBED && run->normalize)
+            make_unit(vector, run->dimensions);
         for (int32_t j = 0; j < (run->task == GPUSERVE_TASK_EMBED ? run->dimensions : FAKE_LABELS);
              j++)
             *out++ = vector[j];
