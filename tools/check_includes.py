@@ -16,12 +16,12 @@ import sys
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
-PUBLIC = ("include/gpuserve/types.h", "include/gpuserve/gpuserve.h")
+PUBLIC = ("include/gpuserve/types.h", "include/gpuserve/gpuserve.h", "include/gpuserve/retrieval.h")
 BACKEND = "include/gpuserve/sys/"
 
 # The longest folder that matches a file decides. An entry that ends in / allows the folder.
 RULES = {
-    "include/gpuserve/": ["include/gpuserve/types.h"],
+    "include/gpuserve/": [*PUBLIC],
     "include/gpuserve/sys/": [*PUBLIC],
     "lib/base/": [*PUBLIC, "lib/base/"],
     "lib/text/": [*PUBLIC, "lib/base/", "lib/text/"],

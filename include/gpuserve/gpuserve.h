@@ -709,70 +709,6 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_classify(
     gpuserve_model *model, const char *const *texts, size_t n_texts, float *scores, size_t n_floats,
     const gpuserve_classify_options *options, gpuserve_error *error);
 
-/* =================================================================================== rerank */
-
-/** How a document is scored against a query. */
-typedef enum gpuserve_rerank_method {
-    GPUSERVE_RERANK_DEFAULT = 0,       /**< the model's own: gpuserve_model_rerank_method() */
-    GPUSERVE_RERANK_CROSS_ENCODER = 1, /**< query and document as one pair of texts through the
-                                            model's classifier of one label */
-    GPUSERVE_RERANK_COSINE = 2         /**< the cosine of their embeddings */
-} gpuserve_rerank_method;
-
-/**
- * How gpuserve_rerank() scores with this model unless it is told otherwise: CROSS_ENCODER when the
- * model has a classifier of its own with one label, else COSINE when it embeds, else DEFAULT: it
- * cannot rerank. gpuserve_model_info() tells the same as "rerank". Thread-safety: safe. Since: 0.1
- */
-GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_model *model);
-
-/** Options of gpuserve_rerank(). Zero means the default in every field. */
-typedef struct gpuserve_rerank_options {
-    uint32_t       struct_size;
-    uint32_t       method;          /**< gpuserve_rerank_method */
-    uint32_t       score;           /**< of a cross-encoder: GPUSERVE_SCORE_SIGMOID (default; 0 to 1)
-                                         or GPUSERVE_SCORE_RAW; a cosine is -1 to 1 either way */
-    uint32_t       truncation;      /**< gpuserve_truncation */
-    size_t         top_n;           /**< most documents in `order`; default all */
-    size_t         query_size;      /**< bytes of the query; default: NUL-terminated */
-    const size_t  *document_sizes;  /**< [n_documents] bytes, or NULL: NUL-terminated */
-    const char    *query_prompt;    /**< COSINE: put before the query; default the model's prompt
-                                         "query", else its default one */
-    const char    *document_prompt; /**< COSINE: put before documents; default the model's prompt
-                                         "document", "passage" or "corpus", else its default one */
-    gpuserve_item *items;           /**< [n_documents], or NULL */
-    int64_t        deadline_us;     /**< these five as in gpuserve_job */
-    uint32_t       priority;
-    uint32_t       cache;
-    const char    *expected_fingerprint;
-    gpuserve_result *result;        /**< the query's tokens are counted too */
-} gpuserve_rerank_options;
-
-/* clang-format off */
-#define GPUSERVE_RERANK_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_rerank_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-/* clang-format on */
-
-/**
- * Score documents by how well they answer a query, and put them in order, blocking.
- *
- * @param query        UTF-8, borrowed for the call.
- * @param documents    [n_documents] UTF-8, borrowed for the call. A pair (or a text) past the
- *                     model's token limit is cut, and told in options->items.
- * @param n_documents  0 is allowed and does nothing.
- * @param scores       Receives n_documents scores, score i for documents[i]; higher is better.
- * @param order        Receives the numbers of the best options->top_n documents, best first; equal
- *                     scores in the order of the documents, NaN last. May be NULL.
- * @param capacity     Room at `scores`, and at `order` where that is given, at least n_documents.
- * @return as gpuserve_run(); GPUSERVE_E_UNSUPPORTED when the model can do it neither way, or not as
- *         options->method says
- *
- * Thread-safety: safe. Since: 0.1
- */
-GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_rerank(gpuserve_model *model, const char *query, const char *const *documents,
-                size_t n_documents, float *scores, size_t *order, size_t capacity,
-                const gpuserve_rerank_options *options, gpuserve_error *error);
-
 /* ============================================================================= asynchronous */
 
 /**
@@ -825,28 +761,10 @@ GPUSERVE_API void gpuserve_request_free(gpuserve_request **request);
  */
 GPUSERVE_API int gpuserve_completion_fd(gpuserve_model *model);
 
-/* =============================================================================== arithmetic */
-
-/** The dot product of two vectors of n floats, summed in float64. Since: 0.1 */
-GPUSERVE_API float gpuserve_dot(const float *a, const float *b, size_t n);
-
-/**
- * The k rows of a matrix with the highest dot product with a query, best first; equal scores in
- * the order of their rows; rows whose score is NaN come last.
- *
- * @param query    [dim]
- * @param rows     [n_rows, dim]
- * @param indices  Receives min(k, n_rows) row numbers.
- * @param scores   Receives as many scores; may be NULL.
- * @return how many were written; 0 for a NULL argument
- *
- * Thread-safety: safe. Since: 0.1
- */
-GPUSERVE_API size_t gpuserve_top_k(const float *query, const float *rows, size_t n_rows, size_t dim,
-                                   size_t k, size_t *indices, float *scores);
-
 #ifdef __cplusplus
 }
 #endif
+
+#include <gpuserve/retrieval.h>
 
 #endif /* GPUSERVE_GPUSERVE_H */

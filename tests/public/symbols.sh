@@ -1,10 +1,11 @@
 #!/bin/sh
-# symbols.sh LIBRARY HEADER: the library shows exactly the functions the header declares, all with
+# symbols.sh LIBRARY HEADER...: the library shows exactly the functions the headers declare, all with
 # the symbol version of the release they came in, and needs no CUDA.
 set -eu
-library=$1 header=$2
+library=$1
+shift
 shown=$(nm -D --defined-only "$library" | awk '$2 != "A" { print $3 }' | sort)
-declared=$(sed 's|/\*.*\*/||' "$header" | tr '\n' ' ' |
+declared=$(cat "$@" | sed 's|/\*.*\*/||' | tr '\n' ' ' |
     grep -oE 'GPUSERVE_API[^;{}]*\(' | grep -oE 'gpuserve_[a-z0-9_]+ ?\(' | tr -d ' (' |
     sed 's/$/@@GPUSERVE_0.1/' | sort -u)
 if [ "$shown" != "$declared" ]; then
