@@ -57,6 +57,7 @@ static int run_job(struct bench *bench, size_t first, size_t n)
     job.output = bench->output;
     job.output_capacity = n * bench->row_floats;
     job.items = bench->items;
+    job.cache = GPUSERVE_CACHE_OFF; /* each text is to be computed, equal ones too */
     if (gpuserve_run(bench->model, &job, &error) != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
     bench->n_tokens = 0;

@@ -128,6 +128,11 @@ typedef struct gpuserve_stats {
     uint64_t workspace_bytes;
     uint64_t stream_bytes;
     uint64_t host_bytes;
+    uint64_t queued_bytes;          /**< of the texts and results of requests not completed now */
+    uint64_t items_shared;          /**< texts that got the result of an equal one in flight */
+    uint64_t cache_hits;            /**< texts whose result was in the cache */
+    uint64_t cache_misses;
+    uint64_t cache_bytes;           /**< of the caches of open models, now */
 } gpuserve_stats;
 
 /**
@@ -262,10 +267,14 @@ typedef struct gpuserve_model_options {
     uint32_t    reserved;
     gpuserve_progress_fn progress; /**< told how the loading goes; may be NULL */
     void       *progress_user;
+    uint64_t    max_queue_bytes;  /**< most bytes of texts and results waiting; default 256 MiB. One
+                                       request counts for half of them at most */
+    uint64_t    cache_bytes;      /**< most memory for results of texts that may come again; default
+                                       0: no cache. See gpuserve_cache */
 } gpuserve_model_options;
 
 /* clang-format off */
-#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** How one vector is made of a text's token vectors. */

@@ -18,53 +18,80 @@ static uint32_t retry_after_ms(const struct gsv_batcher *batcher)
 
     if (!(speed > 0))
         return RETRY_UNKNOWN_MS;
-    ms = (double)batcher->charged_tokens / 2 / speed / 1e6;
+    ms = (double)batcher->charged.tokens / 2 / speed / 1e6;
     return ms < RETRY_LEAST_MS ? RETRY_LEAST_MS : ms > RETRY_MOST_MS ? RETRY_MOST_MS : (uint32_t)ms;
 }
 
-static gpuserve_status fail_busy(const struct gsv_batcher *batcher, uint64_t charge,
+static gpuserve_status fail_busy(const struct gsv_batcher *batcher, const char *what,
+                                 const char *option, uint64_t holds, uint64_t room, uint64_t needs,
                                  gpuserve_error *error)
 {
     gsv_fail(error, GPUSERVE_E_BUSY,
-             "the queue holds %" PRIu64 " tokens of %" PRIu64 ", this request needs %" PRIu64,
-             batcher->charged_tokens, batcher->options.max_queue_tokens, charge);
-    gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise max_queue_tokens");
+             "the queue holds %" PRIu64 " %s of %" PRIu64 ", this request needs %" PRIu64, holds,
+             what, room, needs);
+    gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise %s", option);
     if (error && error->struct_size >= sizeof(*error))
         error->retry_after_ms = retry_after_ms(batcher);
     return GPUSERVE_E_BUSY;
 }
 
-gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, uint64_t tokens, uint64_t *charge,
+/* The lock is held. */
+static gpuserve_status check_room(const struct gsv_batcher *batcher,
+                                  const struct gsv_charge *charge, gpuserve_error *error)
+{
+    const struct gsv_batcher_options *options = &batcher->options;
+    const struct gsv_charge *charged = &batcher->charged;
+
+    if (batcher->is_closing)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the model is being closed");
+    if (charge->tokens > options->max_queue_tokens - charged->tokens)
+        return fail_busy(batcher, "tokens", "max_queue_tokens", charged->tokens,
+                         options->max_queue_tokens, charge->tokens, error);
+    if (charge->bytes > options->max_queue_bytes - charged->bytes)
+        return fail_busy(batcher, "bytes", "max_queue_bytes", charged->bytes,
+                         options->max_queue_bytes, charge->bytes, error);
+    return GPUSERVE_OK;
+}
+
+static uint64_t half_at_most(uint64_t wanted, uint64_t room)
+{
+    return wanted < room / 2 ? wanted : room / 2;
+}
+
+gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, struct gsv_charge *charge,
                                   gpuserve_error *error)
 {
-    const uint64_t room = batcher->options.max_queue_tokens;
     struct gsv_metrics *metrics = batcher->options.metrics;
-    gpuserve_status st = GPUSERVE_OK;
+    gpuserve_status st;
 
-    *charge = tokens < room / 2 ? tokens : room / 2;
+    charge->tokens = half_at_most(charge->tokens, batcher->options.max_queue_tokens);
+    charge->bytes = half_at_most(charge->bytes, batcher->options.max_queue_bytes);
     pthread_mutex_lock(&batcher->lock);
-    if (batcher->is_closing) {
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "the model is being closed");
-    } else if (*charge > room - batcher->charged_tokens) {
-        st = fail_busy(batcher, *charge, error);
-    } else {
-        batcher->charged_tokens += *charge;
+    st = check_room(batcher, charge, error);
+    if (st == GPUSERVE_OK) {
+        batcher->charged.tokens += charge->tokens;
+        batcher->charged.bytes += charge->bytes;
         batcher->n_requests++;
-        atomic_fetch_add(&metrics->queued_tokens, *charge);
-        atomic_fetch_add(&metrics->queued_requests, 1);
     }
     pthread_mutex_unlock(&batcher->lock);
+    if (st == GPUSERVE_OK) {
+        atomic_fetch_add(&metrics->queued_tokens, charge->tokens);
+        atomic_fetch_add(&metrics->queued_bytes, charge->bytes);
+        atomic_fetch_add(&metrics->queued_requests, 1);
+    }
     return st;
 }
 
-void gsv_batcher_uncharge(struct gsv_batcher *batcher, uint64_t charge)
+void gsv_batcher_uncharge(struct gsv_batcher *batcher, const struct gsv_charge *charge)
 {
     struct gsv_metrics *metrics = batcher->options.metrics;
 
-    atomic_fetch_sub(&metrics->queued_tokens, charge);
+    atomic_fetch_sub(&metrics->queued_tokens, charge->tokens);
+    atomic_fetch_sub(&metrics->queued_bytes, charge->bytes);
     atomic_fetch_sub(&metrics->queued_requests, 1);
     pthread_mutex_lock(&batcher->lock);
-    batcher->charged_tokens -= charge;
+    batcher->charged.tokens -= charge->tokens;
+    batcher->charged.bytes -= charge->bytes;
     pthread_mutex_unlock(&batcher->lock);
 }
 

@@ -12,14 +12,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Twice as many buckets as there can be items in flight. */
+static bool make_flights(struct gsv_batcher *batcher, const struct gsv_batcher_options *options)
+{
+    const size_t most = (size_t)options->n_workers * (size_t)options->max_sequences;
+
+    batcher->n_flights = 1;
+    while (batcher->n_flights < 2 * most)
+        batcher->n_flights *= 2;
+    batcher->flights = gsv_alloc_array(batcher->n_flights, sizeof(*batcher->flights));
+    return batcher->flights != NULL;
+}
+
 gpuserve_status gsv_batcher_create(struct gsv_batcher **out,
                                    const struct gsv_batcher_options *options, gpuserve_error *error)
 {
     struct gsv_batcher *batcher = gsv_alloc_array(1, sizeof(*batcher));
 
     *out = batcher;
-    if (!batcher)
+    if (!batcher || !make_flights(batcher, options)) {
+        free(batcher);
+        *out = NULL;
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a queue");
+    }
     atomic_init(&batcher->n_owners, 1);
     batcher->options = *options;
     gsv_completions_ref(options->completions);
@@ -47,6 +62,7 @@ void gsv_batcher_unref(struct gsv_batcher **batcher)
     if (!ended || atomic_fetch_sub(&ended->n_owners, 1) != 1)
         return;
     gsv_completions_unref(&ended->options.completions);
+    free(ended->flights);
     pthread_cond_destroy(&ended->work);
     pthread_cond_destroy(&ended->empty);
     pthread_mutex_destroy(&ended->lock);
@@ -125,15 +141,16 @@ static void wake(struct gsv_batcher *batcher)
 void gsv_batcher_enqueue(struct gsv_batcher *batcher, gpuserve_request *request)
 {
     struct gsv_lane *lane = &batcher->lanes[request->job.priority];
-    size_t tokens = 0, n_raw;
+    size_t tokens = 0, n_ready = 0, n_cached = 0, n_raw;
 
-    for (size_t i = 0; i < request->n_chunks; i++) {
-        if (request->chunks[i].state == GSV_CHUNK_READY)
-            tokens += request->chunks[i].n_tokens;
+    for (; n_ready < request->n_chunks && request->chunks[n_ready].state == GSV_CHUNK_READY;
+         n_ready++) {
+        tokens += request->chunks[n_ready].n_tokens - request->chunks[n_ready].cached_tokens;
+        n_cached += request->chunks[n_ready].n_cached;
     }
     pthread_mutex_lock(&batcher->lock);
-    request->n_untaken = request->job.n_items;
-    request->next_raw = tokens > 0 ? request->n_chunks : 0;
+    request->n_untaken = request->job.n_items - n_cached;
+    request->next_raw = n_ready;
     n_raw = request->n_chunks - request->next_raw;
     gsv_add_ready(batcher, request, tokens);
     if (n_raw > 0)
@@ -259,7 +276,8 @@ gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, gpuserve_requ
         fail_request(batcher, request, status, error);
     } else if (request->failure == GPUSERVE_OK) {
         chunk->state = GSV_CHUNK_READY;
-        gsv_add_ready(batcher, request, chunk->n_tokens);
+        gsv_add_ready(batcher, request, chunk->n_tokens - chunk->cached_tokens);
+        request->n_untaken -= chunk->n_cached;
         wake(batcher);
     }
     end_if_over(request, &over);
@@ -278,6 +296,20 @@ static void learn_speed(struct gsv_batcher *batcher, const struct gsv_batch *bat
     *speed = *speed > 0 ? *speed + (now - *speed) / 8 : now;
 }
 
+void gsv_batcher_land(struct gsv_batcher *batcher, struct gsv_batch *batch)
+{
+    pthread_mutex_lock(&batcher->lock);
+    for (int32_t i = 0; i < batch->n_parts; i++)
+        gsv_flight_remove(batcher, &batch->parts[i]);
+    pthread_mutex_unlock(&batcher->lock);
+}
+
+/* Of the parts, then of the riders. */
+static const struct gsv_part *part_at(const struct gsv_batch *batch, int32_t i)
+{
+    return i < batch->n_parts ? &batch->parts[i] : &batch->riders[i - batch->n_parts];
+}
+
 gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, const struct gsv_batch *batch,
                                   uint64_t nanoseconds, gpuserve_status status,
                                   const gpuserve_error *error)
@@ -287,8 +319,8 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, const struct gsv_
     pthread_mutex_lock(&batcher->lock);
     batcher->n_running--;
     learn_speed(batcher, batch, nanoseconds);
-    for (int32_t i = 0; i < batch->n_parts; i++) {
-        const struct gsv_part *part = &batch->parts[i];
+    for (int32_t i = 0; i < batch->n_parts + batch->n_riders; i++) {
+        const struct gsv_part *part = part_at(batch, i);
 
         part->request->n_in_flight--;
         part->request->last_run_ns = batch->taken_ns + nanoseconds;
@@ -297,8 +329,8 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, const struct gsv_
         if (status != GPUSERVE_OK)
             fail_request(batcher, part->request, status, error);
     }
-    for (int32_t i = 0; i < batch->n_parts; i++)
-        end_if_over(batch->parts[i].request, &over);
+    for (int32_t i = 0; i < batch->n_parts + batch->n_riders; i++)
+        end_if_over(part_at(batch, i)->request, &over);
     pthread_mutex_unlock(&batcher->lock);
     return over;
 }

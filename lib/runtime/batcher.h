@@ -30,6 +30,9 @@
  *     take;
  *   - ready_tokens and n_raw_chunks are the sums over the requests, in all and by lane.
  *
+ * Equal texts are computed once: an item whose tokens are those of one in a batch that is being
+ * run, or filled, does not take part but rides along, and gets a copy of that row.
+ *
  * Results do not depend on any of this: the kernels give each row the same bits in any batch.
  *
  * Not here: room in the queue (admission.c), checking jobs (job.c), tokenizing (encode.c), running
@@ -47,22 +50,30 @@ struct gsv_batcher_options {
     struct gsv_metrics *metrics;         /* of the context, which the batcher's owners keep alive */
     struct gsv_completions *completions; /* shared */
     uint64_t max_queue_tokens;
+    uint64_t max_queue_bytes;
     int32_t max_batch_tokens;
     int32_t max_sequences;
     int32_t n_workers;
     bool has_wide;
 };
 
+/* An item in a batch. */
 struct gsv_part {
     gpuserve_request *request;
     struct gsv_chunk *chunk;
     size_t item;
+    struct gsv_batch *batch;
+    struct gsv_part *next_flight; /* in its bucket of the batcher's flights */
+    int32_t number;               /* of a rider: the part whose row is its own too */
 };
 
 /* Items taken together. */
 struct gsv_batch {
-    struct gsv_part *parts; /* [max_sequences] */
+    struct gsv_part *parts;  /* [max_sequences] */
+    struct gsv_part *riders; /* [max_sequences] items equal to one of some batch in flight: they get
+                                its row. Other threads add to them until gsv_batcher_land() */
     int32_t n_parts;
+    int32_t n_riders;
     int32_t n_tokens;
     int32_t longest;
     bool is_wide;
@@ -84,14 +95,14 @@ gpuserve_status gsv_batcher_create(struct gsv_batcher **batcher,
 struct gsv_batcher *gsv_batcher_ref(struct gsv_batcher *batcher);
 void gsv_batcher_unref(struct gsv_batcher **batcher);
 
-/* Room for a request of about `tokens`: sets *charge and counts the request, or GPUSERVE_E_BUSY.
- * One request is charged half the queue at most, so that a huge one can be admitted at all and does
- * not lock small ones out. */
-gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, uint64_t tokens, uint64_t *charge,
+/* Room for a request that wants *charge: counts the request and sets *charge to what it got, or
+ * GPUSERVE_E_BUSY. One request is charged half the queue at most, so that a huge one can be
+ * admitted at all and does not lock small ones out. */
+gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, struct gsv_charge *charge,
                                   gpuserve_error *error);
 /* The opposite, in two steps: its room is free once its result is known, or when it was never
  * enqueued; it has left when nobody will touch it again. */
-void gsv_batcher_uncharge(struct gsv_batcher *batcher, uint64_t charge);
+void gsv_batcher_uncharge(struct gsv_batcher *batcher, const struct gsv_charge *charge);
 void gsv_batcher_leave(struct gsv_batcher *batcher);
 
 /* Put an admitted request in its lane, or among those to complete when it has no items. */
@@ -107,6 +118,9 @@ void gsv_batcher_close(struct gsv_batcher *batcher);
 
 /* The next step of a worker; sleeps until there is one. For RUN, `batch` is filled. */
 struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, struct gsv_batch *batch);
+
+/* The batch's rows are there: from now on nobody rides along. */
+void gsv_batcher_land(struct gsv_batcher *batcher, struct gsv_batch *batch);
 
 /* Count a step back. Requests that are over now are returned as a list by next_to_complete, for
  * the caller to complete. */

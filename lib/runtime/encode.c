@@ -170,3 +170,28 @@ gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *requ
     atomic_fetch_add(&model->context->metrics.tokenize_ns, spent);
     return st;
 }
+
+void gsv_recall_chunk(struct gsv_model *model, gpuserve_request *request, struct gsv_chunk *chunk)
+{
+    const bool by_token = request->job.task == GPUSERVE_TASK_TOKEN_VECTORS;
+    const size_t columns = (size_t)request->columns;
+
+    if (request->job.cache == GPUSERVE_CACHE_OFF)
+        return;
+    for (size_t i = chunk->first; i < chunk->end; i++) {
+        struct gsv_item *item = &request->items[i];
+        struct gsv_cache_key key = { .tokens = gsv_tokens_of(chunk, item), .batch = request->key };
+
+        item->hash = key.hash = gsv_tokens_hash(&key.tokens);
+        if (!model->cache ||
+            !gsv_cache_get(model->cache, &key, request->staging + item->row * columns,
+                           columns * (by_token ? item->n_tokens : 1)))
+            continue;
+        item->is_cached = true;
+        chunk->n_cached++;
+        chunk->cached_tokens += item->n_tokens;
+        chunk->n_left--;
+    }
+    if (chunk->n_left == 0)
+        gsv_chunk_reset(chunk);
+}

@@ -34,4 +34,9 @@ void gsv_encoder_give(struct gsv_encoders *encoders, struct gsv_encoder *encoder
 gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *request,
                                  struct gsv_chunk *chunk, gpuserve_error *error);
 
+/* Hash the tokens of a chunk's items and look for their rows in the model's cache; what is found is
+ * copied to the request's staging and counts as computed. The chunk is the thread's own meanwhile.
+ */
+void gsv_recall_chunk(struct gsv_model *model, gpuserve_request *request, struct gsv_chunk *chunk);
+
 #endif

@@ -123,7 +123,7 @@ static gpuserve_status check_task(const struct gsv_model *model, const gpuserve_
 static gpuserve_status check_expectations(const struct gsv_model *model, const gpuserve_job *job,
                                           gpuserve_error *error)
 {
-    if (job->cache == GPUSERVE_CACHE_ON) {
+    if (job->cache == GPUSERVE_CACHE_ON && !model->cache) {
         gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "job.cache is ON, but the model has no cache");
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "open the model with cache_bytes");
     }
@@ -215,8 +215,8 @@ static gpuserve_status size_texts(const struct gsv_model *model, const gpuserve_
         if (st == GPUSERVE_OK && job->pairs)
             st = add_text("pair", i, job->pairs, job->pair_sizes, &bytes, error);
         tokens = special + bytes / BYTES_A_TOKEN + 1;
-        size->bytes += bytes;
-        size->tokens += tokens < limit ? tokens : limit;
+        size->charge.bytes += bytes;
+        size->charge.tokens += tokens < limit ? tokens : limit;
     }
     return st;
 }
@@ -239,7 +239,8 @@ static gpuserve_status size_ids(const struct gsv_model *model, const gpuserve_jo
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "item %zu has %zu ids, the limit is %zu",
                             i, end - begin, limit);
     }
-    size->tokens = job->n_items > 0 ? job->id_offsets[job->n_items] : 0;
+    size->charge.tokens = job->n_items > 0 ? job->id_offsets[job->n_items] : 0;
+    size->charge.bytes = size->charge.tokens * sizeof(*job->ids);
     return GPUSERVE_OK;
 }
 
@@ -303,6 +304,13 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
         st = gsv_job_check_output(job, job->n_items, size->columns, error);
     if (st == GPUSERVE_OK)
         st = job->ids ? size_ids(model, job, size, error) : size_texts(model, job, size, error);
+    if (st == GPUSERVE_OK) { /* neither count is over 2^58 */
+        const uint64_t rows =
+            job->task == GPUSERVE_TASK_TOKEN_VECTORS ? size->charge.tokens : job->n_items;
+
+        size->charge.bytes +=
+            rows * (uint64_t)size->columns * sizeof(float) + job->n_items * sizeof(struct gsv_item);
+    }
     return st;
 }
 

@@ -10,8 +10,7 @@
 struct gsv_job_size {
     struct gsv_batch_key key;
     int32_t columns;
-    uint64_t bytes;     /* of all texts, prompts included */
-    uint64_t tokens;    /* an estimate from the bytes; exact for ids */
+    struct gsv_charge charge;
     const char *prompt; /* lent by the job or the model; NULL or empty: none */
 };
 

@@ -239,6 +239,11 @@ GPUSERVE_API gpuserve_status gpuserve_context_stats(gpuserve_context *context,
     stats->padding_tokens_saved = atomic_load(&m->padding_saved);
     stats->queued_requests = atomic_load(&m->queued_requests);
     stats->queued_tokens = atomic_load(&m->queued_tokens);
+    stats->queued_bytes = atomic_load(&m->queued_bytes);
+    stats->items_shared = atomic_load(&m->shared_items);
+    stats->cache_hits = atomic_load(&m->cache_hits);
+    stats->cache_misses = atomic_load(&m->cache_misses);
+    stats->cache_bytes = atomic_load(&m->cache_bytes);
     stats->compute_ns = atomic_load(&m->compute_ns);
     stats->tokenize_ns = atomic_load(&m->tokenize_ns);
     return GPUSERVE_OK;

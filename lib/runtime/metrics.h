@@ -65,8 +65,11 @@ struct gsv_metrics {
     struct gsv_histogram text_tokens, batch_tokens, batch_texts;
     atomic_uint_fast64_t items, truncated_items, tokens, batches; /* computed */
     atomic_uint_fast64_t padding_saved; /* tokens a rectangle around each batch would have added */
-    atomic_uint_fast64_t compute_ns, tokenize_ns;        /* summed over threads */
-    atomic_uint_fast64_t queued_requests, queued_tokens; /* now */
+    atomic_uint_fast64_t compute_ns, tokenize_ns;                      /* summed over threads */
+    atomic_uint_fast64_t queued_requests, queued_tokens, queued_bytes; /* now */
+    atomic_uint_fast64_t shared_items; /* that got the row of an equal text in flight */
+    atomic_uint_fast64_t cache_hits, cache_misses;
+    atomic_uint_fast64_t cache_bytes; /* now */
 
     pthread_mutex_t lock;             /* of the list */
     struct gsv_model_metrics *models; /* open ones, the newest first */

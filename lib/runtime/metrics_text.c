@@ -110,6 +110,18 @@ static void add_counts(struct gsv_page *page, const struct gsv_metrics *m)
                     atomic_load(&m->queued_requests));
     gsv_page_number(page, "gpuserve_queue_tokens", "gauge", "Tokens they were estimated at.",
                     atomic_load(&m->queued_tokens));
+    gsv_page_number(page, "gpuserve_queue_bytes", "gauge", "Bytes of their texts and results.",
+                    atomic_load(&m->queued_bytes));
+    gsv_page_number(page, "gpuserve_items_shared_total", "counter",
+                    "Texts that got the result of an equal one computed at the same time.",
+                    atomic_load(&m->shared_items));
+    gsv_page_number(page, "gpuserve_cache_hits_total", "counter",
+                    "Texts whose result was in the cache.", atomic_load(&m->cache_hits));
+    gsv_page_number(page, "gpuserve_cache_misses_total", "counter",
+                    "Texts that were looked for in the cache and had to be computed.",
+                    atomic_load(&m->cache_misses));
+    gsv_page_number(page, "gpuserve_cache_bytes", "gauge", "Bytes of the caches of open models.",
+                    atomic_load(&m->cache_bytes));
 }
 
 /* ------------------------------------------------------------------------------------- models */

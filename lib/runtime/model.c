@@ -87,6 +87,7 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
         .metrics = &model->context->metrics,
         .completions = completions,
         .max_queue_tokens = plan->max_queue_tokens,
+        .max_queue_bytes = plan->max_queue_bytes,
         .max_batch_tokens = plan->narrow.max_tokens,
         .max_sequences = plan->narrow.max_sequences,
         .n_workers = plan->n_workers,
@@ -94,6 +95,8 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
     };
     gpuserve_status st = gsv_batcher_create(&model->batcher, &options, error);
 
+    if (st == GPUSERVE_OK && plan->cache_bytes > 0)
+        st = gsv_cache_create(&model->cache, plan->cache_bytes, &model->context->metrics, error);
     return st == GPUSERVE_OK ? gsv_workers_start(&model->workers, model, error) : st;
 }
 
@@ -145,6 +148,7 @@ void gsv_model_free(struct gsv_model **out)
     if (model->device)
         model->plan.device.backend->device_close(&model->device);
     gsv_batcher_unref(&model->batcher);
+    gsv_cache_free(&model->cache);
     gsv_encoders_reset(&model->encoders);
     gsv_plan_reset(&model->plan);
     if (model->is_counted)

@@ -11,6 +11,7 @@
 #define GSV_RUNTIME_MODEL_H
 
 #include "lib/runtime/batcher.h"
+#include "lib/runtime/cache.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/encode.h"
 #include "lib/runtime/plan.h"
@@ -24,6 +25,7 @@ struct gsv_model {
     struct gsv_net *net;
     struct gsv_batcher *batcher; /* shared with requests */
     struct gsv_encoders encoders;
+    struct gsv_cache *cache; /* NULL: none */
     struct gsv_workers workers;
     uint64_t reserved_bytes;          /* of the context's budget */
     struct gsv_model_metrics metrics; /* in the context's list while `is_counted` */

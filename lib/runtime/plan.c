@@ -21,6 +21,9 @@
 #define MOST_WARMUP 1000000
 #define GPU_STREAMS 2 /* one computes while the other copies */
 #define QUEUE_TOKENS (1u << 20)
+#define QUEUE_BYTES (256u << 20)
+#define MOST_CACHE_BYTES (UINT64_C(1) << 46)
+#define SEQUENCE_BYTES 192    /* a part, a rider and their places among the flights */
 #define QUEUE_BYTES_A_TOKEN 5 /* id and type */
 
 const char *gsv_dtype_name(uint32_t dtype)
@@ -52,6 +55,9 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
                         MOST_WARMUP);
     if (to->reserved != 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "model options: `reserved` must be zero");
+    if (to->cache_bytes > MOST_CACHE_BYTES)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "cache_bytes is %" PRIu64 ", more than %" PRIu64,
+                        to->cache_bytes, MOST_CACHE_BYTES);
     if (to->max_batch_tokens > MOST_BATCH_TOKENS)
         return gsv_fail(error, GPUSERVE_E_INVALID, "max_batch_tokens is %u, more than %d",
                         to->max_batch_tokens, MOST_BATCH_TOKENS);
@@ -154,10 +160,11 @@ size_t gsv_plan_output_floats(const struct gsv_plan *plan)
 static uint64_t runtime_bytes(const struct gsv_plan *plan)
 {
     const uint64_t batch = (uint64_t)plan->narrow.max_tokens * 3 * sizeof(int32_t) +
-                           (uint64_t)plan->narrow.max_sequences * 64 +
+                           (uint64_t)plan->narrow.max_sequences * SEQUENCE_BYTES +
                            (uint64_t)gsv_plan_output_floats(plan) * sizeof(float);
 
-    return (uint64_t)plan->n_workers * batch + plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN;
+    return (uint64_t)plan->n_workers * batch + plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN +
+           plan->cache_bytes;
 }
 
 /* Bytes by purpose, for batches of `batch_tokens`; false when a size overflows. */
@@ -216,6 +223,8 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
         plan->dtype = plan->device.is_cpu ? GPUSERVE_DTYPE_FLOAT32 : GPUSERVE_DTYPE_FLOAT16;
     plan->use_mmap = options->use_mmap != 0;
     plan->max_queue_tokens = options->max_queue_tokens ? options->max_queue_tokens : QUEUE_TOKENS;
+    plan->max_queue_bytes = options->max_queue_bytes ? options->max_queue_bytes : QUEUE_BYTES;
+    plan->cache_bytes = options->cache_bytes;
     plan->available_bytes = plan->device.facts.memory_free_bytes;
     if (budget < plan->available_bytes)
         plan->available_bytes = budget;

@@ -29,6 +29,8 @@ struct gsv_plan {
     struct gsv_work_options narrow;
     struct gsv_work_options wide;
     uint64_t max_queue_tokens;
+    uint64_t max_queue_bytes;
+    uint64_t cache_bytes;
     struct gsv_memory memory;
     uint64_t total_bytes;
     uint64_t available_bytes; /* the device's free memory or the budget's rest */

@@ -28,8 +28,10 @@ struct gsv_batcher {
     struct gsv_lane lanes[GSV_LANES]; /* by gpuserve_priority */
     uint64_t served;                  /* where the lane stood that gave items last */
     gpuserve_request *to_complete;
-    uint64_t charged_tokens;
-    size_t n_requests; /* admitted and not completed */
+    struct gsv_charge charged;
+    struct gsv_part **flights; /* [n_flights] what is being computed, by hash: see take.c */
+    size_t n_flights;          /* a power of two */
+    size_t n_requests;         /* admitted and not completed */
     size_t ready_tokens;
     size_t n_raw_chunks;
     int32_t n_running;    /* batches */
@@ -90,6 +92,9 @@ void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_
 
 /* Give up a request whose deadline has passed, unless its last item is being computed. */
 void gsv_expire(struct gsv_batcher *batcher, gpuserve_request *request);
+
+/* The part has landed, or never flew: nobody finds it any more. */
+void gsv_flight_remove(struct gsv_batcher *batcher, const struct gsv_part *part);
 
 /* Fill a batch from what is ready. Empty when all of that has expired. */
 void gsv_take_batch(struct gsv_batcher *batcher, struct gsv_batch *batch);

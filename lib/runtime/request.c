@@ -152,7 +152,13 @@ static gpuserve_status fill(gpuserve_request *request, struct gsv_model *model, 
             request->chunks[i].state = GSV_CHUNK_READY;
         }
     }
-    return st == GPUSERVE_OK ? make_staging(request, error) : st;
+    if (st == GPUSERVE_OK)
+        st = make_staging(request, error);
+    for (size_t i = 0; i < request->n_chunks && st == GPUSERVE_OK; i++) {
+        if (request->chunks[i].state == GSV_CHUNK_READY)
+            gsv_recall_chunk(model, request, &request->chunks[i]);
+    }
+    return st;
 }
 
 /* What job.result can be told beforehand. */
@@ -218,6 +224,15 @@ static gpuserve_status create(gpuserve_request **out, struct gsv_model *model,
     return st;
 }
 
+static bool is_over_already(const gpuserve_request *request)
+{
+    size_t n_cached = 0;
+
+    for (size_t i = 0; i < request->n_chunks; i++)
+        n_cached += request->chunks[i].n_cached;
+    return n_cached == request->job.n_items;
+}
+
 gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *model,
                                    const gpuserve_job *job, gpuserve_completion_fn callback,
                                    void *user, gpuserve_error *error)
@@ -225,16 +240,15 @@ gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *mod
     const uint64_t begin = gsv_now_ns();
     struct gsv_job_size size;
     gpuserve_request *request = NULL;
-    uint64_t charge;
     gpuserve_status st = gsv_job_check(model, job, &size, error);
 
     *out = NULL;
     if (st == GPUSERVE_OK)
-        st = gsv_batcher_admit(model->batcher, size.tokens, &charge, error);
+        st = gsv_batcher_admit(model->batcher, &size.charge, error);
     if (st == GPUSERVE_OK) {
         st = create(&request, model, job, &size, begin, error);
         if (st != GPUSERVE_OK) {
-            gsv_batcher_uncharge(model->batcher, charge);
+            gsv_batcher_uncharge(model->batcher, &size.charge);
             gsv_batcher_leave(model->batcher);
         }
     }
@@ -248,10 +262,16 @@ gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *mod
     }
     request->callback = callback;
     request->user = user;
-    request->charge = charge;
+    request->charge = size.charge;
     request->enqueued_ns = gsv_now_ns();
     *out = request; /* before it can complete: the callback may compare the pointers */
-    gsv_batcher_enqueue(request->batcher, request);
+    /* Nothing to compute and nobody to call: no need to trouble another thread. */
+    if (!callback && is_over_already(request)) {
+        request->is_ending = true;
+        gsv_request_complete(request);
+    } else {
+        gsv_batcher_enqueue(request->batcher, request);
+    }
     return GPUSERVE_OK;
 }
 
@@ -298,7 +318,8 @@ static void write_items(const gpuserve_request *request)
     for (size_t i = 0; job->items && i < job->n_items; i++)
         job->items[i] = (gpuserve_item){ .status = request->items[i].status,
                                          .n_tokens = request->items[i].n_tokens,
-                                         .truncated = request->items[i].truncated };
+                                         .truncated = request->items[i].truncated,
+                                         .cached = request->items[i].is_cached };
     if (!job->token_offsets)
         return;
     for (size_t i = 0; i < job->n_items; i++)
@@ -320,6 +341,7 @@ static void write_result(gpuserve_request *request, uint64_t now_ns)
     for (size_t i = 0; i < request->job.n_items; i++) {
         result->n_tokens += request->items[i].n_tokens;
         result->n_truncated += request->items[i].truncated;
+        result->n_cached += request->items[i].is_cached;
     }
     result->tokenize_us = atomic_load(&request->tokenize_ns) / 1000;
     result->queue_us = us_between(request->enqueued_ns, request->first_run_ns);
@@ -388,7 +410,7 @@ void gsv_request_complete(gpuserve_request *request)
     free(request->staging);
     request->staging = NULL;
     count(request, status, now);
-    gsv_batcher_uncharge(batcher, request->charge); /* whoever wakes finds the room free */
+    gsv_batcher_uncharge(batcher, &request->charge); /* whoever wakes finds the room free */
     publish(request, batcher, status);
     gsv_batcher_leave(batcher);
 }

@@ -12,6 +12,7 @@
 #define GSV_RUNTIME_REQUEST_H
 
 #include "lib/model/model.h"
+#include "lib/runtime/tokens.h"
 
 #include <gpuserve/gpuserve.h>
 
@@ -35,12 +36,26 @@ struct gsv_batch_key {
     uint32_t score;
 };
 
+static inline bool gsv_same_batch_key(const struct gsv_batch_key *a, const struct gsv_batch_key *b)
+{
+    return a->task == b->task && a->dimensions == b->dimensions && a->normalize == b->normalize &&
+           a->score == b->score;
+}
+
+/* Room that a request takes in the queue. */
+struct gsv_charge {
+    uint64_t tokens; /* an estimate from the bytes; exact for ids */
+    uint64_t bytes;  /* texts and results */
+};
+
 /* One text: where its tokens are and what became of it. */
 struct gsv_item {
     size_t offset; /* of its first token in its chunk */
     size_t row;    /* of its first row in the output */
+    uint64_t hash; /* of its tokens; unless job.cache is OFF */
     uint32_t n_tokens;
     bool truncated;
+    bool is_cached; /* the row was computed for an equal text */
     int32_t status;
 };
 
@@ -59,7 +74,9 @@ struct gsv_chunk {
     int32_t *ids;
     uint8_t *type_ids; /* NULL: all zero */
     size_t n_tokens;
-    bool is_owned; /* false: `ids` are the caller's */
+    size_t n_cached;      /* items whose rows are there already: no batch takes them */
+    size_t cached_tokens; /* theirs */
+    bool is_owned;        /* false: `ids` are the caller's */
 };
 
 struct gpuserve_request {
@@ -76,8 +93,8 @@ struct gpuserve_request {
     size_t n_chunks;
     float *staging; /* [n_rows, columns] */
     size_t n_rows;
-    uint64_t charge;       /* tokens it was admitted for */
-    uint64_t submitted_ns; /* times of gsv_now_ns() */
+    struct gsv_charge charge; /* what it was admitted for */
+    uint64_t submitted_ns;    /* times of gsv_now_ns() */
     uint64_t enqueued_ns;
     uint64_t deadline_ns; /* 0: none */
     atomic_uint_fast64_t tokenize_ns;
@@ -109,12 +126,21 @@ struct gpuserve_request {
     gpuserve_status status;
 };
 
+static inline struct gsv_tokens gsv_tokens_of(const struct gsv_chunk *chunk,
+                                              const struct gsv_item *item)
+{
+    return (struct gsv_tokens){ .ids = chunk->ids + item->offset,
+                                .type_ids = chunk->type_ids ? chunk->type_ids + item->offset : NULL,
+                                .n = item->n_tokens };
+}
+
 /* Check, admit, tokenize what is small, and enqueue. */
 gpuserve_status gsv_request_create(gpuserve_request **request, struct gsv_model *model,
                                    const gpuserve_job *job, gpuserve_completion_fn callback,
                                    void *user, gpuserve_error *error);
 
-/* Worker threads only, once, when nothing of it is in flight; it may be gone afterwards. */
+/* Once, when nothing of it is in flight or left to take; a worker calls it if there is a callback;
+ * it may be gone afterwards. */
 void gsv_request_complete(gpuserve_request *request);
 
 /* Free it without completing it: what was never enqueued, or was released. */

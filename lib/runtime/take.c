@@ -72,47 +72,129 @@ void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_
 
 /* ------------------------------------------------------------------------------------- items */
 
-static bool same_key(const struct gsv_batch_key *a, const struct gsv_batch_key *b)
+/* Rows that came from the cache are there already. */
+static void skip_cached(const gpuserve_request *request, struct gsv_chunk *chunk)
 {
-    return a->task == b->task && a->dimensions == b->dimensions && a->normalize == b->normalize &&
-           a->score == b->score;
+    while (chunk->next < chunk->end && request->items[chunk->next].is_cached)
+        chunk->next++;
 }
 
 /* The first chunk with an item to take; NULL when none is ready. */
 static struct gsv_chunk *ready_chunk(gpuserve_request *request)
 {
-    while (request->first_chunk < request->n_chunks &&
-           request->chunks[request->first_chunk].next == request->chunks[request->first_chunk].end)
-        request->first_chunk++;
     for (size_t i = request->first_chunk; i < request->n_chunks; i++) {
         struct gsv_chunk *chunk = &request->chunks[i];
 
         if (chunk->state == GSV_CHUNK_RAW)
             return NULL; /* so are all after it */
-        if (chunk->state == GSV_CHUNK_READY && chunk->next < chunk->end)
+        if (chunk->state == GSV_CHUNK_ENCODING)
+            continue;
+        skip_cached(request, chunk);
+        if (chunk->next < chunk->end)
             return chunk;
+        if (i == request->first_chunk)
+            request->first_chunk++;
     }
     return NULL;
+}
+
+/* Count the chunk's next item as taken. */
+static void leave_lane(struct gsv_batcher *batcher, gpuserve_request *request,
+                       struct gsv_chunk *chunk, uint64_t now_ns)
+{
+    const uint32_t n_tokens = request->items[chunk->next++].n_tokens;
+
+    request->ready_tokens -= n_tokens;
+    batcher->lanes[request->job.priority].ready_tokens -= n_tokens;
+    batcher->ready_tokens -= n_tokens;
+    request->n_untaken--;
+    request->n_in_flight++;
+    if (request->first_run_ns == 0)
+        request->first_run_ns = now_ns;
+}
+
+/* ----------------------------------------------------------------------------------- flights */
+
+static struct gsv_part **bucket_of(struct gsv_batcher *batcher, uint64_t hash)
+{
+    return &batcher->flights[hash & (batcher->n_flights - 1)];
+}
+
+static const struct gsv_item *item_of(const struct gsv_part *part)
+{
+    return &part->request->items[part->item];
+}
+
+/* What is being computed with the tokens and the key of this item; NULL when nothing is. */
+static struct gsv_part *find_flight(struct gsv_batcher *batcher, const gpuserve_request *request,
+                                    const struct gsv_chunk *chunk)
+{
+    const struct gsv_item *item = &request->items[chunk->next];
+    const struct gsv_tokens wanted = gsv_tokens_of(chunk, item);
+    struct gsv_part *part;
+
+    if (request->job.cache == GPUSERVE_CACHE_OFF)
+        return NULL;
+    for (part = *bucket_of(batcher, item->hash); part; part = part->next_flight) {
+        const struct gsv_tokens flying = gsv_tokens_of(part->chunk, item_of(part));
+
+        if (item_of(part)->hash == item->hash &&
+            gsv_same_batch_key(&part->batch->key, &request->key) &&
+            gsv_tokens_equal(&flying, &wanted))
+            return part;
+    }
+    return NULL;
+}
+
+void gsv_flight_remove(struct gsv_batcher *batcher, const struct gsv_part *part)
+{
+    struct gsv_part **place = bucket_of(batcher, item_of(part)->hash);
+
+    while (*place && *place != part)
+        place = &(*place)->next_flight;
+    if (*place)
+        *place = part->next_flight;
+}
+
+/* Let the chunk's next item ride along with an equal one, if there is one and a seat. */
+static bool ride(struct gsv_batcher *batcher, gpuserve_request *request, struct gsv_chunk *chunk,
+                 uint64_t now_ns)
+{
+    struct gsv_part *part = find_flight(batcher, request, chunk);
+    struct gsv_batch *batch = part ? part->batch : NULL;
+
+    if (!part || batch->n_riders == batcher->options.max_sequences)
+        return false;
+    batch->riders[batch->n_riders++] = (struct gsv_part){
+        .request = request, .chunk = chunk, .item = chunk->next, .number = part->number
+    };
+    request->items[chunk->next].is_cached = true;
+    leave_lane(batcher, request, chunk, now_ns);
+    return true;
 }
 
 static void add_item(struct gsv_batcher *batcher, struct gsv_batch *batch,
                      gpuserve_request *request, struct gsv_chunk *chunk)
 {
-    struct gsv_lane *lane = &batcher->lanes[request->job.priority];
-    const size_t item = chunk->next++;
-    const uint32_t n_tokens = request->items[item].n_tokens;
+    struct gsv_part *part = &batch->parts[batch->n_parts];
+    const int32_t n_tokens = (int32_t)request->items[chunk->next].n_tokens;
 
-    batch->parts[batch->n_parts++] = (struct gsv_part){ request, chunk, item };
-    batch->n_tokens += (int32_t)n_tokens;
-    batch->longest = (int32_t)n_tokens > batch->longest ? (int32_t)n_tokens : batch->longest;
-    request->ready_tokens -= n_tokens;
-    lane->ready_tokens -= n_tokens;
-    batcher->ready_tokens -= n_tokens;
-    lane->served += n_tokens * costs[request->job.priority];
-    request->n_untaken--;
-    request->n_in_flight++;
-    if (request->first_run_ns == 0)
-        request->first_run_ns = batch->taken_ns;
+    *part = (struct gsv_part){ .request = request,
+                               .chunk = chunk,
+                               .item = chunk->next,
+                               .batch = batch,
+                               .number = batch->n_parts++ };
+    if (request->job.cache != GPUSERVE_CACHE_OFF) {
+        struct gsv_part **bucket = bucket_of(batcher, item_of(part)->hash);
+
+        part->next_flight = *bucket;
+        *bucket = part;
+    }
+    batch->n_tokens += n_tokens;
+    batch->longest = n_tokens > batch->longest ? n_tokens : batch->longest;
+    batcher->lanes[request->job.priority].served +=
+        (uint64_t)n_tokens * costs[request->job.priority];
+    leave_lane(batcher, request, chunk, batch->taken_ns);
 }
 
 /* Take items of one request up to `quantum` tokens, or one item at least; true when it gave any. */
@@ -120,6 +202,7 @@ static bool take_quantum(struct gsv_batcher *batcher, struct gsv_batch *batch,
                          gpuserve_request *request, int32_t budget, int32_t quantum)
 {
     const int32_t begin = batch->n_tokens;
+    const size_t n_untaken = request->n_untaken;
 
     while (batch->n_parts < batcher->options.max_sequences) {
         struct gsv_chunk *chunk = ready_chunk(request);
@@ -127,6 +210,8 @@ static bool take_quantum(struct gsv_batcher *batcher, struct gsv_batch *batch,
 
         if (!chunk)
             break;
+        if (ride(batcher, request, chunk, batch->taken_ns))
+            continue;
         n_tokens = (int32_t)request->items[chunk->next].n_tokens;
         if (batch->n_parts > 0 && batch->n_tokens + n_tokens > budget)
             break;
@@ -134,7 +219,7 @@ static bool take_quantum(struct gsv_batcher *batcher, struct gsv_batch *batch,
             break;
         add_item(batcher, batch, request, chunk);
     }
-    return batch->n_tokens > begin;
+    return request->n_untaken < n_untaken;
 }
 
 /* One look at everyone in a lane, those who go to its end included. */
@@ -156,7 +241,7 @@ static bool take_round(struct gsv_batcher *batcher, struct gsv_batch *batch, str
         }
         if (batch->n_parts == 0)
             batch->key = request->key;
-        if (!same_key(&request->key, &batch->key) ||
+        if (!gsv_same_batch_key(&request->key, &batch->key) ||
             !take_quantum(batcher, batch, request, budget, quantum))
             continue;
         any = true;
@@ -191,7 +276,7 @@ void gsv_take_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
     bool is_done[GSV_LANES] = { false };
     int visits = MOST_VISITS;
 
-    batch->n_parts = batch->n_tokens = batch->longest = 0;
+    batch->n_parts = batch->n_riders = batch->n_tokens = batch->longest = 0;
     batch->taken_ns = gsv_now_ns();
     for (size_t i = 0; i < GSV_LANES && batch->n_tokens < budget; i++) {
         struct gsv_lane *lane = next_ready_lane(batcher, is_done);

@@ -73,24 +73,62 @@ static bool all_finite(const float *values, size_t n)
     return finite;
 }
 
-/* Hand each item its rows. No other thread touches these items until they are counted back. */
+/* Where the rows of a part begin in the output, and how many floats they have. */
+static const float *rows_of(const struct gsv_worker *worker, int32_t part, size_t *n_floats)
+{
+    const int32_t *begins = worker->cu_seqlens;
+    const size_t columns = (size_t)worker->batch.parts[part].request->columns;
+    const bool by_token = worker->batch.key.task == GPUSERVE_TASK_TOKEN_VECTORS;
+    const size_t row = (size_t)(by_token ? begins[part] : part);
+
+    *n_floats = columns * (by_token ? (size_t)(begins[part + 1] - begins[part]) : 1);
+    return worker->output + row * columns;
+}
+
+/* Hand an item its rows. No other thread touches it until it is counted back. */
+static void hand_out(const struct gsv_part *to, const float *from, size_t n)
+{
+    gpuserve_request *request = to->request;
+    struct gsv_item *item = &request->items[to->item];
+
+    memcpy(request->staging + item->row * (size_t)request->columns, from, n * sizeof(float));
+    item->status = all_finite(from, n) ? GPUSERVE_OK : GPUSERVE_E_NUMERIC;
+}
+
+static void keep(const struct gsv_worker *worker, const struct gsv_part *part, const float *rows,
+                 size_t n)
+{
+    const struct gsv_item *item = &part->request->items[part->item];
+    const struct gsv_cache_key key = { .tokens = gsv_tokens_of(part->chunk, item),
+                                       .batch = worker->batch.key,
+                                       .hash = item->hash };
+
+    if (worker->model->cache && part->request->job.cache != GPUSERVE_CACHE_OFF &&
+        item->status == GPUSERVE_OK)
+        gsv_cache_put(worker->model->cache, &key, rows, n);
+}
+
 static void unpack(const struct gsv_worker *worker)
 {
     const struct gsv_batch *batch = &worker->batch;
-    const bool by_token = batch->key.task == GPUSERVE_TASK_TOKEN_VECTORS;
-    const float *from = worker->output;
+    struct gsv_metrics *metrics = &worker->model->context->metrics;
+    size_t n;
 
     for (int32_t i = 0; i < batch->n_parts; i++) {
-        gpuserve_request *request = batch->parts[i].request;
-        struct gsv_item *item = &request->items[batch->parts[i].item];
-        const size_t columns = (size_t)request->columns;
-        const size_t n = columns * (by_token ? item->n_tokens : 1);
+        const struct gsv_part *part = &batch->parts[i];
+        const struct gsv_item *item = &part->request->items[part->item];
+        const float *rows = rows_of(worker, i, &n);
 
-        memcpy(request->staging + item->row * columns, from, n * sizeof(float));
-        gsv_metrics_item(&worker->model->context->metrics, item->n_tokens, item->truncated);
-        item->status = all_finite(from, n) ? GPUSERVE_OK : GPUSERVE_E_NUMERIC;
-        from += n;
+        hand_out(part, rows, n);
+        gsv_metrics_item(metrics, item->n_tokens, item->truncated);
+        keep(worker, part, rows, n);
     }
+    for (int32_t i = 0; i < batch->n_riders; i++) {
+        const float *rows = rows_of(worker, batch->riders[i].number, &n);
+
+        hand_out(&batch->riders[i], rows, n);
+    }
+    atomic_fetch_add(&metrics->shared_items, (uint64_t)batch->n_riders);
 }
 
 static void complete_all(gpuserve_request *list)
@@ -120,6 +158,7 @@ static void run_batch(struct gsv_worker *worker)
 
     pack(worker, &host);
     st = gsv_net_run(batch->is_wide ? model->workers.wide : worker->work, &host, &run, &error);
+    gsv_batcher_land(model->batcher, &worker->batch);
     if (st == GPUSERVE_OK)
         unpack(worker);
     else
@@ -136,6 +175,8 @@ static void encode(struct gsv_worker *worker, const struct gsv_step *step)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     const gpuserve_status st = gsv_encode_chunk(worker->model, step->request, step->chunk, &error);
 
+    if (st == GPUSERVE_OK)
+        gsv_recall_chunk(worker->model, step->request, step->chunk);
     complete_all(
         gsv_batcher_encoded(worker->model->batcher, step->request, step->chunk, st, &error));
 }
@@ -175,13 +216,14 @@ static gpuserve_status make_buffers(struct gsv_worker *worker, gpuserve_error *e
     const size_t sequences = (size_t)plan->narrow.max_sequences;
 
     worker->batch.parts = gsv_alloc_array(sequences, sizeof(*worker->batch.parts));
+    worker->batch.riders = gsv_alloc_array(sequences, sizeof(*worker->batch.riders));
     worker->ids = gsv_alloc_array(tokens, sizeof(int32_t));
     worker->type_ids = gsv_alloc_array(tokens, sizeof(int32_t));
     worker->positions = gsv_alloc_array(tokens, sizeof(int32_t));
     worker->cu_seqlens = gsv_alloc_array(sequences + 1, sizeof(int32_t));
     worker->output = gsv_alloc_array(gsv_plan_output_floats(plan), sizeof(float));
-    if (!worker->batch.parts || !worker->ids || !worker->type_ids || !worker->positions ||
-        !worker->cu_seqlens || !worker->output)
+    if (!worker->batch.parts || !worker->batch.riders || !worker->ids || !worker->type_ids ||
+        !worker->positions || !worker->cu_seqlens || !worker->output)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a batch of %zu tokens", tokens);
     return GPUSERVE_OK;
 }
@@ -190,6 +232,7 @@ static void worker_reset(struct gsv_worker *worker)
 {
     gsv_work_free(&worker->work);
     free(worker->batch.parts);
+    free(worker->batch.riders);
     free(worker->ids);
     free(worker->type_ids);
     free(worker->positions);

@@ -35,7 +35,7 @@ FIELD(gpuserve_context_options, reserved, 36);
 FIELD(gpuserve_context_options, plugin_dir, 40);
 FIELD(gpuserve_context_options, cache_dir, 48);
 
-SIZE(gpuserve_stats, 224);
+SIZE(gpuserve_stats, 264);
 FIELD(gpuserve_stats, struct_size, 0);
 FIELD(gpuserve_stats, n_models, 4);
 FIELD(gpuserve_stats, requests, 8);
@@ -65,6 +65,11 @@ FIELD(gpuserve_stats, weights_bytes, 192);
 FIELD(gpuserve_stats, workspace_bytes, 200);
 FIELD(gpuserve_stats, stream_bytes, 208);
 FIELD(gpuserve_stats, host_bytes, 216);
+FIELD(gpuserve_stats, queued_bytes, 224);
+FIELD(gpuserve_stats, items_shared, 232);
+FIELD(gpuserve_stats, cache_hits, 240);
+FIELD(gpuserve_stats, cache_misses, 248);
+FIELD(gpuserve_stats, cache_bytes, 256);
 
 SIZE(gpuserve_device_info, 352);
 FIELD(gpuserve_device_info, struct_size, 0);
@@ -78,7 +83,7 @@ FIELD(gpuserve_device_info, memory_free_bytes, 336);
 FIELD(gpuserve_device_info, n_cores, 344);
 FIELD(gpuserve_device_info, reserved, 348);
 
-SIZE(gpuserve_model_options, 72);
+SIZE(gpuserve_model_options, 88);
 FIELD(gpuserve_model_options, struct_size, 0);
 FIELD(gpuserve_model_options, dtype, 4);
 FIELD(gpuserve_model_options, device, 8);
@@ -93,6 +98,8 @@ FIELD(gpuserve_model_options, warmup, 48);
 FIELD(gpuserve_model_options, reserved, 52);
 FIELD(gpuserve_model_options, progress, 56);
 FIELD(gpuserve_model_options, progress_user, 64);
+FIELD(gpuserve_model_options, max_queue_bytes, 72);
+FIELD(gpuserve_model_options, cache_bytes, 80);
 
 SIZE(gpuserve_swap_options, 16);
 FIELD(gpuserve_swap_options, struct_size, 0);

@@ -146,6 +146,7 @@ Test(deadline, passing_amid_a_large_job_writes_nothing)
     for (size_t i = 0; i < MANY; i++)
         texts[i] = text[0];
     job = fake_job(texts, MANY, rows);
+    job.cache = GPUSERVE_CACHE_OFF; /* all of them are equal */
     job.deadline_us = 20000;
     fake_hold();
     request = submit(model, &job);
@@ -213,6 +214,7 @@ Test(deadline, classes_share_sixteen_to_four_to_one_and_nobody_starves)
     for (size_t i = 0; i < ALL; i++) {
         job = fake_job(full, 1, rows[i]);
         job.priority = (uint32_t)(i / EACH);
+        job.cache = GPUSERVE_CACHE_OFF;
         cr_assert_eq(gpuserve_submit(&requests[i], model, &job, note, (void *)(i / EACH), NULL),
                      GPUSERVE_OK);
     }
