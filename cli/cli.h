@@ -57,9 +57,5 @@ void cli_remove_partial_file(void);
 double cli_now(void);
 /* Whether the bytes are UTF-8 (RFC 3629). */
 bool cli_is_utf8(const char *text, size_t size);
-/* The shortest decimal that reads back as the same float, "null" for NaN and infinity: valid in
- * JSON. Writes at most CLI_FLOAT_BYTES without a closing NUL; returns how many. */
-#define CLI_FLOAT_BYTES 24
-size_t cli_float_text(float value, char *text);
 
 #endif

@@ -76,6 +76,13 @@ const struct cli_command cli_commands[] = {
       "embeddings, with its prompts for queries and documents where it has them.\n\n"
       "  gpuserve rerank -m MODEL \"what do cats eat\" \"cats eat mice\" \"the price of oil\"\n"
       "  gpuserve rerank -m MODEL \"a query\" --input passages.txt --top 5 --format text\n" },
+    { "serve", cli_serve, "serve MODEL [MODEL...] [OPTION...]", "models over HTTP",
+      "Answers the clients of OpenAI, text-embeddings-inference and others on one port. The first\n"
+      "model answers for clients that name none; NAME=MODEL chooses the name of a model. The "
+      "address\n"
+      "is printed when the server is ready. SIGTERM ends it after the requests it has accepted.\n\n"
+      "  gpuserve serve sentence-transformers/all-MiniLM-L6-v2\n"
+      "  gpuserve serve minilm=./all-MiniLM-L6-v2 --port 8080 --alias text-embedding-3-small\n" },
 };
 
 const size_t cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Called from the library's threads; one fprintf keeps a line whole. */
-static void print_log(void *user, int32_t level, const char *message)
+void cli_log(void *user, int32_t level, const char *message)
 {
     static const char *const names[] = { "", "error", "warning", "info", "debug" };
 
@@ -17,6 +17,13 @@ static void print_log(void *user, int32_t level, const char *message)
     fprintf(stderr, "gpuserve: %s: %s\n", names[level], message);
 }
 
+int32_t cli_log_level(const struct cli_args *args)
+{
+    if (args->verbose)
+        return GPUSERVE_LOG_DEBUG;
+    return args->quiet ? GPUSERVE_LOG_ERROR : GPUSERVE_LOG_WARNING;
+}
+
 int cli_context(gpuserve_context **context, const struct cli_args *args)
 {
     gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
@@ -24,11 +31,8 @@ int cli_context(gpuserve_context **context, const struct cli_args *args)
 
     options.n_threads = args->threads;
     options.cache_dir = args->cache_dir;
-    options.log = print_log;
-    if (args->verbose)
-        options.log_level = GPUSERVE_LOG_DEBUG;
-    else
-        options.log_level = args->quiet ? GPUSERVE_LOG_ERROR : GPUSERVE_LOG_WARNING;
+    options.log = cli_log;
+    options.log_level = cli_log_level(args);
     if (gpuserve_context_create(context, &options, &error) != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
     return CLI_OK;

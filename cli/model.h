@@ -6,6 +6,10 @@
 
 #include "options.h"
 
+/* Prints the library's log lines, and how loud the options want them. */
+void cli_log(void *user, int32_t level, const char *message);
+int32_t cli_log_level(const struct cli_args *args);
+
 /* The context; CLI_FAILED after a message. */
 int cli_context(gpuserve_context **context, const struct cli_args *args);
 

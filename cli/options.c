@@ -114,12 +114,14 @@ static int set_number(const struct cli_option *option, const char *text, void *f
     errno = 0;
     number = strtod(text, &end);
     if (end == text || *end || errno || isnan(number) ||
-        (option->kind == OPTION_COUNT && number != floor(number)))
+        (option->kind != OPTION_REAL && number != floor(number)))
         return cli_usage("--%s: \"%s\" is no number", option->name, text);
     if (number < least || number > option->maximum)
         return cli_usage("--%s: %s is not between %g and %.10g", option->name, text, least,
                          option->maximum);
-    if (option->kind == OPTION_COUNT)
+    if (option->kind == OPTION_PORT)
+        *(uint32_t *)field = (uint32_t)number + 1;
+    else if (option->kind == OPTION_COUNT)
         *(uint32_t *)field = (uint32_t)number;
     else
         *(double *)field = number;

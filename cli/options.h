@@ -22,7 +22,8 @@ enum {
     CMD_FIT = 1 << 8,
     CMD_PULL = 1 << 9,
     CMD_COMPLETION = 1 << 10,
-    CMD_RERANK = 1 << 11
+    CMD_RERANK = 1 << 11,
+    CMD_SERVE = 1 << 12
 };
 
 enum cli_format { CLI_BY_NAME = 0, CLI_JSON, CLI_NPY, CLI_TEXT };
@@ -60,6 +61,12 @@ struct cli_args {
     /* pull */
     const char *revision;
     struct cli_list include;
+    /* serve */
+    const char *host;
+    uint32_t port; /* one more than given: 0 is a port too */
+    uint32_t insecure, http_threads, max_connections, max_body_bytes, max_client_batch,
+        auto_truncate, drain_timeout;
+    struct cli_list aliases;
     /* the program itself */
     uint32_t help;
     /* arguments that are no options */
@@ -79,6 +86,7 @@ enum cli_option_kind {
     OPTION_FLAG,   /* sets a uint32_t to `value` */
     OPTION_TEXT,   /* const char * */
     OPTION_COUNT,  /* uint32_t, 1 to `maximum` */
+    OPTION_PORT,   /* uint32_t, 0 to `maximum`, kept plus one */
     OPTION_REAL,   /* double, 0 to `maximum` */
     OPTION_CHOICE, /* uint32_t, one of `choices` */
     OPTION_LIST    /* struct cli_list */
@@ -133,5 +141,6 @@ int cli_fit(const struct cli_args *args);
 int cli_pull(const struct cli_args *args);
 int cli_completion(const struct cli_args *args);
 int cli_rerank(const struct cli_args *args);
+int cli_serve(const struct cli_args *args);
 
 #endif

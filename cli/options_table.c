@@ -3,7 +3,7 @@
  */
 #include "options.h"
 
-#define RUNS (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_BENCH | CMD_FIT | CMD_RERANK)
+#define RUNS (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_BENCH | CMD_FIT | CMD_RERANK | CMD_SERVE)
 #define OPENS (RUNS | CMD_TOKENIZE)
 #define READS (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_BENCH | CMD_RERANK)
 #define VECTORS (CMD_EMBED | CMD_SIMILARITY | CMD_BENCH)
@@ -39,6 +39,8 @@ static const struct cli_choice input_formats[] = {
     { name, letter, OPTION_TEXT, commands, 0, 0, argument, help, 0, AT(field) }
 #define COUNT(name, commands, field, maximum, help) \
     { name, 0, OPTION_COUNT, commands, 0, maximum, "N", help, 0, AT(field) }
+#define PORT(name, commands, field, maximum, help) \
+    { name, 0, OPTION_PORT, commands, 0, maximum, "N", help, 0, AT(field) }
 #define REAL(name, commands, field, maximum, argument, help) \
     { name, 0, OPTION_REAL, commands, 0, maximum, argument, help, 0, AT(field) }
 #define CHOICE(name, commands, field, choices, help) \
@@ -49,7 +51,7 @@ static const struct cli_choice input_formats[] = {
 const struct cli_option cli_options[] = {
     TEXT("model", 'm', OPENS | CMD_INSPECT, model, "MODEL",
          "a model's directory, or its name in the Hugging Face cache"),
-    TEXT("head", 0, CMD_CLASSIFY | CMD_INSPECT | CMD_BENCH, head, "FILE",
+    TEXT("head", 0, CMD_CLASSIFY | CMD_INSPECT | CMD_BENCH | CMD_SERVE, head, "FILE",
          "a classifier head over the embedding, as made by `gpuserve fit`"),
     TEXT("device", 'd', OPENS | CMD_INSPECT, device, "DEVICE",
          "auto, cpu, cuda or cuda:N (default auto: a GPU if one works)"),
@@ -59,7 +61,7 @@ const struct cli_option cli_options[] = {
     COUNT("max-tokens", RUNS | CMD_TOKENIZE | CMD_INSPECT, max_tokens, 1048576,
           "cut texts at N tokens (default: the model's limit)"),
     COUNT("batch-tokens", RUNS | CMD_INSPECT, batch_tokens, 1048576, "most tokens computed together by one thread"),
-    CHOICE("pooling", VECTORS | CMD_FIT | CMD_INSPECT | CMD_RERANK, pooling, poolings,
+    CHOICE("pooling", VECTORS | CMD_FIT | CMD_INSPECT | CMD_RERANK | CMD_SERVE, pooling, poolings,
            "how token vectors become one, instead of the model's own way"),
     FLAG("mmap", 0, OPENS, mmap, 1, "map the weights instead of reading them; the file must not change meanwhile"),
     TEXT("input", 'i', READS, input, "FILE",
@@ -105,6 +107,16 @@ const struct cli_option cli_options[] = {
     TEXT("data-name", 0, CMD_FIT, data_name, "TEXT", "where the texts come from, kept in the head (default: the file's name)"),
     TEXT("revision", 0, CMD_PULL, revision, "REV", "a branch, a tag or a commit (default main)"),
     LIST("include", CMD_PULL, include, "GLOB", "fetch files of that name too"),
+    TEXT("host", 0, CMD_SERVE, host, "ADDRESS", "listen on ADDRESS (default 127.0.0.1: this machine only)"),
+    PORT("port", CMD_SERVE, port, 65535, "listen on port N (default 8080); 0: one that is free"),
+    FLAG("insecure", 0, CMD_SERVE, insecure, 1, "allow a --host that other machines reach although anyone may ask"),
+    LIST("alias", CMD_SERVE, aliases, "NAME[=MODEL]", "call the first model, or MODEL, NAME too"),
+    COUNT("max-client-batch-size", CMD_SERVE, max_client_batch, 1048576, "most texts in one request (default 2048)"),
+    COUNT("max-body-bytes", CMD_SERVE, max_body_bytes, 1073741824, "largest request (default 33554432)"),
+    COUNT("max-connections", CMD_SERVE, max_connections, 1048576, "most connections at once (default 4096)"),
+    COUNT("http-threads", CMD_SERVE, http_threads, 256, "threads that read and write requests (default 2)"),
+    FLAG("auto-truncate", 0, CMD_SERVE, auto_truncate, 1, "cut texts over the limit where the client does not say (default: refuse them)"),
+    COUNT("drain-timeout", CMD_SERVE, drain_timeout, 86400, "seconds for accepted requests after SIGTERM (default 30)"),
     TEXT("cache-dir", 0, OPENS | CMD_INSPECT | CMD_PULL, cache_dir, "DIR",
          "the Hugging Face cache (default HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub)"),
     FLAG("quiet", 'q', OPENS | CMD_PULL, quiet, 1, "no progress and no remarks, only errors"),

@@ -3,6 +3,8 @@
  */
 #include "output.h"
 
+#include "lib/base/number.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,12 +105,12 @@ void cli_output_abandon(struct cli_output *output)
 void cli_output_floats(struct cli_output *output, const float *values, size_t n,
                        const char *separator)
 {
-    char text[CLI_FLOAT_BYTES];
+    char text[GSV_FLOAT_BYTES];
 
     for (size_t i = 0; i < n; i++) {
         if (i)
             fputs_unlocked(separator, output->stream);
-        fwrite_unlocked(text, 1, cli_float_text(values[i], text), output->stream);
+        fwrite_unlocked(text, 1, gsv_float_text(values[i], text), output->stream);
     }
 }
 

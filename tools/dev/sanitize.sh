@@ -25,5 +25,5 @@ cmd_tsan()
     compile build-tsan
     rm -f build-tsan/meson-logs/testlog.json
     TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:second_deadlock_stack=1:suppressions=$PWD/tools/dev/tsan.supp \
-        run_tests build-tsan --timeout-multiplier 10 --no-suite cli "$@"
+        run_tests build-tsan --timeout-multiplier 10 --no-suite cli --no-suite http "$@"
 }

@@ -1,0 +1,156 @@
+/*
+ * command_serve.c - `gpuserve serve`: models over HTTP until a signal ends it.
+ *
+ * SIGTERM and SIGINT drain: not ready at once, no new connections, accepted requests are answered,
+ * then exit 0; a second signal, or the end of --drain-timeout, cancels what is left. Signals are
+ * blocked in every thread and waited for here.
+ */
+#include "model.h"
+
+#include <gpuserve/http.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint32_t default_drain_s = 30;
+
+/* NAME=PATH names a model; anything else is a path. Owned text in *name. */
+static void read_model(gpuserve_http_model *model, const char *argument)
+{
+    const gpuserve_http_model none = GPUSERVE_HTTP_MODEL_INIT;
+    const char *equals = strchr(argument, '=');
+
+    *model = none;
+    model->path = equals ? equals + 1 : argument;
+    model->name = equals ? cli_copy(argument, (size_t)(equals - argument)) : NULL;
+}
+
+/* --alias NAME belongs to the first model, --alias NAME=MODEL to the one called MODEL or given so.
+ */
+static int read_alias(gpuserve_http_model *models, size_t n, const char *given)
+{
+    const char *equals = strchr(given, '=');
+    const char *wanted = equals ? equals + 1 : NULL;
+    gpuserve_http_model *model = wanted ? NULL : &models[0];
+    const char **aliases;
+
+    for (size_t i = 0; wanted && i < n; i++) {
+        if (strcmp(models[i].path, wanted) == 0 ||
+            (models[i].name && strcmp(models[i].name, wanted) == 0))
+            model = &models[i];
+    }
+    if (!model)
+        return cli_usage("--alias %s: no model is given as \"%s\"", given, wanted);
+    aliases = cli_alloc(model->n_aliases + 1, sizeof(*aliases));
+    for (size_t i = 0; i < model->n_aliases; i++)
+        aliases[i] = model->aliases[i];
+    aliases[model->n_aliases] = cli_copy(given, equals ? (size_t)(equals - given) : strlen(given));
+    free((void *)model->aliases);
+    model->aliases = aliases;
+    model->n_aliases++;
+    return CLI_OK;
+}
+
+static void free_models(gpuserve_http_model *models, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < models[i].n_aliases; j++)
+            free((void *)models[i].aliases[j]);
+        free((void *)models[i].aliases);
+        free((void *)models[i].name);
+    }
+    free(models);
+}
+
+static gpuserve_http_options http_options(const struct cli_args *args)
+{
+    gpuserve_http_options options = GPUSERVE_HTTP_OPTIONS_INIT;
+
+    options.port = args->port ? args->port - 1 : 8080;
+    options.host = args->host;
+    options.insecure = args->insecure;
+    options.n_threads = args->http_threads;
+    options.max_connections = args->max_connections;
+    options.max_body_bytes = args->max_body_bytes;
+    options.max_client_batch = args->max_client_batch;
+    options.auto_truncate = args->auto_truncate;
+    options.log = cli_log;
+    options.log_level = cli_log_level(args);
+    return options;
+}
+
+static void wait_for_signals(gpuserve_http *server, const struct cli_args *args,
+                             const sigset_t *signals)
+{
+    const uint32_t drain_s = args->drain_timeout ? args->drain_timeout : default_drain_s;
+    sigset_t fatal = *signals;
+    int number;
+
+    sigwait(signals, &number);
+    if (!args->quiet)
+        cli_warn("signal %d: answering what was accepted, %u s at most", number, drain_s);
+    /* A second signal ends the program as it would any other. */
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &fatal, NULL);
+    if (gpuserve_http_drain(server, drain_s * 1000) != GPUSERVE_OK)
+        cli_warn("requests were still unanswered after %u s; they are cancelled", drain_s);
+}
+
+static int serve(const struct cli_args *args, gpuserve_http_options *options)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = NULL;
+    gpuserve_http *server = NULL;
+    gpuserve_status status;
+    sigset_t signals;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    if (cli_context(&context, args) != CLI_OK)
+        return CLI_FAILED;
+    /* A signal while models load ends the program as before; threads inherit the mask. */
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    status = gpuserve_http_start(&server, context, options, &error);
+    gpuserve_context_unref(&context);
+    if (status != GPUSERVE_OK)
+        return cli_fail_with(&error, NULL);
+    printf("%s\n", gpuserve_http_address(server));
+    fflush(stdout);
+    wait_for_signals(server, args, &signals);
+    gpuserve_http_stop(&server);
+    return CLI_OK;
+}
+
+int cli_serve(const struct cli_args *args)
+{
+    const gpuserve_model_options model_options = cli_model_options(args);
+    gpuserve_http_options options = http_options(args);
+    gpuserve_http_model *models;
+    const size_t n_extra = args->model ? 1 : 0;
+    int result = CLI_OK;
+
+    if (args->n_rest + n_extra == 0) {
+        cli_usage("no model");
+        cli_hint("gpuserve serve MODEL [MODEL...]; `gpuserve pull NAME` fetches one");
+        return CLI_USAGE;
+    }
+    models = cli_alloc(args->n_rest + n_extra, sizeof(*models));
+    if (args->model)
+        read_model(&models[0], args->model);
+    for (size_t i = 0; i < args->n_rest; i++)
+        read_model(&models[i + n_extra], args->rest[i]);
+    options.models = models;
+    options.n_models = args->n_rest + n_extra;
+    for (size_t i = 0; i < options.n_models; i++)
+        models[i].options = &model_options;
+    for (size_t i = 0; i < args->aliases.n && result == CLI_OK; i++)
+        result = read_alias(models, options.n_models, args->aliases.items[i]);
+    if (result == CLI_OK)
+        result = serve(args, &options);
+    free_models(models, options.n_models);
+    return result;
+}

@@ -1,0 +1,129 @@
+/*
+ * gpuserve/http.h - models answered over HTTP from inside your process.
+ *
+ *   gpuserve_http_model model = GPUSERVE_HTTP_MODEL_INIT;
+ *   gpuserve_http_options options = GPUSERVE_HTTP_OPTIONS_INIT;
+ *   gpuserve_http *server = NULL;
+ *   model.path = "sentence-transformers/all-MiniLM-L6-v2";
+ *   options.models = &model;
+ *   options.n_models = 1;
+ *   options.port = 8080;
+ *   gpuserve_http_start(&server, NULL, &options, &error);
+ *   ...
+ *   gpuserve_http_drain(server, 10000);
+ *   gpuserve_http_stop(&server);
+ *
+ * One port speaks the dialects of OpenAI, text-embeddings-inference, KServe v2, Cohere, Jina, Ollama,
+ * Hugging Face and TensorFlow Serving; docs/http.md lists them. The library is libgpuserve-http.so;
+ * libgpuserve.so itself opens no socket.
+ *
+ * Words for memory and errors are those of <gpuserve/gpuserve.h>.
+ */
+#ifndef GPUSERVE_HTTP_H
+#define GPUSERVE_HTTP_H
+
+#include <gpuserve/gpuserve.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gpuserve_http gpuserve_http;
+
+/** One model and what clients call it. Give exactly one of `path` and `model`. */
+typedef struct gpuserve_http_model {
+    uint32_t                      struct_size;
+    uint32_t                      reserved;
+    const char                   *name;    /**< default: what `path` names; "default" for `model` */
+    const char                   *path;    /**< as for gpuserve_model_open(); the server opens it,
+                                                and may unload and load it when a client asks */
+    const gpuserve_model_options *options; /**< with `path`; may be NULL. Strings are copied */
+    gpuserve_model               *model;   /**< borrowed until gpuserve_http_stop() */
+    const char *const            *aliases; /**< [n_aliases] further names; may be NULL with 0 */
+    size_t                        n_aliases;
+} gpuserve_http_model;
+
+/* clang-format off */
+#define GPUSERVE_HTTP_MODEL_INIT { (uint32_t)sizeof(gpuserve_http_model), 0, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/** How a server is started. Zero means the default in every field but the models. */
+typedef struct gpuserve_http_options {
+    uint32_t                   struct_size;
+    uint32_t                   port;   /**< default 0: one that is free; see gpuserve_http_address() */
+    const char                *host;   /**< numeric address to listen on; default "127.0.0.1" */
+    const gpuserve_http_model *models; /**< [n_models]; the first answers for clients that name none */
+    size_t                     n_models;
+    uint32_t                   insecure;  /**< 1: other addresses than the loopback's are allowed
+                                               although anyone who reaches them may ask */
+    uint32_t                   n_threads; /**< threads that read and write requests; default 2 */
+    uint32_t                   max_connections;       /**< at once; default 4096 */
+    uint32_t                   max_address_connections; /**< of one client address; default half of
+                                                              max_connections */
+    uint64_t                   max_body_bytes; /**< of one request, after decompression; default
+                                                    33554432 */
+    uint32_t                   max_client_batch; /**< texts in one request; default 2048 */
+    uint32_t                   auto_truncate; /**< 1: texts over the limit are cut where the client
+                                                   does not say; default: they are refused */
+    uint32_t                   header_timeout_ms; /**< from a request's first byte to the end of its
+                                                       header; default 10000 */
+    uint32_t                   body_timeout_ms;   /**< from there to the end of its body; default
+                                                       60000 */
+    uint32_t                   idle_timeout_ms;   /**< between two requests; default 75000 */
+    uint32_t                   min_body_rate; /**< bytes a second that a body must come in with, once
+                                                   5 seconds have passed; default 1024 */
+    gpuserve_log_fn            log;           /**< default: no logging */
+    void                      *log_user;
+    int32_t                    log_level; /**< default GPUSERVE_LOG_WARNING */
+    int32_t                    reserved;
+} gpuserve_http_options;
+
+/* clang-format off */
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/**
+ * Open the models and answer requests, on threads of the server's own.
+ *
+ * @param server   Receives the server, owned; NULL on failure.
+ * @param context  What the models named by `path` are opened in; NULL gives them a private one.
+ * @param options  Strings are copied.
+ * @return GPUSERVE_OK
+ *         GPUSERVE_E_INVALID  bad option; an address beyond the loopback without `insecure`
+ *         GPUSERVE_E_IO       the port cannot be listened on; the message says which and why
+ *         or what gpuserve_model_open() returned for a model
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_http_start(gpuserve_http **server, gpuserve_context *context,
+                    const gpuserve_http_options *options, gpuserve_error *error);
+
+/** Where the server listens, "http://127.0.0.1:8080", lent. NULL for NULL. Since: 0.1 */
+GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server);
+
+/**
+ * Stop taking connections, say "not ready" at once, and wait until every request that was accepted
+ * has been answered.
+ *
+ * @param timeout_ms  Longest wait.
+ * @return GPUSERVE_OK; GPUSERVE_E_TIMEOUT when some are still unanswered (gpuserve_http_stop() will
+ *         cancel them); GPUSERVE_E_INVALID for NULL
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_drain(gpuserve_http *server,
+                                                                  uint32_t       timeout_ms);
+
+/**
+ * End the server: what is still being computed is cancelled, connections are closed, models that
+ * the server opened are closed. Accepts NULL and a pointer to NULL; leaves NULL.
+ * Thread-safety: the last call on this server. Since: 0.1
+ */
+GPUSERVE_API void gpuserve_http_stop(gpuserve_http **server);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GPUSERVE_HTTP_H */

@@ -1,0 +1,154 @@
+/*
+ * connection.c - what libmicrohttpd calls: request line, header, body, end.
+ *
+ * An exchange is created at the request line, listed at the header, and destroyed when
+ * libmicrohttpd says that the request is over. The access handler is called once with the header,
+ * then with each part of the body, then with an empty part; after a suspension it is called once
+ * more. All calls of one connection come from one thread.
+ */
+#include "lib/http/request.h"
+#include "lib/http/route.h"
+#include "lib/http/server.h"
+#include "lib/http/uri.h"
+#include "lib/http/work.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------ the list of exchanges */
+
+static void list(struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+
+    pthread_mutex_lock(&server->lock);
+    exchange->after = server->exchanges;
+    if (exchange->after)
+        exchange->after->before = exchange;
+    server->exchanges = exchange;
+    server->n_exchanges++;
+    exchange->listed = true;
+    pthread_mutex_unlock(&server->lock);
+}
+
+static void unlist(struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+
+    if (!exchange->listed)
+        return;
+    pthread_mutex_lock(&server->lock);
+    if (exchange->before)
+        exchange->before->after = exchange->after;
+    else
+        server->exchanges = exchange->after;
+    if (exchange->after)
+        exchange->after->before = exchange->before;
+    if (--server->n_exchanges == 0)
+        pthread_cond_broadcast(&server->idle);
+    pthread_mutex_unlock(&server->lock);
+}
+
+/* --------------------------------------------------------------------------------------- reply */
+
+/* The bytes go to libmicrohttpd, which frees them after the last is sent. */
+static enum MHD_Result send_reply(struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+    struct MHD_Response *response;
+    enum MHD_Result result;
+
+    response = MHD_create_response_from_buffer(exchange->reply.size, exchange->reply.bytes,
+                                               MHD_RESPMEM_MUST_FREE);
+    if (!response)
+        return MHD_NO;
+    exchange->reply = (struct gsv_buffer){ 0 };
+    if (exchange->content_type)
+        MHD_add_response_header(response, "Content-Type", exchange->content_type);
+    for (size_t i = 0; i < exchange->n_headers; i++)
+        MHD_add_response_header(response, exchange->headers[i].name, exchange->headers[i].value);
+    if (exchange->close || atomic_load(&server->draining))
+        MHD_add_response_header(response, "Connection", "close");
+    result = MHD_queue_response(exchange->connection, exchange->status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static void answer(struct gsv_exchange *exchange)
+{
+    if (exchange->route->flags & GSV_JSON_BODY && !gsv_request_json(exchange))
+        return;
+    exchange->route->handler(exchange);
+    if (exchange->status == 0 && !exchange->work.waiting)
+        gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "%s has no answer", exchange->path);
+}
+
+/* The whole request is there, or work is done: go on until there is a reply, or more work. */
+static enum MHD_Result proceed(struct gsv_exchange *exchange)
+{
+    if (exchange->work.waiting)
+        gsv_work_finish(exchange);
+    else if (exchange->status == 0)
+        answer(exchange);
+    while (exchange->work.waiting) {
+        if (gsv_work_suspend(exchange))
+            return MHD_YES;
+        gsv_work_finish(exchange);
+    }
+    return send_reply(exchange);
+}
+
+/* ------------------------------------------------------------------------- libmicrohttpd's calls
+ */
+
+void *gsv_on_request_line(void *user, const char *target, struct MHD_Connection *connection)
+{
+    return gsv_exchange_create(user, connection, target);
+}
+
+enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, const char *url,
+                               const char *method, const char *version, const char *upload,
+                               size_t *upload_size, void **context)
+{
+    struct gsv_exchange *exchange = *context;
+
+    (void)user;
+    (void)connection;
+    (void)url; /* cut at a NUL that was escaped: our own copy is decoded with care */
+    if (!exchange)
+        return MHD_NO; /* out of memory */
+    if (!exchange->begun) {
+        exchange->begun = true;
+        exchange->method = method;
+        list(exchange);
+        if (gsv_request_begin(exchange, version))
+            return MHD_YES;
+        exchange->close = true; /* the body, if there is one, is not read */
+        return send_reply(exchange);
+    }
+    if (*upload_size > 0) {
+        gsv_request_take(exchange, upload, *upload_size);
+        *upload_size = 0;
+        return MHD_YES;
+    }
+    if (!exchange->received_ns) {
+        exchange->received_ns = gsv_http_now();
+        gsv_request_end(exchange);
+    }
+    return proceed(exchange);
+}
+
+void gsv_on_completed(void *user, struct MHD_Connection *connection, void **context,
+                      enum MHD_RequestTerminationCode why)
+{
+    struct gsv_exchange *exchange = *context;
+
+    (void)user;
+    (void)connection;
+    (void)why;
+    if (!exchange)
+        return;
+    *context = NULL;
+    unlist(exchange);
+    gsv_exchange_destroy(exchange);
+}

@@ -1,0 +1,77 @@
+/*
+ * dialect_tei_info.c - GET /info: the keys that TEI's clients read, all of them, and the truth.
+ */
+#include "lib/http/models.h"
+#include "lib/http/request.h"
+#include "lib/http/server.h"
+#include "lib/http/tei.h"
+
+/* {"id2label":{"0":"NEG"},"label2id":{"NEG":0}} */
+static void put_labels(struct gsv_buffer *to, const struct gsv_served *served)
+{
+    gsv_buffer_text(to, "{\"id2label\":{");
+    for (size_t i = 0; i < served->n_labels; i++) {
+        gsv_buffer_format(to, "%s\"%zu\":", i > 0 ? "," : "", i);
+        gsv_put_text(to, gpuserve_model_label(served->model, i));
+    }
+    gsv_buffer_text(to, "},\"label2id\":{");
+    for (size_t i = 0; i < served->n_labels; i++) {
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        gsv_put_text(to, gpuserve_model_label(served->model, i));
+        gsv_buffer_format(to, ":%zu", i);
+    }
+    gsv_buffer_text(to, "}}");
+}
+
+static void put_model_type(struct gsv_buffer *to, const struct gsv_served *served)
+{
+    const json_t *poolings = json_object_get(served->facts, "pooling");
+    const char *pooling = json_string_value(json_array_get(poolings, 0));
+
+    if (served->is_reranker || !served->can_embed) {
+        gsv_buffer_text(to, served->is_reranker ? "{\"reranker\":" : "{\"classifier\":");
+        put_labels(to, served);
+    } else {
+        gsv_buffer_text(to, "{\"embedding\":{\"pooling\":");
+        gsv_put_text(to, pooling ? pooling : "mean");
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_text(to, "}");
+}
+
+void gsv_tei_info(struct gsv_exchange *exchange)
+{
+    const gpuserve_http_options *options = &exchange->server->options;
+    struct gsv_buffer *to = &exchange->reply;
+    const struct gsv_served *served;
+    json_int_t batch_tokens;
+
+    if (!gsv_request_model(exchange, NULL))
+        return;
+    served = exchange->served;
+    batch_tokens = json_integer_value(json_object_get(served->facts, "max_batch_tokens"));
+    gsv_buffer_text(to, "{\"model_id\":");
+    gsv_put_text(to, served->name);
+    gsv_buffer_text(to, ",\"model_sha\":null,\"model_dtype\":");
+    gsv_put_text(to, served->dtype);
+    gsv_buffer_text(to, ",\"served_model_name\":");
+    gsv_put_text(to, served->name);
+    gsv_buffer_text(to, ",\"model_type\":");
+    put_model_type(to, served);
+    gsv_buffer_format(to, ",\"max_concurrent_requests\":%u,\"max_input_length\":%zu",
+                      options->max_connections, served->max_tokens);
+    gsv_buffer_format(to, ",\"max_batch_tokens\":%lld,\"max_batch_requests\":null",
+                      (long long)batch_tokens);
+    gsv_buffer_format(to, ",\"max_client_batch_size\":%u,\"auto_truncate\":%s",
+                      options->max_client_batch, options->auto_truncate ? "true" : "false");
+    gsv_buffer_format(to,
+                      ",\"tokenization_workers\":%lld,\"version\":\"%s\",\"sha\":null,"
+                      "\"docker_label\":null,\"device\":",
+                      (long long)json_integer_value(json_object_get(served->facts, "threads")),
+                      gpuserve_version());
+    gsv_put_text(to, served->device);
+    gsv_buffer_text(to, ",\"space\":");
+    gsv_put_text(to, served->space);
+    gsv_buffer_text(to, "}");
+    gsv_reply_json(exchange);
+}

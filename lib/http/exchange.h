@@ -1,0 +1,119 @@
+/*
+ * exchange.h - one request and its reply, from the first byte to the last.
+ *
+ *   MHD -> connection.c -> route.c -> a dialect's handler -> work.c -> the library
+ *                                          |                             |
+ *   MHD <- connection.c <- reply <---------+------ finish <--- resume <--+
+ *
+ * A handler runs on a thread of libmicrohttpd, once the whole body is there. It either writes the
+ * reply (gsv_reply_*, gsv_refuse) or starts work (gsv_work_start) and returns: the connection is
+ * suspended, no thread waits, and `finish` is called on a thread of libmicrohttpd when the library
+ * has done the work. All memory a handler asks for with gsv_keep lives as long as the exchange.
+ */
+#ifndef GSV_HTTP_EXCHANGE_H
+#define GSV_HTTP_EXCHANGE_H
+
+#include "lib/http/buffer.h"
+#include "lib/http/problem.h"
+
+#include <gpuserve/http.h>
+
+#include <jansson.h>
+#include <microhttpd.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct gsv_exchange;
+struct gsv_route;
+struct gsv_served;
+
+typedef void (*gsv_handler)(struct gsv_exchange *exchange);
+
+enum { GSV_MAX_HEADERS = 32 };
+
+/* What the handler and the completion callback tell each other; see work.c. */
+enum gsv_handshake { GSV_SUBMITTING, GSV_SUSPENDED, GSV_DONE };
+
+/* One job of the library. */
+struct gsv_work {
+    gpuserve_job job;
+    gpuserve_request *request; /* NULL: none was submitted */
+    gpuserve_status status;
+    gpuserve_item *items; /* [job.n_items] */
+    size_t columns;       /* floats in a row of the output */
+    gsv_handler finish;   /* runs when the job has succeeded */
+    uint64_t started_ns, ended_ns;
+    _Atomic int handshake;
+    bool waiting; /* started and not finished yet */
+};
+
+/* What the work so far has cost, for the reply's headers. */
+struct gsv_account {
+    size_t n_tokens, n_truncated, n_characters;
+    uint64_t compute_ns;
+};
+
+struct gsv_exchange {
+    struct gpuserve_http *server;
+    struct MHD_Connection *connection;
+    struct gsv_exchange *before, *after; /* in the server's list, under its lock */
+    void *memory;                        /* blocks of gsv_keep */
+
+    /* The request. */
+    const char *method; /* lent by MHD */
+    char *target;       /* as sent */
+    char *path;         /* decoded, without the query */
+    char *query;        /* as sent, or NULL */
+    const struct gsv_route *route;
+    const char *model_name, *version; /* from the path, or NULL */
+    struct gsv_buffer body;
+    json_t *json; /* the body, once parsed */
+    uint64_t begun_ns, received_ns;
+
+    /* The work. */
+    struct gsv_served *served; /* the model, held */
+    struct gsv_work work;
+    struct gsv_account account;
+    void *state; /* the handler's own, for its finish */
+
+    /* The reply. */
+    unsigned status; /* 0: none yet */
+    const char *content_type;
+    struct gsv_buffer reply;
+    struct {
+        const char *name, *value;
+    } headers[GSV_MAX_HEADERS];
+    size_t n_headers;
+    enum gsv_dialect dialect; /* whose errors to speak */
+    bool close;               /* end the connection after the reply */
+    bool begun, listed, overflowed;
+};
+
+struct gsv_exchange *gsv_exchange_create(struct gpuserve_http *server,
+                                         struct MHD_Connection *connection, const char *target);
+void gsv_exchange_destroy(struct gsv_exchange *exchange);
+
+/* Zeroed memory that lives as long as the exchange; NULL after gsv_refuse. */
+void *gsv_keep(struct gsv_exchange *exchange, size_t n, size_t size);
+char *gsv_keep_text(struct gsv_exchange *exchange, const char *text, size_t size);
+char *gsv_keep_format(struct gsv_exchange *exchange, const char *format, ...) GPUSERVE_PRINTF(2, 3);
+
+/* A header of the request, or NULL. */
+const char *gsv_header(const struct gsv_exchange *exchange, const char *name);
+/* A header of the reply; `value` lives as long as the exchange. */
+void gsv_add_header(struct gsv_exchange *exchange, const char *name, const char *value);
+
+/* The reply is what was written to exchange->reply. */
+void gsv_reply(struct gsv_exchange *exchange, unsigned status, const char *content_type);
+void gsv_reply_json(struct gsv_exchange *exchange);
+void gsv_reply_text(struct gsv_exchange *exchange, unsigned status, const char *text);
+
+/* The reply is an error in the words of the exchange's dialect; takes the place of any other.
+ * `param` names the field that is wrong, or is NULL. Returns false. */
+bool gsv_refuse(struct gsv_exchange *exchange, enum gsv_problem kind, const char *param,
+                const char *format, ...) GPUSERVE_PRINTF(4, 5);
+/* The library's error. */
+bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
+                      const gpuserve_error *error);
+
+#endif

@@ -1,0 +1,92 @@
+/*
+ * listen.c - the socket clients connect to.
+ */
+#include "lib/base/error.h"
+#include "lib/http/server.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { BACKLOG = 1024 };
+
+static bool is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+static gpuserve_status bind_to(struct gpuserve_http *server, const struct addrinfo *to,
+                               gpuserve_error *error)
+{
+    const int yes = 1;
+    const gpuserve_http_options *options = &server->options;
+
+    server->listener = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (server->listener < 0)
+        return gsv_fail(error, GPUSERVE_E_IO, "socket: %s", strerror(errno));
+    setsockopt(server->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    /* Inherited by the connections: a reply of several segments must not wait for its last. */
+    setsockopt(server->listener, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    if (bind(server->listener, to->ai_addr, to->ai_addrlen) == 0 &&
+        listen(server->listener, BACKLOG) == 0)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_IO, "%s port %u: %s", options->host, options->port, strerror(errno));
+    return errno == EADDRINUSE
+               ? gsv_hint(
+                     error, GPUSERVE_E_IO,
+                     "another program listens there: `ss -ltnp 'sport = :%u'` names it; choose "
+                     "another port, or 0 for one that is free",
+                     options->port)
+               : GPUSERVE_E_IO;
+}
+
+static void write_address(struct gpuserve_http *server)
+{
+    struct sockaddr_storage bound;
+    socklen_t size = sizeof(bound);
+    const char *host = server->options.host;
+    unsigned port;
+
+    if (getsockname(server->listener, (struct sockaddr *)&bound, &size) != 0)
+        return;
+    port = bound.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&bound)->sin_port)
+                                      : ntohs(((struct sockaddr_in6 *)&bound)->sin6_port);
+    server->options.port = port;
+    snprintf(server->address, sizeof(server->address),
+             bound.ss_family == AF_INET6 ? "http://[%s]:%u" : "http://%s:%u", host, port);
+}
+
+gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *error)
+{
+    const struct addrinfo wanted = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+                                     .ai_socktype = SOCK_STREAM };
+    struct addrinfo *found = NULL;
+    gpuserve_status st;
+    char port[16];
+
+    if (server->options.port > 65535)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "port %u: at most 65535", server->options.port);
+    snprintf(port, sizeof(port), "%u", server->options.port);
+    if (getaddrinfo(server->options.host, port, &wanted, &found) != 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "\"%s\" is no address such as 127.0.0.1 or ::1",
+                        server->options.host);
+    if (!is_loopback(found->ai_addr) && !server->options.insecure) {
+        st = gsv_fail(error, GPUSERVE_E_INVALID,
+                      "%s can be reached from other machines, and nothing asks who is there",
+                      server->options.host);
+        gsv_hint(error, st, "listen on 127.0.0.1 behind a proxy, or allow it with --insecure");
+    } else {
+        st = bind_to(server, found, error);
+    }
+    freeaddrinfo(found);
+    if (st == GPUSERVE_OK)
+        write_address(server);
+    return st;
+}

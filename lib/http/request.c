@@ -1,0 +1,256 @@
+/*
+ * request.c - see request.h.
+ *
+ * libmicrohttpd 0.9.75 lets two Content-Length headers pass, and Content-Length beside
+ * Transfer-Encoding: two readers of such bytes disagree about where the request ends. Both are
+ * refused here.
+ */
+#include "lib/http/request.h"
+
+#include "lib/base/json.h"
+#include "lib/http/route.h"
+#include "lib/http/server.h"
+#include "lib/http/uri.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MAX_JSON_VALUES = 1 << 20, MAX_JSON_DEPTH = 32 };
+
+/* ------------------------------------------------------------------------------------- framing */
+
+struct framing {
+    size_t n_lengths, n_encodings, n_hosts;
+    const char *length, *encoding;
+};
+
+static enum MHD_Result count_header(void *user, enum MHD_ValueKind kind, const char *key,
+                                    const char *value)
+{
+    struct framing *framing = user;
+
+    (void)kind;
+    if (strcasecmp(key, "Content-Length") == 0) {
+        framing->n_lengths++;
+        framing->length = value;
+    } else if (strcasecmp(key, "Transfer-Encoding") == 0) {
+        framing->n_encodings++;
+        framing->encoding = value;
+    } else if (strcasecmp(key, "Host") == 0) {
+        framing->n_hosts++;
+    }
+    return MHD_YES;
+}
+
+static bool check_framing(struct gsv_exchange *exchange, const char *version)
+{
+    struct framing framing = { 0 };
+
+    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, count_header, &framing);
+    if (framing.n_lengths > 1)
+        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "%zu Content-Length headers",
+                          framing.n_lengths);
+    if (framing.n_lengths > 0 && framing.n_encodings > 0)
+        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL,
+                          "Content-Length and Transfer-Encoding together");
+    if (framing.n_encodings > 1 ||
+        (framing.encoding && strcasecmp(framing.encoding, "chunked") != 0))
+        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "a Transfer-Encoding other than chunked");
+    if (framing.length &&
+        (framing.length[0] == 0 || strspn(framing.length, "0123456789") != strlen(framing.length)))
+        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "Content-Length is no number");
+    if (framing.n_hosts > 1 || (framing.n_hosts == 0 && strcmp(version, "HTTP/1.0") != 0))
+        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "%zu Host headers", framing.n_hosts);
+    /* A number of twenty digits is over any limit. */
+    if (framing.length &&
+        (strlen(framing.length) > 19 ||
+         strtoull(framing.length, NULL, 10) > exchange->server->options.max_body_bytes))
+        return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
+                          "a body of %.20s bytes, at most %llu (--max-body-bytes)", framing.length,
+                          (unsigned long long)exchange->server->options.max_body_bytes);
+    return true;
+}
+
+static bool read_target(struct gsv_exchange *exchange)
+{
+    char *mark = strchr(exchange->target, '?');
+    const size_t size = mark ? (size_t)(mark - exchange->target) : strlen(exchange->target);
+
+    exchange->path = gsv_keep_text(exchange, exchange->target, size);
+    exchange->query = mark ? mark + 1 : NULL;
+    if (!exchange->path)
+        return false;
+    if (exchange->path[0] != '/' || !gsv_uri_decode(exchange->path)) {
+        exchange->path = gsv_keep_text(exchange, "", 0);
+        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the path cannot be read");
+    }
+    return true;
+}
+
+bool gsv_request_begin(struct gsv_exchange *exchange, const char *version)
+{
+    exchange->body.maximum = exchange->server->options.max_body_bytes;
+    return read_target(exchange) && check_framing(exchange, version) && gsv_route_find(exchange);
+}
+
+/* ---------------------------------------------------------------------------------------- body */
+
+void gsv_request_take(struct gsv_exchange *exchange, const char *bytes, size_t size)
+{
+    if (exchange->body.size + size > exchange->server->options.max_body_bytes)
+        exchange->overflowed = true;
+    if (!exchange->overflowed)
+        gsv_buffer_add(&exchange->body, bytes, size);
+}
+
+void gsv_request_end(struct gsv_exchange *exchange)
+{
+    const unsigned long long limit = exchange->server->options.max_body_bytes;
+
+    if (exchange->overflowed)
+        gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
+                   "a body of more than %llu bytes (--max-body-bytes)", limit);
+    else if (exchange->body.failed)
+        gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for the body");
+}
+
+bool gsv_request_json(struct gsv_exchange *exchange)
+{
+    const struct gsv_json_limits limits = { MAX_JSON_VALUES, MAX_JSON_DEPTH };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_status st;
+
+    if (exchange->body.size == 0)
+        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the body is empty; JSON is expected");
+    st = gsv_json_parse(&exchange->json, exchange->body.bytes, exchange->body.size, "body", limits,
+                        &error);
+    if (st == GPUSERVE_OK && !json_is_object(exchange->json))
+        return gsv_refuse(exchange, GSV_P_INVALID, NULL, "the body is no JSON object");
+    if (st == GPUSERVE_OK) {
+        gsv_buffer_reset(&exchange->body); /* texts are in the tree now */
+        return true;
+    }
+    if (st == GPUSERVE_E_NOMEM)
+        return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "%s", error.message);
+    return gsv_refuse(exchange, st == GPUSERVE_E_TOO_LARGE ? GSV_P_TOO_LARGE : GSV_P_SYNTAX, NULL,
+                      "%s", error.message);
+}
+
+/* --------------------------------------------------------------------------------------- model */
+
+static bool refuse_name(struct gsv_exchange *exchange, const char *name)
+{
+    const struct gsv_models *models = &exchange->server->models;
+    struct gsv_buffer known = { .maximum = 512 };
+
+    for (size_t i = 0; i < models->n; i++)
+        gsv_buffer_format(&known, "%s\"%s\"", i ? ", " : "", models->entries[i].name);
+    gsv_buffer_add(&known, "", 1);
+    gsv_refuse(
+        exchange, GSV_P_NO_MODEL, "model",
+        "there is no model \"%.200s\"; this server has %s (--alias gives a model more names)", name,
+        known.size > 0 && !known.failed ? known.bytes : "others");
+    gsv_buffer_reset(&known);
+    return false;
+}
+
+/* The vector space a client counts on; another one's vectors would be compared in vain. */
+static bool check_space(struct gsv_exchange *exchange)
+{
+    const char *wanted = gsv_header(exchange, "x-gpuserve-space");
+
+    if (!wanted || strcasecmp(wanted, exchange->served->space) == 0)
+        return true;
+    return gsv_refuse(exchange, GSV_P_CONFLICT, NULL,
+                      "the vectors of \"%s\" are of space %s, not of %.64s: embed what you have "
+                      "stored again, or ask the model that made it",
+                      exchange->served->name, exchange->served->space, wanted);
+}
+
+bool gsv_request_model(struct gsv_exchange *exchange, const char *name)
+{
+    struct gsv_models *models = &exchange->server->models;
+    struct gsv_entry *entry = name ? gsv_models_entry(models, name) : models->entries;
+
+    if (!entry)
+        return refuse_name(exchange, name);
+    gsv_served_release(exchange->served);
+    exchange->served = gsv_models_hold(models, entry);
+    if (!exchange->served)
+        return gsv_refuse(exchange, GSV_P_UNAVAILABLE, "model", "model \"%s\" is not loaded",
+                          entry->name);
+    return check_space(exchange);
+}
+
+/* ------------------------------------------------------------------------------------- members */
+
+static const json_t *member(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+
+    return value && !json_is_null(value) ? value : NULL;
+}
+
+bool gsv_member_flag(struct gsv_exchange *exchange, const json_t *object, const char *key,
+                     bool *value)
+{
+    const json_t *found = member(object, key);
+
+    if (!found)
+        return true;
+    if (!json_is_boolean(found))
+        return gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is neither true nor false", key);
+    *value = json_is_true(found);
+    return true;
+}
+
+bool gsv_member_count(struct gsv_exchange *exchange, const json_t *object, const char *key,
+                      int64_t minimum, int64_t maximum, int64_t *value)
+{
+    const json_t *found = member(object, key);
+    int64_t number;
+
+    if (!found)
+        return true;
+    if (!json_is_integer(found))
+        return gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is no whole number", key);
+    number = json_integer_value(found);
+    if (number < minimum || number > maximum)
+        return gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is %lld, not between %lld and %lld",
+                          key, (long long)number, (long long)minimum, (long long)maximum);
+    *value = number;
+    return true;
+}
+
+bool gsv_member_text(struct gsv_exchange *exchange, const json_t *object, const char *key,
+                     const char **value)
+{
+    const json_t *found = member(object, key);
+
+    if (!found)
+        return true;
+    if (!json_is_string(found) || memchr(json_string_value(found), 0, json_string_length(found)))
+        return gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is no text", key);
+    *value = json_string_value(found);
+    return true;
+}
+
+bool gsv_member_choice(struct gsv_exchange *exchange, const json_t *object, const char *key,
+                       const char *const *names, uint32_t *value)
+{
+    const char *text = NULL;
+
+    if (!gsv_member_text(exchange, object, key, &text))
+        return false;
+    if (!text)
+        return true;
+    for (uint32_t i = 0; names[i]; i++) {
+        if (strcasecmp(names[i], text) == 0) {
+            *value = i;
+            return true;
+        }
+    }
+    return gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is \"%.64s\", not one of %s, %s", key,
+                      text, names[0], names[1]);
+}

@@ -1,0 +1,37 @@
+/*
+ * route.h - which handler answers which path.
+ *
+ * A pattern holds literal text and at most one {model}, which takes as much of the path as it can,
+ * slashes included (clients do not escape them), and {version}, which takes one part. Patterns are
+ * tried in the order of the table.
+ */
+#ifndef GSV_HTTP_ROUTE_H
+#define GSV_HTTP_ROUTE_H
+
+#include "lib/http/exchange.h"
+
+enum {
+    GSV_WITHOUT_BODY = 0, /* a body is read and ignored */
+    GSV_JSON_BODY = 1,    /* parsed before the handler: exchange->json is an object */
+    GSV_RAW_BODY = 2,     /* the handler reads it */
+    GSV_OPEN = 4          /* answered without a key, and while draining */
+};
+
+struct gsv_route {
+    const char *method;
+    const char *pattern;
+    enum gsv_dialect dialect;
+    unsigned flags;
+    gsv_handler handler;
+};
+
+/* Sets route, model_name, version and dialect of the exchange. False after gsv_refuse: no such
+ * path, or not with this method. */
+bool gsv_route_find(struct gsv_exchange *exchange);
+
+/* Each dialect's rows, ended by a NULL method. */
+extern const struct gsv_route gsv_health_routes[];
+extern const struct gsv_route gsv_openai_routes[];
+extern const struct gsv_route gsv_tei_routes[];
+
+#endif

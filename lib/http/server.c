@@ -1,0 +1,261 @@
+/*
+ * server.c - starting, draining and stopping: the calls of <gpuserve/http.h>.
+ *
+ * Always true: an exchange is in the server's list from its header to its end; libmicrohttpd is
+ * stopped only when no connection is suspended, which is when nothing is being worked on.
+ */
+#include "lib/http/server.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CONNECTION_MEMORY = 64 * 1024 };
+
+uint64_t gsv_http_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void gsv_http_log(const struct gpuserve_http *server, int32_t level, const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+
+    if (!server->options.log || level > server->options.log_level)
+        return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    server->options.log(server->options.log_user, level, line);
+}
+
+static void log_from_mhd(void *user, const char *format, va_list arguments)
+{
+    const struct gpuserve_http *server = user;
+    char line[512];
+    size_t size;
+
+    if (!server->options.log || server->options.log_level < GPUSERVE_LOG_DEBUG)
+        return;
+    vsnprintf(line, sizeof(line), format, arguments);
+    size = strlen(line);
+    if (size > 0 && line[size - 1] == '\n')
+        line[size - 1] = 0;
+    server->options.log(server->options.log_user, GPUSERVE_LOG_DEBUG, line);
+}
+
+/* ------------------------------------------------------------------------------------- options */
+
+static void set_default(uint32_t *field, uint32_t value)
+{
+    if (*field == 0)
+        *field = value;
+}
+
+static gpuserve_status read_options(gpuserve_http_options *options,
+                                    const gpuserve_http_options *given, gpuserve_error *error)
+{
+    const gpuserve_http_options none = GPUSERVE_HTTP_OPTIONS_INIT;
+
+    *options = none;
+    if (!given)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`options` is NULL");
+    if (given->struct_size < 2 * sizeof(uint32_t))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "gpuserve_http_options has struct_size %u",
+                        given->struct_size);
+    memcpy(options, given,
+           given->struct_size < sizeof(*options) ? given->struct_size : sizeof(*options));
+    options->struct_size = sizeof(*options);
+    set_default(&options->n_threads, 2);
+    set_default(&options->max_connections, 4096);
+    set_default(&options->max_address_connections, (options->max_connections + 1) / 2);
+    set_default(&options->max_client_batch, 2048);
+    set_default(&options->header_timeout_ms, 10000);
+    set_default(&options->body_timeout_ms, 60000);
+    set_default(&options->idle_timeout_ms, 75000);
+    set_default(&options->min_body_rate, 1024);
+    if (options->max_body_bytes == 0)
+        options->max_body_bytes = 32u << 20;
+    if (options->log_level == 0)
+        options->log_level = GPUSERVE_LOG_WARNING;
+    if (options->n_threads > 256)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%u threads for requests, at most 256",
+                        options->n_threads);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status copy_host(struct gpuserve_http *server, gpuserve_error *error)
+{
+    const char *host = server->options.host ? server->options.host : "127.0.0.1";
+
+    if (strcmp(host, "localhost") == 0)
+        host = "127.0.0.1";
+    if (strlen(host) >= sizeof(server->host))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "a host of %zu bytes, at most %zu", strlen(host),
+                        sizeof(server->host) - 1);
+    memcpy(server->host, host, strlen(host) + 1);
+    server->options.host = server->host;
+    return GPUSERVE_OK;
+}
+
+/* --------------------------------------------------------------------------------------- start */
+
+static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error *error)
+{
+    const gpuserve_http_options *options = &server->options;
+    const unsigned flags =
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | MHD_USE_ITC;
+    struct MHD_OptionItem items[] = {
+        { MHD_OPTION_LISTEN_SOCKET, server->listener, NULL },
+        { MHD_OPTION_CONNECTION_LIMIT, options->max_connections, NULL },
+        { MHD_OPTION_PER_IP_CONNECTION_LIMIT, options->max_address_connections, NULL },
+        { MHD_OPTION_CONNECTION_TIMEOUT, (options->idle_timeout_ms + 999) / 1000, NULL },
+        { MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL },
+        { MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL },
+        /* A pool has two threads at least; one alone is asked for by leaving the option out. */
+        { options->n_threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, options->n_threads,
+          NULL },
+        { MHD_OPTION_END, 0, NULL },
+    };
+
+    server->daemon =
+        MHD_start_daemon(flags, 0, NULL, NULL, gsv_on_request, server, MHD_OPTION_EXTERNAL_LOGGER,
+                         log_from_mhd, server, MHD_OPTION_URI_LOG_CALLBACK, gsv_on_request_line,
+                         server, MHD_OPTION_NOTIFY_COMPLETED, gsv_on_completed, server,
+                         MHD_OPTION_ARRAY, items, MHD_OPTION_END);
+    if (!server->daemon)
+        return gsv_fail(error, GPUSERVE_E_IO, "%s: the HTTP server did not start: %s",
+                        server->address, strerror(errno));
+    return GPUSERVE_OK;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_context *context,
+                                                 const gpuserve_http_options *given,
+                                                 gpuserve_error *error)
+{
+    struct gpuserve_http *server;
+    gpuserve_context *own = NULL;
+    gpuserve_status st;
+
+    if (!out)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`server` is NULL");
+    *out = NULL;
+    server = calloc(1, sizeof(*server));
+    if (!server)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the server");
+    server->listener = -1;
+    pthread_mutex_init(&server->lock, NULL);
+    pthread_cond_init(&server->idle, NULL);
+    server->started_ns = gsv_http_now();
+    st = read_options(&server->options, given, error);
+    if (st == GPUSERVE_OK)
+        st = copy_host(server, error);
+    /* First the port: to find it taken after loading for a minute would be a pity. */
+    if (st == GPUSERVE_OK)
+        st = gsv_http_listen(server, error);
+    if (st == GPUSERVE_OK && !context)
+        st = gpuserve_context_create(&own, NULL, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_models_open(&server->models, context ? context : own, server->options.models,
+                             server->options.n_models, error);
+    gpuserve_context_unref(&own);
+    server->options.models = NULL; /* the caller's */
+    if (st == GPUSERVE_OK)
+        st = start_daemon(server, error);
+    if (st == GPUSERVE_OK)
+        *out = server;
+    else
+        gpuserve_http_stop(&server);
+    return st;
+}
+
+GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server)
+{
+    return server ? server->address : NULL;
+}
+
+/* ---------------------------------------------------------------------------------------- end */
+
+/* Whether the list became empty within the time. */
+static bool wait_until_idle(struct gpuserve_http *server, uint32_t timeout_ms)
+{
+    struct timespec until;
+    bool idle;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&server->lock);
+    while (server->n_exchanges > 0) {
+        if (pthread_cond_timedwait(&server->idle, &server->lock, &until) == ETIMEDOUT)
+            break;
+    }
+    idle = server->n_exchanges == 0;
+    pthread_mutex_unlock(&server->lock);
+    return idle;
+}
+
+static void stop_listening(struct gpuserve_http *server)
+{
+    if (server->listener < 0)
+        return;
+    if (server->daemon)
+        MHD_quiesce_daemon(server->daemon);
+    close(server->listener);
+    server->listener = -1;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_http_drain(gpuserve_http *server, uint32_t timeout_ms)
+{
+    if (!server)
+        return GPUSERVE_E_INVALID;
+    atomic_store(&server->draining, true);
+    stop_listening(server);
+    return wait_until_idle(server, timeout_ms ? timeout_ms : 1) ? GPUSERVE_OK : GPUSERVE_E_TIMEOUT;
+}
+
+/* Cancel all work, let none begin, and wait until none is left: then nothing is suspended. */
+static void cancel_all(struct gpuserve_http *server)
+{
+    pthread_mutex_lock(&server->lock);
+    server->stopping = true;
+    for (struct gsv_exchange *x = server->exchanges; x; x = x->after) {
+        if (x->work.request)
+            gpuserve_cancel(x->work.request);
+    }
+    while (server->n_working > 0)
+        pthread_cond_wait(&server->idle, &server->lock);
+    pthread_mutex_unlock(&server->lock);
+}
+
+GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
+{
+    struct gpuserve_http *server = handle ? *handle : NULL;
+
+    if (!server)
+        return;
+    *handle = NULL;
+    atomic_store(&server->draining, true);
+    stop_listening(server);
+    if (server->daemon) {
+        cancel_all(server);
+        MHD_stop_daemon(server->daemon);
+    }
+    gsv_models_close(&server->models);
+    pthread_cond_destroy(&server->idle);
+    pthread_mutex_destroy(&server->lock);
+    free(server);
+}

@@ -1,0 +1,44 @@
+/*
+ * server.h - a running server: its options, its models, its exchanges.
+ */
+#ifndef GSV_HTTP_SERVER_H
+#define GSV_HTTP_SERVER_H
+
+#include "lib/http/exchange.h"
+#include "lib/http/models.h"
+
+struct gpuserve_http {
+    gpuserve_http_options options; /* complete: no field is left at "the default" */
+    char address[128], host[64];
+    int listener;
+    struct MHD_Daemon *daemon;
+    struct gsv_models models;
+    uint64_t started_ns;
+
+    _Atomic bool draining;
+    pthread_mutex_t lock; /* over what follows, and the `request` of every exchange's work */
+    pthread_cond_t idle;  /* a count has become 0 */
+    struct gsv_exchange *exchanges;
+    size_t n_exchanges;
+    size_t n_working; /* exchanges whose connection is, or is about to be, suspended */
+    bool stopping;    /* no work may begin */
+};
+
+/* Nanoseconds of the monotonic clock. */
+uint64_t gsv_http_now(void);
+
+void gsv_http_log(const struct gpuserve_http *server, int32_t level, const char *format, ...)
+    GPUSERVE_PRINTF(3, 4);
+
+/* listen.c: a socket bound and listening; fills server->address. */
+gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *error);
+
+/* connection.c: libmicrohttpd's callbacks; `user` is the server. */
+void *gsv_on_request_line(void *user, const char *target, struct MHD_Connection *connection);
+enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, const char *url,
+                               const char *method, const char *version, const char *upload,
+                               size_t *upload_size, void **context);
+void gsv_on_completed(void *user, struct MHD_Connection *connection, void **context,
+                      enum MHD_RequestTerminationCode why);
+
+#endif

@@ -1,0 +1,12 @@
+/*
+ * tei.h - what the files of the text-embeddings-inference dialect share.
+ */
+#ifndef GSV_HTTP_TEI_H
+#define GSV_HTTP_TEI_H
+
+#include "lib/http/exchange.h"
+
+/* dialect_tei_info.c: GET /info */
+void gsv_tei_info(struct gsv_exchange *exchange);
+
+#endif

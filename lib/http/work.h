@@ -1,0 +1,31 @@
+/*
+ * work.h - a job of the library on behalf of an exchange, without a thread that waits for it.
+ *
+ * gsv_work_start submits; the library's callback and the thread of libmicrohttpd meet in
+ * work.handshake: whoever comes second knows that the first was there. If the result is there
+ * before the handler has returned, the connection is never suspended.
+ */
+#ifndef GSV_HTTP_WORK_H
+#define GSV_HTTP_WORK_H
+
+#include "lib/http/exchange.h"
+#include "lib/http/inputs.h"
+
+/* Submit `job` over `inputs` to exchange->served; the output's memory is made here. `finish` runs
+ * when it has succeeded: items and job.output are in exchange->work. A failure is told to the
+ * client. False after gsv_refuse. */
+bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
+                    const struct gsv_inputs *inputs, gsv_handler finish);
+
+/* For connection.c: suspend the connection unless the work is done already (false); and take up the
+ * result. */
+bool gsv_work_suspend(struct gsv_exchange *exchange);
+void gsv_work_finish(struct gsv_exchange *exchange);
+
+/* Row i of the result. */
+static inline const float *gsv_work_row(const struct gsv_exchange *exchange, size_t i)
+{
+    return exchange->work.job.output + i * exchange->work.columns;
+}
+
+#endif

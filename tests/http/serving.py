@@ -1,0 +1,106 @@
+"""What the tests of the server share: a running server, plain requests, the library's vectors."""
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "cli"))
+from common import PROGRAM, environment, gpuserve, lines, main, model  # noqa: E402
+
+__all__ = ["MINILM", "Served", "Server", "cosine", "embed", "main", "model", "use_clients"]
+MINILM = model("all-MiniLM-L6-v2")
+
+
+def use_clients():
+    """Go on in the environment that has the real clients."""
+    python = os.environ.get("GPUSERVE_CLIENTS_PYTHON")
+    if python and os.path.realpath(sys.prefix) != os.path.realpath(
+            os.path.dirname(os.path.dirname(python))):
+        os.execv(python, [python, *sys.argv])
+
+
+def embed(texts, *options):
+    """The library's own vectors, by the command line."""
+    done = gpuserve("embed", "-m", MINILM, "--quiet", *options, "--input-format", "jsonl",
+                    stdin="\n".join(json.dumps({"text": text}) for text in texts))
+    assert done.returncode == 0, done.err
+    return [line["embedding"] for line in lines(done.out)]
+
+
+def cosine(a, b):
+    dot = sum(x * y for x, y in zip(a, b))
+    return dot / (sum(x * x for x in a) * sum(y * y for y in b)) ** 0.5
+
+
+class Reply:
+    def __init__(self, response):
+        self.status, self.headers = response.status, response.headers
+        self.body = response.read()
+
+    def json(self):
+        return json.loads(self.body)
+
+
+class Server:
+    """`gpuserve serve` on a free port, until stop()."""
+
+    def __init__(self, *arguments, env=None):
+        self.process = subprocess.Popen(
+            [PROGRAM, "serve", "--port", "0", *map(str, arguments)], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env=env or environment(), text=True)
+        self.url = self.process.stdout.readline().strip()
+        if not self.url:
+            raise AssertionError("no server: " + self.process.stderr.read())
+        self.host, self.port = self.url.split("//")[1].rsplit(":", 1)
+        self.port = int(self.port)
+
+    def request(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        try:
+            connection.request(method, path, body=body, headers=headers or {})
+            return Reply(connection.getresponse())
+        finally:
+            connection.close()
+
+    def get(self, path, **headers):
+        return self.request("GET", path, headers=headers)
+
+    def post(self, path, value, headers=None):
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        return self.request("POST", path, body, headers)
+
+    def stop(self, number=signal.SIGTERM):
+        """Ends it; (exit code, standard error)."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        _, err = self.process.communicate(timeout=60)
+        return self.process.returncode, err
+
+
+class Served(unittest.TestCase):
+    """Tests against one server for all of them."""
+    arguments = (MINILM,)
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(*cls.arguments)
+
+    @classmethod
+    def tearDownClass(cls):
+        code, err = cls.server.stop()
+        assert code == 0, (code, err)
+
+    def refused(self, status, words, path, value, headers=None, server=None):
+        """The reply is an error of that status whose text holds `words`; returns its JSON."""
+        reply = (server or self.server).post(path, value, headers)
+        self.assertEqual(reply.status, status, reply.body)
+        self.assertIn(words, reply.body.decode())
+        return reply.json()
+
+    def assertVector(self, got, want, tolerance=1e-6):
+        self.assertEqual(len(got), len(want))
+        self.assertLessEqual(max(abs(a - b) for a, b in zip(got, want)), tolerance)

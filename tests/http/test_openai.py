@@ -1,0 +1,136 @@
+"""The `openai` package, unmodified, against the server; and what it must be told when it errs."""
+import base64
+import struct
+
+from serving import MINILM, Served, Server, embed, main, use_clients
+
+use_clients()
+
+import openai  # noqa: E402
+
+NAME = "all-MiniLM-L6-v2"
+TEXTS = ["a dog", "Une phrase française.", "x" * 40, "two\nlines\tand \"quotes\" \\ \U0001F600"]
+
+
+class OpenAI(Served):
+    arguments = (MINILM, "--alias", "text-embedding-3-small")
+
+    def setUp(self):
+        self.client = openai.OpenAI(base_url=self.server.url + "/v1", api_key="none",
+                                    max_retries=0)
+
+    def test_vectors_are_the_library_s(self):
+        want = embed(TEXTS)
+        for encoding in ("base64", "float", None):
+            options = {"encoding_format": encoding} if encoding else {}
+            reply = self.client.embeddings.create(model=NAME, input=TEXTS, **options)
+            self.assertEqual([one.index for one in reply.data], list(range(len(TEXTS))))
+            for one, vector in zip(reply.data, want):
+                # Bit for bit: batches do not change a vector, and both are the shortest decimals.
+                self.assertVector(one.embedding, vector, 1e-7)
+            self.assertEqual(reply.model, NAME)
+            self.assertGreater(reply.usage.prompt_tokens, 4 * len(TEXTS) - 4)
+            self.assertEqual(reply.usage.prompt_tokens, reply.usage.total_tokens)
+
+    def test_one_text_and_dimensions(self):
+        want = embed(["a dog"], "--dimensions", "16")[0]
+        reply = self.client.embeddings.create(model=NAME, input="a dog", dimensions=16)
+        self.assertVector(reply.data[0].embedding, want)
+
+    def test_token_ids(self):
+        want = embed(["a dog"])[0]
+        for ids in ([101, 1037, 3899, 102], [[101, 1037, 3899, 102]]):
+            reply = self.client.embeddings.create(model=NAME, input=ids)
+            self.assertVector(reply.data[0].embedding, want)
+            self.assertEqual(reply.usage.prompt_tokens, 4)
+
+    def test_models(self):
+        self.assertEqual([one.id for one in self.client.models.list()],
+                         [NAME, "text-embedding-3-small"])
+        self.assertEqual(self.client.models.retrieve("text-embedding-3-small").object, "model")
+        reply = self.client.embeddings.create(model="text-embedding-3-small", input="a dog")
+        self.assertEqual(len(reply.data[0].embedding), 384)
+
+    def test_errors_reach_the_client(self):
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.client.embeddings.create(model="other", input="a dog")
+        self.assertEqual(caught.exception.code, "model_not_found")
+        self.assertIn(NAME, str(caught.exception))
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.embeddings.create(model=NAME, input="long " * 1000)
+        self.assertEqual(caught.exception.code, "context_length_exceeded")
+        self.assertIn("256", str(caught.exception))
+        for wrong, param in (({"input": ""}, "input"), ({"input": []}, "input"),
+                             ({"input": ["a", ""]}, "input"), ({"input": [[]]}, "input"),
+                             ({"input": [999999]}, "input"), ({"input": [-1]}, "input"),
+                             ({"input": "a", "dimensions": 385}, "dimensions"),
+                             ({"input": ["a"] * 2049}, "input")):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.client.embeddings.create(model=NAME, **wrong)
+            self.assertEqual(caught.exception.param, param, wrong)
+
+    def test_wrong_bodies(self):
+        path = "/v1/embeddings"
+        for status, body in ((400, b""), (400, b"{"), (400, b"[]"), (400, b"{\"input\":\"\xff\"}"),
+                             (400, b"{\"input\":1}"), (400, b"{\"input\":[1.5]}"),
+                             (400, b"{\"input\":[\"a\",1]}"), (400, b"{\"input\":[[1],\"\"]}"),
+                             (400, b"{\"input\":\"a\",\"input\":\"b\"}"), (400, b"{}"),
+                             (400, b"{\"input\":\"a\",\"encoding_format\":\"hex\"}"),
+                             (400, b"{\"input\":\"a\",\"model\":7}"),
+                             (413, b"[" * 1000), (413, b"[" + b"1," * 2000000 + b"1]")):
+            reply = self.server.post(path, body)
+            self.assertEqual(reply.status, status, (body[:60], reply.body))
+            self.assertEqual(set(reply.json()["error"]), {"message", "type", "param", "code"})
+        self.assertEqual(self.server.get(path).status, 405)
+        self.assertEqual(self.server.get(path).headers["Allow"], "POST")
+        self.assertEqual(self.server.get("/v1/nothing").status, 404)
+
+    def test_base64_is_exact(self):
+        reply = self.server.post("/v1/embeddings", {"input": "a dog", "encoding_format": "base64"})
+        plain = self.server.post("/v1/embeddings", {"input": "a dog"}).json()
+        values = struct.unpack("<384f", base64.b64decode(reply.json()["data"][0]["embedding"]))
+        self.assertEqual(values, tuple(struct.unpack("f", struct.pack("f", x))[0]
+                                       for x in plain["data"][0]["embedding"]))
+
+    def test_truth_in_headers(self):
+        reply = self.server.post("/v1/embeddings", {"input": ["a dog", "a"]})
+        self.assertEqual(reply.headers["x-compute-tokens"], "7")
+        self.assertEqual(reply.headers["x-gpuserve-truncated"], "0")
+        space = reply.headers["x-gpuserve-space"]
+        self.assertRegex(space, "^[0-9a-f]{32}$")
+        good = self.server.post("/v1/embeddings", {"input": "a"}, {"x-gpuserve-space": space})
+        self.assertEqual(good.status, 200)
+        self.refused(409, space, "/v1/embeddings", {"input": "a"}, {"x-gpuserve-space": "0" * 32})
+
+
+class Limits(Served):
+    arguments = (MINILM, "--auto-truncate", "--max-body-bytes", 1000, "--max-client-batch-size", 3)
+
+    def test_limits_are_named(self):
+        self.refused(413, "1000", "/v1/embeddings", {"input": "a" * 1001})
+        self.refused(400, "--max-client-batch-size", "/v1/embeddings", {"input": ["a"] * 4})
+
+    def test_cut_texts_are_told(self):
+        reply = self.server.post("/v1/embeddings", {"input": "w " * 400})
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertEqual(reply.headers["x-gpuserve-truncated"], "1")
+        self.assertEqual(reply.json()["usage"]["prompt_tokens"], 256)
+
+
+class Start(Served):
+    def test_port_in_use(self):
+        with self.assertRaises(AssertionError) as caught:
+            Server(MINILM, "--port", self.server.port)
+        self.assertIn("Address already in use", str(caught.exception))
+        self.assertIn(str(self.server.port), str(caught.exception))
+
+    def test_other_machines_need_consent(self):
+        with self.assertRaises(AssertionError) as caught:
+            Server(MINILM, "--host", "0.0.0.0")
+        self.assertIn("--insecure", str(caught.exception))
+        server = Server(MINILM, "--host", "0.0.0.0", "--insecure")
+        self.assertEqual(server.stop()[0], 0)
+
+
+if __name__ == "__main__":
+    main(__name__)
