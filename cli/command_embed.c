@@ -1,12 +1,16 @@
 /*
- * command_embed.c - `gpuserve embed`: one vector a text, as JSON lines, .npy or numbers.
+ * command_embed.c - `gpuserve embed`: one vector a text, as JSON lines, .npy or numbers; or the
+ * weights of words.
  */
 #include "model.h"
 #include "output.h"
 #include "progress.h"
 #include "pump.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#define SPARSE_TEXTS 64 /* a chunk holds rows as wide as the vocabulary */
 
 struct embed {
     const struct cli_input *input;
@@ -14,6 +18,9 @@ struct embed {
     struct cli_progress progress;
     uint32_t format;
     size_t dim;
+    bool sparse;
+    uint32_t *indices; /* [dim] */
+    float *values;
 };
 
 static uint32_t output_format(const struct cli_args *args)
@@ -37,6 +44,21 @@ static void write_json(struct cli_output *output, const struct cli_chunk *chunk,
     fputs("]}\n", output->stream);
 }
 
+static void write_sparse(struct embed *embed, const struct cli_chunk *chunk, size_t i)
+{
+    const size_t n = gpuserve_sparse_compact(chunk->rows + i * embed->dim, embed->dim,
+                                             embed->indices, embed->values, embed->dim);
+    FILE *out = embed->output.stream;
+
+    fprintf(out, "{\"index\":%zu,\"n_tokens\":%u,\"truncated\":%s,\"indices\":[", chunk->first + i,
+            chunk->items[i].n_tokens, chunk->items[i].truncated ? "true" : "false");
+    for (size_t j = 0; j < n; j++)
+        fprintf(out, "%s%u", j ? "," : "", embed->indices[j]);
+    fputs("],\"values\":[", out);
+    cli_output_floats(&embed->output, embed->values, n, ",");
+    fputs("]}\n", out);
+}
+
 static int write_chunk(void *user, const struct cli_chunk *chunk)
 {
     struct embed *embed = user;
@@ -48,6 +70,10 @@ static int write_chunk(void *user, const struct cli_chunk *chunk)
     if (embed->format == CLI_NPY)
         return cli_npy_rows(&embed->output, chunk->rows, chunk->n, embed->dim);
     for (size_t i = 0; i < chunk->n; i++) {
+        if (embed->sparse) {
+            write_sparse(embed, chunk, i);
+            continue;
+        }
         if (embed->format == CLI_JSON) {
             write_json(&embed->output, chunk, i, embed->dim);
             continue;
@@ -66,7 +92,7 @@ static int embed_input(struct embed *embed, gpuserve_model *model, struct cli_in
     struct cli_pump pump = { .model = model, .job = GPUSERVE_JOB_INIT };
     int result;
 
-    pump.job.task = GPUSERVE_TASK_EMBED;
+    pump.job.task = embed->sparse ? GPUSERVE_TASK_SPARSE : GPUSERVE_TASK_EMBED;
     pump.job.dimensions = args->dimensions;
     pump.job.normalize = args->normalize;
     pump.job.truncation = args->truncate;
@@ -74,6 +100,8 @@ static int embed_input(struct embed *embed, gpuserve_model *model, struct cli_in
     pump.job.prompt_name = args->prompt_name;
     pump.row_floats = embed->dim;
     pump.chunk_texts = args->batch;
+    if (embed->sparse && !args->batch)
+        pump.chunk_texts = SPARSE_TEXTS;
     pump.sink = write_chunk;
     pump.user = embed;
     cli_pump_from_input(&pump, input);
@@ -89,23 +117,42 @@ static int embed_input(struct embed *embed, gpuserve_model *model, struct cli_in
     return result;
 }
 
+static int set_columns(struct embed *embed, const gpuserve_model *model,
+                       const struct cli_args *args)
+{
+    const size_t dim = gpuserve_model_dim(model);
+
+    if (embed->sparse) {
+        embed->dim = gpuserve_model_sparse_dim(model);
+        if (embed->dim == 0)
+            return cli_fail("%s: no masked language model, which --sparse takes", args->model);
+        embed->indices = cli_alloc(embed->dim, sizeof(*embed->indices));
+        embed->values = cli_alloc(embed->dim, sizeof(*embed->values));
+        return CLI_OK;
+    }
+    embed->dim = args->dimensions ? args->dimensions : dim;
+    if (embed->dim > dim)
+        return cli_fail("--dimensions %zu: the model's vectors have %zu", embed->dim, dim);
+    return CLI_OK;
+}
+
 int cli_embed(const struct cli_args *args)
 {
-    struct embed embed = { .format = output_format(args) };
+    struct embed embed = { .format = output_format(args), .sparse = args->sparse };
     gpuserve_model *model = NULL;
     struct cli_input input;
-    int result = cli_input_from(&input, args, false);
+    int result;
 
+    if (args->sparse && (embed.format != CLI_JSON || args->dimensions || args->normalize))
+        return cli_usage(
+            "--sparse gives JSON objects, without --format, --dimensions, --normalize");
+    result = cli_input_from(&input, args, false);
     if (result != CLI_OK)
         return result;
     embed.input = &input;
     result = cli_model_open(&model, args);
-    if (result == CLI_OK) {
-        embed.dim = args->dimensions ? args->dimensions : gpuserve_model_dim(model);
-        if (embed.dim > gpuserve_model_dim(model))
-            result = cli_fail("--dimensions %zu: the model's vectors have %zu", embed.dim,
-                              gpuserve_model_dim(model));
-    }
+    if (result == CLI_OK)
+        result = set_columns(&embed, model, args);
     if (result == CLI_OK)
         result = cli_output_open(&embed.output, args->output);
     if (result == CLI_OK)
@@ -113,6 +160,8 @@ int cli_embed(const struct cli_args *args)
     if (result == CLI_OK)
         result = cli_output_finish(&embed.output);
     cli_output_abandon(&embed.output);
+    free(embed.indices);
+    free(embed.values);
     gpuserve_model_close(&model);
     cli_input_close(&input);
     return result;

@@ -46,7 +46,7 @@ struct cli_args {
     uint32_t input_format, batch;
     /* run */
     const char *prompt, *prompt_name;
-    uint32_t dimensions, truncate, normalize, score, top, pairs, no_special, spans;
+    uint32_t dimensions, truncate, normalize, score, top, pairs, no_special, spans, sparse;
     /* output */
     const char *output;
     uint32_t format, json, quiet;

@@ -81,6 +81,7 @@ const struct cli_option cli_options[] = {
     CHOICE("truncate", CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_RERANK, truncate, truncations,
            "which end of a text over the limit is cut; strict refuses it"),
     FLAG("pairs", 0, CMD_CLASSIFY | CMD_SIMILARITY, pairs, 1, "the input holds pairs of texts"),
+    FLAG("sparse", 0, CMD_EMBED, sparse, 1, "weights of the vocabulary's words (SPLADE) instead of a vector: the ids and weights above zero"),
     FLAG("raw", 0, CMD_CLASSIFY | CMD_RERANK, score, GPUSERVE_SCORE_RAW, "scores as the head gives them, not as probabilities"),
     COUNT("top", CMD_CLASSIFY | CMD_RERANK, top, 1048576, "only the N best labels or documents, best first"),
     FLAG("no-special", 0, CMD_TOKENIZE, no_special, 1, "leave out [CLS], [SEP] and their like"),

@@ -507,7 +507,10 @@ gpuserve_detokenize(gpuserve_model *model, const int32_t *ids, size_t n_ids, int
 typedef enum gpuserve_task {
     GPUSERVE_TASK_EMBED = 0,        /**< one vector a text: gpuserve_model_dim() floats */
     GPUSERVE_TASK_CLASSIFY = 1,     /**< one score a label: gpuserve_model_label_count() floats */
-    GPUSERVE_TASK_TOKEN_VECTORS = 2 /**< the last hidden state: hidden_size floats a token */
+    GPUSERVE_TASK_TOKEN_VECTORS = 2, /**< the last hidden state: hidden_size floats a token */
+    GPUSERVE_TASK_SPARSE = 3        /**< a weight for each word of the vocabulary, mostly zero:
+                                         gpuserve_model_sparse_dim() floats. Needs a masked language
+                                         model (SPLADE). See gpuserve_sparse_compact() */
 } gpuserve_task;
 
 typedef enum gpuserve_normalize {

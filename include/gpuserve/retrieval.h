@@ -75,6 +75,29 @@ gpuserve_rerank(gpuserve_model *model, const char *query, const char *const *doc
                 size_t n_documents, float *scores, size_t *order, size_t capacity,
                 const gpuserve_rerank_options *options, gpuserve_error *error);
 
+/* =================================================================================== sparse */
+
+/**
+ * Floats of a row of GPUSERVE_TASK_SPARSE: as many as there are token ids, at most 2^24. 0 when the
+ * model cannot do the task. Rows are for one call's texts at a time: run some dozens of texts, keep
+ * what gpuserve_sparse_compact() gives, reuse the rows. Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API size_t gpuserve_model_sparse_dim(const gpuserve_model *model);
+
+/**
+ * The numbers above zero of a row and where they are, in rising order.
+ *
+ * @param row       [n], n at most 2^32 - 1.
+ * @param indices   Receives at most `capacity` places (token ids, for a sparse row).
+ * @param values    Receives as many numbers.
+ * @return how many there are; more than `capacity` means that only the first ones were written. 0
+ *         for a NULL row; `indices` and `values` may be NULL with capacity 0, to count
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API size_t gpuserve_sparse_compact(const float *row, size_t n, uint32_t *indices,
+                                            float *values, size_t capacity);
+
 /* =============================================================================== arithmetic */
 
 /** The dot product of two vectors of n floats, summed in float64. Since: 0.1 */

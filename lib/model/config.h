@@ -16,6 +16,7 @@ struct gsv_config {
     char *architecture; /* owned */
     char *model_type;   /* owned */
     bool classifies;    /* ...ForSequenceClassification */
+    bool is_masked;     /* ...ForMaskedLM */
     int32_t vocab_size, hidden_size, n_layers, n_heads, intermediate_size;
     int32_t max_positions, first_position, type_vocab_size;
     int32_t activation; /* gpuserve_activation of the feed-forward part */

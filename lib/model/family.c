@@ -34,6 +34,11 @@ static const char *const distilbert_classes[] = { "DistilBert", NULL };
     .classifier = { { "classifier.dense", false, GPUSERVE_ACT_TANH }, \
                     { "classifier.out_proj", false, GPUSERVE_ACT_NONE } }
 
+/* The head of a masked RoBERTa, likewise. */
+#define ROBERTA_MASKED                                                           \
+    .masked = { "lm_head.dense",        "lm_head.layer_norm", "lm_head.decoder", \
+                "lm_head.decoder.bias", "lm_head.bias",       GPUSERVE_ACT_GELU }
+
 static const struct gsv_family families[] = {
     {
         .model_types = bert_types,
@@ -48,6 +53,9 @@ static const struct gsv_family families[] = {
         BERT_FFN,
         .classifier = { { "pooler.dense", true, GPUSERVE_ACT_TANH },
                         { "classifier", false, GPUSERVE_ACT_NONE } },
+        .masked = { "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
+                    "cls.predictions.decoder", "cls.predictions.bias",
+                    "cls.predictions.decoder.bias", -1 },
     },
     {
         .model_types = roberta_types,
@@ -61,6 +69,7 @@ static const struct gsv_family families[] = {
         BERT_ATTENTION,
         BERT_FFN,
         ROBERTA_CLASSIFIER,
+        ROBERTA_MASKED,
     },
     {
         .model_types = mpnet_types,
@@ -78,6 +87,7 @@ static const struct gsv_family families[] = {
         .attention_norm = "attention.LayerNorm",
         BERT_FFN,
         ROBERTA_CLASSIFIER,
+        ROBERTA_MASKED,
     },
     {
         .model_types = distilbert_types,
@@ -101,6 +111,8 @@ static const struct gsv_family families[] = {
         .output_norm = "output_layer_norm",
         .classifier = { { "pre_classifier", false, GPUSERVE_ACT_RELU },
                         { "classifier", false, GPUSERVE_ACT_NONE } },
+        .masked = { "vocab_transform", "vocab_layer_norm", "vocab_projector",
+                    "vocab_projector.bias", NULL, -1 },
     },
 };
 

@@ -24,6 +24,14 @@ struct gsv_classifier_layer {
     int32_t activation;
 };
 
+/* What a masked language model has behind the encoder: norm(activation(transform)), then a product
+ * with `decoder`, or with the word embeddings where a file has no such tensor. */
+struct gsv_masked_names {
+    const char *transform, *norm, *decoder;
+    const char *bias, *other_bias; /* whole names; the second is a newer file's */
+    int32_t activation;            /* gpuserve_activation; -1: the encoder's own */
+};
+
 struct gsv_family {
     const char *const *model_types; /* of config.json, NULL at the end */
     const char *const *classes;     /* how "architectures" begin, NULL at the end */
@@ -39,6 +47,7 @@ struct gsv_family {
     const char *query, *key, *value, *out, *attention_norm;
     const char *ffn_in, *ffn_out, *output_norm;
     struct gsv_classifier_layer classifier[2];
+    struct gsv_masked_names masked;
 };
 
 /* By "model_type", or by "architectures" where a file has none (`model_type` NULL). NULL when no

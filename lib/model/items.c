@@ -277,6 +277,85 @@ static gpuserve_status add_head(struct gsv_spec *spec, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
+/* --------------------------------------------------------------------------- masked language */
+
+/* The whole tensor `name`, or the second name's. */
+static gpuserve_status find_bias(const struct gsv_spec *spec, struct gsv_tensor *bias,
+                                 gpuserve_error *error)
+{
+    const struct gsv_masked_names *names = &spec->config.family->masked;
+
+    if (gsv_checkpoint_find(&spec->weights, names->bias, bias) ||
+        (names->other_bias && gsv_checkpoint_find(&spec->weights, names->other_bias, bias)))
+        return check_tensor(bias, 0, (uint64_t)spec->config.vocab_size, error);
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
+                    gsv_safetensors_name(spec->weights.files[0]), names->bias);
+}
+
+static gpuserve_status find_decoder(struct gsv_spec *spec, struct gsv_tensor *decoder,
+                                    gpuserve_error *error)
+{
+    char name[NAME_BYTES];
+
+    snprintf(name, sizeof(name), "%s.weight", spec->config.family->masked.decoder);
+    spec->is_decoder_tied = !gsv_checkpoint_find(&spec->weights, name, decoder);
+    if (spec->is_decoder_tied)
+        *decoder = spec->items[spec->word].weight[0];
+    return check_tensor(decoder, (uint64_t)spec->config.vocab_size,
+                        (uint64_t)spec->config.hidden_size, error);
+}
+
+/* Rows [first, first + n) of a tensor whose shape was checked. */
+static struct gsv_tensor rows_of(const struct gsv_tensor *whole, int32_t first, int32_t n)
+{
+    const uint64_t columns = whole->rank == 2 ? whole->shape[1] : 1;
+    const uint64_t element = gsv_tensor_element_size(whole->type);
+    struct gsv_tensor part = *whole;
+
+    part.shape[0] = (uint64_t)n;
+    part.count = (uint64_t)n * columns;
+    part.offset += (uint64_t)first * columns * element;
+    part.size_bytes = part.count * element;
+    return part;
+}
+
+static void add_decoder(struct gsv_spec *spec, const struct gsv_tensor *decoder,
+                        const struct gsv_tensor *bias)
+{
+    const int32_t vocab = spec->config.vocab_size;
+
+    for (int32_t first = 0; first < vocab; first += GSV_DECODER_ROWS) {
+        const int32_t n = vocab - first < GSV_DECODER_ROWS ? vocab - first : GSV_DECODER_ROWS;
+        struct gsv_item *item = add_item(spec, GSV_ITEM_LINEAR_PLAIN, n, spec->config.hidden_size);
+
+        item->weight[0] = rows_of(decoder, first, n);
+        item->bias[0] = rows_of(bias, first, n);
+        item->activation = GPUSERVE_ACT_NONE;
+        spec->n_decoder++;
+    }
+}
+
+static gpuserve_status add_masked(struct gsv_spec *spec, gpuserve_error *error)
+{
+    const struct gsv_masked_names *names = &spec->config.family->masked;
+    const struct collector c = { spec, &spec->weights, "", error };
+    const int32_t hidden = spec->config.hidden_size;
+    struct gsv_tensor decoder, bias;
+    gpuserve_status st =
+        add_linear(&c, GSV_ITEM_LINEAR_PLAIN, &names->transform, 1, true, hidden, hidden,
+                   names->activation < 0 ? spec->config.activation : names->activation);
+
+    if (st == GPUSERVE_OK)
+        st = add_norm(&c, names->norm);
+    if (st == GPUSERVE_OK)
+        st = find_decoder(spec, &decoder, error);
+    if (st == GPUSERVE_OK)
+        st = find_bias(spec, &bias, error);
+    if (st == GPUSERVE_OK)
+        add_decoder(spec, &decoder, &bias);
+    return st;
+}
+
 gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
 {
     struct collector c = { spec, &spec->weights, spec->prefix, error };
@@ -295,5 +374,8 @@ gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
         st = add_head(spec, error);
     else if (st == GPUSERVE_OK && spec->config.classifies)
         st = add_classifier(spec, error);
+    spec->masked = (int32_t)spec->n_items;
+    if (st == GPUSERVE_OK && spec->facts.is_sparse)
+        st = add_masked(spec, error);
     return st;
 }

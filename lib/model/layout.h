@@ -18,7 +18,8 @@ struct gsv_work_layout {
     uint64_t hidden;    /* [max_tokens, hidden] the residual stream */
     uint64_t context;   /* [max_tokens, hidden] attention's output, then the feed-forward's */
     uint64_t wide;      /* [max_tokens, wide_columns] QKV; attention's projection; FFN's middle */
-    uint64_t pooled[2]; /* [max_sequences, pooled_columns] floats: input and output of a layer */
+    uint64_t pooled[2]; /* [max_sequences, pooled_columns] floats: input and output of a layer; the
+                           first has room for sparse rows too */
     uint64_t total_bytes;
     int32_t wide_columns, pooled_columns;
 };

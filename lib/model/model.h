@@ -50,6 +50,7 @@ struct gsv_spec_facts {
     int32_t first_position; /* BERT counts from 0, RoBERTa and MPNet from padding_idx + 1 */
     int32_t type_vocab_size;
     int32_t max_tokens; /* of a text: the smallest of what the files and the positions allow */
+    bool is_sparse;     /* it weighs the words of its vocabulary */
     int32_t dim;        /* of an embedding, after Dense modules; 0 when the model only classifies */
     int32_t poolings[GSV_MAX_POOLINGS]; /* gpuserve_pooling, concatenated in this order */
     int32_t n_poolings;

@@ -3,6 +3,7 @@
  *
  *   modules.json                        the chain: Transformer, Pooling, Dense ..., Normalize
  *   1_Pooling/config.json               which poolings, concatenated in a fixed order
+ *   1_SpladePooling/config.json         of a sparse encoder, in the place of a Pooling module
  *   2_Dense/config.json                 sizes and activation
  *   sentence_bert_config.json           max_seq_length: this limit counts, not tokenizer.json's
  *   config_sentence_transformers.json   prompts
@@ -178,6 +179,44 @@ static gpuserve_status add_pooling(struct gsv_modules *modules, const struct gsv
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
 }
 
+static gpuserve_status parse_splade(struct gsv_modules *modules, const json_t *json,
+                                    gpuserve_error *error)
+{
+    const char *strategy = "max", *activation = "relu"; /* the class's defaults */
+    gpuserve_status st =
+        gsv_json_string(json, "pooling_strategy", "SpladePooling", &strategy, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_json_string(json, "activation_function", "SpladePooling", &activation, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (strcmp(strategy, "max") != 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "SpladePooling: pooling_strategy '%.64s' is not supported, only 'max' is",
+                        strategy);
+    modules->is_sparse = true;
+    modules->log_twice = strcmp(activation, "log1p_relu") == 0;
+    if (modules->log_twice || strcmp(activation, "relu") == 0)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                    "SpladePooling: activation_function '%.64s' is not supported, only 'relu' and "
+                    "'log1p_relu' are",
+                    activation);
+}
+
+static gpuserve_status add_splade(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                  const char *folder, gpuserve_error *error)
+{
+    json_t *json;
+    gpuserve_status st = gsv_read_json(&json, dir, folder, "config.json", error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    st = parse_splade(modules, json, error);
+    json_decref(json);
+    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
+}
+
 static gpuserve_status add_dense(struct gsv_modules *modules, const struct gsv_dir *dir,
                                  const char *folder, gpuserve_error *error)
 {
@@ -232,10 +271,12 @@ static gpuserve_status add_module(struct gsv_modules *modules, const struct gsv_
                         gsv_dir_path(dir));
     name = last_word(type);
     if (strncmp(type, "sentence_transformers.", 22) == 0) {
-        if (strcmp(name, "Transformer") == 0)
+        if (strcmp(name, "Transformer") == 0 || strcmp(name, "MLMTransformer") == 0)
             return add_transformer(modules, dir, folder, error);
-        if (strcmp(name, "Pooling") == 0 && modules->n_poolings == 0)
+        if (strcmp(name, "Pooling") == 0 && modules->n_poolings == 0 && !modules->is_sparse)
             return add_pooling(modules, dir, folder, error);
+        if (strcmp(name, "SpladePooling") == 0 && modules->n_poolings == 0 && !modules->is_sparse)
+            return add_splade(modules, dir, folder, error);
         if (strcmp(name, "Dense") == 0 && modules->n_poolings > 0)
             return add_dense(modules, dir, folder, error);
         if (strcmp(name, "Normalize") == 0 && modules->n_poolings > 0) {
@@ -248,8 +289,10 @@ static gpuserve_status add_module(struct gsv_modules *modules, const struct gsv_
     st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                   "%s/modules.json: module '%.128s' is not supported at its place",
                   gsv_dir_path(dir), type);
-    return gsv_hint(error, st,
-                    "supported: Transformer, Pooling, then Dense, Dropout and Normalize");
+    return gsv_hint(
+        error, st,
+        "supported: Transformer, Pooling, then Dense, Dropout and Normalize; MLMTransformer "
+        "and SpladePooling");
 }
 
 static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv_dir *dir,
@@ -263,6 +306,10 @@ static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv
                         json_array_size(chain));
     for (size_t i = 0; i < json_array_size(chain) && st == GPUSERVE_OK; i++)
         st = add_module(modules, dir, json_array_get(chain, i), error);
+    if (modules->is_sparse) { /* for those who ask for vectors all the same */
+        modules->poolings[0] = GPUSERVE_POOL_MEAN;
+        modules->n_poolings = 1;
+    }
     if (st == GPUSERVE_OK && (!modules->transformer || modules->n_poolings == 0))
         st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                       "%s/modules.json: no %s module; only Transformer models are supported",

@@ -152,8 +152,7 @@ static gpuserve_status load_linear(struct loader *loader, struct gsv_reader *rea
 
     if (st != GPUSERVE_OK)
         return st;
-    source.dtype =
-        item->kind == GSV_ITEM_LINEAR_EXACT ? (uint32_t)GPUSERVE_DTYPE_FLOAT32 : net->dtype;
+    source.dtype = gsv_item_dtype(item, net->backend, net->dtype);
     return net->backend->linear_create(net->device, &net->linears[job->item],
                                        net->places[job->item], &source, error);
 }

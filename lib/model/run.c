@@ -5,6 +5,8 @@
  *   CLASSIFY       encode -> first token -> classifier -> scores
  *                  encode -> embedding as above, whole -> head -> scores
  *   TOKEN_VECTORS  encode
+ *   SPARSE         encode -> masked language model's head -> largest logit of each word ->
+ * logarithm
  *
  * Pooled rows go from one of two buffers to the other through each layer. A NaN stays in its
  * text's row: nothing after the encoder mixes rows, and attention keeps to its own text.
@@ -16,6 +18,7 @@
 #include "lib/base/error.h"
 #include "lib/model/convert.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,6 +110,8 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
         return (int32_t)facts->n_labels;
     case GPUSERVE_TASK_TOKEN_VECTORS:
         return facts->hidden_size;
+    case GPUSERVE_TASK_SPARSE:
+        return facts->vocab_size;
     default:
         return run->dimensions;
     }
@@ -228,6 +233,87 @@ static gpuserve_status classify(struct rows *rows, uint32_t score)
     return st;
 }
 
+/* ------------------------------------------------------------------------------------- sparse */
+
+static gpuserve_status token_linear(const struct rows *rows, int32_t item_index, const void *in,
+                                    void *out, int32_t out_ld)
+{
+    const struct gsv_net *net = rows->work->net;
+    const struct gsv_item *item = &net->spec->items[item_index];
+    const struct gpuserve_op_linear op = {
+        .weight = net->linears[item_index],
+        .in = in,
+        .out = out,
+        .rows = rows->batch->n_rows,
+        .in_ld = item->k,
+        .out_ld = out_ld,
+        .activation = item->activation,
+    };
+
+    return net->backend->linear(rows->work->stream, &op);
+}
+
+/* hidden = LayerNorm(activation(transform(hidden))) */
+static gpuserve_status transform(const struct rows *rows)
+{
+    const struct gsv_net *net = rows->work->net;
+    const struct gsv_activations *at = &rows->work->at;
+    const int32_t hidden = net->spec->config.hidden_size, masked = net->spec->masked;
+    const struct gpuserve_op_add_layernorm norm = {
+        .out = at->hidden,
+        .in = at->context,
+        .gamma = gsv_net_place(net, masked + 1),
+        .beta = gsv_net_place(net, masked + 2),
+        .eps = net->spec->config.eps,
+        .rows = rows->batch->n_rows,
+        .cols = hidden,
+    };
+    const gpuserve_status st = token_linear(rows, masked, at->hidden, at->context, hidden);
+
+    return st == GPUSERVE_OK ? net->backend->add_layernorm(rows->work->stream, &norm) : st;
+}
+
+/* log(1 + relu(x)) rises with x, so the largest of a text's logits is found first and the logarithm
+ * is taken of that alone: see saturate(). */
+static gpuserve_status weigh_words(struct rows *rows)
+{
+    struct gsv_work *work = rows->work;
+    const struct gsv_net *net = work->net;
+    const int32_t vocab = net->spec->config.vocab_size;
+    gpuserve_status st = transform(rows);
+
+    for (int32_t i = 0; i < net->spec->n_decoder && st == GPUSERVE_OK; i++) {
+        const int32_t item = net->spec->masked + 3 + i;
+        const struct gpuserve_op_pool op = {
+            .batch = rows->batch,
+            .in = work->at.wide,
+            .out = work->pooled[0] + (size_t)i * GSV_DECODER_ROWS,
+            .pooling = GPUSERVE_POOL_MAX,
+            .hidden = GSV_DECODER_ROWS,
+            .columns = net->spec->items[item].n,
+            .out_ld = vocab,
+        };
+
+        st = token_linear(rows, item, work->at.hidden, work->at.wide, GSV_DECODER_ROWS);
+        if (st == GPUSERVE_OK)
+            st = net->backend->pool(work->stream, &op);
+    }
+    return st;
+}
+
+/* Logits to weights. The largest of nothing but NaN may be an infinity: both become NaN. */
+static void saturate(float *values, size_t n, bool twice)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(values[i]))
+            values[i] = NAN;
+        else if (values[i] <= 0.0f)
+            values[i] = 0.0f;
+        else
+            values[i] = twice ? log1pf(log1pf(values[i])) : log1pf(values[i]);
+    }
+}
+
 /* ---------------------------------------------------------------------------------------- run */
 
 /* Two runs with equal names issue the same operations on this work. */
@@ -244,6 +330,8 @@ static gpuserve_status issue(struct rows *rows, const struct gsv_run *run)
 
     if (st != GPUSERVE_OK || run->task == GPUSERVE_TASK_TOKEN_VECTORS)
         return st;
+    if (run->task == GPUSERVE_TASK_SPARSE)
+        return weigh_words(rows);
     return run->task == GPUSERVE_TASK_CLASSIFY ? classify(rows, run->score)
                                                : embed(rows, run->dimensions, run->normalize);
 }
@@ -257,6 +345,11 @@ static void locate(struct rows *rows, const struct gsv_run *run)
     const int32_t dense = !classifies || spec->has_head ? spec->facts.n_dense : 0;
     const int32_t layers = dense + (classifies ? spec->n_classifier : 0);
 
+    if (run->task == GPUSERVE_TASK_SPARSE) {
+        rows->data = rows->work->pooled[0];
+        rows->columns = spec->config.vocab_size;
+        return;
+    }
     rows->data = rows->work->pooled[layers % 2];
     if (classifies)
         rows->columns = (int32_t)spec->facts.n_labels;
@@ -331,6 +424,10 @@ gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_ba
     if (run->task == GPUSERVE_TASK_TOKEN_VECTORS)
         return finish_tokens(work, host, run->output, error);
     locate(&rows, run);
-    return finish_rows(&rows, host->n_sequences, gsv_run_columns(&work->net->spec->facts, run),
-                       run->output, error);
+    st = finish_rows(&rows, host->n_sequences, gsv_run_columns(&work->net->spec->facts, run),
+                     run->output, error);
+    if (st == GPUSERVE_OK && run->task == GPUSERVE_TASK_SPARSE)
+        saturate(run->output, (size_t)host->n_sequences * (size_t)rows.columns,
+                 work->net->spec->modules.log_twice);
+    return st;
 }

@@ -18,10 +18,11 @@ size_t gsv_item_bytes(const struct gsv_spec *spec, const struct gpuserve_backend
     case GSV_ITEM_TABLE:
         return gsv_round_up(elements * backend->activation_size(dtype), GSV_PLACE_ALIGNMENT);
     case GSV_ITEM_LINEAR:
-        return gsv_round_up(backend->linear_bytes(item->n, item->k, dtype), GSV_PLACE_ALIGNMENT);
+    case GSV_ITEM_LINEAR_PLAIN:
     case GSV_ITEM_LINEAR_EXACT:
-        return gsv_round_up(backend->linear_bytes(item->n, item->k, GPUSERVE_DTYPE_FLOAT32),
-                            GSV_PLACE_ALIGNMENT);
+        return gsv_round_up(
+            backend->linear_bytes(item->n, item->k, gsv_item_dtype(item, backend, dtype)),
+            GSV_PLACE_ALIGNMENT);
     default:
         return gsv_round_up(elements * sizeof(float), GSV_PLACE_ALIGNMENT);
     }
@@ -52,9 +53,15 @@ static int32_t pooled_columns(const struct gsv_spec *spec)
 {
     int32_t widest = spec->config.hidden_size * larger(1, spec->facts.n_poolings);
 
-    for (size_t i = (size_t)spec->first_dense; i < spec->n_items; i++)
+    for (int32_t i = spec->first_dense; i < spec->first_classifier + spec->n_classifier; i++)
         widest = larger(widest, spec->items[i].n);
     return widest;
+}
+
+/* The first buffer of pooled rows holds sparse ones too. */
+static int32_t first_pooled_columns(const struct gsv_spec *spec)
+{
+    return larger(pooled_columns(spec), spec->facts.is_sparse ? spec->config.vocab_size : 0);
 }
 
 /* Rows times columns times `size`, rounded up, added to *total; false on overflow. */
@@ -80,12 +87,14 @@ bool gsv_work_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
 
     memset(layout, 0, sizeof(*layout));
     layout->wide_columns = larger(3 * config->hidden_size, config->intermediate_size);
+    if (spec->facts.is_sparse)
+        layout->wide_columns = larger(layout->wide_columns, GSV_DECODER_ROWS);
     layout->pooled_columns = pooled_columns(spec);
     if (size == 0 || options->max_tokens < 1 || options->max_sequences < 1 ||
         !add_rows(&total, &layout->hidden, options->max_tokens, config->hidden_size, size) ||
         !add_rows(&total, &layout->context, options->max_tokens, config->hidden_size, size) ||
         !add_rows(&total, &layout->wide, options->max_tokens, layout->wide_columns, size) ||
-        !add_rows(&total, &layout->pooled[0], options->max_sequences, layout->pooled_columns,
+        !add_rows(&total, &layout->pooled[0], options->max_sequences, first_pooled_columns(spec),
                   sizeof(float)) ||
         !add_rows(&total, &layout->pooled[1], options->max_sequences, layout->pooled_columns,
                   sizeof(float)) ||
@@ -103,7 +112,7 @@ struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
     const size_t tokens = (size_t)options->max_tokens * (size_t)spec->config.hidden_size *
                           backend->activation_size(options->dtype);
     const size_t pooled =
-        (size_t)options->max_sequences * (size_t)layout->pooled_columns * sizeof(float);
+        (size_t)options->max_sequences * (size_t)first_pooled_columns(spec) * sizeof(float);
 
     return (struct gpuserve_stream_options){
         .struct_size = sizeof(struct gpuserve_stream_options),

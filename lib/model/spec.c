@@ -80,6 +80,20 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->default_prompt = modules->default_prompt;
 }
 
+/* A masked language model weighs the words of its vocabulary, if its modules say so or are not
+ * there; not when its file lacks the head, as that of an encoder saved under its old name does. */
+static void set_sparse_fact(struct gsv_spec *spec)
+{
+    const struct gsv_masked_names *names = &spec->config.family->masked;
+    struct gsv_tensor tensor;
+    char name[128];
+
+    snprintf(name, sizeof(name), "%s.weight", names->transform);
+    spec->facts.is_sparse =
+        spec->modules.is_sparse || (spec->config.is_masked && !spec->modules.present &&
+                                    gsv_checkpoint_find(&spec->weights, name, &tensor));
+}
+
 /* A sequence classifier without modules.json only classifies, unless it is asked for more. */
 static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooling,
                                            gpuserve_error *error)
@@ -89,6 +103,8 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
     int32_t width;
 
     if (spec->config.classifies && !modules->present && pooling == 0 && !spec->has_head)
+        return GPUSERVE_OK;
+    if (modules->is_sparse && pooling == 0 && !spec->has_head)
         return GPUSERVE_OK;
     if (pooling > GPUSERVE_POOLING_LAST)
         return gsv_fail(error, GPUSERVE_E_INVALID, "pooling %u is unknown, the last is %d", pooling,
@@ -185,8 +201,11 @@ static void count_tensor(struct gsv_spec_facts *facts, const struct gsv_tensor *
 static void set_count_facts(struct gsv_spec *spec)
 {
     for (size_t i = 0; i < spec->n_items; i++) {
+        const bool is_counted = spec->is_decoder_tied && i >= (size_t)spec->masked + 3;
+
         for (int32_t part = 0; part < spec->items[i].n_parts; part++) {
-            count_tensor(&spec->facts, &spec->items[i].weight[part]);
+            if (!is_counted)
+                count_tensor(&spec->facts, &spec->items[i].weight[part]);
             count_tensor(&spec->facts, &spec->items[i].bias[part]);
         }
     }
@@ -196,9 +215,12 @@ static void set_count_facts(struct gsv_spec *spec)
 
 static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
 {
-    const size_t around = 6 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS; /* embeddings and what follows */
+    const size_t around =
+        6 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS + 3; /* what is beside the layers */
+    const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
 
-    spec->max_items = around + (size_t)spec->config.n_layers * GSV_LAYER_ITEMS;
+    spec->max_items = around + (size_t)spec->config.n_layers * GSV_LAYER_ITEMS +
+                      (spec->facts.is_sparse ? decoder : 0);
     spec->items = gsv_alloc_array(spec->max_items, sizeof(*spec->items));
     return spec->items ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
 }
@@ -216,6 +238,7 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
     if (st != GPUSERVE_OK)
         goto fail;
     set_encoder_facts(spec);
+    set_sparse_fact(spec);
     st = set_embedding_facts(spec, pooling, error);
     if (st == GPUSERVE_OK)
         st = alloc_items(spec, error);

@@ -5,6 +5,7 @@
  * digest all walk it, so they cannot disagree.
  *
  *   word [position] [type] [relative] norm   layer 0 ... layer n-1   Dense ...   classifier ...
+ *   [transform norm decoder ...]
  */
 #ifndef GSV_MODEL_SPEC_H
 #define GSV_MODEL_SPEC_H
@@ -15,11 +16,13 @@
 #include "lib/model/modules.h"
 
 enum gsv_item_kind {
-    GSV_ITEM_TABLE,       /* rows in the activations' type */
-    GSV_ITEM_FLOATS,      /* float32 */
-    GSV_ITEM_RELATIVE,    /* MPNet's buckets, spread over all distances, float32 */
-    GSV_ITEM_LINEAR,      /* a matrix product in the net's dtype */
-    GSV_ITEM_LINEAR_EXACT /* one on pooled vectors: always float32 */
+    GSV_ITEM_TABLE,        /* rows in the activations' type */
+    GSV_ITEM_FLOATS,       /* float32 */
+    GSV_ITEM_RELATIVE,     /* MPNet's buckets, spread over all distances, float32 */
+    GSV_ITEM_LINEAR,       /* a matrix product in the net's dtype */
+    GSV_ITEM_LINEAR_PLAIN, /* one on token vectors beside the layers: never in INT8 where float32
+                              can be */
+    GSV_ITEM_LINEAR_EXACT  /* one on pooled vectors: always float32 */
 };
 
 struct gsv_item {
@@ -63,7 +66,26 @@ struct gsv_spec {
     int32_t word, position, type, relative, embedding_gamma, embedding_beta;
     int32_t first_layer, first_dense, first_classifier;
     int32_t n_classifier; /* layers of the classifier or the head */
+    /* Of a sparse model: the transform, gamma and beta behind it, then the decoder in pieces of at
+     * most GSV_DECODER_ROWS words. */
+    int32_t masked, n_decoder;
+    bool is_decoder_tied; /* the decoder is the table of words */
 };
+
+/* Words of the vocabulary whose logits are computed at a time: what all of them take for each
+ * token would dwarf the other activations. */
+#define GSV_DECODER_ROWS 2048
+
+/* What a linear item computes in when the net computes in `dtype`. */
+static inline uint32_t gsv_item_dtype(const struct gsv_item *item,
+                                      const struct gpuserve_backend *backend, uint32_t dtype)
+{
+    const bool is_exact = item->kind == GSV_ITEM_LINEAR_EXACT ||
+                          (item->kind == GSV_ITEM_LINEAR_PLAIN && dtype == GPUSERVE_DTYPE_INT8 &&
+                           backend->activation_size(dtype) == sizeof(float));
+
+    return is_exact ? (uint32_t)GPUSERVE_DTYPE_FLOAT32 : dtype;
+}
 
 /* The longest text whose distances RELATIVE holds. */
 static inline int32_t gsv_relative_span(const struct gsv_spec *spec)

@@ -107,6 +107,25 @@ static void rise(const struct ranking *r, size_t place, size_t row, float score)
     put(r, place, row, score);
 }
 
+GPUSERVE_API size_t gpuserve_sparse_compact(const float *row, size_t n, uint32_t *indices,
+                                            float *values, size_t capacity)
+{
+    size_t found = 0;
+
+    if (!row || n > UINT32_MAX || ((!indices || !values) && capacity > 0))
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!(row[i] > 0.0f))
+            continue;
+        if (found < capacity) {
+            indices[found] = (uint32_t)i;
+            values[found] = row[i];
+        }
+        found++;
+    }
+    return found;
+}
+
 GPUSERVE_API size_t gpuserve_top_k(const float *query, const float *rows, size_t n_rows, size_t dim,
                                    size_t k, size_t *indices, float *scores)
 {

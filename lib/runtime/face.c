@@ -39,6 +39,7 @@ gpuserve_status gsv_face_create(struct gsv_face **out, const struct gsv_model *m
     if (!face)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
     face->dim = (size_t)model->plan.facts->dim;
+    face->sparse_dim = model->plan.facts->is_sparse ? (size_t)model->plan.facts->vocab_size : 0;
     face->max_tokens = (size_t)model->plan.max_tokens;
     face->rerank = gsv_rerank_method(model->plan.facts);
     memcpy(face->fingerprint, model->fingerprint, sizeof(face->fingerprint));
@@ -75,7 +76,8 @@ struct gsv_face *gsv_faces_add(struct gsv_face **list, struct gsv_face *face)
 {
     for (struct gsv_face *old = *list; old; old = old->next) {
         if (old->dim != face->dim || old->max_tokens != face->max_tokens ||
-            old->rerank != face->rerank || strcmp(old->fingerprint, face->fingerprint) != 0 ||
+            old->rerank != face->rerank || old->sparse_dim != face->sparse_dim ||
+            strcmp(old->fingerprint, face->fingerprint) != 0 ||
             !same_labels(old->labels, old->n_labels, (const char *const *)face->labels,
                          face->n_labels))
             continue;

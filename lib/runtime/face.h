@@ -13,6 +13,7 @@
 struct gsv_face {
     struct gsv_face *next; /* older */
     size_t dim;
+    size_t sparse_dim;
     size_t max_tokens;
     char **labels; /* [n_labels] */
     size_t n_labels;

@@ -182,6 +182,11 @@ GPUSERVE_API size_t gpuserve_model_dim(const gpuserve_model *model)
     return model ? atomic_load(&model->face)->dim : 0;
 }
 
+GPUSERVE_API size_t gpuserve_model_sparse_dim(const gpuserve_model *model)
+{
+    return model ? atomic_load(&model->face)->sparse_dim : 0;
+}
+
 GPUSERVE_API size_t gpuserve_model_max_tokens(const gpuserve_model *model)
 {
     return model ? atomic_load(&model->face)->max_tokens : 0;

@@ -66,6 +66,8 @@ static json_t *tasks_of(const struct gsv_spec_facts *facts)
         array = append(array, json_string("embed"));
     if (facts->n_labels > 0 && array)
         array = append(array, json_string("classify"));
+    if (facts->is_sparse && array)
+        array = append(array, json_string("sparse"));
     return array ? append(array, json_string("token_vectors")) : NULL;
 }
 

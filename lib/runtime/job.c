@@ -49,7 +49,7 @@ static gpuserve_status check_enum(const char *name, uint32_t value, uint32_t las
 
 static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *error)
 {
-    gpuserve_status st = check_enum("task", job->task, GPUSERVE_TASK_TOKEN_VECTORS, error);
+    gpuserve_status st = check_enum("task", job->task, GPUSERVE_TASK_SPARSE, error);
 
     if (st == GPUSERVE_OK)
         st = check_enum("truncation", job->truncation, GPUSERVE_TRUNCATE_STRICT, error);
@@ -113,6 +113,9 @@ static gpuserve_status check_task(const struct gsv_model *model, const gpuserve_
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
                         "open it with a head file, or open a classifier model");
     }
+    if (job->task == GPUSERVE_TASK_SPARSE && !facts->is_sparse)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model gives no sparse vectors: it is no masked language model");
     if (job->dimensions > (uint32_t)facts->dim)
         return gsv_fail(error, GPUSERVE_E_INVALID, "job.dimensions is %u, the model has %d",
                         job->dimensions, facts->dim);

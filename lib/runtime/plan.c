@@ -18,6 +18,7 @@
 #define GPU_BATCH_TOKENS 16384
 #define MOST_BATCH_TOKENS (1 << 20)
 #define MOST_SEQUENCES 4096
+#define SPARSE_TOKENS_A_TEXT 16
 #define MOST_WARMUP 1000000
 #define GPU_STREAMS 2 /* one computes while the other copies */
 #define QUEUE_TOKENS (1u << 20)
@@ -130,6 +131,15 @@ void gsv_plan_reset(struct gsv_plan *plan)
     plan->facts = NULL;
 }
 
+/* Texts of a batch: as many as have two tokens; fewer of a sparse model, whose rows are as wide as
+ * its vocabulary. */
+static int32_t most_sequences(const struct gsv_spec_facts *facts, int32_t max_tokens)
+{
+    const int32_t n = max_tokens / (facts->is_sparse ? SPARSE_TOKENS_A_TEXT : 2);
+
+    return n > MOST_SEQUENCES ? MOST_SEQUENCES : n > 1 ? n : 1;
+}
+
 static void size_batches(struct gsv_plan *plan, int32_t batch_tokens)
 {
     struct gsv_work_options *narrow = &plan->narrow;
@@ -137,9 +147,7 @@ static void size_batches(struct gsv_plan *plan, int32_t batch_tokens)
     narrow->dtype = plan->dtype;
     narrow->n_threads = 1;
     narrow->max_tokens = batch_tokens > plan->max_tokens ? batch_tokens : plan->max_tokens;
-    narrow->max_sequences = narrow->max_tokens / 2 > MOST_SEQUENCES ? MOST_SEQUENCES
-                            : narrow->max_tokens > 1                ? narrow->max_tokens / 2
-                                                                    : 1;
+    narrow->max_sequences = most_sequences(plan->facts, narrow->max_tokens);
     narrow->max_seqlen = plan->max_tokens;
     plan->wide = *narrow;
     plan->wide.n_threads = plan->n_workers;
@@ -148,9 +156,10 @@ static void size_batches(struct gsv_plan *plan, int32_t batch_tokens)
 size_t gsv_plan_output_floats(const struct gsv_plan *plan)
 {
     const struct gsv_spec_facts *facts = plan->facts;
-    const size_t columns =
+    const size_t sparse = facts->is_sparse ? (size_t)facts->vocab_size : 0;
+    const size_t dense =
         (size_t)facts->dim > facts->n_labels ? (size_t)facts->dim : facts->n_labels;
-    const size_t rows = (size_t)plan->narrow.max_sequences * columns;
+    const size_t rows = (size_t)plan->narrow.max_sequences * (sparse > dense ? sparse : dense);
     const size_t tokens = (size_t)plan->narrow.max_tokens * (size_t)facts->hidden_size;
 
     return rows > tokens ? rows : tokens;

@@ -514,6 +514,30 @@ class Pairs(Case):
         self.assertEqual(one, two)
 
 
+class Sparse(Case):
+    def test_weights_of_splade(self):
+        tensors = safetensors(os.path.join(ORACLE, "sparse", "splade-tiny.safetensors"))
+        texts = [one["text"] for one in oracle_texts()]
+        rows, offsets = tensors["row"][1], tensors["offsets"][1]
+        source = self.write("t.jsonl", "".join(json.dumps({"text": texts[row]}) + "\n"
+                                               for row in rows))
+        found = lines(self.works("embed", "-m", model(SPLADE), "-d", "cpu", "-q", "--sparse", "-i",
+                                 source).out)
+        self.assertEqual(len(found), len(rows))
+        for i, one in enumerate(found):
+            want = dict(zip(tensors["indices"][1][offsets[i]:offsets[i + 1]],
+                            tensors["values"][1][offsets[i]:offsets[i + 1]]))
+            got = dict(zip(one["indices"], one["values"]))
+            self.assertEqual(sorted(got), one["indices"])
+            self.assertTrue(all(value > 0 for value in one["values"]))
+            for index in set(want) | set(got):  # what is nearly zero may be on either side of it
+                self.assertLess(abs(want.get(index, 0) - got.get(index, 0)), 2e-5, (i, index))
+
+    def test_wrong_use(self):
+        self.fails(1, "masked language", "embed", "-m", model(MINILM), "--sparse", "x")
+        self.fails(2, "--sparse", "embed", "-m", model(SPLADE), "--sparse", "--format", "text", "x")
+
+
 class Rerank(Case):
     def test_by_embeddings(self):
         documents = ["the price of oil", "cats eat mice", "my dog is fed twice a day"]

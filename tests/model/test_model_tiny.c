@@ -21,6 +21,8 @@ struct expected {
     size_t n_labels;
     int32_t score;
     const char *first_label;
+    bool is_sparse;
+    bool has_sparse_reference;
 };
 
 static const struct expected models[] = {
@@ -28,7 +30,12 @@ static const struct expected models[] = {
     { "bert-f16", "BertModel", "F16", 32, 40, 0, false, 0, 0, NULL },
     { "bert-bf16", "BertModel", "BF16", 32, 40, 0, false, 0, 0, NULL },
     { "bert-gelu-new", "BertModel", "F32", 32, 40, 0, false, 0, 0, NULL },
-    { "bert-sharded", "BertForMaskedLM", "F32", 32, 40, 0, false, 0, 0, NULL },
+    { "bert-sharded", "BertForMaskedLM", "F32", 32, 40, 0, false, 0, 0, NULL, true, false },
+    { "bert-masked", "BertForMaskedLM", "F32", 32, 40, 0, false, 0, 0, NULL, true, true },
+    { "distilbert-masked", "DistilBertForMaskedLM", "F32", 32, 40, 0, false, 0, 0, NULL, true,
+      true },
+    { "roberta-masked", "RobertaForMaskedLM", "F32", 32, 38, 2, false, 0, 0, NULL, true, true },
+    { "mpnet-masked", "MPNetForMaskedLM", "F32", 32, 38, 2, false, 0, 0, NULL, true, true },
     { "bert-single", "BertForSequenceClassification", "F32", 0, 40, 0, false, 3,
       GPUSERVE_SCORE_SOFTMAX, "bad" },
     { "bert-multi", "BertForSequenceClassification", "F32", 0, 40, 0, false, 4,
@@ -54,6 +61,7 @@ static void check_facts(const struct gsv_spec_facts *facts, const struct expecte
     cr_expect_eq(facts->max_tokens, e->max_tokens, "%s: max_tokens %d", e->name, facts->max_tokens);
     cr_expect_eq(facts->first_position, e->first_position, "%s", e->name);
     cr_expect_eq(facts->normalize, e->normalize, "%s", e->name);
+    cr_expect_eq(facts->is_sparse, e->is_sparse, "%s", e->name);
     cr_expect_eq(facts->n_labels, e->n_labels, "%s: %zu labels", e->name, facts->n_labels);
     cr_expect_eq(facts->score, e->score, "%s: score %d", e->name, facts->score);
     if (e->first_label)
@@ -95,6 +103,9 @@ static void check_model(const struct expected *e)
                    (struct gsv_run){ .task = GPUSERVE_TASK_EMBED,
                                      .dimensions = facts->dim,
                                      .normalize = facts->normalize });
+    if (e->has_sparse_reference)
+        check_rows(&model, e->name, &texts, reference, "sparse_f64",
+                   (struct gsv_run){ .task = GPUSERVE_TASK_SPARSE });
     if (facts->n_labels > 0) {
         check_rows(&model, e->name, &texts, reference, "logits_f64",
                    (struct gsv_run){ .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_RAW });

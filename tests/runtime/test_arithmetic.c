@@ -14,6 +14,24 @@ static float next_float(uint32_t *state)
     return (float)(*state >> 8) / (float)(1 << 24) - 0.5f;
 }
 
+Test(arithmetic, sparse_numbers_are_compacted)
+{
+    const float row[8] = { 0, 0.5f, -1, 0, 2, (float)NAN, 0, 1e-30f };
+    uint32_t indices[8];
+    float values[8];
+
+    cr_expect_eq(gpuserve_sparse_compact(row, 8, indices, values, 8), 3);
+    cr_expect(indices[0] == 1 && indices[1] == 4 && indices[2] == 7);
+    cr_expect(values[0] == 0.5f && values[1] == 2 && values[2] == 1e-30f);
+    indices[1] = 99;
+    cr_expect_eq(gpuserve_sparse_compact(row, 8, indices, values, 1), 3);
+    cr_expect_eq(indices[1], 99); /* untouched */
+    cr_expect_eq(gpuserve_sparse_compact(row, 8, NULL, NULL, 0), 3);
+    cr_expect_eq(gpuserve_sparse_compact(row, 8, NULL, values, 1), 0);
+    cr_expect_eq(gpuserve_sparse_compact(NULL, 8, indices, values, 8), 0);
+    cr_expect_eq(gpuserve_sparse_compact(row, 0, indices, values, 8), 0);
+}
+
 Test(arithmetic, dot_sums_in_float64)
 {
     float a[1000], b[1000];
