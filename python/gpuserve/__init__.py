@@ -1,0 +1,25 @@
+"""Text to vectors, labels and scores, inside your process.
+
+    from gpuserve import Model
+    model = Model("sentence-transformers/all-MiniLM-L6-v2")
+    vectors = model.encode(["A man is eating food.", "A man is eating a piece of bread."])
+
+The package is ctypes over libgpuserve; numpy is all it needs.
+"""
+
+from __future__ import annotations
+
+from . import errors
+from ._calls import Items
+from ._library import version
+from ._tokens import Tokens
+from ._version import __version__
+from .context import Context
+from .devices import Device, devices
+from .errors import GpuserveError
+from .model import Model
+
+__all__ = [
+    "Context", "Device", "GpuserveError", "Items", "Model", "Tokens", "__version__", "devices",
+    "errors", "version",
+]

@@ -1,0 +1,151 @@
+"""One call into the library: the job, all that it borrows, and how it is waited for."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from ctypes import byref, c_char_p, c_size_t, c_void_p
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _abi, _texts
+from ._library import raise_status
+from .errors import BusyError, ClosedError, NumericError, error_of
+
+if TYPE_CHECKING:
+    from .model import Model
+
+Floats = NDArray[np.float32]
+Result = TypeVar("Result")
+
+#: Up to so many texts the library is called directly: Python sees Ctrl-C when the call is over.
+DIRECT_TEXTS = 64
+#: How long a wait inside the library lasts before Python may see a signal.
+WAIT_US = 100_000
+
+
+class Items(NamedTuple):
+    """What became of each text of a call."""
+
+    n_tokens: "NDArray[np.uint32]"
+    truncated: "NDArray[np.bool_]"
+    status: "NDArray[np.int32]"
+
+
+def items_of(raw: "NDArray[np.uint32]") -> Items:
+    """The columns of an array of gpuserve_item."""
+    return Items(raw[:, 1].copy(), raw[:, 2] != 0, raw[:, 0].view(np.int32).copy())
+
+
+class Call:
+    """A job whose texts and output stay alive as long as this object."""
+
+    __slots__ = ("job", "output", "items", "_kept")
+
+    def __init__(self, texts: Sequence[str], output: Floats, *, first: int = 0,
+                 pairs: Optional[Sequence[str]] = None, want_items: bool = True,
+                 **fields: Any) -> None:
+        n = len(texts)
+        job = _abi.new(_abi.Job, n_items=n, **fields)
+        self.job = job
+        self.output = output
+        self.items: Optional[NDArray[np.uint32]] = None
+        if n == 1 and pairs is None:
+            self._one(texts[0], first)
+        else:
+            self._many(texts, pairs, first)
+        job.output = _texts.address(output)
+        job.output_capacity = output.size if output.flags.c_contiguous else (
+            (n - 1) * (output.strides[0] // 4) + output.shape[1])
+        if not output.flags.c_contiguous:
+            job.output_stride = output.strides[0] // 4
+        if want_items or n > 1:
+            self.items = np.zeros((n, 8), dtype=np.uint32)
+            job.items = _texts.address(self.items)
+
+    def _one(self, text: str, first: int) -> None:
+        """The same as _many() for one text, in a tenth of its time."""
+        encoded = _texts._encode(text, first, "text")
+        pointer = c_char_p(encoded)
+        size = c_size_t(len(encoded))
+        self._kept: Any = (encoded, pointer, size)
+        self.job.texts = ctypes.addressof(pointer)
+        self.job.text_sizes = ctypes.addressof(size)
+
+    def _many(self, texts: Sequence[str], pairs: Optional[Sequence[str]], first: int) -> None:
+        packed = _texts.pack(texts, "text", first)
+        self.job.texts = _texts.address(packed.pointers)
+        self.job.text_sizes = _texts.address(packed.sizes)
+        self._kept = (packed,)
+        if pairs is not None:
+            second = _texts.pack(pairs, "second text", first)
+            self.job.pairs = _texts.address(second.pointers)
+            self.job.pair_sizes = _texts.address(second.sizes)
+            self._kept = (packed, second)
+
+    def finish(self, status: int, error: _abi.Error, first: int = 0) -> None:
+        """Raise what the library told, unless all is good."""
+        if status == _abi.OK:
+            return
+        if status == _abi.E_NUMERIC and self.items is not None:
+            raised = error_of(status, error.message.decode("utf-8", "replace"),
+                              error.hint.decode("utf-8", "replace"))
+            assert isinstance(raised, NumericError)
+            raised.rows = (np.flatnonzero(self.items[:, 0]) + first).tolist()
+            raised.result = self.output
+            raise raised
+        raise_status(status, error)
+
+
+def patiently(work: Callable[[], Result]) -> Result:
+    """Do something again and again until the queue has room for it."""
+    while True:
+        try:
+            return work()
+        except BusyError as error:
+            time.sleep(error.retry_after or 0.001)
+
+
+def run(model: "Model", call: Call, first: int = 0) -> None:
+    """Run one call to its end. BusyError for a full queue."""
+    if call.job.n_items > DIRECT_TEXTS:
+        finish(model, call, submit(model, call), first)
+        return
+    error = _abi.new(_abi.Error)
+    status = model._library.gpuserve_run(model._handle, byref(call.job), byref(error))
+    if status != _abi.OK:
+        call.finish(status, error, first)
+
+
+def submit(model: "Model", call: Call) -> c_void_p:
+    """Start a call; the request must be waited for, and its call kept until then."""
+    if model._closing:
+        raise ClosedError("the model is being closed")
+    request = c_void_p()
+    error = _abi.new(_abi.Error)
+    status = model._library.gpuserve_submit(
+        byref(request), model._handle, byref(call.job), None, None, byref(error))
+    if status != _abi.OK:
+        raise_status(status, error)
+    return request
+
+
+def finish(model: "Model", call: Call, request: c_void_p, first: int = 0) -> None:
+    """Wait for a request and end it. Ctrl-C and close() cancel it first."""
+    library = model._library
+    error = _abi.new(_abi.Error)
+    try:
+        while True:
+            status = library.gpuserve_wait(request, WAIT_US, byref(error))
+            if status != _abi.E_TIMEOUT:
+                break
+            if model._closing:
+                raise ClosedError("the model was closed while this call ran")
+    except BaseException:
+        library.gpuserve_cancel(request)
+        raise
+    finally:
+        library.gpuserve_request_free(byref(request))
+    call.finish(status, error, first)

@@ -1,0 +1,109 @@
+"""Finding libgpuserve, loading it once, and turning its statuses into errors."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from ctypes import byref, c_size_t
+from pathlib import Path
+from typing import Any, Callable, List, Optional
+
+from . import _abi
+from ._version import __version__
+from .errors import LibraryError, error_of
+
+SONAME = "libgpuserve.so.0"
+VARIABLE = "GPUSERVE_LIBRARY"
+
+_lock = threading.Lock()
+_loaded: Optional[ctypes.CDLL] = None
+
+
+def _candidates() -> List[str]:
+    """Where the library may be: named by the user, inside the wheel, known to the system."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return [named]
+    return [str(Path(__file__).parent / "_native" / SONAME), SONAME]
+
+
+def _open() -> ctypes.CDLL:
+    reasons = []
+    for path in _candidates():
+        try:
+            return ctypes.CDLL(path)
+        except OSError as error:
+            reasons.append(f"{path}: {error}")
+    raise LibraryError(
+        "libgpuserve cannot be loaded: " + "; ".join(reasons),
+        f"install the gpuserve wheel, or name the library in {VARIABLE}",
+    )
+
+
+def _check(library: ctypes.CDLL) -> ctypes.CDLL:
+    try:
+        _abi.bind(library)
+    except AttributeError as error:
+        raise LibraryError(
+            f"the library found is no libgpuserve of version {__version__}: {error}",
+            "install the wheel and the library of the same version",
+        ) from None
+    abi = library.gpuserve_abi_version()
+    if abi != _abi.ABI_VERSION:
+        raise LibraryError(
+            f"libgpuserve has binary interface {abi}, this package needs {_abi.ABI_VERSION}",
+            "install the wheel and the library of the same version",
+        )
+    return library
+
+
+def library() -> ctypes.CDLL:
+    """The library, loaded at the first call."""
+    global _loaded
+    if _loaded is None:
+        with _lock:
+            if _loaded is None:
+                _loaded = _check(_open())
+    return _loaded
+
+
+def version() -> str:
+    """The version of the library itself."""
+    text: bytes = library().gpuserve_version()
+    return text.decode()
+
+
+def raise_status(status: int, error: _abi.Error) -> None:
+    """Raise what a failed call told in ``error``."""
+    raise error_of(status, error.message.decode("utf-8", "replace"),
+                   error.hint.decode("utf-8", "replace"), error.retry_after_ms)
+
+
+def call(function: Callable[..., int], *arguments: Any) -> None:
+    """Call a function whose last argument is an error, and raise what it tells."""
+    error = _abi.new(_abi.Error)
+    status = function(*arguments, byref(error))
+    if status != _abi.OK:
+        raise_status(status, error)
+
+
+def text_of(function: Callable[..., int], *arguments: Any) -> str:
+    """The text of a function that fills a buffer and tells the size it needs."""
+    capacity = 4096
+    while True:
+        buffer = ctypes.create_string_buffer(capacity)
+        size = c_size_t()
+        error = _abi.new(_abi.Error)
+        status = function(*arguments, buffer, capacity, byref(size), byref(error))
+        if status == _abi.E_TOO_LARGE and size.value > capacity:
+            capacity = size.value
+            continue
+        if status != _abi.OK:
+            raise_status(status, error)
+        return buffer.raw[: size.value - 1].decode("utf-8")
+
+
+def encode_path(path: "str | os.PathLike[str]") -> bytes:
+    """A path or name as the library takes it."""
+    return os.fsencode(os.fspath(path))

@@ -1,0 +1,43 @@
+"""A progress bar on standard error: tqdm's where it is installed, else a line of our own."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+
+class Progress:
+    """Counts texts; does nothing when it is off."""
+
+    def __init__(self, total: int, is_on: bool) -> None:
+        self._total = total
+        self._done = 0
+        self._is_on = is_on
+        self._bar: Any = None
+        self._began = self._shown = time.monotonic()
+        if is_on:
+            try:
+                from tqdm.auto import tqdm
+
+                self._bar = tqdm(total=total, unit="texts")
+            except ImportError:
+                pass
+
+    def advance(self, n: int) -> None:
+        """So many texts more are done."""
+        self._done += n
+        if self._bar is not None:
+            self._bar.update(n)
+        elif self._is_on and time.monotonic() - self._shown > 0.2:
+            self._shown = time.monotonic()
+            rate = self._done / (self._shown - self._began)
+            print(f"\r{self._done}/{self._total} texts, {rate:.0f} a second", end="",
+                  file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """The end of the line."""
+        if self._bar is not None:
+            self._bar.close()
+        elif self._is_on and self._shown != self._began:
+            print(f"\r{self._done}/{self._total} texts", file=sys.stderr)

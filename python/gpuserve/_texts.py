@@ -1,0 +1,63 @@
+"""Python strings to what the library reads: pointers and sizes into one block of UTF-8."""
+
+from __future__ import annotations
+
+from typing import Any, List, NamedTuple, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import InvalidError
+
+
+class Packed(NamedTuple):
+    """Texts end to end; the arrays point into ``block``, which must be kept alive with them."""
+
+    block: bytes
+    pointers: "NDArray[np.uint64]"
+    sizes: "NDArray[np.uint64]"
+
+
+def _encode(text: Any, index: int, what: str) -> bytes:
+    try:
+        encoded: bytes = text.encode("utf-8")
+        return encoded
+    except AttributeError:
+        raise TypeError(f"{what} {index} is {type(text).__name__}, not str") from None
+    except UnicodeEncodeError as error:
+        raise InvalidError(
+            f"{what} {index} has a lone surrogate at character {error.start}, which is no text",
+            "decode the input with errors=\"replace\"",
+        ) from None
+
+
+def pack(texts: Sequence[str], what: str = "text", first: int = 0) -> Packed:
+    """Texts as one block; ``first`` is the number of the first one in messages."""
+    parts: List[bytes] = [_encode(text, first + i, what) for i, text in enumerate(texts)]
+    block = b"".join(parts)
+    sizes = np.fromiter(map(len, parts), dtype=np.uint64, count=len(parts))
+    pointers = np.empty(len(parts), dtype=np.uint64)
+    base = np.frombuffer(block, dtype=np.uint8).__array_interface__["data"][0] if block else 0
+    if len(parts):
+        pointers[0] = 0
+        np.cumsum(sizes[:-1], out=pointers[1:])
+    # An empty block has no address of its own; the library wants one that is not NULL.
+    pointers += np.uint64(base) if base else np.uint64(address(sizes))
+    return Packed(block, pointers, sizes)
+
+
+def address(array: "NDArray[Any]") -> int:
+    """Where an array's memory begins."""
+    place: int = array.__array_interface__["data"][0]
+    return place
+
+
+def is_text(value: Any) -> bool:
+    """True for one text; raises for what is certainly no text and no collection of them."""
+    if isinstance(value, str):
+        return True
+    if value is None:
+        raise TypeError("inputs is None, not a str or a list of them")
+    if isinstance(value, (bytes, bytearray, int, float, dict)):
+        raise TypeError(f"inputs is {type(value).__name__}, not a str or a list of them")
+    return False

@@ -1,0 +1,56 @@
+"""Tokenization alone."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_size_t
+from typing import TYPE_CHECKING, NamedTuple, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _abi, _texts
+from ._library import call, raise_status, text_of
+from .errors import InvalidError
+
+if TYPE_CHECKING:
+    from .model import Model
+
+
+class Tokens(NamedTuple):
+    """The tokens of one text."""
+
+    ids: "NDArray[np.int32]"
+    #: [n, 2]: first byte of the UTF-8 text and one past the last; equal for special tokens.
+    spans: "NDArray[np.uint32]"
+
+
+def tokenize(model: "Model", text: str, add_special_tokens: bool, max_tokens: int) -> Tokens:
+    """The tokens of a text."""
+    encoded = _texts._encode(text, 0, "text")
+    options = _abi.new(_abi.TokenizeOptions, no_special=0 if add_special_tokens else 1,
+                       max_tokens=max_tokens)
+    capacity = len(encoded) // 2 + 16
+    while True:
+        ids = np.empty(capacity, dtype=np.int32)
+        spans = np.empty((capacity, 2), dtype=np.uint32)
+        n = c_size_t()
+        error = _abi.new(_abi.Error)
+        status = model._library.gpuserve_tokenize(
+            model._handle, encoded, len(encoded), _texts.address(ids), _texts.address(spans),
+            capacity, byref(n), byref(options), byref(error))
+        if status == _abi.E_TOO_LARGE and n.value > capacity:
+            capacity = n.value
+            continue
+        if status != _abi.OK:
+            raise_status(status, error)
+        return Tokens(ids[: n.value].copy(), spans[: n.value].copy())
+
+
+def decode(model: "Model", ids: Sequence[int], skip_special_tokens: bool) -> str:
+    """The text of token ids."""
+    try:
+        array = np.ascontiguousarray(ids, dtype=np.int32)
+    except (OverflowError, ValueError, TypeError) as error:
+        raise InvalidError(f"ids are no token ids: {error}") from None
+    return text_of(model._library.gpuserve_detokenize, model._handle, _texts.address(array),
+                   array.size, int(skip_special_tokens))

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Make a wheel of the Python package portable: repair_wheel.py WHEEL FOLDER
+
+auditwheel copies the libraries that a bare system lacks into the wheel and finds the oldest glibc
+that will do. It knows only wheels tagged for a platform, and ours leaves the build tagged as pure
+Python; so it is told the platform first, and the Python tag is put back to py3-none afterwards.
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+
+def run(*command):
+    subprocess.run([sys.executable, "-m", *map(str, command)], check=True)
+
+
+def retag(wheel, platform):
+    """The wheel under other tags; gives its new path."""
+    before = set(wheel.parent.glob("*.whl"))
+    run("wheel", "tags", "--remove", "--python-tag", "py3", "--abi-tag", "none",
+        "--platform-tag", platform, wheel)
+    made = set(wheel.parent.glob("*.whl")) - before
+    return made.pop() if made else wheel
+
+
+def main():
+    wheel, folder = (pathlib.Path(argument) for argument in sys.argv[1:])
+    machine = subprocess.run(["uname", "-m"], check=True, capture_output=True,
+                             text=True).stdout.strip()
+    tagged = retag(wheel, f"linux_{machine}")
+    with tempfile.TemporaryDirectory() as repaired:
+        run("auditwheel", "repair", "--wheel-dir", repaired, tagged)
+        done, = pathlib.Path(repaired).glob("*.whl")
+        platform = done.stem.split("-")[-1]
+        done = retag(done, platform)
+        folder.mkdir(exist_ok=True)
+        (folder / done.name).write_bytes(done.read_bytes())
+
+
+main()
