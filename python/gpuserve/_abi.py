@@ -1,12 +1,10 @@
-"""The structs and functions of ``gpuserve/gpuserve.h`` and ``gpuserve/types.h`` for ctypes.
+"""The structs, numbers and functions of the public headers, for ctypes.
 
-Names and order are the header's; tests/python compiles a C program that compares every size and
-offset. Meanings stand in the header alone.
+Made by tools/bind_python.py from include/gpuserve/*.h, where their meaning stands: do not edit.
 """
 
 from __future__ import annotations
 
-import ctypes
 from ctypes import (
     CDLL,
     CFUNCTYPE,
@@ -14,11 +12,14 @@ from ctypes import (
     Structure,
     c_char,
     c_char_p,
+    c_double,
     c_float,
     c_int,
+    c_int8,
     c_int32,
     c_int64,
     c_size_t,
+    c_uint8,
     c_uint32,
     c_uint64,
     c_void_p,
@@ -26,35 +27,73 @@ from ctypes import (
 )
 from typing import Any, Dict, List, Tuple, Type, TypeVar
 
-ABI_VERSION = 0
-TEXT_BYTES = 512
+LogFunction = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 
+ERROR_TEXT_BYTES = 512
+VERSION_MAJOR = 0
+VERSION_MINOR = 1
+VERSION_PATCH = 0
+WARMUP_OFF = 0xfffffffe
+WARMUP_AUTO = 0xffffffff
 OK = 0
+E_INVALID = 1
+E_NOT_FOUND = 2
+E_FORMAT = 3
+E_UNSUPPORTED = 4
+E_NOMEM = 5
 E_TOO_LARGE = 6
 E_BUSY = 7
+E_DEVICE = 8
+E_IO = 9
+E_CANCELLED = 10
+E_EXPIRED = 11
 E_TIMEOUT = 12
+E_FORKED = 13
 E_NUMERIC = 14
-
+E_INTERNAL = 15
+E_MISMATCH = 16
+DTYPE_DEFAULT = 0
+DTYPE_FLOAT32 = 1
+DTYPE_FLOAT16 = 2
+DTYPE_BFLOAT16 = 3
+DTYPE_TF32 = 4
+DTYPE_INT8 = 5
+LOG_ERROR = 1
+LOG_WARNING = 2
+LOG_INFO = 3
+LOG_DEBUG = 4
+STAGE_WARMUP = 1
+POOLING_DEFAULT = 0
+POOLING_CLS = 1
+POOLING_MEAN = 2
+POOLING_MAX = 3
+POOLING_MEAN_SQRT_LEN = 4
+POOLING_WEIGHTED_MEAN = 5
+POOLING_LAST = 6
+CHANGE_FINGERPRINT = 1
+CHANGE_DIM = 2
+CHANGE_LABELS = 4
+CHANGE_MAX_TOKENS = 8
+TRUNCATE_DEFAULT = 0
+TRUNCATE_RIGHT = 1
+TRUNCATE_LEFT = 2
+TRUNCATE_STRICT = 3
 TASK_EMBED = 0
 TASK_CLASSIFY = 1
 TASK_TOKEN_VECTORS = 2
-
-DTYPES: Dict[str, int] = {
-    "default": 0,
-    "float32": 1, "fp32": 1,
-    "float16": 2, "fp16": 2,
-    "bfloat16": 3, "bf16": 3,
-    "tf32": 4,
-    "int8": 5,
-}
-POOLINGS: Dict[str, int] = {
-    "default": 0, "cls": 1, "mean": 2, "max": 3, "mean_sqrt_len": 4, "weighted_mean": 5, "last": 6,
-}
-TRUNCATIONS: Dict[str, int] = {"default": 0, "right": 1, "left": 2, "strict": 3}
-SCORES: Dict[str, int] = {"default": 0, "raw": 1, "softmax": 2, "sigmoid": 3}
-LOG_LEVELS: Dict[int, str] = {1: "error", 2: "warning", 3: "info", 4: "debug"}
-
-LogFunction = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
+NORMALIZE_DEFAULT = 0
+NORMALIZE_YES = 1
+NORMALIZE_NO = 2
+SCORE_DEFAULT = 0
+SCORE_RAW = 1
+SCORE_SOFTMAX = 2
+SCORE_SIGMOID = 3
+PRIORITY_NORMAL = 0
+PRIORITY_HIGH = 1
+PRIORITY_LOW = 2
+CACHE_DEFAULT = 0
+CACHE_ON = 1
+CACHE_OFF = 2
 
 
 class Error(Structure):
@@ -64,8 +103,8 @@ class Error(Structure):
         ("status", c_int32),
         ("retry_after_ms", c_uint32),
         ("reserved", c_uint32),
-        ("message", c_char * TEXT_BYTES),
-        ("hint", c_char * TEXT_BYTES),
+        ("message", c_char * 512),
+        ("hint", c_char * 512),
     ]
 
 
@@ -75,12 +114,47 @@ class ContextOptions(Structure):
         ("struct_size", c_uint32),
         ("n_threads", c_uint32),
         ("memory_budget_bytes", c_uint64),
-        ("log", LogFunction),
+        ("log", c_void_p),
         ("log_user", c_void_p),
         ("log_level", c_int32),
         ("reserved", c_int32),
         ("plugin_dir", c_char_p),
         ("cache_dir", c_char_p),
+    ]
+
+
+class Stats(Structure):
+    c_name = "gpuserve_stats"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_models", c_uint32),
+        ("requests", c_uint64),
+        ("requests_ok", c_uint64),
+        ("requests_busy", c_uint64),
+        ("requests_cancelled", c_uint64),
+        ("requests_expired", c_uint64),
+        ("requests_failed", c_uint64),
+        ("items", c_uint64),
+        ("items_truncated", c_uint64),
+        ("tokens", c_uint64),
+        ("batches", c_uint64),
+        ("padding_tokens_saved", c_uint64),
+        ("queued_requests", c_uint64),
+        ("queued_tokens", c_uint64),
+        ("tokenize_ns", c_uint64),
+        ("compute_ns", c_uint64),
+        ("queue_ns", c_uint64),
+        ("request_ns", c_uint64),
+        ("request_p50_us", c_uint64),
+        ("request_p95_us", c_uint64),
+        ("request_p99_us", c_uint64),
+        ("queue_p50_us", c_uint64),
+        ("queue_p95_us", c_uint64),
+        ("queue_p99_us", c_uint64),
+        ("weights_bytes", c_uint64),
+        ("workspace_bytes", c_uint64),
+        ("stream_bytes", c_uint64),
+        ("host_bytes", c_uint64),
     ]
 
 
@@ -113,6 +187,10 @@ class ModelOptions(Structure):
         ("pooling", c_uint32),
         ("use_mmap", c_uint32),
         ("max_queue_tokens", c_uint32),
+        ("warmup", c_uint32),
+        ("reserved", c_uint32),
+        ("progress", c_void_p),
+        ("progress_user", c_void_p),
     ]
 
 
@@ -132,9 +210,21 @@ class Footprint(Structure):
     ]
 
 
+class SwapOptions(Structure):
+    c_name = "gpuserve_swap_options"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("allow", c_uint32),
+        ("fingerprint", c_char_p),
+    ]
+
+
 class Span(Structure):
     c_name = "gpuserve_span"
-    _fields_ = [("begin", c_uint32), ("end", c_uint32)]
+    _fields_ = [
+        ("begin", c_uint32),
+        ("end", c_uint32),
+    ]
 
 
 class TokenizeOptions(Structure):
@@ -153,7 +243,25 @@ class Item(Structure):
         ("status", c_int32),
         ("n_tokens", c_uint32),
         ("truncated", c_uint32),
-        ("reserved", c_uint32 * 5),
+        ("cached", c_uint32),
+        ("reserved", c_uint32 * 4),
+    ]
+
+
+class Result(Structure):
+    c_name = "gpuserve_result"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("dtype", c_uint32),
+        ("n_tokens", c_uint64),
+        ("n_truncated", c_uint64),
+        ("n_cached", c_uint64),
+        ("tokenize_us", c_uint64),
+        ("queue_us", c_uint64),
+        ("compute_us", c_uint64),
+        ("total_us", c_uint64),
+        ("device", c_char * 64),
+        ("fingerprint", c_char * 40),
     ]
 
 
@@ -180,51 +288,259 @@ class Job(Structure):
         ("output_stride", c_size_t),
         ("items", c_void_p),
         ("token_offsets", c_void_p),
+        ("deadline_us", c_int64),
+        ("priority", c_uint32),
+        ("cache", c_uint32),
+        ("expected_fingerprint", c_char_p),
+        ("result", c_void_p),
+    ]
+
+
+class EmbedOptions(Structure):
+    c_name = "gpuserve_embed_options"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("dimensions", c_uint32),
+        ("truncation", c_uint32),
+        ("normalize", c_uint32),
+        ("prompt_name", c_char_p),
+        ("prompt", c_char_p),
+        ("items", c_void_p),
+        ("deadline_us", c_int64),
+        ("priority", c_uint32),
+        ("cache", c_uint32),
+        ("expected_fingerprint", c_char_p),
+        ("result", c_void_p),
+    ]
+
+
+class ClassifyOptions(Structure):
+    c_name = "gpuserve_classify_options"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("truncation", c_uint32),
+        ("score", c_uint32),
+        ("reserved", c_uint32),
+        ("pairs", c_void_p),
+        ("items", c_void_p),
+        ("deadline_us", c_int64),
+        ("priority", c_uint32),
+        ("cache", c_uint32),
+        ("expected_fingerprint", c_char_p),
+        ("result", c_void_p),
     ]
 
 
 STRUCTS: List[Type[Structure]] = [
-    Error, ContextOptions, DeviceInfo, ModelOptions, Footprint, Span, TokenizeOptions, Item, Job,
+    Error,
+    ContextOptions,
+    Stats,
+    DeviceInfo,
+    ModelOptions,
+    Footprint,
+    SwapOptions,
+    Span,
+    TokenizeOptions,
+    Item,
+    Result,
+    Job,
+    EmbedOptions,
+    ClassifyOptions,
 ]
-
-_handle = c_void_p
-_out_handle = POINTER(c_void_p)
-_error = POINTER(Error)
-_size_out = POINTER(c_size_t)
-_status = c_int
 
 # name: (result, arguments)
 FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
-    "gpuserve_version": (c_char_p, []),
-    "gpuserve_abi_version": (c_uint32, []),
-    "gpuserve_context_create": (_status, [_out_handle, POINTER(ContextOptions), _error]),
-    "gpuserve_context_unref": (None, [_out_handle]),
-    "gpuserve_context_metrics": (_status, [_handle, c_void_p, c_size_t, _size_out, _error]),
-    "gpuserve_context_doctor": (_status, [_handle, c_void_p, c_size_t, _size_out, _error]),
-    "gpuserve_device_list": (_status, [_handle, POINTER(DeviceInfo), c_size_t, _size_out, _error]),
-    "gpuserve_model_inspect": (_status, [_handle, c_char_p, c_void_p, c_size_t, _size_out, _error]),
-    "gpuserve_model_footprint": (
-        _status, [_handle, c_char_p, POINTER(ModelOptions), POINTER(Footprint), _error]),
-    "gpuserve_model_open": (
-        _status, [_out_handle, _handle, c_char_p, POINTER(ModelOptions), _error]),
-    "gpuserve_model_close": (None, [_out_handle]),
-    "gpuserve_model_info": (_status, [_handle, c_void_p, c_size_t, _size_out, _error]),
-    "gpuserve_model_dim": (c_size_t, [_handle]),
-    "gpuserve_model_max_tokens": (c_size_t, [_handle]),
-    "gpuserve_model_label_count": (c_size_t, [_handle]),
-    "gpuserve_model_label": (c_char_p, [_handle, c_size_t]),
-    "gpuserve_model_fingerprint": (c_char_p, [_handle]),
-    "gpuserve_tokenize": (
-        _status, [_handle, c_char_p, c_size_t, c_void_p, c_void_p, c_size_t, _size_out,
-                  POINTER(TokenizeOptions), _error]),
-    "gpuserve_detokenize": (
-        _status, [_handle, c_void_p, c_size_t, c_int32, c_void_p, c_size_t, _size_out, _error]),
-    "gpuserve_run": (_status, [_handle, POINTER(Job), _error]),
-    "gpuserve_submit": (_status, [_out_handle, _handle, POINTER(Job), c_void_p, c_void_p, _error]),
-    "gpuserve_wait": (_status, [_handle, c_int64, _error]),
-    "gpuserve_cancel": (_status, [_handle]),
-    "gpuserve_request_free": (None, [_out_handle]),
-    "gpuserve_completion_fd": (c_int, [_handle]),
+    "gpuserve_version": (c_char_p, [
+    ]),
+    "gpuserve_abi_version": (c_uint32, [
+    ]),
+    "gpuserve_status_name": (c_char_p, [
+        c_int,
+    ]),
+    "gpuserve_context_create": (c_int, [
+        POINTER(c_void_p),
+        POINTER(ContextOptions),
+        POINTER(Error),
+    ]),
+    "gpuserve_context_ref": (c_void_p, [
+        c_void_p,
+    ]),
+    "gpuserve_context_unref": (None, [
+        POINTER(c_void_p),
+    ]),
+    "gpuserve_context_stats": (c_int, [
+        c_void_p,
+        POINTER(Stats),
+        POINTER(Error),
+    ]),
+    "gpuserve_context_metrics": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_context_doctor": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_device_list": (c_int, [
+        c_void_p,
+        POINTER(DeviceInfo),
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_device_select": (c_int, [
+        c_void_p,
+        c_char_p,
+        POINTER(DeviceInfo),
+        c_void_p,
+        c_size_t,
+        POINTER(Error),
+    ]),
+    "gpuserve_model_inspect": (c_int, [
+        c_void_p,
+        c_char_p,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_model_footprint": (c_int, [
+        c_void_p,
+        c_char_p,
+        POINTER(ModelOptions),
+        POINTER(Footprint),
+        POINTER(Error),
+    ]),
+    "gpuserve_model_open": (c_int, [
+        POINTER(c_void_p),
+        c_void_p,
+        c_char_p,
+        POINTER(ModelOptions),
+        POINTER(Error),
+    ]),
+    "gpuserve_model_ref": (c_void_p, [
+        c_void_p,
+    ]),
+    "gpuserve_model_close": (None, [
+        POINTER(c_void_p),
+    ]),
+    "gpuserve_model_swap": (c_int, [
+        c_void_p,
+        c_char_p,
+        POINTER(c_uint32),
+        POINTER(ModelOptions),
+        POINTER(SwapOptions),
+        POINTER(Error),
+    ]),
+    "gpuserve_model_info": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_model_dim": (c_size_t, [
+        c_void_p,
+    ]),
+    "gpuserve_model_max_tokens": (c_size_t, [
+        c_void_p,
+    ]),
+    "gpuserve_model_label_count": (c_size_t, [
+        c_void_p,
+    ]),
+    "gpuserve_model_label": (c_char_p, [
+        c_void_p,
+        c_size_t,
+    ]),
+    "gpuserve_model_fingerprint": (c_char_p, [
+        c_void_p,
+    ]),
+    "gpuserve_tokenize": (c_int, [
+        c_void_p,
+        c_char_p,
+        c_size_t,
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(TokenizeOptions),
+        POINTER(Error),
+    ]),
+    "gpuserve_detokenize": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        c_int32,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_run": (c_int, [
+        c_void_p,
+        POINTER(Job),
+        POINTER(Error),
+    ]),
+    "gpuserve_embed": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        c_void_p,
+        c_size_t,
+        POINTER(EmbedOptions),
+        POINTER(Error),
+    ]),
+    "gpuserve_classify": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        c_void_p,
+        c_size_t,
+        POINTER(ClassifyOptions),
+        POINTER(Error),
+    ]),
+    "gpuserve_submit": (c_int, [
+        POINTER(c_void_p),
+        c_void_p,
+        POINTER(Job),
+        c_void_p,
+        c_void_p,
+        POINTER(Error),
+    ]),
+    "gpuserve_wait": (c_int, [
+        c_void_p,
+        c_int64,
+        POINTER(Error),
+    ]),
+    "gpuserve_cancel": (c_int, [
+        c_void_p,
+    ]),
+    "gpuserve_request_free": (None, [
+        POINTER(c_void_p),
+    ]),
+    "gpuserve_completion_fd": (c_int, [
+        c_void_p,
+    ]),
+    "gpuserve_dot": (c_float, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+    ]),
+    "gpuserve_top_k": (c_size_t, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        c_size_t,
+        c_size_t,
+        POINTER(c_size_t),
+        c_void_p,
+    ]),
 }
 
 AnyStruct = TypeVar("AnyStruct", bound=Structure)
@@ -241,5 +557,3 @@ def bind(library: CDLL) -> None:
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments
-
-

@@ -13,7 +13,9 @@ from . import _abi
 from ._version import __version__
 from .errors import LibraryError, error_of
 
-SONAME = "libgpuserve.so.0"
+#: The binary interface this package speaks: the number at the end of the library's name.
+ABI_VERSION = 0
+SONAME = f"libgpuserve.so.{ABI_VERSION}"
 VARIABLE = "GPUSERVE_LIBRARY"
 
 _lock = threading.Lock()
@@ -50,9 +52,9 @@ def _check(library: ctypes.CDLL) -> ctypes.CDLL:
             "install the wheel and the library of the same version",
         ) from None
     abi = library.gpuserve_abi_version()
-    if abi != _abi.ABI_VERSION:
+    if abi != ABI_VERSION:
         raise LibraryError(
-            f"libgpuserve has binary interface {abi}, this package needs {_abi.ABI_VERSION}",
+            f"libgpuserve has binary interface {abi}, this package needs {ABI_VERSION}",
             "install the wheel and the library of the same version",
         )
     return library

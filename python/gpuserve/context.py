@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from ctypes import byref, c_void_p
+from ctypes import byref, c_void_p, cast
 from typing import Any, Dict, Optional
 
 from . import _abi
@@ -45,7 +45,7 @@ class Context:
         self._lock = threading.Lock()
         options = _abi.new(
             _abi.ContextOptions, n_threads=n_threads, memory_budget_bytes=memory_budget,
-            log=_log_function, log_level=_level_of(log_level),
+            log=cast(_log_function, c_void_p), log_level=_level_of(log_level),
             plugin_dir=encode_path(plugin_dir) if plugin_dir else None,
             cache_dir=encode_path(cache_dir) if cache_dir else None)
         handle = c_void_p()

@@ -128,6 +128,12 @@ class InternalError(GpuserveError, RuntimeError):
     status = 15
 
 
+class MismatchError(GpuserveError, ValueError):
+    """The model has another fingerprint than the one expected."""
+
+    status = 16
+
+
 class ClosedError(GpuserveError, ValueError):
     """The model was closed."""
 
@@ -141,7 +147,7 @@ _by_status: Dict[int, Type[GpuserveError]] = {
     for kind in (
         InvalidError, NotFoundError, FormatError, UnsupportedError, OutOfMemoryError, TooLargeError,
         BusyError, DeviceError, ReadError, CancelledError, ExpiredError, WaitTimeoutError,
-        ForkedError, NumericError, InternalError,
+        ForkedError, NumericError, InternalError, MismatchError,
     )
 }
 

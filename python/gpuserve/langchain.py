@@ -10,7 +10,8 @@ from typing import Any, List, Union
 
 from langchain_core.embeddings import Embeddings
 
-from .model import Model, Path
+from ._arguments import Path
+from .model import Model
 
 
 class GpuserveEmbeddings(Embeddings):  # type: ignore[misc, unused-ignore]

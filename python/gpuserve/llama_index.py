@@ -11,7 +11,8 @@ from typing import Any, List, Union
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 
-from .model import Model, Path
+from ._arguments import Path
+from .model import Model
 
 
 class GpuserveEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]

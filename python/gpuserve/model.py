@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import json
-import os
 import sys
 import threading
 import weakref
@@ -29,20 +28,18 @@ from concurrent.futures import Future
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi, _texts
+from . import _abi, _arguments as arguments, _texts
 from ._calls import Call, Floats, Items, finish, items_of, patiently, run, submit
 from ._futures import Dispatcher
+from ._arguments import Path
 from ._library import call, encode_path, library, text_of
 from ._progress import Progress
 from ._tokens import Tokens, decode, tokenize
 from .context import Context
 from .errors import BusyError, ClosedError, InvalidError, UnsupportedError
 
-Path = Union[str, "os.PathLike[str]"]
 Result = TypeVar("Result")
 
-#: Texts of one submission when the caller names no batch_size. The library makes its own batches.
-CHUNK_TEXTS = 1024
 #: Submissions of a long call that are under way together: one is computed, the next one waits.
 IN_FLIGHT = 3
 
@@ -85,7 +82,7 @@ class Model:
         self._library = library()
         self._own_context = context is None
         self._context = context or Context()
-        options = _options(device, dtype, head, max_tokens, max_batch_tokens, n_threads, pooling,
+        options = arguments.options(device, dtype, head, max_tokens, max_batch_tokens, n_threads, pooling,
                            mmap, max_queue_tokens)
         handle = c_void_p()
         try:
@@ -148,17 +145,17 @@ class Model:
         Returns:
             [dim] for one text, [n, dim] for many; float32, in memory of its own.
         """
-        inputs = _one_of(inputs, sentences)
+        inputs = arguments.one_of(inputs, sentences)
         if device is not None and device not in (self.device, self.device.split(":")[0]):
             raise InvalidError(f"this model is on {self.device}, not on {device}",
                                f'open another: Model(..., device="{device}")')
         if precision not in ("float32", "binary", "ubinary"):
             raise InvalidError(f'precision "{precision}" is unknown',
                                "known are float32, binary and ubinary")
-        fields = {**_prompt_fields(prompt_name, prompt),
-                  "dimensions": _dimensions(truncate_dim, self.dim),
+        fields = {**arguments.prompt_fields(prompt_name, prompt),
+                  "dimensions": arguments.dimensions(truncate_dim, self.dim),
                   "normalize": 1 if normalize_embeddings else 0,
-                  "truncation": _named(_abi.TRUNCATIONS, truncation, "truncation")}
+                  "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
         if output_value == "token_embeddings":
             return self._token_embeddings(inputs, fields)
         if output_value != "sentence_embedding":
@@ -169,8 +166,8 @@ class Model:
         vectors, items, alone = self._rows(
             inputs, _abi.TASK_EMBED, fields["dimensions"] or self.dim, fields, batch_size=batch_size,
             progress=show_progress_bar, out=out, want_items=return_items)
-        shaped = _precision(vectors, precision)
-        result = _converted(shaped[0] if alone else shaped, alone, convert_to_numpy,
+        shaped = arguments.precision(vectors, precision)
+        result = arguments.converted(shaped[0] if alone else shaped, alone, convert_to_numpy,
                             convert_to_tensor)
         return (result, items) if return_items else result
 
@@ -194,26 +191,26 @@ class Model:
             options["prompt_name"] = self.prompt_name_for(kind)
         return self.encode(inputs, **options)
 
-    def encode_stream(self, inputs: Iterable[str], *, batch_size: int = CHUNK_TEXTS,
+    def encode_stream(self, inputs: Iterable[str], *, batch_size: int = arguments.CHUNK_TEXTS,
                       prompt_name: Optional[str] = None, prompt: Optional[str] = None,
                       normalize_embeddings: bool = False,
                       truncate_dim: Optional[int] = None) -> Iterator[Floats]:
         """Embed any number of texts in bounded memory: [at most batch_size, dim] at a time."""
-        fields = {**_prompt_fields(prompt_name, prompt),
-                  "dimensions": _dimensions(truncate_dim, self.dim),
+        fields = {**arguments.prompt_fields(prompt_name, prompt),
+                  "dimensions": arguments.dimensions(truncate_dim, self.dim),
                   "normalize": 1 if normalize_embeddings else 0}
         columns = fields["dimensions"] or self.dim
-        for made in self._stream(_chunks(inputs, batch_size), _abi.TASK_EMBED, columns, fields):
+        for made in self._stream(arguments.chunks(inputs, batch_size), _abi.TASK_EMBED, columns, fields):
             yield made.output
 
     def similarity(self, a: Any, b: Any) -> Floats:
         """Cosine similarity of each row of ``a`` with each row of ``b``: [len(a), len(b)]."""
-        result: Floats = _unit(a) @ _unit(b).T
+        result: Floats = arguments.unit(a) @ arguments.unit(b).T
         return result
 
     def similarity_pairwise(self, a: Any, b: Any) -> Floats:
         """Cosine similarity of row i of ``a`` with row i of ``b``."""
-        result: Floats = np.einsum("ij,ij->i", _unit(a), _unit(b))
+        result: Floats = np.einsum("ij,ij->i", arguments.unit(a), arguments.unit(b))
         return result
 
     # -------------------------------------------------------------------------- classification
@@ -231,8 +228,8 @@ class Model:
         if not self.labels:
             raise UnsupportedError("this model has no labels: it only embeds",
                                    "open it with head=FILE, as `gpuserve fit` makes them")
-        fields = {"score": _named(_abi.SCORES, score, "score"),
-                  "truncation": _named(_abi.TRUNCATIONS, truncation, "truncation")}
+        fields = {"score": arguments.named(arguments.SCORES, score, "score"),
+                  "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
         scores, _, alone = self._rows(inputs, _abi.TASK_CLASSIFY, len(self.labels), fields,
                                       pairs=pairs, batch_size=batch_size, progress=show_progress_bar)
         return cast(Floats, scores[0] if alone else scores)
@@ -248,8 +245,8 @@ class Model:
         """
         scores = self.predict_proba(inputs, pairs, **options)
         if scores.ndim == 1:
-            return _labelled(self.labels, scores, top_k)
-        return [_labelled(self.labels, row, top_k) for row in scores]
+            return arguments.labelled(self.labels, scores, top_k)
+        return [arguments.labelled(self.labels, row, top_k) for row in scores]
 
     def predict(self, inputs: Sequence[Any], *, activation: str = "default", **options: Any) -> Floats:
         """Scores of pairs, as ``CrossEncoder.predict``: [n] for one label, else [n, labels]."""
@@ -299,21 +296,29 @@ class Model:
 
     def submit(self, inputs: Union[str, Sequence[str]], *, prompt_name: Optional[str] = None,
                prompt: Optional[str] = None, normalize_embeddings: bool = False,
-               truncate_dim: Optional[int] = None) -> "Future[Floats]":
+               truncate_dim: Optional[int] = None, deadline: Optional[float] = None,
+               priority: str = "normal") -> "Future[Floats]":
         """Start to embed and return at once; the future gives what :meth:`encode` would.
 
         Cancelling the future cancels the work, if it has not begun. A full queue is a
         :class:`~gpuserve.errors.BusyError` with the time to try again.
+
+        Args:
+            deadline: seconds from now; what has not begun by then is
+                :class:`~gpuserve.errors.ExpiredError`.
+            priority: ``"high"``, ``"normal"`` or ``"low"``.
         """
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else list(inputs)
-        dimensions = _dimensions(truncate_dim, self.dim)
+        dimensions = arguments.dimensions(truncate_dim, self.dim)
         output = np.empty((len(texts), dimensions or self.dim), dtype=np.float32)
 
         def start() -> "Future[Floats]":
             started = Call(texts, output, task=_abi.TASK_EMBED, dimensions=dimensions,
                            normalize=1 if normalize_embeddings else 0,
-                           **_prompt_fields(prompt_name, prompt))
+                           deadline_us=0 if deadline is None else int(deadline * 1e6) or -1,
+                           priority=arguments.named(arguments.PRIORITIES, priority, "priority"),
+                           **arguments.prompt_fields(prompt_name, prompt))
             return self._futures().start(
                 self, started, lambda done: done.output[0] if alone else done.output)
         return self._guarded(start)
@@ -352,7 +357,7 @@ class Model:
         try:
             footprint = _abi.new(_abi.Footprint)
             call(context._library.gpuserve_model_footprint, context._open_handle(),
-                 encode_path(model_name_or_path), byref(_options(**known)), byref(footprint))
+                 encode_path(model_name_or_path), byref(arguments.options(**known)), byref(footprint))
         finally:
             if own:
                 context.close()
@@ -421,13 +426,13 @@ class Model:
               want_items: bool = False) -> Tuple[Any, Optional[Items], bool]:
         """The rows of all inputs, what became of each, and whether there was one text alone."""
         alone = _texts.is_text(inputs)
-        texts = [cast(str, inputs)] if alone else _sequence(inputs)
+        texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
         seconds = None if pairs is None else (
-            [cast(str, pairs)] if _texts.is_text(pairs) else _sequence(pairs))
+            [cast(str, pairs)] if _texts.is_text(pairs) else arguments.sequence(pairs))
         if seconds is not None and len(seconds) != len(texts):
             raise InvalidError(f"{len(texts)} texts but {len(seconds)} second texts")
-        size = _batch_size(batch_size)
-        output = _output(out, len(texts), columns)
+        size = arguments.batch_size(batch_size)
+        output = arguments.output(out, len(texts), columns)
         if len(texts) <= size and not progress:
             if not texts:
                 return output, items_of(np.zeros((0, 8), np.uint32)) if want_items else None, alone
@@ -474,7 +479,7 @@ class Model:
     def _token_embeddings(self, inputs: Union[str, Iterable[str]], fields: Dict[str, Any]) -> Any:
         """The last hidden state of each text."""
         alone = _texts.is_text(inputs)
-        texts = [cast(str, inputs)] if alone else _sequence(inputs)
+        texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
         hidden = int(self._facts["hidden_size"])
         found: List[Floats] = []
         options = {name: fields[name] for name in fields if name not in ("dimensions", "normalize")}
@@ -487,111 +492,6 @@ class Model:
             patiently(lambda: self._guarded(lambda: run(self, one)))
             found.append(output[: int(offsets[1])].copy())
         return found[0] if alone else found
-
-
-def _options(device: Optional[str], dtype: Optional[str], head: Optional[Path], max_tokens: int,
-             max_batch_tokens: int, n_threads: int, pooling: Optional[str], mmap: bool,
-             max_queue_tokens: int) -> _abi.ModelOptions:
-    return _abi.new(
-        _abi.ModelOptions, device=device.encode() if device else None,
-        dtype=_named(_abi.DTYPES, dtype or "default", "dtype"),
-        head=encode_path(head) if head is not None else None, max_tokens=max_tokens,
-        max_batch_tokens=max_batch_tokens, n_threads=n_threads,
-        pooling=_named(_abi.POOLINGS, pooling or "default", "pooling"), use_mmap=int(mmap),
-        max_queue_tokens=max_queue_tokens)
-
-
-def _named(table: Dict[str, int], name: str, what: str) -> int:
-    if name not in table:
-        raise InvalidError(f'{what} "{name}" is unknown', "known are " + ", ".join(table))
-    return table[name]
-
-
-def _one_of(inputs: Any, sentences: Any) -> Any:
-    if inputs is not None and sentences is not None:
-        raise TypeError("inputs and sentences are the same: give one of them")
-    return sentences if inputs is None else inputs
-
-
-def _prompt_fields(prompt_name: Optional[str], prompt: Optional[str]) -> Dict[str, Any]:
-    return {"prompt_name": prompt_name.encode() if prompt_name is not None else None,
-            "prompt": prompt.encode() if prompt is not None else None}
-
-
-def _dimensions(truncate_dim: Optional[int], dim: int) -> int:
-    if truncate_dim is None:
-        return 0
-    if not 1 <= truncate_dim <= dim:
-        raise InvalidError(f"truncate_dim is {truncate_dim}, the vectors have 1 to {dim} numbers")
-    return int(truncate_dim)
-
-
-def _batch_size(batch_size: Optional[int]) -> int:
-    if batch_size is not None and batch_size < 1:
-        raise InvalidError(f"batch_size is {batch_size}, it must be 1 at least")
-    return batch_size or CHUNK_TEXTS
-
-
-def _sequence(inputs: Iterable[str]) -> Sequence[str]:
-    return inputs if isinstance(inputs, (list, tuple)) else list(inputs)
-
-
-def _chunks(inputs: Iterable[str], size: int) -> Iterator[Tuple[List[str], None]]:
-    """Lists of at most `size` texts, taken from the iterable as they are wanted."""
-    if _texts.is_text(inputs):
-        raise TypeError("inputs is one str: a stream is an iterable of them")
-    part: List[str] = []
-    for text in inputs:
-        part.append(text)
-        if len(part) == _batch_size(size):
-            yield part, None
-            part = []
-    if part:
-        yield part, None
-
-
-def _output(out: Optional[Floats], n: int, columns: int) -> Floats:
-    if out is None:
-        return np.empty((n, columns), dtype=np.float32)
-    if not isinstance(out, np.ndarray) or out.dtype != np.float32 or out.ndim != 2:
-        raise InvalidError("out is no 2-dimensional array of float32")
-    if out.shape != (n, columns):
-        raise InvalidError(f"out is {list(out.shape)}, the result is [{n}, {columns}]")
-    if not out.flags.writeable:
-        raise InvalidError("out is read-only")
-    tight = columns == 1 or out.strides[1] == 4
-    if not tight or (n > 1 and (out.strides[0] < columns * 4 or out.strides[0] % 4)):
-        raise InvalidError(f"out has strides {out.strides}: columns must be tight, rows rising",
-                           "give a C-contiguous array, or rows of one")
-    return out
-
-
-def _precision(vectors: Floats, precision: str) -> "NDArray[Any]":
-    if precision == "float32":
-        return vectors
-    packed = np.packbits(vectors > 0, axis=-1)
-    return packed if precision == "ubinary" else (packed.astype(np.int16) - 128).astype(np.int8)
-
-
-def _converted(vectors: Any, alone: bool, to_numpy: bool, to_tensor: bool) -> Any:
-    if to_tensor:
-        import torch
-
-        return torch.from_numpy(vectors)
-    return vectors if to_numpy or alone else list(vectors)
-
-
-def _labelled(labels: List[str], scores: Floats, top_k: Optional[int]) -> Any:
-    order = np.argsort(-scores, kind="stable")[: len(labels) if top_k is None else top_k]
-    found = [{"label": labels[i], "score": float(scores[i])} for i in order]
-    return found[0] if top_k == 1 else found
-
-
-def _unit(vectors: Any) -> Floats:
-    rows = np.atleast_2d(np.asarray(vectors, dtype=np.float32))
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    result: Floats = rows / np.maximum(lengths, np.float32(1e-12))
-    return result
 
 
 @atexit.register

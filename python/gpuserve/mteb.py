@@ -13,7 +13,8 @@ import numpy as np
 from mteb.models import ModelMeta
 
 from ._calls import Floats
-from .model import Model, Path
+from ._arguments import Path
+from .model import Model
 
 QUERY = "query"
 DOCUMENT = "document"

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from .model import Model, Path
+from ._arguments import Path
+from .model import Model
 
 
 class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]

@@ -1,0 +1,160 @@
+"""What callers give, checked and in the words of the library; and the shapes they get back."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _abi
+from ._calls import Floats
+from ._library import encode_path
+from ._texts import is_text
+from .errors import InvalidError
+
+Path = Union[str, "os.PathLike[str]"]
+
+#: Texts of one submission when the caller names no batch_size. The library makes its own batches.
+CHUNK_TEXTS = 1024
+
+DTYPES: Dict[str, int] = {
+    "default": _abi.DTYPE_DEFAULT,
+    "float32": _abi.DTYPE_FLOAT32, "fp32": _abi.DTYPE_FLOAT32,
+    "float16": _abi.DTYPE_FLOAT16, "fp16": _abi.DTYPE_FLOAT16,
+    "bfloat16": _abi.DTYPE_BFLOAT16, "bf16": _abi.DTYPE_BFLOAT16,
+    "tf32": _abi.DTYPE_TF32,
+    "int8": _abi.DTYPE_INT8,
+}
+POOLINGS: Dict[str, int] = {
+    "default": _abi.POOLING_DEFAULT,
+    "cls": _abi.POOLING_CLS,
+    "mean": _abi.POOLING_MEAN,
+    "max": _abi.POOLING_MAX,
+    "mean_sqrt_len": _abi.POOLING_MEAN_SQRT_LEN,
+    "weighted_mean": _abi.POOLING_WEIGHTED_MEAN,
+    "last": _abi.POOLING_LAST,
+}
+TRUNCATIONS: Dict[str, int] = {
+    "default": _abi.TRUNCATE_DEFAULT,
+    "right": _abi.TRUNCATE_RIGHT,
+    "left": _abi.TRUNCATE_LEFT,
+    "strict": _abi.TRUNCATE_STRICT,
+}
+SCORES: Dict[str, int] = {
+    "default": _abi.SCORE_DEFAULT,
+    "raw": _abi.SCORE_RAW,
+    "softmax": _abi.SCORE_SOFTMAX,
+    "sigmoid": _abi.SCORE_SIGMOID,
+}
+PRIORITIES: Dict[str, int] = {
+    "normal": _abi.PRIORITY_NORMAL,
+    "high": _abi.PRIORITY_HIGH,
+    "low": _abi.PRIORITY_LOW,
+}
+
+def options(device: Optional[str], dtype: Optional[str], head: Optional[Path], max_tokens: int,
+             max_batch_tokens: int, n_threads: int, pooling: Optional[str], mmap: bool,
+             max_queue_tokens: int) -> _abi.ModelOptions:
+    return _abi.new(
+        _abi.ModelOptions, device=device.encode() if device else None,
+        dtype=named(DTYPES, dtype or "default", "dtype"),
+        head=encode_path(head) if head is not None else None, max_tokens=max_tokens,
+        max_batch_tokens=max_batch_tokens, n_threads=n_threads,
+        pooling=named(POOLINGS, pooling or "default", "pooling"), use_mmap=int(mmap),
+        max_queue_tokens=max_queue_tokens)
+
+
+def named(table: Dict[str, int], name: str, what: str) -> int:
+    if name not in table:
+        raise InvalidError(f'{what} "{name}" is unknown', "known are " + ", ".join(table))
+    return table[name]
+
+
+def one_of(inputs: Any, sentences: Any) -> Any:
+    if inputs is not None and sentences is not None:
+        raise TypeError("inputs and sentences are the same: give one of them")
+    return sentences if inputs is None else inputs
+
+
+def prompt_fields(prompt_name: Optional[str], prompt: Optional[str]) -> Dict[str, Any]:
+    return {"prompt_name": prompt_name.encode() if prompt_name is not None else None,
+            "prompt": prompt.encode() if prompt is not None else None}
+
+
+def dimensions(truncate_dim: Optional[int], dim: int) -> int:
+    if truncate_dim is None:
+        return 0
+    if not 1 <= truncate_dim <= dim:
+        raise InvalidError(f"truncate_dim is {truncate_dim}, the vectors have 1 to {dim} numbers")
+    return int(truncate_dim)
+
+
+def batch_size(batch_size: Optional[int]) -> int:
+    if batch_size is not None and batch_size < 1:
+        raise InvalidError(f"batch_size is {batch_size}, it must be 1 at least")
+    return batch_size or CHUNK_TEXTS
+
+
+def sequence(inputs: Iterable[str]) -> Sequence[str]:
+    return inputs if isinstance(inputs, (list, tuple)) else list(inputs)
+
+
+def chunks(inputs: Iterable[str], size: int) -> Iterator[Tuple[List[str], None]]:
+    """Lists of at most `size` texts, taken from the iterable as they are wanted."""
+    if is_text(inputs):
+        raise TypeError("inputs is one str: a stream is an iterable of them")
+    part: List[str] = []
+    for text in inputs:
+        part.append(text)
+        if len(part) == batch_size(size):
+            yield part, None
+            part = []
+    if part:
+        yield part, None
+
+
+def output(out: Optional[Floats], n: int, columns: int) -> Floats:
+    if out is None:
+        return np.empty((n, columns), dtype=np.float32)
+    if not isinstance(out, np.ndarray) or out.dtype != np.float32 or out.ndim != 2:
+        raise InvalidError("out is no 2-dimensional array of float32")
+    if out.shape != (n, columns):
+        raise InvalidError(f"out is {list(out.shape)}, the result is [{n}, {columns}]")
+    if not out.flags.writeable:
+        raise InvalidError("out is read-only")
+    tight = columns == 1 or out.strides[1] == 4
+    if not tight or (n > 1 and (out.strides[0] < columns * 4 or out.strides[0] % 4)):
+        raise InvalidError(f"out has strides {out.strides}: columns must be tight, rows rising",
+                           "give a C-contiguous array, or rows of one")
+    return out
+
+
+def precision(vectors: Floats, precision: str) -> "NDArray[Any]":
+    if precision == "float32":
+        return vectors
+    packed = np.packbits(vectors > 0, axis=-1)
+    return packed if precision == "ubinary" else (packed.astype(np.int16) - 128).astype(np.int8)
+
+
+def converted(vectors: Any, alone: bool, to_numpy: bool, to_tensor: bool) -> Any:
+    if to_tensor:
+        import torch
+
+        return torch.from_numpy(vectors)
+    return vectors if to_numpy or alone else list(vectors)
+
+
+def labelled(labels: List[str], scores: Floats, top_k: Optional[int]) -> Any:
+    order = np.argsort(-scores, kind="stable")[: len(labels) if top_k is None else top_k]
+    found = [{"label": labels[i], "score": float(scores[i])} for i in order]
+    return found[0] if top_k == 1 else found
+
+
+def unit(vectors: Any) -> Floats:
+    rows = np.atleast_2d(np.asarray(vectors, dtype=np.float32))
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    result: Floats = rows / np.maximum(lengths, np.float32(1e-12))
+    return result
+

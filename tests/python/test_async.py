@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Asynchronous calls: futures, asyncio, cancellation, closing with work in flight."""
+import asyncio
+import concurrent.futures
+import threading
+
+import numpy as np
+
+import gpuserve
+from common import Case, main, model
+from gpuserve import Model
+
+TEXTS = [f"text number {i}" for i in range(200)]
+LONG = ["word " * 300] * 2000
+
+
+class Asynchronous(Case):
+    def setUp(self):
+        super().setUp()
+        self.model = Model(model("splade-tiny"))
+        self.addCleanup(self.model.close)
+
+    def test_awaiting_gives_what_encode_gives(self):
+        async def all_of_them():
+            return await asyncio.gather(*[self.model.encode_async(text) for text in TEXTS])
+
+        found = np.stack(asyncio.run(all_of_them()))
+        self.assertTrue((found == self.model.encode(TEXTS)).all())
+
+    def test_several_event_loops(self):
+        expected, wrong = self.model.encode(TEXTS[:20]), []
+
+        def loop():
+            async def work():
+                found = await self.model.encode_async(TEXTS[:20])
+                if not (found == expected).all():
+                    wrong.append(1)
+
+            asyncio.run(work())
+
+        threads = [threading.Thread(target=loop) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_the_event_loop_runs_meanwhile(self):
+        async def work():
+            task = asyncio.ensure_future(self.model.encode_async(LONG))
+            turns = 0
+            while not task.done():
+                turns += 1
+                await asyncio.sleep(0.001)
+            await task
+            return turns
+
+        self.assertGreater(asyncio.run(work()), 5)
+
+    def test_a_bad_text_fails_its_future_or_its_call(self):
+        with self.assertRaises(gpuserve.errors.InvalidError):
+            self.model.submit("\ud800").result()
+        with self.assertRaises(gpuserve.errors.InvalidError):
+            self.model.submit("a", prompt_name="nonsense").result()
+
+    def test_cancelling_a_task_cancels_the_work(self):
+        async def work():
+            task = asyncio.ensure_future(self.model.encode_async(LONG))
+            await asyncio.sleep(0.01)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(work())
+        self.model.close()
+
+    def test_a_deadline_that_has_passed(self):
+        with self.assertRaises(gpuserve.errors.ExpiredError):
+            self.model.submit("a", deadline=-1.0).result()
+        self.assertEqual(self.model.submit("a", deadline=60, priority="high").result().shape,
+                         (self.model.dim,))
+
+    def test_a_full_queue_is_told_and_closing_cancels_what_is_pending(self):
+        futures = [self.model.submit(LONG) for _ in range(2)]
+        with self.assertRaises(gpuserve.errors.BusyError) as caught:
+            self.model.submit(LONG)
+        self.assertGreater(caught.exception.retry_after, 0)
+        self.model.close()
+        for future in futures:
+            self.assertTrue(future.done())
+        self.assertTrue(any(isinstance(future.exception(), gpuserve.errors.CancelledError)
+                            for future in futures))
+        with self.assertRaises(gpuserve.errors.ClosedError):
+            self.model.submit("a")
+
+    def test_closing_ends_a_long_call_of_another_thread(self):
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            call = pool.submit(self.model.encode, LONG)
+            threading.Event().wait(0.05)
+            self.model.close()
+            with self.assertRaises(gpuserve.errors.GpuserveError):
+                call.result(timeout=60)
+
+
+if __name__ == "__main__":
+    main(__name__)
