@@ -11,7 +11,10 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-HEADERS = [ROOT / "include/gpuserve/types.h", ROOT / "include/gpuserve/gpuserve.h"]
+FOLDER = ROOT / "include/gpuserve"
+# The words first; the HTTP front end is a library of its own.
+HEADERS = [FOLDER / "types.h", FOLDER / "gpuserve.h"]
+HEADERS += sorted(set(FOLDER.glob("*.h")) - {*HEADERS, FOLDER / "http.h"})
 OUTPUT = ROOT / "python/gpuserve/_abi.py"
 
 PREAMBLE = '''"""The structs, numbers and functions of the public headers, for ctypes.
@@ -87,6 +90,7 @@ class Header:
     """What the headers hold, in their order."""
 
     def __init__(self, text):
+        self.enums = set(re.findall(r"typedef enum (\w+) \{", text))
         self.numbers = self._numbers(text)
         self.structs = self._structs(text)
         self.functions = self._functions(text)
@@ -140,7 +144,7 @@ class Header:
         kind = declaration.replace(" ", "").replace("\n", "")
         if kind == "void":
             return "None"
-        if kind == "gpuserve_status":
+        if kind in self.enums:
             return "c_int"
         if kind == "constchar*":
             return "c_char_p"
@@ -162,7 +166,7 @@ class Header:
             return f"POINTER({python_name(kind.rstrip('*'))})" if versioned else "c_void_p"
         if kind.endswith("_fn"):
             return "c_void_p"
-        return "c_int" if kind == "gpuserve_status" else SIMPLE[kind]
+        return "c_int" if kind in self.enums else SIMPLE[kind]
 
 
 def written(header):

@@ -94,6 +94,9 @@ PRIORITY_LOW = 2
 CACHE_DEFAULT = 0
 CACHE_ON = 1
 CACHE_OFF = 2
+RERANK_DEFAULT = 0
+RERANK_CROSS_ENCODER = 1
+RERANK_COSINE = 2
 
 
 class Error(Structure):
@@ -155,6 +158,11 @@ class Stats(Structure):
         ("workspace_bytes", c_uint64),
         ("stream_bytes", c_uint64),
         ("host_bytes", c_uint64),
+        ("queued_bytes", c_uint64),
+        ("items_shared", c_uint64),
+        ("cache_hits", c_uint64),
+        ("cache_misses", c_uint64),
+        ("cache_bytes", c_uint64),
     ]
 
 
@@ -191,6 +199,8 @@ class ModelOptions(Structure):
         ("reserved", c_uint32),
         ("progress", c_void_p),
         ("progress_user", c_void_p),
+        ("max_queue_bytes", c_uint64),
+        ("cache_bytes", c_uint64),
     ]
 
 
@@ -331,6 +341,27 @@ class ClassifyOptions(Structure):
     ]
 
 
+class RerankOptions(Structure):
+    c_name = "gpuserve_rerank_options"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("method", c_uint32),
+        ("score", c_uint32),
+        ("truncation", c_uint32),
+        ("top_n", c_size_t),
+        ("query_size", c_size_t),
+        ("document_sizes", c_void_p),
+        ("query_prompt", c_char_p),
+        ("document_prompt", c_char_p),
+        ("items", c_void_p),
+        ("deadline_us", c_int64),
+        ("priority", c_uint32),
+        ("cache", c_uint32),
+        ("expected_fingerprint", c_char_p),
+        ("result", c_void_p),
+    ]
+
+
 STRUCTS: List[Type[Structure]] = [
     Error,
     ContextOptions,
@@ -346,6 +377,7 @@ STRUCTS: List[Type[Structure]] = [
     Job,
     EmbedOptions,
     ClassifyOptions,
+    RerankOptions,
 ]
 
 # name: (result, arguments)
@@ -526,6 +558,20 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     ]),
     "gpuserve_completion_fd": (c_int, [
         c_void_p,
+    ]),
+    "gpuserve_model_rerank_method": (c_int, [
+        c_void_p,
+    ]),
+    "gpuserve_rerank": (c_int, [
+        c_void_p,
+        c_char_p,
+        c_void_p,
+        c_size_t,
+        c_void_p,
+        POINTER(c_size_t),
+        c_size_t,
+        POINTER(RerankOptions),
+        POINTER(Error),
     ]),
     "gpuserve_dot": (c_float, [
         c_void_p,

@@ -149,3 +149,17 @@ def finish(model: "Model", call: Call, request: c_void_p, first: int = 0) -> Non
     finally:
         library.gpuserve_request_free(byref(request))
     call.finish(status, error, first)
+
+
+def rerank(model: "Model", query: str, documents: Sequence[str], scores: Floats, first: int) -> None:
+    """Write how well each document answers the query. BusyError for a full queue."""
+    asked = _texts._encode(query, 0, "query")
+    packed = _texts.pack(documents, "document", first)
+    options = _abi.new(_abi.RerankOptions, query_size=len(asked),
+                       document_sizes=_texts.address(packed.sizes))
+    error = _abi.new(_abi.Error)
+    status = model._library.gpuserve_rerank(
+        model._handle, asked, _texts.address(packed.pointers), len(documents),
+        _texts.address(scores), None, len(documents), byref(options), byref(error))
+    if status != _abi.OK:
+        raise_status(status, error)

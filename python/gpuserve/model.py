@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi, _arguments as arguments, _texts
-from ._calls import Call, Floats, Items, finish, items_of, patiently, run, submit
+from ._calls import Call, Floats, Items, finish, items_of, patiently, rerank, run, submit
 from ._futures import Dispatcher
 from ._arguments import Path
 from ._library import call, encode_path, library, text_of
@@ -267,12 +267,13 @@ class Model:
         By the model's own score of the pair where it is a cross-encoder, else by the cosine
         similarity of the embeddings.
         """
-        if not documents:
-            return []
-        if len(self.labels) == 1:
-            scores = self.predict([(query, document) for document in documents])
-        else:
-            scores = self.similarity(self.encode_query([query]), self.encode_document(documents))[0]
+        if _texts.is_text(documents):
+            raise TypeError("documents is one str, not a list of them")
+        scores = np.empty(len(documents), dtype=np.float32)
+        for i in range(0, len(documents), arguments.CHUNK_TEXTS):
+            part = slice(i, i + arguments.CHUNK_TEXTS)
+            patiently(lambda: self._guarded(
+                lambda: rerank(self, query, documents[part], scores[part], i)))
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [{"corpus_id": int(i), "score": float(scores[i]),
                  **({"text": documents[i]} if return_documents else {})} for i in order]

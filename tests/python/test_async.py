@@ -11,7 +11,7 @@ from common import Case, main, model
 from gpuserve import Model
 
 TEXTS = [f"text number {i}" for i in range(200)]
-LONG = ["word " * 300] * 2000
+LONG = [f"word{i} " * 150 for i in range(2000)]
 
 
 class Asynchronous(Case):

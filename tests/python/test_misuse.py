@@ -148,8 +148,8 @@ print("child", process.exitcode, m.encode("a").shape)
         done = python("""
 import threading, gpuserve
 m = gpuserve.Model(path)
-futures = [m.submit(["word " * 300] * 2000) for _ in range(2)]
-threading.Thread(target=lambda: m.encode(["word " * 300] * 20000), daemon=True).start()
+futures = [m.submit([f"word{i} " * 150 for i in range(2000)]) for _ in range(2)]
+threading.Thread(target=lambda: m.encode([f"word{i} " * 150 for i in range(20000)]), daemon=True).start()
 print("over")
 """)
         self.assertEqual((done.returncode, done.stdout), (0, "over\n"), done.stderr)
@@ -161,7 +161,7 @@ import gpuserve
 m = gpuserve.Model({model(TINY)!r})
 print("ready", flush=True)
 try:
-    m.encode(["word " * 300] * 200000)
+    m.encode([f"word{{i}} " * 150 for i in range(100000)])
 except KeyboardInterrupt:
     print("stopped", m.encode("a").shape, flush=True)
 """], stdout=subprocess.PIPE, text=True)

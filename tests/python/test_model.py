@@ -157,6 +157,8 @@ class Rest(WithMiniLM):
         self.assertEqual(ranked[0]["text"], TEXTS[0])
         self.assertEqual(len(self.model.rank("eating", TEXTS[:2], top_k=1)), 1)
         self.assertEqual(self.model.rank("eating", []), [])
+        with self.assertRaises(TypeError):
+            self.model.rank("eating", "one document")
 
     def test_tokens_are_the_reference_s(self):
         tensors = safetensors(os.path.join(ORACLE, "tokens", "minilm-wordpiece.safetensors"))
