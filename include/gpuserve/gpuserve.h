@@ -96,57 +96,6 @@ GPUSERVE_API gpuserve_context *gpuserve_context_ref(gpuserve_context *context);
  */
 GPUSERVE_API void gpuserve_context_unref(gpuserve_context **context);
 
-/** Statistics of a context since it was created. Times are sums unless they are quantiles; those
- *  are interpolated in the buckets that gpuserve_context_metrics() shows. */
-typedef struct gpuserve_stats {
-    uint32_t struct_size;
-    uint32_t n_models;              /**< open now */
-    uint64_t requests;              /**< completed or refused; the sum of the next five */
-    uint64_t requests_ok;
-    uint64_t requests_busy;         /**< refused because the queue was full */
-    uint64_t requests_cancelled;
-    uint64_t requests_expired;      /**< their deadline passed */
-    uint64_t requests_failed;       /**< all others */
-    uint64_t items;                 /**< texts computed */
-    uint64_t items_truncated;       /**< of them cut at the token limit */
-    uint64_t tokens;                /**< computed */
-    uint64_t batches;
-    uint64_t padding_tokens_saved;  /**< what padding to each batch's longest text would have added */
-    uint64_t queued_requests;       /**< not completed now */
-    uint64_t queued_tokens;         /**< what they were estimated at */
-    uint64_t tokenize_ns;           /**< summed over threads */
-    uint64_t compute_ns;            /**< of batches, summed over threads */
-    uint64_t queue_ns;              /**< requests' waits for their first batch */
-    uint64_t request_ns;            /**< from submission to completion */
-    uint64_t request_p50_us;        /**< quantiles of the same */
-    uint64_t request_p95_us;
-    uint64_t request_p99_us;
-    uint64_t queue_p50_us;
-    uint64_t queue_p95_us;
-    uint64_t queue_p99_us;
-    uint64_t weights_bytes;         /**< of open models, as in gpuserve_footprint */
-    uint64_t workspace_bytes;
-    uint64_t stream_bytes;
-    uint64_t host_bytes;
-    uint64_t queued_bytes;          /**< of the texts and results of requests not completed now */
-    uint64_t items_shared;          /**< texts that got the result of an equal one in flight */
-    uint64_t cache_hits;            /**< texts whose result was in the cache */
-    uint64_t cache_misses;
-    uint64_t cache_bytes;           /**< of the caches of open models, now */
-} gpuserve_stats;
-
-/**
- * Read the statistics. Each figure is exact; together they are those of nearly one moment.
- *
- * @param stats  Receives them; struct_size set by the caller.
- * @return GPUSERVE_OK, GPUSERVE_E_INVALID
- *
- * Thread-safety: safe. Since: 0.1
- */
-GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_stats(gpuserve_context *context,
-                                                                     gpuserve_stats   *stats,
-                                                                     gpuserve_error   *error);
-
 /**
  * Statistics of everything in the context as Prometheus text (exposition format 0.0.4): requests,
  * items, tokens, batches, histograms of times and sizes, queue, memory by purpose and by model, and
@@ -174,55 +123,6 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_doctor(gpuserve_
                                                                       char *text, size_t capacity,
                                                                       size_t *size,
                                                                       gpuserve_error *error);
-
-/* ================================================================================== devices */
-
-/** A device as the context sees it. */
-typedef struct gpuserve_device_info {
-    uint32_t struct_size;
-    int32_t  index;             /**< N of "cuda:N"; 0 for the CPU */
-    char     selector[64];      /**< what selects exactly this device: "cpu", "cuda:0" */
-    char     name[128];         /**< "AMD EPYC 9555", "NVIDIA H200" */
-    char     uuid[64];          /**< "GPU-..." or empty */
-    char     isa[64];           /**< what its kernels were chosen for: "avx512_vnni", "sm_90" */
-    uint64_t memory_bytes;      /**< all memory; for the CPU what the cgroup allows */
-    uint64_t memory_free_bytes; /**< at the time of the call */
-    int32_t  n_cores;           /**< usable hardware threads or multiprocessors */
-    int32_t  reserved;
-} gpuserve_device_info;
-
-/**
- * List the devices that can be used now.
- *
- * @param devices   Array of `capacity` elements whose struct_size is set in the first; may be NULL
- *                  when capacity is 0.
- * @param n         Receives how many devices there are; more than `capacity` means the array
- *                  holds only the first ones.
- * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
- *
- * Thread-safety: safe. Since: 0.1
- */
-GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_device_list(gpuserve_context *context, gpuserve_device_info *devices, size_t capacity,
-                     size_t *n, gpuserve_error *error);
-
-/**
- * Resolve a selector to one device.
- *
- * @param selector  "auto" or NULL (a GPU if one works, else the CPU), "cpu", "cuda" or "cuda:N".
- *                  An explicit device that cannot be had is an error, never another device.
- * @param device    Receives the device; struct_size set by the caller.
- * @param reason    Receives why `auto` chose as it did, NUL-terminated, cut at `reason_bytes`.
- *                  May be NULL with 0.
- * @return GPUSERVE_OK; GPUSERVE_E_INVALID (no such selector); GPUSERVE_E_DEVICE (the message names
- *         the missing layer, the hint the remedy)
- *
- * Thread-safety: safe. Since: 0.1
- */
-GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_device_select(gpuserve_context *context, const char *selector,
-                       gpuserve_device_info *device, char *reason, size_t reason_bytes,
-                       gpuserve_error *error);
 
 /* ==================================================================================== model */
 
@@ -777,6 +677,7 @@ GPUSERVE_API int gpuserve_completion_fd(gpuserve_model *model);
 }
 #endif
 
+#include <gpuserve/devices.h>
 #include <gpuserve/retrieval.h>
 
 #endif /* GPUSERVE_GPUSERVE_H */

@@ -25,6 +25,7 @@ struct gpuserve_context {
     int32_t log_level;
     struct gsv_hub hub;
     struct gsv_metrics metrics;
+    atomic_bool driver_hangs; /* NVIDIA's: it is not asked again */
 
     pthread_mutex_t lock; /* for what follows */
     struct gsv_plugin cuda;

@@ -2,17 +2,21 @@
  * device.c - from a selector to a device.
  *
  * The CPU's backend is compiled in; the GPU's comes from a plugin (plugin.c). An explicit device
- * that cannot be had is an error; `auto` falls to the CPU and keeps the reason.
+ * that cannot be had is an error that lists what there is; `auto` falls to the CPU and keeps the
+ * reason.
  */
+#define _GNU_SOURCE
 #include "lib/runtime/device.h"
 
 #include "kernels/kernels.h"
 #include "lib/base/error.h"
 #include "lib/runtime/context.h"
-#include "lib/runtime/structs.h"
+#include "lib/runtime/cuda_view.h"
+#include "lib/runtime/visible.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 gpuserve_status gsv_device_cuda(gpuserve_context *context, const struct gpuserve_backend **backend,
                                 int32_t *count, gpuserve_error *error)
@@ -34,84 +38,268 @@ gpuserve_status gsv_device_cuda(gpuserve_context *context, const struct gpuserve
     return st;
 }
 
-static gpuserve_status read_facts(struct gsv_device_choice *choice, int32_t index,
-                                  gpuserve_error *error)
-{
-    memset(&choice->facts, 0, sizeof(choice->facts));
-    choice->facts.struct_size = sizeof(choice->facts);
-    return choice->backend->device_facts(index, &choice->facts, error);
-}
-
 static gpuserve_status choose_cpu(struct gsv_device_choice *choice, gpuserve_error *error)
 {
     choice->backend = gsv_backend_cpu();
     choice->is_cpu = true;
-    return read_facts(choice, 0, error);
+    memset(&choice->facts, 0, sizeof(choice->facts));
+    choice->facts.struct_size = sizeof(choice->facts);
+    return choice->backend->device_facts(0, &choice->facts, error);
 }
 
-static gpuserve_status choose_cuda(gpuserve_context *context, int32_t index,
-                                   struct gsv_device_choice *choice, gpuserve_error *error)
+static void take(struct gsv_device_choice *choice, const struct gsv_cuda_view *view, int32_t index)
 {
-    int32_t count;
-    gpuserve_status st = gsv_device_cuda(context, &choice->backend, &count, error);
-
-    if (st != GPUSERVE_OK)
-        return st;
+    choice->backend = view->backend;
+    choice->facts = view->all[index].facts;
     choice->is_cpu = false;
-    if (index >= count) {
-        gsv_fail(error, GPUSERVE_E_DEVICE, "cuda:%d: there %s %d, from cuda:0 to cuda:%d", index,
-                 count == 1 ? "is" : "are", count, count - 1);
-        return gsv_hint(error, GPUSERVE_E_DEVICE,
-                        "`gpuserve devices` lists them; CUDA_VISIBLE_DEVICES may hide some");
-    }
-    return read_facts(choice, index, error);
 }
 
-static gpuserve_status choose_auto(gpuserve_context *context, struct gsv_device_choice *choice,
+/* ----------------------------------------------------------------------------------- failures */
+
+/* What can be chosen: "cuda:0 (NVIDIA H200, GPU-...), cuda:1 (...)", cut when it is too long. */
+static void list_devices(const struct gsv_cuda_view *view, char *text, size_t capacity)
+{
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (int32_t i = 0; i < view->n && at < capacity; i++) {
+        const struct gsv_cuda_device *device = &view->all[i];
+        const char *name = device->works ? device->facts.name : device->fault;
+
+        at += (size_t)snprintf(text + at, capacity - at, "%s%s:%d (%.60s%s%.64s)", i ? ", " : "",
+                               view->backend->name, i, name, device->works ? ", " : "",
+                               device->facts.uuid);
+    }
+    if (at >= capacity && capacity > 4)
+        memcpy(text + capacity - 4, "...", 4);
+}
+
+/* The GPU that is there for the driver but not for us, and what hides it. */
+static gpuserve_status fail_hidden(const struct gsv_gpu *gpu, const char *named,
                                    gpuserve_error *error)
 {
-    gpuserve_error why = GPUSERVE_ERROR_INIT;
-    gpuserve_status st = choose_cuda(context, 0, choice, &why);
+    const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
 
-    choice->was_auto = true;
-    if (st == GPUSERVE_OK) {
-        snprintf(choice->reason, sizeof(choice->reason), "the first CUDA device works");
+    if (gpu->mig_mode) {
+        gsv_fail(error, GPUSERVE_E_DEVICE,
+                 "%s (%s) is in MIG mode: only its MIG devices can be used", named, gpu->name);
+        return gsv_hint(error, GPUSERVE_E_DEVICE, "`gpuserve devices` lists them");
+    }
+    gsv_fail(error, GPUSERVE_E_DEVICE,
+             "%s (%s) is in this machine, but CUDA does not show it: %s%s%s", named, gpu->name,
+             visible ? "CUDA_VISIBLE_DEVICES is \"" : "",
+             visible ? visible : "one MIG device is shown to a process", visible ? "\"" : "");
+    return gsv_hint(error, GPUSERVE_E_DEVICE, "start the program with CUDA_VISIBLE_DEVICES=%s",
+                    gpu->uuid);
+}
+
+static gpuserve_status fail_number(const struct gsv_cuda_view *view, int32_t index,
+                                   gpuserve_error *error)
+{
+    char list[400];
+
+    list_devices(view, list, sizeof(list));
+    gsv_fail(error, GPUSERVE_E_DEVICE, "cuda:%d: there %s %d: %s", index,
+             view->n == 1 ? "is" : "are", view->n, list);
+    if (view->gpus && view->gpus->n > view->n && secure_getenv("CUDA_VISIBLE_DEVICES"))
+        return gsv_hint(error, GPUSERVE_E_DEVICE,
+                        "the machine has %d GPUs; CUDA_VISIBLE_DEVICES=%s hides some",
+                        view->gpus->n, secure_getenv("CUDA_VISIBLE_DEVICES"));
+    return gsv_hint(error, GPUSERVE_E_DEVICE, "`gpuserve devices` lists them");
+}
+
+/* ----------------------------------------------------------------------------------- choosing */
+
+static gpuserve_status choose_number(const struct gsv_cuda_view *view, int32_t index,
+                                     struct gsv_device_choice *choice, gpuserve_error *error)
+{
+    if (index >= view->n)
+        return fail_number(view, index, error);
+    if (!view->all[index].works)
+        return gsv_fail(error, GPUSERVE_E_DEVICE, "cuda:%d: %s", index, view->all[index].fault);
+    take(choice, view, index);
+    return GPUSERVE_OK;
+}
+
+/* By a UUID or a beginning of it; GPU- and MIG- are told apart by the driver's words for it. */
+static gpuserve_status choose_uuid(const struct gsv_cuda_view *view, const char *uuid,
+                                   struct gsv_device_choice *choice, gpuserve_error *error)
+{
+    const size_t length = strlen(uuid);
+    int32_t found = -1;
+    char list[400];
+
+    for (int32_t i = 0; i < view->n; i++) {
+        if (!view->all[i].works || strncasecmp(view->all[i].facts.uuid, uuid, length) != 0)
+            continue;
+        if (found >= 0)
+            return gsv_fail(error, GPUSERVE_E_INVALID, "%s: both cuda:%d and cuda:%d begin so",
+                            uuid, found, i);
+        found = i;
+    }
+    if (found >= 0) {
+        take(choice, view, found);
         return GPUSERVE_OK;
     }
-    snprintf(choice->reason, sizeof(choice->reason), "no GPU: %.480s", why.message);
+    for (int32_t i = 0; view->gpus && i < view->gpus->n; i++) {
+        if (strncasecmp(view->gpus->all[i].uuid, uuid, length) == 0)
+            return fail_hidden(&view->gpus->all[i], uuid, error);
+    }
+    list_devices(view, list, sizeof(list));
+    gsv_fail(error, GPUSERVE_E_DEVICE, "%s: no such device; there %s %s", uuid,
+             view->n == 1 ? "is" : "are", list);
+    return gsv_hint(error, GPUSERVE_E_DEVICE, "`gpuserve devices` lists them");
+}
+
+static void explain_pick(const struct gsv_cuda_view *view, const struct gsv_selector *selector,
+                         const struct gsv_candidate *chosen, char *reason, size_t capacity)
+{
+    static const char *const orders[] = { "the first",
+                                          "the last",
+                                          "the least load",
+                                          "the smallest part of memory in use",
+                                          "the most memory free",
+                                          "at random" };
+    char load[32] = "";
+
+    if (chosen->load_percent >= 0)
+        snprintf(load, sizeof(load), ", load %d%%", chosen->load_percent);
+    if (view->n == 1 && !selector->has_options)
+        snprintf(reason, capacity, "the only CUDA device works");
+    else
+        snprintf(reason, capacity, "%s of %d CUDA devices: %llu of %llu MiB free%s",
+                 orders[selector->order], view->n,
+                 (unsigned long long)(chosen->memory_free_bytes >> 20),
+                 (unsigned long long)(chosen->memory_bytes >> 20), load);
+}
+
+static void explain_refusals(const struct gsv_selector *selector,
+                             const struct gsv_candidate *candidates, int32_t n, char *reason,
+                             size_t capacity)
+{
+    size_t at = (size_t)snprintf(reason, capacity, "no GPU: ");
+
+    for (int32_t i = 0; i < n && at < capacity; i++) {
+        char text[64];
+        const char *why = gsv_selector_refusal(selector, &candidates[i], text, sizeof(text));
+
+        at += (size_t)snprintf(reason + at, capacity - at, "%scuda:%d %.200s", i ? ", " : "", i,
+                               why ? why : "");
+    }
+}
+
+/* The chosen ones of a view to `choices`, which has room for all; how many, 0 for none. */
+static size_t choose_auto(const struct gsv_cuda_view *view, const struct gsv_selector *selector,
+                          struct gsv_device_choice *choices, char *reason, size_t capacity)
+{
+    struct gsv_candidate candidates[GSV_MOST_CUDA];
+    size_t picked[GSV_MOST_CUDA], n;
+
+    for (int32_t i = 0; i < view->n; i++)
+        candidates[i] = gsv_cuda_candidate(view, i);
+    n = gsv_selector_pick(selector, candidates, (size_t)view->n, picked);
+    for (size_t i = 0; i < n; i++) {
+        take(&choices[i], view, candidates[picked[i]].id);
+        choices[i].was_auto = true;
+        explain_pick(view, selector, &candidates[picked[i]], choices[i].reason,
+                     sizeof(choices[i].reason));
+    }
+    if (n == 0)
+        explain_refusals(selector, candidates, view->n, reason, capacity);
+    return n;
+}
+
+static gpuserve_status fall_to_cpu(gpuserve_context *context, struct gsv_device_choice *choice,
+                                   const char *reason, gpuserve_error *error)
+{
+    choice->was_auto = true;
+    snprintf(choice->reason, sizeof(choice->reason), "%s", reason);
     gsv_log(context, GPUSERVE_LOG_INFO, "device auto: the CPU, %s", choice->reason);
     return choose_cpu(choice, error);
 }
 
-/* "cuda:N"; false when it is no number of up to six digits. */
-static bool parse_index(const char *digits, int32_t *index)
+static gpuserve_status choose_on_view(gpuserve_context *context, const struct gsv_cuda_view *view,
+                                      const struct gsv_selector *selector,
+                                      struct gsv_device_choice *choices, size_t *n,
+                                      gpuserve_error *error)
 {
-    const size_t n = strspn(digits, "0123456789");
+    char reason[GPUSERVE_ERROR_TEXT_BYTES];
 
-    if (n == 0 || n > 6 || digits[n] != '\0')
-        return false;
-    *index = 0;
-    for (size_t i = 0; i < n; i++)
-        *index = *index * 10 + (digits[i] - '0');
-    return true;
+    *n = 1;
+    switch (selector->kind) {
+    case GSV_SELECT_CUDA:
+        return choose_number(view, selector->index, choices, error);
+    case GSV_SELECT_UUID:
+        return choose_uuid(view, selector->uuid, choices, error);
+    case GSV_SELECT_ALL:
+        for (*n = 0; *n < (size_t)view->n; ++*n) { /* one that fails is not left out silently */
+            const gpuserve_status st = choose_number(view, (int32_t)*n, &choices[*n], error);
+
+            if (st != GPUSERVE_OK)
+                return st;
+        }
+        return GPUSERVE_OK;
+    default:
+        *n = choose_auto(view, selector, choices, reason, sizeof(reason));
+        if (*n > 0)
+            return GPUSERVE_OK;
+        *n = 1;
+        return fall_to_cpu(context, choices, reason, error);
+    }
+}
+
+gpuserve_status gsv_device_choose_all(gpuserve_context *context, const char *text,
+                                      struct gsv_device_choice **choices, size_t *n,
+                                      gpuserve_error *error)
+{
+    gpuserve_error why = GPUSERVE_ERROR_INIT;
+    struct gsv_cuda_view *view = NULL;
+    struct gsv_selector selector;
+    gpuserve_status st = gsv_selector_parse(&selector, text, error);
+
+    *choices = NULL;
+    *n = 0;
+    if (st != GPUSERVE_OK)
+        return st;
+    *choices = gsv_alloc_array(GSV_MOST_CUDA, sizeof(**choices));
+    if (!*choices)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for choosing a device");
+    for (size_t i = 0; i < GSV_MOST_CUDA; i++)
+        snprintf((*choices)[i].reason, sizeof((*choices)[i].reason), "asked for");
+    *n = 1;
+    if (selector.kind == GSV_SELECT_CPU) {
+        st = choose_cpu(*choices, error);
+    } else if ((st = gsv_cuda_view_make(&view, context, GSV_VIEW_MEMORY, &why)) == GPUSERVE_OK) {
+        st = choose_on_view(context, view, &selector, *choices, n, error);
+    } else if (selector.kind == GSV_SELECT_AUTO) {
+        char reason[GPUSERVE_ERROR_TEXT_BYTES];
+
+        snprintf(reason, sizeof(reason), "no GPU: %.480s", why.message);
+        st = fall_to_cpu(context, *choices, reason, error);
+    } else {
+        gsv_error_copy(error, &why);
+    }
+    gsv_cuda_view_free(&view);
+    if (st != GPUSERVE_OK) {
+        free(*choices);
+        *choices = NULL;
+        *n = 0;
+    }
+    return st;
 }
 
 gpuserve_status gsv_device_choose(gpuserve_context *context, const char *selector,
                                   struct gsv_device_choice *choice, gpuserve_error *error)
 {
-    int32_t index = 0;
+    struct gsv_device_choice *choices;
+    size_t n;
+    const gpuserve_status st = gsv_device_choose_all(context, selector, &choices, &n, error);
 
     memset(choice, 0, sizeof(*choice));
-    if (!selector || strcmp(selector, "auto") == 0)
-        return choose_auto(context, choice, error);
-    snprintf(choice->reason, sizeof(choice->reason), "asked for");
-    if (strcmp(selector, "cpu") == 0)
-        return choose_cpu(choice, error);
-    if (strcmp(selector, "cuda") == 0 ||
-        (strncmp(selector, "cuda:", 5) == 0 && parse_index(selector + 5, &index)))
-        return choose_cuda(context, index, choice, error);
-    gsv_fail(error, GPUSERVE_E_INVALID, "\"%s\" is no device", selector);
-    return gsv_hint(error, GPUSERVE_E_INVALID, "say \"auto\", \"cpu\", \"cuda\" or \"cuda:N\"");
+    if (st == GPUSERVE_OK)
+        *choice = choices[0];
+    free(choices);
+    return st;
 }
 
 void gsv_device_selector(const struct gsv_device_choice *choice, char *selector, size_t capacity)
@@ -120,86 +308,4 @@ void gsv_device_selector(const struct gsv_device_choice *choice, char *selector,
         snprintf(selector, capacity, "cpu");
     else
         snprintf(selector, capacity, "%s:%d", choice->backend->name, choice->facts.index);
-}
-
-static void fill_info(const struct gsv_device_choice *choice, gpuserve_device_info *info)
-{
-    const struct gpuserve_device_facts *facts = &choice->facts;
-
-    info->index = facts->index;
-    gsv_device_selector(choice, info->selector, sizeof(info->selector));
-    snprintf(info->name, sizeof(info->name), "%s", facts->name);
-    snprintf(info->uuid, sizeof(info->uuid), "%s", facts->uuid);
-    snprintf(info->isa, sizeof(info->isa), "%s", facts->isa);
-    info->memory_bytes = facts->memory_bytes;
-    info->memory_free_bytes = facts->memory_free_bytes;
-    info->n_cores = facts->n_cores;
-    info->reserved = 0;
-}
-
-/* Element `i` of the caller's array, whose elements are as large as their struct_size says. */
-static gpuserve_device_info *element(gpuserve_device_info *devices, size_t i)
-{
-    return (gpuserve_device_info *)(void *)((char *)devices + i * devices->struct_size);
-}
-
-static void put_info(gpuserve_device_info *devices, size_t capacity, size_t i,
-                     const struct gsv_device_choice *choice)
-{
-    if (i >= capacity)
-        return;
-    element(devices, i)->struct_size = devices->struct_size;
-    fill_info(choice, element(devices, i));
-}
-
-GPUSERVE_API gpuserve_status gpuserve_device_list(gpuserve_context *context,
-                                                  gpuserve_device_info *devices, size_t capacity,
-                                                  size_t *n, gpuserve_error *error)
-{
-    struct gsv_device_choice choice;
-    int32_t n_cuda = 0;
-    gpuserve_status st = gsv_context_check(context, error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    if (!n)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "`n` is NULL");
-    if (capacity > 0)
-        st = gsv_check_struct(devices, sizeof(*devices), "gpuserve_device_info", error);
-    if (st == GPUSERVE_OK)
-        st = gsv_device_choose(context, "cpu", &choice, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    put_info(devices, capacity, 0, &choice);
-    *n = 1;
-    if (gsv_device_cuda(context, &choice.backend, &n_cuda, NULL) != GPUSERVE_OK)
-        return GPUSERVE_OK;
-    for (int32_t i = 0; i < n_cuda; i++) {
-        if (choose_cuda(context, i, &choice, NULL) != GPUSERVE_OK)
-            continue;
-        put_info(devices, capacity, *n, &choice);
-        ++*n;
-    }
-    return GPUSERVE_OK;
-}
-
-GPUSERVE_API gpuserve_status gpuserve_device_select(gpuserve_context *context, const char *selector,
-                                                    gpuserve_device_info *device, char *reason,
-                                                    size_t reason_bytes, gpuserve_error *error)
-{
-    struct gsv_device_choice choice;
-    gpuserve_status st = gsv_context_check(context, error);
-
-    if (st == GPUSERVE_OK)
-        st = gsv_check_struct(device, sizeof(*device), "gpuserve_device_info", error);
-    if (st == GPUSERVE_OK && !reason && reason_bytes > 0)
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "`reason` is NULL but reason_bytes is not 0");
-    if (st == GPUSERVE_OK)
-        st = gsv_device_choose(context, selector, &choice, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    fill_info(&choice, device);
-    if (reason_bytes > 0)
-        snprintf(reason, reason_bytes, "%s", choice.reason);
-    return GPUSERVE_OK;
 }

@@ -8,6 +8,7 @@
 #include "lib/base/host.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/device.h"
+#include "lib/runtime/device_report.h"
 #include "lib/runtime/json_out.h"
 
 #include <string.h>
@@ -125,6 +126,23 @@ fail:
     return NULL;
 }
 
+static struct gsv_json describe_driver(gpuserve_context *context)
+{
+    gpuserve_error why = GPUSERVE_ERROR_INIT;
+    struct gsv_cuda_view *view = NULL;
+    struct gsv_gpus *gpus = NULL;
+    struct gsv_json json;
+
+    if (gsv_cuda_view_make(&view, context, GSV_VIEW_MEMORY, NULL) == GPUSERVE_OK)
+        why = view->no_gpus;
+    else
+        (void)gsv_context_gpus(context, &gpus, false, &why); /* the report says why */
+    json = gsv_report_driver(view ? view->gpus : gpus, view, &why);
+    free(gpus);
+    gsv_cuda_view_free(&view);
+    return json;
+}
+
 /* What `auto` would choose now, and why. */
 static struct gsv_json describe_auto(gpuserve_context *context)
 {
@@ -159,6 +177,8 @@ GPUSERVE_API gpuserve_status gpuserve_context_doctor(gpuserve_context *context, 
     gsv_json_add_object(&json, "backends", describe_backends(context));
     gsv_json_add_value(&json, "devices", describe_devices(context));
     gsv_json_add_object(&json, "auto", describe_auto(context));
+    gsv_json_add_object(&json, "driver", describe_driver(context));
+    gsv_json_add_object(&json, "environment", gsv_report_environment());
     gsv_json_add_object(&json, "limits", describe_limits());
     gsv_json_add_text(&json, "model_cache", context->hub.cache);
     gsv_json_add_text(&json, "own_models", context->hub.models);

@@ -47,6 +47,14 @@ void gsv_json_add_object(struct gsv_json *json, const char *key, struct gsv_json
     gsv_json_add_value(json, key, object.object);
 }
 
+void gsv_json_append(json_t **array, json_t *value)
+{
+    if (json_array_append_new(*array, value) == 0)
+        return;
+    json_decref(*array);
+    *array = NULL;
+}
+
 gpuserve_status gsv_json_write(struct gsv_json *json, char *text, size_t capacity, size_t *size,
                                gpuserve_error *error)
 {

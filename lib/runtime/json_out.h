@@ -27,6 +27,10 @@ void gsv_json_add_truth(struct gsv_json *json, const char *key, bool truth);
 void gsv_json_add_value(struct gsv_json *json, const char *key, json_t *value);
 void gsv_json_add_object(struct gsv_json *json, const char *key, struct gsv_json object);
 
+/* On to the end of *array; what fails sets it NULL, which gsv_json_add_value then takes as failure.
+ */
+void gsv_json_append(json_t **array, json_t *value);
+
 /* Write the object to the caller's buffer as gpuserve_context_metrics() describes, and free it. */
 gpuserve_status gsv_json_write(struct gsv_json *json, char *text, size_t capacity, size_t *size,
                                gpuserve_error *error);

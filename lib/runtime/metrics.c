@@ -131,6 +131,22 @@ uint32_t gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memo
     return n;
 }
 
+uint64_t gsv_metrics_held(struct gsv_metrics *metrics, const char *device)
+{
+    const bool is_cpu = strcmp(device, "cpu") == 0;
+    uint64_t held = 0;
+
+    pthread_mutex_lock(&metrics->lock);
+    for (const struct gsv_model_metrics *m = metrics->models; m; m = m->next) {
+        if (strcmp(m->device, device) == 0)
+            held += m->memory.weights + m->memory.workspace + m->memory.stream;
+        if (is_cpu)
+            held += m->memory.host;
+    }
+    pthread_mutex_unlock(&metrics->lock);
+    return held;
+}
+
 /* -------------------------------------------------------------------------------------- stats */
 
 /* The sum over all kinds of requests, at one moment as good as there is one without a lock. */

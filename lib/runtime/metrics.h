@@ -104,4 +104,7 @@ void gsv_metrics_model_remove(struct gsv_metrics *metrics, struct gsv_model_metr
 /* Bytes of all open models, and how many there are. */
 uint32_t gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memory);
 
+/* Bytes on one device, by its selector, of the open models; "cpu" has the host memory of all. */
+uint64_t gsv_metrics_held(struct gsv_metrics *metrics, const char *device);
+
 #endif

@@ -1,0 +1,180 @@
+/*
+ * gpuserve/devices.h - what there is to compute on, and the statistics of what was computed.
+ * <gpuserve/gpuserve.h> includes it.
+ */
+#ifndef GPUSERVE_DEVICES_H
+#define GPUSERVE_DEVICES_H
+
+#include <gpuserve/gpuserve.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ================================================================================== devices */
+
+/** A device as the context sees it. */
+typedef struct gpuserve_device_info {
+    uint32_t struct_size;
+    int32_t  index;             /**< N of "cuda:N"; 0 for the CPU */
+    char     selector[64];      /**< what selects exactly this device: "cpu", "cuda:0" */
+    char     name[128];         /**< "AMD EPYC 9555", "NVIDIA H200" */
+    char     uuid[64];          /**< "GPU-..." or empty */
+    char     isa[64];           /**< what its kernels were chosen for: "avx512_vnni", "sm_90" */
+    uint64_t memory_bytes;      /**< all memory; for the CPU what the cgroup allows */
+    uint64_t memory_free_bytes; /**< at the time of the call */
+    int32_t  n_cores;           /**< usable hardware threads or multiprocessors */
+    int32_t  reserved;
+    uint64_t held_bytes;        /**< of it, by the models of this context */
+    /* What follows is the driver's word, and -1 or empty where there is none. */
+    int32_t  driver_index;      /**< the number in nvidia-smi: the order of the bus */
+    int32_t  load_percent;
+    int32_t  temperature_celsius;
+    int32_t  power_milliwatts;
+    int32_t  n_processes;       /**< that compute on it */
+    int32_t  flags;             /**< GPUSERVE_DEVICE_* */
+    char     bus_id[32];        /**< "00000000:0F:00.0" */
+    char     limit[64];         /**< what bounds its memory beside its size: "MIG", "vGPU", "MPS: ..." */
+} gpuserve_device_info;
+
+#define GPUSERVE_DEVICE_MIG     1 /**< a part of a GPU */
+#define GPUSERVE_DEVICE_VIRTUAL 2 /**< a share of a GPU, given to a virtual machine */
+
+/**
+ * List the devices that can be used now.
+ *
+ * @param devices   Array of `capacity` elements whose struct_size is set in the first; may be NULL
+ *                  when capacity is 0.
+ * @param n         Receives how many devices there are; more than `capacity` means the array
+ *                  holds only the first ones.
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_device_list(gpuserve_context *context, gpuserve_device_info *devices, size_t capacity,
+                     size_t *n, gpuserve_error *error);
+
+/**
+ * Resolve a selector to one device.
+ *
+ * @param selector  "auto" or NULL (the GPU with the most memory free if one works, else the CPU);
+ *                  "cpu"; "cuda" (the first), "cuda:N"; a GPU's or MIG device's UUID ("GPU-...",
+ *                  "MIG-...") or a beginning of it that no other has; or
+ *                  "auto:order=load,limit=2,max_load=0.5,max_memory=0.5,memory_free=8G,
+ *                  exclude=0,3,exclude_uuid=GPU-...": GPUs as GPUtil's getAvailable() picks them,
+ *                  with its defaults; order is first, index, last, load, memory or random.
+ *                  An explicit device that cannot be had is an error, never another device.
+ * @param device    Receives the device; struct_size set by the caller.
+ * @param reason    Receives why `auto` chose as it did, NUL-terminated, cut at `reason_bytes`.
+ *                  May be NULL with 0.
+ * @return GPUSERVE_OK; GPUSERVE_E_INVALID (no such selector); GPUSERVE_E_DEVICE (the message names
+ *         the missing layer, the hint the remedy)
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_device_select(gpuserve_context *context, const char *selector,
+                       gpuserve_device_info *device, char *reason, size_t reason_bytes,
+                       gpuserve_error *error);
+
+/**
+ * Resolve a selector to all devices that it names, best first: "cuda:*" is every CUDA device,
+ * "auto:limit=3" at most three. Otherwise as gpuserve_device_select().
+ *
+ * @param devices  Array of `capacity` elements whose struct_size is set in the first; may be NULL
+ *                 when capacity is 0.
+ * @param n        Receives how many there are; more than `capacity` means the array holds only
+ *                 the first ones.
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_device_select_all(gpuserve_context *context, const char *selector,
+                           gpuserve_device_info *devices, size_t capacity, size_t *n,
+                           gpuserve_error *error);
+
+/**
+ * Bring the figures of a device up to date: free memory, load, temperature, what is held.
+ *
+ * @param device  As gpuserve_device_list() or gpuserve_device_select() filled it; its selector says
+ *                which device. Unchanged on failure.
+ * @return as gpuserve_device_select(); GPUSERVE_E_DEVICE when the device is gone
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_device_refresh(gpuserve_context *context,
+                                                                      gpuserve_device_info *device,
+                                                                      gpuserve_error *error);
+
+/**
+ * Everything about devices as a JSON object: the usable ones with their processes and the models
+ * of this context on them; the GPUs that the driver sees, with what hides them from CUDA; how they
+ * reach each other; the environment variables that matter. A driver that does not answer costs some
+ * seconds once. Output as in gpuserve_context_metrics().
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_device_report(gpuserve_context *context,
+                                                                     char *text, size_t capacity,
+                                                                     size_t *size,
+                                                                     gpuserve_error *error);
+
+/* =============================================================================== statistics */
+
+/** Statistics of a context since it was created. Times are sums unless they are quantiles; those
+ *  are interpolated in the buckets that gpuserve_context_metrics() shows. */
+typedef struct gpuserve_stats {
+    uint32_t struct_size;
+    uint32_t n_models;              /**< open now */
+    uint64_t requests;              /**< completed or refused; the sum of the next five */
+    uint64_t requests_ok;
+    uint64_t requests_busy;         /**< refused because the queue was full */
+    uint64_t requests_cancelled;
+    uint64_t requests_expired;      /**< their deadline passed */
+    uint64_t requests_failed;       /**< all others */
+    uint64_t items;                 /**< texts computed */
+    uint64_t items_truncated;       /**< of them cut at the token limit */
+    uint64_t tokens;                /**< computed */
+    uint64_t batches;
+    uint64_t padding_tokens_saved;  /**< what padding to each batch's longest text would have added */
+    uint64_t queued_requests;       /**< not completed now */
+    uint64_t queued_tokens;         /**< what they were estimated at */
+    uint64_t tokenize_ns;           /**< summed over threads */
+    uint64_t compute_ns;            /**< of batches, summed over threads */
+    uint64_t queue_ns;              /**< requests' waits for their first batch */
+    uint64_t request_ns;            /**< from submission to completion */
+    uint64_t request_p50_us;        /**< quantiles of the same */
+    uint64_t request_p95_us;
+    uint64_t request_p99_us;
+    uint64_t queue_p50_us;
+    uint64_t queue_p95_us;
+    uint64_t queue_p99_us;
+    uint64_t weights_bytes;         /**< of open models, as in gpuserve_footprint */
+    uint64_t workspace_bytes;
+    uint64_t stream_bytes;
+    uint64_t host_bytes;
+    uint64_t queued_bytes;          /**< of the texts and results of requests not completed now */
+    uint64_t items_shared;          /**< texts that got the result of an equal one in flight */
+    uint64_t cache_hits;            /**< texts whose result was in the cache */
+    uint64_t cache_misses;
+    uint64_t cache_bytes;           /**< of the caches of open models, now */
+} gpuserve_stats;
+
+/**
+ * Read the statistics. Each figure is exact; together they are those of nearly one moment.
+ *
+ * @param stats  Receives them; struct_size set by the caller.
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_stats(gpuserve_context *context,
+                                                                     gpuserve_stats   *stats,
+                                                                     gpuserve_error   *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GPUSERVE_DEVICES_H */

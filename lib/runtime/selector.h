@@ -1,0 +1,83 @@
+/*
+ * selector.h - the words that name a device, and choosing among GPUs by them. No device is touched.
+ *
+ *   auto                      the GPU with the most memory free if one works, else the CPU
+ *   auto:order=load,limit=2   GPUs as GPUtil's getAvailable() picks them, else the CPU
+ *   cpu
+ *   cuda   cuda:N   cuda:*    the first, number N, all
+ *   GPU-...   MIG-...         by UUID or a beginning of it that no other has
+ *
+ * Options of auto, with GPUtil's meaning and defaults as soon as one is given:
+ *   order=memory|load|index|first|last|random   limit=N   max_load=0.5   max_memory=0.5
+ *   memory_free=MiB (or with K, M, G, T)   include_unknown=yes   exclude=0,3   exclude_uuid=...
+ */
+#ifndef GSV_RUNTIME_SELECTOR_H
+#define GSV_RUNTIME_SELECTOR_H
+
+#include <gpuserve/types.h>
+
+#include <stdbool.h>
+
+#define GSV_SELECTOR_LIST 32
+#define GSV_SELECTOR_BYTES 2048
+#define GSV_UUID_BYTES 96
+
+enum gsv_selector_kind {
+    GSV_SELECT_AUTO,
+    GSV_SELECT_CPU,
+    GSV_SELECT_CUDA, /* number `index` */
+    GSV_SELECT_ALL,
+    GSV_SELECT_UUID
+};
+
+enum gsv_selector_order {
+    GSV_ORDER_FIRST, /* also "index" */
+    GSV_ORDER_LAST,
+    GSV_ORDER_LOAD,
+    GSV_ORDER_MEMORY,
+    GSV_ORDER_FREE, /* plain `auto`: most bytes free */
+    GSV_ORDER_RANDOM
+};
+
+struct gsv_selector {
+    enum gsv_selector_kind kind;
+    int32_t index;
+    char uuid[GSV_UUID_BYTES];
+    bool has_options;
+    enum gsv_selector_order order;
+    uint32_t limit;
+    double max_load, max_memory; /* parts of 1 that a GPU must stay below */
+    uint64_t memory_free_bytes;
+    bool include_unknown; /* figures that the driver does not give do not exclude */
+    int32_t exclude[GSV_SELECTOR_LIST];
+    size_t n_exclude;
+    char exclude_uuid[GSV_SELECTOR_LIST][GSV_UUID_BYTES];
+    size_t n_exclude_uuid;
+};
+
+/* NULL is "auto". GPUSERVE_E_INVALID names the word, what there is, and the nearest. */
+gpuserve_status gsv_selector_parse(struct gsv_selector *selector, const char *text,
+                                   gpuserve_error *error);
+
+/* A GPU to choose from. */
+struct gsv_candidate {
+    int32_t id; /* N of "cuda:N" */
+    char uuid[GSV_UUID_BYTES];
+    uint64_t memory_bytes, memory_used_bytes, memory_free_bytes; /* total 0: not known */
+    int32_t load_percent;                                        /* -1: not known */
+    const char *fault; /* why it cannot be used at all, or NULL */
+};
+
+/* Why `auto` passes over it; NULL when it does not. `text` is where the words may be written. */
+const char *gsv_selector_refusal(const struct gsv_selector *selector,
+                                 const struct gsv_candidate *candidate, char *text,
+                                 size_t capacity);
+
+/* Places of the chosen ones in `all`, best first, at most limit; returns how many. */
+size_t gsv_selector_pick(const struct gsv_selector *selector, const struct gsv_candidate *all,
+                         size_t n, size_t picked[]);
+
+/* The name nearest to a mistyped one, NULL when none is near. */
+const char *gsv_nearest(const char *word, size_t length, const char *const *names, size_t n);
+
+#endif
