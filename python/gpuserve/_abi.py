@@ -35,6 +35,8 @@ VERSION_MINOR = 1
 VERSION_PATCH = 0
 WARMUP_OFF = 0xfffffffe
 WARMUP_AUTO = 0xffffffff
+DEVICE_MIG = 1
+DEVICE_VIRTUAL = 2
 OK = 0
 E_INVALID = 1
 E_NOT_FOUND = 2
@@ -81,6 +83,7 @@ TRUNCATE_STRICT = 3
 TASK_EMBED = 0
 TASK_CLASSIFY = 1
 TASK_TOKEN_VECTORS = 2
+TASK_SPARSE = 3
 NORMALIZE_DEFAULT = 0
 NORMALIZE_YES = 1
 NORMALIZE_NO = 2
@@ -123,62 +126,6 @@ class ContextOptions(Structure):
         ("reserved", c_int32),
         ("plugin_dir", c_char_p),
         ("cache_dir", c_char_p),
-    ]
-
-
-class Stats(Structure):
-    c_name = "gpuserve_stats"
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("n_models", c_uint32),
-        ("requests", c_uint64),
-        ("requests_ok", c_uint64),
-        ("requests_busy", c_uint64),
-        ("requests_cancelled", c_uint64),
-        ("requests_expired", c_uint64),
-        ("requests_failed", c_uint64),
-        ("items", c_uint64),
-        ("items_truncated", c_uint64),
-        ("tokens", c_uint64),
-        ("batches", c_uint64),
-        ("padding_tokens_saved", c_uint64),
-        ("queued_requests", c_uint64),
-        ("queued_tokens", c_uint64),
-        ("tokenize_ns", c_uint64),
-        ("compute_ns", c_uint64),
-        ("queue_ns", c_uint64),
-        ("request_ns", c_uint64),
-        ("request_p50_us", c_uint64),
-        ("request_p95_us", c_uint64),
-        ("request_p99_us", c_uint64),
-        ("queue_p50_us", c_uint64),
-        ("queue_p95_us", c_uint64),
-        ("queue_p99_us", c_uint64),
-        ("weights_bytes", c_uint64),
-        ("workspace_bytes", c_uint64),
-        ("stream_bytes", c_uint64),
-        ("host_bytes", c_uint64),
-        ("queued_bytes", c_uint64),
-        ("items_shared", c_uint64),
-        ("cache_hits", c_uint64),
-        ("cache_misses", c_uint64),
-        ("cache_bytes", c_uint64),
-    ]
-
-
-class DeviceInfo(Structure):
-    c_name = "gpuserve_device_info"
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("index", c_int32),
-        ("selector", c_char * 64),
-        ("name", c_char * 128),
-        ("uuid", c_char * 64),
-        ("isa", c_char * 64),
-        ("memory_bytes", c_uint64),
-        ("memory_free_bytes", c_uint64),
-        ("n_cores", c_int32),
-        ("reserved", c_int32),
     ]
 
 
@@ -341,6 +288,71 @@ class ClassifyOptions(Structure):
     ]
 
 
+class DeviceInfo(Structure):
+    c_name = "gpuserve_device_info"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("index", c_int32),
+        ("selector", c_char * 64),
+        ("name", c_char * 128),
+        ("uuid", c_char * 64),
+        ("isa", c_char * 64),
+        ("memory_bytes", c_uint64),
+        ("memory_free_bytes", c_uint64),
+        ("n_cores", c_int32),
+        ("reserved", c_int32),
+        ("held_bytes", c_uint64),
+        ("driver_index", c_int32),
+        ("load_percent", c_int32),
+        ("temperature_celsius", c_int32),
+        ("power_milliwatts", c_int32),
+        ("n_processes", c_int32),
+        ("flags", c_int32),
+        ("bus_id", c_char * 32),
+        ("limit", c_char * 64),
+    ]
+
+
+class Stats(Structure):
+    c_name = "gpuserve_stats"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_models", c_uint32),
+        ("requests", c_uint64),
+        ("requests_ok", c_uint64),
+        ("requests_busy", c_uint64),
+        ("requests_cancelled", c_uint64),
+        ("requests_expired", c_uint64),
+        ("requests_failed", c_uint64),
+        ("items", c_uint64),
+        ("items_truncated", c_uint64),
+        ("tokens", c_uint64),
+        ("batches", c_uint64),
+        ("padding_tokens_saved", c_uint64),
+        ("queued_requests", c_uint64),
+        ("queued_tokens", c_uint64),
+        ("tokenize_ns", c_uint64),
+        ("compute_ns", c_uint64),
+        ("queue_ns", c_uint64),
+        ("request_ns", c_uint64),
+        ("request_p50_us", c_uint64),
+        ("request_p95_us", c_uint64),
+        ("request_p99_us", c_uint64),
+        ("queue_p50_us", c_uint64),
+        ("queue_p95_us", c_uint64),
+        ("queue_p99_us", c_uint64),
+        ("weights_bytes", c_uint64),
+        ("workspace_bytes", c_uint64),
+        ("stream_bytes", c_uint64),
+        ("host_bytes", c_uint64),
+        ("queued_bytes", c_uint64),
+        ("items_shared", c_uint64),
+        ("cache_hits", c_uint64),
+        ("cache_misses", c_uint64),
+        ("cache_bytes", c_uint64),
+    ]
+
+
 class RerankOptions(Structure):
     c_name = "gpuserve_rerank_options"
     _fields_ = [
@@ -365,8 +377,6 @@ class RerankOptions(Structure):
 STRUCTS: List[Type[Structure]] = [
     Error,
     ContextOptions,
-    Stats,
-    DeviceInfo,
     ModelOptions,
     Footprint,
     SwapOptions,
@@ -377,6 +387,8 @@ STRUCTS: List[Type[Structure]] = [
     Job,
     EmbedOptions,
     ClassifyOptions,
+    DeviceInfo,
+    Stats,
     RerankOptions,
 ]
 
@@ -400,11 +412,6 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_context_unref": (None, [
         POINTER(c_void_p),
     ]),
-    "gpuserve_context_stats": (c_int, [
-        c_void_p,
-        POINTER(Stats),
-        POINTER(Error),
-    ]),
     "gpuserve_context_metrics": (c_int, [
         c_void_p,
         c_void_p,
@@ -417,21 +424,6 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_void_p,
         c_size_t,
         POINTER(c_size_t),
-        POINTER(Error),
-    ]),
-    "gpuserve_device_list": (c_int, [
-        c_void_p,
-        POINTER(DeviceInfo),
-        c_size_t,
-        POINTER(c_size_t),
-        POINTER(Error),
-    ]),
-    "gpuserve_device_select": (c_int, [
-        c_void_p,
-        c_char_p,
-        POINTER(DeviceInfo),
-        c_void_p,
-        c_size_t,
         POINTER(Error),
     ]),
     "gpuserve_model_inspect": (c_int, [
@@ -559,6 +551,46 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_completion_fd": (c_int, [
         c_void_p,
     ]),
+    "gpuserve_device_list": (c_int, [
+        c_void_p,
+        POINTER(DeviceInfo),
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_device_select": (c_int, [
+        c_void_p,
+        c_char_p,
+        POINTER(DeviceInfo),
+        c_void_p,
+        c_size_t,
+        POINTER(Error),
+    ]),
+    "gpuserve_device_select_all": (c_int, [
+        c_void_p,
+        c_char_p,
+        POINTER(DeviceInfo),
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_device_refresh": (c_int, [
+        c_void_p,
+        POINTER(DeviceInfo),
+        POINTER(Error),
+    ]),
+    "gpuserve_device_report": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_context_stats": (c_int, [
+        c_void_p,
+        POINTER(Stats),
+        POINTER(Error),
+    ]),
     "gpuserve_model_rerank_method": (c_int, [
         c_void_p,
     ]),
@@ -572,6 +604,16 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_size_t,
         POINTER(RerankOptions),
         POINTER(Error),
+    ]),
+    "gpuserve_model_sparse_dim": (c_size_t, [
+        c_void_p,
+    ]),
+    "gpuserve_sparse_compact": (c_size_t, [
+        c_void_p,
+        c_size_t,
+        POINTER(c_uint32),
+        c_void_p,
+        c_size_t,
     ]),
     "gpuserve_dot": (c_float, [
         c_void_p,
