@@ -141,15 +141,15 @@ static void wake(struct gsv_batcher *batcher)
 void gsv_batcher_enqueue(struct gsv_batcher *batcher, gpuserve_request *request)
 {
     struct gsv_lane *lane = &batcher->lanes[request->job.priority];
-    size_t tokens = 0, n_ready = 0, n_cached = 0, n_raw;
+    size_t tokens = 0, n_ready = 0, n_raw;
 
+    pthread_mutex_lock(&batcher->lock);
+    request->n_untaken = request->job.n_items;
     for (; n_ready < request->n_chunks && request->chunks[n_ready].state == GSV_CHUNK_READY;
          n_ready++) {
-        tokens += request->chunks[n_ready].n_tokens - request->chunks[n_ready].cached_tokens;
-        n_cached += request->chunks[n_ready].n_cached;
+        request->n_untaken -= request->chunks[n_ready].n_cached;
+        tokens += gsv_board(batcher, request, &request->chunks[n_ready]);
     }
-    pthread_mutex_lock(&batcher->lock);
-    request->n_untaken = request->job.n_items - n_cached;
     request->next_raw = n_ready;
     n_raw = request->n_chunks - request->next_raw;
     gsv_add_ready(batcher, request, tokens);
@@ -219,65 +219,99 @@ static bool begin_encoding(struct gsv_batcher *batcher, struct gsv_step *step)
     return true;
 }
 
-/* Whether there is a step; the lock is held. */
-static bool find_step(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_step *step)
+/* A step that needs no core; the lock is held. */
+static bool find_end(struct gsv_batcher *batcher, struct gsv_step *step)
 {
-    const size_t enough =
-        (size_t)batcher->options.n_workers * (size_t)batcher->options.max_batch_tokens;
-
-    for (;;) {
-        if (batcher->to_complete) {
-            step->kind = GSV_STEP_COMPLETE;
-            step->request = batcher->to_complete;
-            batcher->to_complete = step->request->next_to_complete;
-            return true;
-        }
-        if (batcher->n_raw_chunks > 0 && batcher->ready_tokens < enough) {
-            if (begin_encoding(batcher, step))
-                return true;
-            continue; /* it had expired */
-        }
-        if (batcher->ready_tokens == 0)
-            break;
-        gsv_take_batch(batcher, batch);
-        if (batch->n_parts == 0)
-            continue; /* likewise */
-        step->kind = GSV_STEP_RUN;
-        batcher->n_running++;
+    if (batcher->to_complete) {
+        step->kind = GSV_STEP_COMPLETE;
+        step->request = batcher->to_complete;
+        batcher->to_complete = step->request->next_to_complete;
         return true;
     }
     step->kind = GSV_STEP_STOP;
     return batcher->is_stopped;
 }
 
+static bool has_work(const struct gsv_batcher *batcher)
+{
+    return batcher->n_raw_chunks > 0 || batcher->ready_tokens > 0;
+}
+
+/* A step that needs a core, which the worker has; the lock is held. */
+static bool find_work(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_step *step)
+{
+    const size_t enough =
+        (size_t)batcher->options.n_workers * (size_t)batcher->options.max_batch_tokens;
+
+    while (has_work(batcher)) {
+        if (batcher->n_raw_chunks > 0 && batcher->ready_tokens < enough) {
+            if (begin_encoding(batcher, step))
+                return true;
+            continue; /* it had expired */
+        }
+        gsv_take_batch(batcher, batch);
+        if (batch->n_parts == 0)
+            continue; /* likewise, or all rode along */
+        step->kind = GSV_STEP_RUN;
+        batcher->n_running++;
+        return true;
+    }
+    return false;
+}
+
+/* Give the core back after a step, or for want of one. */
+static void leave_core(struct gsv_batcher *batcher, uint64_t since_ns, bool is_wide)
+{
+    if (batcher->options.cores)
+        gsv_cores_leave(batcher->options.cores, &batcher->share,
+                        is_wide ? batcher->options.n_workers : 1, gsv_now_ns() - since_ns);
+}
+
 struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, struct gsv_batch *batch)
 {
     struct gsv_step step = { 0 };
+    bool has_core = !batcher->options.cores, has_step = false;
 
     pthread_mutex_lock(&batcher->lock);
-    while (!find_step(batcher, batch, &step)) {
-        batcher->n_sleeping++;
-        pthread_cond_wait(&batcher->work, &batcher->lock);
-        batcher->n_sleeping--;
+    while (!has_step) {
+        if (find_end(batcher, &step) || (has_core && find_work(batcher, batch, &step))) {
+            has_step = true;
+        } else if (has_work(batcher)) {
+            pthread_mutex_unlock(&batcher->lock);
+            gsv_cores_enter(batcher->options.cores, &batcher->share);
+            has_core = true;
+            pthread_mutex_lock(&batcher->lock);
+        } else {
+            if (has_core)
+                leave_core(batcher, gsv_now_ns(), false);
+            has_core = !batcher->options.cores;
+            batcher->n_sleeping++;
+            pthread_cond_wait(&batcher->work, &batcher->lock);
+            batcher->n_sleeping--;
+        }
     }
     pthread_mutex_unlock(&batcher->lock);
+    if (has_core && (step.kind == GSV_STEP_COMPLETE || step.kind == GSV_STEP_STOP))
+        leave_core(batcher, gsv_now_ns(), false);
+    step.begun_ns = gsv_now_ns();
     return step;
 }
 
-gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, gpuserve_request *request,
-                                      struct gsv_chunk *chunk, gpuserve_status status,
-                                      const gpuserve_error *error)
+gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct gsv_step *step,
+                                      gpuserve_status status, const gpuserve_error *error)
 {
-    gpuserve_request *over = NULL;
+    gpuserve_request *request = step->request, *over = NULL;
+    struct gsv_chunk *chunk = step->chunk;
 
+    leave_core(batcher, step->begun_ns, false);
     pthread_mutex_lock(&batcher->lock);
     request->n_in_flight--;
     if (status != GPUSERVE_OK) {
         fail_request(batcher, request, status, error);
     } else if (request->failure == GPUSERVE_OK) {
         chunk->state = GSV_CHUNK_READY;
-        gsv_add_ready(batcher, request, chunk->n_tokens - chunk->cached_tokens);
         request->n_untaken -= chunk->n_cached;
+        gsv_add_ready(batcher, request, gsv_board(batcher, request, chunk));
         wake(batcher);
     }
     end_if_over(request, &over);
@@ -316,6 +350,7 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, const struct gsv_
 {
     gpuserve_request *over = NULL;
 
+    leave_core(batcher, batch->taken_ns, batch->is_wide);
     pthread_mutex_lock(&batcher->lock);
     batcher->n_running--;
     learn_speed(batcher, batch, nanoseconds);

@@ -16,9 +16,9 @@
  *   4. sleep.
  *
  * The budget is max_batch_tokens, less when the queue runs low: then it is what is ready divided by
- * the workers, so that all finish together. When nothing else is running and what is ready is too
- * little to feed every worker, one worker takes it all and runs it on the wide stream, where all
- * threads share each operation: one text alone uses all cores.
+ * the workers, so that all finish together. When nothing else is running in the context and what is
+ * ready is too little to feed every worker, one worker runs it on the wide stream, where all
+ * threads share each operation: one text alone uses all cores. Steps 2 and 3 need a core (cores.h).
  *
  * A deadline is looked at when a request's turn comes, and by whoever waits for it when it passes.
  *
@@ -42,11 +42,14 @@
 #define GSV_RUNTIME_BATCHER_H
 
 #include "lib/runtime/completions.h"
+#include "lib/runtime/cores.h"
 #include "lib/runtime/request.h"
 
 #include <stdatomic.h>
 
 struct gsv_batcher_options {
+    struct gsv_cores
+        *cores; /* of the context; NULL: the workers wait for a device, not for cores */
     struct gsv_metrics *metrics;         /* of the context, which the batcher's owners keep alive */
     struct gsv_completions *completions; /* shared */
     uint64_t max_queue_tokens;
@@ -87,6 +90,7 @@ struct gsv_step {
     enum gsv_step_kind kind;
     gpuserve_request *request; /* COMPLETE, ENCODE */
     struct gsv_chunk *chunk;   /* ENCODE */
+    uint64_t begun_ns;
 };
 
 gpuserve_status gsv_batcher_create(struct gsv_batcher **batcher,
@@ -124,9 +128,8 @@ void gsv_batcher_land(struct gsv_batcher *batcher, struct gsv_batch *batch);
 
 /* Count a step back. Requests that are over now are returned as a list by next_to_complete, for
  * the caller to complete. */
-gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, gpuserve_request *request,
-                                      struct gsv_chunk *chunk, gpuserve_status status,
-                                      const gpuserve_error *error);
+gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct gsv_step *step,
+                                      gpuserve_status status, const gpuserve_error *error);
 gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, const struct gsv_batch *batch,
                                   uint64_t nanoseconds, gpuserve_status status,
                                   const gpuserve_error *error);

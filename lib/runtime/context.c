@@ -57,6 +57,7 @@ static void context_free(gpuserve_context *context)
     gsv_plugin_close(&context->cuda);
     gsv_metrics_reset(&context->metrics);
     gsv_hub_reset(&context->hub);
+    gsv_cores_reset(&context->cores);
     gsv_fork_guard_reset(&context->guard);
     pthread_mutex_destroy(&context->lock);
     free(context);
@@ -85,6 +86,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
     gsv_metrics_init(&context->metrics);
     atomic_init(&context->n_owners, 1);
     context->n_threads = options.n_threads ? (int32_t)options.n_threads : gsv_host_cpus();
+    gsv_cores_init(&context->cores, context->n_threads);
     context->log = options.log;
     context->log_user = options.log_user;
     context->log_level = options.log_level ? options.log_level : GPUSERVE_LOG_WARNING;

@@ -5,6 +5,7 @@
 #define GSV_RUNTIME_CONTEXT_H
 
 #include "lib/base/alloc.h"
+#include "lib/runtime/cores.h"
 #include "lib/runtime/fork.h"
 #include "lib/runtime/hub.h"
 #include "lib/runtime/metrics.h"
@@ -26,6 +27,7 @@ struct gpuserve_context {
     struct gsv_hub hub;
     struct gsv_metrics metrics;
     atomic_bool driver_hangs; /* NVIDIA's: it is not asked again */
+    struct gsv_cores cores;   /* n_threads of them */
 
     pthread_mutex_t lock; /* for what follows */
     struct gsv_plugin cuda;

@@ -34,9 +34,10 @@ struct gsv_batcher {
     size_t n_requests;         /* admitted and not completed */
     size_t ready_tokens;
     size_t n_raw_chunks;
-    int32_t n_running;    /* batches */
-    int32_t n_sleeping;   /* workers */
-    double tokens_per_ns; /* of all workers together, lately; 0: not known */
+    struct gsv_core_share share; /* under the lock of the cores */
+    int32_t n_running;           /* batches */
+    int32_t n_sleeping;          /* workers */
+    double tokens_per_ns;        /* of all workers together, lately; 0: not known */
     bool is_closing;
     bool is_stopped;
 };
@@ -95,6 +96,10 @@ void gsv_expire(struct gsv_batcher *batcher, gpuserve_request *request);
 
 /* The part has landed, or never flew: nobody finds it any more. */
 void gsv_flight_remove(struct gsv_batcher *batcher, const struct gsv_part *part);
+
+/* Let those of a tokenized chunk's items ride along that equal one in flight; the tokens that are
+ * left to take. Its request is not in a lane on their behalf yet. */
+size_t gsv_board(struct gsv_batcher *batcher, gpuserve_request *request, struct gsv_chunk *chunk);
 
 /* Fill a batch from what is ready. Empty when all of that has expired. */
 void gsv_take_batch(struct gsv_batcher *batcher, struct gsv_batch *batch);

@@ -127,9 +127,8 @@ static const struct gsv_item *item_of(const struct gsv_part *part)
 
 /* What is being computed with the tokens and the key of this item; NULL when nothing is. */
 static struct gsv_part *find_flight(struct gsv_batcher *batcher, const gpuserve_request *request,
-                                    const struct gsv_chunk *chunk)
+                                    const struct gsv_chunk *chunk, const struct gsv_item *item)
 {
-    const struct gsv_item *item = &request->items[chunk->next];
     const struct gsv_tokens wanted = gsv_tokens_of(chunk, item);
     struct gsv_part *part;
 
@@ -156,21 +155,36 @@ void gsv_flight_remove(struct gsv_batcher *batcher, const struct gsv_part *part)
         *place = part->next_flight;
 }
 
-/* Let the chunk's next item ride along with an equal one, if there is one and a seat. */
+/* Let an item of the chunk ride along with an equal one, if there is one and a seat. */
 static bool ride(struct gsv_batcher *batcher, gpuserve_request *request, struct gsv_chunk *chunk,
-                 uint64_t now_ns)
+                 size_t item)
 {
-    struct gsv_part *part = find_flight(batcher, request, chunk);
+    struct gsv_part *part = find_flight(batcher, request, chunk, &request->items[item]);
     struct gsv_batch *batch = part ? part->batch : NULL;
 
     if (!part || batch->n_riders == batcher->options.max_sequences)
         return false;
     batch->riders[batch->n_riders++] = (struct gsv_part){
-        .request = request, .chunk = chunk, .item = chunk->next, .number = part->number
+        .request = request, .chunk = chunk, .item = item, .number = part->number
     };
-    request->items[chunk->next].is_cached = true;
-    leave_lane(batcher, request, chunk, now_ns);
+    request->items[item].is_cached = true;
     return true;
+}
+
+size_t gsv_board(struct gsv_batcher *batcher, gpuserve_request *request, struct gsv_chunk *chunk)
+{
+    size_t tokens = chunk->n_tokens - chunk->cached_tokens;
+
+    for (size_t i = chunk->next; i < chunk->end; i++) {
+        if (request->items[i].is_cached || !ride(batcher, request, chunk, i))
+            continue;
+        tokens -= request->items[i].n_tokens;
+        request->n_untaken--;
+        request->n_in_flight++;
+        if (request->first_run_ns == 0)
+            request->first_run_ns = gsv_now_ns();
+    }
+    return tokens;
 }
 
 static void add_item(struct gsv_batcher *batcher, struct gsv_batch *batch,
@@ -210,8 +224,10 @@ static bool take_quantum(struct gsv_batcher *batcher, struct gsv_batch *batch,
 
         if (!chunk)
             break;
-        if (ride(batcher, request, chunk, batch->taken_ns))
+        if (ride(batcher, request, chunk, chunk->next)) {
+            leave_lane(batcher, request, chunk, batch->taken_ns);
             continue;
+        }
         n_tokens = (int32_t)request->items[chunk->next].n_tokens;
         if (batch->n_parts > 0 && batch->n_tokens + n_tokens > budget)
             break;
@@ -254,16 +270,22 @@ static bool take_round(struct gsv_batcher *batcher, struct gsv_batch *batch, str
 
 /* ----------------------------------------------------------------------------------- batches */
 
+/* Whether the next batch has the context's cores for itself; then it is asked no more. */
+static bool widen(const struct gsv_batcher *batcher)
+{
+    return batcher->options.has_wide && batcher->n_running == 0 && batcher->n_raw_chunks == 0 &&
+           (!batcher->options.cores ||
+            gsv_cores_widen(batcher->options.cores, batcher->options.n_workers));
+}
+
 /* Tokens that the next batch should have: see the head of batcher.h. */
 static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
 {
     const struct gsv_batcher_options *options = &batcher->options;
     const size_t most = (size_t)options->max_batch_tokens, n = (size_t)options->n_workers;
-    const size_t feeds_all = n * LEAST_BATCH_TOKENS;
     size_t each = (batcher->ready_tokens + n - 1) / n;
 
-    *is_wide = options->has_wide && batcher->n_running == 0 && batcher->n_raw_chunks == 0 &&
-               batcher->ready_tokens <= (feeds_all < most ? feeds_all : most);
+    *is_wide = batcher->ready_tokens <= n * LEAST_BATCH_TOKENS && widen(batcher);
     if (*is_wide || each > most)
         return (int32_t)most;
     each = each < LEAST_BATCH_TOKENS ? LEAST_BATCH_TOKENS : each;
@@ -291,7 +313,8 @@ void gsv_take_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
             continue;
     }
     /* One long text and nobody else: nothing to divide but its operations. */
-    if (batch->n_parts == 1 && batcher->options.has_wide && batcher->n_running == 0 &&
-        batcher->ready_tokens == 0 && batcher->n_raw_chunks == 0)
-        batch->is_wide = true;
+    if (batch->n_parts == 1 && !batch->is_wide && batcher->ready_tokens == 0)
+        batch->is_wide = widen(batcher);
+    if (batch->n_parts == 0 && batch->is_wide && batcher->options.cores)
+        gsv_cores_narrow(batcher->options.cores, batcher->options.n_workers);
 }

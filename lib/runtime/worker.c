@@ -177,8 +177,7 @@ static void encode(struct gsv_worker *worker, const struct gsv_step *step)
 
     if (st == GPUSERVE_OK)
         gsv_recall_chunk(worker->model, step->request, step->chunk);
-    complete_all(
-        gsv_batcher_encoded(worker->model->batcher, step->request, step->chunk, st, &error));
+    complete_all(gsv_batcher_encoded(worker->model->batcher, step, st, &error));
 }
 
 static void *work(void *argument)

@@ -11,6 +11,15 @@
 
 static const char *const text[] = { "a few words" };
 
+/* Equal texts would be computed once. */
+static gpuserve_job job_of(const char *const *texts, size_t n, float *rows)
+{
+    gpuserve_job job = fake_job(texts, n, rows);
+
+    job.cache = GPUSERVE_CACHE_OFF;
+    return job;
+}
+
 static gpuserve_request *submit(gpuserve_model *model, const gpuserve_job *job)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -35,7 +44,7 @@ Test(deadline, past_before_submission_is_refused_at_once)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_request *request = (gpuserve_request *)1;
     float row[FAKE_DIM] = { -7 };
-    gpuserve_job job = fake_job(text, 1, row);
+    gpuserve_job job = job_of(text, 1, row);
 
     job.deadline_us = -3;
     cr_expect_eq(gpuserve_run(model, &job, &error), GPUSERVE_E_EXPIRED);
@@ -53,7 +62,7 @@ Test(deadline, a_far_one_changes_nothing)
 {
     gpuserve_model *model = fake_open(1, 0, 0);
     float row[FAKE_DIM], want[FAKE_DIM];
-    gpuserve_job job = fake_job(text, 1, row);
+    gpuserve_job job = job_of(text, 1, row);
 
     fake_vector(text[0], want);
     job.deadline_us = INT64_MAX;
@@ -69,7 +78,7 @@ Test(deadline, passing_in_the_queue_completes_before_compute)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     float rows[2][FAKE_DIM], want[FAKE_DIM];
     gpuserve_result result = GPUSERVE_RESULT_INIT;
-    gpuserve_job first = fake_job(text, 1, rows[0]), second = fake_job(text, 1, rows[1]);
+    gpuserve_job first = job_of(text, 1, rows[0]), second = job_of(text, 1, rows[1]);
     gpuserve_request *running, *waiting;
 
     rows[1][0] = -7;
@@ -98,7 +107,7 @@ Test(deadline, passing_unwatched_is_found_by_the_worker)
 {
     gpuserve_model *model = fake_open(1, 0, 0);
     float rows[2][FAKE_DIM];
-    gpuserve_job first = fake_job(text, 1, rows[0]), second = fake_job(text, 1, rows[1]);
+    gpuserve_job first = job_of(text, 1, rows[0]), second = job_of(text, 1, rows[1]);
     gpuserve_request *running, *waiting;
 
     second.deadline_us = 1000;
@@ -118,7 +127,7 @@ Test(deadline, what_has_begun_whole_is_finished)
 {
     gpuserve_model *model = fake_open(1, 0, 0);
     float row[FAKE_DIM], want[FAKE_DIM];
-    gpuserve_job job = fake_job(text, 1, row);
+    gpuserve_job job = job_of(text, 1, row);
     gpuserve_request *request;
 
     job.deadline_us = 200000;
@@ -145,8 +154,7 @@ Test(deadline, passing_amid_a_large_job_writes_nothing)
 
     for (size_t i = 0; i < MANY; i++)
         texts[i] = text[0];
-    job = fake_job(texts, MANY, rows);
-    job.cache = GPUSERVE_CACHE_OFF; /* all of them are equal */
+    job = job_of(texts, MANY, rows);
     job.deadline_us = 20000;
     fake_hold();
     request = submit(model, &job);
@@ -169,7 +177,7 @@ Test(deadline, closing_a_model_with_expired_and_waiting_requests)
 
     fake_hold();
     for (size_t i = 0; i < 4; i++) {
-        gpuserve_job job = fake_job(text, 1, rows[i]);
+        gpuserve_job job = job_of(text, 1, rows[i]);
 
         job.deadline_us = i % 2 ? 1 : 0;
         requests[i] = submit(model, &job);
@@ -204,7 +212,7 @@ Test(deadline, classes_share_sixteen_to_four_to_one_and_nobody_starves)
                                         "61 62" };
     gpuserve_model *model = fake_open(1, 64, 0);
     static float rows[ALL + 1][FAKE_DIM];
-    gpuserve_job job = fake_job(text, 1, rows[ALL]);
+    gpuserve_job job = job_of(text, 1, rows[ALL]);
     gpuserve_request *first, *requests[ALL];
     int counts[3] = { 0 };
 
@@ -212,9 +220,8 @@ Test(deadline, classes_share_sixteen_to_four_to_one_and_nobody_starves)
     first = submit(model, &job);
     fake_wait_running(1);
     for (size_t i = 0; i < ALL; i++) {
-        job = fake_job(full, 1, rows[i]);
+        job = job_of(full, 1, rows[i]);
         job.priority = (uint32_t)(i / EACH);
-        job.cache = GPUSERVE_CACHE_OFF;
         cr_assert_eq(gpuserve_submit(&requests[i], model, &job, note, (void *)(i / EACH), NULL),
                      GPUSERVE_OK);
     }
@@ -241,7 +248,7 @@ Test(deadline, another_fingerprint_is_refused)
     gpuserve_model *model = fake_open(1, 0, 0);
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     float row[FAKE_DIM] = { -7 };
-    gpuserve_job job = fake_job(text, 1, row);
+    gpuserve_job job = job_of(text, 1, row);
 
     job.expected_fingerprint = "00000000000000000000000000000000";
     cr_expect_eq(gpuserve_run(model, &job, &error), GPUSERVE_E_MISMATCH);
@@ -264,7 +271,7 @@ Test(deadline, a_result_tells_tokens_device_and_times)
     gpuserve_model *model = fake_open(1, 0, 0);
     gpuserve_result result = GPUSERVE_RESULT_INIT;
     float rows[2 * FAKE_DIM];
-    gpuserve_job job = fake_job(texts, 2, rows);
+    gpuserve_job job = job_of(texts, 2, rows);
     gpuserve_request *request;
 
     job.result = &result;
