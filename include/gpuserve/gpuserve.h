@@ -54,6 +54,17 @@ GPUSERVE_API const char *gpuserve_status_name(gpuserve_status status);
 
 /* ================================================================================== context */
 
+/** What happens to a load that is over a memory budget, or over what its device has free. */
+typedef enum gpuserve_memory_policy {
+    GPUSERVE_MEMORY_REFUSE = 0, /**< GPUSERVE_E_TOO_LARGE at once */
+    GPUSERVE_MEMORY_WAIT = 1,   /**< wait until others are closed or suspended, at most
+                                     memory_wait_ms; then refuse */
+    GPUSERVE_MEMORY_EVICT = 2   /**< suspend idle models, the one used longest ago first, until it
+                                     fits; while all are busy wait as above. A model that was
+                                     evicted is resumed by its next request, which may evict others:
+                                     see gpuserve_model_options.keep and .when_suspended */
+} gpuserve_memory_policy;
+
 /** What a context is created with. Zero means the default in every field. */
 typedef struct gpuserve_context_options {
     uint32_t        struct_size;
@@ -68,10 +79,13 @@ typedef struct gpuserve_context_options {
                                               GPUSERVE_PLUGIN_DIR, then beside the library */
     const char     *cache_dir;           /**< Hugging Face cache; default: HF_HUB_CACHE, HF_HOME/hub
                                               or ~/.cache/huggingface/hub */
+    uint32_t        memory_policy;       /**< gpuserve_memory_policy. What could not fit even alone
+                                              is refused at once whatever the policy */
+    uint32_t        memory_wait_ms;      /**< longest wait for memory; default 30000 */
 } gpuserve_context_options;
 
 /* clang-format off */
-#define GPUSERVE_CONTEXT_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_context_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_CONTEXT_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_context_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -95,6 +109,49 @@ GPUSERVE_API gpuserve_context *gpuserve_context_ref(gpuserve_context *context);
  * and a pointer to NULL; leaves NULL. Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API void gpuserve_context_unref(gpuserve_context **context);
+
+/**
+ * Set the most memory that the models of a context may take together. What is open stays; loads
+ * that wait for memory look again.
+ *
+ * @param device  A selector as in gpuserve_device_select(): the budget is for bytes on that device.
+ *                NULL: for all bytes of all models, as gpuserve_context_options.memory_budget_bytes.
+ * @param bytes   0 lifts the budget: then what the device has free is the limit.
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_DEVICE, GPUSERVE_E_NOMEM
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_context_set_budget(gpuserve_context *context, const char *device, uint64_t bytes,
+                            gpuserve_error *error);
+
+/**
+ * The open models of a context as a JSON object {"models": [...]}, in the order of their opening:
+ * name, version, state ("loading", "ready", "suspended") and, once loaded, path, fingerprint,
+ * device, dtype, bytes held now and when loaded, whether it is idle, milliseconds since its last
+ * request, and how often it was swapped and suspended. Output as in gpuserve_context_metrics().
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_models(gpuserve_context *context,
+                                                                      char *text, size_t capacity,
+                                                                      size_t *size,
+                                                                      gpuserve_error *error);
+
+/**
+ * An open model by its name.
+ *
+ * @param model    Receives the model, one more owner: gpuserve_model_close() ends it. NULL on
+ *                 failure.
+ * @param name     As gpuserve_model_options.name, or the path where none was given.
+ * @param version  As gpuserve_model_options.version; NULL: the model of that name opened last.
+ * @return GPUSERVE_OK; GPUSERVE_E_NOT_FOUND when none is open, or it is still loading;
+ *         GPUSERVE_E_INVALID
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_context_find(gpuserve_model **model, gpuserve_context *context, const char *name,
+                      const char *version, gpuserve_error *error);
 
 /**
  * Statistics of everything in the context as Prometheus text (exposition format 0.0.4): requests,
@@ -132,8 +189,17 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_doctor(gpuserve_
 
 /** What a loading model is at. */
 typedef enum gpuserve_stage {
-    GPUSERVE_STAGE_WARMUP = 1 /**< counted in batches */
+    GPUSERVE_STAGE_WARMUP = 1, /**< counted in batches */
+    GPUSERVE_STAGE_WEIGHTS = 2 /**< counted in bytes of the files; comes before the warm-up. At 0 the
+                                    memory is claimed and nothing is read */
 } gpuserve_stage;
+
+/** What a request does that finds its model suspended. */
+typedef enum gpuserve_when_suspended {
+    GPUSERVE_SUSPENDED_RESUME = 0, /**< resumes it first, in the thread that submits; GPUSERVE_E_BUSY
+                                        when there is no memory for it now */
+    GPUSERVE_SUSPENDED_REFUSE = 1  /**< GPUSERVE_E_BUSY at once */
+} gpuserve_when_suspended;
 
 /**
  * Told how a model's loading goes, from the thread that loads it: must not use the model.
@@ -154,7 +220,8 @@ typedef struct gpuserve_model_options {
     uint32_t    max_tokens;       /**< limit of a text, special tokens included; default the
                                        model's; more than its positions is refused */
     uint32_t    max_batch_tokens; /**< most tokens computed together by one thread; default 512 on
-                                       a CPU, 16384 on a GPU */
+                                       a CPU, 16384 on a GPU, or what the budgets allow if that is
+                                       less. More work is split into batches of this size */
     uint32_t    n_threads;        /**< of the context's threads; default all */
     uint32_t    pooling;          /**< gpuserve_pooling_kind instead of the model's own */
     uint32_t    use_mmap;         /**< 1: map the weights; the file must not be changed in place
@@ -171,10 +238,16 @@ typedef struct gpuserve_model_options {
                                        request counts for half of them at most */
     uint64_t    cache_bytes;      /**< most memory for results of texts that may come again; default
                                        0: no cache. See gpuserve_cache */
+    uint64_t    memory_budget_bytes; /**< most memory of this model, of every kind; default none */
+    const char *name;             /**< what gpuserve_context_find() finds it by; together with
+                                       `version` nobody else's in the context. Default: the path */
+    const char *version;          /**< default ""; a swap may give another one */
+    uint32_t    keep;             /**< 1: never suspended in favour of another model */
+    uint32_t    when_suspended;   /**< gpuserve_when_suspended */
 } gpuserve_model_options;
 
 /* clang-format off */
-#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** How one vector is made of a text's token vectors. */
@@ -267,7 +340,7 @@ GPUSERVE_API void gpuserve_model_close(gpuserve_model **model);
 typedef enum gpuserve_change {
     GPUSERVE_CHANGE_FINGERPRINT = 1, /**< vectors are of another space: never compare them with
                                           those of before */
-    GPUSERVE_CHANGE_DIM = 2,         /**< gpuserve_model_dim() */
+    GPUSERVE_CHANGE_DIM = 2,         /**< gpuserve_model_dim() or gpuserve_model_sparse_dim() */
     GPUSERVE_CHANGE_LABELS = 4,      /**< the labels' number, names or order */
     GPUSERVE_CHANGE_MAX_TOKENS = 8   /**< gpuserve_model_max_tokens() */
 } gpuserve_change;
@@ -301,10 +374,13 @@ typedef struct gpuserve_swap_options {
  * @param path     As for gpuserve_model_open(); NULL: the one it was last opened from, which reads
  *                 the files again.
  * @param changes  Receives bits of gpuserve_change; may be NULL.
- * @param options  As for gpuserve_model_open(); NULL: those it was last opened with.
+ * @param options  As for gpuserve_model_open(); NULL: those it was last opened with. `name`, `keep`
+ *                 and `when_suspended` stay as they were at the opening.
  * @param how      May be NULL.
- * @return as gpuserve_model_open(), and
- *         GPUSERVE_E_INVALID    the new model has another length, labels or fingerprint than allowed
+ * @return as gpuserve_model_open(): GPUSERVE_E_TOO_LARGE when there is no memory for both, in which
+ *         case the model may be suspended first; and
+ *         GPUSERVE_E_INVALID    the new model has another length or labels than allowed
+ *         GPUSERVE_E_MISMATCH   it has another fingerprint than how->fingerprint
  *         GPUSERVE_E_NUMERIC    its warm-up gave NaN or infinite results
  *         GPUSERVE_E_CANCELLED  the progress callback said so
  *
@@ -314,6 +390,36 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_swap(gpuserve_model *model, const char *path, uint32_t *changes,
                     const gpuserve_model_options *options, const gpuserve_swap_options *how,
                     gpuserve_error *error);
+
+/**
+ * Give a model's memory back, on its device and beside it, and keep the handle open: only the
+ * configuration and the tokenizer stay. Waits until its requests have completed. What comes
+ * meanwhile, and later, resumes the model or is refused, as when_suspended says. A model that is
+ * suspended stays so.
+ *
+ * The weights are not kept in host memory: a resume reads the files again, from the page cache while
+ * it has them. They stay open meanwhile, so a directory that is removed or has new files under the
+ * old names does no harm; files that are changed in place do.
+ *
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID
+ *
+ * Thread-safety: safe. Not from a callback. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_suspend(gpuserve_model *model,
+                                                                     gpuserve_error *error);
+
+/**
+ * Load a suspended model again. One that is not suspended stays as it is.
+ *
+ * @return GPUSERVE_OK
+ *         GPUSERVE_E_TOO_LARGE  there is no memory for it now; it stays suspended
+ *         GPUSERVE_E_MISMATCH   its files were changed in place: gpuserve_model_swap() takes them so
+ *         else as gpuserve_model_open(); it stays suspended
+ *
+ * Thread-safety: safe. Not from a callback. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_resume(gpuserve_model *model,
+                                                                    gpuserve_error *error);
 
 /**
  * Facts of an open model as a JSON object: what gpuserve_model_inspect() tells, with device, why

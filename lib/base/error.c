@@ -77,6 +77,15 @@ gpuserve_status gsv_fail_in(gpuserve_error *error, gpuserve_status status, const
     return status;
 }
 
+gpuserve_status gsv_retry_after(gpuserve_error *error, gpuserve_status status, uint32_t ms)
+{
+    if (!has_room(error))
+        return status;
+    error->status = (int32_t)status;
+    error->retry_after_ms = ms;
+    return status;
+}
+
 void gsv_error_copy(gpuserve_error *to, const gpuserve_error *from)
 {
     uint32_t size;

@@ -19,6 +19,9 @@ gpuserve_status gsv_hint(gpuserve_error *error, gpuserve_status status, const ch
 gpuserve_status gsv_fail_in(gpuserve_error *error, gpuserve_status status, const char *format, ...)
     GPUSERVE_PRINTF(3, 4);
 
+/* Say when to try again. Returns `status`. */
+gpuserve_status gsv_retry_after(gpuserve_error *error, gpuserve_status status, uint32_t ms);
+
 /* Copy `from` (complete) to the caller's, as far as its struct_size goes. Accepts NULL for both. */
 void gsv_error_copy(gpuserve_error *to, const gpuserve_error *from);
 

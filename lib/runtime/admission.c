@@ -30,9 +30,7 @@ static gpuserve_status fail_busy(const struct gsv_batcher *batcher, const char *
              "the queue holds %" PRIu64 " %s of %" PRIu64 ", this request needs %" PRIu64, holds,
              what, room, needs);
     gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise %s", option);
-    if (error && error->struct_size >= sizeof(*error))
-        error->retry_after_ms = retry_after_ms(batcher);
-    return GPUSERVE_E_BUSY;
+    return gsv_retry_after(error, GPUSERVE_E_BUSY, retry_after_ms(batcher));
 }
 
 /* The lock is held. */

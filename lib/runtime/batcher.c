@@ -183,6 +183,16 @@ void gsv_batcher_expire(struct gsv_batcher *batcher, gpuserve_request *request)
     pthread_mutex_unlock(&batcher->lock);
 }
 
+bool gsv_batcher_is_idle(struct gsv_batcher *batcher)
+{
+    bool is_idle;
+
+    pthread_mutex_lock(&batcher->lock);
+    is_idle = batcher->n_requests == 0;
+    pthread_mutex_unlock(&batcher->lock);
+    return is_idle;
+}
+
 void gsv_batcher_close(struct gsv_batcher *batcher)
 {
     pthread_mutex_lock(&batcher->lock);

@@ -117,6 +117,9 @@ void gsv_batcher_cancel(struct gsv_batcher *batcher, gpuserve_request *request);
 /* Its deadline has passed: give it up unless its last item is being computed. */
 void gsv_batcher_expire(struct gsv_batcher *batcher, gpuserve_request *request);
 
+/* No request is admitted now. */
+bool gsv_batcher_is_idle(struct gsv_batcher *batcher);
+
 /* Refuse what comes, wait until all has completed, then let the workers stop. */
 void gsv_batcher_close(struct gsv_batcher *batcher);
 

@@ -47,6 +47,9 @@ static gpuserve_status check_options(const gpuserve_context_options *options, gp
     if (options->log_level < 0 || options->log_level > GPUSERVE_LOG_DEBUG)
         return gsv_fail(error, GPUSERVE_E_INVALID, "log_level is %d, outside 0 to %d",
                         options->log_level, GPUSERVE_LOG_DEBUG);
+    if (options->memory_policy > GPUSERVE_MEMORY_EVICT)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "memory_policy is %u, outside 0 to %d",
+                        options->memory_policy, GPUSERVE_MEMORY_EVICT);
     if (options->reserved != 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "context options: `reserved` must be zero");
     return GPUSERVE_OK;
@@ -55,6 +58,7 @@ static gpuserve_status check_options(const gpuserve_context_options *options, gp
 static void context_free(gpuserve_context *context)
 {
     gsv_plugin_close(&context->cuda);
+    gsv_budget_reset(&context->budget);
     gsv_metrics_reset(&context->metrics);
     gsv_hub_reset(&context->hub);
     gsv_cores_reset(&context->cores);
@@ -90,7 +94,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
     context->log = options.log;
     context->log_user = options.log_user;
     context->log_level = options.log_level ? options.log_level : GPUSERVE_LOG_WARNING;
-    context->budget_bytes = options.memory_budget_bytes;
+    gsv_budget_init(&context->budget, &options);
     st = gsv_fork_guard_init(&context->guard, error);
     if (st == GPUSERVE_OK)
         st = gsv_hub_init(&context->hub, options.cache_dir, error);
@@ -120,51 +124,4 @@ GPUSERVE_API void gpuserve_context_unref(gpuserve_context **context)
     *context = NULL;
     if (atomic_fetch_sub(&ended->n_owners, 1) == 1)
         context_free(ended);
-}
-
-static gpuserve_status fail_over_budget(const gpuserve_context *context, uint64_t bytes,
-                                        const char *what, gpuserve_error *error)
-{
-    gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-             "%s needs %" PRIu64 " bytes; the memory budget is %" PRIu64 " bytes, of which %" PRIu64
-             " are in use",
-             what, bytes, context->budget_bytes, context->used_bytes);
-    return gsv_hint(error, GPUSERVE_E_TOO_LARGE,
-                    "close another model, raise memory_budget_bytes, or lower max_batch_tokens, "
-                    "n_threads or the dtype");
-}
-
-gpuserve_status gsv_context_reserve(gpuserve_context *context, uint64_t bytes, const char *what,
-                                    gpuserve_error *error)
-{
-    gpuserve_status st = GPUSERVE_OK;
-
-    pthread_mutex_lock(&context->lock);
-    if (context->budget_bytes && (context->used_bytes > context->budget_bytes ||
-                                  bytes > context->budget_bytes - context->used_bytes))
-        st = fail_over_budget(context, bytes, what, error);
-    else
-        context->used_bytes += bytes;
-    pthread_mutex_unlock(&context->lock);
-    return st;
-}
-
-void gsv_context_release(gpuserve_context *context, uint64_t bytes)
-{
-    pthread_mutex_lock(&context->lock);
-    context->used_bytes -= bytes;
-    pthread_mutex_unlock(&context->lock);
-}
-
-uint64_t gsv_context_budget_left(gpuserve_context *context)
-{
-    uint64_t left = UINT64_MAX;
-
-    pthread_mutex_lock(&context->lock);
-    if (context->budget_bytes)
-        left = context->budget_bytes > context->used_bytes
-                   ? context->budget_bytes - context->used_bytes
-                   : 0;
-    pthread_mutex_unlock(&context->lock);
-    return left;
 }

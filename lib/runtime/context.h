@@ -5,6 +5,7 @@
 #define GSV_RUNTIME_CONTEXT_H
 
 #include "lib/base/alloc.h"
+#include "lib/runtime/budget.h"
 #include "lib/runtime/cores.h"
 #include "lib/runtime/fork.h"
 #include "lib/runtime/hub.h"
@@ -28,11 +29,10 @@ struct gpuserve_context {
     struct gsv_metrics metrics;
     atomic_bool driver_hangs; /* NVIDIA's: it is not asked again */
     struct gsv_cores cores;   /* n_threads of them */
+    struct gsv_budget budget; /* and the open models */
 
     pthread_mutex_t lock; /* for what follows */
     struct gsv_plugin cuda;
-    uint64_t budget_bytes; /* 0: none */
-    uint64_t used_bytes;   /* by open models */
 };
 
 /* Not NULL and not forked. */
@@ -40,13 +40,5 @@ gpuserve_status gsv_context_check(const gpuserve_context *context, gpuserve_erro
 
 void gsv_log(const gpuserve_context *context, int32_t level, const char *format, ...)
     GPUSERVE_PRINTF(3, 4);
-
-/* Take `bytes` from the budget, or refuse with the numbers; `what` names the model. */
-gpuserve_status gsv_context_reserve(gpuserve_context *context, uint64_t bytes, const char *what,
-                                    gpuserve_error *error);
-void gsv_context_release(gpuserve_context *context, uint64_t bytes);
-
-/* What of the budget is left; UINT64_MAX without one. */
-uint64_t gsv_context_budget_left(gpuserve_context *context);
 
 #endif

@@ -16,6 +16,11 @@ static void face_free(struct gsv_face *face)
     free(face);
 }
 
+static size_t sparse_dim(const struct gsv_spec_facts *facts)
+{
+    return facts->is_sparse ? (size_t)facts->vocab_size : 0;
+}
+
 static bool copy_labels(struct gsv_face *face, const struct gsv_spec_facts *facts)
 {
     face->n_labels = facts->n_labels;
@@ -39,7 +44,7 @@ gpuserve_status gsv_face_create(struct gsv_face **out, const struct gsv_model *m
     if (!face)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
     face->dim = (size_t)model->plan.facts->dim;
-    face->sparse_dim = model->plan.facts->is_sparse ? (size_t)model->plan.facts->vocab_size : 0;
+    face->sparse_dim = sparse_dim(model->plan.facts);
     face->max_tokens = (size_t)model->plan.max_tokens;
     face->rerank = gsv_rerank_method(model->plan.facts);
     memcpy(face->fingerprint, model->fingerprint, sizeof(face->fingerprint));
@@ -94,7 +99,7 @@ uint32_t gsv_face_changes(const struct gsv_face *face, const struct gsv_model *m
     const struct gsv_spec_facts *facts = model->plan.facts;
     uint32_t changes = 0;
 
-    if (face->dim != (size_t)facts->dim)
+    if (face->dim != (size_t)facts->dim || face->sparse_dim != sparse_dim(facts))
         changes |= GPUSERVE_CHANGE_DIM;
     if (face->max_tokens != (size_t)model->plan.max_tokens)
         changes |= GPUSERVE_CHANGE_MAX_TOKENS;

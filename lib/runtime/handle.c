@@ -4,9 +4,13 @@
 #include "lib/runtime/handle.h"
 
 #include "lib/base/error.h"
+#include "lib/runtime/clock.h"
+#include "lib/runtime/registry.h"
 #include "lib/runtime/warm.h"
 
 #include <string.h>
+
+#define RETRY_MS 1000 /* after a refusal because the model is suspended */
 
 gpuserve_status gsv_handle_check(const gpuserve_model *handle, gpuserve_error *error)
 {
@@ -30,7 +34,7 @@ gpuserve_status gsv_handle_pin(gpuserve_model *handle, struct gsv_model **model,
     return GPUSERVE_OK;
 }
 
-void gsv_handle_unpin(gpuserve_model *handle, struct gsv_model **model)
+static void release(gpuserve_model *handle, struct gsv_model **model, bool was_use)
 {
     struct gsv_model *pinned = *model;
 
@@ -38,9 +42,68 @@ void gsv_handle_unpin(gpuserve_model *handle, struct gsv_model **model)
     if (!pinned)
         return;
     pthread_mutex_lock(&handle->lock);
-    if (--pinned->n_pins == 0 && pinned != handle->current)
+    pinned->n_pins--;
+    pinned->n_users -= was_use;
+    if (pinned->n_pins == 0 || pinned->n_users == 0)
         pthread_cond_broadcast(&handle->unpinned);
     pthread_mutex_unlock(&handle->lock);
+}
+
+void gsv_handle_unpin(gpuserve_model *handle, struct gsv_model **model)
+{
+    release(handle, model, false);
+}
+
+void gsv_handle_unuse(gpuserve_model *handle, struct gsv_model **model)
+{
+    release(handle, model, true);
+}
+
+static gpuserve_status fail_suspended(const gpuserve_model *handle, gpuserve_error *error)
+{
+    gsv_fail(error, GPUSERVE_E_BUSY, "%.200s is suspended", handle->name);
+    gsv_hint(error, GPUSERVE_E_BUSY,
+             "call gpuserve_model_resume(), or open it to resume by itself");
+    return gsv_retry_after(error, GPUSERVE_E_BUSY, RETRY_MS);
+}
+
+/* For a request the lack of memory is a state that passes, no fault of the request. */
+static gpuserve_status resume_for(gpuserve_model *handle, struct gsv_model **model,
+                                  gpuserve_error *error)
+{
+    gpuserve_status st;
+
+    if (handle->refuses)
+        return fail_suspended(handle, error);
+    st = gsv_handle_resume(handle, model, error);
+    if (st != GPUSERVE_E_TOO_LARGE)
+        return st;
+    gsv_fail_in(error, GPUSERVE_E_BUSY, "suspended and not resumed");
+    return gsv_retry_after(error, GPUSERVE_E_BUSY, RETRY_MS);
+}
+
+gpuserve_status gsv_handle_use(gpuserve_model *handle, struct gsv_model **model,
+                               gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_handle_check(handle, error);
+
+    *model = NULL;
+    if (st != GPUSERVE_OK)
+        return st;
+    pthread_mutex_lock(&handle->lock);
+    handle->last_used_ns = gsv_now_ns();
+    if (!handle->is_suspended) {
+        *model = handle->current;
+        (*model)->n_pins++;
+        (*model)->n_users++;
+    }
+    pthread_mutex_unlock(&handle->lock);
+    return *model ? GPUSERVE_OK : resume_for(handle, model, error);
+}
+
+bool gsv_handle_is_idle(const gpuserve_model *handle)
+{
+    return handle->current->n_users == 0 && gsv_batcher_is_idle(handle->current->batcher);
 }
 
 struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *fresh,
@@ -48,10 +111,14 @@ struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *
 {
     struct gsv_model *old;
 
+    face = gsv_faces_add(&handle->faces, face);
     pthread_mutex_lock(&handle->lock);
     old = handle->current;
     handle->current = fresh;
-    atomic_store(&handle->face, gsv_faces_add(&handle->faces, face));
+    handle->is_suspended = false;
+    handle->n_swaps += old != NULL;
+    handle->last_used_ns = gsv_now_ns();
+    atomic_store(&handle->face, face);
     while (old && old->n_pins > 0)
         pthread_cond_wait(&handle->unpinned, &handle->lock);
     pthread_mutex_unlock(&handle->lock);
@@ -63,6 +130,9 @@ struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *
 /* Accepts a half-built handle. */
 static void handle_free(gpuserve_model *handle)
 {
+    gsv_registry_remove(handle);
+    pthread_mutex_lock(&handle->changing); /* an eviction that found it before may still run */
+    pthread_mutex_unlock(&handle->changing);
     gsv_model_free(&handle->current);
     gsv_faces_free(handle->faces);
     gsv_opening_reset(&handle->opening);
@@ -71,6 +141,8 @@ static void handle_free(gpuserve_model *handle)
     pthread_mutex_destroy(&handle->lock);
     pthread_mutex_destroy(&handle->changing);
     gpuserve_context_unref(&handle->context);
+    free(handle->name);
+    free(handle->version);
     free(handle);
 }
 
@@ -99,11 +171,11 @@ static gpuserve_status fill(gpuserve_model *handle, const char *path,
     handle->completions = gsv_completions_create();
     if (!handle->completions)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
-    st = gsv_model_plan(&model, handle->context, path, options, error);
+    st = gsv_model_plan(&model, handle->context, handle->name, path, options, error);
     if (st == GPUSERVE_OK)
         st = gsv_opening_init(&handle->opening, path, options, error);
     if (st == GPUSERVE_OK)
-        st = gsv_model_load(model, handle->completions, error);
+        st = gsv_model_load(model, handle->completions, options, error);
     if (st == GPUSERVE_OK)
         st = gsv_model_warm(model, options, GPUSERVE_WARMUP_OFF, error);
     if (st == GPUSERVE_OK)
@@ -113,7 +185,21 @@ static gpuserve_status fill(gpuserve_model *handle, const char *path,
         return st;
     }
     gsv_handle_exchange(handle, model, face);
+    handle->opening.options.progress = NULL; /* for this time only */
     return GPUSERVE_OK;
+}
+
+static gpuserve_status set_names(gpuserve_model *handle, const char *path,
+                                 const gpuserve_model_options *options, gpuserve_error *error)
+{
+    const char *name = options->name ? options->name : path;
+    const char *version = options->version ? options->version : "";
+
+    handle->name = gsv_copy_text(name, strlen(name));
+    handle->version = gsv_copy_text(version, strlen(version));
+    return handle->name && handle->version
+               ? GPUSERVE_OK
+               : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's name");
 }
 
 static gpuserve_status open_in(gpuserve_model **out, gpuserve_context *context, const char *path,
@@ -124,7 +210,16 @@ static gpuserve_status open_in(gpuserve_model **out, gpuserve_context *context, 
 
     if (!handle)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
-    st = fill(handle, path, options, error);
+    handle->is_kept = options->keep != 0;
+    handle->refuses = options->when_suspended == GPUSERVE_SUSPENDED_REFUSE;
+    pthread_mutex_lock(&handle->changing); /* listed from now on, but left alone */
+    st = path ? set_names(handle, path, options, error)
+              : gsv_fail(error, GPUSERVE_E_INVALID, "the model's path is NULL");
+    if (st == GPUSERVE_OK)
+        st = gsv_registry_add(handle, options->name != NULL, error);
+    if (st == GPUSERVE_OK)
+        st = fill(handle, path, options, error);
+    pthread_mutex_unlock(&handle->changing);
     if (st == GPUSERVE_OK)
         *out = handle;
     else

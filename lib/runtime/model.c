@@ -15,15 +15,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-static gpuserve_status name(struct gsv_model *model, const char *path, gpuserve_error *error)
-{
-    model->name = gsv_copy_text(path, strlen(path));
-    return model->name ? GPUSERVE_OK
-                       : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's name");
-}
-
-gpuserve_status gsv_model_plan(struct gsv_model **out, gpuserve_context *context, const char *path,
-                               const gpuserve_model_options *options, gpuserve_error *error)
+gpuserve_status gsv_model_plan(struct gsv_model **out, gpuserve_context *context, const char *name,
+                               const char *path, const gpuserve_model_options *options,
+                               gpuserve_error *error)
 {
     struct gsv_model *model = gsv_alloc_array(1, sizeof(*model));
     gpuserve_status st;
@@ -33,27 +27,15 @@ gpuserve_status gsv_model_plan(struct gsv_model **out, gpuserve_context *context
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
     model->context = gpuserve_context_ref(context);
     gsv_encoders_init(&model->encoders);
-    st = gsv_plan_read(&model->plan, context, path, options, error);
-    if (st == GPUSERVE_OK)
-        st = name(model, path, error);
+    model->name = gsv_copy_text(name, strlen(name));
+    st = model->name ? gsv_plan_read(&model->plan, context, path, options, error)
+                     : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's name");
     if (st == GPUSERVE_OK)
         st = gsv_plan_size(&model->plan, context, options, error);
     if (st == GPUSERVE_OK)
         *out = model;
     else
         gsv_model_free(&model);
-    return st;
-}
-
-static gpuserve_status reserve(struct gsv_model *model, gpuserve_error *error)
-{
-    gpuserve_status st = gsv_plan_check_fits(&model->plan, error);
-
-    if (st == GPUSERVE_OK) /* again under the lock: another thread may open a model as well */
-        st = gsv_context_reserve(model->context, model->plan.total_bytes,
-                                 gsv_dir_path(model->plan.dir), error);
-    if (st == GPUSERVE_OK)
-        model->reserved_bytes = model->plan.total_bytes;
     return st;
 }
 
@@ -112,18 +94,51 @@ static void count(struct gsv_model *model)
     model->is_counted = true;
 }
 
+/* The first load names the vector space; a later one must find the same. */
+static gpuserve_status take_fingerprint(struct gsv_model *model, gpuserve_error *error)
+{
+    char fingerprint[sizeof(model->fingerprint)];
+    const gpuserve_status st = gsv_fingerprint(fingerprint, &model->plan, model->net, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    if (!model->fingerprint[0])
+        memcpy(model->fingerprint, fingerprint, sizeof(fingerprint));
+    if (strcmp(model->fingerprint, fingerprint) == 0)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_MISMATCH,
+             "%s: its files have changed since it was opened: the fingerprint was %s and is %s",
+             model->name, model->fingerprint, fingerprint);
+    return gsv_hint(error, GPUSERVE_E_MISMATCH, "take the change over with gpuserve_model_swap()");
+}
+
+static gpuserve_status tell(const gpuserve_model_options *options, uint64_t done, uint64_t total,
+                            gpuserve_error *error)
+{
+    if (!options || !options->progress ||
+        options->progress(options->progress_user, GPUSERVE_STAGE_WEIGHTS, done, total) == 0)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback ended the loading");
+}
+
 gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
-                               gpuserve_error *error)
+                               const gpuserve_model_options *options, gpuserve_error *error)
 {
     const struct gsv_device_choice *device = &model->plan.device;
-    gpuserve_status st = reserve(model, error);
+    const uint64_t bytes = model->plan.facts->file_bytes;
+    gpuserve_status st =
+        gsv_budget_take(model->context, &model->plan, model->name, &model->claim, error);
 
+    if (st == GPUSERVE_OK)
+        st = tell(options, 0, bytes, error);
     if (st == GPUSERVE_OK)
         st = device->backend->device_open(&model->device, device->facts.index, error);
     if (st == GPUSERVE_OK)
         st = load_net(model, error);
     if (st == GPUSERVE_OK)
-        st = gsv_fingerprint(model->fingerprint, &model->plan, model->net, error);
+        st = take_fingerprint(model, error);
+    if (st == GPUSERVE_OK)
+        st = tell(options, bytes, bytes, error);
     if (st == GPUSERVE_OK)
         st = start(model, completions, error);
     if (st != GPUSERVE_OK)
@@ -135,13 +150,8 @@ gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *
     return GPUSERVE_OK;
 }
 
-void gsv_model_free(struct gsv_model **out)
+void gsv_model_unload(struct gsv_model *model)
 {
-    struct gsv_model *model = out ? *out : NULL;
-
-    if (!model)
-        return;
-    *out = NULL;
     if (model->batcher)
         gsv_batcher_close(model->batcher);
     gsv_workers_stop(&model->workers);
@@ -150,12 +160,23 @@ void gsv_model_free(struct gsv_model **out)
         model->plan.device.backend->device_close(&model->device);
     gsv_batcher_unref(&model->batcher);
     gsv_cache_free(&model->cache);
-    gsv_encoders_reset(&model->encoders);
-    gsv_plan_reset(&model->plan);
     if (model->is_counted)
         gsv_metrics_model_remove(&model->context->metrics, &model->metrics);
-    free(model->name);
-    gsv_context_release(model->context, model->reserved_bytes);
+    model->is_counted = false;
+    gsv_budget_give(model->context, &model->claim);
+}
+
+void gsv_model_free(struct gsv_model **out)
+{
+    struct gsv_model *model = out ? *out : NULL;
+
+    if (!model)
+        return;
+    *out = NULL;
+    gsv_model_unload(model);
+    gsv_encoders_reset(&model->encoders);
+    gsv_plan_reset(&model->plan);
     gpuserve_context_unref(&model->context);
+    free(model->name);
     free(model);
 }

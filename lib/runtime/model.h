@@ -3,6 +3,7 @@
  * pool of encoders.
  *
  *   gsv_model_plan --> gsv_model_load --> gsv_model_warm --> requests --> gsv_model_free
+ *                           ^---------- gsv_model_unload <----'
  *
  * A caller holds a gpuserve_model, which lends one of these to each request (handle.h). A swap
  * puts another in its place; the requests that began with this one end with it.
@@ -11,6 +12,7 @@
 #define GSV_RUNTIME_MODEL_H
 
 #include "lib/runtime/batcher.h"
+#include "lib/runtime/budget.h"
 #include "lib/runtime/cache.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/encode.h"
@@ -19,7 +21,7 @@
 
 struct gsv_model {
     gpuserve_context *context; /* shared */
-    char *name;                /* as the caller called it */
+    char *name;                /* its handle's */
     struct gsv_plan plan;
     struct gpuserve_device *device;
     struct gsv_net *net;
@@ -27,21 +29,28 @@ struct gsv_model {
     struct gsv_encoders encoders;
     struct gsv_cache *cache; /* NULL: none */
     struct gsv_workers workers;
-    uint64_t reserved_bytes;          /* of the context's budget */
+    struct gsv_claim claim;           /* of the context's and the device's budget */
     struct gsv_model_metrics metrics; /* in the context's list while `is_counted` */
     bool is_counted;
     char fingerprint[33];
-    size_t n_pins; /* calls that use it now; under the lock of its handle */
+    size_t n_pins;  /* calls that look at it now; under the lock of its handle */
+    size_t n_users; /* of them those that submit a request to it */
 };
 
-/* Read what the directory says and choose the device; no weights are read. */
+/* Read what the directory says and choose the device; no weights are read. `name` is for messages
+ * and metrics. */
 gpuserve_status gsv_model_plan(struct gsv_model **model, gpuserve_context *context,
-                               const char *path, const gpuserve_model_options *options,
-                               gpuserve_error *error);
+                               const char *name, const char *path,
+                               const gpuserve_model_options *options, gpuserve_error *error);
 
-/* Take the budget, read the weights, start the queue and its workers. */
+/* Take the budget, read the weights, start the queue and its workers. `options` for the progress,
+ * may be NULL. On failure, and to load it again, gsv_model_unload comes first. */
 gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
-                               gpuserve_error *error);
+                               const gpuserve_model_options *options, gpuserve_error *error);
+
+/* Wait until its requests have completed, then give back all but the plan. Accepts one that is
+ * half loaded or not loaded. */
+void gsv_model_unload(struct gsv_model *model);
 
 /* Wait until its requests have completed, then give everything back. Accepts NULL, a pointer to
  * NULL and a half-built model. */

@@ -23,6 +23,7 @@ gpuserve_status gsv_opening_init(struct gsv_opening *opening, const char *path,
     bool all = true;
 
     opening->options = *options;
+    opening->options.name = opening->options.version = NULL; /* the registry's */
     opening->path = gsv_copy_text(path, strlen(path));
     if (options->device)
         all &= own(&opening->options.device);

@@ -11,7 +11,7 @@ struct gsv_opening {
     gpuserve_model_options options; /* its strings are owned */
 };
 
-/* Copy path and options, which were read with gsv_read_model_options. */
+/* Copy path and options, which were read with gsv_read_model_options; not the names. */
 gpuserve_status gsv_opening_init(struct gsv_opening *opening, const char *path,
                                  const gpuserve_model_options *options, gpuserve_error *error);
 void gsv_opening_reset(struct gsv_opening *opening);

@@ -54,6 +54,11 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
     if (to->warmup > MOST_WARMUP && to->warmup < GPUSERVE_WARMUP_OFF)
         return gsv_fail(error, GPUSERVE_E_INVALID, "warmup is %u batches, more than %d", to->warmup,
                         MOST_WARMUP);
+    if (to->keep > 1)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "keep is %u, neither 0 nor 1", to->keep);
+    if (to->when_suspended > GPUSERVE_SUSPENDED_REFUSE)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "when_suspended is %u, outside 0 to %d",
+                        to->when_suspended, GPUSERVE_SUSPENDED_REFUSE);
     if (to->reserved != 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "model options: `reserved` must be zero");
     if (to->cache_bytes > MOST_CACHE_BYTES)
@@ -196,9 +201,13 @@ static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
         __builtin_add_overflow(stream, wide_stream, &memory->stream))
         return false;
     memory->host = gsv_tokenizer_bytes(plan->tokenizer) + runtime_bytes(plan);
-    return !__builtin_add_overflow(memory->weights, memory->workspace, &plan->total_bytes) &&
-           !__builtin_add_overflow(plan->total_bytes, memory->stream, &plan->total_bytes) &&
-           !__builtin_add_overflow(plan->total_bytes, memory->host, &plan->total_bytes);
+    if (__builtin_add_overflow(memory->weights, memory->workspace, &plan->device_bytes) ||
+        __builtin_add_overflow(plan->device_bytes, memory->stream, &plan->device_bytes) ||
+        __builtin_add_overflow(plan->device_bytes, memory->host, &plan->total_bytes))
+        return false;
+    if (plan->device.is_cpu)
+        plan->device_bytes = plan->total_bytes;
+    return true;
 }
 
 static gpuserve_status choose_threads(struct gsv_plan *plan, const gpuserve_context *context,
@@ -218,10 +227,26 @@ static gpuserve_status choose_threads(struct gsv_plan *plan, const gpuserve_cont
     return GPUSERVE_OK;
 }
 
+static gpuserve_status check_model_budget(const struct gsv_plan *plan, uint64_t budget,
+                                          gpuserve_error *error)
+{
+    const struct gsv_memory *m = &plan->memory;
+
+    if (budget == 0 || plan->total_bytes <= budget)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+             "%s needs %" PRIu64 " bytes (weights %" PRIu64 ", workspace %" PRIu64
+             ", streams %" PRIu64 ", host %" PRIu64 "); its own budget is %" PRIu64,
+             gsv_dir_path(plan->dir), plan->total_bytes, m->weights, m->workspace, m->stream,
+             m->host, budget);
+    return gsv_hint(error, GPUSERVE_E_TOO_LARGE,
+                    "raise memory_budget_bytes, or lower max_batch_tokens, max_queue_tokens, "
+                    "n_threads or the dtype");
+}
+
 static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *context,
                                       const gpuserve_model_options *options, gpuserve_error *error)
 {
-    const uint64_t budget = gsv_context_budget_left(context);
     const uint32_t fallback = plan->device.is_cpu ? CPU_BATCH_TOKENS : GPU_BATCH_TOKENS;
     gpuserve_status st = choose_threads(plan, context, options->n_threads, error);
 
@@ -234,9 +259,7 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
     plan->max_queue_tokens = options->max_queue_tokens ? options->max_queue_tokens : QUEUE_TOKENS;
     plan->max_queue_bytes = options->max_queue_bytes ? options->max_queue_bytes : QUEUE_BYTES;
     plan->cache_bytes = options->cache_bytes;
-    plan->available_bytes = plan->device.facts.memory_free_bytes;
-    if (budget < plan->available_bytes)
-        plan->available_bytes = budget;
+    gsv_budget_measure(context, plan, options->memory_budget_bytes);
     if (plan->device.backend->activation_size(plan->dtype) == 0) {
         gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the device %s cannot compute in %s",
                  plan->device.facts.name, gsv_dtype_name(plan->dtype));
@@ -246,94 +269,64 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
                      (int32_t)(options->max_batch_tokens ? options->max_batch_tokens : fallback)))
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: its size overflows",
                         gsv_dir_path(plan->dir));
-    return GPUSERVE_OK;
+    if (options->max_batch_tokens == 0 && !gsv_plan_fits(plan, &plan->most))
+        (void)gsv_plan_shrink(plan, &plan->most); /* nobody asked for batches that large */
+    return check_model_budget(plan, options->memory_budget_bytes, error);
+}
+
+bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_room *room)
+{
+    return plan->total_bytes <= room->all && plan->device_bytes <= room->device;
+}
+
+int32_t gsv_plan_shrink(struct gsv_plan *plan, const struct gsv_room *room)
+{
+    struct gsv_plan probe = *plan;
+    int32_t low = 0, high = MOST_BATCH_TOKENS; /* the bytes only grow with the batch */
+
+    while (low < high) {
+        const int32_t middle = low + (high - low + 1) / 2;
+
+        if (count_bytes(&probe, middle) && gsv_plan_fits(&probe, room))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    if (low > 0)
+        (void)count_bytes(plan, low); /* which fitted */
+    return low;
+}
+
+/* An `auto` device that is too small gives way to the CPU. */
+static gpuserve_status fall_back(struct gsv_plan *plan, gpuserve_context *context,
+                                 const gpuserve_model_options *options, gpuserve_error *error)
+{
+    const uint64_t needed = plan->device_bytes, room = plan->room.device;
+    char name[sizeof(plan->device.facts.name)];
+    gpuserve_status st;
+
+    memcpy(name, plan->device.facts.name, sizeof(name));
+    st = gsv_device_choose(context, "cpu", &plan->device, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    plan->device.was_auto = true;
+    snprintf(plan->device.reason, sizeof(plan->device.reason),
+             "the GPU is too small: %" PRIu64 " bytes are needed, %s has %" PRIu64 " free", needed,
+             name, room);
+    gsv_log(context, GPUSERVE_LOG_WARNING, "device auto: the CPU, %s", plan->device.reason);
+    return size_on_device(plan, context, options, error);
 }
 
 gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
                               const gpuserve_model_options *options, gpuserve_error *error)
 {
-    gpuserve_error why = GPUSERVE_ERROR_INIT;
+    const bool waits = context->budget.policy != GPUSERVE_MEMORY_REFUSE;
     gpuserve_status st = gsv_device_choose(context, options->device, &plan->device, error);
 
     if (st == GPUSERVE_OK)
         st = size_on_device(plan, context, options, error);
-    if (st != GPUSERVE_OK || plan->device.is_cpu || !plan->device.was_auto)
+    if (st != GPUSERVE_OK || plan->device.is_cpu || !plan->device.was_auto ||
+        gsv_plan_fits(plan, waits ? &plan->most : &plan->room))
         return st;
-    if (gsv_plan_check_fits(plan, &why) == GPUSERVE_OK)
-        return GPUSERVE_OK;
-    st = gsv_device_choose(context, "cpu", &plan->device, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    plan->device.was_auto = true;
-    snprintf(plan->device.reason, sizeof(plan->device.reason), "the GPU is too small: %.480s",
-             why.message);
-    gsv_log(context, GPUSERVE_LOG_WARNING, "device auto: the CPU, %s", plan->device.reason);
-    return size_on_device(plan, context, options, error);
-}
-
-gpuserve_status gsv_plan_check_fits(const struct gsv_plan *plan, gpuserve_error *error)
-{
-    const struct gsv_memory *m = &plan->memory;
-
-    if (plan->total_bytes <= plan->available_bytes)
-        return GPUSERVE_OK;
-    gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-             "%s needs %" PRIu64 " bytes (weights %" PRIu64 ", workspace %" PRIu64
-             ", streams %" PRIu64 ", host %" PRIu64 "); %" PRIu64 " are available on %s",
-             gsv_dir_path(plan->dir), plan->total_bytes, m->weights, m->workspace, m->stream,
-             m->host, plan->available_bytes, plan->device.facts.name);
-    return gsv_hint(error, GPUSERVE_E_TOO_LARGE,
-                    "close another model, raise memory_budget_bytes, or lower max_batch_tokens, "
-                    "n_threads or the dtype");
-}
-
-/* The largest batch that fits: the bytes only grow with it. */
-static uint32_t largest_batch(const struct gsv_plan *plan)
-{
-    struct gsv_plan probe = *plan;
-    int32_t low = 0, high = MOST_BATCH_TOKENS;
-
-    while (low < high) {
-        const int32_t middle = low + (high - low + 1) / 2;
-        const bool fits = count_bytes(&probe, middle) && probe.total_bytes <= plan->available_bytes;
-
-        if (fits)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return (uint32_t)low;
-}
-
-GPUSERVE_API gpuserve_status gpuserve_model_footprint(gpuserve_context *context, const char *model,
-                                                      const gpuserve_model_options *given,
-                                                      gpuserve_footprint *footprint,
-                                                      gpuserve_error *error)
-{
-    gpuserve_model_options options;
-    struct gsv_plan plan;
-    gpuserve_status st = gsv_context_check(context, error);
-
-    if (st == GPUSERVE_OK)
-        st = gsv_check_struct(footprint, sizeof(*footprint), "gpuserve_footprint", error);
-    if (st == GPUSERVE_OK)
-        st = gsv_read_model_options(&options, given, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_plan_read(&plan, context, model, &options, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    st = gsv_plan_size(&plan, context, &options, error);
-    if (st == GPUSERVE_OK) {
-        footprint->fits = plan.total_bytes <= plan.available_bytes;
-        footprint->weights_bytes = plan.memory.weights;
-        footprint->workspace_bytes = plan.memory.workspace;
-        footprint->stream_bytes = plan.memory.stream;
-        footprint->host_bytes = plan.memory.host;
-        footprint->total_bytes = plan.total_bytes;
-        footprint->available_bytes = plan.available_bytes;
-        footprint->max_batch_tokens = largest_batch(&plan);
-        footprint->n_streams = (uint32_t)plan.n_workers + plan.has_wide;
-    }
-    gsv_plan_reset(&plan);
-    return st;
+    return fall_back(plan, context, options, error);
 }

@@ -15,6 +15,11 @@
 
 #include <gpuserve/gpuserve.h>
 
+/* Bytes that a model may take, of every kind of memory together and on its device. */
+struct gsv_room {
+    uint64_t all, device;
+};
+
 struct gsv_plan {
     struct gsv_dir *dir;
     struct gsv_spec *spec;
@@ -33,7 +38,9 @@ struct gsv_plan {
     uint64_t cache_bytes;
     struct gsv_memory memory;
     uint64_t total_bytes;
-    uint64_t available_bytes; /* the device's free memory or the budget's rest */
+    uint64_t device_bytes; /* of them on the device; all of them when that is the CPU */
+    struct gsv_room room;  /* now */
+    struct gsv_room most;  /* were nothing else loaded */
 };
 
 /* Read the directory's configuration and headers and its tokenizer. No device is touched. */
@@ -45,8 +52,11 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
 gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
                               const gpuserve_model_options *options, gpuserve_error *error);
 
-/* Refuse, with the numbers, what does not fit. */
-gpuserve_status gsv_plan_check_fits(const struct gsv_plan *plan, gpuserve_error *error);
+bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_room *room);
+
+/* Size the plan for the largest batches that fit in a room, in tokens; 0 and unchanged when not
+ * even one longest text does. */
+int32_t gsv_plan_shrink(struct gsv_plan *plan, const struct gsv_room *room);
 
 void gsv_plan_reset(struct gsv_plan *plan);
 

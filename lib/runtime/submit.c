@@ -32,12 +32,12 @@ static gpuserve_status create(gpuserve_request **request, gpuserve_model *handle
                               gpuserve_error *error)
 {
     struct gsv_model *model;
-    gpuserve_status st = gsv_handle_pin(handle, &model, error);
+    gpuserve_status st = gsv_handle_use(handle, &model, error);
 
     if (st != GPUSERVE_OK)
         return st;
     st = gsv_request_create(request, model, job, callback, user, error);
-    gsv_handle_unpin(handle, &model);
+    gsv_handle_unuse(handle, &model);
     return st;
 }
 

@@ -7,7 +7,7 @@
  * serves, and a failure gives the new one back and changes nothing.
  */
 #include "lib/base/error.h"
-#include "lib/runtime/handle.h"
+#include "lib/runtime/registry.h"
 #include "lib/runtime/structs.h"
 #include "lib/runtime/warm.h"
 
@@ -19,6 +19,7 @@
 struct order {
     struct gsv_opening opening;
     gpuserve_swap_options how;
+    char *version; /* the new one, or NULL */
 };
 
 static gpuserve_status read_order(struct order *order, const gpuserve_model *handle,
@@ -36,6 +37,11 @@ static gpuserve_status read_order(struct order *order, const gpuserve_model *han
         st = gsv_read_model_options(&options, given, error);
     if (st != GPUSERVE_OK)
         return st;
+    if (given && options.version) {
+        order->version = gsv_copy_text(options.version, strlen(options.version));
+        if (!order->version)
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's version");
+    }
     return gsv_opening_init(&order->opening, path ? path : handle->opening.path, &options, error);
 }
 
@@ -66,7 +72,7 @@ static gpuserve_status check_fingerprint(const struct order *order, const struct
 
     if (!wanted || strcmp(wanted, fresh->fingerprint) == 0)
         return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_INVALID, "%s: its fingerprint is %s, not %.64s",
+    return gsv_fail(error, GPUSERVE_E_MISMATCH, "%s: its fingerprint is %s, not %.64s",
                     gsv_dir_path(fresh->plan.dir), fresh->fingerprint, wanted);
 }
 
@@ -78,12 +84,12 @@ static gpuserve_status prepare(gpuserve_model *handle, const struct order *order
     const struct gsv_face *old = atomic_load(&handle->face);
     const gpuserve_model_options *options = &order->opening.options;
     gpuserve_status st =
-        gsv_model_plan(fresh, handle->context, order->opening.path, options, error);
+        gsv_model_plan(fresh, handle->context, handle->name, order->opening.path, options, error);
 
     if (st == GPUSERVE_OK)
         st = check_changes(order, gsv_face_changes(old, *fresh), old, *fresh, error);
     if (st == GPUSERVE_OK)
-        st = gsv_model_load(*fresh, handle->completions, error);
+        st = gsv_model_load(*fresh, handle->completions, options, error);
     if (st == GPUSERVE_OK)
         st = check_fingerprint(order, *fresh, error);
     if (st == GPUSERVE_OK)
@@ -109,13 +115,17 @@ static gpuserve_status swap(gpuserve_model *handle, const char *path, uint32_t *
         st = prepare(handle, &order, &fresh, &face, error);
     if (st != GPUSERVE_OK) {
         gsv_opening_reset(&order.opening);
+        free(order.version);
         return st;
     }
     changed = gsv_face_changes(atomic_load(&handle->face), fresh);
     old = gsv_handle_exchange(handle, fresh, face);
     gsv_model_free(&old);
     gsv_opening_reset(&handle->opening);
-    handle->opening = order.opening; /* ownership moves here */
+    handle->opening = order.opening;         /* ownership moves here */
+    handle->opening.options.progress = NULL; /* for this time only */
+    if (order.version)
+        gsv_registry_set_version(handle, order.version);
     if (changes)
         *changes = changed;
     gsv_log(handle->context, GPUSERVE_LOG_INFO, "%s: swapped in, fingerprint %s (%s)",

@@ -58,6 +58,8 @@ static gpuserve_status texts_init(struct texts *texts, struct warmer *warmer, si
 
     *texts = (struct texts){ .n = n, .length = length };
     texts->columns = dim > facts->n_labels ? dim : facts->n_labels;
+    if (facts->is_sparse && texts->columns < (size_t)facts->vocab_size)
+        texts->columns = (size_t)facts->vocab_size;
     texts->ids = gsv_alloc_array(n * length, sizeof(*texts->ids));
     texts->offsets = gsv_alloc_array(n + 1, sizeof(*texts->offsets));
     texts->output = gsv_alloc_array(n * texts->columns, sizeof(*texts->output));
@@ -108,6 +110,8 @@ static gpuserve_status run(struct warmer *warmer, size_t n, size_t length, uint6
         st = run_task(warmer, &texts, GPUSERVE_TASK_EMBED, error);
     if (st == GPUSERVE_OK && facts->n_labels > 0)
         st = run_task(warmer, &texts, GPUSERVE_TASK_CLASSIFY, error);
+    if (st == GPUSERVE_OK && facts->is_sparse)
+        st = run_task(warmer, &texts, GPUSERVE_TASK_SPARSE, error);
     *spent_ns = gsv_now_ns() - begin;
     texts_reset(&texts);
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "the warm-up");
@@ -130,7 +134,9 @@ static gpuserve_status run_rounds(struct warmer *warmer, uint32_t rounds, gpuser
     const uint32_t most = is_auto ? AUTO_ROUNDS : rounds;
     const size_t length =
         plan->max_tokens < ORDINARY_TOKENS ? (size_t)plan->max_tokens : ORDINARY_TOKENS;
-    const size_t n = (size_t)plan->n_workers * (size_t)plan->narrow.max_tokens / length;
+    const size_t fill = (size_t)plan->narrow.max_tokens / length;
+    const size_t room = (size_t)plan->narrow.max_sequences; /* few, where rows are wide */
+    const size_t n = (size_t)plan->n_workers * (fill < room ? fill : room);
     uint64_t best_ns = UINT64_MAX, all_ns = 0;
     gpuserve_status st = tell(warmer, 0, most, error);
 

@@ -22,7 +22,8 @@ static struct {
     pthread_cond_t changed;
     bool is_held;
     int n_running, n_batches, n_wide, largest;
-} fake = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0, 0, 0, 0 };
+    uint64_t weights;
+} fake = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0, 0, 0, 0, 1000 };
 
 /* --------------------------------------------------------------------------------- tokenizer */
 
@@ -188,6 +189,7 @@ void gsv_tokenizer_digest(const struct gsv_tokenizer *tokenizer,
 
 struct gsv_spec {
     struct gsv_spec_facts facts;
+    uint64_t weights;
 };
 
 struct gsv_net {
@@ -215,6 +217,9 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
     *out = spec;
     if (!spec)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    pthread_mutex_lock(&fake.lock);
+    spec->weights = fake.weights;
+    pthread_mutex_unlock(&fake.lock);
     spec->facts = (struct gsv_spec_facts){
         .architecture = "FakeModel",
         .model_type = "fake",
@@ -250,10 +255,9 @@ const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec)
 bool gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                    uint32_t dtype, uint64_t *weights)
 {
-    (void)spec;
     (void)backend;
     (void)dtype;
-    *weights = 1000;
+    *weights = spec->weights;
     return true;
 }
 
@@ -432,6 +436,13 @@ int fake_wide_batches(void)
 int fake_largest_batch_tokens(void)
 {
     return read_counter(&fake.largest);
+}
+
+void fake_set_weights(uint64_t bytes)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.weights = bytes;
+    pthread_mutex_unlock(&fake.lock);
 }
 
 void fake_vector(const char *text, float vector[FAKE_DIM])

@@ -28,6 +28,9 @@ int fake_batches(void);
 int fake_wide_batches(void);
 int fake_largest_batch_tokens(void);
 
+/* Weights of models opened from now on, as their headers would tell; nothing is allocated. */
+void fake_set_weights(uint64_t bytes);
+
 /* What the model must answer for a text (after its prompt). */
 void fake_vector(const char *text, float vector[FAKE_DIM]);
 

@@ -55,9 +55,10 @@ static size_t embeddings_at(const char *bytes)
     return 8 + header + strtoul(at + strlen(key), NULL, 10);
 }
 
-void folder_set_word(const struct folder *folder, int id, float value)
+/* The weights with the word changed, at another path. */
+static void write_changed(const struct folder *folder, int id, float value, const char *to)
 {
-    char path[128], next[160], *bytes = malloc(MOST_BYTES);
+    char path[128], *bytes = malloc(MOST_BYTES);
     FILE *file;
     size_t size, at;
 
@@ -69,14 +70,29 @@ void folder_set_word(const struct folder *folder, int id, float value)
     at = embeddings_at(bytes) + (size_t)id * FOLDER_HIDDEN * sizeof(float);
     for (size_t j = 0; j < FOLDER_HIDDEN; j++)
         memcpy(bytes + at + j * sizeof(float), &value, sizeof(value));
-    /* Put in place at once: a model may be loading from here. */
-    snprintf(next, sizeof(next), "%s.new", path);
-    file = fopen(next, "wb");
+    file = fopen(to, "wb");
     cr_assert_not_null(file);
     cr_assert_eq(fwrite(bytes, 1, size, file), size);
     cr_assert_eq(fclose(file), 0);
-    cr_assert_eq(rename(next, path), 0);
     free(bytes);
+}
+
+void folder_set_word(const struct folder *folder, int id, float value)
+{
+    char path[128], next[128];
+
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder->path);
+    snprintf(next, sizeof(next), "%s/new", folder->path);
+    write_changed(folder, id, value, next);
+    cr_assert_eq(rename(next, path), 0); /* at once: a model may be loading from here */
+}
+
+void folder_overwrite_word(const struct folder *folder, int id, float value)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder->path);
+    write_changed(folder, id, value, path);
 }
 
 void folder_remove(struct folder *folder)

@@ -17,7 +17,7 @@ static bool expected(gpuserve_status st)
 }
 
 /* Everything that allocates, with an open model; outputs must stay on failure. */
-static void use(gpuserve_model *model, long n)
+static void use(gpuserve_context *context, gpuserve_model *model, long n)
 {
     float rows[3 * FAKE_DIM];
     char info[8192];
@@ -44,6 +44,11 @@ static void use(gpuserve_model *model, long n)
     cr_assert(expected(st), "tokenize: %s at allocation %ld", gpuserve_status_name(st), n);
     st = gpuserve_model_swap(model, NULL, NULL, NULL, NULL, NULL);
     cr_assert(expected(st), "swap: %s at allocation %ld", gpuserve_status_name(st), n);
+    cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK, "giving back needs nothing");
+    st = gpuserve_embed(model, texts, 3, rows, 3 * FAKE_DIM, NULL, NULL);
+    cr_assert(expected(st), "resume: %s at allocation %ld", gpuserve_status_name(st), n);
+    st = gpuserve_context_models(context, info, sizeof(info), NULL, NULL);
+    cr_assert(expected(st), "models: %s at allocation %ld", gpuserve_status_name(st), n);
     st = gpuserve_model_info(model, info, sizeof(info), NULL, NULL);
     cr_assert(expected(st), "info: %s at allocation %ld", gpuserve_status_name(st), n);
 }
@@ -54,14 +59,15 @@ static void use_context(gpuserve_context *context, long n)
     gpuserve_footprint footprint = { .struct_size = sizeof(footprint) };
     char text[32768];
     size_t count;
-    gpuserve_status st[5];
+    gpuserve_status st[6];
 
     st[0] = gpuserve_context_doctor(context, text, sizeof(text), NULL, NULL);
     st[1] = gpuserve_context_metrics(context, text, sizeof(text), NULL, NULL);
     st[2] = gpuserve_model_inspect(context, ".", text, sizeof(text), NULL, NULL);
     st[3] = gpuserve_model_footprint(context, ".", NULL, &footprint, NULL);
     st[4] = gpuserve_device_list(context, &device, 1, &count, NULL);
-    for (size_t i = 0; i < 5; i++)
+    st[5] = gpuserve_context_set_budget(context, "cpu", UINT64_C(1) << 40, NULL);
+    for (size_t i = 0; i < 6; i++)
         cr_assert(expected(st[i]), "call %zu: %s at allocation %ld", i, gpuserve_status_name(st[i]),
                   n);
 }
@@ -88,7 +94,7 @@ static bool live_through(long n, bool forever)
         cr_assert_eq(model == NULL, st != GPUSERVE_OK);
     }
     if (model)
-        use(model, n);
+        use(context, model, n);
     fired = failing_malloc_fired();
     failing_malloc_arm(0, false);
     if (model) { /* the memory is back */

@@ -151,7 +151,7 @@ Test(swap, a_failure_leaves_the_old_model_serving)
     how.allow = 0;
     refuse(model, dense.path, NULL, NULL, GPUSERVE_E_INVALID, "those of the open model 32");
     how.fingerprint = "0123";
-    refuse(model, a.path, NULL, &how, GPUSERVE_E_INVALID, "not 0123");
+    refuse(model, a.path, NULL, &how, GPUSERVE_E_MISMATCH, "not 0123");
     how.fingerprint = NULL;
     how.allow = 0x100;
     refuse(model, a.path, NULL, &how, GPUSERVE_E_INVALID, "allow");
@@ -201,6 +201,43 @@ Test(swap, sizes_and_labels_change_where_that_is_allowed)
     gpuserve_context_unref(&context);
     folder_remove(&single);
     folder_remove(&multi);
+}
+
+Test(swap, a_suspended_model_comes_back_as_it_was_or_not_at_all)
+{
+    gpuserve_context *context = make_context();
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float before[N_TEXTS * DIM], after[N_TEXTS * DIM];
+    struct folder a;
+    gpuserve_model *model;
+    int threads;
+
+    folder_make(&a, "bert");
+    model = open_folder(context, &a);
+    threads = count_threads();
+    embed(model, before);
+    cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
+    cr_expect_lt(count_threads(), threads, "its threads are given back as well");
+    embed(model, after);
+    cr_expect_eq(memcmp(before, after, sizeof(before)), 0);
+    cr_expect_eq(count_threads(), threads);
+    cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
+    folder_overwrite_word(&a, WORD, 0.25f);
+    cr_expect_eq(gpuserve_model_resume(model, &error), GPUSERVE_E_MISMATCH, "%s", error.message);
+    cr_expect_eq(gpuserve_embed(model, texts, N_TEXTS, after, N_TEXTS * DIM, NULL, NULL),
+                 GPUSERVE_E_MISMATCH);
+    cr_assert_eq(gpuserve_model_swap(model, NULL, NULL, NULL, NULL, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    embed(model, before);
+    cr_expect_neq(memcmp(before, after, sizeof(before)), 0);
+    /* A new file under the same name is another model, and the old one is still open. */
+    folder_set_word(&a, WORD, 0.5f);
+    cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
+    embed(model, after);
+    cr_expect_eq(memcmp(before, after, sizeof(before)), 0);
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+    folder_remove(&a);
 }
 
 /* ------------------------------------------------------------------------------- under load */

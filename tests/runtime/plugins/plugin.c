@@ -1,7 +1,8 @@
 /*
  * plugin.c - a backend plugin, good or with one fault each, as PLUGIN_FAULT says.
  *
- * The good one is the CPU's backend under another name: a device that is not "cpu" but works.
+ * The good one is the CPU's backend under another name: a device that is not "cpu" but works. So is
+ * the one of 12 GB, for models that only claim memory.
  */
 #include "kernels/kernels.h"
 #include "lib/base/error.h"
@@ -12,6 +13,7 @@
 #define FAULT_NO_ENTRY 3
 #define FAULT_NO_DRIVER 4
 #define FAULT_NO_DEVICE 5
+#define FAULT_SMALL 6 /* none: two devices, each with 12 GB that nothing takes */
 
 #if PLUGIN_FAULT != FAULT_NO_ENTRY
 
@@ -23,6 +25,32 @@ static gpuserve_status no_device(int32_t *count, gpuserve_error *error)
     *count = 0;
     gsv_fail(error, GPUSERVE_E_DEVICE, "the driver sees no device");
     return gsv_hint(error, GPUSERVE_E_DEVICE, "plug one in");
+}
+#endif
+
+#if PLUGIN_FAULT == FAULT_SMALL
+static gpuserve_status two_devices(int32_t *count, gpuserve_error *error)
+{
+    (void)error;
+    *count = 2;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status small_facts(int32_t index, struct gpuserve_device_facts *facts,
+                                   gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_backend_cpu()->device_facts(0, facts, error);
+
+    facts->index = index;
+    facts->memory_bytes = facts->memory_free_bytes = 12000000000;
+    return st;
+}
+
+static gpuserve_status small_open(struct gpuserve_device **device, int32_t index,
+                                  gpuserve_error *error)
+{
+    (void)index;
+    return gsv_backend_cpu()->device_open(device, 0, error);
 }
 #endif
 
@@ -45,6 +73,10 @@ const struct gpuserve_backend *gpuserve_backend_entry(const struct gpuserve_host
     return NULL;
 #elif PLUGIN_FAULT == FAULT_NO_DEVICE
     table.device_count = no_device;
+#elif PLUGIN_FAULT == FAULT_SMALL
+    table.device_count = two_devices;
+    table.device_facts = small_facts;
+    table.device_open = small_open;
 #endif
     (void)error;
     return &table;

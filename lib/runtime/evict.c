@@ -1,0 +1,66 @@
+/*
+ * evict.c - suspending an idle model in favour of one that loads.
+ */
+#include "lib/runtime/evict.h"
+
+#include "lib/runtime/context.h"
+#include "lib/runtime/handle.h"
+
+#include <inttypes.h>
+
+static bool may_go(gpuserve_model *handle, const struct gsv_claim *wanted, uint64_t *last_used_ns)
+{
+    const struct gsv_claim *claim;
+    bool may = false;
+
+    if (handle->is_kept)
+        return false;
+    pthread_mutex_lock(&handle->lock);
+    if (handle->current && !handle->is_suspended) {
+        claim = &handle->current->claim;
+        may = gsv_handle_is_idle(handle) &&
+              (!wanted || (claim->backend == wanted->backend && claim->index == wanted->index));
+        *last_used_ns = handle->last_used_ns;
+    }
+    pthread_mutex_unlock(&handle->lock);
+    return may;
+}
+
+/* The victim, its `changing` locked: whoever changes it now, the one that loads included, is left
+ * alone. */
+static gpuserve_model *find_victim(const struct gsv_budget *budget, const struct gsv_claim *wanted)
+{
+    gpuserve_model *oldest = NULL;
+    uint64_t oldest_ns = UINT64_MAX, used_ns = 0;
+
+    for (gpuserve_model *handle = budget->handles; handle; handle = handle->next_open) {
+        if (!may_go(handle, wanted, &used_ns) || used_ns >= oldest_ns ||
+            pthread_mutex_trylock(&handle->changing) != 0)
+            continue;
+        if (oldest)
+            pthread_mutex_unlock(&oldest->changing);
+        oldest = handle;
+        oldest_ns = used_ns;
+    }
+    return oldest;
+}
+
+bool gsv_evict_one(gpuserve_context *context, const struct gsv_claim *wanted)
+{
+    struct gsv_budget *budget = &context->budget;
+    gpuserve_model *victim = find_victim(budget, wanted);
+    uint64_t bytes;
+
+    if (!victim)
+        return false;
+    /* Nobody frees it without `changing`. */
+    pthread_mutex_unlock(&budget->lock);
+    bytes = victim->current->claim.bytes;
+    if (gsv_handle_suspend(victim, true)) /* else a request came between: look again */
+        gsv_log(context, GPUSERVE_LOG_INFO,
+                "%s: suspended to make room, %" PRIu64 " bytes given back", victim->current->name,
+                bytes);
+    pthread_mutex_unlock(&victim->changing);
+    pthread_mutex_lock(&budget->lock);
+    return true;
+}

@@ -1,0 +1,615 @@
+/*
+ * test_budget.c - models of 9 GB and 5 GB on a device of 12 GB: refused, waiting, evicting;
+ * budgets, suspension and the registry.
+ *
+ * The models only claim their memory (fake.h), and the device is a plugin's that has two of 12 GB.
+ */
+#include "tests/runtime/fake.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GB UINT64_C(1000000000)
+
+static const char *const text[] = { "a text of words" };
+
+static char plugin_dir[64];
+
+static gpuserve_context *make_context(uint32_t policy, uint32_t wait_ms)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_context *context = NULL;
+    char link[128];
+
+    strcpy(plugin_dir, "/tmp/gpuserve-plugin-XXXXXX");
+    cr_assert_not_null(mkdtemp(plugin_dir));
+    snprintf(link, sizeof(link), "%s/libgpuserve-cuda.so", plugin_dir);
+    cr_assert_eq(symlink(PLUGINS "/libplugin-small.so", link), 0);
+    options.plugin_dir = plugin_dir;
+    options.n_threads = 2;
+    options.memory_policy = policy;
+    options.memory_wait_ms = wait_ms;
+    cr_assert_eq(gpuserve_context_create(&context, &options, NULL), GPUSERVE_OK);
+    return context;
+}
+
+static void end_context(gpuserve_context **context)
+{
+    char link[128];
+
+    gpuserve_context_unref(context);
+    snprintf(link, sizeof(link), "%s/libgpuserve-cuda.so", plugin_dir);
+    unlink(link);
+    rmdir(plugin_dir);
+}
+
+static gpuserve_model_options named(const char *name)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+
+    options.device = "cuda:0";
+    options.dtype = GPUSERVE_DTYPE_FLOAT32;
+    options.name = name;
+    return options;
+}
+
+static gpuserve_status try_open(gpuserve_model **model, gpuserve_context *context, uint64_t weights,
+                                const gpuserve_model_options *options, gpuserve_error *error)
+{
+    fake_set_weights(weights);
+    return gpuserve_model_open(model, context, ".", options, error);
+}
+
+static gpuserve_model *open_named(gpuserve_context *context, const char *name, uint64_t weights)
+{
+    const gpuserve_model_options options = named(name);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+
+    cr_assert_eq(try_open(&model, context, weights, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    return model;
+}
+
+static void check_answer(gpuserve_model *model)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float row[FAKE_DIM], want[FAKE_DIM];
+
+    fake_vector(text[0], want);
+    cr_assert_eq(gpuserve_embed(model, text, 1, row, FAKE_DIM, NULL, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    cr_expect_eq(memcmp(row, want, sizeof(row)), 0);
+}
+
+/* What gpuserve_context_models() says of a model: its whole object. */
+static const char *told(gpuserve_context *context, const char *name)
+{
+    static char json[8192];
+    char key[64], *begin, *end;
+
+    cr_assert_eq(gpuserve_context_models(context, json, sizeof(json), NULL, NULL), GPUSERVE_OK);
+    snprintf(key, sizeof(key), "\"name\": \"%s\"", name);
+    begin = strstr(json, key);
+    if (!begin) {
+        snprintf(key, sizeof(key), "\"name\":\"%s\"", name);
+        begin = strstr(json, key);
+    }
+    cr_assert_not_null(begin, "%s in %s", name, json);
+    end = strchr(begin, '}');
+    cr_assert_not_null(end);
+    *end = '\0';
+    return begin;
+}
+
+static void expect_state(gpuserve_context *context, const char *name, const char *state)
+{
+    const char *model = told(context, name);
+
+    cr_expect_not_null(strstr(model, state), "%s in %s", state, model);
+}
+
+static void expect_words(const char *message, const char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        cr_expect_not_null(strstr(message, words[i]), "\"%s\" in: %s", words[i], message);
+}
+
+/* ------------------------------------------------------------------------------------ policies */
+
+Test(budget, refuse_tells_needed_free_budget_and_who_holds_what)
+{
+    static const char *const words[] = { "small needs 500", "of cuda:0 is 12000000000",
+                                         "in use are 900", "free 299", "large holds 900" };
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
+    const gpuserve_model_options options = named("small");
+    gpuserve_footprint footprint = { .struct_size = sizeof(footprint) };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *large, *small = NULL;
+
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    large = open_named(context, "large", 9 * GB);
+    fake_set_weights(5 * GB);
+    cr_assert_eq(gpuserve_model_footprint(context, ".", &options, &footprint, NULL), GPUSERVE_OK);
+    cr_expect_eq(footprint.fits, 0);
+    cr_expect_eq(footprint.weights_bytes, 5 * GB);
+    cr_expect_eq(footprint.max_batch_tokens, 0);
+    cr_assert_eq(try_open(&small, context, 5 * GB, &options, &error), GPUSERVE_E_TOO_LARGE);
+    cr_expect_null(small);
+    expect_words(error.message, words, sizeof(words) / sizeof(words[0]));
+    check_answer(large);
+    gpuserve_model_close(&large);
+    small = open_named(context, "small", 5 * GB);
+    gpuserve_model_close(&small);
+    end_context(&context);
+}
+
+Test(budget, the_device_itself_is_a_limit_without_any_budget)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_WAIT, 0);
+    const gpuserve_model_options options = named("huge");
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+
+    cr_assert_eq(try_open(&model, context, 13 * GB, &options, &error), GPUSERVE_E_TOO_LARGE,
+                 "at once, though the policy is to wait for 30 s");
+    cr_expect_not_null(strstr(error.message, "the memory of cuda:0 is 12000000000"), "%s",
+                       error.message);
+    end_context(&context);
+}
+
+struct opening {
+    gpuserve_context *context;
+    gpuserve_model *model;
+    gpuserve_status status;
+    atomic_bool is_claimed; /* its memory was granted */
+};
+
+static int32_t note_claim(void *user, uint32_t stage, uint64_t done, uint64_t total)
+{
+    struct opening *opening = user;
+
+    (void)done;
+    (void)total;
+    if (stage == GPUSERVE_STAGE_WEIGHTS)
+        atomic_store(&opening->is_claimed, true);
+    return 0;
+}
+
+static void *open_small(void *argument)
+{
+    struct opening *opening = argument;
+    gpuserve_model_options options = named("small");
+
+    options.progress = note_claim;
+    options.progress_user = opening;
+    opening->status = gpuserve_model_open(&opening->model, opening->context, ".", &options, NULL);
+    return NULL;
+}
+
+/* Open the 5 GB model in a thread and wait until it is listed, so that it waits for memory. */
+static pthread_t begin_opening(struct opening *opening, gpuserve_context *context)
+{
+    char json[8192];
+    pthread_t thread;
+
+    fake_set_weights(5 * GB);
+    *opening = (struct opening){ .context = context };
+    cr_assert_eq(pthread_create(&thread, NULL, open_small, opening), 0);
+    do {
+        usleep(1000);
+        cr_assert_eq(gpuserve_context_models(context, json, sizeof(json), NULL, NULL), GPUSERVE_OK);
+    } while (!strstr(json, "\"small\""));
+    usleep(20000);
+    return thread;
+}
+
+Test(budget, wait_gets_the_memory_when_another_gives_it_back)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_WAIT, 20000);
+    struct opening opening;
+    gpuserve_model *large;
+    pthread_t thread;
+
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
+    large = open_named(context, "large", 9 * GB);
+    thread = begin_opening(&opening, context);
+    cr_expect(!atomic_load(&opening.is_claimed));
+    expect_state(context, "small", "loading");
+    check_answer(large);
+    cr_assert_eq(gpuserve_model_suspend(large, NULL), GPUSERVE_OK);
+    pthread_join(thread, NULL);
+    cr_assert_eq(opening.status, GPUSERVE_OK);
+    check_answer(opening.model);
+    gpuserve_model_close(&opening.model);
+    check_answer(large); /* resumed by its use */
+    /* A budget that grows lets who waits in as well. */
+    thread = begin_opening(&opening, context);
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 15 * GB, NULL), GPUSERVE_OK);
+    pthread_join(thread, NULL);
+    cr_assert_eq(opening.status, GPUSERVE_OK);
+    gpuserve_model_close(&opening.model);
+    gpuserve_model_close(&large);
+    end_context(&context);
+}
+
+Test(budget, wait_ends)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_WAIT, 50);
+    const gpuserve_model_options options = named("small");
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *large, *small = NULL;
+
+    cr_assert_eq(gpuserve_context_set_budget(context, NULL, 12 * GB, NULL), GPUSERVE_OK);
+    large = open_named(context, "large", 9 * GB);
+    cr_assert_eq(try_open(&small, context, 5 * GB, &options, &error), GPUSERVE_E_TOO_LARGE);
+    cr_expect_not_null(strstr(error.message, " ms"), "%s", error.message);
+    cr_expect_not_null(strstr(error.message, "context's memory budget is 12000000000"), "%s",
+                       error.message);
+    gpuserve_model_close(&large);
+    end_context(&context);
+}
+
+Test(budget, evict_suspends_the_idle_one_and_its_next_use_brings_it_back)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_EVICT, 100);
+    gpuserve_model *large, *small, *third;
+    size_t n_tokens;
+
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
+    large = open_named(context, "large", 9 * GB);
+    check_answer(large);
+    small = open_named(context, "small", 5 * GB);
+    expect_state(context, "large", "suspended");
+    expect_state(context, "small", "ready");
+    check_answer(small);
+    /* What needs no weights works without them. */
+    cr_expect_eq(gpuserve_tokenize(large, "a b", 3, NULL, NULL, 0, &n_tokens, NULL, NULL),
+                 GPUSERVE_OK);
+    cr_expect_eq(gpuserve_model_info(large, NULL, 0, &n_tokens, NULL), GPUSERVE_OK);
+    cr_expect_eq(gpuserve_model_dim(large), FAKE_DIM);
+    expect_state(context, "large", "suspended");
+    check_answer(large);
+    expect_state(context, "large", "ready");
+    expect_state(context, "small", "suspended");
+    check_answer(small);
+    /* The one that was used longest ago goes, and only as many as it takes. */
+    third = open_named(context, "third", 5 * GB);
+    check_answer(third);
+    check_answer(small);
+    gpuserve_model_close(&large);
+    large = open_named(context, "large", 4 * GB);
+    expect_state(context, "third", "suspended");
+    expect_state(context, "small", "ready");
+    gpuserve_model_close(&third); /* suspended as it is */
+    gpuserve_model_close(&small);
+    gpuserve_model_close(&large);
+    end_context(&context);
+}
+
+Test(budget, busy_and_kept_models_are_not_evicted)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_EVICT, 100);
+    gpuserve_model_options options = named("kept");
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *large, *small = NULL, *kept = NULL;
+    gpuserve_request *request = NULL;
+    float row[FAKE_DIM];
+    gpuserve_job job = fake_job(text, 1, row);
+
+    large = open_named(context, "large", 9 * GB);
+    fake_hold();
+    cr_assert_eq(gpuserve_submit(&request, large, &job, NULL, NULL, NULL), GPUSERVE_OK);
+    fake_wait_running(1);
+    options.name = "small";
+    cr_expect_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
+    cr_expect_eq(try_open(&small, context, 5 * GB, &options, &error), GPUSERVE_E_TOO_LARGE);
+    expect_state(context, "large", "ready");
+    fake_release();
+    cr_expect_eq(gpuserve_wait(request, -1, NULL), GPUSERVE_OK);
+    gpuserve_request_free(&request);
+    cr_assert_eq(try_open(&small, context, 5 * GB, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    gpuserve_model_close(&small);
+    gpuserve_model_close(&large);
+    options.name = "kept";
+    options.keep = 1;
+    cr_assert_eq(try_open(&kept, context, 9 * GB, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    options.name = "small";
+    cr_expect_eq(try_open(&small, context, 5 * GB, &options, &error), GPUSERVE_E_TOO_LARGE);
+    check_answer(kept);
+    gpuserve_model_close(&kept);
+    end_context(&context);
+}
+
+Test(budget, an_evicted_model_may_refuse_instead_of_coming_back)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_EVICT, 50);
+    gpuserve_model_options options = named("large");
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *large = NULL, *small;
+    gpuserve_request *request = (gpuserve_request *)1;
+    float row[FAKE_DIM];
+    gpuserve_job job = fake_job(text, 1, row);
+
+    options.when_suspended = GPUSERVE_SUSPENDED_REFUSE;
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
+    cr_assert_eq(try_open(&large, context, 9 * GB, &options, NULL), GPUSERVE_OK);
+    small = open_named(context, "small", 5 * GB);
+    cr_expect_eq(gpuserve_embed(large, text, 1, row, FAKE_DIM, NULL, &error), GPUSERVE_E_BUSY);
+    cr_expect_gt(error.retry_after_ms, 0u);
+    cr_expect_eq(gpuserve_submit(&request, large, &job, NULL, NULL, NULL), GPUSERVE_E_BUSY);
+    cr_expect_null(request);
+    expect_state(context, "small", "ready");
+    cr_expect_eq(gpuserve_model_resume(large, &error), GPUSERVE_OK, "%s", error.message);
+    check_answer(large);
+    expect_state(context, "small", "suspended");
+    gpuserve_model_close(&large);
+    gpuserve_model_close(&small);
+    end_context(&context);
+}
+
+Test(budget, a_request_that_cannot_resume_its_model_is_told_to_come_again)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *large, *small;
+    float row[FAKE_DIM];
+
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
+    large = open_named(context, "large", 9 * GB);
+    cr_assert_eq(gpuserve_model_suspend(large, NULL), GPUSERVE_OK);
+    small = open_named(context, "small", 5 * GB);
+    cr_expect_eq(gpuserve_model_resume(large, &error), GPUSERVE_E_TOO_LARGE);
+    cr_expect_eq(gpuserve_embed(large, text, 1, row, FAKE_DIM, NULL, &error), GPUSERVE_E_BUSY);
+    cr_expect_eq(error.status, GPUSERVE_E_BUSY);
+    cr_expect_gt(error.retry_after_ms, 0u);
+    cr_expect_not_null(strstr(error.message, "small holds 5"), "%s", error.message);
+    expect_state(context, "large", "suspended");
+    gpuserve_model_close(&small);
+    check_answer(large);
+    gpuserve_model_close(&large);
+    end_context(&context);
+}
+
+/* ------------------------------------------------------------------------------- suspend, swap */
+
+Test(budget, suspending_gives_everything_back_and_may_be_repeated)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
+    gpuserve_stats stats = { .struct_size = sizeof(stats) };
+    gpuserve_model *model = open_named(context, "m", 9 * GB);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    for (int i = 0; i < 3; i++) {
+        cr_expect_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
+        cr_expect_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
+        cr_assert_eq(gpuserve_context_stats(context, &stats, NULL), GPUSERVE_OK);
+        cr_expect_eq(stats.weights_bytes, 0u);
+        cr_expect_eq(gpuserve_model_resume(model, &error), GPUSERVE_OK, "%s", error.message);
+        cr_expect_eq(gpuserve_model_resume(model, NULL), GPUSERVE_OK);
+        cr_assert_eq(gpuserve_context_stats(context, &stats, NULL), GPUSERVE_OK);
+        cr_expect_eq(stats.weights_bytes, 9 * GB);
+        check_answer(model);
+    }
+    /* For both there is no room, unless the old one gives its up first. */
+    cr_expect_eq(gpuserve_model_swap(model, NULL, NULL, NULL, NULL, &error), GPUSERVE_OK,
+                 "nothing forbids: the device of the test gives what it is asked for");
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
+    cr_expect_eq(gpuserve_model_swap(model, NULL, NULL, NULL, NULL, &error), GPUSERVE_E_TOO_LARGE);
+    check_answer(model);
+    cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
+    cr_expect_eq(gpuserve_model_swap(model, NULL, NULL, NULL, NULL, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    expect_state(context, "m", "ready");
+    check_answer(model);
+    cr_expect_eq(gpuserve_model_suspend(NULL, NULL), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_model_resume(NULL, NULL), GPUSERVE_E_INVALID);
+    gpuserve_model_close(&model);
+    end_context(&context);
+}
+
+struct suspending {
+    gpuserve_model *model;
+    atomic_bool is_over;
+};
+
+static void *suspend(void *argument)
+{
+    struct suspending *suspending = argument;
+
+    cr_assert_eq(gpuserve_model_suspend(suspending->model, NULL), GPUSERVE_OK);
+    atomic_store(&suspending->is_over, true);
+    return NULL;
+}
+
+Test(budget, work_in_flight_is_finished_before_its_model_is_suspended_or_closed)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
+    struct suspending suspending = { .model = open_named(context, "m", 9 * GB) };
+    gpuserve_request *request = NULL;
+    float row[FAKE_DIM];
+    gpuserve_job job = fake_job(text, 1, row);
+    pthread_t thread;
+
+    fake_hold();
+    cr_assert_eq(gpuserve_submit(&request, suspending.model, &job, NULL, NULL, NULL), GPUSERVE_OK);
+    fake_wait_running(1);
+    cr_assert_eq(pthread_create(&thread, NULL, suspend, &suspending), 0);
+    usleep(20000);
+    cr_expect(!atomic_load(&suspending.is_over));
+    cr_expect_eq(gpuserve_wait(request, 0, NULL), GPUSERVE_E_TIMEOUT);
+    fake_release();
+    pthread_join(thread, NULL);
+    cr_expect_eq(gpuserve_wait(request, -1, NULL), GPUSERVE_OK);
+    gpuserve_request_free(&request);
+    expect_state(context, "m", "suspended");
+    check_answer(suspending.model);
+    gpuserve_model_close(&suspending.model);
+    end_context(&context);
+}
+
+/* ------------------------------------------------------------------------------------- budgets */
+
+Test(budget, each_model_has_its_own_and_batches_shrink_to_it)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
+    gpuserve_model_options options = named("m");
+    gpuserve_footprint plain = { .struct_size = sizeof(plain) }, tight = plain;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+
+    fake_set_weights(1000);
+    cr_assert_eq(gpuserve_model_footprint(context, ".", &options, &plain, NULL), GPUSERVE_OK);
+    options.memory_budget_bytes = plain.total_bytes - 1;
+    cr_assert_eq(gpuserve_model_footprint(context, ".", &options, &tight, &error), GPUSERVE_OK,
+                 "%s", error.message);
+    cr_expect_eq(tight.fits, 1);
+    cr_expect_leq(tight.total_bytes, plain.total_bytes - 1);
+    cr_expect_lt(tight.workspace_bytes, plain.workspace_bytes);
+    cr_assert_eq(gpuserve_model_open(&model, context, ".", &options, NULL), GPUSERVE_OK);
+    check_answer(model);
+    gpuserve_model_close(&model);
+    options.max_batch_tokens = 16384; /* asked for: not made smaller */
+    cr_expect_eq(gpuserve_model_open(&model, context, ".", &options, &error), GPUSERVE_E_TOO_LARGE);
+    cr_expect_not_null(strstr(error.message, "its own budget is"), "%s", error.message);
+    options.max_batch_tokens = 0;
+    options.memory_budget_bytes = 1; /* not even the smallest batch */
+    cr_expect_eq(gpuserve_model_open(&model, context, ".", &options, &error), GPUSERVE_E_TOO_LARGE);
+    cr_expect_null(model);
+    end_context(&context);
+}
+
+Test(budget, devices_have_theirs_and_zero_lifts_them)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
+    gpuserve_model_options options = named("b");
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *a, *b = NULL;
+
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 6 * GB, NULL), GPUSERVE_OK);
+    a = open_named(context, "a", 5 * GB);
+    cr_expect_eq(try_open(&b, context, 5 * GB, &options, &error), GPUSERVE_E_TOO_LARGE);
+    options.device = "cuda:1"; /* its neighbour has none */
+    cr_expect_eq(try_open(&b, context, 5 * GB, &options, &error), GPUSERVE_OK, "%s", error.message);
+    gpuserve_model_close(&b);
+    cr_assert_eq(gpuserve_context_set_budget(context, NULL, 7 * GB, NULL), GPUSERVE_OK);
+    cr_expect_eq(try_open(&b, context, 5 * GB, &options, &error), GPUSERVE_E_TOO_LARGE);
+    cr_assert_eq(gpuserve_context_set_budget(context, NULL, 0, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 0, NULL), GPUSERVE_OK);
+    options.device = "cuda:0";
+    cr_expect_eq(try_open(&b, context, 5 * GB, &options, &error), GPUSERVE_OK, "%s", error.message);
+    cr_expect_eq(gpuserve_context_set_budget(context, "moon", 1, &error), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_context_set_budget(context, "cuda:7", 1, &error), GPUSERVE_E_DEVICE);
+    cr_expect_eq(gpuserve_context_set_budget(NULL, NULL, 1, &error), GPUSERVE_E_INVALID);
+    gpuserve_model_close(&a);
+    gpuserve_model_close(&b);
+    end_context(&context);
+}
+
+/* ------------------------------------------------------------------------------------ registry */
+
+Test(budget, models_are_found_by_name_and_version)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
+    gpuserve_model_options options = named("m");
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *one = NULL, *two = NULL, *other = NULL, *found = NULL;
+
+    options.version = "1";
+    cr_assert_eq(try_open(&one, context, 1000, &options, &error), GPUSERVE_OK, "%s", error.message);
+    cr_expect_eq(try_open(&two, context, 1000, &options, &error), GPUSERVE_E_INVALID);
+    cr_expect_not_null(strstr(error.message, "\"m\", version \"1\""), "%s", error.message);
+    options.version = "2";
+    cr_assert_eq(try_open(&two, context, 1000, &options, &error), GPUSERVE_OK, "%s", error.message);
+    options.name = NULL; /* its path, which others may have as well */
+    cr_assert_eq(try_open(&other, context, 1000, &options, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_context_find(&found, context, "m", "1", NULL), GPUSERVE_OK);
+    cr_expect_eq(found, one);
+    gpuserve_model_close(&one);
+    check_answer(found); /* it has another owner */
+    gpuserve_model_close(&found);
+    cr_assert_eq(gpuserve_context_find(&found, context, "m", NULL, NULL), GPUSERVE_OK);
+    cr_expect_eq(found, two);
+    gpuserve_model_close(&found);
+    cr_assert_eq(gpuserve_context_find(&found, context, ".", NULL, NULL), GPUSERVE_OK);
+    cr_expect_eq(found, other);
+    gpuserve_model_close(&found);
+    cr_expect_eq(gpuserve_context_find(&found, context, "m", "1", &error), GPUSERVE_E_NOT_FOUND);
+    cr_expect_null(found);
+    options.version = "3";
+    cr_assert_eq(gpuserve_model_swap(two, NULL, NULL, &options, NULL, NULL), GPUSERVE_OK);
+    cr_expect_eq(gpuserve_context_find(&found, context, "m", "3", NULL), GPUSERVE_OK);
+    gpuserve_model_close(&found);
+    cr_expect_eq(gpuserve_context_find(NULL, context, "m", NULL, NULL), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_context_find(&found, context, NULL, NULL, NULL), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_context_find(&found, NULL, "m", NULL, NULL), GPUSERVE_E_INVALID);
+    gpuserve_model_close(&two);
+    gpuserve_model_close(&other);
+    end_context(&context);
+}
+
+/* --------------------------------------------------------------------------------- many threads */
+
+enum { N_MODELS = 3, N_THREADS = 6, N_STEPS = 60 };
+
+struct actor {
+    gpuserve_context *context;
+    gpuserve_model **models;
+    uint32_t seed;
+    int n_wrong;
+};
+
+static void *use_any(void *argument)
+{
+    struct actor *actor = argument;
+    float row[FAKE_DIM], want[FAKE_DIM];
+    uint32_t state = actor->seed;
+
+    fake_vector(text[0], want);
+    for (int i = 0; i < N_STEPS; i++) {
+        gpuserve_model *model;
+        gpuserve_status st;
+
+        state = state * 1664525u + 1013904223u;
+        model = actor->models[(state >> 16) % N_MODELS];
+        if ((state >> 24) % 16 == 0) {
+            actor->n_wrong += gpuserve_model_suspend(model, NULL) != GPUSERVE_OK;
+            continue;
+        }
+        st = gpuserve_embed(model, text, 1, row, FAKE_DIM, NULL, NULL);
+        actor->n_wrong += st != GPUSERVE_OK || memcmp(row, want, sizeof(row)) != 0;
+    }
+    return NULL;
+}
+
+Test(budget, more_models_than_fit_serve_many_threads)
+{
+    static const char *const names[N_MODELS] = { "one", "two", "three" };
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_EVICT, 60000);
+    gpuserve_model *models[N_MODELS];
+    struct actor actors[N_THREADS];
+    pthread_t threads[N_THREADS];
+
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
+    for (int i = 0; i < N_MODELS; i++)
+        models[i] = open_named(context, names[i], 5 * GB);
+    for (uint32_t i = 0; i < N_THREADS; i++) {
+        actors[i] = (struct actor){ context, models, 77 * i + 1, 0 };
+        cr_assert_eq(pthread_create(&threads[i], NULL, use_any, &actors[i]), 0);
+    }
+    for (int i = 0; i < N_THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        cr_expect_eq(actors[i].n_wrong, 0);
+    }
+    for (int i = 0; i < N_MODELS; i++)
+        gpuserve_model_close(&models[i]);
+    end_context(&context);
+}
