@@ -76,6 +76,7 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.max_body_bytes = args->max_body_bytes;
     options.max_client_batch = args->max_client_batch;
     options.auto_truncate = args->auto_truncate;
+    options.model_control = args->model_control;
     options.log = cli_log;
     options.log_level = cli_log_level(args);
     return options;

@@ -65,7 +65,7 @@ struct cli_args {
     const char *host;
     uint32_t port; /* one more than given: 0 is a port too */
     uint32_t insecure, http_threads, max_connections, max_body_bytes, max_client_batch,
-        auto_truncate, drain_timeout;
+        auto_truncate, drain_timeout, model_control;
     struct cli_list aliases;
     /* the program itself */
     uint32_t help;

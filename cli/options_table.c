@@ -118,6 +118,7 @@ const struct cli_option cli_options[] = {
     COUNT("max-connections", CMD_SERVE, max_connections, 1048576, "most connections at once (default 4096)"),
     COUNT("http-threads", CMD_SERVE, http_threads, 256, "threads that read and write requests (default 2)"),
     FLAG("auto-truncate", 0, CMD_SERVE, auto_truncate, 1, "cut texts over the limit where the client does not say (default: refuse them)"),
+    FLAG("model-control", 0, CMD_SERVE, model_control, 1, "let clients load and unload models (KServe's repository)"),
     COUNT("drain-timeout", CMD_SERVE, drain_timeout, 86400, "seconds for accepted requests after SIGTERM (default 30)"),
     TEXT("cache-dir", 0, OPENS | CMD_INSPECT | CMD_PULL, cache_dir, "DIR",
          "the Hugging Face cache (default HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub)"),

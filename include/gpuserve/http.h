@@ -75,7 +75,8 @@ typedef struct gpuserve_http_options {
     gpuserve_log_fn            log;           /**< default: no logging */
     void                      *log_user;
     int32_t                    log_level; /**< default GPUSERVE_LOG_WARNING */
-    int32_t                    reserved;
+    uint32_t                   model_control; /**< 1: clients may load and unload the models that the
+                                                   server opened */
 } gpuserve_http_options;
 
 /* clang-format off */

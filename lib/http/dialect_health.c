@@ -7,11 +7,10 @@
 #include "lib/http/route.h"
 #include "lib/http/server.h"
 
-static bool is_ready(struct gsv_exchange *exchange)
+bool gsv_http_ready(struct gpuserve_http *server)
 {
-    struct gsv_models *models = &exchange->server->models;
-    struct gsv_served *served = gsv_models_hold(models, models->entries);
-    const bool ready = served && !atomic_load(&exchange->server->draining);
+    struct gsv_served *served = gsv_models_hold(&server->models, server->models.entries);
+    const bool ready = served && !atomic_load(&server->draining);
 
     gsv_served_release(served);
     return ready;
@@ -24,7 +23,7 @@ static void live(struct gsv_exchange *exchange)
 
 static void ready(struct gsv_exchange *exchange)
 {
-    if (is_ready(exchange))
+    if (gsv_http_ready(exchange->server))
         gsv_reply_text(exchange, 200, "ready\n");
     else
         gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL,

@@ -164,6 +164,8 @@ static enum gsv_problem problem_of(gpuserve_status status)
         return GSV_P_INVALID;
     case GPUSERVE_E_NOT_FOUND:
         return GSV_P_NO_MODEL;
+    case GPUSERVE_E_MISMATCH:
+        return GSV_P_CONFLICT;
     case GPUSERVE_E_UNSUPPORTED:
         return GSV_P_UNSUPPORTED;
     case GPUSERVE_E_TOO_LARGE:

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 
 struct gsv_exchange;
+struct gsv_rerank;
 struct gsv_route;
 struct gsv_served;
 
@@ -38,11 +39,13 @@ enum gsv_handshake { GSV_SUBMITTING, GSV_SUSPENDED, GSV_DONE };
 struct gsv_work {
     gpuserve_job job;
     gpuserve_request *request; /* NULL: none was submitted */
+    gpuserve_status (*aside)(struct gsv_exchange *exchange, gpuserve_error *error);
+    gpuserve_error error; /* of `aside` */
     gpuserve_status status;
     gpuserve_item *items; /* [job.n_items] */
-    size_t columns;       /* floats in a row of the output */
-    gsv_handler finish;   /* runs when the job has succeeded */
-    uint64_t started_ns, ended_ns;
+    gpuserve_result result;
+    size_t columns;     /* floats in a row of the output */
+    gsv_handler finish; /* runs when the job has succeeded */
     _Atomic int handshake;
     bool waiting; /* started and not finished yet */
 };
@@ -50,7 +53,7 @@ struct gsv_work {
 /* What the work so far has cost, for the reply's headers. */
 struct gsv_account {
     size_t n_tokens, n_truncated, n_characters;
-    uint64_t compute_ns;
+    uint64_t tokenize_us, queue_us, compute_us;
 };
 
 struct gsv_exchange {
@@ -69,12 +72,15 @@ struct gsv_exchange {
     struct gsv_buffer body;
     json_t *json; /* the body, once parsed */
     uint64_t begun_ns, received_ns;
+    const char *id; /* the request's name: the client's own, or made here */
 
     /* The work. */
     struct gsv_served *served; /* the model, held */
     struct gsv_work work;
     struct gsv_account account;
-    void *state; /* the handler's own, for its finish */
+    void *state;               /* the handler's own, for its finish */
+    struct gsv_rerank *rerank; /* of a handler that ranks */
+    uint64_t deadline_ns;      /* when the client stops waiting; 0: it does not say */
 
     /* The reply. */
     unsigned status; /* 0: none yet */

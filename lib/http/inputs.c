@@ -277,6 +277,8 @@ static bool read_list(struct gsv_exchange *exchange, const json_t *list, const c
         n_texts += json_is_string(value);
         n_lists += json_is_array(value);
     }
+    if (flags & GSV_INPUTS_NO_TEXTS)
+        return read_id_lists(exchange, list, name, inputs);
     if (flags & GSV_INPUTS_NO_IDS || n_lists == 0)
         return read_texts(exchange, list, name, flags, inputs);
     if (n_texts == 0)
@@ -289,6 +291,8 @@ bool gsv_inputs_read(struct gsv_exchange *exchange, const json_t *value, const c
 {
     if (!value || json_is_null(value))
         return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is missing", name);
+    if (flags & GSV_INPUTS_NO_TEXTS && !json_is_array(value))
+        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is no list of token ids", name);
     if (json_is_string(value))
         return gsv_inputs_make(exchange, 1, false, inputs) &&
                set_text(exchange, inputs, 0, value, name, flags);

@@ -21,7 +21,8 @@ struct gsv_inputs {
 
 enum {
     GSV_INPUTS_EMPTY_TEXTS = 1, /* "" is a text like any other */
-    GSV_INPUTS_NO_IDS = 2       /* texts only */
+    GSV_INPUTS_NO_IDS = 2,      /* texts only */
+    GSV_INPUTS_NO_TEXTS = 4     /* ids only */
 };
 
 /* A text, a list of texts, a list of ids, a list of lists of ids, or a list that mixes texts and

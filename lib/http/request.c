@@ -10,6 +10,7 @@
 #include "lib/base/json.h"
 #include "lib/http/route.h"
 #include "lib/http/server.h"
+#include "lib/http/unpack.h"
 #include "lib/http/uri.h"
 
 #include <stdlib.h>
@@ -88,8 +89,44 @@ static bool read_target(struct gsv_exchange *exchange)
     return true;
 }
 
+/* The request's name: the client's own when it is plain, else a number of ours. */
+static void set_id(struct gsv_exchange *exchange)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    const char *given = gsv_header(exchange, "x-request-id");
+    struct gpuserve_http *server = exchange->server;
+
+    if (given && given[0] && strlen(given) <= 128 && strspn(given, plain) == strlen(given))
+        exchange->id = given;
+    else
+        exchange->id = gsv_keep_format(exchange, "%016llx-%llu", (unsigned long long)server->seed,
+                                       atomic_fetch_add(&server->n_requests, 1ull) + 1);
+    gsv_add_header(exchange, "x-request-id", exchange->id);
+}
+
+/* When the client stops waiting: it says so in seconds, with a fraction or without. */
+static void set_deadline(struct gsv_exchange *exchange)
+{
+    static const char *const names[] = { "x-stainless-read-timeout", "Request-Timeout" };
+    const char *text = NULL;
+    uint64_t ms = 0, unit = 100;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !text; i++)
+        text = gsv_header(exchange, names[i]);
+    if (!text || *text < '0' || *text > '9')
+        return;
+    for (; *text >= '0' && *text <= '9' && ms < 1000000; text++)
+        ms = ms * 10 + (uint64_t)(*text - '0');
+    ms *= 1000;
+    for (text += *text == '.'; *text >= '0' && *text <= '9' && unit > 0; text++, unit /= 10)
+        ms += (uint64_t)(*text - '0') * unit;
+    exchange->deadline_ns = exchange->begun_ns + ms * 1000000;
+}
+
 bool gsv_request_begin(struct gsv_exchange *exchange, const char *version)
 {
+    set_id(exchange);
+    set_deadline(exchange);
     exchange->body.maximum = exchange->server->options.max_body_bytes;
     return read_target(exchange) && check_framing(exchange, version) && gsv_route_find(exchange);
 }
@@ -113,28 +150,35 @@ void gsv_request_end(struct gsv_exchange *exchange)
                    "a body of more than %llu bytes (--max-body-bytes)", limit);
     else if (exchange->body.failed)
         gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for the body");
+    else
+        gsv_unpack(exchange);
 }
 
-bool gsv_request_json(struct gsv_exchange *exchange)
+bool gsv_request_parse(struct gsv_exchange *exchange, const char *bytes, size_t size)
 {
     const struct gsv_json_limits limits = { MAX_JSON_VALUES, MAX_JSON_DEPTH };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_status st;
 
-    if (exchange->body.size == 0)
+    if (size == 0)
         return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the body is empty; JSON is expected");
-    st = gsv_json_parse(&exchange->json, exchange->body.bytes, exchange->body.size, "body", limits,
-                        &error);
+    st = gsv_json_parse(&exchange->json, bytes, size, "body", limits, &error);
     if (st == GPUSERVE_OK && !json_is_object(exchange->json))
         return gsv_refuse(exchange, GSV_P_INVALID, NULL, "the body is no JSON object");
-    if (st == GPUSERVE_OK) {
-        gsv_buffer_reset(&exchange->body); /* texts are in the tree now */
+    if (st == GPUSERVE_OK)
         return true;
-    }
     if (st == GPUSERVE_E_NOMEM)
         return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "%s", error.message);
     return gsv_refuse(exchange, st == GPUSERVE_E_TOO_LARGE ? GSV_P_TOO_LARGE : GSV_P_SYNTAX, NULL,
                       "%s", error.message);
+}
+
+bool gsv_request_json(struct gsv_exchange *exchange)
+{
+    if (!gsv_request_parse(exchange, exchange->body.bytes, exchange->body.size))
+        return false;
+    gsv_buffer_reset(&exchange->body); /* texts are in the tree now */
+    return true;
 }
 
 /* --------------------------------------------------------------------------------------- model */

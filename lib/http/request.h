@@ -12,8 +12,10 @@ bool gsv_request_begin(struct gsv_exchange *exchange, const char *version);
 void gsv_request_take(struct gsv_exchange *exchange, const char *bytes, size_t size);
 /* The body is whole: unpack it. */
 void gsv_request_end(struct gsv_exchange *exchange);
-/* Parse it. False after gsv_refuse. */
+/* Parse it, or a part of it that stays as it is, into exchange->json, an object. False after
+ * gsv_refuse. */
 bool gsv_request_json(struct gsv_exchange *exchange);
+bool gsv_request_parse(struct gsv_exchange *exchange, const char *bytes, size_t size);
 
 /* The model asked for, by name or the default, held in exchange->served. `name` may be NULL. False
  * after gsv_refuse. */

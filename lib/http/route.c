@@ -6,9 +6,8 @@
 #include <string.h>
 
 static const struct gsv_route *const tables[] = {
-    gsv_health_routes,
-    gsv_openai_routes,
-    gsv_tei_routes,
+    gsv_health_routes, gsv_tfserving_routes, gsv_openai_routes, gsv_tei_routes,    gsv_text_routes,
+    gsv_rerank_routes, gsv_cohere_routes,    gsv_ollama_routes, gsv_kserve_routes, gsv_hf_routes,
 };
 
 struct place {
@@ -88,6 +87,7 @@ static bool method_matches(const char *given, const struct gsv_route *route)
 
 bool gsv_route_find(struct gsv_exchange *exchange)
 {
+    const char *pattern = NULL; /* the one that matched */
     char allowed[64] = "";
 
     exchange->dialect = dialect_of(exchange->path);
@@ -95,8 +95,10 @@ bool gsv_route_find(struct gsv_exchange *exchange)
         for (const struct gsv_route *route = tables[t]; route->method; route++) {
             struct place model = { 0 }, version = { 0 };
 
-            if (!matches(route->pattern, exchange->path, &model, &version))
+            if ((pattern && strcmp(pattern, route->pattern) != 0) ||
+                !matches(route->pattern, exchange->path, &model, &version))
                 continue;
+            pattern = route->pattern;
             if (method_matches(exchange->method, route))
                 return take(exchange, route, model, version);
             if (!strstr(allowed, route->method) &&

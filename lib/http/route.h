@@ -2,8 +2,8 @@
  * route.h - which handler answers which path.
  *
  * A pattern holds literal text and at most one {model}, which takes as much of the path as it can,
- * slashes included (clients do not escape them), and {version}, which takes one part. Patterns are
- * tried in the order of the table.
+ * slashes included (clients do not escape them), and {version}, which takes one part. The first
+ * pattern in the tables that matches decides: its rows say which methods there are.
  */
 #ifndef GSV_HTTP_ROUTE_H
 #define GSV_HTTP_ROUTE_H
@@ -33,5 +33,12 @@ bool gsv_route_find(struct gsv_exchange *exchange);
 extern const struct gsv_route gsv_health_routes[];
 extern const struct gsv_route gsv_openai_routes[];
 extern const struct gsv_route gsv_tei_routes[];
+extern const struct gsv_route gsv_text_routes[];
+extern const struct gsv_route gsv_rerank_routes[];
+extern const struct gsv_route gsv_cohere_routes[];
+extern const struct gsv_route gsv_ollama_routes[];
+extern const struct gsv_route gsv_hf_routes[];
+extern const struct gsv_route gsv_kserve_routes[];
+extern const struct gsv_route gsv_tfserving_routes[];
 
 #endif

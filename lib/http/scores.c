@@ -24,19 +24,27 @@ void gsv_rank(struct gsv_ranked *ranked, size_t n)
     qsort(ranked, n, sizeof(*ranked), compare);
 }
 
+struct gsv_ranked *gsv_rank_labels(struct gsv_exchange *exchange, const float *row, size_t n)
+{
+    struct gsv_ranked *ranked = gsv_keep(exchange, n, sizeof(*ranked));
+
+    for (size_t i = 0; i < n && ranked; i++)
+        ranked[i] = (struct gsv_ranked){ i, row[i] };
+    if (ranked)
+        gsv_rank(ranked, n);
+    return ranked;
+}
+
 void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t most)
 {
     const struct gsv_served *served = exchange->served;
-    struct gsv_ranked *ranked = gsv_keep(exchange, served->n_labels, sizeof(*ranked));
+    const struct gsv_ranked *ranked = gsv_rank_labels(exchange, row, served->n_labels);
     struct gsv_buffer *to = &exchange->reply;
 
     if (!ranked) {
         to->failed = true;
         return;
     }
-    for (size_t i = 0; i < served->n_labels; i++)
-        ranked[i] = (struct gsv_ranked){ i, row[i] };
-    gsv_rank(ranked, served->n_labels);
     gsv_buffer_text(to, "[");
     for (size_t i = 0; i < served->n_labels && (most == 0 || i < most); i++) {
         gsv_buffer_text(to, i > 0 ? ",{\"score\":" : "{\"score\":");

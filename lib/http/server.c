@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -158,6 +159,8 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     pthread_mutex_init(&server->lock, NULL);
     pthread_cond_init(&server->idle, NULL);
     server->started_ns = gsv_http_now();
+    if (getrandom(&server->seed, sizeof(server->seed), GRND_NONBLOCK) < 0)
+        server->seed = server->started_ns; /* only names requests: no secret */
     st = read_options(&server->options, given, error);
     if (st == GPUSERVE_OK)
         st = copy_host(server, error);

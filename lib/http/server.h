@@ -14,6 +14,8 @@ struct gpuserve_http {
     struct MHD_Daemon *daemon;
     struct gsv_models models;
     uint64_t started_ns;
+    uint64_t seed; /* of request names */
+    _Atomic unsigned long long n_requests;
 
     _Atomic bool draining;
     pthread_mutex_t lock; /* over what follows, and the `request` of every exchange's work */
@@ -29,6 +31,9 @@ uint64_t gsv_http_now(void);
 
 void gsv_http_log(const struct gpuserve_http *server, int32_t level, const char *format, ...)
     GPUSERVE_PRINTF(3, 4);
+
+/* Not draining, and the default model is there. */
+bool gsv_http_ready(struct gpuserve_http *server);
 
 /* listen.c: a socket bound and listening; fills server->address. */
 gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *error);

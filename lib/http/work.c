@@ -40,17 +40,20 @@ static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *
     return work->job.output && work->items;
 }
 
-/* From a thread of the library. After the resumption the exchange may be gone. */
-static void on_complete(void *user, gpuserve_request *request, gpuserve_status status)
+/* From another thread. After the resumption the exchange may be gone. */
+static void complete(struct gsv_exchange *exchange)
 {
-    struct gsv_exchange *exchange = user;
     struct MHD_Connection *connection = exchange->connection;
 
-    (void)request;
-    exchange->work.status = status;
-    exchange->work.ended_ns = gsv_http_now();
     if (atomic_exchange(&exchange->work.handshake, GSV_DONE) == GSV_SUSPENDED)
         MHD_resume_connection(connection);
+}
+
+static void on_complete(void *user, gpuserve_request *request, gpuserve_status status)
+{
+    (void)request;
+    (void)status; /* asked for when the work is taken up, with its message */
+    complete(user);
 }
 
 /* Counted before it is submitted, so that stopping never misses one. */
@@ -90,6 +93,7 @@ static void set_request(struct gsv_exchange *exchange, gpuserve_request *request
 bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
                     const struct gsv_inputs *inputs, gsv_handler finish)
 {
+    const gpuserve_result none = GPUSERVE_RESULT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_work *work = &exchange->work;
     gpuserve_request *request = NULL;
@@ -100,7 +104,13 @@ bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
     if (!make_output(exchange, inputs) || !count_in(exchange))
         return false;
     work->finish = finish;
-    work->started_ns = gsv_http_now();
+    work->result = none;
+    work->job.result = &work->result;
+    if (exchange->deadline_ns)
+        work->job.deadline_us = ((int64_t)exchange->deadline_ns - (int64_t)gsv_http_now()) / 1000;
+    if (exchange->deadline_ns && work->job.deadline_us == 0)
+        work->job.deadline_us = -1; /* 0 would be "none" */
+    work->job.expected_fingerprint = gsv_header(exchange, "x-gpuserve-space");
     atomic_store(&work->handshake, GSV_SUBMITTING);
     st = gpuserve_submit(&request, exchange->served->model, &work->job, on_complete, exchange,
                          &error);
@@ -114,8 +124,40 @@ bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
     return true;
 }
 
-/* ---------------------------------------------------------------------------------------- finish
- */
+static void *run_aside(void *user)
+{
+    struct gsv_exchange *exchange = user;
+
+    exchange->work.status = exchange->work.aside(exchange, &exchange->work.error);
+    complete(exchange);
+    return NULL;
+}
+
+bool gsv_work_aside(struct gsv_exchange *exchange,
+                    gpuserve_status (*aside)(struct gsv_exchange *exchange, gpuserve_error *error),
+                    gsv_handler finish)
+{
+    const gpuserve_error no_error = GPUSERVE_ERROR_INIT;
+    struct gsv_work *work = &exchange->work;
+    pthread_t thread;
+
+    if (!count_in(exchange))
+        return false;
+    work->aside = aside;
+    work->error = no_error;
+    work->finish = finish;
+    atomic_store(&work->handshake, GSV_SUBMITTING);
+    if (pthread_create(&thread, NULL, run_aside, exchange) != 0) {
+        work->aside = NULL;
+        count_out(exchange);
+        return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "no thread can be started");
+    }
+    pthread_detach(thread);
+    work->waiting = true;
+    return true;
+}
+
+/* --------------------------------------------------------------------------------------- finish */
 
 bool gsv_work_suspend(struct gsv_exchange *exchange)
 {
@@ -127,58 +169,79 @@ bool gsv_work_suspend(struct gsv_exchange *exchange)
     return true;
 }
 
+static void add_number(struct gsv_exchange *exchange, const char *name, uint64_t number)
+{
+    gsv_add_header(exchange, name, gsv_keep_format(exchange, "%llu", (unsigned long long)number));
+}
+
+/* Whole milliseconds, as text-embeddings-inference has them. */
+static void add_time(struct gsv_exchange *exchange, const char *name, uint64_t us)
+{
+    add_number(exchange, name, us / 1000);
+}
+
 /* What a client can rely on, whatever its dialect. */
 static void add_headers(struct gsv_exchange *exchange)
 {
+    static const char *const dtypes[] = { "", "float32", "float16", "bfloat16", "tf32", "int8" };
     const struct gsv_account *account = &exchange->account;
-    const struct gsv_served *served = exchange->served;
-    const uint64_t total_ns = gsv_http_now() - exchange->begun_ns;
+    const gpuserve_result *result = &exchange->work.result;
+    const size_t dtype = result->dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? result->dtype : 0;
 
-    gsv_add_header(exchange, "x-compute-type", gsv_keep_format(exchange, "%s", served->device));
-    gsv_add_header(exchange, "x-gpuserve-dtype", gsv_keep_format(exchange, "%s", served->dtype));
-    gsv_add_header(exchange, "x-gpuserve-space", gsv_keep_format(exchange, "%s", served->space));
-    gsv_add_header(exchange, "x-gpuserve-truncated",
-                   gsv_keep_format(exchange, "%zu", account->n_truncated));
-    gsv_add_header(exchange, "x-compute-characters",
-                   gsv_keep_format(exchange, "%zu", account->n_characters));
-    gsv_add_header(exchange, "x-compute-tokens",
-                   gsv_keep_format(exchange, "%zu", account->n_tokens));
-    gsv_add_header(
-        exchange, "x-compute-time",
-        gsv_keep_format(exchange, "%llu", (unsigned long long)account->compute_ns / 1000000));
-    gsv_add_header(exchange, "x-total-time",
-                   gsv_keep_format(exchange, "%llu", (unsigned long long)total_ns / 1000000));
+    gsv_add_header(exchange, "x-compute-type", result->device);
+    gsv_add_header(exchange, "x-gpuserve-dtype", dtypes[dtype]);
+    gsv_add_header(exchange, "x-gpuserve-space", result->fingerprint);
+    add_number(exchange, "x-gpuserve-truncated", account->n_truncated);
+    add_number(exchange, "x-compute-characters", account->n_characters);
+    add_number(exchange, "x-compute-tokens", account->n_tokens);
+    add_time(exchange, "x-compute-time",
+             account->tokenize_us + account->queue_us + account->compute_us);
+    add_time(exchange, "x-total-time", (gsv_http_now() - exchange->begun_ns) / 1000);
+    add_time(exchange, "x-tokenization-time", account->tokenize_us);
+    add_time(exchange, "x-queue-time", account->queue_us);
+    add_time(exchange, "x-inference-time", account->compute_us);
 }
 
 static void keep_account(struct gsv_exchange *exchange)
 {
-    const struct gsv_work *work = &exchange->work;
+    const gpuserve_result *result = &exchange->work.result;
+    struct gsv_account *account = &exchange->account;
 
-    exchange->account.compute_ns += work->ended_ns - work->started_ns;
-    for (size_t i = 0; i < work->job.n_items; i++) {
-        exchange->account.n_tokens += work->items[i].n_tokens;
-        exchange->account.n_truncated += work->items[i].truncated;
-    }
+    account->n_tokens += result->n_tokens;
+    account->n_truncated += result->n_truncated;
+    account->tokenize_us += result->tokenize_us;
+    account->queue_us += result->queue_us;
+    account->compute_us += result->compute_us;
+}
+
+/* The job's end: its status, and its message for a failure. */
+static gpuserve_status take_result(struct gsv_exchange *exchange, gpuserve_error *error)
+{
+    gpuserve_request *request = exchange->work.request;
+    gpuserve_status st = gpuserve_wait(request, -1, error); /* it has completed */
+
+    set_request(exchange, NULL);
+    gpuserve_request_free(&request);
+    if (st == GPUSERVE_OK)
+        keep_account(exchange);
+    return st;
 }
 
 void gsv_work_finish(struct gsv_exchange *exchange)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_work *work = &exchange->work;
-    gpuserve_request *request = work->request;
+    const bool is_job = !work->aside;
     gpuserve_status st;
 
     work->waiting = false;
-    st = gpuserve_wait(request, -1, &error); /* it has completed: only its message is wanted */
-    set_request(exchange, NULL);
-    gpuserve_request_free(&request);
+    st = is_job ? take_result(exchange, &error) : work->status;
     count_out(exchange);
     if (st != GPUSERVE_OK) {
-        gsv_refuse_error(exchange, st, &error);
+        gsv_refuse_error(exchange, st, is_job ? &error : &work->error);
         return;
     }
-    keep_account(exchange);
     work->finish(exchange);
-    if (!work->waiting && exchange->status == 200)
+    if (is_job && !work->waiting && exchange->status == 200)
         add_headers(exchange);
 }

@@ -17,6 +17,11 @@
 bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
                     const struct gsv_inputs *inputs, gsv_handler finish);
 
+/* Run `aside` on a thread of its own, for what takes long and is no job: loading a model. */
+bool gsv_work_aside(struct gsv_exchange *exchange,
+                    gpuserve_status (*aside)(struct gsv_exchange *exchange, gpuserve_error *error),
+                    gsv_handler finish);
+
 /* For connection.c: suspend the connection unless the work is done already (false); and take up the
  * result. */
 bool gsv_work_suspend(struct gsv_exchange *exchange);

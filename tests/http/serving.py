@@ -15,9 +15,9 @@ __all__ = ["MINILM", "Served", "Server", "cosine", "embed", "main", "model", "us
 MINILM = model("all-MiniLM-L6-v2")
 
 
-def use_clients():
+def use_clients(variable="GPUSERVE_CLIENTS_PYTHON"):
     """Go on in the environment that has the real clients."""
-    python = os.environ.get("GPUSERVE_CLIENTS_PYTHON")
+    python = os.environ.get(variable)
     if python and os.path.realpath(sys.prefix) != os.path.realpath(
             os.path.dirname(os.path.dirname(python))):
         os.execv(python, [python, *sys.argv])

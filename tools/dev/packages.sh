@@ -5,7 +5,7 @@
 
 build_packages=(
     gcc g++ meson ninja-build 'pkg-config|pkgconf' libjansson-dev libxxhash-dev
-    'libcurl4-openssl-dev|libcurl4-gnutls-dev' libssl-dev libmicrohttpd-dev 'libdnnl-dev|libonednn-dev?'
+    'libcurl4-openssl-dev|libcurl4-gnutls-dev' libssl-dev libmicrohttpd-dev zlib1g-dev 'libdnnl-dev|libonednn-dev?'
 )
 python_packages=(python3 python3-venv python3-pip ca-certificates)
 test_packages=(libcriterion-dev)

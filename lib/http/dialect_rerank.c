@@ -1,0 +1,148 @@
+/*
+ * dialect_rerank.c - ranking documents, as TEI, Cohere, Jina and llama.cpp ask for it.
+ *
+ *   POST /rerank               `texts`: TEI; `documents`: Jina and llama.cpp
+ *   POST /v1/rerank            Cohere v1 and Jina, who share the path: the reply has what both read
+ *   POST /v2/rerank            Cohere v2
+ *   POST /v1/reranking, /reranking   llama.cpp
+ *
+ * Scores are 0 to 1, falling: a cross-encoder's sigmoid, or (1 + cosine) / 2 of an embedder; the
+ * header x-gpuserve-rerank-method says which. TEI's `raw_scores` gives the logit or the cosine.
+ */
+#include "lib/http/options.h"
+#include "lib/http/request.h"
+#include "lib/http/rerank.h"
+#include "lib/http/route.h"
+#include "lib/http/server.h"
+#include "lib/http/work.h"
+
+#include <string.h>
+
+struct ranking {
+    struct gsv_rerank rerank;
+    bool return_texts;
+    size_t top_n;
+};
+
+/* Texts over the limit are cut: of documents only the beginning is often enough, and these clients
+ * cannot ask for it. */
+static bool start(struct gsv_exchange *exchange, struct ranking *ranking, const json_t *list,
+                  const char *name, gsv_handler finish)
+{
+    exchange->state = ranking;
+    return gsv_rerank_read(exchange, &ranking->rerank, json_object_get(exchange->json, "query"),
+                           list, name) &&
+           gsv_rerank_start(exchange, &ranking->rerank, finish);
+}
+
+/* ------------------------------------------------------------------------------------------ TEI */
+
+static void write_tei(struct gsv_exchange *exchange)
+{
+    const struct ranking *ranking = exchange->state;
+    const struct gsv_inputs *texts = &ranking->rerank.documents;
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < texts->n; i++) {
+        const struct gsv_ranked *one = &ranking->rerank.ranked[i];
+
+        gsv_buffer_format(to, "%s{\"index\":%zu,\"score\":", i > 0 ? "," : "", one->index);
+        gsv_put_float(to, one->score);
+        if (ranking->return_texts) {
+            gsv_buffer_text(to, ",\"text\":");
+            gsv_put_bytes(to, texts->texts[one->index], texts->sizes[one->index]);
+        }
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_text(to, "]");
+    gsv_reply_json(exchange);
+}
+
+static void rerank_tei(struct gsv_exchange *exchange, struct ranking *ranking)
+{
+    const json_t *body = exchange->json;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+
+    if (!gsv_request_model(exchange, NULL) || !gsv_option_truncation(exchange, body, &job) ||
+        !gsv_member_flag(exchange, body, "raw_scores", &ranking->rerank.raw) ||
+        !gsv_member_flag(exchange, body, "return_text", &ranking->return_texts))
+        return;
+    ranking->rerank.truncation = job.truncation;
+    start(exchange, ranking, json_object_get(body, "texts"), "texts", write_tei);
+}
+
+/* -------------------------------------------------------------------------- Cohere, Jina and
+ * others */
+
+static void write_results(struct gsv_exchange *exchange)
+{
+    const struct ranking *ranking = exchange->state;
+    const struct gsv_inputs *texts = &ranking->rerank.documents;
+    const size_t n = ranking->top_n < texts->n ? ranking->top_n : texts->n;
+    const bool v2 = exchange->path[2] == '2';
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "{\"id\":");
+    gsv_put_text(to, exchange->id);
+    gsv_buffer_text(to, ",\"model\":");
+    gsv_put_text(to, exchange->served->name);
+    gsv_buffer_text(to, ",\"object\":\"list\",\"results\":[");
+    for (size_t i = 0; i < n; i++) {
+        const struct gsv_ranked *one = &ranking->rerank.ranked[i];
+
+        gsv_buffer_format(to, "%s{\"index\":%zu,\"relevance_score\":", i > 0 ? "," : "",
+                          one->index);
+        gsv_put_float(to, one->score);
+        if (ranking->return_texts) {
+            gsv_buffer_text(to, ",\"document\":{\"text\":");
+            gsv_put_bytes(to, texts->texts[one->index], texts->sizes[one->index]);
+            gsv_buffer_text(to, "}");
+        }
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_format(to,
+                      "],\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu},\"meta\":{"
+                      "\"api_version\":{\"version\":\"%d\"},\"billed_units\":{\"search_units\":1},"
+                      "\"method\":\"%s\"}}",
+                      exchange->account.n_tokens, exchange->account.n_tokens, v2 ? 2 : 1,
+                      gsv_rerank_method(&ranking->rerank));
+    gsv_reply_json(exchange);
+}
+
+static void rerank_documents(struct gsv_exchange *exchange, struct ranking *ranking)
+{
+    const json_t *body = exchange->json;
+    const char *model = NULL;
+    int64_t top_n = INT64_MAX;
+
+    if (!gsv_member_text(exchange, body, "model", &model) || !gsv_request_model(exchange, model) ||
+        !gsv_member_count(exchange, body, "top_n", 1, INT64_MAX, &top_n) ||
+        !gsv_member_flag(exchange, body, "return_documents", &ranking->return_texts))
+        return;
+    ranking->top_n = (size_t)top_n;
+    ranking->rerank.truncation = GPUSERVE_TRUNCATE_DEFAULT;
+    start(exchange, ranking, json_object_get(body, "documents"), "documents", write_results);
+}
+
+static void rerank(struct gsv_exchange *exchange)
+{
+    struct ranking *ranking = gsv_keep(exchange, 1, sizeof(*ranking));
+
+    if (!ranking)
+        return;
+    if (exchange->dialect == GSV_TEI && !json_object_get(exchange->json, "documents")) {
+        rerank_tei(exchange, ranking);
+        return;
+    }
+    rerank_documents(exchange, ranking);
+}
+
+const struct gsv_route gsv_rerank_routes[] = {
+    { "POST", "/rerank", GSV_TEI, GSV_JSON_BODY, rerank },
+    { "POST", "/reranking", GSV_TEI, GSV_JSON_BODY, rerank },
+    { "POST", "/v1/rerank", GSV_COHERE, GSV_JSON_BODY, rerank },
+    { "POST", "/v1/reranking", GSV_COHERE, GSV_JSON_BODY, rerank },
+    { "POST", "/v2/rerank", GSV_COHERE, GSV_JSON_BODY, rerank },
+    { 0 },
+};

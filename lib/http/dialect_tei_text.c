@@ -1,0 +1,208 @@
+/*
+ * dialect_tei_text.c - /tokenize and /decode of TEI; /tokenize and /detokenize of llama.cpp, which
+ * share a path and are told apart by their fields.
+ */
+#include "lib/http/inputs.h"
+#include "lib/http/models.h"
+#include "lib/http/request.h"
+#include "lib/http/route.h"
+
+#include <string.h>
+
+struct tokens {
+    int32_t *ids;
+    gpuserve_span *spans;
+    size_t n;
+};
+
+static bool tokenize_text(struct gsv_exchange *exchange, const char *text, size_t size,
+                          bool add_special, struct tokens *tokens)
+{
+    gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_status st;
+
+    options.no_special = !add_special;
+    /* The first call only counts: memory is for the tokens there are, not for those there might be.
+     */
+    st = gpuserve_tokenize(exchange->served->model, text, size, NULL, NULL, 0, &tokens->n, &options,
+                           &error);
+    if (st == GPUSERVE_OK || st == GPUSERVE_E_TOO_LARGE) {
+        tokens->ids = gsv_keep(exchange, tokens->n, sizeof(*tokens->ids));
+        tokens->spans = gsv_keep(exchange, tokens->n, sizeof(*tokens->spans));
+        if (!tokens->ids || !tokens->spans)
+            return false;
+        st = gpuserve_tokenize(exchange->served->model, text, size, tokens->ids, tokens->spans,
+                               tokens->n, &tokens->n, &options, &error);
+    }
+    return st == GPUSERVE_OK || gsv_refuse_error(exchange, st, &error);
+}
+
+/* How many characters (not bytes) the first `end` bytes are, going on from an earlier count. */
+static size_t count_to(const char *text, size_t end, size_t *byte, size_t *count)
+{
+    if (end < *byte)
+        *byte = *count = 0;
+    for (; *byte < end; ++*byte)
+        *count += ((unsigned char)text[*byte] & 0xC0) != 0x80;
+    return *count;
+}
+
+static bool put_tokens(struct gsv_exchange *exchange, const char *text, size_t size,
+                       const struct tokens *tokens)
+{
+    struct gsv_buffer *to = &exchange->reply;
+    size_t byte = 0, count = 0;
+
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < tokens->n; i++) {
+        const gpuserve_span span = tokens->spans[i];
+        const bool special = span.begin == span.end;
+        char word[512];
+        size_t word_size = 0;
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+        gsv_buffer_format(to, "%s{\"id\":%d,\"text\":", i > 0 ? "," : "", tokens->ids[i]);
+        if (special && gpuserve_detokenize(exchange->served->model, &tokens->ids[i], 1, 0, word,
+                                           sizeof(word), &word_size, &error) == GPUSERVE_OK)
+            gsv_put_text(to, word);
+        else
+            gsv_put_bytes(to, text + span.begin, span.end <= size ? span.end - span.begin : 0);
+        gsv_buffer_format(to, ",\"special\":%s", special ? "true" : "false");
+        if (special) {
+            gsv_buffer_text(to, ",\"start\":null,\"stop\":null}");
+        } else {
+            const size_t start = count_to(text, span.begin, &byte, &count);
+            const size_t stop = count_to(text, span.end, &byte, &count);
+
+            gsv_buffer_format(to, ",\"start\":%zu,\"stop\":%zu}", start, stop);
+        }
+    }
+    gsv_buffer_text(to, "]");
+    return !to->failed;
+}
+
+static void tokenize_tei(struct gsv_exchange *exchange)
+{
+    struct gsv_inputs inputs;
+    const char *prompt = NULL;
+    bool add_special = true;
+
+    if (!gsv_member_flag(exchange, exchange->json, "add_special_tokens", &add_special) ||
+        !gsv_member_text(exchange, exchange->json, "prompt_name", &prompt) ||
+        !gsv_inputs_read(exchange, json_object_get(exchange->json, "inputs"), "inputs",
+                         GSV_INPUTS_NO_IDS, &inputs) ||
+        !gsv_inputs_prompt(exchange, &inputs, prompt))
+        return;
+    gsv_buffer_text(&exchange->reply, "[");
+    for (size_t i = 0; i < inputs.n; i++) {
+        struct tokens tokens = { 0 };
+
+        if (!tokenize_text(exchange, inputs.texts[i], inputs.sizes[i], add_special, &tokens))
+            return;
+        gsv_buffer_text(&exchange->reply, i > 0 ? "," : "");
+        put_tokens(exchange, inputs.texts[i], inputs.sizes[i], &tokens);
+    }
+    gsv_buffer_text(&exchange->reply, "]");
+    gsv_reply_json(exchange);
+}
+
+static void tokenize_llama(struct gsv_exchange *exchange, const json_t *content)
+{
+    struct tokens tokens = { 0 };
+    bool add_special = false;
+
+    if (!json_is_string(content)) {
+        gsv_refuse(exchange, GSV_P_INVALID, "content", "`content` is no text");
+        return;
+    }
+    if (!gsv_member_flag(exchange, exchange->json, "add_special", &add_special) ||
+        !tokenize_text(exchange, json_string_value(content), json_string_length(content),
+                       add_special, &tokens))
+        return;
+    gsv_buffer_text(&exchange->reply, "{\"tokens\":[");
+    for (size_t i = 0; i < tokens.n; i++)
+        gsv_buffer_format(&exchange->reply, "%s%d", i > 0 ? "," : "", tokens.ids[i]);
+    gsv_buffer_text(&exchange->reply, "]}");
+    gsv_reply_json(exchange);
+}
+
+static void tokenize(struct gsv_exchange *exchange)
+{
+    const json_t *content = json_object_get(exchange->json, "content");
+
+    if (!gsv_request_model(exchange, NULL))
+        return;
+    if (content)
+        tokenize_llama(exchange, content);
+    else
+        tokenize_tei(exchange);
+}
+
+/* --------------------------------------------------------------------------------------- decode */
+
+/* The text of one list of ids, as a JSON string. */
+static bool put_decoded(struct gsv_exchange *exchange, const int32_t *ids, size_t n,
+                        bool skip_special)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    size_t size = 0;
+    char *text = NULL;
+    gpuserve_status st =
+        gpuserve_detokenize(exchange->served->model, ids, n, skip_special, NULL, 0, &size, &error);
+
+    if (st == GPUSERVE_E_TOO_LARGE || st == GPUSERVE_OK) {
+        text = gsv_keep(exchange, size + 1, 1);
+        if (!text)
+            return false;
+        st = gpuserve_detokenize(exchange->served->model, ids, n, skip_special, text, size + 1,
+                                 &size, &error);
+    }
+    if (st != GPUSERVE_OK)
+        return gsv_refuse_error(exchange, st, &error);
+    gsv_put_text(&exchange->reply, text);
+    return true;
+}
+
+static void decode(struct gsv_exchange *exchange)
+{
+    const json_t *ids = json_object_get(exchange->json, "ids");
+    struct gsv_inputs inputs;
+    bool skip_special = true;
+
+    if (!gsv_request_model(exchange, NULL) ||
+        !gsv_member_flag(exchange, exchange->json, "skip_special_tokens", &skip_special) ||
+        !gsv_inputs_read(exchange, ids, "ids", GSV_INPUTS_NO_TEXTS, &inputs))
+        return;
+    gsv_buffer_text(&exchange->reply, "[");
+    for (size_t i = 0; i < inputs.n; i++) {
+        gsv_buffer_text(&exchange->reply, i > 0 ? "," : "");
+        if (!put_decoded(exchange, inputs.ids + inputs.offsets[i],
+                         inputs.offsets[i + 1] - inputs.offsets[i], skip_special))
+            return;
+    }
+    gsv_buffer_text(&exchange->reply, "]");
+    gsv_reply_json(exchange);
+}
+
+static void detokenize(struct gsv_exchange *exchange)
+{
+    struct gsv_inputs inputs;
+
+    if (!gsv_request_model(exchange, NULL) ||
+        !gsv_inputs_read(exchange, json_object_get(exchange->json, "tokens"), "tokens",
+                         GSV_INPUTS_NO_TEXTS, &inputs))
+        return;
+    gsv_buffer_text(&exchange->reply, "{\"content\":");
+    if (!put_decoded(exchange, inputs.ids, inputs.offsets[1], false))
+        return;
+    gsv_buffer_text(&exchange->reply, "}");
+    gsv_reply_json(exchange);
+}
+
+const struct gsv_route gsv_text_routes[] = {
+    { "POST", "/tokenize", GSV_TEI, GSV_JSON_BODY, tokenize },
+    { "POST", "/decode", GSV_TEI, GSV_JSON_BODY, decode },
+    { "POST", "/detokenize", GSV_TEI, GSV_JSON_BODY, detokenize },
+    { 0 },
+};

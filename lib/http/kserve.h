@@ -1,0 +1,23 @@
+/*
+ * kserve.h - what the files of the Open Inference Protocol (KServe v2, Triton) share.
+ *
+ *   dialect_kserve.c     paths: health, metadata, repository, statistics
+ *   kserve_infer.c       one inference: which job, and its answer
+ *   kserve_tensor.c      tensors in, as JSON or binary, checked
+ */
+#ifndef GSV_HTTP_KSERVE_H
+#define GSV_HTTP_KSERVE_H
+
+#include "lib/http/inputs.h"
+
+/* POST /v2/models/{model}[/versions/{version}]/infer */
+void gsv_kserve_infer(struct gsv_exchange *exchange);
+
+/* The model of the path, held; only version 1 exists. False after gsv_refuse. */
+bool gsv_kserve_model(struct gsv_exchange *exchange);
+
+/* The texts or ids of a request's `inputs`, of which binary tensors follow the JSON at `binary`. */
+bool gsv_kserve_inputs(struct gsv_exchange *exchange, const json_t *list, const char *binary,
+                       size_t binary_size, struct gsv_inputs *inputs);
+
+#endif

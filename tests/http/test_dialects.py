@@ -1,0 +1,111 @@
+"""Paths without a client of their own here: TEI's text and rank paths, Jina, llama.cpp, TensorFlow
+Serving; and several models behind one port."""
+import os
+
+from serving import MINILM, Served, cosine, embed, main, model
+
+from common import ROOT
+
+TEXTS = ["the bill of the restaurant", "a dog", "cats and dogs"]
+SENTIMENT = os.path.join(ROOT, "share/heads/sentiment.safetensors")
+
+
+class Text(Served):
+    def test_tokenize(self):
+        got = self.server.post("/tokenize", {"inputs": ["Ünï dogs", "a"]}).json()
+        self.assertEqual([one["id"] for one in got[1]], [101, 1037, 102])
+        self.assertEqual(got[1][0], {"id": 101, "text": "[CLS]", "special": True, "start": None,
+                                     "stop": None})
+        word = got[0][-2]
+        self.assertEqual((word["text"], word["start"], word["stop"]), ("dogs", 4, 8))
+        plain = self.server.post("/tokenize", {"inputs": "a", "add_special_tokens": False}).json()
+        self.assertEqual([one["id"] for one in plain[0]], [1037])
+        self.refused(400, "empty", "/tokenize", {"inputs": ""})
+        self.refused(422, "neither", "/tokenize", {"inputs": 1})
+
+    def test_decode(self):
+        ids = [101, 1037, 3899, 102]
+        for given, want in ((ids, ["a dog"]), ([ids, ids[1:2]], ["a dog", "a"])):
+            self.assertEqual(self.server.post("/decode", {"ids": given}).json(), want)
+        kept = self.server.post("/decode", {"ids": ids, "skip_special_tokens": False}).json()
+        self.assertEqual(kept, ["[CLS] a dog [SEP]"])
+        for wrong in ({}, {"ids": "a"}, {"ids": [["a"]]}, {"ids": [99999999]}, {"ids": ["a"]}):
+            self.refused(422, "ids", "/decode", wrong)
+
+    def test_llama_cpp(self):
+        got = self.server.post("/tokenize", {"content": "a dog"}).json()
+        self.assertEqual(got, {"tokens": [1037, 3899]})
+        self.assertEqual(self.server.post("/detokenize", got).json(), {"content": "a dog"})
+
+    def test_similarity(self):
+        vectors = embed(["a puppy", *TEXTS])
+        got = self.server.post("/similarity", {
+            "inputs": {"source_sentence": "a puppy", "sentences": TEXTS}, "parameters": {}}).json()
+        self.assertVector(got, [cosine(vectors[0], one) for one in vectors[1:]], 1e-5)
+        self.refused(422, "sentences", "/similarity", {"inputs": {"source_sentence": "a"}})
+        self.refused(400, "empty", "/similarity",
+                     {"inputs": {"source_sentence": "", "sentences": ["a"]}})
+
+
+class Rank(Served):
+    def test_tei(self):
+        vectors = embed(["a puppy", *TEXTS])
+        want = sorted(((cosine(vectors[0], one), i) for i, one in enumerate(vectors[1:])),
+                      reverse=True)
+        got = self.server.post("/rerank", {"query": "a puppy", "texts": TEXTS, "raw_scores": True,
+                                           "return_text": True})
+        self.assertEqual(got.headers["x-gpuserve-rerank-method"], "cosine")
+        for one, (score, index) in zip(got.json(), want):
+            self.assertEqual((one["index"], one["text"]), (index, TEXTS[index]))
+            self.assertAlmostEqual(one["score"], score, places=5)
+        for one in self.server.post("/rerank", {"query": "a", "texts": TEXTS}).json():
+            self.assertTrue(0 <= one["score"] <= 1)
+        self.refused(400, "empty", "/rerank", {"query": "", "texts": ["a"]})
+        self.refused(400, "empty", "/rerank", {"query": "a", "texts": []})
+        self.refused(422, "texts", "/rerank", {"query": "a", "texts": [1]})
+
+    def test_jina_and_llama_cpp(self):
+        for path in ("/rerank", "/v1/rerank", "/reranking", "/v1/reranking"):
+            got = self.server.post(path, {"model": "all-MiniLM-L6-v2", "query": "a puppy", "top_n": 2,
+                                          "documents": [TEXTS[0], {"text": TEXTS[1]}, TEXTS[2]],
+                                          "return_documents": True}).json()
+            self.assertEqual([one["index"] for one in got["results"]], [1, 2])
+            self.assertEqual(got["results"][0]["document"], {"text": "a dog"})
+            self.assertGreater(got["usage"]["total_tokens"], 10)
+            self.assertEqual(got["model"], "all-MiniLM-L6-v2")
+
+
+class Several(Served):
+    arguments = ("minilm=" + MINILM, "splade=" + model("splade-tiny"), "--alias", "two=splade",
+                 "--alias", "ada")
+
+    def test_names(self):
+        names = [one["id"] for one in self.server.get("/v1/models").json()["data"]]
+        self.assertEqual(names, ["minilm", "ada", "splade", "two"])
+        for name, dim in (("minilm", 384), ("ada", 384), ("splade", 128), ("two", 128)):
+            got = self.server.post("/v1/embeddings", {"model": name, "input": "a"}).json()
+            self.assertEqual(len(got["data"][0]["embedding"]), dim, name)
+        self.assertEqual(len(self.server.post("/embed", {"inputs": "a"}).json()[0]), 384)
+        self.refused(404, "splade", "/v1/embeddings", {"model": "three", "input": "a"})
+        for name in ("../minilm", "", "a/../b", "%2e%2e"):
+            self.assertEqual(self.server.get("/v2/models/%s/ready" % name).status, 404)
+
+
+class TensorFlow(Served):
+    arguments = ("m=" + MINILM, "--head", SENTIMENT)
+
+    def test_predict_and_classify(self):
+        got = self.server.post("/v1/models/m:predict",
+                               {"instances": ["a fine film", {"text": "a dull film"}]}).json()
+        self.assertEqual(len(got["predictions"]), 2)
+        self.assertAlmostEqual(sum(got["predictions"][0]), 1, places=5)
+        got = self.server.post("/v1/models/m/versions/1:classify",
+                               {"examples": [{"text": "a fine film"}]}).json()
+        self.assertEqual(got["result"][0][0][0], "positive")
+        self.refused(400, "instances", "/v1/models/m:predict", {})
+        self.refused(400, "item 0", "/v1/models/m:predict", {"instances": [[1]]})
+        self.refused(404, "no model", "/v1/models/other:predict", {"instances": ["a"]})
+
+
+if __name__ == "__main__":
+    main(__name__)

@@ -1,0 +1,118 @@
+"""The Open Inference Protocol by hand: what its clients never send."""
+import gzip
+import json
+import struct
+import zlib
+
+from serving import MINILM, Served, embed, main
+
+PATH = "/v2/models/all-MiniLM-L6-v2/infer"
+
+
+def text(values, **changes):
+    return {"inputs": [{"name": "TEXT", "shape": [len(values)], "datatype": "BYTES", "data": values,
+                        **changes}]}
+
+
+def binary(*elements):
+    return b"".join(struct.pack("<I", len(one)) + one for one in elements)
+
+
+class Infer(Served):
+    def ask(self, head, tail=b"", size=None):
+        head = json.dumps(head).encode()
+        return self.server.post(PATH, head + tail, {
+            "Inference-Header-Content-Length": str(len(head) if size is None else size)})
+
+    def test_plain_json(self):
+        reply = self.server.post(PATH, text(["a dog"])).json()
+        self.assertEqual(reply["outputs"][0]["shape"], [1, 384])
+        self.assertVector(reply["outputs"][0]["data"], embed(["a dog"])[0])
+        nested = self.server.post(PATH, text([["a dog"]], shape=[1, 1])).json()
+        self.assertEqual(nested["outputs"], reply["outputs"])
+        version = self.server.post("/v2/models/all-MiniLM-L6-v2/versions/1/infer", text(["a dog"]))
+        self.assertEqual(version.json()["outputs"], reply["outputs"])
+
+    def test_lies(self):
+        tail = binary(b"a dog", b"a")
+        good = {"name": "TEXT", "shape": [2], "datatype": "BYTES",
+                "parameters": {"binary_data_size": len(tail)}}
+        self.assertEqual(self.ask({"inputs": [good]}, tail).status, 200)
+        for words, change, bytes_, size in (
+                ("bytes are left", {"parameters": {"binary_data_size": len(tail) + 1}}, tail, None),
+                ("binary_data_size", {"parameters": {"binary_data_size": -1}}, tail, None),
+                ("follow the last tensor", {}, tail + b"x", None),
+                ("end in element 2", {"shape": [3]}, tail, None),
+                ("bytes follow", {"shape": [1]}, tail, None),
+                ("are left", {}, b"\xff\xff\xff\x7f" + tail[4:], None),
+                ("no UTF-8", {}, binary(b"a \xff\xfeb", b"a"), None),
+                ("not BYTES", {"datatype": "FP32"}, tail, None),
+                ("not BYTES", {"shape": [1, 2]}, tail, None),
+                ("shape", {"shape": [1, 1, 2]}, tail, None),
+                ("size 0 of `shape`", {"shape": [-1]}, tail, None),
+                ("size 0 of `shape`", {"shape": [1 << 40]}, tail, None),
+                ("the body has", {}, tail, 1 << 40), ("the body has", {}, tail, -1),
+                ("body", {}, tail, 3), ("is not known", {"name": "PIXELS"}, tail, None)):
+            reply = self.ask({"inputs": [{**good, **change}]}, bytes_, size)
+            self.assertEqual(reply.status, 400, (words, reply.body))
+            self.assertIn(words, reply.json()["error"])
+
+    def test_wrong_json(self):
+        ids = {"name": "input_ids", "shape": [1, 2], "datatype": "INT64", "data": [101, 102]}
+        self.assertEqual(self.server.post(PATH, {"inputs": [ids]}).status, 200)
+        for status, words, body in (
+                (400, "list of tensors", {}), (400, "neither", {"inputs": []}),
+                (400, "data", text(["a"], data=None)), (400, "elements", text(["a"], shape=[2])),
+                (400, "no text", text([1])), (400, "cannot be empty", text([], shape=[0])),
+                (400, "twice", {"inputs": text(["a"])["inputs"] * 2}),
+                (400, "vocabulary", {"inputs": [{**ids, "data": [1, 99999999]}]}),
+                (400, "whole number", {"inputs": [{**ids, "data": [1, 2.5]}]}),
+                (400, "not INT64", {"inputs": [{**ids, "datatype": "FP32"}]}),
+                (400, "both", {"inputs": [ids, *text(["a"])["inputs"]]}),
+                (400, "attention_mask", {"inputs": [ids, {**ids, "name": "attention_mask",
+                                                          "shape": [1, 1], "data": [1]}]}),
+                (400, "no token ids", {"inputs": [ids, {**ids, "name": "attention_mask",
+                                                        "data": [0, 0]}]}),
+                (400, "`timeout`", {**text(["a"]), "parameters": {"timeout": "soon"}}),
+                (400, "outputs", {**text(["a"]), "outputs": 1}),
+                (501, "no classifier", {**text(["a"]), "outputs": [{"name": "labels"}]})):
+            reply = self.server.post(PATH, body)
+            self.assertEqual(reply.status, status, (words, reply.body))
+            self.assertIn(words, reply.json()["error"])
+
+    def test_paths(self):
+        for path in ("/v2/models/other/infer", "/v2/models/all-MiniLM-L6-v2/versions/2/infer"):
+            self.assertEqual(self.server.post(path, text(["a"])).status, 404)
+        self.assertEqual(self.server.get("/v2/models/other/ready").status, 404)
+        self.assertEqual(self.server.get(PATH).status, 405)
+        self.assertEqual(self.server.get("/v2/nothing").json().keys(), {"error"})
+
+
+class Compressed(Served):
+    arguments = (MINILM, "--max-body-bytes", 100000)
+
+    def post(self, body, encoding="gzip"):
+        return self.server.post("/embed", body, {"Content-Encoding": encoding})
+
+    def test_good(self):
+        body = json.dumps({"inputs": "a dog"}).encode()
+        for encoding, packed in (("gzip", gzip.compress(body)), ("deflate", zlib.compress(body)),
+                                 ("identity", body)):
+            reply = self.post(packed, encoding)
+            self.assertEqual(reply.status, 200, reply.body)
+            self.assertVector(reply.json()[0], embed(["a dog"])[0])
+
+    def test_bomb(self):
+        reply = self.post(gzip.compress(b" " * 50_000_000))
+        self.assertEqual(reply.status, 413)
+        self.assertIn("--max-body-bytes", reply.json()["error"])
+
+    def test_broken(self):
+        good = gzip.compress(json.dumps({"inputs": "a dog"}).encode())
+        for body in (good[:-9], good[:12], b"no gzip", good + good, good[:15] + b"\0" + good[16:]):
+            self.assertEqual(self.post(body).status, 400)
+        self.assertEqual(self.post(good, "br").status, 415)
+
+
+if __name__ == "__main__":
+    main(__name__)
