@@ -1,12 +1,8 @@
 /*
- * command_inspect.c - `gpuserve inspect`, `devices` and `doctor`: facts, nothing is loaded.
+ * command_inspect.c - `gpuserve inspect`: facts of a model, nothing is loaded.
  */
 #include "facts.h"
 #include "model.h"
-
-#include <stdlib.h>
-
-/* ------------------------------------------------------------------------------------- inspect */
 
 static gpuserve_status inspect_text(void *of, const char *name, char *text, size_t capacity,
                                     size_t *size, gpuserve_error *error)
@@ -59,78 +55,4 @@ int cli_inspect(const struct cli_args *args)
     result = inspect_model(context, model, args);
     gpuserve_context_unref(&context);
     return result;
-}
-
-/* ------------------------------------------------------------------------------------- devices */
-
-#define DEVICES 64
-
-static json_t *device_facts(const gpuserve_device_info *device)
-{
-    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:i}", "selector", device->selector, "name",
-                     device->name, "isa", device->isa, "uuid", device->uuid, "memory_bytes",
-                     (json_int_t)device->memory_bytes, "memory_free_bytes",
-                     (json_int_t)device->memory_free_bytes, "n_cores", (int)device->n_cores);
-}
-
-static int list_devices(gpuserve_context *context, bool as_json)
-{
-    gpuserve_device_info chosen = { .struct_size = sizeof(chosen) };
-    gpuserve_device_info *devices = cli_alloc(DEVICES, sizeof(*devices));
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    json_t *list = json_array();
-    char reason[512] = "";
-    size_t n = 0;
-
-    devices[0].struct_size = sizeof(devices[0]);
-    if (gpuserve_device_list(context, devices, DEVICES, &n, &error) != GPUSERVE_OK ||
-        gpuserve_device_select(context, "auto", &chosen, reason, sizeof(reason), &error) !=
-            GPUSERVE_OK) {
-        free(devices);
-        json_decref(list);
-        return cli_fail_with(&error, NULL);
-    }
-    for (size_t i = 0; i < n && i < DEVICES; i++)
-        json_array_append_new(list, device_facts(&devices[i]));
-    free(devices);
-    return cli_facts_print(
-        json_pack("{s:o, s:s, s:s}", "devices", list, "auto", chosen.selector, "reason", reason),
-        as_json);
-}
-
-int cli_devices(const struct cli_args *args)
-{
-    gpuserve_context *context;
-    int result;
-
-    if (args->n_rest)
-        return cli_usage("devices takes no arguments");
-    if (cli_context(&context, args) != CLI_OK)
-        return CLI_FAILED;
-    result = list_devices(context, args->json);
-    gpuserve_context_unref(&context);
-    return result;
-}
-
-/* -------------------------------------------------------------------------------------- doctor */
-
-static gpuserve_status doctor_text(void *of, const char *name, char *text, size_t capacity,
-                                   size_t *size, gpuserve_error *error)
-{
-    (void)name;
-    return gpuserve_context_doctor(of, text, capacity, size, error);
-}
-
-int cli_doctor(const struct cli_args *args)
-{
-    gpuserve_context *context;
-    json_t *facts;
-
-    if (args->n_rest)
-        return cli_usage("doctor takes no arguments");
-    if (cli_context(&context, args) != CLI_OK)
-        return CLI_FAILED;
-    facts = cli_facts_parse(cli_text_of(doctor_text, context, NULL));
-    gpuserve_context_unref(&context);
-    return facts ? cli_facts_print(facts, args->json) : CLI_FAILED;
 }

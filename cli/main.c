@@ -41,8 +41,12 @@ const struct cli_command cli_commands[] = {
       "  gpuserve inspect MODEL\n"
       "  gpuserve inspect MODEL --device cuda:0 --dtype fp16 --json\n" },
     { "devices", cli_devices, "devices [OPTION...]", "the processors that can be used",
-      "What --device takes, and which one `auto` chooses and why.\n\n"
-      "  gpuserve devices --json\n" },
+      "What --device takes, with memory, load, temperature, power and processes, and which one "
+      "`auto`\nchooses and why; GPUs that are in the machine but not shown, and what hides "
+      "them.\n\n"
+      "  gpuserve devices --json\n"
+      "  gpuserve devices --watch --interval 1\n"
+      "  gpuserve devices --select auto:order=memory,limit=2,max_load=0.2\n" },
     { "doctor", cli_doctor, "doctor [OPTION...]", "what works here, and what does not and why",
       "Attach its output to a report of a fault.\n\n"
       "  gpuserve doctor\n" },

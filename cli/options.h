@@ -58,6 +58,10 @@ struct cli_args {
     double c, tolerance, split, seed;
     uint32_t limit;
     struct cli_list label_names, where;
+    /* devices */
+    const char *select;
+    uint32_t watch, looks;
+    double interval;
     /* pull */
     const char *revision;
     struct cli_list include;

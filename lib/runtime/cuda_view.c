@@ -81,10 +81,11 @@ static void apply_limits(struct gsv_cuda_view *view, int32_t index)
     uint64_t mps;
 
     keep_below(&facts->memory_free_bytes, facts->memory_bytes);
-    if (gpu && gpu->memory_bytes > 0 && (gpu->instance >= 0 || gpu->is_virtual)) {
-        /* The backend may have asked for the whole GPU's memory. */
+    if (gpu && gpu->memory_bytes > 0) { /* the backend may have asked for the whole GPU's */
         keep_below(&facts->memory_bytes, gpu->memory_bytes);
         keep_below(&facts->memory_free_bytes, gpu->memory_free_bytes);
+    }
+    if (gpu && (gpu->instance >= 0 || gpu->is_virtual)) {
         snprintf(device->limit, sizeof(device->limit), "%s", gpu->is_virtual ? "vGPU" : "MIG");
     }
     if (gsv_mps_limit(secure_getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), index, &mps)) {

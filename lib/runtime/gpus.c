@@ -244,7 +244,7 @@ gpuserve_status gsv_gpus_read(struct gsv_gpus **gpus, bool detail, bool *hangs,
                               gpuserve_error *error)
 {
     struct gsv_gpus *own;
-    gpuserve_status st;
+    gpuserve_status st, smi;
 
     *gpus = NULL;
     *hangs = false;
@@ -255,10 +255,12 @@ gpuserve_status gsv_gpus_read(struct gsv_gpus **gpus, bool detail, bool *hangs,
     if (!own)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the list of GPUs");
     /* Its failure says less than NVML's: that one's message stays. */
-    if (gsv_smi_read(own, detail, NULL) == GPUSERVE_OK) {
+    smi = gsv_smi_read(own, detail, NULL);
+    if (smi == GPUSERVE_OK) {
         *gpus = own;
         return GPUSERVE_OK;
     }
+    *hangs = smi == GPUSERVE_E_TIMEOUT;
     free(own);
     return st;
 }

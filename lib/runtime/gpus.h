@@ -88,6 +88,7 @@ gpuserve_status gsv_gpus_read(struct gsv_gpus **gpus, bool detail, bool *hangs,
 
 /* The two ways, without a limit of time in the first. Fill what is zeroed. */
 gpuserve_status gsv_nvml_read(struct gsv_gpus *gpus, bool detail, gpuserve_error *error);
+/* GPUSERVE_E_TIMEOUT when the program does not answer. */
 gpuserve_status gsv_smi_read(struct gsv_gpus *gpus, bool detail, gpuserve_error *error);
 
 /* One more element with everything unknown; NULL when there is no room. */

@@ -178,9 +178,13 @@ static void read_identity(const struct nvml *nvml, nvml_device device, struct gs
         snprintf(gpu->bus_id, sizeof(gpu->bus_id), "%.*s", (int)sizeof(pci.bus_id) - 1, pci.bus_id);
 }
 
-static int32_t number_or_unknown(int status, unsigned int value)
+/* A figure of one number. */
+static int32_t ask(int (*call)(nvml_device, unsigned int *), nvml_device device)
 {
-    return status == NVML_OK && value <= INT32_MAX ? (int32_t)value : GSV_GPU_UNKNOWN;
+    unsigned int value = 0;
+
+    return call && call(device, &value) == NVML_OK && value <= INT32_MAX ? (int32_t)value
+                                                                         : GSV_GPU_UNKNOWN;
 }
 
 static void read_figures(const struct nvml *nvml, nvml_device device, struct gsv_gpu *gpu)
@@ -197,12 +201,10 @@ static void read_figures(const struct nvml *nvml, nvml_device device, struct gsv
     }
     if (nvml->utilization && nvml->utilization(device, &use) == NVML_OK)
         gpu->load_percent = (int32_t)(use.gpu <= 100 ? use.gpu : 100);
-    if (nvml->temperature)
-        gpu->temperature_celsius = number_or_unknown(nvml->temperature(device, 0, &value), value);
-    if (nvml->power)
-        gpu->power_milliwatts = number_or_unknown(nvml->power(device, &value), value);
-    if (nvml->power_limit)
-        gpu->power_limit_milliwatts = number_or_unknown(nvml->power_limit(device, &value), value);
+    if (nvml->temperature && nvml->temperature(device, 0, &value) == NVML_OK && value < 1000)
+        gpu->temperature_celsius = (int32_t)value;
+    gpu->power_milliwatts = ask(nvml->power, device);
+    gpu->power_limit_milliwatts = ask(nvml->power_limit, device);
     if (nvml->capability && nvml->capability(device, &major, &minor) == NVML_OK)
         gpu->capability = major * 10 + minor;
     if (nvml->compute_mode && nvml->compute_mode(device, &mode) == NVML_OK)

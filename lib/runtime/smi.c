@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define PROGRAM "nvidia-smi"
-#define PATIENCE_MS 5000
+#define PATIENCE_MS 3000
 #define MOST_ANSWER_BYTES (1u << 20)
 #define MOST_FIELDS 16
 #define FORMAT "--format=csv,noheader,nounits"
@@ -109,6 +109,7 @@ static gpuserve_status run(char **text, const char *what, const char *format, gp
     const int64_t deadline = now_ms() + PATIENCE_MS;
     int pipes[2] = { -1, -1 };
     pid_t pid = 0;
+    gpuserve_status st;
     bool whole;
 
     *text = NULL;
@@ -127,12 +128,17 @@ static gpuserve_status run(char **text, const char *what, const char *format, gp
         **text = '\0';
     whole = *text && read_answer(pipes[0], *text, deadline);
     close(pipes[0]);
-    if (end_program(pid, !whole, whole ? deadline : now_ms() + 200) > 0 || !whole) {
+    st = end_program(pid, !whole, whole ? deadline : now_ms() + 200) > 0
+             ? gsv_fail(error, GPUSERVE_E_DEVICE, PROGRAM " %s failed", what)
+             : GPUSERVE_OK;
+    if (!whole)
+        st = gsv_fail(error, GPUSERVE_E_TIMEOUT, PROGRAM " did not answer within %d ms",
+                      PATIENCE_MS);
+    if (st != GPUSERVE_OK) {
         free(*text);
         *text = NULL;
-        return gsv_fail(error, GPUSERVE_E_DEVICE, PROGRAM " %s failed", what);
     }
-    return GPUSERVE_OK;
+    return st;
 }
 
 /* ------------------------------------------------------------------------------------- fields */
@@ -321,7 +327,7 @@ gpuserve_status gsv_smi_read(struct gsv_gpus *gpus, bool detail, gpuserve_error 
     char *text, *at, *line;
     gpuserve_status st = run(&text, "--query-gpu=" LEAST_FIELDS ",mig.mode.current", FORMAT, error);
 
-    if (st != GPUSERVE_OK) /* a driver from before MIG knows no such field */
+    if (st == GPUSERVE_E_DEVICE) /* a driver from before MIG knows no such field */
         st = run(&text, "--query-gpu=" LEAST_FIELDS, FORMAT, error);
     if (st != GPUSERVE_OK)
         return st;

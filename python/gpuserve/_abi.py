@@ -64,7 +64,13 @@ LOG_ERROR = 1
 LOG_WARNING = 2
 LOG_INFO = 3
 LOG_DEBUG = 4
+MEMORY_REFUSE = 0
+MEMORY_WAIT = 1
+MEMORY_EVICT = 2
 STAGE_WARMUP = 1
+STAGE_WEIGHTS = 2
+SUSPENDED_RESUME = 0
+SUSPENDED_REFUSE = 1
 POOLING_DEFAULT = 0
 POOLING_CLS = 1
 POOLING_MEAN = 2
@@ -126,6 +132,8 @@ class ContextOptions(Structure):
         ("reserved", c_int32),
         ("plugin_dir", c_char_p),
         ("cache_dir", c_char_p),
+        ("memory_policy", c_uint32),
+        ("memory_wait_ms", c_uint32),
     ]
 
 
@@ -148,6 +156,11 @@ class ModelOptions(Structure):
         ("progress_user", c_void_p),
         ("max_queue_bytes", c_uint64),
         ("cache_bytes", c_uint64),
+        ("memory_budget_bytes", c_uint64),
+        ("name", c_char_p),
+        ("version", c_char_p),
+        ("keep", c_uint32),
+        ("when_suspended", c_uint32),
     ]
 
 
@@ -412,6 +425,26 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_context_unref": (None, [
         POINTER(c_void_p),
     ]),
+    "gpuserve_context_set_budget": (c_int, [
+        c_void_p,
+        c_char_p,
+        c_uint64,
+        POINTER(Error),
+    ]),
+    "gpuserve_context_models": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_context_find": (c_int, [
+        POINTER(c_void_p),
+        c_void_p,
+        c_char_p,
+        c_char_p,
+        POINTER(Error),
+    ]),
     "gpuserve_context_metrics": (c_int, [
         c_void_p,
         c_void_p,
@@ -460,6 +493,14 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(c_uint32),
         POINTER(ModelOptions),
         POINTER(SwapOptions),
+        POINTER(Error),
+    ]),
+    "gpuserve_model_suspend": (c_int, [
+        c_void_p,
+        POINTER(Error),
+    ]),
+    "gpuserve_model_resume": (c_int, [
+        c_void_p,
         POINTER(Error),
     ]),
     "gpuserve_model_info": (c_int, [
