@@ -9,6 +9,7 @@ cmd_bench()
     load) bench_load "$@" ;;
     tokenizer) bench_tokenizer "$@" ;;
     accuracy) bench_accuracy "$@" ;;
+    batcher) bench_batcher "$@" ;;
     *) cat <<'TEXT' ;;
 usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            gpuserve and other engines, interleaved: about 10 minutes on a quiet machine, 3 with
@@ -17,6 +18,8 @@ usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            time and memory from the start of a process to its first vector
        ./dev bench tokenizer [--rounds N] [--text FILE]
            tokenizing, against Hugging Face tokenizers and nanotoken, and texts made to be slow
+       ./dev bench batcher [--seconds N]
+           many callers, one caller, and ten times too many, against the offline rate; 2 minutes
        ./dev bench accuracy
            what int8 and bfloat16 cost in accuracy; renews the table of docs/accuracy.md
 TEXT
@@ -62,6 +65,17 @@ bench_load()
     compile build benchmarks/load
     model=$(fetch_models "$default_model")
     python3 benchmarks/load.py build/benchmarks/load "$model" --results benchmarks/results "$@"
+}
+
+bench_batcher()
+{
+    local model
+    need_packages "${build_packages[@]}" "${python_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build benchmarks/batcher/bench_batcher
+    model=$(fetch_models "$default_model")
+    python3 benchmarks/batcher/bench.py build/benchmarks/batcher/bench_batcher "$model" \
+        --results benchmarks/results "$@"
 }
 
 bench_tokenizer()

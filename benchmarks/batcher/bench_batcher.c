@@ -1,0 +1,238 @@
+/*
+ * bench_batcher.c - what many callers cost: batching of single texts, latency of one client,
+ * overhead of a request, behaviour under overload.
+ *
+ *   bench_batcher MODEL [fp32|int8] [seconds of each part]
+ *
+ * Prints one JSON object; ./dev bench batcher keeps it. Ratios are taken between parts that
+ * alternate in one run, so that a change of the machine's speed meets all of them.
+ */
+#define _GNU_SOURCE
+#include "benchmarks/batcher/bench.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_CLIENTS = 64, N_ROUNDS = 5, N_OVERLOADS = 3, MOST_SAMPLES = 1 << 20 };
+
+/* ----------------------------------------------------------------------- closed-loop clients */
+
+struct crowd {
+    const struct bench *bench;
+    atomic_bool stop;
+    atomic_size_t next, n_done;
+    double *latencies; /* [MOST_SAMPLES] us */
+};
+
+static void note(struct crowd *crowd, uint64_t begin)
+{
+    const size_t n = atomic_fetch_add(&crowd->n_done, 1);
+
+    if (n < MOST_SAMPLES)
+        crowd->latencies[n] = (double)(bench_now_ns() - begin) / 1e3;
+}
+
+static void *client(void *argument)
+{
+    struct crowd *crowd = argument;
+    float *row = malloc(crowd->bench->dim * sizeof(*row));
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    while (!atomic_load(&crowd->stop)) {
+        const gpuserve_job job = bench_job(crowd->bench, atomic_fetch_add(&crowd->next, 1), row);
+        const uint64_t begin = bench_now_ns();
+
+        if (gpuserve_run(crowd->bench->model, &job, &error) != GPUSERVE_OK)
+            bench_die("a client's text", &error);
+        note(crowd, begin);
+    }
+    free(row);
+    return NULL;
+}
+
+static void run_threads(struct crowd *crowd, double seconds)
+{
+    pthread_t threads[N_CLIENTS];
+
+    for (size_t i = 0; i < N_CLIENTS; i++)
+        pthread_create(&threads[i], NULL, client, crowd);
+    bench_sleep_until(bench_now_ns() + (uint64_t)(seconds * 1e9));
+    atomic_store(&crowd->stop, true);
+    for (size_t i = 0; i < N_CLIENTS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* The same without a thread for each: a completion submits the client's next text. */
+struct slot {
+    struct crowd *crowd;
+    float *row;
+    uint64_t begin;
+    atomic_bool is_over;
+};
+
+static void submit_next(struct slot *slot);
+
+static void completed(void *user, gpuserve_request *request, gpuserve_status status)
+{
+    struct slot *slot = user;
+
+    if (status != GPUSERVE_OK)
+        bench_die("a client's text failed", NULL);
+    note(slot->crowd, slot->begin);
+    gpuserve_request_free(&request);
+    if (atomic_load(&slot->crowd->stop))
+        atomic_store(&slot->is_over, true);
+    else
+        submit_next(slot);
+}
+
+static void submit_next(struct slot *slot)
+{
+    const struct bench *bench = slot->crowd->bench;
+    const gpuserve_job job = bench_job(bench, atomic_fetch_add(&slot->crowd->next, 1), slot->row);
+    gpuserve_request *request;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    slot->begin = bench_now_ns();
+    if (gpuserve_submit(&request, bench->model, &job, completed, slot, &error) != GPUSERVE_OK)
+        bench_die("a submission", &error);
+}
+
+static void run_callbacks(struct crowd *crowd, double seconds)
+{
+    struct slot slots[N_CLIENTS];
+
+    for (size_t i = 0; i < N_CLIENTS; i++) {
+        slots[i].crowd = crowd;
+        slots[i].row = malloc(crowd->bench->dim * sizeof(float));
+        atomic_init(&slots[i].is_over, false);
+        submit_next(&slots[i]);
+    }
+    bench_sleep_until(bench_now_ns() + (uint64_t)(seconds * 1e9));
+    atomic_store(&crowd->stop, true);
+    for (size_t i = 0; i < N_CLIENTS; i++) {
+        while (!atomic_load(&slots[i].is_over))
+            bench_sleep_until(bench_now_ns() + 100000);
+        free(slots[i].row);
+    }
+}
+
+struct figures {
+    double rate, p50_us, p99_us, cpu_us; /* processor time of a text */
+};
+
+static struct figures closed_loop(const struct bench *bench, double seconds,
+                                  void (*run)(struct crowd *, double))
+{
+    struct crowd crowd = { .bench = bench, .latencies = malloc(MOST_SAMPLES * sizeof(double)) };
+    struct figures figures;
+    uint64_t begin, cpu;
+    size_t n;
+
+    begin = bench_now_ns();
+    cpu = bench_cpu_ns();
+    run(&crowd, seconds);
+    n = atomic_load(&crowd.n_done);
+    figures.rate = (double)n / ((double)(bench_now_ns() - begin) / 1e9);
+    figures.cpu_us = (double)(bench_cpu_ns() - cpu) / 1e3 / (double)n;
+    n = n < MOST_SAMPLES ? n : MOST_SAMPLES;
+    figures.p50_us = bench_quantile(crowd.latencies, n, 0.5);
+    figures.p99_us = bench_quantile(crowd.latencies, n, 0.99);
+    free(crowd.latencies);
+    return figures;
+}
+
+/* ----------------------------------------------------------------------------------- the run */
+
+static double median(double *values)
+{
+    return bench_quantile(values, N_ROUNDS, 0.5);
+}
+
+static void bench_throughput(const struct bench *bench, double seconds)
+{
+    double offline[N_ROUNDS], threads[N_ROUNDS], callbacks[N_ROUNDS], ratios[2][N_ROUNDS];
+    struct figures last[2];
+
+    for (int i = 0; i < N_ROUNDS; i++) {
+        offline[i] = bench_offline(bench, seconds);
+        last[0] = closed_loop(bench, seconds, run_threads);
+        last[1] = closed_loop(bench, seconds, run_callbacks);
+        threads[i] = last[0].rate;
+        callbacks[i] = last[1].rate;
+        ratios[0][i] = threads[i] / offline[i];
+        ratios[1][i] = callbacks[i] / offline[i];
+    }
+    printf(" \"offline_texts_per_s\": %.1f,\n", median(offline));
+    printf(" \"clients_64_threads\": {\"texts_per_s\": %.1f, \"of_offline\": %.3f, "
+           "\"p50_us\": %.0f, \"p99_us\": %.0f, \"cpu_us\": %.1f},\n",
+           median(threads), median(ratios[0]), last[0].p50_us, last[0].p99_us, last[0].cpu_us);
+    printf(" \"clients_64_callbacks\": {\"texts_per_s\": %.1f, \"of_offline\": %.3f, "
+           "\"p50_us\": %.0f, \"p99_us\": %.0f, \"cpu_us\": %.1f},\n",
+           median(callbacks), median(ratios[1]), last[1].p50_us, last[1].p99_us, last[1].cpu_us);
+}
+
+static void make_texts(struct bench *bench)
+{
+    static const char *const words[] = {
+        "river",   "market", "doctor", "window",  "garden", "letter", "summer", "engine",
+        "teacher", "bridge", "story",  "village", "music",  "winter", "paper",  "kitchen",
+    };
+    uint32_t state = 12345;
+
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        char text[200];
+        int length = 0;
+
+        for (int j = 0; j < 9; j++) {
+            state = state * 1664525u + 1013904223u;
+            length +=
+                snprintf(text + length, sizeof(text) - (size_t)length, "%s ", words[state >> 28]);
+        }
+        snprintf(text + length, sizeof(text) - (size_t)length, "%zu", i);
+        bench->texts[i] = strdup(text);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench bench;
+    gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context;
+    const double seconds = argc > 3 ? atof(argv[3]) : 1.0;
+
+    if (argc < 2) {
+        fprintf(stderr, "usage: bench_batcher MODEL [fp32|int8] [seconds of each part]\n");
+        return 2;
+    }
+    bench.path = argv[1];
+    bench.dtype =
+        argc > 2 && strcmp(argv[2], "int8") == 0 ? GPUSERVE_DTYPE_INT8 : GPUSERVE_DTYPE_FLOAT32;
+    options.device = "cpu";
+    options.dtype = bench.dtype;
+    if (gpuserve_context_create(&context, &context_options, &error) != GPUSERVE_OK ||
+        gpuserve_model_open(&bench.model, context, bench.path, &options, &error) != GPUSERVE_OK)
+        bench_die("opening the model", &error);
+    bench.dim = gpuserve_model_dim(bench.model);
+    make_texts(&bench);
+    printf("{\"dtype\": \"%s\",\n", bench.dtype == GPUSERVE_DTYPE_INT8 ? "int8" : "fp32");
+    bench_offline(&bench, seconds); /* warm */
+    bench_throughput(&bench, seconds);
+    bench_latency(&bench);
+    printf(",\n");
+    printf(" \"overload\": [");
+    for (int i = 0; i < N_OVERLOADS; i++) {
+        bench_overload(&bench, 10, 2 * seconds);
+        printf(i + 1 < N_OVERLOADS ? ",\n  " : "]}\n");
+    }
+    gpuserve_model_close(&bench.model);
+    gpuserve_context_unref(&context);
+    for (size_t i = 0; i < N_TEXTS; i++)
+        free(bench.texts[i]);
+    return 0;
+}

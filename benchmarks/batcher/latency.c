@@ -1,0 +1,194 @@
+/*
+ * latency.c - one client's latency, beside what tokenizer and forward take by themselves.
+ *
+ * The forward alone is the same network on the same number of threads, called on the client's own
+ * thread. All three alternate in blocks of some texts, so that they see the same machine, and each
+ * its own weights in the caches.
+ */
+#include "benchmarks/batcher/bench.h"
+#include "kernels/kernels.h"
+#include "lib/model/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    N_BLOCKS = 20,
+    N_BLOCK = 20,
+    N_SAMPLES = N_BLOCKS * N_BLOCK,
+    MOST_TOKENS = 512,
+    N_HITS = 20000
+};
+
+struct bare {
+    struct gsv_dir *dir;
+    struct gsv_spec *spec;
+    struct gsv_net *net;
+    struct gsv_work *work;
+    struct gpuserve_device *device;
+    float *output;
+};
+
+static void bare_open(struct bare *bare, const struct bench *bench, int32_t n_threads)
+{
+    const struct gpuserve_backend *cpu = gsv_backend_cpu();
+    const struct gsv_net_options net = { .dtype = bench->dtype, .n_threads = n_threads };
+    const struct gsv_work_options work = { .dtype = bench->dtype,
+                                           .n_threads = n_threads,
+                                           .max_tokens = MOST_TOKENS,
+                                           .max_sequences = 1,
+                                           .max_seqlen = MOST_TOKENS };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    if (gsv_dir_open(&bare->dir, bench->path, &error) != GPUSERVE_OK ||
+        gsv_spec_load(&bare->spec, bare->dir, NULL, 0, &error) != GPUSERVE_OK ||
+        cpu->device_open(&bare->device, 0, &error) != GPUSERVE_OK ||
+        gsv_net_load(&bare->net, bare->spec, cpu, bare->device, &net, &error) != GPUSERVE_OK ||
+        gsv_work_create(&bare->work, bare->net, &work, &error) != GPUSERVE_OK)
+        bench_die("the forward alone", &error);
+    bare->output = malloc(bench->dim * sizeof(*bare->output));
+}
+
+static void bare_close(struct bare *bare)
+{
+    free(bare->output);
+    gsv_work_free(&bare->work);
+    gsv_net_free(&bare->net);
+    gsv_backend_cpu()->device_close(&bare->device);
+    gsv_spec_free(&bare->spec);
+    gsv_dir_close(&bare->dir);
+}
+
+static void bare_run(const struct bare *bare, const struct bench *bench, const int32_t *ids,
+                     size_t n)
+{
+    static int32_t zeros[MOST_TOKENS], positions[MOST_TOKENS];
+    const int32_t ends[2] = { 0, (int32_t)n };
+    const struct gpuserve_host_batch batch = { .n_tokens = (int32_t)n,
+                                               .n_sequences = 1,
+                                               .max_seqlen = (int32_t)n,
+                                               .ids = ids,
+                                               .type_ids = zeros,
+                                               .positions = positions,
+                                               .cu_seqlens = ends };
+    const struct gsv_run run = { .dimensions = (int32_t)bench->dim,
+                                 .normalize = true,
+                                 .output = bare->output };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    for (size_t i = 0; i < n; i++)
+        positions[i] = (int32_t)i;
+    if (gsv_net_run(bare->work, &batch, &run, &error) != GPUSERVE_OK)
+        bench_die("the forward alone", &error);
+}
+
+static void measure(const struct bench *bench, const struct bare *bare, const char *name,
+                    const char *text)
+{
+    static double whole[N_SAMPLES], tokenizer[N_SAMPLES], forward[N_SAMPLES];
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    int32_t ids[MOST_TOKENS];
+    float *row = malloc(bench->dim * sizeof(*row));
+    size_t n = 0;
+    double one, beside;
+
+    for (size_t i = 0; i < N_BLOCKS; i++) {
+        double *at = forward + i * N_BLOCK;
+
+        for (int j = -1; j < N_BLOCK; j++) { /* the first brings the weights into the caches */
+            const uint64_t begin = bench_now_ns();
+
+            if (gpuserve_tokenize(bench->model, text, strlen(text), ids, NULL, MOST_TOKENS, &n,
+                                  NULL, &error) != GPUSERVE_OK)
+                bench_die("tokenizing", &error);
+            if (j >= 0)
+                tokenizer[i * N_BLOCK + (size_t)j] = (double)(bench_now_ns() - begin) / 1e3;
+        }
+        for (int j = -1; j < N_BLOCK; j++) {
+            const uint64_t begin = bench_now_ns();
+
+            bare_run(bare, bench, ids, n);
+            if (j >= 0)
+                at[j] = (double)(bench_now_ns() - begin) / 1e3;
+        }
+        at = whole + i * N_BLOCK;
+        for (int j = -1; j < N_BLOCK; j++) {
+            const uint64_t begin = bench_now_ns();
+
+            if (gpuserve_embed(bench->model, &text, 1, row, bench->dim, NULL, &error) !=
+                GPUSERVE_OK)
+                bench_die("one text", &error);
+            if (j >= 0)
+                at[j] = (double)(bench_now_ns() - begin) / 1e3;
+        }
+    }
+    one = bench_quantile(whole, N_SAMPLES, 0.5);
+    beside = bench_quantile(forward, N_SAMPLES, 0.5);
+    printf("\"%s\": {\"tokens\": %zu, \"p50_us\": %.1f, \"forward_us\": %.1f, "
+           "\"tokenizer_us\": %.1f, \"goal_us\": %.1f}",
+           name, n, one, beside, bench_quantile(tokenizer, N_SAMPLES, 0.5), beside * 1.1 + 50);
+    free(row);
+}
+
+/* A request whose result is in the cache goes the whole way but for the worker: its time is that of
+ * the checks, the queue's books and the copies. */
+static void measure_request(const struct bench *bench)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    float *row = malloc(bench->dim * sizeof(*row));
+    int32_t ids[MOST_TOKENS];
+    size_t offsets[2] = { 0, 0 };
+    uint64_t begin;
+
+    options.device = "cpu";
+    options.dtype = bench->dtype;
+    options.cache_bytes = 1 << 20;
+    if (gpuserve_model_open(&model, NULL, bench->path, &options, &error) != GPUSERVE_OK ||
+        gpuserve_tokenize(model, bench->texts[0], strlen(bench->texts[0]), ids, NULL, MOST_TOKENS,
+                          &offsets[1], NULL, &error) != GPUSERVE_OK)
+        bench_die("a model with a cache", &error);
+    job.n_items = 1;
+    job.ids = ids;
+    job.id_offsets = offsets;
+    job.output = row;
+    job.output_capacity = bench->dim;
+    begin = bench_now_ns();
+    for (int i = 0; i < N_HITS; i++) {
+        if (gpuserve_run(model, &job, &error) != GPUSERVE_OK)
+            bench_die("a text in the cache", &error);
+        if (i == 0)
+            begin = bench_now_ns(); /* the first is computed */
+    }
+    printf("\"request_us\": %.2f", (double)(bench_now_ns() - begin) / 1e3 / (N_HITS - 1));
+    gpuserve_model_close(&model);
+    free(row);
+}
+
+void bench_latency(const struct bench *bench)
+{
+    static const char middle[] = "A man in a blue shirt is standing on a ladder and cleaning a "
+                                 "window of the old house while "
+                                 "two children watch him from the garden";
+    struct bare bare;
+    char longer[sizeof(middle) * 4] = "";
+    struct gpuserve_device_facts facts = { .struct_size = sizeof(facts) };
+
+    gsv_backend_cpu()->device_facts(0, &facts, NULL);
+    for (int i = 0; i < 4; i++)
+        strcat(longer, middle);
+    bare_open(&bare, bench, facts.n_cores);
+    printf(" \"one_client\": {");
+    measure(bench, &bare, "short", "a man is eating food");
+    printf(", ");
+    measure(bench, &bare, "middle", middle);
+    printf(", ");
+    measure(bench, &bare, "long", longer);
+    printf(",\n  ");
+    measure_request(bench);
+    printf("}");
+    bare_close(&bare);
+}

@@ -1,0 +1,118 @@
+/*
+ * overload.c - an open loop that sends `factor` times what can be served.
+ *
+ * The queue of the model is cut to a quarter of a second, as an operator who minds latency would.
+ * What counts: texts served in time against the peak, how long a refusal takes, how long accepted
+ * ones take. A refused text is not sent again: the loop is open.
+ */
+#define _GNU_SOURCE
+#include "benchmarks/batcher/bench.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 1 << 20, TOKENS = 14 };
+
+struct load {
+    atomic_size_t n_good, n_pending;
+    double *accepted; /* [MOST] us */
+};
+
+struct one {
+    struct load *load;
+    uint64_t begin;
+    float row[];
+};
+
+static void completed(void *user, gpuserve_request *request, gpuserve_status status)
+{
+    struct one *one = user;
+
+    if (status == GPUSERVE_OK) {
+        const size_t n = atomic_fetch_add(&one->load->n_good, 1);
+
+        if (n < MOST)
+            one->load->accepted[n] = (double)(bench_now_ns() - one->begin) / 1e3;
+    }
+    gpuserve_request_free(&request);
+    atomic_fetch_sub(&one->load->n_pending, 1);
+    free(one);
+}
+
+/* True when it was accepted. */
+static bool send_one(const struct bench *bench, gpuserve_model *model, struct load *load,
+                     size_t text, double *refusal_us, uint32_t *retry_ms)
+{
+    struct one *one = malloc(sizeof(*one) + bench->dim * sizeof(float));
+    const gpuserve_job job = bench_job(bench, text, one->row);
+    gpuserve_request *request;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    one->load = load;
+    one->begin = bench_now_ns();
+    atomic_fetch_add(&load->n_pending, 1);
+    if (gpuserve_submit(&request, model, &job, completed, one, &error) == GPUSERVE_OK)
+        return true;
+    if (error.status != GPUSERVE_E_BUSY)
+        bench_die("a submission", &error);
+    *refusal_us = (double)(bench_now_ns() - one->begin) / 1e3;
+    *retry_ms = error.retry_after_ms;
+    atomic_fetch_sub(&load->n_pending, 1);
+    free(one);
+    return false;
+}
+
+void bench_overload(const struct bench *bench, double factor, double seconds)
+{
+    const double peak = bench_offline(bench, seconds / 2);
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+    struct load load = { .accepted = malloc(MOST * sizeof(double)) };
+    double *refused = malloc(MOST * sizeof(double));
+    const double rate = peak * factor;
+    size_t n_sent = 0, n_refused = 0, n_good;
+    uint32_t retry_ms = 0;
+    uint64_t begin, now, cpu;
+    double spent;
+
+    options.device = "cpu";
+    options.dtype = bench->dtype;
+    options.max_queue_tokens = (uint32_t)(peak * TOKENS / 4) + 1000;
+    if (gpuserve_model_open(&model, NULL, bench->path, &options, &error) != GPUSERVE_OK)
+        bench_die("a model with a short queue", &error);
+    begin = bench_now_ns();
+    cpu = bench_cpu_ns();
+    for (now = begin; (double)(now - begin) < seconds * 1e9; now = bench_now_ns()) {
+        const size_t due = (size_t)(rate * (double)(now - begin) / 1e9);
+
+        for (; n_sent < due; n_sent++) {
+            double us;
+
+            if (!send_one(bench, model, &load, n_sent, &us, &retry_ms) && n_refused < MOST)
+                refused[n_refused++] = us;
+        }
+        bench_sleep_until(now + 1000000);
+    }
+    spent = (double)(now - begin) / 1e9;
+    cpu = bench_cpu_ns() - cpu;
+    n_good = atomic_load(&load.n_good);
+    while (atomic_load(&load.n_pending) > 0)
+        bench_sleep_until(bench_now_ns() + 1000000);
+    printf("{\"factor\": %.0f, \"sent_per_s\": %.0f, \"goodput_texts_per_s\": %.1f, "
+           "\"of_peak\": %.3f, \"refused\": %zu, \"refusal_p99_us\": %.1f, "
+           "\"refusal_most_us\": %.1f, \"retry_after_ms\": %u, ",
+           factor, (double)n_sent / spent, (double)n_good / spent, (double)n_good / spent / peak,
+           n_refused, bench_quantile(refused, n_refused, 0.99),
+           bench_quantile(refused, n_refused, 1), retry_ms);
+    printf("\"cores_busy\": %.2f, ", (double)cpu / 1e9 / spent);
+    n_good = n_good < MOST ? n_good : MOST;
+    printf("\"accepted_p50_ms\": %.1f, \"accepted_p99_ms\": %.1f}",
+           bench_quantile(load.accepted, n_good, 0.5) / 1e3,
+           bench_quantile(load.accepted, n_good, 0.99) / 1e3);
+    gpuserve_model_close(&model);
+    free(load.accepted);
+    free(refused);
+}
