@@ -31,6 +31,8 @@ int cli_context(gpuserve_context **context, const struct cli_args *args)
 
     options.n_threads = args->threads;
     options.cache_dir = args->cache_dir;
+    options.memory_budget_bytes = args->memory_budget;
+    options.memory_policy = args->memory_policy;
     options.log = cli_log;
     options.log_level = cli_log_level(args);
     if (gpuserve_context_create(context, &options, &error) != GPUSERVE_OK)

@@ -128,6 +128,34 @@ static int set_number(const struct cli_option *option, const char *text, void *f
     return CLI_OK;
 }
 
+static int set_size(const struct cli_option *option, const char *text, uint64_t *field)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = { { "", 1 },       { "B", 1 },        { "KB", 1e3 },   { "MB", 1e6 },
+                  { "GB", 1e9 },   { "TB", 1e12 },    { "K", 0x1p10 }, { "KiB", 0x1p10 },
+                  { "M", 0x1p20 }, { "MiB", 0x1p20 }, { "G", 0x1p30 }, { "GiB", 0x1p30 },
+                  { "T", 0x1p40 }, { "TiB", 0x1p40 } };
+    char *end;
+    const double number = strtod(text, &end);
+
+    for (size_t i = 0; end > text && i < sizeof(units) / sizeof(units[0]); i++) {
+        const double bytes = number * units[i].bytes;
+
+        if (strcmp(end, units[i].name) != 0)
+            continue;
+        if (!(bytes >= 1 && bytes <= option->maximum))
+            return cli_usage("--%s: %s is not between 1 and %.10g bytes", option->name, text,
+                             option->maximum);
+        *field = (uint64_t)bytes;
+        return CLI_OK;
+    }
+    cli_usage("--%s: \"%s\" is no size", option->name, text);
+    cli_hint("bytes, or a number with K, M, G, T (of 1024) or KB, MB, GB, TB (of 1000)");
+    return CLI_USAGE;
+}
+
 static int set_choice(const struct cli_option *option, const char *text, uint32_t *field)
 {
     char known[256] = "";
@@ -159,6 +187,8 @@ static int set_option(struct cli_args *args, const struct cli_option *option, co
         return CLI_OK;
     case OPTION_CHOICE:
         return set_choice(option, text, field);
+    case OPTION_SIZE:
+        return set_size(option, text, field);
     case OPTION_LIST:
         list = field;
         if (list->n == CLI_LIST_MAX)

@@ -40,7 +40,8 @@ struct cli_list {
 struct cli_args {
     /* model */
     const char *model, *device, *head, *cache_dir;
-    uint32_t dtype, threads, max_tokens, batch_tokens, pooling, mmap, verbose;
+    uint32_t dtype, threads, max_tokens, batch_tokens, pooling, mmap, verbose, memory_policy;
+    uint64_t memory_budget;
     /* input */
     const char *input, *text_column, *pair_column;
     uint32_t input_format, batch;
@@ -92,6 +93,7 @@ enum cli_option_kind {
     OPTION_COUNT,  /* uint32_t, 1 to `maximum` */
     OPTION_PORT,   /* uint32_t, 0 to `maximum`, kept plus one */
     OPTION_REAL,   /* double, 0 to `maximum` */
+    OPTION_SIZE,   /* uint64_t bytes: 12G, 800MB */
     OPTION_CHOICE, /* uint32_t, one of `choices` */
     OPTION_LIST    /* struct cli_list */
 };

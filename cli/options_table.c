@@ -25,6 +25,10 @@ static const struct cli_choice truncations[] = { { "left", GPUSERVE_TRUNCATE_LEF
                                                  { "right", GPUSERVE_TRUNCATE_RIGHT },
                                                  { "strict", GPUSERVE_TRUNCATE_STRICT },
                                                  { 0 } };
+static const struct cli_choice memory_policies[] = { { "refuse", GPUSERVE_MEMORY_REFUSE },
+                                                     { "wait", GPUSERVE_MEMORY_WAIT },
+                                                     { "evict", GPUSERVE_MEMORY_EVICT },
+                                                     { 0 } };
 static const struct cli_choice formats[] = {
     { "json", CLI_JSON }, { "npy", CLI_NPY }, { "text", CLI_TEXT }, { 0 }
 };
@@ -44,6 +48,8 @@ static const struct cli_choice input_formats[] = {
     { name, 0, OPTION_PORT, commands, 0, maximum, "N", help, 0, AT(field) }
 #define REAL(name, commands, field, maximum, argument, help) \
     { name, 0, OPTION_REAL, commands, 0, maximum, argument, help, 0, AT(field) }
+#define SIZE(name, commands, field, maximum, help) \
+    { name, 0, OPTION_SIZE, commands, 0, maximum, "SIZE", help, 0, AT(field) }
 #define CHOICE(name, commands, field, choices, help) \
     { name, 0, OPTION_CHOICE, commands, 0, 0, 0, help, choices, AT(field) }
 #define LIST(name, commands, field, argument, help) \
@@ -65,6 +71,10 @@ const struct cli_option cli_options[] = {
     CHOICE("pooling", VECTORS | CMD_FIT | CMD_INSPECT | CMD_RERANK | CMD_SERVE, pooling, poolings,
            "how token vectors become one, instead of the model's own way"),
     FLAG("mmap", 0, OPENS, mmap, 1, "map the weights instead of reading them; the file must not change meanwhile"),
+    SIZE("memory-budget", OPENS | CMD_INSPECT, memory_budget, 0x1p60,
+         "most memory for all models together, such as 12G or 800MB (default: what the device has free)"),
+    CHOICE("memory-policy", CMD_SERVE | CMD_INSPECT, memory_policy, memory_policies,
+           "what a model does that is over it: refuse (the default), wait, or evict the idle one used longest ago"),
     TEXT("input", 'i', READS, input, "FILE",
          "read texts from FILE: .jsonl objects, .csv rows, else one text a line; - is standard input"),
     CHOICE("input-format", READS, input_format, input_formats, "what the input is, whatever its name"),

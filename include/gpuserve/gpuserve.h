@@ -220,8 +220,8 @@ typedef struct gpuserve_model_options {
     uint32_t    max_tokens;       /**< limit of a text, special tokens included; default the
                                        model's; more than its positions is refused */
     uint32_t    max_batch_tokens; /**< most tokens computed together by one thread; default 512 on
-                                       a CPU, 16384 on a GPU, or what the budgets allow if that is
-                                       less. More work is split into batches of this size */
+                                       a CPU, 16384 on a GPU, halved until the budgets allow it.
+                                       More work is split into batches of this size */
     uint32_t    n_threads;        /**< of the context's threads; default all */
     uint32_t    pooling;          /**< gpuserve_pooling_kind instead of the model's own */
     uint32_t    use_mmap;         /**< 1: map the weights; the file must not be changed in place

@@ -32,7 +32,7 @@ GPUSERVE_API gpuserve_status gpuserve_model_footprint(gpuserve_context *context,
         footprint->available_bytes =
             plan.room.all < plan.room.device ? plan.room.all : plan.room.device;
         footprint->n_streams = (uint32_t)plan.n_workers + plan.has_wide;
-        footprint->max_batch_tokens = (uint32_t)gsv_plan_shrink(&plan, &plan.room);
+        footprint->max_batch_tokens = (uint32_t)gsv_plan_largest_batch(&plan, &plan.room);
     }
     gsv_plan_reset(&plan);
     return st;

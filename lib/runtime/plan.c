@@ -244,6 +244,23 @@ static gpuserve_status check_model_budget(const struct gsv_plan *plan, uint64_t 
                     "n_threads or the dtype");
 }
 
+/* As many tokens as were asked for; or where nobody asked, the usual number, halved until it fits.
+ */
+static gpuserve_status size_batches_to_fit(struct gsv_plan *plan, uint32_t wanted, uint32_t usual,
+                                           gpuserve_error *error)
+{
+    int32_t tokens = (int32_t)(wanted ? wanted : usual);
+
+    if (!count_bytes(plan, tokens))
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: its size overflows",
+                        gsv_dir_path(plan->dir));
+    while (!wanted && !gsv_plan_fits(plan, &plan->most) && tokens > plan->max_tokens) {
+        tokens /= 2;
+        (void)count_bytes(plan, tokens); /* less than what did not overflow */
+    }
+    return GPUSERVE_OK;
+}
+
 static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *context,
                                       const gpuserve_model_options *options, gpuserve_error *error)
 {
@@ -265,13 +282,8 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
                  plan->device.facts.name, gsv_dtype_name(plan->dtype));
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use float32 or int8");
     }
-    if (!count_bytes(plan,
-                     (int32_t)(options->max_batch_tokens ? options->max_batch_tokens : fallback)))
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: its size overflows",
-                        gsv_dir_path(plan->dir));
-    if (options->max_batch_tokens == 0 && !gsv_plan_fits(plan, &plan->most))
-        (void)gsv_plan_shrink(plan, &plan->most); /* nobody asked for batches that large */
-    return check_model_budget(plan, options->memory_budget_bytes, error);
+    st = size_batches_to_fit(plan, options->max_batch_tokens, fallback, error);
+    return st == GPUSERVE_OK ? check_model_budget(plan, options->memory_budget_bytes, error) : st;
 }
 
 bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_room *room)
@@ -279,7 +291,7 @@ bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_room *room)
     return plan->total_bytes <= room->all && plan->device_bytes <= room->device;
 }
 
-int32_t gsv_plan_shrink(struct gsv_plan *plan, const struct gsv_room *room)
+int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_room *room)
 {
     struct gsv_plan probe = *plan;
     int32_t low = 0, high = MOST_BATCH_TOKENS; /* the bytes only grow with the batch */
@@ -292,8 +304,6 @@ int32_t gsv_plan_shrink(struct gsv_plan *plan, const struct gsv_room *room)
         else
             high = middle - 1;
     }
-    if (low > 0)
-        (void)count_bytes(plan, low); /* which fitted */
     return low;
 }
 

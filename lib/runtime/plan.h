@@ -54,9 +54,8 @@ gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
 
 bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_room *room);
 
-/* Size the plan for the largest batches that fit in a room, in tokens; 0 and unchanged when not
- * even one longest text does. */
-int32_t gsv_plan_shrink(struct gsv_plan *plan, const struct gsv_room *room);
+/* Tokens of the largest batches that fit in a room; 0 when not even one longest text does. */
+int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_room *room);
 
 void gsv_plan_reset(struct gsv_plan *plan);
 

@@ -593,6 +593,19 @@ class Facts(Case):
         self.assertRegex(text, r"(?m)^dim: +384$")
         self.fails(1, "nowhere", "inspect", self.path("nowhere"))
 
+    def test_memory_budget(self):
+        needed = json.loads(self.works("inspect", model(MINILM), "--json").out)["footprint"]
+        for size, fits in (("50MB", False), ("1T", True), (str(needed["total_bytes"]), True),
+                           (str(needed["total_bytes"] - 1), True), ("0.09G", False)):
+            told = json.loads(self.works("inspect", model(MINILM), "--json", "--memory-budget",
+                                         size).out)["footprint"]
+            self.assertEqual(told["fits"], fits, size)  # batches nobody asked for shrink to it
+            self.assertLessEqual(told["total_bytes"], needed["total_bytes"])
+        self.fails(1, "needs %d bytes" % needed["total_bytes"], "embed", "-m", model(MINILM),
+                   "--batch-tokens", 512, "--memory-budget", "50MB", "a text")
+        self.fails(2, "is no size", "embed", "-m", "m", "--memory-budget", "5X", "a")
+        self.fails(2, "not between", "embed", "-m", "m", "--memory-budget", "0", "a")
+
     def test_devices_and_doctor(self):
         facts = json.loads(self.works("devices", "--json").out)
         self.assertIn("cpu", [d["selector"] for d in facts["devices"]])

@@ -197,7 +197,7 @@ struct gsv_net {
 };
 
 struct gsv_work {
-    int32_t n_threads;
+    struct gsv_work_options options;
 };
 
 static const char *const labels[] = { "no", "yes" };
@@ -303,7 +303,7 @@ gpuserve_status gsv_work_create(struct gsv_work **work, const struct gsv_net *ne
     *work = gsv_alloc_array(1, sizeof(**work));
     if (!*work)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
-    (*work)->n_threads = options->n_threads;
+    (*work)->options = *options;
     return GPUSERVE_OK;
 }
 
@@ -346,7 +346,7 @@ static void enter(const struct gsv_work *work, int32_t n_tokens)
     pthread_mutex_lock(&fake.lock);
     fake.n_running++;
     fake.n_batches++;
-    fake.n_wide += work->n_threads > 1;
+    fake.n_wide += work->options.n_threads > 1;
     fake.largest = n_tokens > fake.largest ? n_tokens : fake.largest;
     pthread_cond_broadcast(&fake.changed);
     while (fake.is_held)
@@ -360,6 +360,10 @@ gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_ba
 {
     float *out = run->output;
 
+    /* What does not fit in the plan is split, never tried. */
+    cr_assert_leq(batch->n_tokens, work->options.max_tokens);
+    cr_assert_leq(batch->n_sequences, work->options.max_sequences);
+    cr_assert_leq(batch->max_seqlen, work->options.max_seqlen);
     enter(work, batch->n_tokens);
     for (int32_t i = 0; i < batch->n_tokens; i++) {
         if (batch->ids[i] == ID_BREAK)

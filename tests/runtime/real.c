@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOST_TEXTS 1024
 
@@ -87,4 +88,15 @@ int count_threads(void)
 int count_descriptors(void)
 {
     return count_entries("/proc/self/fd");
+}
+
+size_t resident_bytes(void)
+{
+    unsigned long all = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    cr_assert_not_null(file);
+    cr_assert_eq(fscanf(file, "%lu %lu", &all, &resident), 2);
+    fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
 }

@@ -20,5 +20,7 @@ uint32_t next_random(uint32_t *state);
 /* Threads and file descriptors of this process. */
 int count_threads(void);
 int count_descriptors(void);
+/* Bytes of this process that are in memory. */
+size_t resident_bytes(void);
 
 #endif

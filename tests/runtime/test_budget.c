@@ -514,6 +514,46 @@ Test(budget, devices_have_theirs_and_zero_lifts_them)
     end_context(&context);
 }
 
+/* Words of a text, `n` of them. */
+static char *words(size_t n)
+{
+    char *text_of = malloc(8 * n + 1);
+
+    text_of[0] = '\0';
+    for (size_t i = 0; i < n; i++)
+        sprintf(text_of + strlen(text_of), "w%zu ", i % 1000);
+    return text_of;
+}
+
+Test(budget, work_over_the_plan_is_split_not_tried)
+{
+    enum { N = 3000 };
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
+    gpuserve_model_options options = named("m");
+    gpuserve_model *model = NULL;
+    const char **texts = malloc(N * sizeof(*texts));
+    float *rows = malloc(N * FAKE_DIM * sizeof(*rows)), want[FAKE_DIM];
+    gpuserve_job job;
+
+    options.max_batch_tokens = 1; /* raised to the longest text; the fake asserts the plan */
+    cr_assert_eq(try_open(&model, context, 1000, &options, NULL), GPUSERVE_OK);
+    for (size_t i = 0; i < N; i++) /* empty ones, long ones, and some far over the limit */
+        texts[i] = words(i % 50 == 0 ? 500 : i * 7 % 70);
+    job = fake_job(texts, N, rows);
+    cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+    for (size_t i = 0; i < N; i++) {
+        fake_vector(texts[i], want);
+        cr_assert_eq(memcmp(rows + i * FAKE_DIM, want, sizeof(want)), 0, "text %zu", i);
+        free((void *)texts[i]);
+    }
+    cr_expect_leq(fake_largest_batch_tokens(), FAKE_MAX_TOKENS);
+    cr_expect_geq(fake_batches(), N / (FAKE_MAX_TOKENS / 2));
+    free(texts);
+    free(rows);
+    gpuserve_model_close(&model);
+    end_context(&context);
+}
+
 /* ------------------------------------------------------------------------------------ registry */
 
 Test(budget, models_are_found_by_name_and_version)

@@ -1,0 +1,202 @@
+/*
+ * two_models_one_device.c - two models that do not fit on a device together, in three ways.
+ *
+ *   two_models_one_device LARGE SMALL [DEVICE]     DEVICE is cpu by default
+ *
+ * A model of 9 GB and one of 5 GB on a device of 12 GB: the classic surprise comes as an error of
+ * the device in the middle of a request. Here the footprint is known from the files' headers, so
+ * it comes before anything is loaded, as numbers:
+ *
+ *   refuse   the second model is not opened; the message says who holds what
+ *   wait     it is opened as soon as the first is suspended or closed
+ *   evict    the idle one gives way and comes back with its next request, as often as need be
+ *
+ * So that any two models show it, the device's budget is set to 12/14 of what both take.
+ */
+#include <gpuserve/gpuserve.h>
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const text[] = { "A man is eating food." };
+
+static void must(gpuserve_status status, const gpuserve_error *error)
+{
+    if (status == GPUSERVE_OK)
+        return;
+    fprintf(stderr, "%s\n%s\n", error->message, error->hint);
+    exit(1);
+}
+
+/* ------------------------------------------------------------------------------------- helpers */
+
+struct setting {
+    const char *paths[2]; /* LARGE, SMALL */
+    const char *device;
+    uint64_t budget_bytes;
+};
+
+static gpuserve_model_options options_of(const struct setting *setting, const char *name)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+
+    options.device = setting->device;
+    options.name = name;
+    return options;
+}
+
+static uint64_t footprint_of(const struct setting *setting, const char *path)
+{
+    const gpuserve_model_options options = options_of(setting, NULL);
+    gpuserve_footprint footprint = { .struct_size = sizeof(footprint) };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = NULL;
+
+    must(gpuserve_context_create(&context, NULL, &error), &error);
+    must(gpuserve_model_footprint(context, path, &options, &footprint, &error), &error);
+    gpuserve_context_unref(&context);
+    printf("%s takes %" PRIu64 " bytes\n", path, footprint.total_bytes);
+    return footprint.total_bytes;
+}
+
+static gpuserve_context *context_with(const struct setting *setting, uint32_t policy)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = NULL;
+
+    options.memory_policy = policy;
+    must(gpuserve_context_create(&context, &options, &error), &error);
+    must(gpuserve_context_set_budget(context, setting->device, setting->budget_bytes, &error),
+         &error);
+    return context;
+}
+
+static gpuserve_model *open_model(const struct setting *setting, gpuserve_context *context,
+                                  int which, const char *name)
+{
+    const gpuserve_model_options options = options_of(setting, name);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+
+    must(gpuserve_model_open(&model, context, setting->paths[which], &options, &error), &error);
+    return model;
+}
+
+static void use(gpuserve_model *model, const char *name)
+{
+    const size_t dim = gpuserve_model_dim(model);
+    float *vector = calloc(dim ? dim : 1, sizeof(*vector));
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    if (!vector)
+        exit(1);
+    must(gpuserve_embed(model, text, 1, vector, dim, NULL, &error), &error);
+    printf("  %s answers: %.6f ...\n", name, (double)vector[0]);
+    free(vector);
+}
+
+static void show_models(gpuserve_context *context)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char json[8192];
+
+    must(gpuserve_context_models(context, json, sizeof(json), NULL, &error), &error);
+    printf("  %s\n", json);
+}
+
+/* --------------------------------------------------------------------------------- three ways */
+
+static void refuse(const struct setting *setting)
+{
+    gpuserve_context *context = context_with(setting, GPUSERVE_MEMORY_REFUSE);
+    gpuserve_model *large = open_model(setting, context, 0, "large"), *small = NULL;
+    const gpuserve_model_options options = options_of(setting, "small");
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    const gpuserve_status status =
+        gpuserve_model_open(&small, context, setting->paths[1], &options, &error);
+
+    printf("refuse: %s: %s\n", gpuserve_status_name(status), error.message);
+    use(large, "large");
+    gpuserve_model_close(&small);
+    gpuserve_model_close(&large);
+    gpuserve_context_unref(&context);
+    if (status != GPUSERVE_E_TOO_LARGE)
+        exit(1);
+}
+
+struct waiter {
+    const struct setting *setting;
+    gpuserve_context *context;
+    gpuserve_model *model;
+};
+
+static void *open_second(void *argument)
+{
+    struct waiter *waiter = argument;
+
+    waiter->model = open_model(waiter->setting, waiter->context, 1, "small");
+    return NULL;
+}
+
+static void wait_for_room(const struct setting *setting)
+{
+    gpuserve_context *context = context_with(setting, GPUSERVE_MEMORY_WAIT);
+    gpuserve_model *large = open_model(setting, context, 0, "large");
+    struct waiter waiter = { setting, context, NULL };
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, open_second, &waiter) != 0)
+        exit(1);
+    use(large, "large");
+    gpuserve_model_close(&large); /* now there is room */
+    pthread_join(thread, NULL);
+    printf("wait: opened when the other had ended\n");
+    use(waiter.model, "small");
+    gpuserve_model_close(&waiter.model);
+    gpuserve_context_unref(&context);
+}
+
+static void evict(const struct setting *setting)
+{
+    gpuserve_context *context = context_with(setting, GPUSERVE_MEMORY_EVICT);
+    gpuserve_model *large = open_model(setting, context, 0, "large");
+    gpuserve_model *small = open_model(setting, context, 1, "small"); /* large gives way */
+
+    printf("evict: both are open, one of them at a time in memory\n");
+    show_models(context);
+    for (int i = 0; i < 2; i++) {
+        use(large, "large");
+        use(small, "small");
+    }
+    gpuserve_model_close(&large);
+    gpuserve_model_close(&small);
+    gpuserve_context_unref(&context);
+}
+
+int main(int argc, char **argv)
+{
+    struct setting setting = { .device = argc > 3 ? argv[3] : "cpu" };
+    uint64_t large, small;
+
+    if (argc < 3 || argc > 4) {
+        fprintf(stderr, "usage: %s LARGE SMALL [DEVICE]\n", argv[0]);
+        return 2;
+    }
+    setting.paths[0] = argv[1];
+    setting.paths[1] = argv[2];
+    large = footprint_of(&setting, argv[1]);
+    small = footprint_of(&setting, argv[2]);
+    setting.budget_bytes = (large + small) / 14 * 12;
+    if (setting.budget_bytes < large || setting.budget_bytes < small) { /* one alone must fit */
+        setting.budget_bytes = large > small ? large : small;
+        printf("of unlike sizes: ");
+    }
+    printf("the budget of %s is %" PRIu64 " bytes\n", setting.device, setting.budget_bytes);
+    refuse(&setting);
+    wait_for_room(&setting);
+    evict(&setting);
+    return 0;
+}
