@@ -3,14 +3,14 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 #include "lib/model/config.h"
 #include "lib/model/modules.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void read_config(const json_t *json)
+static void read_config(const struct gsv_json_value *json)
 {
     struct gsv_config config = { 0 };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -29,7 +29,7 @@ static void read_config(const json_t *json)
     gsv_config_reset(&config);
 }
 
-static void read_modules(const json_t *json)
+static void read_modules(const struct gsv_json_value *json)
 {
     struct gsv_modules modules = { 0 };
     struct gsv_dense_spec dense = { 0 };
@@ -46,14 +46,14 @@ static void read_modules(const json_t *json)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct gsv_json_limits limits = { .max_values = 1000, .max_depth = 32 };
-    json_t *json = NULL;
+    struct gsv_json_value *json = NULL;
 
-    if (gsv_json_parse(&json, (const char *)data, size, "fuzz", limits, NULL) != GPUSERVE_OK)
+    if (gsv_json_read(&json, (const char *)data, size, "fuzz", limits, NULL) != GPUSERVE_OK)
         return 0;
-    if (json_is_object(json)) {
+    if (gsv_json_is(json, GSV_JSON_OBJECT)) {
         read_config(json);
         read_modules(json);
     }
-    json_decref(json);
+    gsv_json_free(&json);
     return 0;
 }

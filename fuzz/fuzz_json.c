@@ -3,34 +3,39 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 
 #include <stdlib.h>
 
 enum { MAX_VALUES = 1000, MAX_DEPTH = 32 };
 
 /* How many values a tree holds; aborts where it is deeper than what was to be let through. */
-static size_t count_values(const json_t *json, size_t depth)
+static size_t count_values(const struct gsv_json_value *json, size_t depth)
 {
-    size_t n = 1, i;
-    const char *key;
-    json_t *value;
+    size_t n = 1;
 
     if (depth > MAX_DEPTH)
         abort();
-    json_array_foreach((json_t *)json, i, value) n += count_values(value, depth + 1);
-    json_object_foreach((json_t *)json, key, value) n += 1 + count_values(value, depth + 1);
+    if (json->kind != GSV_JSON_ARRAY && json->kind != GSV_JSON_OBJECT)
+        return n;
+    for (size_t i = 0; i < json->n; i++) {
+        const struct gsv_json_value *value = json->is.members[i];
+
+        if ((json->kind == GSV_JSON_OBJECT) != (value->key != NULL) ||
+            (value->key && gsv_json_member(json, value->key) != value))
+            abort();
+        n += (value->key != NULL) + count_values(value, depth + 1);
+    }
     return n;
 }
 
-static void read_members(const json_t *object)
+static void read_members(const struct gsv_json_value *object)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    const char *key, *text = NULL;
-    json_t *value;
+    const char *text = NULL;
 
-    json_object_foreach((json_t *)object, key, value)
-    {
+    for (size_t i = 0; i < object->n; i++) {
+        const char *key = object->is.members[i]->key;
         int64_t number = 3;
         double real = 0.5;
         bool flag = false;
@@ -50,17 +55,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const struct gsv_json_limits limits = { .max_values = MAX_VALUES, .max_depth = MAX_DEPTH };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    json_t *json = NULL;
+    struct gsv_json_value *json = NULL;
 
-    if (gsv_json_parse(&json, (const char *)data, size, "fuzz", limits, &error) != GPUSERVE_OK) {
+    if (gsv_json_read(&json, (const char *)data, size, "fuzz", limits, &error) != GPUSERVE_OK) {
         if (json)
             abort();
         return 0;
     }
     if (count_values(json, 0) > 2 * MAX_VALUES)
         abort();
-    if (json_is_object(json))
+    if (gsv_json_is(json, GSV_JSON_OBJECT))
         read_members(json);
-    json_decref(json);
+    gsv_json_free(&json);
     return 0;
 }

@@ -9,22 +9,20 @@
 #include <string.h>
 
 /* Bytes that the accepted tensors take together. */
-static uint64_t total_bytes(const json_t *header)
+static uint64_t total_bytes(const struct gsv_json_value *header)
 {
     uint64_t total = 0;
-    const char *key;
-    json_t *info;
 
-    json_object_foreach((json_t *)header, key, info)
-    {
-        const json_t *offsets = json_object_get(info, "data_offsets");
+    for (size_t i = 0; i < header->n; i++) {
+        const struct gsv_json_value *info = header->is.members[i];
+        const struct gsv_json_value *offsets = gsv_json_member(info, "data_offsets");
 
-        if (strcmp(key, "__metadata__") == 0)
+        if (strcmp(info->key, "__metadata__") == 0)
             continue;
-        if (json_array_size(offsets) != 2)
+        if (gsv_json_count(offsets) != 2)
             abort();
-        total += (uint64_t)json_integer_value(json_array_get(offsets, 1)) -
-                 (uint64_t)json_integer_value(json_array_get(offsets, 0));
+        total += (uint64_t)gsv_json_whole(gsv_json_at(offsets, 1)) -
+                 (uint64_t)gsv_json_whole(gsv_json_at(offsets, 0));
     }
     return total;
 }
@@ -33,7 +31,7 @@ static uint64_t total_bytes(const json_t *header)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    json_t *header = NULL;
+    struct gsv_json_value *header = NULL;
     uint64_t data_size;
 
     if (size < 2)
@@ -47,6 +45,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (total_bytes(header) != data_size)
         abort();
-    json_decref(header);
+    gsv_json_free(&header);
     return 0;
 }

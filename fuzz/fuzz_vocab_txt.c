@@ -3,14 +3,14 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 #include "lib/base/utf8.h"
 #include "lib/text/tokenizer_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void load(const char *vocab, size_t size, const json_t *config)
+static void load(const char *vocab, size_t size, const struct gsv_json_value *config)
 {
     static const char text[] = "Na\xC3\xAFve [MASK] words";
     struct gsv_tokenizer *t = calloc(1, sizeof(*t));
@@ -35,13 +35,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct gsv_json_limits limits = { .max_values = 1000, .max_depth = 16 };
     const char *text = (const char *)data, *nul = memchr(text, '\0', size);
     const size_t config_size = nul ? (size_t)(nul - text) : 0, skipped = nul ? config_size + 1 : 0;
-    json_t *config = NULL;
+    struct gsv_json_value *config = NULL;
 
     if (gsv_utf8_valid_length(text, size) != size)
         return 0; /* gsv_tokenizer_load() refuses it before */
-    if (gsv_json_parse(&config, text, config_size, "fuzz", limits, NULL) != GPUSERVE_OK)
+    if (gsv_json_read(&config, text, config_size, "fuzz", limits, NULL) != GPUSERVE_OK)
         config = NULL;
     load(text + skipped, size - skipped, config);
-    json_decref(config);
+    gsv_json_free(&config);
     return 0;
 }

@@ -8,7 +8,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 #include "lib/model/files.h"
 
 #include <gpuserve/sys/backend.h>
@@ -39,10 +39,10 @@ void gsv_config_reset(struct gsv_config *config)
     memset(config, 0, sizeof(*config));
 }
 
-gpuserve_status gsv_labels_from_array(char ***out, size_t *n_out, const json_t *array,
-                                      const char *shown, gpuserve_error *error)
+gpuserve_status gsv_labels_copy(char ***out, size_t *n_out,
+                                const struct gsv_json_value *const *texts, size_t n,
+                                const char *shown, gpuserve_error *error)
 {
-    const size_t n = json_array_size(array);
     char **labels;
 
     if (n == 0 || n > MAX_LABELS)
@@ -52,13 +52,11 @@ gpuserve_status gsv_labels_from_array(char ***out, size_t *n_out, const json_t *
     if (!labels)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", shown);
     for (size_t i = 0; i < n; i++) {
-        const json_t *value = json_array_get(array, i);
-
-        if (!json_is_string(value)) {
+        if (!gsv_json_is(texts[i], GSV_JSON_TEXT)) {
             gsv_labels_free(labels, n);
             return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: label %zu is no string", shown, i);
         }
-        labels[i] = gsv_copy_text(json_string_value(value), json_string_length(value));
+        labels[i] = gsv_copy_text(texts[i]->is.text, texts[i]->n);
         if (!labels[i]) {
             gsv_labels_free(labels, n);
             return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", shown);
@@ -71,12 +69,12 @@ gpuserve_status gsv_labels_from_array(char ***out, size_t *n_out, const json_t *
 
 /* ------------------------------------------------------------------------------------ family */
 
-static const char *first_architecture(const json_t *json)
+static const char *first_architecture(const struct gsv_json_value *json)
 {
-    return json_string_value(json_array_get(json_object_get(json, "architectures"), 0));
+    return gsv_json_text(gsv_json_at(gsv_json_member(json, "architectures"), 0));
 }
 
-static gpuserve_status read_family(struct gsv_config *config, const json_t *json,
+static gpuserve_status read_family(struct gsv_config *config, const struct gsv_json_value *json,
                                    gpuserve_error *error)
 {
     const char *architecture = first_architecture(json);
@@ -105,7 +103,7 @@ static gpuserve_status read_family(struct gsv_config *config, const json_t *json
     return GPUSERVE_OK;
 }
 
-static gpuserve_status refuse_variants(const json_t *json, gpuserve_error *error)
+static gpuserve_status refuse_variants(const struct gsv_json_value *json, gpuserve_error *error)
 {
     const char *kind = "absolute";
     bool decoder = false, cross = false;
@@ -132,8 +130,8 @@ static gpuserve_status refuse_variants(const json_t *json, gpuserve_error *error
 /* ------------------------------------------------------------------------------------- sizes */
 
 /* A size that must be there, at least 1. */
-static gpuserve_status read_size(const json_t *json, const char *key, int64_t maximum,
-                                 int32_t *value, gpuserve_error *error)
+static gpuserve_status read_size(const struct gsv_json_value *json, const char *key,
+                                 int64_t maximum, int32_t *value, gpuserve_error *error)
 {
     int64_t found = 0;
     const gpuserve_status st = gsv_json_int(json, key, FILE_NAME, 1, maximum, &found, error);
@@ -146,7 +144,7 @@ static gpuserve_status read_size(const json_t *json, const char *key, int64_t ma
     return GPUSERVE_OK;
 }
 
-static gpuserve_status read_sizes(struct gsv_config *config, const json_t *json,
+static gpuserve_status read_sizes(struct gsv_config *config, const struct gsv_json_value *json,
                                   gpuserve_error *error)
 {
     const struct gsv_family *family = config->family;
@@ -177,7 +175,7 @@ static gpuserve_status read_sizes(struct gsv_config *config, const json_t *json,
     return GPUSERVE_OK;
 }
 
-static gpuserve_status read_positions(struct gsv_config *config, const json_t *json,
+static gpuserve_status read_positions(struct gsv_config *config, const struct gsv_json_value *json,
                                       gpuserve_error *error)
 {
     int64_t pad = 1, types = config->family->type ? 2 : 0, buckets = 32;
@@ -211,7 +209,7 @@ static gpuserve_status read_positions(struct gsv_config *config, const json_t *j
     return GPUSERVE_OK;
 }
 
-static gpuserve_status read_activation(struct gsv_config *config, const json_t *json,
+static gpuserve_status read_activation(struct gsv_config *config, const struct gsv_json_value *json,
                                        gpuserve_error *error)
 {
     static const struct {
@@ -245,60 +243,57 @@ static gpuserve_status read_activation(struct gsv_config *config, const json_t *
 
 /* ------------------------------------------------------------------------------------ labels */
 
-/* {"0": "no", "1": "yes"} to an array of strings in the numbers' order. */
-static gpuserve_status order_labels(json_t *array, const json_t *id2label, gpuserve_error *error)
+/* {"0": "no", "1": "yes"} to values in the numbers' order. */
+static gpuserve_status order_labels(const struct gsv_json_value **texts,
+                                    const struct gsv_json_value *id2label, gpuserve_error *error)
 {
-    const size_t n = json_object_size(id2label);
-
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < id2label->n; i++) {
         char key[24];
-        json_t *value;
 
         snprintf(key, sizeof(key), "%zu", i);
-        value = json_object_get(id2label, key);
-        if (!value)
+        texts[i] = gsv_json_member(id2label, key);
+        if (!texts[i])
             return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            FILE_NAME ": id2label has %zu labels, but none for %zu", n, i);
-        if (json_array_append(array, value) != 0)
-            return gsv_fail(error, GPUSERVE_E_NOMEM, FILE_NAME ": out of memory");
+                            FILE_NAME ": id2label has %zu labels, but none for %zu", id2label->n,
+                            i);
     }
     return GPUSERVE_OK;
 }
 
-static gpuserve_status read_labels(struct gsv_config *config, const json_t *json,
+static gpuserve_status read_labels(struct gsv_config *config, const struct gsv_json_value *json,
                                    gpuserve_error *error)
 {
-    const json_t *id2label = json_object_get(json, "id2label");
-    json_t *array;
+    const struct gsv_json_value *id2label = gsv_json_member(json, "id2label");
+    const struct gsv_json_value **texts;
     gpuserve_status st;
 
-    if (!id2label || json_is_null(id2label))
+    if (!id2label || gsv_json_is(id2label, GSV_JSON_NULL))
         return GPUSERVE_OK;
-    if (!json_is_object(id2label))
+    if (!gsv_json_is(id2label, GSV_JSON_OBJECT))
         return gsv_fail(error, GPUSERVE_E_FORMAT, FILE_NAME ": id2label is no object");
-    array = json_array();
-    if (!array)
+    texts = gsv_alloc_array(id2label->n, sizeof(*texts));
+    if (!texts)
         return gsv_fail(error, GPUSERVE_E_NOMEM, FILE_NAME ": out of memory");
-    st = order_labels(array, id2label, error);
+    st = order_labels(texts, id2label, error);
     if (st == GPUSERVE_OK)
-        st = gsv_labels_from_array(&config->labels, &config->n_labels, array,
-                                   FILE_NAME ": id2label", error);
-    json_decref(array);
+        st = gsv_labels_copy(&config->labels, &config->n_labels, texts, id2label->n,
+                             FILE_NAME ": id2label", error);
+    free(texts);
     return st;
 }
 
 /* The activation that a cross-encoder of sentence-transformers names by its Python class. */
-static const char *cross_encoder_activation(const json_t *json)
+static const char *cross_encoder_activation(const struct gsv_json_value *json)
 {
-    const json_t *settings = json_object_get(json, "sentence_transformers");
-    const char *name = json_string_value(json_object_get(settings, "activation_fn"));
+    const struct gsv_json_value *settings = gsv_json_member(json, "sentence_transformers");
+    const char *name = gsv_json_text(gsv_json_member(settings, "activation_fn"));
 
     if (!name)
-        name = json_string_value(json_object_get(json, "sbert_ce_default_activation_function"));
+        name = gsv_json_text(gsv_json_member(json, "sbert_ce_default_activation_function"));
     return name ? name : "";
 }
 
-static gpuserve_status read_score(struct gsv_config *config, const json_t *json,
+static gpuserve_status read_score(struct gsv_config *config, const struct gsv_json_value *json,
                                   gpuserve_error *error)
 {
     const char *type = NULL;
@@ -324,10 +319,10 @@ static gpuserve_status read_score(struct gsv_config *config, const json_t *json,
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_config_parse(struct gsv_config *config, const json_t *json,
+gpuserve_status gsv_config_parse(struct gsv_config *config, const struct gsv_json_value *json,
                                  gpuserve_error *error)
 {
-    static gpuserve_status (*const steps[])(struct gsv_config *, const json_t *,
+    static gpuserve_status (*const steps[])(struct gsv_config *, const struct gsv_json_value *,
                                             gpuserve_error *) = {
         read_sizes, read_positions, read_activation, read_labels, read_score,
     };
@@ -345,13 +340,13 @@ gpuserve_status gsv_config_parse(struct gsv_config *config, const json_t *json,
 gpuserve_status gsv_config_read(struct gsv_config *config, const struct gsv_dir *dir,
                                 const char *folder, gpuserve_error *error)
 {
-    json_t *json;
+    struct gsv_json_value *json;
     gpuserve_status st = gsv_read_json(&json, dir, folder, FILE_NAME, error);
 
     memset(config, 0, sizeof(*config));
     if (st != GPUSERVE_OK)
         return st;
     st = gsv_config_parse(config, json, error);
-    json_decref(json);
+    gsv_json_free(&json);
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s", gsv_dir_path(dir));
 }

@@ -5,11 +5,10 @@
 #define GSV_MODEL_CONFIG_H
 
 #include "lib/base/dir.h"
+#include "lib/base/json_tree.h"
 #include "lib/model/family.h"
 
 #include <gpuserve/gpuserve.h>
-
-#include <jansson.h>
 
 struct gsv_config {
     const struct gsv_family *family;
@@ -30,13 +29,14 @@ struct gsv_config {
 gpuserve_status gsv_config_read(struct gsv_config *config, const struct gsv_dir *dir,
                                 const char *folder, gpuserve_error *error);
 /* From the JSON itself; config must be zeroed. */
-gpuserve_status gsv_config_parse(struct gsv_config *config, const json_t *json,
+gpuserve_status gsv_config_parse(struct gsv_config *config, const struct gsv_json_value *json,
                                  gpuserve_error *error);
 void gsv_config_reset(struct gsv_config *config);
 
-/* Copies of an array of strings, each with its own memory, the array too; shared with heads. */
-gpuserve_status gsv_labels_from_array(char ***labels, size_t *n_labels, const json_t *array,
-                                      const char *shown, gpuserve_error *error);
+/* Copies of n texts, each with its own memory, the array too; shared with heads. */
+gpuserve_status gsv_labels_copy(char ***labels, size_t *n_labels,
+                                const struct gsv_json_value *const *texts, size_t n,
+                                const char *shown, gpuserve_error *error);
 void gsv_labels_free(char **labels, size_t n_labels);
 
 #endif

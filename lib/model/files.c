@@ -5,7 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,8 +37,8 @@ static bool has_file(const struct gsv_dir *dir, const char *folder, const char *
     return gsv_join_name(path, folder, name) && gsv_dir_has(dir, path);
 }
 
-static gpuserve_status parse(json_t **json, const char *text, size_t size, json_type type,
-                             const char *shown, gpuserve_error *error)
+static gpuserve_status parse(struct gsv_json_value **json, const char *text, size_t size,
+                             enum gsv_json_kind kind, const char *shown, gpuserve_error *error)
 {
     static const struct gsv_json_limits limits = { MAX_JSON_VALUES, MAX_JSON_DEPTH };
     gpuserve_status st;
@@ -48,17 +48,17 @@ static gpuserve_status parse(json_t **json, const char *text, size_t size, json_
             gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a Git LFS pointer, not the file itself", shown);
         return gsv_hint(error, st, "run `git lfs pull` in the model's directory");
     }
-    st = gsv_json_parse(json, text, size, shown, limits, error);
-    if (st != GPUSERVE_OK || json_typeof(*json) == type)
+    st = gsv_json_read(json, text, size, shown, limits, error);
+    if (st != GPUSERVE_OK || (*json)->kind == kind)
         return st;
-    json_decref(*json);
+    gsv_json_free(json);
     *json = NULL;
     return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: not a JSON %s", shown,
-                    type == JSON_OBJECT ? "object" : "array");
+                    kind == GSV_JSON_OBJECT ? "object" : "array");
 }
 
-static gpuserve_status read_json(json_t **json, const struct gsv_dir *dir, const char *name,
-                                 json_type type, gpuserve_error *error)
+static gpuserve_status read_json(struct gsv_json_value **json, const struct gsv_dir *dir,
+                                 const char *name, enum gsv_json_kind kind, gpuserve_error *error)
 {
     char *text;
     size_t size;
@@ -67,30 +67,30 @@ static gpuserve_status read_json(json_t **json, const struct gsv_dir *dir, const
     *json = NULL;
     if (st != GPUSERVE_OK)
         return st;
-    st = parse(json, text, size, type, name, error);
+    st = parse(json, text, size, kind, name, error);
     free(text);
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s", gsv_dir_path(dir));
 }
 
-gpuserve_status gsv_read_json(json_t **json, const struct gsv_dir *dir, const char *folder,
-                              const char *name, gpuserve_error *error)
+gpuserve_status gsv_read_json(struct gsv_json_value **json, const struct gsv_dir *dir,
+                              const char *folder, const char *name, gpuserve_error *error)
 {
     char path[GSV_FILE_NAME_BYTES];
 
     *json = NULL;
     if (!gsv_join_name(path, folder, name))
         return fail_name(dir, folder, error);
-    return read_json(json, dir, path, JSON_OBJECT, error);
+    return read_json(json, dir, path, GSV_JSON_OBJECT, error);
 }
 
-gpuserve_status gsv_read_json_array(json_t **json, const struct gsv_dir *dir, const char *name,
-                                    gpuserve_error *error)
+gpuserve_status gsv_read_json_array(struct gsv_json_value **json, const struct gsv_dir *dir,
+                                    const char *name, gpuserve_error *error)
 {
-    return read_json(json, dir, name, JSON_ARRAY, error);
+    return read_json(json, dir, name, GSV_JSON_ARRAY, error);
 }
 
-gpuserve_status gsv_read_optional_json(json_t **json, const struct gsv_dir *dir, const char *folder,
-                                       const char *name, gpuserve_error *error)
+gpuserve_status gsv_read_optional_json(struct gsv_json_value **json, const struct gsv_dir *dir,
+                                       const char *folder, const char *name, gpuserve_error *error)
 {
     *json = NULL;
     return has_file(dir, folder, name) ? gsv_read_json(json, dir, folder, name, error)
@@ -113,55 +113,67 @@ static gpuserve_status add_file(struct gsv_checkpoint *checkpoint, const struct 
     return st;
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    const char *const *x = a, *const *y = b;
+
+    return strcmp(*x, *y);
+}
+
+/* The names in a weight map, sorted. */
+static gpuserve_status list_names(const char **names, const struct gsv_json_value *map,
+                                  gpuserve_error *error)
+{
+    for (size_t i = 0; i < map->n; i++) {
+        names[i] = gsv_json_text(map->is.members[i]);
+        if (!names[i])
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "model.safetensors.index.json: weight_map: '%s' names no file",
+                            map->is.members[i]->key);
+    }
+    qsort(names, map->n, sizeof(*names), compare_names);
+    return GPUSERVE_OK;
+}
+
 /* Open each file that a weight map names, once. */
 static gpuserve_status add_shards(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
-                                  const char *folder, const json_t *map, gpuserve_error *error)
+                                  const char *folder, const struct gsv_json_value *map,
+                                  gpuserve_error *error)
 {
-    json_t *seen = json_object();
-    gpuserve_status st = GPUSERVE_OK;
-    const char *key;
-    json_t *value;
+    const char **names = gsv_alloc_array(map->n, sizeof(*names));
+    gpuserve_status st;
 
-    if (!seen)
+    if (!names)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
-    json_object_foreach((json_t *)map, key, value)
-    {
-        const char *name = json_string_value(value);
-
-        if (!name)
-            st = gsv_fail(error, GPUSERVE_E_FORMAT,
-                          "model.safetensors.index.json: weight_map: '%s' names no file", key);
-        else if (json_object_get(seen, name))
+    st = list_names(names, map, error);
+    for (size_t i = 0; i < map->n && st == GPUSERVE_OK; i++) {
+        if (i > 0 && strcmp(names[i - 1], names[i]) == 0)
             continue;
-        else if (checkpoint->n_files == MAX_SHARDS)
+        if (checkpoint->n_files == MAX_SHARDS)
             st = gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                           "model.safetensors.index.json: more than %d files", MAX_SHARDS);
-        else if (json_object_set_new(seen, name, json_true()) != 0)
-            st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
         else
-            st = add_file(checkpoint, dir, folder, name, error);
-        if (st != GPUSERVE_OK)
-            break;
+            st = add_file(checkpoint, dir, folder, names[i], error);
     }
-    json_decref(seen);
+    free(names);
     return st;
 }
 
 static gpuserve_status open_sharded(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
                                     const char *folder, gpuserve_error *error)
 {
-    json_t *index;
-    const json_t *map;
+    struct gsv_json_value *index;
+    const struct gsv_json_value *map;
     gpuserve_status st = gsv_read_json(&index, dir, folder, "model.safetensors.index.json", error);
 
     if (st != GPUSERVE_OK)
         return st;
-    map = json_object_get(index, "weight_map");
-    if (!json_is_object(map) || json_object_size(map) == 0)
+    map = gsv_json_member(index, "weight_map");
+    if (!gsv_json_is(map, GSV_JSON_OBJECT) || map->n == 0)
         st = gsv_fail(error, GPUSERVE_E_FORMAT, "model.safetensors.index.json: no weight_map");
     else
         st = add_shards(checkpoint, dir, folder, map, error);
-    json_decref(index);
+    gsv_json_free(&index);
     return st;
 }
 

@@ -14,16 +14,16 @@ bool gsv_join_name(char out[GSV_FILE_NAME_BYTES], const char *folder, const char
 
 /* Read FOLDER/NAME as a JSON object, owned. An absent file leaves *json NULL and is
  * GPUSERVE_E_NOT_FOUND. */
-gpuserve_status gsv_read_json(json_t **json, const struct gsv_dir *dir, const char *folder,
-                              const char *name, gpuserve_error *error);
+gpuserve_status gsv_read_json(struct gsv_json_value **json, const struct gsv_dir *dir,
+                              const char *folder, const char *name, gpuserve_error *error);
 
 /* A JSON array from the directory itself. */
-gpuserve_status gsv_read_json_array(json_t **json, const struct gsv_dir *dir, const char *name,
-                                    gpuserve_error *error);
+gpuserve_status gsv_read_json_array(struct gsv_json_value **json, const struct gsv_dir *dir,
+                                    const char *name, gpuserve_error *error);
 
 /* As gsv_read_json, but an absent file is GPUSERVE_OK. */
-gpuserve_status gsv_read_optional_json(json_t **json, const struct gsv_dir *dir, const char *folder,
-                                       const char *name, gpuserve_error *error);
+gpuserve_status gsv_read_optional_json(struct gsv_json_value **json, const struct gsv_dir *dir,
+                                       const char *folder, const char *name, gpuserve_error *error);
 
 /* All weights below a folder: model.safetensors, or the files that model.safetensors.index.json
  * names. */

@@ -8,7 +8,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 #include "lib/model/config.h"
 #include "lib/model/files.h"
 
@@ -62,8 +62,8 @@ static gpuserve_status find_layers(struct gsv_head *head, gpuserve_error *error)
 
 /* The word that `key` has in the metadata or else in the JSON file; `value` stays when neither
  * has it. */
-static gpuserve_status read_word(const struct gsv_head *head, const json_t *json, const char *key,
-                                 const char **value, gpuserve_error *error)
+static gpuserve_status read_word(const struct gsv_head *head, const struct gsv_json_value *json,
+                                 const char *key, const char **value, gpuserve_error *error)
 {
     const char *found = gsv_safetensors_metadata(head->file, key);
 
@@ -85,7 +85,8 @@ static gpuserve_status choose(const char *word, const char *const names[], const
     return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: %s '%.64s' is unknown", shown, key, word);
 }
 
-static gpuserve_status read_words(struct gsv_head *head, const json_t *json, gpuserve_error *error)
+static gpuserve_status read_words(struct gsv_head *head, const struct gsv_json_value *json,
+                                  gpuserve_error *error)
 {
     static const char *const activations[] = { "softmax", "sigmoid", "none", NULL };
     static const int32_t scores[] = { GPUSERVE_SCORE_SOFTMAX, GPUSERVE_SCORE_SIGMOID,
@@ -109,22 +110,34 @@ static gpuserve_status read_words(struct gsv_head *head, const json_t *json, gpu
     return GPUSERVE_OK;
 }
 
+static gpuserve_status labels_from_array(struct gsv_head *head, const struct gsv_json_value *array,
+                                         gpuserve_error *error)
+{
+    const size_t n = gsv_json_count(array);
+    const struct gsv_json_value *const *texts =
+        n > 0 ? (const struct gsv_json_value *const *)array->is.members : NULL;
+
+    return gsv_labels_copy(&head->labels, &head->n_labels, texts, n,
+                           gsv_safetensors_name(head->file), error);
+}
+
 static gpuserve_status labels_from_metadata(struct gsv_head *head, const char *text,
                                             gpuserve_error *error)
 {
     static const struct gsv_json_limits limits = { 200000, 4 };
     const char *shown = gsv_safetensors_name(head->file);
-    json_t *array;
-    gpuserve_status st = gsv_json_parse(&array, text, strlen(text), shown, limits, error);
+    struct gsv_json_value *array;
+    gpuserve_status st = gsv_json_read(&array, text, strlen(text), shown, limits, error);
 
     if (st != GPUSERVE_OK)
         return st;
-    st = gsv_labels_from_array(&head->labels, &head->n_labels, array, shown, error);
-    json_decref(array);
+    st = labels_from_array(head, array, error);
+    gsv_json_free(&array);
     return st;
 }
 
-static gpuserve_status read_labels(struct gsv_head *head, const json_t *json, gpuserve_error *error)
+static gpuserve_status read_labels(struct gsv_head *head, const struct gsv_json_value *json,
+                                   gpuserve_error *error)
 {
     const char *shown = gsv_safetensors_name(head->file);
     const char *text = gsv_safetensors_metadata(head->file, "labels");
@@ -133,9 +146,8 @@ static gpuserve_status read_labels(struct gsv_head *head, const json_t *json, gp
 
     if (text)
         st = labels_from_metadata(head, text, error);
-    else if (json && json_object_get(json, "labels"))
-        st = gsv_labels_from_array(&head->labels, &head->n_labels, json_object_get(json, "labels"),
-                                   shown, error);
+    else if (json && gsv_json_member(json, "labels"))
+        st = labels_from_array(head, gsv_json_member(json, "labels"), error);
     else
         st = gsv_fail(error, GPUSERVE_E_FORMAT,
                       "%s: no \"labels\", neither in its metadata nor in a JSON file beside it",
@@ -147,8 +159,8 @@ static gpuserve_status read_labels(struct gsv_head *head, const json_t *json, gp
 }
 
 /* DIR/NAME.json for DIR/NAME.safetensors; nothing when there is none. */
-static gpuserve_status read_sibling(json_t **json, const struct gsv_dir *dir, const char *name,
-                                    gpuserve_error *error)
+static gpuserve_status read_sibling(struct gsv_json_value **json, const struct gsv_dir *dir,
+                                    const char *name, gpuserve_error *error)
 {
     char sibling[GSV_FILE_NAME_BYTES];
     const size_t length = strlen(name), suffix = strlen(SUFFIX);
@@ -166,7 +178,7 @@ static gpuserve_status read_sibling(json_t **json, const struct gsv_dir *dir, co
 static gpuserve_status open_in(struct gsv_head *head, const struct gsv_dir *dir, const char *name,
                                gpuserve_error *error)
 {
-    json_t *json = NULL;
+    struct gsv_json_value *json = NULL;
     gpuserve_status st = gsv_safetensors_open(&head->file, dir, name, error);
 
     if (st == GPUSERVE_OK)
@@ -177,7 +189,7 @@ static gpuserve_status open_in(struct gsv_head *head, const struct gsv_dir *dir,
         st = read_words(head, json, error);
     if (st == GPUSERVE_OK)
         st = read_labels(head, json, error);
-    json_decref(json);
+    gsv_json_free(&json);
     return st;
 }
 

@@ -16,7 +16,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,8 @@ static const struct {
 
 static const size_t n_poolings = sizeof(poolings) / sizeof(poolings[0]);
 
-static gpuserve_status parse_flags(const json_t *json, bool on[], gpuserve_error *error)
+static gpuserve_status parse_flags(const struct gsv_json_value *json, bool on[],
+                                   gpuserve_error *error)
 {
     for (size_t i = 0; i < n_poolings; i++) {
         const gpuserve_status st = gsv_json_bool(json, poolings[i].flag, "Pooling", &on[i], error);
@@ -53,9 +54,10 @@ static gpuserve_status parse_flags(const json_t *json, bool on[], gpuserve_error
     return GPUSERVE_OK;
 }
 
-static gpuserve_status parse_mode(const json_t *mode, bool on[], gpuserve_error *error)
+static gpuserve_status parse_mode(const struct gsv_json_value *mode, bool on[],
+                                  gpuserve_error *error)
 {
-    const char *name = json_string_value(mode);
+    const char *name = gsv_json_text(mode);
 
     for (size_t i = 0; name && i < n_poolings; i++) {
         if (strcmp(name, poolings[i].mode) == 0) {
@@ -67,21 +69,22 @@ static gpuserve_status parse_mode(const json_t *mode, bool on[], gpuserve_error 
                     name ? name : "(no string)");
 }
 
-static gpuserve_status parse_modes(const json_t *modes, bool on[], gpuserve_error *error)
+static gpuserve_status parse_modes(const struct gsv_json_value *modes, bool on[],
+                                   gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;
 
-    if (!json_is_array(modes))
+    if (!gsv_json_is(modes, GSV_JSON_ARRAY))
         return parse_mode(modes, on, error);
-    for (size_t i = 0; i < json_array_size(modes) && st == GPUSERVE_OK; i++)
-        st = parse_mode(json_array_get(modes, i), on, error);
+    for (size_t i = 0; i < gsv_json_count(modes) && st == GPUSERVE_OK; i++)
+        st = parse_mode(gsv_json_at(modes, i), on, error);
     return st;
 }
 
-gpuserve_status gsv_pooling_parse(struct gsv_modules *modules, const json_t *json,
+gpuserve_status gsv_pooling_parse(struct gsv_modules *modules, const struct gsv_json_value *json,
                                   gpuserve_error *error)
 {
-    const json_t *modes = json_object_get(json, "pooling_mode");
+    const struct gsv_json_value *modes = gsv_json_member(json, "pooling_mode");
     bool on[sizeof(poolings) / sizeof(poolings[0])] = { false };
     bool include_prompt = true;
     gpuserve_status st = gsv_json_bool(json, "include_prompt", "Pooling", &include_prompt, error);
@@ -113,7 +116,7 @@ static const char *last_word(const char *path)
     return dot ? dot + 1 : path;
 }
 
-static gpuserve_status dense_activation(int32_t *activation, const json_t *json,
+static gpuserve_status dense_activation(int32_t *activation, const struct gsv_json_value *json,
                                         gpuserve_error *error)
 {
     static const struct {
@@ -139,7 +142,7 @@ static gpuserve_status dense_activation(int32_t *activation, const json_t *json,
                     "Dense: activation_function '%.64s' is not supported", name);
 }
 
-gpuserve_status gsv_dense_parse(struct gsv_dense_spec *spec, const json_t *json,
+gpuserve_status gsv_dense_parse(struct gsv_dense_spec *spec, const struct gsv_json_value *json,
                                 gpuserve_error *error)
 {
     int64_t in = 0, out = 0;
@@ -169,17 +172,17 @@ static gpuserve_status fail_nomem(const struct gsv_dir *dir, gpuserve_error *err
 static gpuserve_status add_pooling(struct gsv_modules *modules, const struct gsv_dir *dir,
                                    const char *folder, gpuserve_error *error)
 {
-    json_t *json;
+    struct gsv_json_value *json;
     gpuserve_status st = gsv_read_json(&json, dir, folder, "config.json", error);
 
     if (st != GPUSERVE_OK)
         return st;
     st = gsv_pooling_parse(modules, json, error);
-    json_decref(json);
+    gsv_json_free(&json);
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
 }
 
-static gpuserve_status parse_splade(struct gsv_modules *modules, const json_t *json,
+static gpuserve_status parse_splade(struct gsv_modules *modules, const struct gsv_json_value *json,
                                     gpuserve_error *error)
 {
     const char *strategy = "max", *activation = "relu"; /* the class's defaults */
@@ -207,13 +210,13 @@ static gpuserve_status parse_splade(struct gsv_modules *modules, const json_t *j
 static gpuserve_status add_splade(struct gsv_modules *modules, const struct gsv_dir *dir,
                                   const char *folder, gpuserve_error *error)
 {
-    json_t *json;
+    struct gsv_json_value *json;
     gpuserve_status st = gsv_read_json(&json, dir, folder, "config.json", error);
 
     if (st != GPUSERVE_OK)
         return st;
     st = parse_splade(modules, json, error);
-    json_decref(json);
+    gsv_json_free(&json);
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
 }
 
@@ -221,7 +224,7 @@ static gpuserve_status add_dense(struct gsv_modules *modules, const struct gsv_d
                                  const char *folder, gpuserve_error *error)
 {
     struct gsv_dense_module *dense = &modules->dense[modules->n_dense];
-    json_t *json;
+    struct gsv_json_value *json;
     gpuserve_status st;
 
     if (modules->n_dense == GSV_MAX_DENSE)
@@ -235,7 +238,7 @@ static gpuserve_status add_dense(struct gsv_modules *modules, const struct gsv_d
     if (st != GPUSERVE_OK)
         return st;
     st = gsv_dense_parse(&dense->spec, json, error);
-    json_decref(json);
+    gsv_json_free(&json);
     if (st != GPUSERVE_OK)
         return gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
     dense->folder = gsv_copy_text(folder, strlen(folder));
@@ -256,7 +259,7 @@ static gpuserve_status add_transformer(struct gsv_modules *modules, const struct
 }
 
 static gpuserve_status add_module(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                  const json_t *module, gpuserve_error *error)
+                                  const struct gsv_json_value *module, gpuserve_error *error)
 {
     const char *type = NULL, *folder = "";
     const char *name;
@@ -296,16 +299,16 @@ static gpuserve_status add_module(struct gsv_modules *modules, const struct gsv_
 }
 
 static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                   const json_t *chain, gpuserve_error *error)
+                                   const struct gsv_json_value *chain, gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;
 
-    if (json_array_size(chain) == 0 || json_array_size(chain) > 64)
+    if (gsv_json_count(chain) == 0 || gsv_json_count(chain) > 64)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s/modules.json: %zu modules, 1 to 64 are possible", gsv_dir_path(dir),
-                        json_array_size(chain));
-    for (size_t i = 0; i < json_array_size(chain) && st == GPUSERVE_OK; i++)
-        st = add_module(modules, dir, json_array_get(chain, i), error);
+                        gsv_json_count(chain));
+    for (size_t i = 0; i < gsv_json_count(chain) && st == GPUSERVE_OK; i++)
+        st = add_module(modules, dir, gsv_json_at(chain, i), error);
     if (modules->is_sparse) { /* for those who ask for vectors all the same */
         modules->poolings[0] = GPUSERVE_POOL_MEAN;
         modules->n_poolings = 1;
@@ -330,7 +333,7 @@ static gpuserve_status set_bare(struct gsv_modules *modules, const struct gsv_di
 static gpuserve_status read_chain(struct gsv_modules *modules, const struct gsv_dir *dir,
                                   gpuserve_error *error)
 {
-    json_t *chain;
+    struct gsv_json_value *chain;
     gpuserve_status st;
 
     if (!gsv_dir_has(dir, "modules.json"))
@@ -339,7 +342,7 @@ static gpuserve_status read_chain(struct gsv_modules *modules, const struct gsv_
     if (st != GPUSERVE_OK)
         return st;
     st = add_modules(modules, dir, chain, error);
-    json_decref(chain);
+    gsv_json_free(&chain);
     return st;
 }
 
@@ -355,14 +358,14 @@ static const char *const limit_files[] = {
 static gpuserve_status read_limit_file(struct gsv_modules *modules, const struct gsv_dir *dir,
                                        const char *name, gpuserve_error *error)
 {
-    json_t *json;
+    struct gsv_json_value *json;
     int64_t limit = 0;
     gpuserve_status st = gsv_read_optional_json(&json, dir, modules->transformer, name, error);
 
     if (st != GPUSERVE_OK || !json)
         return st;
     st = gsv_json_int(json, "max_seq_length", name, 1, MAX_TOKENS, &limit, error);
-    json_decref(json);
+    gsv_json_free(&json);
     modules->max_tokens = (int32_t)limit;
     return st;
 }
@@ -371,7 +374,7 @@ static gpuserve_status read_limit_file(struct gsv_modules *modules, const struct
 static gpuserve_status read_tokenizer_limit(struct gsv_modules *modules, const struct gsv_dir *dir,
                                             gpuserve_error *error)
 {
-    json_t *json;
+    struct gsv_json_value *json;
     double limit = 0;
     gpuserve_status st =
         gsv_read_optional_json(&json, dir, modules->transformer, "tokenizer_config.json", error);
@@ -380,7 +383,7 @@ static gpuserve_status read_tokenizer_limit(struct gsv_modules *modules, const s
         return st;
     st =
         gsv_json_double(json, "model_max_length", "tokenizer_config.json", 1, 1e300, &limit, error);
-    json_decref(json);
+    gsv_json_free(&json);
     if (limit <= MAX_TOKENS)
         modules->max_tokens = (int32_t)limit;
     return st;
@@ -401,31 +404,28 @@ static gpuserve_status read_limit(struct gsv_modules *modules, const struct gsv_
 /* ----------------------------------------------------------------------------------- prompts */
 
 static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                   const json_t *prompts, gpuserve_error *error)
+                                   const struct gsv_json_value *prompts, gpuserve_error *error)
 {
-    const char *name;
-    json_t *text;
-
-    if (!prompts || json_is_null(prompts))
+    if (!prompts || gsv_json_is(prompts, GSV_JSON_NULL))
         return GPUSERVE_OK;
-    if (!json_is_object(prompts) || json_object_size(prompts) > MAX_PROMPTS)
+    if (!gsv_json_is(prompts, GSV_JSON_OBJECT) || prompts->n > MAX_PROMPTS)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s/config_sentence_transformers.json: prompts is no object of at most %d",
                         gsv_dir_path(dir), MAX_PROMPTS);
-    modules->prompts = gsv_alloc_array(json_object_size(prompts), sizeof(*modules->prompts));
+    modules->prompts = gsv_alloc_array(prompts->n, sizeof(*modules->prompts));
     if (!modules->prompts)
         return fail_nomem(dir, error);
-    json_object_foreach((json_t *)prompts, name, text)
-    {
+    for (size_t i = 0; i < prompts->n; i++) {
+        const struct gsv_json_value *text = prompts->is.members[i];
         struct gsv_prompt *prompt = &modules->prompts[modules->n_prompts];
 
-        if (!json_is_string(text))
+        if (!gsv_json_is(text, GSV_JSON_TEXT))
             return gsv_fail(error, GPUSERVE_E_FORMAT,
                             "%s/config_sentence_transformers.json: prompt '%.64s' is no string",
-                            gsv_dir_path(dir), name);
+                            gsv_dir_path(dir), text->key);
         modules->n_prompts++;
-        prompt->name = gsv_copy_text(name, strlen(name));
-        prompt->text = gsv_copy_text(json_string_value(text), json_string_length(text));
+        prompt->name = gsv_copy_text(text->key, strlen(text->key));
+        prompt->text = gsv_copy_text(gsv_json_text(text), text->n);
         if (!prompt->name || !prompt->text)
             return fail_nomem(dir, error);
     }
@@ -433,7 +433,7 @@ static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv
 }
 
 static gpuserve_status set_default_prompt(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                          const json_t *json, gpuserve_error *error)
+                                          const struct gsv_json_value *json, gpuserve_error *error)
 {
     const char *name = NULL;
     const gpuserve_status st = gsv_json_string(json, "default_prompt_name",
@@ -455,16 +455,16 @@ static gpuserve_status set_default_prompt(struct gsv_modules *modules, const str
 static gpuserve_status read_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
                                     gpuserve_error *error)
 {
-    json_t *json;
+    struct gsv_json_value *json;
     gpuserve_status st =
         gsv_read_optional_json(&json, dir, "", "config_sentence_transformers.json", error);
 
     if (st != GPUSERVE_OK || !json)
         return st;
-    st = add_prompts(modules, dir, json_object_get(json, "prompts"), error);
+    st = add_prompts(modules, dir, gsv_json_member(json, "prompts"), error);
     if (st == GPUSERVE_OK)
         st = set_default_prompt(modules, dir, json, error);
-    json_decref(json);
+    gsv_json_free(&json);
     return st;
 }
 

@@ -36,10 +36,10 @@ gpuserve_status gsv_modules_read(struct gsv_modules *modules, const struct gsv_d
 void gsv_modules_reset(struct gsv_modules *modules);
 
 /* A Pooling module's config.json, old or new. */
-gpuserve_status gsv_pooling_parse(struct gsv_modules *modules, const json_t *json,
+gpuserve_status gsv_pooling_parse(struct gsv_modules *modules, const struct gsv_json_value *json,
                                   gpuserve_error *error);
 /* A Dense module's. */
-gpuserve_status gsv_dense_parse(struct gsv_dense_spec *spec, const json_t *json,
+gpuserve_status gsv_dense_parse(struct gsv_dense_spec *spec, const struct gsv_json_value *json,
                                 gpuserve_error *error);
 
 #endif

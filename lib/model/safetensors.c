@@ -10,7 +10,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -31,14 +31,14 @@ struct gsv_safetensors {
     int fd;
     uint64_t size_bytes;
     uint64_t data_begin; /* where the tensors' bytes begin */
-    json_t *header;
+    struct gsv_json_value *header;
     _Atomic(void *) map; /* the whole file, or NULL */
 };
 
 /* Where one tensor lies, while the header is checked. */
 struct extent {
     const char *name;
-    const json_t *info;
+    const struct gsv_json_value *info;
     uint64_t begin, end;
 };
 
@@ -84,54 +84,54 @@ size_t gsv_tensor_element_size(enum gsv_tensor_type type)
 
 /* ------------------------------------------------------------------------- checking a header */
 
-static bool is_size(const json_t *value)
+static bool is_size(const struct gsv_json_value *value)
 {
-    return json_is_integer(value) && json_integer_value(value) >= 0;
+    return gsv_json_is(value, GSV_JSON_WHOLE) && gsv_json_whole(value) >= 0;
 }
 
 /* Fill the extent from a tensor's object. */
-static gpuserve_status read_extent(struct extent *extent, const char *name, const json_t *info,
-                                   const char *shown, gpuserve_error *error)
+static gpuserve_status read_extent(struct extent *extent, const char *name,
+                                   const struct gsv_json_value *info, const char *shown,
+                                   gpuserve_error *error)
 {
-    const json_t *offsets = json_object_get(info, "data_offsets");
-    const json_t *shape = json_object_get(info, "shape");
-    const char *dtype = json_string_value(json_object_get(info, "dtype"));
+    const struct gsv_json_value *offsets = gsv_json_member(info, "data_offsets");
+    const struct gsv_json_value *shape = gsv_json_member(info, "shape");
+    const char *dtype = gsv_json_text(gsv_json_member(info, "dtype"));
 
     if (type_index(dtype) < 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': %s '%.32s'", shown, name,
                         dtype ? "unknown dtype" : "no dtype", dtype ? dtype : "");
-    if (!json_is_array(shape))
+    if (!gsv_json_is(shape, GSV_JSON_ARRAY))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': no shape", shown, name);
-    for (size_t i = 0; i < json_array_size(shape); i++)
-        if (!is_size(json_array_get(shape, i)))
+    for (size_t i = 0; i < gsv_json_count(shape); i++)
+        if (!is_size(gsv_json_at(shape, i)))
             return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': bad shape", shown, name);
-    if (json_array_size(offsets) != 2 || !is_size(json_array_get(offsets, 0)) ||
-        !is_size(json_array_get(offsets, 1)))
+    if (gsv_json_count(offsets) != 2 || !is_size(gsv_json_at(offsets, 0)) ||
+        !is_size(gsv_json_at(offsets, 1)))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': bad data_offsets", shown, name);
     extent->name = name;
     extent->info = info;
-    extent->begin = (uint64_t)json_integer_value(json_array_get(offsets, 0));
-    extent->end = (uint64_t)json_integer_value(json_array_get(offsets, 1));
+    extent->begin = (uint64_t)gsv_json_whole(gsv_json_at(offsets, 0));
+    extent->end = (uint64_t)gsv_json_whole(gsv_json_at(offsets, 1));
     return GPUSERVE_OK;
 }
 
 /* Elements of a shape; false when that overflows. */
-static bool count_elements(const json_t *info, uint64_t *count)
+static bool count_elements(const struct gsv_json_value *info, uint64_t *count)
 {
-    const json_t *shape = json_object_get(info, "shape");
+    const struct gsv_json_value *shape = gsv_json_member(info, "shape");
 
     *count = 1;
-    for (size_t i = 0; i < json_array_size(shape); i++)
-        if (__builtin_mul_overflow(*count, (uint64_t)json_integer_value(json_array_get(shape, i)),
-                                   count))
+    for (size_t i = 0; i < gsv_json_count(shape); i++)
+        if (__builtin_mul_overflow(*count, (uint64_t)gsv_json_whole(gsv_json_at(shape, i)), count))
             return false;
     return true;
 }
 
 /* Whether the type and shape take a whole number of bytes, and which. */
-static bool shape_bytes(const json_t *info, uint64_t *bytes)
+static bool shape_bytes(const struct gsv_json_value *info, uint64_t *bytes)
 {
-    const unsigned bits = types[type_index(json_string_value(json_object_get(info, "dtype")))].bits;
+    const unsigned bits = types[type_index(gsv_json_text(gsv_json_member(info, "dtype")))].bits;
     uint64_t total;
 
     if (!count_elements(info, &total) || __builtin_mul_overflow(total, (uint64_t)bits, &total) ||
@@ -184,41 +184,36 @@ static gpuserve_status check_cover(const struct extent *extents, size_t n, uint6
     return GPUSERVE_OK;
 }
 
-static gpuserve_status check_metadata(const json_t *metadata, const char *shown,
+static gpuserve_status check_metadata(const struct gsv_json_value *metadata, const char *shown,
                                       gpuserve_error *error)
 {
-    const char *key;
-    json_t *value;
-
-    if (!metadata || json_is_null(metadata))
+    if (!metadata || gsv_json_is(metadata, GSV_JSON_NULL))
         return GPUSERVE_OK;
-    if (!json_is_object(metadata))
+    if (!gsv_json_is(metadata, GSV_JSON_OBJECT))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " METADATA_KEY " is no object", shown);
-    json_object_foreach((json_t *)metadata, key, value)
-    {
-        if (!json_is_string(value))
+    for (size_t i = 0; i < metadata->n; i++) {
+        if (!gsv_json_is(metadata->is.members[i], GSV_JSON_TEXT))
             return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " METADATA_KEY ": '%s' is no string",
-                            shown, key);
+                            shown, metadata->is.members[i]->key);
     }
     return GPUSERVE_OK;
 }
 
-static gpuserve_status check_tensors(json_t *header, uint64_t data_size, const char *shown,
-                                     gpuserve_error *error)
+static gpuserve_status check_tensors(const struct gsv_json_value *header, uint64_t data_size,
+                                     const char *shown, gpuserve_error *error)
 {
-    struct extent *extents = gsv_alloc_array(json_object_size(header), sizeof(*extents));
+    struct extent *extents = gsv_alloc_array(header->n, sizeof(*extents));
     gpuserve_status st = GPUSERVE_OK;
-    const char *key;
-    json_t *info;
     size_t n = 0;
 
     if (!extents)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", shown);
-    json_object_foreach(header, key, info)
-    {
-        if (strcmp(key, METADATA_KEY) == 0)
+    for (size_t i = 0; i < header->n; i++) {
+        const struct gsv_json_value *info = header->is.members[i];
+
+        if (strcmp(info->key, METADATA_KEY) == 0)
             continue;
-        st = read_extent(&extents[n], key, info, shown, error);
+        st = read_extent(&extents[n], info->key, info, shown, error);
         if (st != GPUSERVE_OK)
             goto out;
         n++;
@@ -230,44 +225,25 @@ out:
     return st;
 }
 
-/* jansson reads "-0" as the whole number 0, which no size is. */
-static bool has_negative_zero(const char *text, size_t size)
-{
-    bool in_string = false;
-
-    for (size_t i = 0; i + 1 < size; i++) {
-        if (in_string && text[i] == '\\')
-            i++;
-        else if (text[i] == '"')
-            in_string = !in_string;
-        else if (!in_string && text[i] == '-' && text[i + 1] == '0')
-            return true;
-    }
-    return false;
-}
-
-gpuserve_status gsv_safetensors_check(json_t **json, const char *header, uint64_t header_size,
-                                      uint64_t file_size, const char *shown, gpuserve_error *error)
+gpuserve_status gsv_safetensors_check(struct gsv_json_value **json, const char *header,
+                                      uint64_t header_size, uint64_t file_size, const char *shown,
+                                      gpuserve_error *error)
 {
     static const struct gsv_json_limits limits = { MAX_HEADER_VALUES, MAX_HEADER_DEPTH };
     gpuserve_status st;
 
     *json = NULL;
-    st = gsv_json_parse(json, header, (size_t)header_size, shown, limits, error);
+    st = gsv_json_read(json, header, (size_t)header_size, shown, limits, error);
     if (st != GPUSERVE_OK)
         return st;
-    if (!json_is_object(*json))
+    if (!gsv_json_is(*json, GSV_JSON_OBJECT))
         st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: its header is no JSON object", shown);
-    else if (has_negative_zero(header, (size_t)header_size))
-        st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a negative number in the header", shown);
     if (st == GPUSERVE_OK)
-        st = check_metadata(json_object_get(*json, METADATA_KEY), shown, error);
+        st = check_metadata(gsv_json_member(*json, METADATA_KEY), shown, error);
     if (st == GPUSERVE_OK)
         st = check_tensors(*json, file_size - LENGTH_BYTES - header_size, shown, error);
-    if (st != GPUSERVE_OK) {
-        json_decref(*json);
-        *json = NULL;
-    }
+    if (st != GPUSERVE_OK)
+        gsv_json_free(json);
     return st;
 }
 
@@ -371,7 +347,7 @@ void gsv_safetensors_close(struct gsv_safetensors **file)
         munmap((*file)->map, (size_t)(*file)->size_bytes);
     if ((*file)->fd >= 0)
         close((*file)->fd);
-    json_decref((*file)->header);
+    gsv_json_free(&(*file)->header);
     free((*file)->shown);
     free(*file);
     *file = NULL;
@@ -380,33 +356,33 @@ void gsv_safetensors_close(struct gsv_safetensors **file)
 bool gsv_safetensors_find(const struct gsv_safetensors *file, const char *name,
                           struct gsv_tensor *tensor)
 {
-    const json_t *info = json_object_get(file->header, name);
-    const json_t *shape, *offsets;
+    const struct gsv_json_value *info = gsv_json_member(file->header, name);
+    const struct gsv_json_value *shape, *offsets;
     int type;
 
     if (!info || strcmp(name, METADATA_KEY) == 0)
         return false;
-    shape = json_object_get(info, "shape");
-    offsets = json_object_get(info, "data_offsets");
+    shape = gsv_json_member(info, "shape");
+    offsets = gsv_json_member(info, "data_offsets");
     memset(tensor, 0, sizeof(*tensor));
-    tensor->name = json_object_iter_key(json_object_iter_at(file->header, name));
+    tensor->name = info->key;
     tensor->file = file;
-    type = type_index(json_string_value(json_object_get(info, "dtype")));
+    type = type_index(gsv_json_text(gsv_json_member(info, "dtype")));
     tensor->type = types[type].type;
     tensor->type_name = types[type].name;
-    tensor->rank = json_array_size(shape);
+    tensor->rank = gsv_json_count(shape);
     for (size_t i = 0; i < tensor->rank && i < GSV_TENSOR_MAX_RANK; i++)
-        tensor->shape[i] = (uint64_t)json_integer_value(json_array_get(shape, i));
+        tensor->shape[i] = (uint64_t)gsv_json_whole(gsv_json_at(shape, i));
     count_elements(info, &tensor->count); /* the check has seen that it fits */
-    tensor->offset = file->data_begin + (uint64_t)json_integer_value(json_array_get(offsets, 0));
-    tensor->size_bytes = file->data_begin +
-                         (uint64_t)json_integer_value(json_array_get(offsets, 1)) - tensor->offset;
+    tensor->offset = file->data_begin + (uint64_t)gsv_json_whole(gsv_json_at(offsets, 0));
+    tensor->size_bytes =
+        file->data_begin + (uint64_t)gsv_json_whole(gsv_json_at(offsets, 1)) - tensor->offset;
     return true;
 }
 
 const char *gsv_safetensors_metadata(const struct gsv_safetensors *file, const char *key)
 {
-    return json_string_value(json_object_get(json_object_get(file->header, METADATA_KEY), key));
+    return gsv_json_text(gsv_json_member(gsv_json_member(file->header, METADATA_KEY), key));
 }
 
 const char *gsv_safetensors_name(const struct gsv_safetensors *file)

@@ -9,8 +9,8 @@
 #define GSV_MODEL_SAFETENSORS_H
 
 #include "lib/base/dir.h"
+#include "lib/base/json_tree.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 
 #define GSV_TENSOR_MAX_RANK 4 /* of a tensor that a model needs; others are only checked */
@@ -40,8 +40,9 @@ struct gsv_tensor {
 
 /* Check `header` (the JSON part of `header_size` bytes) of a file of `file_size` bytes and keep
  * it. `shown` is the file's name for messages. *json is owned. */
-gpuserve_status gsv_safetensors_check(json_t **json, const char *header, uint64_t header_size,
-                                      uint64_t file_size, const char *shown, gpuserve_error *error);
+gpuserve_status gsv_safetensors_check(struct gsv_json_value **json, const char *header,
+                                      uint64_t header_size, uint64_t file_size, const char *shown,
+                                      gpuserve_error *error);
 
 /* Open DIR/NAME. The file stays open until it is closed. */
 gpuserve_status gsv_safetensors_open(struct gsv_safetensors **file, const struct gsv_dir *dir,

@@ -5,7 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 #include "lib/base/utf8.h"
 
 #include <stdlib.h>
@@ -70,17 +70,17 @@ gpuserve_status gsv_added_add(struct gsv_added_tokens *a, struct gsv_added_token
     return GPUSERVE_OK;
 }
 
-static gpuserve_status parse_token(struct gsv_added_tokens *a, const json_t *json,
+static gpuserve_status parse_token(struct gsv_added_tokens *a, const struct gsv_json_value *json,
                                    struct gsv_vocab *vocab, const char *name, gpuserve_error *error)
 {
-    const json_t *content = json_object_get(json, "content");
+    const struct gsv_json_value *content = gsv_json_member(json, "content");
     struct gsv_added_token token = { .normalized = true };
     gpuserve_status status;
 
-    if (!json_is_string(content))
+    if (!gsv_json_is(content, GSV_JSON_TEXT))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: an added token without content", name);
-    token.content = (char *)(uintptr_t)json_string_value(content);
-    token.size = json_string_length(content);
+    token.content = (char *)(uintptr_t)gsv_json_text(content);
+    token.size = content->n;
     status = gsv_json_bool(json, "single_word", name, &token.single_word, error);
     if (status == GPUSERVE_OK)
         status = gsv_json_bool(json, "lstrip", name, &token.lstrip, error);
@@ -93,15 +93,15 @@ static gpuserve_status parse_token(struct gsv_added_tokens *a, const json_t *jso
     return status == GPUSERVE_OK ? gsv_added_add(a, token, vocab, name, error) : status;
 }
 
-gpuserve_status gsv_added_parse(struct gsv_added_tokens *a, const json_t *json,
+gpuserve_status gsv_added_parse(struct gsv_added_tokens *a, const struct gsv_json_value *json,
                                 struct gsv_vocab *vocab, const char *name, gpuserve_error *error)
 {
     gpuserve_status status = GPUSERVE_OK;
 
-    if (json && !json_is_null(json) && !json_is_array(json))
+    if (json && !gsv_json_is(json, GSV_JSON_NULL) && !gsv_json_is(json, GSV_JSON_ARRAY))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"added_tokens\" is no array", name);
-    for (size_t i = 0; i < json_array_size(json) && status == GPUSERVE_OK; i++)
-        status = parse_token(a, json_array_get(json, i), vocab, name, error);
+    for (size_t i = 0; i < gsv_json_count(json) && status == GPUSERVE_OK; i++)
+        status = parse_token(a, gsv_json_at(json, i), vocab, name, error);
     return status;
 }
 

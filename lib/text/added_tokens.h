@@ -43,7 +43,7 @@ enum {
 
 /* `json` is the array "added_tokens". Tokens that the vocabulary lacks are appended to it, with
  * the ids that `tokenizers` gives them. */
-gpuserve_status gsv_added_parse(struct gsv_added_tokens *added, const json_t *json,
+gpuserve_status gsv_added_parse(struct gsv_added_tokens *added, const struct gsv_json_value *json,
                                 struct gsv_vocab *vocab, const char *name, gpuserve_error *error);
 /* One more; `token.content` is borrowed. */
 gpuserve_status gsv_added_add(struct gsv_added_tokens *added, struct gsv_added_token token,

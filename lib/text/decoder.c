@@ -5,7 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,14 +20,14 @@ gpuserve_status gsv_decoder_wordpiece(struct gsv_decoder *d, const char *prefix,
                      : gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for a decoder", name);
 }
 
-gpuserve_status gsv_decoder_parse(struct gsv_decoder *d, const json_t *json, const char *name,
-                                  gpuserve_error *error)
+gpuserve_status gsv_decoder_parse(struct gsv_decoder *d, const struct gsv_json_value *json,
+                                  const char *name, gpuserve_error *error)
 {
-    const char *type = json_string_value(json_object_get(json, "type")), *prefix = "##";
+    const char *type = gsv_json_text(gsv_json_member(json, "type")), *prefix = "##";
     bool cleanup = true;
     gpuserve_status status;
 
-    if (!json || json_is_null(json))
+    if (!json || gsv_json_is(json, GSV_JSON_NULL))
         return GPUSERVE_OK;
     if (!type || strcmp(type, "WordPiece") != 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: decoder \"%s\"", name,

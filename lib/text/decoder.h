@@ -4,9 +4,10 @@
 #ifndef GSV_TEXT_DECODER_H
 #define GSV_TEXT_DECODER_H
 
+#include "lib/base/json_tree.h"
+
 #include <gpuserve/types.h>
 
-#include <jansson.h>
 #include <stdbool.h>
 
 struct gsv_decoder {
@@ -16,8 +17,8 @@ struct gsv_decoder {
 };
 
 /* `json` may be null. */
-gpuserve_status gsv_decoder_parse(struct gsv_decoder *decoder, const json_t *json, const char *name,
-                                  gpuserve_error *error);
+gpuserve_status gsv_decoder_parse(struct gsv_decoder *decoder, const struct gsv_json_value *json,
+                                  const char *name, gpuserve_error *error);
 gpuserve_status gsv_decoder_wordpiece(struct gsv_decoder *decoder, const char *prefix, bool cleanup,
                                       const char *name, gpuserve_error *error);
 void gsv_decoder_reset(struct gsv_decoder *decoder);

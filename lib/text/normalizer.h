@@ -7,11 +7,11 @@
 #ifndef GSV_TEXT_NORMALIZER_H
 #define GSV_TEXT_NORMALIZER_H
 
+#include "lib/base/json_tree.h"
 #include "lib/text/chars.h"
 
 #include <gpuserve/types.h>
 
-#include <jansson.h>
 #include <stdbool.h>
 
 enum gsv_normal_kind {
@@ -47,8 +47,9 @@ struct gsv_normalizer {
 };
 
 /* `json` may be null: no steps. */
-gpuserve_status gsv_normalizer_parse(struct gsv_normalizer *normalizer, const json_t *json,
-                                     const char *name, gpuserve_error *error);
+gpuserve_status gsv_normalizer_parse(struct gsv_normalizer *normalizer,
+                                     const struct gsv_json_value *json, const char *name,
+                                     gpuserve_error *error);
 /* As if from {"type": "BertNormalizer", ...}. */
 gpuserve_status gsv_normalizer_bert(struct gsv_normalizer *normalizer, bool clean, bool chinese,
                                     bool strip_accents, bool lowercase, gpuserve_error *error);

@@ -3,7 +3,7 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 #include "lib/base/utf8.h"
 #include "lib/text/normalizer.h"
 
@@ -53,8 +53,8 @@ gpuserve_status gsv_normalizer_bert(struct gsv_normalizer *n, bool clean, bool c
     return status;
 }
 
-static gpuserve_status parse_bert(struct gsv_normalizer *n, const json_t *json, const char *name,
-                                  gpuserve_error *error)
+static gpuserve_status parse_bert(struct gsv_normalizer *n, const struct gsv_json_value *json,
+                                  const char *name, gpuserve_error *error)
 {
     bool clean = true, chinese = true, lowercase = true, strip_accents;
     gpuserve_status status = gsv_json_bool(json, "clean_text", name, &clean, error);
@@ -71,8 +71,8 @@ static gpuserve_status parse_bert(struct gsv_normalizer *n, const json_t *json, 
     return status;
 }
 
-static gpuserve_status parse_strip(struct gsv_normalizer *n, const json_t *json, const char *name,
-                                   gpuserve_error *error)
+static gpuserve_status parse_strip(struct gsv_normalizer *n, const struct gsv_json_value *json,
+                                   const char *name, gpuserve_error *error)
 {
     struct gsv_normal_step step = { .kind = GSV_NORMAL_STRIP };
     gpuserve_status status = gsv_json_bool(json, "strip_left", name, &step.left, error);
@@ -82,10 +82,10 @@ static gpuserve_status parse_strip(struct gsv_normalizer *n, const json_t *json,
     return status == GPUSERVE_OK ? add_step(n, step, error) : status;
 }
 
-static bool to_chars(struct gsv_chars *chars, const json_t *string)
+static bool to_chars(struct gsv_chars *chars, const struct gsv_json_value *string)
 {
-    const char *text = json_string_value(string);
-    const size_t size = json_string_length(string);
+    const char *text = gsv_json_text(string);
+    const size_t size = string->n;
 
     if (!gsv_grow((void **)&chars->at, &chars->capacity, size, sizeof(*chars->at), SIZE_MAX))
         return false;
@@ -94,18 +94,19 @@ static bool to_chars(struct gsv_chars *chars, const json_t *string)
     return true;
 }
 
-static gpuserve_status parse_replace(struct gsv_normalizer *n, const json_t *json, const char *name,
-                                     gpuserve_error *error)
+static gpuserve_status parse_replace(struct gsv_normalizer *n, const struct gsv_json_value *json,
+                                     const char *name, gpuserve_error *error)
 {
-    const json_t *pattern = json_object_get(json_object_get(json, "pattern"), "String");
-    const json_t *content = json_object_get(json, "content");
+    const struct gsv_json_value *pattern =
+        gsv_json_member(gsv_json_member(json, "pattern"), "String");
+    const struct gsv_json_value *content = gsv_json_member(json, "content");
     struct gsv_normal_step *step;
     gpuserve_status status;
 
-    if (!json_is_string(pattern) || json_string_length(pattern) == 0)
+    if (!gsv_json_is(pattern, GSV_JSON_TEXT) || pattern->n == 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "%s: normalizer \"Replace\" with a pattern that is no literal text", name);
-    if (!json_is_string(content))
+    if (!gsv_json_is(content, GSV_JSON_TEXT))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: normalizer \"Replace\" without content",
                         name);
     status = add_kind(n, GSV_NORMAL_REPLACE, error);
@@ -117,8 +118,8 @@ static gpuserve_status parse_replace(struct gsv_normalizer *n, const json_t *jso
     return GPUSERVE_OK;
 }
 
-static gpuserve_status parse_one(struct gsv_normalizer *n, const json_t *json, const char *name,
-                                 gpuserve_error *error)
+static gpuserve_status parse_one(struct gsv_normalizer *n, const struct gsv_json_value *json,
+                                 const char *name, gpuserve_error *error)
 {
     static const struct {
         const char *type;
@@ -130,7 +131,7 @@ static gpuserve_status parse_one(struct gsv_normalizer *n, const json_t *json, c
         { "NFKC", GSV_NORMAL_COMPOSE_K },
         { "StripAccents", GSV_NORMAL_DROP_COMBINING },
     };
-    const char *type = json_string_value(json_object_get(json, "type"));
+    const char *type = gsv_json_text(gsv_json_member(json, "type"));
 
     if (!type)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: a normalizer without a type", name);
@@ -149,27 +150,27 @@ static gpuserve_status parse_one(struct gsv_normalizer *n, const json_t *json, c
 }
 
 /* Sequences within sequences; the depth is bounded by that of the JSON. */
-static gpuserve_status parse_any(struct gsv_normalizer *n, const json_t *json, const char *name,
-                                 gpuserve_error *error)
+static gpuserve_status parse_any(struct gsv_normalizer *n, const struct gsv_json_value *json,
+                                 const char *name, gpuserve_error *error)
 {
-    const char *type = json_string_value(json_object_get(json, "type"));
-    const json_t *parts = json_object_get(json, "normalizers");
+    const char *type = gsv_json_text(gsv_json_member(json, "type"));
+    const struct gsv_json_value *parts = gsv_json_member(json, "normalizers");
     gpuserve_status status = GPUSERVE_OK;
 
     if (!type || strcmp(type, "Sequence") != 0)
         return parse_one(n, json, name, error);
-    if (!json_is_array(parts))
+    if (!gsv_json_is(parts, GSV_JSON_ARRAY))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a sequence without \"normalizers\"", name);
-    for (size_t i = 0; i < json_array_size(parts) && status == GPUSERVE_OK; i++)
-        status = parse_any(n, json_array_get(parts, i), name, error);
+    for (size_t i = 0; i < gsv_json_count(parts) && status == GPUSERVE_OK; i++)
+        status = parse_any(n, gsv_json_at(parts, i), name, error);
     return status;
 }
 
-gpuserve_status gsv_normalizer_parse(struct gsv_normalizer *n, const json_t *json, const char *name,
-                                     gpuserve_error *error)
+gpuserve_status gsv_normalizer_parse(struct gsv_normalizer *n, const struct gsv_json_value *json,
+                                     const char *name, gpuserve_error *error)
 {
     n->simple = true;
-    if (!json || json_is_null(json))
+    if (!json || gsv_json_is(json, GSV_JSON_NULL))
         return GPUSERVE_OK;
     return parse_any(n, json, name, error);
 }

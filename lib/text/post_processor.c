@@ -4,7 +4,7 @@
 #include "lib/text/post_processor.h"
 
 #include "lib/base/error.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 #include "lib/text/vocab.h"
 
 #include <string.h>
@@ -45,21 +45,21 @@ static void roberta_templates(struct gsv_post_processor *p, int32_t cls, int32_t
 }
 
 /* ["[SEP]", 102] */
-static gpuserve_status parse_named_id(const json_t *json, const char *key, const char *name,
-                                      int32_t *id, gpuserve_error *error)
+static gpuserve_status parse_named_id(const struct gsv_json_value *json, const char *key,
+                                      const char *name, int32_t *id, gpuserve_error *error)
 {
-    const json_t *number = json_array_get(json_object_get(json, key), 1);
+    const struct gsv_json_value *number = gsv_json_at(gsv_json_member(json, key), 1);
 
-    if (!json_is_integer(number) || json_integer_value(number) < 0 ||
-        json_integer_value(number) > GSV_VOCAB_MAX_ID)
+    if (!gsv_json_is(number, GSV_JSON_WHOLE) || gsv_json_whole(number) < 0 ||
+        gsv_json_whole(number) > GSV_VOCAB_MAX_ID)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: \"%s\" is not [token, id]",
                         name, key);
-    *id = (int32_t)json_integer_value(number);
+    *id = (int32_t)gsv_json_whole(number);
     return GPUSERVE_OK;
 }
 
-static gpuserve_status parse_type_id(const json_t *piece, const char *name, uint8_t *type,
-                                     gpuserve_error *error)
+static gpuserve_status parse_type_id(const struct gsv_json_value *piece, const char *name,
+                                     uint8_t *type, gpuserve_error *error)
 {
     int64_t value = 0;
     const gpuserve_status status = gsv_json_int(piece, "type_id", name, 0, 255, &value, error);
@@ -69,48 +69,50 @@ static gpuserve_status parse_type_id(const json_t *piece, const char *name, uint
 }
 
 /* { "SpecialToken": { "id": "[CLS]", "type_id": 0 } } by the table of special tokens. */
-static gpuserve_status parse_special(struct gsv_template *t, const json_t *piece,
-                                     const json_t *specials, const char *name,
+static gpuserve_status parse_special(struct gsv_template *t, const struct gsv_json_value *piece,
+                                     const struct gsv_json_value *specials, const char *name,
                                      gpuserve_error *error)
 {
-    const char *text = json_string_value(json_object_get(piece, "id"));
-    const json_t *ids = json_object_get(json_object_get(specials, text ? text : ""), "ids");
+    const char *text = gsv_json_text(gsv_json_member(piece, "id"));
+    const struct gsv_json_value *ids =
+        gsv_json_member(gsv_json_member(specials, text ? text : ""), "ids");
     uint8_t type = 0;
     const gpuserve_status status = parse_type_id(piece, name, &type, error);
 
     if (status != GPUSERVE_OK)
         return status;
-    if (!json_is_array(ids))
+    if (!gsv_json_is(ids, GSV_JSON_ARRAY))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: no special token \"%s\"",
                         name, text ? text : "");
-    for (size_t i = 0; i < json_array_size(ids); i++) {
-        const json_t *id = json_array_get(ids, i);
+    for (size_t i = 0; i < gsv_json_count(ids); i++) {
+        const struct gsv_json_value *id = gsv_json_at(ids, i);
 
-        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
-            json_integer_value(id) > GSV_VOCAB_MAX_ID)
+        if (!gsv_json_is(id, GSV_JSON_WHOLE) || gsv_json_whole(id) < 0 ||
+            gsv_json_whole(id) > GSV_VOCAB_MAX_ID)
             return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: a bad id of \"%s\"",
                             name, text);
         if (t->n == GSV_TEMPLATE_MAX)
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                             "%s: post-processor: more than %d special tokens", name,
                             GSV_TEMPLATE_MAX);
-        add_special(t, (int32_t)json_integer_value(id), type);
+        add_special(t, (int32_t)gsv_json_whole(id), type);
     }
     return GPUSERVE_OK;
 }
 
 /* A template's pieces, in which A comes once, and then B once in that for pairs. */
-static gpuserve_status parse_template(struct gsv_template *t, const json_t *pieces, bool pair,
-                                      const json_t *specials, const char *name,
-                                      gpuserve_error *error)
+static gpuserve_status parse_template(struct gsv_template *t, const struct gsv_json_value *pieces,
+                                      bool pair, const struct gsv_json_value *specials,
+                                      const char *name, gpuserve_error *error)
 {
     bool seen_a = false, seen_b = false;
     gpuserve_status status = GPUSERVE_OK;
 
-    for (size_t i = 0; i < json_array_size(pieces) && status == GPUSERVE_OK; i++) {
-        const json_t *special = json_object_get(json_array_get(pieces, i), "SpecialToken");
-        const json_t *sequence = json_object_get(json_array_get(pieces, i), "Sequence");
-        const char *id = json_string_value(json_object_get(sequence, "id"));
+    for (size_t i = 0; i < gsv_json_count(pieces) && status == GPUSERVE_OK; i++) {
+        const struct gsv_json_value *special =
+            gsv_json_member(gsv_json_at(pieces, i), "SpecialToken");
+        const struct gsv_json_value *sequence = gsv_json_member(gsv_json_at(pieces, i), "Sequence");
+        const char *id = gsv_json_text(gsv_json_member(sequence, "id"));
 
         if (special) {
             status = parse_special(t, special, specials, name, error);
@@ -135,29 +137,31 @@ static gpuserve_status parse_template(struct gsv_template *t, const json_t *piec
     return status;
 }
 
-static gpuserve_status parse_processing(struct gsv_post_processor *p, const json_t *json,
-                                        const char *name, gpuserve_error *error)
+static gpuserve_status parse_processing(struct gsv_post_processor *p,
+                                        const struct gsv_json_value *json, const char *name,
+                                        gpuserve_error *error)
 {
-    const json_t *specials = json_object_get(json, "special_tokens");
+    const struct gsv_json_value *specials = gsv_json_member(json, "special_tokens");
     gpuserve_status status =
-        parse_template(&p->single, json_object_get(json, "single"), false, specials, name, error);
+        parse_template(&p->single, gsv_json_member(json, "single"), false, specials, name, error);
 
     if (status == GPUSERVE_OK)
         status =
-            parse_template(&p->pair, json_object_get(json, "pair"), true, specials, name, error);
+            parse_template(&p->pair, gsv_json_member(json, "pair"), true, specials, name, error);
     return status;
 }
 
-gpuserve_status gsv_post_processor_parse(struct gsv_post_processor *p, const json_t *json,
-                                         const char *name, gpuserve_error *error)
+gpuserve_status gsv_post_processor_parse(struct gsv_post_processor *p,
+                                         const struct gsv_json_value *json, const char *name,
+                                         gpuserve_error *error)
 {
-    const char *type = json_string_value(json_object_get(json, "type"));
+    const char *type = gsv_json_text(gsv_json_member(json, "type"));
     gpuserve_status status;
     int32_t cls = 0, sep = 0;
     bool bert;
 
     p->pair.type_b = 1;
-    if (!json || json_is_null(json))
+    if (!json || gsv_json_is(json, GSV_JSON_NULL))
         return GPUSERVE_OK;
     if (type && strcmp(type, "TemplateProcessing") == 0)
         return parse_processing(p, json, name, error);

@@ -7,9 +7,10 @@
 #ifndef GSV_TEXT_POST_PROCESSOR_H
 #define GSV_TEXT_POST_PROCESSOR_H
 
+#include "lib/base/json_tree.h"
+
 #include <gpuserve/types.h>
 
-#include <jansson.h>
 #include <stdbool.h>
 
 enum {
@@ -32,8 +33,9 @@ struct gsv_post_processor {
 };
 
 /* `json` may be null: no special tokens, types 0 and 1. */
-gpuserve_status gsv_post_processor_parse(struct gsv_post_processor *processor, const json_t *json,
-                                         const char *name, gpuserve_error *error);
+gpuserve_status gsv_post_processor_parse(struct gsv_post_processor *processor,
+                                         const struct gsv_json_value *json, const char *name,
+                                         gpuserve_error *error);
 /* [CLS] A [SEP], and [CLS] A [SEP] B [SEP] with type 1 from B on. */
 void gsv_post_processor_bert(struct gsv_post_processor *processor, int32_t cls, int32_t sep);
 

@@ -7,7 +7,7 @@
 #include "lib/text/pretokenizer.h"
 
 #include "lib/base/error.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 #include "lib/text/unicode.h"
 
 #include <string.h>
@@ -110,8 +110,9 @@ void gsv_pretokenizer_bert(struct gsv_pretokenizer *p)
     p->bert = true;
 }
 
-static gpuserve_status parse_punctuation(struct gsv_pretokenizer *p, const json_t *json,
-                                         const char *name, gpuserve_error *error)
+static gpuserve_status parse_punctuation(struct gsv_pretokenizer *p,
+                                         const struct gsv_json_value *json, const char *name,
+                                         gpuserve_error *error)
 {
     static const char *const behaviors[] = { "Isolated", "Removed", "Contiguous",
                                              "MergedWithPrevious", "MergedWithNext" };
@@ -127,10 +128,10 @@ static gpuserve_status parse_punctuation(struct gsv_pretokenizer *p, const json_
                     behavior);
 }
 
-static gpuserve_status parse_one(struct gsv_pretokenizer *p, const json_t *json, const char *name,
-                                 gpuserve_error *error)
+static gpuserve_status parse_one(struct gsv_pretokenizer *p, const struct gsv_json_value *json,
+                                 const char *name, gpuserve_error *error)
 {
-    const char *type = json_string_value(json_object_get(json, "type"));
+    const char *type = gsv_json_text(gsv_json_member(json, "type"));
     gpuserve_status status;
 
     if (!type)
@@ -153,26 +154,27 @@ static gpuserve_status parse_one(struct gsv_pretokenizer *p, const json_t *json,
     return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: pre-tokenizer \"%s\"", name, type);
 }
 
-static gpuserve_status parse_any(struct gsv_pretokenizer *p, const json_t *json, const char *name,
-                                 gpuserve_error *error)
+static gpuserve_status parse_any(struct gsv_pretokenizer *p, const struct gsv_json_value *json,
+                                 const char *name, gpuserve_error *error)
 {
-    const char *type = json_string_value(json_object_get(json, "type"));
-    const json_t *parts = json_object_get(json, "pretokenizers");
+    const char *type = gsv_json_text(gsv_json_member(json, "type"));
+    const struct gsv_json_value *parts = gsv_json_member(json, "pretokenizers");
     gpuserve_status status = GPUSERVE_OK;
 
     if (!type || strcmp(type, "Sequence") != 0)
         return parse_one(p, json, name, error);
-    if (!json_is_array(parts))
+    if (!gsv_json_is(parts, GSV_JSON_ARRAY))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a sequence without \"pretokenizers\"", name);
-    for (size_t i = 0; i < json_array_size(parts) && status == GPUSERVE_OK; i++)
-        status = parse_any(p, json_array_get(parts, i), name, error);
+    for (size_t i = 0; i < gsv_json_count(parts) && status == GPUSERVE_OK; i++)
+        status = parse_any(p, gsv_json_at(parts, i), name, error);
     return status;
 }
 
-gpuserve_status gsv_pretokenizer_parse(struct gsv_pretokenizer *p, const json_t *json,
-                                       const char *name, gpuserve_error *error)
+gpuserve_status gsv_pretokenizer_parse(struct gsv_pretokenizer *p,
+                                       const struct gsv_json_value *json, const char *name,
+                                       gpuserve_error *error)
 {
-    if (!json || json_is_null(json))
+    if (!json || gsv_json_is(json, GSV_JSON_NULL))
         return GPUSERVE_OK;
     return parse_any(p, json, name, error);
 }

@@ -4,11 +4,11 @@
 #ifndef GSV_TEXT_PRETOKENIZER_H
 #define GSV_TEXT_PRETOKENIZER_H
 
+#include "lib/base/json_tree.h"
 #include "lib/text/chars.h"
 
 #include <gpuserve/types.h>
 
-#include <jansson.h>
 #include <stdbool.h>
 
 enum gsv_pretoken_kind {
@@ -46,8 +46,9 @@ enum {
 };
 
 /* `json` may be null: no steps, every text is one word. */
-gpuserve_status gsv_pretokenizer_parse(struct gsv_pretokenizer *pretokenizer, const json_t *json,
-                                       const char *name, gpuserve_error *error);
+gpuserve_status gsv_pretokenizer_parse(struct gsv_pretokenizer *pretokenizer,
+                                       const struct gsv_json_value *json, const char *name,
+                                       gpuserve_error *error);
 void gsv_pretokenizer_bert(struct gsv_pretokenizer *pretokenizer);
 
 /* Mark chars[0, n). The character after a dropped one begins a word even if not marked. */

@@ -5,7 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 #include "lib/base/utf8.h"
 #include "lib/text/bert_scan.h"
 #include "lib/text/tokenizer_parts.h"
@@ -40,7 +40,7 @@ static gpuserve_status read_text(const struct gsv_dir *dir, const char *file, si
 }
 
 /* tokenizer_config.json, NULL when there is none. */
-static gpuserve_status read_config(const struct gsv_dir *dir, json_t **config,
+static gpuserve_status read_config(const struct gsv_dir *dir, struct gsv_json_value **config,
                                    gpuserve_error *error)
 {
     static const struct gsv_json_limits limits = { .max_values = 1 << 20, .max_depth = 64 };
@@ -53,13 +53,13 @@ static gpuserve_status read_config(const struct gsv_dir *dir, json_t **config,
         return GPUSERVE_OK;
     status = read_text(dir, "tokenizer_config.json", MAX_CONFIG_BYTES, name, &text, &size, error);
     if (status == GPUSERVE_OK)
-        status = gsv_json_parse(config, text, size, name, limits, error);
+        status = gsv_json_read(config, text, size, name, limits, error);
     free(text);
     return status;
 }
 
 static gpuserve_status read_parts(struct gsv_tokenizer *t, const struct gsv_dir *dir,
-                                  const json_t *config, gpuserve_error *error)
+                                  const struct gsv_json_value *config, gpuserve_error *error)
 {
     const bool json = gsv_dir_has(dir, "tokenizer.json");
     char name[MAX_NAME_BYTES], *text = NULL;
@@ -81,7 +81,7 @@ static gpuserve_status read_parts(struct gsv_tokenizer *t, const struct gsv_dir 
     return status;
 }
 
-static gpuserve_status read_direction(struct gsv_tokenizer *t, const json_t *config,
+static gpuserve_status read_direction(struct gsv_tokenizer *t, const struct gsv_json_value *config,
                                       gpuserve_error *error)
 {
     const char *side = "right";
@@ -97,7 +97,7 @@ gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struc
 {
     static _Atomic uint64_t loaded; /* tells caches of words apart, nothing else */
     struct gsv_tokenizer *t = gsv_alloc_array(1, sizeof(*t));
-    json_t *config = NULL;
+    struct gsv_json_value *config = NULL;
     gpuserve_status status;
 
     *tokenizer = NULL;
@@ -109,7 +109,7 @@ gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struc
         status = read_direction(t, config, error);
     if (status == GPUSERVE_OK)
         status = read_parts(t, dir, config, error);
-    json_decref(config);
+    gsv_json_free(&config);
     if (status == GPUSERVE_OK)
         *tokenizer = t;
     else

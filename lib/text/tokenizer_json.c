@@ -7,10 +7,11 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json.h"
-#include "lib/text/json_reader.h"
+#include "lib/base/json_tree.h"
+#include "lib/base/json_reader.h"
 #include "lib/text/tokenizer_parts.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Of a part other than the vocabulary. */
@@ -46,13 +47,13 @@ static gpuserve_status find_members(struct gsv_json_reader *r, struct member *me
     return status;
 }
 
-static gpuserve_status parse_slice(json_t **json, struct gsv_json_slice slice, const char *name,
-                                   gpuserve_error *error)
+static gpuserve_status parse_slice(struct gsv_json_value **json, struct gsv_json_slice slice,
+                                   const char *name, gpuserve_error *error)
 {
     *json = NULL;
     if (!slice.at)
         return GPUSERVE_OK;
-    return gsv_json_parse(json, slice.at, slice.size, name, part_limits, error);
+    return gsv_json_read(json, slice.at, slice.size, name, part_limits, error);
 }
 
 /* ------------------------------------------------------------------ the model */
@@ -80,20 +81,20 @@ static gpuserve_status check_type(const struct member *members, const char *name
 static gpuserve_status copy_string(const struct member *member, const char *name, char **copy,
                                    gpuserve_error *error)
 {
-    json_t *json;
+    struct gsv_json_value *json;
     gpuserve_status status = parse_slice(&json, member->value, name, error);
 
     if (status != GPUSERVE_OK)
         return status;
-    if (!json_is_string(json))
+    if (!gsv_json_is(json, GSV_JSON_TEXT))
         status =
             gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: \"%s\" is no string", name, member->key);
-    else if (strlen(json_string_value(json)) != json_string_length(json))
+    else if (strlen(gsv_json_text(json)) != json->n)
         status = gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: model: \"%s\" holds a NUL", name,
                           member->key);
-    else if (!(*copy = gsv_copy_text(json_string_value(json), json_string_length(json))))
+    else if (!(*copy = gsv_copy_text(gsv_json_text(json), json->n)))
         status = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
-    json_decref(json);
+    gsv_json_free(&json);
     return status;
 }
 
@@ -161,8 +162,9 @@ static gpuserve_status read_model(struct gsv_tokenizer *t, struct gsv_json_slice
 
 enum part { ADDED, NORMALIZER, PRE_TOKENIZER, POST_PROCESSOR, DECODER, MODEL, N_PARTS };
 
-static gpuserve_status read_part(struct gsv_tokenizer *t, enum part part, const json_t *json,
-                                 const char *name, gpuserve_error *error)
+static gpuserve_status read_part(struct gsv_tokenizer *t, enum part part,
+                                 const struct gsv_json_value *json, const char *name,
+                                 gpuserve_error *error)
 {
     switch (part) {
     case ADDED:
@@ -199,12 +201,12 @@ gpuserve_status gsv_tokenizer_read_json(struct gsv_tokenizer *t, const char *tex
     if (status == GPUSERVE_OK)
         status = read_model(t, members[MODEL].value, name, error);
     for (int part = 0; part < MODEL && status == GPUSERVE_OK; part++) {
-        json_t *json;
+        struct gsv_json_value *json;
 
         status = parse_slice(&json, members[part].value, name, error);
         if (status == GPUSERVE_OK)
             status = read_part(t, (enum part)part, json, name, error);
-        json_decref(json);
+        gsv_json_free(&json);
     }
     return status;
 }

@@ -43,8 +43,8 @@ gpuserve_status gsv_tokenizer_read_json(struct gsv_tokenizer *tokenizer, const c
                                         size_t size, const char *name, gpuserve_error *error);
 /* From the text of vocab.txt and of tokenizer_config.json, which may be NULL. */
 gpuserve_status gsv_tokenizer_read_vocab(struct gsv_tokenizer *tokenizer, const char *text,
-                                         size_t size, const json_t *config, const char *name,
-                                         gpuserve_error *error);
+                                         size_t size, const struct gsv_json_value *config,
+                                         const char *name, gpuserve_error *error);
 /* Once all parts are read: what is derived from them. */
 gpuserve_status gsv_tokenizer_finish(struct gsv_tokenizer *tokenizer, const char *name,
                                      gpuserve_error *error);

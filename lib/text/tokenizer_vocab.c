@@ -7,19 +7,20 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 #include "lib/text/tokenizer_parts.h"
 
 #include <string.h>
 
 /* A special token's text: "[CLS]" or { "content": "[CLS]", ... }. */
-static const char *special_text(const json_t *config, const char *key, const char *usual)
+static const char *special_text(const struct gsv_json_value *config, const char *key,
+                                const char *usual)
 {
-    const json_t *value = json_object_get(config, key);
+    const struct gsv_json_value *value = gsv_json_member(config, key);
 
-    if (json_is_object(value))
-        value = json_object_get(value, "content");
-    return json_is_string(value) ? json_string_value(value) : usual;
+    if (gsv_json_is(value, GSV_JSON_OBJECT))
+        value = gsv_json_member(value, "content");
+    return gsv_json_is(value, GSV_JSON_TEXT) ? gsv_json_text(value) : usual;
 }
 
 static gpuserve_status find_special(struct gsv_tokenizer *t, const char *text, const char *name,
@@ -35,7 +36,7 @@ static gpuserve_status find_special(struct gsv_tokenizer *t, const char *text, c
     return gsv_added_add(&t->added, token, &t->vocab, name, error);
 }
 
-static gpuserve_status read_specials(struct gsv_tokenizer *t, const json_t *config,
+static gpuserve_status read_specials(struct gsv_tokenizer *t, const struct gsv_json_value *config,
                                      const char *name, gpuserve_error *error)
 {
     static const char *const keys[][2] = {
@@ -56,7 +57,7 @@ static gpuserve_status read_specials(struct gsv_tokenizer *t, const json_t *conf
     return GPUSERVE_OK;
 }
 
-static gpuserve_status read_normalizer(struct gsv_tokenizer *t, const json_t *config,
+static gpuserve_status read_normalizer(struct gsv_tokenizer *t, const struct gsv_json_value *config,
                                        gpuserve_error *error)
 {
     const char *const name = "tokenizer_config.json";
@@ -75,7 +76,7 @@ static gpuserve_status read_normalizer(struct gsv_tokenizer *t, const json_t *co
 }
 
 gpuserve_status gsv_tokenizer_read_vocab(struct gsv_tokenizer *t, const char *text, size_t size,
-                                         const json_t *config, const char *name,
+                                         const struct gsv_json_value *config, const char *name,
                                          gpuserve_error *error)
 {
     gpuserve_status status = gsv_vocab_read_lines(&t->vocab, text, size, name, error);

@@ -6,7 +6,7 @@
 #ifndef GSV_TEXT_VOCAB_H
 #define GSV_TEXT_VOCAB_H
 
-#include "lib/text/json_reader.h"
+#include "lib/base/json_reader.h"
 
 enum {
     GSV_VOCAB_MAX_ID = (1 << 24) - 1, /* a table of ids is allocated: no file makes it 8 GB */

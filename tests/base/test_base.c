@@ -6,7 +6,7 @@
 #include "lib/base/dir.h"
 #include "lib/base/error.h"
 #include "lib/base/host.h"
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 #include "lib/base/utf8.h"
 
 #include <criterion/criterion.h>
@@ -70,12 +70,12 @@ Test(json, limits_and_duplicates_are_refused_before_or_while_parsing)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         gpuserve_error error = GPUSERVE_ERROR_INIT;
-        json_t *json = NULL;
+        struct gsv_json_value *json = NULL;
 
-        cr_expect_eq(gsv_json_parse(&json, cases[i].text, strlen(cases[i].text), "case",
-                                    (struct gsv_json_limits){ 10, 4 }, &error),
+        cr_expect_eq(gsv_json_read(&json, cases[i].text, strlen(cases[i].text), "case",
+                                   (struct gsv_json_limits){ 10, 4 }, &error),
                      cases[i].status, "case %zu: %s", i, error.message);
-        json_decref(json);
+        gsv_json_free(&json);
     }
 }
 
@@ -84,13 +84,13 @@ Test(json, a_number_beyond_64_bits_is_a_real_and_the_others_stay_whole)
     static const char text[] =
         "{\"limit\": 1000000000000000019884624838656, \"n\": 512, \"x\": 0.5}";
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    json_t *json = NULL;
+    struct gsv_json_value *json = NULL;
     int64_t n = 0, limit = 7;
     double real = 0;
 
-    cr_assert_eq(gsv_json_parse(&json, text, strlen(text), "case",
-                                (struct gsv_json_limits){ 10, 4 }, &error),
-                 GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(
+        gsv_json_read(&json, text, strlen(text), "case", (struct gsv_json_limits){ 10, 4 }, &error),
+        GPUSERVE_OK, "%s", error.message);
     cr_expect_eq(gsv_json_int(json, "n", "case", 0, 1000, &n, &error), GPUSERVE_OK);
     cr_expect_eq(n, 512);
     cr_expect_eq(gsv_json_int(json, "x", "case", 0, 1000, &n, &error), GPUSERVE_E_FORMAT);
@@ -98,7 +98,7 @@ Test(json, a_number_beyond_64_bits_is_a_real_and_the_others_stay_whole)
     cr_expect_eq(limit, 7);
     cr_expect_eq(gsv_json_double(json, "limit", "case", 0, 1e300, &real, &error), GPUSERVE_OK);
     cr_expect_gt(real, 9e29);
-    json_decref(json);
+    gsv_json_free(&json);
 }
 
 Test(dir, names_and_links_cannot_leave_the_directory)

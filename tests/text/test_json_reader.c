@@ -1,7 +1,7 @@
 /*
  * test_json_reader.c - walking JSON in place; vocabularies out of it and out of lines.
  */
-#include "lib/text/json_reader.h"
+#include "lib/base/json_reader.h"
 #include "lib/text/vocab.h"
 
 #include <criterion/criterion.h>

@@ -2,11 +2,11 @@
  * json_reader.h - walking a large JSON text without building a tree.
  *
  * A vocabulary of a million tokens costs jansson seconds and gigabytes. This reader gives the
- * places of members and values in the text; small values then go to gsv_json_parse(), large ones
+ * places of members and values in the text; small values then go to gsv_json_read(), large ones
  * are read in place. The text must be UTF-8 and outlives every slice.
  */
-#ifndef GSV_TEXT_JSON_READER_H
-#define GSV_TEXT_JSON_READER_H
+#ifndef GSV_BASE_JSON_READER_H
+#define GSV_BASE_JSON_READER_H
 
 #include <gpuserve/types.h>
 
@@ -38,6 +38,13 @@ gpuserve_status gsv_json_reader_open(struct gsv_json_reader *reader, char bracke
  * bracket. `first` is true on the first call. */
 gpuserve_status gsv_json_reader_key(struct gsv_json_reader *reader, bool first, bool *more,
                                     struct gsv_json_slice *key, gpuserve_error *error);
+
+/* Inside an array: whether an element comes next; *more is false at the closing bracket. */
+gpuserve_status gsv_json_reader_element(struct gsv_json_reader *reader, bool first, bool *more,
+                                        gpuserve_error *error);
+
+/* The first character of what comes next, white space stepped over; NUL at the end. */
+char gsv_json_reader_peek(struct gsv_json_reader *reader);
 
 /* Step over a value of any kind, at most 64 deep. */
 gpuserve_status gsv_json_reader_value(struct gsv_json_reader *reader, struct gsv_json_slice *value,

@@ -1,7 +1,7 @@
 /*
  * json_reader.c - walking a large JSON text without building a tree.
  */
-#include "lib/text/json_reader.h"
+#include "lib/base/json_reader.h"
 
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
@@ -107,6 +107,21 @@ gpuserve_status gsv_json_reader_key(struct gsv_json_reader *r, bool first, bool 
     if (status == GPUSERVE_OK && !take(r, ':'))
         return broken(r, "a colon", error);
     return status;
+}
+
+gpuserve_status gsv_json_reader_element(struct gsv_json_reader *r, bool first, bool *more,
+                                        gpuserve_error *error)
+{
+    *more = !take(r, ']');
+    if (*more && !first && !take(r, ','))
+        return broken(r, "a comma or a closing bracket", error);
+    return GPUSERVE_OK;
+}
+
+char gsv_json_reader_peek(struct gsv_json_reader *r)
+{
+    skip_space(r);
+    return r->at < r->end ? *r->at : '\0';
 }
 
 gpuserve_status gsv_json_reader_value(struct gsv_json_reader *r, struct gsv_json_slice *value,

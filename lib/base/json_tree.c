@@ -1,0 +1,435 @@
+/*
+ * json_tree.c - a small JSON text as a tree in one block of memory.
+ *
+ *   count values -> one allocation: values, pointers to them, bytes of strings -> fill
+ */
+#define _GNU_SOURCE /* strtod_l */
+#include "lib/base/json_tree.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/json_reader.h"
+#include "lib/base/utf8.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_NUMBER_BYTES \
+    400 /* of a real: more digits than a double's exact decimals in use have */
+
+struct tree_reader {
+    struct gsv_json_reader text;
+    struct gsv_json_value *values; /* the next free one */
+    size_t n_values;               /* that are free */
+    struct gsv_json_value **places;
+    char *bytes;
+    gpuserve_error *error;
+};
+
+gpuserve_status gsv_json_check_limits(const char *text, size_t size, const char *name,
+                                      struct gsv_json_limits limits, size_t *n_values,
+                                      gpuserve_error *error)
+{
+    bool in_string = false;
+    size_t depth = 0;
+
+    *n_values = 1;
+    for (size_t i = 0; i < size; i++) {
+        const char c = text[i];
+
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+            continue;
+        }
+        if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            ++*n_values;
+            if (++depth > limits.max_depth)
+                return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: nested deeper than %zu", name,
+                                limits.max_depth);
+        } else if ((c == '}' || c == ']') && depth > 0) {
+            depth--;
+        } else if (c == ',' || c == ':') {
+            ++*n_values;
+        }
+        if (*n_values > limits.max_values)
+            return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: more than %zu JSON values", name,
+                            limits.max_values);
+    }
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status broken(const struct tree_reader *r, const char *at, const char *what)
+{
+    return gsv_fail(r->error, GPUSERVE_E_FORMAT, "%s: byte %zu: %s", r->text.name,
+                    (size_t)(at - r->text.begin), what);
+}
+
+/* ------------------------------------------------------------------------------------ scalars */
+
+static gpuserve_status keep_text(struct tree_reader *r, struct gsv_json_slice slice,
+                                 const char **text, size_t *n)
+{
+    const gpuserve_status st = gsv_json_reader_text(&r->text, slice, r->bytes, n, r->error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    *text = r->bytes;
+    r->bytes[*n] = '\0';
+    r->bytes += *n + 1; /* what it took with its quotes is more */
+    return GPUSERVE_OK;
+}
+
+/* How many bytes at `p` are a JSON number; 0: none. */
+static size_t number_length(const char *p, const char *end, bool *is_whole)
+{
+    const char *const begin = p;
+    const char *digits;
+
+    *is_whole = true;
+    p += p < end && *p == '-';
+    digits = p;
+    while (p < end && *p >= '0' && *p <= '9')
+        p++;
+    if (p == digits || (*digits == '0' && p - digits > 1))
+        return 0;
+    if (p < end && *p == '.') {
+        *is_whole = false;
+        for (digits = ++p; p < end && *p >= '0' && *p <= '9';)
+            p++;
+        if (p == digits)
+            return 0;
+    }
+    if (p < end && (*p == 'e' || *p == 'E')) {
+        *is_whole = false;
+        p++;
+        p += p < end && (*p == '+' || *p == '-');
+        for (digits = p; p < end && *p >= '0' && *p <= '9';)
+            p++;
+        if (p == digits)
+            return 0;
+    }
+    return (size_t)(p - begin);
+}
+
+/* False when it does not fit. "-0" is no whole number: nothing that counts is negative. */
+static bool read_whole(const char *p, size_t size, int64_t *whole)
+{
+    const bool negative = *p == '-';
+    int64_t value = 0;
+
+    for (size_t i = negative; i < size; i++)
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_sub_overflow(value, p[i] - '0', &value))
+            return false;
+    if (!negative && value == INT64_MIN)
+        return false;
+    *whole = negative ? value : -value;
+    return !(negative && value == 0);
+}
+
+/* Whatever the program's locale calls a decimal point. */
+static bool read_real(const char *p, size_t size, double *real)
+{
+    const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    char copy[MOST_NUMBER_BYTES + 1];
+
+    if (c == (locale_t)0)
+        return false;
+    memcpy(copy, p, size);
+    copy[size] = '\0';
+    *real = strtod_l(copy, NULL, c);
+    freelocale(c);
+    return true;
+}
+
+static gpuserve_status read_number(struct tree_reader *r, struct gsv_json_slice slice,
+                                   struct gsv_json_value *value)
+{
+    bool is_whole;
+
+    if (number_length(slice.at, slice.at + slice.size, &is_whole) != slice.size)
+        return broken(r, slice.at, "no JSON value");
+    value->kind = GSV_JSON_WHOLE;
+    if (is_whole && read_whole(slice.at, slice.size, &value->is.whole))
+        return GPUSERVE_OK;
+    value->kind = GSV_JSON_REAL;
+    if (slice.size > MOST_NUMBER_BYTES)
+        return broken(r, slice.at, "a number of more than 400 characters");
+    if (!read_real(slice.at, slice.size, &value->is.real))
+        return gsv_fail(r->error, GPUSERVE_E_NOMEM, "%s: out of memory", r->text.name);
+    return isfinite(value->is.real) ? GPUSERVE_OK : broken(r, slice.at, "a number out of range");
+}
+
+static bool is_word(struct gsv_json_slice slice, const char *word)
+{
+    return slice.size == strlen(word) && memcmp(slice.at, word, slice.size) == 0;
+}
+
+static gpuserve_status read_scalar(struct tree_reader *r, struct gsv_json_value *value)
+{
+    struct gsv_json_slice slice;
+    const gpuserve_status st = gsv_json_reader_value(&r->text, &slice, r->error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    if (*slice.at == '"') {
+        value->kind = GSV_JSON_TEXT;
+        return keep_text(r, (struct gsv_json_slice){ slice.at + 1, slice.size - 2 },
+                         &value->is.text, &value->n);
+    }
+    value->is.truth = is_word(slice, "true");
+    value->kind = is_word(slice, "null") ? GSV_JSON_NULL : GSV_JSON_TRUTH;
+    if (value->kind == GSV_JSON_NULL || value->is.truth || is_word(slice, "false"))
+        return GPUSERVE_OK;
+    return read_number(r, slice, value);
+}
+
+/* --------------------------------------------------------------------------------- containers */
+
+static int compare_keys(const void *a, const void *b)
+{
+    const struct gsv_json_value *const *x = a, *const *y = b;
+
+    return strcmp((*x)->key, (*y)->key);
+}
+
+/* From the list of its members to arrays. */
+static gpuserve_status close_container(struct tree_reader *r, struct gsv_json_value *value,
+                                       struct gsv_json_value *first)
+{
+    const bool is_object = value->kind == GSV_JSON_OBJECT;
+
+    value->is.members = r->places;
+    for (size_t i = 0; first; i++, first = first->next)
+        value->is.members[i] = first;
+    r->places += value->n;
+    if (!is_object || value->n == 0)
+        return GPUSERVE_OK;
+    value->sorted = r->places;
+    r->places += value->n;
+    memcpy(value->sorted, value->is.members, value->n * sizeof(*value->sorted));
+    qsort(value->sorted, value->n, sizeof(*value->sorted), compare_keys);
+    for (size_t i = 1; i < value->n; i++)
+        if (strcmp(value->sorted[i - 1]->key, value->sorted[i]->key) == 0)
+            return gsv_fail(r->error, GPUSERVE_E_FORMAT, "%s: duplicate object key \"%.64s\"",
+                            r->text.name, value->sorted[i]->key);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status read_key(struct tree_reader *r, struct gsv_json_slice slice,
+                                const char **key)
+{
+    size_t n = 0;
+    const gpuserve_status st = keep_text(r, slice, key, &n);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    return strlen(*key) == n ? GPUSERVE_OK : broken(r, slice.at, "a NUL in a key");
+}
+
+static gpuserve_status read_value(struct tree_reader *r, struct gsv_json_value **out);
+
+/* The depth of these two was bounded when the values were counted. */
+static gpuserve_status read_container(struct tree_reader *r, struct gsv_json_value *value)
+{
+    const bool is_object = value->kind == GSV_JSON_OBJECT;
+    struct gsv_json_value *first = NULL, **end = &first;
+    gpuserve_status st = gsv_json_reader_open(&r->text, is_object ? '{' : '[', r->error);
+
+    while (st == GPUSERVE_OK) {
+        struct gsv_json_slice slice;
+        const char *key = NULL;
+        bool more;
+
+        st = is_object ? gsv_json_reader_key(&r->text, value->n == 0, &more, &slice, r->error)
+                       : gsv_json_reader_element(&r->text, value->n == 0, &more, r->error);
+        if (st == GPUSERVE_OK && !more)
+            return close_container(r, value, first);
+        if (st == GPUSERVE_OK && is_object)
+            st = read_key(r, slice, &key);
+        if (st == GPUSERVE_OK)
+            st = read_value(r, end);
+        if (st != GPUSERVE_OK)
+            break;
+        (*end)->key = key;
+        end = &(*end)->next;
+        value->n++;
+    }
+    return st;
+}
+
+static gpuserve_status read_value(struct tree_reader *r, struct gsv_json_value **out)
+{
+    const char next = gsv_json_reader_peek(&r->text);
+    struct gsv_json_value *value = r->values;
+
+    if (r->n_values == 0) /* as many as were counted: more would contradict that */
+        return gsv_fail(r->error, GPUSERVE_E_INTERNAL, "%s: values were miscounted", r->text.name);
+    r->values++;
+    r->n_values--;
+    memset(value, 0, sizeof(*value));
+    *out = value;
+    if (next != '{' && next != '[')
+        return read_scalar(r, value);
+    value->kind = next == '{' ? GSV_JSON_OBJECT : GSV_JSON_ARRAY;
+    return read_container(r, value);
+}
+
+/* --------------------------------------------------------------------------------------- root */
+
+static gpuserve_status read_root(struct tree_reader *r, struct gsv_json_value **root)
+{
+    const gpuserve_status st = read_value(r, root);
+
+    return st == GPUSERVE_OK ? gsv_json_reader_end(&r->text, r->error) : st;
+}
+
+gpuserve_status gsv_json_read(struct gsv_json_value **root, const char *text, size_t size,
+                              const char *name, struct gsv_json_limits limits,
+                              gpuserve_error *error)
+{
+    struct tree_reader r = { .text = { text, text, text + size, name }, .error = error };
+    const size_t valid = gsv_utf8_valid_length(text, size);
+    size_t bytes;
+    void *block;
+    gpuserve_status st;
+
+    *root = NULL;
+    if (valid != size)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: not UTF-8 at byte %zu", name, valid);
+    st = gsv_json_check_limits(text, size, name, limits, &r.n_values, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (!gsv_mul_size(r.n_values, sizeof(*r.values) + 2 * sizeof(struct gsv_json_value *),
+                      &bytes) ||
+        !gsv_add_size(bytes, size + 1, &bytes) || !(block = malloc(bytes)))
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for %zu JSON values", name,
+                        r.n_values);
+    r.values = block;
+    r.places = (struct gsv_json_value **)(void *)(r.values + r.n_values);
+    r.bytes = (char *)(r.places + 2 * r.n_values);
+    st = read_root(&r, root); /* the root is the block's first value */
+    if (st != GPUSERVE_OK) {
+        *root = NULL;
+        free(block);
+    }
+    return st;
+}
+
+void gsv_json_free(struct gsv_json_value **root)
+{
+    if (!root)
+        return;
+    free(*root);
+    *root = NULL;
+}
+
+/* ------------------------------------------------------------------------------------ members */
+
+const struct gsv_json_value *gsv_json_member(const struct gsv_json_value *object, const char *key)
+{
+    size_t low = 0, high = gsv_json_is(object, GSV_JSON_OBJECT) ? object->n : 0;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const int order = strcmp(key, object->sorted[middle]->key);
+
+        if (order == 0)
+            return object->sorted[middle];
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
+
+static const struct gsv_json_value *present(const struct gsv_json_value *object, const char *key)
+{
+    const struct gsv_json_value *value = gsv_json_member(object, key);
+
+    return gsv_json_is(value, GSV_JSON_NULL) ? NULL : value;
+}
+
+/* 512.0 and 5.12e2 are whole numbers too. */
+static bool whole_number(const struct gsv_json_value *value, int64_t *number)
+{
+    *number = gsv_json_whole(value);
+    if (value->kind == GSV_JSON_WHOLE)
+        return true;
+    if (value->kind != GSV_JSON_REAL || !(fabs(value->is.real) < 0x1p53) ||
+        value->is.real != floor(value->is.real))
+        return false;
+    *number = (int64_t)value->is.real;
+    return true;
+}
+
+gpuserve_status gsv_json_int(const struct gsv_json_value *object, const char *key, const char *name,
+                             int64_t minimum, int64_t maximum, int64_t *value,
+                             gpuserve_error *error)
+{
+    const struct gsv_json_value *found = present(object, key);
+    int64_t number;
+
+    if (!found)
+        return GPUSERVE_OK;
+    if (!whole_number(found, &number))
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is not a whole number", name, key);
+    if (number < minimum || number > maximum)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is %lld, outside %lld to %lld", name,
+                        key, (long long)number, (long long)minimum, (long long)maximum);
+    *value = number;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_json_double(const struct gsv_json_value *object, const char *key,
+                                const char *name, double minimum, double maximum, double *value,
+                                gpuserve_error *error)
+{
+    const struct gsv_json_value *found = present(object, key);
+    double number;
+
+    if (!found)
+        return GPUSERVE_OK;
+    if (found->kind != GSV_JSON_WHOLE && found->kind != GSV_JSON_REAL)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is not a number", name, key);
+    number = found->kind == GSV_JSON_REAL ? found->is.real : (double)found->is.whole;
+    if (!(number >= minimum && number <= maximum))
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is %g, outside %g to %g", name, key,
+                        number, minimum, maximum);
+    *value = number;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_json_bool(const struct gsv_json_value *object, const char *key,
+                              const char *name, bool *value, gpuserve_error *error)
+{
+    const struct gsv_json_value *found = present(object, key);
+
+    if (!found)
+        return GPUSERVE_OK;
+    if (found->kind != GSV_JSON_TRUTH)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is not true or false", name, key);
+    *value = found->is.truth;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_json_string(const struct gsv_json_value *object, const char *key,
+                                const char *name, const char **value, gpuserve_error *error)
+{
+    const struct gsv_json_value *found = present(object, key);
+
+    if (!found)
+        return GPUSERVE_OK;
+    if (found->kind != GSV_JSON_TEXT)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is not a string", name, key);
+    *value = found->is.text;
+    return GPUSERVE_OK;
+}
