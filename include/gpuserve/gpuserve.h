@@ -783,6 +783,7 @@ GPUSERVE_API int gpuserve_completion_fd(gpuserve_model *model);
 }
 #endif
 
+#include <gpuserve/compute.h>
 #include <gpuserve/devices.h>
 #include <gpuserve/retrieval.h>
 

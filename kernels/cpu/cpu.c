@@ -133,6 +133,8 @@ static const struct gpuserve_backend backend = {
     .pool = gsv_cpu_pool,
     .normalize = gsv_cpu_normalize,
     .activate = gsv_cpu_activate,
+    .matmul_bytes = gsv_cpu_matmul_bytes,
+    .matmul = gsv_cpu_matmul,
 };
 
 const struct gpuserve_backend *gsv_backend_cpu(void)

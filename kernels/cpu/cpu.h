@@ -7,6 +7,8 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/team.h"
 
+#include <string.h>
+
 struct gpuserve_device {
     const struct gsv_cpu_isa *isa;
 };
@@ -34,6 +36,28 @@ struct gpuserve_stream {
     size_t byte_ld;
     float *least, *step;
 };
+
+static inline int32_t gsv_least(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How many steps cover `whole`, which is positive. */
+static inline int32_t gsv_parts(int32_t whole, int32_t step)
+{
+    return (whole - 1) / step + 1;
+}
+
+/* To the nearest, ties to even; a NaN stays one. */
+static inline uint16_t gsv_bf16_of(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    if (x != x)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
 
 /* pack.c */
 size_t gsv_cpu_activation_size(const struct gsv_cpu_isa *isa, uint32_t dtype);
@@ -66,6 +90,14 @@ gpuserve_status gsv_cpu_pool(struct gpuserve_stream *stream, const struct gpuser
 gpuserve_status gsv_cpu_normalize(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_rows *op);
 gpuserve_status gsv_cpu_activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
+
+/* matmul.c; the two plain ones: matmul_plain.c */
+gpuserve_status gsv_cpu_matmul_bytes(struct gpuserve_device *device, struct gpuserve_op_matmul *op,
+                                     size_t *size, gpuserve_error *error);
+gpuserve_status gsv_cpu_matmul(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
+                               gpuserve_error *error);
+void gsv_cpu_matmul_naive(const struct gpuserve_op_matmul *op);
+void gsv_cpu_matmul_tiled(const struct gpuserve_op_matmul *op);
 
 /* Rows [0, rows) of `cols` floats in pieces worth a thread's while; task(row, row_end). */
 typedef void (*gsv_rows_fn)(const void *op, int32_t row, int32_t row_end);

@@ -20,16 +20,6 @@ struct gemm_job {
     int32_t row_tasks;
 };
 
-static int32_t least(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
-
-static int32_t parts(int32_t whole, int32_t step)
-{
-    return (whole - 1) / step + 1;
-}
-
 static void gemm_task(void *job_, int32_t thread, int32_t task)
 {
     const struct gemm_job *job = job_;
@@ -37,9 +27,9 @@ static void gemm_task(void *job_, int32_t thread, int32_t task)
 
     (void)thread;
     span.row = task % job->row_tasks * job->row_step;
-    span.row_end = span.row + least(job->row_step, job->rows - span.row);
+    span.row_end = span.row + gsv_least(job->row_step, job->rows - span.row);
     span.panel = task / job->row_tasks * job->panel_step;
-    span.panel_end = span.panel + least(job->panel_step, job->panels - span.panel);
+    span.panel_end = span.panel + gsv_least(job->panel_step, job->panels - span.panel);
     if (job->s8)
         job->isa->gemm_s8(job->s8, &span);
     else if (job->bf16)
@@ -54,21 +44,22 @@ static void cut(struct gemm_job *job, int32_t n_threads, size_t panel_bytes)
     const int32_t many_rows = 4 * job->isa->tile_rows * n_threads;
 
     job->row_step = job->rows;
-    job->panel_step = least(job->panels, (int32_t)(1 + (BLOCK_BYTES - 1) / panel_bytes));
+    job->panel_step = gsv_least(job->panels, (int32_t)(1 + (BLOCK_BYTES - 1) / panel_bytes));
     if (n_threads > 1 && job->rows >= many_rows)
-        job->row_step = parts(job->rows, n_threads * 2);
+        job->row_step = gsv_parts(job->rows, n_threads * 2);
     else if (n_threads > 1)
-        job->panel_step = least(job->panel_step, parts(job->panels, n_threads * TASKS_PER_THREAD));
-    job->row_tasks = parts(job->rows, job->row_step);
+        job->panel_step =
+            gsv_least(job->panel_step, gsv_parts(job->panels, n_threads * TASKS_PER_THREAD));
+    job->row_tasks = gsv_parts(job->rows, job->row_step);
 }
 
 static void run_gemm(struct gpuserve_stream *stream, struct gemm_job *job, int32_t n, int32_t depth,
                      size_t element)
 {
     job->isa = stream->isa;
-    job->panels = parts(n, stream->isa->panel);
+    job->panels = gsv_parts(n, stream->isa->panel);
     cut(job, stream->n_threads, (size_t)depth * element * (size_t)stream->isa->panel);
-    gsv_team_run(stream->team, job->row_tasks * parts(job->panels, job->panel_step), gemm_task,
+    gsv_team_run(stream->team, job->row_tasks * gsv_parts(job->panels, job->panel_step), gemm_task,
                  job);
 }
 

@@ -74,21 +74,10 @@ static void pack_f32(struct gpuserve_linear *to, const float *w, size_t j, size_
         at[i * panel] = w[i];
 }
 
-/* To the nearest, ties to even; a NaN stays one. */
-static uint16_t bf16_of(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof(bits));
-    if (x != x)
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
 static void pack_bf16(struct gpuserve_linear *to, const float *w, size_t j, size_t panel)
 {
     for (size_t i = 0; i < (size_t)to->k; i++)
-        ((uint16_t *)to->weight)[place_of(to, panel, j, i)] = bf16_of(w[i]);
+        ((uint16_t *)to->weight)[place_of(to, panel, j, i)] = gsv_bf16_of(w[i]);
 }
 
 static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j, size_t panel)

@@ -3,7 +3,8 @@
  *
  *   plugin.cu     the table; device.cu, memory.cu, linear.cu, stream.cu fill its slots
  *   graphs.cu     recorded batches
- *   lt.cu         cuBLASLt, opened at run time and timed against our own
+ *   lt.cu         cuBLASLt, timed against our own
+ *   matmul.cu     products without a model
  *   the others    one operation each: kernel and launcher
  *
  * A launcher takes raw device pointers, puts its kernels on the stream and returns the launch's
@@ -204,5 +205,12 @@ gpuserve_status gsv_cuda_op_normalize(struct gpuserve_stream *stream,
                                       const struct gpuserve_op_rows *op);
 gpuserve_status gsv_cuda_op_activate(struct gpuserve_stream *stream,
                                      const struct gpuserve_op_rows *op);
+
+/* The slots of arithmetic: matmul.cu. */
+gpuserve_status gsv_cuda_op_matmul_bytes(struct gpuserve_device *device,
+                                         struct gpuserve_op_matmul *op, size_t *size,
+                                         gpuserve_error *error);
+gpuserve_status gsv_cuda_op_matmul(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
+                                   gpuserve_error *error);
 
 #endif

@@ -9,6 +9,7 @@
  */
 #include "kernels/cuda/backend.cuh"
 #include "kernels/cuda/lt.cuh"
+#include "kernels/cuda/matmul.cuh"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -343,6 +344,8 @@ static cudaError_t prepare_kernels(void)
 
     if (code == cudaSuccess)
         code = gsv_cuda_attention_naive_prepare();
+    if (code == cudaSuccess)
+        code = gsv_cuda_matmul_mma_prepare();
     return code == cudaSuccess ? gsv_cuda_gemm_mma_prepare() : code;
 }
 

@@ -1,5 +1,5 @@
 /*
- * lt.cu - cuBLASLt: opened at run time, timed against our own kernels, called for a product.
+ * lt.cu - cuBLASLt: timed against our own kernels, called for a product. lt_library.cu opens it.
  *
  * Our matrices are row-major, the library's column-major: out^T [n, m] = weight [n, k] in^T, with
  * the weights as its transposed A and the activations as its B. Its bias runs over the rows of the
@@ -8,14 +8,9 @@
  *
  * No algorithm that splits k is taken.
  */
-#include "kernels/cuda/lt.cuh"
+#include "kernels/cuda/lt_library.cuh"
 #include "kernels/cuda/stream.cuh"
 
-#include <cublasLt.h>
-#include <dlfcn.h>
-#include <limits.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,21 +32,6 @@ const int CANDIDATES = 4;
 
 } /* namespace */
 
-struct gsv_lt_functions {
-    decltype(&cublasLtCreate) create;
-    decltype(&cublasLtDestroy) destroy;
-    decltype(&cublasLtMatmulDescCreate) desc_create;
-    decltype(&cublasLtMatmulDescDestroy) desc_destroy;
-    decltype(&cublasLtMatmulDescSetAttribute) desc_set;
-    decltype(&cublasLtMatrixLayoutCreate) layout_create;
-    decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
-    decltype(&cublasLtMatmulPreferenceCreate) preference_create;
-    decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
-    decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
-    decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
-    decltype(&cublasLtMatmul) matmul;
-};
-
 struct gsv_lt_algo {
     bool wins;
     cublasLtMatmulAlgo_t algo;
@@ -65,155 +45,17 @@ struct gsv_lt_choice {
     struct gsv_lt_choice *next;
 };
 
-struct gsv_lt {
-    void *library; /* NULL in the emulator */
-    struct gsv_lt_functions f;
-    cublasLtHandle_t handle;
-    pthread_mutex_t lock;
-    struct gsv_lt_choice *choices; /* under `lock`; entries are never changed once they are in */
-};
-
-/* ----------------------------------------------------------------------------------- opening */
-
-#ifdef GSV_CUDA_EMU
-
-static bool load_functions(struct gsv_lt *lt)
+void gsv_lt_free_choices(struct gsv_lt_choice *choices)
 {
-    lt->f = { cublasLtCreate,
-              cublasLtDestroy,
-              cublasLtMatmulDescCreate,
-              cublasLtMatmulDescDestroy,
-              cublasLtMatmulDescSetAttribute,
-              cublasLtMatrixLayoutCreate,
-              cublasLtMatrixLayoutDestroy,
-              cublasLtMatmulPreferenceCreate,
-              cublasLtMatmulPreferenceDestroy,
-              cublasLtMatmulPreferenceSetAttribute,
-              cublasLtMatmulAlgoGetHeuristic,
-              cublasLtMatmul };
-    return true;
-}
+    while (choices) {
+        struct gsv_lt_choice *const next = choices->next;
 
-#else
-
-#define TEXT_OF(x) #x
-#define VALUE_TEXT(x) TEXT_OF(x)
-#define LIBRARY_NAME "libcublasLt.so." VALUE_TEXT(CUBLAS_VER_MAJOR)
-
-/* Beside a plugin that was installed as a Python package lie NVIDIA's packages. */
-static void *open_beside_plugin(void)
-{
-    static const char wheel[] = "/../nvidia/cu" VALUE_TEXT(CUBLAS_VER_MAJOR) "/lib/" LIBRARY_NAME;
-    Dl_info self;
-    char path[PATH_MAX];
-    const char *slash;
-    int length;
-
-    if (!dladdr(reinterpret_cast<const void *>(&gsv_lt_open), &self) || !self.dli_fname)
-        return NULL;
-    slash = strrchr(self.dli_fname, '/');
-    length = slash ? static_cast<int>(slash - self.dli_fname) : 0;
-    if (snprintf(path, sizeof(path), "%.*s%s", length, self.dli_fname, wheel) >=
-        static_cast<int>(sizeof(path)))
-        return NULL;
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-}
-
-static void *open_library(void)
-{
-    static const char *const places[] = { "", "/usr/local/nvidia/lib64/", "/usr/local/cuda/lib64/",
-                                          "/usr/local/cuda/lib/" };
-    void *library = NULL;
-    char path[128];
-
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && !library; i++) {
-        snprintf(path, sizeof(path), "%s%s", places[i], LIBRARY_NAME);
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        free(choices);
+        choices = next;
     }
-    return library ? library : open_beside_plugin();
-}
-
-template <typename F> static bool load(void *library, const char *name, F *function)
-{
-    *function = reinterpret_cast<F>(dlsym(library, name));
-    return *function != NULL;
-}
-
-static bool load_functions(struct gsv_lt *lt)
-{
-    struct gsv_lt_functions *const f = &lt->f;
-    void *const library = open_library();
-
-    lt->library = library;
-    return library && load(library, "cublasLtCreate", &f->create) &&
-           load(library, "cublasLtDestroy", &f->destroy) &&
-           load(library, "cublasLtMatmulDescCreate", &f->desc_create) &&
-           load(library, "cublasLtMatmulDescDestroy", &f->desc_destroy) &&
-           load(library, "cublasLtMatmulDescSetAttribute", &f->desc_set) &&
-           load(library, "cublasLtMatrixLayoutCreate", &f->layout_create) &&
-           load(library, "cublasLtMatrixLayoutDestroy", &f->layout_destroy) &&
-           load(library, "cublasLtMatmulPreferenceCreate", &f->preference_create) &&
-           load(library, "cublasLtMatmulPreferenceDestroy", &f->preference_destroy) &&
-           load(library, "cublasLtMatmulPreferenceSetAttribute", &f->preference_set) &&
-           load(library, "cublasLtMatmulAlgoGetHeuristic", &f->heuristic) &&
-           load(library, "cublasLtMatmul", &f->matmul);
-}
-
-#endif
-
-struct gsv_lt *gsv_lt_open(void)
-{
-    const char *const wanted = getenv("GPUSERVE_CUBLASLT");
-    struct gsv_lt *lt;
-
-    if (wanted && strcmp(wanted, "0") == 0)
-        return NULL;
-    lt = static_cast<struct gsv_lt *>(calloc(1, sizeof(*lt)));
-    if (!lt)
-        return NULL;
-    pthread_mutex_init(&lt->lock, NULL);
-    if (!load_functions(lt) || lt->f.create(&lt->handle) != CUBLAS_STATUS_SUCCESS) {
-        gsv_cuda_log(GPUSERVE_LOG_INFO, "cuBLASLt is not to be had: our own kernels multiply");
-        lt->handle = NULL;
-        gsv_lt_close(&lt);
-    }
-    return lt;
-}
-
-void gsv_lt_close(struct gsv_lt **lt)
-{
-    struct gsv_lt *const l = lt ? *lt : NULL;
-
-    if (!l)
-        return;
-    *lt = NULL;
-    if (l->handle)
-        l->f.destroy(l->handle);
-    while (l->choices) {
-        struct gsv_lt_choice *const next = l->choices->next;
-
-        free(l->choices);
-        l->choices = next;
-    }
-    if (l->library)
-        dlclose(l->library);
-    pthread_mutex_destroy(&l->lock);
-    free(l);
 }
 
 /* -------------------------------------------------------------------------------- one product */
-
-static cudaDataType_t type_of(enum gsv_math math)
-{
-    switch (math) {
-    case GSV_MATH_F16:
-        return CUDA_R_16F;
-    case GSV_MATH_BF16:
-        return CUDA_R_16BF;
-    default:
-        return CUDA_R_32F;
-    }
-}
 
 /* The library's description of one product; released by release_product. */
 struct product {
@@ -238,7 +80,7 @@ static void release_product(const struct gsv_lt_functions *f, struct product *p)
 static bool describe(const struct gsv_lt_functions *f, const struct gpuserve_linear *linear,
                      const struct gsv_gemm *gemm, struct product *p)
 {
-    const cudaDataType_t type = type_of(linear->math);
+    const cudaDataType_t type = gsv_lt_type(linear->math);
     const cublasComputeType_t compute =
         linear->math == GSV_MATH_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -261,15 +103,6 @@ static bool describe(const struct gsv_lt_functions *f, const struct gpuserve_lin
                        sizeof(linear->element_bias)) == CUBLAS_STATUS_SUCCESS;
 }
 
-static cudaError_t error_of(cublasStatus_t status)
-{
-    const cudaError_t last = cudaGetLastError();
-
-    if (status == CUBLAS_STATUS_SUCCESS)
-        return cudaSuccess;
-    return last != cudaSuccess ? last : cudaErrorUnknown;
-}
-
 /* The product alone: with a GELU, bias and residual are left to bias_act. */
 static cudaError_t run_product(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                                const cublasLtMatmulAlgo_t *algo, void *workspace,
@@ -288,7 +121,7 @@ static cudaError_t run_product(const struct gpuserve_linear *linear, const struc
                               &beta, c, p.out, gemm->out, p.out, algo, workspace,
                               GSV_LT_WORKSPACE_BYTES, stream);
     release_product(&lt->f, &p);
-    return error_of(status);
+    return gsv_lt_error(status);
 }
 
 static const struct gsv_lt_algo *choice_of(const struct gsv_lt_choice *choice,

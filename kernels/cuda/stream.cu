@@ -339,6 +339,34 @@ static gpuserve_status give_up(struct gpuserve_stream *stream, gpuserve_error *e
     return status;
 }
 
+gpuserve_status gsv_cuda_stream_begin(struct gpuserve_stream *stream, gpuserve_error *error)
+{
+    const gpuserve_status status = gsv_cuda_use(stream->device, error);
+
+    if (status != GPUSERVE_OK)
+        return status;
+    if (stream->phase != GSV_PHASE_IDLE)
+        return gsv_fail(error, GPUSERVE_E_INTERNAL, "arithmetic inside of a batch");
+    stream->failure.status = GPUSERVE_OK;
+    stream->phase = GSV_PHASE_RUN;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_cuda_stream_finish(struct gpuserve_stream *stream, gpuserve_error *error)
+{
+    gpuserve_status status = static_cast<gpuserve_status>(stream->failure.status);
+
+    if (status == GPUSERVE_OK)
+        status =
+            gsv_cuda_note(stream, cudaEventRecord(stream->done, stream->queue), "cudaEventRecord");
+    if (status == GPUSERVE_OK)
+        status = watch(stream);
+    if (status != GPUSERVE_OK)
+        return give_up(stream, error);
+    stream->phase = GSV_PHASE_IDLE;
+    return GPUSERVE_OK;
+}
+
 /* This thread goes on with the batch, if nothing of it has failed yet. */
 static gpuserve_status take_up(struct gpuserve_stream *stream)
 {

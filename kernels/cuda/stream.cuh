@@ -78,6 +78,22 @@ struct gpuserve_stream {
 
 #define GSV_LT_WORKSPACE_BYTES (static_cast<size_t>(8) << 20)
 
+/* Work that is no batch: what is put on the queue between the two has run when the second returns,
+ * or the first failure that was noted is told. */
+gpuserve_status gsv_cuda_stream_begin(struct gpuserve_stream *stream, gpuserve_error *error);
+gpuserve_status gsv_cuda_stream_finish(struct gpuserve_stream *stream, gpuserve_error *error);
+
+/* Seconds between two places in the stream's work; timer.cu. The end is after stream_finish, and
+ * gives 0 where something failed. */
+struct gsv_timer {
+    cudaEvent_t begin;
+    cudaEvent_t end;
+    bool stopped;
+};
+gpuserve_status gsv_cuda_timer_start(struct gsv_timer *timer, struct gpuserve_stream *stream);
+void gsv_cuda_timer_stop(struct gsv_timer *timer, struct gpuserve_stream *stream);
+double gsv_cuda_timer_end(struct gsv_timer *timer, const struct gpuserve_stream *stream);
+
 /* Remember the batch's first failure; what `call` returned, or GPUSERVE_OK. */
 gpuserve_status gsv_cuda_note(struct gpuserve_stream *stream, cudaError_t code, const char *call);
 

@@ -146,6 +146,8 @@ static const struct gpuserve_backend backend = {
     .pool = gsv_ref_pool,
     .normalize = gsv_ref_normalize,
     .activate = gsv_ref_activate,
+    .matmul_bytes = gsv_ref_matmul_bytes,
+    .matmul = gsv_ref_matmul,
 };
 
 const struct gpuserve_backend *gsv_backend_ref(void)

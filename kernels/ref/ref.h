@@ -42,4 +42,9 @@ gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
 void gsv_ref_linear_destroy(struct gpuserve_linear **linear);
 gpuserve_status gsv_ref_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op);
 
+gpuserve_status gsv_ref_matmul_bytes(struct gpuserve_device *device, struct gpuserve_op_matmul *op,
+                                     size_t *size, gpuserve_error *error);
+gpuserve_status gsv_ref_matmul(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
+                               gpuserve_error *error);
+
 #endif

@@ -48,7 +48,7 @@ static const struct {
     SLOT(linear_create),   SLOT(linear_destroy), SLOT(stream_create), SLOT(stream_destroy),
     SLOT(batch_begin),     SLOT(batch_end),      SLOT(stream_wait),   SLOT(embed),
     SLOT(linear),          SLOT(add_layernorm),  SLOT(attention),     SLOT(pool),
-    SLOT(normalize),       SLOT(activate),
+    SLOT(normalize),       SLOT(activate),       SLOT(matmul_bytes),  SLOT(matmul),
 };
 
 #define N_SLOTS (sizeof(slots) / sizeof(slots[0]))

@@ -35,6 +35,7 @@ VERSION_MINOR = 1
 VERSION_PATCH = 0
 WARMUP_OFF = 0xfffffffe
 WARMUP_AUTO = 0xffffffff
+MATMUL_MAX_SIDE = 4194304
 DEVICE_MIG = 1
 DEVICE_VIRTUAL = 2
 OK = 0
@@ -103,6 +104,12 @@ PRIORITY_LOW = 2
 CACHE_DEFAULT = 0
 CACHE_ON = 1
 CACHE_OFF = 2
+MATMUL_AUTO = 0
+MATMUL_NAIVE = 1
+MATMUL_TILED = 2
+MATMUL_SIMD = 3
+MATMUL_TENSOR_CORE = 4
+MATMUL_CUBLAS = 5
 RERANK_DEFAULT = 0
 RERANK_CROSS_ENCODER = 1
 RERANK_COSINE = 2
@@ -301,6 +308,49 @@ class ClassifyOptions(Structure):
     ]
 
 
+class ComputeOptions(Structure):
+    c_name = "gpuserve_compute_options"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_threads", c_uint32),
+        ("device", c_char_p),
+    ]
+
+
+class MatmulJob(Structure):
+    c_name = "gpuserve_matmul_job"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("dtype", c_uint32),
+        ("variant", c_uint32),
+        ("transpose_a", c_uint32),
+        ("transpose_b", c_uint32),
+        ("alpha", c_float),
+        ("beta", c_float),
+        ("reserved", c_uint32),
+        ("m", c_int64),
+        ("n", c_int64),
+        ("k", c_int64),
+        ("a", c_void_p),
+        ("b", c_void_p),
+        ("c", c_void_p),
+        ("a_stride", c_int64),
+        ("b_stride", c_int64),
+        ("c_stride", c_int64),
+        ("c_capacity", c_size_t),
+    ]
+
+
+class ComputeResult(Structure):
+    c_name = "gpuserve_compute_result"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("variant", c_uint32),
+        ("kernel_seconds", c_double),
+        ("copy_seconds", c_double),
+    ]
+
+
 class DeviceInfo(Structure):
     c_name = "gpuserve_device_info"
     _fields_ = [
@@ -400,6 +450,9 @@ STRUCTS: List[Type[Structure]] = [
     Job,
     EmbedOptions,
     ClassifyOptions,
+    ComputeOptions,
+    MatmulJob,
+    ComputeResult,
     DeviceInfo,
     Stats,
     RerankOptions,
@@ -591,6 +644,24 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     ]),
     "gpuserve_completion_fd": (c_int, [
         c_void_p,
+    ]),
+    "gpuserve_compute_open": (c_int, [
+        POINTER(c_void_p),
+        c_void_p,
+        POINTER(ComputeOptions),
+        POINTER(Error),
+    ]),
+    "gpuserve_compute_device": (c_char_p, [
+        c_void_p,
+    ]),
+    "gpuserve_compute_close": (None, [
+        POINTER(c_void_p),
+    ]),
+    "gpuserve_matmul": (c_int, [
+        c_void_p,
+        POINTER(MatmulJob),
+        POINTER(ComputeResult),
+        POINTER(Error),
     ]),
     "gpuserve_device_list": (c_int, [
         c_void_p,

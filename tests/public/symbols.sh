@@ -10,7 +10,7 @@ declared=$(cat "$@" | sed 's|/\*.*\*/||' | tr '\n' ' ' |
     sed 's/$/@@GPUSERVE_0.1/' | sort -u)
 if [ "$shown" != "$declared" ]; then
     echo "shown by the library:"; echo "$shown"
-    echo "declared by the header:"; echo "$declared"
+    echo "declared by the headers:"; echo "$declared"
     exit 1
 fi
 if readelf -d "$library" | grep -E 'NEEDED.*(cuda|cublas|nvrtc|cudnn)'; then

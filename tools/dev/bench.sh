@@ -10,6 +10,7 @@ cmd_bench()
     tokenizer) bench_tokenizer "$@" ;;
     accuracy) bench_accuracy "$@" ;;
     batcher) bench_batcher "$@" ;;
+    matmul) bench_matmul "$@" ;;
     *) cat <<'TEXT' ;;
 usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            gpuserve and other engines, interleaved: about 10 minutes on a quiet machine, 3 with
@@ -22,6 +23,8 @@ usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            many callers, one caller, and ten times too many, against the offline rate; 2 minutes
        ./dev bench accuracy
            what int8 and bfloat16 cost in accuracy; renews the table of docs/accuracy.md
+       ./dev bench matmul [DEVICE [SIDE...]]
+           the matrix product step by step, from naive to all that the device has
 TEXT
     esac
 }
@@ -88,6 +91,14 @@ bench_tokenizer()
     model=$(fetch_models "$default_model")
     "$python" benchmarks/tokenizer/bench.py build/benchmarks/tokenizer/bench_tokenizer "$model" \
         --results benchmarks/results "$@"
+}
+
+bench_matmul()
+{
+    need_packages "${build_packages[@]}" "${python_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build examples/matmul_ladder
+    python3 benchmarks/matmul.py build/examples/matmul_ladder --results benchmarks/results "$@"
 }
 
 bench_accuracy()

@@ -31,6 +31,7 @@
 #ifndef GPUSERVE_SYS_BACKEND_H
 #define GPUSERVE_SYS_BACKEND_H
 
+#include <gpuserve/compute.h>
 #include <gpuserve/types.h>
 
 #ifdef __cplusplus
@@ -38,7 +39,7 @@ extern "C" {
 #endif
 
 /** Changes with every change of this file that a compiled plugin would notice. */
-#define GPUSERVE_BACKEND_ABI 1u
+#define GPUSERVE_BACKEND_ABI 2u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -214,6 +215,27 @@ struct gpuserve_op_rows {
     int32_t activation; /**< activate only: RELU to SOFTMAX */
 };
 
+/** C = alpha * op(A) op(B) + beta * C; see gpuserve_matmul_job. m, n and k are positive. */
+struct gpuserve_op_matmul {
+    const float *a;       /**< [m, k], or [k, m] when transpose_a; rows a_stride floats apart */
+    const float *b;       /**< [k, n], or [n, k] when transpose_b; rows b_stride apart */
+    float       *c;       /**< [m, n], rows c_stride apart */
+    void        *scratch; /**< device memory of matmul_bytes(), 64-byte aligned */
+    int64_t      a_stride;
+    int64_t      b_stride;
+    int64_t      c_stride;
+    int32_t      m;
+    int32_t      n;
+    int32_t      k;
+    int32_t      transpose_a;
+    int32_t      transpose_b;
+    uint32_t     variant; /**< gpuserve_matmul_variant */
+    uint32_t     dtype;   /**< gpuserve_dtype but DEFAULT and INT8 */
+    float        alpha;
+    float        beta;    /**< 0: C is not read */
+    double       seconds; /**< written by matmul: what it took on the device */
+};
+
 /** The table. `error` may be NULL in every function that takes one. */
 struct gpuserve_backend {
     uint32_t    struct_size;
@@ -292,6 +314,16 @@ struct gpuserve_backend {
     gpuserve_status (*pool)(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op);
     gpuserve_status (*normalize)(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
     gpuserve_status (*activate)(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
+
+    /* --- arithmetic: on a stream outside of a batch, finished when the call returns ---------- */
+
+    /** Choose for GPUSERVE_MATMUL_AUTO, and tell the scratch memory needed. The pointers are not
+     *  looked at. GPUSERVE_E_UNSUPPORTED names the variant or dtype that the device lacks. */
+    gpuserve_status (*matmul_bytes)(struct gpuserve_device *device, struct gpuserve_op_matmul *op,
+                                    size_t *size, gpuserve_error *error);
+    /** After matmul_bytes. On failure C may hold anything. */
+    gpuserve_status (*matmul)(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
+                              gpuserve_error *error);
 };
 
 /** The one symbol a plugin exports. NULL when `abi` or the host's struct does not suit it. */

@@ -1,0 +1,148 @@
+/*
+ * gpuserve/compute.h - arithmetic on a device of your choice, without a model.
+ *
+ *   gpuserve_compute *compute = NULL;
+ *   gpuserve_compute_open(&compute, context, NULL, &err);
+ *   gpuserve_matmul(compute, &product, NULL, &err);
+ *   gpuserve_compute_close(&compute);
+ *
+ * A compute handle is an open device with its threads or queue and the memory of the calls made so
+ * far. That memory only grows; closing the handle gives it back. All matrices and vectors are in
+ * host memory: on a GPU each call copies its operands there and its result back, which costs more
+ * than computing where little is computed with much (a product of n x n matrices copies 12 n^2
+ * bytes for 2 n^3 operations). The result structs tell both times.
+ */
+#ifndef GPUSERVE_COMPUTE_H
+#define GPUSERVE_COMPUTE_H
+
+#include <gpuserve/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gpuserve_context;
+typedef struct gpuserve_compute gpuserve_compute;
+
+/** How a compute handle is opened. Zero means the default in every field. */
+typedef struct gpuserve_compute_options {
+    uint32_t    struct_size;
+    uint32_t    n_threads; /**< CPU: of the context's threads; default all */
+    const char *device;    /**< selector as in gpuserve_device_select(); default "auto" */
+} gpuserve_compute_options;
+
+/* clang-format off */
+#define GPUSERVE_COMPUTE_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_compute_options), 0, 0 }
+/* clang-format on */
+
+/**
+ * Open a device for arithmetic.
+ *
+ * @param compute  Receives the handle, owned; NULL on failure.
+ * @param context  NULL gives the handle a private one. Its memory budget is of models, not of this.
+ * @param options  May be NULL. Strings are copied.
+ * @return GPUSERVE_OK; GPUSERVE_E_INVALID; GPUSERVE_E_DEVICE (the device named cannot be had);
+ *         GPUSERVE_E_UNSUPPORTED (a GPU that is too old); GPUSERVE_E_NOMEM
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_compute_open(gpuserve_compute **compute, struct gpuserve_context *context,
+                      const gpuserve_compute_options *options, gpuserve_error *error);
+
+/** The device, "cpu" or "cuda:0", lent; NULL for a NULL handle. Since: 0.1 */
+GPUSERVE_API const char *gpuserve_compute_device(const gpuserve_compute *compute);
+
+/** End a handle. Accepts NULL and a pointer to NULL; leaves NULL. Thread-safety: the last call on
+ *  this handle. Since: 0.1 */
+GPUSERVE_API void gpuserve_compute_close(gpuserve_compute **compute);
+
+/* =================================================================================== matmul */
+
+/** How a matrix product is computed: what a device lacks is GPUSERVE_E_UNSUPPORTED. */
+typedef enum gpuserve_matmul_variant {
+    GPUSERVE_MATMUL_AUTO = 0,        /**< the device's fastest for the dtype */
+    GPUSERVE_MATMUL_NAIVE = 1,       /**< every output alone, straight from memory; float32. On a
+                                          CPU by one thread */
+    GPUSERVE_MATMUL_TILED = 2,       /**< by tiles that stay near: first-level cache (one thread) or
+                                          shared memory and registers; float32 */
+    GPUSERVE_MATMUL_SIMD = 3,        /**< CPU: packed panels, vector registers, all threads; float32
+                                          and, where the processor multiplies it, bfloat16 */
+    GPUSERVE_MATMUL_TENSOR_CORE = 4, /**< GPU: our kernel on tensor cores; tf32, float16, bfloat16 */
+    GPUSERVE_MATMUL_CUBLAS = 5       /**< GPU: cuBLASLt, where it is installed; all four */
+} gpuserve_matmul_variant;
+
+/** No matrix has more rows or columns. */
+#define GPUSERVE_MATMUL_MAX_SIDE 4194304
+
+/**
+ * One product, C = alpha * op(A) * op(B) + beta * C. Matrices are row-major float32; op transposes
+ * where asked. In float16, bfloat16 and tf32 the elements of A and B are rounded to that format,
+ * sums are kept in float32, and C is float32 all the same.
+ */
+typedef struct gpuserve_matmul_job {
+    uint32_t     struct_size;
+    uint32_t     dtype;       /**< gpuserve_dtype to multiply in; default float32; not int8 */
+    uint32_t     variant;     /**< gpuserve_matmul_variant */
+    uint32_t     transpose_a; /**< 1: A is stored [k, m] */
+    uint32_t     transpose_b; /**< 1: B is stored [n, k] */
+    float        alpha;       /**< taken as it stands: 0 is 0; the _INIT macro sets 1 */
+    float        beta;        /**< 0: C is not read, so it may hold anything */
+    uint32_t     reserved;    /**< zero */
+    int64_t      m;           /**< rows of C; 0 is allowed and does nothing */
+    int64_t      n;           /**< columns of C; likewise */
+    int64_t      k;           /**< 0: the product is zero, C becomes beta * C */
+    const float *a;           /**< [m, k], borrowed; may be NULL when it has no element */
+    const float *b;           /**< [k, n], likewise */
+    float       *c;           /**< [m, n]; shares no element with A or B */
+    int64_t      a_stride;    /**< floats from row to row as stored; default 0: tight */
+    int64_t      b_stride;    /**< likewise */
+    int64_t      c_stride;    /**< likewise; what lies between the rows is left alone */
+    size_t       c_capacity;  /**< floats at `c` */
+} gpuserve_matmul_job;
+
+/* clang-format off */
+#define GPUSERVE_MATMUL_JOB_INIT { (uint32_t)sizeof(gpuserve_matmul_job), 0, 0, 0, 0, 1.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/** What a call took. struct_size set by the caller. */
+typedef struct gpuserve_compute_result {
+    uint32_t struct_size;
+    uint32_t variant;        /**< the one that ran: gpuserve_matmul_variant, or
+                                  gpuserve_chain_variant */
+    double   kernel_seconds; /**< on the device: rounding, packing and computing. On a GPU by its
+                                  own clock */
+    double   copy_seconds;   /**< operands there and the result back; 0 on the CPU but for rows with
+                                  gaps */
+} gpuserve_compute_result;
+
+/* clang-format off */
+#define GPUSERVE_COMPUTE_RESULT_INIT { (uint32_t)sizeof(gpuserve_compute_result), 0, 0, 0 }
+/* clang-format on */
+
+/**
+ * Multiply two matrices, blocking.
+ *
+ * @param job     The whole of it is checked before anything is computed; on failure C is untouched.
+ * @param result  May be NULL.
+ * @return GPUSERVE_OK
+ *         GPUSERVE_E_INVALID      a size is negative, a pointer NULL, a stride below the row's
+ *                                 length, `c_capacity` too small, an unknown value
+ *         GPUSERVE_E_TOO_LARGE    a side over GPUSERVE_MATMUL_MAX_SIDE, or bytes past size_t
+ *         GPUSERVE_E_UNSUPPORTED  this device has no such variant, or not in this dtype
+ *         GPUSERVE_E_NOMEM        host or device; the message has the numbers
+ *         GPUSERVE_E_DEVICE       the device failed; close the handle
+ *
+ * The same job gives the same bits on the same device each time, for any number of threads.
+ * Thread-safety: safe; calls on one handle run one after the other. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_matmul(gpuserve_compute          *compute,
+                                                              const gpuserve_matmul_job *job,
+                                                              gpuserve_compute_result   *result,
+                                                              gpuserve_error            *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GPUSERVE_COMPUTE_H */

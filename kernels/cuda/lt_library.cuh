@@ -1,0 +1,42 @@
+/*
+ * lt_library.cuh - cuBLASLt's functions as lt_library.cu found them, for lt.cu and lt_matmul.cu.
+ */
+#ifndef GSV_CUDA_LT_LIBRARY_CUH
+#define GSV_CUDA_LT_LIBRARY_CUH
+
+#include "kernels/cuda/lt.cuh"
+
+#include <cublasLt.h>
+#include <pthread.h>
+
+struct gsv_lt_functions {
+    decltype(&cublasLtCreate) create;
+    decltype(&cublasLtDestroy) destroy;
+    decltype(&cublasLtMatmulDescCreate) desc_create;
+    decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+    decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+    decltype(&cublasLtMatrixLayoutCreate) layout_create;
+    decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+    decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+    decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+    decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+    decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+    decltype(&cublasLtMatmul) matmul;
+};
+
+struct gsv_lt {
+    void *library; /* NULL in the emulator */
+    struct gsv_lt_functions f;
+    cublasLtHandle_t handle;
+    pthread_mutex_t lock;
+    struct gsv_lt_choice *choices; /* under `lock`; entries are never changed once they are in */
+};
+
+/* The element type of a product's operands. */
+cudaDataType_t gsv_lt_type(enum gsv_math math);
+/* The CUDA error behind a status of the library, cudaSuccess for success. */
+cudaError_t gsv_lt_error(cublasStatus_t status);
+/* gsv_lt_close() frees the choices by it: lt.cu. */
+void gsv_lt_free_choices(struct gsv_lt_choice *choices);
+
+#endif

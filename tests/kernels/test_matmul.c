@@ -1,0 +1,219 @@
+/*
+ * test_matmul.c - C = alpha op(A) op(B) + beta C on every target, against float64.
+ */
+#include "tests/kernels/harness.h"
+
+#include <math.h>
+#include <string.h>
+
+struct size {
+    int32_t m, n, k;
+};
+
+static const struct size sizes[] = {
+    { 1, 1, 1 },      { 1, 33, 2 },    { 3, 1, 5 },     { 17, 31, 7 },
+    { 64, 64, 64 },   { 65, 67, 63 },  { 15, 97, 1 },   { 13, 40, 1029 },
+    { 170, 300, 70 }, { 29, 7, 1540 }, { 31, 65, 512 },
+};
+
+#define N_SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+static const float factors[][2] = { { 1.0f, 0.0f }, { 0.5f, 1.0f }, { -1.25f, 0.75f } };
+
+#define N_FACTORS (sizeof(factors) / sizeof(factors[0]))
+
+struct problem {
+    struct gpuserve_op_matmul op;
+    float *a, *b, *c;
+};
+
+/* Rows a little further apart than they are long when `gaps`. */
+static struct problem make_problem(struct size size, int turns, const float *factor, bool gaps)
+{
+    struct problem p = { .op = { .m = size.m,
+                                 .n = size.n,
+                                 .k = size.k,
+                                 .transpose_a = turns & 1,
+                                 .transpose_b = turns >> 1,
+                                 .dtype = GPUSERVE_DTYPE_FLOAT32,
+                                 .alpha = factor[0],
+                                 .beta = factor[1] } };
+    const int32_t a_rows = turns & 1 ? size.k : size.m, b_rows = turns >> 1 ? size.n : size.k;
+
+    p.op.a_stride = (turns & 1 ? size.m : size.k) + (gaps ? 3 : 0);
+    p.op.b_stride = (turns >> 1 ? size.k : size.n) + (gaps ? 1 : 0);
+    p.op.c_stride = size.n + (gaps ? 5 : 0);
+    p.a = make_floats((size_t)(a_rows * p.op.a_stride), 1);
+    p.b = make_floats((size_t)(b_rows * p.op.b_stride), 2);
+    p.c = make_floats((size_t)(size.m * p.op.c_stride), 3);
+    p.op.a = p.a;
+    p.op.b = p.b;
+    return p;
+}
+
+static void free_problem(struct problem *p)
+{
+    free_floats(p->a);
+    free_floats(p->b);
+    free_floats(p->c);
+}
+
+/* The element and the sum of what it was added up from. */
+static double want_at(const struct problem *p, int32_t i, int32_t j, double *size)
+{
+    const struct gpuserve_op_matmul *op = &p->op;
+    const double before = (double)op->beta * (double)p->c[i * op->c_stride + j];
+    double sum = 0;
+
+    *size = fabs(before);
+    for (int32_t q = 0; q < op->k; q++) {
+        const double x =
+            (double)op->alpha *
+            (double)op->a[op->transpose_a ? q * op->a_stride + i : i * op->a_stride + q] *
+            (double)op->b[op->transpose_b ? j * op->b_stride + q : q * op->b_stride + j];
+
+        sum += x;
+        *size += fabs(x);
+    }
+    return sum + before;
+}
+
+/* C as the target computes it; NaN before where beta is 0, since then it must not be read. */
+static float *run(const struct target *t, struct problem *p, uint32_t variant)
+{
+    const size_t count = (size_t)(p->op.m * p->op.c_stride);
+    float *c = p->op.beta == 0.0f ? make_poison(count) : make_floats(count, 3);
+    struct gpuserve_stream *stream = open_stream(t, GPUSERVE_DTYPE_FLOAT32, 1, 1, 1, 1);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    void *scratch;
+    size_t size;
+
+    p->op.variant = variant;
+    cr_assert_eq(t->backend->matmul_bytes(t->device, &p->op, &size, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    scratch = make_poison(size / sizeof(float) + 16);
+    p->op.scratch = scratch;
+    p->op.c = c;
+    cr_assert_eq(t->backend->matmul(stream, &p->op, &error), GPUSERVE_OK, "%s", error.message);
+    free_floats(scratch); /* which looks behind its end */
+    t->backend->stream_destroy(&stream);
+    return c;
+}
+
+static void compare(const struct target *t, const struct problem *p, const float *got, size_t at)
+{
+    const float *before = p->op.beta == 0.0f ? NULL : p->c;
+
+    for (int32_t i = 0; i < p->op.m; i++) {
+        for (int32_t j = 0; j < p->op.c_stride; j++) {
+            const float x = got[i * p->op.c_stride + j];
+            double size, want;
+
+            if (j >= p->op.n) {
+                cr_assert(before ? x == before[i * p->op.c_stride + j] : isnan(x),
+                          "%s, size %zu: written between rows", t->name, at);
+                continue;
+            }
+            want = want_at(p, i, j, &size);
+            cr_assert(fabs((double)x - want) <= 1.2e-7 * (2 + sqrt((double)p->op.k)) * size + 1e-30,
+                      "%s, size %zu, variant %u, turns %d %d: C[%d, %d] is %.9g, not %.9g", t->name,
+                      at, p->op.variant, p->op.transpose_a, p->op.transpose_b, i, j, (double)x,
+                      want);
+        }
+    }
+}
+
+static void check_variant(const struct target *t, uint32_t variant)
+{
+    for (size_t s = 0; s < N_SIZES; s++) {
+        for (int turns = 0; turns < 4; turns++) {
+            struct problem p =
+                make_problem(sizes[s], turns, factors[(s + (size_t)turns) % N_FACTORS], s % 2 == 0);
+            float *got = run(t, &p, variant);
+
+            compare(t, &p, got, s);
+            free_floats(got);
+            free_problem(&p);
+        }
+    }
+}
+
+Test(matmul, every_target_and_variant_matches_float64)
+{
+    for (int i = 0; i < target_count(); i++)
+        check_variant(target_at(i), GPUSERVE_MATMUL_AUTO);
+    for (uint32_t variant = GPUSERVE_MATMUL_NAIVE; variant <= GPUSERVE_MATMUL_SIMD; variant++)
+        check_variant(target_at(target_count() - 1), variant);
+}
+
+/* Numbers that bfloat16 holds: only the order of additions is left. */
+Test(matmul, bfloat16_where_the_processor_has_it)
+{
+    int n = 0;
+
+    for (int i = 1; i < target_count(); i++) {
+        const struct target *t = target_at(i);
+
+        for (size_t s = 0; s < N_SIZES && strstr(t->name, "bf16"); s++, n++) {
+            struct problem p = make_problem(sizes[s], (int)s % 4, factors[0], s % 2 == 0);
+            float *got;
+
+            round_to_bf16(p.a, (size_t)((s % 4 & 1 ? p.op.k : p.op.m) * p.op.a_stride));
+            round_to_bf16(p.b, (size_t)((s % 4 >> 1 ? p.op.n : p.op.k) * p.op.b_stride));
+            p.op.dtype = GPUSERVE_DTYPE_BFLOAT16;
+            got = run(t, &p, GPUSERVE_MATMUL_AUTO);
+            compare(t, &p, got, s);
+            free_floats(got);
+            free_problem(&p);
+        }
+    }
+    if (n == 0)
+        cr_log_info("no bfloat16 here: nothing to compare");
+}
+
+Test(matmul, bits_do_not_depend_on_the_threads)
+{
+    const struct size size = { 171, 515, 1100 };
+
+    for (int i = 1; i + 2 < target_count(); i += 3) { /* one, two and three threads of each set */
+        struct problem p = make_problem(size, 2, factors[2], false);
+        float *one = run(target_at(i), &p, GPUSERVE_MATMUL_SIMD);
+
+        for (int more = 1; more < 3; more++) {
+            float *got = run(target_at(i + more), &p, GPUSERVE_MATMUL_SIMD);
+
+            cr_expect(same_bits(got, one, (size_t)(size.m * size.n)), "%s",
+                      target_at(i + more)->name);
+            free_floats(got);
+        }
+        free_floats(one);
+        free_problem(&p);
+    }
+}
+
+Test(matmul, what_a_device_lacks_is_named)
+{
+    static const struct {
+        uint32_t variant, dtype;
+        const char *word;
+    } lacking[] = {
+        { GPUSERVE_MATMUL_TENSOR_CORE, GPUSERVE_DTYPE_FLOAT32, "tensor_core" },
+        { GPUSERVE_MATMUL_CUBLAS, GPUSERVE_DTYPE_FLOAT32, "cublas" },
+        { GPUSERVE_MATMUL_AUTO, GPUSERVE_DTYPE_FLOAT16, "float16" },
+        { GPUSERVE_MATMUL_AUTO, GPUSERVE_DTYPE_TF32, "tf32" },
+        { GPUSERVE_MATMUL_NAIVE, GPUSERVE_DTYPE_BFLOAT16, "float32" },
+    };
+
+    for (size_t i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++) {
+        const struct target *t = target_at(target_count() - 1);
+        struct gpuserve_op_matmul op = { .m = 2, .n = 2, .k = 2 };
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        size_t size;
+
+        op.variant = lacking[i].variant;
+        op.dtype = lacking[i].dtype;
+        cr_expect_eq(t->backend->matmul_bytes(t->device, &op, &size, &error),
+                     GPUSERVE_E_UNSUPPORTED);
+        cr_expect(strstr(error.message, lacking[i].word), "%s", error.message);
+    }
+}
