@@ -29,9 +29,15 @@ GSV_INLINE void finish_rows(struct finish_column c, int32_t activation, int byte
 
         if (bytes) {
             x = __builtin_convertvector((vi)x, vf);
-            x = vf_fma(vf_set(c.step[r]), x, vf_set(c.least[r]) * c.column_sum) * c.scale;
+            x = vf_fma(vf_set(c.step[r]), x, vf_set(c.least[r]) * c.column_sum);
+            x = vf_fma(x, c.scale, c.bias);
+        } else {
+            x = x + c.bias;
         }
-        x = vf_activation(x + c.bias, activation);
+        if (bytes && activation == GPUSERVE_ACT_GELU)
+            x = vf_gelu_bytes(x);
+        else
+            x = vf_activation(x, activation);
         if (residual)
             x = x + (whole ? vf_load(c.residual) : vf_load_part(c.residual, c.width));
         if (whole)

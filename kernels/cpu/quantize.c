@@ -46,28 +46,26 @@ static struct range range_of(const struct gsv_quantize *q, const float *x)
     return (struct range){ -vf_largest(-least), vf_largest(most), vf_sum(poison) == 0.0f };
 }
 
-/* Whole numbers from 0 to 255 in the lanes, to bytes. */
-GSV_INLINE void store_bytes(uint8_t *out, vi v)
+/* To the nearest whole numbers, ties to even, as bytes. The lanes are from 0 to 255 and a little:
+ * (most - least) * (255 / (most - least)) may be a rounding more than 255, which rounds to it. */
+GSV_INLINE void store_bytes(uint8_t *out, vf v)
 {
 #if defined(__AVX512F__)
-    _mm_storeu_si128((__m128i *)(void *)out, _mm512_cvtepi32_epi8((__m512i)v));
+    _mm_storeu_si128((__m128i *)(void *)out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32((__m512)v)));
 #else
+    const vf magic = vf_set(12582912.0f); /* adding it rounds to a whole number, ties to even */
+    const vi whole = (vi)(v + magic) - (vi)magic;
+
     for (int i = 0; i < GSV_VL; i++)
-        out[i] = (uint8_t)v[i];
+        out[i] = (uint8_t)whole[i];
 #endif
 }
 
 static void quantize_row(const struct gsv_quantize *q, const float *x, uint8_t *out, float least,
                          float inverse)
 {
-    const vf magic = vf_set(12582912.0f); /* adding it rounds to a whole number, ties to even */
-
-    for (int32_t i = 0; i < q->k; i += GSV_VL) {
-        const vf v = (scaled(q, x, i, lanes_at(q, i)) - vf_set(least)) * vf_set(inverse);
-        const vf bounded = vf_min(vf_set(255.0f), vf_max(vf_set(0.0f), v));
-
-        store_bytes(out + i, (vi)(bounded + magic) - (vi)magic);
-    }
+    for (int32_t i = 0; i < q->k; i += GSV_VL)
+        store_bytes(out + i, (scaled(q, x, i, lanes_at(q, i)) - vf_set(least)) * vf_set(inverse));
 }
 
 void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end)

@@ -102,7 +102,8 @@ static float *run(const struct target *t, uint32_t dtype, const struct linear_ca
 
 /* Sums of k products of numbers up to 1 (1.5 after scaling): a partial sum is about sqrt(k) / 3,
  * and k roundings of half a unit of it wander sqrt(k) times as far: 2e-8 * k, doubled for the
- * largest of thousands. int8's sums are exact; its few float32 steps stay far below. */
+ * largest of thousands. int8's sums are exact; its few float32 steps stay far below, but for GELU,
+ * which is within 7e-6 there. */
 static void compare_all(uint32_t dtype)
 {
     for (size_t i = 0; i < N_CASES; i++) {
@@ -110,7 +111,8 @@ static void compare_all(uint32_t dtype)
         struct problem p = make_problem(c);
         const size_t count = (size_t)c->rows * (size_t)p.out_ld;
         float *want = run(target_at(0), dtype, c, &p);
-        const float absolute = 1e-6f + 4e-8f * (float)c->k;
+        const bool rough = dtype == GPUSERVE_DTYPE_INT8 && c->activation == GPUSERVE_ACT_GELU;
+        const float absolute = 1e-6f + 4e-8f * (float)c->k + (rough ? 7e-6f : 0.0f);
 
         for (int b = 1; b < target_count(); b++) {
             float *got = run(target_at(b), dtype, c, &p);
