@@ -80,18 +80,29 @@ static void pack_bf16(struct gpuserve_linear *to, const float *w, size_t j, size
         ((uint16_t *)to->weight)[place_of(to, panel, j, i)] = gsv_bf16_of(w[i]);
 }
 
+/* To the nearest, ties to even, for |x| < 2^22: lrintf() is a call to a function. */
+static int32_t nearest(float x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23 */
+    const float shifted = x + magic;
+
+    return (int32_t)(shifted - magic);
+}
+
 static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j, size_t panel)
 {
+    const size_t k = (size_t)to->k;
+    int8_t *at = (int8_t *)to->weight + place_of(to, panel, j, 0);
     float largest = 0.0f, inverse;
     int32_t sum = 0;
 
-    for (size_t i = 0; i < (size_t)to->k; i++)
-        largest = fmaxf(largest, fabsf(w[i]));
+    for (size_t i = 0; i < k; i++)
+        largest = fabsf(w[i]) > largest ? fabsf(w[i]) : largest;
     inverse = largest >= LEAST_WIDTH ? 127.0f / largest : 0.0f;
-    for (size_t i = 0; i < (size_t)to->k; i++) {
-        const int32_t q = (int32_t)lrintf(w[i] * inverse);
+    for (size_t i = 0; i < k; i++) {
+        const int32_t q = nearest(w[i] * inverse);
 
-        ((int8_t *)to->weight)[place_of(to, panel, j, i)] = (int8_t)q;
+        at[i / 4 * panel * 4 + i % 4] = (int8_t)q;
         sum += q;
     }
     to->scale[j] = largest / 127.0f;

@@ -3,10 +3,12 @@
  *
  * A few columns of a transformer's activations are far larger than the rest, and one scale for a
  * whole row leaves the others few of the 255 steps. So input column j is divided and weight column
- * j multiplied by s_j = sqrt(max |x_j| / max |w_j|): the product stays, and both sides lose less.
- * max |x_j| comes from ordinary texts run in float32 here, stage by stage, so that only one
- * float32 linear is in memory at a time. LayerNorm's output also feeds the residual, hence the
- * scale is applied to the linear's input and not folded into the LayerNorm.
+ * j multiplied by s_j = sqrt(r_j / max |w_j|): the product stays, and both sides lose less. r_j is
+ * the fourth root of the mean of x_j^4, in which large values count most but not, as in a maximum,
+ * the largest alone: whether that one turns up is chance. The texts are ordinary ones, run
+ * in float32 here, stage by stage, so that only one float32 linear is in memory at a time.
+ * LayerNorm's output also feeds the residual, hence the scale is applied to the linear's input and
+ * not folded into the LayerNorm.
  */
 #include "lib/model/encoder.h"
 #include "lib/model/layout.h"
@@ -31,7 +33,7 @@ struct smoother {
     struct gsv_activations at;
     char *linear_memory; /* device: the widest float32 linear */
     float *chunk;        /* host, CHUNK_FLOATS or one row */
-    float *range;        /* host, [wide_columns] max |x|, then 1 / s */
+    float *range;        /* host, [wide_columns] r, then 1 / s */
     uint64_t program;    /* each batch issues other operations */
 };
 
@@ -100,38 +102,74 @@ static gpuserve_status smoother_init(struct smoother *s, int32_t n_threads, gpus
     return backend->stream_create(s->net->device, &s->stream, &stream, error);
 }
 
-/* range[j] = max |x_j| over the stage's input. */
-static gpuserve_status measure_input(struct smoother *s, enum gsv_stage stage, size_t columns,
-                                     gpuserve_error *error)
+/* What one row adds to each column's sum of fourth powers. */
+static void add_powers(float *restrict sums, const float *restrict row, size_t columns,
+                       float weight)
 {
-    const size_t n_rows = (size_t)s->host->n_tokens;
-    const size_t step = CHUNK_FLOATS / columns + 1;
-    const float *input = gsv_stage_input(&s->at, stage);
+    for (size_t j = 0; j < columns; j++)
+        sums[j] += weight * (row[j] * row[j]) * (row[j] * row[j]);
+}
 
-    memset(s->range, 0, columns * sizeof(float));
-    for (size_t row = 0; row < n_rows; row += step) {
-        const size_t rows = n_rows - row < step ? n_rows - row : step;
+/* Rows [row, end) of the stage's input, a text. */
+static gpuserve_status measure_text(struct smoother *s, const float *input, size_t row, size_t end,
+                                    size_t columns, gpuserve_error *error)
+{
+    const size_t step = CHUNK_FLOATS / columns + 1;
+    const float weight = 1.0f / (float)(end - row);
+
+    for (; row < end; row += step) {
+        const size_t rows = end - row < step ? end - row : step;
         const gpuserve_status st = s->net->backend->memory_read(
             s->net->device, s->chunk, input + row * columns, rows * columns * sizeof(float), error);
 
         if (st != GPUSERVE_OK)
             return st;
         for (size_t i = 0; i < rows; i++)
-            for (size_t j = 0; j < columns; j++)
-                s->range[j] = fmaxf(s->range[j], fabsf(s->chunk[i * columns + j]));
+            add_powers(s->range, s->chunk + i * columns, columns, weight);
     }
     return GPUSERVE_OK;
+}
+
+/* range[j] = the fourth root of the mean of x_j^4 over the stage's input. Each text weighs the
+ * same: in a short one no error is averaged away. */
+static gpuserve_status measure_input(struct smoother *s, enum gsv_stage stage, size_t columns,
+                                     gpuserve_error *error)
+{
+    const float *input = gsv_stage_input(&s->at, stage);
+    const int32_t *ends = s->host->cu_seqlens;
+    gpuserve_status st = GPUSERVE_OK;
+
+    memset(s->range, 0, columns * sizeof(float));
+    for (int32_t i = 0; i < s->host->n_sequences && st == GPUSERVE_OK; i++)
+        st = measure_text(s, input, (size_t)ends[i], (size_t)ends[i + 1], columns, error);
+    for (size_t j = 0; j < columns; j++)
+        s->range[j] = sqrtf(sqrtf(s->range[j] / (float)s->host->n_sequences));
+    return st;
+}
+
+static void take_largest(float *restrict largest, const float *restrict row, size_t k)
+{
+    for (size_t j = 0; j < k; j++) {
+        const float size = fabsf(row[j]);
+
+        largest[j] = size > largest[j] ? size : largest[j];
+    }
+}
+
+static void multiply(float *restrict row, const float *restrict factors, size_t k)
+{
+    for (size_t j = 0; j < k; j++)
+        row[j] *= factors[j];
 }
 
 /* Multiply the weight's columns by s_j and leave 1 / s_j in s->range. */
 static void balance(struct smoother *s, float *weight, size_t n, size_t k)
 {
-    float *largest = s->chunk; /* [k] max |w_j| */
+    float *largest = s->chunk; /* [k] max |w_j|, then s_j */
 
     memset(largest, 0, k * sizeof(float));
     for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < k; j++)
-            largest[j] = fmaxf(largest[j], fabsf(weight[i * k + j]));
+        take_largest(largest, weight + i * k, k);
     for (size_t j = 0; j < k; j++) {
         float scale = 1.0f; /* a column that is all zero stays as it is */
 
@@ -141,8 +179,7 @@ static void balance(struct smoother *s, float *weight, size_t n, size_t k)
         s->range[j] = 1.0f / scale;
     }
     for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < k; j++)
-            weight[i * k + j] *= largest[j];
+        multiply(weight + i * k, largest, k);
 }
 
 /* One batch of operations; layer -1 is the embedding. */
@@ -167,6 +204,22 @@ static gpuserve_status run_stage(struct smoother *s, int32_t layer, enum gsv_sta
     return st == GPUSERVE_OK ? backend->stream_wait(s->stream, error) : st;
 }
 
+/* The stage in float32, for the next one's input. */
+static gpuserve_status run_exact(struct smoother *s, int32_t layer, enum gsv_stage stage,
+                                 struct gpuserve_linear_source source, gpuserve_error *error)
+{
+    const struct gpuserve_backend *backend = s->net->backend;
+    struct gpuserve_linear *exact = NULL;
+    gpuserve_status st;
+
+    source.dtype = GPUSERVE_DTYPE_FLOAT32;
+    st = backend->linear_create(s->net->device, &exact, s->linear_memory, &source, error);
+    if (st == GPUSERVE_OK)
+        st = run_stage(s, layer, stage, exact, error);
+    backend->linear_destroy(&exact);
+    return st;
+}
+
 static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, enum gsv_stage stage,
                                     gpuserve_error *error)
 {
@@ -174,19 +227,14 @@ static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, enum gsv_
     const int32_t index =
         net->spec->first_layer + layer * GSV_LAYER_ITEMS + gsv_stage_linear(stage);
     const struct gsv_item *item = &net->spec->items[index];
+    const bool is_last = layer + 1 == net->spec->config.n_layers && stage == GSV_STAGE_COUNT - 1;
     struct gpuserve_linear_source source;
-    struct gpuserve_linear *exact = NULL;
     gpuserve_status st = measure_input(s, stage, (size_t)item->k, error);
 
     if (st == GPUSERVE_OK)
         st = gsv_read_linear(s->reader, item, &source, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    source.dtype = GPUSERVE_DTYPE_FLOAT32;
-    st = net->backend->linear_create(net->device, &exact, s->linear_memory, &source, error);
-    if (st == GPUSERVE_OK)
-        st = run_stage(s, layer, stage, exact, error);
-    net->backend->linear_destroy(&exact);
+    if (st == GPUSERVE_OK && !is_last)
+        st = run_exact(s, layer, stage, source, error);
     if (st != GPUSERVE_OK)
         return st;
     balance(s, s->reader->floats, (size_t)item->n, (size_t)item->k);

@@ -1,9 +1,9 @@
 /*
  * calibration.c - ordinary texts from which int8 models take the ranges of their activations.
  *
- * The texts vary in subject, length, register and punctuation, since a range that no text here
- * reaches would be cut. They are part of what an int8 model computes: changing one moves its
- * vectors in the last digits.
+ * The texts vary in subject, length, register and punctuation. Some are hardly texts at all: a few
+ * tokens leave nothing for an error to be averaged over, so the worst vectors are theirs. They are
+ * part of what an int8 model computes: changing one moves its vectors in the last digits.
  */
 #include "lib/runtime/calibration.h"
 
@@ -21,6 +21,22 @@ static const char *const texts[] = {
     "Add two cups of flour, a pinch of salt and half a cup of warm water, then knead for ten "
     "minutes until the dough no longer sticks to your hands.",
     "yes",
+    "?",
+    "!!",
+    "...",
+    "is it",
+    "as we",
+    ", and",
+    "of the",
+    "- -",
+    "ok.",
+    "1 2 3",
+    "(a)",
+    "Not so.",
+    "I think it is",
+    "! ;",
+    "no no no",
+    "__",
     "The court held that the contract was void because neither party had the authority to sign it "
     "on behalf of the company, and it ordered each side to bear its own costs.",
     "Terrible service, the soup was cold and nobody apologised. We will not come back!",
