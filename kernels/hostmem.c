@@ -34,6 +34,14 @@ gpuserve_status gsv_hostmem_device_count(int32_t *count, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
+/* Host memory is lost with the process only. */
+gpuserve_status gsv_hostmem_device_check(int32_t index, gpuserve_error *error)
+{
+    (void)index;
+    (void)error;
+    return GPUSERVE_OK;
+}
+
 gpuserve_status gsv_hostmem_alloc(struct gpuserve_device *device, void **memory, size_t size,
                                   gpuserve_error *error)
 {

@@ -12,6 +12,7 @@ void gsv_hostmem_facts(struct gpuserve_device_facts *facts);
 
 /* Slots of the table that are alike on every host backend. */
 gpuserve_status gsv_hostmem_device_count(int32_t *count, gpuserve_error *error);
+gpuserve_status gsv_hostmem_device_check(int32_t index, gpuserve_error *error);
 gpuserve_status gsv_hostmem_alloc(struct gpuserve_device *device, void **memory, size_t size,
                                   gpuserve_error *error);
 void gsv_hostmem_free(struct gpuserve_device *device, void *memory);

@@ -111,6 +111,7 @@ static const struct gpuserve_backend backend = {
     .device_facts = device_facts,
     .device_open = device_open,
     .device_close = device_close,
+    .device_check = gsv_hostmem_device_check,
     .activation_size = activation_size,
     .linear_bytes = gsv_cpu_linear_bytes,
     .stream_bytes = gsv_cpu_stream_bytes,

@@ -116,7 +116,8 @@ struct gpuserve_device {
 gpuserve_status gsv_cuda_fail(int index, cudaError_t code, const char *call, gpuserve_error *error);
 
 /* A device that does not answer: nothing may be asked of it any more. */
-gpuserve_status gsv_cuda_fail_timeout(const struct gpuserve_device *device, gpuserve_error *error);
+gpuserve_status gsv_cuda_fail_timeout(int index, const char *what, int64_t timeout_ms,
+                                      gpuserve_error *error);
 
 /* GPUSERVE_OK, or the first cause of the device's loss. */
 gpuserve_status gsv_cuda_check_lost(int index, gpuserve_error *error);

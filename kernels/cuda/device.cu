@@ -7,7 +7,7 @@
  *
  * Listing devices makes no context: a context takes some 300 MB of the device.
  */
-#include "kernels/cuda/backend.cuh"
+#include "kernels/cuda/guard.cuh"
 #include "kernels/cuda/lt.cuh"
 #include "kernels/cuda/matmul.cuh"
 
@@ -22,7 +22,6 @@ namespace
 
 const int MAX_DEVICES = 64;
 const int OLDEST_CAPABILITY = 80; /* cp.async and bfloat16 */
-const int64_t DEFAULT_TIMEOUT_MS = 60000;
 
 struct loss {
     bool lost;
@@ -36,10 +35,12 @@ pthread_mutex_t losses_lock = PTHREAD_MUTEX_INITIALIZER;
 /* Errors after which a context answers nothing but errors. */
 bool ends_context(int code)
 {
-    static const int codes[] = { 214, /* ECC, uncorrectable */
-                                 220, /* NVLink */
-                                 226, /* contained error of the hardware */
-                                 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721 };
+    static const int codes[] = {
+        214, /* ECC, uncorrectable */
+        220, /* NVLink */
+        226, /* contained error of the hardware */
+        700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999
+    }; /* unknown: the driver itself does not know */
 
     for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
         if (codes[i] == code)
@@ -133,16 +134,17 @@ gpuserve_status gsv_cuda_fail(int index, cudaError_t code, const char *call, gpu
     return status;
 }
 
-gpuserve_status gsv_cuda_fail_timeout(const struct gpuserve_device *device, gpuserve_error *error)
+gpuserve_status gsv_cuda_fail_timeout(int index, const char *what, int64_t timeout_ms,
+                                      gpuserve_error *error)
 {
     gpuserve_error local = GPUSERVE_ERROR_INIT;
 
-    gsv_fail(&local, GPUSERVE_E_DEVICE, "device %d (%s) did not finish a batch within %lld ms",
-             device->index, device->name, static_cast<long long>(device->timeout_ms));
+    gsv_fail(&local, GPUSERVE_E_DEVICE, "device %d did not answer within %lld ms while %s", index,
+             static_cast<long long>(timeout_ms), what);
     gsv_hint(&local, GPUSERVE_E_DEVICE,
              "the device hangs: start the process anew, and see the kernel's log (dmesg | grep -i "
              "xid); GPUSERVE_CUDA_TIMEOUT_MS allows more time");
-    mark_lost(device->index, true, &local);
+    mark_lost(index, true, &local);
     gsv_error_copy(error, &local);
     return GPUSERVE_E_DEVICE;
 }
@@ -223,18 +225,46 @@ static gpuserve_status fail_count(cudaError_t code, gpuserve_error *error)
     return gsv_cuda_fail(-1, code, "cudaGetDeviceCount", error);
 }
 
-gpuserve_status gsv_cuda_device_count(int32_t *count, gpuserve_error *error)
+static gpuserve_status count_devices(int32_t *count, gpuserve_error *error)
 {
     int n = 0;
     const cudaError_t code = cudaGetDeviceCount(&n);
 
-    *count = 0;
     if (code == cudaSuccess && n == 0)
         return fail_count(static_cast<cudaError_t>(100), error);
     if (code != cudaSuccess)
         return fail_count(code, error);
     *count = n < MAX_DEVICES ? n : MAX_DEVICES;
     return GPUSERVE_OK;
+}
+
+/* Of what a call makes nothing but memory of its own may be touched: it may be left behind. */
+template <typename Result> static Result *alloc_result(gpuserve_error *error)
+{
+    Result *const result = static_cast<Result *>(calloc(1, sizeof(Result)));
+
+    if (!result)
+        gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory while asking for devices");
+    return result;
+}
+
+gpuserve_status gsv_cuda_device_count(int32_t *count, gpuserve_error *error)
+{
+    int32_t *const found = alloc_result<int32_t>(error);
+    bool left;
+    gpuserve_status status = GPUSERVE_E_NOMEM;
+
+    *count = 0;
+    if (!found)
+        return status;
+    status = gsv_guard(
+        -1, "it was asked for its devices",
+        [=](gpuserve_error *e) { return count_devices(found, e); }, &left, error);
+    if (left)
+        return status;
+    *count = *found;
+    free(found);
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------- facts */
@@ -311,21 +341,14 @@ static void copy_name(char *to, size_t size, const char *name)
     to[length] = '\0';
 }
 
-gpuserve_status gsv_cuda_device_facts(int32_t index, struct gpuserve_device_facts *facts,
-                                      gpuserve_error *error)
+static gpuserve_status read_facts(int index, struct gpuserve_device_facts *facts,
+                                  gpuserve_error *error)
 {
     struct cudaDeviceProp properties = {};
-    const uint32_t struct_size = facts->struct_size;
-    cudaError_t code;
-    gpuserve_status status = gsv_cuda_check_lost(index, error);
+    const cudaError_t code = cudaGetDeviceProperties(&properties, index);
 
-    if (status != GPUSERVE_OK)
-        return status;
-    code = cudaGetDeviceProperties(&properties, index);
     if (code != cudaSuccess)
         return gsv_cuda_fail(index, code, "cudaGetDeviceProperties", error);
-    memset(facts, 0, sizeof(*facts));
-    facts->struct_size = struct_size;
     facts->index = index;
     copy_name(facts->name, sizeof(facts->name), properties.name);
     snprintf(facts->isa, sizeof(facts->isa), "sm_%d%d", properties.major, properties.minor);
@@ -333,6 +356,32 @@ gpuserve_status gsv_cuda_device_facts(int32_t index, struct gpuserve_device_fact
     facts->memory_bytes = properties.totalGlobalMem;
     facts->n_cores = properties.multiProcessorCount;
     return free_bytes(index, &facts->memory_free_bytes, error);
+}
+
+gpuserve_status gsv_cuda_device_facts(int32_t index, struct gpuserve_device_facts *facts,
+                                      gpuserve_error *error)
+{
+    const uint32_t struct_size = facts->struct_size;
+    struct gpuserve_device_facts *found;
+    bool left;
+    gpuserve_status status = gsv_cuda_check_lost(index, error);
+
+    if (status != GPUSERVE_OK)
+        return status;
+    found = alloc_result<struct gpuserve_device_facts>(error);
+    if (!found)
+        return GPUSERVE_E_NOMEM;
+    status = gsv_guard(
+        index, "it was asked for its properties",
+        [=](gpuserve_error *e) { return read_facts(index, found, e); }, &left, error);
+    if (left)
+        return status;
+    if (status == GPUSERVE_OK) {
+        *facts = *found;
+        facts->struct_size = struct_size;
+    }
+    free(found);
+    return status;
 }
 
 /* ----------------------------------------------------------------------------------- opening */
@@ -349,19 +398,10 @@ static cudaError_t prepare_kernels(void)
     return code == cudaSuccess ? gsv_cuda_gemm_mma_prepare() : code;
 }
 
-static int64_t timeout_ms(void)
-{
-    const char *const text = getenv("GPUSERVE_CUDA_TIMEOUT_MS");
-    const long long ms = text ? strtoll(text, NULL, 10) : 0;
-
-    return ms > 0 ? ms : DEFAULT_TIMEOUT_MS;
-}
-
 static gpuserve_status open_device(struct gpuserve_device *device, gpuserve_error *error)
 {
     struct cudaDeviceProp properties = {};
     cudaError_t code = cudaGetDeviceProperties(&properties, device->index);
-    gpuserve_status status;
 
     if (code != cudaSuccess)
         return gsv_cuda_fail(device->index, code, "cudaGetDeviceProperties", error);
@@ -375,9 +415,6 @@ static gpuserve_status open_device(struct gpuserve_device *device, gpuserve_erro
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
                         "choose another device, or the CPU with device \"cpu\"");
     }
-    status = gsv_cuda_use(device, error);
-    if (status != GPUSERVE_OK)
-        return status;
     code = prepare_kernels();
     if (code != cudaSuccess)
         return gsv_cuda_fail(device->index, code, "cudaFuncSetAttribute", error);
@@ -389,6 +426,7 @@ gpuserve_status gsv_cuda_device_open(struct gpuserve_device **device, int32_t in
                                      gpuserve_error *error)
 {
     struct gpuserve_device *opened;
+    bool left;
     gpuserve_status status = gsv_cuda_check_lost(index, error);
 
     *device = NULL;
@@ -398,10 +436,13 @@ gpuserve_status gsv_cuda_device_open(struct gpuserve_device **device, int32_t in
     if (!opened)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "device %d: out of memory", index);
     opened->index = index;
-    opened->timeout_ms = timeout_ms();
-    status = open_device(opened, error);
+    opened->timeout_ms = gsv_cuda_timeout_ms();
+    status = gsv_guard(
+        index, "its kernels were loaded", [=](gpuserve_error *e) { return open_device(opened, e); },
+        &left, error);
     if (status != GPUSERVE_OK) {
-        free(opened);
+        if (!left)
+            free(opened);
         return status;
     }
     *device = opened;
@@ -412,10 +453,10 @@ void gsv_cuda_device_close(struct gpuserve_device **device)
 {
     if (!device || !*device)
         return;
-    if (!gsv_cuda_hangs((*device)->index)) {
-        cudaSetDevice((*device)->index);
-        gsv_lt_close(&(*device)->lt);
-    }
-    free(*device);
+    struct gpuserve_device *const closed = *device;
+
     *device = NULL;
+    if (!closed->lt ||
+        gsv_guard_release(closed->index, "it was closed", [=] { gsv_lt_close(&closed->lt); }))
+        free(closed);
 }

@@ -2,7 +2,7 @@
  * linear.cu - the weights of one product in device memory: [n, k] in the activation type, as the
  * kernels and cuBLASLt both read them, then the bias in float32, then in the activation type.
  */
-#include "kernels/cuda/backend.cuh"
+#include "kernels/cuda/guard.cuh"
 #include "kernels/cuda/lt.cuh"
 
 #include <stdlib.h>
@@ -72,6 +72,7 @@ gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
                                        gpuserve_error *error)
 {
     struct gpuserve_linear *made;
+    bool left;
     gpuserve_status status;
 
     *linear = NULL;
@@ -98,7 +99,22 @@ gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
         gsv_cuda_linear_destroy(&made);
         return status;
     }
-    made->choice = gsv_lt_choose(made);
+    if (!device->lt) {
+        *linear = made;
+        return GPUSERVE_OK;
+    }
+    status = gsv_guard(
+        device->index, "products were timed",
+        [=](gpuserve_error *) {
+            made->choice = gsv_lt_choose(made);
+            return GPUSERVE_OK;
+        },
+        &left, error);
+    if (status != GPUSERVE_OK) {
+        if (!left)
+            gsv_cuda_linear_destroy(&made);
+        return status;
+    }
     *linear = made;
     return GPUSERVE_OK;
 }

@@ -1,10 +1,11 @@
 /*
  * memory.cu - device memory, and floats on their way to it in the activation type.
  */
-#include "kernels/cuda/backend.cuh"
+#include "kernels/cuda/guard.cuh"
 #include "kernels/cuda/types.cuh"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum gsv_element gsv_cuda_element(uint32_t dtype)
 {
@@ -32,21 +33,19 @@ size_t gsv_cuda_activation_size(uint32_t dtype)
     }
 }
 
-gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **memory, size_t size,
-                                      gpuserve_error *error)
+/* Bytes that one guarded copy takes: a copy of it outlives a call that never returns. */
+static const size_t PIECE = static_cast<size_t>(4) << 20;
+
+static gpuserve_status take(const struct gpuserve_device *device, void **memory, size_t size,
+                            gpuserve_error *error)
 {
-    gpuserve_status status = gsv_cuda_use(device, error);
     size_t free = 0;
     size_t total = 0;
-    cudaError_t code;
+    gpuserve_status status;
+    const cudaError_t code = cudaMalloc(memory, size > 0 ? size : 1);
 
-    *memory = NULL;
-    if (status != GPUSERVE_OK)
-        return status;
-    code = cudaMalloc(memory, size > 0 ? size : 1);
     if (code == cudaSuccess)
         return GPUSERVE_OK;
-    *memory = NULL;
     status = gsv_cuda_fail(device->index, code, "cudaMalloc", error);
     if (status != GPUSERVE_E_NOMEM || cudaMemGetInfo(&free, &total) != cudaSuccess)
         return status;
@@ -54,38 +53,109 @@ gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **mem
                        free / 1e6, total / 1e6, device->name);
 }
 
+gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **memory, size_t size,
+                                      gpuserve_error *error)
+{
+    gpuserve_status status = gsv_cuda_check_lost(device->index, error);
+    void **taken;
+    bool left;
+
+    *memory = NULL;
+    if (status != GPUSERVE_OK)
+        return status;
+    taken = static_cast<void **>(calloc(1, sizeof(*taken)));
+    if (!taken)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    status = gsv_guard(
+        device->index, "memory was taken",
+        [=](gpuserve_error *e) { return take(device, taken, size, e); }, &left, error);
+    if (left)
+        return status;
+    *memory = status == GPUSERVE_OK ? *taken : NULL;
+    free(taken);
+    return status;
+}
+
 void gsv_cuda_memory_free(struct gpuserve_device *device, void *memory)
 {
-    if (!memory || gsv_cuda_hangs(device->index))
-        return;
-    cudaSetDevice(device->index);
-    cudaFree(memory); /* on a lost device this fails, and the memory went with the context */
+    /* On a lost device this fails: the memory went with the context. */
+    if (memory)
+        gsv_guard_release(device->index, "memory was freed", [=] { cudaFree(memory); });
+}
+
+/* One copy of `size` bytes at most PIECE between the device and `piece`; *left: `piece` is lost. */
+static gpuserve_status copy_piece(const struct gpuserve_device *device, void *to, const void *from,
+                                  size_t size, enum cudaMemcpyKind kind, bool *left,
+                                  gpuserve_error *error)
+{
+    const int index = device->index;
+
+    return gsv_guard(
+        index, "memory was copied",
+        [=](gpuserve_error *e) {
+            const cudaError_t code = cudaMemcpy(to, from, size, kind);
+
+            return code == cudaSuccess ? GPUSERVE_OK : gsv_cuda_fail(index, code, "cudaMemcpy", e);
+        },
+        left, error);
+}
+
+static void *alloc_piece(size_t size, gpuserve_error *error)
+{
+    void *const piece = malloc(size < PIECE ? size + 1 : PIECE);
+
+    if (!piece)
+        gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory while copying to or from the device");
+    return piece;
 }
 
 gpuserve_status gsv_cuda_memory_write(struct gpuserve_device *device, void *to, const void *from,
                                       size_t size, gpuserve_error *error)
 {
-    const gpuserve_status status = gsv_cuda_use(device, error);
-    cudaError_t code;
+    gpuserve_status status = gsv_cuda_check_lost(device->index, error);
+    bool left = false;
+    void *piece;
 
     if (status != GPUSERVE_OK)
         return status;
-    code = cudaMemcpy(to, from, size, cudaMemcpyHostToDevice);
-    return code == cudaSuccess ? GPUSERVE_OK
-                               : gsv_cuda_fail(device->index, code, "cudaMemcpy", error);
+    piece = alloc_piece(size, error);
+    if (!piece)
+        return GPUSERVE_E_NOMEM;
+    for (size_t at = 0; at < size && status == GPUSERVE_OK; at += PIECE) {
+        const size_t n = size - at < PIECE ? size - at : PIECE;
+
+        memcpy(piece, static_cast<const char *>(from) + at, n);
+        status = copy_piece(device, static_cast<char *>(to) + at, piece, n, cudaMemcpyHostToDevice,
+                            &left, error);
+    }
+    if (!left)
+        free(piece);
+    return status;
 }
 
 gpuserve_status gsv_cuda_memory_read(struct gpuserve_device *device, void *to, const void *from,
                                      size_t size, gpuserve_error *error)
 {
-    const gpuserve_status status = gsv_cuda_use(device, error);
-    cudaError_t code;
+    gpuserve_status status = gsv_cuda_check_lost(device->index, error);
+    bool left = false;
+    void *piece;
 
     if (status != GPUSERVE_OK)
         return status;
-    code = cudaMemcpy(to, from, size, cudaMemcpyDeviceToHost);
-    return code == cudaSuccess ? GPUSERVE_OK
-                               : gsv_cuda_fail(device->index, code, "cudaMemcpy", error);
+    piece = alloc_piece(size, error);
+    if (!piece)
+        return GPUSERVE_E_NOMEM;
+    for (size_t at = 0; at < size && status == GPUSERVE_OK; at += PIECE) {
+        const size_t n = size - at < PIECE ? size - at : PIECE;
+
+        status = copy_piece(device, piece, static_cast<const char *>(from) + at, n,
+                            cudaMemcpyDeviceToHost, &left, error);
+        if (status == GPUSERVE_OK)
+            memcpy(static_cast<char *>(to) + at, piece, n);
+    }
+    if (!left)
+        free(piece);
+    return status;
 }
 
 static void convert(void *to, const float *from, size_t count, enum gsv_element element)
@@ -106,22 +176,26 @@ gpuserve_status gsv_cuda_memory_write_floats(struct gpuserve_device *device, voi
                                              gpuserve_error *error)
 {
     const enum gsv_element element = gsv_cuda_element(dtype);
-    const size_t piece = static_cast<size_t>(1) << 20;
-    gpuserve_status status = GPUSERVE_OK;
-    void *converted;
+    const size_t most = PIECE / 2;
+    gpuserve_status status = gsv_cuda_check_lost(device->index, error);
+    bool left = false;
+    void *piece;
 
     if (element == GSV_ELEMENT_F32)
         return gsv_cuda_memory_write(device, to, from, count * sizeof(float), error);
-    converted = malloc(2 * (count < piece ? count : piece) + 1);
-    if (!converted)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory while converting weights");
-    for (size_t at = 0; at < count && status == GPUSERVE_OK; at += piece) {
-        const size_t n = count - at < piece ? count - at : piece;
+    if (status != GPUSERVE_OK)
+        return status;
+    piece = alloc_piece(count < most ? 2 * count : PIECE, error);
+    if (!piece)
+        return GPUSERVE_E_NOMEM;
+    for (size_t at = 0; at < count && status == GPUSERVE_OK; at += most) {
+        const size_t n = count - at < most ? count - at : most;
 
-        convert(converted, from + at, n, element);
-        status = gsv_cuda_memory_write(device, static_cast<char *>(to) + 2 * at, converted, 2 * n,
-                                       error);
+        convert(piece, from + at, n, element);
+        status = copy_piece(device, static_cast<char *>(to) + 2 * at, piece, 2 * n,
+                            cudaMemcpyHostToDevice, &left, error);
     }
-    free(converted);
+    if (!left)
+        free(piece);
     return status;
 }

@@ -32,6 +32,7 @@ static struct gpuserve_backend make_table(void)
     table.device_facts = gsv_cuda_device_facts;
     table.device_open = gsv_cuda_device_open;
     table.device_close = gsv_cuda_device_close;
+    table.device_check = gsv_cuda_check_lost;
     table.activation_size = gsv_cuda_activation_size;
     table.linear_bytes = gsv_cuda_linear_bytes;
     table.stream_bytes = gsv_cuda_stream_bytes;

@@ -12,6 +12,8 @@
  */
 #include "kernels/cuda/stream.cuh"
 
+#include "kernels/cuda/guard.cuh"
+
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,7 +214,8 @@ gpuserve_status gsv_cuda_stream_create(struct gpuserve_device *device,
                                        gpuserve_error *error)
 {
     struct gpuserve_stream *made;
-    gpuserve_status status = gsv_cuda_use(device, error);
+    bool left;
+    gpuserve_status status = gsv_cuda_check_lost(device->index, error);
 
     *stream = NULL;
     if (status != GPUSERVE_OK)
@@ -231,9 +234,13 @@ gpuserve_status gsv_cuda_stream_create(struct gpuserve_device *device,
     made->n_heads = options->n_heads > 0 ? options->n_heads : 1;
     made->output_bytes = options->output_bytes;
     made->failure.struct_size = sizeof(made->failure);
-    status = take(made, options, error);
+    const struct gpuserve_stream_options wanted = *options;
+    status = gsv_guard(
+        device->index, "a stream was made",
+        [=](gpuserve_error *e) { return take(made, &wanted, e); }, &left, error);
     if (status != GPUSERVE_OK) {
-        gsv_cuda_stream_destroy(&made);
+        if (!left)
+            gsv_cuda_stream_destroy(&made);
         return status;
     }
     *stream = made;
@@ -276,7 +283,8 @@ static gpuserve_status watch(struct gpuserve_stream *stream)
         const int64_t waited = now_us() - begin;
 
         if (waited / 1000 >= stream->device->timeout_ms)
-            return gsv_cuda_fail_timeout(stream->device, &stream->failure);
+            return gsv_cuda_fail_timeout(stream->device->index, "a batch ran",
+                                         stream->device->timeout_ms, &stream->failure);
         rest(waited);
     }
     return gsv_cuda_note(stream, code, "the batch");
@@ -297,18 +305,8 @@ static void abandon(struct gpuserve_stream *stream)
         (void)watch(stream);
 }
 
-void gsv_cuda_stream_destroy(struct gpuserve_stream **stream)
+static void release(struct gpuserve_stream *s)
 {
-    struct gpuserve_stream *const s = stream ? *stream : NULL;
-
-    if (!s)
-        return;
-    *stream = NULL;
-    if (gsv_cuda_hangs(s->device->index)) {
-        free(s); /* any call that frees on the device would wait for it for ever */
-        return;
-    }
-    cudaSetDevice(s->device->index);
     if (s->queue)
         abandon(s);
     gsv_graphs_clear(&s->graphs);
@@ -320,7 +318,18 @@ void gsv_cuda_stream_destroy(struct gpuserve_stream **stream)
     cudaFree(s->device_in);
     cudaFreeHost(s->host_out);
     cudaFreeHost(s->host_in);
-    free(s);
+}
+
+/* On a device that hangs any call that frees would wait for it for ever. */
+void gsv_cuda_stream_destroy(struct gpuserve_stream **stream)
+{
+    struct gpuserve_stream *const s = stream ? *stream : NULL;
+
+    if (!s)
+        return;
+    *stream = NULL;
+    if (gsv_guard_release(s->device->index, "a stream was ended", [=] { release(s); }))
+        free(s);
 }
 
 /* ---------------------------------------------------------------------------------- one batch */

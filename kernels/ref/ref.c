@@ -124,6 +124,7 @@ static const struct gpuserve_backend backend = {
     .device_facts = device_facts,
     .device_open = device_open,
     .device_close = device_close,
+    .device_check = gsv_hostmem_device_check,
     .activation_size = activation_size,
     .linear_bytes = gsv_ref_linear_bytes,
     .stream_bytes = stream_bytes,

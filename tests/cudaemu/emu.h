@@ -63,12 +63,13 @@ GSV_EMU_API void gsv_emu_set_devices(int count, int error);
 
 /** The n-th call from now (1: the next) of an entry point that can fail returns `cuda_error`
  *  instead of doing its work; functions that release do it all the same. 700, 710 to 720, 214 and
- *  999 stick: every later call fails so too. 0 plans nothing. */
+ *  999 stick: every later call for the same device fails so too. 0 plans nothing. */
 GSV_EMU_API void gsv_emu_fail_call(uint64_t n, int cuda_error);
 /** Whether the planned failure has happened, and in which function. NULL: not yet. */
 GSV_EMU_API const char *gsv_emu_failed_call(void);
 
-/** Not 0: nothing in any stream makes progress until it is told 0; waiting blocks. */
+/** 1: nothing in any stream makes progress until it is told 0; waiting blocks. 2: nor does any call
+ *  come back, as with a driver that hangs. */
 GSV_EMU_API void gsv_emu_hang(int hang);
 
 GSV_EMU_API void gsv_emu_get_counters(struct gsv_emu_counters *counters);

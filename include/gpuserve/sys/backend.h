@@ -252,6 +252,11 @@ struct gpuserve_backend {
                                    gpuserve_error *error);
     /** Everything made from the device was destroyed before. Accepts NULL, leaves NULL. */
     void (*device_close)(struct gpuserve_device **device);
+    /** GPUSERVE_OK; or GPUSERVE_E_DEVICE and the cause once the device is lost for the life of the
+     *  process: a call met an error that ends its context, or waited too long for it. Never waits,
+     *  asks nothing of the device; from any thread. What was made from a lost device is destroyed as
+     *  always. */
+    gpuserve_status (*device_check)(int32_t index, gpuserve_error *error);
 
     /* --- sizes: pure functions, exact, no device needed ------------------------------------ */
 

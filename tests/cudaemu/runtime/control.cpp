@@ -113,19 +113,22 @@ uint64_t gsv_emu_pick(uint64_t n)
 
 void gsv_emu_stick(cudaError_t error)
 {
-    if (sticks(error) && gsv_emu.stuck == cudaSuccess)
-        gsv_emu.stuck = error;
+    cudaError_t &stuck = gsv_emu.stuck[current_device];
+
+    if (sticks(error) && stuck == cudaSuccess)
+        stuck = error;
 }
 
-gsv_emu_entry::gsv_emu_entry(const char *name) : lock(gsv_emu.lock), error_(cudaSuccess)
+gsv_emu_entry::gsv_emu_entry(const char *name, bool asks) : lock(gsv_emu.lock), error_(cudaSuccess)
 {
+    gsv_emu_wait_for_calls(lock);
     gsv_emu.counters.calls++;
     if (gsv_emu.fail_at && gsv_emu.counters.calls == gsv_emu.fail_at) {
         gsv_emu.failed_in = name;
         gsv_emu_stick(gsv_emu.fail_with);
         error_ = gsv_emu.fail_with;
     } else {
-        error_ = gsv_emu.stuck;
+        error_ = asks ? cudaSuccess : gsv_emu_stuck();
     }
     if (failed())
         last_error = error_;
@@ -157,10 +160,12 @@ void gsv_emu_reset(void)
     c.live_objects = live.live_objects;
     gsv_emu.memory_bytes = 16ull << 30;
     gsv_emu.n_devices = 1;
-    gsv_emu.devices_error = gsv_emu.stuck = cudaSuccess;
+    gsv_emu.devices_error = cudaSuccess;
+    std::fill(std::begin(gsv_emu.stuck), std::end(gsv_emu.stuck), cudaSuccess);
     gsv_emu.fail_at = 0;
     gsv_emu.failed_in = nullptr;
-    gsv_emu.late = gsv_emu.hang = false;
+    gsv_emu.late = false;
+    gsv_emu.hang = 0;
     gsv_emu.seed = gsv_emu.random = 0;
     gsv_emu.report.clear();
     last_error = cudaSuccess;
@@ -209,7 +214,7 @@ const char *gsv_emu_failed_call(void)
 void gsv_emu_hang(int hang)
 {
     std::lock_guard<std::mutex> lock(gsv_emu.lock);
-    gsv_emu.hang = hang != 0;
+    gsv_emu.hang = hang;
     gsv_emu_wake();
 }
 
@@ -233,7 +238,7 @@ extern "C" {
 cudaError_t cudaGetLastError(void)
 {
     std::lock_guard<std::mutex> lock(gsv_emu.lock);
-    const cudaError_t error = gsv_emu.stuck != cudaSuccess ? gsv_emu.stuck : last_error;
+    const cudaError_t error = gsv_emu_stuck() != cudaSuccess ? gsv_emu_stuck() : last_error;
 
     last_error = cudaSuccess;
     return error;
@@ -242,7 +247,7 @@ cudaError_t cudaGetLastError(void)
 cudaError_t cudaPeekAtLastError(void)
 {
     std::lock_guard<std::mutex> lock(gsv_emu.lock);
-    return gsv_emu.stuck != cudaSuccess ? gsv_emu.stuck : last_error;
+    return gsv_emu_stuck() != cudaSuccess ? gsv_emu_stuck() : last_error;
 }
 
 const char *cudaGetErrorName(cudaError_t error)
@@ -269,7 +274,7 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    gsv_emu_entry entry("cudaGetDeviceCount");
+    gsv_emu_entry entry("cudaGetDeviceCount", true);
 
     *count = 0;
     if (entry.failed())
@@ -282,7 +287,7 @@ cudaError_t cudaGetDeviceCount(int *count)
 
 cudaError_t cudaGetDevice(int *device)
 {
-    gsv_emu_entry entry("cudaGetDevice");
+    gsv_emu_entry entry("cudaGetDevice", true);
 
     *device = current_device;
     return entry.finish(cudaSuccess);
@@ -290,19 +295,19 @@ cudaError_t cudaGetDevice(int *device)
 
 cudaError_t cudaSetDevice(int device)
 {
-    gsv_emu_entry entry("cudaSetDevice");
+    gsv_emu_entry entry("cudaSetDevice", true);
 
     if (entry.failed())
         return entry.error();
     if (device < 0 || device >= gsv_emu.n_devices)
         return entry.finish(cudaErrorInvalidDevice);
     current_device = device;
-    return entry.finish(cudaSuccess);
+    return entry.finish(gsv_emu_stuck());
 }
 
 cudaError_t cudaInitDevice(int device, unsigned int, unsigned int)
 {
-    gsv_emu_entry entry("cudaInitDevice");
+    gsv_emu_entry entry("cudaInitDevice", true);
 
     return entry.finish(device < gsv_emu.n_devices ? cudaSuccess : cudaErrorInvalidDevice);
 }
@@ -317,7 +322,7 @@ cudaError_t cudaSetDeviceFlags(unsigned int)
 /* As an H100 or H200, but with few multiprocessors: grids made for all of them stay small. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
-    gsv_emu_entry entry("cudaGetDeviceProperties");
+    gsv_emu_entry entry("cudaGetDeviceProperties", true);
 
     if (entry.failed())
         return entry.error();
@@ -349,7 +354,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
 {
-    gsv_emu_entry entry("cudaDeviceGetAttribute");
+    gsv_emu_entry entry("cudaDeviceGetAttribute", true);
     static const std::map<int, int> values = {
         { cudaDevAttrMaxThreadsPerBlock, 1024 },
         { cudaDevAttrMaxSharedMemoryPerBlock, 48 << 10 },
@@ -382,7 +387,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
 
 cudaError_t cudaDeviceGetPCIBusId(char *id, int size, int device)
 {
-    gsv_emu_entry entry("cudaDeviceGetPCIBusId");
+    gsv_emu_entry entry("cudaDeviceGetPCIBusId", true);
 
     snprintf(id, static_cast<size_t>(size), "0000:%02x:00.0", device + 1);
     return entry.finish(cudaSuccess);

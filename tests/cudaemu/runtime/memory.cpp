@@ -11,8 +11,6 @@
 #include "../device/sanitizers.h"
 #include "state.h"
 
-int gsv_emu_current_device();
-
 namespace
 {
 

@@ -61,6 +61,7 @@ struct CUgraphExec_st {
 };
 
 struct CUstream_st {
+    int device = 0;
     std::deque<gsv_emu_operation> queue;
     bool blocking = true; /**< ordered with the default stream */
     gsv_emu_graph_capture *capture = nullptr;
@@ -99,12 +100,13 @@ struct gsv_emu_runtime {
     uint64_t memory_bytes = 16ull << 30;
     int n_devices = 1;
     cudaError_t devices_error = cudaSuccess;
-    cudaError_t stuck = cudaSuccess; /**< the error that every call returns from now on */
-    uint64_t fail_at = 0;            /**< in counters.calls; 0 plans nothing */
+    cudaError_t stuck[8] = {}; /**< of each device: the error that every call returns from now on */
+    int running = 0;           /**< the device that runs an operation */
+    uint64_t fail_at = 0;      /**< in counters.calls; 0 plans nothing */
     cudaError_t fail_with = cudaSuccess;
     const char *failed_in = nullptr;
     bool late = false;
-    bool hang = false;
+    int hang = 0; /**< 1: streams make no progress; 2: no call comes back either */
     uint64_t seed = 0;
     uint64_t random = 0;
     std::string report;
@@ -117,7 +119,8 @@ extern gsv_emu_runtime gsv_emu;
 class gsv_emu_entry
 {
   public:
-    explicit gsv_emu_entry(const char *name);
+    /** A call that `asks` for no device's context works while the thread's device is lost. */
+    explicit gsv_emu_entry(const char *name, bool asks = false);
     /** Whether the call is to return error() at once. */
     bool failed() const
     {
@@ -135,8 +138,16 @@ class gsv_emu_entry
     cudaError_t error_;
 };
 
-/** Let every later call fail with it, if it is one of those that stick. */
+/** Let every later call for the thread's device fail with it, if it is one of those that stick. */
 void gsv_emu_stick(cudaError_t error);
+int gsv_emu_current_device();
+/** What every call for the thread's device returns. */
+inline cudaError_t gsv_emu_stuck()
+{
+    return gsv_emu.stuck[gsv_emu_current_device()];
+}
+/** Wait while no call comes back. */
+void gsv_emu_wait_for_calls(std::unique_lock<std::mutex> &lock);
 
 /** The allocation around `size` bytes at `p`, NULL when there is none. */
 const gsv_emu_allocation *gsv_emu_find(const void *p, size_t size);
@@ -147,8 +158,8 @@ std::string gsv_emu_check_guards();
 CUstream_st *gsv_emu_stream(cudaStream_t stream);
 /** Append, record into the graph that captures the stream, or run now. */
 cudaError_t gsv_emu_enqueue(CUstream_st *stream, gsv_emu_operation operation);
-/** Run one operation and count it. */
-cudaError_t gsv_emu_execute(const gsv_emu_operation &operation);
+/** Run one operation on a device and count it. */
+cudaError_t gsv_emu_execute(const gsv_emu_operation &operation, int device);
 /** Run until `done()`; waits while the device hangs. */
 cudaError_t gsv_emu_run_until(std::unique_lock<std::mutex> &lock,
                               const std::function<bool()> &done);

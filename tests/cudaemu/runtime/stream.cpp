@@ -16,13 +16,14 @@
 namespace
 {
 
-std::condition_variable progress; /* hang was ended, or the state reset */
+/* A hang was ended, or the state reset. Never destroyed: a thread that was left behind may wait. */
+std::condition_variable &progress = *new std::condition_variable();
 
 /* What goes wrong while a stream runs, the device never gets over. */
-void fail_device(cudaError_t error)
+void fail_device(int device, cudaError_t error)
 {
-    if (gsv_emu.stuck == cudaSuccess)
-        gsv_emu.stuck = error;
+    if (gsv_emu.stuck[device] == cudaSuccess)
+        gsv_emu.stuck[device] = error;
 }
 
 bool can_run(const CUstream_st *stream)
@@ -46,7 +47,7 @@ bool run_some()
     CUstream_st *stream = able[gsv_emu_pick(able.size())];
     const gsv_emu_operation operation = std::move(stream->queue.front());
     stream->queue.pop_front();
-    fail_device(gsv_emu_execute(operation));
+    fail_device(stream->device, gsv_emu_execute(operation, stream->device));
     return true;
 }
 
@@ -97,6 +98,7 @@ cudaError_t create_stream(const char *name, cudaStream_t *stream, unsigned flags
     if (entry.failed())
         return entry.error();
     *stream = new CUstream_st();
+    (*stream)->device = gsv_emu_current_device();
     (*stream)->blocking = !(flags & cudaStreamNonBlocking);
     gsv_emu.streams.insert(*stream);
     gsv_emu.counters.live_objects++;
@@ -135,21 +137,28 @@ void gsv_emu_wake()
     progress.notify_all();
 }
 
+void gsv_emu_wait_for_calls(std::unique_lock<std::mutex> &lock)
+{
+    while (gsv_emu.hang > 1)
+        progress.wait(lock);
+}
+
 CUstream_st *gsv_emu_stream(cudaStream_t stream)
 {
     return !stream || stream == cudaStreamLegacy ? &gsv_emu.default_stream : stream;
 }
 
 /* After a failure operations do nothing, but events pass, so that nobody waits for ever. */
-cudaError_t gsv_emu_execute(const gsv_emu_operation &operation)
+cudaError_t gsv_emu_execute(const gsv_emu_operation &operation, int device)
 {
     if (operation.work == gsv_emu_work::record) {
         operation.passing->done = true;
         operation.passing->seconds = gsv_emu_now();
     }
-    if (!operation.run || gsv_emu.stuck != cudaSuccess)
+    if (!operation.run || gsv_emu.stuck[device] != cudaSuccess)
         return cudaSuccess;
     count(operation);
+    gsv_emu.running = device;
     return operation.run();
 }
 
@@ -163,7 +172,7 @@ cudaError_t gsv_emu_run_until(std::unique_lock<std::mutex> &lock, const std::fun
             return cudaErrorLaunchTimeout; /* waits for an event that nobody will pass */
         progress.wait(lock);
     }
-    return gsv_emu.stuck;
+    return gsv_emu_stuck();
 }
 
 cudaError_t gsv_emu_enqueue(CUstream_st *stream, gsv_emu_operation operation)
@@ -179,9 +188,11 @@ cudaError_t gsv_emu_enqueue(CUstream_st *stream, gsv_emu_operation operation)
     if (stream == &gsv_emu.default_stream) {
         while (!blocking_streams_done() && run_some())
             continue;
+        const int device = gsv_emu_current_device();
+
         if (!gsv_emu.hang)
-            fail_device(gsv_emu_execute(operation));
-        return gsv_emu.stuck;
+            fail_device(device, gsv_emu_execute(operation, device));
+        return gsv_emu.stuck[device];
     }
     stream->queue.push_back(std::move(operation));
     while (!gsv_emu.late && run_some())
@@ -264,8 +275,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     if (s->capture)
         return entry.finish(forbid(s->capture));
     run_some();
-    if (gsv_emu.stuck != cudaSuccess)
-        return entry.finish(gsv_emu.stuck);
+    if (gsv_emu_stuck() != cudaSuccess)
+        return entry.finish(gsv_emu_stuck());
     return entry.finish(s->queue.empty() ? cudaSuccess : cudaErrorNotReady);
 }
 
@@ -369,8 +380,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     if (event->capture)
         return entry.finish(forbid(event->capture));
     run_some();
-    if (gsv_emu.stuck != cudaSuccess)
-        return entry.finish(gsv_emu.stuck);
+    if (gsv_emu_stuck() != cudaSuccess)
+        return entry.finish(gsv_emu_stuck());
     return entry.finish(!event->passing || event->passing->done ? cudaSuccess : cudaErrorNotReady);
 }
 
