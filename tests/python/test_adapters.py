@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The adapters with the real frameworks, the Dask recipe, the examples, and the types.
 
-The frameworks are in the environment of tests/http/requirements-frameworks.txt, which ./dev test
+The frameworks are in the environment of tests/requirements-frameworks.txt, which ./dev test
 names in GPUSERVE_FRAMEWORKS_PYTHON: this script goes on in there.
 """
 import asyncio

@@ -213,7 +213,8 @@ class Rest(WithMiniLM):
         for _ in range(30):
             Model(model("splade-tiny")).encode("a")
         gc.collect()
-        self.assertLess(resident() - before, 16 << 20)
+        # 17 MB a load would be 510; what the allocator keeps for the next one is some tens.
+        self.assertLess(resident() - before, 100 << 20)
 
 
 class Classify(Case):
