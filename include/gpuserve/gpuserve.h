@@ -214,7 +214,9 @@ typedef int32_t (*gpuserve_progress_fn)(void *user, uint32_t stage, uint64_t don
 typedef struct gpuserve_model_options {
     uint32_t    struct_size;
     uint32_t    dtype;            /**< gpuserve_dtype */
-    const char *device;           /**< selector as in gpuserve_device_select(); default "auto" */
+    const char *device;           /**< selector as in gpuserve_device_select(); default "auto". One
+                                       that names several ("cuda:*", "auto:limit=2") puts all
+                                       weights on each: the replicas share the model's queue */
     const char *head;             /**< file of a classifier head over the embedding (see
                                        docs/heads.md), or NULL */
     uint32_t    max_tokens;       /**< limit of a text, special tokens included; default the
@@ -265,7 +267,7 @@ typedef enum gpuserve_pooling_kind {
 typedef struct gpuserve_footprint {
     uint32_t struct_size;
     uint32_t fits;            /**< 1: within the device's free memory and the context's budget */
-    uint64_t weights_bytes;   /**< as packed for the device and dtype */
+    uint64_t weights_bytes;   /**< as packed for the device and dtype; of all replicas */
     uint64_t workspace_bytes; /**< activations of all streams together */
     uint64_t stream_bytes;    /**< the backend's own scratch and staging */
     uint64_t host_bytes;      /**< tokenizer, labels, queues; an upper bound */

@@ -40,10 +40,14 @@ void gsv_budget_reset(struct gsv_budget *budget)
 
 /* ------------------------------------------------------------------------------------- sums */
 
-static bool on_device(const struct gsv_claim *claim, const struct gpuserve_backend *backend,
-                      int32_t index)
+bool gsv_claim_is_on(const struct gsv_claim *claim, const struct gsv_device_choice *device)
 {
-    return claim->backend == backend && claim->index == index;
+    for (size_t i = 0; i < claim->n_devices; i++) {
+        if (claim->devices[i].backend == device->backend &&
+            claim->devices[i].facts.index == device->facts.index)
+            return true;
+    }
+    return false;
 }
 
 static uint64_t used(const struct gsv_budget *budget)
@@ -55,32 +59,32 @@ static uint64_t used(const struct gsv_budget *budget)
     return sum;
 }
 
-static uint64_t used_on(const struct gsv_budget *budget, const struct gpuserve_backend *backend,
-                        int32_t index)
+static uint64_t used_on(const struct gsv_budget *budget, const struct gsv_device_choice *device)
 {
     uint64_t sum = 0;
 
     for (const struct gsv_claim *claim = budget->claims; claim; claim = claim->next)
-        sum += on_device(claim, backend, index) ? claim->device_bytes : 0;
+        sum += gsv_claim_is_on(claim, device) ? claim->device_bytes : 0;
     return sum;
 }
 
 static struct gsv_device_budget *find_device(const struct gsv_budget *budget,
-                                             const struct gpuserve_backend *backend, int32_t index)
+                                             const struct gsv_device_choice *device)
 {
     for (size_t i = 0; i < budget->n_devices; i++) {
-        if (budget->devices[i].backend == backend && budget->devices[i].index == index)
+        if (budget->devices[i].backend == device->backend &&
+            budget->devices[i].index == device->facts.index)
             return &budget->devices[i];
     }
     return NULL;
 }
 
 static uint64_t device_limit(const struct gsv_budget *budget,
-                             const struct gpuserve_backend *backend, int32_t index)
+                             const struct gsv_device_choice *device)
 {
-    const struct gsv_device_budget *device = find_device(budget, backend, index);
+    const struct gsv_device_budget *found = find_device(budget, device);
 
-    return device && device->bytes ? device->bytes : UINT64_MAX;
+    return found && found->bytes ? found->bytes : UINT64_MAX;
 }
 
 static uint64_t less(uint64_t a, uint64_t b)
@@ -96,18 +100,22 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64_t model_budget)
 {
     struct gsv_budget *budget = &context->budget;
-    const struct gsv_device_choice *device = &plan->device;
     const uint64_t own = model_budget ? model_budget : UINT64_MAX;
-    uint64_t all, limit;
+    uint64_t all;
 
     pthread_mutex_lock(&budget->lock);
     all = budget->bytes ? budget->bytes : UINT64_MAX;
-    limit = device_limit(budget, device->backend, device->facts.index);
-    plan->most.all = smaller(all, own);
-    plan->most.device = smaller(limit, device->facts.memory_bytes);
-    plan->room.all = smaller(less(all, used(budget)), own);
-    plan->room.device = smaller(less(limit, used_on(budget, device->backend, device->facts.index)),
-                                device->facts.memory_free_bytes);
+    plan->most = (struct gsv_room){ smaller(all, own), UINT64_MAX };
+    plan->room = (struct gsv_room){ smaller(less(all, used(budget)), own), UINT64_MAX };
+    for (size_t i = 0; i < plan->n_replicas; i++) {
+        const struct gsv_device_choice *device = &plan->replicas[i];
+        const uint64_t limit = device_limit(budget, device);
+        const uint64_t left = less(limit, used_on(budget, device));
+
+        plan->most.device = smaller(plan->most.device, smaller(limit, device->facts.memory_bytes));
+        plan->room.device =
+            smaller(plan->room.device, smaller(left, device->facts.memory_free_bytes));
+    }
     pthread_mutex_unlock(&budget->lock);
 }
 
@@ -117,61 +125,74 @@ void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64
 struct shortage {
     const char *what; /* whose limit */
     uint64_t needed, limit, used, free;
-    bool is_hopeless; /* it would be over it alone */
-    bool is_outside;  /* others than this context may give way */
-    bool of_device;
+    bool is_hopeless;                       /* it would be over it alone */
+    bool is_outside;                        /* others than this context may give way */
+    const struct gsv_device_choice *device; /* NULL: of all memory */
 };
+
+/* The lock is held. */
+static bool find_shortage_of(const struct gsv_budget *budget, const struct gsv_claim *claim,
+                             const struct gsv_device_choice *device, struct shortage *shortage)
+{
+    const struct gpuserve_device_facts *facts = &device->facts;
+    const uint64_t limit = device_limit(budget, device), on = used_on(budget, device);
+    const uint64_t needed = claim->device_bytes;
+
+    if (needed > less(limit, on))
+        *shortage = (struct shortage){ .what = "the budget",
+                                       .limit = limit,
+                                       .used = on,
+                                       .free = less(limit, on),
+                                       .is_hopeless = needed > limit };
+    else if (needed > facts->memory_free_bytes)
+        *shortage = (struct shortage){ .what = "the memory",
+                                       .limit = facts->memory_bytes,
+                                       .used = less(facts->memory_bytes, facts->memory_free_bytes),
+                                       .free = facts->memory_free_bytes,
+                                       .is_hopeless = needed > facts->memory_bytes,
+                                       .is_outside = true };
+    else
+        return false;
+    shortage->needed = needed;
+    shortage->device = device;
+    return true;
+}
 
 /* The first limit that the claim is over; the lock is held. */
 static bool find_shortage(const struct gsv_budget *budget, const struct gsv_claim *claim,
-                          const struct gpuserve_device_facts *facts, struct shortage *shortage)
+                          struct shortage *shortage)
 {
-    const uint64_t all = budget->bytes ? budget->bytes : UINT64_MAX;
-    const uint64_t limit = device_limit(budget, claim->backend, claim->index);
-    const uint64_t in_use = used(budget), on = used_on(budget, claim->backend, claim->index);
+    const uint64_t all = budget->bytes ? budget->bytes : UINT64_MAX, in_use = used(budget);
 
-    if (claim->bytes > less(all, in_use))
+    if (claim->bytes > less(all, in_use)) {
         *shortage = (struct shortage){ .what = "the context's memory budget",
                                        .needed = claim->bytes,
                                        .limit = all,
                                        .used = in_use,
                                        .free = less(all, in_use),
                                        .is_hopeless = claim->bytes > all };
-    else if (claim->device_bytes > less(limit, on))
-        *shortage = (struct shortage){ .what = "the budget",
-                                       .needed = claim->device_bytes,
-                                       .limit = limit,
-                                       .used = on,
-                                       .free = less(limit, on),
-                                       .is_hopeless = claim->device_bytes > limit,
-                                       .of_device = true };
-    else if (claim->device_bytes > facts->memory_free_bytes)
-        *shortage = (struct shortage){ .what = "the memory",
-                                       .needed = claim->device_bytes,
-                                       .limit = facts->memory_bytes,
-                                       .used = less(facts->memory_bytes, facts->memory_free_bytes),
-                                       .free = facts->memory_free_bytes,
-                                       .is_hopeless = claim->device_bytes > facts->memory_bytes,
-                                       .is_outside = true,
-                                       .of_device = true };
-    else
-        return false;
-    return true;
+        return true;
+    }
+    for (size_t i = 0; i < claim->n_devices; i++) {
+        if (find_shortage_of(budget, claim, &claim->devices[i], shortage))
+            return true;
+    }
+    return false;
 }
 
 /* "A holds 9 bytes, B holds 5 bytes", those that matter here; the lock is held. */
-static void list_holders(const struct gsv_budget *budget, const struct gsv_claim *wanted,
-                         const struct shortage *shortage, char *text, size_t capacity)
+static void list_holders(const struct gsv_budget *budget, const struct shortage *shortage,
+                         char *text, size_t capacity)
 {
     size_t length = 0;
 
     text[0] = '\0';
     for (const struct gsv_claim *claim = budget->claims; claim && length < capacity;
          claim = claim->next) {
-        const uint64_t bytes = shortage->of_device ? claim->device_bytes : claim->bytes;
+        const uint64_t bytes = shortage->device ? claim->device_bytes : claim->bytes;
         int n;
 
-        if (shortage->of_device && !on_device(claim, wanted->backend, wanted->index))
+        if (shortage->device && !gsv_claim_is_on(claim, shortage->device))
             continue;
         n = snprintf(text + length, capacity - length, "%s%.100s holds %" PRIu64,
                      length ? ", " : "; ", claim->name, bytes);
@@ -186,10 +207,11 @@ static gpuserve_status fail_short(const struct gsv_budget *budget, const struct 
     const struct gsv_memory *m = &plan->memory;
     char holders[320], place[96] = "", selector[64], waited[64] = "";
 
-    list_holders(budget, claim, shortage, holders, sizeof(holders));
-    gsv_device_selector(&plan->device, selector, sizeof(selector));
-    if (shortage->of_device)
+    list_holders(budget, shortage, holders, sizeof(holders));
+    if (shortage->device) {
+        gsv_device_selector(shortage->device, selector, sizeof(selector));
         snprintf(place, sizeof(place), " of %s", selector);
+    }
     if (waited_ms > 0)
         snprintf(waited, sizeof(waited), " after %" PRIu64 " ms", waited_ms);
     gsv_fail(error, GPUSERVE_E_TOO_LARGE,
@@ -216,24 +238,36 @@ static void wait_for_more(struct gsv_budget *budget, const struct shortage *shor
     pthread_cond_timedwait(&budget->freed, &budget->lock, &until);
 }
 
+/* What the devices have free now; the rest of their facts others may be reading. */
+static void look_again(struct gsv_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_replicas; i++) {
+        struct gsv_device_choice *device = &plan->replicas[i];
+        struct gpuserve_device_facts now = { .struct_size = sizeof(now) };
+        const gpuserve_status st = device->backend->device_facts(device->facts.index, &now, NULL);
+
+        /* A device that cannot say decides when it is asked for memory. */
+        device->facts.memory_free_bytes =
+            st == GPUSERVE_OK ? now.memory_free_bytes : device->facts.memory_bytes;
+    }
+}
+
 /* Until the claim fits or the policy gives up; the lock is held, but not while a model is evicted
  * or a device is asked. */
-static gpuserve_status make_room(gpuserve_context *context, const struct gsv_plan *plan,
+static gpuserve_status make_room(gpuserve_context *context, struct gsv_plan *plan,
                                  const struct gsv_claim *claim, gpuserve_error *error)
 {
     struct gsv_budget *budget = &context->budget;
     const uint64_t begin_ns = gsv_now_ns();
     const uint64_t end_ns = begin_ns + (uint64_t)budget->wait_ms * 1000000;
-    struct gpuserve_device_facts facts = plan->device.facts;
     struct shortage shortage;
 
-    while (find_shortage(budget, claim, &facts, &shortage)) {
+    while (find_shortage(budget, claim, &shortage)) {
         const uint64_t now_ns = gsv_now_ns();
 
         if (shortage.is_hopeless || budget->policy == GPUSERVE_MEMORY_REFUSE)
             return fail_short(budget, plan, claim, &shortage, 0, error);
-        if (budget->policy == GPUSERVE_MEMORY_EVICT &&
-            gsv_evict_one(context, shortage.of_device ? claim : NULL)) {
+        if (budget->policy == GPUSERVE_MEMORY_EVICT && gsv_evict_one(context, shortage.device)) {
             /* As it says. */
         } else if (now_ns >= end_ns) {
             return fail_short(budget, plan, claim, &shortage, (now_ns - begin_ns) / 1000000, error);
@@ -241,24 +275,24 @@ static gpuserve_status make_room(gpuserve_context *context, const struct gsv_pla
             wait_for_more(budget, &shortage, end_ns);
         }
         pthread_mutex_unlock(&budget->lock);
-        facts.memory_free_bytes = UINT64_MAX; /* a device that cannot say decides by allocating */
-        (void)plan->device.backend->device_facts(claim->index, &facts, NULL);
+        look_again(plan);
         pthread_mutex_lock(&budget->lock);
     }
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_budget_take(gpuserve_context *context, const struct gsv_plan *plan,
-                                const char *name, struct gsv_claim *claim, gpuserve_error *error)
+gpuserve_status gsv_budget_take(gpuserve_context *context, struct gsv_plan *plan, const char *name,
+                                struct gsv_claim *claim, gpuserve_error *error)
 {
     struct gsv_budget *budget = &context->budget;
     gpuserve_status st;
 
     *claim = (struct gsv_claim){ .name = name,
-                                 .backend = plan->device.backend,
-                                 .index = plan->device.facts.index,
+                                 .devices = plan->replicas,
+                                 .n_devices = plan->n_replicas,
                                  .bytes = plan->total_bytes,
                                  .device_bytes = plan->device_bytes };
+    look_again(plan); /* the plan may be as old as a suspended model */
     pthread_mutex_lock(&budget->lock);
     st = make_room(context, plan, claim, error);
     if (st == GPUSERVE_OK) {
@@ -291,7 +325,7 @@ void gsv_budget_give(gpuserve_context *context, struct gsv_claim *claim)
 static gpuserve_status set_device(struct gsv_budget *budget, const struct gsv_device_choice *device,
                                   uint64_t bytes, gpuserve_error *error)
 {
-    struct gsv_device_budget *found = find_device(budget, device->backend, device->facts.index);
+    struct gsv_device_budget *found = find_device(budget, device);
 
     if (!found) {
         if (!gsv_grow((void **)&budget->devices, &budget->capacity, budget->n_devices + 1,

@@ -21,11 +21,11 @@
 /* What one loaded model holds; part of it. */
 struct gsv_claim {
     struct gsv_claim *next;
-    const char *name; /* of the model, lent by it */
-    const struct gpuserve_backend *backend;
-    int32_t index;
+    const char *name;                        /* of the model, lent by it */
+    const struct gsv_device_choice *devices; /* [n_devices], lent by its plan */
+    size_t n_devices;
     uint64_t bytes;        /* all */
-    uint64_t device_bytes; /* those on the device */
+    uint64_t device_bytes; /* those on each device */
     bool is_taken;
 };
 
@@ -53,10 +53,14 @@ void gsv_budget_reset(struct gsv_budget *budget);
 /* Set plan->room (what is free now) and plan->most (what would be, were nothing else loaded). */
 void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64_t model_budget);
 
-/* Claim the plan's bytes by the context's policy. GPUSERVE_E_TOO_LARGE tells needed, free, budget
+/* Whether a claim holds memory of a device. */
+bool gsv_claim_is_on(const struct gsv_claim *claim, const struct gsv_device_choice *device);
+
+/* Claim the plan's bytes, of all its devices or of none, by the context's policy; brings the free
+ * bytes of its replicas up to date. GPUSERVE_E_TOO_LARGE tells needed, free, budget
  * and who holds what. */
-gpuserve_status gsv_budget_take(gpuserve_context *context, const struct gsv_plan *plan,
-                                const char *name, struct gsv_claim *claim, gpuserve_error *error);
+gpuserve_status gsv_budget_take(gpuserve_context *context, struct gsv_plan *plan, const char *name,
+                                struct gsv_claim *claim, gpuserve_error *error);
 
 /* Accepts a claim that was never taken. */
 void gsv_budget_give(gpuserve_context *context, struct gsv_claim *claim);

@@ -8,7 +8,8 @@
 
 #include <inttypes.h>
 
-static bool may_go(gpuserve_model *handle, const struct gsv_claim *wanted, uint64_t *last_used_ns)
+static bool may_go(gpuserve_model *handle, const struct gsv_device_choice *device,
+                   uint64_t *last_used_ns)
 {
     const struct gsv_claim *claim;
     bool may = false;
@@ -18,8 +19,7 @@ static bool may_go(gpuserve_model *handle, const struct gsv_claim *wanted, uint6
     pthread_mutex_lock(&handle->lock);
     if (handle->current && !handle->is_suspended) {
         claim = &handle->current->claim;
-        may = gsv_handle_is_idle(handle) &&
-              (!wanted || (claim->backend == wanted->backend && claim->index == wanted->index));
+        may = gsv_handle_is_idle(handle) && (!device || gsv_claim_is_on(claim, device));
         *last_used_ns = handle->last_used_ns;
     }
     pthread_mutex_unlock(&handle->lock);
@@ -28,13 +28,14 @@ static bool may_go(gpuserve_model *handle, const struct gsv_claim *wanted, uint6
 
 /* The victim, its `changing` locked: whoever changes it now, the one that loads included, is left
  * alone. */
-static gpuserve_model *find_victim(const struct gsv_budget *budget, const struct gsv_claim *wanted)
+static gpuserve_model *find_victim(const struct gsv_budget *budget,
+                                   const struct gsv_device_choice *device)
 {
     gpuserve_model *oldest = NULL;
     uint64_t oldest_ns = UINT64_MAX, used_ns = 0;
 
     for (gpuserve_model *handle = budget->handles; handle; handle = handle->next_open) {
-        if (!may_go(handle, wanted, &used_ns) || used_ns >= oldest_ns ||
+        if (!may_go(handle, device, &used_ns) || used_ns >= oldest_ns ||
             pthread_mutex_trylock(&handle->changing) != 0)
             continue;
         if (oldest)
@@ -45,10 +46,10 @@ static gpuserve_model *find_victim(const struct gsv_budget *budget, const struct
     return oldest;
 }
 
-bool gsv_evict_one(gpuserve_context *context, const struct gsv_claim *wanted)
+bool gsv_evict_one(gpuserve_context *context, const struct gsv_device_choice *device)
 {
     struct gsv_budget *budget = &context->budget;
-    gpuserve_model *victim = find_victim(budget, wanted);
+    gpuserve_model *victim = find_victim(budget, device);
     uint64_t bytes;
 
     if (!victim)

@@ -158,7 +158,7 @@ static struct gsv_json describe_open(const struct gsv_model *model)
     char selector[64];
     struct gsv_json json = describe(&model->plan);
 
-    gsv_device_selector(&model->plan.device, selector, sizeof(selector));
+    gsv_plan_selector(&model->plan, selector, sizeof(selector));
     gsv_json_add_text(&json, "fingerprint", model->fingerprint);
     gsv_json_add_text(&json, "device", selector);
     gsv_json_add_text(&json, "device_name", model->plan.device.facts.name);

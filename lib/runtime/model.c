@@ -39,7 +39,20 @@ gpuserve_status gsv_model_plan(struct gsv_model **out, gpuserve_context *context
     return st;
 }
 
-static gpuserve_status load_net(struct gsv_model *model, gpuserve_error *error)
+static gpuserve_status load_replica(struct gsv_model *model, size_t which,
+                                    const struct gsv_net_options *options, gpuserve_error *error)
+{
+    const struct gsv_plan *plan = &model->plan;
+    const struct gsv_device_choice *device = &plan->replicas[which];
+    struct gsv_replica *replica = &model->replicas[which];
+    gpuserve_status st = device->backend->device_open(&replica->device, device->facts.index, error);
+
+    return st == GPUSERVE_OK ? gsv_net_load(&replica->net, plan->spec, device->backend,
+                                            replica->device, options, error)
+                             : st;
+}
+
+static gpuserve_status load_replicas(struct gsv_model *model, gpuserve_error *error)
 {
     const struct gsv_plan *plan = &model->plan;
     struct gsv_net_options options = {
@@ -50,15 +63,30 @@ static gpuserve_status load_net(struct gsv_model *model, gpuserve_error *error)
     struct gsv_calibration calibration = { 0 };
     gpuserve_status st = GPUSERVE_OK;
 
+    model->replicas = gsv_alloc_array(plan->n_replicas, sizeof(*model->replicas));
+    if (!model->replicas)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
     if (plan->dtype == GPUSERVE_DTYPE_INT8) {
         st = gsv_calibration_make(&calibration, plan, error);
         options.calibration = &calibration.batch;
     }
-    if (st == GPUSERVE_OK)
-        st = gsv_net_load(&model->net, plan->spec, plan->device.backend, model->device, &options,
-                          error);
+    for (size_t i = 0; i < plan->n_replicas && st == GPUSERVE_OK; i++)
+        st = load_replica(model, i, &options, error);
     gsv_calibration_reset(&calibration);
     return st;
+}
+
+static void unload_replicas(struct gsv_model *model)
+{
+    for (size_t i = 0; model->replicas && i < model->plan.n_replicas; i++) {
+        struct gsv_replica *replica = &model->replicas[i];
+
+        gsv_net_free(&replica->net);
+        if (replica->device)
+            model->plan.replicas[i].backend->device_close(&replica->device);
+    }
+    free(model->replicas);
+    model->replicas = NULL;
 }
 
 static gpuserve_status start(struct gsv_model *model, struct gsv_completions *completions,
@@ -87,7 +115,7 @@ static void count(struct gsv_model *model)
 {
     struct gsv_model_metrics *metrics = &model->metrics;
 
-    gsv_device_selector(&model->plan.device, metrics->device, sizeof(metrics->device));
+    gsv_plan_selector(&model->plan, metrics->device, sizeof(metrics->device));
     metrics->dtype = gsv_dtype_name(model->plan.dtype);
     metrics->memory = model->plan.memory;
     gsv_metrics_model_add(&model->context->metrics, metrics, model->name);
@@ -98,7 +126,8 @@ static void count(struct gsv_model *model)
 static gpuserve_status take_fingerprint(struct gsv_model *model, gpuserve_error *error)
 {
     char fingerprint[sizeof(model->fingerprint)];
-    const gpuserve_status st = gsv_fingerprint(fingerprint, &model->plan, model->net, error);
+    const gpuserve_status st =
+        gsv_fingerprint(fingerprint, &model->plan, model->replicas[0].net, error);
 
     if (st != GPUSERVE_OK)
         return st;
@@ -124,7 +153,6 @@ static gpuserve_status tell(const gpuserve_model_options *options, uint64_t done
 gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
                                const gpuserve_model_options *options, gpuserve_error *error)
 {
-    const struct gsv_device_choice *device = &model->plan.device;
     const uint64_t bytes = model->plan.facts->file_bytes;
     gpuserve_status st =
         gsv_budget_take(model->context, &model->plan, model->name, &model->claim, error);
@@ -132,9 +160,7 @@ gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *
     if (st == GPUSERVE_OK)
         st = tell(options, 0, bytes, error);
     if (st == GPUSERVE_OK)
-        st = device->backend->device_open(&model->device, device->facts.index, error);
-    if (st == GPUSERVE_OK)
-        st = load_net(model, error);
+        st = load_replicas(model, error);
     if (st == GPUSERVE_OK)
         st = take_fingerprint(model, error);
     if (st == GPUSERVE_OK)
@@ -155,9 +181,7 @@ void gsv_model_unload(struct gsv_model *model)
     if (model->batcher)
         gsv_batcher_close(model->batcher);
     gsv_workers_stop(&model->workers);
-    gsv_net_free(&model->net);
-    if (model->device)
-        model->plan.device.backend->device_close(&model->device);
+    unload_replicas(model);
     gsv_batcher_unref(&model->batcher);
     gsv_cache_free(&model->cache);
     if (model->is_counted)

@@ -19,13 +19,19 @@
 #include "lib/runtime/plan.h"
 #include "lib/runtime/worker.h"
 
+/* All weights on one device. The replicas of a model share its queue: a worker runs batches on the
+ * one it belongs to. */
+struct gsv_replica {
+    struct gpuserve_device *device;
+    struct gsv_net *net;
+};
+
 struct gsv_model {
     gpuserve_context *context; /* shared */
     char *name;                /* its handle's */
     struct gsv_plan plan;
-    struct gpuserve_device *device;
-    struct gsv_net *net;
-    struct gsv_batcher *batcher; /* shared with requests */
+    struct gsv_replica *replicas; /* [plan.n_replicas] */
+    struct gsv_batcher *batcher;  /* shared with requests */
     struct gsv_encoders encoders;
     struct gsv_cache *cache; /* NULL: none */
     struct gsv_workers workers;

@@ -134,6 +134,21 @@ void gsv_plan_reset(struct gsv_plan *plan)
     gsv_spec_free(&plan->spec);
     gsv_dir_close(&plan->dir);
     plan->facts = NULL;
+    free(plan->replicas);
+    plan->replicas = NULL;
+}
+
+void gsv_plan_selector(const struct gsv_plan *plan, char *selector, size_t capacity)
+{
+    size_t length = 0;
+
+    selector[0] = '\0';
+    for (size_t i = 0; i < plan->n_replicas && length + 1 < capacity; i++) {
+        if (i > 0)
+            selector[length++] = ',';
+        gsv_device_selector(&plan->replicas[i], selector + length, capacity - length);
+        length += strlen(selector + length);
+    }
 }
 
 /* Texts of a batch: as many as have two tokens; fewer of a sparse model, whose rows are as wide as
@@ -186,7 +201,7 @@ static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
 {
     const struct gpuserve_backend *backend = plan->device.backend;
     const uint64_t n = (uint64_t)plan->n_workers;
-    uint64_t work, stream, wide_work = 0, wide_stream = 0;
+    uint64_t work, stream, wide_work = 0, wide_stream = 0, on_devices;
     struct gsv_memory *memory = &plan->memory;
 
     size_batches(plan, batch_tokens);
@@ -196,17 +211,17 @@ static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
     if (plan->has_wide &&
         !gsv_work_bytes(plan->spec, backend, &plan->wide, &wide_work, &wide_stream))
         return false;
-    if (__builtin_mul_overflow(work, n, &work) || __builtin_mul_overflow(stream, n, &stream) ||
+    if (__builtin_mul_overflow(memory->weights, (uint64_t)plan->n_replicas, &memory->weights) ||
+        __builtin_mul_overflow(work, n, &work) || __builtin_mul_overflow(stream, n, &stream) ||
         __builtin_add_overflow(work, wide_work, &memory->workspace) ||
         __builtin_add_overflow(stream, wide_stream, &memory->stream))
         return false;
     memory->host = gsv_tokenizer_bytes(plan->tokenizer) + runtime_bytes(plan);
-    if (__builtin_add_overflow(memory->weights, memory->workspace, &plan->device_bytes) ||
-        __builtin_add_overflow(plan->device_bytes, memory->stream, &plan->device_bytes) ||
-        __builtin_add_overflow(plan->device_bytes, memory->host, &plan->total_bytes))
+    if (__builtin_add_overflow(memory->weights, memory->workspace, &on_devices) ||
+        __builtin_add_overflow(on_devices, memory->stream, &on_devices) ||
+        __builtin_add_overflow(on_devices, memory->host, &plan->total_bytes))
         return false;
-    if (plan->device.is_cpu)
-        plan->device_bytes = plan->total_bytes;
+    plan->device_bytes = plan->device.is_cpu ? plan->total_bytes : on_devices / plan->n_replicas;
     return true;
 }
 
@@ -218,7 +233,7 @@ static gpuserve_status choose_threads(struct gsv_plan *plan, const gpuserve_cont
                         "n_threads is %u, but the context has %d threads", wanted,
                         context->n_threads);
     if (!plan->device.is_cpu) {
-        plan->n_workers = GPU_STREAMS;
+        plan->n_workers = GPU_STREAMS * (int32_t)plan->n_replicas;
         plan->has_wide = false;
         return GPUSERVE_OK;
     }
@@ -307,6 +322,18 @@ int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_roo
     return low;
 }
 
+static gpuserve_status choose_devices(struct gsv_plan *plan, gpuserve_context *context,
+                                      const char *selector, gpuserve_error *error)
+{
+    gpuserve_status st;
+
+    free(plan->replicas);
+    st = gsv_device_choose_all(context, selector, &plan->replicas, &plan->n_replicas, error);
+    if (st == GPUSERVE_OK)
+        plan->device = plan->replicas[0];
+    return st;
+}
+
 /* An `auto` device that is too small gives way to the CPU. */
 static gpuserve_status fall_back(struct gsv_plan *plan, gpuserve_context *context,
                                  const gpuserve_model_options *options, gpuserve_error *error)
@@ -316,7 +343,7 @@ static gpuserve_status fall_back(struct gsv_plan *plan, gpuserve_context *contex
     gpuserve_status st;
 
     memcpy(name, plan->device.facts.name, sizeof(name));
-    st = gsv_device_choose(context, "cpu", &plan->device, error);
+    st = choose_devices(plan, context, "cpu", error);
     if (st != GPUSERVE_OK)
         return st;
     plan->device.was_auto = true;
@@ -331,7 +358,7 @@ gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
                               const gpuserve_model_options *options, gpuserve_error *error)
 {
     const bool waits = context->budget.policy != GPUSERVE_MEMORY_REFUSE;
-    gpuserve_status st = gsv_device_choose(context, options->device, &plan->device, error);
+    gpuserve_status st = choose_devices(plan, context, options->device, error);
 
     if (st == GPUSERVE_OK)
         st = size_on_device(plan, context, options, error);

@@ -15,7 +15,7 @@
 
 #include <gpuserve/gpuserve.h>
 
-/* Bytes that a model may take, of every kind of memory together and on its device. */
+/* Bytes that a model may take, of every kind of memory together and on each of its devices. */
 struct gsv_room {
     uint64_t all, device;
 };
@@ -25,11 +25,13 @@ struct gsv_plan {
     struct gsv_spec *spec;
     const struct gsv_spec_facts *facts; /* lent by the spec */
     struct gsv_tokenizer *tokenizer;
-    struct gsv_device_choice device;
+    struct gsv_device_choice device;    /* the first of: */
+    struct gsv_device_choice *replicas; /* [n_replicas], of one backend; each gets all weights */
+    size_t n_replicas;
     uint32_t dtype; /* never DEFAULT */
     bool use_mmap;
     int32_t max_tokens; /* of a text */
-    int32_t n_workers;  /* threads that run batches, one stream each */
+    int32_t n_workers;  /* threads that run batches, one stream each; as many for each replica */
     bool has_wide;      /* and one more stream that all of them share: see batcher.h */
     struct gsv_work_options narrow;
     struct gsv_work_options wide;
@@ -38,7 +40,7 @@ struct gsv_plan {
     uint64_t cache_bytes;
     struct gsv_memory memory;
     uint64_t total_bytes;
-    uint64_t device_bytes; /* of them on the device; all of them when that is the CPU */
+    uint64_t device_bytes; /* of them on each device; all of them when that is the CPU */
     struct gsv_room room;  /* now */
     struct gsv_room most;  /* were nothing else loaded */
 };
@@ -58,6 +60,9 @@ bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_room *room);
 int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_room *room);
 
 void gsv_plan_reset(struct gsv_plan *plan);
+
+/* "cpu", or "cuda:0,cuda:1" for replicas. */
+void gsv_plan_selector(const struct gsv_plan *plan, char *selector, size_t capacity);
 
 /* Floats that one batch of a work may bring back. */
 size_t gsv_plan_output_floats(const struct gsv_plan *plan);

@@ -170,7 +170,7 @@ static void describe(gpuserve_request *request, const struct gsv_model *model)
         return;
     result->struct_size = request->job.result->struct_size;
     result->dtype = model->plan.dtype;
-    gsv_device_selector(&model->plan.device, result->device, sizeof(result->device));
+    gsv_plan_selector(&model->plan, result->device, sizeof(result->device));
     snprintf(result->fingerprint, sizeof(result->fingerprint), "%s", model->fingerprint);
 }
 

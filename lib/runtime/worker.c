@@ -267,13 +267,15 @@ gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model 
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %d workers", plan->n_workers);
     workers->n = plan->n_workers;
     if (plan->has_wide)
-        st = gsv_work_create(&workers->wide, model->net, &plan->wide, error);
+        st = gsv_work_create(&workers->wide, model->replicas[0].net, &plan->wide, error);
     for (int32_t i = 0; i < workers->n && st == GPUSERVE_OK; i++) {
         workers->all[i].model = model;
         workers->all[i].number = i;
         st = make_buffers(&workers->all[i], error);
         if (st == GPUSERVE_OK)
-            st = gsv_work_create(&workers->all[i].work, model->net, &plan->narrow, error);
+            st = gsv_work_create(&workers->all[i].work,
+                                 model->replicas[(size_t)i % plan->n_replicas].net, &plan->narrow,
+                                 error);
     }
     while (workers->n_started < workers->n && st == GPUSERVE_OK) {
         const int failed = start_thread(&workers->all[workers->n_started]);

@@ -554,6 +554,58 @@ Test(budget, work_over_the_plan_is_split_not_tried)
     end_context(&context);
 }
 
+/* ------------------------------------------------------------------------------------ replicas */
+
+Test(budget, replicas_share_a_queue_and_are_claimed_together)
+{
+    enum { N = 4 };
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
+    gpuserve_model_options options = named("both");
+    gpuserve_footprint one = { .struct_size = sizeof(one) }, two = one;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *both = NULL, *other;
+    gpuserve_request *requests[N] = { NULL };
+    gpuserve_job jobs[N];
+    const char *const unlike[N] = { "one", "two", "three", "four" }; /* equal ones run once */
+    float rows[N][FAKE_DIM], want[FAKE_DIM];
+
+    fake_set_weights(5 * GB);
+    cr_assert_eq(gpuserve_model_footprint(context, ".", &options, &one, NULL), GPUSERVE_OK);
+    options.device = "cuda:*";
+    options.max_batch_tokens = 64;
+    cr_assert_eq(gpuserve_model_footprint(context, ".", &options, &two, NULL), GPUSERVE_OK);
+    cr_expect_eq(two.weights_bytes, 2 * one.weights_bytes);
+    cr_expect_eq(two.n_streams, 2 * one.n_streams);
+    /* One of the devices has no room: neither is taken. */
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:1", 12 * GB, NULL), GPUSERVE_OK);
+    other = open_named(context, "other", 9 * GB);
+    cr_expect_eq(try_open(&both, context, 5 * GB, &options, &error), GPUSERVE_E_TOO_LARGE);
+    cr_expect_not_null(strstr(error.message, "of cuda:0"), "%s", error.message);
+    gpuserve_model_close(&other);
+    cr_assert_eq(try_open(&both, context, 5 * GB, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    expect_state(context, "both", "cuda:0,cuda:1");
+    /* Two streams on each: four batches run at once. */
+    fake_hold();
+    for (int i = 0; i < N; i++) {
+        jobs[i] = fake_job(&unlike[i], 1, rows[i]);
+        cr_assert_eq(gpuserve_submit(&requests[i], both, &jobs[i], NULL, NULL, NULL), GPUSERVE_OK);
+        fake_wait_running(i + 1);
+    }
+    fake_release();
+    for (int i = 0; i < N; i++) {
+        fake_vector(unlike[i], want);
+        cr_expect_eq(gpuserve_wait(requests[i], -1, NULL), GPUSERVE_OK);
+        cr_expect_eq(memcmp(rows[i], want, sizeof(want)), 0);
+        gpuserve_request_free(&requests[i]);
+    }
+    cr_assert_eq(gpuserve_model_suspend(both, NULL), GPUSERVE_OK);
+    check_answer(both);
+    gpuserve_model_close(&both);
+    end_context(&context);
+}
+
 /* ------------------------------------------------------------------------------------ registry */
 
 Test(budget, models_are_found_by_name_and_version)
