@@ -87,6 +87,11 @@ const struct cli_command cli_commands[] = {
       "is printed when the server is ready. SIGTERM ends it after the requests it has accepted.\n\n"
       "  gpuserve serve sentence-transformers/all-MiniLM-L6-v2\n"
       "  gpuserve serve minilm=./all-MiniLM-L6-v2 --port 8080 --alias text-embedding-3-small\n" },
+    { "profile", cli_profile, "profile MODEL [OPTION...]", "where the time of a model goes here",
+      "Runs one batch again and again: microseconds by stage and layer, the rate of each matrix\n"
+      "product and its part of the best that square products reach here, memory by purpose.\n\n"
+      "  gpuserve profile MODEL\n"
+      "  gpuserve profile MODEL --text-tokens 32 --texts 16 --trace trace.json\n" },
 };
 
 const size_t cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);

@@ -23,7 +23,8 @@ enum {
     CMD_PULL = 1 << 9,
     CMD_COMPLETION = 1 << 10,
     CMD_RERANK = 1 << 11,
-    CMD_SERVE = 1 << 12
+    CMD_SERVE = 1 << 12,
+    CMD_PROFILE = 1 << 13
 };
 
 enum cli_format { CLI_BY_NAME = 0, CLI_JSON, CLI_NPY, CLI_TEXT };
@@ -59,6 +60,9 @@ struct cli_args {
     double c, tolerance, split, seed;
     uint32_t limit;
     struct cli_list label_names, where;
+    /* profile */
+    const char *trace;
+    uint32_t text_tokens, texts, rounds, timing;
     /* devices */
     const char *select;
     uint32_t watch, looks;
@@ -146,6 +150,7 @@ int cli_bench(const struct cli_args *args);
 int cli_fit(const struct cli_args *args);
 int cli_pull(const struct cli_args *args);
 int cli_completion(const struct cli_args *args);
+int cli_profile(const struct cli_args *args);
 int cli_rerank(const struct cli_args *args);
 int cli_serve(const struct cli_args *args);
 

@@ -36,6 +36,10 @@ static const struct cli_choice input_formats[] = {
     { "lines", CLI_INPUT_LINES }, { "jsonl", CLI_INPUT_JSONL }, { "csv", CLI_INPUT_CSV }, { 0 }
 };
 
+static const struct cli_choice timings[] = { { "operations", GPUSERVE_PROFILE_OPERATIONS },
+                                             { "differences", GPUSERVE_PROFILE_DIFFERENCES },
+                                             { 0 } };
+
 /* clang-format off */
 #define AT(field) offsetof(struct cli_args, field)
 #define FLAG(name, letter, commands, field, value, help) \
@@ -56,22 +60,22 @@ static const struct cli_choice input_formats[] = {
     { name, 0, OPTION_LIST, commands, 0, 0, argument, help, 0, AT(field) }
 
 const struct cli_option cli_options[] = {
-    TEXT("model", 'm', OPENS | CMD_INSPECT, model, "MODEL",
+    TEXT("model", 'm', OPENS | CMD_INSPECT | CMD_PROFILE, model, "MODEL",
          "a model's directory, or its name in the Hugging Face cache"),
     TEXT("head", 0, CMD_CLASSIFY | CMD_INSPECT | CMD_BENCH | CMD_SERVE, head, "FILE",
          "a classifier head over the embedding, as made by `gpuserve fit`"),
-    TEXT("device", 'd', OPENS | CMD_INSPECT, device, "DEVICE",
+    TEXT("device", 'd', OPENS | CMD_INSPECT | CMD_PROFILE, device, "DEVICE",
          "auto, cpu, cuda:N, a UUID, or auto:order=load,max_load=0.5 and the like (default auto: the GPU with the most memory free if one works)"),
-    CHOICE("dtype", RUNS | CMD_INSPECT, dtype, dtypes,
+    CHOICE("dtype", RUNS | CMD_INSPECT | CMD_PROFILE, dtype, dtypes,
            "what to compute in (default fp32 on a CPU, fp16 on a GPU)"),
-    COUNT("threads", OPENS | CMD_INSPECT, threads, 4096, "compute threads (default: all that may be used)"),
-    COUNT("max-tokens", RUNS | CMD_TOKENIZE | CMD_INSPECT, max_tokens, 1048576,
+    COUNT("threads", OPENS | CMD_INSPECT | CMD_PROFILE, threads, 4096, "compute threads (default: all that may be used)"),
+    COUNT("max-tokens", RUNS | CMD_TOKENIZE | CMD_INSPECT | CMD_PROFILE, max_tokens, 1048576,
           "cut texts at N tokens (default: the model's limit)"),
-    COUNT("batch-tokens", RUNS | CMD_INSPECT, batch_tokens, 1048576, "most tokens computed together by one thread"),
+    COUNT("batch-tokens", RUNS | CMD_INSPECT | CMD_PROFILE, batch_tokens, 1048576, "most tokens computed together by one thread"),
     CHOICE("pooling", VECTORS | CMD_FIT | CMD_INSPECT | CMD_RERANK | CMD_SERVE, pooling, poolings,
            "how token vectors become one, instead of the model's own way"),
     FLAG("mmap", 0, OPENS, mmap, 1, "map the weights instead of reading them; the file must not change meanwhile"),
-    SIZE("memory-budget", OPENS | CMD_INSPECT, memory_budget, 0x1p60,
+    SIZE("memory-budget", OPENS | CMD_INSPECT | CMD_PROFILE, memory_budget, 0x1p60,
          "most memory for all models together, such as 12G or 800MB (default: what the device has free)"),
     CHOICE("memory-policy", CMD_SERVE | CMD_INSPECT, memory_policy, memory_policies,
            "what a model does that is over it: refuse (the default), wait, or evict the idle one used longest ago"),
@@ -100,7 +104,13 @@ const struct cli_option cli_options[] = {
          "write to FILE, which appears when it is whole (default standard output)"),
     CHOICE("format", CMD_EMBED | CMD_RERANK, format, formats,
            "what to write (default: npy for a .npy file, text for .txt, else json)"),
-    FLAG("json", 0, CMD_INSPECT | CMD_DEVICES | CMD_DOCTOR | CMD_BENCH | CMD_FIT, json, 1, "a JSON object instead of text to read"),
+    FLAG("json", 0, CMD_INSPECT | CMD_DEVICES | CMD_DOCTOR | CMD_BENCH | CMD_FIT | CMD_PROFILE, json, 1, "a JSON object instead of text to read"),
+    COUNT("text-tokens", CMD_PROFILE, text_tokens, 1048576, "tokens of each text (default 128)"),
+    COUNT("texts", CMD_PROFILE, texts, 1048576, "texts of the batch (default: as many as fit)"),
+    COUNT("rounds", CMD_PROFILE, rounds, 10000, "how often the batch runs; figures are medians (default 20)"),
+    CHOICE("timing", CMD_PROFILE, timing, timings,
+           "by each operation's time, or by what a batch takes less without a stage (default: as fits the device)"),
+    TEXT("trace", 0, CMD_PROFILE, trace, "FILE", "write the last round as a trace for Chrome's and Perfetto's viewers"),
     TEXT("select", 0, CMD_DEVICES, select, "DEVICE", "only the devices that DEVICE names, one a line: cuda:*, auto:limit=2,order=memory"),
     FLAG("watch", 0, CMD_DEVICES, watch, 1, "look again and again, until interrupted"),
     REAL("interval", CMD_DEVICES, interval, 3600, "S", "seconds between two looks (default 2)"),
@@ -134,10 +144,10 @@ const struct cli_option cli_options[] = {
     FLAG("auto-truncate", 0, CMD_SERVE, auto_truncate, 1, "cut texts over the limit where the client does not say (default: refuse them)"),
     FLAG("model-control", 0, CMD_SERVE, model_control, 1, "let clients load and unload models (KServe's repository)"),
     COUNT("drain-timeout", CMD_SERVE, drain_timeout, 86400, "seconds for accepted requests after SIGTERM (default 30)"),
-    TEXT("cache-dir", 0, OPENS | CMD_INSPECT | CMD_PULL, cache_dir, "DIR",
+    TEXT("cache-dir", 0, OPENS | CMD_INSPECT | CMD_PROFILE | CMD_PULL, cache_dir, "DIR",
          "the Hugging Face cache (default HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub)"),
     FLAG("quiet", 'q', OPENS | CMD_PULL, quiet, 1, "no progress and no remarks, only errors"),
-    FLAG("verbose", 'v', OPENS | CMD_INSPECT | CMD_DEVICES | CMD_DOCTOR, verbose, 1, "tell what the library does"),
+    FLAG("verbose", 'v', OPENS | CMD_INSPECT | CMD_PROFILE | CMD_DEVICES | CMD_DOCTOR, verbose, 1, "tell what the library does"),
     FLAG("help", 'h', ~0u, help, 1, "this help"),
 };
 /* clang-format on */

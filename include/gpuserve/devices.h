@@ -1,5 +1,6 @@
 /*
- * gpuserve/devices.h - what there is to compute on, and the statistics of what was computed.
+ * gpuserve/devices.h - what there is to compute on, the statistics of what was computed, and where
+ * the time goes.
  * <gpuserve/gpuserve.h> includes it.
  */
 #ifndef GPUSERVE_DEVICES_H
@@ -172,6 +173,52 @@ typedef struct gpuserve_stats {
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_stats(gpuserve_context *context,
                                                                      gpuserve_stats   *stats,
                                                                      gpuserve_error   *error);
+
+/* ================================================================================== profile */
+
+/** How the times of a profile are taken. */
+typedef enum gpuserve_profile_timing {
+    GPUSERVE_PROFILE_DEFAULT = 0,    /**< as fits the device */
+    GPUSERVE_PROFILE_OPERATIONS = 1, /**< each operation from its call to its return: on a CPU */
+    GPUSERVE_PROFILE_DIFFERENCES = 2 /**< what a batch takes less without a stage or a layer: on a
+                                          device, where a call returns before its work is done */
+} gpuserve_profile_timing;
+
+/** What gpuserve_model_profile() measures. Zero means the default in every field. */
+typedef struct gpuserve_profile_options {
+    uint32_t           struct_size;
+    uint32_t           text_tokens; /**< of each text; default 128, or the model's limit */
+    uint32_t           n_texts;     /**< of the batch; default as many as fit */
+    uint32_t           rounds;      /**< default 20, at most 10000; figures are medians */
+    uint32_t           timing;      /**< gpuserve_profile_timing */
+    uint32_t           trace;       /**< 1: with a "trace" for Chrome's and Perfetto's viewers */
+    const char *const *texts;       /**< [n_texts] NUL-terminated UTF-8, cut at text_tokens; default
+                                         made ones */
+} gpuserve_profile_options;
+
+/* clang-format off */
+#define GPUSERVE_PROFILE_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_profile_options), 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/** Receives a text once, NUL-terminated and borrowed for the call. */
+typedef void (*gpuserve_text_fn)(void *user, const char *text, size_t size);
+
+/**
+ * Load a model, run one batch again and again, and tell where the time goes: microseconds by stage
+ * and by layer, the rate of each matrix product and its part of the best that square products reach
+ * here, memory by purpose. The batch runs alone, on one stream that all threads share.
+ *
+ * @param model    As for gpuserve_model_open(); `options` may be NULL.
+ * @param how      May be NULL.
+ * @param write    Receives a JSON object, on success only.
+ * @param user     Handed to it.
+ * @return as gpuserve_model_open(); GPUSERVE_E_INVALID when the batch is larger than the model's
+ *
+ * Thread-safety: safe; other work at the same time disturbs the figures. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_profile(
+    gpuserve_context *context, const char *model, const gpuserve_model_options *options,
+    const gpuserve_profile_options *how, gpuserve_text_fn write, void *user, gpuserve_error *error);
 
 #ifdef __cplusplus
 }

@@ -110,6 +110,9 @@ MATMUL_TILED = 2
 MATMUL_SIMD = 3
 MATMUL_TENSOR_CORE = 4
 MATMUL_CUBLAS = 5
+PROFILE_DEFAULT = 0
+PROFILE_OPERATIONS = 1
+PROFILE_DIFFERENCES = 2
 RERANK_DEFAULT = 0
 RERANK_CROSS_ENCODER = 1
 RERANK_COSINE = 2
@@ -416,6 +419,19 @@ class Stats(Structure):
     ]
 
 
+class ProfileOptions(Structure):
+    c_name = "gpuserve_profile_options"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("text_tokens", c_uint32),
+        ("n_texts", c_uint32),
+        ("rounds", c_uint32),
+        ("timing", c_uint32),
+        ("trace", c_uint32),
+        ("texts", c_void_p),
+    ]
+
+
 class RerankOptions(Structure):
     c_name = "gpuserve_rerank_options"
     _fields_ = [
@@ -455,6 +471,7 @@ STRUCTS: List[Type[Structure]] = [
     ComputeResult,
     DeviceInfo,
     Stats,
+    ProfileOptions,
     RerankOptions,
 ]
 
@@ -701,6 +718,15 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_context_stats": (c_int, [
         c_void_p,
         POINTER(Stats),
+        POINTER(Error),
+    ]),
+    "gpuserve_model_profile": (c_int, [
+        c_void_p,
+        c_char_p,
+        POINTER(ModelOptions),
+        POINTER(ProfileOptions),
+        c_void_p,
+        c_void_p,
         POINTER(Error),
     ]),
     "gpuserve_model_rerank_method": (c_int, [

@@ -15,7 +15,8 @@ from common import (Case, ORACLE, PROGRAM, ROOT, environment, lines, main, model
 MINILM, SPLADE = "all-MiniLM-L6-v2", "splade-tiny"
 TEXTS = os.path.join(ORACLE, "texts.jsonl")
 COMMANDS = ("embed", "classify", "similarity", "tokenize", "inspect", "devices", "doctor", "bench",
-            "fit", "pull", "completion", "rerank", "serve")
+            "fit", "pull", "completion", "rerank", "serve",
+            "profile")
 
 
 def reference(name, key):
