@@ -13,6 +13,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+
+/* Each connection takes three descriptors, and the usual soft limit is 1,024. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
 
 static const uint32_t default_drain_s = 30;
 
@@ -73,6 +85,11 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.insecure = args->insecure;
     options.n_threads = args->http_threads;
     options.max_connections = args->max_connections;
+    options.max_address_connections = args->max_address_connections;
+    options.header_timeout_ms = args->header_timeout * 1000;
+    options.body_timeout_ms = args->body_timeout * 1000;
+    options.idle_timeout_ms = args->idle_timeout * 1000;
+    options.min_body_rate = args->min_body_rate;
     options.max_body_bytes = args->max_body_bytes;
     options.max_client_batch = args->max_client_batch;
     options.auto_truncate = args->auto_truncate;
@@ -139,6 +156,7 @@ int cli_serve(const struct cli_args *args)
         cli_hint("gpuserve serve MODEL [MODEL...]; `gpuserve pull NAME` fetches one");
         return CLI_USAGE;
     }
+    raise_descriptor_limit();
     models = cli_alloc(args->n_rest + n_extra, sizeof(*models));
     if (args->model)
         read_model(&models[0], args->model);

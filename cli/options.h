@@ -74,7 +74,8 @@ struct cli_args {
     const char *host;
     uint32_t port; /* one more than given: 0 is a port too */
     uint32_t insecure, http_threads, max_connections, max_body_bytes, max_client_batch,
-        auto_truncate, drain_timeout, model_control;
+        auto_truncate, drain_timeout, model_control, header_timeout, body_timeout, idle_timeout,
+        min_body_rate, max_address_connections;
     struct cli_list aliases;
     /* the program itself */
     uint32_t help;

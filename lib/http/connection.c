@@ -6,6 +6,7 @@
  * then with each part of the body, then with an empty part; after a suspension it is called once
  * more. All calls of one connection come from one thread.
  */
+#include "lib/base/alloc.h"
 #include "lib/http/request.h"
 #include "lib/http/route.h"
 #include "lib/http/server.h"
@@ -27,6 +28,8 @@ static void list(struct gsv_exchange *exchange)
         exchange->after->before = exchange;
     server->exchanges = exchange;
     server->n_exchanges++;
+    if (exchange->client)
+        exchange->client->exchange = exchange;
     exchange->listed = true;
     pthread_mutex_unlock(&server->lock);
 }
@@ -44,6 +47,8 @@ static void unlist(struct gsv_exchange *exchange)
         server->exchanges = exchange->after;
     if (exchange->after)
         exchange->after->before = exchange->before;
+    if (exchange->client)
+        exchange->client->exchange = NULL;
     if (--server->n_exchanges == 0)
         pthread_cond_broadcast(&server->idle);
     pthread_mutex_unlock(&server->lock);
@@ -101,9 +106,57 @@ static enum MHD_Result proceed(struct gsv_exchange *exchange)
 /* ------------------------------------------------------------------------- libmicrohttpd's calls
  */
 
+bool gsv_connection_expect(struct gpuserve_http *server, int fd, struct gsv_client *client)
+{
+    size_t capacity = server->n_expected;
+    bool good;
+
+    pthread_mutex_lock(&server->lock);
+    good = gsv_grow((void **)&server->expected, &capacity, (size_t)fd + 1,
+                    sizeof(struct gsv_client *), SIZE_MAX / sizeof(struct gsv_client *));
+    if (good) {
+        memset(server->expected + server->n_expected, 0,
+               (capacity - server->n_expected) * sizeof(struct gsv_client *));
+        server->n_expected = capacity;
+        if (server->expected[fd]) /* a connection that never began */
+            gsv_client_release(server->expected[fd]);
+        server->expected[fd] = client;
+        atomic_fetch_add(&client->n_owners, 1);
+    }
+    pthread_mutex_unlock(&server->lock);
+    return good;
+}
+
+void gsv_on_connection(void *user, struct MHD_Connection *connection, void **context,
+                       enum MHD_ConnectionNotificationCode what)
+{
+    struct gpuserve_http *server = user;
+    const union MHD_ConnectionInfo *info;
+
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*context)
+            gsv_client_release(*context);
+        *context = NULL;
+        return;
+    }
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    pthread_mutex_lock(&server->lock);
+    if (info && (size_t)info->connect_fd < server->n_expected) {
+        *context = server->expected[info->connect_fd];
+        server->expected[info->connect_fd] = NULL;
+    }
+    pthread_mutex_unlock(&server->lock);
+}
+
 void *gsv_on_request_line(void *user, const char *target, struct MHD_Connection *connection)
 {
-    return gsv_exchange_create(user, connection, target);
+    struct gsv_exchange *exchange = gsv_exchange_create(user, connection, target);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    if (exchange && info)
+        exchange->client = info->socket_context;
+    return exchange;
 }
 
 enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, const char *url,
@@ -114,6 +167,7 @@ enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, co
 
     (void)user;
     (void)connection;
+    (void)version;
     (void)url; /* cut at a NUL that was escaped: our own copy is decoded with care */
     if (!exchange)
         return MHD_NO; /* out of memory */
@@ -121,9 +175,9 @@ enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, co
         exchange->begun = true;
         exchange->method = method;
         list(exchange);
-        if (gsv_request_begin(exchange, version))
+        if (gsv_request_begin(exchange) || !gsv_request_has_body(exchange))
             return MHD_YES;
-        exchange->close = true; /* the body, if there is one, is not read */
+        exchange->close = true; /* the body is not read */
         return send_reply(exchange);
     }
     if (*upload_size > 0) {
@@ -150,5 +204,7 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
         return;
     *context = NULL;
     unlist(exchange);
+    if (exchange->client)
+        atomic_fetch_sub(&exchange->client->n_open, 1);
     gsv_exchange_destroy(exchange);
 }

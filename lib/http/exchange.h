@@ -23,6 +23,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+struct gsv_client;
 struct gsv_exchange;
 struct gsv_rerank;
 struct gsv_route;
@@ -59,6 +60,7 @@ struct gsv_account {
 struct gsv_exchange {
     struct gpuserve_http *server;
     struct MHD_Connection *connection;
+    struct gsv_client *client;
     struct gsv_exchange *before, *after; /* in the server's list, under its lock */
     void *memory;                        /* blocks of gsv_keep */
 

@@ -1,9 +1,5 @@
 /*
  * request.c - see request.h.
- *
- * libmicrohttpd 0.9.75 lets two Content-Length headers pass, and Content-Length beside
- * Transfer-Encoding: two readers of such bytes disagree about where the request ends. Both are
- * refused here.
  */
 #include "lib/http/request.h"
 
@@ -19,56 +15,16 @@
 
 enum { MAX_JSON_VALUES = 1 << 20, MAX_JSON_DEPTH = 32 };
 
-/* ------------------------------------------------------------------------------------- framing */
+/* -------------------------------------------------------------------------------------- header */
 
-struct framing {
-    size_t n_lengths, n_encodings, n_hosts;
-    const char *length, *encoding;
-};
-
-static enum MHD_Result count_header(void *user, enum MHD_ValueKind kind, const char *key,
-                                    const char *value)
+static bool check_length(struct gsv_exchange *exchange)
 {
-    struct framing *framing = user;
+    const char *length = gsv_header(exchange, "Content-Length");
 
-    (void)kind;
-    if (strcasecmp(key, "Content-Length") == 0) {
-        framing->n_lengths++;
-        framing->length = value;
-    } else if (strcasecmp(key, "Transfer-Encoding") == 0) {
-        framing->n_encodings++;
-        framing->encoding = value;
-    } else if (strcasecmp(key, "Host") == 0) {
-        framing->n_hosts++;
-    }
-    return MHD_YES;
-}
-
-static bool check_framing(struct gsv_exchange *exchange, const char *version)
-{
-    struct framing framing = { 0 };
-
-    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, count_header, &framing);
-    if (framing.n_lengths > 1)
-        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "%zu Content-Length headers",
-                          framing.n_lengths);
-    if (framing.n_lengths > 0 && framing.n_encodings > 0)
-        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL,
-                          "Content-Length and Transfer-Encoding together");
-    if (framing.n_encodings > 1 ||
-        (framing.encoding && strcasecmp(framing.encoding, "chunked") != 0))
-        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "a Transfer-Encoding other than chunked");
-    if (framing.length &&
-        (framing.length[0] == 0 || strspn(framing.length, "0123456789") != strlen(framing.length)))
-        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "Content-Length is no number");
-    if (framing.n_hosts > 1 || (framing.n_hosts == 0 && strcmp(version, "HTTP/1.0") != 0))
-        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "%zu Host headers", framing.n_hosts);
-    /* A number of twenty digits is over any limit. */
-    if (framing.length &&
-        (strlen(framing.length) > 19 ||
-         strtoull(framing.length, NULL, 10) > exchange->server->options.max_body_bytes))
+    /* One, and a number that fits, or framing.c had not let it pass. */
+    if (length && strtoull(length, NULL, 10) > exchange->server->options.max_body_bytes)
         return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
-                          "a body of %.20s bytes, at most %llu (--max-body-bytes)", framing.length,
+                          "a body of %.20s bytes, at most %llu (--max-body-bytes)", length,
                           (unsigned long long)exchange->server->options.max_body_bytes);
     return true;
 }
@@ -123,12 +79,20 @@ static void set_deadline(struct gsv_exchange *exchange)
     exchange->deadline_ns = exchange->begun_ns + ms * 1000000;
 }
 
-bool gsv_request_begin(struct gsv_exchange *exchange, const char *version)
+bool gsv_request_begin(struct gsv_exchange *exchange)
 {
     set_id(exchange);
     set_deadline(exchange);
     exchange->body.maximum = exchange->server->options.max_body_bytes;
-    return read_target(exchange) && check_framing(exchange, version) && gsv_route_find(exchange);
+    return read_target(exchange) && check_length(exchange) && gsv_route_find(exchange);
+}
+
+bool gsv_request_has_body(const struct gsv_exchange *exchange)
+{
+    const char *length = gsv_header(exchange, "Content-Length");
+
+    return gsv_header(exchange, "Transfer-Encoding") ||
+           (length && strspn(length, "0") != strlen(length));
 }
 
 /* ---------------------------------------------------------------------------------------- body */
@@ -150,7 +114,7 @@ void gsv_request_end(struct gsv_exchange *exchange)
                    "a body of more than %llu bytes (--max-body-bytes)", limit);
     else if (exchange->body.failed)
         gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for the body");
-    else
+    else if (exchange->status == 0)
         gsv_unpack(exchange);
 }
 

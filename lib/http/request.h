@@ -7,7 +7,8 @@
 #include "lib/http/exchange.h"
 
 /* The header is there: check it and find the route. False after gsv_refuse. */
-bool gsv_request_begin(struct gsv_exchange *exchange, const char *version);
+bool gsv_request_begin(struct gsv_exchange *exchange);
+bool gsv_request_has_body(const struct gsv_exchange *exchange);
 /* A part of the body. What is over the limit is dropped and told at the end. */
 void gsv_request_take(struct gsv_exchange *exchange, const char *bytes, size_t size);
 /* The body is whole: unpack it. */

@@ -115,13 +115,14 @@ static gpuserve_status copy_host(struct gpuserve_http *server, gpuserve_error *e
 static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error *error)
 {
     const gpuserve_http_options *options = &server->options;
-    const unsigned flags =
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | MHD_USE_ITC;
+    const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
+                           MHD_USE_ERROR_LOG | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET;
+    /* The guard counts connections and time; libmicrohttpd must never be the one to refuse. Each
+     * thread of the pool gets its share of the limit. */
+    const unsigned limit = (options->max_connections + 64) * options->n_threads;
     struct MHD_OptionItem items[] = {
-        { MHD_OPTION_LISTEN_SOCKET, server->listener, NULL },
-        { MHD_OPTION_CONNECTION_LIMIT, options->max_connections, NULL },
-        { MHD_OPTION_PER_IP_CONNECTION_LIMIT, options->max_address_connections, NULL },
-        { MHD_OPTION_CONNECTION_TIMEOUT, (options->idle_timeout_ms + 999) / 1000, NULL },
+        { MHD_OPTION_CONNECTION_LIMIT, limit, NULL },
+        { MHD_OPTION_CONNECTION_TIMEOUT, 0, NULL },
         { MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL },
         { MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL },
         /* A pool has two threads at least; one alone is asked for by leaving the option out. */
@@ -130,15 +131,15 @@ static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error
         { MHD_OPTION_END, 0, NULL },
     };
 
-    server->daemon =
-        MHD_start_daemon(flags, 0, NULL, NULL, gsv_on_request, server, MHD_OPTION_EXTERNAL_LOGGER,
-                         log_from_mhd, server, MHD_OPTION_URI_LOG_CALLBACK, gsv_on_request_line,
-                         server, MHD_OPTION_NOTIFY_COMPLETED, gsv_on_completed, server,
-                         MHD_OPTION_ARRAY, items, MHD_OPTION_END);
+    server->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, gsv_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, log_from_mhd,
+        server, MHD_OPTION_URI_LOG_CALLBACK, gsv_on_request_line, server,
+        MHD_OPTION_NOTIFY_CONNECTION, gsv_on_connection, server, MHD_OPTION_NOTIFY_COMPLETED,
+        gsv_on_completed, server, MHD_OPTION_ARRAY, items, MHD_OPTION_END);
     if (!server->daemon)
         return gsv_fail(error, GPUSERVE_E_IO, "%s: the HTTP server did not start: %s",
                         server->address, strerror(errno));
-    return GPUSERVE_OK;
+    return gsv_guard_start(&server->guard, server, error);
 }
 
 GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_context *context,
@@ -190,7 +191,7 @@ GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server)
 
 /* ---------------------------------------------------------------------------------------- end */
 
-/* Whether the list became empty within the time. */
+/* Whether the last connection was closed within the time. */
 static bool wait_until_idle(struct gpuserve_http *server, uint32_t timeout_ms)
 {
     struct timespec until;
@@ -202,23 +203,13 @@ static bool wait_until_idle(struct gpuserve_http *server, uint32_t timeout_ms)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&server->lock);
-    while (server->n_exchanges > 0) {
+    while (server->n_exchanges > 0 || atomic_load(&server->guard.n_clients) > 0) {
         if (pthread_cond_timedwait(&server->idle, &server->lock, &until) == ETIMEDOUT)
             break;
     }
-    idle = server->n_exchanges == 0;
+    idle = server->n_exchanges == 0 && atomic_load(&server->guard.n_clients) == 0;
     pthread_mutex_unlock(&server->lock);
     return idle;
-}
-
-static void stop_listening(struct gpuserve_http *server)
-{
-    if (server->listener < 0)
-        return;
-    if (server->daemon)
-        MHD_quiesce_daemon(server->daemon);
-    close(server->listener);
-    server->listener = -1;
 }
 
 GPUSERVE_API gpuserve_status gpuserve_http_drain(gpuserve_http *server, uint32_t timeout_ms)
@@ -226,7 +217,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_drain(gpuserve_http *server, uint32_t
     if (!server)
         return GPUSERVE_E_INVALID;
     atomic_store(&server->draining, true);
-    stop_listening(server);
+    gsv_guard_drain(&server->guard);
     return wait_until_idle(server, timeout_ms ? timeout_ms : 1) ? GPUSERVE_OK : GPUSERVE_E_TIMEOUT;
 }
 
@@ -252,11 +243,18 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
         return;
     *handle = NULL;
     atomic_store(&server->draining, true);
-    stop_listening(server);
-    if (server->daemon) {
+    if (server->daemon)
         cancel_all(server);
+    gsv_guard_stop(&server->guard);
+    if (server->daemon)
         MHD_stop_daemon(server->daemon);
+    if (server->listener >= 0)
+        close(server->listener);
+    for (size_t i = 0; i < server->n_expected; i++) {
+        if (server->expected[i])
+            gsv_client_release(server->expected[i]);
     }
+    free(server->expected);
     gsv_models_close(&server->models);
     pthread_cond_destroy(&server->idle);
     pthread_mutex_destroy(&server->lock);

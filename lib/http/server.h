@@ -5,6 +5,7 @@
 #define GSV_HTTP_SERVER_H
 
 #include "lib/http/exchange.h"
+#include "lib/http/guard.h"
 #include "lib/http/models.h"
 
 struct gpuserve_http {
@@ -12,6 +13,7 @@ struct gpuserve_http {
     char address[128], host[64];
     int listener;
     struct MHD_Daemon *daemon;
+    struct gsv_guard guard;
     struct gsv_models models;
     uint64_t started_ns;
     uint64_t seed; /* of request names */
@@ -22,8 +24,11 @@ struct gpuserve_http {
     pthread_cond_t idle;  /* a count has become 0 */
     struct gsv_exchange *exchanges;
     size_t n_exchanges;
-    size_t n_working; /* exchanges whose connection is, or is about to be, suspended */
-    bool stopping;    /* no work may begin */
+    size_t n_working;             /* exchanges whose connection is, or is about to be, suspended */
+    bool stopping;                /* no work may begin */
+    struct gsv_client **expected; /* [n_expected] by the number of libmicrohttpd's socket: clients
+                                     whose connection it has not begun yet */
+    size_t n_expected;
 };
 
 /* Nanoseconds of the monotonic clock. */
@@ -43,6 +48,10 @@ void *gsv_on_request_line(void *user, const char *target, struct MHD_Connection 
 enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, const char *url,
                                const char *method, const char *version, const char *upload,
                                size_t *upload_size, void **context);
+void gsv_on_connection(void *user, struct MHD_Connection *connection, void **context,
+                       enum MHD_ConnectionNotificationCode what);
+/* The socket that libmicrohttpd is about to get belongs to `client`. False: out of memory. */
+bool gsv_connection_expect(struct gpuserve_http *server, int fd, struct gsv_client *client);
 void gsv_on_completed(void *user, struct MHD_Connection *connection, void **context,
                       enum MHD_RequestTerminationCode why);
 

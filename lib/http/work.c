@@ -85,7 +85,7 @@ static void set_request(struct gsv_exchange *exchange, gpuserve_request *request
 {
     pthread_mutex_lock(&exchange->server->lock);
     exchange->work.request = request;
-    if (request && exchange->server->stopping)
+    if (request && (exchange->server->stopping || (exchange->client && exchange->client->gone)))
         gpuserve_cancel(request);
     pthread_mutex_unlock(&exchange->server->lock);
 }

@@ -1,0 +1,306 @@
+/*
+ * guard.c - accepting, limits on connections, the thread; see guard.h.
+ */
+#include "lib/http/guard.h"
+
+#include "lib/base/error.h"
+#include "lib/http/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    N_EVENTS = 64,
+    TICK_MS = 100,
+    RESERVED_CONNECTIONS = 32, /* for health checks when all others are taken */
+    SCRATCH_BYTES = 64 * 1024
+};
+
+/* -------------------------------------------------------------------------------------- accepting
+ */
+
+static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    if (a->ss_family != b->ss_family)
+        return false;
+    if (a->ss_family == AF_INET)
+        return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+    return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+                  &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
+}
+
+static size_t count_of_host(const struct gsv_guard *guard, const struct sockaddr_storage *address)
+{
+    size_t n = 0;
+
+    for (const struct gsv_client *c = guard->clients; c; c = c->next)
+        n += same_host(&c->address, address);
+    return n;
+}
+
+/* The connection that has waited longest without an unanswered request, or NULL. */
+static struct gsv_client *slowest(const struct gsv_guard *guard)
+{
+    struct gsv_client *found = NULL;
+
+    for (struct gsv_client *c = guard->clients; c; c = c->next) {
+        if (atomic_load(&c->n_open) == 0 && !c->ended && !c->linger_ns &&
+            (!found || c->since_ns < found->since_ns))
+            found = c;
+    }
+    return found;
+}
+
+static struct gsv_client *add_client(struct gsv_guard *guard, int fd,
+                                     const struct sockaddr_storage *address, socklen_t size)
+{
+    struct gsv_client *client = calloc(1, sizeof(*client));
+    struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP };
+
+    if (!client)
+        return NULL;
+    client->guard = guard;
+    atomic_init(&client->n_owners, 1);
+    client->net = (struct gsv_end){ client, fd, event.events, false };
+    client->mhd = (struct gsv_end){ client, -1, 0, false };
+    client->address = *address;
+    client->address_size = size;
+    client->framing.max_body = guard->server->options.max_body_bytes;
+    client->since_ns = gsv_http_now();
+    client->waiting = true;
+    event.data.ptr = &client->net;
+    if (epoll_ctl(guard->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+        free(client);
+        return NULL;
+    }
+    client->next = guard->clients;
+    if (client->next)
+        client->next->before = client;
+    guard->clients = client;
+    atomic_fetch_add(&guard->n_clients, 1);
+    return client;
+}
+
+/* Room for one more, by ending the slowest if need be. False: it may only ask for health. */
+static bool make_room(struct gsv_guard *guard)
+{
+    const size_t most = guard->server->options.max_connections;
+    struct gsv_client *victim;
+
+    if (atomic_load(&guard->n_clients) < most)
+        return true;
+    victim = slowest(guard);
+    if (!victim)
+        return false;
+    gsv_client_close(victim);
+    return true;
+}
+
+static void accept_one(struct gsv_guard *guard, int fd, const struct sockaddr_storage *address,
+                       socklen_t size)
+{
+    const gpuserve_http_options *options = &guard->server->options;
+    const bool crowd = count_of_host(guard, address) >= options->max_address_connections;
+    const bool room = make_room(guard);
+    const int yes = 1;
+    struct gsv_client *client = NULL;
+
+    if (room ||
+        atomic_load(&guard->n_clients) < (size_t)options->max_connections + RESERVED_CONNECTIONS)
+        client = add_client(guard, fd, address, size);
+    if (!client) {
+        close(fd);
+        return;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    client->probation = !room;
+    if (crowd)
+        gsv_client_refuse(client, 429, "too many connections from this address");
+}
+
+static void accept_all(struct gsv_guard *guard)
+{
+    for (int i = 0; i < N_EVENTS; i++) {
+        struct sockaddr_storage address = { 0 };
+        socklen_t size = sizeof(address);
+        const int fd = accept4(guard->server->listener, (struct sockaddr *)&address, &size,
+                               SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd >= 0) {
+            accept_one(guard, fd, &address, size);
+            continue;
+        }
+        /* Out of descriptors: end a connection that only waits, so that somebody gets in. */
+        if (errno == EMFILE || errno == ENFILE) {
+            struct gsv_client *victim = slowest(guard);
+
+            if (victim)
+                gsv_client_close(victim);
+        }
+        return;
+    }
+}
+
+/* ------------------------------------------------------------------------------------- the thread
+ */
+
+void gsv_client_release(struct gsv_client *client)
+{
+    if (atomic_fetch_sub(&client->n_owners, 1) == 1)
+        free(client);
+}
+
+/* Those that were ended while events were handled; none of these events names them any more. */
+static void sweep(struct gsv_guard *guard)
+{
+    struct gsv_client *next;
+    bool left = false;
+
+    for (struct gsv_client *c = guard->clients; c; c = next) {
+        next = c->next;
+        if (!c->ended)
+            continue;
+        if (c->before)
+            c->before->next = c->next;
+        else
+            guard->clients = c->next;
+        if (c->next)
+            c->next->before = c->before;
+        atomic_fetch_sub(&guard->n_clients, 1);
+        gsv_client_release(c);
+        left = true;
+    }
+    if (left && !guard->clients) {
+        pthread_mutex_lock(&guard->server->lock);
+        pthread_cond_broadcast(&guard->server->idle);
+        pthread_mutex_unlock(&guard->server->lock);
+    }
+}
+
+/* Only this thread touches the listener, so that it never accepts from a number used anew. */
+static void stop_listening(struct gsv_guard *guard)
+{
+    if (guard->server->listener >= 0)
+        close(guard->server->listener);
+    guard->server->listener = -1;
+}
+
+static void check_times(struct gsv_guard *guard)
+{
+    const uint64_t now = gsv_http_now();
+    const bool draining = atomic_load(&guard->draining);
+
+    for (struct gsv_client *c = guard->clients; c; c = c->next) {
+        if (c->ended)
+            continue;
+        if (draining)
+            gsv_client_drain(c);
+        if (!c->ended)
+            gsv_client_check_time(c, now);
+    }
+}
+
+static void handle(struct gsv_guard *guard, const struct epoll_event *event, bool *accepting)
+{
+    struct gsv_end *end = event->data.ptr;
+    uint64_t count;
+
+    if (event->data.ptr == guard) {
+        *accepting = true;
+    } else if (event->data.ptr == &guard->wake) {
+        if (read(guard->wake, &count, sizeof(count)) < 0)
+            return; /* nothing to read: somebody was faster */
+    } else if (!end->client->ended) {
+        gsv_client_event(end->client, end, event->events);
+    }
+}
+
+static void *run(void *user)
+{
+    struct gsv_guard *guard = user;
+    struct epoll_event events[N_EVENTS];
+    uint64_t last_tick = 0;
+
+    while (!atomic_load(&guard->stopping)) {
+        const int n = epoll_wait(guard->epoll, events, N_EVENTS, TICK_MS);
+        bool accepting = false;
+        uint64_t now;
+
+        for (int i = 0; i < n; i++)
+            handle(guard, &events[i], &accepting);
+        if (atomic_load(&guard->draining))
+            stop_listening(guard);
+        else if (accepting)
+            accept_all(guard);
+        now = gsv_http_now();
+        if (now - last_tick > TICK_MS * 1000000ull || atomic_load(&guard->draining)) {
+            check_times(guard);
+            last_tick = now;
+        }
+        sweep(guard);
+    }
+    for (struct gsv_client *c = guard->clients; c; c = c->next)
+        gsv_client_close(c);
+    sweep(guard);
+    return NULL;
+}
+
+static void wake(struct gsv_guard *guard)
+{
+    const uint64_t one = 1;
+
+    if (write(guard->wake, &one, sizeof(one)) < 0)
+        return; /* the counter is full: it will wake */
+}
+
+gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *server,
+                                gpuserve_error *error)
+{
+    struct epoll_event event = { .events = EPOLLIN };
+
+    guard->server = server;
+    guard->epoll = epoll_create1(EPOLL_CLOEXEC);
+    guard->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    guard->scratch = malloc(SCRATCH_BYTES);
+    if (guard->epoll < 0 || guard->wake < 0 || !guard->scratch)
+        return gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: %s", strerror(errno));
+    event.data.ptr = guard;
+    if (epoll_ctl(guard->epoll, EPOLL_CTL_ADD, server->listener, &event) != 0)
+        return gsv_fail(error, GPUSERVE_E_IO, "epoll: %s", strerror(errno));
+    event.data.ptr = &guard->wake;
+    if (epoll_ctl(guard->epoll, EPOLL_CTL_ADD, guard->wake, &event) != 0 ||
+        pthread_create(&guard->thread, NULL, run, guard) != 0)
+        return gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: %s", strerror(errno));
+    guard->started = true;
+    return GPUSERVE_OK;
+}
+
+void gsv_guard_drain(struct gsv_guard *guard)
+{
+    atomic_store(&guard->draining, true);
+    wake(guard);
+}
+
+void gsv_guard_stop(struct gsv_guard *guard)
+{
+    atomic_store(&guard->stopping, true);
+    if (guard->started) {
+        wake(guard);
+        pthread_join(guard->thread, NULL);
+    }
+    if (guard->epoll > 0)
+        close(guard->epoll);
+    if (guard->wake > 0)
+        close(guard->wake);
+    free(guard->scratch);
+    *guard = (struct gsv_guard){ 0 };
+}

@@ -1,0 +1,98 @@
+/*
+ * guard.h - the thread between clients and libmicrohttpd: nothing reaches that which framing.c has
+ * not passed, and nobody is slow at the others' cost.
+ *
+ *   client socket <-> guard (one thread, epoll) <-> socketpair <-> libmicrohttpd
+ *
+ * libmicrohttpd's only time limit is one of inactivity, which a byte every few seconds outlives.
+ * Here each header and each body has an absolute deadline and a body a least rate, in both
+ * directions; one address has a limited number of connections; when all are taken the one that
+ * waits longest is ended for a new one; and a few beyond all limits answer health checks. A
+ * connection costs libmicrohttpd nothing before its first header has passed. A client that goes
+ * away has its work cancelled.
+ */
+#ifndef GSV_HTTP_GUARD_H
+#define GSV_HTTP_GUARD_H
+
+#include "lib/http/framing.h"
+
+#include <gpuserve/types.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+struct gpuserve_http;
+struct gsv_exchange;
+struct gsv_guard;
+
+/* One end of a connection, as epoll knows it. */
+struct gsv_end {
+    struct gsv_client *client;
+    int fd; /* -1: closed, or not opened yet */
+    uint32_t events;
+    bool eof; /* nothing more comes from there */
+};
+
+struct gsv_client {
+    struct gsv_guard *guard;
+    struct gsv_client *next, *before;
+    _Atomic int n_owners;    /* the guard, and libmicrohttpd once it has the connection */
+    _Atomic int n_open;      /* requests passed on and not completed */
+    struct gsv_end net, mhd; /* the client; libmicrohttpd */
+    struct sockaddr_storage address;
+    socklen_t address_size;
+
+    struct gsv_framing framing;
+    char *in; /* [GSV_HEADER_BYTES] from the client; NULL while empty */
+    size_t in_begin, in_passed, in_end;
+    char *out; /* for the client, what it did not take at once */
+    size_t out_begin, out_end;
+
+    uint64_t since_ns;    /* when the present wait began: for a first byte, a header, a body */
+    uint64_t body_bytes;  /* since then */
+    uint64_t stalled_ns;  /* since when the client takes less than it could; 0: it does not */
+    uint64_t taken_bytes; /* since then */
+    uint64_t linger_ns;   /* a refusal was sent: read and drop until then; 0: no */
+    bool probation;       /* beyond max_connections: health checks only */
+    bool waiting;         /* between two requests, no byte of the next is there */
+    bool in_body;         /* of a request whose header was passed on */
+    bool mhd_off; /* libmicrohttpd has closed; the rest of its bytes are read when there is room */
+    bool ended;   /* of the guard's list: to be closed */
+
+    /* Under the server's lock. */
+    struct gsv_exchange *exchange;
+    bool gone; /* the client has closed its side: work is in vain */
+};
+
+struct gsv_guard {
+    struct gpuserve_http *server;
+    pthread_t thread;
+    bool started;
+    int epoll, wake; /* eventfd */
+    struct gsv_client *clients;
+    _Atomic size_t n_clients;
+    _Atomic bool draining, stopping;
+    char *scratch; /* one part on its way */
+};
+
+gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *server,
+                                gpuserve_error *error);
+/* Take no new connections; those without an unanswered request are closed. */
+void gsv_guard_drain(struct gsv_guard *guard);
+/* Close all, end the thread. */
+void gsv_guard_stop(struct gsv_guard *guard);
+
+/* One owner less; the last one frees it. */
+void gsv_client_release(struct gsv_client *client);
+
+/* client.c: what the guard's thread does with one client. */
+void gsv_client_event(struct gsv_client *client, struct gsv_end *end, uint32_t events);
+void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns);
+void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *reason);
+void gsv_client_close(struct gsv_client *client);
+/* While draining: close it if no request of it is unanswered and none has begun. */
+void gsv_client_drain(struct gsv_client *client);
+
+#endif

@@ -1,0 +1,249 @@
+"""Slow clients, too many clients, clients that go away, overload, and the end of the server."""
+import json
+import os
+import resource
+import signal
+import socket
+import threading
+import time
+import unittest
+
+from serving import MINILM, Served, Server, main
+
+HEAD = b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+
+
+def metric(server, name):
+    """A figure of the process: "VmRSS" in kB."""
+    with open("/proc/%d/status" % server.process.pid, encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(name + ":"))
+
+
+def long_texts(n):
+    """Different ones: equal texts are computed once."""
+    return ["text %d " % i + "of many words " * 80 for i in range(n)]
+
+
+def connect(server):
+    return socket.create_connection((server.host, server.port), timeout=20)
+
+
+def answer(client):
+    got = b""
+    while True:
+        try:
+            more = client.recv(65536)
+        except ConnectionResetError:
+            return got
+        if not more:
+            return got
+        got += more
+
+
+class Slow(unittest.TestCase):
+    """T7, scaled down: slow headers, slow bodies and slow readers beside good clients."""
+
+    @classmethod
+    def setUpClass(cls):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+        cls.n = 250
+
+    def crowd(self, server, first, drip, n=None):
+        """n clients that send `first`, then `drip` now and then; each is ended by the server."""
+        clients = [connect(server) for _ in range(n or self.n)]
+        for client in clients:
+            client.sendall(first)
+        before = metric(server, "VmRSS")
+        until = time.monotonic() + 2
+        good = 0
+        while time.monotonic() < until:
+            for client in clients:
+                try:
+                    client.sendall(drip)
+                except OSError:
+                    pass
+            reply = server.post("/embed", {"inputs": "a dog"})
+            self.assertEqual(reply.status, 200, reply.body)
+            good += 1
+        self.assertGreater(good, 3)
+        self.assertLess(metric(server, "VmRSS") - before, 64 * 1024)
+        for client in clients:
+            client.settimeout(10)
+            text = answer(client)
+            self.assertTrue(text == b"" or text.startswith(b"HTTP/1.1 408 "), text[:100])
+            client.close()
+
+    def test_slow_headers(self):
+        server = Server(MINILM, "--header-timeout", 2)
+        self.crowd(server, b"GET /health HTTP/1.1\r\nHost: a\r\n", b"X-a: b\r\n")
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_slow_bodies(self):
+        server = Server(MINILM, "--body-timeout", 2)
+        self.crowd(server, HEAD + b"Content-Length: 100000\r\n\r\n{", b" ")
+        self.crowd(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", b"1\r\n \r\n", 50)
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_idle_connections(self):
+        server = Server(MINILM, "--idle-timeout", 1)
+        silent = connect(server)
+        used = connect(server)
+        used.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.assertTrue(used.recv(1000).startswith(b"HTTP/1.1 200"))
+        self.assertEqual((answer(silent), answer(used)), (b"", b""))
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_full_house(self):
+        """All connections taken by those who wait: newcomers get in; health is always answered."""
+        server = Server(MINILM, "--max-connections", 20, "--max-address-connections", 100)
+        waiting = [connect(server) for _ in range(20)]
+        for client in waiting:
+            client.sendall(b"GET /health HTTP/1.1\r\n")
+        for _ in range(5):
+            self.assertEqual(server.post("/embed", {"inputs": "a"}).status, 200)
+            self.assertEqual(server.get("/health").status, 200)
+        for client in waiting:
+            client.close()
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_one_address(self):
+        server = Server(MINILM, "--max-address-connections", 5)
+        clients = [connect(server) for _ in range(5)]
+        time.sleep(0.2)
+        sixth = connect(server)
+        text = answer(sixth)
+        self.assertTrue(text.startswith(b"HTTP/1.1 429 "), text)
+        self.assertIn(b"Retry-After", text)
+        for client in clients:
+            client.close()
+        self.assertEqual(server.stop()[0], 0)
+
+
+class Away(Served):
+    def figure(self, name):
+        """Of all requests so far, by Triton's statistics."""
+        stats = self.server.get("/v2/models/all-MiniLM-L6-v2/stats").json()["model_stats"][0]
+        return stats["inference_stats"][name]["count"]
+
+    def test_work_of_those_who_left_is_cancelled(self):
+        body = json.dumps({"inputs": long_texts(1500)}).encode()
+        failed = self.figure("fail")
+        for ending in ("close", "reset", "half"):
+            client = connect(self.server)
+            client.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            time.sleep(0.3)
+            if ending == "half":
+                client.shutdown(socket.SHUT_WR)
+            elif ending == "reset":
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                                  b"\x01\0\0\0\0\0\0\0")
+            started = time.monotonic()
+            if ending == "half":
+                self.assertTrue(answer(client).startswith(b"HTTP/1.1 503 "))
+            client.close()
+            failed += 1
+            while self.figure("fail") < failed and time.monotonic() < started + 10:
+                time.sleep(0.05)
+            self.assertEqual(self.figure("fail"), failed, ending)
+            self.assertLess(time.monotonic() - started, 5)  # of half a minute of work
+        self.assertEqual(self.server.post("/embed", {"inputs": "a"}).status, 200)
+
+    def test_deadlines_of_clients(self):
+        texts = long_texts(400)
+        for name in ("x-stainless-read-timeout", "Request-Timeout"):
+            reply = self.server.post("/v1/embeddings", {"input": texts[:1]}, {name: "600"})
+            self.assertEqual(reply.status, 200)
+            reply = self.server.post("/v1/embeddings", {"input": texts}, {name: "0.05"})
+            self.assertEqual(reply.status, 504, reply.body[:200])
+            self.assertEqual(reply.json()["error"]["code"], "deadline_exceeded")
+
+    def test_request_ids(self):
+        reply = self.server.get("/health", **{"x-request-id": "abc-1.2_3"})
+        self.assertEqual(reply.headers["x-request-id"], "abc-1.2_3")
+        first, second = (self.server.get("/health", **{"x-request-id": "a b\"<"}) for _ in range(2))
+        self.assertNotEqual(first.headers["x-request-id"], second.headers["x-request-id"])
+
+
+class Overload(unittest.TestCase):
+    def test_refusals_tell_when_to_come_back(self):
+        server = Server(MINILM)
+        body = json.dumps({"input": long_texts(1000)}).encode()
+        replies = []
+
+        def ask():
+            replies.append(server.post("/v1/embeddings", body, {"Request-Timeout": "4"}))
+
+        threads = [threading.Thread(target=ask) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        statuses = {reply.status for reply in replies}
+        self.assertLessEqual(statuses, {200, 429, 504})
+        self.assertIn(429, statuses)
+        for reply in replies:
+            if reply.status == 429:
+                self.assertGreater(int(reply.headers["Retry-After"]), 0)
+                self.assertGreater(int(reply.headers["retry-after-ms"]), 0)
+                self.assertEqual(reply.json()["error"]["type"], "rate_limit_error")
+        self.assertEqual(server.stop()[0], 0)
+
+
+class End(unittest.TestCase):
+    def test_accepted_requests_are_answered(self):
+        for _ in range(2):
+            server = Server(MINILM)
+            body = json.dumps({"inputs": ["some text " * 60] * 60}).encode()
+            idle, busy = connect(server), connect(server)
+            busy.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body[:-1])
+            time.sleep(0.2)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            self.assertEqual(answer(idle), b"")
+            with self.assertRaises(OSError):
+                connect(server)
+            busy.sendall(body[-1:])
+            text = answer(busy)
+            self.assertTrue(text.startswith(b"HTTP/1.1 200 "), text[:200])
+            self.assertIn(b"Connection: close", text)
+            self.assertEqual(len(json.loads(text.split(b"\r\n\r\n", 1)[1])), 60)
+            server.process.communicate(timeout=20)
+            self.assertEqual(server.process.returncode, 0)
+
+    def test_deadline_of_the_end(self):
+        server = Server(MINILM, "--drain-timeout", 1)
+        body = json.dumps({"inputs": long_texts(2000)}).encode()
+        busy = connect(server)
+        busy.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        time.sleep(0.3)
+        started = time.monotonic()
+        code, err = server.stop()
+        self.assertEqual(code, 0)
+        self.assertIn("cancelled", err)
+        self.assertLess(time.monotonic() - started, 10)
+        busy.close()
+
+    def test_nothing_is_left_open(self):
+        server = Server(MINILM)
+
+        def count():
+            return len(os.listdir("/proc/%d/fd" % server.process.pid))
+
+        server.post("/embed", {"inputs": "a"})
+        time.sleep(0.3)
+        before = count()
+        for _ in range(200):
+            server.post("/embed", {"inputs": "a", "dimensions": 2})
+            client = connect(server)
+            client.sendall(b"GET /health HTTP/1.1\r\n")
+            client.close()
+        deadline = time.monotonic() + 5
+        while count() > before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertLessEqual(count(), before)
+        self.assertEqual(server.stop()[0], 0)
+
+
+if __name__ == "__main__":
+    main(__name__)
