@@ -106,7 +106,7 @@ static void write_results(struct gsv_exchange *exchange)
                       "\"api_version\":{\"version\":\"%d\"},\"billed_units\":{\"search_units\":1},"
                       "\"method\":\"%s\"}}",
                       exchange->account.n_tokens, exchange->account.n_tokens, v2 ? 2 : 1,
-                      gsv_rerank_method(&ranking->rerank));
+                      gsv_ranking_method(&ranking->rerank));
     gsv_reply_json(exchange);
 }
 

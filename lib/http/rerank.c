@@ -21,7 +21,7 @@ const char *gsv_prompt_named(const struct gsv_exchange *exchange, const char *co
     return NULL;
 }
 
-const char *gsv_rerank_method(const struct gsv_rerank *rerank)
+const char *gsv_ranking_method(const struct gsv_rerank *rerank)
 {
     return rerank->is_cosine ? "cosine" : "cross-encoder";
 }
@@ -68,7 +68,7 @@ bool gsv_rerank_read(struct gsv_exchange *exchange, struct gsv_rerank *rerank, c
 static void finish(struct gsv_exchange *exchange, struct gsv_rerank *rerank)
 {
     gsv_rank(rerank->ranked, rerank->documents.n);
-    gsv_add_header(exchange, "x-gpuserve-rerank-method", gsv_rerank_method(rerank));
+    gsv_add_header(exchange, "x-gpuserve-rerank-method", gsv_ranking_method(rerank));
     rerank->finish(exchange);
 }
 

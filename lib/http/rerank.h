@@ -31,7 +31,7 @@ bool gsv_rerank_read(struct gsv_exchange *exchange, struct gsv_rerank *rerank, c
 bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, gsv_handler finish);
 
 /* "cross-encoder" or "cosine". */
-const char *gsv_rerank_method(const struct gsv_rerank *rerank);
+const char *gsv_ranking_method(const struct gsv_rerank *rerank);
 
 /* The first of the model's prompts with one of these names, or NULL. Ended by NULL. */
 const char *gsv_prompt_named(const struct gsv_exchange *exchange, const char *const *names);
