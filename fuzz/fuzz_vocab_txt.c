@@ -15,10 +15,13 @@ static void load(const char *vocab, size_t size, const struct gsv_json_value *co
     static const char text[] = "Na\xC3\xAFve [MASK] words";
     struct gsv_tokenizer *t = calloc(1, sizeof(*t));
     struct gsv_encoding e = { 0 };
+    /* One object plays all three parts. */
+    const struct gsv_vocab_files files = { config, gsv_json_member(config, "specials"),
+                                           gsv_json_member(config, "added") };
 
     if (!t)
         return;
-    if (gsv_tokenizer_read_vocab(t, vocab, size, config, "fuzz", NULL) == GPUSERVE_OK &&
+    if (gsv_tokenizer_read_vocab(t, vocab, size, &files, "fuzz", NULL) == GPUSERVE_OK &&
         gsv_tokenizer_finish(t, "fuzz", NULL) == GPUSERVE_OK) {
         if (gsv_tokenizer_encode(t, &e, text, strlen(text), NULL, 0, NULL, NULL) != GPUSERVE_OK)
             abort();

@@ -49,7 +49,7 @@ static void load(const struct gsv_dir *dir)
 {
     const double start = seconds();
     struct gsv_tokenizer *tokenizer = NULL;
-    const gpuserve_status status = gsv_tokenizer_load(&tokenizer, dir, NULL);
+    const gpuserve_status status = gsv_tokenizer_load(&tokenizer, dir, NULL, NULL);
 
     printf("%.9f %d 0\n", seconds() - start, (int)status);
     gsv_tokenizer_free(&tokenizer);
@@ -65,7 +65,7 @@ int main(int argc, char **argv)
     size_t size = 0;
 
     if (argc != 3 || gsv_dir_open(&dir, argv[1], &error) != GPUSERVE_OK ||
-        gsv_tokenizer_load(&tokenizer, dir, &error) != GPUSERVE_OK ||
+        gsv_tokenizer_load(&tokenizer, dir, NULL, &error) != GPUSERVE_OK ||
         gsv_file_read(argv[2], (size_t)1 << 30, &texts, &size, &error) != GPUSERVE_OK) {
         fprintf(stderr, "bench_tokenizer: %s\n", error.message);
         gsv_tokenizer_free(&tokenizer);

@@ -200,6 +200,21 @@ bool gsv_dir_has(const struct gsv_dir *dir, const char *name)
     return true;
 }
 
+bool gsv_join_name(char out[GSV_FILE_NAME_BYTES], const char *folder, const char *name)
+{
+    const int length =
+        snprintf(out, GSV_FILE_NAME_BYTES, "%s%s%s", folder, *folder ? "/" : "", name);
+
+    return length > 0 && length < GSV_FILE_NAME_BYTES;
+}
+
+bool gsv_dir_has_in(const struct gsv_dir *dir, const char *folder, const char *name)
+{
+    char path[GSV_FILE_NAME_BYTES];
+
+    return gsv_join_name(path, folder, name) && gsv_dir_has(dir, path);
+}
+
 gpuserve_status gsv_fd_read(int fd, void *to, size_t size, uint64_t offset, const char *name,
                             gpuserve_error *error)
 {

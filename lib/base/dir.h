@@ -21,8 +21,14 @@ void gsv_dir_close(struct gsv_dir **dir); /* accepts NULL, leaves NULL */
 /* The path as it was given, for messages. Lent. */
 const char *gsv_dir_path(const struct gsv_dir *dir);
 
+#define GSV_FILE_NAME_BYTES 512
+
+/* Join a folder ("" or "1_Pooling") and a file's name. False when that is too long. */
+bool gsv_join_name(char out[GSV_FILE_NAME_BYTES], const char *folder, const char *name);
+
 /* Whether a regular file of that name is there. */
 bool gsv_dir_has(const struct gsv_dir *dir, const char *name);
+bool gsv_dir_has_in(const struct gsv_dir *dir, const char *folder, const char *name);
 
 /* Open a regular file for reading; the caller closes the descriptor. */
 gpuserve_status gsv_dir_open_file(const struct gsv_dir *dir, const char *name, int *fd,

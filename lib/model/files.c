@@ -16,25 +16,10 @@
 #define MAX_JSON_DEPTH 32
 #define MAX_SHARDS 1024
 
-bool gsv_join_name(char out[GSV_FILE_NAME_BYTES], const char *folder, const char *name)
-{
-    const int length =
-        snprintf(out, GSV_FILE_NAME_BYTES, "%s%s%s", folder, *folder ? "/" : "", name);
-
-    return length > 0 && length < GSV_FILE_NAME_BYTES;
-}
-
 static gpuserve_status fail_name(const struct gsv_dir *dir, const char *name, gpuserve_error *error)
 {
     return gsv_fail(error, GPUSERVE_E_INVALID, "%s: the name '%.64s...' is longer than %d bytes",
                     gsv_dir_path(dir), name, GSV_FILE_NAME_BYTES - 1);
-}
-
-static bool has_file(const struct gsv_dir *dir, const char *folder, const char *name)
-{
-    char path[GSV_FILE_NAME_BYTES];
-
-    return gsv_join_name(path, folder, name) && gsv_dir_has(dir, path);
 }
 
 static gpuserve_status parse(struct gsv_json_value **json, const char *text, size_t size,
@@ -93,8 +78,8 @@ gpuserve_status gsv_read_optional_json(struct gsv_json_value **json, const struc
                                        const char *folder, const char *name, gpuserve_error *error)
 {
     *json = NULL;
-    return has_file(dir, folder, name) ? gsv_read_json(json, dir, folder, name, error)
-                                       : GPUSERVE_OK;
+    return gsv_dir_has_in(dir, folder, name) ? gsv_read_json(json, dir, folder, name, error)
+                                             : GPUSERVE_OK;
 }
 
 /* -------------------------------------------------------------------------------- checkpoint */
@@ -183,8 +168,8 @@ static gpuserve_status fail_no_weights(const struct gsv_dir *dir, const char *fo
     const char *slash = *folder ? "/" : "";
     gpuserve_status st;
 
-    if (has_file(dir, folder, "pytorch_model.bin") ||
-        has_file(dir, folder, "pytorch_model.bin.index.json")) {
+    if (gsv_dir_has_in(dir, folder, "pytorch_model.bin") ||
+        gsv_dir_has_in(dir, folder, "pytorch_model.bin.index.json")) {
         st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                       "%s/%s%spytorch_model.bin: a Python pickle, which can run code when it is "
                       "opened; gpuserve reads safetensors only",
@@ -210,9 +195,9 @@ gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const str
     checkpoint->files = gsv_alloc_array(MAX_SHARDS, sizeof(struct gsv_safetensors *));
     if (!checkpoint->files)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
-    if (has_file(dir, folder, "model.safetensors"))
+    if (gsv_dir_has_in(dir, folder, "model.safetensors"))
         st = add_file(checkpoint, dir, folder, "model.safetensors", error);
-    else if (has_file(dir, folder, "model.safetensors.index.json"))
+    else if (gsv_dir_has_in(dir, folder, "model.safetensors.index.json"))
         st = open_sharded(checkpoint, dir, folder, error);
     else
         st = fail_no_weights(dir, folder, error);

@@ -7,11 +7,6 @@
 
 #include "lib/model/safetensors.h"
 
-#define GSV_FILE_NAME_BYTES 512
-
-/* Join a folder ("" or "1_Pooling") and a file's name. False when that is too long. */
-bool gsv_join_name(char out[GSV_FILE_NAME_BYTES], const char *folder, const char *name);
-
 /* Read FOLDER/NAME as a JSON object, owned. An absent file leaves *json NULL and is
  * GPUSERVE_E_NOT_FOUND. */
 gpuserve_status gsv_read_json(struct gsv_json_value **json, const struct gsv_dir *dir,

@@ -56,6 +56,8 @@ struct gsv_spec_facts {
     int32_t n_poolings;
     bool normalize;  /* the model has a Normalize module */
     int32_t n_dense; /* Dense modules of the embedding */
+    const char *folder;      /* of the transformer and its tokenizer: "", "0_Transformer" */
+    bool do_lower_case;      /* texts are lowercased before they are tokenized */
     const struct gsv_prompt *prompts;
     size_t n_prompts;
     const char *default_prompt; /* a prompt's name, or NULL */

@@ -5,7 +5,8 @@
  *   1_Pooling/config.json               which poolings, concatenated in a fixed order
  *   1_SpladePooling/config.json         of a sparse encoder, in the place of a Pooling module
  *   2_Dense/config.json                 sizes and activation
- *   sentence_bert_config.json           max_seq_length: this limit counts, not tokenizer.json's
+ *   sentence_bert_config.json           max_seq_length: this limit counts, not tokenizer.json's;
+ *                                       do_lower_case
  *   config_sentence_transformers.json   prompts
  *
  * Modules are known by the last word of their Python class, since its path has moved with the
@@ -356,7 +357,7 @@ static const char *const limit_files[] = {
 };
 
 static gpuserve_status read_limit_file(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                       const char *name, gpuserve_error *error)
+                                       const char *name, bool *found, gpuserve_error *error)
 {
     struct gsv_json_value *json;
     int64_t limit = 0;
@@ -364,7 +365,10 @@ static gpuserve_status read_limit_file(struct gsv_modules *modules, const struct
 
     if (st != GPUSERVE_OK || !json)
         return st;
+    *found = true;
     st = gsv_json_int(json, "max_seq_length", name, 1, MAX_TOKENS, &limit, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_bool(json, "do_lower_case", name, &modules->do_lower_case, error);
     gsv_json_free(&json);
     modules->max_tokens = (int32_t)limit;
     return st;
@@ -392,13 +396,15 @@ static gpuserve_status read_tokenizer_limit(struct gsv_modules *modules, const s
 static gpuserve_status read_limit(struct gsv_modules *modules, const struct gsv_dir *dir,
                                   gpuserve_error *error)
 {
-    for (size_t i = 0; i < sizeof(limit_files) / sizeof(limit_files[0]); i++) {
-        const gpuserve_status st = read_limit_file(modules, dir, limit_files[i], error);
+    gpuserve_status st = GPUSERVE_OK;
+    bool found = false;
 
-        if (st != GPUSERVE_OK || modules->max_tokens)
+    for (size_t i = 0; i < sizeof(limit_files) / sizeof(limit_files[0]) && !found; i++) {
+        st = read_limit_file(modules, dir, limit_files[i], &found, error);
+        if (st != GPUSERVE_OK)
             return st;
     }
-    return read_tokenizer_limit(modules, dir, error);
+    return modules->max_tokens ? st : read_tokenizer_limit(modules, dir, error);
 }
 
 /* ----------------------------------------------------------------------------------- prompts */

@@ -24,6 +24,7 @@ struct gsv_modules {
     bool log_twice; /* its activation is log(1 + log(1 + relu)) */
     bool normalize;
     int32_t max_tokens;         /* 0: nothing is said */
+    bool do_lower_case;         /* of sentence_bert_config.json: before the tokenizer */
     struct gsv_prompt *prompts; /* owned */
     size_t n_prompts;
     const char *default_prompt; /* a name of prompts, or NULL */

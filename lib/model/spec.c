@@ -75,6 +75,8 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->max_tokens = config->max_positions - config->first_position;
     if (modules->max_tokens && modules->max_tokens < facts->max_tokens)
         facts->max_tokens = modules->max_tokens;
+    facts->folder = modules->transformer;
+    facts->do_lower_case = modules->do_lower_case;
     facts->prompts = modules->prompts;
     facts->n_prompts = modules->n_prompts;
     facts->default_prompt = modules->default_prompt;

@@ -115,12 +115,15 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
     free(path);
     if (st == GPUSERVE_OK)
         st = gsv_spec_load(&plan->spec, plan->dir, options->head, options->pooling, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_tokenizer_load(&plan->tokenizer, plan->dir, error);
     if (st == GPUSERVE_OK) {
         plan->facts = gsv_spec_facts(plan->spec);
-        st = check_tokenizer(plan, error);
+        st = gsv_tokenizer_load(
+            &plan->tokenizer, plan->dir,
+            &(struct gsv_tokenizer_place){ plan->facts->folder, plan->facts->do_lower_case },
+            error);
     }
+    if (st == GPUSERVE_OK)
+        st = check_tokenizer(plan, error);
     if (st == GPUSERVE_OK)
         st = choose_max_tokens(plan, options->max_tokens, error);
     if (st != GPUSERVE_OK)

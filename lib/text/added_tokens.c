@@ -70,11 +70,12 @@ gpuserve_status gsv_added_add(struct gsv_added_tokens *a, struct gsv_added_token
     return GPUSERVE_OK;
 }
 
-static gpuserve_status parse_token(struct gsv_added_tokens *a, const struct gsv_json_value *json,
-                                   struct gsv_vocab *vocab, const char *name, gpuserve_error *error)
+gpuserve_status gsv_added_parse_one(struct gsv_added_tokens *a, const struct gsv_json_value *json,
+                                    bool special, struct gsv_vocab *vocab, const char *name,
+                                    gpuserve_error *error)
 {
     const struct gsv_json_value *content = gsv_json_member(json, "content");
-    struct gsv_added_token token = { .normalized = true };
+    struct gsv_added_token token = { .normalized = !special, .special = special };
     gpuserve_status status;
 
     if (!gsv_json_is(content, GSV_JSON_TEXT))
@@ -101,7 +102,7 @@ gpuserve_status gsv_added_parse(struct gsv_added_tokens *a, const struct gsv_jso
     if (json && !gsv_json_is(json, GSV_JSON_NULL) && !gsv_json_is(json, GSV_JSON_ARRAY))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"added_tokens\" is no array", name);
     for (size_t i = 0; i < gsv_json_count(json) && status == GPUSERVE_OK; i++)
-        status = parse_token(a, gsv_json_at(json, i), vocab, name, error);
+        status = gsv_added_parse_one(a, gsv_json_at(json, i), false, vocab, name, error);
     return status;
 }
 

@@ -45,6 +45,11 @@ enum {
  * the ids that `tokenizers` gives them. */
 gpuserve_status gsv_added_parse(struct gsv_added_tokens *added, const struct gsv_json_value *json,
                                 struct gsv_vocab *vocab, const char *name, gpuserve_error *error);
+/* One of its elements; `special` is what it is if it does not say. */
+gpuserve_status gsv_added_parse_one(struct gsv_added_tokens *added,
+                                    const struct gsv_json_value *json, bool special,
+                                    struct gsv_vocab *vocab, const char *name,
+                                    gpuserve_error *error);
 /* One more; `token.content` is borrowed. */
 gpuserve_status gsv_added_add(struct gsv_added_tokens *added, struct gsv_added_token token,
                               struct gsv_vocab *vocab, const char *name, gpuserve_error *error);

@@ -105,4 +105,5 @@ void gsv_tokenizer_digest(const struct gsv_tokenizer *t,
     add_template(&d, &t->post.single);
     add_template(&d, &t->post.pair);
     add_number(&d, t->truncate_left);
+    add_number(&d, t->lowers);
 }

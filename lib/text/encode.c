@@ -14,6 +14,7 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/text/bert_scan.h"
+#include "lib/text/lowering.h"
 #include "lib/text/sink.h"
 #include "lib/text/unicode.h"
 
@@ -443,6 +444,37 @@ static gpuserve_status encode_pair(struct job *job, const struct two_texts *text
     return GPUSERVE_OK;
 }
 
+static gpuserve_status encode(struct job *job, const struct two_texts *texts, gpuserve_error *error)
+{
+    return texts->b ? encode_pair(job, texts, error)
+                    : encode_single(job, texts->a, texts->size_a, error);
+}
+
+/* The texts in lowercase; spans are still of the texts as given. */
+static gpuserve_status encode_lowered(struct job *job, const struct two_texts *texts,
+                                      gpuserve_error *error)
+{
+    struct gsv_encoding *e = job->sink.out;
+    struct gsv_lowered a = { 0 }, b = { 0 };
+    struct two_texts lowered;
+    gpuserve_status status;
+
+    if (!gsv_lower_text(&a, texts->a, texts->size_a) ||
+        (texts->b && !gsv_lower_text(&b, texts->b, texts->size_b))) {
+        status = out_of_memory(e, error);
+    } else {
+        lowered = (struct two_texts){ a.n ? a.bytes : "", texts->b ? (b.n ? b.bytes : "") : NULL,
+                                      a.n, b.n };
+        status = encode(job, &lowered, error);
+    }
+    for (size_t i = 0; status == GPUSERVE_OK && i < e->n; i++)
+        e->spans[i] = gsv_lowered_span(
+            texts->b && e->type_ids[i] == job->template->type_b ? &b : &a, e->spans[i]);
+    gsv_lowered_reset(&a);
+    gsv_lowered_reset(&b);
+    return status;
+}
+
 static gpuserve_status check_text(const char *text, size_t size, const char *what,
                                   gpuserve_error *error)
 {
@@ -504,5 +536,5 @@ gpuserve_status gsv_tokenizer_encode(const struct gsv_tokenizer *t, struct gsv_e
         status = prepare_job(&job, t, encoding, pair != NULL, options ? options : &defaults, error);
     if (status != GPUSERVE_OK)
         return status;
-    return pair ? encode_pair(&job, &texts, error) : encode_single(&job, text, size, error);
+    return t->lowers ? encode_lowered(&job, &texts, error) : encode(&job, &texts, error);
 }

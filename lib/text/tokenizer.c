@@ -21,14 +21,25 @@ enum {
     MAX_NAME_BYTES = 4096,
 };
 
-/* A file of the directory as UTF-8; `name` receives "DIR/FILE" for messages. */
-static gpuserve_status read_text(const struct gsv_dir *dir, const char *file, size_t max_bytes,
+/* Where a tokenizer's files are. */
+struct source {
+    const struct gsv_dir *dir;
+    const char *folder;
+};
+
+/* A file as UTF-8; `name` receives "DIR/FILE" for messages. */
+static gpuserve_status read_text(const struct source *from, const char *file, size_t max_bytes,
                                  char *name, char **text, size_t *size, gpuserve_error *error)
 {
-    gpuserve_status status = gsv_dir_read(dir, file, max_bytes, text, size, error);
+    char path[GSV_FILE_NAME_BYTES];
+    gpuserve_status status;
     size_t valid;
 
-    snprintf(name, MAX_NAME_BYTES, "%s/%s", gsv_dir_path(dir), file);
+    if (!gsv_join_name(path, from->folder, file))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: the name of folder '%.64s' is too long",
+                        gsv_dir_path(from->dir), from->folder);
+    status = gsv_dir_read(from->dir, path, max_bytes, text, size, error);
+    snprintf(name, MAX_NAME_BYTES, "%s/%s", gsv_dir_path(from->dir), path);
     if (status != GPUSERVE_OK)
         return status;
     valid = gsv_utf8_valid_length(*text, *size);
@@ -39,46 +50,76 @@ static gpuserve_status read_text(const struct gsv_dir *dir, const char *file, si
     return gsv_fail(error, GPUSERVE_E_FORMAT, "%s is not UTF-8 at byte %zu", name, valid);
 }
 
-/* tokenizer_config.json, NULL when there is none. */
-static gpuserve_status read_config(const struct gsv_dir *dir, struct gsv_json_value **config,
-                                   gpuserve_error *error)
+/* A small JSON object, NULL when there is no such file. */
+static gpuserve_status read_object(const struct source *from, const char *file,
+                                   struct gsv_json_value **json, gpuserve_error *error)
 {
     static const struct gsv_json_limits limits = { .max_values = 1 << 20, .max_depth = 64 };
     char name[MAX_NAME_BYTES], *text = NULL;
     gpuserve_status status;
     size_t size;
 
-    *config = NULL;
-    if (!gsv_dir_has(dir, "tokenizer_config.json"))
+    *json = NULL;
+    if (!gsv_dir_has_in(from->dir, from->folder, file))
         return GPUSERVE_OK;
-    status = read_text(dir, "tokenizer_config.json", MAX_CONFIG_BYTES, name, &text, &size, error);
+    status = read_text(from, file, MAX_CONFIG_BYTES, name, &text, &size, error);
     if (status == GPUSERVE_OK)
-        status = gsv_json_read(config, text, size, name, limits, error);
+        status = gsv_json_read(json, text, size, name, limits, error);
     free(text);
+    if (status != GPUSERVE_OK || gsv_json_is(*json, GSV_JSON_OBJECT))
+        return status;
+    gsv_json_free(json);
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: not a JSON object", name);
+}
+
+static gpuserve_status read_vocab_files(struct gsv_tokenizer *t, const struct source *from,
+                                        const struct gsv_json_value *config, const char *text,
+                                        size_t size, const char *name, gpuserve_error *error)
+{
+    struct gsv_json_value *specials = NULL, *added = NULL;
+    gpuserve_status status = read_object(from, "special_tokens_map.json", &specials, error);
+
+    if (status == GPUSERVE_OK)
+        status = read_object(from, "added_tokens.json", &added, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_tokenizer_read_vocab(
+            t, text, size, &(struct gsv_vocab_files){ config, specials, added }, name, error);
+    gsv_json_free(&specials);
+    gsv_json_free(&added);
     return status;
 }
 
-static gpuserve_status read_parts(struct gsv_tokenizer *t, const struct gsv_dir *dir,
+static gpuserve_status read_parts(struct gsv_tokenizer *t, const struct source *from,
                                   const struct gsv_json_value *config, gpuserve_error *error)
 {
-    const bool json = gsv_dir_has(dir, "tokenizer.json");
+    const bool json = gsv_dir_has_in(from->dir, from->folder, "tokenizer.json");
     char name[MAX_NAME_BYTES], *text = NULL;
     gpuserve_status status;
     size_t size;
 
-    if (!json && !gsv_dir_has(dir, "vocab.txt"))
+    if (!json && !gsv_dir_has_in(from->dir, from->folder, "vocab.txt"))
         return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: neither tokenizer.json nor vocab.txt",
-                        gsv_dir_path(dir));
-    status = read_text(dir, json ? "tokenizer.json" : "vocab.txt", MAX_FILE_BYTES, name, &text,
+                        gsv_dir_path(from->dir));
+    status = read_text(from, json ? "tokenizer.json" : "vocab.txt", MAX_FILE_BYTES, name, &text,
                        &size, error);
     if (status == GPUSERVE_OK && json)
         status = gsv_tokenizer_read_json(t, text, size, name, error);
     else if (status == GPUSERVE_OK)
-        status = gsv_tokenizer_read_vocab(t, text, size, config, name, error);
+        status = read_vocab_files(t, from, config, text, size, name, error);
     if (status == GPUSERVE_OK)
         status = gsv_tokenizer_finish(t, name, error);
     free(text);
     return status;
+}
+
+/* sentence-transformers saves a tokenizer beside its transformer; others leave it in front. */
+static struct source find_source(const struct gsv_dir *dir, const struct gsv_tokenizer_place *place)
+{
+    const char *folder = place && place->folder ? place->folder : "";
+    const bool is_there =
+        gsv_dir_has_in(dir, folder, "tokenizer.json") || gsv_dir_has_in(dir, folder, "vocab.txt");
+
+    return (struct source){ dir, is_there ? folder : "" };
 }
 
 static gpuserve_status read_direction(struct gsv_tokenizer *t, const struct gsv_json_value *config,
@@ -93,8 +134,9 @@ static gpuserve_status read_direction(struct gsv_tokenizer *t, const struct gsv_
 }
 
 gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struct gsv_dir *dir,
-                                   gpuserve_error *error)
+                                   const struct gsv_tokenizer_place *place, gpuserve_error *error)
 {
+    const struct source from = find_source(dir, place);
     static _Atomic uint64_t loaded; /* tells caches of words apart, nothing else */
     struct gsv_tokenizer *t = gsv_alloc_array(1, sizeof(*t));
     struct gsv_json_value *config = NULL;
@@ -104,11 +146,12 @@ gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struc
     if (!t)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
     t->serial = atomic_fetch_add(&loaded, 1) + 1;
-    status = read_config(dir, &config, error);
+    t->lowers = place && place->do_lower_case;
+    status = read_object(&from, "tokenizer_config.json", &config, error);
     if (status == GPUSERVE_OK)
         status = read_direction(t, config, error);
     if (status == GPUSERVE_OK)
-        status = read_parts(t, dir, config, error);
+        status = read_parts(t, &from, config, error);
     gsv_json_free(&config);
     if (status == GPUSERVE_OK)
         *tokenizer = t;

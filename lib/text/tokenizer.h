@@ -32,9 +32,16 @@ struct gsv_encode_options {
     bool no_special;
 };
 
-/* From tokenizer.json, else vocab.txt (with tokenizer_config.json), of a model directory. */
+/* What the rest of a model's directory says of its tokenizer. All zero: nothing. */
+struct gsv_tokenizer_place {
+    const char *folder; /* looked in first, then in the directory itself; NULL: only there */
+    bool do_lower_case; /* texts go through Unicode's lowercase before anything else */
+};
+
+/* From tokenizer.json, else vocab.txt (with the other files of its time: tokenizer_config.json,
+ * special_tokens_map.json, added_tokens.json), of a model directory. `place` may be NULL. */
 gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struct gsv_dir *dir,
-                                   gpuserve_error *error);
+                                   const struct gsv_tokenizer_place *place, gpuserve_error *error);
 void gsv_tokenizer_free(struct gsv_tokenizer **tokenizer);
 
 /* `pair` may be NULL. Text that is not UTF-8 is GPUSERVE_E_INVALID, naming the byte. The work is

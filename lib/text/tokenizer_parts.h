@@ -33,7 +33,8 @@ struct gsv_tokenizer {
     struct gsv_post_processor post;
     struct gsv_decoder decoder;
     bool truncate_left;
-    bool scans; /* bert_scan.c does normalizing and pre-tokenizing */
+    bool lowers; /* see struct gsv_tokenizer_place */
+    bool scans;  /* bert_scan.c does normalizing and pre-tokenizing */
     uint8_t byte_classes[256];
     int32_t ascii_ids[128]; /* of words of one ASCII character, normalized */
 };
@@ -41,9 +42,16 @@ struct gsv_tokenizer {
 /* From the text of tokenizer.json. */
 gpuserve_status gsv_tokenizer_read_json(struct gsv_tokenizer *tokenizer, const char *text,
                                         size_t size, const char *name, gpuserve_error *error);
-/* From the text of vocab.txt and of tokenizer_config.json, which may be NULL. */
+/* The JSON objects beside a vocab.txt; NULL: there is no such file. */
+struct gsv_vocab_files {
+    const struct gsv_json_value *config;   /* tokenizer_config.json */
+    const struct gsv_json_value *specials; /* special_tokens_map.json */
+    const struct gsv_json_value *added;    /* added_tokens.json */
+};
+
+/* From the text of vocab.txt and what is beside it. */
 gpuserve_status gsv_tokenizer_read_vocab(struct gsv_tokenizer *tokenizer, const char *text,
-                                         size_t size, const struct gsv_json_value *config,
+                                         size_t size, const struct gsv_vocab_files *files,
                                          const char *name, gpuserve_error *error);
 /* Once all parts are read: what is derived from them. */
 gpuserve_status gsv_tokenizer_finish(struct gsv_tokenizer *tokenizer, const char *name,

@@ -93,7 +93,7 @@ int main(int argc, char **argv)
     struct gsv_dir *dir = NULL;
 
     if (argc != 2 || gsv_dir_open(&dir, argv[1], &error) != GPUSERVE_OK ||
-        gsv_tokenizer_load(&tokenizer, dir, &error) != GPUSERVE_OK) {
+        gsv_tokenizer_load(&tokenizer, dir, NULL, &error) != GPUSERVE_OK) {
         fprintf(stderr, "encode_server: %s\n", argc == 2 ? error.message : "no model directory");
         gsv_dir_close(&dir);
         return 2;

@@ -26,7 +26,7 @@ struct gsv_tokenizer *real_tokenizer(const char *name)
         snprintf(path, sizeof(path), "%s/.cache/gpuserve/models/%s", home ? home : "", name);
     cr_assert_eq(gsv_dir_open(&dir, path, &error), GPUSERVE_OK, "%s; run `./dev models %s`",
                  error.message, name);
-    cr_assert_eq(gsv_tokenizer_load(&tokenizer, dir, &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gsv_tokenizer_load(&tokenizer, dir, NULL, &error), GPUSERVE_OK, "%s", error.message);
     gsv_dir_close(&dir);
     return tokenizer;
 }
@@ -44,7 +44,7 @@ gpuserve_status load_text(struct gsv_tokenizer **tokenizer, const char *file, co
     to = fopen(path, "wb");
     cr_assert(to && fwrite(text, 1, size, to) == size && fclose(to) == 0);
     cr_assert_eq(gsv_dir_open(&dir, folder, error), GPUSERVE_OK);
-    status = gsv_tokenizer_load(tokenizer, dir, error);
+    status = gsv_tokenizer_load(tokenizer, dir, NULL, error);
     gsv_dir_close(&dir);
     unlink(path);
     rmdir(folder);

@@ -46,7 +46,7 @@ Test(nomem, loading_and_encoding_survive_any_failed_allocation)
         gpuserve_status status;
 
         failing_malloc_arm(n, false);
-        status = gsv_tokenizer_load(&t, dir, NULL);
+        status = gsv_tokenizer_load(&t, dir, NULL, NULL);
         loads += status == GPUSERVE_OK;
         if (status == GPUSERVE_OK)
             status =
