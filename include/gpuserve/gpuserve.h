@@ -484,7 +484,8 @@ typedef enum gpuserve_truncation {
  *
  * @param text      UTF-8, borrowed; may hold NUL bytes. Invalid UTF-8 is refused.
  * @param size      Bytes of `text`.
- * @param ids       Receives at most `capacity` ids; may be NULL with capacity 0.
+ * @param ids       Receives at most `capacity` ids; NULL with capacity 0 asks for the count only,
+ *                  which is GPUSERVE_OK.
  * @param spans     Receives the same number of places, or NULL.
  * @param n_tokens  Receives how many tokens the text has.
  * @return GPUSERVE_OK; GPUSERVE_E_TOO_LARGE when `capacity` is too small (*n_tokens is set, nothing

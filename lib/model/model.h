@@ -54,10 +54,10 @@ struct gsv_spec_facts {
     int32_t dim;        /* of an embedding, after Dense modules; 0 when the model only classifies */
     int32_t poolings[GSV_MAX_POOLINGS]; /* gpuserve_pooling, concatenated in this order */
     int32_t n_poolings;
-    bool normalize;  /* the model has a Normalize module */
-    int32_t n_dense; /* Dense modules of the embedding */
-    const char *folder;      /* of the transformer and its tokenizer: "", "0_Transformer" */
-    bool do_lower_case;      /* texts are lowercased before they are tokenized */
+    bool normalize;     /* the model has a Normalize module */
+    int32_t n_dense;    /* Dense modules of the embedding */
+    const char *folder; /* of the transformer and its tokenizer: "", "0_Transformer" */
+    bool do_lower_case; /* texts are lowercased before they are tokenized */
     const struct gsv_prompt *prompts;
     size_t n_prompts;
     const char *default_prompt; /* a prompt's name, or NULL */

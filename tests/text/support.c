@@ -26,7 +26,8 @@ struct gsv_tokenizer *real_tokenizer(const char *name)
         snprintf(path, sizeof(path), "%s/.cache/gpuserve/models/%s", home ? home : "", name);
     cr_assert_eq(gsv_dir_open(&dir, path, &error), GPUSERVE_OK, "%s; run `./dev models %s`",
                  error.message, name);
-    cr_assert_eq(gsv_tokenizer_load(&tokenizer, dir, NULL, &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gsv_tokenizer_load(&tokenizer, dir, NULL, &error), GPUSERVE_OK, "%s",
+                 error.message);
     gsv_dir_close(&dir);
     return tokenizer;
 }
