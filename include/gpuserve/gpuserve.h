@@ -155,8 +155,8 @@ gpuserve_context_find(gpuserve_model **model, gpuserve_context *context, const c
 
 /**
  * Statistics of everything in the context as Prometheus text (exposition format 0.0.4): requests,
- * items, tokens, batches, histograms of times and sizes, queue, memory by purpose and by model, and
- * the names that text-embeddings-inference has for the same (te_*). The number of series is
+ * items, tokens, batches, histograms of times and sizes, queue, memory by purpose, by model and by
+ * device, and the names that text-embeddings-inference has for the same (te_*). The number of series is
  * bounded: of open models 64 are told apart.
  *
  * @param text      Receives NUL-terminated UTF-8; may be NULL to ask for the size only.

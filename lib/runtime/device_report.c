@@ -146,15 +146,17 @@ static json_t *describe_models(gpuserve_context *context, const char *selector)
 
     pthread_mutex_lock(&metrics->lock);
     for (const struct gsv_model_metrics *m = metrics->models; m; m = m->next) {
+        const uint32_t sharers = gsv_metrics_sharers(m->device, selector);
         struct gsv_json json;
 
-        if (strcmp(m->device, selector) != 0)
+        if (sharers == 0)
             continue;
         json = gsv_json_begin();
         gsv_json_add_text(&json, "name", m->name);
         gsv_json_add_text(&json, "dtype", m->dtype);
-        gsv_json_add_number(&json, "bytes",
-                            (int64_t)(m->memory.weights + m->memory.workspace + m->memory.stream));
+        gsv_json_add_number(
+            &json, "bytes",
+            (int64_t)((m->memory.weights + m->memory.workspace + m->memory.stream) / sharers));
         gsv_json_append(&list, json.object);
     }
     pthread_mutex_unlock(&metrics->lock);

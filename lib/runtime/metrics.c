@@ -131,6 +131,23 @@ uint32_t gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memo
     return n;
 }
 
+uint32_t gsv_metrics_sharers(const char *list, const char *device)
+{
+    const size_t length = strlen(device);
+    uint32_t n = 0;
+    bool is_there = false;
+
+    for (const char *at = list;; at++) {
+        const size_t word = strcspn(at, ",");
+
+        n++;
+        is_there = is_there || (word == length && strncmp(at, device, length) == 0);
+        at += word;
+        if (*at == '\0')
+            return is_there ? n : 0;
+    }
+}
+
 uint64_t gsv_metrics_held(struct gsv_metrics *metrics, const char *device)
 {
     const bool is_cpu = strcmp(device, "cpu") == 0;
@@ -138,8 +155,10 @@ uint64_t gsv_metrics_held(struct gsv_metrics *metrics, const char *device)
 
     pthread_mutex_lock(&metrics->lock);
     for (const struct gsv_model_metrics *m = metrics->models; m; m = m->next) {
-        if (strcmp(m->device, device) == 0)
-            held += m->memory.weights + m->memory.workspace + m->memory.stream;
+        const uint32_t sharers = gsv_metrics_sharers(m->device, device);
+
+        if (sharers > 0)
+            held += (m->memory.weights + m->memory.workspace + m->memory.stream) / sharers;
         if (is_cpu)
             held += m->memory.host;
     }

@@ -47,13 +47,14 @@ struct gsv_memory {
 };
 
 #define GSV_MODEL_NAME_BYTES 192
+#define GSV_DEVICES_BYTES 512
 
 /* An open model: what its series are labelled with. Embedded in the model; in the list while open.
  * Constant but for the counters. */
 struct gsv_model_metrics {
     struct gsv_model_metrics *next;
     char name[GSV_MODEL_NAME_BYTES]; /* UTF-8 */
-    char device[64];                 /* its selector */
+    char device[GSV_DEVICES_BYTES];  /* its selector: "cuda:0,cuda:1" for replicas */
     const char *dtype;
     struct gsv_memory memory;
     atomic_uint_fast64_t items, tokens, batches, compute_ns;
@@ -103,6 +104,9 @@ void gsv_metrics_model_remove(struct gsv_metrics *metrics, struct gsv_model_metr
 
 /* Bytes of all open models, and how many there are. */
 uint32_t gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memory);
+
+/* How many devices a model's `device` lists, when this one is among them; else 0. */
+uint32_t gsv_metrics_sharers(const char *list, const char *device);
 
 /* Bytes on one device, by its selector, of the open models; "cpu" has the host memory of all. */
 uint64_t gsv_metrics_held(struct gsv_metrics *metrics, const char *device);

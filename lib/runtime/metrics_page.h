@@ -36,6 +36,9 @@ void gsv_page_histogram(struct gsv_page *page, const char *name, const char *hel
                         const struct gsv_bounds *bounds, const struct gsv_histogram *const *parts,
                         size_t n);
 
+/* Memory, load, temperature, power of devices: metrics_devices.c. */
+void gsv_page_devices(struct gsv_page *page, gpuserve_context *context);
+
 /* The names of text-embeddings-inference for the same figures: metrics_te.c. */
 void gsv_page_te(struct gsv_page *page, const struct gsv_metrics *metrics);
 

@@ -129,7 +129,7 @@ static void add_counts(struct gsv_page *page, const struct gsv_metrics *m)
 /* Open models of equal name, device and dtype together: a series has to be unique. */
 struct model_row {
     char name[GSV_MODEL_NAME_BYTES];
-    char device[64];
+    char device[GSV_DEVICES_BYTES];
     const char *dtype;
     uint64_t models, items, tokens, batches, compute_ns;
     struct gsv_memory memory;
@@ -272,6 +272,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_metrics(gpuserve_context *context,
     add_sizes(&page, &context->metrics);
     add_memory(&page, &context->metrics);
     add_models(&page, &context->metrics);
+    gsv_page_devices(&page, context);
     gsv_page_te(&page, &context->metrics);
     st = page.failed ? gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the metrics")
                      : gsv_write_text(page.text, page.length, text, capacity, size, error);

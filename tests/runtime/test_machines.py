@@ -321,6 +321,25 @@ class Selectors(unittest.TestCase):
                                          CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=broken)[2], None)
 
 
+class Replicas(unittest.TestCase):
+    def embed(self, device, env):
+        model = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                             "data", "models", "st-dense")
+        texts = ["text number %d, and some words" % i for i in range(200)]
+        done = subprocess.run([PROGRAM, "embed", "-m", model, "--device", device, "--dtype",
+                               "fp32", "--format", "json"], env=env, text=True, timeout=60,
+                              input="\n".join(texts), capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_several_devices_give_the_rows_of_one(self):
+        env = environment("eight", EIGHT[:3])
+        wanted = self.embed("cpu", env)
+        self.assertEqual(wanted.count("\n"), 200)
+        for device in ("cuda:*", "auto:limit=2,max_load=1", EIGHT[2]):
+            self.assertEqual(self.embed(device, env), wanted, device)
+
+
 class Smi(WithSmi):
     """The way through nvidia-smi, and GPUtil, which goes it too."""
 

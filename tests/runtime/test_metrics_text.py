@@ -2,7 +2,8 @@
 """gpuserve_context_metrics() of a real model, read by the parser of prometheus-client.
 
 usage: test_metrics_text.py LIBGPUSERVE. The model stands under a name with a quote, a backslash
-and a newline, which must come back as it is.
+and a newline, which must come back as it is. The environment names a machine of fake GPUs, see
+fake_driver/, on one of which it runs.
 """
 import ctypes
 import os
@@ -33,7 +34,10 @@ class Library:
 
     def open(self, path):
         self.call("context_create", ctypes.byref(self.context), None)
-        self.call("model_open", ctypes.byref(self.model), self.context, os.fsencode(path), None)
+        # struct_size and dtype: float32, which the fake GPU can; the rest of gpuserve_model_options
+        # at its defaults, and so is what a newer library may have behind it.
+        options = (ctypes.c_uint32 * 256)(1024, 1)
+        self.call("model_open", ctypes.byref(self.model), self.context, os.fsencode(path), options)
 
     def embed(self, texts):
         self.lib.gpuserve_model_dim.restype = ctypes.c_size_t
@@ -92,7 +96,11 @@ def main():
             check_histogram(family)
     n_tokens = samples["gpuserve_tokens_total", ()]
     assert n_tokens > 6
-    labels = (("device", "cpu"), ("dtype", "float32"), ("model", name))
+    labels = (("device", "cuda:1"), ("dtype", "float32"), ("model", name))
+    gpu = (("device", "cuda:1"), ("name", "Fake GPU"),
+           ("uuid", "GPU-80000002-0000-0000-0000-000000000002"))
+    held = sum(value for (metric, key), value in samples.items()
+               if metric == "gpuserve_memory_bytes" and dict(key)["purpose"] != "host")
     wanted = {  # the parser calls every counter _total
         ("gpuserve_items_total", ()): 3,
         ("gpuserve_requests_total", (("result", "ok"),)): 2,
@@ -106,6 +114,12 @@ def main():
         ("te_embed_count_total", ()): 2,
         ("te_predict_count_total", ()): 0,
         ("te_queue_size", ()): 0,
+        ("gpuserve_device_memory_bytes", gpu): 80 << 30,
+        ("gpuserve_device_load_ratio", gpu): 0.49,
+        ("gpuserve_device_temperature_celsius", gpu): 50,
+        ("gpuserve_device_power_watts", gpu): 350,
+        ("gpuserve_device_processes", gpu): 1,
+        ("gpuserve_device_held_bytes", gpu): held,
         ("te_request_input_length_sum", ()): n_tokens,
     }
     wrong = 0
