@@ -42,6 +42,14 @@ gpuserve_status gsv_hostmem_device_check(int32_t index, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
+void gsv_hostmem_device_close(struct gpuserve_device **device)
+{
+    if (!device)
+        return;
+    free(*device);
+    *device = NULL;
+}
+
 gpuserve_status gsv_hostmem_alloc(struct gpuserve_device *device, void **memory, size_t size,
                                   gpuserve_error *error)
 {
@@ -80,6 +88,14 @@ gpuserve_status gsv_hostmem_read(struct gpuserve_device *device, void *to_host, 
     return gsv_hostmem_write(device, to_host, from, size, error);
 }
 
+gpuserve_status gsv_hostmem_memory_write_floats(struct gpuserve_device *device, void *to,
+                                                const float *from_host, size_t count,
+                                                uint32_t dtype, gpuserve_error *error)
+{
+    (void)dtype;
+    return gsv_hostmem_write(device, to, from_host, count * sizeof(float), error);
+}
+
 size_t gsv_hostmem_batch_bytes(int32_t max_tokens, int32_t max_sequences)
 {
     return (3 * (size_t)max_tokens + (size_t)max_sequences + 1) * sizeof(int32_t);
@@ -99,4 +115,20 @@ void gsv_hostmem_batch_copy(void *memory, const struct gpuserve_host_batch *host
     batch->positions = memcpy(at + 2 * n, host->positions, n * sizeof(*at));
     batch->cu_seqlens =
         memcpy(at + 3 * n, host->cu_seqlens, ((size_t)host->n_sequences + 1) * sizeof(*at));
+}
+
+gpuserve_status gsv_hostmem_batch_end(struct gpuserve_stream *stream, void *to_host,
+                                      const void *from, size_t size, gpuserve_error *error)
+{
+    (void)stream;
+    (void)error;
+    memcpy(to_host, from, size);
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_hostmem_stream_wait(struct gpuserve_stream *stream, gpuserve_error *error)
+{
+    (void)stream;
+    (void)error;
+    return GPUSERVE_OK;
 }

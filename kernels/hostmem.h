@@ -21,6 +21,17 @@ gpuserve_status gsv_hostmem_write(struct gpuserve_device *device, void *to, cons
 gpuserve_status gsv_hostmem_read(struct gpuserve_device *device, void *to_host, const void *from,
                                  size_t size, gpuserve_error *error);
 
+/* Activations are float32 whatever the dtype. */
+gpuserve_status gsv_hostmem_memory_write_floats(struct gpuserve_device *device, void *to,
+                                                const float *from_host, size_t count,
+                                                uint32_t dtype, gpuserve_error *error);
+/* For devices that are one allocation. */
+void gsv_hostmem_device_close(struct gpuserve_device **device);
+/* An operation is over when it returns: the result is copied at once, and there is no waiting. */
+gpuserve_status gsv_hostmem_batch_end(struct gpuserve_stream *stream, void *to_host,
+                                      const void *from, size_t size, gpuserve_error *error);
+gpuserve_status gsv_hostmem_stream_wait(struct gpuserve_stream *stream, gpuserve_error *error);
+
 /* Copy a batch's four arrays behind one another into `memory` (gsv_hostmem_batch_bytes() of it) and
  * describe them in `batch`. */
 size_t gsv_hostmem_batch_bytes(int32_t max_tokens, int32_t max_sequences);

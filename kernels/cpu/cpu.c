@@ -17,8 +17,6 @@
 #include "lib/base/error.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static gpuserve_status check_index(int32_t index, gpuserve_error *error)
 {
@@ -54,25 +52,9 @@ static gpuserve_status device_open(struct gpuserve_device **device, int32_t inde
     return GPUSERVE_OK;
 }
 
-static void device_close(struct gpuserve_device **device)
-{
-    if (!device)
-        return;
-    free(*device);
-    *device = NULL;
-}
-
 static size_t activation_size(uint32_t dtype)
 {
     return gsv_cpu_activation_size(gsv_cpu_choose_isa(), dtype);
-}
-
-static gpuserve_status memory_write_floats(struct gpuserve_device *device, void *to,
-                                           const float *from_host, size_t count, uint32_t dtype,
-                                           gpuserve_error *error)
-{
-    (void)dtype;
-    return gsv_hostmem_write(device, to, from_host, count * sizeof(float), error);
 }
 
 static gpuserve_status batch_begin(struct gpuserve_stream *stream, uint64_t program,
@@ -87,22 +69,6 @@ static gpuserve_status batch_begin(struct gpuserve_stream *stream, uint64_t prog
     return GPUSERVE_OK;
 }
 
-static gpuserve_status batch_end(struct gpuserve_stream *stream, void *to_host, const void *from,
-                                 size_t size, gpuserve_error *error)
-{
-    (void)stream;
-    (void)error;
-    memcpy(to_host, from, size);
-    return GPUSERVE_OK;
-}
-
-static gpuserve_status stream_wait(struct gpuserve_stream *stream, gpuserve_error *error)
-{
-    (void)stream;
-    (void)error;
-    return GPUSERVE_OK;
-}
-
 static const struct gpuserve_backend backend = {
     .struct_size = sizeof(struct gpuserve_backend),
     .abi = GPUSERVE_BACKEND_ABI,
@@ -110,7 +76,7 @@ static const struct gpuserve_backend backend = {
     .device_count = gsv_hostmem_device_count,
     .device_facts = device_facts,
     .device_open = device_open,
-    .device_close = device_close,
+    .device_close = gsv_hostmem_device_close,
     .device_check = gsv_hostmem_device_check,
     .activation_size = activation_size,
     .linear_bytes = gsv_cpu_linear_bytes,
@@ -119,14 +85,14 @@ static const struct gpuserve_backend backend = {
     .memory_free = gsv_hostmem_free,
     .memory_write = gsv_hostmem_write,
     .memory_read = gsv_hostmem_read,
-    .memory_write_floats = memory_write_floats,
+    .memory_write_floats = gsv_hostmem_memory_write_floats,
     .linear_create = gsv_cpu_linear_create,
     .linear_destroy = gsv_cpu_linear_destroy,
     .stream_create = gsv_cpu_stream_create,
     .stream_destroy = gsv_cpu_stream_destroy,
     .batch_begin = batch_begin,
-    .batch_end = batch_end,
-    .stream_wait = stream_wait,
+    .batch_end = gsv_hostmem_batch_end,
+    .stream_wait = gsv_hostmem_stream_wait,
     .embed = gsv_cpu_embed,
     .linear = gsv_cpu_linear,
     .add_layernorm = gsv_cpu_add_layernorm,

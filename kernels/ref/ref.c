@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct gpuserve_device {
     int32_t index;
@@ -38,25 +37,9 @@ static gpuserve_status device_open(struct gpuserve_device **device, int32_t inde
     return *device ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a device");
 }
 
-static void device_close(struct gpuserve_device **device)
-{
-    if (!device)
-        return;
-    free(*device);
-    *device = NULL;
-}
-
 static size_t activation_size(uint32_t dtype)
 {
     return dtype == GPUSERVE_DTYPE_FLOAT32 || dtype == GPUSERVE_DTYPE_INT8 ? sizeof(float) : 0;
-}
-
-static gpuserve_status memory_write_floats(struct gpuserve_device *device, void *to,
-                                           const float *from_host, size_t count, uint32_t dtype,
-                                           gpuserve_error *error)
-{
-    (void)dtype;
-    return gsv_hostmem_write(device, to, from_host, count * sizeof(float), error);
 }
 
 static size_t stream_bytes(const struct gpuserve_stream_options *options)
@@ -100,22 +83,6 @@ static gpuserve_status batch_begin(struct gpuserve_stream *stream, uint64_t prog
     return GPUSERVE_OK;
 }
 
-static gpuserve_status batch_end(struct gpuserve_stream *stream, void *to_host, const void *from,
-                                 size_t size, gpuserve_error *error)
-{
-    (void)stream;
-    (void)error;
-    memcpy(to_host, from, size);
-    return GPUSERVE_OK;
-}
-
-static gpuserve_status stream_wait(struct gpuserve_stream *stream, gpuserve_error *error)
-{
-    (void)stream;
-    (void)error;
-    return GPUSERVE_OK;
-}
-
 static const struct gpuserve_backend backend = {
     .struct_size = sizeof(struct gpuserve_backend),
     .abi = GPUSERVE_BACKEND_ABI,
@@ -123,7 +90,7 @@ static const struct gpuserve_backend backend = {
     .device_count = gsv_hostmem_device_count,
     .device_facts = device_facts,
     .device_open = device_open,
-    .device_close = device_close,
+    .device_close = gsv_hostmem_device_close,
     .device_check = gsv_hostmem_device_check,
     .activation_size = activation_size,
     .linear_bytes = gsv_ref_linear_bytes,
@@ -132,14 +99,14 @@ static const struct gpuserve_backend backend = {
     .memory_free = gsv_hostmem_free,
     .memory_write = gsv_hostmem_write,
     .memory_read = gsv_hostmem_read,
-    .memory_write_floats = memory_write_floats,
+    .memory_write_floats = gsv_hostmem_memory_write_floats,
     .linear_create = gsv_ref_linear_create,
     .linear_destroy = gsv_ref_linear_destroy,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .batch_begin = batch_begin,
-    .batch_end = batch_end,
-    .stream_wait = stream_wait,
+    .batch_end = gsv_hostmem_batch_end,
+    .stream_wait = gsv_hostmem_stream_wait,
     .embed = gsv_ref_embed,
     .linear = gsv_ref_linear,
     .add_layernorm = gsv_ref_add_layernorm,
