@@ -21,8 +21,7 @@ enum { SCRATCH_BYTES = 64 * 1024 };
 static const uint64_t rate_grace_ns = 5000000000u;  /* before a least rate is asked for */
 static const uint64_t linger_time_ns = 1000000000u; /* for a refusal to arrive */
 
-/* ------------------------------------------------------------------------------------------ ends
- */
+/* ---------------------------------------------------------------------------------------- ends */
 
 /* The only places that touch the client's socket: where TLS would come in. */
 static ssize_t net_read(struct gsv_client *client, char *to, size_t size)
@@ -92,8 +91,7 @@ void gsv_client_drain(struct gsv_client *client)
         shutdown(client->mhd.fd, SHUT_WR);
 }
 
-/* ---------------------------------------------------------------------------------------- refusal
- */
+/* ------------------------------------------------------------------------------------- refusal */
 
 static const char *reason_phrase(unsigned status)
 {
@@ -158,8 +156,7 @@ void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *r
     send_refusal(client);
 }
 
-/* ------------------------------------------------------------------------- from the client to us
- */
+/* ----------------------------------------------------------------------- from the client to us */
 
 /* libmicrohttpd gets its end of a pair when the first header has passed, not before. */
 static bool open_mhd(struct gsv_client *client)
@@ -345,8 +342,7 @@ static void resume_in(struct gsv_client *client)
         pass_on(client);
 }
 
-/* ------------------------------------------------------------------------- from us to the client
- */
+/* ----------------------------------------------------------------------- from us to the client */
 
 /* False: it takes no more now, or is closed. */
 static bool write_out(struct gsv_client *client)
@@ -432,8 +428,7 @@ static void pump_out(struct gsv_client *client)
         keep_out(client, part + (sent > 0 ? sent : 0), (size_t)(n - (sent > 0 ? sent : 0)));
 }
 
-/* ----------------------------------------------------------------------------------------- events
- */
+/* -------------------------------------------------------------------------------------- events */
 
 static void on_net(struct gsv_client *client, uint32_t events)
 {
@@ -477,8 +472,7 @@ void gsv_client_event(struct gsv_client *client, struct gsv_end *end, uint32_t e
         pump_out(client);
 }
 
-/* ------------------------------------------------------------------------------------------- time
- */
+/* ---------------------------------------------------------------------------------------- time */
 
 static bool too_slow(uint64_t bytes, uint64_t elapsed_ns, uint32_t rate)
 {

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------ the list of exchanges */
+/* ----------------------------------------------------------------------- the list of exchanges */
 
 static void list(struct gsv_exchange *exchange)
 {
@@ -103,8 +103,7 @@ static enum MHD_Result proceed(struct gsv_exchange *exchange)
     return send_reply(exchange);
 }
 
-/* ------------------------------------------------------------------------- libmicrohttpd's calls
- */
+/* ----------------------------------------------------------------------- libmicrohttpd's calls */
 
 bool gsv_connection_expect(struct gpuserve_http *server, int fd, struct gsv_client *client)
 {

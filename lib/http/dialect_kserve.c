@@ -45,8 +45,7 @@ static void model_ready(struct gsv_exchange *exchange)
         put_truth(exchange, "ready", !atomic_load(&exchange->server->draining));
 }
 
-/* -------------------------------------------------------------------------------------- metadata
- */
+/* ------------------------------------------------------------------------------------ metadata */
 
 static void server_metadata(struct gsv_exchange *exchange)
 {
@@ -158,8 +157,7 @@ static void model_stats(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-/* ------------------------------------------------------------------------------------ repository
- */
+/* ---------------------------------------------------------------------------------- repository */
 
 static void repository_index(struct gsv_exchange *exchange)
 {

@@ -35,7 +35,7 @@ static bool start(struct gsv_exchange *exchange, struct ranking *ranking, const 
            gsv_rerank_start(exchange, &ranking->rerank, finish);
 }
 
-/* ------------------------------------------------------------------------------------------ TEI */
+/* ----------------------------------------------------------------------------------------- TEI */
 
 static void write_tei(struct gsv_exchange *exchange)
 {

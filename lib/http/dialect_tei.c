@@ -1,5 +1,5 @@
 /*
- * dialect_tei.c - text-embeddings-inference: /embed, /embed_all, /predict, /similarity.
+ * dialect_tei.c - text-embeddings-inference: /embed, /embed_all, /embed_sparse, /predict.
  *
  * These paths name no model: the server's first one answers.
  */
@@ -33,8 +33,7 @@ static void embed(struct gsv_exchange *exchange)
         gsv_work_start(exchange, &job, &inputs, write_vectors);
 }
 
-/* -------------------------------------------------------------------------------------- per token
- */
+/* ----------------------------------------------------------------------------------- per token */
 
 static void write_token_vectors(struct gsv_exchange *exchange)
 {
@@ -70,8 +69,63 @@ static void embed_all(struct gsv_exchange *exchange)
     gsv_work_start(exchange, &job, &inputs, write_token_vectors);
 }
 
-/* ---------------------------------------------------------------------------------------- predict
- */
+/* -------------------------------------------------------------------------------------- sparse */
+
+/* [{"index":1037,"value":0.5},...] of one row */
+static void put_sparse(struct gsv_exchange *exchange, const float *row, uint32_t *indices,
+                       float *values)
+{
+    struct gsv_buffer *to = &exchange->reply;
+    const size_t n = gpuserve_sparse_compact(row, exchange->work.columns, indices, values,
+                                             exchange->work.columns);
+
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < n; i++) {
+        gsv_buffer_format(to, "%s{\"index\":%u,\"value\":", i > 0 ? "," : "", indices[i]);
+        gsv_put_float(to, values[i]);
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_text(to, "]");
+}
+
+static void write_sparse(struct gsv_exchange *exchange)
+{
+    uint32_t *indices = gsv_keep(exchange, exchange->work.columns, sizeof(*indices));
+    float *values = gsv_keep(exchange, exchange->work.columns, sizeof(*values));
+    struct gsv_buffer *to = &exchange->reply;
+
+    if (!indices || !values)
+        return;
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < exchange->work.job.n_items; i++) {
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        put_sparse(exchange, gsv_work_row(exchange, i), indices, values);
+    }
+    gsv_buffer_text(to, "]");
+    gsv_reply_json(exchange);
+}
+
+static void embed_sparse(struct gsv_exchange *exchange)
+{
+    const json_t *body = exchange->json;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs inputs;
+
+    if (!gsv_request_model(exchange, NULL))
+        return;
+    if (gpuserve_model_sparse_dim(exchange->served->model) == 0) {
+        gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",
+                   "model \"%s\" makes no sparse embeddings: it is no masked language model",
+                   exchange->served->name);
+        return;
+    }
+    job.task = GPUSERVE_TASK_SPARSE;
+    if (gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
+        gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &inputs))
+        gsv_work_start(exchange, &job, &inputs, write_sparse);
+}
+
+/* ------------------------------------------------------------------------------------- predict */
 
 struct predict {
     bool nested;
@@ -155,6 +209,7 @@ static void predict(struct gsv_exchange *exchange)
 const struct gsv_route gsv_tei_routes[] = {
     { "POST", "/embed", GSV_TEI, GSV_JSON_BODY, embed },
     { "POST", "/embed_all", GSV_TEI, GSV_JSON_BODY, embed_all },
+    { "POST", "/embed_sparse", GSV_TEI, GSV_JSON_BODY, embed_sparse },
     { "POST", "/predict", GSV_TEI, GSV_JSON_BODY, predict },
     { "GET", "/info", GSV_TEI, GSV_WITHOUT_BODY, gsv_tei_info },
     { 0 },

@@ -139,7 +139,7 @@ static void tokenize(struct gsv_exchange *exchange)
         tokenize_tei(exchange);
 }
 
-/* --------------------------------------------------------------------------------------- decode */
+/* -------------------------------------------------------------------------------------- decode */
 
 /* The text of one list of ids, as a JSON string. */
 static bool put_decoded(struct gsv_exchange *exchange, const int32_t *ids, size_t n,

@@ -34,8 +34,7 @@ static bool is_token(char c)
            (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
-/* -------------------------------------------------------------------------------- the first line
- */
+/* ------------------------------------------------------------------------------ the first line */
 
 static bool is_health_path(const char *target, size_t size)
 {
@@ -81,8 +80,7 @@ static bool check_request_line(struct gsv_framing *framing, const char *line, si
     return check_version(framing, line + end + 1, size - end - 1, header);
 }
 
-/* ------------------------------------------------------------------------------------- the fields
- */
+/* ---------------------------------------------------------------------------------- the fields */
 
 static bool is_named(const char *name, size_t size, const char *wanted)
 {
@@ -219,8 +217,7 @@ static size_t take_header(struct gsv_framing *framing, const char *bytes, size_t
     return check_header(framing, bytes, end) ? end : 0;
 }
 
-/* ------------------------------------------------------------------------------------- the chunks
- */
+/* ---------------------------------------------------------------------------------- the chunks */
 
 static int hex_digit(char c)
 {

@@ -24,8 +24,7 @@ enum {
     SCRATCH_BYTES = 64 * 1024
 };
 
-/* -------------------------------------------------------------------------------------- accepting
- */
+/* ----------------------------------------------------------------------------------- accepting */
 
 static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
@@ -150,8 +149,7 @@ static void accept_all(struct gsv_guard *guard)
     }
 }
 
-/* ------------------------------------------------------------------------------------- the thread
- */
+/* ---------------------------------------------------------------------------------- the thread */
 
 void gsv_client_release(struct gsv_client *client)
 {

@@ -32,7 +32,7 @@ struct infer {
     const char *id;
 };
 
-/* --------------------------------------------------------------------------------------- answer */
+/* -------------------------------------------------------------------------------------- answer */
 
 /* A text element of a BYTES tensor: JSON, or its length and itself. */
 static void put_element(struct gsv_buffer *to, bool binary, const char *text)
@@ -175,8 +175,7 @@ static void write_outputs(struct gsv_exchange *exchange)
     gsv_buffer_reset(&tail);
 }
 
-/* -------------------------------------------------------------------------------------- question
- */
+/* ------------------------------------------------------------------------------------ question */
 
 static bool read_output(struct gsv_exchange *exchange, const json_t *given, bool binary,
                         struct infer *infer)

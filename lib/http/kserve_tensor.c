@@ -118,7 +118,7 @@ static bool check_count(struct gsv_exchange *exchange, const struct tensor *tens
                                     tensor->name, found, n);
 }
 
-/* ---------------------------------------------------------------------------------------- texts */
+/* --------------------------------------------------------------------------------------- texts */
 
 typedef void (*set_text)(struct gsv_inputs *inputs, size_t i, const char *text, size_t size);
 
@@ -178,7 +178,7 @@ static bool read_texts(struct gsv_exchange *exchange, const struct tensor *tenso
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------ ids */
+/* ----------------------------------------------------------------------------------------- ids */
 
 static size_t element_size(const struct tensor *tensor)
 {
@@ -270,8 +270,7 @@ static bool read_ids(struct gsv_exchange *exchange, const struct tensor *ids,
     return true;
 }
 
-/* ---------------------------------------------------------------------------------------- inputs
- */
+/* -------------------------------------------------------------------------------------- inputs */
 
 enum { TEXT, TEXT_PAIR, INPUT_IDS, ATTENTION_MASK, N_TENSORS };
 

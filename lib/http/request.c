@@ -52,11 +52,13 @@ static void set_id(struct gsv_exchange *exchange)
     const char *given = gsv_header(exchange, "x-request-id");
     struct gpuserve_http *server = exchange->server;
 
+    const unsigned long long number = atomic_fetch_add(&server->n_requests, 1ull) + 1;
+
     if (given && given[0] && strlen(given) <= 128 && strspn(given, plain) == strlen(given))
         exchange->id = given;
     else
-        exchange->id = gsv_keep_format(exchange, "%016llx-%llu", (unsigned long long)server->seed,
-                                       atomic_fetch_add(&server->n_requests, 1ull) + 1);
+        exchange->id =
+            gsv_keep_format(exchange, "%016llx-%llu", (unsigned long long)server->seed, number);
     gsv_add_header(exchange, "x-request-id", exchange->id);
 }
 

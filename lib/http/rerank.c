@@ -26,7 +26,7 @@ const char *gsv_ranking_method(const struct gsv_rerank *rerank)
     return rerank->is_cosine ? "cosine" : "cross-encoder";
 }
 
-/* ----------------------------------------------------------------------------------------- read */
+/* ---------------------------------------------------------------------------------------- read */
 
 static const json_t *document_text(const json_t *document)
 {
@@ -63,7 +63,7 @@ bool gsv_rerank_read(struct gsv_exchange *exchange, struct gsv_rerank *rerank, c
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------ run */
+/* ----------------------------------------------------------------------------------------- run */
 
 static void finish(struct gsv_exchange *exchange, struct gsv_rerank *rerank)
 {

@@ -39,6 +39,7 @@ extern const struct gsv_route gsv_cohere_routes[];
 extern const struct gsv_route gsv_ollama_routes[];
 extern const struct gsv_route gsv_hf_routes[];
 extern const struct gsv_route gsv_kserve_routes[];
+extern const struct gsv_route gsv_metrics_routes[];
 extern const struct gsv_route gsv_tfserving_routes[];
 
 #endif

@@ -189,7 +189,7 @@ GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server)
     return server ? server->address : NULL;
 }
 
-/* ---------------------------------------------------------------------------------------- end */
+/* ----------------------------------------------------------------------------------------- end */
 
 /* Whether the last connection was closed within the time. */
 static bool wait_until_idle(struct gpuserve_http *server, uint32_t timeout_ms)

@@ -9,7 +9,7 @@
 /* A reply larger than this would be a quarter of a gigabyte of JSON. */
 enum { MAX_OUTPUT_FLOATS = 1 << 24 };
 
-/* ---------------------------------------------------------------------------------------- start */
+/* --------------------------------------------------------------------------------------- start */
 
 /* Room for the rows: floats in one, and how many there are. */
 static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *inputs)
@@ -22,6 +22,8 @@ static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *
         work->columns = work->job.dimensions ? work->job.dimensions : served->dim;
     } else if (work->job.task == GPUSERVE_TASK_CLASSIFY) {
         work->columns = served->n_labels;
+    } else if (work->job.task == GPUSERVE_TASK_SPARSE) {
+        work->columns = gpuserve_model_sparse_dim(served->model);
     } else {
         work->columns = (size_t)json_integer_value(json_object_get(served->facts, "hidden_size"));
         n_rows = inputs->offsets[inputs->n];
@@ -157,7 +159,7 @@ bool gsv_work_aside(struct gsv_exchange *exchange,
     return true;
 }
 
-/* --------------------------------------------------------------------------------------- finish */
+/* -------------------------------------------------------------------------------------- finish */
 
 bool gsv_work_suspend(struct gsv_exchange *exchange)
 {

@@ -1,6 +1,8 @@
 """The paths of text-embeddings-inference, as its clients use them."""
 from serving import MINILM, Served, cosine, embed, main, model
 
+from common import gpuserve, lines
+
 TEXTS = ["a dog", "a puppy", "the bill of the restaurant"]
 
 
@@ -62,6 +64,29 @@ class Embedder(Served):
             error = self.refused(422, words, "/embed", wrong)
             self.assertEqual(error["error_type"], "Validation", wrong)
         self.refused(422, "no classifier", "/predict", {"inputs": "a"})
+
+
+class Sparse(Served):
+    arguments = (model("splade-tiny"),)
+
+    def test_embed_sparse(self):
+        done = gpuserve("embed", "-m", model("splade-tiny"), "--quiet", "--sparse", "a dog", "a bill")
+        got = self.server.post("/embed_sparse", {"inputs": ["a dog", "a bill"]}).json()
+        for row, want in zip(got, lines(done.out)):
+            self.assertEqual([one["index"] for one in row], want["indices"])
+            self.assertVector([one["value"] for one in row], want["values"])
+            self.assertGreater(len(row), 3)
+
+
+class Metrics(Served):
+    def test_metrics(self):
+        self.server.post("/embed", {"inputs": ["a dog", "a"]})
+        reply = self.server.get("/metrics")
+        self.assertTrue(reply.headers["Content-Type"].startswith("text/plain; version=0.0.4"))
+        text = reply.body.decode()
+        for name in ("gpuserve_http_requests_total", "gpuserve_http_ready 1", "te_request_count"):
+            self.assertIn(name, text)
+        self.refused(422, "sparse", "/embed_sparse", {"inputs": "a"})
 
 
 class Classifier(Served):

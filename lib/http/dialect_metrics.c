@@ -1,0 +1,66 @@
+/*
+ * dialect_metrics.c - GET /metrics: what the library counts, as Prometheus text, and beside it what
+ * only the server knows.
+ */
+#include "lib/http/route.h"
+#include "lib/http/server.h"
+
+static void put_figure(struct gsv_buffer *to, const char *name, const char *kind, const char *help,
+                       unsigned long long value)
+{
+    gsv_buffer_format(to, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", name, help, name, kind, name,
+                      value);
+}
+
+static void put_server(struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+    struct gsv_buffer *to = &exchange->reply;
+    size_t n_exchanges, n_working;
+
+    pthread_mutex_lock(&server->lock);
+    n_exchanges = server->n_exchanges;
+    n_working = server->n_working;
+    pthread_mutex_unlock(&server->lock);
+    put_figure(to, "gpuserve_http_connections", "gauge", "Open connections.",
+               atomic_load(&server->guard.n_clients));
+    put_figure(to, "gpuserve_http_requests_total", "counter", "Requests begun.",
+               atomic_load(&server->n_requests));
+    put_figure(to, "gpuserve_http_requests_open", "gauge", "Requests not answered yet.",
+               n_exchanges);
+    put_figure(to, "gpuserve_http_requests_working", "gauge", "Of them waiting for a model.",
+               n_working);
+    put_figure(to, "gpuserve_http_ready", "gauge", "1: ready for requests.",
+               gsv_http_ready(server));
+}
+
+static void metrics(struct gsv_exchange *exchange)
+{
+    gpuserve_context *context = exchange->server->models.context;
+    struct gsv_buffer *to = &exchange->reply;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_status st = GPUSERVE_E_TOO_LARGE;
+    size_t room = 16384, size = 0;
+
+    put_server(exchange);
+    /* What is counted may grow between two calls. */
+    while (st == GPUSERVE_E_TOO_LARGE) {
+        char *at = gsv_buffer_reserve(to, room);
+
+        if (!at)
+            break;
+        st = gpuserve_context_metrics(context, at, room, &size, &error);
+        room = size > room ? size + 1024 : 2 * room;
+    }
+    if (st == GPUSERVE_OK)
+        to->size += size - 1; /* without its NUL */
+    if (st == GPUSERVE_OK || to->failed)
+        gsv_reply(exchange, 200, "text/plain; version=0.0.4; charset=utf-8");
+    else
+        gsv_refuse_error(exchange, st, &error);
+}
+
+const struct gsv_route gsv_metrics_routes[] = {
+    { "GET", "/metrics", GSV_TEI, GSV_WITHOUT_BODY, metrics },
+    { 0 },
+};
