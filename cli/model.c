@@ -51,6 +51,7 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     options.max_batch_tokens = args->batch_tokens;
     options.pooling = args->pooling;
     options.use_mmap = args->mmap;
+    options.on_device_lost = args->on_device_lost;
     return options;
 }
 

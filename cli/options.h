@@ -41,7 +41,8 @@ struct cli_list {
 struct cli_args {
     /* model */
     const char *model, *device, *head, *cache_dir;
-    uint32_t dtype, threads, max_tokens, batch_tokens, pooling, mmap, verbose, memory_policy;
+    uint32_t dtype, threads, max_tokens, batch_tokens, pooling, mmap, on_device_lost, verbose,
+        memory_policy;
     uint64_t memory_budget;
     /* input */
     const char *input, *text_column, *pair_column;

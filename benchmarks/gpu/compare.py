@@ -83,7 +83,7 @@ class ModelOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("dtype", ctypes.c_uint32), ("device", ctypes.c_char_p),
                 ("head", ctypes.c_char_p), ("max_tokens", ctypes.c_uint32), ("max_batch_tokens", ctypes.c_uint32),
                 ("n_threads", ctypes.c_uint32), ("pooling", ctypes.c_uint32), ("use_mmap", ctypes.c_uint32),
-                ("max_queue_tokens", ctypes.c_uint32)]
+                ("max_queue_tokens", ctypes.c_uint32), ("defaults", ctypes.c_uint64 * 11)]
 
 
 class Model:

@@ -220,6 +220,29 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_profile(
     gpuserve_context *context, const char *model, const gpuserve_model_options *options,
     const gpuserve_profile_options *how, gpuserve_text_fn write, void *user, gpuserve_error *error);
 
+/* ================================================================================ lost devices */
+
+/**
+ * Whether a request submitted now would be computed: what a readiness probe asks. Cheap, never
+ * waits, and may be asked many times a second. A device that fails is noticed by the first batch
+ * after the fault (one that hangs: when the batch has taken GPUSERVE_CUDA_TIMEOUT_MS), of any model
+ * on it; from that moment no model on it is ready. What becomes of the model is up to
+ * gpuserve_model_options.on_device_lost.
+ *
+ * @return GPUSERVE_OK
+ *         GPUSERVE_E_BUSY    the device was lost and the model is being opened on another one:
+ *                            requests wait for it; or it is suspended and refuses requests.
+ *                            error->retry_after_ms says when to ask again
+ *         GPUSERVE_E_DEVICE  the device was lost for good: the message is the cause, the hint the
+ *                            remedy. Close the model; mostly the process must be started anew
+ *         GPUSERVE_E_INVALID the model is NULL
+ *         GPUSERVE_E_FORKED
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_ready(gpuserve_model *model,
+                                                                   gpuserve_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -233,7 +233,8 @@ typedef struct gpuserve_model_options {
     uint32_t    warmup;           /**< batches run before the model is handed out: a number, or
                                        GPUSERVE_WARMUP_AUTO, or GPUSERVE_WARMUP_OFF. Default: off
                                        for gpuserve_model_open(), auto for gpuserve_model_swap() */
-    uint32_t    reserved;
+    uint32_t    on_device_lost;   /**< gpuserve_lost_policy; also when the device is lost, or was
+                                       before, while the model is opened */
     gpuserve_progress_fn progress; /**< told how the loading goes; may be NULL */
     void       *progress_user;
     uint64_t    max_queue_bytes;  /**< most bytes of texts and results waiting; default 256 MiB. One
@@ -246,10 +247,12 @@ typedef struct gpuserve_model_options {
     const char *version;          /**< default ""; a swap may give another one */
     uint32_t    keep;             /**< 1: never suspended in favour of another model */
     uint32_t    when_suspended;   /**< gpuserve_when_suspended */
+    gpuserve_lost_fn lost;        /**< told when the device is lost; may be NULL */
+    void       *lost_user;
 } gpuserve_model_options;
 
 /* clang-format off */
-#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** How one vector is made of a text's token vectors. */

@@ -104,6 +104,33 @@ typedef enum gpuserve_log_level {
  */
 typedef void (*gpuserve_log_fn)(void *user, int32_t level, const char *message);
 
+/** What becomes of an open model whose device is lost: an error after which CUDA answers nothing but
+ *  errors (hardware failed, a kernel faulted), or a device that hangs. Batches under way fail with
+ *  their cause in every case, and the lost device is not used again by this process. NVIDIA promises
+ *  nothing of a process's other GPUs after such an error; the CPU, or a new process, is safe. */
+typedef enum gpuserve_lost_policy {
+    GPUSERVE_LOST_FAIL = 0,       /**< every request fails with GPUSERVE_E_DEVICE and the cause */
+    GPUSERVE_LOST_CPU = 1,        /**< the model is loaded again on the CPU and goes on there */
+    GPUSERVE_LOST_GPU = 2,        /**< on another GPU that it fits on; without one it fails */
+    GPUSERVE_LOST_GPU_OR_CPU = 3  /**< on another GPU, or else on the CPU */
+} gpuserve_lost_policy;
+
+/**
+ * Tells of a lost device: when it is lost, and where the model moves a second time, when that has
+ * ended. For programs that would rather exit and be started anew: the library never exits.
+ *
+ * @param user    What was given beside the callback.
+ * @param status  GPUSERVE_E_BUSY: lost, the model is moving; GPUSERVE_OK: it has moved;
+ *                GPUSERVE_E_DEVICE: lost for good, every request fails from now on.
+ * @param device  With GPUSERVE_OK where the model goes on, "cpu" or "cuda:1"; else NULL. Borrowed.
+ * @param cause   What happened to the device. Borrowed.
+ *
+ * Thread-safety: called from a library thread, one call at a time for each model. It must not
+ * block, nor close the model.
+ */
+typedef void (*gpuserve_lost_fn)(void *user, gpuserve_status status, const char *device,
+                                 const gpuserve_error *cause);
+
 #ifdef __cplusplus
 }
 #endif

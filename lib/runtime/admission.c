@@ -40,6 +40,10 @@ static gpuserve_status check_room(const struct gsv_batcher *batcher,
     const struct gsv_batcher_options *options = &batcher->options;
     const struct gsv_charge *charged = &batcher->charged;
 
+    if (batcher->broken.status != GPUSERVE_OK) {
+        gsv_error_copy(error, &batcher->broken);
+        return (gpuserve_status)batcher->broken.status;
+    }
     if (batcher->is_closing)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the model is being closed");
     if (charge->tokens > options->max_queue_tokens - charged->tokens)

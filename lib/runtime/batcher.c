@@ -157,6 +157,8 @@ void gsv_batcher_enqueue(struct gsv_batcher *batcher, gpuserve_request *request)
         gsv_list_append(&lane->raw, &request->raw);
     lane->n_raw_chunks += n_raw;
     batcher->n_raw_chunks += n_raw;
+    if (batcher->broken.status != GPUSERVE_OK)
+        fail_request(batcher, request, (gpuserve_status)batcher->broken.status, &batcher->broken);
     end_if_over(request, &batcher->to_complete);
     wake(batcher);
     pthread_mutex_unlock(&batcher->lock);
@@ -201,6 +203,30 @@ void gsv_batcher_close(struct gsv_batcher *batcher)
         pthread_cond_wait(&batcher->empty, &batcher->lock);
     batcher->is_stopped = true;
     pthread_cond_broadcast(&batcher->work);
+    pthread_mutex_unlock(&batcher->lock);
+}
+
+/* All of a list of a lane; each goes from both of its lists. */
+static void fail_all(struct gsv_batcher *batcher, struct gsv_link *list,
+                     gpuserve_request *(*of)(struct gsv_link *), const gpuserve_error *error)
+{
+    while (!gsv_list_is_empty(list)) {
+        gpuserve_request *request = of(list->after);
+
+        fail_request(batcher, request, (gpuserve_status)error->status, error);
+        end_if_over(request, &batcher->to_complete);
+    }
+}
+
+void gsv_batcher_break(struct gsv_batcher *batcher, const gpuserve_error *error)
+{
+    pthread_mutex_lock(&batcher->lock);
+    batcher->broken = *error;
+    for (size_t i = 0; i < GSV_LANES; i++) {
+        fail_all(batcher, &batcher->lanes[i].ready, gsv_of_ready, error);
+        fail_all(batcher, &batcher->lanes[i].raw, gsv_of_raw, error);
+    }
+    wake(batcher);
     pthread_mutex_unlock(&batcher->lock);
 }
 

@@ -123,6 +123,9 @@ bool gsv_batcher_is_idle(struct gsv_batcher *batcher);
 /* Refuse what comes, wait until all has completed, then let the workers stop. */
 void gsv_batcher_close(struct gsv_batcher *batcher);
 
+/* Nothing will be computed any more: what waits and what still comes fails with `error`. */
+void gsv_batcher_break(struct gsv_batcher *batcher, const gpuserve_error *error);
+
 /* The next step of a worker; sleeps until there is one. For RUN, `batch` is filled. */
 struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, struct gsv_batch *batch);
 

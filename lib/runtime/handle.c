@@ -130,6 +130,7 @@ struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *
 /* Accepts a half-built handle. */
 static void handle_free(gpuserve_model *handle)
 {
+    gsv_lost_stop(handle); /* it may be exchanging the model */
     gsv_registry_remove(handle);
     pthread_mutex_lock(&handle->changing); /* an eviction that found it before may still run */
     pthread_mutex_unlock(&handle->changing);
@@ -158,6 +159,7 @@ static gpuserve_model *handle_alloc(gpuserve_context *context)
     pthread_mutex_init(&handle->changing, NULL);
     pthread_mutex_init(&handle->lock, NULL);
     pthread_cond_init(&handle->unpinned, NULL);
+    gsv_lost_init(handle);
     return handle;
 }
 
@@ -171,13 +173,13 @@ static gpuserve_status fill(gpuserve_model *handle, const char *path,
     handle->completions = gsv_completions_create();
     if (!handle->completions)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
-    st = gsv_model_plan(&model, handle->context, handle->name, path, options, error);
+    st = gsv_opening_init(&handle->opening, path, options, error);
     if (st == GPUSERVE_OK)
-        st = gsv_opening_init(&handle->opening, path, options, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_model_load(model, handle->completions, options, error);
+        st = gsv_lost_load(handle, path, options, &model, error);
     if (st == GPUSERVE_OK)
         st = gsv_model_warm(model, options, GPUSERVE_WARMUP_OFF, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_lost_arm(handle, options, model, error);
     if (st == GPUSERVE_OK)
         st = gsv_face_create(&face, model, error);
     if (st != GPUSERVE_OK) {

@@ -15,6 +15,7 @@
 #define GSV_RUNTIME_HANDLE_H
 
 #include "lib/runtime/face.h"
+#include "lib/runtime/lost.h"
 #include "lib/runtime/model.h"
 #include "lib/runtime/opening.h"
 
@@ -39,6 +40,8 @@ struct gpuserve_model {
     bool is_suspended;
     uint64_t last_used_ns;
     uint64_t n_swaps, n_suspensions;
+
+    struct gsv_lost lost; /* has a lock of its own, taken last */
 };
 
 /* Not NULL and not forked. */

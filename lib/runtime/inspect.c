@@ -184,5 +184,6 @@ GPUSERVE_API gpuserve_status gpuserve_model_info(gpuserve_model *handle, char *t
         return st;
     json = describe_open(model);
     gsv_handle_unpin(handle, &model);
+    gsv_lost_describe(handle, &json);
     return gsv_json_write(&json, text, capacity, size, error);
 }

@@ -70,7 +70,9 @@ struct gsv_metrics {
     atomic_uint_fast64_t queued_requests, queued_tokens, queued_bytes; /* now */
     atomic_uint_fast64_t shared_items; /* that got the row of an equal text in flight */
     atomic_uint_fast64_t cache_hits, cache_misses;
-    atomic_uint_fast64_t cache_bytes; /* now */
+    atomic_uint_fast64_t cache_bytes;                /* now */
+    atomic_uint_fast64_t devices_lost, models_moved; /* counted once for each model */
+    atomic_uint_fast64_t models_lost;                /* open now and of no use */
 
     pthread_mutex_t lock;             /* of the list */
     struct gsv_model_metrics *models; /* open ones, the newest first */

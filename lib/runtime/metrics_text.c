@@ -120,6 +120,14 @@ static void add_counts(struct gsv_page *page, const struct gsv_metrics *m)
     gsv_page_number(page, "gpuserve_cache_misses_total", "counter",
                     "Texts that were looked for in the cache and had to be computed.",
                     atomic_load(&m->cache_misses));
+    gsv_page_number(page, "gpuserve_devices_lost_total", "counter",
+                    "Devices lost under a model, once for each model.",
+                    atomic_load(&m->devices_lost));
+    gsv_page_number(page, "gpuserve_models_moved_total", "counter",
+                    "Models that moved from a lost device to another one.",
+                    atomic_load(&m->models_moved));
+    gsv_page_number(page, "gpuserve_models_lost", "gauge",
+                    "Open models whose device is lost for good.", atomic_load(&m->models_lost));
     gsv_page_number(page, "gpuserve_cache_bytes", "gauge", "Bytes of the caches of open models.",
                     atomic_load(&m->cache_bytes));
 }

@@ -19,6 +19,8 @@
 #include "lib/runtime/plan.h"
 #include "lib/runtime/worker.h"
 
+struct gsv_lost;
+
 /* All weights on one device. The replicas of a model share its queue: a worker runs batches on the
  * one it belongs to. */
 struct gsv_replica {
@@ -39,8 +41,9 @@ struct gsv_model {
     struct gsv_model_metrics metrics; /* in the context's list while `is_counted` */
     bool is_counted;
     char fingerprint[33];
-    size_t n_pins;  /* calls that look at it now; under the lock of its handle */
-    size_t n_users; /* of them those that submit a request to it */
+    struct gsv_lost *lost; /* its handle's; NULL: nobody is told of a lost device */
+    size_t n_pins;         /* calls that look at it now; under the lock of its handle */
+    size_t n_users;        /* of them those that submit a request to it */
 };
 
 /* Read what the directory says and choose the device; no weights are read. `name` is for messages

@@ -59,11 +59,12 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
     if (to->when_suspended > GPUSERVE_SUSPENDED_REFUSE)
         return gsv_fail(error, GPUSERVE_E_INVALID, "when_suspended is %u, outside 0 to %d",
                         to->when_suspended, GPUSERVE_SUSPENDED_REFUSE);
-    if (to->reserved != 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "model options: `reserved` must be zero");
     if (to->cache_bytes > MOST_CACHE_BYTES)
         return gsv_fail(error, GPUSERVE_E_INVALID, "cache_bytes is %" PRIu64 ", more than %" PRIu64,
                         to->cache_bytes, MOST_CACHE_BYTES);
+    if (to->on_device_lost > GPUSERVE_LOST_GPU_OR_CPU)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "on_device_lost is %u, outside 0 to %d",
+                        to->on_device_lost, GPUSERVE_LOST_GPU_OR_CPU);
     if (to->max_batch_tokens > MOST_BATCH_TOKENS)
         return gsv_fail(error, GPUSERVE_E_INVALID, "max_batch_tokens is %u, more than %d",
                         to->max_batch_tokens, MOST_BATCH_TOKENS);

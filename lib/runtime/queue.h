@@ -40,6 +40,7 @@ struct gsv_batcher {
     double tokens_per_ns;        /* of all workers together, lately; 0: not known */
     bool is_closing;
     bool is_stopped;
+    gpuserve_error broken; /* status 0: it is not */
 };
 
 static inline void gsv_list_init(struct gsv_link *list)

@@ -33,6 +33,8 @@ static gpuserve_status load_again(gpuserve_model *handle, gpuserve_error *error)
     struct gsv_model *model = handle->current;
     gpuserve_status st = gsv_model_load(model, handle->completions, NULL, error);
 
+    if (st == GPUSERVE_E_DEVICE)
+        gsv_lost_note(model); /* so that the next one finds it elsewhere */
     if (st != GPUSERVE_OK) {
         gsv_model_unload(model);
         return st;

@@ -86,14 +86,18 @@ static gpuserve_status prepare(gpuserve_model *handle, const struct order *order
     gpuserve_status st =
         gsv_model_plan(fresh, handle->context, handle->name, order->opening.path, options, error);
 
-    if (st == GPUSERVE_OK)
+    if (st == GPUSERVE_OK) {
+        (*fresh)->lost = &handle->lost;
         st = check_changes(order, gsv_face_changes(old, *fresh), old, *fresh, error);
+    }
     if (st == GPUSERVE_OK)
         st = gsv_model_load(*fresh, handle->completions, options, error);
     if (st == GPUSERVE_OK)
         st = check_fingerprint(order, *fresh, error);
     if (st == GPUSERVE_OK)
         st = gsv_model_warm(*fresh, options, GPUSERVE_WARMUP_AUTO, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_lost_arm(handle, options, *fresh, error);
     if (st == GPUSERVE_OK)
         st = gsv_face_create(face, *fresh, error);
     if (st != GPUSERVE_OK)
@@ -120,6 +124,7 @@ static gpuserve_status swap(gpuserve_model *handle, const char *path, uint32_t *
     }
     changed = gsv_face_changes(atomic_load(&handle->face), fresh);
     old = gsv_handle_exchange(handle, fresh, face);
+    gsv_lost_forget(handle);
     gsv_model_free(&old);
     gsv_opening_reset(&handle->opening);
     handle->opening = order.opening;         /* ownership moves here */

@@ -10,6 +10,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/runtime/clock.h"
+#include "lib/runtime/lost.h"
 #include "lib/runtime/model.h"
 
 #include <float.h>
@@ -164,6 +165,8 @@ static void run_batch(struct gsv_worker *worker)
     else
         gsv_log(model->context, GPUSERVE_LOG_ERROR, "a batch of %d tokens failed: %s",
                 batch->n_tokens, error.message);
+    if (st == GPUSERVE_E_DEVICE)
+        gsv_lost_note(model);
     spent = gsv_now_ns() - begin;
     gsv_metrics_batch(&model->context->metrics, &model->metrics, (uint64_t)batch->n_parts,
                       (uint64_t)batch->n_tokens, (uint64_t)batch->longest, spent);
@@ -240,7 +243,7 @@ static void worker_reset(struct gsv_worker *worker)
 }
 
 /* A thread inherits the signal mask of its maker. */
-static int start_thread(struct gsv_worker *worker)
+int gsv_start_thread(pthread_t *thread, void *(*function)(void *), void *argument)
 {
     sigset_t all, before;
     pthread_attr_t attributes;
@@ -250,7 +253,7 @@ static int start_thread(struct gsv_worker *worker)
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, WORKER_STACK_BYTES);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&worker->thread, &attributes, work, worker);
+    failed = pthread_create(thread, &attributes, function, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return failed;
@@ -278,7 +281,8 @@ gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model 
                                  error);
     }
     while (workers->n_started < workers->n && st == GPUSERVE_OK) {
-        const int failed = start_thread(&workers->all[workers->n_started]);
+        struct gsv_worker *worker = &workers->all[workers->n_started];
+        const int failed = gsv_start_thread(&worker->thread, work, worker);
 
         if (failed)
             st = gsv_fail(error, GPUSERVE_E_NOMEM, "cannot start thread %d of %d: error %d",

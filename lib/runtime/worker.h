@@ -20,6 +20,9 @@ struct gsv_workers {
     struct gsv_work *wide; /* used by one worker at a time: see batcher.h; may be NULL */
 };
 
+/* Start a thread of ours: all signals blocked, a small stack. 0, or the error of pthread_create. */
+int gsv_start_thread(pthread_t *thread, void *(*work)(void *), void *argument);
+
 /* Make the streams and start the threads. */
 gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model *model,
                                   gpuserve_error *error);

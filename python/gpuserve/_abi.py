@@ -65,6 +65,10 @@ LOG_ERROR = 1
 LOG_WARNING = 2
 LOG_INFO = 3
 LOG_DEBUG = 4
+LOST_FAIL = 0
+LOST_CPU = 1
+LOST_GPU = 2
+LOST_GPU_OR_CPU = 3
 MEMORY_REFUSE = 0
 MEMORY_WAIT = 1
 MEMORY_EVICT = 2
@@ -161,7 +165,7 @@ class ModelOptions(Structure):
         ("use_mmap", c_uint32),
         ("max_queue_tokens", c_uint32),
         ("warmup", c_uint32),
-        ("reserved", c_uint32),
+        ("on_device_lost", c_uint32),
         ("progress", c_void_p),
         ("progress_user", c_void_p),
         ("max_queue_bytes", c_uint64),
@@ -171,6 +175,8 @@ class ModelOptions(Structure):
         ("version", c_char_p),
         ("keep", c_uint32),
         ("when_suspended", c_uint32),
+        ("lost", c_void_p),
+        ("lost_user", c_void_p),
     ]
 
 
@@ -726,6 +732,10 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(ModelOptions),
         POINTER(ProfileOptions),
         c_void_p,
+        c_void_p,
+        POINTER(Error),
+    ]),
+    "gpuserve_model_ready": (c_int, [
         c_void_p,
         POINTER(Error),
     ]),

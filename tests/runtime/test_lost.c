@@ -1,0 +1,480 @@
+/*
+ * test_lost.c - what becomes of a model whose device is lost, on the emulated CUDA devices.
+ *
+ * EMULATED_PLUGIN is the folder of the plugin. A lost device stays lost for the life of a process:
+ * each test is a process of its own, and one that loses several devices takes another each time.
+ */
+#include "tests/cudaemu/emu.h"
+#include "tests/model/support.h"
+
+#include <gpuserve/gpuserve.h>
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_CALLS = 8 };
+
+static const char text[] = "hello world";
+
+/* What the model's callback was told. */
+struct told {
+    pthread_mutex_t lock;
+    int n;
+    gpuserve_status status[MOST_CALLS];
+    char device[MOST_CALLS][64];
+    char cause[GPUSERVE_ERROR_TEXT_BYTES];
+};
+
+static void tell(void *user, gpuserve_status status, const char *device,
+                 const gpuserve_error *cause)
+{
+    struct told *told = user;
+
+    pthread_mutex_lock(&told->lock);
+    cr_assert_lt(told->n, MOST_CALLS);
+    told->status[told->n] = status;
+    snprintf(told->device[told->n++], sizeof(told->device[0]), "%s", device ? device : "");
+    snprintf(told->cause, sizeof(told->cause), "%s", cause->message);
+    pthread_mutex_unlock(&told->lock);
+}
+
+struct place {
+    gpuserve_context *context;
+    gpuserve_model *model;
+    struct told told;
+    gpuserve_error error;
+};
+
+static void make_place(struct place *place)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+
+    memset(place, 0, sizeof(*place));
+    pthread_mutex_init(&place->told.lock, NULL);
+    place->error = (gpuserve_error)GPUSERVE_ERROR_INIT;
+    options.plugin_dir = EMULATED_PLUGIN;
+    options.n_threads = 2;
+    cr_assert_eq(gpuserve_context_create(&place->context, &options, NULL), GPUSERVE_OK);
+}
+
+static gpuserve_status open_on(struct place *place, const char *device, uint32_t policy)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s", test_data("models/st-newer"));
+    options.device = device;
+    options.max_batch_tokens = 256;
+    options.on_device_lost = policy;
+    options.lost = tell;
+    options.lost_user = &place->told;
+    return gpuserve_model_open(&place->model, place->context, path, &options, &place->error);
+}
+
+static void close_place(struct place *place)
+{
+    gpuserve_model_close(&place->model);
+    gpuserve_context_unref(&place->context);
+}
+
+static gpuserve_status embed(struct place *place, float *vector)
+{
+    const char *const texts[] = { text };
+
+    return gpuserve_embed(place->model, texts, 1, vector, gpuserve_model_dim(place->model), NULL,
+                          &place->error);
+}
+
+static const float *right_vector(void)
+{
+    static float vector[1024];
+    struct place place;
+
+    make_place(&place);
+    cr_assert_eq(open_on(&place, "cpu", 0), GPUSERVE_OK, "%s", place.error.message);
+    cr_assert_eq(embed(&place, vector), GPUSERVE_OK, "%s", place.error.message);
+    close_place(&place);
+    return vector;
+}
+
+/* The answer is that of the CPU within float16's bounds. */
+static void expect_right(struct place *place, const float *right)
+{
+    float vector[1024];
+    const size_t dim = gpuserve_model_dim(place->model);
+
+    cr_assert_eq(embed(place, vector), GPUSERVE_OK, "%s", place->error.message);
+    for (size_t i = 0; i < dim; i++)
+        cr_assert_float_eq(vector[i], right[i], 2e-2f);
+}
+
+static void wait_while_moving(struct place *place)
+{
+    const time_t begin = time(NULL);
+
+    while (gpuserve_model_ready(place->model, &place->error) == GPUSERVE_E_BUSY) {
+        cr_expect_gt(place->error.retry_after_ms, 0);
+        cr_assert_lt(time(NULL) - begin, 60, "still moving: %s", place->error.message);
+        usleep(1000);
+    }
+}
+
+static void expect_in_info(struct place *place, const char *part)
+{
+    char info[16384];
+
+    cr_assert_eq(gpuserve_model_info(place->model, info, sizeof(info), NULL, NULL), GPUSERVE_OK);
+    cr_expect_neq(strstr(info, part), NULL, "no %s in %s", part, info);
+}
+
+static void expect_in_metrics(struct place *place, const char *part)
+{
+    char metrics[32768];
+
+    cr_assert_eq(gpuserve_context_metrics(place->context, metrics, sizeof(metrics), NULL, NULL),
+                 GPUSERVE_OK);
+    cr_expect_neq(strstr(metrics, part), NULL, "no %s in %s", part, metrics);
+}
+
+/* Each error after which a context is lost: its number is in the failed request's message, and the
+ * next answers come from the CPU. */
+static void move_with(const int *codes, int n)
+{
+    const float *right = right_vector();
+
+    gsv_emu_set_devices(n, 0);
+    for (int i = 0; i < n; i++) {
+        struct place place;
+        char device[16], number[32];
+        float vector[1024];
+
+        make_place(&place);
+        snprintf(device, sizeof(device), "cuda:%d", i);
+        snprintf(number, sizeof(number), "CUDA error %d ", codes[i]);
+        cr_assert_eq(open_on(&place, device, GPUSERVE_LOST_CPU), GPUSERVE_OK, "%s",
+                     place.error.message);
+        expect_right(&place, right);
+        cr_expect_eq(gpuserve_model_ready(place.model, NULL), GPUSERVE_OK);
+        gsv_emu_fail_call(2, codes[i]);
+        cr_expect_eq(embed(&place, vector), GPUSERVE_E_DEVICE);
+        cr_expect_neq(strstr(place.error.message, number), NULL, "%s", place.error.message);
+        cr_expect(place.error.hint[0], "%s", number);
+        wait_while_moving(&place);
+        cr_expect_eq(gpuserve_model_ready(place.model, &place.error), GPUSERVE_OK, "%s",
+                     place.error.message);
+        expect_right(&place, right);
+        expect_in_info(&place, "\"device\": \"cpu\"");
+        expect_in_info(&place, "moved from cuda:");
+        expect_in_info(&place, "\"ready\": true");
+        expect_in_info(&place, number);
+        expect_in_metrics(&place, "gpuserve_devices_lost_total 1\n");
+        expect_in_metrics(&place, "gpuserve_models_moved_total 1\n");
+        expect_in_metrics(&place, "gpuserve_models_lost 0\n");
+        close_place(&place);
+        cr_expect_eq(place.told.n, 2);
+        cr_expect_eq(place.told.status[0], GPUSERVE_E_BUSY);
+        cr_expect_eq(place.told.status[1], GPUSERVE_OK);
+        cr_expect_str_eq(place.told.device[1], "cpu");
+        cr_expect_neq(strstr(place.told.cause, number), NULL, "%s", place.told.cause);
+    }
+}
+
+Test(lost, moves_to_the_cpu_after_each_sticky_error)
+{
+    static const int codes[] = { 214, 220, 226, 700, 702, 709, 710, 714 };
+
+    move_with(codes, 8);
+}
+
+Test(lost, moves_to_the_cpu_after_each_other_sticky_error)
+{
+    static const int codes[] = { 715, 716, 717, 718, 719, 721, 999 };
+
+    move_with(codes, 7);
+}
+
+Test(lost, fails_with_the_cause_by_default)
+{
+    const float *right = right_vector();
+    struct place lost, beside, other;
+    float vector[1024];
+
+    gsv_emu_set_devices(2, 0);
+    make_place(&lost);
+    make_place(&beside);
+    make_place(&other);
+    cr_assert_eq(open_on(&lost, "cuda:0", GPUSERVE_LOST_FAIL), GPUSERVE_OK);
+    cr_assert_eq(open_on(&beside, "cuda:0", GPUSERVE_LOST_FAIL), GPUSERVE_OK);
+    cr_assert_eq(open_on(&other, "cuda:1", GPUSERVE_LOST_FAIL), GPUSERVE_OK);
+    gsv_emu_fail_call(1, 719);
+    cr_expect_eq(embed(&lost, vector), GPUSERVE_E_DEVICE);
+    cr_expect_eq(gpuserve_model_ready(beside.model, &beside.error), GPUSERVE_E_DEVICE);
+    cr_expect_neq(strstr(beside.error.message, "719"), NULL, "%s", beside.error.message);
+    cr_expect_eq(gpuserve_model_ready(lost.model, &lost.error), GPUSERVE_E_DEVICE);
+    for (int i = 0; i < 3; i++) {
+        cr_expect_eq(embed(&lost, vector), GPUSERVE_E_DEVICE);
+        cr_expect_eq(embed(&beside, vector), GPUSERVE_E_DEVICE);
+        cr_expect_neq(strstr(lost.error.message, "719"), NULL, "%s", lost.error.message);
+        cr_expect(lost.error.hint[0]);
+    }
+    expect_in_info(&lost, "\"ready\": false");
+    expect_in_info(&lost, "\"on_device_lost\": \"fail\"");
+    expect_in_metrics(&lost, "gpuserve_models_lost 1\n");
+    cr_expect_eq(gpuserve_model_ready(other.model, NULL), GPUSERVE_OK);
+    expect_right(&other, right);
+    gpuserve_model_close(&lost.model);
+    expect_in_metrics(&lost, "gpuserve_models_lost 0\n");
+    close_place(&lost);
+    close_place(&beside);
+    close_place(&other);
+    cr_expect_eq(lost.told.n, 1);
+    cr_expect_eq(lost.told.status[0], GPUSERVE_E_DEVICE);
+}
+
+Test(lost, moves_to_another_gpu_and_fails_when_there_is_none_left)
+{
+    const float *right = right_vector();
+    struct place place;
+    float vector[1024];
+
+    gsv_emu_set_devices(2, 0);
+    make_place(&place);
+    cr_assert_eq(open_on(&place, "cuda:0", GPUSERVE_LOST_GPU), GPUSERVE_OK);
+    gsv_emu_fail_call(2, 700);
+    cr_expect_eq(embed(&place, vector), GPUSERVE_E_DEVICE);
+    wait_while_moving(&place);
+    expect_right(&place, right);
+    expect_in_info(&place, "\"device\": \"cuda:1\"");
+    gsv_emu_fail_call(2, 719);
+    cr_expect_eq(embed(&place, vector), GPUSERVE_E_DEVICE);
+    wait_while_moving(&place);
+    cr_expect_eq(gpuserve_model_ready(place.model, &place.error), GPUSERVE_E_DEVICE);
+    cr_expect_neq(strstr(place.error.message, "719"), NULL, "%s", place.error.message);
+    cr_expect_neq(strstr(place.error.message, "no other GPU"), NULL, "%s", place.error.message);
+    cr_expect_eq(embed(&place, vector), GPUSERVE_E_DEVICE);
+    expect_in_metrics(&place, "gpuserve_models_lost 1\n");
+    expect_in_metrics(&place, "gpuserve_models 0\n");
+    close_place(&place);
+    cr_expect_eq(place.told.n, 4);
+    cr_expect_str_eq(place.told.device[1], "cuda:1");
+    cr_expect_eq(place.told.status[3], GPUSERVE_E_DEVICE);
+}
+
+Test(lost, moves_to_the_cpu_when_there_is_no_other_gpu)
+{
+    const float *right = right_vector();
+    struct place place;
+    float vector[1024];
+
+    make_place(&place);
+    cr_assert_eq(open_on(&place, "cuda:0", GPUSERVE_LOST_GPU_OR_CPU), GPUSERVE_OK);
+    gsv_emu_fail_call(2, 700);
+    cr_expect_eq(embed(&place, vector), GPUSERVE_E_DEVICE);
+    wait_while_moving(&place);
+    expect_right(&place, right);
+    expect_in_info(&place, "\"device\": \"cpu\"");
+    close_place(&place);
+}
+
+/* Out of memory loses no device. */
+Test(lost, an_error_that_does_not_stick_moves_nothing)
+{
+    const float *right = right_vector();
+    struct place place;
+    float vector[1024];
+
+    make_place(&place);
+    cr_assert_eq(open_on(&place, "cuda:0", GPUSERVE_LOST_CPU), GPUSERVE_OK);
+    gsv_emu_fail_call(2, 2);
+    cr_expect_eq(embed(&place, vector), GPUSERVE_E_NOMEM, "%s", place.error.message);
+    cr_expect_eq(gpuserve_model_ready(place.model, NULL), GPUSERVE_OK);
+    expect_right(&place, right);
+    expect_in_info(&place, "\"device\": \"cuda:0\"");
+    close_place(&place);
+    cr_expect_eq(place.told.n, 0);
+}
+
+/* ------------------------------------------------------------------------------------- hangs */
+
+Test(lost, a_device_that_hangs_is_left)
+{
+    const float *right = right_vector();
+    struct place place;
+    float vector[1024];
+
+    setenv("GPUSERVE_CUDA_TIMEOUT_MS", "300", 1);
+    make_place(&place);
+    cr_assert_eq(open_on(&place, "cuda:0", GPUSERVE_LOST_CPU), GPUSERVE_OK);
+    expect_right(&place, right);
+    gsv_emu_hang(1);
+    cr_expect_eq(embed(&place, vector), GPUSERVE_E_DEVICE);
+    cr_expect_neq(strstr(place.error.message, "did not answer within 300 ms"), NULL, "%s",
+                  place.error.message);
+    wait_while_moving(&place);
+    expect_right(&place, right);
+    close_place(&place);
+}
+
+/* 1: a kernel does not end; 2: the driver does not come back from any call. */
+static void hang_at_open(int kind)
+{
+    const float *right = right_vector();
+    const time_t begin = time(NULL);
+    struct place place;
+
+    setenv("GPUSERVE_CUDA_TIMEOUT_MS", "300", 1);
+    make_place(&place);
+    cr_assert_eq(open_on(&place, "cuda:0", 0), GPUSERVE_OK);
+    gpuserve_model_close(&place.model);
+    gsv_emu_hang(kind);
+    cr_expect_eq(open_on(&place, "cuda:0", GPUSERVE_LOST_FAIL), GPUSERVE_E_DEVICE);
+    cr_expect_null(place.model);
+    cr_expect_neq(strstr(place.error.message, "did not answer within 300 ms"), NULL, "%s",
+                  place.error.message);
+    cr_expect(strstr(place.error.hint, "GPUSERVE_CUDA_TIMEOUT_MS"), "%s", place.error.hint);
+    if (kind == 1) {
+        cr_assert_eq(open_on(&place, "cuda:0", GPUSERVE_LOST_CPU), GPUSERVE_OK, "%s",
+                     place.error.message);
+        expect_right(&place, right);
+        expect_in_info(&place, "moved from cuda:0");
+    }
+    close_place(&place);
+    cr_expect_lt(time(NULL) - begin, 30);
+}
+
+Test(lost, a_hang_at_load_time_is_ended)
+{
+    hang_at_open(1);
+}
+
+Test(lost, a_driver_that_does_not_come_back_is_left)
+{
+    hang_at_open(2);
+}
+
+/* --------------------------------------------------------------------------------- load time */
+
+/* The device is lost somewhere in the middle of opening: the model opens on the CPU all the same.
+ */
+Test(lost, a_loss_at_load_time_moves_the_model)
+{
+    const float *right = right_vector();
+    struct gsv_emu_counters before, after;
+    struct place place;
+    uint64_t calls;
+
+    gsv_emu_set_devices(8, 0);
+    make_place(&place);
+    gsv_emu_get_counters(&before);
+    cr_assert_eq(open_on(&place, "cuda:7", 0), GPUSERVE_OK);
+    gsv_emu_get_counters(&after);
+    close_place(&place);
+    calls = after.calls - before.calls;
+    for (uint64_t i = 0; i < 7; i++) {
+        char device[16];
+
+        make_place(&place);
+        snprintf(device, sizeof(device), "cuda:%d", (int)i);
+        gsv_emu_fail_call(calls * (2 * i + 1) / 15 + 2, i % 2 ? 700 : 214);
+        cr_assert_eq(open_on(&place, device, GPUSERVE_LOST_CPU), GPUSERVE_OK, "%s: %s",
+                     gsv_emu_failed_call() ? gsv_emu_failed_call() : "", place.error.message);
+        cr_expect_not_null(gsv_emu_failed_call());
+        expect_right(&place, right);
+        close_place(&place);
+    }
+}
+
+/* ----------------------------------------------------------------------------- many callers */
+
+struct caller {
+    struct place *place;
+    const float *right;
+    int n_right, n_failed, n_wrong;
+};
+
+static void *call_often(void *argument)
+{
+    struct caller *caller = argument;
+    const size_t dim = gpuserve_model_dim(caller->place->model);
+    const char *const texts[] = { text };
+
+    for (int i = 0; i < 20; i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        float vector[1024], worst = 0;
+
+        switch (gpuserve_embed(caller->place->model, texts, 1, vector, dim, NULL, &error)) {
+        case GPUSERVE_OK:
+            for (size_t j = 0; j < dim; j++) {
+                const float d = vector[j] - caller->right[j];
+
+                worst = d > worst ? d : -d > worst ? -d : worst;
+            }
+            caller->n_right += worst < 2e-2f;
+            caller->n_wrong += !(worst < 2e-2f);
+            break;
+        case GPUSERVE_E_DEVICE:
+            caller->n_failed++;
+            break;
+        default:
+            caller->n_wrong++;
+        }
+    }
+    return NULL;
+}
+
+/* Whoever calls at the time gets a right answer or the cause, nothing else, and nobody waits for
+ * ever. */
+Test(lost, callers_get_the_right_answer_or_the_cause, .timeout = 120)
+{
+    enum { N_CALLERS = 6 };
+    const float *right = right_vector();
+    struct caller callers[N_CALLERS];
+    pthread_t threads[N_CALLERS];
+    struct place place;
+    int n_right = 0;
+
+    make_place(&place);
+    cr_assert_eq(open_on(&place, "cuda:0", GPUSERVE_LOST_CPU), GPUSERVE_OK);
+    gsv_emu_fail_call(150, 719);
+    for (int i = 0; i < N_CALLERS; i++) {
+        callers[i] = (struct caller){ &place, right, 0, 0, 0 };
+        cr_assert_eq(pthread_create(&threads[i], NULL, call_often, &callers[i]), 0);
+    }
+    for (int i = 0; i < N_CALLERS; i++) {
+        pthread_join(threads[i], NULL);
+        cr_expect_eq(callers[i].n_wrong, 0);
+        n_right += callers[i].n_right;
+    }
+    cr_expect_gt(n_right, N_CALLERS);
+    expect_in_info(&place, "\"device\": \"cpu\"");
+    close_place(&place);
+}
+
+Test(lost, a_model_closes_while_it_moves)
+{
+    struct place place;
+    float vector[1024];
+
+    make_place(&place);
+    cr_assert_eq(open_on(&place, "cuda:0", GPUSERVE_LOST_CPU), GPUSERVE_OK);
+    gsv_emu_fail_call(2, 719);
+    cr_expect_eq(embed(&place, vector), GPUSERVE_E_DEVICE);
+    close_place(&place);
+}
+
+Test(lost, a_wrong_policy_is_refused)
+{
+    struct place place;
+
+    make_place(&place);
+    cr_expect_eq(open_on(&place, "cpu", 4), GPUSERVE_E_INVALID);
+    cr_expect_neq(strstr(place.error.message, "on_device_lost is 4, outside 0 to 3"), NULL, "%s",
+                  place.error.message);
+    cr_expect_eq(gpuserve_model_ready(NULL, &place.error), GPUSERVE_E_INVALID);
+    close_place(&place);
+}
