@@ -1,13 +1,11 @@
 /*
- * test_real.c - text in, vector out, against what torch computed from the same weights; and the
- * same bits in whatever company a text is.
+ * test_real.c - text in, vector out, against what torch computed from the same weights.
  */
 #include "tests/model/support.h"
 #include "tests/runtime/real.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,105 +85,6 @@ Test(real, int8_vectors_are_near_the_oracles)
     /* The oracle's texts are odd on purpose; ordinary ones are above 0.997. */
     for (size_t i = 0; i < N_MODELS; i++)
         compare_with_oracle(i, GPUSERVE_DTYPE_INT8, 0.99, 0.05);
-}
-
-/* --------------------------------------------------------------------------------- invariance */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-/* Ten to thirty times slower, and after races and overruns: the bits are the other build's part. */
-enum { N_TEXTS = 12, N_ROUNDS = 3, N_COMPANY = 8, N_THREADS = 3 };
-#else
-enum { N_TEXTS = 60, N_ROUNDS = 12, N_COMPANY = 40, N_THREADS = 3 };
-#endif
-
-struct company {
-    gpuserve_model *model;
-    const char *const *texts;
-    const float *alone; /* [N_TEXTS, dim] */
-    size_t dim;
-    uint32_t seed;
-    size_t n_differing;
-};
-
-/* Embed random choices of the texts and compare each row with that of the text alone. */
-static void *in_company(void *argument)
-{
-    struct company *c = argument;
-    const char *chosen[N_COMPANY];
-    size_t which[N_COMPANY];
-    float *rows = calloc(N_COMPANY * c->dim, sizeof(*rows));
-
-    for (size_t round = 0; round < N_ROUNDS; round++) {
-        const size_t n = 1 + next_random(&c->seed) % N_COMPANY;
-
-        for (size_t i = 0; i < n; i++) {
-            which[i] = next_random(&c->seed) % N_TEXTS;
-            chosen[i] = c->texts[which[i]];
-        }
-        if (gpuserve_embed(c->model, chosen, n, rows, n * c->dim, NULL, NULL) != GPUSERVE_OK)
-            c->n_differing += 1000;
-        for (size_t i = 0; i < n; i++)
-            c->n_differing += memcmp(rows + i * c->dim, c->alone + which[i] * c->dim,
-                                     c->dim * sizeof(*rows)) != 0;
-    }
-    free(rows);
-    return NULL;
-}
-
-static float *embed_alone(gpuserve_model *model, const char *const *texts, size_t dim)
-{
-    float *rows = calloc(N_TEXTS * dim, sizeof(*rows));
-
-    for (size_t i = 0; i < N_TEXTS; i++)
-        cr_assert_eq(gpuserve_embed(model, texts + i, 1, rows + i * dim, dim, NULL, NULL),
-                     GPUSERVE_OK);
-    return rows;
-}
-
-static void check_company(const char *name, uint32_t dtype, uint32_t n_threads,
-                          const char *const *texts, float **first)
-{
-    gpuserve_model *model = open_real(name, dtype, n_threads);
-    const size_t dim = gpuserve_model_dim(model);
-    float *alone = embed_alone(model, texts, dim);
-    struct company all[N_THREADS];
-    pthread_t threads[N_THREADS];
-
-    if (*first)
-        cr_expect_eq(memcmp(*first, alone, N_TEXTS * dim * sizeof(*alone)), 0,
-                     "%s, dtype %u: %u threads give other bits than one", name, dtype, n_threads);
-    for (size_t t = 0; t < N_THREADS; t++) {
-        all[t] = (struct company){ model, texts, alone, dim, (uint32_t)t + 1, 0 };
-        cr_assert_eq(pthread_create(&threads[t], NULL, in_company, &all[t]), 0);
-    }
-    for (size_t t = 0; t < N_THREADS; t++) {
-        pthread_join(threads[t], NULL);
-        cr_expect_eq(all[t].n_differing, 0, "%s, dtype %u, %u threads: %zu rows differ", name,
-                     dtype, n_threads, all[t].n_differing);
-    }
-    gpuserve_model_close(&model);
-    free(*first);
-    *first = alone;
-}
-
-Test(real, a_text_has_the_same_bits_alone_and_in_any_company)
-{
-    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_INT8 };
-    size_t n;
-    const char *const *all = oracle_texts(&n);
-    const char *texts[N_TEXTS];
-
-    for (size_t i = 0; i < N_TEXTS; i++) /* of all groups */
-        texts[i] = all[i * n / N_TEXTS];
-    for (size_t m = 0; m < N_MODELS; m++) {
-        for (size_t d = 0; d < 2; d++) {
-            float *alone = NULL;
-
-            check_company(models[m].name, dtypes[d], 1, texts, &alone);
-            check_company(models[m].name, dtypes[d], 3, texts, &alone);
-            free(alone);
-        }
-    }
 }
 
 /* -------------------------------------------------------------------------------- other tasks */

@@ -7,6 +7,7 @@
 
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,100 @@ static void asynchronous(struct stage *stage, size_t first, size_t n, bool cance
     gpuserve_request_free(&request);
 }
 
+/* With a deadline that may pass in any state, a class and a wish for the cache. */
+static void in_a_hurry(struct stage *stage, uint32_t *seed, size_t first, size_t n)
+{
+    float rows[N_TEXTS * DIM];
+    gpuserve_result result = GPUSERVE_RESULT_INIT;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_status st;
+
+    job.n_items = n;
+    job.texts = stage->texts + first;
+    job.output = rows;
+    job.output_capacity = n * DIM;
+    job.result = &result;
+    job.deadline_us = 1 + next_random(seed) % 3000;
+    job.priority = next_random(seed) % 3;
+    job.cache = next_random(seed) % 3;
+    st = gpuserve_run(stage->model, &job, NULL);
+    if (st == GPUSERVE_OK)
+        check(stage, rows, first, n);
+    if (st != GPUSERVE_OK && st != GPUSERVE_E_EXPIRED)
+        atomic_fetch_add(&stage->n_wrong, 1);
+    if ((st == GPUSERVE_OK) != (result.n_tokens > 0))
+        atomic_fetch_add(&stage->n_wrong, 1);
+}
+
+/* A chain of requests, each submitted by the callback of the one before, which it frees. */
+struct chain {
+    struct stage *stage;
+    float row[DIM];
+    size_t text;
+    atomic_int n_left; /* 0: the chain is at its end */
+};
+
+static void submit_link(struct chain *chain);
+
+static void next_link(void *user, gpuserve_request *request, gpuserve_status status)
+{
+    struct chain *chain = user;
+
+    if (status == GPUSERVE_OK)
+        check(chain->stage, chain->row, chain->text, 1);
+    else
+        atomic_fetch_add(&chain->stage->n_wrong, 1);
+    gpuserve_request_free(&request);
+    if (atomic_fetch_sub(&chain->n_left, 1) > 1) /* at 0 the chain is gone */
+        submit_link(chain);
+}
+
+static void submit_link(struct chain *chain)
+{
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_request *request = NULL;
+
+    job.n_items = 1;
+    job.texts = &chain->stage->texts[chain->text];
+    job.output = chain->row;
+    job.output_capacity = DIM;
+    job.cache = GPUSERVE_CACHE_OFF; /* a hit would be as good, but this is to go around */
+    if (gpuserve_submit(&request, chain->stage->model, &job, next_link, chain, NULL) != GPUSERVE_OK)
+        atomic_fetch_add(&chain->stage->n_wrong, 1);
+}
+
+static void chain_of_callbacks(struct stage *stage, size_t text)
+{
+    struct chain chain = { .stage = stage, .text = text };
+
+    atomic_store(&chain.n_left, 5);
+    submit_link(&chain);
+    while (atomic_load(&chain.n_left) > 0)
+        sched_yield();
+}
+
+/* Close with work in flight; its rows are read afterwards. */
+static void submit_and_close(struct stage *stage, size_t first, size_t n)
+{
+    float rows[N_TEXTS * DIM];
+    gpuserve_model *own = NULL;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_request *request = NULL;
+
+    job.n_items = n;
+    job.texts = stage->texts + first;
+    job.output = rows;
+    job.output_capacity = n * DIM;
+    if (gpuserve_model_open(&own, stage->context, stage->path, NULL, NULL) != GPUSERVE_OK ||
+        gpuserve_submit(&request, own, &job, count_callback, stage, NULL) != GPUSERVE_OK)
+        atomic_fetch_add(&stage->n_wrong, 1);
+    gpuserve_model_close(&own);
+    if (gpuserve_wait(request, 0, NULL) != GPUSERVE_OK)
+        atomic_fetch_add(&stage->n_wrong, 1);
+    check(stage, rows, first, n);
+    gpuserve_request_free(&request);
+}
+
 static void open_use_close(struct stage *stage, size_t first, size_t n)
 {
     gpuserve_model *own = NULL;
@@ -113,17 +208,24 @@ static void *act(void *argument)
 
         switch (next_random(&actor->seed) % 16) {
         case 0:
-            open_use_close(stage, first, n);
+            if (next_random(&actor->seed) % 2)
+                open_use_close(stage, first, n);
+            else
+                submit_and_close(stage, first, n);
             break;
         case 1:
-        case 2:
             ask(stage);
+            break;
+        case 2:
+            chain_of_callbacks(stage, first);
             break;
         case 3:
         case 4:
+            asynchronous(stage, first, n, true);
+            break;
         case 5:
         case 6:
-            asynchronous(stage, first, n, true);
+            in_a_hurry(stage, &actor->seed, first, n);
             break;
         case 7:
         case 8:
@@ -140,6 +242,7 @@ static void *act(void *argument)
 Test(threads, sixteen_do_everything_at_once)
 {
     gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_model_options model_options = GPUSERVE_MODEL_OPTIONS_INIT;
     struct stage stage = { .path = real_model("splade-tiny") };
     struct actor actors[N_THREADS];
     pthread_t threads[N_THREADS];
@@ -149,7 +252,8 @@ Test(threads, sixteen_do_everything_at_once)
     options.n_threads = 2;
     stage.texts = oracle_texts(&n);
     cr_assert_eq(gpuserve_context_create(&stage.context, &options, NULL), GPUSERVE_OK);
-    cr_assert_eq(gpuserve_model_open(&stage.model, stage.context, stage.path, NULL, NULL),
+    model_options.cache_bytes = 12000; /* for a few rows: some are there, some not */
+    cr_assert_eq(gpuserve_model_open(&stage.model, stage.context, stage.path, &model_options, NULL),
                  GPUSERVE_OK);
     cr_assert_eq(gpuserve_embed(stage.model, stage.texts, N_TEXTS, want, N_TEXTS * DIM, NULL, NULL),
                  GPUSERVE_OK);
