@@ -124,7 +124,7 @@ void gsv_expire(struct gsv_batcher *batcher, gpuserve_request *request)
 /* Wake as many workers as there are steps for, at most all. */
 static void wake(struct gsv_batcher *batcher)
 {
-    const size_t least = 128; /* tokens that are worth a worker */
+    const size_t least = GSV_LEAST_TOKENS;
     size_t steps = batcher->n_raw_chunks + batcher->ready_tokens / least +
                    (batcher->ready_tokens % least != 0) + (batcher->to_complete != NULL);
 

@@ -9,6 +9,12 @@
 
 #define GSV_LANES 3
 
+/* A batch under GSV_FEW_TOKENS makes poor use of a core: with all workers busy a batch has so many
+ * at least if they are there. While others sleep, latency counts: GSV_LEAST_TOKENS are worth waking
+ * one. */
+#define GSV_FEW_TOKENS 128
+#define GSV_LEAST_TOKENS 32
+
 /* The requests of one priority class. */
 struct gsv_lane {
     struct gsv_link ready; /* those with tokenized items that no batch has taken, in turn */

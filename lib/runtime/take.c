@@ -12,12 +12,12 @@
 #include "lib/runtime/clock.h"
 #include "lib/runtime/queue.h"
 
-/* A worker is kept busy long enough by this many tokens for its thread to be worth waking. */
-#define LEAST_BATCH_TOKENS 128
 /* A request gives this part of the largest batch before the next one's turn. */
 #define QUANTA_A_BATCH 32
 /* Requests looked at for a batch: those that cannot share it are passed over. */
 #define MOST_VISITS 4096
+/* Of them, in a row, such as are too large for the little that is left of the budget. */
+#define MOST_MISFITS 16
 
 /* Of each class, what a token costs: the reciprocals of 16 : 4 : 1. */
 static const uint64_t costs[GSV_LANES] = {
@@ -243,11 +243,13 @@ static bool take_round(struct gsv_batcher *batcher, struct gsv_batch *batch, str
                        int32_t budget, int *visits)
 {
     const int32_t part = batcher->options.max_batch_tokens / QUANTA_A_BATCH;
-    const int32_t quantum = part > LEAST_BATCH_TOKENS ? part : LEAST_BATCH_TOKENS;
+    const int32_t quantum = part > GSV_FEW_TOKENS ? part : GSV_FEW_TOKENS;
     struct gsv_link *link = lane->ready.after;
+    int misfits = 0;
     bool any = false;
 
-    while (link != &lane->ready && batch->n_tokens < budget && --*visits > 0) {
+    while (link != &lane->ready && batch->n_tokens < budget && misfits < MOST_MISFITS &&
+           --*visits > 0) {
         gpuserve_request *request = gsv_of_ready(link);
 
         link = link->after;
@@ -257,9 +259,12 @@ static bool take_round(struct gsv_batcher *batcher, struct gsv_batch *batch, str
         }
         if (batch->n_parts == 0)
             batch->key = request->key;
-        if (!gsv_same_batch_key(&request->key, &batch->key) ||
-            !take_quantum(batcher, batch, request, budget, quantum))
+        if (!gsv_same_batch_key(&request->key, &batch->key))
             continue;
+        misfits++;
+        if (!take_quantum(batcher, batch, request, budget, quantum))
+            continue;
+        misfits = 0;
         any = true;
         gsv_list_remove(&request->ready);
         if (request->ready_tokens > 0)
@@ -283,12 +288,13 @@ static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
 {
     const struct gsv_batcher_options *options = &batcher->options;
     const size_t most = (size_t)options->max_batch_tokens, n = (size_t)options->n_workers;
+    const size_t least = batcher->n_sleeping > 0 ? GSV_LEAST_TOKENS : GSV_FEW_TOKENS;
     size_t each = (batcher->ready_tokens + n - 1) / n;
 
-    *is_wide = batcher->ready_tokens <= n * LEAST_BATCH_TOKENS && widen(batcher);
+    *is_wide = batcher->ready_tokens <= n * GSV_FEW_TOKENS && widen(batcher);
     if (*is_wide || each > most)
         return (int32_t)most;
-    each = each < LEAST_BATCH_TOKENS ? LEAST_BATCH_TOKENS : each;
+    each = each < least ? least : each;
     return (int32_t)(each < most ? each : most);
 }
 

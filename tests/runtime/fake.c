@@ -1,6 +1,7 @@
 /*
  * fake.c - a tokenizer and a model that tests can hold, break and count.
  */
+#define _GNU_SOURCE
 #include "tests/runtime/fake.h"
 
 #include "lib/base/alloc.h"
@@ -14,6 +15,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { ID_CLS = 1, ID_SEP = 2, ID_NAN = 3, ID_BREAK = 4, ID_FIRST_WORD = 10 };
 
@@ -23,7 +25,11 @@ static struct {
     bool is_held;
     int n_running, n_batches, n_wide, largest;
     uint64_t weights;
-} fake = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0, 0, 0, 0, 1000 };
+    double token_ns, batch_ns; /* what they take on one thread; 0: nothing */
+    bool is_shared;            /* a net's streams take turns */
+} fake = {
+    PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0, 0, 0, 0, 1000, 0, 0, false
+};
 
 /* --------------------------------------------------------------------------------- tokenizer */
 
@@ -194,10 +200,11 @@ struct gsv_spec {
 };
 
 struct gsv_net {
-    int unused;
+    pthread_mutex_t device; /* of a speed of its own, which its streams take in turn */
 };
 
 struct gsv_work {
+    struct gsv_net *net;
     struct gsv_work_options options;
 };
 
@@ -281,7 +288,10 @@ gpuserve_status gsv_net_load(struct gsv_net **net, const struct gsv_spec *spec,
     (void)device;
     (void)options;
     *net = gsv_alloc_array(1, sizeof(**net));
-    return *net ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    if (!*net)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    pthread_mutex_init(&(*net)->device, NULL);
+    return GPUSERVE_OK;
 }
 
 void gsv_net_free(struct gsv_net **net)
@@ -300,10 +310,10 @@ void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2])
 gpuserve_status gsv_work_create(struct gsv_work **work, const struct gsv_net *net,
                                 const struct gsv_work_options *options, gpuserve_error *error)
 {
-    (void)net;
     *work = gsv_alloc_array(1, sizeof(**work));
     if (!*work)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    (*work)->net = (struct gsv_net *)(uintptr_t)net; /* for its lock */
     (*work)->options = *options;
     return GPUSERVE_OK;
 }
@@ -356,6 +366,28 @@ static void enter(const struct gsv_work *work, int32_t n_tokens)
     pthread_mutex_unlock(&fake.lock);
 }
 
+/* A device of set speed: its threads sleep. Each thread of a wide batch costs 2 % of all. */
+static void take_time(struct gsv_work *work, int32_t n_tokens)
+{
+    const int32_t n = work->options.n_threads;
+    const double threads = n / (1 + 0.02 * (n - 1));
+    const double ns = fake.batch_ns + fake.token_ns * n_tokens / threads;
+    struct timespec until;
+
+    if (fake.token_ns == 0)
+        return;
+    if (fake.is_shared)
+        pthread_mutex_lock(&work->net->device);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)ns % 1000000000;
+    until.tv_sec += (time_t)(ns / 1e9) + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
+        continue;
+    if (fake.is_shared)
+        pthread_mutex_unlock(&work->net->device);
+}
+
 gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_batch *batch,
                             const struct gsv_run *run, gpuserve_error *error)
 {
@@ -366,6 +398,7 @@ gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_ba
     cr_assert_leq(batch->n_sequences, work->options.max_sequences);
     cr_assert_leq(batch->max_seqlen, work->options.max_seqlen);
     enter(work, batch->n_tokens);
+    take_time(work, batch->n_tokens);
     for (int32_t i = 0; i < batch->n_tokens; i++) {
         if (batch->ids[i] == ID_BREAK)
             return gsv_fail(error, GPUSERVE_E_DEVICE, "the fake device broke");
@@ -408,6 +441,13 @@ void fake_release(void)
     fake.is_held = false;
     pthread_cond_broadcast(&fake.changed);
     pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_set_speed(double tokens_per_s, double batch_us, bool is_shared)
+{
+    fake.is_shared = is_shared;
+    fake.token_ns = 1e9 / tokens_per_s;
+    fake.batch_ns = batch_us * 1e3;
 }
 
 void fake_wait_running(int n)
