@@ -10,6 +10,7 @@ cmd_bench()
     tokenizer) bench_tokenizer "$@" ;;
     accuracy) bench_accuracy "$@" ;;
     batcher) bench_batcher "$@" ;;
+    simulation) bench_simulation "$@" ;;
     matmul) bench_matmul "$@" ;;
     *) cat <<'TEXT' ;;
 usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
@@ -21,6 +22,8 @@ usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            tokenizing, against Hugging Face tokenizers and nanotoken, and texts made to be slow
        ./dev bench batcher [--seconds N]
            many callers, one caller, and ten times too many, against the offline rate; 2 minutes
+       ./dev bench simulation [--seconds N]
+           the runtime over devices of set speed: 16 to 96 cores, 1 to 8 GPUs; draws docs/simulation.svg
        ./dev bench accuracy
            what int8 and bfloat16 cost in accuracy; renews the table of docs/accuracy.md
        ./dev bench matmul [DEVICE [SIDE...]]
@@ -79,6 +82,15 @@ bench_batcher()
     model=$(fetch_models "$default_model")
     python3 benchmarks/batcher/bench.py build/benchmarks/batcher/bench_batcher "$model" \
         --results benchmarks/results "$@"
+}
+
+bench_simulation()
+{
+    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build benchmarks/simulation/simulate benchmarks/simulation/libgpuserve-cuda.so
+    python3 benchmarks/simulation/simulate.py build/benchmarks/simulation/simulate \
+        --results benchmarks/results --plot docs/simulation.svg "$@"
 }
 
 bench_tokenizer()
