@@ -5,6 +5,7 @@
  *   graphs.cu     recorded batches
  *   lt.cu         cuBLASLt, timed against our own
  *   matmul.cu     products without a model
+ *   int8.cu       products of whole numbers
  *   the others    one operation each: kernel and launcher
  *
  * A launcher takes raw device pointers, puts its kernels on the stream and returns the launch's
@@ -81,8 +82,9 @@ struct gsv_gemm {
     int32_t activation;
 };
 
-/* What multiplies: the 16-bit types on tensor cores, float32 on TF32 tensor cores or in full. */
-enum gsv_math { GSV_MATH_F16, GSV_MATH_BF16, GSV_MATH_TF32, GSV_MATH_F32 };
+/* What multiplies: the 16-bit types and bytes on tensor cores, float32 on TF32 tensor cores or in
+ * full. */
+enum gsv_math { GSV_MATH_F16, GSV_MATH_BF16, GSV_MATH_TF32, GSV_MATH_F32, GSV_MATH_S8 };
 
 /* Whether rows are 16-byte aligned, as the tensor-core kernels need them. */
 bool gsv_cuda_gemm_has_mma(const struct gsv_gemm *gemm, enum gsv_math math);
@@ -153,6 +155,15 @@ gpuserve_status gsv_cuda_memory_write_floats(struct gpuserve_device *device, voi
 
 /* ------------------------------------------------------------------------------------- linear */
 
+/* The weights of a linear in int8; all in its memory. */
+struct gsv_int8_weights {
+    const int8_t *values;     /* [n, k_up], zeros past k */
+    const float *scale;       /* [n] */
+    const float *column_sum;  /* [n]: of the values */
+    const float *input_scale; /* [k] or NULL */
+    int32_t k_up;             /* k up to 16 bytes */
+};
+
 struct gpuserve_linear {
     struct gpuserve_device *device;
     enum gsv_math math;
@@ -162,6 +173,7 @@ struct gpuserve_linear {
     const void *weight;                 /* [n, k] */
     const float *bias;                  /* [n] or NULL */
     const void *element_bias;           /* the same in the activation type, for cuBLASLt; or NULL */
+    struct gsv_int8_weights int8;       /* GSV_MATH_S8: instead of `weight` */
     const struct gsv_lt_choice *choice; /* when cuBLASLt is taken; NULL: never */
 };
 

@@ -8,6 +8,7 @@
  * Listing devices makes no context: a context takes some 300 MB of the device.
  */
 #include "kernels/cuda/guard.cuh"
+#include "kernels/cuda/int8.cuh"
 #include "kernels/cuda/lt.cuh"
 #include "kernels/cuda/matmul.cuh"
 
@@ -395,6 +396,8 @@ static cudaError_t prepare_kernels(void)
         code = gsv_cuda_attention_naive_prepare();
     if (code == cudaSuccess)
         code = gsv_cuda_matmul_mma_prepare();
+    if (code == cudaSuccess)
+        code = gsv_cuda_gemm_s8_prepare();
     return code == cudaSuccess ? gsv_cuda_gemm_mma_prepare() : code;
 }
 

@@ -3,6 +3,7 @@
  * kernels and cuBLASLt both read them, then the bias in float32, then in the activation type.
  */
 #include "kernels/cuda/guard.cuh"
+#include "kernels/cuda/int8.cuh"
 #include "kernels/cuda/lt.cuh"
 
 #include <stdlib.h>
@@ -16,6 +17,8 @@ static enum gsv_math math_of(uint32_t dtype)
         return GSV_MATH_BF16;
     case GPUSERVE_DTYPE_TF32:
         return GSV_MATH_TF32;
+    case GPUSERVE_DTYPE_INT8:
+        return GSV_MATH_S8;
     default:
         return GSV_MATH_F32;
     }
@@ -42,6 +45,8 @@ size_t gsv_cuda_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
     const size_t weight = weight_bytes(n, k, dtype);
     size_t all;
 
+    if (dtype == GPUSERVE_DTYPE_INT8)
+        return gsv_cuda_int8_bytes(n, k);
     if (!gsv_add_size(weight,
                       bias_bytes(n, sizeof(float)) + bias_bytes(n, gsv_cuda_activation_size(dtype)),
                       &all))
@@ -66,6 +71,21 @@ static gpuserve_status write_bias(struct gpuserve_linear *linear, char *memory,
     return status;
 }
 
+static gpuserve_status fill(struct gpuserve_linear *linear, void *memory,
+                            const struct gpuserve_linear_source *source, gpuserve_error *error)
+{
+    const size_t count = static_cast<size_t>(source->n) * static_cast<size_t>(source->k);
+    gpuserve_status status = gsv_cuda_memory_write_floats(linear->device, memory, source->weight,
+                                                          count, source->dtype, error);
+
+    linear->weight = memory;
+    if (status != GPUSERVE_OK || !source->bias)
+        return status;
+    return write_bias(
+        linear, static_cast<char *>(memory) + weight_bytes(source->n, source->k, source->dtype),
+        source, error);
+}
+
 gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
                                        struct gpuserve_linear **linear, void *memory,
                                        const struct gpuserve_linear_source *source,
@@ -87,19 +107,13 @@ gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
     made->element = gsv_cuda_element(source->dtype);
     made->n = source->n;
     made->k = source->k;
-    made->weight = memory;
-    status = gsv_cuda_memory_write_floats(
-        device, memory, source->weight,
-        static_cast<size_t>(source->n) * static_cast<size_t>(source->k), source->dtype, error);
-    if (status == GPUSERVE_OK && source->bias)
-        status = write_bias(
-            made, static_cast<char *>(memory) + weight_bytes(source->n, source->k, source->dtype),
-            source, error);
+    status = made->math == GSV_MATH_S8 ? gsv_cuda_int8_create(made, memory, source, error)
+                                       : fill(made, memory, source, error);
     if (status != GPUSERVE_OK) {
         gsv_cuda_linear_destroy(&made);
         return status;
     }
-    if (!device->lt) {
+    if (!device->lt || made->math == GSV_MATH_S8) {
         *linear = made;
         return GPUSERVE_OK;
     }

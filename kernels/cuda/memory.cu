@@ -11,6 +11,7 @@ enum gsv_element gsv_cuda_element(uint32_t dtype)
 {
     switch (dtype) {
     case GPUSERVE_DTYPE_FLOAT16:
+    case GPUSERVE_DTYPE_INT8: /* between its products */
         return GSV_ELEMENT_F16;
     case GPUSERVE_DTYPE_BFLOAT16:
         return GSV_ELEMENT_BF16;
@@ -24,6 +25,7 @@ size_t gsv_cuda_activation_size(uint32_t dtype)
     switch (dtype) {
     case GPUSERVE_DTYPE_FLOAT16:
     case GPUSERVE_DTYPE_BFLOAT16:
+    case GPUSERVE_DTYPE_INT8:
         return 2;
     case GPUSERVE_DTYPE_FLOAT32:
     case GPUSERVE_DTYPE_TF32:

@@ -85,6 +85,8 @@ static bool is_head(const struct gpuserve_stream *stream, const struct gpuserve_
 static cudaError_t multiply(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op,
                             const struct gsv_gemm *gemm)
 {
+    if (op->weight->math == GSV_MATH_S8)
+        return gsv_cuda_int8_multiply(op->weight, gemm, &stream->int8, stream->queue);
     if (is_head(stream, op))
         return gsv_cuda_gemv(gemm, stream->queue);
     if (!stream->deterministic && gsv_lt_wins(op->weight->choice, gemm))

@@ -174,7 +174,12 @@ static size_t output_bytes(const struct gpuserve_stream_options *options)
 
 size_t gsv_cuda_stream_bytes(const struct gpuserve_stream_options *options)
 {
-    return 2 * most_upload(options) + output_bytes(options) + GSV_LT_WORKSPACE_BYTES;
+    size_t all = 2 * most_upload(options) + output_bytes(options) + GSV_LT_WORKSPACE_BYTES;
+
+    if (options->dtype == GPUSERVE_DTYPE_INT8 &&
+        !gsv_add_size(all, gsv_cuda_int8_rows_bytes(options), &all))
+        return SIZE_MAX;
+    return all;
 }
 
 static gpuserve_status take(struct gpuserve_stream *stream,
@@ -199,6 +204,12 @@ static gpuserve_status take(struct gpuserve_stream *stream,
     code = cudaMalloc(&stream->workspace, GSV_LT_WORKSPACE_BYTES);
     if (code != cudaSuccess)
         return gsv_cuda_fail(index, code, "cudaMalloc", error);
+    if (options->dtype == GPUSERVE_DTYPE_INT8) {
+        code = cudaMalloc(&memory, gsv_cuda_int8_rows_bytes(options));
+        if (code != cudaSuccess)
+            return gsv_cuda_fail(index, code, "cudaMalloc", error);
+        stream->int8 = gsv_cuda_int8_rows(memory, options);
+    }
     code = cudaStreamCreateWithFlags(&stream->queue, cudaStreamNonBlocking);
     if (code != cudaSuccess)
         return gsv_cuda_fail(index, code, "cudaStreamCreateWithFlags", error);
@@ -314,6 +325,7 @@ static void release(struct gpuserve_stream *s)
         cudaEventDestroy(s->done);
     if (s->queue)
         cudaStreamDestroy(s->queue);
+    cudaFree(s->int8.values);
     cudaFree(s->workspace);
     cudaFree(s->device_in);
     cudaFreeHost(s->host_out);

@@ -13,6 +13,7 @@
 #define GSV_CUDA_STREAM_CUH
 
 #include "kernels/cuda/backend.cuh"
+#include "kernels/cuda/int8.cuh"
 
 #define GSV_MAX_GRAPHS 128
 /* Batches over this many rows keep the device busy by themselves: they are not recorded, and
@@ -63,10 +64,11 @@ struct gpuserve_stream {
     size_t output_bytes;
     cudaStream_t queue;
     cudaEvent_t done;
-    char *host_in;   /* pinned; a batch as it goes up */
-    char *host_out;  /* pinned; its result */
-    char *device_in; /* the batch on the device */
-    void *workspace; /* cuBLASLt's */
+    char *host_in;             /* pinned; a batch as it goes up */
+    char *host_out;            /* pinned; its result */
+    char *device_in;           /* the batch on the device */
+    void *workspace;           /* cuBLASLt's */
+    struct gsv_int8_rows int8; /* INT8: a product's input, in whole numbers */
     enum gsv_phase phase;
     struct gsv_graph *recording;
     struct gsv_tiles tiles;

@@ -30,7 +30,7 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at);
 
-/* `linear` is the net's own or, while calibrating, one in float32. */
+/* `linear` is the net's own or, while calibrating, an exact one. */
 gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at, int32_t layer,

@@ -42,9 +42,7 @@ struct loader {
 
 static bool smooths(const struct gsv_net *net, const struct gsv_net_options *options)
 {
-    /* Calibration runs in float32 on the net's own tables: only where these are float32. */
-    return net->dtype == GPUSERVE_DTYPE_INT8 && options->calibration &&
-           net->backend->activation_size(GPUSERVE_DTYPE_INT8) == sizeof(float);
+    return net->dtype == GPUSERVE_DTYPE_INT8 && options->calibration;
 }
 
 static gpuserve_status list_jobs(struct loader *loader, gpuserve_error *error)

@@ -361,7 +361,7 @@ static void widen(float *output, size_t n, uint32_t dtype)
 {
     const uint16_t *upper = (const uint16_t *)(const void *)output + n;
 
-    if (dtype == GPUSERVE_DTYPE_FLOAT16)
+    if (dtype == GPUSERVE_DTYPE_FLOAT16 || dtype == GPUSERVE_DTYPE_INT8)
         gsv_floats_from_f16(output, upper, n);
     else
         gsv_floats_from_bf16(output, upper, n);

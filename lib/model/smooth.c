@@ -5,16 +5,17 @@
  * whole row leaves the others few of the 255 steps. So input column j is divided and weight column
  * j multiplied by s_j = sqrt(r_j / max |w_j|): the product stays, and both sides lose less. r_j is
  * the fourth root of the mean of x_j^4, in which large values count most but not, as in a maximum,
- * the largest alone: whether that one turns up is chance. The texts are ordinary ones, run
- * in float32 here, stage by stage, so that only one float32 linear is in memory at a time.
- * LayerNorm's output also feeds the residual, hence the scale is applied to the linear's input and
- * not folded into the LayerNorm.
+ * the largest alone: whether that one turns up is chance. The texts are ordinary ones, run here in
+ * the format that lies between int8 products (float32 on a CPU, float16 on a GPU), stage by stage,
+ * so that only one such linear is in memory at a time. LayerNorm's output also feeds the residual,
+ * hence the scale is applied to the linear's input and not folded into the LayerNorm.
  */
 #include "lib/model/encoder.h"
 #include "lib/model/layout.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/model/convert.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -31,7 +32,8 @@ struct smoother {
     struct gpuserve_stream *stream;
     char *memory; /* device: activations */
     struct gsv_activations at;
-    char *linear_memory; /* device: the widest float32 linear */
+    uint32_t exact;      /* gpuserve_dtype of activations and linears here */
+    char *linear_memory; /* device: the widest linear in it */
     float *chunk;        /* host, CHUNK_FLOATS or one row */
     float *range;        /* host, [wide_columns] r, then 1 / s */
     uint64_t program;    /* each batch issues other operations */
@@ -50,7 +52,7 @@ static void smoother_reset(struct smoother *s)
     free(s->range);
 }
 
-static size_t widest_linear(const struct gsv_net *net)
+static size_t widest_linear(const struct gsv_net *net, uint32_t dtype)
 {
     size_t widest = 0;
 
@@ -60,7 +62,7 @@ static size_t widest_linear(const struct gsv_net *net)
 
         if (item->kind != GSV_ITEM_LINEAR)
             continue;
-        bytes = net->backend->linear_bytes(item->n, item->k, GPUSERVE_DTYPE_FLOAT32);
+        bytes = net->backend->linear_bytes(item->n, item->k, dtype);
         widest = bytes > widest ? bytes : widest;
     }
     return widest;
@@ -70,7 +72,7 @@ static gpuserve_status smoother_init(struct smoother *s, int32_t n_threads, gpus
 {
     const struct gpuserve_backend *backend = s->net->backend;
     const struct gsv_work_options options = {
-        .dtype = GPUSERVE_DTYPE_FLOAT32,
+        .dtype = s->exact,
         .n_threads = n_threads,
         .max_tokens = s->host->n_tokens,
         .max_sequences = s->host->n_sequences,
@@ -90,7 +92,7 @@ static gpuserve_status smoother_init(struct smoother *s, int32_t n_threads, gpus
     s->at.hidden = s->memory + layout.hidden;
     s->at.context = s->memory + layout.context;
     s->at.wide = s->memory + layout.wide;
-    st = backend->memory_alloc(s->net->device, &memory, widest_linear(s->net), error);
+    st = backend->memory_alloc(s->net->device, &memory, widest_linear(s->net, s->exact), error);
     if (st != GPUSERVE_OK)
         return st;
     s->linear_memory = memory;
@@ -111,19 +113,24 @@ static void add_powers(float *restrict sums, const float *restrict row, size_t c
 }
 
 /* Rows [row, end) of the stage's input, a text. */
-static gpuserve_status measure_text(struct smoother *s, const float *input, size_t row, size_t end,
+static gpuserve_status measure_text(struct smoother *s, const char *input, size_t row, size_t end,
                                     size_t columns, gpuserve_error *error)
 {
+    const size_t size = s->net->backend->activation_size(s->exact);
     const size_t step = CHUNK_FLOATS / columns + 1;
     const float weight = 1.0f / (float)(end - row);
 
     for (; row < end; row += step) {
         const size_t rows = end - row < step ? end - row : step;
+        const size_t n = rows * columns;
+        char *to = (char *)s->chunk + n * (sizeof(float) - size); /* widened in place */
         const gpuserve_status st = s->net->backend->memory_read(
-            s->net->device, s->chunk, input + row * columns, rows * columns * sizeof(float), error);
+            s->net->device, to, input + row * columns * size, n * size, error);
 
         if (st != GPUSERVE_OK)
             return st;
+        if (size != sizeof(float))
+            gsv_floats_from_f16(s->chunk, to, n);
         for (size_t i = 0; i < rows; i++)
             add_powers(s->range, s->chunk + i * columns, columns, weight);
     }
@@ -135,7 +142,7 @@ static gpuserve_status measure_text(struct smoother *s, const float *input, size
 static gpuserve_status measure_input(struct smoother *s, enum gsv_stage stage, size_t columns,
                                      gpuserve_error *error)
 {
-    const float *input = gsv_stage_input(&s->at, stage);
+    const char *input = gsv_stage_input(&s->at, stage);
     const int32_t *ends = s->host->cu_seqlens;
     gpuserve_status st = GPUSERVE_OK;
 
@@ -204,7 +211,7 @@ static gpuserve_status run_stage(struct smoother *s, int32_t layer, enum gsv_sta
     return st == GPUSERVE_OK ? backend->stream_wait(s->stream, error) : st;
 }
 
-/* The stage in float32, for the next one's input. */
+/* The stage unquantized, for the next one's input. */
 static gpuserve_status run_exact(struct smoother *s, int32_t layer, enum gsv_stage stage,
                                  struct gpuserve_linear_source source, gpuserve_error *error)
 {
@@ -212,7 +219,7 @@ static gpuserve_status run_exact(struct smoother *s, int32_t layer, enum gsv_sta
     struct gpuserve_linear *exact = NULL;
     gpuserve_status st;
 
-    source.dtype = GPUSERVE_DTYPE_FLOAT32;
+    source.dtype = s->exact;
     st = backend->linear_create(s->net->device, &exact, s->linear_memory, &source, error);
     if (st == GPUSERVE_OK)
         st = run_stage(s, layer, stage, exact, error);
@@ -248,7 +255,12 @@ gpuserve_status gsv_net_smooth(struct gsv_net *net, struct gsv_reader *reader,
                                const struct gpuserve_host_batch *batch, int32_t n_threads,
                                gpuserve_error *error)
 {
-    struct smoother s = { .net = net, .reader = reader, .host = batch };
+    struct smoother s = {
+        .net = net,
+        .reader = reader,
+        .host = batch,
+        .exact = gsv_between_products(net->backend, GPUSERVE_DTYPE_INT8),
+    };
     gpuserve_status st = smoother_init(&s, n_threads, error);
 
     if (st == GPUSERVE_OK)

@@ -20,8 +20,7 @@ enum gsv_item_kind {
     GSV_ITEM_FLOATS,       /* float32 */
     GSV_ITEM_RELATIVE,     /* MPNet's buckets, spread over all distances, float32 */
     GSV_ITEM_LINEAR,       /* a matrix product in the net's dtype */
-    GSV_ITEM_LINEAR_PLAIN, /* one on token vectors beside the layers: never in INT8 where float32
-                              can be */
+    GSV_ITEM_LINEAR_PLAIN, /* one on token vectors beside the layers: never in INT8 */
     GSV_ITEM_LINEAR_EXACT  /* one on pooled vectors: always float32 */
 };
 
@@ -76,15 +75,24 @@ struct gsv_spec {
  * token would dwarf the other activations. */
 #define GSV_DECODER_ROWS 2048
 
+/* The format of what lies between the products of a net that computes in `dtype`. */
+static inline uint32_t gsv_between_products(const struct gpuserve_backend *backend, uint32_t dtype)
+{
+    if (dtype != GPUSERVE_DTYPE_INT8)
+        return dtype;
+    return backend->activation_size(dtype) == sizeof(float) ? (uint32_t)GPUSERVE_DTYPE_FLOAT32
+                                                            : (uint32_t)GPUSERVE_DTYPE_FLOAT16;
+}
+
 /* What a linear item computes in when the net computes in `dtype`. */
 static inline uint32_t gsv_item_dtype(const struct gsv_item *item,
                                       const struct gpuserve_backend *backend, uint32_t dtype)
 {
-    const bool is_exact = item->kind == GSV_ITEM_LINEAR_EXACT ||
-                          (item->kind == GSV_ITEM_LINEAR_PLAIN && dtype == GPUSERVE_DTYPE_INT8 &&
-                           backend->activation_size(dtype) == sizeof(float));
-
-    return is_exact ? (uint32_t)GPUSERVE_DTYPE_FLOAT32 : dtype;
+    if (item->kind == GSV_ITEM_LINEAR_EXACT)
+        return GPUSERVE_DTYPE_FLOAT32;
+    if (item->kind == GSV_ITEM_LINEAR_PLAIN && dtype == GPUSERVE_DTYPE_INT8)
+        return gsv_between_products(backend, dtype);
+    return dtype;
 }
 
 /* The longest text whose distances RELATIVE holds. */

@@ -5,6 +5,7 @@
  * random order; launches, copies, allocations and bytes are counted; and every call of the CUDA
  * runtime fails in turn, with every class of error.
  */
+#include "kernels/kernels.h"
 #include "tests/cudaemu/emu.h"
 #include "tests/model/support.h"
 
@@ -116,10 +117,9 @@ static void check_vectors(const char *path, const char *reference, const char *t
 Test(cuda_backend, tiny_models_equal_torch)
 {
     static const struct bounds bounds[] = {
-        { GPUSERVE_DTYPE_FLOAT32, 0.999999, 2e-5 },
-        { GPUSERVE_DTYPE_TF32, 0.9999, 2e-2 },
-        { GPUSERVE_DTYPE_FLOAT16, 0.9999, 2e-2 },
-        { GPUSERVE_DTYPE_BFLOAT16, 0.998, 1e-1 },
+        { GPUSERVE_DTYPE_FLOAT32, 0.999999, 2e-5 }, { GPUSERVE_DTYPE_TF32, 0.9999, 2e-2 },
+        { GPUSERVE_DTYPE_FLOAT16, 0.9999, 2e-2 },   { GPUSERVE_DTYPE_BFLOAT16, 0.998, 1e-1 },
+        { GPUSERVE_DTYPE_INT8, 0.99, 3e-1 },
     };
     static const char *const names[] = { "bert", "mpnet", "roberta", "bert-gelu-new" };
     char path[1024], reference[256];
@@ -140,6 +140,50 @@ Test(cuda_backend, minilm_equals_torch)
 
     snprintf(path, sizeof(path), "%s", real_model("all-MiniLM-L6-v2"));
     check_vectors(path, "oracle/vectors/all-MiniLM-L6-v2.safetensors", "mean_f64", 4, &fp16);
+}
+
+/* Calibrated by its first texts: as near to torch as int8 is, and to what the CPU makes of the
+ * same. */
+Test(cuda_backend, calibrated_int8_is_that_of_the_cpu)
+{
+    static const char reference[] = "oracle/vectors/all-MiniLM-L6-v2.safetensors";
+    const struct gpuserve_backend *backends[] = { gsv_backend_cpu(), cuda() };
+    struct load_options options = { .dtype = GPUSERVE_DTYPE_INT8, .max_tokens = 512 };
+    struct texts texts = some_texts(test_data(reference), 8);
+    size_t count;
+    double *want = read_reference(test_data(reference), "mean_f64", &count);
+    struct gpuserve_host_batch calibration = { 0 };
+    char path[1024];
+
+    snprintf(path, sizeof(path), "%s", real_model("all-MiniLM-L6-v2"));
+    for (int i = 0; i < 3; i++) { /* a first model for the batch */
+        struct loaded model;
+        struct difference d;
+        float *got;
+        size_t dim;
+
+        options.backend = backends[i == 2];
+        load_model(&model, path, &options);
+        dim = (size_t)gsv_spec_facts(model.spec)->dim;
+        if (i == 0) {
+            calibration = make_batch(gsv_spec_facts(model.spec), &texts, 0, texts.n);
+            options.calibration = &calibration;
+            unload_model(&model);
+            continue;
+        }
+        got = run_all(&model, &texts, embed_run(&model));
+        d = compare_rows(got, want, texts.n, dim);
+        cr_expect_geq(d.least_cosine, i == 1 ? 0.99 : 0.999, "%d: cosine %.6f", i, d.least_cosine);
+        for (size_t j = 0; j < texts.n * dim; j++)
+            want[j] = (double)got[j]; /* the next is compared with the CPU's */
+        free(got);
+        unload_model(&model);
+    }
+    cr_expect_str_empty(gsv_emu_report());
+    cr_expect_eq(counters().live_allocations, 0);
+    free(want);
+    free_batch(&calibration);
+    free_texts(&texts);
 }
 
 /* ------------------------------------------------------------------- order, graphs, counting */
@@ -199,7 +243,8 @@ Test(cuda_backend, a_batch_costs_few_launches_one_copy_each_way_and_no_memory)
 /* What is computed from the files beforehand is what is taken, to the byte. */
 Test(cuda_backend, footprint_is_what_is_allocated)
 {
-    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_FLOAT16 };
+    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_FLOAT16,
+                                       GPUSERVE_DTYPE_INT8 };
     struct texts texts = some_texts(tiny_reference(), 4);
 
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
