@@ -23,8 +23,10 @@ import tempfile
 
 NOT_RUN = 77
 BUDGETS = pathlib.Path(__file__).with_name("budgets.json")
-MMA_KERNELS = ("gemm_mma.cu", "attention_mma.cu")
-MMA = re.compile(r"\b[HQ]?MMA\.|\bHMMA\b")
+# What multiplies in them: halves and tf32, or bytes.
+MMA_KERNELS = {name: re.compile(rf"\b{word}\b") for name, word in {
+    "attention_mma.cu": "HMMA", "gemm_mma.cu": "HMMA", "gemm_s8.cu": "IMMA", "matmul_mma.cu": "HMMA",
+}.items()}
 WIDE_LOAD = re.compile(r"\b(LDG\.E\.[A-Z.]*128|LDGSTS\.E\.[A-Z.]*128)")
 
 
@@ -77,8 +79,9 @@ def check_machine_code(cuobjdump, source, compiled):
                           text=True).stdout
     wrong = []
     if source.name in MMA_KERNELS:
-        if not MMA.search(code):
-            wrong.append(f"{source.name}: no tensor-core instruction")
+        if not MMA_KERNELS[source.name].search(code):
+            wrong.append(f"{source.name}: no tensor-core instruction "
+                         f"({MMA_KERNELS[source.name].pattern})")
         if not WIDE_LOAD.search(code):
             wrong.append(f"{source.name}: no 128-bit load")
     if re.search(r"\b(LDL|STL)\b", code):
