@@ -141,8 +141,7 @@ Test(kernels_cuda_batch, wrong_use_is_told)
 {
     const struct gpuserve_backend *cuda = cuda_backend();
     struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT16, 16, 2, 1, 0);
-    struct gpuserve_stream_options options = { .struct_size = sizeof(options),
-                                               .dtype = 77 };
+    struct gpuserve_stream_options options = { .struct_size = sizeof(options), .dtype = 77 };
     struct gpuserve_stream *none;
     struct gpuserve_host_batch host = make_host_batch(&(struct lengths){ 1, { 4 } }, 9, 1);
     struct buffer some = make_input(GPUSERVE_DTYPE_FLOAT32, 4096, 1, 1.0f);
