@@ -31,6 +31,7 @@ bool gsv_route_find(struct gsv_exchange *exchange);
 
 /* Each dialect's rows, ended by a NULL method. */
 extern const struct gsv_route gsv_health_routes[];
+extern const struct gsv_route gsv_page_routes[];
 extern const struct gsv_route gsv_openai_routes[];
 extern const struct gsv_route gsv_tei_routes[];
 extern const struct gsv_route gsv_text_routes[];

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Print the OpenAPI document of the server: openapi.py VERSION OUTPUT.json
+
+One row a path, as the tables of routes in lib/http/dialect_*.c have them; a test compares the two,
+and schemathesis compares the document with the running server.
+"""
+import json
+import sys
+
+TEXT = {"type": "string", "minLength": 1, "examples": ["A man is eating food."]}
+TEXTS = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": 2048}
+IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+NUMBERS = {"type": "array", "items": {"type": "number"}}
+VECTORS = {"type": "array", "items": NUMBERS}
+MODEL = {"type": "string", "description": "a name of a model; default: the first one"}
+COUNT = {"type": "integer", "minimum": 0}
+ANY_INPUT = {"anyOf": [TEXT, TEXTS, IDS, {"type": "array", "items": IDS, "minItems": 1}]}
+SIDE = {"type": ["string", "null"], "enum": ["left", "right", "Left", "Right", None]}
+DIMENSIONS = {"type": "integer", "minimum": 1}
+FLAG = {"type": "boolean"}
+
+
+def record(required=(), **properties):
+    """An object with these members."""
+    made = {"type": "object", "properties": properties}
+    return {**made, "required": list(required)} if required else made
+
+
+USAGE = record(("prompt_tokens", "total_tokens"), prompt_tokens=COUNT, total_tokens=COUNT)
+SCORED = {"type": "array", "items": record(("label", "score"), label={"type": "string"},
+                                           score={"type": "number"})}
+RANKED = record(("results",), results={"type": "array", "items": record(
+    ("index", "relevance_score"), index=COUNT, relevance_score={"type": "number"})})
+DOCUMENTS = {"type": "array", "minItems": 1, "items": {"anyOf": [TEXT, record(("text",), text=TEXT)]}}
+TENSOR = record(("name", "shape", "datatype"), name={"type": "string"},
+                shape={"type": "array", "items": COUNT}, datatype={"type": "string"},
+                parameters={"type": "object"}, data={})
+TOKENS = {"type": "array", "items": {"type": "array", "items": record(
+    ("id", "text", "special"), id=COUNT, text={"type": "string"}, special=FLAG,
+    start={"type": ["integer", "null"]}, stop={"type": ["integer", "null"]})}}
+
+# How each dialect words an error.
+ERRORS = {
+    "openai": record(("error",), error=record(("message", "type"), message={"type": "string"},
+                                              type={"type": "string"})),
+    "tei": record(("error", "error_type"), error={"type": "string"}, error_type={"type": "string"}),
+    "cohere": record(("message",), message={"type": "string"}),
+    "kserve": record(("error",), error={"type": "string"}),
+}
+STATUSES = {
+    "400": "the request is wrong: the message names the field and the limit",
+    "401": "no key, or an unknown one",
+    "404": "no such model or path",
+    "405": "not with this method",
+    "406": "none of the formats accepted",
+    "408": "the request did not come in time",
+    "409": "the model's vector space is another than `x-gpuserve-space`",
+    "411": "no length", "413": "over a limit of size", "414": "the path is too long",
+    "415": "the content type or coding is not understood",
+    "422": "over the model's limits, or not what this model can do",
+    "424": "the device failed", "429": "the queue is full: see `Retry-After`",
+    "431": "the header is too large", "500": "a fault of the server",
+    "501": "not offered", "503": "draining, or the model is not loaded",
+    "504": "the client's deadline passed",
+}
+
+EMBED_REPLY = record(("object", "data", "model", "usage"), object={"const": "list"},
+                     data={"type": "array", "items": record(
+                         ("object", "index", "embedding"), object={"const": "embedding"}, index=COUNT,
+                         embedding={"anyOf": [NUMBERS, {"type": "string", "description": "base64 of little-endian float32"}]})},
+                     model={"type": "string"}, usage=USAGE)
+COHERE_EMBED = record(("texts",), model=MODEL, texts=TEXTS, input_type={"type": "string", "enum": [
+    "search_query", "search_document", "classification", "clustering", "image"]},
+    embedding_types={"type": "array", "items": {"type": "string"}}, truncate={"type": "string", "enum": ["NONE", "START", "END"]})
+RERANK = record(("query", "documents"), model=MODEL, query=TEXT, documents=DOCUMENTS,
+                top_n={"type": "integer", "minimum": 1}, return_documents=FLAG)
+INSTANCES = record(("instances",), instances={"type": "array", "minItems": 1})
+INFER = record(("inputs",), id={"type": "string"}, parameters={"type": "object"},
+               inputs={"type": "array", "minItems": 1, "items": TENSOR},
+               outputs={"type": "array", "items": record(("name",), name={"type": "string"}, parameters={"type": "object"})})
+INFER_REPLY = record(("model_name", "outputs"), model_name={"type": "string"},
+                     outputs={"type": "array", "items": TENSOR})
+
+# (method, path, dialect, summary, request or None, reply: a schema, or a media type)
+ROWS = [
+    ("POST", "/v1/embeddings", "openai", "Embed (OpenAI)", record(
+        ("input",), model=MODEL, input=ANY_INPUT, encoding_format={"type": "string", "enum": ["float", "base64"]},
+        dimensions=DIMENSIONS, user={"type": "string"}), EMBED_REPLY),
+    ("GET", "/v1/models", "openai", "The models", None, record(("object", "data"), object={"const": "list"}, data={
+        "type": "array", "items": record(("id", "object"), id={"type": "string"}, object={"const": "model"})})),
+    ("GET", "/v1/models/{model}", "openai", "One model", None, record(("id",), id={"type": "string"})),
+    ("POST", "/embed", "tei", "Embed", record(
+        ("inputs",), inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
+        prompt_name={"type": ["string", "null"]}, normalize=FLAG, dimensions={"type": ["integer", "null"], "minimum": 1}), VECTORS),
+    ("POST", "/embed_all", "tei", "A vector for each token", record(
+        ("inputs",), inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
+        prompt_name={"type": ["string", "null"]}), {"type": "array", "items": VECTORS}),
+    ("POST", "/embed_sparse", "tei", "Weights of words, of a masked language model", record(
+        ("inputs",), inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
+        prompt_name={"type": ["string", "null"]}), {"type": "array", "items": {"type": "array", "items": record(
+            ("index", "value"), index=COUNT, value={"type": "number"})}}),
+    ("POST", "/predict", "tei", "Classify", record(("inputs",), inputs={}, raw_scores=FLAG,
+     truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE),
+     {"anyOf": [SCORED, {"type": "array", "items": SCORED}]}),
+    ("GET", "/info", "tei", "What is served", None, record(("model_id", "max_input_length", "version"),
+     model_id={"type": "string"}, max_input_length=COUNT, version={"type": "string"})),
+    ("POST", "/rerank", "tei", "Rank texts (TEI) or documents (llama.cpp)", {"anyOf": [record(
+        ("query", "texts"), query=TEXT, texts=TEXTS, raw_scores=FLAG, return_text=FLAG), RERANK]}, {}),
+    ("POST", "/reranking", "tei", "As /rerank", RERANK, RANKED),
+    ("POST", "/similarity", "tei", "Similarity of a sentence with others", record(
+        ("inputs",), inputs=record(("source_sentence", "sentences"), source_sentence=TEXT, sentences=TEXTS),
+        parameters={"type": "object"}), NUMBERS),
+    ("POST", "/tokenize", "tei", "Tokens (TEI: inputs; llama.cpp: content)", {"anyOf": [record(
+        ("inputs",), inputs={"anyOf": [TEXT, TEXTS]}, add_special_tokens=FLAG, prompt_name={"type": ["string", "null"]}),
+        record(("content",), content={"type": "string"})]}, {"anyOf": [TOKENS, record(("tokens",), tokens={"type": "array"})]}),
+    ("POST", "/decode", "tei", "Text of token ids", record(("ids",), ids={"anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]},
+     skip_special_tokens=FLAG), {"type": "array", "items": {"type": "string"}}),
+    ("POST", "/detokenize", "tei", "Text of token ids (llama.cpp)", record(("tokens",), tokens=IDS),
+     record(("content",), content={"type": "string"})),
+    ("POST", "/v1/rerank", "cohere", "Rank documents (Cohere v1, Jina)", RERANK, RANKED),
+    ("POST", "/v1/reranking", "cohere", "As /v1/rerank", RERANK, RANKED),
+    ("POST", "/v2/rerank", "cohere", "Rank documents (Cohere v2)", RERANK, RANKED),
+    ("POST", "/v1/embed", "cohere", "Embed (Cohere v1)", COHERE_EMBED, record(("embeddings",), embeddings={})),
+    ("POST", "/v2/embed", "cohere", "Embed (Cohere v2)", COHERE_EMBED, record(("embeddings",), embeddings={})),
+    ("POST", "/api/embed", "kserve", "Embed (Ollama)", record(("input",), model=MODEL, input={"anyOf": [TEXT, TEXTS]},
+     truncate=FLAG, dimensions=DIMENSIONS), record(("model", "embeddings"), model={"type": "string"}, embeddings=VECTORS)),
+    ("POST", "/api/embeddings", "kserve", "Embed one text (Ollama)", record(("prompt",), model=MODEL, prompt=TEXT),
+     record(("embedding",), embedding=NUMBERS)),
+    ("GET", "/api/tags", "kserve", "The models (Ollama)", None, record(("models",), models={"type": "array"})),
+    ("GET", "/api/version", "kserve", "The server's version (Ollama)", None, record(("version",), version={"type": "string"})),
+    ("POST", "/", "tei", "Any task of Hugging Face's InferenceClient", record(("inputs",), inputs={}, parameters={"type": "object"}), {}),
+    ("POST", "/models/{model}", "tei", "As /, of a named model", record(("inputs",), inputs={}, parameters={"type": "object"}), {}),
+    ("GET", "/v2", "kserve", "The server (KServe v2)", None, record(("name", "version"), name={"type": "string"}, version={"type": "string"})),
+    ("GET", "/v2/health/live", "kserve", "It answers", None, record(("live",), live=FLAG)),
+    ("GET", "/v2/health/ready", "kserve", "It is ready for work", None, record(("ready",), ready=FLAG)),
+    ("POST", "/v2/repository/index", "kserve", "The models and their states", record(), {"type": "array", "items": record(
+        ("name", "state"), name={"type": "string"}, state={"type": "string"})}),
+    ("POST", "/v2/repository/models/{model}/load", "kserve", "Load a model", record(), {}),
+    ("POST", "/v2/repository/models/{model}/unload", "kserve", "Unload a model", record(), {}),
+    *[(method, f"/v2/models/{{model}}{version}{rest}", "kserve", summary, request, reply)
+      for version in ("", "/versions/{version}")
+      for method, rest, summary, request, reply in (
+          ("GET", "", "A model's tensors", None, record(("name", "inputs", "outputs"), name={"type": "string"},
+           inputs={"type": "array"}, outputs={"type": "array"})),
+          ("GET", "/ready", "A model is loaded", None, {}),
+          ("GET", "/config", "A model's configuration (Triton)", None, record(("name",), name={"type": "string"})),
+          ("GET", "/stats", "A model's statistics (Triton)", None, {}),
+          ("POST", "/infer", "Infer", INFER, INFER_REPLY))],
+    *[("POST", f"/v1/models/{{model}}{version}:{verb}", "kserve", f"{verb} (TensorFlow Serving)", INSTANCES, reply)
+      for version in ("", "/versions/{version}")
+      for verb, reply in (("predict", record(("predictions",), predictions={"type": "array"})),
+                          ("classify", record(("result",), result={"type": "array"})))],
+    *[("GET", path, "tei", "It is ready for work", None, "text/plain") for path in ("/health", "/ping", "/healthz", "/readyz")],
+    ("GET", "/livez", "tei", "It answers", None, "text/plain"),
+    ("GET", "/metrics", "tei", "Statistics for Prometheus", None, "text/plain"),
+    ("GET", "/", "tei", "The page for people", None, "text/html"),
+    ("GET", "/page.css", "tei", "Its style", None, "text/css"),
+    ("GET", "/page.js", "tei", "Its script", None, "text/javascript"),
+    ("GET", "/docs", "tei", "This document, for people", None, "text/html"),
+    ("GET", "/docs.js", "tei", "Its script", None, "text/javascript"),
+    ("GET", "/openapi.json", "tei", "This document", None, record(("openapi",), openapi={"type": "string"})),
+    ("GET", "/api-doc/openapi.json", "tei", "This document, where TEI has it", None, record(("openapi",), openapi={"type": "string"})),
+]
+
+
+def parameters(path):
+    """What stands in braces in a path."""
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+            for name in ("model", "version") if f"{{{name}}}" in path]
+
+
+def operation(method, path, dialect, summary, request, reply):
+    """One row as OpenAPI has it."""
+    media, schema = (reply, {"type": "string"}) if isinstance(reply, str) else ("application/json", reply)
+    responses = {"200": {"description": "done", "content": {media: {"schema": schema}}}}
+    for status, text in STATUSES.items():
+        responses[status] = {"description": text, "content": {
+            "application/json": {"schema": {"$ref": f"#/components/schemas/{dialect}_error"}}}}
+    if path in ("/v2/health/live", "/v2/health/ready") or path.endswith("/ready"):
+        responses["503"]["content"]["application/json"]["schema"] = {}
+    made = {"tags": [dialect], "summary": summary, "responses": responses,
+            "operationId": f"{method.lower()} {path}"}
+    if parameters(path):
+        made["parameters"] = parameters(path)
+    if request is not None:
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": request}}}
+        if path.endswith("/infer"):
+            made["description"] = ("The binary extension is understood both ways: `Inference-Header-Content-Length` "
+                                   "and `binary_data_size`.")
+    return made
+
+
+def main():
+    version, output = sys.argv[1:]
+    paths = {}
+    for row in ROWS:
+        paths.setdefault(row[1], {})[row[0].lower()] = operation(*row)
+    with open(output, "w", encoding="utf-8") as file:
+        json.dump({
+            "openapi": "3.1.0",
+            "info": {"title": "gpuserve", "version": version, "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+                     "description": "Text to vectors, labels and scores. The paths are those of the clients there are."},
+            "security": [{"bearer": []}, {}],
+            "paths": paths,
+            "components": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+                           "schemas": {f"{name}_error": schema for name, schema in ERRORS.items()}},
+        }, file, separators=(",", ":"))
+
+
+main()
