@@ -69,11 +69,22 @@ static void embeddings(struct gsv_exchange *exchange)
 
 /* -------------------------------------------------------------------------------------- models */
 
-static void write_model(struct gsv_buffer *to, const char *name)
+/* Facts are those of a model that is loaded; NULL in a list, where none is held. */
+static void write_model(struct gsv_buffer *to, const char *name, const struct gsv_served *facts)
 {
     gsv_buffer_text(to, "{\"id\":");
     gsv_put_text(to, name);
-    gsv_buffer_text(to, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"gpuserve\"}");
+    gsv_buffer_text(to, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"gpuserve\"");
+    if (facts) {
+        gsv_buffer_format(to, ",\"dim\":%zu,\"labels\":%zu,\"max_tokens\":%zu,\"dtype\":",
+                          facts->can_embed ? facts->dim : 0, facts->n_labels, facts->max_tokens);
+        gsv_put_text(to, facts->dtype);
+        gsv_buffer_text(to, ",\"device\":");
+        gsv_put_text(to, facts->device);
+        gsv_buffer_text(to, ",\"space\":");
+        gsv_put_text(to, facts->space);
+    }
+    gsv_buffer_text(to, "}");
 }
 
 static void list_models(struct gsv_exchange *exchange)
@@ -85,11 +96,11 @@ static void list_models(struct gsv_exchange *exchange)
     gsv_buffer_text(to, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < models->n; i++) {
         gsv_buffer_text(to, comma);
-        write_model(to, models->entries[i].name);
+        write_model(to, models->entries[i].name, NULL);
         comma = ",";
         for (size_t j = 0; j < models->entries[i].n_aliases; j++) {
             gsv_buffer_text(to, comma);
-            write_model(to, models->entries[i].aliases[j]);
+            write_model(to, models->entries[i].aliases[j], NULL);
         }
     }
     gsv_buffer_text(to, "]}");
@@ -100,7 +111,7 @@ static void one_model(struct gsv_exchange *exchange)
 {
     if (!gsv_request_model(exchange, exchange->model_name))
         return;
-    write_model(&exchange->reply, exchange->model_name);
+    write_model(&exchange->reply, exchange->model_name, exchange->served);
     gsv_reply_json(exchange);
 }
 

@@ -8,7 +8,7 @@ build_packages=(
     'libcurl4-openssl-dev|libcurl4-gnutls-dev' libssl-dev libmicrohttpd-dev zlib1g-dev 'libdnnl-dev|libonednn-dev?'
 )
 python_packages=(python3 python3-venv python3-pip ca-certificates)
-test_packages=(libcriterion-dev)
+test_packages=(libcriterion-dev 'chromium?' 'chromium-driver?')
 lint_packages=(clang-format clang-tidy cppcheck shellcheck pyflakes3 git)
 clang_packages=(clang 'libclang-rt-dev|libclang-rt-14-dev?')
 docs_packages=(doxygen)

@@ -88,7 +88,9 @@ ROWS = [
         dimensions=DIMENSIONS, user={"type": "string"}), EMBED_REPLY),
     ("GET", "/v1/models", "openai", "The models", None, record(("object", "data"), object={"const": "list"}, data={
         "type": "array", "items": record(("id", "object"), id={"type": "string"}, object={"const": "model"})})),
-    ("GET", "/v1/models/{model}", "openai", "One model", None, record(("id",), id={"type": "string"})),
+    ("GET", "/v1/models/{model}", "openai", "One model", None, record(
+        ("id", "dim", "labels", "max_tokens", "dtype", "device", "space"), id={"type": "string"}, dim=COUNT, labels=COUNT,
+        max_tokens=COUNT, dtype={"type": "string"}, device={"type": "string"}, space={"type": "string"})),
     ("POST", "/embed", "tei", "Embed", record(
         ("inputs",), inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
         prompt_name={"type": ["string", "null"]}, normalize=FLAG, dimensions={"type": ["integer", "null"], "minimum": 1}), VECTORS),

@@ -54,14 +54,11 @@ async function loadModels() {
 
 async function showModel() {
   const name = $('model').value;
-  const { body } = await ask(`v2/models/${name}`);
-  const outputs = new Set(body.outputs.map((output) => output.name));
-  $('tab-embed').disabled = !outputs.has('embedding');
-  $('tab-classify').disabled = !outputs.has('scores');
-  const { body: info } = await ask('info');
-  const facts = [name, `gpuserve ${info.version}`];
-  if (info.served_model_name === name) facts.push(info.model_dtype, `on ${info.device}`, `${info.max_input_length} tokens a text at most`);
-  $('model-facts').textContent = facts.join(', ');
+  const { body } = await ask(`v1/models/${name}`);
+  $('tab-embed').disabled = !body.dim;
+  $('tab-classify').disabled = !body.labels;
+  $('model-facts').textContent = [name, body.dtype, `on ${body.device}`, `${body.max_tokens} tokens a text at most`,
+    body.dim && `vectors of ${body.dim}`, body.labels && `${body.labels} labels`].filter(Boolean).join(', ');
   const selected = document.querySelector('[role=tab][aria-selected=true]');
   if (!selected || selected.disabled) select(document.querySelector('[role=tab]:not([disabled])'));
 }
