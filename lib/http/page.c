@@ -6,7 +6,7 @@
  */
 #include "lib/http/route.h"
 
-#define FILE_OF(name) \
+#define FILE_OF(name)                             \
     extern const unsigned char gsv_page_##name[]; \
     extern const size_t gsv_page_##name##_size
 
@@ -18,9 +18,10 @@ FILE_OF(docs_js);
 FILE_OF(openapi_json);
 
 /* Scripts and styles from here alone, and the page in nobody's frame. */
-#define POLICY "default-src 'none'; script-src 'self'; style-src 'self'; " \
-               "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; " \
-               "frame-ancestors 'none'"
+#define POLICY                                                                        \
+    "default-src 'none'; script-src 'self'; style-src 'self'; "                       \
+    "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; " \
+    "frame-ancestors 'none'"
 
 static void put_file(struct gsv_exchange *exchange, const unsigned char *bytes, size_t size,
                      const char *type)

@@ -74,7 +74,8 @@ COHERE_EMBED = record(("texts",), model=MODEL, texts=TEXTS, input_type={"type": 
     embedding_types={"type": "array", "items": {"type": "string"}}, truncate={"type": "string", "enum": ["NONE", "START", "END"]})
 RERANK = record(("query", "documents"), model=MODEL, query=TEXT, documents=DOCUMENTS,
                 top_n={"type": "integer", "minimum": 1}, return_documents=FLAG)
-INSTANCES = record(("instances",), instances={"type": "array", "minItems": 1})
+INSTANCES = {name: record((name,), **{name: {"type": "array", "minItems": 1, "items": {"anyOf": [TEXT, record(("text",), text=TEXT)]}}})
+             for name in ("instances", "examples")}
 INFER = record(("inputs",), id={"type": "string"}, parameters={"type": "object"},
                inputs={"type": "array", "minItems": 1, "items": TENSOR},
                outputs={"type": "array", "items": record(("name",), name={"type": "string"}, parameters={"type": "object"})})
@@ -148,10 +149,10 @@ ROWS = [
           ("GET", "/config", "A model's configuration (Triton)", None, record(("name",), name={"type": "string"})),
           ("GET", "/stats", "A model's statistics (Triton)", None, {}),
           ("POST", "/infer", "Infer", INFER, INFER_REPLY))],
-    *[("POST", f"/v1/models/{{model}}{version}:{verb}", "kserve", f"{verb} (TensorFlow Serving)", INSTANCES, reply)
+    *[("POST", f"/v1/models/{{model}}{version}:{verb}", "kserve", f"{verb} (TensorFlow Serving)", INSTANCES[field], reply)
       for version in ("", "/versions/{version}")
-      for verb, reply in (("predict", record(("predictions",), predictions={"type": "array"})),
-                          ("classify", record(("result",), result={"type": "array"})))],
+      for verb, field, reply in (("predict", "instances", record(("predictions",), predictions={"type": "array"})),
+                          ("classify", "examples", record(("result",), result={"type": "array"})))],
     *[("GET", path, "tei", "It is ready for work", None, "text/plain") for path in ("/health", "/ping", "/healthz", "/readyz")],
     ("GET", "/livez", "tei", "It answers", None, "text/plain"),
     ("GET", "/metrics", "tei", "Statistics for Prometheus", None, "text/plain"),

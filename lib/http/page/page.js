@@ -202,7 +202,7 @@ onSubmit('embed-form', async () => {
 // -------------------------------------------------------------------------------- the others
 
 onSubmit('classify-form', async () => {
-  const reply = await ask(`v1/models/${$('model').value}:classify`, { instances: [$('classify-text').value] });
+  const reply = await ask(`v1/models/${$('model').value}:classify`, { examples: [$('classify-text').value] });
   const found = reply.body.result[0].toSorted((a, b) => b[1] - a[1]).slice(0, 20);
   const most = Math.max(...found.map(([, score]) => Math.abs(score)), 1e-9);
   $('bars').replaceChildren(...found.map(([label, score]) => {
