@@ -94,9 +94,28 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.max_client_batch = args->max_client_batch;
     options.auto_truncate = args->auto_truncate;
     options.model_control = args->model_control;
+    options.api_keys = args->api_keys.items;
+    options.n_api_keys = args->api_keys.n;
+    options.api_key_file = args->api_key_file;
+    options.key_rate = args->key_rate;
+    options.key_burst = args->key_burst;
+    options.cors_origins = args->cors_origins.items;
+    options.n_cors_origins = args->cors_origins.n;
+    options.open_metrics = args->open_metrics;
     options.log = cli_log;
     options.log_level = cli_log_level(args);
     return options;
+}
+
+/* A key on the command line is seen by all who may list processes: the environment hides it. */
+static void read_keys(struct cli_args *args)
+{
+    const char *key = getenv("GPUSERVE_API_KEY");
+
+    if (!key)
+        key = getenv("API_KEY"); /* text-embeddings-inference's name */
+    if (key && key[0] && args->api_keys.n == 0)
+        args->api_keys.items[args->api_keys.n++] = key;
 }
 
 static void wait_for_signals(gpuserve_http *server, const struct cli_args *args,
@@ -143,10 +162,12 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     return CLI_OK;
 }
 
-int cli_serve(const struct cli_args *args)
+int cli_serve(const struct cli_args *given)
 {
+    struct cli_args complete = *given;
+    const struct cli_args *args = &complete;
     const gpuserve_model_options model_options = cli_model_options(args);
-    gpuserve_http_options options = http_options(args);
+    gpuserve_http_options options;
     gpuserve_http_model *models;
     const size_t n_extra = args->model ? 1 : 0;
     int result = CLI_OK;
@@ -157,6 +178,8 @@ int cli_serve(const struct cli_args *args)
         return CLI_USAGE;
     }
     raise_descriptor_limit();
+    read_keys(&complete);
+    options = http_options(args);
     models = cli_alloc(args->n_rest + n_extra, sizeof(*models));
     if (args->model)
         read_model(&models[0], args->model);

@@ -77,7 +77,9 @@ struct cli_args {
     uint32_t insecure, http_threads, max_connections, max_body_bytes, max_client_batch,
         auto_truncate, drain_timeout, model_control, header_timeout, body_timeout, idle_timeout,
         min_body_rate, max_address_connections;
-    struct cli_list aliases;
+    struct cli_list aliases, api_keys, cors_origins;
+    const char *api_key_file;
+    uint32_t key_rate, key_burst, open_metrics;
     /* the program itself */
     uint32_t help;
     /* arguments that are no options */

@@ -55,7 +55,7 @@ typedef struct gpuserve_http_options {
     const gpuserve_http_model *models; /**< [n_models]; the first answers for clients that name none */
     size_t                     n_models;
     uint32_t                   insecure;  /**< 1: other addresses than the loopback's are allowed
-                                               although anyone who reaches them may ask */
+                                               without a key: anyone who reaches them may ask */
     uint32_t                   n_threads; /**< threads that read and write requests; default 2 */
     uint32_t                   max_connections;       /**< at once; default 4096 */
     uint32_t                   max_address_connections; /**< of one client address; default half of
@@ -77,10 +77,22 @@ typedef struct gpuserve_http_options {
     int32_t                    log_level; /**< default GPUSERVE_LOG_WARNING */
     uint32_t                   model_control; /**< 1: clients may load and unload the models that the
                                                    server opened */
+    const char *const         *api_keys; /**< [n_api_keys], plain or as "sha256:HEX"; may be NULL
+                                              with 0. With a key, here or in a file, every request
+                                              but those for health has to show one */
+    size_t                     n_api_keys;
+    const char                *api_key_file; /**< more of them, one a line, # for remarks; read again
+                                                  by gpuserve_http_reload() */
+    uint32_t                   key_rate;  /**< requests a minute for each key; default: no limit */
+    uint32_t                   key_burst; /**< of them at once; default a sixth of them, plus one */
+    const char *const         *cors_origins; /**< [n_cors_origins] "https://example.com", or "*":
+                                                  whose pages may ask; default: none */
+    size_t                     n_cors_origins;
+    uint32_t                   open_metrics; /**< 1: /metrics is answered without a key */
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -90,7 +102,8 @@ typedef struct gpuserve_http_options {
  * @param context  What the models named by `path` are opened in; NULL gives them a private one.
  * @param options  Strings are copied.
  * @return GPUSERVE_OK
- *         GPUSERVE_E_INVALID  bad option; an address beyond the loopback without `insecure`
+ *         GPUSERVE_E_INVALID  bad option; an address beyond the loopback with neither a
+ *                             key nor `insecure`
  *         GPUSERVE_E_IO       the port cannot be listened on; the message says which and why
  *         or what gpuserve_model_open() returned for a model
  *

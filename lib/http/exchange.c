@@ -187,7 +187,7 @@ static enum gsv_problem problem_of(gpuserve_status status)
 }
 
 /* Whole seconds for those who read the standard's header, at least one; milliseconds beside it. */
-static void add_retry_after(struct gsv_exchange *exchange, uint32_t after_ms)
+void gsv_add_retry_after(struct gsv_exchange *exchange, uint32_t after_ms)
 {
     const uint32_t ms = after_ms ? after_ms : 1000;
 
@@ -202,7 +202,7 @@ bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
     const char *message = error->message[0] ? error->message : gpuserve_status_name(status);
 
     if (kind == GSV_P_OVERLOADED)
-        add_retry_after(exchange, error->retry_after_ms);
+        gsv_add_retry_after(exchange, error->retry_after_ms);
     if (kind == GSV_P_TOO_LONG && exchange->served)
         return gsv_refuse(exchange, kind, NULL,
                           "%s; the limit is %zu tokens (--max-tokens, or --auto-truncate to cut)",

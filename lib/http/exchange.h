@@ -74,7 +74,8 @@ struct gsv_exchange {
     struct gsv_buffer body;
     json_t *json; /* the body, once parsed */
     uint64_t begun_ns, received_ns;
-    const char *id; /* the request's name: the client's own, or made here */
+    const char *id;   /* the request's name: the client's own, or made here */
+    char key_name[9]; /* of the API key shown, "" without one */
 
     /* The work. */
     struct gsv_served *served; /* the model, held */
@@ -120,6 +121,8 @@ void gsv_reply_text(struct gsv_exchange *exchange, unsigned status, const char *
  * `param` names the field that is wrong, or is NULL. Returns false. */
 bool gsv_refuse(struct gsv_exchange *exchange, enum gsv_problem kind, const char *param,
                 const char *format, ...) GPUSERVE_PRINTF(4, 5);
+/* When to come back, in the two headers for it. */
+void gsv_add_retry_after(struct gsv_exchange *exchange, uint32_t after_ms);
 /* The library's error. */
 bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
                       const gpuserve_error *error);

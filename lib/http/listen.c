@@ -77,11 +77,13 @@ gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *er
     if (getaddrinfo(server->options.host, port, &wanted, &found) != 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "\"%s\" is no address such as 127.0.0.1 or ::1",
                         server->options.host);
-    if (!is_loopback(found->ai_addr) && !server->options.insecure) {
+    if (!is_loopback(found->ai_addr) && !server->options.insecure && server->keys.n == 0) {
         st = gsv_fail(error, GPUSERVE_E_INVALID,
                       "%s can be reached from other machines, and nothing asks who is there",
                       server->options.host);
-        gsv_hint(error, st, "listen on 127.0.0.1 behind a proxy, or allow it with --insecure");
+        gsv_hint(error, st,
+                 "ask for a key (--api-key-file), listen on 127.0.0.1 behind a proxy, or allow "
+                 "it with --insecure");
     } else {
         st = bind_to(server, found, error);
     }

@@ -31,6 +31,7 @@ static const struct row rows[GSV_N_PROBLEMS] = {
     [GSV_P_UNSUPPORTED]  = { 400, 422, 501, INVALID, "unsupported", "Validation" },
     [GSV_P_MEDIA]        = { 415, 0, 0, INVALID, "unsupported_media_type", "Validation" },
     [GSV_P_OVERLOADED]   = { 429, 0, 503, "rate_limit_error", "rate_limit_exceeded", "Overloaded" },
+    [GSV_P_RATE_LIMIT]   = { 429, 0, 0, "rate_limit_error", "rate_limit_exceeded", "Overloaded" },
     [GSV_P_UNAVAILABLE]  = { 503, 0, 0, "server_error", "unavailable", "Unhealthy" },
     [GSV_P_EXPIRED]      = { 504, 0, 0, "server_error", "deadline_exceeded", "Overloaded" },
     [GSV_P_BACKEND]      = { 500, 424, 0, "server_error", "backend", "Backend" },

@@ -32,6 +32,7 @@ enum gsv_problem {
     GSV_P_UNSUPPORTED,  /* this model cannot do it */
     GSV_P_MEDIA,        /* content encoding or type that is not known */
     GSV_P_OVERLOADED,   /* the queue is full */
+    GSV_P_RATE_LIMIT,   /* a key has sent too many */
     GSV_P_UNAVAILABLE,  /* draining, loading, out of memory */
     GSV_P_EXPIRED,      /* the client's deadline has passed */
     GSV_P_BACKEND,      /* the device failed, or the result is no number */

@@ -4,6 +4,7 @@
 #include "lib/http/request.h"
 
 #include "lib/base/json.h"
+#include "lib/http/keys.h"
 #include "lib/http/route.h"
 #include "lib/http/server.h"
 #include "lib/http/unpack.h"
@@ -81,12 +82,36 @@ static void set_deadline(struct gsv_exchange *exchange)
     exchange->deadline_ns = exchange->begun_ns + ms * 1000000;
 }
 
+static bool is_open(const struct gsv_exchange *exchange)
+{
+    const struct gsv_route *route = exchange->route;
+
+    return route && (route->flags & GSV_OPEN || (exchange->server->options.open_metrics &&
+                                                 strcmp(route->pattern, "/metrics") == 0));
+}
+
 bool gsv_request_begin(struct gsv_exchange *exchange)
 {
+    size_t n_before;
+    bool found;
+
     set_id(exchange);
     set_deadline(exchange);
     exchange->body.maximum = exchange->server->options.max_body_bytes;
-    return read_target(exchange) && check_length(exchange) && gsv_route_find(exchange);
+    if (!read_target(exchange) || gsv_cors_begin(exchange))
+        return false;
+    n_before = exchange->n_headers;
+    found = gsv_route_find(exchange);
+    /* First the key: without one nobody learns what is there. A refusal takes the place of any. */
+    if (!is_open(exchange)) {
+        const size_t n_found = exchange->n_headers;
+
+        exchange->n_headers = n_before;
+        if (!gsv_keys_admit(&exchange->server->keys, exchange))
+            return false;
+        exchange->n_headers = n_found;
+    }
+    return found && check_length(exchange);
 }
 
 bool gsv_request_has_body(const struct gsv_exchange *exchange)

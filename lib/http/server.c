@@ -110,6 +110,32 @@ static gpuserve_status copy_host(struct gpuserve_http *server, gpuserve_error *e
     return GPUSERVE_OK;
 }
 
+static gpuserve_status copy_origins(struct gpuserve_http *server, gpuserve_error *error)
+{
+    const gpuserve_http_options *options = &server->options;
+
+    if (options->n_cors_origins > 0 && !options->cors_origins)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`cors_origins` is NULL, n_cors_origins is %zu",
+                        options->n_cors_origins);
+    server->origins = gsv_alloc_array(options->n_cors_origins, sizeof(*server->origins));
+    for (size_t i = 0; server->origins && i < options->n_cors_origins; i++) {
+        const char *origin = options->cors_origins[i];
+
+        /* Browsers send scheme, host and port, and compare letter by letter. */
+        if (strcmp(origin, "*") != 0 &&
+            (!strstr(origin, "://") || strchr(strstr(origin, "://") + 3, '/')))
+            return gsv_fail(error, GPUSERVE_E_INVALID,
+                            "\"%.200s\" is no origin such as https://example.com", origin);
+        server->origins[i] = gsv_copy_text(origin, strlen(origin));
+        if (!server->origins[i])
+            break;
+        server->n_origins++;
+    }
+    return server->n_origins == options->n_cors_origins
+               ? GPUSERVE_OK
+               : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for origins");
+}
+
 /* --------------------------------------------------------------------------------------- start */
 
 static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error *error)
@@ -158,6 +184,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the server");
     server->listener = -1;
     pthread_mutex_init(&server->lock, NULL);
+    pthread_mutex_init(&server->keys.lock, NULL);
     pthread_cond_init(&server->idle, NULL);
     server->started_ns = gsv_http_now();
     if (getrandom(&server->seed, sizeof(server->seed), GRND_NONBLOCK) < 0)
@@ -165,6 +192,10 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     st = read_options(&server->options, given, error);
     if (st == GPUSERVE_OK)
         st = copy_host(server, error);
+    if (st == GPUSERVE_OK)
+        st = copy_origins(server, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_keys_open(&server->keys, &server->options, error);
     /* First the port: to find it taken after loading for a minute would be a pity. */
     if (st == GPUSERVE_OK)
         st = gsv_http_listen(server, error);
@@ -174,7 +205,10 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
         st = gsv_models_open(&server->models, context ? context : own, server->options.models,
                              server->options.n_models, error);
     gpuserve_context_unref(&own);
-    server->options.models = NULL; /* the caller's */
+    server->options.models = NULL; /* the caller's, as these: */
+    server->options.api_keys = NULL;
+    server->options.api_key_file = NULL;
+    server->options.cors_origins = NULL;
     if (st == GPUSERVE_OK)
         st = start_daemon(server, error);
     if (st == GPUSERVE_OK)
@@ -255,8 +289,13 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
             gsv_client_release(server->expected[i]);
     }
     free(server->expected);
+    for (size_t i = 0; i < server->n_origins; i++)
+        free(server->origins[i]);
+    free(server->origins);
+    gsv_keys_close(&server->keys);
     gsv_models_close(&server->models);
     pthread_cond_destroy(&server->idle);
+    pthread_mutex_destroy(&server->keys.lock);
     pthread_mutex_destroy(&server->lock);
     free(server);
 }

@@ -6,6 +6,7 @@
 
 #include "lib/http/exchange.h"
 #include "lib/http/guard.h"
+#include "lib/http/keys.h"
 #include "lib/http/models.h"
 
 struct gpuserve_http {
@@ -15,6 +16,9 @@ struct gpuserve_http {
     struct MHD_Daemon *daemon;
     struct gsv_guard guard;
     struct gsv_models models;
+    struct gsv_keys keys;
+    char **origins; /* [n_origins] whose pages may ask */
+    size_t n_origins;
     uint64_t started_ns;
     uint64_t seed; /* of request names */
     _Atomic unsigned long long n_requests;
