@@ -88,6 +88,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a context");
     pthread_mutex_init(&context->lock, NULL);
     gsv_metrics_init(&context->metrics);
+    gsv_nvtx_init(&context->nvtx);
     atomic_init(&context->n_owners, 1);
     context->n_threads = options.n_threads ? (int32_t)options.n_threads : gsv_host_cpus();
     gsv_cores_init(&context->cores, context->n_threads);

@@ -10,6 +10,7 @@
 #include "lib/runtime/fork.h"
 #include "lib/runtime/hub.h"
 #include "lib/runtime/metrics.h"
+#include "lib/runtime/nvtx.h"
 #include "lib/runtime/plugin.h"
 
 #include <gpuserve/gpuserve.h>
@@ -27,6 +28,7 @@ struct gpuserve_context {
     int32_t log_level;
     struct gsv_hub hub;
     struct gsv_metrics metrics;
+    struct gsv_nvtx nvtx;
     atomic_bool driver_hangs; /* NVIDIA's: it is not asked again */
     struct gsv_cores cores;   /* n_threads of them */
     struct gsv_budget budget; /* and the open models */

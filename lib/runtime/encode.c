@@ -161,7 +161,9 @@ gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *requ
     if (!encoder)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokenization");
     chunk->is_owned = true;
+    gsv_nvtx_push(&model->context->nvtx, "gpuserve tokenize");
     st = encode_items(model, request, chunk, encoder, error);
+    gsv_nvtx_pop(&model->context->nvtx);
     gsv_encoder_give(&model->encoders, encoder);
     if (st != GPUSERVE_OK)
         gsv_chunk_reset(chunk);

@@ -159,8 +159,10 @@ gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *
 
     if (st == GPUSERVE_OK)
         st = tell(options, 0, bytes, error);
+    gsv_nvtx_push(&model->context->nvtx, "gpuserve load %s", model->name);
     if (st == GPUSERVE_OK)
         st = load_replicas(model, error);
+    gsv_nvtx_pop(&model->context->nvtx);
     if (st == GPUSERVE_OK)
         st = take_fingerprint(model, error);
     if (st == GPUSERVE_OK)

@@ -157,6 +157,8 @@ static void run_batch(struct gsv_worker *worker)
     gpuserve_status st;
     uint64_t spent;
 
+    gsv_nvtx_push(&model->context->nvtx, "gpuserve batch of %d texts, %d tokens", batch->n_parts,
+                  batch->n_tokens);
     pack(worker, &host);
     st = gsv_net_run(batch->is_wide ? model->workers.wide : worker->work, &host, &run, &error);
     gsv_batcher_land(model->batcher, &worker->batch);
@@ -167,6 +169,7 @@ static void run_batch(struct gsv_worker *worker)
                 batch->n_tokens, error.message);
     if (st == GPUSERVE_E_DEVICE)
         gsv_lost_note(model);
+    gsv_nvtx_pop(&model->context->nvtx);
     spent = gsv_now_ns() - begin;
     gsv_metrics_batch(&model->context->metrics, &model->metrics, (uint64_t)batch->n_parts,
                       (uint64_t)batch->n_tokens, (uint64_t)batch->longest, spent);

@@ -340,6 +340,41 @@ class Replicas(unittest.TestCase):
             self.assertEqual(self.embed(device, env), wanted, device)
 
 
+class Ranges(unittest.TestCase):
+    """NVTX. That the fake tool speaks the protocol of NVIDIA's headers was tried with them."""
+
+    def watched(self, library):
+        with tempfile.TemporaryDirectory() as folder:
+            log = os.path.join(folder, "ranges")
+            model = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                 "data", "models", "st-dense")
+            done = subprocess.run([PROGRAM, "embed", "-m", model, "one text", "another"],
+                                  env=environment(NVTX_INJECTION64_PATH=library,
+                                                  GPUSERVE_FAKE_NVTX=log),
+                                  capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual((done.returncode, done.stdout.count("\n")), (0, 2), done.stderr)
+            if not os.path.exists(log):
+                return None
+            with open(log, encoding="utf-8") as file:
+                return [line.split(" ", 2) for line in file.read().splitlines()]
+
+    def test_a_tool_sees_loading_tokenizing_and_batches(self):
+        ranges = self.watched(os.path.join(FOLDER, "libfake-nvtx.so"))
+        depth, seen = {}, []
+        for kind, thread, *text in ranges:
+            depth[thread] = depth.get(thread, 0) + (1 if kind == "push" else -1)
+            self.assertGreaterEqual(depth[thread], 0)
+            seen += text
+        self.assertEqual(set(depth.values()), {0})
+        self.assertTrue(seen[0].startswith("gpuserve load ") and seen[0].endswith("st-dense"))
+        self.assertEqual(seen[1], "gpuserve tokenize")
+        self.assertRegex(seen[-1], r"^gpuserve batch of \d texts, \d+ tokens$")
+
+    def test_a_tool_that_is_none_changes_nothing(self):
+        for library in ("/nonexistent.so", os.path.join(FOLDER, "libgpuserve-cuda.so"), FOLDER):
+            self.assertIsNone(self.watched(library))
+
+
 class Smi(WithSmi):
     """The way through nvidia-smi, and GPUtil, which goes it too."""
 
