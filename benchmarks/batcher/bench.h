@@ -24,6 +24,7 @@ uint64_t bench_now_ns(void);
 void bench_sleep_until(uint64_t ns);
 /* Time of all threads of the process. */
 uint64_t bench_cpu_ns(void);
+uint64_t bench_thread_ns(void); /* of the calling one */
 /* Sorts the values. */
 double bench_quantile(double *values, size_t n, double q);
 void bench_die(const char *what, const gpuserve_error *error);

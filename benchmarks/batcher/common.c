@@ -26,6 +26,11 @@ uint64_t bench_cpu_ns(void)
     return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
+uint64_t bench_thread_ns(void)
+{
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
+
 void bench_sleep_until(uint64_t ns)
 {
     const struct timespec until = { .tv_sec = (time_t)(ns / 1000000000u),

@@ -76,11 +76,13 @@ static void use_context(gpuserve_context *context, long n)
 static bool live_through(long n, bool forever)
 {
     gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_model_options model_options = GPUSERVE_MODEL_OPTIONS_INIT;
     gpuserve_context *context = NULL;
     gpuserve_model *model = NULL;
     gpuserve_status st;
     bool fired;
 
+    model_options.cache_bytes = 1 << 16; /* rows are kept, or not for want of memory */
     options.n_threads = 2;
     options.plugin_dir = "/nonexistent";
     failing_malloc_arm(n, forever);
@@ -89,7 +91,7 @@ static bool live_through(long n, bool forever)
     cr_assert_eq(context == NULL, st != GPUSERVE_OK);
     if (context) {
         use_context(context, n);
-        st = gpuserve_model_open(&model, context, ".", NULL, NULL);
+        st = gpuserve_model_open(&model, context, ".", &model_options, NULL);
         cr_assert(expected(st), "open: %s at allocation %ld", gpuserve_status_name(st), n);
         cr_assert_eq(model == NULL, st != GPUSERVE_OK);
     }
