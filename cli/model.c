@@ -52,6 +52,7 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     options.pooling = args->pooling;
     options.use_mmap = args->mmap;
     options.on_device_lost = args->on_device_lost;
+    options.cache_bytes = args->cache_bytes;
     return options;
 }
 

@@ -43,7 +43,7 @@ struct cli_args {
     const char *model, *device, *head, *cache_dir;
     uint32_t dtype, threads, max_tokens, batch_tokens, pooling, mmap, on_device_lost, verbose,
         memory_policy;
-    uint64_t memory_budget;
+    uint64_t memory_budget, cache_bytes;
     /* input */
     const char *input, *text_column, *pair_column;
     uint32_t input_format, batch;

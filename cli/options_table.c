@@ -84,6 +84,8 @@ const struct cli_option cli_options[] = {
     FLAG("mmap", 0, OPENS, mmap, 1, "map the weights instead of reading them; the file must not change meanwhile"),
     SIZE("memory-budget", OPENS | CMD_INSPECT | CMD_PROFILE, memory_budget, 0x1p60,
          "most memory for all models together, such as 12G or 800MB (default: what the device has free)"),
+    SIZE("result-cache", CMD_SERVE | CMD_INSPECT, cache_bytes, 0x1p46,
+         "memory for results of texts that may come again, such as 200MB (default: none)"),
     CHOICE("memory-policy", CMD_SERVE | CMD_INSPECT, memory_policy, memory_policies,
            "what a model does that is over it: refuse (the default), wait, or evict the idle one used longest ago"),
     TEXT("input", 'i', READS, input, "FILE",

@@ -602,6 +602,9 @@ class Facts(Case):
                                          size).out)["footprint"]
             self.assertEqual(told["fits"], fits, size)  # batches nobody asked for shrink to it
             self.assertLessEqual(told["total_bytes"], needed["total_bytes"])
+        cached = json.loads(self.works("inspect", model(MINILM), "--json", "--result-cache",
+                                       "64MB").out)["footprint"]
+        self.assertEqual(cached["host_bytes"], needed["host_bytes"] + 64000000)
         self.fails(1, "needs %d bytes" % needed["total_bytes"], "embed", "-m", model(MINILM),
                    "--batch-tokens", 512, "--memory-budget", "50MB", "a text")
         self.fails(2, "is no size", "embed", "-m", "m", "--memory-budget", "5X", "a")
