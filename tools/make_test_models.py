@@ -154,6 +154,21 @@ def classifier_of_text(name, config, seed):
         json.dump(rows, f, indent=1)
 
 
+def without_prompt(folder):
+    """Pooling leaves the prompt out: texts through sentence-transformers' encode with each prompt."""
+    with open(f"{folder}/1_Pooling/config.json") as f:
+        pooling = json.load(f)
+    with open(f"{folder}/1_Pooling/config.json", "w") as f:
+        json.dump({**pooling, "include_prompt": False}, f, indent=2)
+    model = SentenceTransformer(folder, device="cpu").double()
+    sentences = ["w1 w2 w3", "cab", "w4 " * 60, "w5 w6 w7 w8 w9 bad", "w30"]
+    rows = [{"prompt_name": name, "texts": sentences, "embeddings": model.encode(
+        sentences, prompt_name=name).astype("float64").tolist()} for name in ("query", "empty", None)]
+    with open(f"{folder}/expected.json", "w") as f:
+        json.dump(rows, f)
+        f.write("\n")
+
+
 def newer_names(folder):
     """The same directory as release 6 of sentence-transformers writes it."""
     kinds = {"Transformer": "base.modules.transformer.Transformer",
@@ -206,3 +221,5 @@ for family, model, masked in (("bert", tf.BertForMaskedLM, config),
 classifier_of_text("bert-cross-encoder", tf.BertConfig(**BERT, num_labels=1), 17)
 classifier_of_text("bert-pairs", tf.BertConfig(**BERT, id2label={0: "no", 1: "maybe", 2: "yes"}), 18)
 classifier_of_text("bert-pairs-multi", tf.BertConfig(**BERT, num_labels=4, problem_type="multi_label_classification"), 19)
+without_prompt(sentence_model("st-no-prompt", 20, ["pooling_mode_cls_token", "pooling_mode_mean_tokens", "pooling_mode_mean_sqrt_len_tokens"], 0, True,
+                              {"query": "w20 w21: ", "empty": ""}))

@@ -20,6 +20,7 @@ struct gsv_work_layout {
     uint64_t wide;      /* [max_tokens, wide_columns] QKV; attention's projection; FFN's middle */
     uint64_t pooled[2]; /* [max_sequences, pooled_columns] floats: input and output of a layer; the
                            first has room for sparse rows too */
+    uint64_t parts;     /* [2 * max_sequences] int32: see gsv_run.skip; nothing in other models */
     uint64_t total_bytes;
     int32_t wide_columns, pooled_columns;
 };

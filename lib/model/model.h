@@ -54,6 +54,7 @@ struct gsv_spec_facts {
     int32_t dim;        /* of an embedding, after Dense modules; 0 when the model only classifies */
     int32_t poolings[GSV_MAX_POOLINGS]; /* gpuserve_pooling, concatenated in this order */
     int32_t n_poolings;
+    bool skips_prompt;  /* pooling leaves out what gsv_run.skip says */
     bool normalize;     /* the model has a Normalize module */
     int32_t n_dense;    /* Dense modules of the embedding */
     const char *folder; /* of the transformer and its tokenizer: "", "0_Transformer" */
@@ -132,6 +133,8 @@ struct gsv_run {
     uint32_t task;      /* gpuserve_task */
     int32_t dimensions; /* EMBED: columns kept, 1 to dim */
     bool normalize;     /* EMBED */
+    int32_t skip;       /* EMBED: tokens at the start of each text that only CLS pooling sees; 0
+                           unless the model skips prompts */
     uint32_t score;     /* CLASSIFY: gpuserve_score, never DEFAULT */
     float *output;      /* host memory: [n_sequences, columns] or [n_tokens, hidden], tight */
 };

@@ -94,16 +94,17 @@ gpuserve_status gsv_pooling_parse(struct gsv_modules *modules, const struct gsv_
         st = modes ? parse_modes(modes, on, error) : parse_flags(json, on, error);
     if (st != GPUSERVE_OK)
         return st;
-    if (!include_prompt)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "Pooling: include_prompt false (pooling without the prompt's tokens) is "
-                        "not supported");
+    modules->skips_prompt = !include_prompt;
     modules->n_poolings = 0;
     for (size_t i = 0; i < n_poolings; i++)
         if (on[i])
             modules->poolings[modules->n_poolings++] = poolings[i].pooling;
     if (modules->n_poolings == 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "Pooling: no pooling mode is on");
+    for (int32_t i = 0; i < modules->n_poolings && !include_prompt; i++)
+        if (modules->poolings[i] == GPUSERVE_POOL_WEIGHTED_MEAN)
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                            "Pooling: include_prompt false with 'weightedmean' is not supported");
     return GPUSERVE_OK;
 }
 

@@ -20,8 +20,9 @@ struct gsv_modules {
     int32_t n_poolings;
     struct gsv_dense_module dense[GSV_MAX_DENSE];
     int32_t n_dense;
-    bool is_sparse; /* a SpladePooling instead of a Pooling module */
-    bool log_twice; /* its activation is log(1 + log(1 + relu)) */
+    bool skips_prompt; /* Pooling leaves the prompt's tokens out */
+    bool is_sparse;    /* a SpladePooling instead of a Pooling module */
+    bool log_twice;    /* its activation is log(1 + log(1 + relu)) */
     bool normalize;
     int32_t max_tokens;         /* 0: nothing is said */
     bool do_lower_case;         /* of sentence_bert_config.json: before the tokenizer */

@@ -99,6 +99,7 @@ static void digest_settings(XXH3_state_t *state, const struct gsv_spec *spec)
     digest_number(state, facts->score);
     digest_number(state, spec->head_normalizes);
     digest_number(state, facts->is_sparse + spec->modules.log_twice);
+    digest_number(state, facts->skips_prompt);
     for (size_t i = 0; i < facts->n_labels; i++)
         XXH3_128bits_update(state, facts->labels[i], strlen(facts->labels[i]) + 1);
 }

@@ -29,7 +29,9 @@ struct gsv_work {
     char *memory; /* device */
     struct gsv_activations at;
     float *pooled[2]; /* device, [max_sequences, pooled_columns] */
-    float *bounce;    /* host, for rows that are cut after Dense modules; NULL without Dense */
+    float *bounce;    /* host, for rows that are cut or apart; NULL where there are none */
+    int32_t *parts;   /* host, [2 * max_sequences]; NULL unless prompts are skipped */
+    int32_t max_sequences;
 };
 
 /* Rows of float32 on the device, while they go through the layers after the encoder. */
@@ -38,9 +40,31 @@ struct rows {
     const struct gpuserve_batch *batch;
     float *data; /* one of work->pooled */
     int32_t columns;
+    int32_t ld; /* floats from row to row */
+    bool skips; /* the prompt's tokens */
 };
 
 /* --------------------------------------------------------------------------------------- work */
+
+static gpuserve_status alloc_host_buffers(struct gsv_work *work,
+                                          const struct gsv_work_options *options,
+                                          gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = &work->net->spec->facts;
+    const size_t rows = (size_t)options->max_sequences * (facts->skips_prompt ? 2 : 1);
+    bool whole = true;
+
+    work->max_sequences = options->max_sequences;
+    if (facts->n_dense > 0 || facts->skips_prompt) {
+        work->bounce = gsv_alloc_array(rows * (size_t)work->layout.pooled_columns, sizeof(float));
+        whole = work->bounce != NULL;
+    }
+    if (facts->skips_prompt) {
+        work->parts = gsv_alloc_array(rows, sizeof(*work->parts));
+        whole = whole && work->parts;
+    }
+    return whole ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+}
 
 gpuserve_status gsv_work_create(struct gsv_work **out, const struct gsv_net *net,
                                 const struct gsv_work_options *options, gpuserve_error *error)
@@ -70,14 +94,9 @@ gpuserve_status gsv_work_create(struct gsv_work **out, const struct gsv_net *net
     work->at.wide = work->memory + work->layout.wide;
     for (int i = 0; i < 2; i++)
         work->pooled[i] = (float *)(void *)(work->memory + work->layout.pooled[i]);
-    if (net->spec->facts.n_dense > 0) {
-        work->bounce = gsv_alloc_array(
-            (size_t)options->max_sequences * (size_t)work->layout.pooled_columns, sizeof(float));
-        if (!work->bounce) {
-            st = gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
-            goto fail;
-        }
-    }
+    st = alloc_host_buffers(work, options, error);
+    if (st != GPUSERVE_OK)
+        goto fail;
     stream = gsv_stream_options(net->spec, backend, options, &work->layout);
     st = backend->stream_create(net->device, &work->stream, &stream, error);
     if (st != GPUSERVE_OK)
@@ -99,6 +118,7 @@ void gsv_work_free(struct gsv_work **out)
     if (work->memory)
         work->net->backend->memory_free(work->net->device, work->memory);
     free(work->bounce);
+    free(work->parts);
     free(work);
     *out = NULL;
 }
@@ -126,26 +146,51 @@ static float *other_buffer(const struct rows *rows)
     return rows->data == work->pooled[0] ? work->pooled[1] : work->pooled[0];
 }
 
-/* The first `columns` of the concatenated poolings. */
+/* Where texts that begin with a prompt are cut, on the device: text without prompt, prompt of the
+ * next one, text without prompt, ... Every second sequence of these is wanted. */
+static gpuserve_status write_parts(struct gsv_work *work, const struct gpuserve_host_batch *host,
+                                   int32_t skip, gpuserve_error *error)
+{
+    const size_t n = 2 * (size_t)work->max_sequences;
+
+    for (size_t i = 0; i < n; i++)
+        work->parts[i] = host->n_tokens; /* past the end sequences are empty */
+    for (int32_t s = 0; s < host->n_sequences; s++) {
+        const int32_t begin = host->cu_seqlens[s], end = host->cu_seqlens[s + 1];
+
+        work->parts[2 * s] = end - begin > skip ? begin + skip : end;
+        work->parts[2 * s + 1] = end;
+    }
+    return work->net->backend->memory_write(work->net->device, work->memory + work->layout.parts,
+                                            work->parts, n * sizeof(*work->parts), error);
+}
+
+/* The first `columns` of the concatenated poolings. CLS takes a text's first token, whether that is
+ * skipped or not. */
 static gpuserve_status pool(struct rows *rows, const int32_t poolings[], int32_t n_poolings,
                             int32_t columns, bool normalize)
 {
     const struct gsv_net *net = rows->work->net;
     const int32_t hidden = net->spec->config.hidden_size;
+    struct gpuserve_batch parts = *rows->batch;
     gpuserve_status st = GPUSERVE_OK;
 
     rows->data = rows->work->pooled[0];
     rows->columns = columns;
+    rows->ld = rows->skips ? 2 * columns : columns;
+    parts.n_sequences = 2 * parts.n_sequences - 1;
+    parts.cu_seqlens = (const int32_t *)(void *)(rows->work->memory + rows->work->layout.parts);
     for (int32_t i = 0; i < n_poolings && i * hidden < columns && st == GPUSERVE_OK; i++) {
         const int32_t left = columns - i * hidden;
+        const bool in_parts = rows->skips && poolings[i] != GPUSERVE_POOL_CLS;
         const struct gpuserve_op_pool op = {
-            .batch = rows->batch,
+            .batch = in_parts ? &parts : rows->batch,
             .in = rows->work->at.hidden,
             .out = rows->data + (size_t)i * (size_t)hidden,
             .pooling = poolings[i],
             .hidden = hidden,
             .columns = left < hidden ? left : hidden,
-            .out_ld = columns,
+            .out_ld = in_parts ? columns : rows->ld,
             .normalize = normalize,
         };
 
@@ -163,13 +208,13 @@ static gpuserve_status apply_layer(struct rows *rows, int32_t item_index)
         .in = rows->data,
         .out = other_buffer(rows),
         .rows = rows->batch->n_sequences,
-        .in_ld = rows->columns,
+        .in_ld = rows->ld,
         .out_ld = item->n,
         .activation = item->activation,
     };
 
     rows->data = op.out;
-    rows->columns = item->n;
+    rows->columns = rows->ld = item->n;
     return net->backend->linear(rows->work->stream, &op);
 }
 
@@ -190,7 +235,7 @@ static gpuserve_status apply_to_rows(const struct rows *rows, int32_t columns, i
         .data = rows->data,
         .rows = rows->batch->n_sequences,
         .cols = columns,
-        .ld = rows->columns,
+        .ld = rows->ld,
         .activation = activation,
     };
 
@@ -319,8 +364,9 @@ static void saturate(float *values, size_t n, bool twice)
 /* Two runs with equal names issue the same operations on this work. */
 static uint64_t program_of(const struct gsv_run *run)
 {
-    return (uint64_t)(uint32_t)run->dimensions << 16 | (uint64_t)run->normalize << 8 |
-           (uint64_t)(run->score & 0xF) << 4 | (uint64_t)(run->task & 0xF);
+    return (uint64_t)(uint32_t)run->dimensions << 16 | (uint64_t)(run->skip > 0) << 9 |
+           (uint64_t)run->normalize << 8 | (uint64_t)(run->score & 0xF) << 4 |
+           (uint64_t)(run->task & 0xF);
 }
 
 static gpuserve_status issue(struct rows *rows, const struct gsv_run *run)
@@ -347,7 +393,7 @@ static void locate(struct rows *rows, const struct gsv_run *run)
 
     if (run->task == GPUSERVE_TASK_SPARSE) {
         rows->data = rows->work->pooled[0];
-        rows->columns = spec->config.vocab_size;
+        rows->columns = rows->ld = spec->config.vocab_size;
         return;
     }
     rows->data = rows->work->pooled[layers % 2];
@@ -355,6 +401,7 @@ static void locate(struct rows *rows, const struct gsv_run *run)
         rows->columns = (int32_t)spec->facts.n_labels;
     else
         rows->columns = dense ? spec->facts.dim : run->dimensions;
+    rows->ld = rows->skips && layers == 0 ? 2 * rows->columns : rows->columns;
 }
 
 static void widen(float *output, size_t n, uint32_t dtype)
@@ -391,14 +438,14 @@ static gpuserve_status finish_rows(const struct rows *rows, int32_t n_rows, int3
     struct gsv_work *work = rows->work;
     const struct gpuserve_backend *backend = work->net->backend;
     const size_t n = (size_t)n_rows;
-    float *to = columns == rows->columns ? output : work->bounce;
+    float *to = columns == rows->ld ? output : work->bounce;
     gpuserve_status st = backend->batch_end(work->stream, to, rows->data,
-                                            n * (size_t)rows->columns * sizeof(float), error);
+                                            n * (size_t)rows->ld * sizeof(float), error);
 
     if (st == GPUSERVE_OK)
         st = backend->stream_wait(work->stream, error);
     for (size_t i = 0; st == GPUSERVE_OK && to != output && i < n; i++)
-        memcpy(output + i * (size_t)columns, to + i * (size_t)rows->columns,
+        memcpy(output + i * (size_t)columns, to + i * (size_t)rows->ld,
                (size_t)columns * sizeof(float));
     return st;
 }
@@ -408,11 +455,12 @@ gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_ba
 {
     const struct gpuserve_backend *backend = work->net->backend;
     struct gpuserve_batch batch;
-    struct rows rows = { .work = work, .batch = &batch };
+    struct rows rows = { .work = work, .batch = &batch, .skips = run->skip > 0 };
     int32_t replayed = 0;
-    gpuserve_status st =
-        backend->batch_begin(work->stream, program_of(run), host, &batch, &replayed, error);
+    gpuserve_status st = rows.skips ? write_parts(work, host, run->skip, error) : GPUSERVE_OK;
 
+    if (st == GPUSERVE_OK)
+        st = backend->batch_begin(work->stream, program_of(run), host, &batch, &replayed, error);
     if (st != GPUSERVE_OK)
         return st;
     if (!replayed) {

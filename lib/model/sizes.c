@@ -61,7 +61,9 @@ static int32_t pooled_columns(const struct gsv_spec *spec)
 /* The first buffer of pooled rows holds sparse ones too. */
 static int32_t first_pooled_columns(const struct gsv_spec *spec)
 {
-    return larger(pooled_columns(spec), spec->facts.is_sparse ? spec->config.vocab_size : 0);
+    const int32_t rows = spec->facts.skips_prompt ? 2 : 1; /* what is skipped has rows too */
+
+    return larger(rows * pooled_columns(spec), spec->facts.is_sparse ? spec->config.vocab_size : 0);
 }
 
 /* Rows times columns times `size`, rounded up, added to *total; false on overflow. */
@@ -98,6 +100,8 @@ bool gsv_work_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
                   sizeof(float)) ||
         !add_rows(&total, &layout->pooled[1], options->max_sequences, layout->pooled_columns,
                   sizeof(float)) ||
+        !add_rows(&total, &layout->parts, options->max_sequences, spec->facts.skips_prompt ? 2 : 0,
+                  sizeof(int32_t)) ||
         total > SIZE_MAX)
         return false;
     layout->total_bytes = total;

@@ -118,6 +118,7 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
     memcpy(facts->poolings, modules->poolings, sizeof(facts->poolings));
     facts->n_poolings = modules->n_poolings;
     facts->normalize = modules->normalize;
+    facts->skips_prompt = modules->skips_prompt && pooling == 0;
     facts->n_dense = modules->n_dense;
     width = facts->hidden_size * facts->n_poolings;
     for (int32_t i = 0; i < modules->n_dense; i++) {

@@ -150,6 +150,23 @@ static gpuserve_status encode_items(struct gsv_model *model, gpuserve_request *r
     return GPUSERVE_OK;
 }
 
+gpuserve_status gsv_prompt_tokens(struct gsv_model *model, const char *prompt, int32_t *n,
+                                  gpuserve_error *error)
+{
+    const struct gsv_encode_options options = { .max_tokens = (size_t)model->plan.max_tokens };
+    struct gsv_encoder *encoder = gsv_encoder_take(&model->encoders);
+    gpuserve_status st;
+
+    if (!encoder)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokenization");
+    st = gsv_tokenizer_encode(model->plan.tokenizer, &encoder->encoding, prompt, strlen(prompt),
+                              NULL, 0, &options, error);
+    if (st == GPUSERVE_OK)
+        *n = encoder->encoding.n > 0 ? (int32_t)encoder->encoding.n - 1 : 0;
+    gsv_encoder_give(&model->encoders, encoder);
+    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "the prompt");
+}
+
 gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *request,
                                  struct gsv_chunk *chunk, gpuserve_error *error)
 {

@@ -34,6 +34,11 @@ void gsv_encoder_give(struct gsv_encoders *encoders, struct gsv_encoder *encoder
 gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *request,
                                  struct gsv_chunk *chunk, gpuserve_error *error);
 
+/* How many of a text's tokens stand for the prompt before it, as sentence-transformers counts:
+ * those of the prompt alone with its special tokens, less the last one. */
+gpuserve_status gsv_prompt_tokens(struct gsv_model *model, const char *prompt, int32_t *n,
+                                  gpuserve_error *error);
+
 /* Hash the tokens of a chunk's items and look for their rows in the model's cache; what is found is
  * copied to the request's staging and counts as computed. The chunk is the thread's own meanwhile.
  */

@@ -280,7 +280,10 @@ static void make_key(const struct gsv_spec_facts *facts, const gpuserve_job *job
         run.score = job->score ? job->score : (uint32_t)facts->score;
     }
     size->columns = gsv_run_columns(facts, &run);
-    size->key = (struct gsv_batch_key){ run.task, run.dimensions, run.normalize, run.score };
+    size->key = (struct gsv_batch_key){ .task = run.task,
+                                        .dimensions = run.dimensions,
+                                        .normalize = run.normalize,
+                                        .score = run.score };
 }
 
 gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job *job,

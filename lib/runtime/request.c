@@ -198,6 +198,19 @@ static gpuserve_request *request_alloc(struct gsv_model *model, const gpuserve_j
     return request;
 }
 
+/* The prompt's tokens that pooling leaves out; few models ask for it. */
+static gpuserve_status count_prompt(gpuserve_request *request, struct gsv_model *model,
+                                    const char *prompt, gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = model->plan.facts;
+    const bool pools = request->key.task == GPUSERVE_TASK_EMBED ||
+                       (request->key.task == GPUSERVE_TASK_CLASSIFY && !facts->own_classifier);
+
+    if (!facts->skips_prompt || !pools || !prompt) /* an empty one still skips [CLS] */
+        return GPUSERVE_OK;
+    return gsv_prompt_tokens(model, prompt, &request->key.skip, error);
+}
+
 static gpuserve_status create(gpuserve_request **out, struct gsv_model *model,
                               const gpuserve_job *job, const struct gsv_job_size *size,
                               uint64_t submitted_ns, gpuserve_error *error)
@@ -216,7 +229,9 @@ static gpuserve_status create(gpuserve_request **out, struct gsv_model *model,
         request->deadline_ns = UINT64_MAX / 2; /* 292 years */
     if (request->deadline_ns)
         request->deadline_ns += submitted_ns;
-    st = fill(request, model, size->prompt, error);
+    st = count_prompt(request, model, size->prompt, error);
+    if (st == GPUSERVE_OK)
+        st = fill(request, model, size->prompt, error);
     if (st == GPUSERVE_OK)
         *out = request;
     else

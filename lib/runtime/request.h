@@ -34,12 +34,13 @@ struct gsv_batch_key {
     int32_t dimensions;
     bool normalize;
     uint32_t score;
+    int32_t skip; /* tokens of the prompt that pooling leaves out */
 };
 
 static inline bool gsv_same_batch_key(const struct gsv_batch_key *a, const struct gsv_batch_key *b)
 {
     return a->task == b->task && a->dimensions == b->dimensions && a->normalize == b->normalize &&
-           a->score == b->score;
+           a->score == b->score && a->skip == b->skip;
 }
 
 /* Room that a request takes in the queue. */

@@ -150,6 +150,7 @@ static void run_batch(struct gsv_worker *worker)
                                  .dimensions = batch->key.dimensions,
                                  .normalize = batch->key.normalize,
                                  .score = batch->key.score,
+                                 .skip = batch->key.skip,
                                  .output = worker->output };
     const uint64_t begin = gsv_now_ns();
     gpuserve_error error = GPUSERVE_ERROR_INIT;

@@ -261,7 +261,7 @@ static const struct bad_case cases[] = {
       GPUSERVE_E_FORMAT, "no pooling mode" },
     { "unknown pooling", "st-newer", TEXT, "1_Pooling/config.json", "\"cls\"", "\"median\"",
       GPUSERVE_E_UNSUPPORTED, "median" },
-    { "pooling without prompt", "st-newer", TEXT, "1_Pooling/config.json",
+    { "weighted pooling without prompt", "st-poolings", TEXT, "1_Pooling/config.json",
       "\"include_prompt\": true", "\"include_prompt\": false", GPUSERVE_E_UNSUPPORTED,
       "include_prompt" },
     { "Dense input", "st-dense", TEXT, "2_Dense/config.json", "\"in_features\": 64",

@@ -234,8 +234,10 @@ static void check_sizes(const char *path, uint32_t dtype)
 
 Test(model_memory, sizes_are_known_exactly_before_loading)
 {
-    const char *const names[] = { "models/bert",  "models/st-dense",   "models/st-poolings",
-                                  "models/mpnet", "models/bert-multi", "models/distilbert-single" };
+    const char *const names[] = { "models/bert",         "models/st-dense",
+                                  "models/st-no-prompt", "models/bert-masked",
+                                  "models/st-poolings",  "models/mpnet",
+                                  "models/bert-multi",   "models/distilbert-single" };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         check_sizes(test_data(names[i]), GPUSERVE_DTYPE_FLOAT32);

@@ -1,0 +1,99 @@
+/*
+ * test_prompt.c - a model whose pooling leaves the prompt out, against what sentence-transformers
+ * makes of the same texts (tests/data/models/st-no-prompt).
+ */
+#include "tests/model/support.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_TEXTS = 8, DIM = 96 };
+
+static gpuserve_model *open_model(uint32_t n_threads)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+
+    options.device = "cpu";
+    options.n_threads = n_threads;
+    cr_assert_eq(
+        gpuserve_model_open(&model, NULL, test_data("models/st-no-prompt"), &options, &error),
+        GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gpuserve_model_dim(model), DIM);
+    return model;
+}
+
+static size_t texts_of(const json_t *row, const char **texts)
+{
+    const json_t *array = json_object_get(row, "texts");
+    size_t n = json_array_size(array);
+
+    cr_assert(n > 0 && n <= MOST_TEXTS);
+    for (size_t i = 0; i < n; i++)
+        texts[i] = json_string_value(json_array_get(array, i));
+    return n;
+}
+
+static void expect_row(const float *got, const json_t *row, size_t i)
+{
+    const json_t *want = json_array_get(json_object_get(row, "embeddings"), i);
+
+    for (size_t j = 0; j < DIM; j++)
+        cr_expect_float_eq(got[j], json_real_value(json_array_get(want, j)), 1e-5,
+                           "text %zu, number %zu", i, j);
+}
+
+Test(prompt, what_pooling_leaves_out_is_what_sentence_transformers_leaves_out)
+{
+    json_t *rows = json_load_file(test_data("models/st-no-prompt/expected.json"), 0, NULL);
+    gpuserve_model *model = open_model(0);
+    const json_t *row;
+    size_t r;
+
+    cr_assert_eq(json_array_size(rows), 3);
+    json_array_foreach(rows, r, row)
+    {
+        const char *texts[MOST_TEXTS];
+        const size_t n = texts_of(row, texts);
+        gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+        float together[MOST_TEXTS * DIM], alone[DIM];
+
+        options.prompt_name = json_string_value(json_object_get(row, "prompt_name"));
+        cr_assert_eq(gpuserve_embed(model, texts, n, together, n * DIM, &options, NULL),
+                     GPUSERVE_OK);
+        for (size_t i = 0; i < n; i++) {
+            expect_row(together + i * DIM, row, i);
+            cr_assert_eq(gpuserve_embed(model, &texts[i], 1, alone, DIM, &options, NULL),
+                         GPUSERVE_OK);
+            cr_expect_eq(memcmp(alone, together + i * DIM, sizeof(alone)), 0, "text %zu", i);
+        }
+    }
+    json_decref(rows);
+    gpuserve_model_close(&model);
+}
+
+/* The same tokens with and without a prompt are not the same text. */
+Test(prompt, equal_tokens_of_other_prompts_are_told_apart)
+{
+    gpuserve_model *model = open_model(1);
+    const char *const with = "w20 w21: w1", *const without = "w1";
+    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    float whole[DIM], left[DIM], cut[8];
+
+    cr_assert_eq(gpuserve_embed(model, &with, 1, whole, DIM, NULL, NULL), GPUSERVE_OK);
+    options.prompt = "w20 w21: ";
+    cr_assert_eq(gpuserve_embed(model, &without, 1, left, DIM, &options, NULL), GPUSERVE_OK);
+    cr_expect_neq(memcmp(whole, left, sizeof(whole)), 0);
+    options.dimensions = 8;
+    options.normalize = GPUSERVE_NORMALIZE_NO;
+    cr_assert_eq(gpuserve_embed(model, &without, 1, cut, 8, &options, NULL), GPUSERVE_OK);
+    options.dimensions = 0;
+    cr_assert_eq(gpuserve_embed(model, &without, 1, left, DIM, &options, NULL), GPUSERVE_OK);
+    cr_expect_eq(memcmp(cut, left, sizeof(cut)), 0);
+    gpuserve_model_close(&model);
+}
