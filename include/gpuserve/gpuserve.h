@@ -402,9 +402,11 @@ gpuserve_model_swap(gpuserve_model *model, const char *path, uint32_t *changes,
  * meanwhile, and later, resumes the model or is refused, as when_suspended says. A model that is
  * suspended stays so.
  *
- * The weights are not kept in host memory: a resume reads the files again, from the page cache while
- * it has them. They stay open meanwhile, so a directory that is removed or has new files under the
- * old names does no harm; files that are changed in place do.
+ * The weights of a model on a GPU are kept in host memory, one copy for all replicas, which counts
+ * for the context's budget, and are dropped when there is no memory for it or another model needs
+ * the budget. Those of a model on the CPU are dropped at once: a resume reads the files again, from
+ * the page cache while it has them. The files stay open meanwhile, so a directory that is removed or
+ * has new files under the old names does no harm; files that are changed in place do.
  *
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID
  *

@@ -88,6 +88,7 @@ static const struct gpuserve_backend backend = {
     .memory_write_floats = gsv_hostmem_memory_write_floats,
     .linear_create = gsv_cpu_linear_create,
     .linear_destroy = gsv_cpu_linear_destroy,
+    .linear_move = gsv_cpu_linear_move,
     .stream_create = gsv_cpu_stream_create,
     .stream_destroy = gsv_cpu_stream_destroy,
     .batch_begin = batch_begin,

@@ -68,6 +68,7 @@ gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
                                       const struct gpuserve_linear_source *source,
                                       gpuserve_error *error);
 void gsv_cpu_linear_destroy(struct gpuserve_linear **linear);
+void gsv_cpu_linear_move(struct gpuserve_linear *linear, const void *from, void *to);
 
 /* linear.c */
 gpuserve_status gsv_cpu_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op);

@@ -187,6 +187,7 @@ gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
 cudaError_t gsv_cuda_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                               cudaStream_t stream);
 void gsv_cuda_linear_destroy(struct gpuserve_linear **linear);
+void gsv_cuda_linear_move(struct gpuserve_linear *linear, const void *from, void *to);
 
 /* ------------------------------------------------------------------------------------ streams */
 

@@ -133,6 +133,19 @@ gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
     return GPUSERVE_OK;
 }
 
+void gsv_cuda_linear_move(struct gpuserve_linear *linear, const void *from, void *to)
+{
+    struct gsv_int8_weights *const int8 = &linear->int8;
+
+    linear->weight = gsv_moved(linear->weight, from, to);
+    linear->bias = static_cast<const float *>(gsv_moved(linear->bias, from, to));
+    linear->element_bias = gsv_moved(linear->element_bias, from, to);
+    int8->values = static_cast<const int8_t *>(gsv_moved(int8->values, from, to));
+    int8->scale = static_cast<const float *>(gsv_moved(int8->scale, from, to));
+    int8->column_sum = static_cast<const float *>(gsv_moved(int8->column_sum, from, to));
+    int8->input_scale = static_cast<const float *>(gsv_moved(int8->input_scale, from, to));
+}
+
 void gsv_cuda_linear_destroy(struct gpuserve_linear **linear)
 {
     if (!linear || !*linear)

@@ -43,6 +43,7 @@ static struct gpuserve_backend make_table(void)
     table.memory_write_floats = gsv_cuda_memory_write_floats;
     table.linear_create = gsv_cuda_linear_create;
     table.linear_destroy = gsv_cuda_linear_destroy;
+    table.linear_move = gsv_cuda_linear_move;
     table.stream_create = gsv_cuda_stream_create;
     table.stream_destroy = gsv_cuda_stream_destroy;
     table.batch_begin = gsv_cuda_batch_begin;

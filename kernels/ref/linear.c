@@ -89,6 +89,15 @@ gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
     return GPUSERVE_OK;
 }
 
+void gsv_ref_linear_move(struct gpuserve_linear *linear, const void *from, void *to)
+{
+    linear->weight = gsv_moved(linear->weight, from, to);
+    linear->values = gsv_moved(linear->values, from, to);
+    linear->scale = gsv_moved(linear->scale, from, to);
+    linear->bias = gsv_moved(linear->bias, from, to);
+    linear->input_scale = gsv_moved(linear->input_scale, from, to);
+}
+
 void gsv_ref_linear_destroy(struct gpuserve_linear **linear)
 {
     if (!linear)

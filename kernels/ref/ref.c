@@ -102,6 +102,7 @@ static const struct gpuserve_backend backend = {
     .memory_write_floats = gsv_hostmem_memory_write_floats,
     .linear_create = gsv_ref_linear_create,
     .linear_destroy = gsv_ref_linear_destroy,
+    .linear_move = gsv_ref_linear_move,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .batch_begin = batch_begin,

@@ -40,6 +40,7 @@ gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
                                       const struct gpuserve_linear_source *source,
                                       gpuserve_error *error);
 void gsv_ref_linear_destroy(struct gpuserve_linear **linear);
+void gsv_ref_linear_move(struct gpuserve_linear *linear, const void *from, void *to);
 gpuserve_status gsv_ref_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op);
 
 gpuserve_status gsv_ref_matmul_bytes(struct gpuserve_device *device, struct gpuserve_op_matmul *op,

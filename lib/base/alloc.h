@@ -27,6 +27,13 @@ static inline size_t gsv_round_up(size_t size, size_t to)
     return size > SIZE_MAX - (to - 1) ? SIZE_MAX : (size + to - 1) & ~(to - 1);
 }
 
+/* Where a place within memory that began at `from` is, now that the memory begins at `to`. NULL
+ * stays NULL. */
+static inline void *gsv_moved(const void *place, const void *from, void *to)
+{
+    return place ? (char *)to + ((uintptr_t)place - (uintptr_t)from) : (void *)0;
+}
+
 /* Zeroed memory for n objects of `size` bytes; NULL when out of memory or on overflow. n may be 0.
  */
 void *gsv_alloc_array(size_t n, size_t size);

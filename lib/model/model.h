@@ -120,6 +120,13 @@ gpuserve_status gsv_net_load(struct gsv_net **net, const struct gsv_spec *spec,
                              const struct gsv_net_options *options, gpuserve_error *error);
 void gsv_net_free(struct gsv_net **net);
 
+/* Give a net's device memory back, its packed weights copied to `host` first, gsv_net_bytes() long;
+ * NULL: not copied, another replica's are the same. No work of the net is left. On failure nothing
+ * has changed. */
+gpuserve_status gsv_net_park(struct gsv_net *net, void *host, gpuserve_error *error);
+/* Bring them back from `host`. On failure the net is still parked. */
+gpuserve_status gsv_net_unpark(struct gsv_net *net, const void *host, gpuserve_error *error);
+
 /* XXH3-128 over the tensors as the file holds them (their names, shapes, types and bytes) and the
  * pooling, Dense, normalization and head: the weights' part of the fingerprint. */
 void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2]);

@@ -247,6 +247,7 @@ static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
     if (st != GPUSERVE_OK)
         return st;
     net->memory = memory;
+    net->bytes = (size_t)bytes;
     for (size_t i = 0; i < spec->n_items; i++) {
         net->places[i] = net->memory + at;
         at += gsv_item_bytes(spec, net->backend, &spec->items[i], net->dtype);

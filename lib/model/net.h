@@ -11,7 +11,9 @@ struct gsv_net {
     const struct gpuserve_backend *backend;
     struct gpuserve_device *device;
     uint32_t dtype;
-    char *memory;                     /* device */
+    char *memory;                     /* device; NULL while it is parked */
+    char *parked_from;                /* where it was then: `places` are still relative to it */
+    size_t bytes;                     /* of memory */
     char **places;                    /* [n_items] within memory */
     struct gpuserve_linear **linears; /* [n_items], NULL for tables */
     uint64_t digest[2];

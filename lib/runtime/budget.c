@@ -192,7 +192,7 @@ static void list_holders(const struct gsv_budget *budget, const struct shortage 
         const uint64_t bytes = shortage->device ? claim->device_bytes : claim->bytes;
         int n;
 
-        if (shortage->device && !gsv_claim_is_on(claim, shortage->device))
+        if (bytes == 0 || (shortage->device && !gsv_claim_is_on(claim, shortage->device)))
             continue;
         n = snprintf(text + length, capacity - length, "%s%.100s holds %" PRIu64,
                      length ? ", " : "; ", claim->name, bytes);
@@ -281,41 +281,68 @@ static gpuserve_status make_room(gpuserve_context *context, struct gsv_plan *pla
     return GPUSERVE_OK;
 }
 
+/* The lock is held. */
+static void link_claim(struct gsv_budget *budget, struct gsv_claim *claim)
+{
+    claim->next = budget->claims;
+    budget->claims = claim;
+    claim->is_taken = true;
+}
+
+static void unlink_claim(struct gsv_budget *budget, struct gsv_claim *claim)
+{
+    struct gsv_claim **at = &budget->claims;
+
+    while (*at != claim)
+        at = &(*at)->next;
+    *at = claim->next;
+    claim->is_taken = false;
+}
+
 gpuserve_status gsv_budget_take(gpuserve_context *context, struct gsv_plan *plan, const char *name,
                                 struct gsv_claim *claim, gpuserve_error *error)
 {
     struct gsv_budget *budget = &context->budget;
+    const struct gsv_claim wanted = { .name = name,
+                                      .devices = plan->replicas,
+                                      .n_devices = plan->n_replicas,
+                                      .bytes = plan->total_bytes,
+                                      .device_bytes = plan->device_bytes };
+    bool has_kept;
     gpuserve_status st;
 
-    *claim = (struct gsv_claim){ .name = name,
-                                 .devices = plan->replicas,
-                                 .n_devices = plan->n_replicas,
-                                 .bytes = plan->total_bytes,
-                                 .device_bytes = plan->device_bytes };
     look_again(plan); /* the plan may be as old as a suspended model */
     pthread_mutex_lock(&budget->lock);
-    st = make_room(context, plan, claim, error);
-    if (st == GPUSERVE_OK) {
-        claim->next = budget->claims;
-        budget->claims = claim;
-        claim->is_taken = true;
-    }
+    has_kept = claim->is_taken;
+    if (has_kept)
+        unlink_claim(budget, claim);
+    st = make_room(context, plan, &wanted, error);
+    if (st == GPUSERVE_OK)
+        *claim = wanted;
+    if (st == GPUSERVE_OK || has_kept)
+        link_claim(budget, claim);
     pthread_mutex_unlock(&budget->lock);
     return st;
+}
+
+void gsv_budget_keep(gpuserve_context *context, struct gsv_claim *claim, uint64_t bytes)
+{
+    struct gsv_budget *budget = &context->budget;
+
+    pthread_mutex_lock(&budget->lock);
+    claim->bytes = bytes;
+    claim->device_bytes = 0;
+    pthread_cond_broadcast(&budget->freed);
+    pthread_mutex_unlock(&budget->lock);
 }
 
 void gsv_budget_give(gpuserve_context *context, struct gsv_claim *claim)
 {
     struct gsv_budget *budget = &context->budget;
-    struct gsv_claim **at = &budget->claims;
 
-    if (!claim->is_taken)
-        return;
-    claim->is_taken = false;
     pthread_mutex_lock(&budget->lock);
-    while (*at != claim)
-        at = &(*at)->next;
-    *at = claim->next;
+    if (claim->is_taken)
+        unlink_claim(budget, claim);
     pthread_cond_broadcast(&budget->freed);
     pthread_mutex_unlock(&budget->lock);
 }

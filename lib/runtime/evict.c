@@ -17,7 +17,10 @@ static bool may_go(gpuserve_model *handle, const struct gsv_device_choice *devic
     if (handle->is_kept)
         return false;
     pthread_mutex_lock(&handle->lock);
-    if (handle->current && !handle->is_suspended) {
+    if (handle->current && handle->is_suspended) {
+        may = !device && handle->current->claim.is_taken; /* its weights are in host memory */
+        *last_used_ns = handle->last_used_ns;
+    } else if (handle->current) {
         claim = &handle->current->claim;
         may = gsv_handle_is_idle(handle) && (!device || gsv_claim_is_on(claim, device));
         *last_used_ns = handle->last_used_ns;
@@ -57,10 +60,11 @@ bool gsv_evict_one(gpuserve_context *context, const struct gsv_device_choice *de
     /* Nobody frees it without `changing`. */
     pthread_mutex_unlock(&budget->lock);
     bytes = victim->current->claim.bytes;
-    if (gsv_handle_suspend(victim, true)) /* else a request came between: look again */
-        gsv_log(context, GPUSERVE_LOG_INFO,
-                "%s: suspended to make room, %" PRIu64 " bytes given back", victim->current->name,
-                bytes);
+    /* For the context's own budget it makes no difference where the weights are. If a request came
+     * between, the caller looks again. */
+    if (gsv_handle_suspend(victim, true, device != NULL))
+        gsv_log(context, GPUSERVE_LOG_INFO, "%s: suspended to make room, it held %" PRIu64 " bytes",
+                victim->current->name, bytes);
     pthread_mutex_unlock(&victim->changing);
     pthread_mutex_lock(&budget->lock);
     return true;

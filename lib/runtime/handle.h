@@ -67,8 +67,9 @@ struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *
                                       struct gsv_face *face);
 
 /* Give back what the model holds but its plan, once its requests have completed; with `if_idle`
- * only when there are none. False when it was not done. `changing` is held. */
-bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle);
+ * only when there are none. With `park` the weights of a GPU stay in host memory, else they are
+ * dropped, also by one that is parked. False when there was nothing to do. `changing` is held. */
+bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool park);
 
 /* Load it again. With `use` not NULL the model is taken as by gsv_handle_use before anybody can
  * suspend it. */

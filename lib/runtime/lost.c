@@ -293,7 +293,7 @@ static bool move(gpuserve_model *handle)
         gsv_batcher_break(handle->current->batcher, &lost->cause);
     if (lost->policy == GPUSERVE_LOST_FAIL)
         return false;
-    gsv_handle_suspend(handle, false);
+    gsv_handle_suspend(handle, false, false); /* nothing can be read from it */
     st = exchange(handle, &moving);
     if (st == GPUSERVE_OK) {
         atomic_fetch_add(&handle->context->metrics.models_moved, 1);

@@ -6,6 +6,7 @@
  * Nothing is read from the weights before the plan's bytes are found to fit. The end goes the same
  * way back, and so does a load that fails half way.
  */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "lib/runtime/model.h"
 
 #include "lib/base/error.h"
@@ -14,6 +15,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/mman.h>
 
 gpuserve_status gsv_model_plan(struct gsv_model **out, gpuserve_context *context, const char *name,
                                const char *path, const gpuserve_model_options *options,
@@ -52,28 +54,16 @@ static gpuserve_status load_replica(struct gsv_model *model, size_t which,
                              : st;
 }
 
-static gpuserve_status load_replicas(struct gsv_model *model, gpuserve_error *error)
+static size_t parked_bytes(const struct gsv_plan *plan)
 {
-    const struct gsv_plan *plan = &model->plan;
-    struct gsv_net_options options = {
-        .dtype = plan->dtype,
-        .use_mmap = plan->use_mmap,
-        .n_threads = plan->n_workers,
-    };
-    struct gsv_calibration calibration = { 0 };
-    gpuserve_status st = GPUSERVE_OK;
+    return (size_t)(plan->memory.weights / plan->n_replicas);
+}
 
-    model->replicas = gsv_alloc_array(plan->n_replicas, sizeof(*model->replicas));
-    if (!model->replicas)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
-    if (plan->dtype == GPUSERVE_DTYPE_INT8) {
-        st = gsv_calibration_make(&calibration, plan, error);
-        options.calibration = &calibration.batch;
-    }
-    for (size_t i = 0; i < plan->n_replicas && st == GPUSERVE_OK; i++)
-        st = load_replica(model, i, &options, error);
-    gsv_calibration_reset(&calibration);
-    return st;
+static void drop_parked(struct gsv_model *model)
+{
+    if (model->parked)
+        munmap(model->parked, parked_bytes(&model->plan));
+    model->parked = NULL;
 }
 
 static void unload_replicas(struct gsv_model *model)
@@ -87,6 +77,63 @@ static void unload_replicas(struct gsv_model *model)
     }
     free(model->replicas);
     model->replicas = NULL;
+    drop_parked(model);
+}
+
+static gpuserve_status unpark_replicas(struct gsv_model *model, gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    for (size_t i = 0; i < model->plan.n_replicas && st == GPUSERVE_OK; i++)
+        st = gsv_net_unpark(model->replicas[i].net, model->parked, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    drop_parked(model);
+    return GPUSERVE_OK;
+}
+
+/* One copy is enough for all: equal weights are packed alike by one backend. */
+static bool park_replicas(struct gsv_model *model)
+{
+    const struct gsv_plan *plan = &model->plan;
+    gpuserve_status st = GPUSERVE_OK;
+    void *memory;
+
+    /* Mapped, so that gigabytes leave the process when they are dropped. */
+    memory =
+        mmap(NULL, parked_bytes(plan), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return false;
+    model->parked = memory;
+    for (size_t i = 0; i < plan->n_replicas && st == GPUSERVE_OK; i++)
+        st = gsv_net_park(model->replicas[i].net, i == 0 ? model->parked : NULL, NULL);
+    return st == GPUSERVE_OK;
+}
+
+static gpuserve_status load_replicas(struct gsv_model *model, gpuserve_error *error)
+{
+    const struct gsv_plan *plan = &model->plan;
+    struct gsv_net_options options = {
+        .dtype = plan->dtype,
+        .use_mmap = plan->use_mmap,
+        .n_threads = plan->n_workers,
+    };
+    struct gsv_calibration calibration = { 0 };
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (model->parked)
+        return unpark_replicas(model, error);
+    model->replicas = gsv_alloc_array(plan->n_replicas, sizeof(*model->replicas));
+    if (!model->replicas)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
+    if (plan->dtype == GPUSERVE_DTYPE_INT8) {
+        st = gsv_calibration_make(&calibration, plan, error);
+        options.calibration = &calibration.batch;
+    }
+    for (size_t i = 0; i < plan->n_replicas && st == GPUSERVE_OK; i++)
+        st = load_replica(model, i, &options, error);
+    gsv_calibration_reset(&calibration);
+    return st;
 }
 
 static gpuserve_status start(struct gsv_model *model, struct gsv_completions *completions,
@@ -150,27 +197,37 @@ static gpuserve_status tell(const gpuserve_model_options *options, uint64_t done
     return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback ended the loading");
 }
 
-gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
-                               const gpuserve_model_options *options, gpuserve_error *error)
+static gpuserve_status load(struct gsv_model *model, struct gsv_completions *completions,
+                            const gpuserve_model_options *options, gpuserve_error *error)
 {
     const uint64_t bytes = model->plan.facts->file_bytes;
-    gpuserve_status st =
-        gsv_budget_take(model->context, &model->plan, model->name, &model->claim, error);
+    const bool was_parked = model->parked != NULL;
+    gpuserve_status st = tell(options, 0, bytes, error);
 
-    if (st == GPUSERVE_OK)
-        st = tell(options, 0, bytes, error);
     gsv_nvtx_push(&model->context->nvtx, "gpuserve load %s", model->name);
     if (st == GPUSERVE_OK)
         st = load_replicas(model, error);
     gsv_nvtx_pop(&model->context->nvtx);
-    if (st == GPUSERVE_OK)
+    if (st == GPUSERVE_OK && !was_parked)
         st = take_fingerprint(model, error);
     if (st == GPUSERVE_OK)
         st = tell(options, bytes, bytes, error);
-    if (st == GPUSERVE_OK)
-        st = start(model, completions, error);
+    return st == GPUSERVE_OK ? start(model, completions, error) : st;
+}
+
+gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
+                               const gpuserve_model_options *options, gpuserve_error *error)
+{
+    gpuserve_status st =
+        gsv_budget_take(model->context, &model->plan, model->name, &model->claim, error);
+
     if (st != GPUSERVE_OK)
         return st;
+    st = load(model, completions, options, error);
+    if (st != GPUSERVE_OK) {
+        gsv_model_unload(model);
+        return st;
+    }
     count(model);
     gsv_log(model->context, GPUSERVE_LOG_INFO, "%s: %s on %s (%s), %d threads, %" PRIu64 " bytes",
             model->name, gsv_dtype_name(model->plan.dtype), model->plan.device.facts.name,
@@ -178,18 +235,34 @@ gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *
     return GPUSERVE_OK;
 }
 
-void gsv_model_unload(struct gsv_model *model)
+/* Let its requests complete, then end queue and threads. */
+static void stop(struct gsv_model *model)
 {
     if (model->batcher)
         gsv_batcher_close(model->batcher);
     gsv_workers_stop(&model->workers);
-    unload_replicas(model);
     gsv_batcher_unref(&model->batcher);
     gsv_cache_free(&model->cache);
     if (model->is_counted)
         gsv_metrics_model_remove(&model->context->metrics, &model->metrics);
     model->is_counted = false;
+}
+
+void gsv_model_unload(struct gsv_model *model)
+{
+    stop(model);
+    unload_replicas(model);
     gsv_budget_give(model->context, &model->claim);
+}
+
+void gsv_model_park(struct gsv_model *model)
+{
+    stop(model);
+    if (model->plan.device.is_cpu || !park_replicas(model)) {
+        gsv_model_unload(model);
+        return;
+    }
+    gsv_budget_keep(model->context, &model->claim, parked_bytes(&model->plan));
 }
 
 void gsv_model_free(struct gsv_model **out)

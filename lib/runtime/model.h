@@ -32,7 +32,8 @@ struct gsv_model {
     gpuserve_context *context; /* shared */
     char *name;                /* its handle's */
     struct gsv_plan plan;
-    struct gsv_replica *replicas; /* [plan.n_replicas] */
+    struct gsv_replica *replicas; /* [plan.n_replicas]; without device memory while parked */
+    void *parked;                 /* the weights in host memory, or NULL */
     struct gsv_batcher *batcher;  /* shared with requests */
     struct gsv_encoders encoders;
     struct gsv_cache *cache; /* NULL: none */
@@ -53,13 +54,17 @@ gpuserve_status gsv_model_plan(struct gsv_model **model, gpuserve_context *conte
                                const gpuserve_model_options *options, gpuserve_error *error);
 
 /* Take the budget, read the weights, start the queue and its workers. `options` for the progress,
- * may be NULL. On failure, and to load it again, gsv_model_unload comes first. */
+ * may be NULL. After a failure the model is unloaded, or still parked. */
 gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
                                const gpuserve_model_options *options, gpuserve_error *error);
 
 /* Wait until its requests have completed, then give back all but the plan. Accepts one that is
- * half loaded or not loaded. */
+ * half loaded, parked or not loaded. */
 void gsv_model_unload(struct gsv_model *model);
+
+/* The same, but keep the weights of a GPU in host memory, from where they come back without reading
+ * and packing; where that cannot be had, and on a CPU, they are dropped. */
+void gsv_model_park(struct gsv_model *model);
 
 /* Wait until its requests have completed, then give everything back. Accepts NULL, a pointer to
  * NULL and a half-built model. */

@@ -57,6 +57,7 @@ static const struct {
     SLOT(memory_write_floats),
     SLOT(linear_create),
     SLOT(linear_destroy),
+    SLOT(linear_move),
     SLOT(stream_create),
     SLOT(stream_destroy),
     SLOT(batch_begin),

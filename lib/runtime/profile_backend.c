@@ -396,7 +396,7 @@ static gpuserve_status matmul(struct gpuserve_stream *stream, struct gpuserve_op
 /* --------------------------------------------------------------------------------------- table */
 
 /* A slot added to the table must be given a wrapper here if it takes a device or a stream. */
-_Static_assert(offsetof(struct gpuserve_backend, device_count) + 29 * sizeof(void (*)(void)) ==
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + 30 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
 
@@ -408,8 +408,8 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     pthread_mutex_init(&profiler->lock, NULL);
     profiler->inner = inner;
     profiler->left_out_layer = -1;
-    /* Kept: device_count, device_facts, device_check, activation_size, linear_bytes, stream_bytes
-     * and linear_destroy, which see neither. device_open is gsv_profiler_open. */
+    /* Kept: device_count, device_facts, device_check, activation_size, linear_bytes, stream_bytes,
+     * linear_destroy and linear_move, which see neither. device_open is gsv_profiler_open. */
     *table = *inner;
     table->device_close = device_close;
     table->memory_alloc = memory_alloc;

@@ -134,7 +134,7 @@ static void describe_model(const gpuserve_model *handle, struct gsv_json *json)
     gsv_json_add_text(json, "fingerprint", model->fingerprint);
     gsv_json_add_text(json, "device", selector);
     gsv_json_add_text(json, "dtype", gsv_dtype_name(model->plan.dtype));
-    gsv_json_add_number(json, "bytes", handle->is_suspended ? 0 : (int64_t)model->claim.bytes);
+    gsv_json_add_number(json, "bytes", model->claim.is_taken ? (int64_t)model->claim.bytes : 0);
     gsv_json_add_number(json, "bytes_when_loaded", (int64_t)model->plan.total_bytes);
     gsv_json_add_truth(json, "idle", handle->is_suspended || gsv_handle_is_idle(handle));
     gsv_json_add_truth(json, "keep", handle->is_kept);

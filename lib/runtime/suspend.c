@@ -2,45 +2,45 @@
  * suspend.c - giving a model's memory back while its handle stays open, and loading it again.
  *
  * What stays is the plan: configuration, file headers and tokenizer, so texts can be tokenized and
- * the model described meanwhile. The weights are read from the files again. The files have not
- * changed when the fingerprint is the same; else the model does not come back as another one.
+ * the model described meanwhile. A GPU's weights stay in host memory, packed as they are. A CPU's
+ * are dropped and read from the files again: a copy would free nothing, and the page cache is one.
+ * The files have not changed when the fingerprint is the same; else the model does not come back.
  */
 #include "lib/base/error.h"
 #include "lib/runtime/handle.h"
 
 #include "lib/runtime/clock.h"
 
-bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle)
+bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool park)
 {
-    bool begins;
+    struct gsv_model *model = handle->current;
+    bool begins, is_parked;
 
     pthread_mutex_lock(&handle->lock);
+    is_parked = handle->is_suspended && model->parked;
     begins = !handle->is_suspended && (!if_idle || gsv_handle_is_idle(handle));
     if (begins) {
         handle->is_suspended = true; /* who comes from now on waits in gsv_handle_resume */
         handle->n_suspensions++;
-        while (handle->current->n_users > 0)
+        while (model->n_users > 0)
             pthread_cond_wait(&handle->unpinned, &handle->lock);
     }
     pthread_mutex_unlock(&handle->lock);
-    if (begins)
-        gsv_model_unload(handle->current);
-    return begins;
+    if (begins && park)
+        gsv_model_park(model);
+    else if (begins || (is_parked && !park))
+        gsv_model_unload(model);
+    return begins || (is_parked && !park);
 }
 
 static gpuserve_status load_again(gpuserve_model *handle, gpuserve_error *error)
 {
     struct gsv_model *model = handle->current;
-    gpuserve_status st = gsv_model_load(model, handle->completions, NULL, error);
+    const gpuserve_status st = gsv_model_load(model, handle->completions, NULL, error);
 
     if (st == GPUSERVE_E_DEVICE)
         gsv_lost_note(model); /* so that the next one finds it elsewhere */
-    if (st != GPUSERVE_OK) {
-        gsv_model_unload(model);
-        return st;
-    }
-    gsv_log(handle->context, GPUSERVE_LOG_INFO, "%s: resumed", model->name);
-    return GPUSERVE_OK;
+    return st;
 }
 
 gpuserve_status gsv_handle_resume(gpuserve_model *handle, struct gsv_model **use,
@@ -73,7 +73,7 @@ GPUSERVE_API gpuserve_status gpuserve_model_suspend(gpuserve_model *model, gpuse
     if (st != GPUSERVE_OK)
         return st;
     pthread_mutex_lock(&model->changing);
-    gsv_handle_suspend(model, false);
+    gsv_handle_suspend(model, false, true);
     pthread_mutex_unlock(&model->changing);
     return GPUSERVE_OK;
 }

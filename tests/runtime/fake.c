@@ -300,6 +300,22 @@ void gsv_net_free(struct gsv_net **net)
     *net = NULL;
 }
 
+gpuserve_status gsv_net_park(struct gsv_net *net, void *host, gpuserve_error *error)
+{
+    (void)net;
+    (void)host;
+    (void)error;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_net_unpark(struct gsv_net *net, const void *host, gpuserve_error *error)
+{
+    (void)net;
+    cr_assert_not_null(host);
+    (void)error;
+    return GPUSERVE_OK;
+}
+
 void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2])
 {
     (void)net;

@@ -379,6 +379,24 @@ Test(budget, a_request_that_cannot_resume_its_model_is_told_to_come_again)
     end_context(&context);
 }
 
+Test(budget, the_copy_of_a_suspended_model_gives_way_to_the_contexts_budget)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_EVICT, 50);
+    gpuserve_model *first, *second;
+
+    first = open_named(context, "first", GB / 2);
+    cr_assert_eq(gpuserve_model_suspend(first, NULL), GPUSERVE_OK);
+    cr_expect_not_null(strstr(told(context, "first"), "500000000"), "the host holds its weights");
+    cr_assert_eq(gpuserve_context_set_budget(context, NULL, GB, NULL), GPUSERVE_OK);
+    second = open_named(context, "second", GB * 8 / 10);
+    cr_expect_not_null(strstr(told(context, "first"), "\"bytes\": 0"), "%s",
+                       told(context, "first"));
+    gpuserve_model_close(&second);
+    check_answer(first);
+    gpuserve_model_close(&first);
+    end_context(&context);
+}
+
 /* ------------------------------------------------------------------------------- suspend, swap */
 
 Test(budget, suspending_gives_everything_back_and_may_be_repeated)

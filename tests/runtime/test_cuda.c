@@ -46,6 +46,38 @@ static void embed_on(gpuserve_context *context, const char *device, uint32_t dty
     gpuserve_model_close(&model);
 }
 
+static void suspend_and_compare(uint32_t dtype)
+{
+    gpuserve_context *context = emulated();
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+    float before[2 * DIM], after[2 * DIM];
+    size_t n;
+    const char *const *texts = oracle_texts(&n);
+
+    options.device = "cuda:0";
+    options.dtype = dtype;
+    options.max_batch_tokens = 512;
+    cr_assert_eq(gpuserve_model_open(&model, context, real_model("splade-tiny"), &options, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gpuserve_embed(model, texts, 2, before, 2 * DIM, NULL, NULL), GPUSERVE_OK);
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(gpuserve_model_suspend(model, &error), GPUSERVE_OK, "%s", error.message);
+        cr_assert_eq(gpuserve_embed(model, texts, 2, after, 2 * DIM, NULL, &error), GPUSERVE_OK,
+                     "%s", error.message);
+        cr_expect_eq(memcmp(before, after, sizeof(before)), 0);
+    }
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+}
+
+Test(cuda, a_suspended_model_comes_back_bit_for_bit)
+{
+    suspend_and_compare(GPUSERVE_DTYPE_FLOAT16);
+    suspend_and_compare(GPUSERVE_DTYPE_INT8);
+}
+
 Test(cuda, vectors_equal_the_cpus_within_each_dtypes_bounds)
 {
     /* The bounds of the README's table of numbers. */

@@ -55,7 +55,7 @@ Test(device, the_message_names_the_missing_layer_and_the_remedy)
     } cases[] = {
         { NULL, "no plugin: libgpuserve-cuda.so", "GPUSERVE_PLUGIN_DIR" },
         { "no-library", "cannot be loaded", "loader" },
-        { "plugin-abi", "made for backend interface 3", "this library's version" },
+        { "plugin-abi", "made for backend interface 4", "this library's version" },
         { "plugin-slot", "the operation `attention` is missing", "" },
         { "plugin-no-entry", "it lacks gpuserve_backend_entry", "" },
         { "plugin-no-driver", "no driver: libcuda.so.1 is missing", "install the driver" },

@@ -266,3 +266,49 @@ Test(large, nine_and_five_on_twelve_gigabytes)
     folder_remove(&large);
     folder_remove(&small);
 }
+
+/* -------------------------------------------------------------------------------------- parking */
+
+static void expect_parked(const char *device, uint32_t dtype)
+{
+    static const char *const texts[] = { "w10 w11 w12", "w50", "w7 w8 w9 w10 w11 w12" };
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE);
+    gpuserve_model_options options = named("m");
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float before[3 * FOLDER_HIDDEN], after[3 * FOLDER_HIDDEN];
+    gpuserve_model *model = NULL;
+    struct folder folder;
+
+    folder_make(&folder, "bert");
+    options.device = device;
+    options.dtype = dtype;
+    cr_assert_eq(gpuserve_model_open(&model, context, folder.path, &options, &error), GPUSERVE_OK,
+                 "%s", error.message);
+    cr_assert_eq(gpuserve_embed(model, texts, 3, before, 3 * FOLDER_HIDDEN, NULL, NULL),
+                 GPUSERVE_OK);
+    folder_overwrite_word(&folder, 10, 0.25f); /* a load that reads the files would notice */
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
+        cr_assert_eq(gpuserve_embed(model, texts, 3, after, 3 * FOLDER_HIDDEN, NULL, &error),
+                     GPUSERVE_OK, "%s", error.message);
+        cr_expect_eq(memcmp(before, after, sizeof(before)), 0);
+    }
+    /* The host's copy counts for the context's budget, and goes when that is needed. */
+    cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_context_set_budget(context, NULL, 1, NULL), GPUSERVE_OK);
+    cr_expect_eq(gpuserve_model_resume(model, &error), GPUSERVE_E_TOO_LARGE);
+    cr_assert_eq(gpuserve_context_set_budget(context, NULL, 0, NULL), GPUSERVE_OK);
+    cr_expect_eq(gpuserve_model_resume(model, &error), GPUSERVE_OK, "it kept its copy: %s",
+                 error.message);
+    cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
+    gpuserve_model_close(&model);
+    end_context(&context);
+    folder_remove(&folder);
+}
+
+Test(large, parked_weights_come_back_without_the_files)
+{
+    expect_parked("cuda:0", GPUSERVE_DTYPE_FLOAT32);
+    expect_parked("cuda:0", GPUSERVE_DTYPE_INT8);
+    expect_parked("cuda:*", GPUSERVE_DTYPE_FLOAT32);
+}

@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /** Changes with every change of this file that a compiled plugin would notice. */
-#define GPUSERVE_BACKEND_ABI 2u
+#define GPUSERVE_BACKEND_ABI 3u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -289,6 +289,9 @@ struct gpuserve_backend {
                                      void *memory, const struct gpuserve_linear_source *source,
                                      gpuserve_error *error);
     void (*linear_destroy)(struct gpuserve_linear **linear);
+    /** The memory that linear_create was given begins at `to` now, which holds the same bytes; `from`
+     *  is gone and not read. */
+    void (*linear_move)(struct gpuserve_linear *linear, const void *from, void *to);
 
     /* --- streams --------------------------------------------------------------------------- */
 
