@@ -1,6 +1,7 @@
 /*
  * command_serve.c - `gpuserve serve`: models over HTTP until a signal ends it.
  *
+ * SIGHUP takes up changed files: models, keys.
  * SIGTERM and SIGINT drain: not ready at once, no new connections, accepted requests are answered,
  * then exit 0; a second signal, or the end of --drain-timeout, cancels what is left. Signals are
  * blocked in every thread and waited for here.
@@ -118,19 +119,31 @@ static void read_keys(struct cli_args *args)
         args->api_keys.items[args->api_keys.n++] = key;
 }
 
+static void reload(gpuserve_http *server, const struct cli_args *args)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    if (gpuserve_http_reload(server, &error) != GPUSERVE_OK)
+        cli_fail_with(&error, "reload");
+    else if (!args->quiet)
+        cli_warn("reloaded");
+}
+
 static void wait_for_signals(gpuserve_http *server, const struct cli_args *args,
                              const sigset_t *signals)
 {
     const uint32_t drain_s = args->drain_timeout ? args->drain_timeout : default_drain_s;
     sigset_t fatal = *signals;
-    int number;
+    int number = 0;
 
-    sigwait(signals, &number);
+    while (sigwait(signals, &number) == 0 && number == SIGHUP)
+        reload(server, args);
     if (!args->quiet)
         cli_warn("signal %d: answering what was accepted, %u s at most", number, drain_s);
     /* A second signal ends the program as it would any other. */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
+    sigdelset(&fatal, SIGHUP); /* nothing is reloaded any more, and nothing ends by it */
     pthread_sigmask(SIG_UNBLOCK, &fatal, NULL);
     if (gpuserve_http_drain(server, drain_s * 1000) != GPUSERVE_OK)
         cli_warn("requests were still unanswered after %u s; they are cancelled", drain_s);
@@ -147,6 +160,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
     if (cli_context(&context, args) != CLI_OK)
         return CLI_FAILED;
     /* A signal while models load ends the program as before; threads inherit the mask. */

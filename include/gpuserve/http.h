@@ -117,6 +117,20 @@ gpuserve_http_start(gpuserve_http **server, gpuserve_context *context,
 GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server);
 
 /**
+ * Take up what has changed on disk while requests go on: the key file, and the models that the
+ * server opened. Each is read, opened and tried first, then takes the old one's place; a request
+ * is answered by the old or by the new one, never by both. A model needs memory for both until the
+ * last request of the old one is answered.
+ *
+ * @return GPUSERVE_OK; else the first failure: that part stays as it was, the others are new (the
+ *         log tells of each)
+ *
+ * Thread-safety: safe; a second reload waits for the first. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_reload(gpuserve_http  *server,
+                                                                   gpuserve_error *error);
+
+/**
  * Stop taking connections, say "not ready" at once, and wait until every request that was accepted
  * has been answered.
  *

@@ -13,12 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { SCRATCH_BYTES = 64 * 1024 };
 
 static const uint64_t rate_grace_ns = 5000000000u;  /* before a least rate is asked for */
+static const uint64_t first_time_ns = 1000000000u;  /* for a first request while draining */
 static const uint64_t linger_time_ns = 1000000000u; /* for a refusal to arrive */
 
 /* ---------------------------------------------------------------------------------------- ends */
@@ -83,7 +85,18 @@ void gsv_client_close(struct gsv_client *client)
 
 void gsv_client_drain(struct gsv_client *client)
 {
+    uint64_t since_ns;
+    int n_unread = 0;
+
     if (!client->waiting || atomic_load(&client->n_open) > 0 || client->linger_ns)
+        return;
+    /* A request may be here that was not read yet, or, on a connection just made, be coming. */
+    if (ioctl(client->net.fd, FIONREAD, &n_unread) == 0 && n_unread > 0)
+        return;
+    since_ns = client->guard->draining_ns;
+    if (client->since_ns > since_ns)
+        since_ns = client->since_ns;
+    if (client->framing.n_headers == 0 && gsv_http_now() - since_ns < first_time_ns)
         return;
     if (client->mhd.fd < 0)
         gsv_client_close(client);

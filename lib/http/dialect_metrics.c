@@ -30,6 +30,11 @@ static void put_server(struct gsv_exchange *exchange)
                n_exchanges);
     put_figure(to, "gpuserve_http_requests_working", "gauge", "Of them waiting for a model.",
                n_working);
+    put_figure(to, "gpuserve_http_reloads_total", "counter", "Reloads of all files.",
+               atomic_load(&server->n_reloads));
+    put_figure(to, "gpuserve_http_failed_reloads_total", "counter",
+               "Reloads of which some part failed and stayed as it was.",
+               atomic_load(&server->n_failed_reloads));
     put_figure(to, "gpuserve_http_ready", "gauge", "1: ready for requests.",
                gsv_http_ready(server));
 }

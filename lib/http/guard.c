@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -126,7 +127,8 @@ static void accept_one(struct gsv_guard *guard, int fd, const struct sockaddr_st
         gsv_client_refuse(client, 429, "too many connections from this address");
 }
 
-static void accept_all(struct gsv_guard *guard)
+/* False: none is left, or none can be taken. */
+static bool accept_all(struct gsv_guard *guard)
 {
     for (int i = 0; i < N_EVENTS; i++) {
         struct sockaddr_storage address = { 0 };
@@ -145,8 +147,9 @@ static void accept_all(struct gsv_guard *guard)
             if (victim)
                 gsv_client_close(victim);
         }
-        return;
+        return false;
     }
+    return true;
 }
 
 /* ---------------------------------------------------------------------------------- the thread */
@@ -187,9 +190,23 @@ static void sweep(struct gsv_guard *guard)
 /* Only this thread touches the listener, so that it never accepts from a number used anew. */
 static void stop_listening(struct gsv_guard *guard)
 {
-    if (guard->server->listener >= 0)
-        close(guard->server->listener);
+    struct sock_filter drop = { .code = BPF_RET | BPF_K };
+    const struct sock_fprog program = { 1, &drop };
+    const int listener = guard->server->listener;
+
+    if (listener < 0)
+        return;
+    /* Connections that the kernel has made and nobody has taken would be reset: no new ones are
+     * made from here on, those there are taken, then it closes. */
+    setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+    while (accept_all(guard))
+        continue;
+    close(listener);
     guard->server->listener = -1;
+    pthread_mutex_lock(&guard->server->lock);
+    atomic_store(&guard->deaf, true);
+    pthread_cond_broadcast(&guard->server->idle);
+    pthread_mutex_unlock(&guard->server->lock);
 }
 
 static void check_times(struct gsv_guard *guard)
@@ -284,6 +301,7 @@ gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *s
 
 void gsv_guard_drain(struct gsv_guard *guard)
 {
+    atomic_store(&guard->draining_ns, gsv_http_now());
     atomic_store(&guard->draining, true);
     wake(guard);
 }

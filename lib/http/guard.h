@@ -74,7 +74,9 @@ struct gsv_guard {
     struct gsv_client *clients;
     _Atomic size_t n_clients;
     _Atomic bool draining, stopping;
-    char *scratch; /* one part on its way */
+    _Atomic uint64_t draining_ns; /* since when */
+    _Atomic bool deaf;            /* the listener is closed: who came before is counted */
+    char *scratch;                /* one part on its way */
 };
 
 gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *server,

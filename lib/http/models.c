@@ -323,19 +323,47 @@ static void put(struct gsv_models *models, struct gsv_entry *entry, struct gsv_s
     gsv_served_release(before);
 }
 
+/* One text through it: what cannot answer must not take the place of one that can. */
+static gpuserve_status try_model(const struct gsv_served *served, gpuserve_error *error)
+{
+    const char *const text = "ready", *const pair = "steady";
+    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    const size_t n = served->can_embed ? served->dim : served->n_labels;
+    float *row = gsv_alloc_array(n, sizeof(*row));
+    gpuserve_status st;
+
+    if (n == 0) { /* sparse vectors only: to open it is all that is tried */
+        free(row);
+        return GPUSERVE_OK;
+    }
+    if (!row)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %zu numbers", n);
+    options.pairs = served->is_reranker ? &pair : NULL;
+    st = served->can_embed ? gpuserve_embed(served->model, &text, 1, row, n, NULL, error)
+                           : gpuserve_classify(served->model, &text, 1, row, n, &options, error);
+    free(row);
+    return st;
+}
+
 gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *entry,
                                 gpuserve_error *error)
 {
     gpuserve_model *model = entry->borrowed;
     gpuserve_status st = GPUSERVE_OK;
-    struct gsv_served *served;
+    struct gsv_served *served, *before;
 
     pthread_mutex_lock(&models->loading);
     if (entry->path)
         st = gpuserve_model_open(&model, models->context, entry->path, &entry->options, error);
     served = st == GPUSERVE_OK ? describe(model, entry->path != NULL, entry->name, error) : NULL;
-    if (served)
+    before = gsv_models_hold(models, entry);
+    if (served && before) /* the first one is tried by its first request */
+        st = try_model(served, error);
+    gsv_served_release(before);
+    if (served && st == GPUSERVE_OK)
         put(models, entry, served, NULL);
+    else if (served)
+        gsv_served_release(served);
     else if (st == GPUSERVE_OK && entry->path)
         gpuserve_model_close(&model);
     pthread_mutex_unlock(&models->loading);

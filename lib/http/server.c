@@ -184,6 +184,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the server");
     server->listener = -1;
     pthread_mutex_init(&server->lock, NULL);
+    pthread_mutex_init(&server->reloading, NULL);
     pthread_mutex_init(&server->keys.lock, NULL);
     pthread_cond_init(&server->idle, NULL);
     server->started_ns = gsv_http_now();
@@ -225,6 +226,13 @@ GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server)
 
 /* ----------------------------------------------------------------------------------------- end */
 
+/* Under the lock: nobody is there, and nobody can come. */
+static bool is_idle(const struct gpuserve_http *server)
+{
+    return atomic_load(&server->guard.deaf) && server->n_exchanges == 0 &&
+           atomic_load(&server->guard.n_clients) == 0;
+}
+
 /* Whether the last connection was closed within the time. */
 static bool wait_until_idle(struct gpuserve_http *server, uint32_t timeout_ms)
 {
@@ -237,11 +245,11 @@ static bool wait_until_idle(struct gpuserve_http *server, uint32_t timeout_ms)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&server->lock);
-    while (server->n_exchanges > 0 || atomic_load(&server->guard.n_clients) > 0) {
+    while (!is_idle(server)) {
         if (pthread_cond_timedwait(&server->idle, &server->lock, &until) == ETIMEDOUT)
             break;
     }
-    idle = server->n_exchanges == 0 && atomic_load(&server->guard.n_clients) == 0;
+    idle = is_idle(server);
     pthread_mutex_unlock(&server->lock);
     return idle;
 }
@@ -295,6 +303,7 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     gsv_keys_close(&server->keys);
     gsv_models_close(&server->models);
     pthread_cond_destroy(&server->idle);
+    pthread_mutex_destroy(&server->reloading);
     pthread_mutex_destroy(&server->keys.lock);
     pthread_mutex_destroy(&server->lock);
     free(server);

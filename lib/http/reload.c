@@ -1,0 +1,57 @@
+/*
+ * reload.c - taking up new files while the server runs: keys, models.
+ *
+ * Each part is exchanged whole, after its new form has been read, opened and tried; a part that
+ * fails stays as it was and does not keep the others from theirs. A model is opened beside the old
+ * one and not exchanged inside its handle: a request of several jobs, such as a ranking, holds the
+ * model it began with to its end, so no answer is made of both.
+ */
+#include "lib/base/error.h"
+#include "lib/http/server.h"
+
+/* The first failure is told; what failed later is in the log. */
+static void note(struct gpuserve_http *server, gpuserve_status *st, gpuserve_error *first,
+                 gpuserve_status part, const gpuserve_error *error, const char *name)
+{
+    if (part == GPUSERVE_OK)
+        return;
+    gsv_http_log(server, GPUSERVE_LOG_ERROR, "reload: %s stays as it was: %s", name,
+                 error->message);
+    if (*st != GPUSERVE_OK)
+        return;
+    *st = part;
+    gsv_error_copy(first, error);
+}
+
+static gpuserve_status reload_model(struct gpuserve_http *server, struct gsv_entry *entry,
+                                    gpuserve_error *error)
+{
+    struct gsv_served *before = gsv_models_hold(&server->models, entry);
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (!before) /* a client has unloaded it */
+        return GPUSERVE_OK;
+    if (before->owned)
+        st = gsv_models_load(&server->models, entry, error);
+    gsv_served_release(before);
+    return st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_http_reload(gpuserve_http *server, gpuserve_error *error)
+{
+    gpuserve_error one = GPUSERVE_ERROR_INIT;
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (!server)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`server` is NULL");
+    pthread_mutex_lock(&server->reloading);
+    note(server, &st, error, gsv_keys_reload(&server->keys, &one), &one, "the key file");
+    for (size_t i = 0; i < server->models.n; i++) {
+        struct gsv_entry *entry = &server->models.entries[i];
+
+        note(server, &st, error, reload_model(server, entry, &one), &one, entry->name);
+    }
+    atomic_fetch_add(st == GPUSERVE_OK ? &server->n_reloads : &server->n_failed_reloads, 1ull);
+    pthread_mutex_unlock(&server->reloading);
+    return st;
+}
