@@ -3,7 +3,7 @@
  *
  *   One warp for each query row and head walks over the keys of its sequence; the lanes share the
  *   columns. Softmax is online: one pass, and the sum is rescaled when the maximum rises. The
- *   fallback of attention_mma, and what float32 takes.
+ *   fallback of attention_mma and attention_simt.
  *
  *       grid = (rows / 4, heads), shared = (q, out)[head_size] floats for each warp
  *

@@ -60,6 +60,11 @@ cudaError_t gsv_cuda_attention_mma(const struct gpuserve_op_attention *op,
                                    const struct gsv_tiles *tiles, enum gsv_element element,
                                    cudaStream_t stream);
 cudaError_t gsv_cuda_attention_mma_prepare(void); /* once for each device, before capture */
+/* The same tiles in float32, without tensor cores. */
+bool gsv_cuda_attention_has_simt(const struct gpuserve_op_attention *op, enum gsv_element element);
+cudaError_t gsv_cuda_attention_simt(const struct gpuserve_op_attention *op,
+                                    const struct gsv_tiles *tiles, cudaStream_t stream);
+cudaError_t gsv_cuda_attention_simt_prepare(void); /* once for each device, before capture */
 /* Any head size and type; the largest head size it has shared memory for. */
 cudaError_t gsv_cuda_attention_naive(const struct gpuserve_op_attention *op,
                                      enum gsv_element element, cudaStream_t stream);

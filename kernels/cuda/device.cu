@@ -393,6 +393,8 @@ static cudaError_t prepare_kernels(void)
     cudaError_t code = gsv_cuda_attention_mma_prepare();
 
     if (code == cudaSuccess)
+        code = gsv_cuda_attention_simt_prepare();
+    if (code == cudaSuccess)
         code = gsv_cuda_attention_naive_prepare();
     if (code == cudaSuccess)
         code = gsv_cuda_matmul_mma_prepare();

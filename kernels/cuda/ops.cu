@@ -42,6 +42,9 @@ gpuserve_status gsv_cuda_op_attention(struct gpuserve_stream *stream,
         return gsv_cuda_note(
             stream, gsv_cuda_attention_mma(op, &stream->tiles, stream->element, stream->queue),
             "the launch of attention_mma");
+    if (gsv_cuda_attention_has_simt(op, stream->element))
+        return gsv_cuda_note(stream, gsv_cuda_attention_simt(op, &stream->tiles, stream->queue),
+                             "the launch of attention_simt");
     if (op->head_size > GSV_ATTENTION_NAIVE_MAX_HEAD) {
         stream->failure.struct_size = sizeof(stream->failure);
         return gsv_fail(&stream->failure, GPUSERVE_E_UNSUPPORTED,

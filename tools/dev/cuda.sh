@@ -1,0 +1,46 @@
+# cuda.sh - the CUDA plugin, built with the system's nvcc or with one from PyPI.
+
+# nvcc_top: where the nvcc in PATH says its toolkit is; what is in PATH may be a script in front of it.
+nvcc_top()
+{
+    have nvcc || return 0
+    nvcc --dryrun -c -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p' | xargs -r realpath
+}
+
+# cuda_toolkit: prints the folder of a toolkit that has bin/nvcc. GPUSERVE_NVCC=wheels takes that of PyPI.
+cuda_toolkit()
+{
+    local folder venv
+    if [[ ${GPUSERVE_NVCC:-} != wheels ]]; then
+        for folder in "${CUDA_HOME:-}" /usr/local/cuda "$(nvcc_top)"; do
+            [[ -n $folder && -x $folder/bin/nvcc ]] || continue
+            printf '%s\n' "$folder"
+            return
+        done
+    fi
+    venv=$(python_env cuda tools/dev/cuda-requirements.txt)
+    for folder in "$venv"/lib/python3*/site-packages/nvidia/cu*; do
+        [[ -e $folder/bin/nvcc ]] || continue
+        chmod -f +x "$folder"/bin/* "$folder"/nvvm/bin/* 2>/dev/null || true
+        printf '%s\n' "$folder"
+        return
+    done
+    die "the packages of tools/dev/cuda-requirements.txt hold no nvcc"
+}
+
+cmd_cuda()
+{
+    local toolkit
+    need_packages "${build_packages[@]}" "${python_packages[@]}"
+    toolkit=$(cuda_toolkit)
+    say "the CUDA toolkit is $toolkit"
+    # A folder that was configured for another toolkit is begun anew.
+    if [[ -f build-cuda/toolkit && $(<build-cuda/toolkit) != "$toolkit" ]]; then
+        rm -rf build-cuda
+    fi
+    configure build-cuda -Dbuildtype=release -Dtests=disabled -Dcuda=enabled "-Dnvcc_dir=$toolkit" "$@"
+    printf '%s\n' "$toolkit" >build-cuda/toolkit
+    compile build-cuda kernels/cuda/libgpuserve-cuda.so cli/gpuserve
+    say "built build-cuda/kernels/cuda/libgpuserve-cuda.so; try it:"
+    say "  GPUSERVE_PLUGIN_DIR=$PWD/build-cuda/kernels/cuda CUDA_HOME=$toolkit build-cuda/cli/gpuserve devices"
+}
