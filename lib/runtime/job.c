@@ -107,7 +107,8 @@ static gpuserve_status check_task(const struct gsv_model *model, const gpuserve_
     if (job->task != GPUSERVE_TASK_TOKEN_VECTORS && job->token_offsets)
         return gsv_fail(error, GPUSERVE_E_INVALID, "job.token_offsets is for token vectors only");
     if (job->task == GPUSERVE_TASK_EMBED && facts->dim == 0)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model only classifies");
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model only %s",
+                        facts->n_labels > 0 ? "classifies" : "gives sparse vectors");
     if (job->task == GPUSERVE_TASK_CLASSIFY && facts->n_labels == 0) {
         gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model has no classifier head");
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,

@@ -4,6 +4,7 @@ import math
 import os
 import pty
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -537,6 +538,28 @@ class Sparse(Case):
     def test_wrong_use(self):
         self.fails(1, "masked language", "embed", "-m", model(MINILM), "--sparse", "x")
         self.fails(2, "--sparse", "embed", "-m", model(SPLADE), "--sparse", "--format", "text", "x")
+
+
+    def test_modules_of_sentence_transformers(self):
+        folder = self.path("splade")
+        shutil.copytree(model(SPLADE), folder)
+        os.mkdir(os.path.join(folder, "1_SpladePooling"))
+        self.write("splade/modules.json", json.dumps([
+            {"idx": 0, "name": "0", "path": "",
+             "type": "sentence_transformers.sparse_encoder.models.MLMTransformer"},
+            {"idx": 1, "name": "1", "path": "1_SpladePooling",
+             "type": "sentence_transformers.sparse_encoder.models.SpladePooling"}]))
+        once = lines(self.works("embed", "-m", model(SPLADE), "--sparse", "cats eat mice").out)[0]
+        for activation, of in (("relu", lambda x: x), ("log1p_relu", math.log1p)):
+            self.write("splade/1_SpladePooling/config.json", json.dumps(
+                {"pooling_strategy": "max", "activation_function": activation}))
+            one = lines(self.works("embed", "-m", folder, "--sparse", "cats eat mice").out)[0]
+            self.assertEqual(one["indices"], once["indices"])
+            for got, want in zip(one["values"], once["values"]):
+                self.assertAlmostEqual(got, of(want), places=5)
+        self.fails(1, "only gives sparse", "embed", "-m", folder, "x")
+        self.write("splade/1_SpladePooling/config.json", '{"pooling_strategy": "sum"}')
+        self.fails(1, "'sum'", "embed", "-m", folder, "--sparse", "x")
 
 
 class Rerank(Case):
