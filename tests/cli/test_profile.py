@@ -20,7 +20,7 @@ def config(name):
 
 class Profile(Case):
     def profile(self, name, *options):
-        return json.loads(self.works("profile", model(name), "--json", "--rounds", "3",
+        return json.loads(self.works("profile", model(name), "--json", "--rounds", "3", "--threads", "1",
                                      *options).out)
 
     def check_figures(self, facts, name):
