@@ -29,8 +29,14 @@ def commit():
     return done.stdout.strip() or None
 
 
+def undisturbed(rounds):
+    """Those in which the benchmark had the machine for itself; all, if there are none."""
+    own = [row for row in rounds if row["cores_busy"] >= 0.97 * os.cpu_count()]
+    return own or rounds
+
+
 def verdicts(run):
-    overload = run["overload"]
+    overload = undisturbed(run["overload"])
     one = [row for row in run["one_client"].values() if isinstance(row, dict)]
     yield ("64 clients, of offline", min(run["clients_64_threads"]["of_offline"],
                                          run["clients_64_callbacks"]["of_offline"]), 0.9, True)
@@ -38,6 +44,8 @@ def verdicts(run):
     yield ("request, us", run["one_client"]["request_us"], 5, False)
     yield ("goodput at 10x, of peak",
            statistics.median(row["of_peak"] for row in overload), 0.95, True)
+    yield ("the same by processor time",
+           statistics.median(row["of_peak_by_processor_time"] for row in overload), 0.95, True)
     yield ("refusal p99, ms", max(row["refusal_p99_us"] for row in overload) / 1e3, 20, False)
 
 

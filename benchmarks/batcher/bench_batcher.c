@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_CLIENTS = 64, N_ROUNDS = 5, N_OVERLOADS = 3, MOST_SAMPLES = 1 << 20 };
+enum { N_CLIENTS = 64, N_ROUNDS = 5, N_OVERLOADS = 5, MOST_SAMPLES = 1 << 20 };
 
 /* ----------------------------------------------------------------------- closed-loop clients */
 

@@ -76,8 +76,8 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
     const double rate = peak * factor;
     size_t n_sent = 0, n_refused = 0, n_good;
     uint32_t retry_ms = 0;
-    uint64_t begin, now, cpu, sender;
-    double spent;
+    uint64_t begin, now, cpu, sender, offline_cpu;
+    double spent, offline_texts;
 
     options.device = "cpu";
     options.dtype = bench->dtype;
@@ -104,8 +104,12 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
     n_good = atomic_load(&load.n_good);
     while (atomic_load(&load.n_pending) > 0)
         bench_sleep_until(bench_now_ns() + 1000000);
+    offline_cpu = bench_cpu_ns();
+    now = bench_now_ns();
     after = bench_offline(bench, seconds / 2); /* the machine's speed may have changed meanwhile */
     peak = (peak + after) / 2;
+    offline_cpu = bench_cpu_ns() - offline_cpu;
+    offline_texts = after * ((double)(bench_now_ns() - now) / 1e9);
     printf("{\"factor\": %.0f, \"sent_per_s\": %.0f, \"goodput_texts_per_s\": %.1f, "
            "\"of_peak\": %.3f, \"refused\": %zu, \"refusal_p99_us\": %.1f, "
            "\"refusal_most_us\": %.1f, \"retry_after_ms\": %u, ",
@@ -114,6 +118,10 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
            bench_quantile(refused, n_refused, 1), retry_ms);
     printf("\"cores_busy\": %.2f, \"cores_of_the_sender\": %.3f, ", (double)cpu / 1e9 / spent,
            (double)sender / 1e9 / spent);
+    /* Processor time of a text offline, over that of a good one here: neighbours on the machine do
+     * not change it much. */
+    printf("\"of_peak_by_processor_time\": %.3f, ",
+           (double)offline_cpu / offline_texts / ((double)cpu / (double)n_good));
     n_good = n_good < MOST ? n_good : MOST;
     printf("\"accepted_p50_ms\": %.1f, \"accepted_p99_ms\": %.1f}",
            bench_quantile(load.accepted, n_good, 0.5) / 1e3,
