@@ -134,7 +134,7 @@ static void expect_in_info(struct place *place, const char *part)
 
 static void expect_in_metrics(struct place *place, const char *part)
 {
-    char metrics[32768];
+    char metrics[65536];
 
     cr_assert_eq(gpuserve_context_metrics(place->context, metrics, sizeof(metrics), NULL, NULL),
                  GPUSERVE_OK);
