@@ -83,11 +83,16 @@ build_dry() {
 
 build_library() {
     meson setup "$work/build" -Dcuda=disabled -Dtests=disabled >"$work/meson.log" 2>&1 || { tail -5 "$work/meson.log" >&2; return 1; }
-    ninja -C "$work/build" lib/libgpuserve.so >"$work/ninja.log" 2>&1 || { tail -5 "$work/ninja.log" >&2; return 1; }
+    # Its name ends in the version.
+    target=$(ninja -C "$work/build" -t targets all | sed -n 's/^\(lib\/libgpuserve\.so[.0-9]*\):.*/\1/p' | head -1)
+    ninja -C "$work/build" "$target" >"$work/ninja.log" 2>&1 || { tail -5 "$work/ninja.log" >&2; return 1; }
 }
 
+# On the emulator `./dev test` runs them all: the dry run shows that the stage works.
 kernel_tests() {
-    for name in rows attention linear batch; do
+    names="rows attention linear batch"
+    $dry && names=batch
+    for name in $names; do
         "$work/test_$name" 2>&1 || return 1
     done
 }

@@ -63,13 +63,19 @@ static const char *tiny_reference(void)
     return test_data("models/bert/reference.safetensors");
 }
 
-static void load_tiny(struct loaded *model, uint32_t dtype)
+static void load_named(struct loaded *model, const char *name, uint32_t dtype)
 {
     const struct load_options options = { .backend = cuda(), .dtype = dtype, .max_tokens = 256 };
-    char path[1024];
+    char path[1024], below[64];
 
-    snprintf(path, sizeof(path), "%s", test_data("models/bert"));
+    snprintf(below, sizeof(below), "models/%s", name);
+    snprintf(path, sizeof(path), "%s", test_data(below));
     load_model(model, path, &options);
+}
+
+static void load_tiny(struct loaded *model, uint32_t dtype)
+{
+    load_named(model, "bert", dtype);
 }
 
 static struct gsv_emu_counters counters(void)
@@ -243,13 +249,25 @@ Test(cuda_backend, a_batch_costs_few_launches_one_copy_each_way_and_no_memory)
 /* What is computed from the files beforehand is what is taken, to the byte. */
 Test(cuda_backend, footprint_is_what_is_allocated)
 {
-    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_FLOAT16,
-                                       GPUSERVE_DTYPE_INT8 };
-    struct texts texts = some_texts(tiny_reference(), 4);
+    static const struct {
+        const char *model;
+        uint32_t dtype;
+    } cases[] = {
+        { "bert", GPUSERVE_DTYPE_FLOAT32 },
+        { "bert", GPUSERVE_DTYPE_FLOAT16 },
+        { "bert", GPUSERVE_DTYPE_INT8 },
+        { "roberta", GPUSERVE_DTYPE_TF32 },
+        { "mpnet", GPUSERVE_DTYPE_BFLOAT16 },
+        { "mpnet", GPUSERVE_DTYPE_FLOAT32 },
+        { "distilbert-single", GPUSERVE_DTYPE_FLOAT16 },
+    };
 
-    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const uint32_t dtype = cases[i].dtype;
+        char reference[64];
+        struct texts texts;
         const struct gsv_work_options options = {
-            .dtype = dtypes[i],
+            .dtype = dtype,
             .n_threads = 1,
             .max_tokens = 256,
             .max_sequences = 32,
@@ -261,21 +279,24 @@ Test(cuda_backend, footprint_is_what_is_allocated)
         float *out;
 
         gsv_emu_reset();
-        load_tiny(&model, dtypes[i]);
+        snprintf(reference, sizeof(reference), "models/%s/reference.safetensors", cases[i].model);
+        texts = some_texts(test_data(reference), 4);
+        load_named(&model, cases[i].model, dtype);
         out = run_all(&model, &texts, embed_run(&model));
-        cr_assert(gsv_net_bytes(model.spec, cuda(), dtypes[i], &weights));
+        cr_assert(gsv_net_bytes(model.spec, cuda(), dtype, &weights));
         cr_assert(gsv_work_bytes(model.spec, cuda(), &options, &activations, &stream));
         c = counters();
         cr_expect_eq(c.live_bytes + c.live_host_bytes, weights + activations + stream,
-                     "%llu + %llu taken, %llu + %llu + %llu told", (unsigned long long)c.live_bytes,
-                     (unsigned long long)c.live_host_bytes, (unsigned long long)weights,
-                     (unsigned long long)activations, (unsigned long long)stream);
+                     "%s, dtype %u: %llu + %llu taken, %llu + %llu + %llu told", cases[i].model,
+                     dtype, (unsigned long long)c.live_bytes, (unsigned long long)c.live_host_bytes,
+                     (unsigned long long)weights, (unsigned long long)activations,
+                     (unsigned long long)stream);
         cr_expect_leq(c.peak_bytes + c.live_host_bytes, weights + activations + stream,
                       "%llu at most", (unsigned long long)c.peak_bytes);
         free(out);
+        free_texts(&texts);
         unload_model(&model);
     }
-    free_texts(&texts);
 }
 
 /* ------------------------------------------------------------------------------- every failure */
