@@ -103,20 +103,10 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.cors_origins = args->cors_origins.items;
     options.n_cors_origins = args->cors_origins.n;
     options.open_metrics = args->open_metrics;
+    options.access_log = args->access_log;
     options.log = cli_log;
     options.log_level = cli_log_level(args);
     return options;
-}
-
-/* A key on the command line is seen by all who may list processes: the environment hides it. */
-static void read_keys(struct cli_args *args)
-{
-    const char *key = getenv("GPUSERVE_API_KEY");
-
-    if (!key)
-        key = getenv("API_KEY"); /* text-embeddings-inference's name */
-    if (key && key[0] && args->api_keys.n == 0)
-        args->api_keys.items[args->api_keys.n++] = key;
 }
 
 static void reload(gpuserve_http *server, const struct cli_args *args)
@@ -180,20 +170,23 @@ int cli_serve(const struct cli_args *given)
 {
     struct cli_args complete = *given;
     const struct cli_args *args = &complete;
-    const gpuserve_model_options model_options = cli_model_options(args);
+    gpuserve_model_options model_options;
     gpuserve_http_options options;
     gpuserve_http_model *models;
-    const size_t n_extra = args->model ? 1 : 0;
-    int result = CLI_OK;
+    size_t n_extra;
+    int result = cli_serve_complete(&complete);
 
+    if (result != CLI_OK || args->check_config)
+        return result;
+    n_extra = args->model ? 1 : 0;
     if (args->n_rest + n_extra == 0) {
         cli_usage("no model");
         cli_hint("gpuserve serve MODEL [MODEL...]; `gpuserve pull NAME` fetches one");
         return CLI_USAGE;
     }
     raise_descriptor_limit();
-    read_keys(&complete);
     options = http_options(args);
+    model_options = cli_model_options(args);
     models = cli_alloc(args->n_rest + n_extra, sizeof(*models));
     if (args->model)
         read_model(&models[0], args->model);

@@ -173,7 +173,7 @@ static int set_choice(const struct cli_option *option, const char *text, uint32_
     return CLI_USAGE;
 }
 
-static int set_option(struct cli_args *args, const struct cli_option *option, const char *text)
+int cli_option_set(struct cli_args *args, const struct cli_option *option, const char *text)
 {
     void *field = (char *)args + option->offset;
     struct cli_list *list;
@@ -198,6 +198,29 @@ static int set_option(struct cli_args *args, const struct cli_option *option, co
     default:
         return set_number(option, text, field);
     }
+}
+
+bool cli_option_given(const struct cli_args *args, const struct cli_option *option)
+{
+    const void *field = (const char *)args + option->offset;
+
+    switch (option->kind) {
+    case OPTION_TEXT:
+        return *(const char *const *)field != NULL;
+    case OPTION_REAL:
+        return *(const double *)field != 0;
+    case OPTION_SIZE:
+        return *(const uint64_t *)field != 0;
+    case OPTION_LIST:
+        return ((const struct cli_list *)field)->n > 0;
+    default:
+        return *(const uint32_t *)field != 0;
+    }
+}
+
+const struct cli_option *cli_option_find(const struct cli_command *command, const char *name)
+{
+    return find_long(command, name, strlen(name));
 }
 
 /* One option at argv[*at], with its value there or in the next argument. */
@@ -227,7 +250,7 @@ static int parse_option(struct cli_args *args, const struct cli_command *command
             return cli_usage("--%s needs a value", option->name);
         value = argv[++*at];
     }
-    return set_option(args, option, value);
+    return cli_option_set(args, option, value);
 }
 
 int cli_parse(struct cli_args *args, const struct cli_command *command, int argc, char **argv)

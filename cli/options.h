@@ -78,8 +78,8 @@ struct cli_args {
         auto_truncate, drain_timeout, model_control, header_timeout, body_timeout, idle_timeout,
         min_body_rate, max_address_connections;
     struct cli_list aliases, api_keys, cors_origins;
-    const char *api_key_file;
-    uint32_t key_rate, key_burst, open_metrics;
+    const char *api_key_file, *access_log, *config;
+    uint32_t key_rate, key_burst, open_metrics, check_config;
     /* the program itself */
     uint32_t help;
     /* arguments that are no options */
@@ -135,6 +135,15 @@ bool cli_option_of(const struct cli_option *option, const struct cli_command *co
 /* Parse what follows the command's name. argv is reordered: arguments that are no options are moved
  * to its front and lent by args->rest. CLI_OK or CLI_USAGE. */
 int cli_parse(struct cli_args *args, const struct cli_command *command, int argc, char **argv);
+
+/* Give an option a value, as the command line would; CLI_OK or CLI_USAGE. */
+int cli_option_set(struct cli_args *args, const struct cli_option *option, const char *text);
+/* Whether it has one. */
+bool cli_option_given(const struct cli_args *args, const struct cli_option *option);
+const struct cli_option *cli_option_find(const struct cli_command *command, const char *name);
+/* serve_config.c: what the command line leaves open, from the environment, then from --config. The
+ * texts live as long as the program. */
+int cli_serve_complete(struct cli_args *args);
 
 /* Help on standard output. */
 void cli_help(const struct cli_command *command); /* NULL: the program's own */

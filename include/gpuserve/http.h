@@ -89,10 +89,13 @@ typedef struct gpuserve_http_options {
                                                   whose pages may ask; default: none */
     size_t                     n_cors_origins;
     uint32_t                   open_metrics; /**< 1: /metrics is answered without a key */
+    const char                *access_log; /**< a JSON line for each request is added to this file,
+                                                opened anew by gpuserve_http_reload(); "-": to
+                                                standard output; default: none */
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

@@ -67,6 +67,7 @@ static enum MHD_Result send_reply(struct gsv_exchange *exchange)
                                                MHD_RESPMEM_MUST_FREE);
     if (!response)
         return MHD_NO;
+    exchange->n_reply_bytes = exchange->reply.size;
     exchange->reply = (struct gsv_buffer){ 0 };
     if (exchange->content_type)
         MHD_add_response_header(response, "Content-Type", exchange->content_type);
@@ -202,6 +203,7 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
     if (!exchange)
         return;
     *context = NULL;
+    gsv_access_log_write(&exchange->server->access_log, exchange);
     unlist(exchange);
     if (exchange->client)
         atomic_fetch_sub(&exchange->client->n_open, 1);

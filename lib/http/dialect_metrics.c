@@ -35,6 +35,9 @@ static void put_server(struct gsv_exchange *exchange)
     put_figure(to, "gpuserve_http_failed_reloads_total", "counter",
                "Reloads of which some part failed and stayed as it was.",
                atomic_load(&server->n_failed_reloads));
+    put_figure(to, "gpuserve_http_access_log_lost_total", "counter",
+               "Lines of the access log that could not be written.",
+               atomic_load(&server->access_log.n_lost));
     put_figure(to, "gpuserve_http_ready", "gauge", "1: ready for requests.",
                gsv_http_ready(server));
 }

@@ -88,6 +88,7 @@ struct gsv_exchange {
     /* The reply. */
     unsigned status; /* 0: none yet */
     const char *content_type;
+    size_t n_reply_bytes; /* of its body, once it is on its way */
     struct gsv_buffer reply;
     struct {
         const char *name, *value;

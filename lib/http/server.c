@@ -186,6 +186,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     pthread_mutex_init(&server->lock, NULL);
     pthread_mutex_init(&server->reloading, NULL);
     pthread_mutex_init(&server->keys.lock, NULL);
+    pthread_mutex_init(&server->access_log.lock, NULL);
     pthread_cond_init(&server->idle, NULL);
     server->started_ns = gsv_http_now();
     if (getrandom(&server->seed, sizeof(server->seed), GRND_NONBLOCK) < 0)
@@ -197,6 +198,8 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
         st = copy_origins(server, error);
     if (st == GPUSERVE_OK)
         st = gsv_keys_open(&server->keys, &server->options, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_access_log_open(&server->access_log, server->options.access_log, error);
     /* First the port: to find it taken after loading for a minute would be a pity. */
     if (st == GPUSERVE_OK)
         st = gsv_http_listen(server, error);
@@ -210,6 +213,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     server->options.api_keys = NULL;
     server->options.api_key_file = NULL;
     server->options.cors_origins = NULL;
+    server->options.access_log = NULL;
     if (st == GPUSERVE_OK)
         st = start_daemon(server, error);
     if (st == GPUSERVE_OK)
@@ -301,10 +305,12 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
         free(server->origins[i]);
     free(server->origins);
     gsv_keys_close(&server->keys);
+    gsv_access_log_close(&server->access_log);
     gsv_models_close(&server->models);
     pthread_cond_destroy(&server->idle);
     pthread_mutex_destroy(&server->reloading);
     pthread_mutex_destroy(&server->keys.lock);
+    pthread_mutex_destroy(&server->access_log.lock);
     pthread_mutex_destroy(&server->lock);
     free(server);
 }

@@ -4,6 +4,7 @@
 #ifndef GSV_HTTP_SERVER_H
 #define GSV_HTTP_SERVER_H
 
+#include "lib/http/access_log.h"
 #include "lib/http/exchange.h"
 #include "lib/http/guard.h"
 #include "lib/http/keys.h"
@@ -17,6 +18,7 @@ struct gpuserve_http {
     struct gsv_guard guard;
     struct gsv_models models;
     struct gsv_keys keys;
+    struct gsv_access_log access_log;
     char **origins; /* [n_origins] whose pages may ask */
     size_t n_origins;
     uint64_t started_ns;

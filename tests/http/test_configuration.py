@@ -1,0 +1,156 @@
+"""The access log, and options from flags, environment and file."""
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+import unittest
+
+from serving import MINILM, Server, environment, main
+from common import gpuserve
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+
+    def tearDown(self):
+        shutil.rmtree(self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path(name)
+
+
+class AccessLog(Folder):
+    def lines(self, name="log", n=1):
+        until = time.monotonic() + 10
+        while True:
+            with open(self.path(name), encoding="utf-8") as file:
+                got = file.read().splitlines()
+            if len(got) >= n or time.monotonic() > until:
+                self.assertEqual(len(got), n, got)
+                return [json.loads(line) for line in got]
+            time.sleep(0.02)
+
+    def test_a_line_for_each_request(self):
+        server = Server(MINILM, "--access-log", self.path("log"), "--api-key", "secret-key")
+        key = {"Authorization": "Bearer secret-key"}
+        server.post("/embed?secret=query", {"inputs": "a dog"}, {
+            **key, "x-request-id": "my-id", "traceparent": "00-%s-%s-01" % (TRACE, PARENT),
+            "User-Agent": 'an "agent" \u00e9'.encode("latin-1")})
+        server.post("/embed", {"inputs": "a dog"},
+                    {**key, "traceparent": "00-%s-%s-01" % ("0" * 32, PARENT)})
+        server.get("/info")
+        server.get("/nowhere%0a\u00e4".replace("\u00e4", "%ff"), **key)
+        first, second, third, last = self.lines(n=4)
+        self.assertEqual((first["id"], first["trace_id"], first["parent_id"], first["method"],
+                          first["path"], first["model"], first["status"], first["tokens"]),
+                         ("my-id", TRACE, PARENT, "POST", "/embed", "all-MiniLM-L6-v2", 200, 4))
+        self.assertEqual(first["client"], "127.0.0.1")
+        self.assertEqual(len(first["key"]), 8)
+        self.assertGreater(first["bytes"], 1000)
+        self.assertGreater(first["us"], first["compute_us"])
+        self.assertNotIn("trace_id", second)
+        self.assertEqual((third["status"], third.get("key")), (401, None))
+        self.assertEqual(last["status"], 400)  # no UTF-8
+        os.rename(self.path("log"), self.path("old"))
+        server.process.send_signal(signal.SIGHUP)
+        until = time.monotonic() + 20
+        while not os.path.exists(self.path("log")):
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.02)
+        server.get("/health")
+        self.assertEqual(self.lines(n=1)[0]["path"], "/health")
+        self.assertEqual(server.stop()[0], 0)
+        with open(self.path("old"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertNotIn("secret", text)
+
+    def test_a_full_disk_is_survived(self):
+        server = Server(MINILM, "--access-log", "/dev/full")
+        for _ in range(3):
+            self.assertEqual(server.post("/embed", {"inputs": "a"}).status, 200)
+        metrics = server.get("/metrics").body.decode()
+        self.assertRegex(metrics, r"(?m)^gpuserve_http_access_log_lost_total [23]$")
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_standard_output(self):
+        server = Server(MINILM, "--access-log", "-")
+        server.get("/health")
+        self.assertEqual(json.loads(server.process.stdout.readline())["path"], "/health")
+        for _ in range(600):  # more than a pipe holds, and nobody reads
+            self.assertEqual(server.get("/health", **{"x-request-id": "i" * 128}).status, 200)
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_a_file_that_cannot_be_opened(self):
+        done = gpuserve("serve", MINILM, "--port", "0", "--access-log", "/nowhere/log")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nowhere/log: No such file", done.err)
+
+
+class Configuration(Folder):
+    def check(self, *arguments, **variables):
+        done = gpuserve("serve", "--check-config", *arguments, env=environment(**variables))
+        self.assertEqual(done.returncode, 0, done.err)
+        return json.loads(done.out)
+
+    def fails(self, words, *arguments, **variables):
+        done = gpuserve("serve", "--check-config", *arguments, env=environment(**variables))
+        self.assertNotEqual(done.returncode, 0)
+        for word in words:
+            self.assertIn(word, done.err)
+
+    def test_who_goes_before_whom(self):
+        path = self.write("c.json", json.dumps({
+            "models": ["a", "b=c"], "port": 1, "max-tokens": 11, "batch-tokens": 21,
+            "auto-truncate": True, "api-key": ["x", "y"], "dtype": "int8"}))
+        self.assertEqual(self.check("--config", path), {
+            "models": ["a", "b=c"], "port": 1, "max-tokens": 11, "batch-tokens": 21,
+            "auto-truncate": True, "api-key": ["(hidden)"] * 2, "dtype": "int8"})
+        got = self.check("m", "--port", "3", GPUSERVE_CONFIG=path, GPUSERVE_PORT="2",
+                         GPUSERVE_MAX_TOKENS="12", MAX_BATCH_TOKENS="22", API_KEY="k")
+        self.assertEqual(got, {"models": ["m"], "port": 3, "max-tokens": 12, "batch-tokens": 22,
+                               "auto-truncate": True, "api-key": ["(hidden)"], "dtype": "int8"})
+
+    def test_names_of_tei(self):
+        got = self.check(MODEL_ID="m", PORT="8123", MAX_BATCH_TOKENS="4096", AUTO_TRUNCATE="true",
+                         MAX_CLIENT_BATCH_SIZE="64", PAYLOAD_LIMIT="1000", POOLING="mean",
+                         CORS_ALLOW_ORIGIN="*", SERVED_MODEL_NAME="n")
+        self.assertEqual(got, {"model": "m", "port": 8123, "batch-tokens": 4096, "pooling": "mean",
+                               "auto-truncate": True, "max-client-batch-size": 64,
+                               "max-body-bytes": 1000, "cors-origin": ["*"], "alias": ["n"]})
+        self.assertNotIn("auto-truncate", self.check("m", AUTO_TRUNCATE="false"))
+
+    def test_wrong_values_name_their_place(self):
+        self.fails(["--port", "eighty", "GPUSERVE_PORT"], "m", GPUSERVE_PORT="eighty")
+        self.fails(["AUTO_TRUNCATE", "maybe"], "m", AUTO_TRUNCATE="maybe")
+        self.fails(["no model"])
+        self.fails(["/nowhere.json", "No such file"], "m", "--config", "/nowhere.json")
+        for text, words in (('{"prot": 1}', ['"prot"', 'did you mean "port"']),
+                            ('{"port": 1, "port": 2}', ["duplicate"]), ("[1]", ["no JSON object"]),
+                            ('{"port": {}}', ['"port"', "neither text"]), ('{"port"', ["line 1"]),
+                            ('{"port": 70000}', ["70000", '"port"']),
+                            ('{"models": []}', ["not a list"]), ('{"models": [{}]}', ["model 1"]),
+                            ('{"config": "x"}', ['"config"'])):
+            arguments = [] if "models" in text else ["m"]
+            self.fails(words, *arguments, "--config", self.write("c.json", text))
+
+    def test_a_server_by_file(self):
+        path = self.write("c.json", json.dumps({"models": ["mini=" + MINILM], "alias": ["other"],
+                                                "max-client-batch-size": 2}))
+        server = Server("--config", path)
+        self.assertEqual(server.post("/v1/embeddings", {"input": "a", "model": "other"}).status, 200)
+        self.assertEqual(server.post("/embed", {"inputs": ["a"] * 3}).status, 422)
+        self.assertEqual(server.stop()[0], 0)
+
+
+if __name__ == "__main__":
+    main(__name__)
