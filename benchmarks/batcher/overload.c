@@ -74,9 +74,9 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
     struct load load = { .accepted = malloc(MOST * sizeof(double)) };
     double *refused = malloc(MOST * sizeof(double));
     const double rate = peak * factor;
-    size_t n_sent = 0, n_refused = 0, n_good;
+    size_t n_sent = 0, n_refused = 0, n_before = 0, n_good;
     uint32_t retry_ms = 0;
-    uint64_t begin, now, cpu, sender, offline_cpu;
+    uint64_t begin, now, counted = 0, cpu = 0, sender = 0, offline_cpu;
     double spent, offline_texts;
 
     options.device = "cpu";
@@ -85,8 +85,6 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
     if (gpuserve_model_open(&model, NULL, bench->path, &options, &error) != GPUSERVE_OK)
         bench_die("a model with a short queue", &error);
     begin = bench_now_ns();
-    cpu = bench_cpu_ns();
-    sender = bench_thread_ns();
     for (now = begin; (double)(now - begin) < seconds * 1e9; now = bench_now_ns()) {
         const size_t due = (size_t)(rate * (double)(now - begin) / 1e9);
 
@@ -97,11 +95,17 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
                 refused[n_refused++] = us;
         }
         bench_sleep_until(now + 1000000);
+        if (counted == 0 && (double)(now - begin) > seconds * 1e9 / 4) {
+            counted = now; /* the first batches are on their way: count from here */
+            cpu = bench_cpu_ns();
+            sender = bench_thread_ns();
+            n_before = atomic_load(&load.n_good);
+        }
     }
-    spent = (double)(now - begin) / 1e9;
+    spent = (double)(now - counted) / 1e9;
     cpu = bench_cpu_ns() - cpu;
     sender = bench_thread_ns() - sender;
-    n_good = atomic_load(&load.n_good);
+    n_good = atomic_load(&load.n_good) - n_before;
     while (atomic_load(&load.n_pending) > 0)
         bench_sleep_until(bench_now_ns() + 1000000);
     offline_cpu = bench_cpu_ns();
@@ -113,7 +117,7 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
     printf("{\"factor\": %.0f, \"sent_per_s\": %.0f, \"goodput_texts_per_s\": %.1f, "
            "\"of_peak\": %.3f, \"refused\": %zu, \"refusal_p99_us\": %.1f, "
            "\"refusal_most_us\": %.1f, \"retry_after_ms\": %u, ",
-           factor, (double)n_sent / spent, (double)n_good / spent, (double)n_good / spent / peak,
+           factor, (double)n_sent / seconds, (double)n_good / spent, (double)n_good / spent / peak,
            n_refused, bench_quantile(refused, n_refused, 0.99),
            bench_quantile(refused, n_refused, 1), retry_ms);
     printf("\"cores_busy\": %.2f, \"cores_of_the_sender\": %.3f, ", (double)cpu / 1e9 / spent,
@@ -122,6 +126,7 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
      * not change it much. */
     printf("\"of_peak_by_processor_time\": %.3f, ",
            (double)offline_cpu / offline_texts / ((double)cpu / (double)n_good));
+    n_good = atomic_load(&load.n_good); /* latencies of all */
     n_good = n_good < MOST ? n_good : MOST;
     printf("\"accepted_p50_ms\": %.1f, \"accepted_p99_ms\": %.1f}",
            bench_quantile(load.accepted, n_good, 0.5) / 1e3,
