@@ -26,6 +26,23 @@ gpuserve_status gsv_context_check(const gpuserve_context *context, gpuserve_erro
     return gsv_forked(&context->guard) ? gsv_fail_forked(error) : GPUSERVE_OK;
 }
 
+static _Thread_local const gpuserve_context *log_scope;
+
+const gpuserve_context *gsv_log_scope(const gpuserve_context *context)
+{
+    const gpuserve_context *before = log_scope;
+
+    log_scope = context;
+    return before;
+}
+
+void gsv_log_in_scope(void *user, int32_t level, const char *message)
+{
+    (void)user;
+    if (log_scope)
+        gsv_log(log_scope, level, "%s", message);
+}
+
 void gsv_log(const gpuserve_context *context, int32_t level, const char *format, ...)
 {
     char line[LOG_LINE_BYTES];

@@ -43,4 +43,10 @@ gpuserve_status gsv_context_check(const gpuserve_context *context, gpuserve_erro
 void gsv_log(const gpuserve_context *context, int32_t level, const char *format, ...)
     GPUSERVE_PRINTF(3, 4);
 
+/* A plugin is loaded once for all contexts, so a line it logs goes to the context for which its
+ * thread works: set here, NULL for none. Returns the one before. */
+const gpuserve_context *gsv_log_scope(const gpuserve_context *context);
+/* What a plugin's host logs with: a gpuserve_log_fn. */
+void gsv_log_in_scope(void *user, int32_t level, const char *message);
+
 #endif

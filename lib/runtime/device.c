@@ -21,6 +21,7 @@
 gpuserve_status gsv_device_cuda(gpuserve_context *context, const struct gpuserve_backend **backend,
                                 int32_t *count, gpuserve_error *error)
 {
+    const gpuserve_context *before = gsv_log_scope(context);
     gpuserve_status st;
 
     *backend = NULL;
@@ -30,9 +31,9 @@ gpuserve_status gsv_device_cuda(gpuserve_context *context, const struct gpuserve
     if (st == GPUSERVE_OK)
         *backend = context->cuda.backend;
     pthread_mutex_unlock(&context->lock);
-    if (st != GPUSERVE_OK)
-        return st;
-    st = (*backend)->device_count(count, error);
+    if (st == GPUSERVE_OK)
+        st = (*backend)->device_count(count, error);
+    gsv_log_scope(before);
     if (st == GPUSERVE_OK && *count < 1)
         st = gsv_fail(error, GPUSERVE_E_DEVICE, "the CUDA backend works but finds no device");
     return st;

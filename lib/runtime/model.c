@@ -218,12 +218,15 @@ static gpuserve_status load(struct gsv_model *model, struct gsv_completions *com
 gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
                                const gpuserve_model_options *options, gpuserve_error *error)
 {
+    const gpuserve_context *before;
     gpuserve_status st =
         gsv_budget_take(model->context, &model->plan, model->name, &model->claim, error);
 
     if (st != GPUSERVE_OK)
         return st;
+    before = gsv_log_scope(model->context);
     st = load(model, completions, options, error);
+    gsv_log_scope(before);
     if (st != GPUSERVE_OK) {
         gsv_model_unload(model);
         return st;

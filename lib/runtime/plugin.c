@@ -5,14 +5,15 @@
  * a bare name: what the loader's path happens to hold is not ours to run.
  *
  * A plugin stays mapped once loaded (RTLD_NODELETE): the runtime libraries behind it do not bear
- * being torn down and set up again. For the same reason the host struct it keeps is constant, and
- * its log goes nowhere; a failing call says why in its error.
+ * being torn down and set up again. For the same reason the host struct it keeps is constant; what
+ * it logs goes to the context for which the logging thread works.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/plugin.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/runtime/context.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -20,17 +21,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static void discard(void *user, int32_t level, const char *message)
-{
-    (void)user;
-    (void)level;
-    (void)message;
-}
-
 static const struct gpuserve_host host = {
     .struct_size = sizeof(host),
     .abi = GPUSERVE_BACKEND_ABI,
-    .log = discard,
+    .log = gsv_log_in_scope,
 };
 
 #define SLOT(member)                                       \

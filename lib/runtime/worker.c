@@ -194,6 +194,7 @@ static void *work(void *argument)
 
     snprintf(name, sizeof(name), "gpuserve-%d", worker->number % 100000);
     pthread_setname_np(pthread_self(), name);
+    gsv_log_scope(worker->model->context);
     for (;;) {
         const struct gsv_step step = gsv_batcher_next(worker->model->batcher, &worker->batch);
 

@@ -94,6 +94,37 @@ Test(device, the_message_names_the_missing_layer_and_the_remedy)
     }
 }
 
+static void collect(void *user, int32_t level, const char *message)
+{
+    (void)level;
+    snprintf(user, 64, "%s", message);
+}
+
+/* The plugin of these tests logs "never NULL" when it is loaded. */
+Test(device, what_a_plugin_logs_reaches_the_context_it_works_for)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_device_info device = { .struct_size = sizeof(device) };
+    char folder[64], lines[2][64] = { "", "" };
+    gpuserve_context *contexts[2] = { NULL, NULL };
+
+    unsetenv("GPUSERVE_PLUGIN_DIR");
+    plugin_folder(folder, "plugin-good");
+    for (size_t i = 0; i < 2; i++) {
+        options.plugin_dir = folder;
+        options.log = collect;
+        options.log_user = lines[i];
+        options.log_level = GPUSERVE_LOG_DEBUG;
+        cr_assert_eq(gpuserve_context_create(&contexts[i], &options, NULL), GPUSERVE_OK);
+    }
+    cr_expect_eq(gpuserve_device_select(contexts[1], "cuda", &device, NULL, 0, NULL), GPUSERVE_OK);
+    cr_expect_str_eq(lines[1], "never NULL");
+    cr_expect_str_eq(lines[0], "");
+    for (size_t i = 0; i < 2; i++)
+        gpuserve_context_unref(&contexts[i]);
+    remove_folder(folder);
+}
+
 Test(device, a_working_plugin_is_chosen_by_auto_and_by_name)
 {
     static const char *const text[] = { "on another device" };
