@@ -23,6 +23,8 @@ WARNINGS = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
 
 def command_for(compiler, entry):
     words = shlex.split(entry["command"])
+    if words[0] == "ccache":
+        words = words[1:]
     is_cxx = entry["file"].endswith((".cc", ".cpp", ".cu"))
     kept, skip = [], False
     for word in words[1:]:
