@@ -7,9 +7,11 @@
  * blocked in every thread and waited for here.
  */
 #include "model.h"
+#include "serve_notify.h"
 
 #include <gpuserve/http.h>
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,10 +115,29 @@ static void reload(gpuserve_http *server, const struct cli_args *args)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
+    cli_notify_reloading();
     if (gpuserve_http_reload(server, &error) != GPUSERVE_OK)
         cli_fail_with(&error, "reload");
     else if (!args->quiet)
         cli_warn("reloaded");
+    cli_notify("READY=1");
+}
+
+/* The next signal; meanwhile systemd's watchdog hears that the server answers. */
+static int next_signal(const gpuserve_http *server, const sigset_t *signals)
+{
+    const uint64_t beat_us = cli_watchdog_us();
+    const struct timespec beat = { (time_t)(beat_us / 1000000), (long)(beat_us % 1000000) * 1000 };
+
+    for (;;) {
+        const int number =
+            beat_us ? sigtimedwait(signals, NULL, &beat) : sigwaitinfo(signals, NULL);
+
+        if (number > 0)
+            return number;
+        if (errno == EAGAIN && cli_is_alive(gpuserve_http_address(server), beat_us))
+            cli_notify("WATCHDOG=1");
+    }
 }
 
 static void wait_for_signals(gpuserve_http *server, const struct cli_args *args,
@@ -124,10 +145,11 @@ static void wait_for_signals(gpuserve_http *server, const struct cli_args *args,
 {
     const uint32_t drain_s = args->drain_timeout ? args->drain_timeout : default_drain_s;
     sigset_t fatal = *signals;
-    int number = 0;
+    int number;
 
-    while (sigwait(signals, &number) == 0 && number == SIGHUP)
+    while ((number = next_signal(server, signals)) == SIGHUP)
         reload(server, args);
+    cli_notify("STOPPING=1");
     if (!args->quiet)
         cli_warn("signal %d: answering what was accepted, %u s at most", number, drain_s);
     /* A second signal ends the program as it would any other. */
@@ -161,6 +183,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
         return cli_fail_with(&error, NULL);
     printf("%s\n", gpuserve_http_address(server));
     fflush(stdout);
+    cli_notify("READY=1");
     wait_for_signals(server, args, &signals);
     gpuserve_http_stop(&server);
     return CLI_OK;
