@@ -11,6 +11,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 dry=false
 [ "${1:-}" = --dry ] && dry=true
+[ -n "${GPU_RUN_STAGE:-}" ] && dry=true # a stage of a run: it has no results of its own
 model=${MODEL:-${XDG_CACHE_HOME:-$HOME/.cache}/gpuserve/models/all-MiniLM-L6-v2}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
