@@ -83,6 +83,15 @@ void gsv_client_close(struct gsv_client *client)
     client->in = client->out = NULL;
 }
 
+/* No more requests for libmicrohttpd: it ends its side after what it has written. Not while one is
+ * unanswered, unless its body will never be whole: it might take the end for a broken connection.
+ */
+static void end_input(struct gsv_client *client)
+{
+    if (client->mhd.fd >= 0 && (client->in_body || atomic_load(&client->n_open) == 0))
+        shutdown(client->mhd.fd, SHUT_WR);
+}
+
 void gsv_client_drain(struct gsv_client *client)
 {
     uint64_t since_ns;
@@ -162,7 +171,7 @@ void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *r
      * body nothing is due but that body's own answer, which this one replaces. */
     if (client->mhd.fd >= 0 && !client->in_body &&
         (atomic_load(&client->n_open) > 0 || client->out_end > 0)) {
-        shutdown(client->mhd.fd, SHUT_WR);
+        end_input(client);
         watch(client, &client->net, client->net.events & EPOLLOUT);
         return;
     }
@@ -292,7 +301,7 @@ static void on_client_end(struct gsv_client *client)
         gsv_client_close(client);
         return;
     }
-    shutdown(client->mhd.fd, SHUT_WR); /* what is due is still written, if somebody reads it */
+    end_input(client); /* what is due is still written, if somebody reads it */
     watch(client, &client->net, client->out_end > 0 ? EPOLLOUT : 0);
 }
 
@@ -437,6 +446,8 @@ static void pump_out(struct gsv_client *client)
         gsv_client_close(client);
         return;
     }
+    if (client->framing.state == GSV_FRAMING_REFUSED || client->net.eof)
+        end_input(client);
     if (sent < n)
         keep_out(client, part + (sent > 0 ? sent : 0), (size_t)(n - (sent > 0 ? sent : 0)));
 }
@@ -518,7 +529,7 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
         if (too_slow(client->taken_bytes, now_ns - client->stalled_ns, options->min_body_rate))
             gsv_client_close(client);
     } else if (client->framing.state == GSV_FRAMING_REFUSED || client->net.eof) {
-        return; /* its last answers are on their way */
+        end_input(client); /* its last answers are on their way */
     } else if (client->waiting) {
         if (elapsed_ns > options->idle_timeout_ms * 1000000ull && atomic_load(&client->n_open) == 0)
             gsv_client_close(client);

@@ -7,6 +7,7 @@ cmd_bench()
     case $what in
     peers) bench_peers "$@" ;;
     load) bench_load "$@" ;;
+    http) bench_http "$@" ;;
     tokenizer) bench_tokenizer "$@" ;;
     accuracy) bench_accuracy "$@" ;;
     batcher) bench_batcher "$@" ;;
@@ -18,6 +19,8 @@ usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            --quick; the first time some minutes more, to install and convert (4 GB of packages)
        ./dev bench load
            time and memory from the start of a process to its first vector
+       ./dev bench http [--rounds N] [--seconds S]
+           the server under wrk with 1, 8 and 64 connections beside the library alone
        ./dev bench tokenizer [--rounds N] [--text FILE]
            tokenizing, against Hugging Face tokenizers and nanotoken, and texts made to be slow
        ./dev bench batcher [--seconds N]
@@ -91,6 +94,17 @@ bench_simulation()
     compile build benchmarks/simulation/simulate benchmarks/simulation/libgpuserve-cuda.so
     python3 benchmarks/simulation/simulate.py build/benchmarks/simulation/simulate \
         --results benchmarks/results --plot docs/simulation.svg "$@"
+}
+
+bench_http()
+{
+    local model
+    need_packages "${build_packages[@]}" "${python_packages[@]}" wrk
+    configure build -Dbuildtype=release
+    compile build cli/gpuserve benchmarks/http/http_writing
+    model=$(fetch_models "$default_model")
+    python3 benchmarks/http/bench.py build/cli/gpuserve build/benchmarks/http/http_writing "$model" \
+        --results benchmarks/results "$@"
 }
 
 bench_tokenizer()
