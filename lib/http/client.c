@@ -88,7 +88,9 @@ void gsv_client_close(struct gsv_client *client)
  */
 static void end_input(struct gsv_client *client)
 {
-    if (client->mhd.fd >= 0 && (client->in_body || atomic_load(&client->n_open) == 0))
+    const bool whole = !client->in_body && client->in_begin == client->in_passed;
+
+    if (client->mhd.fd >= 0 && (!whole || atomic_load(&client->n_open) == 0))
         shutdown(client->mhd.fd, SHUT_WR);
 }
 
@@ -522,6 +524,11 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
     const gpuserve_http_options *options = &client->guard->server->options;
     const uint64_t elapsed_ns = now_ns > client->since_ns ? now_ns - client->since_ns : 0;
 
+    /* What libmicrohttpd did not take before is offered again, should its sign have been missed. */
+    if (!client->linger_ns && !client->net.eof && client->in_begin < client->in_passed)
+        resume_in(client);
+    if (client->ended)
+        return;
     if (client->linger_ns) {
         if (now_ns > client->linger_ns)
             gsv_client_close(client);
