@@ -4,6 +4,7 @@
  *   gpuserve_compute *compute = NULL;
  *   gpuserve_compute_open(&compute, context, NULL, &err);
  *   gpuserve_matmul(compute, &product, NULL, &err);
+ *   gpuserve_chain(compute, steps, n_steps, in, out, n, NULL, &err);
  *   gpuserve_compute_close(&compute);
  *
  * A compute handle is an open device with its threads or queue and the memory of the calls made so
@@ -108,8 +109,7 @@ typedef struct gpuserve_matmul_job {
 /** What a call took. struct_size set by the caller. */
 typedef struct gpuserve_compute_result {
     uint32_t struct_size;
-    uint32_t variant;        /**< the one that ran: gpuserve_matmul_variant, or
-                                  gpuserve_chain_variant */
+    uint32_t variant;        /**< the one that ran: gpuserve_matmul_variant */
     double   kernel_seconds; /**< on the device: rounding, packing and computing. On a GPU by its
                                   own clock */
     double   copy_seconds;   /**< operands there and the result back; 0 on the CPU but for rows with
@@ -140,6 +140,62 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_matmul(gpuserve_compute 
                                                               const gpuserve_matmul_job *job,
                                                               gpuserve_compute_result   *result,
                                                               gpuserve_error            *error);
+
+/* ==================================================================================== chain */
+
+/** One operation on every element x. Numbers never change meaning. */
+typedef enum gpuserve_chain_kind {
+    GPUSERVE_CHAIN_ADD = 1,        /**< x + a */
+    GPUSERVE_CHAIN_MULTIPLY = 2,   /**< x * a */
+    GPUSERVE_CHAIN_FMA = 3,        /**< x * a + b, rounded once */
+    GPUSERVE_CHAIN_MINIMUM = 4,    /**< the smaller of x and a; NaN stays NaN */
+    GPUSERVE_CHAIN_MAXIMUM = 5,    /**< the larger; likewise */
+    GPUSERVE_CHAIN_ABSOLUTE = 6,   /**< |x| */
+    GPUSERVE_CHAIN_RECIPROCAL = 7, /**< 1 / x */
+    GPUSERVE_CHAIN_SQRT = 8,
+    GPUSERVE_CHAIN_EXP = 9,
+    GPUSERVE_CHAIN_LOG = 10,       /**< natural */
+    GPUSERVE_CHAIN_SIN = 11,
+    GPUSERVE_CHAIN_COS = 12,
+    GPUSERVE_CHAIN_TANH = 13,
+    GPUSERVE_CHAIN_ERF = 14,
+    GPUSERVE_CHAIN_SIGMOID = 15,   /**< 1 / (1 + e^-x) */
+    GPUSERVE_CHAIN_RELU = 16,      /**< max(x, 0) */
+    GPUSERVE_CHAIN_GELU = 17       /**< x / 2 * (1 + erf(x / sqrt 2)) */
+} gpuserve_chain_kind;
+
+/** One step of a chain. The layout of this struct is fixed for ever. */
+typedef struct gpuserve_chain_step {
+    uint32_t kind; /**< gpuserve_chain_kind */
+    float    a;    /**< the first operand of those that have one */
+    float    b;    /**< FMA only */
+} gpuserve_chain_step;
+
+/** Most steps of a chain. */
+#define GPUSERVE_CHAIN_MAX_STEPS 65536
+
+/**
+ * Apply a list of operations to every element of a vector, in one pass over memory: an element is
+ * read once, goes through all the steps, and is written once. On a GPU by an interpreter that
+ * keeps elements in registers; on a CPU by blocks in the first-level cache, shared by all threads.
+ *
+ * @param steps    [n_steps], applied in their order; none copies `in` to `out`.
+ * @param in       [n], borrowed.
+ * @param out      [n]; may be `in`, else apart from it. Untouched on failure.
+ * @param n        0 is allowed and does nothing.
+ * @param result   May be NULL. Its `variant` is 0.
+ * @return GPUSERVE_OK; GPUSERVE_E_INVALID (an unknown kind: the message has its step; NULL;
+ *         overlapping vectors); GPUSERVE_E_TOO_LARGE (more than GPUSERVE_CHAIN_MAX_STEPS steps, or
+ *         bytes past size_t); GPUSERVE_E_NOMEM; GPUSERVE_E_DEVICE (close the handle)
+ *
+ * Every step is float32 arithmetic, within 4 units in the last place of the exact function of its
+ * input (sin, cos and GELU: or within 2e-7; sin and cos only while |x| is below 10^5).
+ * Thread-safety: as gpuserve_matmul(). Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_chain(gpuserve_compute *compute, const gpuserve_chain_step *steps, size_t n_steps,
+               const float *in, float *out, size_t n, gpuserve_compute_result *result,
+               gpuserve_error *error);
 
 #ifdef __cplusplus
 }

@@ -103,6 +103,7 @@ static const struct gpuserve_backend backend = {
     .activate = gsv_cpu_activate,
     .matmul_bytes = gsv_cpu_matmul_bytes,
     .matmul = gsv_cpu_matmul,
+    .chain = gsv_cpu_chain,
 };
 
 const struct gpuserve_backend *gsv_backend_cpu(void)

@@ -92,6 +92,10 @@ gpuserve_status gsv_cpu_normalize(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_rows *op);
 gpuserve_status gsv_cpu_activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
 
+/* chain.c */
+gpuserve_status gsv_cpu_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
+                              gpuserve_error *error);
+
 /* matmul.c; the two plain ones: matmul_plain.c */
 gpuserve_status gsv_cpu_matmul_bytes(struct gpuserve_device *device, struct gpuserve_op_matmul *op,
                                      size_t *size, gpuserve_error *error);

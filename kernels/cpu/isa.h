@@ -100,6 +100,8 @@ struct gsv_cpu_isa {
     void (*pool)(const struct gpuserve_op_pool *op, int32_t sequence);
     void (*normalize)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
     void (*activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
+    /* In place. */
+    void (*chain)(float *x, size_t n, const gpuserve_chain_step *steps, size_t n_steps);
 };
 
 /* Floats of scratch that either attention needs for one thread. */

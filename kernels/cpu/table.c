@@ -24,4 +24,5 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
     .pool = GSV_VARIANT(gsv_pool),
     .normalize = GSV_VARIANT(gsv_normalize),
     .activate = GSV_VARIANT(gsv_activate),
+    .chain = GSV_VARIANT(gsv_chain),
 };

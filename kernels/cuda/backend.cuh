@@ -225,7 +225,9 @@ gpuserve_status gsv_cuda_op_normalize(struct gpuserve_stream *stream,
 gpuserve_status gsv_cuda_op_activate(struct gpuserve_stream *stream,
                                      const struct gpuserve_op_rows *op);
 
-/* The slots of arithmetic: matmul.cu. */
+/* The slots of arithmetic: matmul.cu, chain.cu. */
+gpuserve_status gsv_cuda_op_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
+                                  gpuserve_error *error);
 gpuserve_status gsv_cuda_op_matmul_bytes(struct gpuserve_device *device,
                                          struct gpuserve_op_matmul *op, size_t *size,
                                          gpuserve_error *error);

@@ -58,6 +58,7 @@ static struct gpuserve_backend make_table(void)
     table.activate = gsv_cuda_op_activate;
     table.matmul_bytes = gsv_cuda_op_matmul_bytes;
     table.matmul = gsv_cuda_op_matmul;
+    table.chain = gsv_cuda_op_chain;
     return table;
 }
 

@@ -117,6 +117,7 @@ static const struct gpuserve_backend backend = {
     .activate = gsv_ref_activate,
     .matmul_bytes = gsv_ref_matmul_bytes,
     .matmul = gsv_ref_matmul,
+    .chain = gsv_ref_chain,
 };
 
 const struct gpuserve_backend *gsv_backend_ref(void)

@@ -45,6 +45,8 @@ gpuserve_status gsv_ref_linear(struct gpuserve_stream *stream, const struct gpus
 
 gpuserve_status gsv_ref_matmul_bytes(struct gpuserve_device *device, struct gpuserve_op_matmul *op,
                                      size_t *size, gpuserve_error *error);
+gpuserve_status gsv_ref_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
+                              gpuserve_error *error);
 gpuserve_status gsv_ref_matmul(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
                                gpuserve_error *error);
 

@@ -66,6 +66,7 @@ static const struct {
     SLOT(activate),
     SLOT(matmul_bytes),
     SLOT(matmul),
+    SLOT(chain),
 };
 
 #define N_SLOTS (sizeof(slots) / sizeof(slots[0]))

@@ -393,6 +393,14 @@ static gpuserve_status matmul(struct gpuserve_stream *stream, struct gpuserve_op
     return s->profiler->inner->matmul(s->inner, op, error);
 }
 
+static gpuserve_status chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
+                             gpuserve_error *error)
+{
+    const struct wrapped_stream *s = stream_of(stream);
+
+    return s->profiler->inner->chain(s->inner, op, error);
+}
+
 /* --------------------------------------------------------------------------------------- table */
 
 /* A slot added to the table must be given a wrapper here if it takes a device or a stream. */
@@ -432,6 +440,7 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     table->activate = activate;
     table->matmul_bytes = matmul_bytes;
     table->matmul = matmul;
+    table->chain = chain;
 }
 
 void gsv_profiler_reset(struct gsv_profiler *profiler)

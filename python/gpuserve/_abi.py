@@ -36,6 +36,7 @@ VERSION_PATCH = 0
 WARMUP_OFF = 0xfffffffe
 WARMUP_AUTO = 0xffffffff
 MATMUL_MAX_SIDE = 4194304
+CHAIN_MAX_STEPS = 65536
 DEVICE_MIG = 1
 DEVICE_VIRTUAL = 2
 OK = 0
@@ -114,6 +115,23 @@ MATMUL_TILED = 2
 MATMUL_SIMD = 3
 MATMUL_TENSOR_CORE = 4
 MATMUL_CUBLAS = 5
+CHAIN_ADD = 1
+CHAIN_MULTIPLY = 2
+CHAIN_FMA = 3
+CHAIN_MINIMUM = 4
+CHAIN_MAXIMUM = 5
+CHAIN_ABSOLUTE = 6
+CHAIN_RECIPROCAL = 7
+CHAIN_SQRT = 8
+CHAIN_EXP = 9
+CHAIN_LOG = 10
+CHAIN_SIN = 11
+CHAIN_COS = 12
+CHAIN_TANH = 13
+CHAIN_ERF = 14
+CHAIN_SIGMOID = 15
+CHAIN_RELU = 16
+CHAIN_GELU = 17
 PROFILE_DEFAULT = 0
 PROFILE_OPERATIONS = 1
 PROFILE_DIFFERENCES = 2
@@ -360,6 +378,15 @@ class ComputeResult(Structure):
     ]
 
 
+class ChainStep(Structure):
+    c_name = "gpuserve_chain_step"
+    _fields_ = [
+        ("kind", c_uint32),
+        ("a", c_float),
+        ("b", c_float),
+    ]
+
+
 class DeviceInfo(Structure):
     c_name = "gpuserve_device_info"
     _fields_ = [
@@ -475,6 +502,7 @@ STRUCTS: List[Type[Structure]] = [
     ComputeOptions,
     MatmulJob,
     ComputeResult,
+    ChainStep,
     DeviceInfo,
     Stats,
     ProfileOptions,
@@ -683,6 +711,16 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_matmul": (c_int, [
         c_void_p,
         POINTER(MatmulJob),
+        POINTER(ComputeResult),
+        POINTER(Error),
+    ]),
+    "gpuserve_chain": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        c_void_p,
+        c_void_p,
+        c_size_t,
         POINTER(ComputeResult),
         POINTER(Error),
     ]),

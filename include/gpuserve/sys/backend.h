@@ -25,7 +25,8 @@
  *
  * Activations are row-major [rows, columns]; their type follows from the dtype the stream was
  * created for: float32 for FLOAT32, TF32 and (on hosts) INT8 and BFLOAT16, which round the rows of a
- * product only (attention's too may be rounded, to bfloat16); else the 16-bit type itself.
+ * product only (attention's too may be rounded, to bfloat16); else the 16-bit type itself,
+ * which for INT8 on a GPU is float16.
  * Everything named `float *` is float32 whatever the dtype.
  */
 #ifndef GPUSERVE_SYS_BACKEND_H
@@ -236,6 +237,16 @@ struct gpuserve_op_matmul {
     double       seconds; /**< written by matmul: what it took on the device */
 };
 
+/** out[i] = the steps, one after the other, on in[i]; see gpuserve_chain(). */
+struct gpuserve_op_chain {
+    const float               *in;      /**< [n], n positive */
+    float                     *out;     /**< [n]; in, or apart from it */
+    size_t                     n;
+    const gpuserve_chain_step *steps;   /**< [n_steps], device memory too */
+    size_t                     n_steps; /**< at most GPUSERVE_CHAIN_MAX_STEPS, of known kinds */
+    double                     seconds; /**< written by chain */
+};
+
 /** The table. `error` may be NULL in every function that takes one. */
 struct gpuserve_backend {
     uint32_t    struct_size;
@@ -332,6 +343,8 @@ struct gpuserve_backend {
     /** After matmul_bytes. On failure C may hold anything. */
     gpuserve_status (*matmul)(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
                               gpuserve_error *error);
+    gpuserve_status (*chain)(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
+                             gpuserve_error *error);
 };
 
 /** The one symbol a plugin exports. NULL when `abi` or the host's struct does not suit it. */
