@@ -404,7 +404,7 @@ static gpuserve_status chain(struct gpuserve_stream *stream, struct gpuserve_op_
 /* --------------------------------------------------------------------------------------- table */
 
 /* A slot added to the table must be given a wrapper here if it takes a device or a stream. */
-_Static_assert(offsetof(struct gpuserve_backend, device_count) + 30 * sizeof(void (*)(void)) ==
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + 31 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
 
