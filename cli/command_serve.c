@@ -8,6 +8,7 @@
  */
 #include "model.h"
 #include "serve_notify.h"
+#include "serve_sandbox.h"
 
 #include <gpuserve/http.h>
 
@@ -181,6 +182,8 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     gpuserve_context_unref(&context);
     if (status != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
+    if (!args->no_sandbox && cli_sandbox() != 0)
+        cli_warn("no sandbox: %s; --no-sandbox keeps this remark away", strerror(errno));
     printf("%s\n", gpuserve_http_address(server));
     fflush(stdout);
     cli_notify("READY=1");

@@ -79,7 +79,7 @@ struct cli_args {
         min_body_rate, max_address_connections;
     struct cli_list aliases, api_keys, cors_origins;
     const char *api_key_file, *access_log, *config;
-    uint32_t key_rate, key_burst, open_metrics, check_config;
+    uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;
     /* the program itself */
     uint32_t help;
     /* arguments that are no options */

@@ -1,0 +1,10 @@
+/*
+ * serve_sandbox.h - what the server gives up once its models are loaded; see serve_sandbox.c.
+ */
+#ifndef CLI_SERVE_SANDBOX_H
+#define CLI_SERVE_SANDBOX_H
+
+/* For all threads of the process, for good. -1 with errno when the kernel does not know it. */
+int cli_sandbox(void);
+
+#endif
