@@ -64,6 +64,25 @@ const struct cli_command *cli_command_find(const char *name)
     return NULL;
 }
 
+/* What text-embeddings-inference calls options of `serve`: its command lines go on working. */
+static const char *our_name(const struct cli_command *command, const char *name, size_t size)
+{
+    static const char *const names[][2] = { { "model-id", "model" },
+                                            { "hostname", "host" },
+                                            { "max-batch-tokens", "batch-tokens" },
+                                            { "payload-limit", "max-body-bytes" },
+                                            { "cors-allow-origin", "cors-origin" },
+                                            { "served-model-name", "alias" },
+                                            { "huggingface-hub-cache", "cache-dir" } };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(command->name, "serve") == 0 && strlen(names[i][0]) == size &&
+            memcmp(names[i][0], name, size) == 0)
+            return names[i][1];
+    }
+    return NULL;
+}
+
 static const struct cli_option *find_long(const struct cli_command *command, const char *name,
                                           size_t size)
 {
@@ -74,7 +93,8 @@ static const struct cli_option *find_long(const struct cli_command *command, con
             memcmp(option->name, name, size) == 0)
             return option;
     }
-    return NULL;
+    name = our_name(command, name, size);
+    return name ? find_long(command, name, strlen(name)) : NULL;
 }
 
 static const struct cli_option *find_short(const struct cli_command *command, char letter)

@@ -127,6 +127,10 @@ class Configuration(Folder):
         self.assertEqual(got, {"model": "m", "port": 8123, "batch-tokens": 4096, "pooling": "mean",
                                "auto-truncate": True, "max-client-batch-size": 64,
                                "max-body-bytes": 1000, "cors-origin": ["*"], "alias": ["n"]})
+        self.assertEqual(self.check("--model-id", "m", "--max-batch-tokens=4096", "--hostname",
+                                    "::1", "--payload-limit", 9, "--served-model-name", "n"),
+                         {"model": "m", "batch-tokens": 4096, "host": "::1", "max-body-bytes": 9,
+                          "alias": ["n"]})
         self.assertNotIn("auto-truncate", self.check("m", AUTO_TRUNCATE="false"))
 
     def test_wrong_values_name_their_place(self):
