@@ -67,7 +67,7 @@ def test_nothing_counted_is_a_failure():
 def test_arrows_between_folders_go_one_way():
     refused = [("lib/base/x.c", "lib/text/tokenizer.h"), ("lib/text/x.c", "lib/model/model.h"),
                ("lib/model/x.c", "kernels/cpu/cpu.h"), ("kernels/cpu/x.c", "lib/model/model.h"),
-               ("cli/x.c", "lib/base/json.h"), ("lib/http/x.c", "lib/base/json.h"),
+               ("cli/x.c", "lib/base/json.h"), ("lib/http/x.c", "lib/model/model.h"),
                ("examples/x.c", "lib/base/json.h"), ("lib/text/x.c", "kernels/kernels.h")]
     allowed = [("lib/model/x.c", "lib/text/tokenizer.h"), ("lib/model/x.c", "kernels/kernels.h"),
                ("lib/runtime/x.c", "lib/model/model.h"), ("cli/x.c", "include/gpuserve/gpuserve.h"),
