@@ -338,6 +338,13 @@ static bool read_client(struct gsv_client *client)
     return true;
 }
 
+/* libmicrohttpd takes no more now: wait for it, and do not read meanwhile. */
+static void wait_for_room(struct gsv_client *client)
+{
+    watch(client, &client->net, (client->net.events & EPOLLOUT) | EPOLLRDHUP);
+    watch(client, &client->mhd, client->mhd.events | EPOLLOUT);
+}
+
 static void pump_in(struct gsv_client *client)
 {
     if (client->framing.state == GSV_FRAMING_REFUSED && !client->linger_ns)
@@ -348,22 +355,24 @@ static void pump_in(struct gsv_client *client)
     }
     if (!check_input(client) || !pass_on(client))
         return;
-    if (client->in_begin <
-        client->in_passed) { /* the other side is full: wait for it, not for us */
-        watch(client, &client->net, (client->net.events & EPOLLOUT) | EPOLLRDHUP);
-        watch(client, &client->mhd, client->mhd.events | EPOLLOUT);
-    }
+    if (client->in_begin < client->in_passed)
+        wait_for_room(client);
 }
 
 /* The other side takes more again. */
 static void resume_in(struct gsv_client *client)
 {
-    if (!pass_on(client) || client->in_begin < client->in_passed)
+    if (!pass_on(client))
         return;
-    watch(client, &client->mhd, client->mhd.events & ~(uint32_t)EPOLLOUT);
-    watch(client, &client->net, client->net.events | EPOLLIN | EPOLLRDHUP);
-    if (client->in_passed < client->in_end && check_input(client))
-        pass_on(client);
+    if (client->in_begin == client->in_passed) {
+        watch(client, &client->mhd, client->mhd.events & ~(uint32_t)EPOLLOUT);
+        watch(client, &client->net, client->net.events | EPOLLIN | EPOLLRDHUP);
+        if (client->in_passed < client->in_end && (!check_input(client) || !pass_on(client)))
+            return;
+    }
+    /* All may have been read from the client: no event of its would ever try again. */
+    if (client->in_begin < client->in_passed)
+        wait_for_room(client);
 }
 
 /* ----------------------------------------------------------------------- from us to the client */
