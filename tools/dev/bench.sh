@@ -13,6 +13,7 @@ cmd_bench()
     batcher) bench_batcher "$@" ;;
     simulation) bench_simulation "$@" ;;
     matmul) bench_matmul "$@" ;;
+    python) bench_python "$@" ;;
     *) cat <<'TEXT' ;;
 usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            gpuserve and other engines, interleaved: about 10 minutes on a quiet machine, 3 with
@@ -31,6 +32,8 @@ usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            what int8 and bfloat16 cost in accuracy; renews the table of docs/accuracy.md
        ./dev bench matmul [DEVICE [SIDE...]]
            the matrix product step by step, from naive to all that the device has
+       ./dev bench python [--quick]
+           what the Python package costs beside the C library; a million texts streamed
 TEXT
     esac
 }
@@ -140,4 +143,17 @@ bench_accuracy()
     "$python" benchmarks/accuracy.py build/cli/gpuserve "$model" "$reviews" \
         --head share/heads/prompt-injection.safetensors --head share/heads/sentiment.safetensors \
         --head "$intents" --results benchmarks/results
+}
+
+bench_python()
+{
+    local venv
+    need_packages "${build_packages[@]}" "${python_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build lib/libgpuserve.so.0.1.0
+    venv=$(python_env tests tests/requirements.txt)
+    fetch_models all-MiniLM-L6-v2 splade-tiny >/dev/null
+    GPUSERVE_MODELS=$cache_dir/models GPUSERVE_LIBRARY=$PWD/build/lib/libgpuserve.so.0 \
+        "$venv/bin/python" benchmarks/python.py \
+        --output "benchmarks/results/$(date +%F)-python.json" "$@"
 }

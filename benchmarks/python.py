@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""What Python costs beside the C library: python.py [--quick], through `./dev bench python`.
+
+The same library does the same work twice, in turn: once through Model.encode, once through
+gpuserve_run with pointers made beforehand, which is what a C program would pay. Medians of several
+rounds; the caches are off. GPUSERVE_LIBRARY names the library, GPUSERVE_MODELS its models.
+"""
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from ctypes import byref
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
+
+from gpuserve import Model, _abi, _calls  # noqa: E402
+
+MODELS = Path(os.environ["GPUSERVE_MODELS"])
+WORDS = ("time person year way day thing man world life hand part child eye woman place work week "
+         "case point government company number group problem fact").split()
+
+
+def texts_of(n, seed=7):
+    """English-like texts with log-normal lengths, 30 words on average."""
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(WORDS, k=max(1, min(200, int(chance.lognormvariate(3.1, 0.8))))))
+            for _ in range(n)]
+
+
+def prepared(model, texts):
+    output = np.empty((len(texts), model.dim), np.float32)
+    return _calls.Call(texts, output, task=_abi.TASK_EMBED, cache=_abi.CACHE_OFF)
+
+
+def run_c(model, call):
+    """The blocking call of the C library, whatever the number of texts."""
+    status = model._library.gpuserve_run(model._handle, byref(call.job), None)
+    assert status == _abi.OK, status
+
+
+
+
+def seconds(work):
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def throughput(model, n, rounds):
+    texts = texts_of(n)
+    call = prepared(model, texts)
+    model.encode(texts[:200])
+    both = [(seconds(lambda: run_c(model, call)), seconds(lambda: model.encode(texts)))
+            for _ in range(rounds)]
+    c, python = (statistics.median(column) for column in zip(*both))
+    return {"texts": n, "c_texts_per_s": n / c, "python_texts_per_s": n / python,
+            "python_of_c": c / python}
+
+
+def overhead(model, n):
+    call = prepared(model, ["a short text"])
+    for _ in range(50):
+        run_c(model, call)
+        model.encode("a short text")
+    both = [(seconds(lambda: run_c(model, call)), seconds(lambda: model.encode("a short text")))
+            for _ in range(n)]
+    c, python = (statistics.median(column) for column in zip(*both))
+    return {"c_us": c * 1e6, "python_us": python * 1e6, "overhead_us": (python - c) * 1e6}
+
+
+def resident_mb():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+
+def stream(model, n):
+    """Resident memory while n short texts stream through."""
+    seen, done = [], 0
+    began = time.perf_counter()
+    for part in model.encode_stream(f"short text number {i}" for i in range(n)):
+        done += len(part)
+        seen.append((done, resident_mb()))
+    tenth = next(mb for count, mb in seen if count >= n // 10)
+    return {"texts": done, "seconds": time.perf_counter() - began, "mb_at_a_tenth": tenth,
+            "mb_at_the_end": seen[-1][1], "mb_most": max(mb for _, mb in seen)}
+
+
+def start(path):
+    """Import, load and first vector in a new process, the best of five: files are in the cache."""
+    code = ("import time; t = time.perf_counter()\n"
+            f"from gpuserve import Model; Model({str(path)!r}).encode('a short text')\n"
+            "print(time.perf_counter() - t)")
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent / "python")}
+    found = [float(subprocess.run([sys.executable, "-c", code], env=env, check=True,
+                                  capture_output=True, text=True).stdout) for _ in range(5)]
+    return {"import_load_first_vector_s": min(found), "median_s": statistics.median(found)}
+
+
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        lines = dict(line.split(":", 1) for line in file if ":" in line)
+    names = {name.strip(): value.strip() for name, value in lines.items()}
+    return {"cpu": names["model name"], "family": names.get("cpu family"),
+            "model": names.get("model"), "threads": os.cpu_count()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--output")
+    given = parser.parse_args()
+    minilm, tiny = MODELS / "all-MiniLM-L6-v2", MODELS / "splade-tiny"
+    results = {"date": time.strftime("%Y-%m-%d"), "machine": processor(),
+               "python": platform.python_version(), "numpy": np.__version__,
+               "load_before": os.getloadavg()[0]}
+    with Model(minilm) as model:
+        results["throughput"] = throughput(model, 200 if given.quick else 2000,
+                                           3 if given.quick else 7)
+        results["call"] = overhead(model, 200 if given.quick else 2000)
+    with Model(tiny) as model:
+        results["stream"] = stream(model, 20_000 if given.quick else 1_000_000)
+    results["start"] = start(minilm)
+    text = json.dumps(results, indent=1)
+    print(text)
+    if given.output:
+        Path(given.output).write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
