@@ -34,11 +34,9 @@ from ctypes import (
     c_double,
     c_float,
     c_int,
-    c_int8,
     c_int32,
     c_int64,
     c_size_t,
-    c_uint8,
     c_uint32,
     c_uint64,
     c_void_p,
@@ -68,7 +66,7 @@ def bind(library: CDLL) -> None:
 
 SIMPLE = {
     "char": "c_char", "float": "c_float", "double": "c_double", "int": "c_int",
-    "int8_t": "c_int8", "uint8_t": "c_uint8", "int32_t": "c_int32", "uint32_t": "c_uint32",
+    "int32_t": "c_int32", "uint32_t": "c_uint32",
     "int64_t": "c_int64", "uint64_t": "c_uint64", "size_t": "c_size_t",
 }
 

@@ -92,7 +92,7 @@ build_library() {
 # On the emulator `./dev test` runs them all: the dry run shows that the stage works.
 kernel_tests() {
     names="rows attention linear batch"
-    $dry && names=batch
+    $dry && names="batch"
     for name in $names; do
         "$work/test_$name" 2>&1 || return 1
     done

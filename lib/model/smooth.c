@@ -235,7 +235,7 @@ static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, enum gsv_
         net->spec->first_layer + layer * GSV_LAYER_ITEMS + gsv_stage_linear(stage);
     const struct gsv_item *item = &net->spec->items[index];
     const bool is_last = layer + 1 == net->spec->config.n_layers && stage == GSV_STAGE_COUNT - 1;
-    struct gpuserve_linear_source source;
+    struct gpuserve_linear_source source = { 0 };
     gpuserve_status st = measure_input(s, stage, (size_t)item->k, error);
 
     if (st == GPUSERVE_OK)

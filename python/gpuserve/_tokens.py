@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi, _texts
-from ._library import call, raise_status, text_of
+from ._library import raise_status, text_of
 from .errors import InvalidError
 
 if TYPE_CHECKING:

@@ -26,7 +26,6 @@ from typing import (
 from concurrent.futures import Future
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import _abi, _arguments as arguments, _texts
 from ._calls import Call, Floats, Items, finish, items_of, patiently, rerank, run, submit

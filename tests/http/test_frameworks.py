@@ -1,5 +1,5 @@
 """Frameworks on top of the clients: langchain-openai and llama-index."""
-from serving import MINILM, Served, embed, main, use_clients
+from serving import Served, embed, main, use_clients
 
 use_clients("GPUSERVE_FRAMEWORKS_PYTHON")
 

@@ -7,7 +7,7 @@
 # run_tests FOLDER MESON_TEST_ARGUMENT...: runs what is built there, ends with "N passed, N failed".
 run_tests()
 {
-    local folder=$1 venv clients= frameworks
+    local folder=$1 venv clients='' frameworks
     shift
     venv=$(python_env tests tests/requirements.txt)
     # The real clients of the server, and frameworks, are many packages: environments of their own.
