@@ -9,6 +9,9 @@ build_packages=(
 )
 python_packages=(python3 python3-venv python3-pip ca-certificates)
 test_packages=(libcriterion-dev 'chromium?' 'chromium-driver?')
+# For the tests of deploy/. They start services when installed, so only install-deps brings them;
+# without them those tests are skipped.
+proxy_packages=('haproxy?' 'nginx-light|nginx?')
 lint_packages=(clang-format clang-tidy cppcheck shellcheck pyflakes3 git)
 clang_packages=(clang 'libclang-rt-dev|libclang-rt-14-dev?')
 docs_packages=(doxygen)
@@ -115,6 +118,6 @@ warn_not_debian()
 cmd_install_deps()
 {
     need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}" \
-        "${lint_packages[@]}" "${clang_packages[@]}" "${docs_packages[@]}"
+        "${proxy_packages[@]}" "${lint_packages[@]}" "${clang_packages[@]}" "${docs_packages[@]}"
     say "everything is installed"
 }
