@@ -7,6 +7,7 @@
  * blocked in every thread and waited for here.
  */
 #include "model.h"
+#include "serve_files.h"
 #include "serve_notify.h"
 #include "serve_sandbox.h"
 
@@ -178,6 +179,8 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
         return CLI_FAILED;
     /* A signal while models load ends the program as before; threads inherit the mask. */
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    if (!args->no_sandbox)
+        cli_limit_files(args, context, options);
     status = gpuserve_http_start(&server, context, options, &error);
     gpuserve_context_unref(&context);
     if (status != GPUSERVE_OK)

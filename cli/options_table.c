@@ -166,7 +166,7 @@ const struct cli_option cli_options[] = {
     TEXT("access-log", 0, CMD_SERVE, access_log, "FILE", "add a JSON line for each request; - is standard output; opened anew at SIGHUP"),
     TEXT("config", 0, CMD_SERVE, config, "FILE", "a JSON object of these options and \"models\"; flags and GPUSERVE_OPTION variables go before it"),
     FLAG("check-config", 0, CMD_SERVE, check_config, 1, "print what flags, environment and file say together, and end"),
-    FLAG("no-sandbox", 0, CMD_SERVE, no_sandbox, 1, "keep the right to start other programs and to trace, which is given up after loading"),
+    FLAG("no-sandbox", 0, CMD_SERVE, no_sandbox, 1, "keep the right to open other files, to start programs and to trace"),
     COUNT("drain-timeout", CMD_SERVE, drain_timeout, 86400, "seconds for accepted requests after SIGTERM (default 30)"),
     TEXT("cache-dir", 0, OPENS | CMD_INSPECT | CMD_PROFILE | CMD_PULL, cache_dir, "DIR",
          "the Hugging Face cache (default HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub)"),

@@ -1,0 +1,170 @@
+"""The files that the server may open (T15): its models, its keys, its log, and nothing beside."""
+import ctypes
+import os
+import shutil
+import signal
+import tempfile
+import time
+import unittest
+
+from serving import MINILM, Server, embed, main
+
+CREATE_RULESET, ASK_VERSION = 444, 1
+SECRET = "a-secret-that-no-answer-shows"
+
+
+def version():
+    """Of the kernel's Landlock; below 1 there is none."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ASK_VERSION)
+
+
+def point(link, target):
+    os.symlink(target, link + ".new")
+    os.rename(link + ".new", link)
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.outside = tempfile.mkdtemp()
+        self.server = None
+
+    def tearDown(self):
+        if self.server:
+            self.server.stop(signal.SIGKILL)
+        shutil.rmtree(self.folder)
+        shutil.rmtree(self.outside)
+
+    def at(self, name):
+        return os.path.join(self.folder, name)
+
+    def start(self, *arguments, env=None):
+        self.server = Server("--device", "cpu", "--open-metrics", *arguments, env=env)
+
+    def stop(self):
+        server, self.server = self.server, None
+        code, err = server.stop()
+        self.assertEqual(code, 0, err)
+        return err
+
+    def figure(self, name):
+        for line in self.server.get("/metrics").body.decode().splitlines():
+            if line.startswith("gpuserve_http_%s_total " % name):
+                return int(line.split()[1])
+        raise AssertionError(name)
+
+    def reload(self, name):
+        before = self.figure(name)
+        self.server.process.send_signal(signal.SIGHUP)
+        until = time.monotonic() + 20
+        while self.figure(name) == before:
+            self.assertLess(time.monotonic(), until, "no end of the reload")
+            time.sleep(0.01)
+
+    def assertServes(self, **headers):
+        reply = self.server.request("POST", "/embed", b'{"inputs": "a dog"}', headers)
+        self.assertEqual(reply.status, 200, reply.body)
+        want = embed(["a dog"])[0]
+        got = reply.json()[0]
+        self.assertLessEqual(max(abs(a - b) for a, b in zip(got, want)), 1e-6)
+
+    def models(self):
+        """A link to a model, the same model beside it and the same beyond."""
+        beside, beyond = self.at("beside"), os.path.join(self.outside, "beyond")
+        shutil.copytree(MINILM, beside)
+        shutil.copytree(MINILM, beyond)
+        point(self.at("model"), MINILM)
+        return beside, beyond
+
+    def test_a_model_outside(self):
+        beside, beyond = self.models()
+        self.start(self.at("model"))
+        self.assertServes()
+        point(self.at("model"), beyond)
+        self.reload("failed_reloads")
+        self.assertServes()
+        point(self.at("model"), beside)
+        self.reload("reloads")
+        self.assertServes()
+        err = self.stop()
+        self.assertIn("model stays as it was", err)
+        self.assertIn("Permission denied", err)
+        self.assertNotIn("files are not limited", err)
+
+    def test_without_the_sandbox(self):
+        _, beyond = self.models()
+        self.start(self.at("model"), "--no-sandbox")
+        point(self.at("model"), beyond)
+        self.reload("reloads")
+        self.assertServes()
+        self.stop()
+
+    def test_keys(self):
+        keys = self.at("keys")
+
+        def write(text):
+            with open(keys + ".new", "w", encoding="ascii") as file:
+                file.write(text)
+            os.rename(keys + ".new", keys)
+
+        write("one\n")
+        secret = os.path.join(self.outside, "secret")
+        with open(secret, "w", encoding="ascii") as file:
+            file.write(SECRET + "\n")
+        self.start(MINILM, "--api-key-file", keys)
+        write("two\n")
+        self.reload("reloads")
+        self.assertServes(Authorization="Bearer two")
+        n = 0
+        for target in (secret, "/etc/passwd", "/proc/self/root/etc/passwd", "/proc/1/environ"):
+            if os.path.exists(target):
+                point(keys, target)
+                self.reload("failed_reloads")
+                n += 1
+        self.assertGreaterEqual(n, 3)
+        self.assertServes(Authorization="Bearer two")
+        self.assertEqual(self.server.get("/info", Authorization="Bearer " + SECRET).status, 401)
+        err = self.stop()
+        self.assertEqual(err.count("keys: Permission denied"), 2 * n, err)
+
+    def test_the_log(self):
+        log = self.at("log")
+        self.start(MINILM, "--access-log", log)
+        self.assertServes()
+        os.rename(log, log + ".1")
+        self.reload("reloads")
+        self.assertServes()
+        beyond = os.path.join(self.outside, "log")
+        os.unlink(log)
+        os.symlink(beyond, log)
+        self.reload("failed_reloads")
+        self.assertServes()
+        self.stop()
+        self.assertFalse(os.path.exists(beyond))
+        with open(log + ".1", encoding="utf-8") as file:
+            self.assertIn('"path":"/embed"', file.read())
+
+    def test_names_of_the_cache(self):
+        repository = self.at("models--o--m")
+        os.makedirs(os.path.join(repository, "refs"))
+        for revision in ("a", "b"):
+            shutil.copytree(MINILM, os.path.join(repository, "snapshots", revision))
+        ref = os.path.join(repository, "refs", "main")
+        with open(ref, "w", encoding="ascii") as file:
+            file.write("a")
+        self.start("o/m", "--cache-dir", self.folder)
+        self.assertServes()
+        with open(ref, "w", encoding="ascii") as file:
+            file.write("b")
+        shutil.rmtree(os.path.join(repository, "snapshots", "a"))
+        self.reload("reloads")
+        self.assertServes()
+        self.stop()
+
+
+if __name__ == "__main__":
+    if version() < 1:
+        print("no Landlock in this kernel")
+        raise SystemExit(77)
+    main(__name__)
