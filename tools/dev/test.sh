@@ -7,17 +7,18 @@
 # run_tests FOLDER MESON_TEST_ARGUMENT...: runs what is built there, ends with "N passed, N failed".
 run_tests()
 {
-    local folder=$1 venv clients='' frameworks
+    local folder=$1 venv clients='' deploy='' frameworks
     shift
     venv=$(python_env tests tests/requirements.txt)
     # The real clients of the server, and frameworks, are many packages: environments of their own.
     if [[ -d $folder/lib/http ]]; then
         clients=$(python_env clients tests/http/requirements.txt)/bin/python
+        deploy=$(python_env deploy tests/deploy/requirements.txt)/bin/python
     fi
     frameworks=$(python_env frameworks tests/requirements-frameworks.txt)/bin/python
     fetch_models "${test_models[@]}" >/dev/null
     # The exit status of `meson test` is not needed: its log says what became of each test.
-    PATH=$venv/bin:$PATH GPUSERVE_CLIENTS_PYTHON=$clients \
+    PATH=$venv/bin:$PATH GPUSERVE_CLIENTS_PYTHON=$clients GPUSERVE_DEPLOY_PYTHON=$deploy \
         GPUSERVE_FRAMEWORKS_PYTHON=$frameworks GPUSERVE_TEST_MODELS=$cache_dir/models PYTHONDONTWRITEBYTECODE=1 \
         meson test -C "$folder" --no-rebuild --num-processes "${GPUSERVE_TEST_JOBS:-$n_jobs}" \
         --print-errorlogs "$@" || true
