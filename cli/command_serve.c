@@ -108,6 +108,7 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.n_cors_origins = args->cors_origins.n;
     options.open_metrics = args->open_metrics;
     options.access_log = args->access_log;
+    options.unix_path = args->unix_path;
     options.log = cli_log;
     options.log_level = cli_log_level(args);
     return options;

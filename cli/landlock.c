@@ -61,6 +61,8 @@ int cli_landlock_allow(struct cli_landlock *landlock, const char *path, int righ
             rule.allowed_access |= LANDLOCK_ACCESS_FS_WRITE_FILE;
         if (rights & CLI_CREATE && is_directory)
             rule.allowed_access |= LANDLOCK_ACCESS_FS_MAKE_REG;
+        if (rights & CLI_SOCKET && is_directory)
+            rule.allowed_access |= LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_REMOVE_FILE;
         result = (int)syscall(__NR_landlock_add_rule, landlock->ruleset, LANDLOCK_RULE_PATH_BENEATH,
                               &rule, 0);
         /* Pipes and sockets have no place in the tree: what is open there is reached anyway. */

@@ -11,6 +11,7 @@ enum cli_file_right {
     CLI_READ = 1,
     CLI_WRITE = 2,  /* neither reading nor, where the kernel knows to tell, truncating */
     CLI_CREATE = 4, /* of regular files, below a directory */
+    CLI_SOCKET = 8, /* making sockets and removing files, below a directory */
 };
 
 struct cli_landlock {

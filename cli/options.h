@@ -78,7 +78,7 @@ struct cli_args {
         auto_truncate, drain_timeout, model_control, header_timeout, body_timeout, idle_timeout,
         min_body_rate, max_address_connections;
     struct cli_list aliases, api_keys, cors_origins;
-    const char *api_key_file, *access_log, *config;
+    const char *api_key_file, *access_log, *config, *unix_path;
     uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;
     /* the program itself */
     uint32_t help;

@@ -144,6 +144,7 @@ const struct cli_option cli_options[] = {
     LIST("include", CMD_PULL, include, "GLOB", "fetch files of that name too"),
     TEXT("host", 0, CMD_SERVE, host, "ADDRESS", "listen on ADDRESS (default 127.0.0.1: this machine only)"),
     PORT("port", CMD_SERVE, port, 65535, "listen on port N (default 8080); 0: one that is free"),
+    TEXT("unix", 0, CMD_SERVE, unix_path, "FILE", "listen on a unix socket for this user alone, instead of a port"),
     FLAG("insecure", 0, CMD_SERVE, insecure, 1, "allow a --host that other machines reach, without a key: anyone may ask"),
     LIST("alias", CMD_SERVE, aliases, "NAME[=MODEL]", "call the first model, or MODEL, NAME too"),
     COUNT("max-client-batch-size", CMD_SERVE, max_client_batch, 1048576, "most texts in one request (default 2048)"),

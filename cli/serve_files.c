@@ -184,6 +184,16 @@ static int allow_log(struct cli_landlock *landlock, const char *path)
     return result;
 }
 
+/* Unlike others this directory cannot be done without, so a common one is allowed too. */
+static int allow_socket(struct cli_landlock *landlock, const char *path)
+{
+    char *directory = path ? directory_of(path) : NULL;
+    const int result = directory ? cli_landlock_allow(landlock, directory, CLI_SOCKET) : 0;
+
+    free(directory);
+    return result;
+}
+
 static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
                      const gpuserve_http_options *options)
 {
@@ -195,6 +205,8 @@ static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
         result = allow_file(landlock, args->head);
     if (result == 0)
         result = allow_file(landlock, options->api_key_file);
+    if (result == 0)
+        result = allow_socket(landlock, options->unix_path);
     return result ? result : allow_log(landlock, options->access_log);
 }
 

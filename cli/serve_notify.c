@@ -60,20 +60,37 @@ uint64_t cli_watchdog_us(void)
 }
 
 /* The socket is given as long as a beat of the watchdog lasts. */
-static bool ask(int fd, const struct addrinfo *to, uint64_t limit_us)
+static bool ask(int family, const struct sockaddr *to, socklen_t size, uint64_t limit_us)
 {
     static const char question[] =
         "GET /livez HTTP/1.1\r\nHost: watchdog\r\nConnection: close\r\n\r\n";
     static const char answer[] = "HTTP/1.1 200 ";
     const struct timeval limit = { (time_t)(limit_us / 1000000), (long)(limit_us % 1000000) };
+    const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     char got[sizeof(answer)] = "";
+    bool alive;
 
+    if (fd < 0)
+        return false;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-    return connect(fd, to->ai_addr, to->ai_addrlen) == 0 &&
-           send(fd, question, sizeof(question) - 1, MSG_NOSIGNAL) == sizeof(question) - 1 &&
-           recv(fd, got, sizeof(answer) - 1, MSG_WAITALL) == sizeof(answer) - 1 &&
-           memcmp(got, answer, sizeof(answer) - 1) == 0;
+    alive = connect(fd, to, size) == 0 &&
+            send(fd, question, sizeof(question) - 1, MSG_NOSIGNAL) == sizeof(question) - 1 &&
+            recv(fd, got, sizeof(answer) - 1, MSG_WAITALL) == sizeof(answer) - 1 &&
+            memcmp(got, answer, sizeof(answer) - 1) == 0;
+    close(fd);
+    return alive;
+}
+
+static bool ask_path(const char *path, uint64_t limit_us)
+{
+    struct sockaddr_un to = { .sun_family = AF_UNIX };
+    const size_t size = strlen(path);
+
+    if (size >= sizeof(to.sun_path))
+        return false;
+    memcpy(to.sun_path, path, size);
+    return ask(AF_UNIX, (const struct sockaddr *)&to, sizeof(to), limit_us);
 }
 
 /* "http://127.0.0.1:8080", "http://[::1]:8080" */
@@ -104,17 +121,14 @@ bool cli_is_alive(const char *address, uint64_t limit_us)
                                      .ai_socktype = SOCK_STREAM };
     struct addrinfo *found = NULL;
     const char *port;
-    bool alive = false;
+    bool alive;
     char host[64];
-    int fd;
 
+    if (strncmp(address, "unix:", 5) == 0)
+        return ask_path(address + 5, limit_us);
     if (!split(address, host, &port) || getaddrinfo(host, port, &wanted, &found) != 0)
         return false;
-    fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0) {
-        alive = ask(fd, found, limit_us);
-        close(fd);
-    }
+    alive = ask(found->ai_family, found->ai_addr, found->ai_addrlen, limit_us);
     freeaddrinfo(found);
     return alive;
 }

@@ -92,10 +92,15 @@ typedef struct gpuserve_http_options {
     const char                *access_log; /**< a JSON line for each request is added to this file,
                                                 opened anew by gpuserve_http_reload(); "-": to
                                                 standard output; default: none */
+    const char                *unix_path; /**< listen on a unix socket of this path, instead of `host`
+                                               and `port`: for this user alone (mode 0600), so
+                                               without a key unless one is given. At most 107 bytes.
+                                               One that nobody listens on any more is replaced; it
+                                               is removed when the server stops listening */
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -107,7 +112,7 @@ typedef struct gpuserve_http_options {
  * @return GPUSERVE_OK
  *         GPUSERVE_E_INVALID  bad option; an address beyond the loopback with neither a
  *                             key nor `insecure`
- *         GPUSERVE_E_IO       the port cannot be listened on; the message says which and why
+ *         GPUSERVE_E_IO       the port or unix socket cannot be listened on; the message says which and why
  *         or what gpuserve_model_open() returned for a model
  *
  * Thread-safety: safe. Since: 0.1
@@ -116,7 +121,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_http_start(gpuserve_http **server, gpuserve_context *context,
                     const gpuserve_http_options *options, gpuserve_error *error);
 
-/** Where the server listens, "http://127.0.0.1:8080", lent. NULL for NULL. Since: 0.1 */
+/** Where the server listens, "http://127.0.0.1:8080" or "unix:PATH", lent. NULL for NULL. Since: 0.1 */
 GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server);
 
 /**

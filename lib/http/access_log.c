@@ -120,6 +120,10 @@ static void put_client(struct gsv_buffer *line, const struct gsv_client *client)
 
     if (!client)
         return;
+    if (client->address.ss_family == AF_UNIX) {
+        put_member(line, "client", "unix");
+        return;
+    }
     address = client->address.ss_family == AF_INET
                   ? (const void *)&((const struct sockaddr_in *)&client->address)->sin_addr
                   : (const void *)&((const struct sockaddr_in6 *)&client->address)->sin6_addr;

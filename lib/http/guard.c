@@ -109,7 +109,9 @@ static void accept_one(struct gsv_guard *guard, int fd, const struct sockaddr_st
                        socklen_t size)
 {
     const gpuserve_http_options *options = &guard->server->options;
-    const bool crowd = count_of_host(guard, address) >= options->max_address_connections;
+    /* All who reach a unix socket are one user: nothing tells them apart. */
+    const bool crowd = address->ss_family != AF_UNIX &&
+                       count_of_host(guard, address) >= options->max_address_connections;
     const bool room = make_room(guard);
     const int yes = 1;
     struct gsv_client *client = NULL;
@@ -198,11 +200,14 @@ static void stop_listening(struct gsv_guard *guard)
         return;
     /* Connections that the kernel has made and nobody has taken would be reset: no new ones are
      * made from here on, those there are taken, then it closes. */
-    setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+    if (guard->server->unix_address.sun_path[0])
+        shutdown(listener, SHUT_RDWR); /* the kernel's filter is not asked there, and this keeps
+                                          those who wait */
+    else
+        setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
     while (accept_all(guard))
         continue;
-    close(listener);
-    guard->server->listener = -1;
+    gsv_http_close_listener(guard->server);
     pthread_mutex_lock(&guard->server->lock);
     atomic_store(&guard->deaf, true);
     pthread_cond_broadcast(&guard->server->idle);

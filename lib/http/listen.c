@@ -71,6 +71,8 @@ gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *er
     gpuserve_status st;
     char port[16];
 
+    if (server->options.unix_path)
+        return gsv_http_listen_unix(server, server->options.unix_path, error);
     if (server->options.port > 65535)
         return gsv_fail(error, GPUSERVE_E_INVALID, "port %u: at most 65535", server->options.port);
     snprintf(port, sizeof(port), "%u", server->options.port);
@@ -91,4 +93,14 @@ gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *er
     if (st == GPUSERVE_OK)
         write_address(server);
     return st;
+}
+
+void gsv_http_close_listener(struct gpuserve_http *server)
+{
+    if (server->listener < 0)
+        return;
+    close(server->listener);
+    server->listener = -1;
+    if (server->unix_address.sun_path[0])
+        gsv_http_remove_socket(server);
 }

@@ -214,6 +214,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     server->options.api_key_file = NULL;
     server->options.cors_origins = NULL;
     server->options.access_log = NULL;
+    server->options.unix_path = NULL;
     if (st == GPUSERVE_OK)
         st = start_daemon(server, error);
     if (st == GPUSERVE_OK)
@@ -294,8 +295,7 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     gsv_guard_stop(&server->guard);
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
-    if (server->listener >= 0)
-        close(server->listener);
+    gsv_http_close_listener(server);
     for (size_t i = 0; i < server->n_expected; i++) {
         if (server->expected[i])
             gsv_client_release(server->expected[i]);

@@ -10,9 +10,14 @@
 #include "lib/http/keys.h"
 #include "lib/http/models.h"
 
+#include <sys/un.h>
+
 struct gpuserve_http {
     gpuserve_http_options options; /* complete: no field is left at "the default" */
     char address[128], host[64];
+    struct sockaddr_un unix_address; /* sun_path is empty when it listens on a port */
+    dev_t unix_device; /* of the socket's file, which is removed if it is still ours */
+    ino_t unix_inode;
     int listener;
     struct MHD_Daemon *daemon;
     struct gsv_guard guard;
@@ -49,6 +54,12 @@ bool gsv_http_ready(struct gpuserve_http *server);
 
 /* listen.c: a socket bound and listening; fills server->address. */
 gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *error);
+void gsv_http_close_listener(struct gpuserve_http *server);
+
+/* listen_unix.c: the same for a path. */
+gpuserve_status gsv_http_listen_unix(struct gpuserve_http *server, const char *path,
+                                     gpuserve_error *error);
+void gsv_http_remove_socket(const struct gpuserve_http *server);
 
 /* connection.c: libmicrohttpd's callbacks; `user` is the server. */
 void *gsv_on_request_line(void *user, const char *target, struct MHD_Connection *connection);
