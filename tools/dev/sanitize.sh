@@ -15,7 +15,7 @@ cmd_asan()
     ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1 \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
         LSAN_OPTIONS=suppressions=$PWD/tools/dev/lsan.supp:print_suppressions=0 \
-        run_tests build-asan --timeout-multiplier 6 --no-suite http "$@"
+        run_tests build-asan --timeout-multiplier 6 --no-suite http --no-suite deploy "$@"
 }
 
 cmd_tsan()
@@ -26,5 +26,5 @@ cmd_tsan()
     compile build-tsan
     rm -f build-tsan/meson-logs/testlog.json
     TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:second_deadlock_stack=1:suppressions=$PWD/tools/dev/tsan.supp \
-        run_tests build-tsan --timeout-multiplier 10 --no-suite cli --no-suite http "$@"
+        run_tests build-tsan --timeout-multiplier 10 --no-suite cli --no-suite http --no-suite deploy "$@"
 }
