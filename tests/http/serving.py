@@ -48,10 +48,10 @@ class Reply:
 class Server:
     """`gpuserve serve` on a free port, until stop()."""
 
-    def __init__(self, *arguments, env=None, stderr=subprocess.PIPE):
+    def __init__(self, *arguments, env=None, stderr=subprocess.PIPE, before=None):
         self.process = subprocess.Popen(
             [PROGRAM, "serve", "--port", "0", *map(str, arguments)], stdout=subprocess.PIPE,
-            stderr=stderr, env=env or environment(), text=True)
+            stderr=stderr, env=env or environment(), text=True, preexec_fn=before)
         self.url = self.process.stdout.readline().strip()
         if not self.url:
             raise AssertionError("no server: " + self.process.stderr.read())

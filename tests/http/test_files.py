@@ -1,8 +1,10 @@
 """The files that the server may open (T15): its models, its keys, its log, and nothing beside."""
 import ctypes
+import errno
 import os
 import shutil
 import signal
+import struct
 import tempfile
 import time
 import unittest
@@ -17,6 +19,19 @@ def version():
     """Of the kernel's Landlock; below 1 there is none."""
     libc = ctypes.CDLL(None, use_errno=True)
     return libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ASK_VERSION)
+
+
+def without_landlock(number):
+    """In a child about to become the server: the kernel answers its call with this error."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    # load the call's number; if it is the one, the error, else go on
+    code = b"".join(struct.pack("HBBI", *one) for one in (
+        (0x20, 0, 0, 0), (0x15, 0, 1, CREATE_RULESET), (0x06, 0, 0, 0x50000 | number),
+        (0x06, 0, 0, 0x7FFF0000)))
+    instructions = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("HxxxxxxP", 4, ctypes.addressof(instructions))
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):
+        raise OSError(ctypes.get_errno(), "no filter")
 
 
 def point(link, target):
@@ -99,6 +114,15 @@ class Files(unittest.TestCase):
         self.reload("reloads")
         self.assertServes()
         self.stop()
+
+    def test_a_kernel_that_has_none(self):
+        for number, words in ((errno.ENOSYS, "this kernel has no Landlock"),
+                              (errno.EOPNOTSUPP, "Landlock is switched off in this kernel"),
+                              (errno.EPERM, "a filter around the server refuses Landlock")):
+            self.server = Server(MINILM, "--device", "cpu",
+                                 before=lambda number=number: without_landlock(number))
+            self.assertServes()
+            self.assertIn("files are not limited: " + words, self.stop())
 
     def test_keys(self):
         keys = self.at("keys")
