@@ -92,6 +92,9 @@ void plain_fail(bool fatal, const char *file, int line, const char *what, const 
 
 #define cr_assert(c, ...) PLAIN_CHECK(true, c, #c, ##__VA_ARGS__)
 #define cr_assert_not(c, ...) PLAIN_CHECK(true, !(c), "not " #c, ##__VA_ARGS__)
+#define cr_assert_float_eq(a, b, e, ...)                                                 \
+    PLAIN_CHECK(true, fabs((double)(a) - (double)(b)) <= (double)(e), #a " is near " #b, \
+                ##__VA_ARGS__)
 #define cr_assert_eq(a, b, ...) PLAIN_CHECK(true, (a) == (b), #a " == " #b, ##__VA_ARGS__)
 #define cr_assert_neq(a, b, ...) PLAIN_CHECK(true, (a) != (b), #a " != " #b, ##__VA_ARGS__)
 #define cr_assert_lt(a, b, ...) PLAIN_CHECK(true, (a) < (b), #a " < " #b, ##__VA_ARGS__)
