@@ -169,10 +169,10 @@ void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *r
     client->framing.state = GSV_FRAMING_REFUSED;
     client->framing.status = status;
     client->framing.reason = reason;
-    /* Answers that are due come first: libmicrohttpd ends its side after them. In the middle of a
-     * body nothing is due but that body's own answer, which this one replaces. */
-    if (client->mhd.fd >= 0 && !client->in_body &&
-        (atomic_load(&client->n_open) > 0 || client->out_end > 0)) {
+    /* Answers that are due come first, and some may lie unread in the pair though their requests
+     * are completed: libmicrohttpd ends its side after them, and only then this one is sent. Of a
+     * body cut short it answers nothing. */
+    if (client->mhd.fd >= 0) {
         end_input(client);
         watch(client, &client->net, client->net.events & EPOLLOUT);
         return;
@@ -195,17 +195,18 @@ static bool open_mhd(struct gsv_client *client)
         return false;
     client->mhd.fd = pair[0];
     client->mhd.events = event.events;
-    if (epoll_ctl(client->guard->epoll, EPOLL_CTL_ADD, pair[0], &event) != 0) {
+    if (epoll_ctl(client->guard->epoll, EPOLL_CTL_ADD, pair[0], &event) != 0 ||
+        !gsv_connection_expect(server, pair[1], client)) {
         close(pair[1]);
+        close_end(&client->mhd);
         return false;
     }
-    if (!gsv_connection_expect(server, pair[1], client)) {
-        close(pair[1]);
+    if (MHD_add_connection(server->daemon, pair[1], (struct sockaddr *)&client->address,
+                           client->address_size) != MHD_YES) { /* it has closed its end */
+        close_end(&client->mhd);
         return false;
     }
-    /* On failure it closes its end. */
-    return MHD_add_connection(server->daemon, pair[1], (struct sockaddr *)&client->address,
-                              client->address_size) == MHD_YES;
+    return true;
 }
 
 /* To libmicrohttpd what has passed. False: the client is refused or closed. */

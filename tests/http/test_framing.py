@@ -162,6 +162,12 @@ class Framing(Served):
                 if status >= 400:
                     self.assertIn("error", json.loads(body), name)
 
+    def test_answers_before_a_refusal(self):
+        """However fast the good request is answered, its answer is not lost to the bad one's."""
+        for name in ["good, then bad", "post, then bad"] * 100:
+            sent, want = CASES[name]
+            self.assertEqual([status for status, _ in self.talk(sent + GOOD)], want, name)
+
     def test_every_split(self):
         """However the bytes arrive, the answers are the same."""
         sent = post(CHUNKED, body=chunked(BODY[:3], BODY[3:])) + \
