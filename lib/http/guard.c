@@ -21,8 +21,7 @@
 enum {
     N_EVENTS = 64,
     TICK_MS = 100,
-    RESERVED_CONNECTIONS = 32, /* for health checks when all others are taken */
-    SCRATCH_BYTES = 64 * 1024
+    RESERVED_CONNECTIONS = 32 /* for health checks when all others are taken */
 };
 
 /* ----------------------------------------------------------------------------------- accepting */
@@ -290,7 +289,7 @@ gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *s
     guard->server = server;
     guard->epoll = epoll_create1(EPOLL_CLOEXEC);
     guard->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    guard->scratch = malloc(SCRATCH_BYTES);
+    guard->scratch = malloc(GSV_SCRATCH_BYTES);
     if (guard->epoll < 0 || guard->wake < 0 || !guard->scratch)
         return gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: %s", strerror(errno));
     event.data.ptr = guard;

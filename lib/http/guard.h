@@ -23,6 +23,8 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
+enum { GSV_SCRATCH_BYTES = 64 * 1024 };
+
 struct gpuserve_http;
 struct gsv_exchange;
 struct gsv_guard;
@@ -76,7 +78,7 @@ struct gsv_guard {
     _Atomic bool draining, stopping;
     _Atomic uint64_t draining_ns; /* since when */
     _Atomic bool deaf;            /* the listener is closed: who came before is counted */
-    char *scratch;                /* one part on its way */
+    char *scratch;                /* [GSV_SCRATCH_BYTES] one part on its way */
 };
 
 gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *server,
