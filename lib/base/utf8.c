@@ -1,5 +1,5 @@
 /*
- * utf8.c - checking and encoding UTF-8.
+ * utf8.c - checking UTF-8.
  */
 #include "lib/base/utf8.h"
 
@@ -61,28 +61,4 @@ size_t gsv_utf8_valid_length(const char *text, size_t size)
         i += length;
     }
     return size;
-}
-
-size_t gsv_utf8_encode(uint32_t c, char *out)
-{
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xC0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 0x3F));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xE0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 0x3F));
-        out[2] = (char)(0x80 | (c & 0x3F));
-        return 3;
-    }
-    out[0] = (char)(0xF0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 0x3F));
-    out[2] = (char)(0x80 | (c >> 6 & 0x3F));
-    out[3] = (char)(0x80 | (c & 0x3F));
-    return 4;
 }

@@ -1,6 +1,6 @@
 /*
- * utf8.h - checking and decoding UTF-8 (RFC 3629: no surrogates, nothing above U+10FFFF, shortest
- * form only).
+ * utf8.h - checking, decoding and encoding UTF-8 (RFC 3629: no surrogates, nothing above U+10FFFF,
+ * shortest form only).
  */
 #ifndef GSV_BASE_UTF8_H
 #define GSV_BASE_UTF8_H
@@ -34,6 +34,28 @@ static inline uint32_t gsv_utf8_decode(const char *text, size_t *length)
 }
 
 /* Write a code point, 1 to 4 bytes; returns how many. */
-size_t gsv_utf8_encode(uint32_t code_point, char *out);
+static inline size_t gsv_utf8_encode(uint32_t c, char *out)
+{
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = (char)(0xC0 | c >> 6);
+        out[1] = (char)(0x80 | (c & 0x3F));
+        return 2;
+    }
+    if (c < 0x10000) {
+        out[0] = (char)(0xE0 | c >> 12);
+        out[1] = (char)(0x80 | (c >> 6 & 0x3F));
+        out[2] = (char)(0x80 | (c & 0x3F));
+        return 3;
+    }
+    out[0] = (char)(0xF0 | c >> 18);
+    out[1] = (char)(0x80 | (c >> 12 & 0x3F));
+    out[2] = (char)(0x80 | (c >> 6 & 0x3F));
+    out[3] = (char)(0x80 | (c & 0x3F));
+    return 4;
+}
 
 #endif

@@ -25,6 +25,29 @@ struct scan {
     size_t begin, end; /* the part that is scanned */
 };
 
+/* What the normalizer makes of a character, if that is one character of a word; else 0. */
+static uint32_t letter_of(const struct gsv_normalizer *normalizer, uint32_t c)
+{
+    const uint8_t flags = gsv_unicode_get_flags(c);
+    uint32_t parts[GSV_UNICODE_MAX_MAPPING] = { c }, lower[GSV_UNICODE_MAX_MAPPING], letter = 0;
+    size_t n = 1;
+
+    if (flags & GSV_UNICODE_REORDERS || (flags & GSV_UNICODE_CONTROL && normalizer->clean))
+        return 0;
+    if (normalizer->strip_accents)
+        n = gsv_unicode_decompose(c, false, parts);
+    for (size_t i = 0; i < n; i++) {
+        if (normalizer->strip_accents && gsv_unicode_get_flags(parts[i]) & GSV_UNICODE_NONSPACING)
+            continue;
+        lower[0] = parts[i];
+        if (letter || (normalizer->lowercase && gsv_unicode_to_lower(parts[i], lower) != 1))
+            return 0;
+        letter = lower[0];
+    }
+    return gsv_unicode_get_flags(letter) & (GSV_UNICODE_SPACE | GSV_UNICODE_PUNCTUATION) ? 0
+                                                                                         : letter;
+}
+
 void gsv_bert_scan_prepare(struct gsv_tokenizer *t)
 {
     for (uint32_t c = 0; c < 128; c++) {
@@ -47,6 +70,11 @@ void gsv_bert_scan_prepare(struct gsv_tokenizer *t)
         t->ascii_ids[c] = piece.id;
     }
     memset(t->byte_classes + 128, GSV_BYTE_WIDE, 128);
+    for (uint32_t c = GSV_TWO_BYTE_BEGIN; c < GSV_TWO_BYTE_END; c++) {
+        const uint32_t letter = letter_of(&t->normalizer, c);
+
+        t->two_byte_letters[c - GSV_TWO_BYTE_BEGIN] = letter <= UINT16_MAX ? (uint16_t)letter : 0;
+    }
 }
 
 /* ------------------------------------------------------------------ words of ASCII alone */
@@ -205,7 +233,8 @@ static void put_changed(const struct scan *scan, uint32_t c, size_t begin, size_
     uint32_t parts[GSV_UNICODE_MAX_MAPPING];
     size_t n;
 
-    if (!scan->sink->tokenizer->normalizer.strip_accents) {
+    if (!scan->sink->tokenizer->normalizer.strip_accents ||
+        !(gsv_unicode_get_flags(c) & (GSV_UNICODE_CHANGES | GSV_UNICODE_NONSPACING))) {
         put_lower(scan, c, begin, end);
         return;
     }
@@ -261,6 +290,18 @@ static size_t find_end_of_marks(const struct scan *scan, size_t at)
     return at;
 }
 
+/* Whether a mark with none behind it is the first after ASCII, which has no marks of its own: then
+ * there is nothing to put in order. */
+static bool is_lone(const struct scan *scan, uint32_t c, size_t at)
+{
+    const uint8_t *classes = scan->sink->tokenizer->byte_classes;
+    const uint8_t before =
+        at > scan->begin ? classes[(unsigned char)scan->text[at - 1]] : GSV_BYTE_WIDE;
+
+    return before != GSV_BYTE_WIDE && before != GSV_BYTE_DROPPED &&
+           !(gsv_unicode_get_flags(c) & GSV_UNICODE_CHANGES);
+}
+
 /* At a mark that is kept, or a letter that decomposes to one: put it and all marks around it in
  * order as the normalizer does. The letter before a mark has been put, and marks between were
  * dropped. Returns the end. */
@@ -273,8 +314,13 @@ static size_t put_marks(const struct scan *scan, size_t at)
     struct gsv_normal_buffers *buffers = &scan->sink->scratch->normal;
     const size_t end = find_end_of_marks(scan, at);
     size_t length;
-    const bool mark = is_mark(gsv_utf8_decode(scan->text + at, &length));
+    const uint32_t c = gsv_utf8_decode(scan->text + at, &length);
+    const bool mark = is_mark(c);
 
+    if (mark && end == at + length && is_lone(scan, c, at)) {
+        put_lower(scan, c, at, end);
+        return end;
+    }
     if (!gsv_normalizer_apply(&order, scan->text, mark ? find_letter(scan, at) : at, end,
                               buffers)) {
         scan->sink->done = scan->sink->no_memory = true;
@@ -289,6 +335,19 @@ static size_t put_marks(const struct scan *scan, size_t at)
             put_lower(scan, m->c, m->begin, m->end);
     }
     return end;
+}
+
+/* The letter of two bytes at `at`, if it is one: Cyrillic, Greek, Latin with accents, ... */
+static inline bool put_two_bytes(const struct scan *scan, size_t at)
+{
+    size_t length;
+    const uint32_t c = gsv_utf8_decode(scan->text + at, &length);
+    const uint32_t letter =
+        length == 2 ? scan->sink->tokenizer->two_byte_letters[c - GSV_TWO_BYTE_BEGIN] : 0;
+
+    if (letter)
+        gsv_sink_char(scan->sink, letter, (uint32_t)at, (uint32_t)at + 2);
+    return letter != 0;
 }
 
 /* One character that is not ASCII; returns its end, or that of the marks that go with it. */
@@ -340,7 +399,7 @@ static size_t put_word(const struct scan *scan, size_t at)
         if (class == GSV_BYTE_SPACE || class == GSV_BYTE_PUNCTUATION)
             break;
         if (class == GSV_BYTE_WIDE) {
-            at = put_wide(scan, at);
+            at = put_two_bytes(scan, at) ? at + 2 : put_wide(scan, at);
         } else if (class == GSV_BYTE_ALNUM) {
             at = put_ascii(scan, at);
         } else {

@@ -23,6 +23,9 @@ enum gsv_byte_class {
     GSV_BYTE_WIDE,   /* not ASCII */
 };
 
+/* The code points of two bytes. */
+enum { GSV_TWO_BYTE_BEGIN = 0x80, GSV_TWO_BYTE_END = 0x800 };
+
 struct gsv_tokenizer {
     uint64_t serial; /* differs for each loaded one: to whom a cache of words belongs */
     struct gsv_vocab vocab;
@@ -37,6 +40,8 @@ struct gsv_tokenizer {
     bool scans;  /* bert_scan.c does normalizing and pre-tokenizing */
     uint8_t byte_classes[256];
     int32_t ascii_ids[128]; /* of words of one ASCII character, normalized */
+    /* What each becomes where that is one character of a word, else 0. */
+    uint16_t two_byte_letters[GSV_TWO_BYTE_END - GSV_TWO_BYTE_BEGIN];
 };
 
 /* From the text of tokenizer.json. */
