@@ -1,7 +1,7 @@
 /*
  * command_serve.c - `gpuserve serve`: models over HTTP until a signal ends it.
  *
- * SIGHUP takes up changed files: models, keys.
+ * SIGHUP takes up changed files: models, keys, the certificate.
  * SIGTERM and SIGINT drain: not ready at once, no new connections, accepted requests are answered,
  * then exit 0; a second signal, or the end of --drain-timeout, cancels what is left. Signals are
  * blocked in every thread and waited for here.
@@ -109,6 +109,8 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.open_metrics = args->open_metrics;
     options.access_log = args->access_log;
     options.unix_path = args->unix_path;
+    options.tls_certificate_file = args->tls_cert;
+    options.tls_key_file = args->tls_key;
     options.log = cli_log;
     options.log_level = cli_log_level(args);
     return options;
@@ -172,6 +174,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     gpuserve_status status;
     sigset_t signals;
 
+    raise_descriptor_limit();
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
@@ -180,6 +183,8 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
         return CLI_FAILED;
     /* A signal while models load ends the program as before; threads inherit the mask. */
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    /* A reader that goes away, of the access log or of the watchdog's question, ends nothing. */
+    signal(SIGPIPE, SIG_IGN);
     if (!args->no_sandbox)
         cli_limit_files(args, context, options);
     status = gpuserve_http_start(&server, context, options, &error);
@@ -196,27 +201,31 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     return CLI_OK;
 }
 
-int cli_serve(const struct cli_args *given)
+/* What flags, environment and file say together, and whether the files of it can be used. */
+static int check(const struct cli_args *args, const gpuserve_http_options *options)
 {
-    struct cli_args complete = *given;
-    const struct cli_args *args = &complete;
-    gpuserve_model_options model_options;
-    gpuserve_http_options options;
-    gpuserve_http_model *models;
-    size_t n_extra;
-    int result = cli_serve_complete(&complete);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    const int result = cli_serve_print(args);
 
-    if (result != CLI_OK || args->check_config)
+    if (result != CLI_OK)
         return result;
-    n_extra = args->model ? 1 : 0;
+    return gpuserve_http_check(options, &error) == GPUSERVE_OK ? CLI_OK
+                                                               : cli_fail_with(&error, NULL);
+}
+
+static int serve_models(const struct cli_args *args)
+{
+    const gpuserve_model_options model_options = cli_model_options(args);
+    const size_t n_extra = args->model ? 1 : 0;
+    gpuserve_http_options options = http_options(args);
+    gpuserve_http_model *models;
+    int result = CLI_OK;
+
     if (args->n_rest + n_extra == 0) {
         cli_usage("no model");
         cli_hint("gpuserve serve MODEL [MODEL...]; `gpuserve pull NAME` fetches one");
         return CLI_USAGE;
     }
-    raise_descriptor_limit();
-    options = http_options(args);
-    model_options = cli_model_options(args);
     models = cli_alloc(args->n_rest + n_extra, sizeof(*models));
     if (args->model)
         read_model(&models[0], args->model);
@@ -229,7 +238,18 @@ int cli_serve(const struct cli_args *given)
     for (size_t i = 0; i < args->aliases.n && result == CLI_OK; i++)
         result = read_alias(models, options.n_models, args->aliases.items[i]);
     if (result == CLI_OK)
-        result = serve(args, &options);
+        result = args->check_config ? check(args, &options) : serve(args, &options);
     free_models(models, options.n_models);
+    return result;
+}
+
+int cli_serve(const struct cli_args *given)
+{
+    struct cli_args complete = *given;
+    int result = cli_serve_complete(&complete);
+
+    if (result == CLI_OK)
+        result = serve_models(&complete);
+    cli_serve_release(&complete);
     return result;
 }

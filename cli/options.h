@@ -78,8 +78,10 @@ struct cli_args {
         auto_truncate, drain_timeout, model_control, header_timeout, body_timeout, idle_timeout,
         min_body_rate, max_address_connections;
     struct cli_list aliases, api_keys, cors_origins;
-    const char *api_key_file, *access_log, *config, *unix_path;
+    const char *api_key_file, *access_log, *config, *unix_path, *tls_cert, *tls_key;
     uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;
+    void **owned; /* [n_owned] memory of what --config says */
+    size_t n_owned, owned_capacity;
     /* the program itself */
     uint32_t help;
     /* arguments that are no options */
@@ -141,9 +143,12 @@ int cli_option_set(struct cli_args *args, const struct cli_option *option, const
 /* Whether it has one. */
 bool cli_option_given(const struct cli_args *args, const struct cli_option *option);
 const struct cli_option *cli_option_find(const struct cli_command *command, const char *name);
-/* serve_config.c: what the command line leaves open, from the environment, then from --config. The
- * texts live as long as the program. */
+/* serve_config.c: what the command line leaves open, from the environment, then from --config; to
+ * be released, whatever the result. */
 int cli_serve_complete(struct cli_args *args);
+void cli_serve_release(struct cli_args *args);
+/* What holds in the end, in the form of --config; keys are not shown. */
+int cli_serve_print(const struct cli_args *args);
 
 /* Help on standard output. */
 void cli_help(const struct cli_command *command); /* NULL: the program's own */

@@ -103,19 +103,40 @@ static int from_environment(struct cli_args *args, const struct cli_command *com
 
 /* ----------------------------------------------------------------------------------------- file */
 
-static char *text_of(const json_t *value)
+/* The file's tree does not live as long as the options. */
+static void *keep(struct cli_args *args, void *memory)
+{
+    if (!memory)
+        return NULL;
+    args->owned =
+        cli_grow(args->owned, &args->owned_capacity, args->n_owned + 1, sizeof(*args->owned));
+    args->owned[args->n_owned++] = memory;
+    return memory;
+}
+
+void cli_serve_release(struct cli_args *args)
+{
+    for (size_t i = 0; i < args->n_owned; i++)
+        free(args->owned[i]);
+    free(args->owned);
+    args->owned = NULL;
+    args->n_owned = args->owned_capacity = 0;
+}
+
+/* NULL: it is no single value. */
+static const char *text_of(struct cli_args *args, const json_t *value)
 {
     if (json_is_string(value))
-        return cli_copy(json_string_value(value), json_string_length(value));
+        return keep(args, cli_copy(json_string_value(value), json_string_length(value)));
     return json_is_array(value) || json_is_object(value) || json_is_null(value)
                ? NULL
-               : json_dumps(value, JSON_ENCODE_ANY);
+               : keep(args, json_dumps(value, JSON_ENCODE_ANY));
 }
 
 static int set_value(struct cli_args *args, const struct cli_option *option, const json_t *value,
                      const char *where)
 {
-    const char *text = text_of(value);
+    const char *text = text_of(args, value);
 
     return text ? set(args, option, text, where)
                 : cli_usage("%s: neither text, number nor true or false", where);
@@ -130,9 +151,9 @@ static int set_models(struct cli_args *args, const json_t *models, const char *w
         return cli_usage("%s: not a list of models", where);
     if (args->n_rest > 0 || args->model)
         return CLI_OK;
-    rest = cli_alloc(n, sizeof(*rest));
+    rest = keep(args, cli_alloc(n, sizeof(*rest)));
     for (size_t i = 0; i < n; i++) {
-        rest[i] = text_of(json_array_get(models, i));
+        rest[i] = text_of(args, json_array_get(models, i));
         if (!rest[i])
             return cli_usage("%s: model %zu is no text such as \"NAME=MODEL\"", where, i + 1);
     }
@@ -237,9 +258,9 @@ static json_t *value_of(const struct cli_args *args, const struct cli_option *op
     }
 }
 
-/* What holds in the end, in the form of --config; keys are not shown. */
-static int print_config(const struct cli_args *args, const struct cli_command *command)
+int cli_serve_print(const struct cli_args *args)
 {
+    const struct cli_command *command = cli_command_find("serve");
     json_t *all = json_object(), *models = json_array();
     char *text;
 
@@ -271,9 +292,5 @@ int cli_serve_complete(struct cli_args *args)
 
     if (result == CLI_OK && args->config)
         result = from_file(args, command);
-    if (result != CLI_OK || !args->check_config)
-        return result;
-    if (args->n_rest == 0 && !args->model)
-        return cli_usage("no model");
-    return print_config(args, command);
+    return result;
 }

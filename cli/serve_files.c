@@ -85,11 +85,17 @@ static bool is_link(const char *path)
 /* A file that is read again, and may be another one under its name then. */
 static int allow_file(struct cli_landlock *landlock, const char *path)
 {
-    if (!path)
-        return 0;
-    return cli_landlock_allow(landlock, path, CLI_READ) || allow_around(landlock, path, CLI_READ)
-               ? -1
-               : 0;
+    char *real = path ? realpath(path, NULL) : NULL;
+    int result = 0;
+
+    if (path && (cli_landlock_allow(landlock, path, CLI_READ) != 0 ||
+                 allow_around(landlock, path, CLI_READ) != 0))
+        result = -1;
+    /* Of a link, such as certbot makes, the next one is beside its target. */
+    if (result == 0 && real)
+        result = allow_around(landlock, real, CLI_READ);
+    free(real);
+    return result;
 }
 
 /* --------------------------------------------------------------------------------------- models */
@@ -152,10 +158,10 @@ static int allow_library(struct dl_phdr_info *info, size_t size, void *user)
 static int allow_system(struct cli_landlock *landlock)
 {
     /* /proc and /sys are facts of the host; processes beyond the limit cannot be looked into. */
-    static const char *const read[] = { "/proc",     "/sys",          "/usr/lib",
-                                        "/lib",      "/lib64",        "/usr/lib64",
-                                        "/dev/null", "/dev/urandom",  "/etc/ld.so.cache",
-                                        "/dev/zero", "/usr/local/lib" };
+    static const char *const read[] = { "/proc",     "/sys",           "/usr/lib",
+                                        "/lib",      "/lib64",         "/usr/lib64",
+                                        "/dev/null", "/dev/urandom",   "/etc/ld.so.cache",
+                                        "/dev/zero", "/usr/local/lib", "/etc/ssl/openssl.cnf" };
     const char *plugins = secure_getenv("GPUSERVE_PLUGIN_DIR");
     int result = dl_iterate_phdr(allow_library, landlock);
 
@@ -205,6 +211,10 @@ static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
         result = allow_file(landlock, args->head);
     if (result == 0)
         result = allow_file(landlock, options->api_key_file);
+    if (result == 0)
+        result = allow_file(landlock, options->tls_certificate_file);
+    if (result == 0)
+        result = allow_file(landlock, options->tls_key_file);
     if (result == 0)
         result = allow_socket(landlock, options->unix_path);
     return result ? result : allow_log(landlock, options->access_log);

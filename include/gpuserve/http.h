@@ -97,10 +97,17 @@ typedef struct gpuserve_http_options {
                                                without a key unless one is given. At most 107 bytes.
                                                One that nobody listens on any more is replaced; it
                                                is removed when the server stops listening */
+    const char                *tls_certificate_file; /**< speak TLS 1.2 and 1.3, and HTTP only inside
+                                               it: a PEM file with the server's certificate, then
+                                               those between it and the root. Read again, with the
+                                               key, when the files change and by
+                                               gpuserve_http_reload(); default: plain HTTP */
+    const char                *tls_key_file; /**< its private key, PEM, not encrypted; default: in the
+                                                  certificate's file */
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -111,8 +118,10 @@ typedef struct gpuserve_http_options {
  * @param options  Strings are copied.
  * @return GPUSERVE_OK
  *         GPUSERVE_E_INVALID  bad option; an address beyond the loopback with neither a
- *                             key nor `insecure`
- *         GPUSERVE_E_IO       the port or unix socket cannot be listened on; the message says which and why
+ *                             key nor `insecure`; a certificate and a key that do not belong
+ *                             together, or are no PEM
+ *         GPUSERVE_E_IO       the port or unix socket cannot be listened on, or a file of keys or of
+ *                             TLS not be read; the message says which and why
  *         or what gpuserve_model_open() returned for a model
  *
  * Thread-safety: safe. Since: 0.1
@@ -121,12 +130,23 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_http_start(gpuserve_http **server, gpuserve_context *context,
                     const gpuserve_http_options *options, gpuserve_error *error);
 
-/** Where the server listens, "http://127.0.0.1:8080" or "unix:PATH", lent. NULL for NULL. Since: 0.1 */
+/**
+ * Whether a server could be started with these options, as far as it can be told without a port and
+ * without opening models: keys and certificate are read, origins and limits looked at.
+ *
+ * @return GPUSERVE_OK, or what gpuserve_http_start() would return
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_http_check(const gpuserve_http_options *options, gpuserve_error *error);
+
+/** Where the server listens, "http://127.0.0.1:8080", "https://..." or "unix:PATH", lent. NULL for NULL. Since: 0.1 */
 GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server);
 
 /**
- * Take up what has changed on disk while requests go on: the key file, and the models that the
- * server opened. Each is read, opened and tried first, then takes the old one's place; a request
+ * Take up what has changed on disk while requests go on: the key file, the certificate, and the
+ * models that the server opened. Each is read, opened and tried first, then takes the old one's place; a request
  * is answered by the old or by the new one, never by both. A model needs memory for both until the
  * last request of the old one is answered.
  *

@@ -61,6 +61,10 @@ void gsv_client_close(struct gsv_client *client)
         return;
     client->ended = true;
     gsv_client_give_up(client);
+    if (client->tls && client->ready && client->out_end == 0)
+        gsv_client_end_output(client);
+    gsv_tls_session_free(client->tls);
+    client->tls = NULL;
     gsv_end_close(&client->net);
     gsv_end_close(&client->mhd);
     free(client->in);
@@ -84,7 +88,8 @@ void gsv_client_drain(struct gsv_client *client)
     if (!client->waiting || atomic_load(&client->n_open) > 0 || client->linger_ns)
         return;
     /* A request may be here that was not read yet, or, on a connection just made, be coming. */
-    if (ioctl(client->net.fd, FIONREAD, &n_unread) == 0 && n_unread > 0)
+    if ((ioctl(client->net.fd, FIONREAD, &n_unread) == 0 && n_unread > 0) ||
+        gsv_client_has_more(client))
         return;
     since_ns = client->guard->draining_ns;
     if (client->since_ns > since_ns)
@@ -104,6 +109,15 @@ static void on_net(struct gsv_client *client, uint32_t events)
     if (events & EPOLLERR) {
         gsv_client_close(client);
         return;
+    }
+    if (!client->ready) {
+        if (!gsv_client_make_ready(client))
+            return;
+        events |= EPOLLIN; /* more may have come with the handshake's last part */
+    }
+    if (events & EPOLLOUT && client->reading_wants_out) {
+        client->reading_wants_out = false;
+        events |= EPOLLIN;
     }
     if (events & EPOLLOUT && gsv_client_write_out(client)) {
         gsv_client_watch(client, &client->net, client->net.events & ~(uint32_t)EPOLLOUT);

@@ -20,9 +20,17 @@ void gsv_client_give_up(struct gsv_client *client);
  */
 void gsv_client_end_input(struct gsv_client *client);
 
-/* client_net.c: as recv() and send(). */
+/* client_net.c */
+/* Whether HTTP can be spoken: TLS, if the server speaks it, is shaken hands on first. False: that
+ * goes on, or the client is refused or closed. */
+bool gsv_client_make_ready(struct gsv_client *client);
+/* As recv() and send(). */
 ssize_t gsv_client_read(struct gsv_client *client, char *to, size_t size);
 ssize_t gsv_client_write(struct gsv_client *client, const char *bytes, size_t size);
+/* Bytes are there that epoll does not tell of. */
+bool gsv_client_has_more(const struct gsv_client *client);
+/* The client hears that nothing more comes. */
+void gsv_client_end_output(struct gsv_client *client);
 
 /* client_refuse.c */
 /* The answer of client->framing, in a form that every dialect's clients can show, then the end. */

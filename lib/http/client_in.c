@@ -176,7 +176,7 @@ static void wait_for_room(struct gsv_client *client)
     gsv_client_watch(client, &client->mhd, client->mhd.events | EPOLLOUT);
 }
 
-void gsv_client_pump_in(struct gsv_client *client)
+static void pump_part(struct gsv_client *client)
 {
     if (client->framing.state == GSV_FRAMING_REFUSED && !client->linger_ns)
         return; /* its last answers are on their way */
@@ -188,6 +188,13 @@ void gsv_client_pump_in(struct gsv_client *client)
         return;
     if (client->in_begin < client->in_passed)
         wait_for_room(client);
+}
+
+void gsv_client_pump_in(struct gsv_client *client)
+{
+    do {
+        pump_part(client);
+    } while (!client->ended && client->net.events & EPOLLIN && gsv_client_has_more(client));
 }
 
 void gsv_client_resume_in(struct gsv_client *client)
@@ -203,4 +210,6 @@ void gsv_client_resume_in(struct gsv_client *client)
     /* All may have been read from the client: no event of its would ever try again. */
     if (client->in_begin < client->in_passed)
         wait_for_room(client);
+    else if (client->net.events & EPOLLIN && gsv_client_has_more(client))
+        gsv_client_pump_in(client);
 }

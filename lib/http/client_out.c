@@ -59,7 +59,7 @@ static void on_mhd_end(struct gsv_client *client)
     /* A reply that ends the connection while its request is still coming in: as after a refusal,
      * the rest is read and dropped, or the reset would overtake the reply. */
     if (client->net.eof || client->waiting) {
-        shutdown(client->net.fd, SHUT_WR);
+        gsv_client_end_output(client);
         gsv_client_close(client);
         return;
     }

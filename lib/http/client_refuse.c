@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 static const uint64_t linger_time_ns = 1000000000u; /* for a refusal to arrive */
 
@@ -34,7 +33,7 @@ static const char *reason_phrase(unsigned status)
 
 void gsv_client_linger(struct gsv_client *client)
 {
-    shutdown(client->net.fd, SHUT_WR);
+    gsv_client_end_output(client);
     gsv_end_close(&client->mhd);
     client->linger_ns = gsv_http_now() + linger_time_ns;
     client->in_begin = client->in_passed = client->in_end = 0;
@@ -47,6 +46,10 @@ void gsv_client_send_refusal(struct gsv_client *client)
     char body[256], text[640];
     int size;
 
+    if (!client->ready) { /* there is no way to tell it yet */
+        gsv_client_close(client);
+        return;
+    }
     snprintf(body, sizeof(body), "{\"error\":\"%s\",\"error_type\":\"%s\"}", client->framing.reason,
              status == 429 || status == 503 ? "Overloaded" : "Validation");
     size = snprintf(

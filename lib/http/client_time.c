@@ -36,7 +36,10 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
         gsv_client_resume_in(client);
     if (client->ended)
         return;
-    if (client->linger_ns) {
+    if (!client->ready) { /* TLS is not spoken yet: there is no way to tell it why */
+        if (elapsed_ns > (client->probation ? 1000u : options->header_timeout_ms) * 1000000ull)
+            gsv_client_close(client);
+    } else if (client->linger_ns) {
         if (now_ns > client->linger_ns)
             gsv_client_close(client);
     } else if (client->stalled_ns) {

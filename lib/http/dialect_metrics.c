@@ -12,6 +12,20 @@ static void put_figure(struct gsv_buffer *to, const char *name, const char *kind
                       value);
 }
 
+static void put_tls(struct gsv_exchange *exchange)
+{
+    struct gsv_tls *tls = &exchange->server->tls;
+
+    if (!gsv_tls_is_on(tls))
+        return;
+    put_figure(&exchange->reply, "gpuserve_http_tls_failed_handshakes_total", "counter",
+               "Connections that did not come to speak TLS.",
+               atomic_load(&tls->n_failed_handshakes));
+    put_figure(&exchange->reply, "gpuserve_http_tls_certificate_end_seconds", "gauge",
+               "When the certificate ends, in seconds since 1970.",
+               (unsigned long long)atomic_load(&tls->not_after));
+}
+
 static void put_server(struct gsv_exchange *exchange)
 {
     struct gpuserve_http *server = exchange->server;
@@ -40,6 +54,7 @@ static void put_server(struct gsv_exchange *exchange)
                atomic_load(&server->access_log.n_lost));
     put_figure(to, "gpuserve_http_ready", "gauge", "1: ready for requests.",
                gsv_http_ready(server));
+    put_tls(exchange);
 }
 
 static void metrics(struct gsv_exchange *exchange)

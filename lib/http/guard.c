@@ -11,6 +11,7 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -23,6 +24,8 @@ enum {
     TICK_MS = 100,
     RESERVED_CONNECTIONS = 32 /* for health checks when all others are taken */
 };
+
+static const uint64_t certificate_look_ns = 1000000000u;
 
 /* ----------------------------------------------------------------------------------- accepting */
 
@@ -76,6 +79,7 @@ static struct gsv_client *add_client(struct gsv_guard *guard, int fd,
     client->framing.max_body = guard->server->options.max_body_bytes;
     client->since_ns = gsv_http_now();
     client->waiting = true;
+    client->ready = !gsv_tls_is_on(&guard->server->tls);
     event.data.ptr = &client->net;
     if (epoll_ctl(guard->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
         free(client);
@@ -243,12 +247,41 @@ static void handle(struct gsv_guard *guard, const struct epoll_event *event, boo
     }
 }
 
+/* A certificate that was renewed is taken up without anybody asking. */
+static void check_certificate(struct gsv_guard *guard, uint64_t now)
+{
+    struct gpuserve_http *server = guard->server;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    if (!gsv_tls_is_on(&server->tls) || now - guard->certificate_ns < certificate_look_ns)
+        return;
+    guard->certificate_ns = now;
+    if (!gsv_tls_has_changed(&server->tls))
+        return;
+    if (gsv_tls_reload(&server->tls, &error) == GPUSERVE_OK)
+        gsv_http_log(server, GPUSERVE_LOG_INFO, "the certificate has changed and is taken up");
+    else
+        gsv_http_log(server, GPUSERVE_LOG_ERROR, "the certificate stays as it was: %s",
+                     error.message);
+}
+
+/* Writing to a client that has gone fails; it must not end the process as well. */
+static void block_broken_pipe(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
 static void *run(void *user)
 {
     struct gsv_guard *guard = user;
     struct epoll_event events[N_EVENTS];
     uint64_t last_tick = 0;
 
+    block_broken_pipe();
     while (!atomic_load(&guard->stopping)) {
         const int n = epoll_wait(guard->epoll, events, N_EVENTS, TICK_MS);
         bool accepting = false;
@@ -263,6 +296,7 @@ static void *run(void *user)
         now = gsv_http_now();
         if (now - last_tick > TICK_MS * 1000000ull || atomic_load(&guard->draining)) {
             check_times(guard);
+            check_certificate(guard, now);
             last_tick = now;
         }
         sweep(guard);

@@ -63,6 +63,11 @@ struct gsv_client {
     bool mhd_off; /* libmicrohttpd has closed; the rest of its bytes are read when there is room */
     bool ended;   /* of the guard's list: to be closed */
 
+    struct ssl_st *tls; /* NULL: bytes as they are */
+    bool ready;         /* for HTTP: the handshake is over, or none is needed */
+    bool tls_failed;    /* nothing more may be sent over it */
+    bool reading_wants_out;
+
     /* Under the server's lock. */
     struct gsv_exchange *exchange;
     bool gone; /* the client has closed its side: work is in vain */
@@ -78,6 +83,7 @@ struct gsv_guard {
     _Atomic bool draining, stopping;
     _Atomic uint64_t draining_ns; /* since when */
     _Atomic bool deaf;            /* the listener is closed: who came before is counted */
+    uint64_t certificate_ns;      /* when the files of TLS were looked at last */
     char *scratch;                /* [GSV_SCRATCH_BYTES] one part on its way */
 };
 

@@ -52,6 +52,7 @@ static void write_address(struct gpuserve_http *server)
     struct sockaddr_storage bound;
     socklen_t size = sizeof(bound);
     const char *host = server->options.host;
+    const char *scheme = gsv_tls_is_on(&server->tls) ? "https" : "http";
     unsigned port;
 
     if (getsockname(server->listener, (struct sockaddr *)&bound, &size) != 0)
@@ -60,35 +61,61 @@ static void write_address(struct gpuserve_http *server)
                                       : ntohs(((struct sockaddr_in6 *)&bound)->sin6_port);
     server->options.port = port;
     snprintf(server->address, sizeof(server->address),
-             bound.ss_family == AF_INET6 ? "http://[%s]:%u" : "http://%s:%u", host, port);
+             bound.ss_family == AF_INET6 ? "%s://[%s]:%u" : "%s://%s:%u", scheme, host, port);
+}
+
+/* The option's address, to be freed with freeaddrinfo(), unless it would be open to everybody. */
+static gpuserve_status resolve(const struct gpuserve_http *server, struct addrinfo **found,
+                               gpuserve_error *error)
+{
+    const struct addrinfo wanted = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+                                     .ai_socktype = SOCK_STREAM };
+    const gpuserve_http_options *options = &server->options;
+    char port[16];
+
+    *found = NULL;
+    if (options->port > 65535)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "port %u: at most 65535", options->port);
+    snprintf(port, sizeof(port), "%u", options->port);
+    if (getaddrinfo(options->host, port, &wanted, found) != 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "\"%s\" is no address such as 127.0.0.1 or ::1",
+                        options->host);
+    if (is_loopback((*found)->ai_addr) || options->insecure || server->keys.n > 0)
+        return GPUSERVE_OK;
+    freeaddrinfo(*found);
+    *found = NULL;
+    return gsv_hint(error,
+                    gsv_fail(error, GPUSERVE_E_INVALID,
+                             "%s can be reached from other machines, and nothing asks who is there",
+                             options->host),
+                    "ask for a key (--api-key-file), listen on 127.0.0.1 behind a proxy, or allow "
+                    "it with --insecure");
+}
+
+gpuserve_status gsv_http_check_address(const struct gpuserve_http *server, gpuserve_error *error)
+{
+    struct addrinfo *found = NULL;
+    gpuserve_status st;
+
+    if (server->options.unix_path)
+        return GPUSERVE_OK;
+    st = resolve(server, &found, error);
+    if (found)
+        freeaddrinfo(found);
+    return st;
 }
 
 gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *error)
 {
-    const struct addrinfo wanted = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
-                                     .ai_socktype = SOCK_STREAM };
     struct addrinfo *found = NULL;
     gpuserve_status st;
-    char port[16];
 
     if (server->options.unix_path)
         return gsv_http_listen_unix(server, server->options.unix_path, error);
-    if (server->options.port > 65535)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "port %u: at most 65535", server->options.port);
-    snprintf(port, sizeof(port), "%u", server->options.port);
-    if (getaddrinfo(server->options.host, port, &wanted, &found) != 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "\"%s\" is no address such as 127.0.0.1 or ::1",
-                        server->options.host);
-    if (!is_loopback(found->ai_addr) && !server->options.insecure && server->keys.n == 0) {
-        st = gsv_fail(error, GPUSERVE_E_INVALID,
-                      "%s can be reached from other machines, and nothing asks who is there",
-                      server->options.host);
-        gsv_hint(error, st,
-                 "ask for a key (--api-key-file), listen on 127.0.0.1 behind a proxy, or allow "
-                 "it with --insecure");
-    } else {
-        st = bind_to(server, found, error);
-    }
+    st = resolve(server, &found, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    st = bind_to(server, found, error);
     freeaddrinfo(found);
     if (st == GPUSERVE_OK)
         write_address(server);

@@ -1,5 +1,5 @@
 /*
- * reload.c - taking up new files while the server runs: keys, models, the access log.
+ * reload.c - taking up new files while the server runs: keys, certificate, models, the access log.
  *
  * Each part is exchanged whole, after its new form has been read, opened and tried; a part that
  * fails stays as it was and does not keep the others from theirs. A model is opened beside the old
@@ -46,6 +46,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_reload(gpuserve_http *server, gpuserv
         return gsv_fail(error, GPUSERVE_E_INVALID, "`server` is NULL");
     pthread_mutex_lock(&server->reloading);
     note(server, &st, error, gsv_keys_reload(&server->keys, &one), &one, "the key file");
+    note(server, &st, error, gsv_tls_reload(&server->tls, &one), &one, "the certificate");
     note(server, &st, error, gsv_access_log_reopen(&server->access_log, &one), &one,
          "the access log");
     for (size_t i = 0; i < server->models.n; i++) {

@@ -168,6 +168,68 @@ static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error
     return gsv_guard_start(&server->guard, server, error);
 }
 
+static void warn_of_certificate(const struct gpuserve_http *server)
+{
+    const long long end = atomic_load(&server->tls.not_after), now = (long long)time(NULL);
+
+    if (gsv_tls_is_on(&server->tls) && end < now)
+        gsv_http_log(server, GPUSERVE_LOG_WARNING,
+                     "%s: the certificate ended %lld days ago: clients will refuse it",
+                     server->tls.certificate_file, (now - end) / 86400);
+}
+
+/* A server that does nothing yet, to be stopped; NULL: out of memory. */
+static struct gpuserve_http *create(void)
+{
+    struct gpuserve_http *server = calloc(1, sizeof(*server));
+
+    if (!server)
+        return NULL;
+    server->listener = -1;
+    pthread_mutex_init(&server->lock, NULL);
+    pthread_mutex_init(&server->reloading, NULL);
+    pthread_mutex_init(&server->keys.lock, NULL);
+    pthread_mutex_init(&server->access_log.lock, NULL);
+    pthread_mutex_init(&server->tls.lock, NULL);
+    pthread_cond_init(&server->idle, NULL);
+    server->started_ns = gsv_http_now();
+    if (getrandom(&server->seed, sizeof(server->seed), GRND_NONBLOCK) < 0)
+        server->seed = server->started_ns; /* only names requests: no secret */
+    return server;
+}
+
+/* What needs neither a port nor a model. */
+static gpuserve_status prepare(struct gpuserve_http *server, const gpuserve_http_options *given,
+                               gpuserve_error *error)
+{
+    gpuserve_status st = read_options(&server->options, given, error);
+
+    if (st == GPUSERVE_OK)
+        st = copy_host(server, error);
+    if (st == GPUSERVE_OK)
+        st = copy_origins(server, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_keys_open(&server->keys, &server->options, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_tls_open(&server->tls, &server->options, error);
+    return st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_http_check(const gpuserve_http_options *options,
+                                                 gpuserve_error *error)
+{
+    struct gpuserve_http *server = create();
+    gpuserve_status st;
+
+    if (!server)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the server");
+    st = prepare(server, options, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_http_check_address(server, error);
+    gpuserve_http_stop(&server);
+    return st;
+}
+
 GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_context *context,
                                                  const gpuserve_http_options *given,
                                                  gpuserve_error *error)
@@ -179,27 +241,14 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     if (!out)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`server` is NULL");
     *out = NULL;
-    server = calloc(1, sizeof(*server));
+    server = create();
     if (!server)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the server");
-    server->listener = -1;
-    pthread_mutex_init(&server->lock, NULL);
-    pthread_mutex_init(&server->reloading, NULL);
-    pthread_mutex_init(&server->keys.lock, NULL);
-    pthread_mutex_init(&server->access_log.lock, NULL);
-    pthread_cond_init(&server->idle, NULL);
-    server->started_ns = gsv_http_now();
-    if (getrandom(&server->seed, sizeof(server->seed), GRND_NONBLOCK) < 0)
-        server->seed = server->started_ns; /* only names requests: no secret */
-    st = read_options(&server->options, given, error);
-    if (st == GPUSERVE_OK)
-        st = copy_host(server, error);
-    if (st == GPUSERVE_OK)
-        st = copy_origins(server, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_keys_open(&server->keys, &server->options, error);
+    st = prepare(server, given, error);
     if (st == GPUSERVE_OK)
         st = gsv_access_log_open(&server->access_log, server->options.access_log, error);
+    if (st == GPUSERVE_OK)
+        warn_of_certificate(server);
     /* First the port: to find it taken after loading for a minute would be a pity. */
     if (st == GPUSERVE_OK)
         st = gsv_http_listen(server, error);
@@ -215,6 +264,8 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     server->options.cors_origins = NULL;
     server->options.access_log = NULL;
     server->options.unix_path = NULL;
+    server->options.tls_certificate_file = NULL;
+    server->options.tls_key_file = NULL;
     if (st == GPUSERVE_OK)
         st = start_daemon(server, error);
     if (st == GPUSERVE_OK)
@@ -305,12 +356,14 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
         free(server->origins[i]);
     free(server->origins);
     gsv_keys_close(&server->keys);
+    gsv_tls_close(&server->tls);
     gsv_access_log_close(&server->access_log);
     gsv_models_close(&server->models);
     pthread_cond_destroy(&server->idle);
     pthread_mutex_destroy(&server->reloading);
     pthread_mutex_destroy(&server->keys.lock);
     pthread_mutex_destroy(&server->access_log.lock);
+    pthread_mutex_destroy(&server->tls.lock);
     pthread_mutex_destroy(&server->lock);
     free(server);
 }

@@ -9,6 +9,7 @@
 #include "lib/http/guard.h"
 #include "lib/http/keys.h"
 #include "lib/http/models.h"
+#include "lib/http/tls.h"
 
 #include <sys/un.h>
 
@@ -24,6 +25,7 @@ struct gpuserve_http {
     struct gsv_models models;
     struct gsv_keys keys;
     struct gsv_access_log access_log;
+    struct gsv_tls tls;
     char **origins; /* [n_origins] whose pages may ask */
     size_t n_origins;
     uint64_t started_ns;
@@ -54,6 +56,8 @@ bool gsv_http_ready(struct gpuserve_http *server);
 
 /* listen.c: a socket bound and listening; fills server->address. */
 gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *error);
+/* Whether the options' address is one, and may be listened on. */
+gpuserve_status gsv_http_check_address(const struct gpuserve_http *server, gpuserve_error *error);
 void gsv_http_close_listener(struct gpuserve_http *server);
 
 /* listen_unix.c: the same for a path. */

@@ -48,7 +48,8 @@ class Reply:
 class Server:
     """`gpuserve serve` on a free port, until stop()."""
 
-    def __init__(self, *arguments, env=None, stderr=subprocess.PIPE, before=None):
+    def __init__(self, *arguments, env=None, stderr=subprocess.PIPE, before=None, tls=None):
+        self.tls = tls  # the ssl.SSLContext of a client, where the server speaks TLS
         self.process = subprocess.Popen(
             [PROGRAM, "serve", "--port", "0", *map(str, arguments)], stdout=subprocess.PIPE,
             stderr=stderr, env=env or environment(), text=True, preexec_fn=before)
@@ -58,8 +59,13 @@ class Server:
         self.host, self.port = self.url.split("//")[1].rsplit(":", 1)
         self.port = int(self.port)
 
+    def connect(self):
+        if self.tls:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=60, context=self.tls)
+        return http.client.HTTPConnection(self.host, self.port, timeout=60)
+
     def request(self, method, path, body=None, headers=None):
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        connection = self.connect()
         try:
             connection.request(method, path, body=body, headers=headers or {})
             return Reply(connection.getresponse())

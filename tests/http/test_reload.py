@@ -63,7 +63,7 @@ class Load:
 
     def run(self):
         while not self.ending.is_set():
-            connection = http.client.HTTPConnection(self.server.host, self.server.port, timeout=30)
+            connection = self.server.connect()
             try:
                 connection.connect()
             except OSError:

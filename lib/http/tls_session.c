@@ -1,0 +1,109 @@
+/*
+ * tls_session.c - one connection's TLS over its socket; see tls.h.
+ *
+ * OpenSSL writes to sockets in a way that raises SIGPIPE when the client has gone; the guard's
+ * thread has that signal blocked.
+ */
+#include "lib/http/tls.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+struct ssl_st *gsv_tls_session(struct gsv_tls *tls, int fd)
+{
+    SSL *session;
+
+    pthread_mutex_lock(&tls->lock);
+    session = SSL_new(tls->context);
+    pthread_mutex_unlock(&tls->lock);
+    if (session && SSL_set_fd(session, fd) != 1) {
+        SSL_free(session);
+        session = NULL;
+    }
+    if (session)
+        SSL_set_accept_state(session);
+    ERR_clear_error();
+    return session;
+}
+
+void gsv_tls_session_free(struct ssl_st *session)
+{
+    SSL_free(session);
+}
+
+/* What a call that did not succeed means. */
+static int outcome(SSL *session, int result)
+{
+    switch (SSL_get_error(session, result)) {
+    case SSL_ERROR_WANT_READ:
+        return GSV_TLS_WANTS_IN;
+    case SSL_ERROR_WANT_WRITE:
+        return GSV_TLS_WANTS_OUT;
+    case SSL_ERROR_ZERO_RETURN:
+        return GSV_TLS_END;
+    default:
+        return GSV_TLS_FAILED;
+    }
+}
+
+int gsv_tls_handshake(struct ssl_st *session, const char **reason)
+{
+    unsigned long code;
+    int result;
+
+    ERR_clear_error();
+    result = SSL_do_handshake(session);
+    if (result == 1)
+        return 1;
+    result = outcome(session, result);
+    if (result == GSV_TLS_END)
+        result = GSV_TLS_FAILED;
+    if (result == GSV_TLS_FAILED) {
+        code = ERR_peek_error();
+        *reason = code ? ERR_reason_error_string(code) : NULL;
+        if (!*reason)
+            *reason = "the client has gone";
+    }
+    ERR_clear_error();
+    return result;
+}
+
+ssize_t gsv_tls_read(struct ssl_st *session, char *to, size_t size)
+{
+    size_t n = 0;
+    int result;
+
+    ERR_clear_error();
+    result = SSL_read_ex(session, to, size, &n);
+    if (result == 1)
+        return (ssize_t)n;
+    result = outcome(session, result);
+    ERR_clear_error();
+    return result;
+}
+
+ssize_t gsv_tls_write(struct ssl_st *session, const char *bytes, size_t size)
+{
+    size_t n = 0;
+    int result;
+
+    ERR_clear_error();
+    result = SSL_write_ex(session, bytes, size, &n);
+    if (result == 1)
+        return (ssize_t)n;
+    result = outcome(session, result);
+    ERR_clear_error();
+    return result == GSV_TLS_END ? GSV_TLS_FAILED : result;
+}
+
+bool gsv_tls_has_more(const struct ssl_st *session)
+{
+    return SSL_pending(session) > 0;
+}
+
+void gsv_tls_end(struct ssl_st *session)
+{
+    ERR_clear_error();
+    SSL_shutdown(session);
+    ERR_clear_error();
+}
