@@ -197,7 +197,7 @@ typedef enum gpuserve_stage {
 /** What a request does that finds its model suspended. */
 typedef enum gpuserve_when_suspended {
     GPUSERVE_SUSPENDED_RESUME = 0, /**< resumes it first, in the thread that submits; GPUSERVE_E_BUSY
-                                        when there is no memory for it now */
+                                        when there is no memory for it now, or from a callback */
     GPUSERVE_SUSPENDED_REFUSE = 1  /**< GPUSERVE_E_BUSY at once */
 } gpuserve_when_suspended;
 
@@ -631,7 +631,8 @@ typedef struct gpuserve_job {
 /* clang-format on */
 
 /** Called once when a request completes, from a library thread: it may submit, must not block and
- *  must not close the model. `status` is what gpuserve_wait() will return. */
+ *  must not close the model. `status` is what gpuserve_wait() will return. A model that is suspended
+ *  is not resumed by a submission from here, since loading would block: GPUSERVE_E_BUSY. */
 typedef void (*gpuserve_completion_fn)(void *user, gpuserve_request *request,
                                        gpuserve_status status);
 

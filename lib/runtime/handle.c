@@ -73,7 +73,8 @@ static gpuserve_status resume_for(gpuserve_model *handle, struct gsv_model **mod
 {
     gpuserve_status st;
 
-    if (handle->refuses)
+    /* Whoever suspends a model waits for the callbacks of its requests. */
+    if (handle->refuses || gsv_in_callback())
         return fail_suspended(handle, error);
     st = gsv_handle_resume(handle, model, error);
     if (st != GPUSERVE_E_TOO_LARGE)

@@ -379,6 +379,13 @@ static void count(const gpuserve_request *request, gpuserve_status status, uint6
     gsv_metrics_request(&request->context->metrics, &facts);
 }
 
+static _Thread_local bool in_callback;
+
+bool gsv_in_callback(void)
+{
+    return in_callback;
+}
+
 /* Everyone who waits sees the result before the callback runs, and the request is released after
  * it: then whoever frees it may. Without a callback both are one step. */
 static void publish(gpuserve_request *request, struct gsv_batcher *batcher, gpuserve_status status)
@@ -398,7 +405,9 @@ static void publish(gpuserve_request *request, struct gsv_batcher *batcher, gpus
     gsv_batcher_notify(batcher);
     if (!has_callback)
         return;
+    in_callback = true;
     request->callback(request->user, request, status);
+    in_callback = false;
 
     pthread_mutex_lock(&request->lock);
     request->in_callback = false;

@@ -144,6 +144,10 @@ gpuserve_status gsv_request_create(gpuserve_request **request, struct gsv_model 
  * it may be gone afterwards. */
 void gsv_request_complete(gpuserve_request *request);
 
+/* The calling thread is in a completion callback, of any request: then it must not wait for what
+ * may wait for its end. */
+bool gsv_in_callback(void);
+
 /* Free it without completing it: what was never enqueued, or was released. */
 void gsv_request_destroy(gpuserve_request *request);
 

@@ -221,6 +221,65 @@ Test(async, a_callback_may_submit_another_and_free_its_own)
     gpuserve_model_close(&chain.model);
 }
 
+/* ------------------------------------------------------------------- callbacks and suspension */
+
+struct meeting {
+    gpuserve_context *context;
+    gpuserve_model *model;
+    float row[FAKE_DIM];
+    gpuserve_status status; /* of the submission in the callback */
+    uint32_t retry_after_ms;
+};
+
+static bool is_suspended(gpuserve_context *context)
+{
+    char text[4096];
+
+    cr_assert_eq(gpuserve_context_models(context, text, sizeof(text), NULL, NULL), GPUSERVE_OK);
+    return strstr(text, "\"suspended\"") != NULL;
+}
+
+/* The suspension waits for this callback, which must not wait for the suspension. */
+static void submit_once_suspended(void *user, gpuserve_request *request, gpuserve_status status)
+{
+    static const char *const text[] = { "next" };
+    struct meeting *meeting = user;
+    gpuserve_request *next = NULL;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    const gpuserve_job job = fake_job(text, 1, meeting->row);
+
+    (void)request;
+    (void)status;
+    while (!is_suspended(meeting->context))
+        usleep(1000);
+    meeting->status = gpuserve_submit(&next, meeting->model, &job, NULL, NULL, &error);
+    meeting->retry_after_ms = error.retry_after_ms;
+}
+
+Test(async, a_callback_is_refused_by_the_model_whose_suspension_waits_for_it)
+{
+    static const char *const text[] = { "first" };
+    struct meeting meeting = { .status = GPUSERVE_OK };
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_request *request = NULL;
+    const gpuserve_job job = fake_job(text, 1, meeting.row);
+
+    options.device = "cpu";
+    cr_assert_eq(gpuserve_context_create(&meeting.context, NULL, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_model_open(&meeting.model, meeting.context, ".", &options, NULL),
+                 GPUSERVE_OK);
+    cr_assert_eq(
+        gpuserve_submit(&request, meeting.model, &job, submit_once_suspended, &meeting, NULL),
+        GPUSERVE_OK);
+    cr_expect_eq(gpuserve_model_suspend(meeting.model, NULL), GPUSERVE_OK);
+    cr_expect_eq(meeting.status, GPUSERVE_E_BUSY);
+    cr_expect_gt(meeting.retry_after_ms, 0);
+    gpuserve_request_free(&request);
+    cr_expect_eq(gpuserve_run(meeting.model, &job, NULL), GPUSERVE_OK); /* resumes it */
+    gpuserve_model_close(&meeting.model);
+    gpuserve_context_unref(&meeting.context);
+}
+
 /* -------------------------------------------------------------------- waiters and descriptor */
 
 static void *wait_for(void *request)

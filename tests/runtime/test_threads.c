@@ -1,8 +1,9 @@
 /*
- * test_threads.c - sixteen threads that open, embed, submit, cancel and close as they like, and a
- * process that ends as it began.
+ * test_threads.c - sixteen threads that open, embed, submit, cancel, swap, suspend, ask and close
+ * as they like, and a process that ends as it began.
  */
 #include "tests/model/support.h"
+#include "tests/runtime/folder.h"
 #include "tests/runtime/real.h"
 
 #include <criterion/criterion.h>
@@ -12,14 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_THREADS = 16, N_STEPS = 30, DIM = 128, N_TEXTS = 12 };
+/* WIDTH is of the small model that is opened, swapped and suspended all the time, DIM of
+ * splade-tiny. */
+enum { N_THREADS = 16, N_STEPS = 100, WIDTH = FOLDER_HIDDEN, DIM = 128, N_TEXTS = 12 };
+enum { CACHE_BYTES = 4000 };
 
 struct stage {
     gpuserve_context *context;
     gpuserve_model *model; /* shared by all */
     const char *path;
     const char *const *texts;
-    const float *want; /* [N_TEXTS, DIM] */
+    const float *want; /* [N_TEXTS, WIDTH] */
     atomic_int n_wrong;
     atomic_int n_callbacks;
 };
@@ -40,22 +44,22 @@ static void count_callback(void *user, gpuserve_request *request, gpuserve_statu
 
 static void check(struct stage *stage, const float *rows, size_t first, size_t n)
 {
-    if (memcmp(rows, stage->want + first * DIM, n * DIM * sizeof(float)) != 0)
+    if (memcmp(rows, stage->want + first * WIDTH, n * WIDTH * sizeof(float)) != 0)
         atomic_fetch_add(&stage->n_wrong, 1);
 }
 
 static void blocking(struct stage *stage, gpuserve_model *model, size_t first, size_t n)
 {
-    float rows[N_TEXTS * DIM];
+    float rows[N_TEXTS * WIDTH];
 
-    if (gpuserve_embed(model, stage->texts + first, n, rows, n * DIM, NULL, NULL) != GPUSERVE_OK)
+    if (gpuserve_embed(model, stage->texts + first, n, rows, n * WIDTH, NULL, NULL) != GPUSERVE_OK)
         atomic_fetch_add(&stage->n_wrong, 1);
     check(stage, rows, first, n);
 }
 
 static void asynchronous(struct stage *stage, size_t first, size_t n, bool cancels)
 {
-    float rows[N_TEXTS * DIM];
+    float rows[N_TEXTS * WIDTH];
     gpuserve_job job = GPUSERVE_JOB_INIT;
     gpuserve_request *request = NULL;
     gpuserve_status st;
@@ -63,7 +67,7 @@ static void asynchronous(struct stage *stage, size_t first, size_t n, bool cance
     job.n_items = n;
     job.texts = stage->texts + first;
     job.output = rows;
-    job.output_capacity = n * DIM;
+    job.output_capacity = n * WIDTH;
     memset(rows, 0, sizeof(rows));
     if (gpuserve_submit(&request, stage->model, &job, count_callback, stage, NULL) != GPUSERVE_OK) {
         atomic_fetch_add(&stage->n_wrong, 1);
@@ -82,7 +86,7 @@ static void asynchronous(struct stage *stage, size_t first, size_t n, bool cance
 /* With a deadline that may pass in any state, a class and a wish for the cache. */
 static void in_a_hurry(struct stage *stage, uint32_t *seed, size_t first, size_t n)
 {
-    float rows[N_TEXTS * DIM];
+    float rows[N_TEXTS * WIDTH];
     gpuserve_result result = GPUSERVE_RESULT_INIT;
     gpuserve_job job = GPUSERVE_JOB_INIT;
     gpuserve_status st;
@@ -90,7 +94,7 @@ static void in_a_hurry(struct stage *stage, uint32_t *seed, size_t first, size_t
     job.n_items = n;
     job.texts = stage->texts + first;
     job.output = rows;
-    job.output_capacity = n * DIM;
+    job.output_capacity = n * WIDTH;
     job.result = &result;
     job.deadline_us = 1 + next_random(seed) % 3000;
     job.priority = next_random(seed) % 3;
@@ -107,12 +111,12 @@ static void in_a_hurry(struct stage *stage, uint32_t *seed, size_t first, size_t
 /* A chain of requests, each submitted by the callback of the one before, which it frees. */
 struct chain {
     struct stage *stage;
-    float row[DIM];
+    float row[WIDTH];
     size_t text;
     atomic_int n_left; /* 0: the chain is at its end */
 };
 
-static void submit_link(struct chain *chain);
+static void submit_link(struct chain *chain, gpuserve_status allowed);
 
 static void next_link(void *user, gpuserve_request *request, gpuserve_status status)
 {
@@ -124,21 +128,27 @@ static void next_link(void *user, gpuserve_request *request, gpuserve_status sta
         atomic_fetch_add(&chain->stage->n_wrong, 1);
     gpuserve_request_free(&request);
     if (atomic_fetch_sub(&chain->n_left, 1) > 1) /* at 0 the chain is gone */
-        submit_link(chain);
+        submit_link(chain, GPUSERVE_E_BUSY);
 }
 
-static void submit_link(struct chain *chain)
+/* `allowed`: a callback meets a model that is being suspended, which ends the chain. */
+static void submit_link(struct chain *chain, gpuserve_status allowed)
 {
     gpuserve_job job = GPUSERVE_JOB_INIT;
     gpuserve_request *request = NULL;
+    gpuserve_status st;
 
     job.n_items = 1;
     job.texts = &chain->stage->texts[chain->text];
     job.output = chain->row;
-    job.output_capacity = DIM;
+    job.output_capacity = WIDTH;
     job.cache = GPUSERVE_CACHE_OFF; /* a hit would be as good, but this is to go around */
-    if (gpuserve_submit(&request, chain->stage->model, &job, next_link, chain, NULL) != GPUSERVE_OK)
+    st = gpuserve_submit(&request, chain->stage->model, &job, next_link, chain, NULL);
+    if (st == GPUSERVE_OK)
+        return; /* the chain may be gone already */
+    if (st != allowed)
         atomic_fetch_add(&chain->stage->n_wrong, 1);
+    atomic_store(&chain->n_left, 0);
 }
 
 static void chain_of_callbacks(struct stage *stage, size_t text)
@@ -146,7 +156,7 @@ static void chain_of_callbacks(struct stage *stage, size_t text)
     struct chain chain = { .stage = stage, .text = text };
 
     atomic_store(&chain.n_left, 5);
-    submit_link(&chain);
+    submit_link(&chain, GPUSERVE_OK);
     while (atomic_load(&chain.n_left) > 0)
         sched_yield();
 }
@@ -154,7 +164,7 @@ static void chain_of_callbacks(struct stage *stage, size_t text)
 /* Close with work in flight; its rows are read afterwards. */
 static void submit_and_close(struct stage *stage, size_t first, size_t n)
 {
-    float rows[N_TEXTS * DIM];
+    float rows[N_TEXTS * WIDTH];
     gpuserve_model *own = NULL;
     gpuserve_job job = GPUSERVE_JOB_INIT;
     gpuserve_request *request = NULL;
@@ -162,7 +172,7 @@ static void submit_and_close(struct stage *stage, size_t first, size_t n)
     job.n_items = n;
     job.texts = stage->texts + first;
     job.output = rows;
-    job.output_capacity = n * DIM;
+    job.output_capacity = n * WIDTH;
     if (gpuserve_model_open(&own, stage->context, stage->path, NULL, NULL) != GPUSERVE_OK ||
         gpuserve_submit(&request, own, &job, count_callback, stage, NULL) != GPUSERVE_OK)
         atomic_fetch_add(&stage->n_wrong, 1);
@@ -185,6 +195,28 @@ static void open_use_close(struct stage *stage, size_t first, size_t n)
     gpuserve_model_close(&own);
 }
 
+/* The same model again, warmed up, in place of the one that serves. */
+static void swap(struct stage *stage)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    uint32_t changes = UINT32_MAX;
+
+    options.cache_bytes = CACHE_BYTES;
+    options.warmup = 1;
+    if (gpuserve_model_swap(stage->model, stage->path, &changes, &options, NULL, NULL) !=
+            GPUSERVE_OK ||
+        changes != 0)
+        atomic_fetch_add(&stage->n_wrong, 1);
+}
+
+/* Others resume it with their requests meanwhile. */
+static void suspend(struct stage *stage, bool resumes)
+{
+    if (gpuserve_model_suspend(stage->model, NULL) != GPUSERVE_OK ||
+        (resumes && gpuserve_model_resume(stage->model, NULL) != GPUSERVE_OK))
+        atomic_fetch_add(&stage->n_wrong, 1);
+}
+
 static void ask(struct stage *stage)
 {
     int32_t ids[64];
@@ -193,8 +225,30 @@ static void ask(struct stage *stage)
     if (gpuserve_tokenize(stage->model, "some words", 10, ids, NULL, 64, &n, NULL, NULL) !=
             GPUSERVE_OK ||
         gpuserve_model_info(stage->model, NULL, 0, &n, NULL) != GPUSERVE_OK ||
-        gpuserve_context_metrics(stage->context, NULL, 0, &n, NULL) != GPUSERVE_OK)
+        gpuserve_model_ready(stage->model, NULL) != GPUSERVE_OK ||
+        gpuserve_model_dim(stage->model) != WIDTH)
         atomic_fetch_add(&stage->n_wrong, 1);
+}
+
+static void ask_context(struct stage *stage)
+{
+    gpuserve_stats stats = { .struct_size = sizeof(stats) };
+    gpuserve_device_info device = { .struct_size = sizeof(device) };
+    gpuserve_model *found = NULL;
+    size_t n;
+
+    if (gpuserve_context_metrics(stage->context, NULL, 0, &n, NULL) != GPUSERVE_OK ||
+        gpuserve_context_models(stage->context, NULL, 0, &n, NULL) != GPUSERVE_OK ||
+        gpuserve_context_stats(stage->context, &stats, NULL) != GPUSERVE_OK ||
+        gpuserve_device_list(stage->context, &device, 1, &n, NULL) != GPUSERVE_OK || n < 1 ||
+        gpuserve_device_select(stage->context, "cpu", &device, NULL, 0, NULL) != GPUSERVE_OK ||
+        gpuserve_device_refresh(stage->context, &device, NULL) != GPUSERVE_OK ||
+        gpuserve_device_report(stage->context, NULL, 0, &n, NULL) != GPUSERVE_OK ||
+        gpuserve_context_set_budget(stage->context, "cpu", UINT64_C(1) << 40, NULL) !=
+            GPUSERVE_OK ||
+        gpuserve_context_find(&found, stage->context, "shared", NULL, NULL) != GPUSERVE_OK)
+        atomic_fetch_add(&stage->n_wrong, 1);
+    gpuserve_model_close(&found);
 }
 
 static void *act(void *argument)
@@ -206,7 +260,7 @@ static void *act(void *argument)
         const size_t first = next_random(&actor->seed) % N_TEXTS;
         const size_t n = 1 + next_random(&actor->seed) % (N_TEXTS - first);
 
-        switch (next_random(&actor->seed) % 16) {
+        switch (next_random(&actor->seed) % 18) {
         case 0:
             if (next_random(&actor->seed) % 2)
                 open_use_close(stage, first, n);
@@ -215,6 +269,13 @@ static void *act(void *argument)
             break;
         case 1:
             ask(stage);
+            ask_context(stage);
+            break;
+        case 16:
+            swap(stage);
+            break;
+        case 17:
+            suspend(stage, first % 2);
             break;
         case 2:
             chain_of_callbacks(stage, first);
@@ -243,20 +304,29 @@ Test(threads, sixteen_do_everything_at_once)
 {
     gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
     gpuserve_model_options model_options = GPUSERVE_MODEL_OPTIONS_INIT;
-    struct stage stage = { .path = real_model("splade-tiny") };
+    static const char *const texts[N_TEXTS] = {
+        "w10",     "w11 w10",        "w10 w12 w13", "w20 w21 w22 w10",
+        "w30 w31", "w5 w6 w7 w8 w9", "w40 w41 w42", "w10 w11 w12 w14",
+        "w15",     "w16 w17 w18",    "w19 w23",     "w24 w25 w26 w27"
+    };
+    struct folder folder;
+    struct stage stage = { .texts = texts };
     struct actor actors[N_THREADS];
     pthread_t threads[N_THREADS];
-    float want[N_TEXTS * DIM];
-    size_t n;
+    float want[N_TEXTS * WIDTH];
 
     options.n_threads = 2;
-    stage.texts = oracle_texts(&n);
+    folder_make(&folder, "bert");
+    stage.path = folder.path;
+    options.plugin_dir = "/nonexistent";
     cr_assert_eq(gpuserve_context_create(&stage.context, &options, NULL), GPUSERVE_OK);
-    model_options.cache_bytes = 12000; /* for a few rows: some are there, some not */
+    model_options.cache_bytes = CACHE_BYTES; /* for a few rows: some are there, some not */
+    model_options.name = "shared";
     cr_assert_eq(gpuserve_model_open(&stage.model, stage.context, stage.path, &model_options, NULL),
                  GPUSERVE_OK);
-    cr_assert_eq(gpuserve_embed(stage.model, stage.texts, N_TEXTS, want, N_TEXTS * DIM, NULL, NULL),
-                 GPUSERVE_OK);
+    cr_assert_eq(
+        gpuserve_embed(stage.model, stage.texts, N_TEXTS, want, N_TEXTS * WIDTH, NULL, NULL),
+        GPUSERVE_OK);
     stage.want = want;
     for (uint32_t i = 0; i < N_THREADS; i++) {
         actors[i] = (struct actor){ &stage, i * 977 + 1 };
@@ -268,6 +338,7 @@ Test(threads, sixteen_do_everything_at_once)
     cr_expect_gt(atomic_load(&stage.n_callbacks), 0);
     gpuserve_model_close(&stage.model);
     gpuserve_context_unref(&stage.context);
+    folder_remove(&folder);
 }
 
 Test(threads, closing_waits_for_what_was_submitted)
