@@ -1,19 +1,44 @@
 /*
- * dialect_health.c - whether the server lives, and whether it is ready for work.
+ * dialect_health.c - whether the server lives, whether it is ready for work, and whether work comes
+ * out right.
  *
- * Live: it answers at all. Ready: it is not draining and its default model is loaded. TEI asks at
- * /health and /ping, Kubernetes at /healthz, /livez and /readyz.
+ * Live: it answers at all. Ready: it is not draining, and a request sent now would be computed: a
+ * lost device shows here with the first request that met it. Deep: each model has computed a text
+ * just now. TEI asks at /health and /ping, Kubernetes at /healthz, /livez and /readyz.
  */
+#include "lib/base/error.h"
 #include "lib/http/route.h"
 #include "lib/http/server.h"
+#include "lib/http/work.h"
 
-bool gsv_http_ready(struct gpuserve_http *server)
+/* ---------------------------------------------------------------------------------------- ready */
+
+static bool model_is_ready(struct gpuserve_http *server, size_t i, gpuserve_error *why)
 {
-    struct gsv_served *served = gsv_models_hold(&server->models, server->models.entries);
-    const bool ready = served && !atomic_load(&server->draining);
+    struct gsv_served *served = gsv_models_hold(&server->models, &server->models.entries[i]);
+    gpuserve_status st;
 
+    if (!served) { /* only the default one has to be there: clients may unload the others */
+        if (i == 0)
+            gsv_fail(why, GPUSERVE_E_BUSY, "no model is loaded");
+        return i != 0;
+    }
+    st = gpuserve_model_ready(served->model, why);
     gsv_served_release(served);
-    return ready;
+    return st == GPUSERVE_OK || (i != 0 && st == GPUSERVE_E_BUSY);
+}
+
+bool gsv_http_ready(struct gpuserve_http *server, gpuserve_error *why)
+{
+    if (atomic_load(&server->draining)) {
+        gsv_fail(why, GPUSERVE_E_BUSY, "draining");
+        return false;
+    }
+    for (size_t i = 0; i < server->models.n; i++) {
+        if (!model_is_ready(server, i, why))
+            return false;
+    }
+    return true;
 }
 
 static void live(struct gsv_exchange *exchange)
@@ -23,15 +48,71 @@ static void live(struct gsv_exchange *exchange)
 
 static void ready(struct gsv_exchange *exchange)
 {
-    if (gsv_http_ready(exchange->server))
+    gpuserve_error why = GPUSERVE_ERROR_INIT;
+
+    if (gsv_http_ready(exchange->server, &why))
         gsv_reply_text(exchange, 200, "ready\n");
     else
-        gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL,
-                   atomic_load(&exchange->server->draining) ? "draining" : "no model is loaded");
+        gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "%s", why.message);
+}
+
+/* ----------------------------------------------------------------------------------------- deep */
+
+/* On a thread of its own: one text after the other through each model that is loaded, and what
+ * became of it into the reply. */
+static gpuserve_status try_all(struct gsv_exchange *exchange, gpuserve_error *unused)
+{
+    struct gsv_models *models = &exchange->server->models;
+    struct gsv_buffer *to = &exchange->reply;
+    bool *good = exchange->state;
+
+    (void)unused;
+    *good = true;
+    gsv_buffer_text(to, "{\"models\":[");
+    for (size_t i = 0, n = 0; i < models->n; i++) {
+        struct gsv_served *served = gsv_models_hold(models, &models->entries[i]);
+        const uint64_t begun_ns = gsv_http_now();
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        gpuserve_status st;
+
+        if (!served)
+            continue;
+        st = gsv_served_try(served, &error);
+        /* A full queue is load, not illness. */
+        *good = *good && (st == GPUSERVE_OK || st == GPUSERVE_E_BUSY);
+        gsv_buffer_text(to, n++ > 0 ? ",{\"name\":" : "{\"name\":");
+        gsv_put_text(to, served->name);
+        gsv_buffer_format(to, ",\"status\":\"%s\",\"us\":%llu,\"error\":", gpuserve_status_name(st),
+                          (unsigned long long)(gsv_http_now() - begun_ns) / 1000);
+        gsv_put_text(to, st == GPUSERVE_OK ? NULL : error.message);
+        gsv_buffer_text(to, "}");
+        gsv_served_release(served);
+    }
+    return GPUSERVE_OK;
+}
+
+static void tell_all(struct gsv_exchange *exchange)
+{
+    const bool *good = exchange->state;
+    const bool is_ready = *good && gsv_http_ready(exchange->server, NULL);
+
+    gsv_buffer_format(&exchange->reply, "],\"ready\":%s}", is_ready ? "true" : "false");
+    gsv_reply(exchange, is_ready ? 200 : 503, "application/json");
+}
+
+static void deep(struct gsv_exchange *exchange)
+{
+    exchange->state = gsv_keep(exchange, 1, sizeof(bool));
+    if (exchange->state)
+        gsv_work_aside(exchange, try_all, tell_all);
 }
 
 const struct gsv_route gsv_health_routes[] = {
-    { "GET", "/health", GSV_TEI, GSV_OPEN, ready },  { "GET", "/ping", GSV_TEI, GSV_OPEN, ready },
-    { "GET", "/healthz", GSV_TEI, GSV_OPEN, ready }, { "GET", "/readyz", GSV_TEI, GSV_OPEN, ready },
-    { "GET", "/livez", GSV_TEI, GSV_OPEN, live },    { 0 },
+    { "GET", "/health", GSV_TEI, GSV_OPEN, ready },
+    { "GET", "/ping", GSV_TEI, GSV_OPEN, ready },
+    { "GET", "/healthz", GSV_TEI, GSV_OPEN, ready },
+    { "GET", "/readyz", GSV_TEI, GSV_OPEN, ready },
+    { "GET", "/livez", GSV_TEI, GSV_OPEN, live },
+    { "GET", "/health/deep", GSV_TEI, GSV_WITHOUT_BODY, deep },
+    { 0 },
 };

@@ -36,13 +36,19 @@ static void live(struct gsv_exchange *exchange)
 
 static void ready(struct gsv_exchange *exchange)
 {
-    put_truth(exchange, "ready", gsv_http_ready(exchange->server));
+    put_truth(exchange, "ready", gsv_http_ready(exchange->server, NULL));
+}
+
+static bool is_ready(const struct gsv_served *served)
+{
+    return served && gpuserve_model_ready(served->model, NULL) == GPUSERVE_OK;
 }
 
 static void model_ready(struct gsv_exchange *exchange)
 {
     if (gsv_kserve_model(exchange))
-        put_truth(exchange, "ready", !atomic_load(&exchange->server->draining));
+        put_truth(exchange, "ready",
+                  !atomic_load(&exchange->server->draining) && is_ready(exchange->served));
 }
 
 /* ------------------------------------------------------------------------------------ metadata */
@@ -175,12 +181,12 @@ static void repository_index(struct gsv_exchange *exchange)
     for (size_t i = 0; i < models->n; i++) {
         const struct gsv_entry *entry = &models->entries[i];
 
-        if (only_ready && !entry->served)
+        if (only_ready && !is_ready(entry->served))
             continue;
         gsv_buffer_format(to, "%s{\"name\":", comma);
         gsv_put_text(to, entry->name);
         gsv_buffer_format(to, ",\"version\":\"1\",\"state\":\"%s\",\"reason\":",
-                          entry->served ? "READY" : "UNAVAILABLE");
+                          is_ready(entry->served) ? "READY" : "UNAVAILABLE");
         gsv_put_text(to, entry->reason ? entry->reason : "");
         gsv_buffer_text(to, "}");
         comma = ",";

@@ -53,7 +53,7 @@ static void put_server(struct gsv_exchange *exchange)
                "Lines of the access log that could not be written.",
                atomic_load(&server->access_log.n_lost));
     put_figure(to, "gpuserve_http_ready", "gauge", "1: ready for requests.",
-               gsv_http_ready(server));
+               gsv_http_ready(server, NULL));
     put_tls(exchange);
 }
 

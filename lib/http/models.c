@@ -5,6 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/http/server.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -323,15 +324,16 @@ static void put(struct gsv_models *models, struct gsv_entry *entry, struct gsv_s
     gsv_served_release(before);
 }
 
-/* One text through it: what cannot answer must not take the place of one that can. */
-static gpuserve_status try_model(const struct gsv_served *served, gpuserve_error *error)
+gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *error)
 {
-    const char *const text = "ready", *const pair = "steady";
+    char varied[40];
+    const char *const text = varied, *const pair = "steady";
     gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
     const size_t n = served->can_embed ? served->dim : served->n_labels;
     float *row = gsv_alloc_array(n, sizeof(*row));
     gpuserve_status st;
 
+    snprintf(varied, sizeof(varied), "ready %llu", (unsigned long long)gsv_http_now());
     if (n == 0) { /* sparse vectors only: to open it is all that is tried */
         free(row);
         return GPUSERVE_OK;
@@ -357,8 +359,10 @@ gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *ent
         st = gpuserve_model_open(&model, models->context, entry->path, &entry->options, error);
     served = st == GPUSERVE_OK ? describe(model, entry->path != NULL, entry->name, error) : NULL;
     before = gsv_models_hold(models, entry);
-    if (served && before) /* the first one is tried by its first request */
-        st = try_model(served, error);
+    /* What cannot answer must not take the place of one that can; the first is tried by its first
+     * request. */
+    if (served && before)
+        st = gsv_served_try(served, error);
     gsv_served_release(before);
     if (served && st == GPUSERVE_OK)
         put(models, entry, served, NULL);

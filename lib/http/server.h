@@ -51,8 +51,9 @@ uint64_t gsv_http_now(void);
 void gsv_http_log(const struct gpuserve_http *server, int32_t level, const char *format, ...)
     GPUSERVE_PRINTF(3, 4);
 
-/* Not draining, and the default model is there. */
-bool gsv_http_ready(struct gpuserve_http *server);
+/* Not draining, the default model is there and would compute what comes now, and no other model has
+ * lost its device for good. False: `why` says why not. */
+bool gsv_http_ready(struct gpuserve_http *server, gpuserve_error *why);
 
 /* listen.c: a socket bound and listening; fills server->address. */
 gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *error);

@@ -155,6 +155,9 @@ ROWS = [
                           ("classify", "examples", record(("result",), result={"type": "array"})))],
     *[("GET", path, "tei", "It is ready for work", None, "text/plain") for path in ("/health", "/ping", "/healthz", "/readyz")],
     ("GET", "/livez", "tei", "It answers", None, "text/plain"),
+    ("GET", "/health/deep", "tei", "Each model computes a text now", None, record(("models", "ready"), ready=FLAG, models={
+        "type": "array", "items": record(("name", "status", "us"), name={"type": "string"}, status={"type": "string"},
+                                         us={"type": "integer"}, error={"type": ["string", "null"]})})),
     ("GET", "/metrics", "tei", "Statistics for Prometheus", None, "text/plain"),
     ("GET", "/", "tei", "The page for people", None, "text/html"),
     ("GET", "/page.css", "tei", "Its style", None, "text/css"),
