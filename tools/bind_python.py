@@ -3,7 +3,7 @@
 
 The headers are the one place where structs, numbers and functions stand. They are written in one
 plain manner, which this reads: typedef struct, typedef enum with every number given, #define of a
-number, GPUSERVE_API functions. What it does not understand is an error, never left out.
+number, typedef of a callback, GPUSERVE_API functions. What it does not understand is an error, never left out.
 With --check nothing is written, and a file that is not up to date is a failure.
 """
 import pathlib
@@ -43,8 +43,6 @@ from ctypes import (
     sizeof,
 )
 from typing import Any, Dict, List, Tuple, Type, TypeVar
-
-LogFunction = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 '''
 
 CLOSING = '''
@@ -92,6 +90,7 @@ class Header:
         self.numbers = self._numbers(text)
         self.structs = self._structs(text)
         self.functions = self._functions(text)
+        self.callbacks = self._callbacks(text)
 
     def _numbers(self, text):
         found = {}
@@ -138,6 +137,13 @@ class Header:
             found[name] = (self._result(result), arguments)
         return found
 
+    def _callbacks(self, text):
+        found = {}
+        for result, name, body in re.findall(
+                r"typedef ([\w ]+?) ?\(\*(gpuserve_\w+_fn)\)\(([^;]*)\);", text):
+            found[name] = [self._result(result), *(self._argument(part) for part in body.split(","))]
+        return found
+
     def _result(self, declaration):
         kind = declaration.replace(" ", "").replace("\n", "")
         if kind == "void":
@@ -176,6 +182,9 @@ def written(header):
         lines += [f'        ("{field}", {kind}),' for field, kind in fields] + ["    ]"]
     lines += ["", "", "STRUCTS: List[Type[Structure]] = ["]
     lines += [f"    {python_name(name)}," for name in header.structs] + ["]", ""]
+    lines += ["# What the library calls."]
+    lines += [f"{python_name(name)} = CFUNCTYPE({', '.join(types)})"
+              for name, types in header.callbacks.items()] + [""]
     lines += ["# name: (result, arguments)", "FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {"]
     for name, (result, arguments) in header.functions.items():
         lines += [f'    "{name}": ({result}, [']

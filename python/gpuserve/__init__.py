@@ -12,14 +12,16 @@ from __future__ import annotations
 from . import errors
 from ._calls import Items
 from ._library import version
+from ._sparse import Sparse
 from ._tokens import Tokens
 from ._version import __version__
+from .compute import Compute, top_k
 from .context import Context
-from .devices import Device, devices
+from .devices import Device, devices, refresh, select, select_all
 from .errors import GpuserveError
 from .model import Model
 
 __all__ = [
-    "Context", "Device", "GpuserveError", "Items", "Model", "Tokens", "__version__", "devices",
-    "errors", "version",
+    "Compute", "Context", "Device", "GpuserveError", "Items", "Model", "Sparse", "Tokens",
+    "__version__", "devices", "errors", "refresh", "select", "select_all", "top_k", "version",
 ]

@@ -25,8 +25,6 @@ from ctypes import (
 )
 from typing import Any, Dict, List, Tuple, Type, TypeVar
 
-LogFunction = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
-
 ERROR_TEXT_BYTES = 512
 VERSION_MAJOR = 0
 VERSION_MINOR = 1
@@ -506,6 +504,13 @@ STRUCTS: List[Type[Structure]] = [
     ProfileOptions,
     RerankOptions,
 ]
+
+# What the library calls.
+LogFn = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
+LostFn = CFUNCTYPE(None, c_void_p, c_int, c_char_p, POINTER(Error))
+ProgressFn = CFUNCTYPE(c_int32, c_void_p, c_uint32, c_uint64, c_uint64)
+CompletionFn = CFUNCTYPE(None, c_void_p, c_void_p, c_int)
+TextFn = CFUNCTYPE(None, c_void_p, c_char_p, c_size_t)
 
 # name: (result, arguments)
 FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from . import _abi
 from ._calls import Floats
-from ._library import encode_path
 from ._texts import is_text
 from .errors import InvalidError
 
@@ -48,25 +47,20 @@ SCORES: Dict[str, int] = {
     "softmax": _abi.SCORE_SOFTMAX,
     "sigmoid": _abi.SCORE_SIGMOID,
 }
+CACHES: Dict[str, int] = {
+    "default": _abi.CACHE_DEFAULT, "on": _abi.CACHE_ON, "off": _abi.CACHE_OFF,
+}
 PRIORITIES: Dict[str, int] = {
     "normal": _abi.PRIORITY_NORMAL,
     "high": _abi.PRIORITY_HIGH,
     "low": _abi.PRIORITY_LOW,
 }
 
-def options(device: Optional[str], dtype: Optional[str], head: Optional[Path], max_tokens: int,
-             max_batch_tokens: int, n_threads: int, pooling: Optional[str], mmap: bool,
-             max_queue_tokens: int) -> _abi.ModelOptions:
-    return _abi.new(
-        _abi.ModelOptions, device=device.encode() if device else None,
-        dtype=named(DTYPES, dtype or "default", "dtype"),
-        head=encode_path(head) if head is not None else None, max_tokens=max_tokens,
-        max_batch_tokens=max_batch_tokens, n_threads=n_threads,
-        pooling=named(POOLINGS, pooling or "default", "pooling"), use_mmap=int(mmap),
-        max_queue_tokens=max_queue_tokens)
-
 
 def named(table: Dict[str, int], name: str, what: str) -> int:
+    """The library's number for a word."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what} is {type(name).__name__}, not str")
     if name not in table:
         raise InvalidError(f'{what} "{name}" is unknown', "known are " + ", ".join(table))
     return table[name]

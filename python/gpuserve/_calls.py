@@ -15,7 +15,7 @@ from ._library import raise_status
 from .errors import BusyError, ClosedError, NumericError, error_of
 
 if TYPE_CHECKING:
-    from .model import Model
+    from ._handle import Handle
 
 Floats = NDArray[np.float32]
 Result = TypeVar("Result")
@@ -32,11 +32,14 @@ class Items(NamedTuple):
     n_tokens: "NDArray[np.uint32]"
     truncated: "NDArray[np.bool_]"
     status: "NDArray[np.int32]"
+    #: The row was computed for an equal text: one in flight, or one of before.
+    cached: "NDArray[np.bool_]"
 
 
 def items_of(raw: "NDArray[np.uint32]") -> Items:
     """The columns of an array of gpuserve_item."""
-    return Items(raw[:, 1].copy(), raw[:, 2] != 0, raw[:, 0].view(np.int32).copy())
+    return Items(raw[:, 1].copy(), raw[:, 2] != 0, raw[:, 0].view(np.int32).copy(),
+                 raw[:, 3] != 0)
 
 
 class Call:
@@ -56,6 +59,29 @@ class Call:
             self._one(texts[0], first)
         else:
             self._many(texts, pairs, first)
+        self._into(output, want_items)
+
+    @classmethod
+    def of_ids(cls, lists: Sequence[Sequence[int]], output: Floats, **fields: Any) -> "Call":
+        """A call on lists of token ids instead of texts."""
+        made = cls.__new__(cls)
+        made.job = _abi.new(_abi.Job, n_items=len(lists), **fields)
+        made.output = output
+        made.items = None
+        flat = [_texts.token_ids(ids) for ids in lists]
+        ids = np.concatenate(flat)
+        offsets = np.zeros(len(lists) + 1, dtype=np.uint64)
+        np.cumsum([len(one) for one in flat], out=offsets[1:])
+        made._kept = (ids, offsets)
+        made.job.ids = _texts.address(ids)
+        made.job.id_offsets = _texts.address(offsets)
+        made._into(output, True)
+        return made
+
+    def _into(self, output: Floats, want_items: bool) -> None:
+        """Where the rows go, and what becomes of each."""
+        job = self.job
+        n = job.n_items
         job.output = _texts.address(output)
         job.output_capacity = output.size if output.flags.c_contiguous else (
             (n - 1) * (output.strides[0] // 4) + output.shape[1])
@@ -99,16 +125,21 @@ class Call:
         raise_status(status, error)
 
 
-def patiently(work: Callable[[], Result]) -> Result:
-    """Do something again and again until the queue has room for it."""
+def patiently(model: "Handle", work: Callable[[], Result]) -> Result:
+    """Do something again and again until the queue has room for it.
+
+    Only a model that was opened to refuse requests while it is suspended is not waited for.
+    """
     while True:
         try:
             return work()
         except BusyError as error:
+            if model._options.get("when_suspended") == "refuse":
+                model.ready()
             time.sleep(error.retry_after or 0.001)
 
 
-def run(model: "Model", call: Call, first: int = 0) -> None:
+def run(model: "Handle", call: Call, first: int = 0) -> None:
     """Run one call to its end. BusyError for a full queue."""
     if call.job.n_items > DIRECT_TEXTS:
         finish(model, call, submit(model, call), first)
@@ -119,7 +150,7 @@ def run(model: "Model", call: Call, first: int = 0) -> None:
         call.finish(status, error, first)
 
 
-def submit(model: "Model", call: Call) -> c_void_p:
+def submit(model: "Handle", call: Call) -> c_void_p:
     """Start a call; the request must be waited for, and its call kept until then."""
     if model._closing:
         raise ClosedError("the model is being closed")
@@ -132,7 +163,7 @@ def submit(model: "Model", call: Call) -> c_void_p:
     return request
 
 
-def finish(model: "Model", call: Call, request: c_void_p, first: int = 0) -> None:
+def finish(model: "Handle", call: Call, request: c_void_p, first: int = 0) -> None:
     """Wait for a request and end it. Ctrl-C and close() cancel it first."""
     library = model._library
     error = _abi.new(_abi.Error)
@@ -151,7 +182,7 @@ def finish(model: "Model", call: Call, request: c_void_p, first: int = 0) -> Non
     call.finish(status, error, first)
 
 
-def rerank(model: "Model", query: str, documents: Sequence[str], scores: Floats, first: int) -> None:
+def rerank(model: "Handle", query: str, documents: Sequence[str], scores: Floats, first: int) -> None:
     """Write how well each document answers the query. BusyError for a full queue."""
     asked = _texts._encode(query, 0, "query")
     packed = _texts.pack(documents, "document", first)

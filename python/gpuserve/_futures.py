@@ -18,7 +18,7 @@ from ._calls import Call, submit
 from .errors import DeviceError
 
 if TYPE_CHECKING:
-    from .model import Model
+    from ._handle import Handle
 
 Finish = Callable[[Call], Any]
 
@@ -26,7 +26,7 @@ Finish = Callable[[Call], Any]
 class Dispatcher:
     """The futures of one model that are not resolved yet."""
 
-    def __init__(self, model: "Model") -> None:
+    def __init__(self, model: "Handle") -> None:
         # No reference to the model: its thread would keep it alive for ever.
         self._library = model._library
         self._lock = threading.Lock()
@@ -40,7 +40,7 @@ class Dispatcher:
         self._thread = threading.Thread(target=self._loop, name="gpuserve-completions", daemon=True)
         self._thread.start()
 
-    def start(self, model: "Model", call: Call, finish: Finish) -> "Future[Any]":
+    def start(self, model: "Handle", call: Call, finish: Finish) -> "Future[Any]":
         """Submit a call; its future gets what `finish` makes of it. BusyError for a full queue."""
         future: Future[Any] = Future()
         request = submit(model, call)

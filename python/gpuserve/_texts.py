@@ -46,6 +46,22 @@ def pack(texts: Sequence[str], what: str = "text", first: int = 0) -> Packed:
     return Packed(block, pointers, sizes)
 
 
+def token_ids(values: Any) -> "NDArray[np.int32]":
+    """Token ids as the library takes them; numpy would cut fractions and wrap what is too large."""
+    try:
+        given = np.asarray(values).reshape(-1)
+    except ValueError as error:
+        raise InvalidError(f"ids are no list of token ids: {error}") from None
+    if given.size == 0:
+        return np.empty(0, dtype=np.int32)
+    if given.dtype.kind not in "iu":
+        raise InvalidError(f"ids are {given.dtype}, not whole numbers")
+    if given.min() < 0 or given.max() > np.iinfo(np.int32).max:
+        wrong = given[(given < 0) | (given > np.iinfo(np.int32).max)][0]
+        raise InvalidError(f"{wrong} is no token id")
+    return np.ascontiguousarray(given, dtype=np.int32)
+
+
 def address(array: "NDArray[Any]") -> int:
     """Where an array's memory begins."""
     place: int = array.__array_interface__["data"][0]

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from . import _abi, _texts
 from ._library import raise_status, text_of
-from .errors import InvalidError
 
 if TYPE_CHECKING:
-    from .model import Model
+    from ._handle import Handle
 
 
 class Tokens(NamedTuple):
@@ -24,7 +23,7 @@ class Tokens(NamedTuple):
     spans: "NDArray[np.uint32]"
 
 
-def tokenize(model: "Model", text: str, add_special_tokens: bool, max_tokens: int) -> Tokens:
+def tokenize(model: "Handle", text: str, add_special_tokens: bool, max_tokens: int) -> Tokens:
     """The tokens of a text."""
     encoded = _texts._encode(text, 0, "text")
     options = _abi.new(_abi.TokenizeOptions, no_special=0 if add_special_tokens else 1,
@@ -46,11 +45,8 @@ def tokenize(model: "Model", text: str, add_special_tokens: bool, max_tokens: in
         return Tokens(ids[: n.value].copy(), spans[: n.value].copy())
 
 
-def decode(model: "Model", ids: Sequence[int], skip_special_tokens: bool) -> str:
+def decode(model: "Handle", ids: Sequence[int], skip_special_tokens: bool) -> str:
     """The text of token ids."""
-    try:
-        array = np.ascontiguousarray(ids, dtype=np.int32)
-    except (OverflowError, ValueError, TypeError) as error:
-        raise InvalidError(f"ids are no token ids: {error}") from None
+    array = _texts.token_ids(ids)
     return text_of(model._library.gpuserve_detokenize, model._handle, _texts.address(array),
                    array.size, int(skip_special_tokens))

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
+import weakref
 from ctypes import byref, c_void_p, cast
-from typing import Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
 from . import _abi
+from ._arguments import named
 from ._library import call, encode_path, library, text_of
-from .errors import ClosedError
+from ._options import number, text
+from .errors import ClosedError, NotFoundError
+
+if TYPE_CHECKING:
+    from .model import Model
+
+MEMORY_POLICIES: Dict[str, int] = {
+    "refuse": _abi.MEMORY_REFUSE, "wait": _abi.MEMORY_WAIT, "evict": _abi.MEMORY_EVICT,
+}
 
 _levels = {1: logging.ERROR, 2: logging.WARNING, 3: logging.INFO, 4: logging.DEBUG}
 _logger = logging.getLogger("gpuserve")
@@ -21,7 +32,7 @@ def _log(_user: Optional[int], level: int, message: Optional[bytes]) -> None:
 
 
 # Called by the library's threads, so it must live as long as the process.
-_log_function = _abi.LogFunction(_log)
+_log_function = _abi.LogFn(_log)
 
 
 class Context:
@@ -35,16 +46,24 @@ class Context:
         plugin_dir: where ``libgpuserve-cuda.so`` is looked for first.
         cache_dir: the Hugging Face cache; default as in ``huggingface_hub``.
         log_level: the least level, of ``logging``, that is worth a line.
+        memory_policy: what happens to a model that is over a budget: ``"refuse"``, ``"wait"`` for others
+            to be closed, or ``"evict"``: suspend idle ones, the one used longest ago first.
+        memory_wait: longest wait for memory in seconds; default 30.
     """
 
     def __init__(self, *, n_threads: int = 0, memory_budget: int = 0,
                  plugin_dir: Optional[str] = None, cache_dir: Optional[str] = None,
-                 log_level: int = logging.WARNING) -> None:
+                 log_level: int = logging.WARNING, memory_policy: str = "refuse",
+                 memory_wait: float = 0) -> None:
         self._library = library()
         self._handle: Optional[c_void_p] = None
         self._lock = threading.Lock()
+        self._models: "weakref.WeakSet[Any]" = weakref.WeakSet()
         options = _abi.new(
-            _abi.ContextOptions, n_threads=n_threads, memory_budget_bytes=memory_budget,
+            _abi.ContextOptions, n_threads=number(n_threads, "n_threads"),
+            memory_budget_bytes=number(memory_budget, "memory_budget", 64),
+            memory_policy=named(MEMORY_POLICIES, memory_policy, "memory_policy"),
+            memory_wait_ms=number(int(memory_wait * 1000), "memory_wait"),
             log=cast(_log_function, c_void_p), log_level=_level_of(log_level),
             plugin_dir=encode_path(plugin_dir) if plugin_dir else None,
             cache_dir=encode_path(cache_dir) if cache_dir else None)
@@ -56,6 +75,48 @@ class Context:
         if self._handle is None:
             raise ClosedError("the context was closed")
         return self._handle
+
+    def models(self) -> List[Dict[str, Any]]:
+        """The open models in the order of their opening: name, version, state, bytes held, ..."""
+        found: List[Dict[str, Any]] = json.loads(
+            text_of(self._library.gpuserve_context_models, self._open_handle()))["models"]
+        return found
+
+    def find(self, name: str, version: Optional[str] = None) -> "Model":
+        """The open model of that name; the very object that was opened, for all who find it.
+
+        Args:
+            name: as given to :class:`Model`, or its path where none was given.
+            version: default: the one of that name that was opened last.
+        """
+        handle = c_void_p()
+        call(self._library.gpuserve_context_find, byref(handle), self._open_handle(),
+             text(name, "name"), text(version, "version"))
+        try:
+            for model in list(self._models):
+                if model._handle is not None and model._handle.value == handle.value:
+                    found: "Model" = model
+                    return found
+        finally:
+            self._library.gpuserve_model_close(byref(handle))
+        raise NotFoundError(f'model "{name}" is being closed')
+
+    def set_budget(self, memory_budget: int, device: Optional[str] = None) -> None:
+        """Change the most bytes of all models together, or on one device; 0 lifts the limit."""
+        call(self._library.gpuserve_context_set_budget, self._open_handle(),
+             text(device, "device"), number(memory_budget, "memory_budget", 64))
+
+    def stats(self) -> Dict[str, int]:
+        """Statistics of everything in the context, as gpuserve_stats has them."""
+        stats = _abi.new(_abi.Stats)
+        call(self._library.gpuserve_context_stats, self._open_handle(), byref(stats))
+        return {name: getattr(stats, name) for name, *_ in stats._fields_[1:]}
+
+    def device_report(self) -> Dict[str, Any]:
+        """Everything about devices: processes, models on them, GPUs that CUDA does not show, links."""
+        report: Dict[str, Any] = json.loads(
+            text_of(self._library.gpuserve_device_report, self._open_handle()))
+        return report
 
     def metrics(self) -> str:
         """Statistics of all models of the context, as Prometheus text."""
@@ -83,6 +144,17 @@ class Context:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
+
+
+@contextlib.contextmanager
+def private_or(context: Optional[Context]) -> Iterator[Context]:
+    """The caller's context, or one for the time of a call."""
+    used = context or Context()
+    try:
+        yield used
+    finally:
+        if context is None:
+            used.close()
 
 
 def _level_of(level: int) -> int:

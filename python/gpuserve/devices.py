@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_size_t, sizeof
+from ctypes import Array, byref, c_size_t, create_string_buffer, sizeof
 from dataclasses import dataclass
-from typing import List, Optional
+from typing import Callable, List, Optional
 
 from . import _abi
 from ._library import call
-from .context import Context
+from ._options import text
+from .context import Context, private_or
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device as the library sees it; ``selector`` is what names it to :class:`Model`."""
+    """A device as the library sees it; ``selector`` is what names it to :class:`Model`.
+
+    What the driver tells is None or empty where there is no driver.
+    """
 
     selector: str
     name: str
@@ -22,32 +26,82 @@ class Device:
     memory_bytes: int
     memory_free_bytes: int
     n_cores: int
+    #: Of its memory, by the models of the context.
+    held_bytes: int
+    #: The number in nvidia-smi.
+    driver_index: Optional[int]
+    load_percent: Optional[int]
+    temperature_celsius: Optional[int]
+    power_milliwatts: Optional[int]
+    n_processes: Optional[int]
+    bus_id: str
+    #: What bounds its memory beside its size: "MIG", "vGPU", "MPS: ...".
+    limit: str
+    is_mig: bool
+    is_virtual: bool
+    #: Why ``auto`` chose it; empty for a device that was listed or named.
+    reason: str = ""
 
 
 def devices(context: Optional[Context] = None) -> List[Device]:
-    """The devices that can be used now, the CPU among them."""
-    own = context is None
-    context = context or Context()
-    try:
-        return [_device(info) for info in _list(context)]
-    finally:
-        if own:
-            context.close()
+    """The devices that can be used now, the CPU among them, with what they have free now."""
+    with private_or(context) as used:
+        return _listed(lambda *rest: call(used._library.gpuserve_device_list,
+                                          used._open_handle(), *rest))
 
 
-def _list(context: Context) -> List[_abi.DeviceInfo]:
+def select(selector: str = "auto", context: Optional[Context] = None) -> Device:
+    """The device that a selector names: ``"auto"``, ``"cuda:1"``, a UUID, ``"auto:order=load,..."``.
+
+    One that cannot be had is a DeviceError, never another device.
+    """
+    info = _abi.new(_abi.DeviceInfo)
+    reason = create_string_buffer(1024)
+    with private_or(context) as used:
+        call(used._library.gpuserve_device_select, used._open_handle(),
+             text(selector, "selector"), byref(info), reason, len(reason))
+    return _device(info, reason.value.decode("utf-8", "replace"))
+
+
+def select_all(selector: str, context: Optional[Context] = None) -> List[Device]:
+    """All devices that a selector names, best first: ``"cuda:*"``, ``"auto:limit=3"``."""
+    with private_or(context) as used:
+        return _listed(lambda *rest: call(used._library.gpuserve_device_select_all,
+                                          used._open_handle(), text(selector, "selector"), *rest))
+
+
+def refresh(device: Device, context: Optional[Context] = None) -> Device:
+    """The device with its figures of now: free memory, load, temperature, what is held."""
+    info = _abi.new(_abi.DeviceInfo, selector=device.selector.encode())
+    with private_or(context) as used:
+        call(used._library.gpuserve_device_refresh, used._open_handle(), byref(info))
+    return _device(info, device.reason)
+
+
+def _listed(fill: Callable[..., None]) -> List[Device]:
     n = c_size_t()
     capacity = 16
     while True:
-        infos = (_abi.DeviceInfo * capacity)()
+        infos: Array[_abi.DeviceInfo] = (_abi.DeviceInfo * capacity)()
         infos[0].struct_size = sizeof(_abi.DeviceInfo)
-        call(context._library.gpuserve_device_list, context._open_handle(), infos, capacity,
-             byref(n))
+        fill(infos, capacity, byref(n))
         if n.value <= capacity:
-            return list(infos[: n.value])
+            return [_device(info) for info in infos[: n.value]]
         capacity = n.value
 
 
-def _device(info: _abi.DeviceInfo) -> Device:
-    return Device(info.selector.decode(), info.name.decode("utf-8", "replace"), info.uuid.decode(),
-                  info.isa.decode(), info.memory_bytes, info.memory_free_bytes, info.n_cores)
+def _told(value: int) -> Optional[int]:
+    return None if value < 0 else value
+
+
+def _device(info: _abi.DeviceInfo, reason: str = "") -> Device:
+    return Device(
+        selector=info.selector.decode(), name=info.name.decode("utf-8", "replace"),
+        uuid=info.uuid.decode(), isa=info.isa.decode(), memory_bytes=info.memory_bytes,
+        memory_free_bytes=info.memory_free_bytes, n_cores=info.n_cores, held_bytes=info.held_bytes,
+        driver_index=_told(info.driver_index), load_percent=_told(info.load_percent),
+        temperature_celsius=_told(info.temperature_celsius),
+        power_milliwatts=_told(info.power_milliwatts), n_processes=_told(info.n_processes),
+        bus_id=info.bus_id.decode(), limit=info.limit.decode("utf-8", "replace"),
+        is_mig=bool(info.flags & _abi.DEVICE_MIG),
+        is_virtual=bool(info.flags & _abi.DEVICE_VIRTUAL), reason=reason)

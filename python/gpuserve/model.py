@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import json
-import sys
-import threading
-import weakref
-from ctypes import byref, c_void_p
+from concurrent.futures import Future
+from ctypes import byref, c_void_p, cast as cast_to_pointer
 from typing import (
     Any,
-    Callable,
     Dict,
     Iterable,
     Iterator,
@@ -19,33 +15,31 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
-    TypeVar,
     Union,
     cast,
 )
-from concurrent.futures import Future
 
 import numpy as np
 
 from . import _abi, _arguments as arguments, _texts
-from ._calls import Call, Floats, Items, finish, items_of, patiently, rerank, run, submit
-from ._futures import Dispatcher
 from ._arguments import Path
-from ._library import call, encode_path, library, text_of
+from ._calls import Call, Floats, Items, finish, items_of, patiently, rerank, run, submit
+from ._handle import Handle, View
+from ._library import call, encode_path, text_of
+from ._options import Lost, Opening, Progress as LoadProgress, number
 from ._progress import Progress
+from ._sparse import Sparse, compact
 from ._tokens import Tokens, decode, tokenize
-from .context import Context
-from .errors import BusyError, ClosedError, InvalidError, UnsupportedError
-
-Result = TypeVar("Result")
+from .context import Context, private_or
+from .errors import BusyError, InvalidError, UnsupportedError
 
 #: Submissions of a long call that are under way together: one is computed, the next one waits.
 IN_FLIGHT = 3
+#: Texts of one submission of sparse vectors, each of which is as long as the vocabulary.
+SPARSE_TEXTS = 32
 
-_open_models: "weakref.WeakSet[Model]" = weakref.WeakSet()
 
-
-class Model:
+class Model(Handle):
     """An embedding or classification model on a device.
 
     Thread-safe; calls of many threads are batched together by the library, and the interpreter's
@@ -64,51 +58,37 @@ class Model:
         n_threads: of the context's threads.
         pooling: instead of the model's own: cls, mean, max, mean_sqrt_len, weighted_mean, last.
         mmap: map the weights; the file must not be changed while the model is open.
-        max_queue_tokens: most tokens waiting.
+        max_queue_tokens, max_queue_bytes: most of both that wait to be computed.
+        cache_bytes: most memory for results of texts that may come again; default none.
+        memory_budget: most bytes of this model, of every kind; default none.
+        warmup: batches run before the model is there, or ``"auto"``; default ``"off"``.
+        name, version: what :meth:`gpuserve.Context.find` finds it by; default the path.
+        keep: never suspend it in favour of another model.
+        when_suspended: a request that finds it so ``"resume"``s it or is ``"refuse"``d.
+        on_device_lost: ``"fail"``, or go on on the ``"cpu"``, another ``"gpu"``, ``"gpu_or_cpu"``.
+        progress: called with (stage, done, total) while the model loads; False ends the loading.
+        lost: called with (``"moving"``, ``"moved"`` or ``"failed"``, device, cause) when its device is
+            lost, by a thread of the library: must not use the model.
         context: shared threads and budgets; default: the model's own.
     """
 
     def __init__(self, model_name_or_path: Path, *, device: Optional[str] = None,
                  dtype: Optional[str] = None, head: Optional[Path] = None, max_tokens: int = 0,
                  max_batch_tokens: int = 0, n_threads: int = 0, pooling: Optional[str] = None,
-                 mmap: bool = False, max_queue_tokens: int = 0,
-                 context: Optional[Context] = None) -> None:
-        self._handle: Optional[c_void_p] = None
-        self._closing = False
-        self._n_calls = 0
-        self._idle = threading.Condition()
-        self._dispatcher: Optional[Dispatcher] = None
-        self._library = library()
-        self._own_context = context is None
-        self._context = context or Context()
-        options = arguments.options(device, dtype, head, max_tokens, max_batch_tokens, n_threads, pooling,
-                           mmap, max_queue_tokens)
-        handle = c_void_p()
-        try:
-            call(self._library.gpuserve_model_open, byref(handle), self._context._open_handle(),
-                 encode_path(model_name_or_path), byref(options))
-        except BaseException:
-            if self._own_context:
-                self._context.close()
-            raise
-        self._handle = handle
-        #: Length of an embedding.
-        self.dim: int = self._library.gpuserve_model_dim(handle)
-        #: Most tokens of a text; longer ones are cut.
-        self.max_seq_length: int = self._library.gpuserve_model_max_tokens(handle)
-        #: The labels of the model's head, in the order of its scores.
-        self.labels: List[str] = [
-            self._library.gpuserve_model_label(handle, i).decode("utf-8")
-            for i in range(self._library.gpuserve_model_label_count(handle))
-        ]
-        #: The name of the vector space: store it beside vectors.
-        self.fingerprint: str = self._library.gpuserve_model_fingerprint(handle).decode()
-        self._facts: Dict[str, Any] = self.info()
-        #: The prompts of the model, by name.
-        self.prompts: Dict[str, str] = self._facts.get("prompts") or {}
-        #: What the model runs on.
-        self.device: str = str(self._facts.get("device", "cpu"))
-        _open_models.add(self)
+                 mmap: bool = False, max_queue_tokens: int = 0, max_queue_bytes: int = 0,
+                 cache_bytes: int = 0, memory_budget: int = 0,
+                 warmup: Union[int, str] = 0, name: Optional[str] = None,
+                 version: Optional[str] = None, keep: bool = False, when_suspended: str = "resume",
+                 on_device_lost: str = "fail", progress: Optional[LoadProgress] = None,
+                 lost: Optional[Lost] = None, context: Optional[Context] = None) -> None:
+        super().__init__(model_name_or_path, context, {
+            "device": device, "dtype": dtype, "head": head, "max_tokens": max_tokens,
+            "max_batch_tokens": max_batch_tokens, "n_threads": n_threads, "pooling": pooling,
+            "mmap": mmap, "max_queue_tokens": max_queue_tokens,
+            "max_queue_bytes": max_queue_bytes, "cache_bytes": cache_bytes,
+            "memory_budget": memory_budget, "warmup": warmup, "name": name, "version": version,
+            "keep": keep, "when_suspended": when_suspended, "on_device_lost": on_device_lost,
+            "progress": progress, "lost": lost})
 
     # ------------------------------------------------------------------------------ embeddings
 
@@ -119,7 +99,8 @@ class Model:
                convert_to_numpy: bool = True, convert_to_tensor: bool = False,
                device: Optional[str] = None, normalize_embeddings: bool = False,
                truncate_dim: Optional[int] = None, *, sentences: Union[str, Iterable[str], None] = None,
-               truncation: str = "default", out: Optional[Floats] = None,
+               truncation: str = "default", cache: str = "default",
+               expected_fingerprint: Optional[str] = None, out: Optional[Floats] = None,
                return_items: bool = False) -> Any:
         """Embed one text or many; the arguments are those of sentence-transformers.
 
@@ -137,6 +118,9 @@ class Model:
             normalize_embeddings: to length 1, also where the model does not do so itself.
             truncate_dim: keep the first numbers of each vector.
             truncation: ``"right"``, ``"left"``, or ``"strict"``: refuse what is too long.
+            cache: ``"on"``: answer from the model's cache, refused without one; ``"off"``: compute
+                every text, also equal ones.
+            expected_fingerprint: refuse to embed with a model that has another one.
             out: write here, [n, dim] float32 with tight columns; it is returned.
             return_items: return (vectors, :class:`Items`) with the tokens of each text and
                 whether it was cut.
@@ -151,19 +135,24 @@ class Model:
         if precision not in ("float32", "binary", "ubinary"):
             raise InvalidError(f'precision "{precision}" is unknown',
                                "known are float32, binary and ubinary")
+        view = self._view
         fields = {**arguments.prompt_fields(prompt_name, prompt),
-                  "dimensions": arguments.dimensions(truncate_dim, self.dim),
+                  "dimensions": arguments.dimensions(truncate_dim, view.dim),
                   "normalize": 1 if normalize_embeddings else 0,
+                  "cache": arguments.named(arguments.CACHES, cache, "cache"),
                   "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
+        if expected_fingerprint is not None:
+            fields["expected_fingerprint"] = expected_fingerprint.encode()
         if output_value == "token_embeddings":
-            return self._token_embeddings(inputs, fields)
+            return self._token_embeddings(view, inputs, fields)
         if output_value != "sentence_embedding":
             raise InvalidError(f'output_value "{output_value}" is unknown',
                                "known are sentence_embedding and token_embeddings")
-        if not self.dim:
-            raise UnsupportedError("this model has no embeddings: it only classifies")
+        if not view.dim:
+            raise UnsupportedError("this model has no embeddings: it only "
+                                   + ("classifies" if view.labels else "gives sparse vectors"))
         vectors, items, alone = self._rows(
-            inputs, _abi.TASK_EMBED, fields["dimensions"] or self.dim, fields, batch_size=batch_size,
+            view, inputs, _abi.TASK_EMBED, fields["dimensions"] or view.dim, fields, batch_size=batch_size,
             progress=show_progress_bar, out=out, want_items=return_items)
         shaped = arguments.precision(vectors, precision)
         result = arguments.converted(shaped[0] if alone else shaped, alone, convert_to_numpy,
@@ -195,12 +184,49 @@ class Model:
                       normalize_embeddings: bool = False,
                       truncate_dim: Optional[int] = None) -> Iterator[Floats]:
         """Embed any number of texts in bounded memory: [at most batch_size, dim] at a time."""
+        view = self._view
         fields = {**arguments.prompt_fields(prompt_name, prompt),
-                  "dimensions": arguments.dimensions(truncate_dim, self.dim),
+                  "dimensions": arguments.dimensions(truncate_dim, view.dim),
                   "normalize": 1 if normalize_embeddings else 0}
-        columns = fields["dimensions"] or self.dim
-        for made in self._stream(arguments.chunks(inputs, batch_size), _abi.TASK_EMBED, columns, fields):
+        columns = fields["dimensions"] or view.dim
+        for made in self._stream(view, arguments.chunks(inputs, batch_size), _abi.TASK_EMBED,
+                                 columns, fields):
             yield made.output
+
+    def encode_ids(self, ids: Iterable[Sequence[int]], *, normalize_embeddings: bool = False,
+                   truncate_dim: Optional[int] = None) -> Floats:
+        """Embed lists of token ids, special tokens included, as :meth:`tokenize` gives them.
+
+        A list over the model's limit is refused, never cut.
+        """
+        view = self._view
+        lists = list(ids)
+        dimensions = arguments.dimensions(truncate_dim, view.dim)
+        output = np.empty((len(lists), dimensions or view.dim), dtype=np.float32)
+        if lists:
+            one = Call.of_ids(lists, output, task=_abi.TASK_EMBED, dimensions=dimensions,
+                              normalize=1 if normalize_embeddings else 0)
+            patiently(self, lambda: self._guarded(lambda: run(self, one), view))
+        return output
+
+    def encode_sparse(self, inputs: Union[str, Iterable[str]]) -> Union[Sparse, List[Sparse]]:
+        """The weights of the vocabulary's words for each text, of a masked language model (SPLADE).
+
+        Only the words above zero, in the order of their ids: :class:`Sparse`.
+        """
+        view = self._view
+        if not view.sparse_dim:
+            raise UnsupportedError("this model gives no sparse vectors: it is no masked language model")
+        alone = _texts.is_text(inputs)
+        texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
+        rows = np.empty((min(len(texts), SPARSE_TEXTS), view.sparse_dim), dtype=np.float32)
+        found: List[Sparse] = []
+        for i in range(0, len(texts), SPARSE_TEXTS):
+            part = texts[i:i + SPARSE_TEXTS]
+            one = Call(part, rows[:len(part)], first=i, task=_abi.TASK_SPARSE)
+            patiently(self, lambda: self._guarded(lambda: run(self, one, i), view))
+            found += [compact(self._library, row) for row in rows[:len(part)]]
+        return found[0] if alone else found
 
     def similarity(self, a: Any, b: Any) -> Floats:
         """Cosine similarity of each row of ``a`` with each row of ``b``: [len(a), len(b)]."""
@@ -224,12 +250,13 @@ class Model:
             pairs: second texts, for a model of pairs.
             score: ``"raw"``, ``"softmax"``, ``"sigmoid"``; default what the model says.
         """
-        if not self.labels:
+        view = self._view
+        if not view.labels:
             raise UnsupportedError("this model has no labels: it only embeds",
                                    "open it with head=FILE, as `gpuserve fit` makes them")
         fields = {"score": arguments.named(arguments.SCORES, score, "score"),
                   "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
-        scores, _, alone = self._rows(inputs, _abi.TASK_CLASSIFY, len(self.labels), fields,
+        scores, _, alone = self._rows(view, inputs, _abi.TASK_CLASSIFY, len(view.labels), fields,
                                       pairs=pairs, batch_size=batch_size, progress=show_progress_bar)
         return cast(Floats, scores[0] if alone else scores)
 
@@ -271,7 +298,7 @@ class Model:
         scores = np.empty(len(documents), dtype=np.float32)
         for i in range(0, len(documents), arguments.CHUNK_TEXTS):
             part = slice(i, i + arguments.CHUNK_TEXTS)
-            patiently(lambda: self._guarded(
+            patiently(self, lambda: self._guarded(
                 lambda: rerank(self, query, documents[part], scores[part], i)))
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [{"corpus_id": int(i), "score": float(scores[i]),
@@ -310,8 +337,9 @@ class Model:
         """
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else list(inputs)
-        dimensions = arguments.dimensions(truncate_dim, self.dim)
-        output = np.empty((len(texts), dimensions or self.dim), dtype=np.float32)
+        view = self._view
+        dimensions = arguments.dimensions(truncate_dim, view.dim)
+        output = np.empty((len(texts), dimensions or view.dim), dtype=np.float32)
 
         def start() -> "Future[Floats]":
             started = Call(texts, output, task=_abi.TASK_EMBED, dimensions=dimensions,
@@ -321,7 +349,7 @@ class Model:
                            **arguments.prompt_fields(prompt_name, prompt))
             return self._futures().start(
                 self, started, lambda done: done.output[0] if alone else done.output)
-        return self._guarded(start)
+        return self._guarded(start, view)
 
     async def encode_async(self, inputs: Union[str, Sequence[str]], **options: Any) -> Floats:
         """:meth:`encode` without blocking the event loop; options as for :meth:`submit`."""
@@ -331,59 +359,59 @@ class Model:
             except BusyError as error:
                 await asyncio.sleep(error.retry_after or 0.001)
 
-    def _futures(self) -> Dispatcher:
-        with self._idle:
-            if self._dispatcher is None:
-                self._dispatcher = Dispatcher(self)
-            return self._dispatcher
-
-    # ----------------------------------------------------------------------------------- facts
-
-    def info(self) -> Dict[str, Any]:
-        """Facts of the open model: architecture, device and why, dtype, memory, fingerprint."""
-        facts: Dict[str, Any] = self._guarded(
-            lambda: json.loads(text_of(self._library.gpuserve_model_info, self._handle)))
-        return facts
+    # ------------------------------------------------------------------------- before it is open
 
     @staticmethod
     def footprint(model_name_or_path: Path, *, context: Optional[Context] = None,
                   **options: Any) -> Dict[str, int]:
         """The bytes a model would take, by purpose, without loading it; options as for Model."""
-        own = context is None
-        context = context or Context()
-        known: Dict[str, Any] = {
-            "device": None, "dtype": None, "head": None, "max_tokens": 0, "max_batch_tokens": 0,
-            "n_threads": 0, "pooling": None, "mmap": False, "max_queue_tokens": 0, **options}
-        try:
-            footprint = _abi.new(_abi.Footprint)
-            call(context._library.gpuserve_model_footprint, context._open_handle(),
-                 encode_path(model_name_or_path), byref(arguments.options(**known)), byref(footprint))
-        finally:
-            if own:
-                context.close()
+        opening = Opening(options)
+        footprint = _abi.new(_abi.Footprint)
+        with private_or(context) as used:
+            call(used._library.gpuserve_model_footprint, used._open_handle(),
+                 encode_path(model_name_or_path), byref(opening.struct), byref(footprint))
         return {name: getattr(footprint, name) for name, *_ in footprint._fields_[1:]}
 
-    def get_sentence_embedding_dimension(self) -> int:
+    @staticmethod
+    def inspect(model_name_or_path: Path, *, context: Optional[Context] = None) -> Dict[str, Any]:
+        """What a model directory holds, from its configuration and file headers only."""
+        with private_or(context) as used:
+            facts: Dict[str, Any] = json.loads(text_of(
+                used._library.gpuserve_model_inspect, used._open_handle(),
+                encode_path(model_name_or_path)))
+        return facts
+
+    @staticmethod
+    def profile(model_name_or_path: Path, *, text_tokens: int = 0, n_texts: int = 0, rounds: int = 0,
+                trace: bool = False, context: Optional[Context] = None,
+                **options: Any) -> Dict[str, Any]:
+        """Load a model, run one batch again and again, and tell where the time goes.
+
+        Args:
+            text_tokens, n_texts: of the batch; default 128, and as many as fit.
+            rounds: default 20; figures are medians.
+            trace: with a ``"trace"`` for Chrome's and Perfetto's viewers.
+            options: as for Model.
+        """
+        opening = Opening(options)
+        how = _abi.new(_abi.ProfileOptions, text_tokens=number(text_tokens, "text_tokens"),
+                       n_texts=number(n_texts, "n_texts"), rounds=number(rounds, "rounds"),
+                       trace=int(trace))
+        found: List[bytes] = []
+        write = _abi.TextFn(lambda _user, text, _size: found.append(text))
+        with private_or(context) as used:
+            call(used._library.gpuserve_model_profile, used._open_handle(),
+                 encode_path(model_name_or_path), byref(opening.struct), byref(how),
+                 cast_to_pointer(write, c_void_p), None)
+        profile: Dict[str, Any] = json.loads(found[0])
+        return profile
+
+    def get_embedding_dimension(self) -> int:
         """As in sentence-transformers; the same as ``dim``."""
         return self.dim
 
-    # --------------------------------------------------------------------------------- the end
-
-    def close(self) -> None:
-        """Wait for calls in progress, cancel what is asynchronous, and give everything back."""
-        with self._idle:
-            self._closing = True
-            while self._n_calls:
-                self._idle.wait()
-            handle, self._handle = self._handle, None
-            dispatcher, self._dispatcher = self._dispatcher, None
-        if handle is None:
-            return
-        if dispatcher is not None:
-            dispatcher.stop()
-        self._library.gpuserve_model_close(byref(handle))
-        if self._own_context:
-            self._context.close()
+    #: Its name in sentence-transformers before 6.
+    get_sentence_embedding_dimension = get_embedding_dimension
 
     def __enter__(self) -> "Model":
         return self
@@ -391,35 +419,14 @@ class Model:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None and not sys.is_finalizing():
-            self.close()
-
     def __repr__(self) -> str:
         if self._handle is None:
             return "<gpuserve.Model, closed>"
-        return f"<gpuserve.Model {self._facts.get('path')} on {self.device}, dim {self.dim}>"
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a gpuserve.Model cannot be pickled: open it in each process")
+        return f"<gpuserve.Model {self._view.facts.get('path')} on {self.device}, dim {self.dim}>"
 
     # -------------------------------------------------------------------------------- internal
 
-    def _guarded(self, work: Callable[[], Result]) -> Result:
-        """Do something with the handle, which is not closed meanwhile."""
-        with self._idle:
-            if self._handle is None or self._closing:
-                raise ClosedError("the model was closed")
-            self._n_calls += 1
-        try:
-            return work()
-        finally:
-            with self._idle:
-                self._n_calls -= 1
-                if self._closing:
-                    self._idle.notify_all()
-
-    def _rows(self, inputs: Union[str, Iterable[str]], task: int, columns: int,
+    def _rows(self, view: View, inputs: Union[str, Iterable[str]], task: int, columns: int,
               fields: Dict[str, Any], *, pairs: Union[str, Iterable[str], None] = None,
               batch_size: Optional[int] = None, progress: Optional[bool] = None,
               out: Optional[Floats] = None,
@@ -437,19 +444,19 @@ class Model:
             if not texts:
                 return output, items_of(np.zeros((0, 8), np.uint32)) if want_items else None, alone
             one = Call(texts, output, pairs=seconds, task=task, want_items=want_items, **fields)
-            patiently(lambda: self._guarded(lambda: run(self, one)))
+            patiently(self, lambda: self._guarded(lambda: run(self, one), view))
             return output, items_of(cast(Any, one.items)) if want_items else None, alone
         parts = ((texts[i:i + size], seconds[i:i + size] if seconds else None)
                  for i in range(0, len(texts), size))
         raw = []
         bar = Progress(len(texts), bool(progress))
-        for made in self._stream(parts, task, columns, fields, output):
+        for made in self._stream(view, parts, task, columns, fields, output):
             bar.advance(made.job.n_items)
             raw.append(made.items)
         bar.close()
         return output, items_of(np.concatenate(cast(Any, raw))) if want_items else None, alone
 
-    def _stream(self, parts: Iterable[Tuple[Sequence[str], Optional[Sequence[str]]]], task: int,
+    def _stream(self, view: View, parts: Iterable[Tuple[Sequence[str], Optional[Sequence[str]]]], task: int,
                 columns: int, fields: Dict[str, Any],
                 output: Optional[Floats] = None) -> Iterator[Call]:
         """Calls in their order, a few of them under way; into `output`, or each its own array."""
@@ -460,7 +467,7 @@ class Model:
                 rows = (output[first:first + len(texts)] if output is not None
                         else np.empty((len(texts), columns), dtype=np.float32))
                 started = Call(texts, rows, first=first, pairs=pairs, task=task, **fields)
-                request = patiently(lambda: self._guarded(lambda: submit(self, started)))
+                request = patiently(self, lambda: self._guarded(lambda: submit(self, started), view))
                 waiting.append((first, started, request))
                 first += len(texts)
                 if len(waiting) >= IN_FLIGHT:
@@ -476,26 +483,18 @@ class Model:
         finish(self, started, request, first)
         return started
 
-    def _token_embeddings(self, inputs: Union[str, Iterable[str]], fields: Dict[str, Any]) -> Any:
+    def _token_embeddings(self, view: View, inputs: Union[str, Iterable[str]], fields: Dict[str, Any]) -> Any:
         """The last hidden state of each text."""
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
-        hidden = int(self._facts["hidden_size"])
+        hidden = int(view.facts["hidden_size"])
         found: List[Floats] = []
         options = {name: fields[name] for name in fields if name not in ("dimensions", "normalize")}
         for text in texts:
-            counted = self.max_seq_length
-            output = np.empty((counted, hidden), dtype=np.float32)
+            output = np.empty((view.max_seq_length, hidden), dtype=np.float32)
             offsets = np.zeros(2, dtype=np.uint64)
             one = Call([text], output, task=_abi.TASK_TOKEN_VECTORS,
                        token_offsets=_texts.address(offsets), **options)
-            patiently(lambda: self._guarded(lambda: run(self, one)))
+            patiently(self, lambda: self._guarded(lambda: run(self, one), view))
             found.append(output[: int(offsets[1])].copy())
         return found[0] if alone else found
-
-
-@atexit.register
-def _close_all() -> None:
-    """Close models while Python still stands, so that no thread of theirs outlives it."""
-    for model in list(_open_models):
-        model.close()

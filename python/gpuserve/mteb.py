@@ -11,6 +11,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 import numpy as np
 from mteb.models import ModelMeta
+from mteb.models.abs_encoder import get_prompt_name
 
 from ._calls import Floats
 from ._arguments import Path
@@ -47,8 +48,11 @@ class MtebEncoder:
     def encode(self, inputs: Iterable[Mapping[str, Any]], *, task_metadata: Any, hf_split: str,
                hf_subset: str, prompt_type: Any = None, **options: Any) -> Floats:
         """The vectors of all texts of a data loader, in its order."""
-        kind = QUERY if prompt_type is not None and str(prompt_type.value) == QUERY else DOCUMENT
-        name = self.model.prompt_name_for(kind) if prompt_type is not None else None
+        # As MTEB finds them: of the task, of its type, of queries and documents.
+        name = get_prompt_name(self.model.prompts, task_metadata, prompt_type)
+        if name is None and prompt_type is not None:
+            kind = QUERY if str(prompt_type.value) == QUERY else DOCUMENT
+            name = self.model.prompt_name_for(kind)
         texts = (text for batch in inputs for text in _texts_of(batch))
         parts = list(self.model.encode_stream(texts, prompt_name=name))
         if not parts:

@@ -27,20 +27,33 @@ def enter_namespace():
     os.environ["GPUSERVE_IN_NAMESPACE"] = "1"
     # All processes of a cluster must agree on one.
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32),
-                      RAY_raylet_start_wait_time_s="120")
+                      RAY_raylet_start_wait_time_s="600")
     os.execvp("unshare", ["unshare", *flags, "sh", "-c", 'ip link set lo up && exec "$@"', "sh",
                           sys.executable, *sys.argv])
 
 
 def start(folder, *arguments):
-    """A Ray process in a group of its own, so that the whole node can be killed."""
-    log = open(os.path.join(folder, f"node-{time.monotonic_ns()}.log"), "wb")
+    """A Ray node in a process group of its own, so that all of it can be killed; waits for it."""
+    path = os.path.join(folder, f"node-{time.monotonic_ns()}.log")
     code = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, "start", *arguments, "--node-ip-address=127.0.0.1",
-         "--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats", "--block"],
-        stdout=log, stderr=log, start_new_session=True,
-        env={**os.environ, "RAY_BACKEND_LOG_LEVEL": "error"})
+    with open(path, "wb") as log:
+        node = subprocess.Popen(
+            [sys.executable, "-c", code, "start", *arguments, "--node-ip-address=127.0.0.1",
+             "--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats", "--block"],
+            stdout=log, stderr=log, start_new_session=True,
+            env={**os.environ, "RAY_BACKEND_LOG_LEVEL": "error"})
+    # Ray says so when the node is known to the head. Asking the head would cost a start of Ray each
+    # time, seconds of the cores that the nodes need to start.
+    wait_until(f"node {' '.join(arguments)}",
+               lambda: "Ray runtime started" in text_of(path) or node.poll() is not None)
+    if node.poll() is not None:
+        raise SystemExit(f"a node ended as it started:\n{text_of(path)[-3000:]}")
+    return node
+
+
+def text_of(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
 
 
 def kill(node):
@@ -50,7 +63,7 @@ def kill(node):
     node.wait()
 
 
-def wait_until(what, condition, seconds=180):
+def wait_until(what, condition, seconds=600):
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -90,40 +103,28 @@ def one_round(folder, must_kill):
                    f"--temp-dir={folder}/ray")]
     job = None
     try:
-        wait_until("the head", lambda: count_nodes() == 1)
-        nodes += [start(folder, f"--address=127.0.0.1:{PORT}") for _ in range(2)]
-        wait_until("three nodes", lambda: count_nodes() == 3)
-        log = open(folder + "/job.log", "wb")
-        job = subprocess.Popen(
-            [sys.executable, "-m", "gpuserve.ray", "--address", f"127.0.0.1:{PORT}", "--model",
-             MODEL, "--input", folder + "/s.parquet", "--output", folder + "/o.parquet",
-             "--unit-rows", str(UNIT_ROWS)], stdout=log, stderr=log)
+        for _ in range(2):
+            nodes.append(start(folder, f"--address=127.0.0.1:{PORT}"))
+        with open(folder + "/job.log", "wb") as log:
+            job = subprocess.Popen(
+                [sys.executable, "-m", "gpuserve.ray", "--address", f"127.0.0.1:{PORT}", "--model",
+                 MODEL, "--input", folder + "/s.parquet", "--output", folder + "/o.parquet",
+                 "--unit-rows", str(UNIT_ROWS)], stdout=log, stderr=log)
         wait_until("some parts", lambda: n_parts(folder) >= 6 or job.poll() is not None)
         if must_kill:
-            assert job.poll() is None, "the job was over before a node could be killed"
+            assert job.poll() is None, ("the job was over before a node could be killed:\n"
+                                        + text_of(folder + "/job.log")[-3000:])
             before = n_parts(folder)
             kill(nodes.pop())
             print(f"killed a node at {before} parts of {N_ROWS // UNIT_ROWS}", flush=True)
-        wait_until("the end of the job", lambda: job.poll() is not None, 240)
-        with open(folder + "/job.log", encoding="utf-8", errors="replace") as file:
-            assert job.returncode == 0, file.read()[-3000:]
+        wait_until("the end of the job", lambda: job.poll() is not None)
+        assert job.returncode == 0, text_of(folder + "/job.log")[-3000:]
         check(folder)
     finally:
         for process in nodes:
             kill(process)
         if job is not None and job.poll() is None:
             job.kill()
-
-
-def count_nodes():
-    """Nodes alive, asked by a process that connects and leaves."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"""
-import ray
-ray.init(address="127.0.0.1:{PORT}", log_to_driver=False, logging_level="CRITICAL")
-print(sum(node["Alive"] for node in ray.nodes()))
-"""], capture_output=True, text=True, check=False)
-    return int(done.stdout.split()[-1]) if done.returncode == 0 else 0
 
 
 def main():

@@ -1,0 +1,289 @@
+"""An open model as an object: opening, sharing, exchanging, suspending and closing it.
+
+What it computes is in model.py. A call holds the handle by _guarded(), so that close() can wait for
+it; and it computes with one View, the shape of the model, so that a swap that changes the shape
+never meets an array made for another one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import sys
+import threading
+import weakref
+from ctypes import byref, c_uint32, c_void_p
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, TypeVar
+
+from . import _abi
+from ._arguments import Path
+from ._futures import Dispatcher
+from ._library import call, encode_path, library, raise_status, text_of
+from ._options import Opening, text
+from .context import Context
+from .errors import BusyError, ClosedError, InvalidError, MismatchError
+
+Result = TypeVar("Result")
+
+CHANGES: Dict[str, int] = {
+    "fingerprint": _abi.CHANGE_FINGERPRINT, "dim": _abi.CHANGE_DIM,
+    "labels": _abi.CHANGE_LABELS, "max_tokens": _abi.CHANGE_MAX_TOKENS,
+}
+ALLOWABLE = ("dim", "labels")
+
+_open_models: "weakref.WeakSet[Handle]" = weakref.WeakSet()
+
+
+class View(NamedTuple):
+    """What callers size their arrays by; replaced whole by a swap."""
+
+    dim: int
+    sparse_dim: int
+    max_seq_length: int
+    labels: List[str]
+    fingerprint: str
+    facts: Dict[str, Any]
+
+
+class Handle:
+    """A gpuserve_model, shared by any number of threads; Model is what is made of it."""
+
+    def __init__(self, path: Path, context: Optional[Context], options: Dict[str, Any]) -> None:
+        self._handle: Optional[c_void_p] = None
+        self._closing = False
+        self._changing = False
+        self._n_calls = 0
+        self._idle = threading.Condition()
+        self._swaps = threading.Lock()
+        self._dispatcher: Optional[Dispatcher] = None
+        self._library = library()
+        self._options = {name: value for name, value in options.items() if name != "progress"}
+        #: The device, the threads and the budgets that this model shares with others.
+        self.context = context or Context()
+        self._own_context = context is None
+        try:
+            # Its functions are called as long as the model is open.
+            self._opening = Opening(options)
+            self._handle = self._opened(encode_path(path))
+        except BaseException:
+            if self._own_context:
+                self.context.close()
+            raise
+        self._view = self._looked_at()
+        _open_models.add(self)
+        self.context._models.add(self)
+
+    def _opened(self, path: bytes) -> c_void_p:
+        handle = c_void_p()
+        error = _abi.new(_abi.Error)
+        status = self._library.gpuserve_model_open(
+            byref(handle), self.context._open_handle(), path, byref(self._opening.struct),
+            byref(error))
+        self._opening.raise_what_progress_raised()
+        if status != _abi.OK:
+            raise_status(status, error)
+        return handle
+
+    def _looked_at(self) -> View:
+        """The shape of what is behind the handle now."""
+        read = self._library
+        handle = self._handle
+        facts: Dict[str, Any] = json.loads(text_of(read.gpuserve_model_info, handle))
+        return View(
+            read.gpuserve_model_dim(handle), read.gpuserve_model_sparse_dim(handle),
+            read.gpuserve_model_max_tokens(handle),
+            [read.gpuserve_model_label(handle, i).decode("utf-8")
+             for i in range(read.gpuserve_model_label_count(handle))],
+            read.gpuserve_model_fingerprint(handle).decode(), facts)
+
+    # ----------------------------------------------------------------------------------- facts
+
+    @property
+    def dim(self) -> int:
+        """Length of an embedding; 0 where the model has none."""
+        return self._view.dim
+
+    @property
+    def sparse_dim(self) -> int:
+        """Length of a sparse vector, the size of the vocabulary; 0 where the model has none."""
+        return self._view.sparse_dim
+
+    @property
+    def max_seq_length(self) -> int:
+        """Most tokens of a text; longer ones are cut."""
+        return self._view.max_seq_length
+
+    @property
+    def labels(self) -> List[str]:
+        """The labels of the model's head, in the order of its scores."""
+        return self._view.labels
+
+    @property
+    def fingerprint(self) -> str:
+        """The name of the vector space: store it beside vectors."""
+        return self._view.fingerprint
+
+    @property
+    def prompts(self) -> Dict[str, str]:
+        """The prompts of the model, by name."""
+        return self._view.facts.get("prompts") or {}
+
+    @property
+    def device(self) -> str:
+        """What the model was opened on; :meth:`info` tells where it is now."""
+        return str(self._view.facts.get("device", "cpu"))
+
+    def info(self) -> Dict[str, Any]:
+        """Facts of the open model: architecture, device and why, dtype, memory, fingerprint."""
+        facts: Dict[str, Any] = self._guarded(
+            lambda: json.loads(text_of(self._library.gpuserve_model_info, self._handle)))
+        return facts
+
+    def ready(self) -> None:
+        """Return if a request would be computed now: what a readiness probe asks. Never waits.
+
+        BusyError while the model moves to another device or is suspended and refuses requests,
+        DeviceError when its device was lost for good.
+        """
+        self._guarded(lambda: call(self._library.gpuserve_model_ready, self._handle))
+
+    # ------------------------------------------------------------------- exchange, suspend, end
+
+    def swap(self, model_name_or_path: Optional[Path] = None, *, allow: Iterable[str] = (),
+             fingerprint: Optional[str] = None, **options: Any) -> FrozenSet[str]:
+        """Exchange the model for another while others use it.
+
+        The new one is loaded and warmed up beside the old one, which serves until then and goes on
+        if anything fails. A request sees the old or the new one wholly. Returns when the old one's
+        memory is given back.
+
+        Args:
+            model_name_or_path: default: where it was last opened from, which reads the files again.
+            allow: ``"dim"`` and ``"labels"`` may change only if named here. Then calls of other
+                threads wait until the exchange is over, because their arrays have the old shape.
+            fingerprint: refuse a model with another one.
+            options: as for :class:`gpuserve.Model`; those not named stay as they are.
+
+        Returns:
+            What changed, of ``"fingerprint"``, ``"dim"``, ``"labels"``, ``"max_tokens"``.
+        """
+        allowed = [allow] if isinstance(allow, str) else list(allow)
+        for name in allowed:
+            if name not in ALLOWABLE:
+                raise InvalidError(f'allow names "{name}"', "known are " + ", ".join(ALLOWABLE))
+        merged = {**self._options, **options}
+        opening = Opening(merged)
+        how = _abi.new(_abi.SwapOptions, allow=sum(CHANGES[name] for name in set(allowed)),
+                       fingerprint=text(fingerprint, "fingerprint"))
+        with self._swaps:
+            path = None if model_name_or_path is None else encode_path(model_name_or_path)
+            changed = (self._alone if allowed else self._guarded)(
+                lambda: self._swapped(path, opening, how))
+            self._opening = opening
+            self._options = {name: value for name, value in merged.items() if name != "progress"}
+        return frozenset(name for name, bit in CHANGES.items() if changed & bit)
+
+    def _swapped(self, path: Optional[bytes], opening: Opening, how: _abi.SwapOptions) -> int:
+        changes = c_uint32()
+        error = _abi.new(_abi.Error)
+        status = self._library.gpuserve_model_swap(
+            self._handle, path, byref(changes), byref(opening.struct), byref(how), byref(error))
+        opening.raise_what_progress_raised()
+        if status != _abi.OK:
+            raise_status(status, error)
+        self._view = self._looked_at()
+        return changes.value
+
+    def suspend(self) -> None:
+        """Give the model's memory back and keep it open; its next request loads it again.
+
+        Waits until its requests are over. With ``when_suspended="refuse"`` requests are a BusyError
+        until :meth:`resume`.
+        """
+        self._guarded(lambda: call(self._library.gpuserve_model_suspend, self._handle))
+
+    def resume(self) -> None:
+        """Load a suspended model again; one that is not suspended stays as it is."""
+        self._guarded(lambda: call(self._library.gpuserve_model_resume, self._handle))
+
+    def close(self) -> None:
+        """Wait for calls in progress, cancel what is asynchronous, and give everything back."""
+        with self._idle:
+            self._closing = True
+            self._idle.notify_all()
+            while self._n_calls:
+                self._idle.wait()
+            handle, self._handle = self._handle, None
+            dispatcher, self._dispatcher = self._dispatcher, None
+        if handle is None:
+            return
+        if dispatcher is not None:
+            dispatcher.stop()
+        self._library.gpuserve_model_close(byref(handle))
+        if self._own_context:
+            self.context.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None and not sys.is_finalizing():
+            self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a gpuserve.Model cannot be pickled: open it in each process")
+
+    # -------------------------------------------------------------------------------- internal
+
+    def _guarded(self, work: Callable[[], Result], view: Optional[View] = None) -> Result:
+        """Do something with the handle, which is not closed meanwhile and has the shape expected."""
+        with self._idle:
+            while self._changing and not self._closing:
+                self._idle.wait()
+            if self._handle is None or self._closing:
+                raise ClosedError("the model was closed")
+            if view is not None and _shape(view) != _shape(self._view):
+                raise MismatchError("the model was swapped for one of another shape during this call",
+                                    "call again")
+            self._n_calls += 1
+        try:
+            return work()
+        finally:
+            self._left()
+
+    def _left(self) -> None:
+        with self._idle:
+            self._n_calls -= 1
+            if self._closing or self._changing:
+                self._idle.notify_all()
+
+    def _alone(self, work: Callable[[], Result]) -> Result:
+        """Do something that changes the model's shape: no call begins or is under way meanwhile."""
+        with self._idle:
+            if self._handle is None or self._closing:
+                raise ClosedError("the model was closed")
+            self._changing = True
+            while self._n_calls:
+                self._idle.wait()
+            self._n_calls += 1
+        try:
+            return work()
+        finally:
+            self._changing = False
+            self._left()
+            with self._idle:
+                self._idle.notify_all()
+
+    def _futures(self) -> Dispatcher:
+        with self._idle:
+            if self._dispatcher is None:
+                self._dispatcher = Dispatcher(self)
+            return self._dispatcher
+
+
+def _shape(view: View) -> Any:
+    return view.dim, view.sparse_dim, view.labels
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close models while Python still stands, so that no thread of theirs outlives it."""
+    for model in list(_open_models):
+        model.close()

@@ -1,0 +1,147 @@
+"""How a model is opened: the options in Python's words, checked and put into the library's struct."""
+
+from __future__ import annotations
+
+from ctypes import c_void_p, cast
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from . import _abi
+from ._arguments import DTYPES, POOLINGS, named
+from ._library import encode_path
+from .errors import GpuserveError, InvalidError, error_of
+
+LOST_POLICIES: Dict[str, int] = {
+    "fail": _abi.LOST_FAIL, "cpu": _abi.LOST_CPU, "gpu": _abi.LOST_GPU,
+    "gpu_or_cpu": _abi.LOST_GPU_OR_CPU,
+}
+WHEN_SUSPENDED: Dict[str, int] = {
+    "resume": _abi.SUSPENDED_RESUME, "refuse": _abi.SUSPENDED_REFUSE,
+}
+STAGES: Dict[int, str] = {_abi.STAGE_WARMUP: "warmup", _abi.STAGE_WEIGHTS: "weights"}
+
+#: Told (stage, done, total) of a loading model; False ends the loading.
+Progress = Callable[[str, int, int], Any]
+#: Told (status, device, cause) of a lost device: see gpuserve_lost_fn. From a library thread.
+Lost = Callable[[str, Optional[str], GpuserveError], Any]
+
+
+def number(value: Any, name: str, bits: int = 32) -> int:
+    """A whole number that the library's field can hold; ctypes would wrap any other."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is {type(value).__name__}, not a whole number")
+    found: int = value.__index__()
+    if not 0 <= found < 1 << bits:
+        raise InvalidError(f"{name} is {found}, it must be 0 to {(1 << bits) - 1}")
+    return found
+
+
+def text(value: Any, name: str) -> Optional[bytes]:
+    """A name as the library takes it."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {type(value).__name__}, not str")
+    if "\0" in value:
+        raise InvalidError(f"{name} holds a NUL at character {value.index(chr(0))}")
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidError(f"{name} has a lone surrogate at character {error.start}") from None
+
+
+def _warmup(value: Any, name: str) -> int:
+    words = {"off": _abi.WARMUP_OFF, "auto": _abi.WARMUP_AUTO}
+    return words[value] if value in words else number(value, name)
+
+
+def _long(value: Any, name: str) -> int:
+    return number(value, name, 64)
+
+
+def _one_of(table: Dict[str, int]) -> Callable[[Any, str], int]:
+    return lambda value, name: 0 if value is None else named(table, value, name)
+
+
+def _path(value: Any, _name: str) -> Optional[bytes]:
+    return None if value is None else encode_path(value)
+
+
+def _flag(value: Any, _name: str) -> int:
+    return int(bool(value))
+
+
+#: The options of a model: the library's name of each, and what makes its value.
+OPTIONS: Dict[str, Tuple[str, Callable[[Any, str], Any]]] = {
+    "device": ("device", text),
+    "dtype": ("dtype", _one_of(DTYPES)),
+    "head": ("head", _path),
+    "max_tokens": ("max_tokens", number),
+    "max_batch_tokens": ("max_batch_tokens", number),
+    "n_threads": ("n_threads", number),
+    "pooling": ("pooling", _one_of(POOLINGS)),
+    "mmap": ("use_mmap", _flag),
+    "max_queue_tokens": ("max_queue_tokens", number),
+    "warmup": ("warmup", _warmup),
+    "on_device_lost": ("on_device_lost", _one_of(LOST_POLICIES)),
+    "max_queue_bytes": ("max_queue_bytes", _long),
+    "cache_bytes": ("cache_bytes", _long),
+    "memory_budget": ("memory_budget_bytes", _long),
+    "name": ("name", text),
+    "version": ("version", text),
+    "keep": ("keep", _flag),
+    "when_suspended": ("when_suspended", _one_of(WHEN_SUSPENDED)),
+}
+
+
+class Opening:
+    """The options of one opening as a struct, with the callbacks that live as long as it."""
+
+    def __init__(self, given: Dict[str, Any]) -> None:
+        progress: Optional[Progress] = given.get("progress")
+        lost: Optional[Lost] = given.get("lost")
+        fields: Dict[str, Any] = {}
+        for name, value in given.items():
+            if name in ("progress", "lost"):
+                continue
+            if name not in OPTIONS:
+                raise TypeError(f'no option "{name}" of a model; known are '
+                                + ", ".join([*OPTIONS, "progress", "lost"]))
+            field, made = OPTIONS[name]
+            fields[field] = made(value, name)
+        self.struct = _abi.new(_abi.ModelOptions, **fields)
+        self._raised: List[BaseException] = []
+        self._functions: List[Any] = []
+        if progress is not None:
+            self.struct.progress = self._kept(_abi.ProgressFn(self._telling(progress)))
+        if lost is not None:
+            self.struct.lost = self._kept(_abi.LostFn(_losing(lost)))
+
+    def _kept(self, function: Any) -> Any:
+        self._functions.append(function)
+        return cast(function, c_void_p)
+
+    def _telling(self, progress: Progress) -> Callable[..., int]:
+        def tell(_user: Any, stage: int, done: int, total: int) -> int:
+            try:
+                return int(progress(STAGES.get(stage, str(stage)), done, total) is False)
+            except BaseException as error:  # noqa: B902  (raised again where the model is opened)
+                self._raised.append(error)
+                return 1
+
+        return tell
+
+    def raise_what_progress_raised(self) -> None:
+        """The caller's own error comes before the library's word of a cancelled loading."""
+        if self._raised:
+            raise self._raised.pop()
+
+
+def _losing(lost: Lost) -> Callable[..., None]:
+    def tell(_user: Any, status: int, device: Optional[bytes], cause: Any) -> None:
+        error = cause.contents
+        lost({_abi.OK: "moved", _abi.E_BUSY: "moving"}.get(status, "failed"),
+             device.decode() if device else None,
+             error_of(error.status, error.message.decode("utf-8", "replace"),
+                      error.hint.decode("utf-8", "replace")))
+
+    return tell
