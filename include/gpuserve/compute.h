@@ -109,7 +109,7 @@ typedef struct gpuserve_matmul_job {
 /** What a call took. struct_size set by the caller. */
 typedef struct gpuserve_compute_result {
     uint32_t struct_size;
-    uint32_t variant;        /**< the one that ran: gpuserve_matmul_variant */
+    uint32_t variant;        /**< the one that ran: gpuserve_matmul_variant or _chain_variant */
     double   kernel_seconds; /**< on the device: rounding, packing and computing. On a GPU by its
                                   own clock */
     double   copy_seconds;   /**< operands there and the result back; 0 on the CPU but for rows with
@@ -171,19 +171,27 @@ typedef struct gpuserve_chain_step {
     float    b;    /**< FMA only */
 } gpuserve_chain_step;
 
+/** What computed a chain. The bits are the same. */
+typedef enum gpuserve_chain_variant {
+    GPUSERVE_CHAIN_PRECOMPILED = 0, /**< a kernel for all lists; on a CPU always */
+    GPUSERVE_CHAIN_GENERATED = 1    /**< a kernel compiled for this list by NVRTC: on a GPU where that
+                                         library is, and once the list was asked to do enough */
+} gpuserve_chain_variant;
+
 /** Most steps of a chain. */
 #define GPUSERVE_CHAIN_MAX_STEPS 65536
 
 /**
  * Apply a list of operations to every element of a vector, in one pass over memory: an element is
  * read once, goes through all the steps, and is written once. On a GPU by an interpreter that
- * keeps elements in registers; on a CPU by blocks in the first-level cache, shared by all threads.
+ * keeps elements in registers, or, for a list that is asked to do much, by a kernel compiled for it;
+ * on a CPU by blocks in the first-level cache, shared by all threads.
  *
  * @param steps    [n_steps], applied in their order; none copies `in` to `out`.
  * @param in       [n], borrowed.
  * @param out      [n]; may be `in`, else apart from it. Untouched on failure.
  * @param n        0 is allowed and does nothing.
- * @param result   May be NULL. Its `variant` is 0.
+ * @param result   May be NULL. Its `variant` is a gpuserve_chain_variant.
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID (an unknown kind: the message has its step; NULL;
  *         overlapping vectors); GPUSERVE_E_TOO_LARGE (more than GPUSERVE_CHAIN_MAX_STEPS steps, or
  *         bytes past size_t); GPUSERVE_E_NOMEM; GPUSERVE_E_DEVICE (close the handle)

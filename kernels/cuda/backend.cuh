@@ -6,6 +6,7 @@
  *   lt.cu         cuBLASLt, timed against our own
  *   matmul.cu     products without a model
  *   int8.cu       products of whole numbers
+ *   chain_*.cu    kernels written and compiled at run time, nvrtc.cu
  *   the others    one operation each: kernel and launcher
  *
  * A launcher takes raw device pointers, puts its kernels on the stream and returns the launch's
@@ -114,8 +115,9 @@ struct gpuserve_device {
     int n_processors;
     int capability; /* 90 for sm_90 */
     char name[128];
-    struct gsv_lt *lt;  /* cuBLASLt, or NULL where it cannot be had */
-    int64_t timeout_ms; /* a batch that takes longer means a device that hangs */
+    struct gsv_lt *lt;         /* cuBLASLt, or NULL where it cannot be had */
+    struct gsv_chains *chains; /* kernels made at run time */
+    int64_t timeout_ms;        /* a batch that takes longer means a device that hangs */
 };
 
 /* Fill `error` for what `call` returned on device `index`, and choose the status. An error that

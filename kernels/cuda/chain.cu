@@ -3,11 +3,13 @@
  *
  *   A thread takes four neighbours, reads them once and writes them once. Steps are the same for
  *   all threads, so a warp never parts ways, and come from the cache. One kernel serves every
- *   list: nothing is compiled when a new one comes.
+ *   list; lists that compute much get one of their own from chain_generated.cu.
  *
  *   Needs:  nothing.
  *   Oracle: kernels/ref/chain.c.
  */
+#include "kernels/cuda/chain_generated.cuh"
+#include "kernels/cuda/chain_ops.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/stream.cuh"
 
@@ -25,43 +27,18 @@ struct chain {
     int n_steps;
 };
 
-__device__ __forceinline__ float apply(float x, uint32_t kind, float a, float b)
+#define CODE(...) __VA_ARGS__
+GSV_CHAIN_FUNCTIONS(CODE)
+
+__device__ __forceinline__ float apply(const float x, uint32_t kind, const float a, const float b)
 {
+#define OPERATION(number, name, is_long, ...) \
+    case number:                              \
+        return __VA_ARGS__;
     switch (kind) {
-    case GPUSERVE_CHAIN_ADD:
-        return __fadd_rn(x, a);
-    case GPUSERVE_CHAIN_MULTIPLY:
-        return __fmul_rn(x, a);
-    case GPUSERVE_CHAIN_FMA:
-        return fmaf(x, a, b);
-    case GPUSERVE_CHAIN_MINIMUM:
-        return x != x || x < a ? x : a;
-    case GPUSERVE_CHAIN_MAXIMUM:
-        return x != x || x > a ? x : a;
-    case GPUSERVE_CHAIN_ABSOLUTE:
-        return fabsf(x);
-    case GPUSERVE_CHAIN_RECIPROCAL:
-        return 1.f / x;
-    case GPUSERVE_CHAIN_SQRT:
-        return sqrtf(x);
-    case GPUSERVE_CHAIN_EXP:
-        return expf(x);
-    case GPUSERVE_CHAIN_LOG:
-        return logf(x);
-    case GPUSERVE_CHAIN_SIN:
-        return sinf(x);
-    case GPUSERVE_CHAIN_COS:
-        return cosf(x);
-    case GPUSERVE_CHAIN_TANH:
-        return tanhf(x);
-    case GPUSERVE_CHAIN_ERF:
-        return erff(x);
-    case GPUSERVE_CHAIN_SIGMOID:
-        return 1.f / (1.f + expf(-x));
-    case GPUSERVE_CHAIN_RELU:
-        return x != x || x > 0.f ? x : 0.f;
+        GSV_CHAIN_OPERATIONS(OPERATION)
     default:
-        return 0.5f * x * erfcf(x * -0.70710678f);
+        return x;
     }
 }
 
@@ -102,29 +79,41 @@ __global__ void __launch_bounds__(THREADS) run_chain(const struct chain of, cons
 
 } /* namespace */
 
-static cudaError_t launch(const struct gpuserve_op_chain *op, cudaStream_t stream)
+static cudaError_t interpret(const struct gpuserve_op_chain *op, bool aligned, cudaStream_t stream)
 {
     const struct chain of = { op->in, op->out, op->n, op->steps, static_cast<int>(op->n_steps) };
-    const bool aligned = reinterpret_cast<uintptr_t>(op->in) % sizeof(float4) == 0 &&
-                         reinterpret_cast<uintptr_t>(op->out) % sizeof(float4) == 0;
     const size_t a_block = static_cast<size_t>(THREADS) * WIDTH;
 
     return GSV_LAUNCH(run_chain, static_cast<unsigned>((op->n - 1) / a_block + 1), THREADS, 0,
                       stream, of, aligned);
 }
 
+static cudaError_t launch(struct gpuserve_op_chain *op, gsv_chain_kernel_fn generated,
+                          cudaStream_t stream)
+{
+    const bool aligned = reinterpret_cast<uintptr_t>(op->in) % sizeof(float4) == 0 &&
+                         reinterpret_cast<uintptr_t>(op->out) % sizeof(float4) == 0;
+
+    op->variant = generated ? GPUSERVE_CHAIN_GENERATED : GPUSERVE_CHAIN_PRECOMPILED;
+    return generated ? gsv_chain_launch(generated, op, aligned, stream)
+                     : interpret(op, aligned, stream);
+}
+
 gpuserve_status gsv_cuda_op_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
                                   gpuserve_error *error)
 {
+    const gsv_chain_kernel_fn generated = gsv_chain_take(stream->device, op);
     struct gsv_timer timer = {};
     gpuserve_status status = gsv_cuda_stream_begin(stream, error);
 
-    if (status != GPUSERVE_OK)
-        return status;
-    if (gsv_cuda_timer_start(&timer, stream) == GPUSERVE_OK &&
-        gsv_cuda_note(stream, launch(op, stream->queue), "the launch of chain") == GPUSERVE_OK)
-        gsv_cuda_timer_stop(&timer, stream);
-    status = gsv_cuda_stream_finish(stream, error);
-    op->seconds = gsv_cuda_timer_end(&timer, stream);
+    if (status == GPUSERVE_OK) {
+        if (gsv_cuda_timer_start(&timer, stream) == GPUSERVE_OK &&
+            gsv_cuda_note(stream, launch(op, generated, stream->queue), "the launch of chain") ==
+                GPUSERVE_OK)
+            gsv_cuda_timer_stop(&timer, stream);
+        status = gsv_cuda_stream_finish(stream, error);
+        op->seconds = gsv_cuda_timer_end(&timer, stream);
+    }
+    gsv_chain_give_back(stream->device);
     return status;
 }

@@ -9,6 +9,7 @@
  */
 #include "kernels/cuda/guard.cuh"
 #include "kernels/cuda/int8.cuh"
+#include "kernels/cuda/chain_generated.cuh"
 #include "kernels/cuda/lt.cuh"
 #include "kernels/cuda/matmul.cuh"
 
@@ -424,6 +425,7 @@ static gpuserve_status open_device(struct gpuserve_device *device, gpuserve_erro
     if (code != cudaSuccess)
         return gsv_cuda_fail(device->index, code, "cudaFuncSetAttribute", error);
     device->lt = gsv_lt_open();
+    device->chains = gsv_chains_open();
     return GPUSERVE_OK;
 }
 
@@ -461,7 +463,9 @@ void gsv_cuda_device_close(struct gpuserve_device **device)
     struct gpuserve_device *const closed = *device;
 
     *device = NULL;
-    if (!closed->lt ||
-        gsv_guard_release(closed->index, "it was closed", [=] { gsv_lt_close(&closed->lt); }))
+    if (gsv_guard_release(closed->index, "it was closed", [=] {
+            gsv_lt_close(&closed->lt);
+            gsv_chains_close(&closed->chains);
+        }))
         free(closed);
 }

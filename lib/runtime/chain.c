@@ -84,7 +84,7 @@ GPUSERVE_API gpuserve_status gpuserve_chain(gpuserve_compute *compute,
                                             gpuserve_compute_result *result, gpuserve_error *error)
 {
     struct gpuserve_op_chain op = {
-        .in = in, .out = out, .n = n, .steps = steps, .n_steps = n_steps
+        .in = in, .out = out, .n = n, .steps = steps, .n_steps = n_steps, .host_steps = steps
     };
     double copy_seconds = 0;
     gpuserve_status st = gsv_compute_check(compute, error);
@@ -104,6 +104,6 @@ GPUSERVE_API gpuserve_status gpuserve_chain(gpuserve_compute *compute,
         pthread_mutex_unlock(&compute->lock);
     }
     if (st == GPUSERVE_OK)
-        gsv_compute_report(result, 0, op.seconds, copy_seconds);
+        gsv_compute_report(result, op.variant, op.seconds, copy_seconds);
     return st;
 }

@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /** Changes with every change of this file that a compiled plugin would notice. */
-#define GPUSERVE_BACKEND_ABI 3u
+#define GPUSERVE_BACKEND_ABI 4u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -244,7 +244,9 @@ struct gpuserve_op_chain {
     size_t                     n;
     const gpuserve_chain_step *steps;   /**< [n_steps], device memory too */
     size_t                     n_steps; /**< at most GPUSERVE_CHAIN_MAX_STEPS, of known kinds */
+    const gpuserve_chain_step *host_steps; /**< the same in host memory */
     double                     seconds; /**< written by chain */
+    uint32_t                   variant; /**< written by chain: gpuserve_chain_variant */
 };
 
 /** The table. `error` may be NULL in every function that takes one. */

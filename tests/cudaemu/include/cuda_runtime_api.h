@@ -54,6 +54,8 @@ typedef struct CUevent_st *cudaEvent_t;
 typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef struct CUgraphNode_st *cudaGraphNode_t;
+typedef struct CUlib_st *cudaLibrary_t;
+typedef struct CUkern_st *cudaKernel_t;
 
 #define cudaStreamLegacy ((cudaStream_t)0x1)
 #define cudaStreamDefault 0x00
@@ -288,6 +290,18 @@ GSV_EMU_CUDA cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *bloc
                                                                        const void *kernel,
                                                                        int block_size,
                                                                        size_t shared_bytes);
+
+enum cudaJitOption { cudaJitMaxRegisters = 0 };
+enum cudaLibraryOption { cudaLibraryHostUniversalFunctionAndDataTable = 0 };
+GSV_EMU_CUDA cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code,
+                                             enum cudaJitOption *jit_options,
+                                             void **jit_option_values, unsigned int n_jit_options,
+                                             enum cudaLibraryOption *library_options,
+                                             void **library_option_values,
+                                             unsigned int n_library_options);
+GSV_EMU_CUDA cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library,
+                                              const char *name);
+GSV_EMU_CUDA cudaError_t cudaLibraryUnload(cudaLibrary_t library);
 
 /** The emulator's way in for every launch: `invoke` calls `kernel` with the arguments whose
  *  addresses it is given. They were copied when the launch returns. */

@@ -200,6 +200,13 @@ GSV_EMU_REDUCE(and, unsigned, a &b)
 GSV_EMU_REDUCE(or, unsigned, a | b)
 #undef GSV_EMU_REDUCE
 
+/** The upper half of high:low shifted left. */
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift)
+{
+    const unsigned by = shift & 31;
+    return by ? high << by | low >> (32 - by) : high;
+}
+
 inline void __threadfence()
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

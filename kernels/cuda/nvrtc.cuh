@@ -1,0 +1,26 @@
+/*
+ * nvrtc.cuh - NVRTC, the toolkit's compiler as a library, opened at run time.
+ */
+#ifndef GSV_CUDA_NVRTC_CUH
+#define GSV_CUDA_NVRTC_CUH
+
+#include <stddef.h>
+
+struct gsv_nvrtc;
+
+/* NULL where the library is not to be had; that is no error. */
+struct gsv_nvrtc *gsv_nvrtc_open(void);
+void gsv_nvrtc_close(struct gsv_nvrtc **nvrtc);
+
+/*
+ * Compile `source` for devices of compute capability `capability` (90: sm_90), with further
+ * options. *code is owned machine code, free() ends it; NULL on failure, when `log` has what the
+ * compiler said first. Asks nothing of a device.
+ */
+bool gsv_nvrtc_compile(const struct gsv_nvrtc *nvrtc, const char *source, int capability,
+                       const char *const *options, int n_options, void **code, char *log,
+                       size_t log_size);
+
+#define GSV_NVRTC_MAX_OPTIONS 8
+
+#endif
