@@ -3,6 +3,8 @@
  *
  *   simulate cpu CORES LOAD SECONDS      one model, a worker for each core
  *   simulate gpu DEVICES LOAD SECONDS    a model on each device, two streams in turn
+ *   simulate request CORES               one client, one text at a time, a device that takes no
+ * time
  *
  * The tokenizer and the model are those of the tests (tests/runtime/fake.c): a batch sleeps as long
  * as the device would compute. Queue, batching, locks, wake-ups and copies are the library's own,
@@ -185,11 +187,70 @@ static void make_texts(void)
     }
 }
 
+/* ------------------------------------------------------------------------------------ request */
+
+static double median_us(double *values, size_t n);
+
+static gpuserve_job job_of(const char *const *text, float *row)
+{
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+
+    job.n_items = 1;
+    job.texts = text;
+    job.output = row;
+    job.output_capacity = FAKE_DIM;
+    job.cache = GPUSERVE_CACHE_OFF;
+    return job;
+}
+
+static void run_blocking(gpuserve_model *model, const gpuserve_job *job)
+{
+    if (gpuserve_run(model, job, NULL) != GPUSERVE_OK)
+        die("a text failed");
+}
+
+static void run_submitted(gpuserve_model *model, const gpuserve_job *job)
+{
+    gpuserve_request *request;
+
+    if (gpuserve_submit(&request, model, job, NULL, NULL, NULL) != GPUSERVE_OK ||
+        gpuserve_wait(request, -1, NULL) != GPUSERVE_OK)
+        die("a text failed");
+    gpuserve_request_free(&request);
+}
+
+/* What a request costs beside the device, by blocking call and by submission, in turn. */
+static void measure_requests(void)
+{
+    static double blocking[N_TEXTS], submitted[N_TEXTS];
+    float row[FAKE_DIM];
+
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        const char *const text = simulation.texts[i];
+        const gpuserve_job job = job_of(&text, row);
+        uint64_t begin = read_clock(CLOCK_MONOTONIC);
+
+        run_blocking(simulation.models[0], &job);
+        blocking[i] = (double)(read_clock(CLOCK_MONOTONIC) - begin) / 1e3;
+        begin = read_clock(CLOCK_MONOTONIC);
+        run_submitted(simulation.models[0], &job);
+        submitted[i] = (double)(read_clock(CLOCK_MONOTONIC) - begin) / 1e3;
+    }
+    printf("{\"kind\": \"request\", \"blocking_us\": %.2f, \"submitted_us\": %.2f}\n",
+           median_us(blocking, N_TEXTS), median_us(submitted, N_TEXTS));
+}
+
 static int by_value(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
 
     return (x > y) - (x < y);
+}
+
+static double median_us(double *values, size_t n)
+{
+    qsort(values, n, sizeof(*values), by_value);
+    return values[n / 2];
 }
 
 int main(int argc, char **argv)
@@ -204,11 +265,17 @@ int main(int argc, char **argv)
     size_t n_done;
 
     if (argc < 3 || n == 0 || (is_gpu && n > MOST_MODELS))
-        die("usage: simulate cpu|gpu CORES|DEVICES [LOAD [SECONDS]]");
+        die("usage: simulate cpu|gpu|request CORES|DEVICES [LOAD [SECONDS [WAIT_US]]]");
     prctl(PR_SET_TIMERSLACK, 1000); /* threads inherit it */
+    make_texts();
+    if (strcmp(argv[1], "request") == 0) {
+        open_models(false, n);
+        measure_requests();
+        gpuserve_model_close(&simulation.models[0]);
+        return 0;
+    }
     fake_set_speed(speed, is_gpu ? GPU_BATCH_US : CORE_BATCH_US, is_gpu);
     simulation.latencies = malloc(MOST * sizeof(double));
-    make_texts();
     open_models(is_gpu, n);
     begin = read_clock(CLOCK_MONOTONIC);
     cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID);

@@ -5,15 +5,18 @@
  *
  * Batches are packed without padding up to a budget of tokens, from as many requests as it takes.
  * Which ones stands at the head of take.c: classes by weight, and within a class turns, so that a
- * request of one text passes between the pieces of a request of a million. Nobody waits for a
- * fuller batch: a worker that is free takes what is there, and the queue fills by itself while all
- * are at work.
+ * request of one text passes between the pieces of a request of a million. A device that has
+ * nothing to do is given what is there at once. While it is busy with another batch, a batch that
+ * is not full may wait for more, until the device is free or max_wait_ns are over.
  *
  * A free worker's next step, in this order:
  *   1. complete a request that ended in the queue (cancelled, expired, empty, failed);
  *   2. tokenize a chunk of a large request, when less is ready than the workers will take next;
- *   3. run a batch;
+ *   3. run a batch, in one of the free ones (struct gsv_batch), of the device that has least to do;
  *   4. sleep.
+ *
+ * A blocking caller that finds the CPU idle leads: it takes the batch itself and runs it on its own
+ * thread, and no other thread is woken (gsv_batcher_lead). It never calls others' callbacks.
  *
  * The budget is max_batch_tokens, less when the queue runs low: then it is what is ready divided by
  * the workers, so that all finish together. When nothing else is running in the context and what is
@@ -35,8 +38,8 @@
  *
  * Results do not depend on any of this: the kernels give each row the same bits in any batch.
  *
- * Not here: room in the queue (admission.c), checking jobs (job.c), tokenizing (encode.c), running
- * (worker.c), completing (request.c).
+ * Not here: room in the queue (admission.c), the steps (steps.c), which items (take.c), checking
+ * jobs (job.c), tokenizing (encode.c), running (seat.c), completing (request.c).
  */
 #ifndef GSV_RUNTIME_BATCHER_H
 #define GSV_RUNTIME_BATCHER_H
@@ -57,6 +60,8 @@ struct gsv_batcher_options {
     int32_t max_batch_tokens;
     int32_t max_sequences;
     int32_t n_workers;
+    int32_t n_replicas;
+    uint64_t max_wait_ns; /* of a batch that is not full, while the device is busy */
     bool has_wide;
 };
 
@@ -70,8 +75,11 @@ struct gsv_part {
     int32_t number;               /* of a rider: the part whose row is its own too */
 };
 
-/* Items taken together. */
+/* Items taken together. There is one for each worker, with a stream and buffers around it (seat.h);
+ * who is to run a batch takes a free one, so that a caller may take a sleeping worker's place. */
 struct gsv_batch {
+    struct gsv_batch *next_free;
+    int32_t replica;         /* that its stream belongs to */
     struct gsv_part *parts;  /* [max_sequences] */
     struct gsv_part *riders; /* [max_sequences] items equal to one of some batch in flight: they get
                                 its row. Other threads add to them until gsv_batcher_land() */
@@ -80,6 +88,7 @@ struct gsv_batch {
     int32_t n_tokens;
     int32_t longest;
     bool is_wide;
+    bool is_led; /* by a caller */
     uint64_t taken_ns;
     struct gsv_batch_key key;
 };
@@ -90,6 +99,7 @@ struct gsv_step {
     enum gsv_step_kind kind;
     gpuserve_request *request; /* COMPLETE, ENCODE */
     struct gsv_chunk *chunk;   /* ENCODE */
+    struct gsv_batch *batch;   /* RUN */
     uint64_t begun_ns;
 };
 
@@ -109,8 +119,16 @@ gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, struct gsv_charge
 void gsv_batcher_uncharge(struct gsv_batcher *batcher, const struct gsv_charge *charge);
 void gsv_batcher_leave(struct gsv_batcher *batcher);
 
+/* A batch to be used from now on; lent until the workers have stopped. */
+void gsv_batcher_add_batch(struct gsv_batcher *batcher, struct gsv_batch *batch);
+
 /* Put an admitted request in its lane, or among those to complete when it has no items. */
 void gsv_batcher_enqueue(struct gsv_batcher *batcher, gpuserve_request *request);
+/* The same. Not NULL: the device was idle, and the caller is to run this batch, which has items of
+ * the request, as a worker would. */
+struct gsv_batch *gsv_batcher_lead(struct gsv_batcher *batcher, gpuserve_request *request);
+/* Leave a request that is over to a worker to complete. */
+void gsv_batcher_defer(struct gsv_batcher *batcher, gpuserve_request *request);
 
 void gsv_batcher_cancel(struct gsv_batcher *batcher, gpuserve_request *request);
 
@@ -126,8 +144,8 @@ void gsv_batcher_close(struct gsv_batcher *batcher);
 /* Nothing will be computed any more: what waits and what still comes fails with `error`. */
 void gsv_batcher_break(struct gsv_batcher *batcher, const gpuserve_error *error);
 
-/* The next step of a worker; sleeps until there is one. For RUN, `batch` is filled. */
-struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, struct gsv_batch *batch);
+/* The next step of a worker; sleeps until there is one. */
+struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher);
 
 /* The batch's rows are there: from now on nobody rides along. */
 void gsv_batcher_land(struct gsv_batcher *batcher, struct gsv_batch *batch);
@@ -136,7 +154,7 @@ void gsv_batcher_land(struct gsv_batcher *batcher, struct gsv_batch *batch);
  * the caller to complete. */
 gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct gsv_step *step,
                                       gpuserve_status status, const gpuserve_error *error);
-gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, const struct gsv_batch *batch,
+gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch *batch,
                                   uint64_t nanoseconds, gpuserve_status status,
                                   const gpuserve_error *error);
 

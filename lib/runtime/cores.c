@@ -46,14 +46,34 @@ static void hand_out(struct gsv_cores *cores)
     }
 }
 
+/* Who was idle starts level with the others; the lock is held. */
+static void come_in(struct gsv_cores *cores, struct gsv_core_share *share)
+{
+    if (share->n_inside++ == 0 && share->used_ns < cores->level_ns)
+        share->used_ns = cores->level_ns;
+}
+
+bool gsv_cores_try_enter(struct gsv_cores *cores, struct gsv_core_share *share)
+{
+    bool is_free;
+
+    pthread_mutex_lock(&cores->lock);
+    is_free = cores->n_busy < cores->n; /* then nobody waits */
+    if (is_free) {
+        come_in(cores, share);
+        cores->n_busy++;
+    }
+    pthread_mutex_unlock(&cores->lock);
+    return is_free;
+}
+
 void gsv_cores_enter(struct gsv_cores *cores, struct gsv_core_share *share)
 {
     struct gsv_core_waiter self = { .share = share }, **last = &cores->waiters;
 
     pthread_mutex_lock(&cores->lock);
-    if (share->n_inside++ == 0 && share->used_ns < cores->level_ns)
-        share->used_ns = cores->level_ns;
-    if (cores->n_busy < cores->n) { /* then nobody waits */
+    come_in(cores, share);
+    if (cores->n_busy < cores->n) {
         cores->n_busy++;
         pthread_mutex_unlock(&cores->lock);
         return;

@@ -38,6 +38,8 @@ void gsv_cores_reset(struct gsv_cores *cores);
 
 /* Wait for a core; give it back, or the `n` it became, after so long. */
 void gsv_cores_enter(struct gsv_cores *cores, struct gsv_core_share *share);
+/* The same without waiting: false when none is free. */
+bool gsv_cores_try_enter(struct gsv_cores *cores, struct gsv_core_share *share);
 void gsv_cores_leave(struct gsv_cores *cores, struct gsv_core_share *share, int32_t n,
                      uint64_t used_ns);
 

@@ -149,6 +149,8 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
         .max_batch_tokens = plan->narrow.max_tokens,
         .max_sequences = plan->narrow.max_sequences,
         .n_workers = plan->n_workers,
+        .n_replicas = (int32_t)plan->n_replicas,
+        .max_wait_ns = plan->max_wait_ns,
         .has_wide = plan->has_wide,
     };
     gpuserve_status st = gsv_batcher_create(&model->batcher, &options, error);

@@ -35,6 +35,7 @@ struct gsv_plan {
     bool has_wide;      /* and one more stream that all of them share: see batcher.h */
     struct gsv_work_options narrow;
     struct gsv_work_options wide;
+    uint64_t max_wait_ns; /* of a batch that is not full, while the device is busy */
     uint64_t max_queue_tokens;
     uint64_t max_queue_bytes;
     uint64_t cache_bytes;

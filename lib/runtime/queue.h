@@ -1,5 +1,5 @@
 /*
- * queue.h - the inside of a batcher, for admission.c, batcher.c and take.c only.
+ * queue.h - the inside of a batcher, for admission.c, batcher.c, steps.c and take.c only.
  */
 #ifndef GSV_RUNTIME_QUEUE_H
 #define GSV_RUNTIME_QUEUE_H
@@ -41,9 +41,14 @@ struct gsv_batcher {
     size_t ready_tokens;
     size_t n_raw_chunks;
     struct gsv_core_share share; /* under the lock of the cores */
-    int32_t n_running;           /* batches */
-    int32_t n_sleeping;          /* workers */
-    double tokens_per_ns;        /* of all workers together, lately; 0: not known */
+    struct gsv_batch *free_batches;
+    int32_t *n_running_on; /* [n_replicas] batches */
+    int32_t n_running;     /* of all */
+    int32_t n_sleeping;    /* workers */
+    int32_t n_holding;     /* of them those that look again at due_ns */
+    uint64_t
+        due_ns; /* what is ready is taken by then, full batch or not; good while ready_tokens */
+    double tokens_per_ns; /* of all workers together, lately; 0: not known */
     bool is_closing;
     bool is_stopped;
     gpuserve_error broken; /* status 0: it is not */
@@ -97,6 +102,22 @@ struct gsv_lane *gsv_next_raw_lane(struct gsv_batcher *batcher);
 
 /* The request has `tokens` more to take. */
 void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_t tokens);
+
+/* Put a request in its lane: gsv_batcher_enqueue() without the lock and without waking anybody. */
+void gsv_enqueue(struct gsv_batcher *batcher, gpuserve_request *request);
+
+/* Wake as many workers as there are steps for, at most all. */
+void gsv_wake(struct gsv_batcher *batcher);
+
+/* What is ready is not taken now: every device is busy, and a batch of it would not be full. */
+bool gsv_holds_back(const struct gsv_batcher *batcher);
+
+/* The first failure of a request: what is left of it will not be computed. */
+void gsv_fail_request(struct gsv_batcher *batcher, gpuserve_request *request,
+                      gpuserve_status status, const gpuserve_error *error);
+
+/* Put a request on the list to be completed when nothing of it is left to do. */
+void gsv_end_if_over(gpuserve_request *request, gpuserve_request **list);
 
 /* Give up a request whose deadline has passed, unless its last item is being computed. */
 void gsv_expire(struct gsv_batcher *batcher, gpuserve_request *request);

@@ -250,7 +250,7 @@ static bool is_over_already(const gpuserve_request *request)
 
 gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *model,
                                    const gpuserve_job *job, gpuserve_completion_fn callback,
-                                   void *user, gpuserve_error *error)
+                                   void *user, bool leads, gpuserve_error *error)
 {
     const uint64_t begin = gsv_now_ns();
     struct gsv_job_size size;
@@ -284,6 +284,11 @@ gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *mod
     if (!callback && is_over_already(request)) {
         request->is_ending = true;
         gsv_request_complete(request);
+    } else if (leads) {
+        struct gsv_batch *batch = gsv_batcher_lead(model->batcher, request);
+
+        if (batch)
+            gsv_lead(model, batch);
     } else {
         gsv_batcher_enqueue(request->batcher, request);
     }

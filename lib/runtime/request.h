@@ -135,10 +135,11 @@ static inline struct gsv_tokens gsv_tokens_of(const struct gsv_chunk *chunk,
                                 .n = item->n_tokens };
 }
 
-/* Check, admit, tokenize what is small, and enqueue. */
+/* Check, admit, tokenize what is small, and enqueue. `leads`: the caller is going to wait for it,
+ * and may run it in its own thread first; it keeps the model from being unloaded. */
 gpuserve_status gsv_request_create(gpuserve_request **request, struct gsv_model *model,
                                    const gpuserve_job *job, gpuserve_completion_fn callback,
-                                   void *user, gpuserve_error *error);
+                                   void *user, bool leads, gpuserve_error *error);
 
 /* Once, when nothing of it is in flight or left to take; a worker calls it if there is a callback;
  * it may be gone afterwards. */

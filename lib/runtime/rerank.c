@@ -191,7 +191,7 @@ static gpuserve_status run_block(struct rerank *r, gpuserve_job *job, size_t fir
 
     job->items = r->items + first;
     job->result = &result;
-    st = gsv_request_create(&request, r->model, job, NULL, NULL, error);
+    st = gsv_request_create(&request, r->model, job, NULL, NULL, true, error);
     if (st == GPUSERVE_OK)
         st = await(r, &request, &result, error);
     return st == GPUSERVE_OK || first == 0
@@ -241,7 +241,7 @@ static gpuserve_status submit_query(struct rerank *r, gpuserve_request **request
     job.output = r->query_vector;
     job.output_capacity = r->dim;
     job.result = result;
-    st = gsv_request_create(request, r->model, &job, NULL, NULL, error);
+    st = gsv_request_create(request, r->model, &job, NULL, NULL, false, error);
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "the query");
 }
 

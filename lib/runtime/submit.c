@@ -1,8 +1,8 @@
 /*
  * submit.c - the public calls that run jobs.
  *
- * The blocking ones are an asynchronous request that the caller waits for: there is one way
- * through the library.
+ * The blocking ones are an asynchronous request that the caller waits for, and whose batch it may
+ * run itself while it waits: there is one way through the library.
  */
 #include "lib/base/error.h"
 #include "lib/runtime/clock.h"
@@ -29,14 +29,14 @@ static gpuserve_status read_job(const gpuserve_model *model, const gpuserve_job 
 /* From here on the request knows the model that is the handle's now, and no other. */
 static gpuserve_status create(gpuserve_request **request, gpuserve_model *handle,
                               const gpuserve_job *job, gpuserve_completion_fn callback, void *user,
-                              gpuserve_error *error)
+                              bool leads, gpuserve_error *error)
 {
     struct gsv_model *model;
     gpuserve_status st = gsv_handle_use(handle, &model, error);
 
     if (st != GPUSERVE_OK)
         return st;
-    st = gsv_request_create(request, model, job, callback, user, error);
+    st = gsv_request_create(request, model, job, callback, user, leads, error);
     gsv_handle_unuse(handle, &model);
     return st;
 }
@@ -55,13 +55,13 @@ GPUSERVE_API gpuserve_status gpuserve_submit(gpuserve_request **request, gpuserv
     st = read_job(model, given, &job, error);
     if (st != GPUSERVE_OK)
         return st;
-    return create(request, model, &job, callback, user, error);
+    return create(request, model, &job, callback, user, false, error);
 }
 
 static gpuserve_status run(gpuserve_model *model, const gpuserve_job *job, gpuserve_error *error)
 {
     gpuserve_request *request = NULL;
-    gpuserve_status st = create(&request, model, job, NULL, NULL, error);
+    gpuserve_status st = create(&request, model, job, NULL, NULL, true, error);
 
     if (st != GPUSERVE_OK)
         return st;

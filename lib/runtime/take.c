@@ -55,12 +55,26 @@ static struct gsv_lane *next_ready_lane(struct gsv_batcher *batcher, const bool 
     return next;
 }
 
+/* What is not full waits for more no longer than it may; one with a deadline near waits for nobody.
+ */
+static void set_due(struct gsv_batcher *batcher, const gpuserve_request *request)
+{
+    const uint64_t now = gsv_now_ns(), wait = batcher->options.max_wait_ns;
+
+    if (batcher->ready_tokens == 0)
+        batcher->due_ns = now + wait;
+    if (request->deadline_ns && request->deadline_ns < now + 2 * wait && now < batcher->due_ns)
+        batcher->due_ns = now;
+}
+
 void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_t tokens)
 {
     struct gsv_lane *lane = &batcher->lanes[request->job.priority];
 
     if (tokens == 0)
         return;
+    if (batcher->options.max_wait_ns > 0)
+        set_due(batcher, request);
     if (lane->ready_tokens == 0 && lane->served < batcher->served)
         lane->served = batcher->served;
     if (request->ready_tokens == 0)
@@ -305,6 +319,7 @@ void gsv_take_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
     int visits = MOST_VISITS;
 
     batch->n_parts = batch->n_riders = batch->n_tokens = batch->longest = 0;
+    batch->is_led = false;
     batch->taken_ns = gsv_now_ns();
     for (size_t i = 0; i < GSV_LANES && batch->n_tokens < budget; i++) {
         struct gsv_lane *lane = next_ready_lane(batcher, is_done);

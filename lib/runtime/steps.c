@@ -1,0 +1,287 @@
+/*
+ * steps.c - what a worker does next, what a caller may do in its place, and how either is counted
+ * back. batcher.h says in which order and why.
+ */
+#include "lib/base/error.h"
+#include "lib/runtime/clock.h"
+#include "lib/runtime/queue.h"
+
+#include <time.h>
+
+/* The next chunk to tokenize, from the request whose turn it is; false when it has expired. */
+static bool begin_encoding(struct gsv_batcher *batcher, struct gsv_step *step)
+{
+    struct gsv_lane *lane = gsv_next_raw_lane(batcher);
+    gpuserve_request *request = gsv_of_raw(lane->raw.after);
+
+    if (gsv_is_expired(request, gsv_now_ns())) {
+        gsv_expire(batcher, request);
+        return false;
+    }
+    step->kind = GSV_STEP_ENCODE;
+    step->request = request;
+    step->chunk = &request->chunks[request->next_raw++];
+    step->chunk->state = GSV_CHUNK_ENCODING;
+    request->n_in_flight++;
+    lane->n_raw_chunks--;
+    batcher->n_raw_chunks--;
+    gsv_list_remove(&request->raw);
+    if (request->next_raw < request->n_chunks)
+        gsv_list_append(&lane->raw, &request->raw);
+    return true;
+}
+
+/* A step that needs no core; the lock is held. */
+static bool find_end(struct gsv_batcher *batcher, struct gsv_step *step)
+{
+    if (batcher->to_complete) {
+        step->kind = GSV_STEP_COMPLETE;
+        step->request = batcher->to_complete;
+        batcher->to_complete = step->request->next_to_complete;
+        return true;
+    }
+    step->kind = GSV_STEP_STOP;
+    return batcher->is_stopped;
+}
+
+/* There is a step for somebody with a core. */
+static bool has_work(const struct gsv_batcher *batcher)
+{
+    return batcher->n_raw_chunks > 0 ||
+           (batcher->ready_tokens > 0 && batcher->free_batches && !gsv_holds_back(batcher));
+}
+
+/* ----------------------------------------------------------------------------------- batches */
+
+void gsv_batcher_add_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
+{
+    pthread_mutex_lock(&batcher->lock);
+    batch->next_free = batcher->free_batches;
+    batcher->free_batches = batch;
+    pthread_mutex_unlock(&batcher->lock);
+}
+
+/* A free batch of the device that has least to do; there is one. The one used last comes first: its
+ * memory is in the caches. */
+static struct gsv_batch *take_free(struct gsv_batcher *batcher)
+{
+    struct gsv_batch **best = &batcher->free_batches, *batch;
+
+    for (struct gsv_batch **place = best; *place; place = &(*place)->next_free) {
+        if (batcher->n_running_on[(*place)->replica] < batcher->n_running_on[(*best)->replica])
+            best = place;
+    }
+    batch = *best;
+    *best = batch->next_free;
+    return batch;
+}
+
+/* A filled batch, which is running from now on; NULL when all that is ready has expired or rides
+ * along. */
+static struct gsv_batch *begin_batch(struct gsv_batcher *batcher)
+{
+    struct gsv_batch *batch = take_free(batcher);
+
+    gsv_take_batch(batcher, batch);
+    if (batch->n_parts == 0) {
+        batch->next_free = batcher->free_batches;
+        batcher->free_batches = batch;
+        return NULL;
+    }
+    batcher->n_running_on[batch->replica]++;
+    batcher->n_running++;
+    return batch;
+}
+
+static void end_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
+{
+    batcher->n_running_on[batch->replica]--;
+    batcher->n_running--;
+    batch->next_free = batcher->free_batches;
+    batcher->free_batches = batch;
+}
+
+/* -------------------------------------------------------------------------------------- steps */
+
+/* A step that needs a core, which the worker has; the lock is held. */
+static bool find_work(struct gsv_batcher *batcher, struct gsv_step *step)
+{
+    const size_t enough =
+        (size_t)batcher->options.n_workers * (size_t)batcher->options.max_batch_tokens;
+
+    while (has_work(batcher)) {
+        if (batcher->n_raw_chunks > 0 && batcher->ready_tokens < enough) {
+            if (begin_encoding(batcher, step))
+                return true;
+            continue; /* it had expired */
+        }
+        if (!batcher->free_batches)
+            return false; /* whoever runs the last of them takes what is ready */
+        step->batch = begin_batch(batcher);
+        if (!step->batch)
+            continue;
+        step->kind = GSV_STEP_RUN;
+        return true;
+    }
+    return false;
+}
+
+/* Give the core back after a step, or for want of one. */
+static void leave_core(struct gsv_batcher *batcher, uint64_t since_ns, bool is_wide)
+{
+    if (batcher->options.cores)
+        gsv_cores_leave(batcher->options.cores, &batcher->share,
+                        is_wide ? batcher->options.n_workers : 1, gsv_now_ns() - since_ns);
+}
+
+/* Until somebody wakes us, or what is ready must be taken. */
+static void sleep_for_work(struct gsv_batcher *batcher)
+{
+    const bool holds =
+        batcher->ready_tokens > 0 && batcher->free_batches && gsv_holds_back(batcher);
+
+    batcher->n_sleeping++;
+    if (holds) {
+        const struct timespec due = { .tv_sec = (time_t)(batcher->due_ns / 1000000000),
+                                      .tv_nsec = (long)(batcher->due_ns % 1000000000) };
+
+        batcher->n_holding++;
+        pthread_cond_timedwait(&batcher->work, &batcher->lock, &due);
+        batcher->n_holding--;
+    } else {
+        pthread_cond_wait(&batcher->work, &batcher->lock);
+    }
+    batcher->n_sleeping--;
+}
+
+struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher)
+{
+    struct gsv_step step = { 0 };
+    bool has_core = !batcher->options.cores, has_step = false;
+
+    pthread_mutex_lock(&batcher->lock);
+    while (!has_step) {
+        if (find_end(batcher, &step) || (has_core && find_work(batcher, &step))) {
+            has_step = true;
+        } else if (!has_core && has_work(batcher)) {
+            pthread_mutex_unlock(&batcher->lock);
+            gsv_cores_enter(batcher->options.cores, &batcher->share);
+            has_core = true;
+            pthread_mutex_lock(&batcher->lock);
+        } else {
+            if (has_core)
+                leave_core(batcher, gsv_now_ns(), false);
+            has_core = !batcher->options.cores;
+            sleep_for_work(batcher);
+        }
+    }
+    pthread_mutex_unlock(&batcher->lock);
+    if (has_core && (step.kind == GSV_STEP_COMPLETE || step.kind == GSV_STEP_STOP))
+        leave_core(batcher, gsv_now_ns(), false);
+    step.begun_ns = gsv_now_ns();
+    return step;
+}
+
+/* Nothing runs, nothing waits, and there is a core: the lock is held. */
+static bool may_lead(struct gsv_batcher *batcher)
+{
+    return batcher->options.cores && batcher->n_running == 0 && batcher->ready_tokens == 0 &&
+           batcher->n_raw_chunks == 0 && batcher->free_batches;
+}
+
+struct gsv_batch *gsv_batcher_lead(struct gsv_batcher *batcher, gpuserve_request *request)
+{
+    struct gsv_batch *batch = NULL;
+    bool leads;
+
+    pthread_mutex_lock(&batcher->lock);
+    leads = may_lead(batcher);
+    gsv_enqueue(batcher, request);
+    if (leads && request->ready_tokens > 0 && batcher->n_raw_chunks == 0 &&
+        gsv_cores_try_enter(batcher->options.cores, &batcher->share)) {
+        batch = begin_batch(batcher);
+        if (!batch)
+            leave_core(batcher, gsv_now_ns(), false);
+        else
+            batch->is_led = true;
+    }
+    if (batcher->ready_tokens > 0 || batcher->n_raw_chunks > 0 || batcher->to_complete)
+        gsv_wake(batcher);
+    pthread_mutex_unlock(&batcher->lock);
+    return batch;
+}
+
+gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct gsv_step *step,
+                                      gpuserve_status status, const gpuserve_error *error)
+{
+    gpuserve_request *request = step->request, *over = NULL;
+    struct gsv_chunk *chunk = step->chunk;
+
+    leave_core(batcher, step->begun_ns, false);
+    pthread_mutex_lock(&batcher->lock);
+    request->n_in_flight--;
+    if (status != GPUSERVE_OK) {
+        gsv_fail_request(batcher, request, status, error);
+    } else if (request->failure == GPUSERVE_OK) {
+        chunk->state = GSV_CHUNK_READY;
+        request->n_untaken -= chunk->n_cached;
+        gsv_add_ready(batcher, request, gsv_board(batcher, request, chunk));
+        gsv_wake(batcher);
+    }
+    gsv_end_if_over(request, &over);
+    pthread_mutex_unlock(&batcher->lock);
+    return over;
+}
+
+/* A wide batch has all workers for itself, a narrow one a worker. */
+static void learn_speed(struct gsv_batcher *batcher, const struct gsv_batch *batch,
+                        uint64_t nanoseconds)
+{
+    const int32_t share = batch->is_wide ? 1 : batcher->options.n_workers;
+    const double now = (double)batch->n_tokens * share / (double)(nanoseconds + 1);
+    double *speed = &batcher->tokens_per_ns;
+
+    *speed = *speed > 0 ? *speed + (now - *speed) / 8 : now;
+}
+
+void gsv_batcher_land(struct gsv_batcher *batcher, struct gsv_batch *batch)
+{
+    pthread_mutex_lock(&batcher->lock);
+    for (int32_t i = 0; i < batch->n_parts; i++)
+        gsv_flight_remove(batcher, &batch->parts[i]);
+    pthread_mutex_unlock(&batcher->lock);
+}
+
+/* Of the parts, then of the riders. */
+static const struct gsv_part *part_at(const struct gsv_batch *batch, int32_t i)
+{
+    return i < batch->n_parts ? &batch->parts[i] : &batch->riders[i - batch->n_parts];
+}
+
+gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch *batch,
+                                  uint64_t nanoseconds, gpuserve_status status,
+                                  const gpuserve_error *error)
+{
+    gpuserve_request *over = NULL;
+
+    leave_core(batcher, batch->taken_ns, batch->is_wide);
+    pthread_mutex_lock(&batcher->lock);
+    learn_speed(batcher, batch, nanoseconds);
+    for (int32_t i = 0; i < batch->n_parts + batch->n_riders; i++) {
+        const struct gsv_part *part = part_at(batch, i);
+
+        part->request->n_in_flight--;
+        part->request->last_run_ns = batch->taken_ns + nanoseconds;
+        if (--part->chunk->n_left == 0)
+            gsv_chunk_reset(part->chunk);
+        if (status != GPUSERVE_OK)
+            gsv_fail_request(batcher, part->request, status, error);
+    }
+    for (int32_t i = 0; i < batch->n_parts + batch->n_riders; i++)
+        gsv_end_if_over(part_at(batch, i)->request, &over);
+    end_batch(batcher, batch);
+    if (batch->is_led && has_work(batcher)) /* a worker would take it up itself */
+        gsv_wake(batcher);
+    pthread_mutex_unlock(&batcher->lock);
+    return over;
+}
