@@ -14,10 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char added[] =
-    "[{\"content\":\"[NEW]\",\"normalized\":false,\"lstrip\":true},{\"content\":\"one\","
-    "\"normalized\":false,\"single_word\":true},{\"content\":\"  a\",\"normalized\":false},"
-    "{\"content\":\"<r>\",\"normalized\":false,\"rstrip\":true}%s]";
+#define ADDED(content, single, left, right, normalized)                                   \
+    "{\"id\":0,\"content\":\"" content "\",\"single_word\":" #single ",\"lstrip\":" #left \
+    ",\"rstrip\":" #right ",\"normalized\":" #normalized ",\"special\":false}"
+
+static const char added[] = "[" ADDED("[NEW]", false, true, false, false) "," ADDED(
+    "one", true, false, false, false) "," ADDED("  a", false, false, false,
+                                                false) "," ADDED("<r>", false, false, true,
+                                                                 false) "%s]";
 static const char *const normalizers[] = {
     "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"
     "\"strip_accents\":null,\"lowercase\":true}",
@@ -37,8 +41,7 @@ static struct gsv_tokenizer *make(const char *normalizer, bool normalized_token)
     struct gsv_tokenizer *t = calloc(1, sizeof(*t));
 
     snprintf(tokens, sizeof(tokens), added,
-             normalized_token ? ",{\"content\":\"N\\u00e9w\",\"normalized\":true,\"rstrip\":true}"
-                              : "");
+             normalized_token ? "," ADDED("N\\u00e9w", false, false, true, true) : "");
     snprintf(
         json, sizeof(json),
         "{\"added_tokens\":%s,\"normalizer\":%s,\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},"

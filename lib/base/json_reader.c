@@ -159,7 +159,7 @@ gpuserve_status gsv_json_reader_id(struct gsv_json_reader *r, uint32_t maximum, 
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: byte %zu: an id over %u", r->name,
                             (size_t)(digits - r->begin), maximum);
     }
-    if (r->at == digits)
+    if (r->at == digits || (r->at - digits > 1 && *digits == '0'))
         return broken(r, "an id", error);
     *value = (uint32_t)number;
     return GPUSERVE_OK;

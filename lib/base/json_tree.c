@@ -433,3 +433,24 @@ gpuserve_status gsv_json_string(const struct gsv_json_value *object, const char 
     *value = found->is.text;
     return GPUSERVE_OK;
 }
+
+gpuserve_status gsv_json_need(const struct gsv_json_value *object, const char *key,
+                              enum gsv_json_kind kind, const char *name, gpuserve_error *error)
+{
+    static const char *const kinds[] = {
+        [GSV_JSON_NULL] = "null",
+        [GSV_JSON_TRUTH] = "true or false",
+        [GSV_JSON_WHOLE] = "a whole number",
+        [GSV_JSON_REAL] = "a number",
+        [GSV_JSON_TEXT] = "a string",
+        [GSV_JSON_ARRAY] = "an array",
+        [GSV_JSON_OBJECT] = "an object",
+    };
+    const struct gsv_json_value *found = gsv_json_member(object, key);
+
+    if (!found)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is missing", name, key);
+    if (found->kind != kind)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is not %s", name, key, kinds[kind]);
+    return GPUSERVE_OK;
+}

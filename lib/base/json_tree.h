@@ -98,6 +98,9 @@ gpuserve_status gsv_json_double(const struct gsv_json_value *object, const char 
                                 gpuserve_error *error);
 gpuserve_status gsv_json_bool(const struct gsv_json_value *object, const char *key,
                               const char *name, bool *value, gpuserve_error *error);
+/* A member that must be there and of this kind, or GPUSERVE_E_FORMAT. */
+gpuserve_status gsv_json_need(const struct gsv_json_value *object, const char *key,
+                              enum gsv_json_kind kind, const char *name, gpuserve_error *error);
 /* Lent by the object. */
 gpuserve_status gsv_json_string(const struct gsv_json_value *object, const char *key,
                                 const char *name, const char **value, gpuserve_error *error);

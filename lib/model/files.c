@@ -18,7 +18,7 @@
 
 static gpuserve_status fail_name(const struct gsv_dir *dir, const char *name, gpuserve_error *error)
 {
-    return gsv_fail(error, GPUSERVE_E_INVALID, "%s: the name '%.64s...' is longer than %d bytes",
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the name '%.64s...' is longer than %d bytes",
                     gsv_dir_path(dir), name, GSV_FILE_NAME_BYTES - 1);
 }
 

@@ -94,15 +94,35 @@ gpuserve_status gsv_added_parse_one(struct gsv_added_tokens *a, const struct gsv
     return status == GPUSERVE_OK ? gsv_added_add(a, token, vocab, name, error) : status;
 }
 
+/* All of it must be there: a flag that is misspelt would silently change ids. The id itself is the
+ * vocabulary's, or the next free one. */
+static gpuserve_status check_token(const struct gsv_json_value *json, const char *name,
+                                   gpuserve_error *error)
+{
+    static const char *const flags[] = { "single_word", "lstrip", "rstrip", "normalized",
+                                         "special" };
+    int64_t id = 0;
+    gpuserve_status status = gsv_json_need(json, "id", GSV_JSON_WHOLE, name, error);
+
+    if (status == GPUSERVE_OK)
+        status = gsv_json_int(json, "id", name, 0, UINT32_MAX, &id, error);
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]) && status == GPUSERVE_OK; i++)
+        status = gsv_json_need(json, flags[i], GSV_JSON_TRUTH, name, error);
+    return status;
+}
+
 gpuserve_status gsv_added_parse(struct gsv_added_tokens *a, const struct gsv_json_value *json,
                                 struct gsv_vocab *vocab, const char *name, gpuserve_error *error)
 {
     gpuserve_status status = GPUSERVE_OK;
 
-    if (json && !gsv_json_is(json, GSV_JSON_NULL) && !gsv_json_is(json, GSV_JSON_ARRAY))
+    if (json && !gsv_json_is(json, GSV_JSON_ARRAY))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"added_tokens\" is no array", name);
-    for (size_t i = 0; i < gsv_json_count(json) && status == GPUSERVE_OK; i++)
-        status = gsv_added_parse_one(a, gsv_json_at(json, i), false, vocab, name, error);
+    for (size_t i = 0; i < gsv_json_count(json) && status == GPUSERVE_OK; i++) {
+        status = check_token(gsv_json_at(json, i), name, error);
+        if (status == GPUSERVE_OK)
+            status = gsv_added_parse_one(a, gsv_json_at(json, i), false, vocab, name, error);
+    }
     return status;
 }
 

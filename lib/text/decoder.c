@@ -32,7 +32,11 @@ gpuserve_status gsv_decoder_parse(struct gsv_decoder *d, const struct gsv_json_v
     if (!type || strcmp(type, "WordPiece") != 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: decoder \"%s\"", name,
                         type ? type : "");
-    status = gsv_json_string(json, "prefix", name, &prefix, error);
+    status = gsv_json_need(json, "prefix", GSV_JSON_TEXT, name, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_json_need(json, "cleanup", GSV_JSON_TRUTH, name, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_json_string(json, "prefix", name, &prefix, error);
     if (status == GPUSERVE_OK)
         status = gsv_json_bool(json, "cleanup", name, &cleanup, error);
     return status == GPUSERVE_OK ? gsv_decoder_wordpiece(d, prefix, cleanup, name, error) : status;

@@ -53,16 +53,24 @@ gpuserve_status gsv_normalizer_bert(struct gsv_normalizer *n, bool clean, bool c
     return status;
 }
 
+static gpuserve_status need_bool(const struct gsv_json_value *json, const char *key,
+                                 const char *name, bool *value, gpuserve_error *error)
+{
+    const gpuserve_status status = gsv_json_need(json, key, GSV_JSON_TRUTH, name, error);
+
+    return status == GPUSERVE_OK ? gsv_json_bool(json, key, name, value, error) : status;
+}
+
 static gpuserve_status parse_bert(struct gsv_normalizer *n, const struct gsv_json_value *json,
                                   const char *name, gpuserve_error *error)
 {
-    bool clean = true, chinese = true, lowercase = true, strip_accents;
-    gpuserve_status status = gsv_json_bool(json, "clean_text", name, &clean, error);
+    bool clean = false, chinese = false, lowercase = false, strip_accents;
+    gpuserve_status status = need_bool(json, "clean_text", name, &clean, error);
 
     if (status == GPUSERVE_OK)
-        status = gsv_json_bool(json, "handle_chinese_chars", name, &chinese, error);
+        status = need_bool(json, "handle_chinese_chars", name, &chinese, error);
     if (status == GPUSERVE_OK)
-        status = gsv_json_bool(json, "lowercase", name, &lowercase, error);
+        status = need_bool(json, "lowercase", name, &lowercase, error);
     strip_accents = lowercase; /* what null means */
     if (status == GPUSERVE_OK)
         status = gsv_json_bool(json, "strip_accents", name, &strip_accents, error);
@@ -75,10 +83,10 @@ static gpuserve_status parse_strip(struct gsv_normalizer *n, const struct gsv_js
                                    const char *name, gpuserve_error *error)
 {
     struct gsv_normal_step step = { .kind = GSV_NORMAL_STRIP };
-    gpuserve_status status = gsv_json_bool(json, "strip_left", name, &step.left, error);
+    gpuserve_status status = need_bool(json, "strip_left", name, &step.left, error);
 
     if (status == GPUSERVE_OK)
-        status = gsv_json_bool(json, "strip_right", name, &step.right, error);
+        status = need_bool(json, "strip_right", name, &step.right, error);
     return status == GPUSERVE_OK ? add_step(n, step, error) : status;
 }
 

@@ -48,9 +48,11 @@ static void roberta_templates(struct gsv_post_processor *p, int32_t cls, int32_t
 static gpuserve_status parse_named_id(const struct gsv_json_value *json, const char *key,
                                       const char *name, int32_t *id, gpuserve_error *error)
 {
-    const struct gsv_json_value *number = gsv_json_at(gsv_json_member(json, key), 1);
+    const struct gsv_json_value *pair = gsv_json_member(json, key);
+    const struct gsv_json_value *number = gsv_json_at(pair, 1);
 
-    if (!gsv_json_is(number, GSV_JSON_WHOLE) || gsv_json_whole(number) < 0 ||
+    if (gsv_json_count(pair) != 2 || !gsv_json_text(gsv_json_at(pair, 0)) ||
+        !gsv_json_is(number, GSV_JSON_WHOLE) || gsv_json_whole(number) < 0 ||
         gsv_json_whole(number) > GSV_VOCAB_MAX_ID)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: \"%s\" is not [token, id]",
                         name, key);
@@ -62,8 +64,13 @@ static gpuserve_status parse_type_id(const struct gsv_json_value *piece, const c
                                      uint8_t *type, gpuserve_error *error)
 {
     int64_t value = 0;
-    const gpuserve_status status = gsv_json_int(piece, "type_id", name, 0, 255, &value, error);
+    gpuserve_status status = gsv_json_need(piece, "type_id", GSV_JSON_WHOLE, name, error);
 
+    if (status == GPUSERVE_OK)
+        status = gsv_json_int(piece, "type_id", name, 0, UINT32_MAX, &value, error);
+    if (status == GPUSERVE_OK && value > UINT8_MAX)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: \"type_id\" is %lld, over %d", name,
+                        (long long)value, UINT8_MAX);
     *type = (uint8_t)value;
     return status;
 }
@@ -87,15 +94,70 @@ static gpuserve_status parse_special(struct gsv_template *t, const struct gsv_js
     for (size_t i = 0; i < gsv_json_count(ids); i++) {
         const struct gsv_json_value *id = gsv_json_at(ids, i);
 
-        if (!gsv_json_is(id, GSV_JSON_WHOLE) || gsv_json_whole(id) < 0 ||
-            gsv_json_whole(id) > GSV_VOCAB_MAX_ID)
-            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: a bad id of \"%s\"",
-                            name, text);
+        if (gsv_json_whole(id) > GSV_VOCAB_MAX_ID)
+            return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                            "%s: post-processor: an id of \"%s\" over %d", name, text,
+                            GSV_VOCAB_MAX_ID);
         if (t->n == GSV_TEMPLATE_MAX)
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                             "%s: post-processor: more than %d special tokens", name,
                             GSV_TEMPLATE_MAX);
         add_special(t, (int32_t)gsv_json_whole(id), type);
+    }
+    return GPUSERVE_OK;
+}
+
+/* { "[CLS]": { "id": "[CLS]", "ids": [101], "tokens": ["[CLS]"] } }, used or not. */
+static gpuserve_status check_specials(const struct gsv_json_value *specials, const char *name,
+                                      gpuserve_error *error)
+{
+    gpuserve_status status = GPUSERVE_OK;
+
+    for (size_t i = 0; i < specials->n && status == GPUSERVE_OK; i++) {
+        const struct gsv_json_value *special = specials->is.members[i];
+        const struct gsv_json_value *ids = gsv_json_member(special, "ids");
+        const struct gsv_json_value *tokens = gsv_json_member(special, "tokens");
+
+        status = gsv_json_need(special, "id", GSV_JSON_TEXT, name, error);
+        if (status == GPUSERVE_OK)
+            status = gsv_json_need(special, "ids", GSV_JSON_ARRAY, name, error);
+        if (status == GPUSERVE_OK)
+            status = gsv_json_need(special, "tokens", GSV_JSON_ARRAY, name, error);
+        for (size_t k = 0; k < gsv_json_count(ids); k++) {
+            const struct gsv_json_value *id = gsv_json_at(ids, k);
+
+            if (!gsv_json_is(id, GSV_JSON_WHOLE) || gsv_json_whole(id) < 0 ||
+                gsv_json_whole(id) > UINT32_MAX)
+                return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: a bad id of \"%s\"",
+                                name, special->key);
+        }
+        for (size_t k = 0; k < gsv_json_count(tokens); k++)
+            if (!gsv_json_text(gsv_json_at(tokens, k)))
+                return gsv_fail(error, GPUSERVE_E_FORMAT,
+                                "%s: post-processor: a token of \"%s\" is not a string", name,
+                                special->key);
+    }
+    return status;
+}
+
+/* Each is an object of one member with an id: { "Sequence": { "id": "A", "type_id": 0 } }. */
+static gpuserve_status check_pieces(const struct gsv_json_value *pieces, const char *name,
+                                    gpuserve_error *error)
+{
+    for (size_t i = 0; i < gsv_json_count(pieces); i++) {
+        const struct gsv_json_value *piece = gsv_json_at(pieces, i);
+        uint8_t type;
+        gpuserve_status status;
+
+        if (!gsv_json_is(piece, GSV_JSON_OBJECT) || piece->n != 1 ||
+            !gsv_json_text(gsv_json_member(piece->is.members[0], "id")))
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "%s: post-processor: piece %zu of a template is neither a special "
+                            "token nor a sequence",
+                            name, i);
+        status = parse_type_id(piece->is.members[0], name, &type, error);
+        if (status != GPUSERVE_OK)
+            return status;
     }
     return GPUSERVE_OK;
 }
@@ -142,9 +204,21 @@ static gpuserve_status parse_processing(struct gsv_post_processor *p,
                                         gpuserve_error *error)
 {
     const struct gsv_json_value *specials = gsv_json_member(json, "special_tokens");
-    gpuserve_status status =
-        parse_template(&p->single, gsv_json_member(json, "single"), false, specials, name, error);
+    gpuserve_status status = gsv_json_need(json, "special_tokens", GSV_JSON_OBJECT, name, error);
 
+    if (status == GPUSERVE_OK)
+        status = gsv_json_need(json, "single", GSV_JSON_ARRAY, name, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_json_need(json, "pair", GSV_JSON_ARRAY, name, error);
+    if (status == GPUSERVE_OK)
+        status = check_specials(specials, name, error);
+    if (status == GPUSERVE_OK)
+        status = check_pieces(gsv_json_member(json, "single"), name, error);
+    if (status == GPUSERVE_OK)
+        status = check_pieces(gsv_json_member(json, "pair"), name, error);
+    if (status == GPUSERVE_OK)
+        status = parse_template(&p->single, gsv_json_member(json, "single"), false, specials, name,
+                                error);
     if (status == GPUSERVE_OK)
         status =
             parse_template(&p->pair, gsv_json_member(json, "pair"), true, specials, name, error);
@@ -176,9 +250,14 @@ gpuserve_status gsv_post_processor_parse(struct gsv_post_processor *p,
         gsv_post_processor_bert(p, cls, sep);
         return status;
     }
+    /* Without both, `tokenizers` takes it for BertProcessing, which no writer can have meant. */
+    if (!gsv_json_is(gsv_json_member(json, "trim_offsets"), GSV_JSON_TRUTH) ||
+        !gsv_json_is(gsv_json_member(json, "add_prefix_space"), GSV_JSON_TRUTH))
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: RobertaProcessing without \"trim_offsets\" and \"add_prefix_space\"",
+                        name);
     p->pair.type_b = 0;
     roberta_templates(p, cls, sep);
-    p->trim_offsets = p->add_prefix_space = true;
     status = gsv_json_bool(json, "trim_offsets", name, &p->trim_offsets, error);
     if (status == GPUSERVE_OK)
         status = gsv_json_bool(json, "add_prefix_space", name, &p->add_prefix_space, error);

@@ -1,15 +1,15 @@
 /*
  * tokenizer_json.c - tokenizer.json to the parts of a tokenizer.
  *
- * "truncation" and "padding" are not heeded: they are what the file's last user happened to set
- * (all-MiniLM-L6-v2 says 128 tokens); the limit comes with each text. What is not known is refused
- * by its name, for ids that are almost right are worse than none.
+ * What is not known is refused by its name, and so is whatever `tokenizers` would refuse: ids that
+ * are almost right are worse than none.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 #include "lib/base/json_reader.h"
 #include "lib/text/tokenizer_parts.h"
+#include "lib/text/usage.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,31 +22,6 @@ struct member {
     struct gsv_json_slice value;
 };
 
-/* The values of the members named in `members`; others are stepped over. */
-static gpuserve_status find_members(struct gsv_json_reader *r, struct member *members, size_t n,
-                                    gpuserve_error *error)
-{
-    gpuserve_status status = gsv_json_reader_open(r, '{', error);
-
-    for (bool first = true, more = true; status == GPUSERVE_OK; first = false) {
-        struct gsv_json_slice key, value = { 0 };
-
-        status = gsv_json_reader_key(r, first, &more, &key, error);
-        if (status != GPUSERVE_OK || !more)
-            break;
-        status = gsv_json_reader_value(r, &value, error);
-        for (size_t i = 0; i < n && status == GPUSERVE_OK; i++) {
-            if (strlen(members[i].key) != key.size || memcmp(members[i].key, key.at, key.size) != 0)
-                continue;
-            if (members[i].value.at)
-                return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is there twice", r->name,
-                                members[i].key);
-            members[i].value = value;
-        }
-    }
-    return status;
-}
-
 static gpuserve_status parse_slice(struct gsv_json_value **json, struct gsv_json_slice slice,
                                    const char *name, gpuserve_error *error)
 {
@@ -54,6 +29,56 @@ static gpuserve_status parse_slice(struct gsv_json_value **json, struct gsv_json
     if (!slice.at)
         return GPUSERVE_OK;
     return gsv_json_read(json, slice.at, slice.size, name, part_limits, error);
+}
+
+/* A member of no meaning here must still be JSON. */
+static gpuserve_status check_value(struct gsv_json_slice value, const char *name,
+                                   gpuserve_error *error)
+{
+    struct gsv_json_value *json;
+    const gpuserve_status status = parse_slice(&json, value, name, error);
+
+    gsv_json_free(&json);
+    return status;
+}
+
+static struct member *member_of(struct member *members, size_t n, struct gsv_json_slice key)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strlen(members[i].key) == key.size && memcmp(members[i].key, key.at, key.size) == 0)
+            return &members[i];
+    return NULL;
+}
+
+/* The values of the members named in `members`; others are refused, or checked and stepped over. */
+static gpuserve_status find_members(struct gsv_json_reader *r, struct member *members, size_t n,
+                                    bool others, gpuserve_error *error)
+{
+    gpuserve_status status = gsv_json_reader_open(r, '{', error);
+
+    for (bool first = true, more = true; status == GPUSERVE_OK; first = false) {
+        struct gsv_json_slice key, value = { 0 };
+        struct member *member;
+
+        status = gsv_json_reader_key(r, first, &more, &key, error);
+        if (status != GPUSERVE_OK || !more)
+            break;
+        status = gsv_json_reader_value(r, &value, error);
+        if (status != GPUSERVE_OK)
+            break;
+        member = member_of(members, n, key);
+        if (!member && !others)
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: \"%.*s\"", r->name,
+                            (int)(key.size < 100 ? key.size : 100), key.at);
+        if (member && member->value.at)
+            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is there twice", r->name,
+                            member->key);
+        if (member)
+            member->value = value;
+        else
+            status = check_value(value, r->name, error);
+    }
+    return status;
 }
 
 /* ------------------------------------------------------------------ the model */
@@ -102,11 +127,13 @@ static gpuserve_status read_max_chars(struct gsv_tokenizer *t, struct gsv_json_s
                                       const char *name, gpuserve_error *error)
 {
     struct gsv_json_reader reader = gsv_json_reader_of(value, name);
-    uint32_t number = 100;
-    gpuserve_status status = GPUSERVE_OK;
+    uint32_t number = 0;
+    gpuserve_status status;
 
-    if (value.at)
-        status = gsv_json_reader_id(&reader, INT32_MAX, &number, error);
+    if (!value.at)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: model: \"max_input_chars_per_word\" is missing", name);
+    status = gsv_json_reader_id(&reader, INT32_MAX, &number, error);
     if (status == GPUSERVE_OK)
         status = gsv_json_reader_end(&reader, error);
     t->model.max_chars = number;
@@ -141,7 +168,7 @@ static gpuserve_status read_model(struct gsv_tokenizer *t, struct gsv_json_slice
         [MERGES] = { "merges", { 0 } },
     };
     struct gsv_json_reader reader = gsv_json_reader_of(model, name);
-    gpuserve_status status = find_members(&reader, members, N_MODEL_MEMBERS, error);
+    gpuserve_status status = find_members(&reader, members, N_MODEL_MEMBERS, true, error);
 
     if (status == GPUSERVE_OK)
         status = check_type(members, name, error);
@@ -160,7 +187,29 @@ static gpuserve_status read_model(struct gsv_tokenizer *t, struct gsv_json_slice
 
 /* ------------------------------------------------------------------ the parts around it */
 
-enum part { ADDED, NORMALIZER, PRE_TOKENIZER, POST_PROCESSOR, DECODER, MODEL, N_PARTS };
+enum part {
+    ADDED,
+    NORMALIZER,
+    PRE_TOKENIZER,
+    POST_PROCESSOR,
+    DECODER,
+    VERSION,
+    TRUNCATION,
+    PADDING,
+    MODEL,
+    N_PARTS
+};
+
+static gpuserve_status check_version(const struct gsv_json_value *json, const char *name,
+                                     gpuserve_error *error)
+{
+    const char *version = gsv_json_text(json);
+
+    if (json && (!version || strcmp(version, "1.0") != 0))
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: \"version\" is \"%s\", not \"1.0\"",
+                        name, version ? version : "no string");
+    return GPUSERVE_OK;
+}
 
 static gpuserve_status read_part(struct gsv_tokenizer *t, enum part part,
                                  const struct gsv_json_value *json, const char *name,
@@ -175,8 +224,14 @@ static gpuserve_status read_part(struct gsv_tokenizer *t, enum part part,
         return gsv_pretokenizer_parse(&t->pretokenizer, json, name, error);
     case POST_PROCESSOR:
         return gsv_post_processor_parse(&t->post, json, name, error);
-    default:
+    case DECODER:
         return gsv_decoder_parse(&t->decoder, json, name, error);
+    case VERSION:
+        return check_version(json, name, error);
+    case TRUNCATION:
+        return gsv_usage_check_truncation(json, name, error);
+    default:
+        return gsv_usage_check_padding(json, name, error);
     }
 }
 
@@ -189,10 +244,13 @@ gpuserve_status gsv_tokenizer_read_json(struct gsv_tokenizer *t, const char *tex
         [PRE_TOKENIZER] = { "pre_tokenizer", { 0 } },
         [POST_PROCESSOR] = { "post_processor", { 0 } },
         [DECODER] = { "decoder", { 0 } },
+        [VERSION] = { "version", { 0 } },
+        [TRUNCATION] = { "truncation", { 0 } },
+        [PADDING] = { "padding", { 0 } },
         [MODEL] = { "model", { 0 } },
     };
     struct gsv_json_reader reader = { text, text, text + size, name };
-    gpuserve_status status = find_members(&reader, members, N_PARTS, error);
+    gpuserve_status status = find_members(&reader, members, N_PARTS, false, error);
 
     if (status == GPUSERVE_OK)
         status = gsv_json_reader_end(&reader, error);

@@ -140,6 +140,7 @@ gpuserve_status gsv_vocab_read_json(struct gsv_vocab *v, struct gsv_json_slice o
         if (status == GPUSERVE_OK)
             status = take_token(v, size, id, false, name, error);
     }
+    v->n_model = v->n;
     return status == GPUSERVE_OK ? index_ids(v, name, error) : status;
 }
 
@@ -176,6 +177,7 @@ gpuserve_status gsv_vocab_read_lines(struct gsv_vocab *v, const char *text, size
         status = take_token(v, length, id, true, name, error);
         text = newline ? newline + 1 : end;
     }
+    v->n_model = v->n;
     return status == GPUSERVE_OK ? index_ids(v, name, error) : status;
 }
 

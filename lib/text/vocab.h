@@ -23,6 +23,7 @@ struct gsv_vocab {
     size_t text_size, text_capacity;
     struct gsv_vocab_token *tokens; /* [n] in the order they were added */
     size_t n, capacity;
+    size_t n_model;   /* the first of them, which the model itself knows; others were appended */
     uint32_t *hashed; /* [n_hashed] index into tokens, plus one; open addressing */
     size_t n_hashed;  /* a power of two */
     uint32_t *by_id;  /* [n_ids] index into tokens, plus one; 0: no such id */

@@ -32,7 +32,7 @@ static bool add_tokens(struct gsv_trie_builder *b, const struct gsv_wordpiece *m
 {
     const size_t prefix_size = strlen(m->prefix);
 
-    for (size_t i = 0; i < vocab->n; i++) {
+    for (size_t i = 0; i < vocab->n_model; i++) {
         const struct gsv_vocab_token *token = &vocab->tokens[i];
         const char *text = vocab->text + token->at;
 
@@ -140,7 +140,7 @@ gpuserve_status gsv_wordpiece_build(struct gsv_wordpiece *m, const struct gsv_vo
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: tokens that repeat themselves too often",
                         name);
     return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for a trie of %zu tokens", name,
-                    vocab->n);
+                    vocab->n_model);
 }
 
 void gsv_wordpiece_reset(struct gsv_wordpiece *m)

@@ -148,7 +148,7 @@ def main():
             with open(os.path.join(folder, str(i)), "wb") as f:
                 f.write(data)
         names = "".join(f"{i}\n" for i in range(n))
-        lines = subprocess.run([program, folder], input=names.encode(), capture_output=True, check=True).stdout
+        lines = subprocess.run([program, "safetensors", folder], input=names.encode(), capture_output=True, check=True).stdout
     lines = lines.decode(errors="replace").split("\n")
     accepted = [reference_accepts(data) for data in mutants]
     wrong = [i for i in range(n) if accepted[i] != (lines[i] == "1")]

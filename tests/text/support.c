@@ -56,7 +56,9 @@ char *tokenizer_json(const char *added_tokens, const char *normalizer, const cha
                      const char *post_processor)
 {
     static const char form[] =
-        "{\"version\": \"1.0\", \"truncation\": {\"max_length\": 2}, \"padding\": {\"x\": [1, {}]},"
+        "{\"version\": \"1.0\", \"truncation\": {\"max_length\": 2, \"strategy\": \"LongestFirst\","
+        " \"stride\": 0}, \"padding\": {\"strategy\": {\"Fixed\": 9}, \"direction\": \"Left\","
+        " \"pad_id\": 0, \"pad_type_id\": 0, \"pad_token\": \"[PAD]\", \"x\": [1, {}]},"
         " \"added_tokens\": %s, \"normalizer\": %s, \"pre_tokenizer\": %s, \"post_processor\": %s,"
         " \"decoder\": {\"type\": \"WordPiece\", \"prefix\": \"##\", \"cleanup\": true},"
         " \"model\": {\"type\": \"WordPiece\", \"unk_token\": \"[UNK]\","

@@ -17,11 +17,14 @@ static const char text[] =
 static char *rich_json(void)
 {
     return tokenizer_json(
-        "[{\"content\": \"[NEW]\", \"normalized\": false, \"special\": true},"
-        " {\"content\": \"N\\u00e9w\", \"normalized\": true}]",
+        "[{\"id\": 0, \"content\": \"[NEW]\", \"single_word\": false, \"lstrip\": false,"
+        " \"rstrip\": false, \"normalized\": false, \"special\": true},"
+        " {\"id\": 1, \"content\": \"N\\u00e9w\", \"single_word\": false, \"lstrip\": false,"
+        " \"rstrip\": false, \"normalized\": true, \"special\": false}]",
         "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFKC\"}, {\"type\":"
         " \"Replace\", \"pattern\": {\"String\": \"x\"}, \"content\": \"yy\"},"
-        " {\"type\": \"BertNormalizer\", \"lowercase\": true}]}",
+        " {\"type\": \"BertNormalizer\", \"clean_text\": true, \"handle_chinese_chars\": true,"
+        " \"lowercase\": true}]}",
         "{\"type\": \"BertPreTokenizer\"}",
         "{\"type\": \"BertProcessing\", \"sep\": [\"[SEP]\", 2], \"cls\": [\"[CLS]\", 1]}");
 }

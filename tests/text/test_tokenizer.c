@@ -36,6 +36,11 @@ static struct gsv_tokenizer *small(void)
     return t;
 }
 
+/* An added token that is whole but for what `normalized` says. */
+#define ADDED(content, normalized)                                                          \
+    "[{\"id\": 0, \"content\": \"" content "\", \"single_word\": false, \"lstrip\": false," \
+    " \"rstrip\": false, \"normalized\": " normalized ", \"special\": false}]"
+
 Test(tokenizer, the_files_own_truncation_is_not_heeded)
 {
     struct gsv_tokenizer *t = small();
@@ -73,11 +78,19 @@ Test(tokenizer, what_is_not_known_is_refused_by_name)
           "{\"type\": \"TemplateProcessing\", \"single\": [], \"pair\": [], \"special_tokens\": "
           "{}}",
           "single", GPUSERVE_E_UNSUPPORTED },
-        { "[{\"content\": \"\\u0301\", \"normalized\": true}]", bert, NULL, NULL,
-          "normalizes to nothing", GPUSERVE_E_UNSUPPORTED },
-        { "[{\"id\": 1}]", NULL, NULL, NULL, "content", GPUSERVE_E_FORMAT },
-        { "[{\"content\": \"x\", \"special\": 1}]", NULL, NULL, NULL, "\"special\"",
-          GPUSERVE_E_FORMAT },
+        { ADDED("\\u0301", "true"), bert, NULL, NULL, "normalizes to nothing",
+          GPUSERVE_E_UNSUPPORTED },
+        { "[{\"id\": 1, \"single_word\": false, \"lstrip\": false, \"rstrip\": false,"
+          " \"normalized\": false, \"special\": false}]",
+          NULL, NULL, NULL, "content", GPUSERVE_E_FORMAT },
+        { ADDED("x", "1"), NULL, NULL, NULL, "\"normalized\" is not", GPUSERVE_E_FORMAT },
+        { "[{\"content\": \"x\"}]", NULL, NULL, NULL, "\"id\" is missing", GPUSERVE_E_FORMAT },
+        { "null", NULL, NULL, NULL, "added_tokens", GPUSERVE_E_FORMAT },
+        { NULL, "{\"type\": \"BertNormalizer\", \"clean_text\": true}", NULL, NULL,
+          "\"handle_chinese_chars\" is missing", GPUSERVE_E_FORMAT },
+        { NULL, NULL, NULL,
+          "{\"type\": \"RobertaProcessing\", \"sep\": [\"a\", 1], \"cls\": [\"b\", 2]}",
+          "\"trim_offsets\"", GPUSERVE_E_UNSUPPORTED },
         { "{}", NULL, NULL, NULL, "added_tokens", GPUSERVE_E_FORMAT },
         { NULL, NULL, NULL, "{\"type\": \"BertProcessing\"}", "\"cls\"", GPUSERVE_E_FORMAT },
     };
@@ -105,10 +118,15 @@ Test(tokenizer, models_of_other_kinds_are_refused)
         { "{\"model\": {\"vocab\": {}, \"merges\": []}}", "type" },
         { "{}", "model" },
         { "{\"model\": {\"type\": \"WordPiece\", \"continuing_subword_prefix\": \"##\","
-          " \"unk_token\": \"[UNK]\", \"vocab\": {\"a\": 0}}}",
+          " \"unk_token\": \"[UNK]\", \"max_input_chars_per_word\": 9, \"vocab\": {\"a\": 0}}}",
           "lacks \"[UNK]\"" },
         { "{\"model\": 1, \"model\": 2}", "twice" },
         { "{\"model\": 1} x", "end of the file" },
+        { "{\"model\": 1, \"extra\": 1}", "\"extra\"" },
+        { "{\"version\": \"2.0\", \"model\": {\"type\": \"WordPiece\", \"unk_token\": \"a\","
+          " \"continuing_subword_prefix\": \"##\", \"max_input_chars_per_word\": 9,"
+          " \"vocab\": {\"a\": 0}}}",
+          "not \"1.0\"" },
         { "\xFF", "UTF-8 at byte 0" },
     };
 
@@ -255,9 +273,8 @@ Test(tokenizer, the_digest_tells_tokenizers_apart)
         tokenizer_json(NULL, lower, bert_words, bert_ends),
         tokenizer_json(NULL, bert, NULL, bert_ends),
         tokenizer_json(NULL, bert, bert_words, NULL),
-        tokenizer_json("[{\"content\": \"a\", \"normalized\": false}]", bert, bert_words,
-                       bert_ends),
-        tokenizer_json("[{\"content\": \"a\", \"normalized\": true}]", bert, bert_words, bert_ends),
+        tokenizer_json(ADDED("a", "false"), bert, bert_words, bert_ends),
+        tokenizer_json(ADDED("a", "true"), bert, bert_words, bert_ends),
         tokenizer_json(NULL, bert, bert_words, bert_ends),
     };
     enum { N = sizeof(texts) / sizeof(texts[0]) };
