@@ -23,14 +23,16 @@
 #include <string.h>
 #include <time.h>
 
-#define SPIN_NS 40000     /* a text's operations follow each other within a few microseconds */
-#define SPINS_PER_LOOK 64 /* pauses between two looks at the clock */
+#define SPIN_NS 40000       /* a text's operations follow each other within a few microseconds */
+#define LONG_SPIN_NS 200000 /* one text after the other: sleeping would cost more than it saves */
+#define SPINS_PER_LOOK 64   /* pauses between two looks at the clock */
 #define STACK_BYTES 262144
 
 struct helper {
     struct gsv_team *team;
     pthread_t thread;
-    int32_t number; /* from 1: the caller is 0 */
+    int32_t number;  /* from 1: the caller is 0 */
+    int64_t spin_ns; /* how long it looks for work before it sleeps */
 };
 
 struct gsv_team {
@@ -84,9 +86,12 @@ static bool has_work(struct gsv_team *team)
     return atomic_load(&team->left) > 0 || atomic_load(&team->stop);
 }
 
-static void wait_for_work(struct gsv_team *team)
+/* Spin, then sleep. Whether the next wait spins for long is learned from how long this one was: a
+ * helper that is asked again within LONG_SPIN_NS stays awake, an idle one sleeps soon. */
+static void wait_for_work(struct helper *self)
 {
-    const int64_t until = now_ns() + SPIN_NS;
+    struct gsv_team *team = self->team;
+    const int64_t begin = now_ns();
 
     do {
         for (int i = 0; i < SPINS_PER_LOOK; i++) {
@@ -94,7 +99,7 @@ static void wait_for_work(struct gsv_team *team)
                 return;
             relax();
         }
-    } while (now_ns() < until);
+    } while (now_ns() < begin + self->spin_ns);
 
     pthread_mutex_lock(&team->lock);
     atomic_fetch_add(&team->sleepers, 1);
@@ -102,6 +107,7 @@ static void wait_for_work(struct gsv_team *team)
         pthread_cond_wait(&team->wake, &team->lock);
     atomic_fetch_sub(&team->sleepers, 1);
     pthread_mutex_unlock(&team->lock);
+    self->spin_ns = now_ns() - begin < LONG_SPIN_NS ? LONG_SPIN_NS : SPIN_NS;
 }
 
 static void *helper_main(void *self_)
@@ -111,7 +117,7 @@ static void *helper_main(void *self_)
 
     while (!atomic_load(&team->stop)) {
         if (!run_one(team, self->number))
-            wait_for_work(team);
+            wait_for_work(self);
     }
     return NULL;
 }
@@ -192,6 +198,7 @@ gpuserve_status gsv_team_create(struct gsv_team **out, int32_t n_threads, gpuser
 
         helper->team = team;
         helper->number = i;
+        helper->spin_ns = SPIN_NS;
         failed = start_helper(helper);
         if (failed) {
             gsv_team_destroy(&team);
