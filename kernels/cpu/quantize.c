@@ -32,18 +32,44 @@ struct range {
     int finite;
 };
 
+/* Sums and extremes of a few vectors at a time: the next need not wait for the one before. */
+#define STREAMS 4
+
 static struct range range_of(const struct gsv_quantize *q, const float *x)
 {
-    vf least = vf_set(INFINITY), most = vf_set(-INFINITY), poison = vf_set(0.0f);
+    const int32_t whole = q->k / (STREAMS * GSV_VL) * (STREAMS * GSV_VL);
+    vf least[STREAMS], most[STREAMS], poison[STREAMS];
 
-    for (int32_t i = 0; i < q->k; i += GSV_VL) {
+#pragma GCC unroll 4
+    for (int s = 0; s < STREAMS; s++) {
+        least[s] = vf_set(INFINITY);
+        most[s] = vf_set(-INFINITY);
+        poison[s] = vf_set(0.0f);
+    }
+    for (int32_t i = 0; i < whole; i += STREAMS * GSV_VL) {
+#pragma GCC unroll 4
+        for (int s = 0; s < STREAMS; s++) {
+            const vf v = scaled(q, x, i + s * GSV_VL, GSV_VL);
+
+            least[s] = vf_min(v, least[s]);
+            most[s] = vf_max(v, most[s]);
+            poison[s] = vf_fma(v, vf_set(0.0f), poison[s]);
+        }
+    }
+    for (int32_t i = whole; i < q->k; i += GSV_VL) {
         const vf v = scaled(q, x, i, lanes_at(q, i));
 
-        least = vf_min(v, least);
-        most = vf_max(v, most);
-        poison = vf_fma(v, vf_set(0.0f), poison);
+        least[0] = vf_min(v, least[0]);
+        most[0] = vf_max(v, most[0]);
+        poison[0] = vf_fma(v, vf_set(0.0f), poison[0]);
     }
-    return (struct range){ -vf_largest(-least), vf_largest(most), vf_sum(poison) == 0.0f };
+#pragma GCC unroll 4
+    for (int s = 1; s < STREAMS; s++) {
+        least[0] = vf_min(least[s], least[0]);
+        most[0] = vf_max(most[s], most[0]);
+        poison[0] = poison[0] + poison[s];
+    }
+    return (struct range){ -vf_largest(-least[0]), vf_largest(most[0]), vf_sum(poison[0]) == 0.0f };
 }
 
 /* To the nearest whole numbers, ties to even, as bytes. The lanes are from 0 to 255 and a little:
