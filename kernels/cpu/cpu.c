@@ -52,9 +52,12 @@ static gpuserve_status device_open(struct gpuserve_device **device, int32_t inde
     return GPUSERVE_OK;
 }
 
+/* Asked often while a model is opened, and a virtual machine takes long to say what its processor
+ * can: only where the answer follows from it. */
 static size_t activation_size(uint32_t dtype)
 {
-    return gsv_cpu_activation_size(gsv_cpu_choose_isa(), dtype);
+    return gsv_cpu_activation_size(dtype == GPUSERVE_DTYPE_BFLOAT16 ? gsv_cpu_choose_isa() : NULL,
+                                   dtype);
 }
 
 static gpuserve_status batch_begin(struct gpuserve_stream *stream, uint64_t program,

@@ -59,7 +59,7 @@ static inline uint16_t gsv_bf16_of(float x)
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/* pack.c */
+/* pack.c; `isa` counts for bfloat16 only */
 size_t gsv_cpu_activation_size(const struct gsv_cpu_isa *isa, uint32_t dtype);
 int32_t gsv_cpu_depth_up(int32_t k, uint32_t dtype); /* as the packed weights have it */
 size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype);

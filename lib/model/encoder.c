@@ -90,13 +90,13 @@ static gpuserve_status add_norm(const struct gsv_net *net, struct gpuserve_strea
 gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at, int32_t layer,
-                                 enum gsv_stage stage, const struct gpuserve_linear *linear)
+                                 enum gsv_stage stage)
 {
     const int32_t first = net->spec->first_layer + layer * GSV_LAYER_ITEMS;
     const struct gsv_item *item = gsv_spec_layer_item(net->spec, layer, gsv_stage_linear(stage));
     void *out = stage == GSV_STAGE_CONTRACT ? at->context : at->wide;
     const struct gpuserve_op_linear op = {
-        .weight = linear,
+        .weight = net->linears[first + gsv_stage_linear(stage)],
         .in = gsv_stage_input(at, stage),
         .out = out,
         .rows = batch->n_rows,
@@ -125,14 +125,8 @@ gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *st
 {
     gpuserve_status st = gsv_encode_embed(net, stream, batch, at);
 
-    for (int32_t i = 0; i < net->spec->config.n_layers * GSV_STAGE_COUNT && st == GPUSERVE_OK;
-         i++) {
-        const int32_t layer = i / GSV_STAGE_COUNT;
-        const enum gsv_stage stage = (enum gsv_stage)(i % GSV_STAGE_COUNT);
-        const int32_t item =
-            net->spec->first_layer + layer * GSV_LAYER_ITEMS + gsv_stage_linear(stage);
-
-        st = gsv_encode_stage(net, stream, batch, at, layer, stage, net->linears[item]);
-    }
+    for (int32_t i = 0; i < net->spec->config.n_layers * GSV_STAGE_COUNT && st == GPUSERVE_OK; i++)
+        st = gsv_encode_stage(net, stream, batch, at, i / GSV_STAGE_COUNT,
+                              (enum gsv_stage)(i % GSV_STAGE_COUNT));
     return st;
 }

@@ -30,13 +30,13 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at);
 
-/* `linear` is the net's own or, while calibrating, an exact one. */
+/* A linear of a layer and what follows it up to the next. */
 gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at, int32_t layer,
-                                 enum gsv_stage stage, const struct gpuserve_linear *linear);
+                                 enum gsv_stage stage);
 
-/* All layers with the net's own linears. */
+/* All layers. */
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
                            const struct gpuserve_batch *batch, const struct gsv_activations *at);
 

@@ -25,8 +25,8 @@ static inline void *gsv_net_place(const struct gsv_net *net, int32_t item)
     return item < 0 ? NULL : net->places[item];
 }
 
-/* INT8 with calibration: run the batch through the encoder unquantized, layer by layer, and pack
- * each linear with what its input was. In smooth.c. */
+/* INT8 with calibration: run the batch through the encoder, layer by layer, and pack each linear
+ * with what its input was. In smooth.c. */
 gpuserve_status gsv_net_smooth(struct gsv_net *net, struct gsv_reader *reader,
                                const struct gpuserve_host_batch *batch, int32_t n_threads,
                                gpuserve_error *error);
