@@ -307,13 +307,13 @@ Test(lost, a_device_that_hangs_is_left)
     struct place place;
     float vector[1024];
 
-    setenv("GPUSERVE_CUDA_TIMEOUT_MS", "300", 1);
+    setenv("GPUSERVE_CUDA_TIMEOUT_MS", "2000", 1);
     make_place(&place);
     cr_assert_eq(open_on(&place, "cuda:0", GPUSERVE_LOST_CPU), GPUSERVE_OK);
     expect_right(&place, right);
     gsv_emu_hang(1);
     cr_expect_eq(embed(&place, vector), GPUSERVE_E_DEVICE);
-    cr_expect_neq(strstr(place.error.message, "did not answer within 300 ms"), NULL, "%s",
+    cr_expect_neq(strstr(place.error.message, "did not answer within 2000 ms"), NULL, "%s",
                   place.error.message);
     wait_while_moving(&place);
     expect_right(&place, right);
@@ -327,14 +327,14 @@ static void hang_at_open(int kind)
     const time_t begin = time(NULL);
     struct place place;
 
-    setenv("GPUSERVE_CUDA_TIMEOUT_MS", "300", 1);
+    setenv("GPUSERVE_CUDA_TIMEOUT_MS", "2000", 1);
     make_place(&place);
     cr_assert_eq(open_on(&place, "cuda:0", 0), GPUSERVE_OK);
     gpuserve_model_close(&place.model);
     gsv_emu_hang(kind);
     cr_expect_eq(open_on(&place, "cuda:0", GPUSERVE_LOST_FAIL), GPUSERVE_E_DEVICE);
     cr_expect_null(place.model);
-    cr_expect_neq(strstr(place.error.message, "did not answer within 300 ms"), NULL, "%s",
+    cr_expect_neq(strstr(place.error.message, "did not answer within 2000 ms"), NULL, "%s",
                   place.error.message);
     cr_expect(strstr(place.error.hint, "GPUSERVE_CUDA_TIMEOUT_MS"), "%s", place.error.hint);
     if (kind == 1) {
@@ -344,7 +344,7 @@ static void hang_at_open(int kind)
         expect_in_info(&place, "moved from cuda:0");
     }
     close_place(&place);
-    cr_expect_lt(time(NULL) - begin, 30);
+    cr_expect_lt(time(NULL) - begin, 300);
 }
 
 Test(lost, a_hang_at_load_time_is_ended)
