@@ -155,7 +155,7 @@ const struct cli_option cli_options[] = {
     COUNT("body-timeout", CMD_SERVE, body_timeout, 86400, "seconds for its body (default 60)"),
     COUNT("idle-timeout", CMD_SERVE, idle_timeout, 86400, "seconds between two requests of a connection (default 75)"),
     COUNT("min-body-rate", CMD_SERVE, min_body_rate, 1073741824, "least bytes a second, sending or receiving, after 5 seconds (default 1024)"),
-    COUNT("http-threads", CMD_SERVE, http_threads, 256, "threads that read and write requests (default 2)"),
+    COUNT("http-threads", CMD_SERVE, http_threads, 256, "threads for requests that take long (default 2)"),
     FLAG("auto-truncate", 0, CMD_SERVE, auto_truncate, 1, "cut texts over the limit where the client does not say (default: refuse them)"),
     FLAG("model-control", 0, CMD_SERVE, model_control, 1, "let clients load and unload models (KServe's repository)"),
     LIST("api-key", CMD_SERVE, api_keys, "KEY", "ask for this key, or another that is given; better in a file or GPUSERVE_API_KEY, where `ps` does not show it"),

@@ -56,7 +56,7 @@ typedef struct gpuserve_http_options {
     size_t                     n_models;
     uint32_t                   insecure;  /**< 1: other addresses than the loopback's are allowed
                                                without a key: anyone who reaches them may ask */
-    uint32_t                   n_threads; /**< threads that read and write requests; default 2 */
+    uint32_t                   n_threads; /**< threads for requests that take long; default 2 */
     uint32_t                   max_connections;       /**< at once; default 4096 */
     uint32_t                   max_address_connections; /**< of one client address; default half of
                                                               max_connections */

@@ -4,14 +4,13 @@
  * An exchange is created at the request line, listed at the header, and destroyed when
  * libmicrohttpd says that the request is over. The access handler is called once with the header,
  * then with each part of the body, then with an empty part; after a suspension it is called once
- * more. All calls of one connection come from one thread.
+ * more. All of it runs on the guard's thread.
  */
 #include "lib/base/alloc.h"
+#include "lib/http/advance.h"
 #include "lib/http/request.h"
-#include "lib/http/route.h"
 #include "lib/http/server.h"
 #include "lib/http/uri.h"
-#include "lib/http/work.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,56 +51,6 @@ static void unlist(struct gsv_exchange *exchange)
     if (--server->n_exchanges == 0)
         pthread_cond_broadcast(&server->idle);
     pthread_mutex_unlock(&server->lock);
-}
-
-/* --------------------------------------------------------------------------------------- reply */
-
-/* The bytes go to libmicrohttpd, which frees them after the last is sent. */
-static enum MHD_Result send_reply(struct gsv_exchange *exchange)
-{
-    struct gpuserve_http *server = exchange->server;
-    struct MHD_Response *response;
-    enum MHD_Result result;
-
-    response = MHD_create_response_from_buffer(exchange->reply.size, exchange->reply.bytes,
-                                               MHD_RESPMEM_MUST_FREE);
-    if (!response)
-        return MHD_NO;
-    exchange->n_reply_bytes = exchange->reply.size;
-    exchange->reply = (struct gsv_buffer){ 0 };
-    if (exchange->content_type)
-        MHD_add_response_header(response, "Content-Type", exchange->content_type);
-    for (size_t i = 0; i < exchange->n_headers; i++)
-        MHD_add_response_header(response, exchange->headers[i].name, exchange->headers[i].value);
-    if (exchange->close || atomic_load(&server->draining))
-        MHD_add_response_header(response, "Connection", "close");
-    result = MHD_queue_response(exchange->connection, exchange->status, response);
-    MHD_destroy_response(response);
-    return result;
-}
-
-static void answer(struct gsv_exchange *exchange)
-{
-    if (exchange->route->flags & GSV_JSON_BODY && !gsv_request_json(exchange))
-        return;
-    exchange->route->handler(exchange);
-    if (exchange->status == 0 && !exchange->work.waiting)
-        gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "%s has no answer", exchange->path);
-}
-
-/* The whole request is there, or work is done: go on until there is a reply, or more work. */
-static enum MHD_Result proceed(struct gsv_exchange *exchange)
-{
-    if (exchange->work.waiting)
-        gsv_work_finish(exchange);
-    else if (exchange->status == 0)
-        answer(exchange);
-    while (exchange->work.waiting) {
-        if (gsv_work_suspend(exchange))
-            return MHD_YES;
-        gsv_work_finish(exchange);
-    }
-    return send_reply(exchange);
 }
 
 /* ----------------------------------------------------------------------- libmicrohttpd's calls */
@@ -178,18 +127,16 @@ enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, co
         if (gsv_request_begin(exchange) || !gsv_request_has_body(exchange))
             return MHD_YES;
         exchange->close = true; /* the body is not read */
-        return send_reply(exchange);
+        return gsv_advance_send(exchange);
     }
     if (*upload_size > 0) {
         gsv_request_take(exchange, upload, *upload_size);
         *upload_size = 0;
         return MHD_YES;
     }
-    if (!exchange->received_ns) {
+    if (!exchange->received_ns)
         exchange->received_ns = gsv_http_now();
-        gsv_request_end(exchange);
-    }
-    return proceed(exchange);
+    return gsv_advance(exchange);
 }
 
 void gsv_on_completed(void *user, struct MHD_Connection *connection, void **context,
@@ -205,7 +152,9 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
     *context = NULL;
     gsv_access_log_write(&exchange->server->access_log, exchange);
     unlist(exchange);
-    if (exchange->client)
+    if (exchange->client) {
         atomic_fetch_sub(&exchange->client->n_open, 1);
+        gsv_guard_answered(exchange->client);
+    }
     gsv_exchange_destroy(exchange);
 }

@@ -1,14 +1,14 @@
 /*
  * exchange.h - one request and its reply, from the first byte to the last.
  *
- *   MHD -> connection.c -> route.c -> a dialect's handler -> work.c -> the library
- *                                          |                             |
- *   MHD <- connection.c <- reply <---------+------ finish <--- resume <--+
+ *   MHD -> connection.c -> advance.c -> a dialect's handler -> work.c -> the library
+ *                                            |                             |
+ *   MHD <- advance.c <- reply <--------------+------ finish <--- resume <--+
  *
- * A handler runs on a thread of libmicrohttpd, once the whole body is there. It either writes the
- * reply (gsv_reply_*, gsv_refuse) or starts work (gsv_work_start) and returns: the connection is
- * suspended, no thread waits, and `finish` is called on a thread of libmicrohttpd when the library
- * has done the work. All memory a handler asks for with gsv_keep lives as long as the exchange.
+ * A handler runs once the whole body is there, on the guard's thread or one of the crew. It either
+ * writes the reply (gsv_reply_*, gsv_refuse) or starts work (gsv_work_start) and returns: the
+ * connection is suspended, no thread waits, and `finish` is called when the library has done the
+ * work. All memory a handler asks for with gsv_keep lives as long as the exchange.
  */
 #ifndef GSV_HTTP_EXCHANGE_H
 #define GSV_HTTP_EXCHANGE_H
@@ -62,6 +62,7 @@ struct gsv_exchange {
     struct MHD_Connection *connection;
     struct gsv_client *client;
     struct gsv_exchange *before, *after; /* in the server's list, under its lock */
+    struct gsv_exchange *queued;         /* the next one for the crew, or to be resumed */
     void *memory;                        /* blocks of gsv_keep */
 
     /* The request. */
@@ -97,6 +98,7 @@ struct gsv_exchange {
     enum gsv_dialect dialect; /* whose errors to speak */
     bool close;               /* end the connection after the reply */
     bool begun, listed, overflowed;
+    bool is_aside; /* was given to the crew */
 };
 
 struct gsv_exchange *gsv_exchange_create(struct gpuserve_http *server,

@@ -157,7 +157,7 @@ static bool accept_all(struct gsv_guard *guard)
     return true;
 }
 
-/* ---------------------------------------------------------------------------------- the thread */
+/* --------------------------------------------------------------------------------- the clients */
 
 void gsv_client_release(struct gsv_client *client)
 {
@@ -239,6 +239,8 @@ static void handle(struct gsv_guard *guard, const struct epoll_event *event, boo
 
     if (event->data.ptr == guard) {
         *accepting = true;
+    } else if (event->data.ptr == &guard->lock) {
+        return; /* libmicrohttpd's own set, which is run after all others */
     } else if (event->data.ptr == &guard->wake) {
         if (read(guard->wake, &count, sizeof(count)) < 0)
             return; /* nothing to read: somebody was faster */
@@ -246,6 +248,8 @@ static void handle(struct gsv_guard *guard, const struct epoll_event *event, boo
         gsv_client_event(end->client, end, event->events);
     }
 }
+
+/* ---------------------------------------------------------------------------------- the thread */
 
 /* A certificate that was renewed is taken up without anybody asking. */
 static void check_certificate(struct gsv_guard *guard, uint64_t now)
@@ -280,10 +284,11 @@ static void *run(void *user)
     struct gsv_guard *guard = user;
     struct epoll_event events[N_EVENTS];
     uint64_t last_tick = 0;
+    bool is_done = true;
 
     block_broken_pipe();
     while (!atomic_load(&guard->stopping)) {
-        const int n = epoll_wait(guard->epoll, events, N_EVENTS, TICK_MS);
+        const int n = epoll_wait(guard->epoll, events, N_EVENTS, is_done ? TICK_MS : 0);
         bool accepting = false;
         uint64_t now;
 
@@ -293,6 +298,7 @@ static void *run(void *user)
             stop_listening(guard);
         else if (accepting)
             accept_all(guard);
+        is_done = gsv_guard_run_mhd(guard);
         now = gsv_http_now();
         if (now - last_tick > TICK_MS * 1000000ull || atomic_load(&guard->draining)) {
             check_times(guard);
@@ -307,20 +313,15 @@ static void *run(void *user)
     return NULL;
 }
 
-static void wake(struct gsv_guard *guard)
-{
-    const uint64_t one = 1;
-
-    if (write(guard->wake, &one, sizeof(one)) < 0)
-        return; /* the counter is full: it will wake */
-}
-
 gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *server,
                                 gpuserve_error *error)
 {
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     struct epoll_event event = { .events = EPOLLIN };
 
     guard->server = server;
+    pthread_mutex_init(&guard->lock, NULL);
     guard->epoll = epoll_create1(EPOLL_CLOEXEC);
     guard->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     guard->scratch = malloc(GSV_SCRATCH_BYTES);
@@ -329,10 +330,14 @@ gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *s
     event.data.ptr = guard;
     if (epoll_ctl(guard->epoll, EPOLL_CTL_ADD, server->listener, &event) != 0)
         return gsv_fail(error, GPUSERVE_E_IO, "epoll: %s", strerror(errno));
+    event.data.ptr = &guard->lock;
+    if (!info || epoll_ctl(guard->epoll, EPOLL_CTL_ADD, info->epoll_fd, &event) != 0)
+        return gsv_fail(error, GPUSERVE_E_IO, "epoll of libmicrohttpd: %s", strerror(errno));
     event.data.ptr = &guard->wake;
     if (epoll_ctl(guard->epoll, EPOLL_CTL_ADD, guard->wake, &event) != 0 ||
         pthread_create(&guard->thread, NULL, run, guard) != 0)
         return gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: %s", strerror(errno));
+    pthread_setname_np(guard->thread, "gpuserve-http");
     guard->started = true;
     return GPUSERVE_OK;
 }
@@ -341,14 +346,14 @@ void gsv_guard_drain(struct gsv_guard *guard)
 {
     atomic_store(&guard->draining_ns, gsv_http_now());
     atomic_store(&guard->draining, true);
-    wake(guard);
+    gsv_guard_wake(guard);
 }
 
 void gsv_guard_stop(struct gsv_guard *guard)
 {
     atomic_store(&guard->stopping, true);
     if (guard->started) {
-        wake(guard);
+        gsv_guard_wake(guard);
         pthread_join(guard->thread, NULL);
     }
     if (guard->epoll > 0)

@@ -1,8 +1,11 @@
 /*
- * guard.h - the thread between clients and libmicrohttpd: nothing reaches that which framing.c has
- * not passed, and nobody is slow at the others' cost.
+ * guard.h - between clients and libmicrohttpd: nothing reaches that which framing.c has not passed,
+ * and nobody is slow at the others' cost.
  *
- *   client socket <-> guard (one thread, epoll) <-> socketpair <-> libmicrohttpd
+ *   client socket <-> guard <-> socketpair <-> libmicrohttpd
+ *
+ * One thread, with epoll, is all of this: it moves the bytes and runs libmicrohttpd, which has no
+ * thread of its own. So a small request changes threads only for its computation.
  *
  * libmicrohttpd's only time limit is one of inactivity, which a byte every few seconds outlives.
  * Here each header and each body has an absolute deadline and a body a least rate, in both
@@ -40,6 +43,8 @@ struct gsv_end {
 struct gsv_client {
     struct gsv_guard *guard;
     struct gsv_client *next, *before;
+    struct gsv_client *next_answered;
+    bool is_answered;        /* in the list of those with a reply to read from libmicrohttpd */
     _Atomic int n_owners;    /* the guard, and libmicrohttpd once it has the connection */
     _Atomic int n_open;      /* requests passed on and not completed */
     struct gsv_end net, mhd; /* the client; libmicrohttpd */
@@ -85,6 +90,10 @@ struct gsv_guard {
     _Atomic bool deaf;            /* the listener is closed: who came before is counted */
     uint64_t certificate_ns;      /* when the files of TLS were looked at last */
     char *scratch;                /* [GSV_SCRATCH_BYTES] one part on its way */
+    struct gsv_client *answered;
+
+    pthread_mutex_t lock;
+    struct gsv_exchange *resumed; /* under the lock: connections to be resumed */
 };
 
 gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *server,
@@ -93,6 +102,17 @@ gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *s
 void gsv_guard_drain(struct gsv_guard *guard);
 /* Close all, end the thread. */
 void gsv_guard_stop(struct gsv_guard *guard);
+
+/* From any thread: resume the exchange's connection. The exchange may be gone on return. */
+void gsv_guard_resume(struct gsv_guard *guard, struct gsv_exchange *exchange);
+/* On its own thread: libmicrohttpd has written a reply for this client. */
+void gsv_guard_answered(struct gsv_client *client);
+
+/* guard_mhd.c */
+void gsv_guard_wake(struct gsv_guard *guard);
+/* On the guard's thread: let libmicrohttpd take what is there for it. False: it has more to do at
+ * once. */
+bool gsv_guard_run_mhd(struct gsv_guard *guard);
 
 /* One owner less; the last one frees it. */
 void gsv_client_release(struct gsv_client *client);

@@ -141,19 +141,16 @@ static gpuserve_status copy_origins(struct gpuserve_http *server, gpuserve_error
 static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error *error)
 {
     const gpuserve_http_options *options = &server->options;
-    const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
-                           MHD_USE_ERROR_LOG | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET;
-    /* The guard counts connections and time; libmicrohttpd must never be the one to refuse. Each
-     * thread of the pool gets its share of the limit. */
-    const unsigned limit = (options->max_connections + 64) * options->n_threads;
+    const unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+                           MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET;
+    gpuserve_status st;
+    /* The guard counts connections and time; libmicrohttpd must never be the one to refuse. */
+    const unsigned limit = options->max_connections + 64;
     struct MHD_OptionItem items[] = {
         { MHD_OPTION_CONNECTION_LIMIT, limit, NULL },
         { MHD_OPTION_CONNECTION_TIMEOUT, 0, NULL },
         { MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL },
         { MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL },
-        /* A pool has two threads at least; one alone is asked for by leaving the option out. */
-        { options->n_threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, options->n_threads,
-          NULL },
         { MHD_OPTION_END, 0, NULL },
     };
 
@@ -165,7 +162,8 @@ static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error
     if (!server->daemon)
         return gsv_fail(error, GPUSERVE_E_IO, "%s: the HTTP server did not start: %s",
                         server->address, strerror(errno));
-    return gsv_guard_start(&server->guard, server, error);
+    st = gsv_crew_start(&server->crew, options->n_threads, error);
+    return st == GPUSERVE_OK ? gsv_guard_start(&server->guard, server, error) : st;
 }
 
 static void warn_of_certificate(const struct gpuserve_http *server)
@@ -343,6 +341,7 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     atomic_store(&server->draining, true);
     if (server->daemon)
         cancel_all(server);
+    gsv_crew_stop(&server->crew);
     gsv_guard_stop(&server->guard);
     if (server->daemon)
         MHD_stop_daemon(server->daemon);

@@ -5,6 +5,7 @@
 #define GSV_HTTP_SERVER_H
 
 #include "lib/http/access_log.h"
+#include "lib/http/crew.h"
 #include "lib/http/exchange.h"
 #include "lib/http/guard.h"
 #include "lib/http/keys.h"
@@ -22,6 +23,7 @@ struct gpuserve_http {
     int listener;
     struct MHD_Daemon *daemon;
     struct gsv_guard guard;
+    struct gsv_crew crew;
     struct gsv_models models;
     struct gsv_keys keys;
     struct gsv_access_log access_log;

@@ -45,10 +45,8 @@ static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *
 /* From another thread. After the resumption the exchange may be gone. */
 static void complete(struct gsv_exchange *exchange)
 {
-    struct MHD_Connection *connection = exchange->connection;
-
     if (atomic_exchange(&exchange->work.handshake, GSV_DONE) == GSV_SUSPENDED)
-        MHD_resume_connection(connection);
+        gsv_guard_resume(&exchange->server->guard, exchange);
 }
 
 static void on_complete(void *user, gpuserve_request *request, gpuserve_status status)
@@ -59,7 +57,7 @@ static void on_complete(void *user, gpuserve_request *request, gpuserve_status s
 }
 
 /* Counted before it is submitted, so that stopping never misses one. */
-static bool count_in(struct gsv_exchange *exchange)
+bool gsv_work_count_in(struct gsv_exchange *exchange)
 {
     struct gpuserve_http *server = exchange->server;
     bool stopping;
@@ -72,7 +70,7 @@ static bool count_in(struct gsv_exchange *exchange)
     return !stopping || gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "the server is stopping");
 }
 
-static void count_out(struct gsv_exchange *exchange)
+void gsv_work_count_out(struct gsv_exchange *exchange)
 {
     struct gpuserve_http *server = exchange->server;
 
@@ -103,7 +101,7 @@ bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
 
     work->job = *job;
     gsv_inputs_into(inputs, &work->job);
-    if (!make_output(exchange, inputs) || !count_in(exchange))
+    if (!make_output(exchange, inputs) || !gsv_work_count_in(exchange))
         return false;
     work->finish = finish;
     work->result = none;
@@ -117,7 +115,7 @@ bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
     st = gpuserve_submit(&request, exchange->served->model, &work->job, on_complete, exchange,
                          &error);
     if (st != GPUSERVE_OK) {
-        count_out(exchange);
+        gsv_work_count_out(exchange);
         return gsv_refuse_error(exchange, st, &error);
     }
     set_request(exchange, request);
@@ -143,7 +141,7 @@ bool gsv_work_aside(struct gsv_exchange *exchange,
     struct gsv_work *work = &exchange->work;
     pthread_t thread;
 
-    if (!count_in(exchange))
+    if (!gsv_work_count_in(exchange))
         return false;
     work->aside = aside;
     work->error = no_error;
@@ -151,7 +149,7 @@ bool gsv_work_aside(struct gsv_exchange *exchange,
     atomic_store(&work->handshake, GSV_SUBMITTING);
     if (pthread_create(&thread, NULL, run_aside, exchange) != 0) {
         work->aside = NULL;
-        count_out(exchange);
+        gsv_work_count_out(exchange);
         return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "no thread can be started");
     }
     pthread_detach(thread);
@@ -166,9 +164,14 @@ bool gsv_work_suspend(struct gsv_exchange *exchange)
     if (atomic_load(&exchange->work.handshake) == GSV_DONE)
         return false;
     MHD_suspend_connection(exchange->connection);
-    if (atomic_exchange(&exchange->work.handshake, GSV_SUSPENDED) == GSV_DONE)
+    if (!gsv_work_leave(exchange))
         MHD_resume_connection(exchange->connection);
     return true;
+}
+
+bool gsv_work_leave(struct gsv_exchange *exchange)
+{
+    return atomic_exchange(&exchange->work.handshake, GSV_SUSPENDED) != GSV_DONE;
 }
 
 static void add_number(struct gsv_exchange *exchange, const char *name, uint64_t number)
@@ -238,7 +241,7 @@ void gsv_work_finish(struct gsv_exchange *exchange)
 
     work->waiting = false;
     st = is_job ? take_result(exchange, &error) : work->status;
-    count_out(exchange);
+    gsv_work_count_out(exchange);
     if (st != GPUSERVE_OK) {
         gsv_refuse_error(exchange, st, is_job ? &error : &work->error);
         return;

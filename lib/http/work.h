@@ -1,7 +1,7 @@
 /*
  * work.h - a job of the library on behalf of an exchange, without a thread that waits for it.
  *
- * gsv_work_start submits; the library's callback and the thread of libmicrohttpd meet in
+ * gsv_work_start submits; the library's callback and the thread that started it meet in
  * work.handshake: whoever comes second knows that the first was there. If the result is there
  * before the handler has returned, the connection is never suspended.
  */
@@ -22,10 +22,16 @@ bool gsv_work_aside(struct gsv_exchange *exchange,
                     gpuserve_status (*aside)(struct gsv_exchange *exchange, gpuserve_error *error),
                     gsv_handler finish);
 
-/* For connection.c: suspend the connection unless the work is done already (false); and take up the
- * result. */
+/* For advance.c: suspend the connection unless the work is done already (false); leave one that is
+ * suspended to whoever completes the work, unless that has happened (false); take up the result. */
 bool gsv_work_suspend(struct gsv_exchange *exchange);
+bool gsv_work_leave(struct gsv_exchange *exchange);
 void gsv_work_finish(struct gsv_exchange *exchange);
+
+/* One suspended connection more, and one less: the server ends when there is none. False after
+ * gsv_refuse: it is stopping. */
+bool gsv_work_count_in(struct gsv_exchange *exchange);
+void gsv_work_count_out(struct gsv_exchange *exchange);
 
 /* Row i of the result. */
 static inline const float *gsv_work_row(const struct gsv_exchange *exchange, size_t i)
