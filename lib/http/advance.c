@@ -74,7 +74,7 @@ static bool takes_long(const struct gsv_exchange *exchange)
     return exchange->body.size > SMALL_BODY_BYTES || gsv_header(exchange, "Content-Encoding");
 }
 
-/* False: the server is stopping, and that is the reply. */
+/* False: the server is stopping, and this thread has to do it. */
 static bool hand_over(struct gsv_exchange *exchange)
 {
     if (!gsv_work_count_in(exchange))
@@ -92,11 +92,8 @@ enum MHD_Result gsv_advance(struct gsv_exchange *exchange)
         gsv_work_count_out(exchange);
     }
     while (!is_over(exchange)) {
-        if (takes_long(exchange)) {
-            if (hand_over(exchange))
-                return MHD_YES;
-            continue;
-        }
+        if (takes_long(exchange) && hand_over(exchange))
+            return MHD_YES;
         take_step(exchange);
         if (exchange->work.waiting && gsv_work_suspend(exchange))
             return MHD_YES;

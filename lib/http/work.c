@@ -67,7 +67,12 @@ bool gsv_work_count_in(struct gsv_exchange *exchange)
     if (!stopping)
         server->n_working++;
     pthread_mutex_unlock(&server->lock);
-    return !stopping || gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "the server is stopping");
+    return !stopping;
+}
+
+static bool refuse_late(struct gsv_exchange *exchange)
+{
+    return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "the server is stopping");
 }
 
 void gsv_work_count_out(struct gsv_exchange *exchange)
@@ -101,8 +106,10 @@ bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
 
     work->job = *job;
     gsv_inputs_into(inputs, &work->job);
-    if (!make_output(exchange, inputs) || !gsv_work_count_in(exchange))
+    if (!make_output(exchange, inputs))
         return false;
+    if (!gsv_work_count_in(exchange))
+        return refuse_late(exchange);
     work->finish = finish;
     work->result = none;
     work->job.result = &work->result;
@@ -142,7 +149,7 @@ bool gsv_work_aside(struct gsv_exchange *exchange,
     pthread_t thread;
 
     if (!gsv_work_count_in(exchange))
-        return false;
+        return refuse_late(exchange);
     work->aside = aside;
     work->error = no_error;
     work->finish = finish;

@@ -28,8 +28,8 @@ bool gsv_work_suspend(struct gsv_exchange *exchange);
 bool gsv_work_leave(struct gsv_exchange *exchange);
 void gsv_work_finish(struct gsv_exchange *exchange);
 
-/* One suspended connection more, and one less: the server ends when there is none. False after
- * gsv_refuse: it is stopping. */
+/* One suspended connection more, and one less: the server ends when there is none. False: it is
+ * stopping, and no more may be. */
 bool gsv_work_count_in(struct gsv_exchange *exchange);
 void gsv_work_count_out(struct gsv_exchange *exchange);
 
