@@ -3,7 +3,8 @@
 
 The same library does the same work twice, in turn: once through Model.encode, once through
 gpuserve_run with pointers made beforehand, which is what a C program would pay. Medians of several
-rounds; the caches are off. GPUSERVE_LIBRARY names the library, GPUSERVE_MODELS its models.
+rounds; the caches are off. With --peer PYTHON, an interpreter that has sentence-transformers, that
+takes its turn too. GPUSERVE_LIBRARY names the library, GPUSERVE_MODELS its models.
 """
 import argparse
 import json
@@ -46,6 +47,54 @@ def run_c(model, call):
     assert status == _abi.OK, status
 
 
+# Told a file of texts a line, it embeds them and tells the seconds; the first line is its start.
+PEER = """
+import json, sys, time
+began = time.perf_counter()
+import torch
+torch.set_num_threads({threads})
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer({path!r}, device="cpu")
+model.encode("a short text")
+print(time.perf_counter() - began, flush=True)
+for line in sys.stdin:
+    texts = json.loads(line)
+    began = time.perf_counter()
+    model.encode(texts, batch_size=32)
+    print(time.perf_counter() - began, flush=True)
+"""
+
+
+class Peer:
+    """sentence-transformers in a process of its own."""
+
+    def __init__(self, python, path):
+        code = PEER.format(threads=os.cpu_count(), path=str(path))
+        self._process = subprocess.Popen(
+            [python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            stderr=subprocess.DEVNULL, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+        self.start_s = float(self._process.stdout.readline())
+
+    def seconds(self, texts):
+        self._process.stdin.write(json.dumps(texts) + "\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def against(peer, model, n, rounds):
+    """Both embed the same texts, in turn."""
+    texts = texts_of(n)
+    peer.seconds(texts[:100])
+    model.encode(texts[:100])
+    both = [(seconds(lambda: model.encode(texts, cache="off")), peer.seconds(texts))
+            for _ in range(rounds)]
+    ours, theirs = (statistics.median(column) for column in zip(*both))
+    return {"texts": n, "gpuserve_texts_per_s": n / ours, "peer_texts_per_s": n / theirs,
+            "gpuserve_of_peer": theirs / ours, "peer_import_load_first_vector_s": peer.start_s}
 
 
 def seconds(work):
@@ -58,7 +107,7 @@ def throughput(model, n, rounds):
     texts = texts_of(n)
     call = prepared(model, texts)
     model.encode(texts[:200])
-    both = [(seconds(lambda: run_c(model, call)), seconds(lambda: model.encode(texts)))
+    both = [(seconds(lambda: run_c(model, call)), seconds(lambda: model.encode(texts, cache="off")))
             for _ in range(rounds)]
     c, python = (statistics.median(column) for column in zip(*both))
     return {"texts": n, "c_texts_per_s": n / c, "python_texts_per_s": n / python,
@@ -66,6 +115,8 @@ def throughput(model, n, rounds):
 
 
 def overhead(model, n):
+    """One short text, one call through each in turn. Others on the machine lengthen some of the calls;
+    the medians of many do not care."""
     call = prepared(model, ["a short text"])
     for _ in range(50):
         run_c(model, call)
@@ -115,6 +166,7 @@ def processor():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--peer", help="an interpreter that has sentence-transformers")
     parser.add_argument("--output")
     given = parser.parse_args()
     minilm, tiny = MODELS / "all-MiniLM-L6-v2", MODELS / "splade-tiny"
@@ -124,8 +176,15 @@ def main():
     with Model(minilm) as model:
         results["throughput"] = throughput(model, 200 if given.quick else 2000,
                                            3 if given.quick else 7)
-        results["call"] = overhead(model, 200 if given.quick else 2000)
+        results["call"] = overhead(model, 500 if given.quick else 5000)
+        if given.peer:
+            peer = Peer(given.peer, minilm)
+            results["sentence_transformers"] = against(peer, model, 200 if given.quick else 1000,
+                                                       3 if given.quick else 5)
+            peer.close()
     with Model(tiny) as model:
+        # The forward of so small a model hides less of what the call costs.
+        results["call_of_a_tiny_model"] = overhead(model, 2000 if given.quick else 20_000)
         results["stream"] = stream(model, 20_000 if given.quick else 1_000_000)
     results["start"] = start(minilm)
     text = json.dumps(results, indent=1)

@@ -7,6 +7,7 @@ names in GPUSERVE_FRAMEWORKS_PYTHON: this script goes on in there.
 import asyncio
 import os
 import pickle
+import re
 import subprocess
 import sys
 
@@ -157,15 +158,33 @@ class Others(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def test_the_examples_run(self):
-        out = self.example("semantic_search", "--texts", "200", "--plot", self.path("p.png"))
-        self.assertIn("searched in", out)
+    def test_semantic_search_finds_and_draws(self):
+        out = self.example("semantic_search", "--texts", "60", "--plot", self.path("p.png"))
+        self.assertRegex(out, r"(?m)^60 reviews in .* a second$")
+        found = [float(score) for score in re.findall(r"(?m)^(-?\d\.\d{3})  \S", out)]
+        self.assertEqual((len(found), found), (5, sorted(found, reverse=True)))
+        with open(self.path("p.png"), "rb") as file:
+            self.assertEqual(file.read(4), b"\x89PNG")
         self.assertGreater(os.path.getsize(self.path("p.png")), 10_000)
-        self.assertIn("accuracy 0.", self.example("sentiment_head", "--texts", "200"))
-        self.assertIn("pairs of 200 texts",
-                      self.example("near_duplicates", "--texts", "200", "--threshold", "0.8"))
+
+    def test_a_sentiment_head_learns(self):
+        out = self.example("sentiment_head", "--texts", "400")
+        self.assertGreater(float(re.search(r"accuracy (\d\.\d+)", out)[1]), 0.6)
+        good, bad = re.findall(r"(?m)^(\d\.\d\d)  \S", out)
+        self.assertGreater(float(good), float(bad))
+
+    def test_near_duplicates_are_those_above_the_threshold(self):
+        out = self.example("near_duplicates", "--texts", "60", "--threshold", "0.5")
+        n = int(re.match(r"(\d+) pairs of 60 texts are at least 0.5 similar", out)[1])
+        shown = [float(one) for one in re.findall(r"(?m)^(\d\.\d{3})  \d+: ", out)]
+        self.assertEqual(len(shown), min(n, 5))
+        self.assertGreater(n, 0)
+        self.assertTrue(all(one >= 0.5 for one in shown))
+
+    def test_a_large_file_is_streamed(self):
         source = self.write("big.txt", "".join(f"line {i}\n" for i in range(300)))
-        self.example("stream_large_file", "--input", source, "--output", self.path("big.npy"))
+        out = self.example("stream_large_file", "--input", source, "--output", self.path("big.npy"))
+        self.assertRegex(out, r"^300 vectors in .*big.npy; at most \d+ MB were in use")
         vectors = np.load(self.path("big.npy"))
         self.assertEqual(vectors.shape, (300, 384))
         with Model(PATH) as opened:

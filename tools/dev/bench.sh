@@ -14,6 +14,7 @@ cmd_bench()
     simulation) bench_simulation "$@" ;;
     matmul) bench_matmul "$@" ;;
     python) bench_python "$@" ;;
+    ray) bench_ray "$@" ;;
     *) cat <<'TEXT' ;;
 usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            gpuserve and other engines, interleaved: about 10 minutes on a quiet machine, 3 with
@@ -32,8 +33,11 @@ usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            what int8 and bfloat16 cost in accuracy; renews the table of docs/accuracy.md
        ./dev bench matmul [DEVICE [SIDE...]]
            the matrix product step by step, from naive to all that the device has
-       ./dev bench python [--quick]
-           what the Python package costs beside the C library; a million texts streamed
+       ./dev bench python [--quick] [--no-peer]
+           what the Python package costs beside the C library; sentence-transformers beside it; a
+           million texts streamed
+       ./dev bench ray [--rows N]
+           two Ray nodes of one core each beside each of them alone: about 3 minutes
 TEXT
     esac
 }
@@ -147,13 +151,25 @@ bench_accuracy()
 
 bench_python()
 {
-    local venv
+    local venv arguments=() argument peer=yes
+    for argument in "$@"; do
+        if [[ $argument == --no-peer ]]; then peer=; else arguments+=("$argument"); fi
+    done
     need_packages "${build_packages[@]}" "${python_packages[@]}"
     configure build -Dbuildtype=release
     compile build lib/libgpuserve.so.0.1.0
     venv=$(python_env tests tests/requirements.txt)
+    if [[ -n $peer ]]; then
+        arguments+=(--peer "$(python_env bench benchmarks/peers/requirements.txt)/bin/python")
+    fi
     fetch_models all-MiniLM-L6-v2 splade-tiny >/dev/null
     GPUSERVE_MODELS=$cache_dir/models GPUSERVE_LIBRARY=$PWD/build/lib/libgpuserve.so.0 \
         "$venv/bin/python" benchmarks/python.py \
-        --output "benchmarks/results/$(date +%F)-python.json" "$@"
+        --output "benchmarks/results/$(date +%F)-python.json" "${arguments[@]}"
+}
+
+bench_ray()
+{
+    cluster_run all-MiniLM-L6-v2 benchmarks/cluster.py \
+        --output "benchmarks/results/$(date +%F)-ray.json" "$@"
 }
