@@ -125,6 +125,24 @@ class Call:
         raise_status(status, error)
 
 
+class Slot:
+    """A job for one text with its options at their defaults, used by one call at a time."""
+
+    __slots__ = ("run", "arguments", "pointer", "size", "row", "_job")
+
+    def __init__(self, library: Any, handle: Any, dim: int) -> None:
+        # Without argument types, which ctypes would check anew each time: these are as they should.
+        self.run = library["gpuserve_run"]
+        self.pointer = c_char_p()
+        self.size = c_size_t()
+        self.row: Floats = np.empty(dim, dtype=np.float32)
+        self._job = _abi.new(
+            _abi.Job, n_items=1, task=_abi.TASK_EMBED, output=_texts.address(self.row),
+            output_capacity=dim, texts=ctypes.addressof(self.pointer),
+            text_sizes=ctypes.addressof(self.size))
+        self.arguments = (handle, byref(self._job), None)
+
+
 def patiently(model: "Handle", work: Callable[[], Result]) -> Result:
     """Do something again and again until the queue has room for it.
 

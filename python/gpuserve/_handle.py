@@ -17,11 +17,12 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, NamedTuple, O
 
 from . import _abi
 from ._arguments import Path
+from ._calls import Floats, Slot
 from ._futures import Dispatcher
 from ._library import call, encode_path, library, raise_status, text_of
 from ._options import Opening, text
 from .context import Context
-from .errors import BusyError, ClosedError, InvalidError, MismatchError
+from .errors import ClosedError, InvalidError, MismatchError
 
 Result = TypeVar("Result")
 
@@ -51,8 +52,12 @@ class Handle:
     def __init__(self, path: Path, context: Optional[Context], options: Dict[str, Any]) -> None:
         self._handle: Optional[c_void_p] = None
         self._closing = False
-        self._changing = False
-        self._n_calls = 0
+        #: True while calls must not begin: the model is closing, or changes its shape.
+        self._gate = False
+        #: One entry a call under way. A list because appending and popping need no lock, and as the
+        #: first thing inside `try` are done whatever signal comes.
+        self._active: List[None] = []
+        self._slots: List[Slot] = []
         self._idle = threading.Condition()
         self._swaps = threading.Lock()
         self._dispatcher: Optional[Dispatcher] = None
@@ -209,10 +214,9 @@ class Handle:
     def close(self) -> None:
         """Wait for calls in progress, cancel what is asynchronous, and give everything back."""
         with self._idle:
-            self._closing = True
+            self._closing = self._gate = True
             self._idle.notify_all()
-            while self._n_calls:
-                self._idle.wait()
+            self._wait_for_calls(0)
             handle, self._handle = self._handle, None
             dispatcher, self._dispatcher = self._dispatcher, None
         if handle is None:
@@ -234,42 +238,89 @@ class Handle:
 
     def _guarded(self, work: Callable[[], Result], view: Optional[View] = None) -> Result:
         """Do something with the handle, which is not closed meanwhile and has the shape expected."""
-        with self._idle:
-            while self._changing and not self._closing:
-                self._idle.wait()
-            if self._handle is None or self._closing:
-                raise ClosedError("the model was closed")
-            if view is not None and _shape(view) != _shape(self._view):
-                raise MismatchError("the model was swapped for one of another shape during this call",
-                                    "call again")
-            self._n_calls += 1
-        try:
-            return work()
-        finally:
-            self._left()
+        active = self._active
+        while True:
+            try:
+                active.append(None)
+                if not self._gate:
+                    if view is not None and view is not self._view:
+                        self._check_shape(view)
+                    return work()
+            finally:
+                active.pop()
+                if self._gate:
+                    self._wake()
+            self._wait_at_the_gate()
 
-    def _left(self) -> None:
+    def _check_shape(self, view: View) -> None:
+        if _shape(view) != _shape(self._view):
+            raise MismatchError("the model was swapped for one of another shape during this call",
+                                "call again")
+
+    def _wake(self) -> None:
         with self._idle:
-            self._n_calls -= 1
-            if self._closing or self._changing:
-                self._idle.notify_all()
+            self._idle.notify_all()
+
+    def _wait_at_the_gate(self) -> None:
+        with self._idle:
+            while self._gate and not self._closing:
+                self._idle.wait()
+            if self._closing:
+                raise ClosedError("the model was closed")
+
+    def _wait_for_calls(self, n: int) -> None:
+        """Until so many are left, with the lock held. The time is for a waking that a signal cut off."""
+        while len(self._active) > n:
+            self._idle.wait(0.2)
 
     def _alone(self, work: Callable[[], Result]) -> Result:
         """Do something that changes the model's shape: no call begins or is under way meanwhile."""
         with self._idle:
-            if self._handle is None or self._closing:
+            if self._closing:
                 raise ClosedError("the model was closed")
-            self._changing = True
-            while self._n_calls:
-                self._idle.wait()
-            self._n_calls += 1
+            self._gate = True
         try:
+            self._active.append(None)
+            with self._idle:
+                self._wait_for_calls(1)
             return work()
         finally:
-            self._changing = False
-            self._left()
+            self._slots.clear()
+            self._active.pop()
             with self._idle:
+                self._gate = self._closing
                 self._idle.notify_all()
+
+    def _embed_one(self, text: str) -> Optional[Floats]:
+        """The vector of one text with all options at their defaults; None: go the long way.
+
+        What a call costs beside the forward is mostly code that the forward has driven out of the
+        processor's caches, so this is as little as there can be: a job made once, of which only the
+        text changes. Whatever is not as usual is left to the long way, errors too.
+        """
+        active = self._active
+        try:
+            active.append(None)
+            if self._gate or not self._slots and not self._add_slot():
+                return None
+            slot = self._slots.pop()
+            encoded = text.encode()
+            slot.pointer.value = encoded
+            slot.size.value = len(encoded)
+            vector = None if slot.run(*slot.arguments) else slot.row.copy()
+            self._slots.append(slot)
+            return vector
+        except (UnicodeEncodeError, IndexError):    # another thread may have taken the slot
+            return None
+        finally:
+            active.pop()
+            if self._gate:
+                self._wake()
+
+    def _add_slot(self) -> bool:
+        if self._view.dim:
+            self._slots.append(Slot(self._library, self._handle, self._view.dim))
+        return bool(self._view.dim)
 
     def _futures(self) -> Dispatcher:
         with self._idle:

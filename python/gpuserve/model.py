@@ -128,6 +128,15 @@ class Model(Handle):
         Returns:
             [dim] for one text, [n, dim] for many; float32, in memory of its own.
         """
+        if (type(inputs) is str and convert_to_numpy and not convert_to_tensor
+                and prompt_name is None and prompt is None and truncate_dim is None and out is None
+                and device is None and sentences is None and expected_fingerprint is None
+                and batch_size is None and precision == "float32"
+                and output_value == "sentence_embedding" and truncation == cache == "default"
+                and not (normalize_embeddings or show_progress_bar or return_items)):
+            vector = self._embed_one(inputs)
+            if vector is not None:
+                return vector
         inputs = arguments.one_of(inputs, sentences)
         if device is not None and device not in (self.device, self.device.split(":")[0]):
             raise InvalidError(f"this model is on {self.device}, not on {device}",
