@@ -189,4 +189,5 @@ def main():
         say(stage, skipped=str(missing))
 
 
-main()
+if __name__ == "__main__":
+    main()
