@@ -23,16 +23,16 @@
 #include <string.h>
 #include <time.h>
 
-#define SPIN_NS 40000       /* a text's operations follow each other within a few microseconds */
-#define LONG_SPIN_NS 200000 /* one text after the other: sleeping would cost more than it saves */
-#define SPINS_PER_LOOK 64   /* pauses between two looks at the clock */
+/* A text's operations follow each other within a few microseconds; texts that are asked for one by
+ * one within some tens. */
+#define SPIN_NS 100000
+#define SPINS_PER_LOOK 64 /* pauses between two looks at the clock: about a microsecond */
 #define STACK_BYTES 262144
 
 struct helper {
     struct gsv_team *team;
     pthread_t thread;
-    int32_t number;  /* from 1: the caller is 0 */
-    int64_t spin_ns; /* how long it looks for work before it sleeps */
+    int32_t number; /* from 1: the caller is 0 */
 };
 
 struct gsv_team {
@@ -86,12 +86,9 @@ static bool has_work(struct gsv_team *team)
     return atomic_load(&team->left) > 0 || atomic_load(&team->stop);
 }
 
-/* Spin, then sleep. Whether the next wait spins for long is learned from how long this one was: a
- * helper that is asked again within LONG_SPIN_NS stays awake, an idle one sleeps soon. */
-static void wait_for_work(struct helper *self)
+static void wait_for_work(struct gsv_team *team)
 {
-    struct gsv_team *team = self->team;
-    const int64_t begin = now_ns();
+    const int64_t until = now_ns() + SPIN_NS;
 
     do {
         for (int i = 0; i < SPINS_PER_LOOK; i++) {
@@ -99,7 +96,8 @@ static void wait_for_work(struct helper *self)
                 return;
             relax();
         }
-    } while (now_ns() < begin + self->spin_ns);
+        sched_yield(); /* to the caller itself, where both have the same processor */
+    } while (now_ns() < until);
 
     pthread_mutex_lock(&team->lock);
     atomic_fetch_add(&team->sleepers, 1);
@@ -107,7 +105,6 @@ static void wait_for_work(struct helper *self)
         pthread_cond_wait(&team->wake, &team->lock);
     atomic_fetch_sub(&team->sleepers, 1);
     pthread_mutex_unlock(&team->lock);
-    self->spin_ns = now_ns() - begin < LONG_SPIN_NS ? LONG_SPIN_NS : SPIN_NS;
 }
 
 static void *helper_main(void *self_)
@@ -117,7 +114,7 @@ static void *helper_main(void *self_)
 
     while (!atomic_load(&team->stop)) {
         if (!run_one(team, self->number))
-            wait_for_work(self);
+            wait_for_work(team);
     }
     return NULL;
 }
@@ -198,7 +195,6 @@ gpuserve_status gsv_team_create(struct gsv_team **out, int32_t n_threads, gpuser
 
         helper->team = team;
         helper->number = i;
-        helper->spin_ns = SPIN_NS;
         failed = start_helper(helper);
         if (failed) {
             gsv_team_destroy(&team);
