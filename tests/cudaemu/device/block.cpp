@@ -70,7 +70,9 @@ struct running_grid {
 };
 
 running_grid run;
-std::vector<std::unique_ptr<gsv_emu_lane>> lanes; /* kept from grid to grid */
+/* Kept from grid to grid, and never destroyed: a kernel may run when the process ends. */
+std::vector<std::unique_ptr<gsv_emu_lane>> &lanes =
+    *new std::vector<std::unique_ptr<gsv_emu_lane>>();
 gsv_emu_fiber scheduler;
 gsv_emu_lane *running;
 

@@ -11,7 +11,8 @@
 
 #include "state.h"
 
-gsv_emu_runtime gsv_emu;
+/* Never destroyed: a call that was left behind may be in it when the process ends. */
+gsv_emu_runtime &gsv_emu = *new gsv_emu_runtime();
 
 namespace
 {

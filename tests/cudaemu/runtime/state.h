@@ -113,7 +113,7 @@ struct gsv_emu_runtime {
     CUstream_st default_stream;
 };
 
-extern gsv_emu_runtime gsv_emu;
+extern gsv_emu_runtime &gsv_emu;
 
 /** One entry point from its beginning to its return. */
 class gsv_emu_entry
