@@ -77,7 +77,7 @@ typedef struct gpuserve_error {
 
 /** Number formats. What a model computes in, and what its outputs are. */
 typedef enum gpuserve_dtype {
-    GPUSERVE_DTYPE_DEFAULT = 0,  /**< float32 on a CPU, float16 on a GPU */
+    GPUSERVE_DTYPE_DEFAULT = 0,  /**< float32 on a CPU; float16 on a GPU, or bfloat16 where a model overflows */
     GPUSERVE_DTYPE_FLOAT32 = 1,
     GPUSERVE_DTYPE_FLOAT16 = 2,  /**< with float32 accumulation, LayerNorm and softmax */
     GPUSERVE_DTYPE_BFLOAT16 = 3, /**< likewise */

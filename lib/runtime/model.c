@@ -12,6 +12,7 @@
 #include "lib/base/error.h"
 #include "lib/runtime/calibration.h"
 #include "lib/runtime/fingerprint.h"
+#include "lib/runtime/probe.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -136,6 +137,28 @@ static gpuserve_status load_replicas(struct gsv_model *model, gpuserve_error *er
     return st;
 }
 
+/* The same in bfloat16, of as many bytes, where the first texts leave the range of float16. */
+static gpuserve_status widen_where_needed(struct gsv_model *model, gpuserve_error *error)
+{
+    struct gsv_plan *plan = &model->plan;
+    bool overflows = false;
+    gpuserve_status st;
+
+    if (!plan->may_widen)
+        return GPUSERVE_OK;
+    st = gsv_probe_overflow(&overflows, plan, model->replicas[0].net, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    plan->may_widen = false;
+    if (!overflows)
+        return GPUSERVE_OK;
+    gsv_log(model->context, GPUSERVE_LOG_WARNING,
+            "%s: its numbers leave the range of float16: it is loaded in bfloat16", model->name);
+    unload_replicas(model);
+    plan->dtype = plan->narrow.dtype = plan->wide.dtype = GPUSERVE_DTYPE_BFLOAT16;
+    return load_replicas(model, error);
+}
+
 static gpuserve_status start(struct gsv_model *model, struct gsv_completions *completions,
                              gpuserve_error *error)
 {
@@ -209,6 +232,8 @@ static gpuserve_status load(struct gsv_model *model, struct gsv_completions *com
     gsv_nvtx_push(&model->context->nvtx, "gpuserve load %s", model->name);
     if (st == GPUSERVE_OK)
         st = load_replicas(model, error);
+    if (st == GPUSERVE_OK)
+        st = widen_where_needed(model, error);
     gsv_nvtx_pop(&model->context->nvtx);
     if (st == GPUSERVE_OK && !was_parked)
         st = take_fingerprint(model, error);

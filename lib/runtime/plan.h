@@ -29,6 +29,7 @@ struct gsv_plan {
     struct gsv_device_choice *replicas; /* [n_replicas], of one backend; each gets all weights */
     size_t n_replicas;
     uint32_t dtype; /* never DEFAULT */
+    bool may_widen; /* float16 was nobody's wish: bfloat16 where the model leaves its range */
     bool use_mmap;
     int32_t max_tokens; /* of a text */
     int32_t n_workers;  /* threads that run batches, one stream each; as many for each replica */

@@ -5,10 +5,12 @@
  * EMULATED_PLUGIN is the folder of the plugin.
  */
 #include "tests/model/support.h"
+#include "tests/runtime/folder.h"
 #include "tests/runtime/real.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,4 +148,79 @@ Test(cuda, a_model_over_the_budget_is_refused_with_the_numbers_before_it_is_load
     cr_expect_null(model);
     cr_expect_neq(strstr(error.message, "1048576"), NULL, "%s", error.message);
     gpuserve_context_unref(&context);
+}
+
+/* -------------------------------------------------------------------- out of float16's range */
+
+struct warned {
+    char text[256];
+};
+
+static void keep_warning(void *user, int32_t level, const char *message)
+{
+    struct warned *warned = user;
+
+    if (level == GPUSERVE_LOG_WARNING)
+        snprintf(warned->text, sizeof(warned->text), "%s", message);
+}
+
+/* The vector of "w7 w9", and what the model says of itself. */
+static gpuserve_status embed_folder(gpuserve_context *context, const struct folder *folder,
+                                    const char *device, uint32_t dtype, float *vector, char *info,
+                                    size_t capacity)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_embed_options embed = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    const char *const texts[] = { "w7 w9" };
+    gpuserve_model *model = NULL;
+    gpuserve_status st;
+
+    options.device = device;
+    options.dtype = dtype;
+    options.max_batch_tokens = 256;
+    embed.normalize = GPUSERVE_NORMALIZE_YES;
+    cr_assert_eq(gpuserve_model_open(&model, context, folder->path, &options, &error), GPUSERVE_OK,
+                 "%s", error.message);
+    cr_assert_eq(gpuserve_model_dim(model), FOLDER_HIDDEN);
+    cr_assert_eq(gpuserve_model_info(model, info, capacity, NULL, NULL), GPUSERVE_OK);
+    st = gpuserve_embed(model, texts, 1, vector, FOLDER_HIDDEN, &embed, &error);
+    gpuserve_model_close(&model);
+    return st;
+}
+
+/* [CLS], which is in every text, is 70,000 in each place: LayerNorm makes ordinary numbers of it,
+ * but float16 ends at 65,504. */
+Test(cuda, a_model_that_overflows_in_float16_computes_in_bfloat16)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_context *context = NULL;
+    struct warned warned = { "" };
+    float want[FOLDER_HIDDEN], got[FOLDER_HIDDEN];
+    char info[16384];
+    struct folder folder;
+
+    folder_make(&folder, "bert");
+    folder_set_word(&folder, 2, 7e4f);
+    options.plugin_dir = EMULATED_PLUGIN;
+    options.log = keep_warning;
+    options.log_user = &warned;
+    options.log_level = GPUSERVE_LOG_WARNING;
+    cr_assert_eq(gpuserve_context_create(&context, &options, NULL), GPUSERVE_OK);
+    cr_assert_eq(embed_folder(context, &folder, "cpu", 0, want, info, sizeof(info)), GPUSERVE_OK);
+
+    cr_assert_eq(embed_folder(context, &folder, "cuda:0", 0, got, info, sizeof(info)), GPUSERVE_OK);
+    cr_expect_neq(strstr(info, "\"dtype\": \"bfloat16\""), NULL, "%s", info);
+    cr_expect_neq(strstr(warned.text, "leave the range of float16"), NULL, "%s", warned.text);
+    cr_expect_geq(gpuserve_dot(want, got, FOLDER_HIDDEN), 0.98f);
+
+    /* Whoever asks for float16 has it, and is told that the answer is none. */
+    warned.text[0] = '\0';
+    cr_expect_eq(
+        embed_folder(context, &folder, "cuda:0", GPUSERVE_DTYPE_FLOAT16, got, info, sizeof(info)),
+        GPUSERVE_E_NUMERIC);
+    cr_expect_neq(strstr(info, "\"dtype\": \"float16\""), NULL, "%s", info);
+    cr_expect_str_empty(warned.text);
+    gpuserve_context_unref(&context);
+    folder_remove(&folder);
 }
