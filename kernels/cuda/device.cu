@@ -343,6 +343,19 @@ static void copy_name(char *to, size_t size, const char *name)
     to[length] = '\0';
 }
 
+/* Too old a device is none: choosing one for itself the library takes another, or the CPU. */
+static gpuserve_status check_capability(int index, const struct cudaDeviceProp *properties,
+                                        gpuserve_error *error)
+{
+    if (properties->major * 10 + properties->minor >= OLDEST_CAPABILITY)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+             "device %d (%s) has compute capability %d.%d; gpuserve needs 8.0 or newer", index,
+             properties->name, properties->major, properties->minor);
+    return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
+                    "choose another device, or the CPU with device \"cpu\"");
+}
+
 static gpuserve_status read_facts(int index, struct gpuserve_device_facts *facts,
                                   gpuserve_error *error)
 {
@@ -351,6 +364,8 @@ static gpuserve_status read_facts(int index, struct gpuserve_device_facts *facts
 
     if (code != cudaSuccess)
         return gsv_cuda_fail(index, code, "cudaGetDeviceProperties", error);
+    if (check_capability(index, &properties, error) != GPUSERVE_OK)
+        return GPUSERVE_E_UNSUPPORTED;
     facts->index = index;
     copy_name(facts->name, sizeof(facts->name), properties.name);
     snprintf(facts->isa, sizeof(facts->isa), "sm_%d%d", properties.major, properties.minor);
@@ -414,13 +429,8 @@ static gpuserve_status open_device(struct gpuserve_device *device, gpuserve_erro
     copy_name(device->name, sizeof(device->name), properties.name);
     device->capability = properties.major * 10 + properties.minor;
     device->n_processors = properties.multiProcessorCount;
-    if (device->capability < OLDEST_CAPABILITY) {
-        gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                 "device %d (%s) has compute capability %d.%d; gpuserve needs 8.0 or newer",
-                 device->index, device->name, properties.major, properties.minor);
-        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
-                        "choose another device, or the CPU with device \"cpu\"");
-    }
+    if (check_capability(device->index, &properties, error) != GPUSERVE_OK)
+        return GPUSERVE_E_UNSUPPORTED;
     code = prepare_kernels();
     if (code != cudaSuccess)
         return gsv_cuda_fail(device->index, code, "cudaFuncSetAttribute", error);

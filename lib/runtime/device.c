@@ -116,8 +116,11 @@ static gpuserve_status choose_number(const struct gsv_cuda_view *view, int32_t i
 {
     if (index >= view->n)
         return fail_number(view, index, error);
-    if (!view->all[index].works)
-        return gsv_fail(error, GPUSERVE_E_DEVICE, "cuda:%d: %s", index, view->all[index].fault);
+    if (!view->all[index].works) {
+        gsv_fail(error, GPUSERVE_E_DEVICE, "cuda:%d: %s", index, view->all[index].fault);
+        return gsv_hint(error, GPUSERVE_E_DEVICE,
+                        "`gpuserve devices` lists those that work; \"cpu\" always does");
+    }
     take(choice, view, index);
     return GPUSERVE_OK;
 }

@@ -15,8 +15,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MOST_TOKENS 96 /* where ranges are left, the special tokens and the commonest words do it \
-                        */
+/* Where ranges are left, the special tokens and the commonest words do it. */
+#define MOST_TOKENS 96
 
 /* As many of the first texts as there is room for. */
 static struct gpuserve_host_batch first_texts(const struct gpuserve_host_batch *all,

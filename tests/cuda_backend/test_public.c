@@ -125,3 +125,67 @@ Test(cuda_public, without_a_device)
         gpuserve_context_unref(&context);
     }
 }
+
+/* Asked for, a GPU that is too old is an error; by default it is the CPU, and the reason is told.
+ */
+Test(cuda_public, a_gpu_that_is_too_old)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_device_info device = { .struct_size = sizeof(device) };
+    gpuserve_context *context = make_context();
+    gpuserve_model *model = NULL;
+    char reason[512] = "";
+
+    gsv_emu_set_capability(7, 5);
+    cr_expect_eq(try_open(&model, context, "cuda:0", &error), GPUSERVE_E_DEVICE, "%s",
+                 error.message);
+    cr_expect_null(model);
+    cr_expect(strstr(error.message, "compute capability 7.5"), "%s", error.message);
+    cr_expect(strstr(error.message, "8.0 or newer"), "%s", error.message);
+    cr_expect(strstr(error.hint, "cpu"), "%s", error.hint);
+    cr_expect_eq(gpuserve_device_select(context, "auto", &device, reason, sizeof(reason), &error),
+                 GPUSERVE_OK);
+    cr_expect_str_eq(device.selector, "cpu");
+    cr_expect(strstr(reason, "7.5"), "%s", reason);
+    gpuserve_context_unref(&context);
+}
+
+/* While the device is busy with one batch the next one is put on its other stream. The texts
+ * differ: one equal to a text in flight would wait for that one's row. */
+Test(cuda_public, both_streams_have_a_batch_at_a_time)
+{
+    static const char *const each[2] = { "the first batch", "and the one that follows it" };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = make_context();
+    gpuserve_model *model = NULL;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_request *requests[2] = { NULL };
+    float got[2][DIM], want[2][DIM];
+    struct gsv_emu_counters c;
+
+    cr_assert_eq(try_open(&model, context, "cuda:0", &error), GPUSERVE_OK, "%s", error.message);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(gpuserve_embed(model, &each[i], 1, want[i], DIM, NULL, &error), GPUSERVE_OK);
+    job.n_items = 1;
+    job.output_capacity = DIM;
+    gsv_emu_hang(1);
+    for (int i = 0; i < 2; i++) {
+        job.texts = &each[i];
+        job.output = got[i];
+        cr_assert_eq(gpuserve_submit(&requests[i], model, &job, NULL, NULL, &error), GPUSERVE_OK,
+                     "%s", error.message);
+        do { /* until a worker has put the batch on its stream, where nothing moves */
+            usleep(1000);
+            gsv_emu_get_counters(&c);
+        } while (c.waiting_streams < (uint64_t)i + 1);
+    }
+    gsv_emu_hang(0);
+    for (int i = 0; i < 2; i++) {
+        cr_expect_eq(gpuserve_wait(requests[i], -1, &error), GPUSERVE_OK, "%s", error.message);
+        gpuserve_request_free(&requests[i]);
+        for (int j = 0; j < DIM; j++)
+            cr_assert_float_eq(got[i][j], want[i][j], 1e-3f);
+    }
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+}

@@ -23,8 +23,9 @@ extern "C" {
 
 /** Since the last gsv_emu_reset(); the last group is of this moment. */
 struct gsv_emu_counters {
-    uint64_t calls;    /**< entry points that can fail */
-    uint64_t launches; /**< kernels and matrix products run, those of graphs included */
+    uint64_t calls;       /**< entry points that can fail */
+    uint64_t launches;    /**< kernels and matrix products run, those of graphs included */
+    uint64_t overlapping; /**< of them those that may begin before the one ahead has ended */
     uint64_t graph_launches;
     uint64_t copies_in; /**< host to device, run */
     uint64_t copies_out;
@@ -41,7 +42,25 @@ struct gsv_emu_counters {
     uint64_t live_host_bytes;
     uint64_t live_allocations; /**< device and pinned together */
     uint64_t live_objects;     /**< streams, events, graphs, handles, descriptors */
+    uint64_t waiting_streams;  /**< streams with something that has not run */
 };
+
+/** What a stream did. */
+enum gsv_emu_did {
+    GSV_EMU_DID_KERNEL, /**< or a matrix product */
+    GSV_EMU_DID_COPY_IN,
+    GSV_EMU_DID_COPY_OUT,
+    GSV_EMU_DID_OTHER
+};
+
+struct gsv_emu_deed {
+    int stream; /**< 1, 2, ... in the order of their creation; 0: the default one */
+    enum gsv_emu_did did;
+};
+
+/** What all streams did since the last reset, in the order in which it ran: the first `most` of at
+ *  most 4096. How many there are. */
+GSV_EMU_API size_t gsv_emu_history(struct gsv_emu_deed *deeds, size_t most);
 
 /** Everything as at the start: no fault planned, no error pending, counters 0. What is still
  *  allocated stays so, and stays counted as live. */
@@ -60,6 +79,13 @@ GSV_EMU_API void gsv_emu_set_memory(uint64_t bytes);
 
 /** So many devices, 0 to 8; with `error` (35: no driver, 100: no device) counting them fails. */
 GSV_EMU_API void gsv_emu_set_devices(int count, int error);
+
+/** The compute capability of all devices; at the start 9.0, that of an H100. */
+GSV_EMU_API void gsv_emu_set_capability(int major, int minor);
+
+/** The CUDA version that the driver is for, such as 12080. With one below the runtime's own, which
+ * it is at the start, counting devices fails with 35. */
+GSV_EMU_API void gsv_emu_set_driver(int version);
 
 /** The n-th call from now (1: the next) of an entry point that can fail returns `cuda_error`
  *  instead of doing its work; functions that release do it all the same. 700, 710 to 720, 214 and

@@ -236,8 +236,8 @@ static gpuserve_status run_operations(struct net *net, const struct gpuserve_bat
     return st ? st : net->backend->pool(net->stream, &pool);
 }
 
-gpuserve_status net_run(struct net *net, uint64_t program, const struct gpuserve_host_batch *host,
-                        float *vectors, int32_t *replayed, gpuserve_error *error)
+gpuserve_status net_begin(struct net *net, uint64_t program, const struct gpuserve_host_batch *host,
+                          float *vectors, int32_t *replayed, gpuserve_error *error)
 {
     const size_t size = (size_t)host->n_sequences * NET_HIDDEN * sizeof(float);
     struct gpuserve_batch batch;
@@ -251,8 +251,20 @@ gpuserve_status net_run(struct net *net, uint64_t program, const struct gpuserve
         return st;
     if (!was_replayed)
         (void)run_operations(net, &batch); /* batch_end tells */
-    st = net->backend->batch_end(net->stream, vectors, net->pooled, size, error);
-    return st ? st : net->backend->stream_wait(net->stream, error);
+    return net->backend->batch_end(net->stream, vectors, net->pooled, size, error);
+}
+
+gpuserve_status net_wait(struct net *net, gpuserve_error *error)
+{
+    return net->backend->stream_wait(net->stream, error);
+}
+
+gpuserve_status net_run(struct net *net, uint64_t program, const struct gpuserve_host_batch *host,
+                        float *vectors, int32_t *replayed, gpuserve_error *error)
+{
+    const gpuserve_status st = net_begin(net, program, host, vectors, replayed, error);
+
+    return st ? st : net_wait(net, error);
 }
 
 size_t net_stream_bytes(const struct net *net)

@@ -22,6 +22,11 @@ struct net *net_open(const struct gpuserve_backend *backend, uint32_t dtype, int
                      gpuserve_error *error);
 void net_close(struct net **net);
 
+/* Put a batch on the net's stream; its vectors are there after net_wait(). Both as net_run(). */
+gpuserve_status net_begin(struct net *net, uint64_t program, const struct gpuserve_host_batch *host,
+                          float *vectors, int32_t *replayed, gpuserve_error *error);
+gpuserve_status net_wait(struct net *net, gpuserve_error *error);
+
 /* One normalized vector for each sequence into `vectors`; *replayed may be NULL. */
 gpuserve_status net_run(struct net *net, uint64_t program, const struct gpuserve_host_batch *host,
                         float *vectors, int32_t *replayed, gpuserve_error *error);

@@ -101,8 +101,11 @@ static bool loses_the_device(int code)
 
 static bool right_class(int code, const gpuserve_error *error)
 {
+    char number[32];
+
+    snprintf(number, sizeof(number), "CUDA error %d (", code);
     return error->status == (code == 2 ? GPUSERVE_E_NOMEM : GPUSERVE_E_DEVICE) &&
-           error->message[0] && error->hint[0];
+           strstr(error->message, number) && error->hint[0];
 }
 
 /* After the loss every call fails at once, with the first cause. */

@@ -4,6 +4,7 @@
  * GSV_EMU_SEED, GSV_EMU_LATE, GSV_EMU_MEMORY and GSV_EMU_FAIL=N:ERROR in the environment set the
  * same from outside, for runs of the command-line program.
  */
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -161,6 +162,10 @@ void gsv_emu_reset(void)
     c.live_objects = live.live_objects;
     gsv_emu.memory_bytes = 16ull << 30;
     gsv_emu.n_devices = 1;
+    gsv_emu.capability[0] = 9;
+    gsv_emu.capability[1] = 0;
+    gsv_emu.driver = CUDART_VERSION;
+    gsv_emu.history.clear();
     gsv_emu.devices_error = cudaSuccess;
     std::fill(std::begin(gsv_emu.stuck), std::end(gsv_emu.stuck), cudaSuccess);
     gsv_emu.fail_at = 0;
@@ -196,6 +201,30 @@ void gsv_emu_set_devices(int count, int error)
     std::lock_guard<std::mutex> lock(gsv_emu.lock);
     gsv_emu.n_devices = count < 0 ? 0 : count > 8 ? 8 : count;
     gsv_emu.devices_error = static_cast<cudaError_t>(error);
+    gsv_emu.driver = error == cudaErrorInsufficientDriver ? 0 : CUDART_VERSION;
+}
+
+void gsv_emu_set_capability(int major, int minor)
+{
+    std::lock_guard<std::mutex> lock(gsv_emu.lock);
+    gsv_emu.capability[0] = major;
+    gsv_emu.capability[1] = minor;
+}
+
+void gsv_emu_set_driver(int version)
+{
+    std::lock_guard<std::mutex> lock(gsv_emu.lock);
+    gsv_emu.driver = version;
+    gsv_emu.devices_error = version < CUDART_VERSION ? cudaErrorInsufficientDriver : cudaSuccess;
+}
+
+size_t gsv_emu_history(struct gsv_emu_deed *deeds, size_t most)
+{
+    std::lock_guard<std::mutex> lock(gsv_emu.lock);
+    const size_t n = gsv_emu.history.size();
+
+    std::copy_n(gsv_emu.history.begin(), n < most ? n : most, deeds);
+    return n;
 }
 
 void gsv_emu_fail_call(uint64_t n, int cuda_error)
@@ -223,6 +252,8 @@ void gsv_emu_get_counters(struct gsv_emu_counters *counters)
 {
     std::lock_guard<std::mutex> lock(gsv_emu.lock);
     *counters = gsv_emu.counters;
+    for (const CUstream_st *stream : gsv_emu.streams)
+        counters->waiting_streams += stream->queue.empty() ? 0 : 1;
 }
 
 const char *gsv_emu_report(void)
@@ -263,7 +294,8 @@ const char *cudaGetErrorString(cudaError_t error)
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    *version = gsv_emu.devices_error == cudaErrorInsufficientDriver ? 0 : CUDART_VERSION;
+    std::lock_guard<std::mutex> lock(gsv_emu.lock);
+    *version = gsv_emu.driver;
     return cudaSuccess;
 }
 
@@ -320,7 +352,8 @@ cudaError_t cudaSetDeviceFlags(unsigned int)
     return entry.finish(cudaSuccess);
 }
 
-/* As an H100 or H200, but with few multiprocessors: grids made for all of them stay small. */
+/* As an H100 or H200 but for what is set, and with few multiprocessors: grids made for all of them
+ * stay small. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
     gsv_emu_entry entry("cudaGetDeviceProperties", true);
@@ -343,7 +376,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     prop->maxThreadsPerMultiProcessor = 2048;
     prop->maxGridSize[0] = 2147483647;
     prop->maxGridSize[1] = prop->maxGridSize[2] = 65535;
-    prop->major = 9;
+    prop->major = gsv_emu.capability[0];
+    prop->minor = gsv_emu.capability[1];
     prop->multiProcessorCount = 16;
     prop->l2CacheSize = 50 << 20;
     prop->memoryBusWidth = 5120;
@@ -356,7 +390,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
 {
     gsv_emu_entry entry("cudaDeviceGetAttribute", true);
-    static const std::map<int, int> values = {
+    const std::map<int, int> values = {
         { cudaDevAttrMaxThreadsPerBlock, 1024 },
         { cudaDevAttrMaxSharedMemoryPerBlock, 48 << 10 },
         { cudaDevAttrWarpSize, 32 },
@@ -368,8 +402,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
         { cudaDevAttrGlobalMemoryBusWidth, 5120 },
         { cudaDevAttrL2CacheSize, 50 << 20 },
         { cudaDevAttrMaxThreadsPerMultiProcessor, 2048 },
-        { cudaDevAttrComputeCapabilityMajor, 9 },
-        { cudaDevAttrComputeCapabilityMinor, 0 },
+        { cudaDevAttrComputeCapabilityMajor, gsv_emu.capability[0] },
+        { cudaDevAttrComputeCapabilityMinor, gsv_emu.capability[1] },
         { cudaDevAttrMaxSharedMemoryPerMultiprocessor, 228 << 10 },
         { cudaDevAttrMaxRegistersPerMultiprocessor, 65536 },
         { cudaDevAttrMaxSharedMemoryPerBlockOptin, 227 << 10 },

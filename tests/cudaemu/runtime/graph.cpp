@@ -22,7 +22,7 @@ bool may_run(const gsv_emu_operation &node, const std::vector<bool> &done)
 cudaError_t run_in_order(const node_list &nodes)
 {
     for (const gsv_emu_operation &node : nodes) {
-        const cudaError_t error = gsv_emu_execute(node, gsv_emu.running);
+        const cudaError_t error = gsv_emu_execute(node, gsv_emu.running, gsv_emu.running_stream);
         if (error != cudaSuccess)
             return error;
     }
@@ -39,7 +39,8 @@ cudaError_t run_shuffled(const node_list &nodes)
             if (!done[i] && may_run(nodes[i], done))
                 able.push_back(i);
         const size_t i = able[gsv_emu_pick(able.size())];
-        const cudaError_t error = gsv_emu_execute(nodes[i], gsv_emu.running);
+        const cudaError_t error =
+            gsv_emu_execute(nodes[i], gsv_emu.running, gsv_emu.running_stream);
         if (error != cudaSuccess)
             return error;
         done[i] = true;

@@ -66,6 +66,7 @@ cudaError_t run_launch(const kernel_launch &launch)
     grid.block = launch.block;
     grid.shared_bytes = launch.shared_bytes;
     grid.overlap = launch.overlap;
+    gsv_emu.counters.overlapping += launch.overlap ? 1 : 0;
     cudaError_t error = gsv_emu_run_grid(
         grid, gsv_emu.seed ? gsv_emu_random(&gsv_emu.random) | 1 : 0, &gsv_emu.report);
     if (error == cudaSuccess) {

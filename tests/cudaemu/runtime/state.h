@@ -62,6 +62,7 @@ struct CUgraphExec_st {
 
 struct CUstream_st {
     int device = 0;
+    int number = 0; /**< 1, 2, ... in the order of creation; 0: the default stream */
     std::deque<gsv_emu_operation> queue;
     bool blocking = true; /**< ordered with the default stream */
     gsv_emu_graph_capture *capture = nullptr;
@@ -99,9 +100,14 @@ struct gsv_emu_runtime {
     std::vector<uint64_t> used_bytes = std::vector<uint64_t>(8);
     uint64_t memory_bytes = 16ull << 30;
     int n_devices = 1;
+    int capability[2] = { 9, 0 };
+    int driver = CUDART_VERSION;
+    int n_streams_made = 0;
+    std::vector<gsv_emu_deed> history;
     cudaError_t devices_error = cudaSuccess;
     cudaError_t stuck[8] = {}; /**< of each device: the error that every call returns from now on */
     int running = 0;           /**< the device that runs an operation */
+    int running_stream = 0;    /**< and its stream's number */
     uint64_t fail_at = 0;      /**< in counters.calls; 0 plans nothing */
     cudaError_t fail_with = cudaSuccess;
     const char *failed_in = nullptr;
@@ -158,8 +164,8 @@ std::string gsv_emu_check_guards();
 CUstream_st *gsv_emu_stream(cudaStream_t stream);
 /** Append, record into the graph that captures the stream, or run now. */
 cudaError_t gsv_emu_enqueue(CUstream_st *stream, gsv_emu_operation operation);
-/** Run one operation on a device and count it. */
-cudaError_t gsv_emu_execute(const gsv_emu_operation &operation, int device);
+/** Run one operation of a stream on a device, count it, and write it into the history. */
+cudaError_t gsv_emu_execute(const gsv_emu_operation &operation, int device, int stream);
 /** Run until `done()`; waits while the device hangs. */
 cudaError_t gsv_emu_run_until(std::unique_lock<std::mutex> &lock,
                               const std::function<bool()> &done);

@@ -16,6 +16,8 @@
 namespace
 {
 
+const size_t most_history = 4096;
+
 /* A hang was ended, or the state reset. Never destroyed: a thread that was left behind may wait. */
 std::condition_variable &progress = *new std::condition_variable();
 
@@ -47,7 +49,7 @@ bool run_some()
     CUstream_st *stream = able[gsv_emu_pick(able.size())];
     const gsv_emu_operation operation = std::move(stream->queue.front());
     stream->queue.pop_front();
-    fail_device(stream->device, gsv_emu_execute(operation, stream->device));
+    fail_device(stream->device, gsv_emu_execute(operation, stream->device, stream->number));
     return true;
 }
 
@@ -90,6 +92,20 @@ void count(const gsv_emu_operation &operation)
     }
 }
 
+void write_down(const gsv_emu_operation &operation, int stream)
+{
+    gsv_emu_deed deed = { stream, GSV_EMU_DID_OTHER };
+
+    if (operation.work == gsv_emu_work::kernel || operation.work == gsv_emu_work::product)
+        deed.did = GSV_EMU_DID_KERNEL;
+    else if (operation.work == gsv_emu_work::copy_in)
+        deed.did = GSV_EMU_DID_COPY_IN;
+    else if (operation.work == gsv_emu_work::copy_out)
+        deed.did = GSV_EMU_DID_COPY_OUT;
+    if (gsv_emu.history.size() < most_history)
+        gsv_emu.history.push_back(deed);
+}
+
 cudaError_t create_stream(const char *name, cudaStream_t *stream, unsigned flags)
 {
     gsv_emu_entry entry(name);
@@ -99,6 +115,7 @@ cudaError_t create_stream(const char *name, cudaStream_t *stream, unsigned flags
         return entry.error();
     *stream = new CUstream_st();
     (*stream)->device = gsv_emu_current_device();
+    (*stream)->number = ++gsv_emu.n_streams_made;
     (*stream)->blocking = !(flags & cudaStreamNonBlocking);
     gsv_emu.streams.insert(*stream);
     gsv_emu.counters.live_objects++;
@@ -149,7 +166,7 @@ CUstream_st *gsv_emu_stream(cudaStream_t stream)
 }
 
 /* After a failure operations do nothing, but events pass, so that nobody waits for ever. */
-cudaError_t gsv_emu_execute(const gsv_emu_operation &operation, int device)
+cudaError_t gsv_emu_execute(const gsv_emu_operation &operation, int device, int stream)
 {
     if (operation.work == gsv_emu_work::record) {
         operation.passing->done = true;
@@ -158,7 +175,9 @@ cudaError_t gsv_emu_execute(const gsv_emu_operation &operation, int device)
     if (!operation.run || gsv_emu.stuck[device] != cudaSuccess)
         return cudaSuccess;
     count(operation);
+    write_down(operation, stream);
     gsv_emu.running = device;
+    gsv_emu.running_stream = stream;
     return operation.run();
 }
 
@@ -191,7 +210,7 @@ cudaError_t gsv_emu_enqueue(CUstream_st *stream, gsv_emu_operation operation)
         const int device = gsv_emu_current_device();
 
         if (!gsv_emu.hang)
-            fail_device(device, gsv_emu_execute(operation, device));
+            fail_device(device, gsv_emu_execute(operation, device, 0));
         return gsv_emu.stuck[device];
     }
     stream->queue.push_back(std::move(operation));
