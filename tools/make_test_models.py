@@ -2,7 +2,8 @@
 """Write the tiny random models of tests/data/models, with what torch computes of them in float64.
 
 Usage: make_test_models.py [OUT]        (default tests/data/models)
-Needs torch, transformers and sentence-transformers; made with 1.13, 4.46.3 and 3.3.1 on a CPU.
+Needs torch, transformers and sentence-transformers; made with 1.13, 4.46.3 and 3.3.1 on a CPU, those of tokens with
+torch 2.15 and transformers 5.23.
 
 Each model is an ordinary directory with one more file, reference.safetensors:
     ids, n_tokens   the texts, as token ids one after the other
@@ -10,7 +11,8 @@ Each model is an ordinary directory with one more file, reference.safetensors:
     embedding_f64   one row a text, where the model embeds
     logits_f64      one row a text, where the model classifies; probs_f64 as its problem_type says
     sparse_f64      one row a text of max over its tokens of log(1 + relu(logit)), of masked language models
-or, for models with a tokenizer, pairs.json: texts, second texts or null, and the logits.
+or, for models with a tokenizer, pairs.json: texts, second texts or null, and the logits; for those that label tokens
+entities.json: texts, the logits of each token, and the entities of transformers' pipeline.
 """
 import json
 import os
@@ -154,6 +156,41 @@ def classifier_of_text(name, config, seed):
         json.dump(rows, f, indent=1)
 
 
+ENTITIES = ["w1 w2 w3 w4", "cab w30 bad w31 caf\u00e9 w32, w33", "W1 \u00c4B \U0001f600 w7 unknown\u4e2d w8", "", "w9",
+            " ".join(f"w{i} ab" for i in range(9)), " ".join(["w9 bad w3"] * 30)]
+
+
+def token_classifier(name, make, config, seed):
+    """Labels of tokens with a tokenizer: the logits, and what transformers' pipeline makes of them, cut to 40 tokens."""
+    folder = folder_of(name)
+    model = randomize(make(config), seed)
+    model.classifier.weight.mul_(3)  # so that neighbours now and then agree
+    model.save_pretrained(folder, safe_serialization=True)
+    with open(f"{folder}/vocab.txt", "w") as f:
+        f.write("\n".join(VOCAB) + "\n")
+    tokenizer = tf.BertTokenizerFast(f"{folder}/vocab.txt", model_max_length=40)
+    tokenizer.save_pretrained(folder)
+    for extra in ("special_tokens_map.json", "README.md"):
+        if os.path.exists(f"{folder}/{extra}"):
+            os.remove(f"{folder}/{extra}")
+    pipeline = tf.pipeline("token-classification", model=folder, tokenizer=tokenizer, dtype=torch.float64)
+    rows = []
+    for text in ENTITIES:
+        encoded = tokenizer([text], truncation=True, return_tensors="pt", return_offsets_mapping=True)
+        offsets = encoded.pop("offset_mapping")[0].tolist()
+        encoded.pop("token_type_ids") if make is tf.DistilBertForTokenClassification else None
+        row = {"text": text, "offsets": offsets, "ids": encoded["input_ids"][0].tolist(),
+               "logits": model.double()(**encoded).logits[0].tolist()}
+        cut = text[:max([end for _, end in offsets] + [0])]
+        for strategy in ("none", "simple"):
+            found = pipeline(cut, aggregation_strategy=strategy) if cut else []
+            row[strategy] = [{**one, "score": float(one["score"])} for one in found]
+        rows.append(row)
+    with open(f"{folder}/entities.json", "w") as f:
+        json.dump(rows, f)
+        f.write("\n")
+
+
 def without_prompt(folder):
     """Pooling leaves the prompt out: texts through sentence-transformers' encode with each prompt."""
     with open(f"{folder}/1_Pooling/config.json") as f:
@@ -223,3 +260,6 @@ classifier_of_text("bert-pairs", tf.BertConfig(**BERT, id2label={0: "no", 1: "ma
 classifier_of_text("bert-pairs-multi", tf.BertConfig(**BERT, num_labels=4, problem_type="multi_label_classification"), 19)
 without_prompt(sentence_model("st-no-prompt", 20, ["pooling_mode_cls_token", "pooling_mode_mean_tokens", "pooling_mode_mean_sqrt_len_tokens"], 0, True,
                               {"query": "w20 w21: ", "empty": ""}))
+LABELS = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC", 5: "MISC"}
+token_classifier("bert-tokens", tf.BertForTokenClassification, tf.BertConfig(**BERT, id2label=LABELS), 21)
+token_classifier("distilbert-tokens", tf.DistilBertForTokenClassification, tf.DistilBertConfig(**DISTIL, id2label=LABELS), 22)

@@ -522,9 +522,10 @@ typedef enum gpuserve_task {
     GPUSERVE_TASK_EMBED = 0,        /**< one vector a text: gpuserve_model_dim() floats */
     GPUSERVE_TASK_CLASSIFY = 1,     /**< one score a label: gpuserve_model_label_count() floats */
     GPUSERVE_TASK_TOKEN_VECTORS = 2, /**< the last hidden state: hidden_size floats a token */
-    GPUSERVE_TASK_SPARSE = 3        /**< a weight for each word of the vocabulary, mostly zero:
+    GPUSERVE_TASK_SPARSE = 3,       /**< a weight for each word of the vocabulary, mostly zero:
                                          gpuserve_model_sparse_dim() floats. Needs a masked language
                                          model (SPLADE). See gpuserve_sparse_compact() */
+    GPUSERVE_TASK_TOKEN_LABELS = 4  /**< by token classifiers: one score a label for each token */
 } gpuserve_task;
 
 typedef enum gpuserve_normalize {
@@ -609,13 +610,13 @@ typedef struct gpuserve_job {
     uint32_t             dimensions;  /**< keep the first ones of an embedding; default all */
     uint32_t             truncation;  /**< gpuserve_truncation */
     uint32_t             normalize;   /**< gpuserve_normalize, of an embedding */
-    uint32_t             score;       /**< gpuserve_score, of a classification */
+    uint32_t             score;       /**< gpuserve_score, of a text's or a token's labels */
     float               *output;      /**< row i for item i; untouched on failure */
     size_t               output_capacity; /**< floats at `output` */
     size_t               output_stride;   /**< floats from row to row; default tight */
     gpuserve_item       *items;       /**< [n_items], or NULL */
-    size_t              *token_offsets; /**< TOKEN_VECTORS: receives [n_items + 1] rows of each
-                                             item; else NULL */
+    size_t              *token_offsets; /**< TOKEN_VECTORS and _LABELS: receives [n_items + 1] rows
+                                             of each item; else NULL */
     int64_t              deadline_us; /**< from submission; what has not begun to be computed by then
                                            is not: GPUSERVE_E_EXPIRED. Negative: past already; 0:
                                            none. A job whose last item has begun is finished */

@@ -4,9 +4,11 @@
  *
  *   inputs {source_sentence, sentences}       sentence similarity
  *   parameters.candidate_labels               zero-shot classification
+ *   other inputs, to a token classifier       token classification, as [{entity_group,...}]
  *   other inputs, to a classifier             text classification, as [[{label,score}]]
  *   other inputs, to an embedder              feature extraction, as [[f]]
  */
+#include "lib/http/entities.h"
 #include "lib/http/inputs.h"
 #include "lib/http/models.h"
 #include "lib/http/options.h"
@@ -85,6 +87,8 @@ static void any_task(struct gsv_exchange *exchange)
         gsv_similarity(exchange);
     else if (json_object_get(parameters, "candidate_labels"))
         gsv_zero_shot(exchange);
+    else if (exchange->served->n_token_labels > 0)
+        gsv_entities(exchange);
     else if (exchange->served->n_labels > 0)
         classify(exchange);
     else

@@ -6,53 +6,24 @@
 #include "lib/http/models.h"
 #include "lib/http/request.h"
 #include "lib/http/route.h"
+#include "lib/http/tokens.h"
 
 #include <string.h>
 
-struct tokens {
-    int32_t *ids;
-    gpuserve_span *spans;
-    size_t n;
-};
-
 static bool tokenize_text(struct gsv_exchange *exchange, const char *text, size_t size,
-                          bool add_special, struct tokens *tokens)
+                          bool add_special, struct gsv_tokens *tokens)
 {
     gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_status st;
 
     options.no_special = !add_special;
-    /* The first call only counts: memory is for the tokens there are, not for those there might be.
-     */
-    st = gpuserve_tokenize(exchange->served->model, text, size, NULL, NULL, 0, &tokens->n, &options,
-                           &error);
-    if (st == GPUSERVE_OK || st == GPUSERVE_E_TOO_LARGE) {
-        tokens->ids = gsv_keep(exchange, tokens->n, sizeof(*tokens->ids));
-        tokens->spans = gsv_keep(exchange, tokens->n, sizeof(*tokens->spans));
-        if (!tokens->ids || !tokens->spans)
-            return false;
-        st = gpuserve_tokenize(exchange->served->model, text, size, tokens->ids, tokens->spans,
-                               tokens->n, &tokens->n, &options, &error);
-    }
-    return st == GPUSERVE_OK || gsv_refuse_error(exchange, st, &error);
-}
-
-/* How many characters (not bytes) the first `end` bytes are, going on from an earlier count. */
-static size_t count_to(const char *text, size_t end, size_t *byte, size_t *count)
-{
-    if (end < *byte)
-        *byte = *count = 0;
-    for (; *byte < end; ++*byte)
-        *count += ((unsigned char)text[*byte] & 0xC0) != 0x80;
-    return *count;
+    return gsv_tokens_of_text(exchange, text, size, &options, tokens);
 }
 
 static bool put_tokens(struct gsv_exchange *exchange, const char *text, size_t size,
-                       const struct tokens *tokens)
+                       const struct gsv_tokens *tokens)
 {
     struct gsv_buffer *to = &exchange->reply;
-    size_t byte = 0, count = 0;
+    struct gsv_place place = { 0 };
 
     gsv_buffer_text(to, "[");
     for (size_t i = 0; i < tokens->n; i++) {
@@ -72,8 +43,8 @@ static bool put_tokens(struct gsv_exchange *exchange, const char *text, size_t s
         if (special) {
             gsv_buffer_text(to, ",\"start\":null,\"stop\":null}");
         } else {
-            const size_t start = count_to(text, span.begin, &byte, &count);
-            const size_t stop = count_to(text, span.end, &byte, &count);
+            const size_t start = gsv_characters_to(text, span.begin, &place);
+            const size_t stop = gsv_characters_to(text, span.end, &place);
 
             gsv_buffer_format(to, ",\"start\":%zu,\"stop\":%zu}", start, stop);
         }
@@ -96,7 +67,7 @@ static void tokenize_tei(struct gsv_exchange *exchange)
         return;
     gsv_buffer_text(&exchange->reply, "[");
     for (size_t i = 0; i < inputs.n; i++) {
-        struct tokens tokens = { 0 };
+        struct gsv_tokens tokens = { 0 };
 
         if (!tokenize_text(exchange, inputs.texts[i], inputs.sizes[i], add_special, &tokens))
             return;
@@ -109,7 +80,7 @@ static void tokenize_tei(struct gsv_exchange *exchange)
 
 static void tokenize_llama(struct gsv_exchange *exchange, const json_t *content)
 {
-    struct tokens tokens = { 0 };
+    struct gsv_tokens tokens = { 0 };
     bool add_special = false;
 
     if (!json_is_string(content)) {

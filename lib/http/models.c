@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAME_BYTES = 256 };
+enum { MAX_NAME_BYTES = 256, TRIED_TOKENS = 64 };
 
 /* ------------------------------------------------------------------------------------- a model */
 
@@ -83,7 +83,10 @@ static struct gsv_served *describe(gpuserve_model *model, bool owned, const char
     served->space = gpuserve_model_fingerprint(model);
     served->dim = gpuserve_model_dim(model);
     served->max_tokens = gpuserve_model_max_tokens(model);
-    served->n_labels = gpuserve_model_label_count(model);
+    if (has_task(served->facts, "token_labels"))
+        served->n_token_labels = gpuserve_model_label_count(model);
+    else
+        served->n_labels = gpuserve_model_label_count(model);
     served->can_embed = has_task(served->facts, "embed");
     /* Cross-encoders have one label: how well the second text answers the first. */
     served->is_reranker = served->n_labels == 1;
@@ -324,20 +327,41 @@ static void put(struct gsv_models *models, struct gsv_entry *entry, struct gsv_s
     gsv_served_release(before);
 }
 
+/* A row for each of at most TRIED_TOKENS tokens. */
+static gpuserve_status try_tokens(const struct gsv_served *served, const char *text,
+                                  gpuserve_error *error)
+{
+    const size_t n = TRIED_TOKENS * served->n_token_labels;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_status st;
+
+    job.task = GPUSERVE_TASK_TOKEN_LABELS;
+    job.n_items = 1;
+    job.texts = &text;
+    job.output = gsv_alloc_array(n, sizeof(*job.output));
+    job.output_capacity = n;
+    if (!job.output)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %zu numbers", n);
+    st = gpuserve_run(served->model, &job, error);
+    free(job.output);
+    return st;
+}
+
 gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *error)
 {
     char varied[40];
     const char *const text = varied, *const pair = "steady";
     gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
     const size_t n = served->can_embed ? served->dim : served->n_labels;
-    float *row = gsv_alloc_array(n, sizeof(*row));
     gpuserve_status st;
+    float *row;
 
     snprintf(varied, sizeof(varied), "ready %llu", (unsigned long long)gsv_http_now());
-    if (n == 0) { /* sparse vectors only: to open it is all that is tried */
-        free(row);
+    if (served->n_token_labels > 0)
+        return try_tokens(served, text, error);
+    if (n == 0) /* sparse vectors only: to open it is all that is tried */
         return GPUSERVE_OK;
-    }
+    row = gsv_alloc_array(n, sizeof(*row));
     if (!row)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %zu numbers", n);
     options.pairs = served->is_reranker ? &pair : NULL;

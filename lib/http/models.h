@@ -22,7 +22,8 @@ struct gsv_served {
     const char *name;                   /* lent by the entry */
     json_t *facts;                      /* as gpuserve_model_info() tells them */
     const char *device, *dtype, *space; /* lent by facts and model */
-    size_t dim, max_tokens, n_labels;
+    size_t dim, max_tokens;
+    size_t n_labels, n_token_labels; /* one of them is 0: labels are of texts or of tokens */
     bool can_embed, is_reranker;
 };
 

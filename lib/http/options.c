@@ -82,6 +82,10 @@ bool gsv_require_embedder(struct gsv_exchange *exchange)
 
 bool gsv_require_classifier(struct gsv_exchange *exchange)
 {
+    if (exchange->served->n_token_labels > 0)
+        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",
+                          "model \"%s\" labels the tokens of a text, not texts: ask at /",
+                          exchange->served->name);
     return exchange->served->n_labels > 0 ||
            gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",
                       "model \"%s\" has no classifier: it makes embeddings",

@@ -95,6 +95,7 @@ static gpuserve_status read_family(struct gsv_config *config, const struct gsv_j
     if (!architecture)
         architecture = "(none)";
     config->classifies = strstr(architecture, "ForSequenceClassification") != NULL;
+    config->labels_tokens = strstr(architecture, "ForTokenClassification") != NULL;
     config->is_masked = strstr(architecture, "ForMaskedLM") != NULL;
     config->architecture = gsv_copy_text(architecture, strlen(architecture));
     config->model_type = gsv_copy_text(model_type, strlen(model_type));

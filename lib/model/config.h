@@ -15,6 +15,7 @@ struct gsv_config {
     char *architecture; /* owned */
     char *model_type;   /* owned */
     bool classifies;    /* ...ForSequenceClassification */
+    bool labels_tokens; /* ...ForTokenClassification */
     bool is_masked;     /* ...ForMaskedLM */
     int32_t vocab_size, hidden_size, n_layers, n_heads, intermediate_size;
     int32_t max_positions, first_position, type_vocab_size;

@@ -209,17 +209,13 @@ static gpuserve_status add_dense(struct gsv_spec *spec, int32_t i, gpuserve_erro
 }
 
 /* The rows of the last layer are the labels: the only size config.json does not tell. */
-static gpuserve_status add_classifier(struct gsv_spec *spec, gpuserve_error *error)
+static gpuserve_status count_labels(const struct gsv_spec *spec, const char *layer, int32_t *n,
+                                    gpuserve_error *error)
 {
-    const struct gsv_classifier_layer *layers = spec->config.family->classifier;
-    const int32_t hidden = spec->config.hidden_size;
-    const struct collector inside = { spec, &spec->weights, spec->prefix, error };
-    const struct collector outside = { spec, &spec->weights, "", error };
     struct gsv_tensor last;
     char name[NAME_BYTES];
-    gpuserve_status st;
 
-    snprintf(name, sizeof(name), "%s.weight", layers[1].name);
+    snprintf(name, sizeof(name), "%s.weight", layer);
     if (!gsv_checkpoint_find(&spec->weights, name, &last))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
                         gsv_safetensors_name(spec->weights.files[0]), name);
@@ -228,13 +224,42 @@ static gpuserve_status add_classifier(struct gsv_spec *spec, gpuserve_error *err
                         "%s: tensor '%s' has %llu rows, which cannot be "
                         "labels",
                         gsv_safetensors_name(last.file), name, (unsigned long long)last.shape[0]);
-    st = add_linear(layers[0].in_encoder ? &inside : &outside, GSV_ITEM_LINEAR_EXACT,
-                    &layers[0].name, 1, true, hidden, hidden, layers[0].activation);
+    *n = (int32_t)last.shape[0];
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status add_classifier(struct gsv_spec *spec, gpuserve_error *error)
+{
+    const struct gsv_classifier_layer *layers = spec->config.family->classifier;
+    const int32_t hidden = spec->config.hidden_size;
+    const struct collector inside = { spec, &spec->weights, spec->prefix, error };
+    const struct collector outside = { spec, &spec->weights, "", error };
+    int32_t n = 0;
+    gpuserve_status st = count_labels(spec, layers[1].name, &n, error);
+
+    if (st == GPUSERVE_OK)
+        st = add_linear(layers[0].in_encoder ? &inside : &outside, GSV_ITEM_LINEAR_EXACT,
+                        &layers[0].name, 1, true, hidden, hidden, layers[0].activation);
     if (st != GPUSERVE_OK)
         return st;
     spec->n_classifier = 2;
-    return add_linear(&outside, GSV_ITEM_LINEAR_EXACT, &layers[1].name, 1, true,
-                      (int32_t)last.shape[0], hidden, layers[1].activation);
+    return add_linear(&outside, GSV_ITEM_LINEAR_EXACT, &layers[1].name, 1, true, n, hidden,
+                      layers[1].activation);
+}
+
+/* Of tokens: one layer, which every family calls the same. */
+static gpuserve_status add_token_classifier(struct gsv_spec *spec, gpuserve_error *error)
+{
+    static const char *const name = "classifier";
+    const struct collector outside = { spec, &spec->weights, "", error };
+    int32_t n = 0;
+    const gpuserve_status st = count_labels(spec, name, &n, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    spec->n_classifier = 1;
+    return add_linear(&outside, GSV_ITEM_LINEAR_PLAIN, &name, 1, true, n, spec->config.hidden_size,
+                      GPUSERVE_ACT_NONE);
 }
 
 static gpuserve_status add_head_layer(struct gsv_spec *spec, const struct gsv_head_layer *layer,
@@ -374,6 +399,8 @@ gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
         st = add_head(spec, error);
     else if (st == GPUSERVE_OK && spec->config.classifies)
         st = add_classifier(spec, error);
+    else if (st == GPUSERVE_OK && spec->config.labels_tokens)
+        st = add_token_classifier(spec, error);
     spec->masked = (int32_t)spec->n_items;
     if (st == GPUSERVE_OK && spec->facts.is_sparse)
         st = add_masked(spec, error);

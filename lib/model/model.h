@@ -65,6 +65,7 @@ struct gsv_spec_facts {
     const char *const *labels;  /* [n_labels], from id2label or the head file */
     size_t n_labels;            /* 0: the model only embeds */
     bool own_classifier;        /* the labels are the model's, not a head file's */
+    bool labels_tokens;         /* ... and are of tokens, not of texts */
     int32_t score;              /* gpuserve_score: SOFTMAX, SIGMOID or RAW (regression) */
     uint64_t parameter_count;
     uint64_t file_bytes;       /* of the tensors that are needed */
@@ -142,9 +143,21 @@ struct gsv_run {
     bool normalize;     /* EMBED */
     int32_t skip;       /* EMBED: tokens at the start of each text that only CLS pooling sees; 0
                            unless the model skips prompts */
-    uint32_t score;     /* CLASSIFY: gpuserve_score, never DEFAULT */
-    float *output;      /* host memory: [n_sequences, columns] or [n_tokens, hidden], tight */
+    uint32_t score;     /* CLASSIFY, TOKEN_LABELS: gpuserve_score, never DEFAULT */
+    float *output;      /* host memory: [n_sequences, columns] or [n_tokens, columns], tight */
 };
+
+/* Whether the task has a row for each token instead of one for each text. */
+static inline bool gsv_is_by_token(uint32_t task)
+{
+    return task == GPUSERVE_TASK_TOKEN_VECTORS || task == GPUSERVE_TASK_TOKEN_LABELS;
+}
+
+/* Whether its labels are of whole texts. */
+static inline bool gsv_classifies(const struct gsv_spec_facts *facts)
+{
+    return facts->n_labels > 0 && !facts->labels_tokens;
+}
 
 /* Columns of the output of a run. */
 int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run *run);

@@ -5,6 +5,7 @@
  *   CLASSIFY       encode -> first token -> classifier -> scores
  *                  encode -> embedding as above, whole -> head -> scores
  *   TOKEN_VECTORS  encode
+ *   TOKEN_LABELS   encode -> classifier of each token -> scores
  *   SPARSE         encode -> masked language model's head -> largest logit of each word ->
  * logarithm
  *
@@ -127,6 +128,7 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
 {
     switch (run->task) {
     case GPUSERVE_TASK_CLASSIFY:
+    case GPUSERVE_TASK_TOKEN_LABELS:
         return (int32_t)facts->n_labels;
     case GPUSERVE_TASK_TOKEN_VECTORS:
         return facts->hidden_size;
@@ -371,11 +373,15 @@ static uint64_t program_of(const struct gsv_run *run)
 
 static gpuserve_status issue(struct rows *rows, const struct gsv_run *run)
 {
+    const struct gsv_spec *spec = rows->work->net->spec;
     const gpuserve_status st =
         gsv_encode(rows->work->net, rows->work->stream, rows->batch, &rows->work->at);
 
     if (st != GPUSERVE_OK || run->task == GPUSERVE_TASK_TOKEN_VECTORS)
         return st;
+    if (run->task == GPUSERVE_TASK_TOKEN_LABELS)
+        return token_linear(rows, spec->first_classifier, rows->work->at.hidden,
+                            rows->work->at.wide, spec->items[spec->first_classifier].n);
     if (run->task == GPUSERVE_TASK_SPARSE)
         return weigh_words(rows);
     return run->task == GPUSERVE_TASK_CLASSIFY ? classify(rows, run->score)
@@ -414,21 +420,47 @@ static void widen(float *output, size_t n, uint32_t dtype)
         gsv_floats_from_bf16(output, upper, n);
 }
 
-/* Hidden states of 16 bits land in the upper half of the output and are widened from there. */
+static void softmax(float *row, size_t n)
+{
+    float most = row[0], sum = 0.0f;
+
+    for (size_t i = 1; i < n; i++)
+        most = row[i] > most ? row[i] : most;
+    for (size_t i = 0; i < n; i++) {
+        row[i] = expf(row[i] - most);
+        sum += row[i];
+    }
+    for (size_t i = 0; i < n; i++)
+        row[i] /= sum;
+}
+
+static void score_tokens(float *rows, size_t n_rows, size_t columns, uint32_t score)
+{
+    for (size_t i = 0; i < n_rows && score == GPUSERVE_SCORE_SOFTMAX; i++)
+        softmax(rows + i * columns, columns);
+    for (size_t i = 0; i < n_rows * columns && score == GPUSERVE_SCORE_SIGMOID; i++)
+        rows[i] = 1.0f / (1.0f + expf(-rows[i]));
+}
+
+/* Rows of 16 bits land in the upper half of the output and are widened from there. */
 static gpuserve_status finish_tokens(struct gsv_work *work, const struct gpuserve_host_batch *host,
-                                     float *output, gpuserve_error *error)
+                                     const struct gsv_run *run, gpuserve_error *error)
 {
     const struct gsv_net *net = work->net;
-    const size_t n = (size_t)host->n_tokens * (size_t)net->spec->config.hidden_size;
-    const size_t size = net->backend->activation_size(net->dtype);
-    char *to = (char *)output + n * (sizeof(float) - size);
-    gpuserve_status st =
-        net->backend->batch_end(work->stream, to, work->at.hidden, n * size, error);
+    const bool labels = run->task == GPUSERVE_TASK_TOKEN_LABELS;
+    const size_t n_rows = (size_t)host->n_tokens;
+    const size_t columns = (size_t)gsv_run_columns(&net->spec->facts, run);
+    const size_t size = net->backend->activation_size(net->dtype), n = n_rows * columns;
+    char *to = (char *)run->output + n * (sizeof(float) - size);
+    gpuserve_status st = net->backend->batch_end(
+        work->stream, to, labels ? work->at.wide : work->at.hidden, n * size, error);
 
     if (st == GPUSERVE_OK)
         st = net->backend->stream_wait(work->stream, error);
     if (st == GPUSERVE_OK && size == sizeof(uint16_t))
-        widen(output, n, net->dtype);
+        widen(run->output, n, net->dtype);
+    if (st == GPUSERVE_OK && labels)
+        score_tokens(run->output, n_rows, columns, run->score);
     return st;
 }
 
@@ -469,8 +501,8 @@ gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_ba
             return gsv_fail(error, st, "the %s backend refused an operation: %s", backend->name,
                             st == GPUSERVE_E_NOMEM ? "out of memory" : "see the log");
     }
-    if (run->task == GPUSERVE_TASK_TOKEN_VECTORS)
-        return finish_tokens(work, host, run->output, error);
+    if (gsv_is_by_token(run->task))
+        return finish_tokens(work, host, run, error);
     locate(&rows, run);
     st = finish_rows(&rows, host->n_sequences, gsv_run_columns(&work->net->spec->facts, run),
                      run->output, error);

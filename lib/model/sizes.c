@@ -89,6 +89,8 @@ bool gsv_work_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
 
     memset(layout, 0, sizeof(*layout));
     layout->wide_columns = larger(3 * config->hidden_size, config->intermediate_size);
+    if (spec->facts.labels_tokens)
+        layout->wide_columns = larger(layout->wide_columns, (int32_t)spec->facts.n_labels);
     if (spec->facts.is_sparse)
         layout->wide_columns = larger(layout->wide_columns, GSV_DECODER_ROWS);
     layout->pooled_columns = pooled_columns(spec);
@@ -113,7 +115,9 @@ struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
                                                   const struct gsv_work_options *options,
                                                   const struct gsv_work_layout *layout)
 {
-    const size_t tokens = (size_t)options->max_tokens * (size_t)spec->config.hidden_size *
+    const int32_t labels = spec->facts.labels_tokens ? (int32_t)spec->facts.n_labels : 0;
+    const size_t tokens = (size_t)options->max_tokens *
+                          (size_t)larger(spec->config.hidden_size, labels) *
                           backend->activation_size(options->dtype);
     const size_t pooled =
         (size_t)options->max_sequences * (size_t)first_pooled_columns(spec) * sizeof(float);

@@ -96,7 +96,7 @@ static void set_sparse_fact(struct gsv_spec *spec)
                                     gsv_checkpoint_find(&spec->weights, name, &tensor));
 }
 
-/* A sequence classifier without modules.json only classifies, unless it is asked for more. */
+/* A classifier without modules.json only classifies, unless it is asked for more. */
 static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooling,
                                            gpuserve_error *error)
 {
@@ -104,7 +104,8 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
     struct gsv_spec_facts *facts = &spec->facts;
     int32_t width;
 
-    if (spec->config.classifies && !modules->present && pooling == 0 && !spec->has_head)
+    if ((spec->config.classifies || spec->config.labels_tokens) && !modules->present &&
+        pooling == 0 && !spec->has_head)
         return GPUSERVE_OK;
     if (modules->is_sparse && pooling == 0 && !spec->has_head)
         return GPUSERVE_OK;
@@ -170,7 +171,9 @@ static gpuserve_status set_classifier_labels(struct gsv_spec *spec, gpuserve_err
     facts->n_labels = n;
     facts->own_classifier = true;
     facts->score = config->score;
-    if (facts->score == GPUSERVE_SCORE_DEFAULT)
+    if (facts->labels_tokens)
+        facts->score = GPUSERVE_SCORE_SOFTMAX; /* problem_type is of whole texts */
+    else if (facts->score == GPUSERVE_SCORE_DEFAULT)
         facts->score = n == 1 ? GPUSERVE_SCORE_RAW : GPUSERVE_SCORE_SOFTMAX;
     return st;
 }
@@ -179,8 +182,10 @@ static gpuserve_status set_label_facts(struct gsv_spec *spec, gpuserve_error *er
 {
     struct gsv_spec_facts *facts = &spec->facts;
 
-    if (!spec->has_head)
-        return spec->config.classifies ? set_classifier_labels(spec, error) : GPUSERVE_OK;
+    if (!spec->has_head) {
+        facts->labels_tokens = spec->config.labels_tokens;
+        return spec->n_classifier > 0 ? set_classifier_labels(spec, error) : GPUSERVE_OK;
+    }
     facts->labels = (const char *const *)spec->head.labels;
     facts->n_labels = spec->head.n_labels;
     facts->score = spec->head.score;

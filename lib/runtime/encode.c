@@ -192,7 +192,7 @@ gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *requ
 
 void gsv_recall_chunk(struct gsv_model *model, gpuserve_request *request, struct gsv_chunk *chunk)
 {
-    const bool by_token = request->job.task == GPUSERVE_TASK_TOKEN_VECTORS;
+    const bool by_token = gsv_is_by_token(request->job.task);
     const size_t columns = (size_t)request->columns;
 
     if (request->job.cache == GPUSERVE_CACHE_OFF)

@@ -64,8 +64,10 @@ static json_t *tasks_of(const struct gsv_spec_facts *facts)
 
     if (facts->dim > 0 && array)
         array = append(array, json_string("embed"));
-    if (facts->n_labels > 0 && array)
+    if (gsv_classifies(facts) && array)
         array = append(array, json_string("classify"));
+    if (facts->labels_tokens && array)
+        array = append(array, json_string("token_labels"));
     if (facts->is_sparse && array)
         array = append(array, json_string("sparse"));
     return array ? append(array, json_string("token_vectors")) : NULL;

@@ -49,7 +49,7 @@ static gpuserve_status check_enum(const char *name, uint32_t value, uint32_t las
 
 static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *error)
 {
-    gpuserve_status st = check_enum("task", job->task, GPUSERVE_TASK_SPARSE, error);
+    gpuserve_status st = check_enum("task", job->task, GPUSERVE_TASK_TOKEN_LABELS, error);
 
     if (st == GPUSERVE_OK)
         st = check_enum("truncation", job->truncation, GPUSERVE_TRUNCATE_STRICT, error);
@@ -102,13 +102,22 @@ static gpuserve_status check_task(const struct gsv_model *model, const gpuserve_
         return gsv_fail(error, GPUSERVE_E_INVALID, "job.dimensions is for embeddings only");
     if (job->task != GPUSERVE_TASK_EMBED && job->normalize != GPUSERVE_NORMALIZE_DEFAULT)
         return gsv_fail(error, GPUSERVE_E_INVALID, "job.normalize is for embeddings only");
-    if (job->task != GPUSERVE_TASK_CLASSIFY && job->score != GPUSERVE_SCORE_DEFAULT)
+    if (job->task != GPUSERVE_TASK_CLASSIFY && job->task != GPUSERVE_TASK_TOKEN_LABELS &&
+        job->score != GPUSERVE_SCORE_DEFAULT)
         return gsv_fail(error, GPUSERVE_E_INVALID, "job.score is for classification only");
-    if (job->task != GPUSERVE_TASK_TOKEN_VECTORS && job->token_offsets)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "job.token_offsets is for token vectors only");
+    if (!gsv_is_by_token(job->task) && job->token_offsets)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.token_offsets is for rows of tokens only");
     if (job->task == GPUSERVE_TASK_EMBED && facts->dim == 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model only %s",
-                        facts->n_labels > 0 ? "classifies" : "gives sparse vectors");
+                        facts->labels_tokens  ? "labels tokens"
+                        : facts->n_labels > 0 ? "classifies"
+                                              : "gives sparse vectors");
+    if (job->task == GPUSERVE_TASK_TOKEN_LABELS && !facts->labels_tokens)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model labels no tokens: it is no token classifier");
+    if (job->task == GPUSERVE_TASK_CLASSIFY && facts->labels_tokens)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model's labels are of tokens, not of texts: it is a token classifier");
     if (job->task == GPUSERVE_TASK_CLASSIFY && facts->n_labels == 0) {
         gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model has no classifier head");
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
@@ -277,7 +286,7 @@ static void make_key(const struct gsv_spec_facts *facts, const gpuserve_job *job
         run.normalize = job->normalize == GPUSERVE_NORMALIZE_DEFAULT
                             ? facts->normalize
                             : job->normalize == GPUSERVE_NORMALIZE_YES;
-    } else if (job->task == GPUSERVE_TASK_CLASSIFY) {
+    } else if (job->task == GPUSERVE_TASK_CLASSIFY || job->task == GPUSERVE_TASK_TOKEN_LABELS) {
         run.score = job->score ? job->score : (uint32_t)facts->score;
     }
     size->columns = gsv_run_columns(facts, &run);
@@ -307,13 +316,12 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
         return st;
     make_key(model->plan.facts, job, size);
     /* Rows of token vectors are known after tokenization. */
-    if (job->task != GPUSERVE_TASK_TOKEN_VECTORS)
+    if (!gsv_is_by_token(job->task))
         st = gsv_job_check_output(job, job->n_items, size->columns, error);
     if (st == GPUSERVE_OK)
         st = job->ids ? size_ids(model, job, size, error) : size_texts(model, job, size, error);
     if (st == GPUSERVE_OK) { /* neither count is over 2^58 */
-        const uint64_t rows =
-            job->task == GPUSERVE_TASK_TOKEN_VECTORS ? size->charge.tokens : job->n_items;
+        const uint64_t rows = gsv_is_by_token(job->task) ? size->charge.tokens : job->n_items;
 
         size->charge.bytes +=
             rows * (uint64_t)size->columns * sizeof(float) + job->n_items * sizeof(struct gsv_item);

@@ -52,7 +52,9 @@ void gsv_histogram_add(struct gsv_histogram *histogram, const struct gsv_bounds 
 void gsv_metrics_request(struct gsv_metrics *metrics, const struct gsv_request_facts *facts)
 {
     const enum gsv_family family =
-        facts->task == GPUSERVE_TASK_CLASSIFY ? GSV_FAMILY_CLASSIFY : GSV_FAMILY_EMBED;
+        facts->task == GPUSERVE_TASK_CLASSIFY || facts->task == GPUSERVE_TASK_TOKEN_LABELS
+            ? GSV_FAMILY_CLASSIFY
+            : GSV_FAMILY_EMBED;
     const size_t status = (size_t)facts->status < GSV_STATUS_COUNT ? (size_t)facts->status
                                                                    : (size_t)GPUSERVE_E_INTERNAL;
 

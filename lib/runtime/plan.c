@@ -184,7 +184,10 @@ size_t gsv_plan_output_floats(const struct gsv_plan *plan)
     const size_t dense =
         (size_t)facts->dim > facts->n_labels ? (size_t)facts->dim : facts->n_labels;
     const size_t rows = (size_t)plan->narrow.max_sequences * (sparse > dense ? sparse : dense);
-    const size_t tokens = (size_t)plan->narrow.max_tokens * (size_t)facts->hidden_size;
+    const size_t hidden = (size_t)facts->hidden_size;
+    const size_t columns =
+        facts->labels_tokens && facts->n_labels > hidden ? facts->n_labels : hidden;
+    const size_t tokens = (size_t)plan->narrow.max_tokens * columns;
 
     return rows > tokens ? rows : tokens;
 }

@@ -163,7 +163,9 @@ static gpuserve_status run_batch(struct gsv_profile *profile, double *ns, gpuser
     const struct gsv_spec_facts *facts = profile->plan.facts;
     const bool embeds = facts->dim > 0 && facts->n_labels == 0;
     const struct gsv_run run = {
-        .task = embeds ? GPUSERVE_TASK_EMBED : GPUSERVE_TASK_CLASSIFY,
+        .task = embeds                 ? GPUSERVE_TASK_EMBED
+                : facts->labels_tokens ? GPUSERVE_TASK_TOKEN_LABELS
+                                       : GPUSERVE_TASK_CLASSIFY,
         .dimensions = facts->dim,
         .normalize = facts->normalize,
         .score = facts->score ? (uint32_t)facts->score : GPUSERVE_SCORE_RAW,

@@ -105,14 +105,13 @@ static gpuserve_status make_chunks(gpuserve_request *request, gpuserve_error *er
 /* Whether the answer to "is this job right" needs the tokens, or they cost nothing. */
 static bool encode_at_once(const gpuserve_request *request)
 {
-    return !request->job.ids &&
-           (request->n_chunks <= 1 || request->job.task == GPUSERVE_TASK_TOKEN_VECTORS ||
-            request->job.truncation == GPUSERVE_TRUNCATE_STRICT);
+    return !request->job.ids && (request->n_chunks <= 1 || gsv_is_by_token(request->job.task) ||
+                                 request->job.truncation == GPUSERVE_TRUNCATE_STRICT);
 }
 
 static gpuserve_status make_staging(gpuserve_request *request, gpuserve_error *error)
 {
-    const bool by_token = request->job.task == GPUSERVE_TASK_TOKEN_VECTORS;
+    const bool by_token = gsv_is_by_token(request->job.task);
     size_t floats, row = 0;
 
     for (size_t i = 0; i < request->job.n_items; i++) {

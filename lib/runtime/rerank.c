@@ -41,7 +41,7 @@ struct rerank {
 
 gpuserve_rerank_method gsv_rerank_method(const struct gsv_spec_facts *facts)
 {
-    if (facts->own_classifier && facts->n_labels == 1)
+    if (facts->own_classifier && facts->n_labels == 1 && !facts->labels_tokens)
         return GPUSERVE_RERANK_CROSS_ENCODER;
     return facts->dim > 0 ? GPUSERVE_RERANK_COSINE : GPUSERVE_RERANK_DEFAULT;
 }

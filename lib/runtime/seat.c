@@ -61,7 +61,7 @@ static const float *rows_of(const struct gsv_seat *seat, int32_t part, size_t *n
 {
     const int32_t *begins = seat->cu_seqlens;
     const size_t columns = (size_t)seat->batch.parts[part].request->columns;
-    const bool by_token = seat->batch.key.task == GPUSERVE_TASK_TOKEN_VECTORS;
+    const bool by_token = gsv_is_by_token(seat->batch.key.task);
     const size_t row = (size_t)(by_token ? begins[part] : part);
 
     *n_floats = columns * (by_token ? (size_t)(begins[part + 1] - begins[part]) : 1);

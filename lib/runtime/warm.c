@@ -58,6 +58,8 @@ static gpuserve_status texts_init(struct texts *texts, struct warmer *warmer, si
 
     *texts = (struct texts){ .n = n, .length = length };
     texts->columns = dim > facts->n_labels ? dim : facts->n_labels;
+    if (facts->labels_tokens && texts->columns < facts->n_labels * length)
+        texts->columns = facts->n_labels * length;
     if (facts->is_sparse && texts->columns < (size_t)facts->vocab_size)
         texts->columns = (size_t)facts->vocab_size;
     texts->ids = gsv_alloc_array(n * length, sizeof(*texts->ids));
@@ -108,8 +110,10 @@ static gpuserve_status run(struct warmer *warmer, size_t n, size_t length, uint6
         return st;
     if (facts->dim > 0)
         st = run_task(warmer, &texts, GPUSERVE_TASK_EMBED, error);
-    if (st == GPUSERVE_OK && facts->n_labels > 0)
+    if (st == GPUSERVE_OK && gsv_classifies(facts))
         st = run_task(warmer, &texts, GPUSERVE_TASK_CLASSIFY, error);
+    if (st == GPUSERVE_OK && facts->labels_tokens)
+        st = run_task(warmer, &texts, GPUSERVE_TASK_TOKEN_LABELS, error);
     if (st == GPUSERVE_OK && facts->is_sparse)
         st = run_task(warmer, &texts, GPUSERVE_TASK_SPARSE, error);
     *spent_ns = gsv_now_ns() - begin;

@@ -68,7 +68,8 @@ static const struct bad_job bad_jobs[] = {
     { "stride under a row", { GOOD, .texts = two, .output_stride = 7 }, GPUSERVE_E_INVALID, "output_stride is 7, less than a row's 8" },
     { "stride past the end", { GOOD, .texts = two, .output_stride = 9 }, GPUSERVE_E_INVALID, "need 17" },
     { "token vectors past the end", { GOOD, .texts = two, .task = GPUSERVE_TASK_TOKEN_VECTORS }, GPUSERVE_E_INVALID, "8 rows of 8 need 64" },
-    { "offsets of an embedding", { GOOD, .texts = two, .token_offsets = (size_t *)1 }, GPUSERVE_E_INVALID, "token vectors only" },
+    { "offsets of an embedding", { GOOD, .texts = two, .token_offsets = (size_t *)1 }, GPUSERVE_E_INVALID, "rows of tokens only" },
+    { "labels of tokens", { GOOD, .texts = two, .task = GPUSERVE_TASK_TOKEN_LABELS }, GPUSERVE_E_UNSUPPORTED, "no token classifier" },
     { "too many items", { .struct_size = sizeof(gpuserve_job), .n_items = SIZE_MAX, .texts = two, .output = rows }, GPUSERVE_E_TOO_LARGE, "items" },
 };
 /* clang-format on */

@@ -1,0 +1,27 @@
+/*
+ * tokens.h - the tokens of one text with their places in it.
+ */
+#ifndef GSV_HTTP_TOKENS_H
+#define GSV_HTTP_TOKENS_H
+
+#include "lib/http/exchange.h"
+
+struct gsv_tokens {
+    int32_t *ids;         /* [n], kept by the exchange, as: */
+    gpuserve_span *spans; /* [n] bytes of the text; empty for special tokens */
+    size_t n;
+};
+
+/* False after gsv_refuse. */
+bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t size,
+                        const gpuserve_tokenize_options *options, struct gsv_tokens *tokens);
+
+/* How far characters were counted; zero at the start of a text. */
+struct gsv_place {
+    size_t byte, count;
+};
+
+/* How many characters (not bytes) the first `end` bytes are, going on from the place. */
+size_t gsv_characters_to(const char *text, size_t end, struct gsv_place *place);
+
+#endif
