@@ -16,6 +16,8 @@ PORT = 6399
 def enter_namespace():
     """Go on in a network namespace with nothing but lo."""
     if os.environ.get("GPUSERVE_IN_NAMESPACE"):
+        # Ended from outside it ends its nodes too.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         return
     flags = ["--net"] if os.geteuid() == 0 else ["--net", "--map-root-user"]
     os.environ["GPUSERVE_IN_NAMESPACE"] = "1"
