@@ -9,6 +9,7 @@
 #include "model.h"
 #include "serve_files.h"
 #include "serve_notify.h"
+#include "serve_port.h"
 #include "serve_sandbox.h"
 
 #include <gpuserve/http.h>
@@ -173,6 +174,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     gpuserve_http *server = NULL;
     gpuserve_status status;
     sigset_t signals;
+    char *holder;
 
     raise_descriptor_limit();
     sigemptyset(&signals);
@@ -185,10 +187,14 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     /* A reader that goes away, of the access log or of the watchdog's question, ends nothing. */
     signal(SIGPIPE, SIG_IGN);
+    holder = options->unix_path ? NULL : cli_port_holder(options->port);
     if (!args->no_sandbox)
         cli_limit_files(args, context, options);
     status = gpuserve_http_start(&server, context, options, &error);
     gpuserve_context_unref(&context);
+    if (status == GPUSERVE_E_IO && holder)
+        cli_warn("port %u is held by %s", options->port, holder);
+    free(holder);
     if (status != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
     if (!args->no_sandbox && cli_sandbox() != 0)

@@ -1,0 +1,10 @@
+/*
+ * serve_port.h - who listens on a port already; see serve_port.c.
+ */
+#ifndef CLI_SERVE_PORT_H
+#define CLI_SERVE_PORT_H
+
+/* "nginx (process 123)", owned; NULL: nobody does. */
+char *cli_port_holder(unsigned port);
+
+#endif
