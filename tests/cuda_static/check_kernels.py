@@ -6,8 +6,10 @@
 Each .cu file of kernels/cuda is compiled by nvcc for each target, where spilled registers and local
 memory are errors. What ptxas tells of each kernel is compared with budgets.json beside this file,
 the registers of the kernel's largest variant, rounded up to 16, so that a kernel that grows is noticed. In the machine
-code, as far as cuobjdump is there to show it, the kernels named in MMA_KERNELS must hold tensor-core
-instructions and 128-bit loads. --write writes the table anew. Exits 77, which means "not run", where
+code, which the cuobjdump of tests/requirements.txt shows, the kernels named in MMA_KERNELS must hold
+tensor-core instructions and 128-bit loads; no kernel may touch local memory; and those that are launched
+to overlap the one ahead of them must wait for it and let the next one go, from sm_90 on and only there.
+--write writes the table anew. Exits 77, which means "not run", where
 there is no nvcc.
 """
 import argparse
@@ -30,10 +32,19 @@ MMA_KERNELS = {name: re.compile(rf"\b{word}\b") for name, word in {
 WIDE_LOAD = re.compile(r"\b(LDG\.E\.[A-Z.]*128|LDGSTS\.E\.[A-Z.]*128)")
 
 
+OVERLAPPING = re.compile(r"GSV_LAUNCH_OVERLAP\(\(?\s*(\w+)")
+# griddepcontrol.wait and .launch_dependents, as the machine has them.
+WAIT, LET_GO = re.compile(r"\bACQBULK\b"), re.compile(r"\bPREEXIT\b")
+
+
 def find_tool(name):
-    """nvcc and its kin: in the path, else in the toolkit's usual folder."""
+    """nvcc and its kin: in the path, in the toolkit's usual folder, or in an environment of the path."""
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    return shutil.which(name) or shutil.which(name, path=f"{home}/bin")
+    folders = [f"{home}/bin"]
+    for folder in os.get_exec_path():
+        environment = pathlib.Path(folder).parent
+        folders += map(str, environment.glob("lib/python3*/site-packages/nvidia/cu*/bin"))
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
 
 
 def compile_source(nvcc, root, source, targets, folder):
@@ -73,8 +84,38 @@ def registers_by_kernel(source, text):
     return found
 
 
-def check_machine_code(cuobjdump, source, compiled):
-    """What is missing in the machine code, as a list of complaints."""
+def overlapping_kernels(root):
+    """The names of all kernels that GSV_LAUNCH_OVERLAP launches."""
+    names = set()
+    for path in (root / "kernels" / "cuda").glob("*.cu*"):
+        names.update(OVERLAPPING.findall(path.read_text(encoding="utf-8")))
+    return names - {"kernel"}  # the macro's own
+
+
+def functions(code):
+    """(target, kernel, its instructions) of each function in cuobjdump's text."""
+    target = ""
+    for part in re.split(r"^(?=\s*(?:arch = |Function : ))", code, flags=re.M):
+        if found := re.match(r"\s*arch = (\w+)", part):
+            target = found.group(1)
+        elif found := re.match(r"\s*Function : (\S+)", part):
+            yield target, plain_name(found.group(1)), part
+
+
+def check_overlap(source, code, overlapping):
+    """Complaints about kernels that wait, or let go, where they should not or fail to."""
+    wrong = []
+    for target, kernel, text in functions(code):
+        wanted = kernel in overlapping and int(re.sub(r"\D", "", target)) >= 90
+        has = bool(WAIT.search(text)), bool(LET_GO.search(text))
+        if has != (wanted, wanted):
+            wrong.append(f"{source.name}: {kernel} for {target} waits: {has[0]}, lets go: {has[1]}; "
+                         f"both should be {wanted}")
+    return wrong
+
+
+def check_machine_code(cuobjdump, source, compiled, overlapping):
+    """What is wrong in the machine code, as a list of complaints."""
     code = subprocess.run([cuobjdump, "-sass", compiled], check=True, capture_output=True,
                           text=True).stdout
     wrong = []
@@ -86,7 +127,7 @@ def check_machine_code(cuobjdump, source, compiled):
             wrong.append(f"{source.name}: no 128-bit load")
     if re.search(r"\b(LDL|STL)\b", code):
         wrong.append(f"{source.name}: local memory is used")
-    return wrong
+    return wrong + check_overlap(source, code, overlapping)
 
 
 def compare(found, budgets):
@@ -110,11 +151,12 @@ def main():
     if not nvcc:
         print("no nvcc in the path or in /usr/local/cuda/bin: CUDA kernels not checked")
         return NOT_RUN
-    if not cuobjdump:
-        print("no cuobjdump (PyPI: nvidia-cuda-cuobjdump): machine code not checked")
 
     sources = sorted((options.root / "kernels" / "cuda").glob("*.cu"))
+    overlapping = overlapping_kernels(options.root)
     found, wrong = {}, []
+    if not cuobjdump:
+        wrong.append("no cuobjdump, which is among the packages of tests/requirements.txt")
     with tempfile.TemporaryDirectory() as folder, \
             concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         compiles = {pool.submit(compile_source, nvcc, options.root, source,
@@ -128,7 +170,7 @@ def main():
                 continue
             found.update(registers_by_kernel(source, text))
             if cuobjdump:
-                wrong += check_machine_code(cuobjdump, source, compiled)
+                wrong += check_machine_code(cuobjdump, source, compiled, overlapping)
     if options.write:
         rounded = {key: (registers + 15) // 16 * 16 for key, registers in found.items()}
         BUDGETS.write_text(json.dumps(rounded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
