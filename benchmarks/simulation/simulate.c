@@ -1,8 +1,10 @@
 /*
  * simulate.c - larger machines than this one: the runtime as it is, over devices of set speed.
  *
- *   simulate cpu CORES LOAD SECONDS      one model, a worker for each core
- *   simulate gpu DEVICES LOAD SECONDS    a model on each device, two streams in turn
+ *   simulate cpu CORES LOAD SECONDS [WAIT_US]
+ *                                        one model, a worker for each core
+ *   simulate gpu DEVICES LOAD SECONDS [WAIT_US]
+ *                                        a model on each device, two streams in turn
  *   simulate request CORES               one client, one text at a time, a device that takes no
  * time
  *
@@ -152,7 +154,7 @@ static void closed_loop(size_t n_clients, double seconds)
 
 /* ------------------------------------------------------------------------------------ machine */
 
-static void open_models(bool is_gpu, size_t n)
+static void open_models(bool is_gpu, size_t n, uint32_t wait_us)
 {
     gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
@@ -164,6 +166,7 @@ static void open_models(bool is_gpu, size_t n)
     options.device = is_gpu ? "cuda:0" : "cpu";
     options.dtype = GPUSERVE_DTYPE_FLOAT32;
     options.max_queue_tokens = 1u << 24;
+    options.max_wait_us = wait_us;
     simulation.n_models = is_gpu ? n : 1;
     if (gpuserve_context_create(&context, &context_options, &error) != GPUSERVE_OK)
         die(error.message);
@@ -269,14 +272,14 @@ int main(int argc, char **argv)
     prctl(PR_SET_TIMERSLACK, 1000); /* threads inherit it */
     make_texts();
     if (strcmp(argv[1], "request") == 0) {
-        open_models(false, n);
+        open_models(false, n, 0);
         measure_requests();
         gpuserve_model_close(&simulation.models[0]);
         return 0;
     }
     fake_set_speed(speed, is_gpu ? GPU_BATCH_US : CORE_BATCH_US, is_gpu);
     simulation.latencies = malloc(MOST * sizeof(double));
-    open_models(is_gpu, n);
+    open_models(is_gpu, n, argc > 5 ? (uint32_t)strtoul(argv[5], NULL, 10) : 0);
     begin = read_clock(CLOCK_MONOTONIC);
     cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID);
     if (load > 0)

@@ -186,6 +186,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_doctor(gpuserve_
 /** Values of gpuserve_model_options.warmup beside a number of batches. */
 #define GPUSERVE_WARMUP_OFF UINT32_C(0xfffffffe)
 #define GPUSERVE_WARMUP_AUTO UINT32_C(0xffffffff) /**< as long as batches get faster */
+#define GPUSERVE_WAIT_NONE UINT32_C(0xffffffff)   /**< as gpuserve_model_options.max_wait_us */
 
 /** What a loading model is at. */
 typedef enum gpuserve_stage {
@@ -226,10 +227,8 @@ typedef struct gpuserve_model_options {
                                        More work is split into batches of this size */
     uint32_t    n_threads;        /**< of the context's threads; default all */
     uint32_t    pooling;          /**< gpuserve_pooling_kind instead of the model's own */
-    uint32_t    use_mmap;         /**< 1: map the weights; the file must not be changed in place
-                                       while the model is open */
-    uint32_t    max_queue_tokens; /**< most tokens waiting; default 1048576. One request counts for
-                                       half of them at most, so that a huge one can be taken */
+    uint32_t    use_mmap;         /**< 1: map the weights; the file must stay as it is meanwhile */
+    uint32_t    max_queue_tokens; /**< waiting, a request counts as half at most; default 1048576 */
     uint32_t    warmup;           /**< batches run before the model is handed out: a number, or
                                        GPUSERVE_WARMUP_AUTO, or GPUSERVE_WARMUP_OFF. Default: off
                                        for gpuserve_model_open(), auto for gpuserve_model_swap() */
@@ -237,10 +236,8 @@ typedef struct gpuserve_model_options {
                                        before, while the model is opened */
     gpuserve_progress_fn progress; /**< told how the loading goes; may be NULL */
     void       *progress_user;
-    uint64_t    max_queue_bytes;  /**< most bytes of texts and results waiting; default 256 MiB. One
-                                       request counts for half of them at most */
-    uint64_t    cache_bytes;      /**< most memory for results of texts that may come again; default
-                                       0: no cache. See gpuserve_cache */
+    uint64_t    max_queue_bytes;  /**< most bytes of texts and results waiting likewise; default 256 MiB */
+    uint64_t    cache_bytes;      /**< most memory for results that may be asked again: gpuserve_cache */
     uint64_t    memory_budget_bytes; /**< most memory of this model, of every kind; default none */
     const char *name;             /**< what gpuserve_context_find() finds it by; together with
                                        `version` nobody else's in the context. Default: the path */
@@ -249,10 +246,12 @@ typedef struct gpuserve_model_options {
     uint32_t    when_suspended;   /**< gpuserve_when_suspended */
     gpuserve_lost_fn lost;        /**< told when the device is lost; may be NULL */
     void       *lost_user;
+    uint32_t    max_wait_us;      /**< for a fuller batch while the device is busy; default: docs/batching.md */
+    uint32_t    reserved;         /**< zero */
 } gpuserve_model_options;
 
 /* clang-format off */
-#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** How one vector is made of a text's token vectors. */
@@ -631,9 +630,9 @@ typedef struct gpuserve_job {
 #define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
-/** Called once when a request completes, from a library thread: it may submit, must not block and
- *  must not close the model. `status` is what gpuserve_wait() will return. A model that is suspended
- *  is not resumed by a submission from here, since loading would block: GPUSERVE_E_BUSY. */
+/** Called once when a request completes, from a library thread: it may submit (which does not resume
+ *  a suspended model: GPUSERVE_E_BUSY), must not block and must not close the model. `status` is what
+ *  gpuserve_wait() will return. */
 typedef void (*gpuserve_completion_fn)(void *user, gpuserve_request *request,
                                        gpuserve_status status);
 

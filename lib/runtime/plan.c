@@ -20,7 +20,8 @@
 #define MOST_SEQUENCES 4096
 #define SPARSE_TOKENS_A_TEXT 16
 #define MOST_WARMUP 1000000
-#define GPU_STREAMS 2 /* one computes while the other copies */
+#define GPU_STREAMS 2   /* one computes while the other copies */
+#define GPU_WAIT_US 300 /* gains at low load and costs nothing at high: docs/batching.md */
 #define QUEUE_TOKENS (1u << 20)
 #define QUEUE_BYTES (256u << 20)
 #define MOST_CACHE_BYTES (UINT64_C(1) << 46)
@@ -59,6 +60,8 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
     if (to->when_suspended > GPUSERVE_SUSPENDED_REFUSE)
         return gsv_fail(error, GPUSERVE_E_INVALID, "when_suspended is %u, outside 0 to %d",
                         to->when_suspended, GPUSERVE_SUSPENDED_REFUSE);
+    if (to->reserved != 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "model options: `reserved` must be zero");
     if (to->cache_bytes > MOST_CACHE_BYTES)
         return gsv_fail(error, GPUSERVE_E_INVALID, "cache_bytes is %" PRIu64 ", more than %" PRIu64,
                         to->cache_bytes, MOST_CACHE_BYTES);
@@ -283,6 +286,15 @@ static gpuserve_status size_batches_to_fit(struct gsv_plan *plan, uint32_t wante
     return GPUSERVE_OK;
 }
 
+static uint64_t wait_ns(const struct gsv_plan *plan, uint32_t wanted_us)
+{
+    const uint64_t usual_us = plan->device.is_cpu ? 0 : GPU_WAIT_US;
+
+    if (wanted_us == GPUSERVE_WAIT_NONE)
+        return 0;
+    return (wanted_us ? wanted_us : usual_us) * 1000;
+}
+
 static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *context,
                                       const gpuserve_model_options *options, gpuserve_error *error)
 {
@@ -297,6 +309,7 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
     plan->may_widen =
         options->dtype == GPUSERVE_DTYPE_DEFAULT && plan->dtype == GPUSERVE_DTYPE_FLOAT16;
     plan->use_mmap = options->use_mmap != 0;
+    plan->max_wait_ns = wait_ns(plan, options->max_wait_us);
     plan->max_queue_tokens = options->max_queue_tokens ? options->max_queue_tokens : QUEUE_TOKENS;
     plan->max_queue_bytes = options->max_queue_bytes ? options->max_queue_bytes : QUEUE_BYTES;
     plan->cache_bytes = options->cache_bytes;

@@ -31,6 +31,7 @@ VERSION_MINOR = 1
 VERSION_PATCH = 0
 WARMUP_OFF = 0xfffffffe
 WARMUP_AUTO = 0xffffffff
+WAIT_NONE = 0xffffffff
 MATMUL_MAX_SIDE = 4194304
 CHAIN_MAX_STEPS = 65536
 DEVICE_MIG = 1
@@ -194,6 +195,8 @@ class ModelOptions(Structure):
         ("when_suspended", c_uint32),
         ("lost", c_void_p),
         ("lost_user", c_void_p),
+        ("max_wait_us", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

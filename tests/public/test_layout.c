@@ -94,7 +94,7 @@ FIELD(gpuserve_device_info, flags, 380);
 FIELD(gpuserve_device_info, bus_id, 384);
 FIELD(gpuserve_device_info, limit, 416);
 
-SIZE(gpuserve_model_options, 136);
+SIZE(gpuserve_model_options, 144);
 FIELD(gpuserve_model_options, struct_size, 0);
 FIELD(gpuserve_model_options, dtype, 4);
 FIELD(gpuserve_model_options, device, 8);
@@ -118,6 +118,8 @@ FIELD(gpuserve_model_options, keep, 112);
 FIELD(gpuserve_model_options, when_suspended, 116);
 FIELD(gpuserve_model_options, lost, 120);
 FIELD(gpuserve_model_options, lost_user, 128);
+FIELD(gpuserve_model_options, max_wait_us, 136);
+FIELD(gpuserve_model_options, reserved, 140);
 
 SIZE(gpuserve_swap_options, 16);
 FIELD(gpuserve_swap_options, struct_size, 0);
