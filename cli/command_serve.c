@@ -3,8 +3,9 @@
  *
  * SIGHUP takes up changed files: models, keys, the certificate.
  * SIGTERM and SIGINT drain: not ready at once, no new connections, accepted requests are answered,
- * then exit 0; a second signal, or the end of --drain-timeout, cancels what is left. Signals are
- * blocked in every thread and waited for here.
+ * then exit 0; a second signal, or the end of --drain-timeout, cancels what is left. What is being
+ * computed then cannot be cancelled: it has a moment to end, and the program ends without it.
+ * Signals are blocked in every thread and waited for here.
  */
 #include "model.h"
 #include "serve_files.h"
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* Each connection takes three descriptors, and the usual soft limit is 1,024. */
 static void raise_descriptor_limit(void)
@@ -33,6 +35,7 @@ static void raise_descriptor_limit(void)
 }
 
 static const uint32_t default_drain_s = 30;
+static const unsigned grace_s = 5; /* for what is being computed when all else is cancelled */
 
 /* NAME=PATH names a model; anything else is a path. Owned text in *name. */
 static void read_model(gpuserve_http_model *model, const char *argument)
@@ -167,6 +170,25 @@ static void wait_for_signals(gpuserve_http *server, const struct cli_args *args,
         cli_warn("requests were still unanswered after %u s; they are cancelled", drain_s);
 }
 
+static void end_at_once(int number)
+{
+    static const char text[] = "gpuserve: a computation did not end in time; it is left\n";
+
+    (void)number;
+    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
+        _exit(CLI_FAILED); /* nobody listens, and it ends all the same */
+    _exit(CLI_FAILED);
+}
+
+/* From here on nothing can keep the program from its end. */
+static void limit_the_end(void)
+{
+    const struct sigaction action = { .sa_handler = end_at_once };
+
+    sigaction(SIGALRM, &action, NULL);
+    alarm(grace_s);
+}
+
 static int serve(const struct cli_args *args, gpuserve_http_options *options)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -203,6 +225,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     fflush(stdout);
     cli_notify("READY=1");
     wait_for_signals(server, args, &signals);
+    limit_the_end();
     gpuserve_http_stop(&server);
     return CLI_OK;
 }

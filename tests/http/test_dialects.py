@@ -1,5 +1,7 @@
 """Paths without a client of their own here: TEI's text and rank paths, Jina, llama.cpp, TensorFlow
 Serving; and several models behind one port."""
+import json
+import math
 import os
 
 from serving import MINILM, Served, cosine, embed, main, model
@@ -7,6 +9,7 @@ from serving import MINILM, Served, cosine, embed, main, model
 from common import ROOT
 
 TEXTS = ["the bill of the restaurant", "a dog", "cats and dogs"]
+TINY_MODELS = os.path.join(ROOT, "tests/data/models")
 SENTIMENT = os.path.join(ROOT, "share/heads/sentiment.safetensors")
 
 
@@ -73,6 +76,48 @@ class Rank(Served):
             self.assertEqual(got["results"][0]["document"], {"text": "a dog"})
             self.assertGreater(got["usage"]["total_tokens"], 10)
             self.assertEqual(got["model"], "all-MiniLM-L6-v2")
+
+
+class CrossEncoder(Served):
+    """A classifier of pairs with one label ranks by itself; its scores are those of the reference."""
+    TINY = os.path.join(TINY_MODELS, "bert-cross-encoder")
+    arguments = ("tiny=" + TINY,)
+
+    def setUp(self):
+        with open(os.path.join(self.TINY, "pairs.json"), encoding="utf-8") as file:
+            rows = [row for row in json.load(file) if row["text"] == "w1 w2 w3" and row["pair"]]
+        self.documents = [row["pair"] for row in rows]
+        self.logits = [row["logits"][0] for row in rows]
+        self.best = sorted(range(len(rows)), key=lambda i: -self.logits[i])
+        self.assertGreater(len(self.best), 1)
+
+    def check(self, found, key, of=lambda x: 1 / (1 + math.exp(-x))):
+        self.assertEqual([one["index"] for one in found], self.best)
+        for one in found:
+            self.assertAlmostEqual(one[key], of(self.logits[one["index"]]), places=5)
+
+    def test_tei(self):
+        asked = {"query": "w1 w2 w3", "texts": self.documents}
+        got = self.server.post("/rerank", asked)
+        self.assertEqual(got.headers["x-gpuserve-rerank-method"], "cross-encoder")
+        self.check(got.json(), "score")
+        self.check(self.server.post("/rerank", {**asked, "raw_scores": True}).json(), "score",
+                   lambda x: x)
+        self.assertIn("reranker", self.server.get("/info").json()["model_type"])
+
+    def test_jina_and_cohere(self):
+        for path in ("/v1/rerank", "/v2/rerank"):
+            got = self.server.post(path, {"model": "tiny", "query": "w1 w2 w3",
+                                          "documents": self.documents})
+            self.assertEqual(got.status, 200, got.body)
+            self.check(got.json()["results"], "relevance_score")
+        top = self.server.post("/v2/rerank", {"model": "tiny", "query": "w1 w2 w3", "top_n": 1,
+                                              "documents": self.documents}).json()["results"]
+        self.assertEqual([one["index"] for one in top], self.best[:1])
+
+    def test_it_does_not_embed(self):
+        self.assertIn(self.server.post("/v1/embeddings", {"input": "w1"}).status, (400, 424, 501))
+        self.assertEqual(self.server.get("/health").status, 200)
 
 
 class Several(Served):
