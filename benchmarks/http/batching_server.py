@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""A batching Python server as one writes it today: uvicorn, a queue, ONNX Runtime on two threads.
+
+batching_server.py MODEL GRAPH PORT
+
+POST /v1/embeddings {"input": TEXT or [TEXT...]}. Requests that wait while a batch is computed make
+the next one, sorted by length, 32 texts at most; tokenizing and computing happen beside the event loop.
+"""
+import asyncio
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import tokenizers
+import uvicorn
+
+MAX_BATCH = 32
+
+
+class Embedder:
+    def __init__(self, model, graph):
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 2
+        options.inter_op_num_threads = 1
+        self.session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(Path(model) / "tokenizer.json"))
+        self.tokenizer.enable_truncation(256)
+        self.tokenizer.enable_padding()
+
+    def run(self, texts):
+        encoded = self.tokenizer.encode_batch(texts)
+        ids = np.array([one.ids for one in encoded], np.int64)
+        mask = np.array([one.attention_mask for one in encoded], np.int64)
+        hidden = self.session.run(None, {"input_ids": ids, "attention_mask": mask,
+                                         "token_type_ids": np.zeros_like(ids)})[0]
+        vectors = (hidden * mask[:, :, None]).sum(1) / mask.sum(1)[:, None]
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True), mask.sum(1).tolist()
+
+
+class Batcher:
+    def __init__(self, embedder):
+        self.embedder, self.waiting = embedder, []
+        self.some, self.pool = asyncio.Event(), ThreadPoolExecutor(1)
+
+    async def embed(self, texts):
+        futures = []
+        for text in texts:
+            futures.append(asyncio.get_running_loop().create_future())
+            self.waiting.append((text, futures[-1]))
+        self.some.set()
+        return await asyncio.gather(*futures)
+
+    async def work(self):
+        loop = asyncio.get_running_loop()
+        while True:
+            await self.some.wait()
+            self.waiting.sort(key=lambda one: len(one[0]))
+            batch, self.waiting = self.waiting[:MAX_BATCH], self.waiting[MAX_BATCH:]
+            if not self.waiting:
+                self.some.clear()
+            vectors, sizes = await loop.run_in_executor(self.pool, self.embedder.run,
+                                                        [text for text, _ in batch])
+            for (_, future), vector, size in zip(batch, vectors, sizes):
+                if not future.cancelled():
+                    future.set_result((vector, size))
+
+
+class Application:
+    def __init__(self, batcher):
+        self.batcher, self.task = batcher, None
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] != "http":
+            return
+        if self.task is None:
+            self.task = asyncio.create_task(self.batcher.work())
+        body, more = b"", True
+        while more:
+            part = await receive()
+            body, more = body + part.get("body", b""), part.get("more_body", False)
+        reply = b"{}"
+        if scope["method"] == "POST":
+            texts = json.loads(body)["input"]
+            rows = await self.batcher.embed([texts] if isinstance(texts, str) else texts)
+            n_tokens = sum(size for _, size in rows)
+            reply = json.dumps({
+                "object": "list", "model": "all-MiniLM-L6-v2",
+                "data": [{"object": "embedding", "index": i, "embedding": vector.tolist()}
+                         for i, (vector, _) in enumerate(rows)],
+                "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens}}).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [
+            (b"content-type", b"application/json"), (b"content-length", b"%d" % len(reply))]})
+        await send({"type": "http.response.body", "body": reply})
+
+
+def main():
+    model, graph, port = sys.argv[1:4]
+    uvicorn.run(Application(Batcher(Embedder(model, graph))), host="127.0.0.1", port=int(port),
+                log_level="error", lifespan="off")
+
+
+if __name__ == "__main__":
+    main()
