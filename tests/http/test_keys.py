@@ -1,11 +1,12 @@
 """API keys, their rates, and pages of other origins (T14)."""
 import hashlib
 import os
+import subprocess
 import tempfile
 import time
 import unittest
 
-from serving import MINILM, Served, Server, environment, main
+from serving import MINILM, PROGRAM, Served, Server, environment, main
 from common import gpuserve
 
 KEY, HASHED, RAW = "sk-first-0123456789", "second+key/of=mine", "third-key"
@@ -123,8 +124,12 @@ class Bad(unittest.TestCase):
             os.unlink(path)
         path = key_file("k")
         os.chmod(path, 0)
-        if not os.access(path, os.R_OK):
-            self.fails("Permission denied", "--api-key-file", path)
+        # no mode keeps root out: then as another user
+        other = {"user": 65534, "group": 65534, "extra_groups": []} if os.getuid() == 0 else {}
+        done = subprocess.run([PROGRAM, "serve", "model", "--check-config", "--api-key-file", path],
+                              capture_output=True, text=True, check=False, env=environment(), **other)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(path + ": Permission denied", done.stderr)
         os.unlink(path)
         self.fails("Is a directory", "--api-key-file", "/tmp")
 

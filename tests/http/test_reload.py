@@ -124,6 +124,24 @@ class Reload(unittest.TestCase):
         self.assertLessEqual({body for _, body in load.answers}, set(known))
         self.assertEqual(server.stop()[0], 0)
 
+    def test_loading_and_unloading_by_clients(self):
+        """Each answer is the model's, or says that it is not there; no connection is lost."""
+        server = Server(MINILM, "--model-control", "--quiet")
+        known = server.post("/embed", {"inputs": [TEXT, SECOND]}).body
+        load = Load(server)
+        path = "/v2/repository/models/all-MiniLM-L6-v2/"
+        for i in range(20):
+            self.assertEqual(server.post(path + "unload", {}).status, 200)
+            self.assertEqual(server.get("/readyz").status, 503)
+            self.assertEqual(server.post(path + "load", {}).status, 200)
+            self.assertEqual(server.get("/readyz").status, 200)
+            self.assertEqual(server.post("/embed", {"inputs": [TEXT, SECOND]}).body, known)
+        load.stop()
+        self.assertEqual(load.failures, [])
+        self.assertLessEqual({status for status, _ in load.answers}, {200, 503})
+        self.assertEqual({body for status, body in load.answers if status == 200}, {known})
+        self.assertEqual(server.stop()[0], 0)
+
     def test_a_bad_model_changes_nothing(self):
         point(self.link, MINILM)
         server = Server(self.link, "--alias", "a")
