@@ -147,7 +147,11 @@ class Options(unittest.TestCase):
     def test_manifests(self):
         path = os.path.join(self.folder, "config.json")
         with open(path, "w", encoding="utf-8") as file:
-            file.write(manifest("configmap.yaml")["data"]["config.json"])
+            config = manifest("configmap.yaml")["data"]["config.json"]
+            keys = json.loads(config)["api-key-file"]
+            file.write(config.replace(keys, os.path.join(self.folder, "keys.txt")))
+        with open(os.path.join(self.folder, "keys.txt"), "w", encoding="ascii") as file:
+            file.write("a-key\n")  # what is checked is read
         for name, thing in deployments():
             container = thing["spec"]["template"]["spec"]["containers"][0]
             told = self.checked([argument.replace("/etc/gpuserve/config.json", path)
@@ -155,7 +159,7 @@ class Options(unittest.TestCase):
             self.assertEqual(told["port"], container["ports"][0]["containerPort"], name)
             self.assertEqual(told["host"], "0.0.0.0")
             mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
-            self.assertIn(os.path.dirname(told["api-key-file"]), mounts)
+            self.assertIn(os.path.dirname(keys), mounts)
         container = manifest("servingruntime.yaml")["spec"]["containers"][0]
         told = self.checked([a.replace("{{.Name}}", "minilm") for a in container["args"]])
         self.assertEqual(told["models"], ["minilm=/mnt/models"])
