@@ -17,6 +17,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "http"))
 from serving import MINILM, Server, cosine, embed, main  # noqa: E402
+from test_framing import CASES, GOOD  # noqa: E402
 
 DEPLOY = os.path.join(os.path.dirname(os.path.dirname(HERE)), "deploy")
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
@@ -166,6 +167,36 @@ class Proxy:
         self.assertEqual((reply.status, len(json.loads(reply.read())[0])), (200, 384))
         self.assertEqual(reply.headers["x-gpuserve-truncated"], "1")
         connection.close()
+
+    def send_raw(self, sent):
+        """All bytes, then the end of what is sent; the status of every answer."""
+        got = b""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as client:
+            try:
+                client.sendall(sent)
+                client.shutdown(socket.SHUT_WR)
+                while more := client.recv(65536):
+                    got += more
+            except ConnectionError:
+                pass
+        return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", got)]
+
+    def test_no_framing_leads_astray(self):
+        """After each of the raw requests that readers could disagree about, another client still
+        gets its own answer, and nothing is worse than refused."""
+        replicas = [self.replica(), self.replica()]
+        self.start(*self.serve(self.configuration(replicas)))
+        other = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        for name, (sent, _) in CASES.items():
+            statuses = self.send_raw(sent + GOOD)
+            self.assertLessEqual(set(statuses), {200, 400, 404, 405, 408, 413, 414, 422, 431, 501, 505}, name)
+            for text in (name, name + " once more"):
+                body = json.dumps({"inputs": text})
+                other.request("POST", "/tokenize", body, {"Content-Type": "application/json"})
+                answer = other.getresponse()
+                self.assertEqual((answer.status, json.loads(answer.read())),
+                                 (200, replicas[0].post("/tokenize", {"inputs": text}).json()), name)
+        other.close()
 
     def test_a_replica_is_killed(self):
         self.run_through(signal.SIGKILL)
