@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Each connection takes three descriptors, and the usual soft limit is 1,024. */
@@ -149,11 +150,14 @@ static int next_signal(const gpuserve_http *server, const sigset_t *signals)
     }
 }
 
-static void wait_for_signals(gpuserve_http *server, const struct cli_args *args,
-                             const sigset_t *signals)
+/* Until a signal, and then until what was accepted is answered. The seconds that are left of the
+ * time for that. */
+static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *args,
+                                 const sigset_t *signals)
 {
     const uint32_t drain_s = args->drain_timeout ? args->drain_timeout : default_drain_s;
     sigset_t fatal = *signals;
+    struct timespec begin, end;
     int number;
 
     while ((number = next_signal(server, signals)) == SIGHUP)
@@ -166,8 +170,12 @@ static void wait_for_signals(gpuserve_http *server, const struct cli_args *args,
     signal(SIGINT, SIG_DFL);
     sigdelset(&fatal, SIGHUP); /* nothing is reloaded any more, and nothing ends by it */
     pthread_sigmask(SIG_UNBLOCK, &fatal, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
     if (gpuserve_http_drain(server, drain_s * 1000) != GPUSERVE_OK)
         cli_warn("requests were still unanswered after %u s; they are cancelled", drain_s);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    return end.tv_sec - begin.tv_sec < drain_s ? drain_s - (uint32_t)(end.tv_sec - begin.tv_sec)
+                                               : 0;
 }
 
 static void end_at_once(int number)
@@ -180,13 +188,14 @@ static void end_at_once(int number)
     _exit(CLI_FAILED);
 }
 
-/* From here on nothing can keep the program from its end. */
-static void limit_the_end(void)
+/* From here on nothing can keep the program from its end. A batch whose requests were cancelled may
+ * still be computed: it has what is left of the time to answer, and a grace. */
+static void limit_the_end(uint32_t left_s)
 {
     const struct sigaction action = { .sa_handler = end_at_once };
 
     sigaction(SIGALRM, &action, NULL);
-    alarm(grace_s);
+    alarm(left_s + grace_s);
 }
 
 static int serve(const struct cli_args *args, gpuserve_http_options *options)
@@ -224,8 +233,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     printf("%s\n", gpuserve_http_address(server));
     fflush(stdout);
     cli_notify("READY=1");
-    wait_for_signals(server, args, &signals);
-    limit_the_end();
+    limit_the_end(wait_for_signals(server, args, &signals));
     gpuserve_http_stop(&server);
     return CLI_OK;
 }

@@ -9,8 +9,10 @@
 A stage that lacks a package says so in its line and is no failure. Medians of at least 20 runs.
 """
 import ctypes
+import importlib.util
 import json
 import math
+import pathlib
 import random
 import statistics
 import sys
@@ -74,25 +76,23 @@ def attention(torch):
 # ------------------------------------------------------------------------------ our library
 
 
-class Error(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_uint32), ("status", ctypes.c_int32), ("retry", ctypes.c_uint32),
-                ("reserved", ctypes.c_uint32), ("message", ctypes.c_char * 512), ("hint", ctypes.c_char * 512)]
-
-
-class ModelOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_uint32), ("dtype", ctypes.c_uint32), ("device", ctypes.c_char_p),
-                ("head", ctypes.c_char_p), ("max_tokens", ctypes.c_uint32), ("max_batch_tokens", ctypes.c_uint32),
-                ("n_threads", ctypes.c_uint32), ("pooling", ctypes.c_uint32), ("use_mmap", ctypes.c_uint32),
-                ("max_queue_tokens", ctypes.c_uint32), ("defaults", ctypes.c_uint64 * 11)]
+def load_abi():
+    """The structs of the public headers, without the package around them."""
+    path = pathlib.Path(__file__).resolve().parents[2] / "python/gpuserve/_abi.py"
+    spec = importlib.util.spec_from_file_location("gpuserve_abi", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Model:
     def __init__(self, library, path, device, dtype):
         self.library = ctypes.CDLL(library)
         self.library.gpuserve_model_dim.restype = ctypes.c_size_t
-        self.error = Error(struct_size=ctypes.sizeof(Error))
+        abi = load_abi()
+        self.error = abi.Error(struct_size=ctypes.sizeof(abi.Error))
         self.handle = ctypes.c_void_p()
-        options = ModelOptions(ctypes.sizeof(ModelOptions), dtype, device.encode())
+        options = abi.ModelOptions(ctypes.sizeof(abi.ModelOptions), dtype, device.encode())
         self.check(self.library.gpuserve_model_open(ctypes.byref(self.handle), None, path.encode(),
                                                     ctypes.byref(options), ctypes.byref(self.error)))
         self.dim = self.library.gpuserve_model_dim(self.handle)

@@ -9,33 +9,22 @@
 `dry` shrinks all sizes to what the emulator runs in seconds.
 """
 import ctypes
-import importlib.util
 import json
 import math
 import multiprocessing
 import os
-import pathlib
 import socket
 import statistics
 import subprocess
 import sys
 import time
 
-from compare import DTYPES, Model, make_texts, say, time_us
+from compare import DTYPES, Model, load_abi, make_texts, say, time_us
 
 DRY = sys.argv[-1] == "dry"
 CLIENTS, PROCESSES, TEXTS_A_REQUEST = (2, 1, 2) if DRY else (64, 8, 32)
 MOST_WORDS = 3 if DRY else 120
 SIN, FMA = 11, 3
-
-
-def load_abi():
-    """The structs of the public headers, without the package around them."""
-    path = pathlib.Path(__file__).resolve().parents[2] / "python/gpuserve/_abi.py"
-    spec = importlib.util.spec_from_file_location("gpuserve_abi", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 # --------------------------------------------------------------------------------------------- P8

@@ -11,6 +11,7 @@
 #include "lib/http/request.h"
 #include "lib/http/server.h"
 #include "lib/http/uri.h"
+#include "lib/http/work.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +151,7 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
     if (!exchange)
         return;
     *context = NULL;
+    gsv_work_abandon(exchange);
     gsv_access_log_write(&exchange->server->access_log, exchange);
     unlist(exchange);
     if (exchange->client) {

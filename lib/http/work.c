@@ -242,6 +242,15 @@ static gpuserve_status take_result(struct gsv_exchange *exchange, gpuserve_error
     return st;
 }
 
+void gsv_work_abandon(struct gsv_exchange *exchange)
+{
+    if (exchange->is_aside)
+        gsv_work_count_out(exchange);
+    if (exchange->work.waiting)
+        gsv_work_count_out(exchange);
+    exchange->is_aside = exchange->work.waiting = false;
+}
+
 void gsv_work_finish(struct gsv_exchange *exchange)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;

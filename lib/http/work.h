@@ -27,6 +27,8 @@ bool gsv_work_aside(struct gsv_exchange *exchange,
 bool gsv_work_suspend(struct gsv_exchange *exchange);
 bool gsv_work_leave(struct gsv_exchange *exchange);
 void gsv_work_finish(struct gsv_exchange *exchange);
+/* The connection ended before what was done for it could be taken up: it counts no more. */
+void gsv_work_abandon(struct gsv_exchange *exchange);
 
 /* One suspended connection more, and one less: the server ends when there is none. False: it is
  * stopping, and no more may be. */

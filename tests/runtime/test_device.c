@@ -5,6 +5,8 @@
  */
 #include "tests/runtime/fake.h"
 
+#include <gpuserve/sys/backend.h>
+
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,18 +52,20 @@ static gpuserve_context *context_with(const char *plugin_dir)
 
 Test(device, the_message_names_the_missing_layer_and_the_remedy)
 {
-    static const struct {
+    char newer[64];
+    const struct {
         const char *module, *message, *hint;
     } cases[] = {
         { NULL, "no plugin: libgpuserve-cuda.so", "GPUSERVE_PLUGIN_DIR" },
         { "no-library", "cannot be loaded", "loader" },
-        { "plugin-abi", "made for backend interface 4", "this library's version" },
+        { "plugin-abi", newer, "this library's version" },
         { "plugin-slot", "the operation `attention` is missing", "" },
         { "plugin-no-entry", "it lacks gpuserve_backend_entry", "" },
         { "plugin-no-driver", "no driver: libcuda.so.1 is missing", "install the driver" },
         { "plugin-no-device", "the driver sees no device", "plug one in" },
     };
 
+    snprintf(newer, sizeof(newer), "made for backend interface %u", GPUSERVE_BACKEND_ABI + 1);
     unsetenv("GPUSERVE_PLUGIN_DIR");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         gpuserve_device_info device = { .struct_size = sizeof(device) };
