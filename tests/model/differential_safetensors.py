@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+from json_mutants import scramble
 from safetensors import deserialize
 
 VALUES = [0, 1, 2, 4, 8, 31, 32, 33, 2**31, 2**32, 2**53, 2**62, -1, 1.0, 1.5, "4", None, True, [], {}]
@@ -94,16 +95,7 @@ def change_bytes(text, blob, rng):
     elif kind == 3:
         return pack(text, blob)[:rng.randrange(len(text) + 8)]
     else:
-        changed = bytearray(text)
-        for _ in range(rng.randint(1, 3)):
-            at = rng.randrange(len(changed))
-            if rng.random() < 0.5:
-                changed[at] = rng.randrange(256)
-            elif rng.random() < 0.5:
-                del changed[at]
-            else:
-                changed.insert(at, rng.choice(b'0123456789,:{}[]"\\-.eE '))
-        text = bytes(changed)
+        text = scramble(text, rng)
     return pack(text, blob, length)
 
 

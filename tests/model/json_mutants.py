@@ -51,6 +51,20 @@ def change_meaning(tree, rng):
     return tree
 
 
+def scramble(text, rng):
+    """One to three bytes become others, go, or come."""
+    changed = bytearray(text)
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(changed))
+        if rng.random() < 0.5:
+            changed[at] = rng.randrange(256)
+        elif rng.random() < 0.5:
+            del changed[at]
+        else:
+            changed.insert(at, rng.choice(b'0123456789,:{}[]"\\-.eE '))
+    return bytes(changed)
+
+
 def change_bytes(text, rng):
     kind = rng.randrange(8)
     if kind == 0:
@@ -59,16 +73,7 @@ def change_bytes(text, rng):
         return rng.choice([b" ", b"\n", b"[", b"\xef\xbb\xbf"]) + text
     if kind == 2:
         return text + rng.choice([b" ", b"\n\t ", b"x", b"}", b"\0", b","])
-    changed = bytearray(text)
-    for _ in range(rng.randint(1, 3)):
-        at = rng.randrange(len(changed))
-        if rng.random() < 0.4:
-            changed[at] = rng.randrange(256)
-        elif rng.random() < 0.5:
-            del changed[at]
-        else:
-            changed.insert(at, rng.choice(b'0123456789,:{}[]"\\-.eE '))
-    return bytes(changed)
+    return scramble(text, rng)
 
 
 def mutant(tree, rng):
