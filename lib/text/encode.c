@@ -351,11 +351,20 @@ static void share_limit(size_t limit, size_t *a, size_t *b)
     *longer = limit - limit / 2;
 }
 
+/* Without tokens, and without special ones, there may be no memory at all. */
+static void put_types(struct gsv_encoding *e, size_t at, uint8_t type, size_t n)
+{
+    if (n > 0)
+        memset(e->type_ids + at, type, n);
+}
+
 /* Keep `kept` of the `n` tokens at `first`, and move them to `to`, which is not behind. */
 static void keep(struct gsv_encoding *e, bool left, size_t first, size_t n, size_t kept, size_t to)
 {
     const size_t from = left ? first + n - kept : first;
 
+    if (kept == 0)
+        return;
     memmove(e->ids + to, e->ids + from, kept * sizeof(*e->ids));
     memmove(e->spans + to, e->spans + from, kept * sizeof(*e->spans));
 }
@@ -401,7 +410,7 @@ static gpuserve_status encode_single(struct job *job, const char *text, size_t s
     if (status != GPUSERVE_OK)
         return status;
     put_special(s->out, 0, job->template, 0, job->n_before);
-    memset(s->out->type_ids + job->n_before, job->template->type_a, s->n - job->n_before);
+    put_types(s->out, job->n_before, job->template->type_a, s->n - job->n_before);
     put_special(s->out, s->n, job->template, job->n_before, job->n_after);
     s->out->n = s->n + job->n_after;
     return GPUSERVE_OK;
@@ -436,9 +445,9 @@ static gpuserve_status encode_pair(struct job *job, const struct two_texts *text
     to_b = job->n_before + a + job->n_between;
     keep(e, s->left, first_b, found_b, b, to_b);
     put_special(e, 0, job->template, 0, job->n_before);
-    memset(e->type_ids + job->n_before, job->template->type_a, a);
+    put_types(e, job->n_before, job->template->type_a, a);
     put_special(e, job->n_before + a, job->template, job->n_before, job->n_between);
-    memset(e->type_ids + to_b, job->template->type_b, b);
+    put_types(e, to_b, job->template->type_b, b);
     put_special(e, to_b + b, job->template, job->n_before + job->n_between, job->n_after);
     e->n = to_b + b + job->n_after;
     return GPUSERVE_OK;
