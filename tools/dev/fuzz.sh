@@ -2,7 +2,7 @@
 
 cmd_fuzz()
 {
-    local seconds=${1:-20} target targets=() name failed=0 ran=0
+    local seconds=${1:-20} target targets=() name ran=0 failed
     need_packages "${build_packages[@]}" "${clang_packages[@]}"
     CC=clang CXX=clang++ configure build-fuzz -Dbuildtype=debugoptimized -Db_ndebug=false \
         -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false -Dtests=disabled \
@@ -12,13 +12,19 @@ cmd_fuzz()
         targets+=("${target%.c}")
     done
     compile build-fuzz "${targets[@]}"
+    : >build-fuzz/failed
     for target in build-fuzz/fuzz/fuzz_*; do
         [[ -f $target && -x $target ]] || continue
+        while [[ $(jobs -pr | wc -l) -ge $n_jobs ]]; do # as many at once as there are cores
+            wait -n || true
+        done
         name=${target##*/fuzz_}
         ran=$((ran + 1))
-        fuzz_one "$target" "$name" "$seconds" || failed=$((failed + 1))
+        { fuzz_one "$target" "$name" "$seconds" || printf '%s\n' "$name" >>build-fuzz/failed; } &
     done
+    wait
     [[ $ran != 0 ]] || die "no fuzz target was built"
+    failed=$(wc -l <build-fuzz/failed)
     printf '%d passed, %d failed\n' $((ran - failed)) "$failed"
     [[ $failed == 0 ]]
 }

@@ -2,7 +2,8 @@
 #
 # Both use gcc and plain debug optimisation: assertions stay on. A finding makes its test fail. The
 # scripts that drive the program are left out of the slower one: its threads are the library's, whose
-# own tests drive them harder. The server is left out of both: its sandbox refuses ptrace, without
+# own tests drive them harder; so are comparisons with other packages, which are of one thread (suite
+# oracle). The server is left out of both: its sandbox refuses ptrace, without
 # which no leak is looked for at its end; its parsers have fuzz targets.
 
 cmd_asan()
@@ -26,5 +27,6 @@ cmd_tsan()
     compile build-tsan
     rm -f build-tsan/meson-logs/testlog.json
     TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:second_deadlock_stack=1:suppressions=$PWD/tools/dev/tsan.supp \
-        run_tests build-tsan --timeout-multiplier 10 --no-suite cli --no-suite http --no-suite deploy "$@"
+        run_tests build-tsan --timeout-multiplier 10 --no-suite cli --no-suite http \
+        --no-suite deploy --no-suite oracle "$@"
 }
