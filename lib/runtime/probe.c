@@ -45,7 +45,8 @@ static gpuserve_status run_task(bool *overflows, const struct gsv_plan *plan, st
     const struct gsv_run run = {
         .task = task, .dimensions = plan->facts->dim, .score = GPUSERVE_SCORE_RAW, .output = output
     };
-    const size_t n = (size_t)batch->n_sequences * (size_t)gsv_run_columns(plan->facts, &run);
+    const int32_t n_rows = gsv_is_by_token(task) ? batch->n_tokens : batch->n_sequences;
+    const size_t n = (size_t)n_rows * (size_t)gsv_run_columns(plan->facts, &run);
     const gpuserve_status st = gsv_net_run(work, batch, &run, error);
 
     for (size_t i = 0; st == GPUSERVE_OK && i < n; i++)
@@ -62,8 +63,10 @@ static gpuserve_status run_tasks(bool *overflows, const struct gsv_plan *plan,
 
     if (facts->dim > 0)
         st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_EMBED, output, error);
-    if (st == GPUSERVE_OK && facts->n_labels > 0)
+    if (st == GPUSERVE_OK && gsv_classifies(facts))
         st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_CLASSIFY, output, error);
+    if (st == GPUSERVE_OK && facts->labels_tokens)
+        st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_TOKEN_LABELS, output, error);
     if (st == GPUSERVE_OK && facts->is_sparse)
         st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_SPARSE, output, error);
     return st;

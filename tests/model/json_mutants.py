@@ -51,8 +51,15 @@ def change_meaning(tree, rng):
     return tree
 
 
-def scramble(text, rng):
-    """One to three bytes become others, go, or come."""
+def change_bytes(text, rng):
+    """Cut, with something before or after it, or one to three bytes that become others, go, or come."""
+    kind = rng.randrange(8)
+    if kind == 0:
+        return text[:rng.randrange(len(text))]
+    if kind == 1:
+        return rng.choice([b" ", b"\n", b"[", b"\xef\xbb\xbf"]) + text
+    if kind == 2:
+        return text + rng.choice([b" ", b"\n\t ", b"x", b"}", b"\0", b","])
     changed = bytearray(text)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(changed))
@@ -63,17 +70,6 @@ def scramble(text, rng):
         else:
             changed.insert(at, rng.choice(b'0123456789,:{}[]"\\-.eE '))
     return bytes(changed)
-
-
-def change_bytes(text, rng):
-    kind = rng.randrange(8)
-    if kind == 0:
-        return text[:rng.randrange(len(text))]
-    if kind == 1:
-        return rng.choice([b" ", b"\n", b"[", b"\xef\xbb\xbf"]) + text
-    if kind == 2:
-        return text + rng.choice([b" ", b"\n\t ", b"x", b"}", b"\0", b","])
-    return scramble(text, rng)
 
 
 def mutant(tree, rng):
