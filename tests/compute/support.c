@@ -27,6 +27,18 @@ gpuserve_compute *open_compute(const char *device)
     return compute;
 }
 
+uint32_t run_chain(gpuserve_compute *compute, const gpuserve_chain_step *steps, size_t n_steps,
+                   const float *in, float *out, size_t n)
+{
+    gpuserve_compute_result result = GPUSERVE_COMPUTE_RESULT_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    cr_assert_eq(gpuserve_chain(compute, steps, n_steps, in, out, n, &result, &error), GPUSERVE_OK,
+                 "%s", error.message);
+    cr_assert(result.kernel_seconds >= 0 && result.copy_seconds >= 0);
+    return result.variant;
+}
+
 float *random_floats(size_t n, uint32_t seed)
 {
     float *floats = malloc((n + 1) * sizeof(*floats));

@@ -80,18 +80,6 @@ static gpuserve_compute *open_place(const struct place *place)
     return open_compute(place->device);
 }
 
-static uint32_t run(gpuserve_compute *compute, const gpuserve_chain_step *steps, size_t n_steps,
-                    const float *in, float *out, size_t n)
-{
-    gpuserve_compute_result result = GPUSERVE_COMPUTE_RESULT_INIT;
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-
-    cr_assert_eq(gpuserve_chain(compute, steps, n_steps, in, out, n, &result, &error), GPUSERVE_OK,
-                 "%s", error.message);
-    cr_assert(result.kernel_seconds >= 0 && result.copy_seconds >= 0);
-    return result.variant;
-}
-
 /* Every kind alone, on numbers of all sizes and none. */
 Test(chain, every_step_is_within_four_units)
 {
@@ -111,7 +99,7 @@ Test(chain, every_step_is_within_four_units)
         for (uint32_t kind = GPUSERVE_CHAIN_ADD; kind <= GPUSERVE_CHAIN_GELU; kind++) {
             const gpuserve_chain_step step = { kind, -1.75f, 0.3f };
 
-            cr_expect_eq(run(compute, &step, 1, in, out, n), places[d].variant);
+            cr_expect_eq(run_chain(compute, &step, 1, in, out, n), places[d].variant);
             for (size_t i = 0; i < n; i++) {
                 /* A GPU's are ours, and reduce numbers of any size. */
                 const bool far = d == 0 && (fabsf(in[i]) > 1e5f || isinf(in[i]));
@@ -156,13 +144,13 @@ Test(chain, lists_are_their_steps_in_order)
 
             memcpy(once, in, n * sizeof(float));
             for (size_t s = 0; s < n_steps; s++)
-                run(compute, &steps[s], 1, once, once, n);
-            run(compute, steps, n_steps, in, apart, n);
+                run_chain(compute, &steps[s], 1, once, once, n);
+            run_chain(compute, steps, n_steps, in, apart, n);
             cr_expect_arr_eq(apart, once, n * sizeof(float), "%s, n %zu", places[d].name, n);
             cr_expect(isnan(apart[n]), "written behind the end");
-            run(compute, steps, n_steps, in, in, n);
+            run_chain(compute, steps, n_steps, in, in, n);
             cr_expect_arr_eq(in, once, n * sizeof(float), "%s, n %zu, in place", places[d].name, n);
-            run(compute, NULL, 0, once, apart, n);
+            run_chain(compute, NULL, 0, once, apart, n);
             cr_expect_arr_eq(apart, once, n * sizeof(float), "no steps copy");
             free(in), free(once), free(apart);
         }

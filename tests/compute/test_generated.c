@@ -53,17 +53,6 @@ static gpuserve_compute *open_with(const char *nvrtc)
     return open_compute("cuda:0");
 }
 
-static uint32_t run(gpuserve_compute *compute, const gpuserve_chain_step *steps, size_t n_steps,
-                    const float *in, float *out, size_t n)
-{
-    gpuserve_compute_result result = GPUSERVE_COMPUTE_RESULT_INIT;
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-
-    cr_assert_eq(gpuserve_chain(compute, steps, n_steps, in, out, n, &result, &error), GPUSERVE_OK,
-                 "%s", error.message);
-    return result.variant;
-}
-
 /* Every list over lengths around a thread's four elements and a block's 1024. */
 Test(generated, equals_the_interpreter_and_is_near_the_reference)
 {
@@ -81,8 +70,9 @@ Test(generated, equals_the_interpreter_and_is_near_the_reference)
         double distance = 0, length = 0;
 
         cr_assert_eq(gsv_ref_chain(NULL, &op, NULL), GPUSERVE_OK);
-        cr_expect_eq(run(generated, steps, n_steps, in, got, n), GPUSERVE_CHAIN_GENERATED);
-        cr_expect_eq(run(interpreted, steps, n_steps, in, same, n), GPUSERVE_CHAIN_PRECOMPILED);
+        cr_expect_eq(run_chain(generated, steps, n_steps, in, got, n), GPUSERVE_CHAIN_GENERATED);
+        cr_expect_eq(run_chain(interpreted, steps, n_steps, in, same, n),
+                     GPUSERVE_CHAIN_PRECOMPILED);
         cr_expect_arr_eq(got, same, n * sizeof(float), "%s, n %zu", lists[l / 8].what, n);
         cr_expect(isnan(got[n]), "written behind the end");
         for (size_t i = 0; i < n; i++) {
@@ -107,11 +97,11 @@ Test(generated, lists_that_differ_in_numbers_share_a_kernel)
     struct gsv_emu_counters before, after;
     float x = 4;
 
-    run(compute, steps, 2, &x, &x, 1);
+    run_chain(compute, steps, 2, &x, &x, 1);
     cr_expect_eq(x, 13.0f);
     gsv_emu_get_counters(&before);
     steps[1].b = -1;
-    run(compute, steps, 2, &x, &x, 1);
+    run_chain(compute, steps, 2, &x, &x, 1);
     cr_expect_eq(x, 27.0f);
     gsv_emu_get_counters(&after);
     cr_expect_eq(after.live_objects, before.live_objects, "no second kernel");
@@ -131,12 +121,12 @@ Test(generated, only_what_is_worth_it_is_generated)
         state = state * 1664525u + 1013904223u;
         steps[s] = (gpuserve_chain_step){ GPUSERVE_CHAIN_ADD + (state >> 24) % 5, 1, 0 };
     }
-    cr_expect_eq(run(compute, steps, MANY, &x, &x, 1), GPUSERVE_CHAIN_PRECOMPILED);
-    cr_expect_eq(run(compute, NULL, 0, &x, &x, 1), GPUSERVE_CHAIN_PRECOMPILED);
+    cr_expect_eq(run_chain(compute, steps, MANY, &x, &x, 1), GPUSERVE_CHAIN_PRECOMPILED);
+    cr_expect_eq(run_chain(compute, NULL, 0, &x, &x, 1), GPUSERVE_CHAIN_PRECOMPILED);
     gpuserve_compute_close(&compute);
     unsetenv("GPUSERVE_NVRTC");
     compute = open_compute("cuda:0");
-    cr_expect_eq(run(compute, steps, 1, &x, &x, 1), GPUSERVE_CHAIN_PRECOMPILED);
+    cr_expect_eq(run_chain(compute, steps, 1, &x, &x, 1), GPUSERVE_CHAIN_PRECOMPILED);
     gpuserve_compute_close(&compute);
 }
 
@@ -154,7 +144,7 @@ Test(generated, the_kernels_kept_are_bounded)
     for (size_t n_steps = 3; n_steps < LISTS + 3; n_steps++) {
         float x = 0;
 
-        cr_expect_eq(run(compute, steps, n_steps, &x, &x, 1), GPUSERVE_CHAIN_GENERATED);
+        cr_expect_eq(run_chain(compute, steps, n_steps, &x, &x, 1), GPUSERVE_CHAIN_GENERATED);
         cr_expect_eq(x, (float)n_steps);
         if (n_steps == KEPT + 2)
             gsv_emu_get_counters(&full);
@@ -165,7 +155,7 @@ Test(generated, the_kernels_kept_are_bounded)
     for (size_t n_steps = 3; n_steps < 5; n_steps++) {
         float x = 0;
 
-        cr_expect_eq(run(compute, steps, n_steps, &x, &x, 1), GPUSERVE_CHAIN_GENERATED);
+        cr_expect_eq(run_chain(compute, steps, n_steps, &x, &x, 1), GPUSERVE_CHAIN_GENERATED);
         cr_expect_eq(x, (float)n_steps);
     }
     gpuserve_compute_close(&compute);
@@ -250,10 +240,10 @@ Test(generated, late_streams_change_nothing)
     gpuserve_compute *compute = open_with("1");
     float *in = random_floats(5000, 2), *want = poison_floats(5000), *got = poison_floats(5000);
 
-    run(compute, steps, 2, in, want, 5000);
+    run_chain(compute, steps, 2, in, want, 5000);
     gsv_emu_set_late(1);
     gsv_emu_seed(11);
-    run(compute, steps, 2, in, got, 5000);
+    run_chain(compute, steps, 2, in, got, 5000);
     cr_expect_arr_eq(got, want, 5000 * sizeof(float));
     free(in), free(want), free(got);
     gpuserve_compute_close(&compute);
