@@ -13,7 +13,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "include/gpuserve"
 # The words first; the HTTP front end is a library of its own.
-HEADERS = [FOLDER / "types.h", FOLDER / "gpuserve.h"]
+HEADERS = [FOLDER / f"{name}.h" for name in ("types", "gpuserve", "context", "model", "run")]
 HEADERS += sorted(set(FOLDER.glob("*.h")) - {*HEADERS, FOLDER / "http.h"})
 OUTPUT = ROOT / "python/gpuserve/_abi.py"
 

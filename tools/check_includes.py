@@ -17,8 +17,8 @@ import sys
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
-PUBLIC = ("include/gpuserve/types.h", "include/gpuserve/gpuserve.h", "include/gpuserve/retrieval.h",
-          "include/gpuserve/devices.h", "include/gpuserve/compute.h")
+PUBLIC = tuple(f"include/gpuserve/{name}.h" for name in ("compute", "context", "devices", "gpuserve", "model",
+                                                         "retrieval", "run", "types"))
 BACKEND = "include/gpuserve/sys/"
 
 # The longest folder that matches a file decides. An entry that ends in / allows the folder.

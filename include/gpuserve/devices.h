@@ -6,7 +6,7 @@
 #ifndef GPUSERVE_DEVICES_H
 #define GPUSERVE_DEVICES_H
 
-#include <gpuserve/gpuserve.h>
+#include <gpuserve/model.h>
 
 #ifdef __cplusplus
 extern "C" {

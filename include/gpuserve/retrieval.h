@@ -5,7 +5,7 @@
 #ifndef GPUSERVE_RETRIEVAL_H
 #define GPUSERVE_RETRIEVAL_H
 
-#include <gpuserve/gpuserve.h>
+#include <gpuserve/run.h>
 
 #ifdef __cplusplus
 extern "C" {

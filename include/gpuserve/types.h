@@ -17,6 +17,11 @@
 extern "C" {
 #endif
 
+/** What the functions work on; each header says how its own are made and ended. */
+typedef struct gpuserve_context gpuserve_context;
+typedef struct gpuserve_model   gpuserve_model;
+typedef struct gpuserve_request gpuserve_request;
+
 #if defined(GPUSERVE_BUILDING) && defined(__GNUC__)
 #define GPUSERVE_API __attribute__((visibility("default")))
 #else
