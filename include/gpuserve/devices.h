@@ -226,7 +226,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_profile(
  * Whether a request submitted now would be computed: what a readiness probe asks. Cheap, never
  * waits, and may be asked many times a second. A device that fails is noticed by the first batch
  * after the fault (one that hangs: when the batch has taken GPUSERVE_CUDA_TIMEOUT_MS), of any model
- * on it; from that moment no model on it is ready. What becomes of the model is up to
+ * on it; from that moment no model on it is ready that has no other device. What becomes of the model is up to
  * gpuserve_model_options.on_device_lost.
  *
  * @return GPUSERVE_OK

@@ -136,7 +136,8 @@ typedef struct gpuserve_result {
                                    was waited for is part of it */
     uint64_t compute_us;      /**< from then to the end of its last batch */
     uint64_t total_us;        /**< from submission to completion */
-    char     device[64];      /**< selector of the device: "cpu", "cuda:0" */
+    char     device[64];      /**< selector of the device: "cpu", "cuda:0"; of replicas those that
+                                   computed: "cuda:0,cuda:1" */
     char     fingerprint[40]; /**< of the model: see gpuserve_model_fingerprint() */
 } gpuserve_result;
 

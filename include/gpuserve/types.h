@@ -111,7 +111,9 @@ typedef void (*gpuserve_log_fn)(void *user, int32_t level, const char *message);
 
 /** What becomes of an open model whose device is lost: an error after which CUDA answers nothing but
  *  errors (hardware failed, a kernel faulted), or a device that hangs. Batches under way fail with
- *  their cause in every case, and the lost device is not used again by this process. NVIDIA promises
+ *  their cause, and the lost device is not used again by this process. Of a model on several devices
+ *  only the lost replica is taken out, whatever the policy, and the others go on; batches under way
+ *  there are computed once more by another unless the policy is to fail. NVIDIA promises
  *  nothing of a process's other GPUs after such an error; the CPU, or a new process, is safe. */
 typedef enum gpuserve_lost_policy {
     GPUSERVE_LOST_FAIL = 0,       /**< every request fails with GPUSERVE_E_DEVICE and the cause */
@@ -125,9 +127,11 @@ typedef enum gpuserve_lost_policy {
  * ended. For programs that would rather exit and be started anew: the library never exits.
  *
  * @param user    What was given beside the callback.
- * @param status  GPUSERVE_E_BUSY: lost, the model is moving; GPUSERVE_OK: it has moved;
+ * @param status  GPUSERVE_E_BUSY: lost, the model is moving; GPUSERVE_OK: it has moved, or goes on
+ *                with the devices that are left to it;
  *                GPUSERVE_E_DEVICE: lost for good, every request fails from now on.
- * @param device  With GPUSERVE_OK where the model goes on, "cpu" or "cuda:1"; else NULL. Borrowed.
+ * @param device  With GPUSERVE_OK where the model goes on, "cpu", "cuda:1" or "cuda:1,cuda:2"; else
+ *                NULL. Borrowed.
  * @param cause   What happened to the device. Borrowed.
  *
  * Thread-safety: called from a library thread, one call at a time for each model. It must not

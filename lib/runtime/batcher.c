@@ -22,9 +22,9 @@ static bool make_tables(struct gsv_batcher *batcher, const struct gsv_batcher_op
     while (batcher->n_flights < 2 * most)
         batcher->n_flights *= 2;
     batcher->flights = gsv_alloc_array(batcher->n_flights, sizeof(*batcher->flights));
-    batcher->n_running_on =
-        gsv_alloc_array((size_t)options->n_replicas, sizeof(*batcher->n_running_on));
-    return batcher->flights && batcher->n_running_on;
+    batcher->stands = gsv_alloc_array((size_t)options->n_replicas, sizeof(*batcher->stands));
+    batcher->n_live = options->n_replicas;
+    return batcher->flights && batcher->stands;
 }
 
 static void batcher_free(struct gsv_batcher *batcher)
@@ -32,7 +32,7 @@ static void batcher_free(struct gsv_batcher *batcher)
     if (!batcher)
         return;
     free(batcher->flights);
-    free(batcher->n_running_on);
+    free(batcher->stands);
     free(batcher);
 }
 
@@ -138,7 +138,7 @@ void gsv_expire(struct gsv_batcher *batcher, gpuserve_request *request)
 static bool is_any_idle(const struct gsv_batcher *batcher)
 {
     for (int32_t i = 0; i < batcher->options.n_replicas; i++) {
-        if (batcher->n_running_on[i] == 0)
+        if (!batcher->stands[i].is_out && batcher->stands[i].n_running == 0)
             return true;
     }
     return false;
@@ -155,13 +155,14 @@ void gsv_wake(struct gsv_batcher *batcher)
 {
     const size_t least = GSV_LEAST_TOKENS;
     size_t steps = batcher->n_raw_chunks + batcher->ready_tokens / least +
-                   (batcher->ready_tokens % least != 0) + (batcher->to_complete != NULL);
+                   (batcher->ready_tokens % least != 0) + (batcher->to_complete != NULL) +
+                   (batcher->reruns != NULL);
 
     if (batcher->n_sleeping == 0)
         return;
     /* Somebody looks again in time. */
     if (batcher->n_holding > 0 && batcher->n_raw_chunks == 0 && !batcher->to_complete &&
-        gsv_holds_back(batcher))
+        !batcher->reruns && gsv_holds_back(batcher))
         return;
     if (steps >= (size_t)batcher->n_sleeping) {
         pthread_cond_broadcast(&batcher->work);
@@ -274,6 +275,13 @@ void gsv_batcher_break(struct gsv_batcher *batcher, const gpuserve_error *error)
     for (size_t i = 0; i < GSV_LANES; i++) {
         fail_all(batcher, &batcher->lanes[i].ready, gsv_of_ready, error);
         fail_all(batcher, &batcher->lanes[i].raw, gsv_of_raw, error);
+    }
+    while (batcher->reruns) {
+        struct gsv_batch *batch = batcher->reruns;
+
+        batcher->reruns = batch->next_free;
+        gsv_count_back(batcher, batch, 0, (gpuserve_status)error->status, error,
+                       &batcher->to_complete);
     }
     gsv_wake(batcher);
     pthread_mutex_unlock(&batcher->lock);

@@ -33,6 +33,9 @@
  *     take;
  *   - ready_tokens and n_raw_chunks are the sums over the requests, in all and by lane.
  *
+ * A replica whose device is lost is taken out (gsv_batcher_retire): nothing begins there any more,
+ * and a batch that failed with it is run once more by another where `reruns` says so.
+ *
  * Equal texts are computed once: an item whose tokens are those of one in a batch that is being
  * run, or filled, does not take part but rides along, and gets a copy of that row.
  *
@@ -63,6 +66,7 @@ struct gsv_batcher_options {
     int32_t n_replicas;
     uint64_t max_wait_ns; /* of a batch that is not full, while the device is busy */
     bool has_wide;
+    bool reruns; /* a batch of a lost replica is run again on another */
 };
 
 /* An item in a batch. */
@@ -89,6 +93,7 @@ struct gsv_batch {
     int32_t longest;
     bool is_wide;
     bool is_led; /* by a caller */
+    bool is_rerun;
     uint64_t taken_ns;
     struct gsv_batch_key key;
 };
@@ -119,7 +124,8 @@ gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, struct gsv_charge
 void gsv_batcher_uncharge(struct gsv_batcher *batcher, const struct gsv_charge *charge);
 void gsv_batcher_leave(struct gsv_batcher *batcher);
 
-/* A batch to be used from now on; lent until the workers have stopped. */
+/* A batch to be used from now on, unless its replica was taken out; lent until the workers have
+ * stopped. */
 void gsv_batcher_add_batch(struct gsv_batcher *batcher, struct gsv_batch *batch);
 
 /* Put an admitted request in its lane, or among those to complete when it has no items. */
@@ -144,6 +150,10 @@ void gsv_batcher_close(struct gsv_batcher *batcher);
 /* Nothing will be computed any more: what waits and what still comes fails with `error`. */
 void gsv_batcher_break(struct gsv_batcher *batcher, const gpuserve_error *error);
 
+/* A replica is lost: nothing begins there from now on. False when it was out already, or is the
+ * last one, which goes on and fails. */
+bool gsv_batcher_retire(struct gsv_batcher *batcher, int32_t replica);
+
 /* The next step of a worker; sleeps until there is one. */
 struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher);
 
@@ -151,7 +161,8 @@ struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher);
 void gsv_batcher_land(struct gsv_batcher *batcher, struct gsv_batch *batch);
 
 /* Count a step back. Requests that are over now are returned as a list by next_to_complete, for
- * the caller to complete. */
+ * the caller to complete. A batch that failed because its replica was lost may wait for another
+ * one instead. */
 gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct gsv_step *step,
                                       gpuserve_status status, const gpuserve_error *error);
 gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch *batch,

@@ -222,8 +222,30 @@ static gpuserve_status fall_to_cpu(gpuserve_context *context, struct gsv_device_
     return choose_cpu(choice, error);
 }
 
+/* One that fails is not left out silently. */
+static gpuserve_status choose_every(gpuserve_context *context, const struct gsv_cuda_view *view,
+                                    bool leaves_out, struct gsv_device_choice *choices, size_t *n,
+                                    gpuserve_error *error)
+{
+    gpuserve_error why = GPUSERVE_ERROR_INIT;
+    gpuserve_status st = GPUSERVE_OK;
+
+    *n = 0;
+    for (int32_t i = 0; i < view->n && (st == GPUSERVE_OK || leaves_out); i++) {
+        st = choose_number(view, i, &choices[*n], &why);
+        if (st == GPUSERVE_OK)
+            ++*n;
+        else if (leaves_out)
+            gsv_log(context, GPUSERVE_LOG_WARNING, "cuda:* without cuda:%d: %s", i, why.message);
+    }
+    if (*n > 0 && (st == GPUSERVE_OK || leaves_out))
+        return GPUSERVE_OK;
+    gsv_error_copy(error, &why);
+    return st;
+}
+
 static gpuserve_status choose_on_view(gpuserve_context *context, const struct gsv_cuda_view *view,
-                                      const struct gsv_selector *selector,
+                                      const struct gsv_selector *selector, bool leaves_out,
                                       struct gsv_device_choice *choices, size_t *n,
                                       gpuserve_error *error)
 {
@@ -236,13 +258,7 @@ static gpuserve_status choose_on_view(gpuserve_context *context, const struct gs
     case GSV_SELECT_UUID:
         return choose_uuid(view, selector->uuid, choices, error);
     case GSV_SELECT_ALL:
-        for (*n = 0; *n < (size_t)view->n; ++*n) { /* one that fails is not left out silently */
-            const gpuserve_status st = choose_number(view, (int32_t)*n, &choices[*n], error);
-
-            if (st != GPUSERVE_OK)
-                return st;
-        }
-        return GPUSERVE_OK;
+        return choose_every(context, view, leaves_out, choices, n, error);
     default:
         *n = choose_auto(view, selector, choices, reason, sizeof(reason));
         if (*n > 0)
@@ -252,7 +268,7 @@ static gpuserve_status choose_on_view(gpuserve_context *context, const struct gs
     }
 }
 
-gpuserve_status gsv_device_choose_all(gpuserve_context *context, const char *text,
+gpuserve_status gsv_device_choose_all(gpuserve_context *context, const char *text, bool leaves_out,
                                       struct gsv_device_choice **choices, size_t *n,
                                       gpuserve_error *error)
 {
@@ -274,7 +290,7 @@ gpuserve_status gsv_device_choose_all(gpuserve_context *context, const char *tex
     if (selector.kind == GSV_SELECT_CPU) {
         st = choose_cpu(*choices, error);
     } else if ((st = gsv_cuda_view_make(&view, context, GSV_VIEW_MEMORY, &why)) == GPUSERVE_OK) {
-        st = choose_on_view(context, view, &selector, *choices, n, error);
+        st = choose_on_view(context, view, &selector, leaves_out, *choices, n, error);
     } else if (selector.kind == GSV_SELECT_AUTO) {
         char reason[GPUSERVE_ERROR_TEXT_BYTES];
 
@@ -297,7 +313,7 @@ gpuserve_status gsv_device_choose(gpuserve_context *context, const char *selecto
 {
     struct gsv_device_choice *choices;
     size_t n;
-    const gpuserve_status st = gsv_device_choose_all(context, selector, &choices, &n, error);
+    const gpuserve_status st = gsv_device_choose_all(context, selector, false, &choices, &n, error);
 
     memset(choice, 0, sizeof(*choice));
     if (st == GPUSERVE_OK)

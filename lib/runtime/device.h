@@ -22,10 +22,11 @@ gpuserve_status gsv_device_choose(gpuserve_context *context, const char *selecto
                                   struct gsv_device_choice *choice, gpuserve_error *error);
 
 /* All that a selector names: several for "cuda:*" and "auto:limit=N". *choices is owned, freed with
- * free(); *n is at least 1 on success. */
+ * free(); *n is at least 1 on success. leaves_out: "cuda:*" is without those that do not work,
+ * while there is another, and a warning tells it; else it fails. */
 gpuserve_status gsv_device_choose_all(gpuserve_context *context, const char *selector,
-                                      struct gsv_device_choice **choices, size_t *n,
-                                      gpuserve_error *error);
+                                      bool leaves_out, struct gsv_device_choice **choices,
+                                      size_t *n, gpuserve_error *error);
 
 /* "cpu" or "cuda:0": what selects this device alone. */
 void gsv_device_selector(const struct gsv_device_choice *choice, char *selector, size_t capacity);

@@ -170,7 +170,7 @@ GPUSERVE_API gpuserve_status gpuserve_device_select_all(gpuserve_context *contex
     gpuserve_status st = check_array(context, devices, capacity, n, error);
 
     if (st == GPUSERVE_OK)
-        st = gsv_device_choose_all(context, selector, &choices, &count, error);
+        st = gsv_device_choose_all(context, selector, false, &choices, &count, error);
     if (st != GPUSERVE_OK)
         return st;
     view = view_for(context, &choices[0]);

@@ -155,12 +155,30 @@ static struct gsv_json memory_of(const struct gsv_plan *plan)
     return json;
 }
 
+static json_t *replicas_of(const struct gsv_model *model)
+{
+    const uint64_t lost = atomic_load(&model->lost_replicas);
+    json_t *array = json_array();
+
+    for (size_t i = 0; array && i < model->plan.n_replicas; i++) {
+        struct gsv_json json = gsv_json_begin();
+        char selector[32];
+
+        gsv_device_selector(&model->plan.replicas[i], selector, sizeof(selector));
+        gsv_json_add_text(&json, "device", selector);
+        gsv_json_add_truth(&json, "lost", lost >> i & 1);
+        array = append(array, json.object);
+    }
+    return array;
+}
+
 static struct gsv_json describe_open(const struct gsv_model *model)
 {
     char selector[64];
     struct gsv_json json = describe(&model->plan);
 
-    gsv_plan_selector(&model->plan, selector, sizeof(selector));
+    gsv_plan_selector(&model->plan, ~atomic_load(&model->lost_replicas), selector,
+                      sizeof(selector));
     gsv_json_add_text(&json, "fingerprint", model->fingerprint);
     gsv_json_add_text(&json, "device", selector);
     gsv_json_add_text(&json, "device_name", model->plan.device.facts.name);
@@ -171,6 +189,8 @@ static struct gsv_json describe_open(const struct gsv_model *model)
     gsv_json_add_number(&json, "max_batch_tokens", model->plan.narrow.max_tokens);
     gsv_json_add_number(&json, "max_queue_tokens", (int64_t)model->plan.max_queue_tokens);
     gsv_json_add_object(&json, "memory", memory_of(&model->plan));
+    if (model->plan.n_replicas > 1)
+        gsv_json_add_value(&json, "replicas", replicas_of(model));
     return json;
 }
 

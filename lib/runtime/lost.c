@@ -1,5 +1,6 @@
 /*
- * lost.c - what becomes of a handle whose model's device is lost: it fails, or it moves.
+ * lost.c - what becomes of a handle whose model's device is lost: it fails, or it moves; or goes on
+ * with the replicas that are left.
  *
  * A worker whose batch failed asks the backend whether the device is lost. Then what waits in the
  * queue fails with the cause, and the handle's thread for this suspends the model (suspend.c),
@@ -30,17 +31,18 @@ void gsv_lost_init(gpuserve_model *handle)
 
 /* ----------------------------------------------------------------------------------- the loss */
 
-/* The first of the model's devices that is lost; NULL when none is. */
+/* The last of the model's devices when all are lost; NULL while one is left. */
 static const struct gsv_device_choice *lost_device(const struct gsv_model *model,
                                                    gpuserve_error *cause)
 {
-    for (size_t i = 0; i < model->plan.n_replicas; i++) {
-        const struct gsv_device_choice *device = &model->plan.replicas[i];
+    const struct gsv_device_choice *device = NULL;
 
-        if (device->backend->device_check(device->facts.index, cause) != GPUSERVE_OK)
-            return device;
+    for (size_t i = 0; i < model->plan.n_replicas; i++) {
+        device = &model->plan.replicas[i];
+        if (device->backend->device_check(device->facts.index, cause) == GPUSERVE_OK)
+            return NULL;
     }
-    return NULL;
+    return device;
 }
 
 static bool is_current(const struct gsv_model *model)
@@ -54,8 +56,7 @@ static bool is_current(const struct gsv_model *model)
     return is;
 }
 
-/* The lock is held, or no other thread knows the handle yet. */
-static void remember(struct gsv_lost *lost, const char *device, const gpuserve_error *cause)
+void gsv_lost_remember(struct gsv_lost *lost, const char *device, const gpuserve_error *cause)
 {
     gpuserve_context *context = lost->handle->context;
 
@@ -94,7 +95,7 @@ static bool notice(struct gsv_model *model, gpuserve_error *cause)
         char selector[64];
 
         gsv_device_selector(device, selector, sizeof(selector));
-        remember(lost, selector, cause);
+        gsv_lost_remember(lost, selector, cause);
         at_once = !lost->has_thread;
         set_state(lost, at_once ? GSV_LOST : GSV_MOVING);
     }
@@ -102,10 +103,46 @@ static bool notice(struct gsv_model *model, gpuserve_error *cause)
     return at_once;
 }
 
+static void tell_of_replica(struct gsv_model *model, size_t which, const gpuserve_error *cause)
+{
+    struct gsv_lost *lost = model->lost;
+    char selector[64], left[64];
+
+    gsv_device_selector(&model->plan.replicas[which], selector, sizeof(selector));
+    gsv_plan_selector(&model->plan, ~atomic_load(&model->lost_replicas), left, sizeof(left));
+    pthread_mutex_lock(&lost->lock);
+    gsv_lost_remember(lost, selector, cause);
+    lost->has_news = true;
+    pthread_cond_broadcast(&lost->changed);
+    pthread_mutex_unlock(&lost->lock);
+    gsv_log(model->context, GPUSERVE_LOG_WARNING, "%s: goes on without %s on %s", model->name,
+            selector, left);
+}
+
+/* Those whose device is lost, while one is left. Each thread that meets the loss comes here, and
+ * finds them out of the queue when it leaves. */
+static void take_out_replicas(struct gsv_model *model)
+{
+    if (!model->lost || model->plan.n_replicas == 1 || lost_device(model, NULL))
+        return;
+    for (size_t i = 0; i < model->plan.n_replicas; i++) {
+        const struct gsv_device_choice *device = &model->plan.replicas[i];
+        gpuserve_error cause = GPUSERVE_ERROR_INIT;
+
+        if (device->backend->device_check(device->facts.index, &cause) == GPUSERVE_OK)
+            continue;
+        if (model->batcher)
+            gsv_batcher_retire(model->batcher, (int32_t)i);
+        if (gsv_model_lose_replica(model, i))
+            tell_of_replica(model, i, &cause);
+    }
+}
+
 void gsv_lost_note(struct gsv_model *model)
 {
     gpuserve_error cause = GPUSERVE_ERROR_INIT;
 
+    take_out_replicas(model);
     if (notice(model, &cause) && model->batcher)
         gsv_batcher_break(model->batcher, &cause);
 }
@@ -115,134 +152,6 @@ void gsv_lost_forget(gpuserve_model *handle)
     pthread_mutex_lock(&handle->lost.lock);
     set_state(&handle->lost, GSV_SERVING);
     pthread_mutex_unlock(&handle->lost.lock);
-}
-
-/* --------------------------------------------------------------------------------- another place
- */
-
-static gpuserve_status load_on(gpuserve_model *handle, const char *path,
-                               const gpuserve_model_options *options, struct gsv_model **model,
-                               gpuserve_error *error)
-{
-    struct gsv_lost *lost = &handle->lost;
-    gpuserve_status st = gsv_model_plan(model, handle->context, handle->name, path, options, error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    (*model)->lost = lost;
-    if (lost->from[0])
-        snprintf((*model)->plan.device.reason, sizeof((*model)->plan.device.reason),
-                 "moved from %s: %.400s", lost->from, lost->cause.message);
-    st = gsv_model_load(*model, handle->completions, options, error);
-    if (st != GPUSERVE_OK)
-        gsv_model_free(model);
-    return st;
-}
-
-static gpuserve_status load_on_device(gpuserve_model *handle, const char *path,
-                                      const gpuserve_model_options *given, const char *device,
-                                      struct gsv_model **model, gpuserve_error *error)
-{
-    gpuserve_model_options options = *given;
-    gpuserve_status st;
-
-    options.device = device;
-    st = load_on(handle, path, &options, model, error);
-    if (st != GPUSERVE_E_UNSUPPORTED || options.dtype == GPUSERVE_DTYPE_DEFAULT)
-        return st;
-    options.dtype = GPUSERVE_DTYPE_DEFAULT; /* this device may not compute in the one given */
-    return load_on(handle, path, &options, model, error);
-}
-
-static gpuserve_status load_on_gpu(gpuserve_model *handle, const char *path,
-                                   const gpuserve_model_options *options, struct gsv_model **model,
-                                   gpuserve_error *error)
-{
-    const struct gpuserve_backend *backend;
-    int32_t count;
-    gpuserve_status st = gsv_device_cuda(handle->context, &backend, &count, error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    st = gsv_fail(error, GPUSERVE_E_DEVICE, "there is no other GPU");
-    for (int32_t i = 0; i < count; i++) {
-        char device[32];
-
-        if (backend->device_check(i, NULL) != GPUSERVE_OK)
-            continue;
-        snprintf(device, sizeof(device), "cuda:%d", i);
-        st = load_on_device(handle, path, options, device, model, error);
-        if (st == GPUSERVE_OK)
-            return st;
-        gsv_log(handle->context, GPUSERVE_LOG_WARNING, "%s: cannot move to %s: %s", handle->name,
-                device, error->message);
-    }
-    return st;
-}
-
-static gpuserve_status load_elsewhere(gpuserve_model *handle, const char *path,
-                                      const gpuserve_model_options *options,
-                                      struct gsv_model **model, gpuserve_error *error)
-{
-    const uint32_t policy = options->on_device_lost;
-    gpuserve_status st = GPUSERVE_E_DEVICE;
-
-    if (policy == GPUSERVE_LOST_GPU || policy == GPUSERVE_LOST_GPU_OR_CPU)
-        st = load_on_gpu(handle, path, options, model, error);
-    if (st != GPUSERVE_OK && policy != GPUSERVE_LOST_GPU)
-        st = load_on_device(handle, path, options, "cpu", model, error);
-    return st;
-}
-
-/* What the caller is told when the loss stays: the cause, and why moving did not help. */
-static void join_causes(gpuserve_error *cause, const gpuserve_error *moving)
-{
-    char message[GPUSERVE_ERROR_TEXT_BYTES];
-
-    snprintf(message, sizeof(message), "%.300s; and the model cannot move: %.150s", cause->message,
-             moving->message);
-    memcpy(cause->message, message, sizeof(message));
-}
-
-/* The device that a selector of one CUDA device names and that is lost; with another selector the
- * first lost one. False when there is none. */
-static bool find_lost(gpuserve_context *context, const char *selector, char *device,
-                      size_t capacity, gpuserve_error *cause)
-{
-    const struct gpuserve_backend *backend;
-    int32_t count;
-
-    if (gsv_device_cuda(context, &backend, &count, NULL) != GPUSERVE_OK)
-        return false;
-    for (int32_t i = 0; i < count; i++) {
-        snprintf(device, capacity, "cuda:%d", i);
-        if (selector && strncmp(selector, "cuda:", 5) == 0 && strcmp(selector, device) != 0)
-            continue;
-        if (backend->device_check(i, cause) != GPUSERVE_OK)
-            return true;
-    }
-    return false;
-}
-
-gpuserve_status gsv_lost_load(gpuserve_model *handle, const char *path,
-                              const gpuserve_model_options *options, struct gsv_model **model,
-                              gpuserve_error *error)
-{
-    gpuserve_error cause = GPUSERVE_ERROR_INIT, moving = GPUSERVE_ERROR_INIT;
-    char device[64];
-    const gpuserve_status st = load_on(handle, path, options, model, error);
-
-    if (st != GPUSERVE_E_DEVICE || options->on_device_lost == GPUSERVE_LOST_FAIL ||
-        !find_lost(handle->context, options->device, device, sizeof(device), &cause))
-        return st;
-    remember(&handle->lost, device, &cause);
-    if (load_elsewhere(handle, path, options, model, &moving) == GPUSERVE_OK) {
-        atomic_fetch_add(&handle->context->metrics.models_moved, 1);
-        return GPUSERVE_OK;
-    }
-    join_causes(&cause, &moving);
-    gsv_error_copy(error, &cause);
-    return st;
 }
 
 /* ----------------------------------------------------------------------------------- the thread */
@@ -266,8 +175,8 @@ static gpuserve_status exchange(gpuserve_model *handle, gpuserve_error *error)
 {
     struct gsv_model *fresh = NULL, *old;
     struct gsv_face *face = NULL;
-    gpuserve_status st =
-        load_elsewhere(handle, handle->opening.path, &handle->opening.options, &fresh, error);
+    gpuserve_status st = gsv_lost_load_elsewhere(handle, handle->opening.path,
+                                                 &handle->opening.options, &fresh, error);
 
     if (st == GPUSERVE_OK)
         st = check_same(handle, fresh, error);
@@ -302,19 +211,21 @@ static bool move(gpuserve_model *handle)
     gsv_log(handle->context, GPUSERVE_LOG_ERROR, "%s: cannot move: %s", handle->name,
             moving.message);
     pthread_mutex_lock(&lost->lock);
-    join_causes(&lost->cause, &moving);
+    gsv_lost_join_causes(&lost->cause, &moving);
     pthread_mutex_unlock(&lost->lock);
     return false;
 }
 
 static void tell(struct gsv_lost *lost, gpuserve_status status)
 {
+    const struct gsv_model *model;
     char device[64];
 
     if (!lost->tell)
         return;
     pthread_mutex_lock(&lost->handle->lock);
-    gsv_plan_selector(&lost->handle->current->plan, device, sizeof(device));
+    model = lost->handle->current;
+    gsv_plan_selector(&model->plan, ~atomic_load(&model->lost_replicas), device, sizeof(device));
     pthread_mutex_unlock(&lost->handle->lock);
     lost->tell(lost->user, status, status == GPUSERVE_OK ? device : NULL, &lost->cause);
 }
@@ -339,19 +250,24 @@ static void handle_loss(gpuserve_model *handle)
 static void *wait_for_loss(void *argument)
 {
     struct gsv_lost *lost = argument;
-    bool goes_on = true;
-
     pthread_setname_np(pthread_self(), "gpuserve-lost");
-    while (goes_on) {
+    for (;;) {
+        bool goes_on, moves;
+
         pthread_mutex_lock(&lost->lock);
-        while (lost->state != GSV_MOVING && !lost->is_stopping)
+        while (lost->state != GSV_MOVING && !lost->has_news && !lost->is_stopping)
             pthread_cond_wait(&lost->changed, &lost->lock);
         goes_on = !lost->is_stopping;
+        moves = lost->state == GSV_MOVING;
+        lost->has_news = false;
         pthread_mutex_unlock(&lost->lock);
-        if (goes_on)
+        if (!goes_on)
+            return NULL;
+        if (moves)
             handle_loss(lost->handle);
+        else
+            tell(lost, GPUSERVE_OK);
     }
-    return NULL;
 }
 
 gpuserve_status gsv_lost_arm(gpuserve_model *handle, const gpuserve_model_options *options,

@@ -5,7 +5,7 @@
  *                                                                          `------> LOST
  *
  * A handle with a policy or a callback has a thread of its own for this. Without one it goes from
- * SERVING to LOST at once.
+ * SERVING to LOST at once. A model on several devices is SERVING while one of them is left.
  */
 #ifndef GSV_RUNTIME_LOST_H
 #define GSV_RUNTIME_LOST_H
@@ -31,6 +31,7 @@ struct gsv_lost {
     gpuserve_error cause; /* of the last loss; status 0: there was none */
     char from[64];        /* the device that was lost */
     bool is_stopping;
+    bool has_news; /* a replica was lost, and nobody was told yet */
     bool has_thread;
     pthread_t thread;
 };
@@ -50,9 +51,21 @@ gpuserve_status gsv_lost_load(gpuserve_model *handle, const char *path,
                               const gpuserve_model_options *options, struct gsv_model **model,
                               gpuserve_error *error);
 
-/* Something of the model failed with GPUSERVE_E_DEVICE: if its device is lost, what the policy says
- * begins. From any thread that keeps the model's queue alive. */
+/* Something of the model failed with GPUSERVE_E_DEVICE: a replica whose device is lost is taken
+ * out; if there is no other, what the policy says begins. From any thread that keeps the model's
+ * queue alive. */
 void gsv_lost_note(struct gsv_model *model);
+
+/* Open a model on another device than its own, where its policy allows one. */
+gpuserve_status gsv_lost_load_elsewhere(gpuserve_model *handle, const char *path,
+                                        const gpuserve_model_options *options,
+                                        struct gsv_model **model, gpuserve_error *error);
+
+/* Count and log a loss. The lock is held, or no other thread knows the handle yet. */
+void gsv_lost_remember(struct gsv_lost *lost, const char *device, const gpuserve_error *cause);
+
+/* What the caller is told when the loss stays: the cause, and why moving did not help. */
+void gsv_lost_join_causes(gpuserve_error *cause, const gpuserve_error *moving);
 
 /* Another model was put in place: whatever was lost is of the past. */
 void gsv_lost_forget(gpuserve_model *handle);

@@ -73,6 +73,8 @@ struct gsv_metrics {
     atomic_uint_fast64_t cache_bytes;                /* now */
     atomic_uint_fast64_t devices_lost, models_moved; /* counted once for each model */
     atomic_uint_fast64_t models_lost;                /* open now and of no use */
+    atomic_uint_fast64_t replicas_lost;              /* of open models that serve without them */
+    atomic_uint_fast64_t batches_rerun; /* on another replica than the one lost with them */
 
     pthread_mutex_t lock;             /* of the list */
     struct gsv_model_metrics *models; /* open ones, the newest first */

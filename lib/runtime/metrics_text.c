@@ -128,6 +128,12 @@ static void add_counts(struct gsv_page *page, const struct gsv_metrics *m)
                     atomic_load(&m->models_moved));
     gsv_page_number(page, "gpuserve_models_lost", "gauge",
                     "Open models whose device is lost for good.", atomic_load(&m->models_lost));
+    gsv_page_number(page, "gpuserve_replicas_lost", "gauge",
+                    "Lost devices of open models that serve on their other devices.",
+                    atomic_load(&m->replicas_lost));
+    gsv_page_number(page, "gpuserve_batches_rerun_total", "counter",
+                    "Batches that failed with a lost device and were computed on another one.",
+                    atomic_load(&m->batches_rerun));
     gsv_page_number(page, "gpuserve_cache_bytes", "gauge", "Bytes of the caches of open models.",
                     atomic_load(&m->cache_bytes));
 }

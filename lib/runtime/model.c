@@ -12,6 +12,7 @@
 #include "lib/base/error.h"
 #include "lib/runtime/calibration.h"
 #include "lib/runtime/fingerprint.h"
+#include "lib/runtime/lost.h"
 #include "lib/runtime/probe.h"
 
 #include <inttypes.h>
@@ -42,6 +43,31 @@ gpuserve_status gsv_model_plan(struct gsv_model **out, gpuserve_context *context
     return st;
 }
 
+bool gsv_model_lose_replica(struct gsv_model *model, size_t which)
+{
+    const uint64_t bit = UINT64_C(1) << which;
+    const bool is_new = (atomic_fetch_or(&model->lost_replicas, bit) & bit) == 0;
+
+    if (is_new)
+        atomic_fetch_add(&model->context->metrics.replicas_lost, 1);
+    return is_new;
+}
+
+bool gsv_model_has_replica(const struct gsv_model *model, size_t which)
+{
+    return (atomic_load(&model->lost_replicas) >> which & 1) == 0;
+}
+
+/* Of a loaded model: the weights of any device that is left. */
+static const struct gsv_net *any_net(const struct gsv_model *model)
+{
+    size_t i = 0;
+
+    while (!gsv_model_has_replica(model, i) && i + 1 < model->plan.n_replicas)
+        i++;
+    return model->replicas[i].net;
+}
+
 static gpuserve_status load_replica(struct gsv_model *model, size_t which,
                                     const struct gsv_net_options *options, gpuserve_error *error)
 {
@@ -67,15 +93,19 @@ static void drop_parked(struct gsv_model *model)
     model->parked = NULL;
 }
 
+static void unload_replica(struct gsv_model *model, size_t which)
+{
+    struct gsv_replica *replica = &model->replicas[which];
+
+    gsv_net_free(&replica->net);
+    if (replica->device)
+        model->plan.replicas[which].backend->device_close(&replica->device);
+}
+
 static void unload_replicas(struct gsv_model *model)
 {
-    for (size_t i = 0; model->replicas && i < model->plan.n_replicas; i++) {
-        struct gsv_replica *replica = &model->replicas[i];
-
-        gsv_net_free(&replica->net);
-        if (replica->device)
-            model->plan.replicas[i].backend->device_close(&replica->device);
-    }
+    for (size_t i = 0; model->replicas && i < model->plan.n_replicas; i++)
+        unload_replica(model, i);
     free(model->replicas);
     model->replicas = NULL;
     drop_parked(model);
@@ -85,8 +115,10 @@ static gpuserve_status unpark_replicas(struct gsv_model *model, gpuserve_error *
 {
     gpuserve_status st = GPUSERVE_OK;
 
-    for (size_t i = 0; i < model->plan.n_replicas && st == GPUSERVE_OK; i++)
-        st = gsv_net_unpark(model->replicas[i].net, model->parked, error);
+    for (size_t i = 0; i < model->plan.n_replicas && st == GPUSERVE_OK; i++) {
+        if (gsv_model_has_replica(model, i))
+            st = gsv_net_unpark(model->replicas[i].net, model->parked, error);
+    }
     if (st != GPUSERVE_OK)
         return st;
     drop_parked(model);
@@ -98,7 +130,7 @@ static bool park_replicas(struct gsv_model *model)
 {
     const struct gsv_plan *plan = &model->plan;
     gpuserve_status st = GPUSERVE_OK;
-    void *memory;
+    void *memory, *copy;
 
     /* Mapped, so that gigabytes leave the process when they are dropped. */
     memory =
@@ -106,9 +138,37 @@ static bool park_replicas(struct gsv_model *model)
     if (memory == MAP_FAILED)
         return false;
     model->parked = memory;
-    for (size_t i = 0; i < plan->n_replicas && st == GPUSERVE_OK; i++)
-        st = gsv_net_park(model->replicas[i].net, i == 0 ? model->parked : NULL, NULL);
+    copy = memory;
+    for (size_t i = 0; i < plan->n_replicas && st == GPUSERVE_OK; i++) {
+        if (!gsv_model_has_replica(model, i))
+            continue;
+        st = gsv_net_park(model->replicas[i].net, copy, NULL);
+        copy = NULL;
+    }
     return st == GPUSERVE_OK;
+}
+
+/* With a policy for lost devices one that is lost already is left out while there is another. */
+static gpuserve_status load_live_replicas(struct gsv_model *model,
+                                          const struct gsv_net_options *options,
+                                          gpuserve_error *error)
+{
+    const struct gsv_plan *plan = &model->plan;
+    gpuserve_status st = GPUSERVE_OK;
+
+    for (size_t i = 0; i < plan->n_replicas && st == GPUSERVE_OK; i++) {
+        if (!gsv_model_has_replica(model, i))
+            continue;
+        st = load_replica(model, i, options, error);
+        if (st != GPUSERVE_E_DEVICE || !plan->may_move)
+            continue;
+        gsv_lost_note(model);
+        if (!gsv_model_has_replica(model, i)) {
+            unload_replica(model, i);
+            st = GPUSERVE_OK;
+        }
+    }
+    return st;
 }
 
 static gpuserve_status load_replicas(struct gsv_model *model, gpuserve_error *error)
@@ -131,8 +191,7 @@ static gpuserve_status load_replicas(struct gsv_model *model, gpuserve_error *er
         st = gsv_calibration_make(&calibration, plan, error);
         options.calibration = &calibration.batch;
     }
-    for (size_t i = 0; i < plan->n_replicas && st == GPUSERVE_OK; i++)
-        st = load_replica(model, i, &options, error);
+    st = st == GPUSERVE_OK ? load_live_replicas(model, &options, error) : st;
     gsv_calibration_reset(&calibration);
     return st;
 }
@@ -146,7 +205,7 @@ static gpuserve_status widen_where_needed(struct gsv_model *model, gpuserve_erro
 
     if (!plan->may_widen)
         return GPUSERVE_OK;
-    st = gsv_probe_overflow(&overflows, plan, model->replicas[0].net, error);
+    st = gsv_probe_overflow(&overflows, plan, any_net(model), error);
     if (st != GPUSERVE_OK)
         return st;
     plan->may_widen = false;
@@ -175,6 +234,7 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
         .n_replicas = (int32_t)plan->n_replicas,
         .max_wait_ns = plan->max_wait_ns,
         .has_wide = plan->has_wide,
+        .reruns = plan->may_move,
     };
     gpuserve_status st = gsv_batcher_create(&model->batcher, &options, error);
 
@@ -187,7 +247,8 @@ static void count(struct gsv_model *model)
 {
     struct gsv_model_metrics *metrics = &model->metrics;
 
-    gsv_plan_selector(&model->plan, metrics->device, sizeof(metrics->device));
+    gsv_plan_selector(&model->plan, ~atomic_load(&model->lost_replicas), metrics->device,
+                      sizeof(metrics->device));
     metrics->dtype = gsv_dtype_name(model->plan.dtype);
     metrics->memory = model->plan.memory;
     gsv_metrics_model_add(&model->context->metrics, metrics, model->name);
@@ -198,8 +259,7 @@ static void count(struct gsv_model *model)
 static gpuserve_status take_fingerprint(struct gsv_model *model, gpuserve_error *error)
 {
     char fingerprint[sizeof(model->fingerprint)];
-    const gpuserve_status st =
-        gsv_fingerprint(fingerprint, &model->plan, model->replicas[0].net, error);
+    const gpuserve_status st = gsv_fingerprint(fingerprint, &model->plan, any_net(model), error);
 
     if (st != GPUSERVE_OK)
         return st;
@@ -303,6 +363,8 @@ void gsv_model_free(struct gsv_model **out)
         return;
     *out = NULL;
     gsv_model_unload(model);
+    atomic_fetch_sub(&model->context->metrics.replicas_lost,
+                     (uint64_t)__builtin_popcountll(atomic_load(&model->lost_replicas)));
     gsv_encoders_reset(&model->encoders);
     gsv_plan_reset(&model->plan);
     gpuserve_context_unref(&model->context);

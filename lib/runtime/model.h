@@ -32,9 +32,12 @@ struct gsv_model {
     gpuserve_context *context; /* shared */
     char *name;                /* its handle's */
     struct gsv_plan plan;
-    struct gsv_replica *replicas; /* [plan.n_replicas]; without device memory while parked */
-    void *parked;                 /* the weights in host memory, or NULL */
-    struct gsv_batcher *batcher;  /* shared with requests */
+    struct gsv_replica *replicas; /* [plan.n_replicas]; without device memory while parked, without
+                                     anything when lost */
+    atomic_uint_fast64_t
+        lost_replicas;           /* bit i: the device of replica i is lost, others are left */
+    void *parked;                /* the weights in host memory, or NULL */
+    struct gsv_batcher *batcher; /* shared with requests */
     struct gsv_encoders encoders;
     struct gsv_cache *cache; /* NULL: none */
     struct gsv_workers workers;
@@ -65,6 +68,12 @@ void gsv_model_unload(struct gsv_model *model);
 /* The same, but keep the weights of a GPU in host memory, from where they come back without reading
  * and packing; where that cannot be had, and on a CPU, they are dropped. */
 void gsv_model_park(struct gsv_model *model);
+
+/* Whether a replica's device is not lost, as far as is known. */
+bool gsv_model_has_replica(const struct gsv_model *model, size_t which);
+
+/* Do without a replica from now on; false when that was known. */
+bool gsv_model_lose_replica(struct gsv_model *model, size_t which);
 
 /* Wait until its requests have completed, then give everything back. Accepts NULL, a pointer to
  * NULL and a half-built model. */

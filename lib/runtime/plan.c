@@ -145,13 +145,15 @@ void gsv_plan_reset(struct gsv_plan *plan)
     plan->replicas = NULL;
 }
 
-void gsv_plan_selector(const struct gsv_plan *plan, char *selector, size_t capacity)
+void gsv_plan_selector(const struct gsv_plan *plan, uint64_t which, char *selector, size_t capacity)
 {
     size_t length = 0;
 
     selector[0] = '\0';
     for (size_t i = 0; i < plan->n_replicas && length + 1 < capacity; i++) {
-        if (i > 0)
+        if ((which >> i & 1) == 0)
+            continue;
+        if (length > 0)
             selector[length++] = ',';
         gsv_device_selector(&plan->replicas[i], selector + length, capacity - length);
         length += strlen(selector + length);
@@ -350,7 +352,8 @@ static gpuserve_status choose_devices(struct gsv_plan *plan, gpuserve_context *c
     gpuserve_status st;
 
     free(plan->replicas);
-    st = gsv_device_choose_all(context, selector, &plan->replicas, &plan->n_replicas, error);
+    st = gsv_device_choose_all(context, selector, plan->may_move, &plan->replicas,
+                               &plan->n_replicas, error);
     if (st == GPUSERVE_OK)
         plan->device = plan->replicas[0];
     return st;
@@ -380,7 +383,10 @@ gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
                               const gpuserve_model_options *options, gpuserve_error *error)
 {
     const bool waits = context->budget.policy != GPUSERVE_MEMORY_REFUSE;
-    gpuserve_status st = choose_devices(plan, context, options->device, error);
+    gpuserve_status st;
+
+    plan->may_move = options->on_device_lost != GPUSERVE_LOST_FAIL;
+    st = choose_devices(plan, context, options->device, error);
 
     if (st == GPUSERVE_OK)
         st = size_on_device(plan, context, options, error);

@@ -27,10 +27,11 @@ struct gsv_plan {
     struct gsv_tokenizer *tokenizer;
     struct gsv_device_choice device;    /* the first of: */
     struct gsv_device_choice *replicas; /* [n_replicas], of one backend; each gets all weights */
-    size_t n_replicas;
-    uint32_t dtype; /* never DEFAULT */
+    size_t n_replicas;                  /* at most GSV_MOST_CUDA, which is 64 */
+    uint32_t dtype;                     /* never DEFAULT */
     bool may_widen; /* float16 was nobody's wish: bfloat16 where the model leaves its range */
     bool use_mmap;
+    bool may_move;      /* another device may do the work of one that is lost */
     int32_t max_tokens; /* of a text */
     int32_t n_workers;  /* threads that run batches, one stream each; as many for each replica */
     bool has_wide;      /* and one more stream that all of them share: see batcher.h */
@@ -63,8 +64,9 @@ int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_roo
 
 void gsv_plan_reset(struct gsv_plan *plan);
 
-/* "cpu", or "cuda:0,cuda:1" for replicas. */
-void gsv_plan_selector(const struct gsv_plan *plan, char *selector, size_t capacity);
+/* "cpu", or "cuda:0,cuda:1" for replicas; of these those whose bit is set. */
+void gsv_plan_selector(const struct gsv_plan *plan, uint64_t which, char *selector,
+                       size_t capacity);
 
 /* Floats that one batch of a work may bring back. */
 size_t gsv_plan_output_floats(const struct gsv_plan *plan);

@@ -1,5 +1,6 @@
 /*
- * queue.h - the inside of a batcher, for admission.c, batcher.c, steps.c and take.c only.
+ * queue.h - the inside of a batcher, for admission.c, batcher.c, retire.c, steps.c and take.c
+ * only.
  */
 #ifndef GSV_RUNTIME_QUEUE_H
 #define GSV_RUNTIME_QUEUE_H
@@ -24,6 +25,13 @@ struct gsv_lane {
     uint64_t served; /* tokens taken so far, divided by the class's weight */
 };
 
+/* A replica, as the batcher sees it. */
+struct gsv_stand {
+    int32_t n_seats; /* batches that run there */
+    int32_t n_running;
+    bool is_out;
+};
+
 struct gsv_batcher {
     atomic_size_t n_owners;
     struct gsv_batcher_options options;
@@ -42,10 +50,13 @@ struct gsv_batcher {
     size_t n_raw_chunks;
     struct gsv_core_share share; /* under the lock of the cores */
     struct gsv_batch *free_batches;
-    int32_t *n_running_on; /* [n_replicas] batches */
-    int32_t n_running;     /* of all */
-    int32_t n_sleeping;    /* workers */
-    int32_t n_holding;     /* of them those that look again at due_ns */
+    struct gsv_batch *reruns; /* not counted back: for other replicas to run */
+    struct gsv_stand *stands; /* [n_replicas] */
+    int32_t n_live;           /* replicas that are not out */
+    int32_t n_seats;          /* batches of these */
+    int32_t n_running;        /* batches */
+    int32_t n_sleeping;       /* workers */
+    int32_t n_holding;        /* of them those that look again at due_ns */
     uint64_t
         due_ns; /* what is ready is taken by then, full batch or not; good while ready_tokens */
     double tokens_per_ns; /* of all workers together, lately; 0: not known */
@@ -108,6 +119,21 @@ void gsv_enqueue(struct gsv_batcher *batcher, gpuserve_request *request);
 
 /* Wake as many workers as there are steps for, at most all. */
 void gsv_wake(struct gsv_batcher *batcher);
+
+/* A batch is over: its items are counted back. Its requests that are over now go to the list. */
+void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, uint64_t nanoseconds,
+                    gpuserve_status status, const gpuserve_error *error, gpuserve_request **list);
+
+/* A free batch of the device that has least to do; there is one. The one used last comes first: its
+ * memory is in the caches. */
+struct gsv_batch *gsv_take_free(struct gsv_batcher *batcher);
+
+/* A batch failed: true when it now waits for another replica than its own, which is lost. */
+bool gsv_leave_for_rerun(struct gsv_batcher *batcher, struct gsv_batch *batch,
+                         gpuserve_status status);
+
+/* A free batch with what one of these has, running from now on; there are both. */
+struct gsv_batch *gsv_begin_rerun(struct gsv_batcher *batcher);
 
 /* What is ready is not taken now: every device is busy, and a batch of it would not be full. */
 bool gsv_holds_back(const struct gsv_batcher *batcher);

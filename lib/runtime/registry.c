@@ -129,7 +129,8 @@ static void describe_model(const gpuserve_model *handle, struct gsv_json *json)
     const uint64_t idle_ns = gsv_now_ns() - handle->last_used_ns;
     char selector[64];
 
-    gsv_plan_selector(&model->plan, selector, sizeof(selector));
+    gsv_plan_selector(&model->plan, ~atomic_load(&model->lost_replicas), selector,
+                      sizeof(selector));
     gsv_json_add_text(json, "path", gsv_dir_path(model->plan.dir));
     gsv_json_add_text(json, "fingerprint", model->fingerprint);
     gsv_json_add_text(json, "device", selector);

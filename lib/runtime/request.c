@@ -169,7 +169,6 @@ static void describe(gpuserve_request *request, const struct gsv_model *model)
         return;
     result->struct_size = request->job.result->struct_size;
     result->dtype = model->plan.dtype;
-    gsv_plan_selector(&model->plan, result->device, sizeof(result->device));
     snprintf(result->fingerprint, sizeof(result->fingerprint), "%s", model->fingerprint);
 }
 
@@ -183,6 +182,7 @@ static gpuserve_request *request_alloc(struct gsv_model *model, const gpuserve_j
         return NULL;
     request->context = gpuserve_context_ref(model->context);
     request->batcher = gsv_batcher_ref(model->batcher);
+    request->plan = &model->plan;
     request->job = *job;
     request->job.prompt = request->job.prompt_name = NULL;
     request->key = size->key;
@@ -366,6 +366,9 @@ static void write_result(gpuserve_request *request, uint64_t now_ns)
     result->queue_us = us_between(request->enqueued_ns, request->first_run_ns);
     result->compute_us = us_between(request->first_run_ns, request->last_run_ns);
     result->total_us = us_between(request->submitted_ns, now_ns);
+    /* Of replicas those that computed; all of them for what came from a cache. */
+    gsv_plan_selector(request->plan, request->replicas ? request->replicas : UINT64_MAX,
+                      result->device, sizeof(result->device));
     *request->job.result = *result;
 }
 

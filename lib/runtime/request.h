@@ -99,7 +99,8 @@ struct gpuserve_request {
     uint64_t enqueued_ns;
     uint64_t deadline_ns; /* 0: none */
     atomic_uint_fast64_t tokenize_ns;
-    gpuserve_result result; /* what is known of it beforehand; for job.result */
+    gpuserve_result result;      /* what is known of it beforehand; for job.result */
+    const struct gsv_plan *plan; /* of its model, which waits for it */
 
     /* Under the batcher's lock. */
     struct gsv_link ready; /* in its lane, exactly while ready_tokens > 0 */
@@ -112,6 +113,7 @@ struct gpuserve_request {
     size_t ready_tokens;     /* tokenized and not taken */
     size_t n_untaken;        /* items */
     size_t n_in_flight;      /* items in batches and chunks in tokenization */
+    uint64_t replicas;       /* bit i: replica i computed some of its items */
     bool is_ending;          /* to be completed, or completed: nothing changes any more */
     gpuserve_status failure; /* the first one; CANCELLED when it was cancelled */
     gpuserve_error error;    /* of it */

@@ -190,7 +190,7 @@ gpuserve_status gsv_seat_init(struct gsv_seat *seat, struct gsv_model *model, in
     seat->model = model;
     seat->batch.replica = replica;
     st = make_buffers(seat, error);
-    if (st == GPUSERVE_OK)
+    if (st == GPUSERVE_OK && gsv_model_has_replica(model, (size_t)replica))
         st = gsv_work_create(&seat->work, model->replicas[replica].net, &model->plan.narrow, error);
     return st;
 }

@@ -47,7 +47,7 @@ static bool find_end(struct gsv_batcher *batcher, struct gsv_step *step)
 /* There is a step for somebody with a core. */
 static bool has_work(const struct gsv_batcher *batcher)
 {
-    return batcher->n_raw_chunks > 0 ||
+    return batcher->n_raw_chunks > 0 || (batcher->reruns && batcher->free_batches) ||
            (batcher->ready_tokens > 0 && batcher->free_batches && !gsv_holds_back(batcher));
 }
 
@@ -55,20 +55,25 @@ static bool has_work(const struct gsv_batcher *batcher)
 
 void gsv_batcher_add_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 {
+    struct gsv_stand *stand = &batcher->stands[batch->replica];
+
     pthread_mutex_lock(&batcher->lock);
-    batch->next_free = batcher->free_batches;
-    batcher->free_batches = batch;
+    if (!stand->is_out) {
+        stand->n_seats++;
+        batcher->n_seats++;
+        batch->next_free = batcher->free_batches;
+        batcher->free_batches = batch;
+    }
     pthread_mutex_unlock(&batcher->lock);
 }
 
-/* A free batch of the device that has least to do; there is one. The one used last comes first: its
- * memory is in the caches. */
-static struct gsv_batch *take_free(struct gsv_batcher *batcher)
+struct gsv_batch *gsv_take_free(struct gsv_batcher *batcher)
 {
     struct gsv_batch **best = &batcher->free_batches, *batch;
 
     for (struct gsv_batch **place = best; *place; place = &(*place)->next_free) {
-        if (batcher->n_running_on[(*place)->replica] < batcher->n_running_on[(*best)->replica])
+        if (batcher->stands[(*place)->replica].n_running <
+            batcher->stands[(*best)->replica].n_running)
             best = place;
     }
     batch = *best;
@@ -80,7 +85,7 @@ static struct gsv_batch *take_free(struct gsv_batcher *batcher)
  * along. */
 static struct gsv_batch *begin_batch(struct gsv_batcher *batcher)
 {
-    struct gsv_batch *batch = take_free(batcher);
+    struct gsv_batch *batch = gsv_take_free(batcher);
 
     gsv_take_batch(batcher, batch);
     if (batch->n_parts == 0) {
@@ -88,15 +93,19 @@ static struct gsv_batch *begin_batch(struct gsv_batcher *batcher)
         batcher->free_batches = batch;
         return NULL;
     }
-    batcher->n_running_on[batch->replica]++;
+    batcher->stands[batch->replica].n_running++;
     batcher->n_running++;
     return batch;
 }
 
 static void end_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 {
-    batcher->n_running_on[batch->replica]--;
+    struct gsv_stand *stand = &batcher->stands[batch->replica];
+
+    stand->n_running--;
     batcher->n_running--;
+    if (stand->is_out)
+        return;
     batch->next_free = batcher->free_batches;
     batcher->free_batches = batch;
 }
@@ -106,10 +115,14 @@ static void end_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 /* A step that needs a core, which the worker has; the lock is held. */
 static bool find_work(struct gsv_batcher *batcher, struct gsv_step *step)
 {
-    const size_t enough =
-        (size_t)batcher->options.n_workers * (size_t)batcher->options.max_batch_tokens;
+    const size_t enough = (size_t)batcher->n_seats * (size_t)batcher->options.max_batch_tokens;
 
     while (has_work(batcher)) {
+        if (batcher->reruns && batcher->free_batches) {
+            step->batch = gsv_begin_rerun(batcher);
+            step->kind = GSV_STEP_RUN;
+            return true;
+        }
         if (batcher->n_raw_chunks > 0 && batcher->ready_tokens < enough) {
             if (begin_encoding(batcher, step))
                 return true;
@@ -237,7 +250,7 @@ gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct 
 static void learn_speed(struct gsv_batcher *batcher, const struct gsv_batch *batch,
                         uint64_t nanoseconds)
 {
-    const int32_t share = batch->is_wide ? 1 : batcher->options.n_workers;
+    const int32_t share = batch->is_wide ? 1 : batcher->n_seats;
     const double now = (double)batch->n_tokens * share / (double)(nanoseconds + 1);
     double *speed = &batcher->tokens_per_ns;
 
@@ -258,6 +271,24 @@ static const struct gsv_part *part_at(const struct gsv_batch *batch, int32_t i)
     return i < batch->n_parts ? &batch->parts[i] : &batch->riders[i - batch->n_parts];
 }
 
+void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, uint64_t nanoseconds,
+                    gpuserve_status status, const gpuserve_error *error, gpuserve_request **list)
+{
+    for (int32_t i = 0; i < batch->n_parts + batch->n_riders; i++) {
+        const struct gsv_part *part = part_at(batch, i);
+
+        part->request->n_in_flight--;
+        part->request->last_run_ns = batch->taken_ns + nanoseconds;
+        part->request->replicas |= UINT64_C(1) << batch->replica;
+        if (--part->chunk->n_left == 0)
+            gsv_chunk_reset(part->chunk);
+        if (status != GPUSERVE_OK)
+            gsv_fail_request(batcher, part->request, status, error);
+    }
+    for (int32_t i = 0; i < batch->n_parts + batch->n_riders; i++)
+        gsv_end_if_over(part_at(batch, i)->request, list);
+}
+
 gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch *batch,
                                   uint64_t nanoseconds, gpuserve_status status,
                                   const gpuserve_error *error)
@@ -266,20 +297,11 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch 
 
     leave_core(batcher, batch->taken_ns, batch->is_wide);
     pthread_mutex_lock(&batcher->lock);
-    learn_speed(batcher, batch, nanoseconds);
-    for (int32_t i = 0; i < batch->n_parts + batch->n_riders; i++) {
-        const struct gsv_part *part = part_at(batch, i);
-
-        part->request->n_in_flight--;
-        part->request->last_run_ns = batch->taken_ns + nanoseconds;
-        if (--part->chunk->n_left == 0)
-            gsv_chunk_reset(part->chunk);
-        if (status != GPUSERVE_OK)
-            gsv_fail_request(batcher, part->request, status, error);
-    }
-    for (int32_t i = 0; i < batch->n_parts + batch->n_riders; i++)
-        gsv_end_if_over(part_at(batch, i)->request, &over);
     end_batch(batcher, batch);
+    if (!gsv_leave_for_rerun(batcher, batch, status)) {
+        learn_speed(batcher, batch, nanoseconds);
+        gsv_count_back(batcher, batch, nanoseconds, status, error, &over);
+    }
     if (batch->is_led && has_work(batcher)) /* a worker would take it up itself */
         gsv_wake(batcher);
     pthread_mutex_unlock(&batcher->lock);

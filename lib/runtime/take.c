@@ -301,7 +301,7 @@ static bool widen(const struct gsv_batcher *batcher)
 static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
 {
     const struct gsv_batcher_options *options = &batcher->options;
-    const size_t most = (size_t)options->max_batch_tokens, n = (size_t)options->n_workers;
+    const size_t most = (size_t)options->max_batch_tokens, n = (size_t)batcher->n_seats;
     const size_t least = batcher->n_sleeping > 0 ? GSV_LEAST_TOKENS : GSV_FEW_TOKENS;
     size_t each = (batcher->ready_tokens + n - 1) / n;
 
@@ -319,7 +319,7 @@ void gsv_take_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
     int visits = MOST_VISITS;
 
     batch->n_parts = batch->n_riders = batch->n_tokens = batch->longest = 0;
-    batch->is_led = false;
+    batch->is_led = batch->is_rerun = false;
     batch->taken_ns = gsv_now_ns();
     for (size_t i = 0; i < GSV_LANES && batch->n_tokens < budget; i++) {
         struct gsv_lane *lane = next_ready_lane(batcher, is_done);

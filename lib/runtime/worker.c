@@ -131,6 +131,10 @@ gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model 
 {
     gpuserve_status st = make_seats(workers, model, error);
 
+    for (int32_t i = 0; i < (int32_t)model->plan.n_replicas && st == GPUSERVE_OK; i++) {
+        if (!gsv_model_has_replica(model, (size_t)i))
+            gsv_batcher_retire(model->batcher, i);
+    }
     for (int32_t i = workers->n; i-- > 0 && st == GPUSERVE_OK;)
         gsv_batcher_add_batch(model->batcher, &workers->seats[i].batch);
     while (workers->n_started < workers->n && st == GPUSERVE_OK) {

@@ -1,11 +1,8 @@
 /*
  * test_lost.c - what becomes of a model whose device is lost, on the emulated CUDA devices.
- *
- * EMULATED_PLUGIN is the folder of the plugin. A lost device stays lost for the life of a process:
- * each test is a process of its own, and one that loses several devices takes another each time.
  */
 #include "tests/cudaemu/emu.h"
-#include "tests/model/support.h"
+#include "tests/runtime/lost_place.h"
 
 #include <gpuserve/gpuserve.h>
 
@@ -16,130 +13,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-enum { MOST_CALLS = 8 };
-
-static const char text[] = "hello world";
-
-/* What the model's callback was told. */
-struct told {
-    pthread_mutex_t lock;
-    int n;
-    gpuserve_status status[MOST_CALLS];
-    char device[MOST_CALLS][64];
-    char cause[GPUSERVE_ERROR_TEXT_BYTES];
-};
-
-static void tell(void *user, gpuserve_status status, const char *device,
-                 const gpuserve_error *cause)
-{
-    struct told *told = user;
-
-    pthread_mutex_lock(&told->lock);
-    cr_assert_lt(told->n, MOST_CALLS);
-    told->status[told->n] = status;
-    snprintf(told->device[told->n++], sizeof(told->device[0]), "%s", device ? device : "");
-    snprintf(told->cause, sizeof(told->cause), "%s", cause->message);
-    pthread_mutex_unlock(&told->lock);
-}
-
-struct place {
-    gpuserve_context *context;
-    gpuserve_model *model;
-    struct told told;
-    gpuserve_error error;
-};
-
-static void make_place(struct place *place)
-{
-    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
-
-    memset(place, 0, sizeof(*place));
-    pthread_mutex_init(&place->told.lock, NULL);
-    place->error = (gpuserve_error)GPUSERVE_ERROR_INIT;
-    options.plugin_dir = EMULATED_PLUGIN;
-    options.n_threads = 2;
-    cr_assert_eq(gpuserve_context_create(&place->context, &options, NULL), GPUSERVE_OK);
-}
-
-static gpuserve_status open_on(struct place *place, const char *device, uint32_t policy)
-{
-    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
-    char path[512];
-
-    snprintf(path, sizeof(path), "%s", test_data("models/st-newer"));
-    options.device = device;
-    options.max_batch_tokens = 256;
-    options.on_device_lost = policy;
-    options.lost = tell;
-    options.lost_user = &place->told;
-    return gpuserve_model_open(&place->model, place->context, path, &options, &place->error);
-}
-
-static void close_place(struct place *place)
-{
-    gpuserve_model_close(&place->model);
-    gpuserve_context_unref(&place->context);
-}
-
-static gpuserve_status embed(struct place *place, float *vector)
-{
-    const char *const texts[] = { text };
-
-    return gpuserve_embed(place->model, texts, 1, vector, gpuserve_model_dim(place->model), NULL,
-                          &place->error);
-}
-
-static const float *right_vector(void)
-{
-    static float vector[1024];
-    struct place place;
-
-    make_place(&place);
-    cr_assert_eq(open_on(&place, "cpu", 0), GPUSERVE_OK, "%s", place.error.message);
-    cr_assert_eq(embed(&place, vector), GPUSERVE_OK, "%s", place.error.message);
-    close_place(&place);
-    return vector;
-}
-
-/* The answer is that of the CPU within float16's bounds. */
-static void expect_right(struct place *place, const float *right)
-{
-    float vector[1024];
-    const size_t dim = gpuserve_model_dim(place->model);
-
-    cr_assert_eq(embed(place, vector), GPUSERVE_OK, "%s", place->error.message);
-    for (size_t i = 0; i < dim; i++)
-        cr_assert_float_eq(vector[i], right[i], 2e-2f);
-}
-
-static void wait_while_moving(struct place *place)
-{
-    const time_t begin = time(NULL);
-
-    while (gpuserve_model_ready(place->model, &place->error) == GPUSERVE_E_BUSY) {
-        cr_expect_gt(place->error.retry_after_ms, 0);
-        cr_assert_lt(time(NULL) - begin, 60, "still moving: %s", place->error.message);
-        usleep(1000);
-    }
-}
-
-static void expect_in_info(struct place *place, const char *part)
-{
-    char info[16384];
-
-    cr_assert_eq(gpuserve_model_info(place->model, info, sizeof(info), NULL, NULL), GPUSERVE_OK);
-    cr_expect_neq(strstr(info, part), NULL, "no %s in %s", part, info);
-}
-
-static void expect_in_metrics(struct place *place, const char *part)
-{
-    char metrics[65536];
-
-    cr_assert_eq(gpuserve_context_metrics(place->context, metrics, sizeof(metrics), NULL, NULL),
-                 GPUSERVE_OK);
-    cr_expect_neq(strstr(metrics, part), NULL, "no %s in %s", part, metrics);
-}
 
 /* Each error after which a context is lost: its number is in the failed request's message, and the
  * next answers come from the CPU. */
@@ -409,7 +282,7 @@ static void *call_often(void *argument)
 {
     struct caller *caller = argument;
     const size_t dim = gpuserve_model_dim(caller->place->model);
-    const char *const texts[] = { text };
+    const char *const texts[] = { lost_text };
 
     for (int i = 0; i < 20; i++) {
         gpuserve_error error = GPUSERVE_ERROR_INIT;

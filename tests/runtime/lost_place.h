@@ -1,0 +1,52 @@
+/*
+ * lost_place.h - a context with the emulated CUDA devices and a model on them, for tests that lose
+ * some.
+ *
+ * EMULATED_PLUGIN is the folder of the plugin. A lost device stays lost for the life of a process:
+ * each test is a process of its own, and one that loses several devices takes another each time.
+ */
+#ifndef TEST_RUNTIME_LOST_PLACE_H
+#define TEST_RUNTIME_LOST_PLACE_H
+
+#include <gpuserve/gpuserve.h>
+
+#include <pthread.h>
+
+enum { MOST_CALLS = 8 };
+
+extern const char lost_text[];
+
+/* What the model's callback was told. */
+struct told {
+    pthread_mutex_t lock;
+    int n;
+    gpuserve_status status[MOST_CALLS];
+    char device[MOST_CALLS][64];
+    char cause[GPUSERVE_ERROR_TEXT_BYTES];
+};
+
+struct place {
+    gpuserve_context *context;
+    gpuserve_model *model;
+    struct told told;
+    gpuserve_error error;
+};
+
+void make_place(struct place *place);
+gpuserve_status open_on(struct place *place, const char *device, uint32_t policy);
+void close_place(struct place *place);
+
+/* Embed lost_text. */
+gpuserve_status embed(struct place *place, float *vector);
+
+/* That of the CPU; lent. */
+const float *right_vector(void);
+
+/* The answer is that of the CPU within float16's bounds. */
+void expect_right(struct place *place, const float *right);
+
+void wait_while_moving(struct place *place);
+void expect_in_info(struct place *place, const char *part);
+void expect_in_metrics(struct place *place, const char *part);
+
+#endif
