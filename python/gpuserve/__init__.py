@@ -10,7 +10,8 @@ The package is ctypes over libgpuserve; numpy is all it needs.
 from __future__ import annotations
 
 from . import errors
-from ._calls import Items
+from ._calls import Items, Result
+from ._entities import TokenLabels
 from ._library import version
 from ._sparse import Sparse
 from ._tokens import Tokens
@@ -22,6 +23,6 @@ from .errors import GpuserveError
 from .model import Model
 
 __all__ = [
-    "Compute", "Context", "Device", "GpuserveError", "Items", "Model", "Sparse", "Tokens",
-    "__version__", "devices", "errors", "refresh", "select", "select_all", "top_k", "version",
+    "Compute", "Context", "Device", "GpuserveError", "Items", "Model", "Result", "Sparse",
+    "TokenLabels", "Tokens", "__version__", "devices", "errors", "refresh", "select", "select_all", "top_k", "version",
 ]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._handle import Handle
 
 Floats = NDArray[np.float32]
-Result = TypeVar("Result")
+Answer = TypeVar("Answer")
 
 #: Up to so many texts the library is called directly: Python sees Ctrl-C when the call is over.
 DIRECT_TEXTS = 64
@@ -42,19 +42,59 @@ def items_of(raw: "NDArray[np.uint32]") -> Items:
                  raw[:, 3] != 0)
 
 
+class Result(NamedTuple):
+    """What a call was computed by, and how long that took; summed over its submissions."""
+
+    #: The type of numbers it was computed in.
+    dtype: str
+    #: Of all texts, special tokens included.
+    n_tokens: int
+    #: Texts that were cut.
+    n_truncated: int
+    #: Texts whose row was computed for an equal text.
+    n_cached: int
+    #: Spent on tokenization, by all threads together.
+    tokenize_us: int
+    #: Waited until the first batch began.
+    queue_us: int
+    #: From there to the end of the last batch.
+    compute_us: int
+    #: From the submission to the end; submissions of one call overlap.
+    total_us: int
+    #: Where: ``"cpu"``, ``"cuda:0"``.
+    device: str
+    #: Of the model that computed: the space of its vectors.
+    fingerprint: str
+
+
+_DTYPE_NAMES = {_abi.DTYPE_FLOAT32: "float32", _abi.DTYPE_FLOAT16: "float16",
+                _abi.DTYPE_BFLOAT16: "bfloat16", _abi.DTYPE_TF32: "tf32", _abi.DTYPE_INT8: "int8"}
+
+
+def result_of(results: Sequence[_abi.Result]) -> Result:
+    """Of one call, from what the library told of each of its submissions; at least one."""
+    last = results[-1]
+    sums = [sum(getattr(one, name) for one in results) for name in Result._fields[1:8]]
+    return Result._make([_DTYPE_NAMES.get(last.dtype, str(last.dtype)), *sums, last.device.decode(),
+                         last.fingerprint.decode()])
+
+
 class Call:
     """A job whose texts and output stay alive as long as this object."""
 
-    __slots__ = ("job", "output", "items", "_kept")
+    __slots__ = ("job", "output", "items", "result", "_kept")
 
     def __init__(self, texts: Sequence[str], output: Floats, *, first: int = 0,
                  pairs: Optional[Sequence[str]] = None, want_items: bool = True,
-                 **fields: Any) -> None:
+                 want_result: bool = False, **fields: Any) -> None:
         n = len(texts)
         job = _abi.new(_abi.Job, n_items=n, **fields)
         self.job = job
         self.output = output
         self.items: Optional[NDArray[np.uint32]] = None
+        self.result: Optional[_abi.Result] = _abi.new(_abi.Result) if want_result else None
+        if self.result is not None:
+            job.result = ctypes.addressof(self.result)
         if n == 1 and pairs is None:
             self._one(texts[0], first)
         else:
@@ -67,7 +107,7 @@ class Call:
         made = cls.__new__(cls)
         made.job = _abi.new(_abi.Job, n_items=len(lists), **fields)
         made.output = output
-        made.items = None
+        made.items = made.result = None
         flat = [_texts.token_ids(ids) for ids in lists]
         ids = np.concatenate(flat)
         offsets = np.zeros(len(lists) + 1, dtype=np.uint64)
@@ -143,7 +183,7 @@ class Slot:
         self.arguments = (handle, byref(self._job), None)
 
 
-def patiently(model: "Handle", work: Callable[[], Result]) -> Result:
+def patiently(model: "Handle", work: Callable[[], Answer]) -> Answer:
     """Do something again and again until the queue has room for it.
 
     Only a model that was opened to refuse requests while it is suspended is not waited for.

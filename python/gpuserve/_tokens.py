@@ -23,11 +23,12 @@ class Tokens(NamedTuple):
     spans: "NDArray[np.uint32]"
 
 
-def tokenize(model: "Handle", text: str, add_special_tokens: bool, max_tokens: int) -> Tokens:
+def tokenize(model: "Handle", text: str, add_special_tokens: bool, max_tokens: int,
+             truncation: int = _abi.TRUNCATE_DEFAULT) -> Tokens:
     """The tokens of a text."""
     encoded = _texts._encode(text, 0, "text")
     options = _abi.new(_abi.TokenizeOptions, no_special=0 if add_special_tokens else 1,
-                       max_tokens=max_tokens)
+                       max_tokens=max_tokens, truncation=truncation)
     capacity = len(encoded) // 2 + 16
     while True:
         ids = np.empty(capacity, dtype=np.int32)

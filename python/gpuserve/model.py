@@ -12,6 +12,7 @@ from typing import (
     Iterable,
     Iterator,
     List,
+    NamedTuple,
     Optional,
     Sequence,
     Tuple,
@@ -23,7 +24,10 @@ import numpy as np
 
 from . import _abi, _arguments as arguments, _texts
 from ._arguments import Path
-from ._calls import Call, Floats, Items, finish, items_of, patiently, rerank, run, submit
+from ._calls import (
+    Call, Floats, Items, Result, finish, items_of, patiently, rerank, result_of, run, submit,
+)
+from ._entities import Entity, TokenLabels, entities, label_tokens
 from ._handle import Handle, View
 from ._library import call, encode_path, text_of
 from ._options import Lost, Opening, Progress as LoadProgress, number
@@ -37,6 +41,20 @@ from .errors import BusyError, InvalidError, UnsupportedError
 IN_FLIGHT = 3
 #: Texts of one submission of sparse vectors, each of which is as long as the vocabulary.
 SPARSE_TEXTS = 32
+
+
+class _Made(NamedTuple):
+    """Rows, what became of each text and of the call where that was asked, and whether there was one
+    text alone."""
+
+    output: Floats
+    items: Optional[Items]
+    result: Optional[Result]
+    alone: bool
+
+    def with_more(self, value: Any) -> Any:
+        more = [one for one in (self.items, self.result) if one is not None]
+        return (value, *more) if more else value
 
 
 class Model(Handle):
@@ -104,7 +122,7 @@ class Model(Handle):
                truncate_dim: Optional[int] = None, *, sentences: Union[str, Iterable[str], None] = None,
                truncation: str = "default", cache: str = "default",
                expected_fingerprint: Optional[str] = None, out: Optional[Floats] = None,
-               return_items: bool = False) -> Any:
+               return_items: bool = False, return_result: bool = False) -> Any:
         """Embed one text or many; the arguments are those of sentence-transformers.
 
         Args:
@@ -127,6 +145,8 @@ class Model(Handle):
             out: write here, [n, dim] float32 with tight columns; it is returned.
             return_items: return (vectors, :class:`Items`) with the tokens of each text and
                 whether it was cut.
+            return_result: return (vectors, :class:`Result`) with the device, the tokens and the
+                times of the call; with both it comes last.
 
         Returns:
             [dim] for one text, [n, dim] for many; float32, in memory of its own.
@@ -136,7 +156,7 @@ class Model(Handle):
                 and device is None and sentences is None and expected_fingerprint is None
                 and batch_size is None and precision == "float32"
                 and output_value == "sentence_embedding" and truncation == cache == "default"
-                and not (normalize_embeddings or show_progress_bar or return_items)):
+                and not (normalize_embeddings or show_progress_bar or return_items or return_result)):
             vector = self._embed_one(inputs)
             if vector is not None:
                 return vector
@@ -163,13 +183,12 @@ class Model(Handle):
         if not view.dim:
             raise UnsupportedError("this model has no embeddings: it only "
                                    + ("classifies" if view.labels else "gives sparse vectors"))
-        vectors, items, alone = self._rows(
+        made = self._rows(
             view, inputs, _abi.TASK_EMBED, fields["dimensions"] or view.dim, fields, batch_size=batch_size,
-            progress=show_progress_bar, out=out, want_items=return_items)
-        shaped = arguments.precision(vectors, precision)
-        result = arguments.converted(shaped[0] if alone else shaped, alone, convert_to_numpy,
-                            convert_to_tensor)
-        return (result, items) if return_items else result
+            progress=show_progress_bar, out=out, want_items=return_items, want_result=return_result)
+        shaped = arguments.precision(made.output, precision)
+        return made.with_more(arguments.converted(shaped[0] if made.alone else shaped, made.alone,
+                                                  convert_to_numpy, convert_to_tensor))
 
     def encode_query(self, inputs: Union[str, Iterable[str], None] = None, **options: Any) -> Any:
         """:meth:`encode` with the model's prompt for queries, if it has one."""
@@ -255,12 +274,14 @@ class Model(Handle):
     def predict_proba(self, inputs: Union[str, Iterable[str]],
                       pairs: Union[str, Iterable[str], None] = None, *, score: str = "default",
                       truncation: str = "default", batch_size: Optional[int] = None,
-                      show_progress_bar: Optional[bool] = None) -> Floats:
+                      show_progress_bar: Optional[bool] = None, return_items: bool = False,
+                      return_result: bool = False) -> Any:
         """Scores of every label, [n, len(labels)]: probabilities unless the model is a regression.
 
         Args:
             pairs: second texts, for a model of pairs.
             score: ``"raw"``, ``"softmax"``, ``"sigmoid"``; default what the model says.
+            return_items, return_result: as for :meth:`encode`.
         """
         view = self._view
         if not view.labels:
@@ -268,9 +289,10 @@ class Model(Handle):
                                    "open it with head=FILE, as `gpuserve fit` makes them")
         fields = {"score": arguments.named(arguments.SCORES, score, "score"),
                   "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
-        scores, _, alone = self._rows(view, inputs, _abi.TASK_CLASSIFY, len(view.labels), fields,
-                                      pairs=pairs, batch_size=batch_size, progress=show_progress_bar)
-        return cast(Floats, scores[0] if alone else scores)
+        made = self._rows(view, inputs, _abi.TASK_CLASSIFY, len(view.labels), fields, pairs=pairs,
+                          batch_size=batch_size, progress=show_progress_bar,
+                          want_items=return_items, want_result=return_result)
+        return made.with_more(made.output[0] if made.alone else made.output)
 
     def classify(self, inputs: Union[str, Iterable[str]],
                  pairs: Union[str, Iterable[str], None] = None, *, top_k: Optional[int] = 1,
@@ -285,6 +307,36 @@ class Model(Handle):
         if scores.ndim == 1:
             return arguments.labelled(self.labels, scores, top_k)
         return [arguments.labelled(self.labels, row, top_k) for row in scores]
+
+    def label_tokens(self, inputs: Union[str, Iterable[str]], *, score: str = "default",
+                     truncation: str = "default") -> Union[TokenLabels, List[TokenLabels]]:
+        """Scores of every label for each token, of a token classifier: :class:`TokenLabels`."""
+        alone = _texts.is_text(inputs)
+        texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
+        found = label_tokens(self, texts, arguments.named(arguments.SCORES, score, "score"),
+                             arguments.named(arguments.TRUNCATIONS, truncation, "truncation"))
+        return found[0] if alone else found
+
+    def entities(self, inputs: Union[str, Iterable[str]], *, aggregation_strategy: str = "simple",
+                 ignore_labels: Sequence[str] = ("O",),
+                 truncation: str = "default") -> Union[List[Entity], List[List[Entity]]]:
+        """What a token classifier finds in each text, as a ``transformers`` pipeline gives it.
+
+        Args:
+            aggregation_strategy: ``"simple"``: neighbours of one kind are one entity; ``"none"``:
+                every token with its label.
+            ignore_labels: what is no entity.
+
+        Returns:
+            For each text a list of ``{"entity_group", "score", "word", "start", "end"}``, the places
+            in characters; with ``"none"`` ``"entity"`` and ``"index"`` instead of the group.
+        """
+        alone = _texts.is_text(inputs)
+        texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
+        labelled = cast(List[TokenLabels], self.label_tokens(texts, truncation=truncation))
+        found = [entities(self, text, one, aggregation_strategy, ignore_labels)
+                 for text, one in zip(texts, labelled)]
+        return found[0] if alone else found
 
     def predict(self, inputs: Sequence[Any], *, activation: str = "default", **options: Any) -> Floats:
         """Scores of pairs, as ``CrossEncoder.predict``: [n] for one label, else [n, labels]."""
@@ -336,7 +388,7 @@ class Model(Handle):
     def submit(self, inputs: Union[str, Sequence[str]], *, prompt_name: Optional[str] = None,
                prompt: Optional[str] = None, normalize_embeddings: bool = False,
                truncate_dim: Optional[int] = None, deadline: Optional[float] = None,
-               priority: str = "normal") -> "Future[Floats]":
+               priority: str = "normal", return_result: bool = False) -> "Future[Any]":
         """Start to embed and return at once; the future gives what :meth:`encode` would.
 
         Cancelling the future cancels the work, if it has not begun. A full queue is a
@@ -346,6 +398,7 @@ class Model(Handle):
             deadline: seconds from now; what has not begun by then is
                 :class:`~gpuserve.errors.ExpiredError`.
             priority: ``"high"``, ``"normal"`` or ``"low"``.
+            return_result: as for :meth:`encode`.
         """
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else list(inputs)
@@ -353,17 +406,21 @@ class Model(Handle):
         dimensions = arguments.dimensions(truncate_dim, view.dim)
         output = np.empty((len(texts), dimensions or view.dim), dtype=np.float32)
 
-        def start() -> "Future[Floats]":
+        def done(call: Call) -> Any:
+            vectors = call.output[0] if alone else call.output
+            return (vectors, result_of([call.result])) if call.result is not None else vectors
+
+        def start() -> "Future[Any]":
             started = Call(texts, output, task=_abi.TASK_EMBED, dimensions=dimensions,
+                           want_result=return_result,
                            normalize=1 if normalize_embeddings else 0,
                            deadline_us=0 if deadline is None else int(deadline * 1e6) or -1,
                            priority=arguments.named(arguments.PRIORITIES, priority, "priority"),
                            **arguments.prompt_fields(prompt_name, prompt))
-            return self._futures().start(
-                self, started, lambda done: done.output[0] if alone else done.output)
+            return self._futures().start(self, started, done)
         return self._guarded(start, view)
 
-    async def encode_async(self, inputs: Union[str, Sequence[str]], **options: Any) -> Floats:
+    async def encode_async(self, inputs: Union[str, Sequence[str]], **options: Any) -> Any:
         """:meth:`encode` without blocking the event loop; options as for :meth:`submit`."""
         while True:
             try:
@@ -441,9 +498,9 @@ class Model(Handle):
     def _rows(self, view: View, inputs: Union[str, Iterable[str]], task: int, columns: int,
               fields: Dict[str, Any], *, pairs: Union[str, Iterable[str], None] = None,
               batch_size: Optional[int] = None, progress: Optional[bool] = None,
-              out: Optional[Floats] = None,
-              want_items: bool = False) -> Tuple[Any, Optional[Items], bool]:
-        """The rows of all inputs, what became of each, and whether there was one text alone."""
+              out: Optional[Floats] = None, want_items: bool = False,
+              want_result: bool = False) -> "_Made":
+        """The rows of all inputs, and what became of them."""
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
         seconds = None if pairs is None else (
@@ -452,21 +509,29 @@ class Model(Handle):
             raise InvalidError(f"{len(texts)} texts but {len(seconds)} second texts")
         size = arguments.batch_size(batch_size)
         output = arguments.output(out, len(texts), columns)
+        calls: List[Call] = []
+        if not texts:
+            nothing = result_of([_abi.new(_abi.Result)])._replace(
+                dtype=view.facts["dtype"], device=self.device, fingerprint=view.fingerprint)
+            return _Made(output, items_of(np.zeros((0, 8), np.uint32)) if want_items else None,
+                         nothing if want_result else None, alone)
         if len(texts) <= size and not progress:
-            if not texts:
-                return output, items_of(np.zeros((0, 8), np.uint32)) if want_items else None, alone
-            one = Call(texts, output, pairs=seconds, task=task, want_items=want_items, **fields)
+            one = Call(texts, output, pairs=seconds, task=task, want_items=want_items,
+                       want_result=want_result, **fields)
             patiently(self, lambda: self._guarded(lambda: run(self, one), view))
-            return output, items_of(cast(Any, one.items)) if want_items else None, alone
-        parts = ((texts[i:i + size], seconds[i:i + size] if seconds else None)
-                 for i in range(0, len(texts), size))
-        raw = []
-        bar = Progress(len(texts), bool(progress))
-        for made in self._stream(view, parts, task, columns, fields, output):
-            bar.advance(made.job.n_items)
-            raw.append(made.items)
-        bar.close()
-        return output, items_of(np.concatenate(cast(Any, raw))) if want_items else None, alone
+            calls.append(one)
+        else:
+            parts = ((texts[i:i + size], seconds[i:i + size] if seconds else None)
+                     for i in range(0, len(texts), size))
+            bar = Progress(len(texts), bool(progress))
+            for one in self._stream(view, parts, task, columns,
+                                    {**fields, "want_result": want_result}, output):
+                bar.advance(one.job.n_items)
+                calls.append(one)
+            bar.close()
+        return _Made(
+            output, items_of(np.concatenate([cast(Any, one.items) for one in calls])) if want_items else None,
+            result_of([cast(Any, one.result) for one in calls]) if want_result else None, alone)
 
     def _stream(self, view: View, parts: Iterable[Tuple[Sequence[str], Optional[Sequence[str]]]], task: int,
                 columns: int, fields: Dict[str, Any],

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Models from Python: every call, against reference data made by other software."""
 import gc
+import json
 import os
 import threading
 
@@ -18,6 +19,52 @@ TEXTS = ["A man is eating food.", "A man is eating a piece of bread.", "", "Ein 
 def array(tensors, key):
     shape, values = tensors[key]
     return np.frombuffer(values, dtype=values.typecode).reshape(shape)
+
+
+class LabelTokens(Case):
+    """transformers' own pipeline is the oracle: entities.json."""
+
+    def test_entities_are_those_of_transformers(self):
+        for name in ("bert-tokens", "distilbert-tokens"):
+            folder = os.path.join(ROOT, "tests", "data", "models", name)
+            with open(os.path.join(folder, "entities.json"), encoding="utf-8") as file:
+                rows = [row for row in json.load(file) if row["text"]]
+            with Model(folder) as tagger:
+                for row in rows:
+                    for strategy in ("none", "simple"):
+                        self.same(tagger.entities(row["text"], aggregation_strategy=strategy),
+                                  row[strategy])
+                many = tagger.entities(row["text"] for row in rows)
+                self.assertEqual(len(many), len(rows))
+                for found, row in zip(many, rows):
+                    self.same(found, row["simple"])
+
+    def same(self, found, expected):
+        self.assertEqual([{**one, "score": 0} for one in found], [{**one, "score": 0} for one in expected])
+        for one, other in zip(found, expected):
+            self.assertAlmostEqual(one["score"], other["score"], delta=2e-6)
+
+    def test_scores_are_the_logits(self):
+        folder = os.path.join(ROOT, "tests", "data", "models", "bert-tokens")
+        with open(os.path.join(folder, "entities.json"), encoding="utf-8") as file:
+            rows = [row for row in json.load(file) if row["text"]]
+        with Model(folder) as tagger:
+            texts = [row["text"] for row in rows]
+            for found, row in zip(tagger.label_tokens(texts, score="raw"), rows):
+                self.assertEqual(found.ids.tolist(), row["ids"])
+                self.assertLess(np.abs(found.scores - np.array(row["logits"])).max(), 1e-4)
+            alone = tagger.label_tokens(texts[0])
+            self.assertLess(np.abs(alone.scores.sum(axis=1) - 1).max(), 1e-5)
+            everything = tagger.entities(texts[0], ignore_labels=())
+            self.assertGreaterEqual(len(everything), len(tagger.entities(texts[0])))
+            self.assertEqual(tagger.label_tokens([]), [])
+            with self.assertRaisesRegex(gpuserve.errors.InvalidError, "none and simple"):
+                tagger.entities(texts[0], aggregation_strategy="most")
+
+    def test_other_models_label_no_tokens(self):
+        with Model(model(MINILM)) as embedder:
+            with self.assertRaisesRegex(gpuserve.errors.UnsupportedError, "no token classifier"):
+                embedder.label_tokens("a text")
 
 
 class WithMiniLM(Case):
@@ -39,6 +86,27 @@ class Encode(WithMiniLM):
         self.assertLess(np.abs(vectors - array(tensors, "mean_l2")).max(), 1e-5)
         self.assertEqual(items.n_tokens.tolist(), array(tensors, "n_tokens").tolist())
         self.assertTrue((items.status == 0).all())
+
+    def test_a_result_tells_what_was_done_where_and_for_how_long(self):
+        long = "word " * 600
+        vectors, items, result = self.model.encode(TEXTS + [long], return_items=True, return_result=True)
+        self.assertEqual((vectors == self.model.encode(TEXTS + [long])).all(), True)
+        self.assertEqual(result.n_tokens, items.n_tokens.sum())
+        self.assertEqual(result.n_truncated, items.truncated.sum())
+        self.assertGreater(result.n_truncated, 0)
+        self.assertEqual((result.dtype, result.device), ("float32", "cpu"))
+        self.assertEqual(result.fingerprint, self.model.fingerprint)
+        self.assertGreater(result.compute_us, 0)
+        self.assertLessEqual(result.compute_us, result.total_us)
+        # the same of several submissions, of one text, of none, and of a future
+        _, chunked = self.model.encode(TEXTS + [long], batch_size=2, return_result=True)
+        self.assertEqual(chunked[:3], result[:3])
+        vector, one = self.model.encode(TEXTS[0], return_result=True)
+        self.assertEqual((vector.shape, one.n_tokens), ((384,), items.n_tokens[0]))
+        _, none = self.model.encode([], return_result=True)
+        self.assertEqual((none.n_tokens, none.total_us, none.device), (0, 0, "cpu"))
+        vectors, later = self.model.submit(TEXTS, return_result=True).result()
+        self.assertEqual((len(vectors), later.n_tokens), (len(TEXTS), items.n_tokens[:-1].sum()))
 
     def test_the_ways_to_give_texts_are_one(self):
         vectors = self.model.encode(TEXTS)
