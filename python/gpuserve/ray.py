@@ -6,8 +6,8 @@
     python -m gpuserve.ray --model MODEL --input s.parquet --output o.parquet [--address HOST:PORT]
 
 Each node has one actor with one copy of the model, whose threads use all cores given to it: more
-actors on a node would be more copies. A GPU is shared with others by the share of its memory
-that the model's footprint takes.
+actors on a node would be more copies. On nodes with GPUs each GPU has one actor, which takes of it
+what the model's footprint takes of its memory; the rest is free for others.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from . import _parquet
 from ._progress import Progress
+from .devices import select
 from .errors import GpuserveError, InvalidError
 from .model import Model
 
@@ -73,11 +74,39 @@ def gpu_share(footprint_bytes: int, gpu_bytes: int) -> float:
     return share
 
 
+def _share_here(model: str, options: Dict[str, Any]) -> float:
+    """On a node with a GPU: the part of it that the model takes; 0 if it would run on the CPU."""
+    device = select(options.get("device") or "auto")
+    if device.selector == "cpu":
+        return 0.0
+    bytes_of = Model.footprint(model, **options)
+    on_device = bytes_of["weights_bytes"] + bytes_of["workspace_bytes"] + bytes_of["stream_bytes"]
+    return gpu_share(on_device, device.memory_bytes)
+
+
+def _gpus_of_an_actor(model: str, options: Dict[str, Any]) -> float:
+    """By the memory that the model takes, asked on a node with a GPU; 0 where there is none."""
+    if options.get("device") == "cpu" or not ray.cluster_resources().get("GPU"):
+        return 0.0
+    asked = ray.remote(num_cpus=0, num_gpus=0.01)(_share_here)
+    share: float = ray.get(asked.remote(model, options))
+    # Ray fills one GPU before it takes the next: more than half of each keeps them one an actor.
+    several = any(node["Resources"].get("GPU", 0) > 1 for node in _alive())
+    return max(share, 0.51) if share and several else share
+
+
+def _alive() -> List[Dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
 def _resources(cpus_per_actor: Optional[float], num_gpus: float) -> Dict[str, Any]:
-    """What one actor takes: by default all cores of the smallest node, so one actor a node."""
+    """What one actor takes: by default all cores of the smallest node, so one actor a node; with
+    GPUs a GPU's part of the cores, so one actor a GPU."""
     if cpus_per_actor is None:
-        cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
-        cpus_per_actor = max(1, min((n for n in cores if n > 0), default=1))
+        parts = [node["Resources"].get("CPU", 0) // max(1, node["Resources"].get("GPU", 0))
+                 if num_gpus else node["Resources"].get("CPU", 0)
+                 for node in _alive() if not num_gpus or node["Resources"].get("GPU", 0)]
+        cpus_per_actor = max(1, min((n for n in parts if n > 0), default=1))
     # Ray Data restarts lost actors and repeats their tasks by itself.
     return {"num_cpus": cpus_per_actor, "num_gpus": num_gpus or None}
 
@@ -85,22 +114,22 @@ def _resources(cpus_per_actor: Optional[float], num_gpus: float) -> Dict[str, An
 def _n_actors(cpus_per_actor: float, num_gpus: float) -> int:
     """How many actors the cluster has room for now."""
     total = 0
-    for node in ray.nodes():
-        if node["Alive"]:
-            has = node["Resources"]
-            room = has.get("CPU", 0) // cpus_per_actor
-            total += int(min(room, has.get("GPU", 0) // num_gpus) if num_gpus else room)
+    for node in _alive():
+        has = node["Resources"]
+        room = has.get("CPU", 0) // cpus_per_actor
+        total += int(min(room, has.get("GPU", 0) // num_gpus) if num_gpus else room)
     if total < 1:
         raise InvalidError(f"no node has {cpus_per_actor} cores and {num_gpus} GPUs free",
                            "lower cpus_per_actor")
     return total
 
 
-def _pool(cpus_per_actor: Optional[float], num_gpus: float, actors: Optional[int],
-          options: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+def _pool(model: str, cpus_per_actor: Optional[float], num_gpus: Optional[float],
+          actors: Optional[int], options: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """Arguments of map_batches for a pool of actors, and options of their models."""
-    resources = _resources(cpus_per_actor, num_gpus)
-    n = actors or _n_actors(resources["num_cpus"], num_gpus)
+    gpus = _gpus_of_an_actor(model, options) if num_gpus is None else num_gpus
+    resources = _resources(cpus_per_actor, gpus)
+    n = actors or _n_actors(resources["num_cpus"], gpus)
     threads = {"n_threads": max(1, int(resources["num_cpus"])), **options}
     # From one actor up, so that the job goes on when a node is lost and its actor has no place.
     return {"compute": ray.data.ActorPoolStrategy(min_size=1, max_size=n, initial_size=n),
@@ -109,7 +138,7 @@ def _pool(cpus_per_actor: Optional[float], num_gpus: float, actors: Optional[int
 
 def embed(dataset: Any, model: str, column: str, *, output_column: str = "embedding",
           batch_size: int = 1024, actors: Optional[int] = None,
-          cpus_per_actor: Optional[float] = None, num_gpus: float = 0,
+          cpus_per_actor: Optional[float] = None, num_gpus: Optional[float] = None,
           prompt_name: Optional[str] = None, normalize_embeddings: bool = False,
           truncate_dim: Optional[int] = None, **options: Any) -> Any:
     """A Ray Data dataset with the vectors of a text column added.
@@ -119,15 +148,17 @@ def embed(dataset: Any, model: str, column: str, *, output_column: str = "embedd
         model: a directory or name that every node can open.
         column: of texts; a null is an error.
         actors: most actors; default: as many as the nodes have room for.
-        cpus_per_actor: default: all cores of the smallest node, one copy of the model a node.
-        num_gpus: of each actor; a fraction shares a GPU, see :func:`gpu_share`.
+        cpus_per_actor: default: all cores of the smallest node, one copy of the model a node; on
+            nodes with GPUs their part for each GPU.
+        num_gpus: of each actor; default: by the memory that the model takes, see :func:`gpu_share`;
+            0: none.
         prompt_name, normalize_embeddings, truncate_dim: as for :meth:`gpuserve.Model.encode`.
         options: as for :class:`gpuserve.Model`.
 
     Returns:
         A dataset, computed when it is consumed. The new column is a fixed-size list of float32.
     """
-    pool, threads = _pool(cpus_per_actor, num_gpus, actors, options)
+    pool, threads = _pool(model, cpus_per_actor, num_gpus, actors, options)
     encode = {"prompt_name": prompt_name, "normalize_embeddings": normalize_embeddings,
               "truncate_dim": truncate_dim}
     return dataset.map_batches(
@@ -138,7 +169,7 @@ def embed(dataset: Any, model: str, column: str, *, output_column: str = "embedd
 def embed_parquet(input: str, output: str, model: str, column: str = "text", *,  # noqa: A002
                   output_column: str = "embedding", unit_rows: int = _parquet.UNIT_ROWS,
                   actors: Optional[int] = None, cpus_per_actor: Optional[float] = None,
-                  num_gpus: float = 0, show_progress_bar: bool = False,
+                  num_gpus: Optional[float] = None, show_progress_bar: bool = False,
                   prompt_name: Optional[str] = None, normalize_embeddings: bool = False,
                   truncate_dim: Optional[int] = None, **options: Any) -> int:
     """Embed Parquet files into Parquet files on the cluster that Ray is connected to.
@@ -164,7 +195,7 @@ def embed_parquet(input: str, output: str, model: str, column: str = "text", *, 
     bar = Progress(sum(unit.n_rows for unit in every), show_progress_bar)
     bar.advance(sum(unit.n_rows for unit in every) - sum(unit.n_rows for unit in left))
     if left:
-        pool, threads = _pool(cpus_per_actor, num_gpus, actors, options)
+        pool, threads = _pool(model, cpus_per_actor, num_gpus, actors, options)
         units = ray.data.from_items([unit._asdict() for unit in left],
                                     override_num_blocks=len(left))
         done = units.map_batches(_Units, fn_constructor_args=(model, threads, tuple(job)),
@@ -193,7 +224,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--dtype", help="float32, float16, int8, ...")
     parser.add_argument("--actors", type=int, help="most actors; default one a node")
     parser.add_argument("--cpus-per-actor", type=float)
-    parser.add_argument("--num-gpus", type=float, default=0, help="of each actor; fractions share")
+    parser.add_argument("--num-gpus", type=float,
+                        help="of each actor; default: by the memory that the model takes; 0: none")
     parser.add_argument("--unit-rows", type=int, default=_parquet.UNIT_ROWS,
                         help="rows computed and written together")
     parser.add_argument("--quiet", action="store_true", help="no progress")

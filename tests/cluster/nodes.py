@@ -3,6 +3,7 @@
 Ray listens on the address of its host; here all of it lives in a network namespace of its own that
 has the loopback alone, made by `unshare --net`: that needs root, or user namespaces.
 """
+import glob
 import os
 import secrets
 import signal
@@ -42,7 +43,8 @@ def start(folder, *arguments, cpus=1, core=None):
     # Ray says so when the node is known to the head. Asking the head would cost a start of Ray each
     # time, seconds of the cores that the nodes need to start.
     wait_until(f"node {' '.join(arguments)}",
-               lambda: "Ray runtime started" in text_of(path) or node.poll() is not None)
+               lambda: "Ray runtime started" in text_of(path) or node.poll() is not None,
+               lambda: text_of(path) + logs_of_ray(folder))
     if node.poll() is not None:
         raise SystemExit(f"a node ended as it started:\n{text_of(path)[-3000:]}")
     return node
@@ -78,9 +80,16 @@ def text_of(path):
         return file.read()
 
 
-def wait_until(what, condition, seconds=600):
+def logs_of_ray(folder):
+    """The ends of what Ray's own processes have written."""
+    paths = sorted(glob.glob(folder + "/ray/session_latest/logs/*"))
+    return "".join(f"\n== {os.path.basename(path)}\n{text_of(path)[-1500:]}" for path in paths
+                   if os.path.isfile(path) and os.path.getsize(path))
+
+
+def wait_until(what, condition, more=lambda: "", seconds=600):
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise SystemExit(f"after {seconds} s still not: {what}")
+            raise SystemExit(f"after {seconds} s still not: {what}\n{more()}")
         time.sleep(0.2)
