@@ -43,6 +43,8 @@ def reviews():
 
 
 REVIEWS = reviews()
+# What a model that has learnt nothing stays under: chance is 0.5, 0 and 10 of 300 documents.
+CHANCE = {"ReviewSentiment": 0.55, "ReviewHalves": 0.1, "ReviewOtherHalf": 0.05}
 
 
 def halves(text):
@@ -141,7 +143,7 @@ def main():
     failed = 0
     mine, reference = scores(ours), scores(theirs)
     for name, score in mine.items():
-        good = np.isclose(score, reference[name], atol=2e-3) and score > 0.2
+        good = np.isclose(score, reference[name], atol=2e-3) and score > CHANCE[name]
         failed += not good
         print(f"{'ok    ' if good else 'FAILED'} {name}: gpuserve {score:.4f}, "
               f"sentence-transformers {reference[name]:.4f}")
