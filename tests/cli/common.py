@@ -139,6 +139,7 @@ def main(module):
     suite = loader.loadTestsFromNames(names, sys.modules[module]) if names else \
         loader.loadTestsFromModule(sys.modules[module])
     result = LineResult()
+    result.failfast = bool(os.environ.get("GPUSERVE_TEST_FAIL_FAST"))
     suite.run(result)
     bad = len(result.failures) + len(result.errors)
     print("%d passed, %d failed" % (result.good, bad))

@@ -69,6 +69,32 @@ Test(json_reader, refuses_what_is_broken)
     }
 }
 
+Test(json_reader, says_what_it_expected)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        { "", "an object" },
+        { "[", "an object" },
+        { "{1", "a string" },
+        { "{\"a", "the end of a string" },
+        { "{\"a\"", "a colon" },
+        { "{\"a\":", "an id" },
+        { "{\"a\":1", "a comma or a closing brace" },
+        { "{\"a\":01}", "an id" },
+        { "{\"a\n\":1}", "no control character" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        struct gsv_vocab vocab = { 0 };
+
+        cr_expect_eq(read_vocab(&vocab, cases[i].text, &error), GPUSERVE_E_FORMAT);
+        cr_expect(strstr(error.message, cases[i].says), "%s: %s", cases[i].text, error.message);
+        gsv_vocab_reset(&vocab);
+    }
+}
+
 Test(json_reader, steps_over_values_of_every_kind)
 {
     static const char text[] = "{\"a\": [1, {\"b\": \"]}\\\"\"}, []], \"c\": -1.5e3, \"d\": true}";

@@ -4,8 +4,9 @@
 # `#!/usr/bin/env python3`, are executable, and find the packages of tests/requirements.txt because
 # the environment made of it comes first in PATH.
 
-# run_tests FOLDER MESON_TEST_ARGUMENT...: runs what is built there, ends with "N passed, N failed".
-run_tests()
+# with_test_environment FOLDER COMMAND...: runs it with all that the tests built there find packages and
+# models by.
+with_test_environment()
 {
     local folder=$1 venv clients='' deploy='' frameworks
     shift
@@ -17,11 +18,19 @@ run_tests()
     fi
     frameworks=$(python_env frameworks tests/requirements-frameworks.txt)/bin/python
     fetch_models "${test_models[@]}" >/dev/null
-    # The exit status of `meson test` is not needed: its log says what became of each test.
     PATH=$venv/bin:$PATH GPUSERVE_CLIENTS_PYTHON=$clients GPUSERVE_DEPLOY_PYTHON=$deploy \
         GPUSERVE_FRAMEWORKS_PYTHON=$frameworks GPUSERVE_TEST_MODELS=$cache_dir/models PYTHONDONTWRITEBYTECODE=1 \
-        meson test -C "$folder" --no-rebuild --num-processes "${GPUSERVE_TEST_JOBS:-$n_jobs}" \
-        --print-errorlogs "$@" || true
+        "$@"
+}
+
+# run_tests FOLDER MESON_TEST_ARGUMENT...: runs what is built there, ends with "N passed, N failed".
+run_tests()
+{
+    local folder=$1
+    shift
+    # The exit status of `meson test` is not needed: its log says what became of each test.
+    with_test_environment "$folder" meson test -C "$folder" --no-rebuild \
+        --num-processes "${GPUSERVE_TEST_JOBS:-$n_jobs}" --print-errorlogs "$@" || true
     python3 tools/count_tests.py "$folder/meson-logs/testlog.json"
 }
 

@@ -1,0 +1,8 @@
+# limits.sh - every check of input is switched off in turn: a test must fail. See tools/limits/run.py.
+
+cmd_limits()
+{
+    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}"
+    configure build -Dbuildtype=release # tells with its folders which environments there must be
+    with_test_environment build python3 tools/limits/run.py --jobs "${GPUSERVE_TEST_JOBS:-$n_jobs}" "$@"
+}
