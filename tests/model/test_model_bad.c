@@ -23,6 +23,7 @@ enum damage {
     REMOVE,
     NUMBER, /* the float that tensor `from` begins with becomes `to` */
     LENGTH, /* the safetensors header length becomes `to` */
+    SHAPE,  /* tensor `from` becomes one of shape `to`, of zeros */
 };
 
 struct bad_case {
@@ -139,6 +140,34 @@ static void set_first_float(char *bytes, const char *tensor, float value)
     memcpy(bytes + offset, &value, sizeof(value));
 }
 
+/* The tensor stays under another name, and one of that shape takes its place at the end of the
+ * file. */
+static char *reshape(char *bytes, size_t *size, const char *name, const char *shape)
+{
+    const size_t data = *size - 8 - get_length(bytes);
+    char from[256], to[256], entry[512];
+    size_t n_bytes = sizeof(float), header;
+    const char *p = shape;
+
+    while (*p) {
+        n_bytes *= strtoull(p, (char **)&p, 10);
+        p += *p == ',';
+    }
+    snprintf(from, sizeof(from), "\"%s\":", name);
+    snprintf(to, sizeof(to), "\"old %s\":", name);
+    bytes = replace(bytes, size, 8, from, to);
+    snprintf(entry, sizeof(entry),
+             "{\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]},", name, shape,
+             data, data + n_bytes);
+    bytes = replace(bytes, size, 8, "{", entry);
+    header = *size - 8 - data;
+    bytes = realloc(bytes, *size + n_bytes);
+    memset(bytes + *size, 0, n_bytes);
+    *size += n_bytes;
+    set_length(bytes, header);
+    return bytes;
+}
+
 static void spoil(const char *folder, const struct bad_case *c)
 {
     char path[2048];
@@ -164,6 +193,8 @@ static void spoil(const char *folder, const struct bad_case *c)
         set_length(bytes, get_length(bytes) + size - before);
     } else if (c->damage == TRUNCATE)
         size = atoi(c->to) < 0 ? size - (size_t)-atoi(c->to) : (size_t)atoi(c->to);
+    else if (c->damage == SHAPE)
+        bytes = reshape(bytes, &size, c->from, c->to);
     else if (c->damage == NUMBER)
         set_first_float(bytes, c->from, strtof(c->to, NULL));
     else
@@ -175,6 +206,14 @@ static void spoil(const char *folder, const struct bad_case *c)
 /* -------------------------------------------------------------------------------------- cases */
 
 #define WEIGHTS "model.safetensors"
+#define SENTENCES "config_sentence_transformers.json"
+#define INDEX "model.safetensors.index.json"
+#define MODULE(name, path) \
+    "{\"type\":\"sentence_transformers.models." name "\",\"path\":\"" path "\"}"
+#define FIRST_MODULES "[" MODULE("Transformer", "") "," MODULE("Pooling", "1_Pooling") ","
+#define DENSE MODULE("Dense", "2_Dense")
+#define TIMES_4(text) text text text text
+#define LONG TIMES_4(TIMES_4(TIMES_4("long name, ")))
 #define LFS "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 90868376\n"
 
 static const struct bad_case cases[] = {
@@ -210,6 +249,23 @@ static const struct bad_case cases[] = {
       GPUSERVE_E_FORMAT, "none for 2" },
     { "problem type", "bert-single", TEXT, "config.json", "single_label_classification", "guessing",
       GPUSERVE_E_FORMAT, "guessing" },
+    { "no labels", "bert-single", TEXT, "config.json", "\"id2label\": {",
+      "\"id2label\": {}, \"other\": {", GPUSERVE_E_FORMAT, "0 labels, 1 to 100000" },
+    { "labels that are no object", "bert-single", TEXT, "config.json", "\"id2label\": {",
+      "\"id2label\": 3, \"other\": {", GPUSERVE_E_FORMAT, "id2label is no object" },
+    { "a label that is no string", "bert-single", TEXT, "config.json", "\"bad\",", "1,",
+      GPUSERVE_E_FORMAT, "label 0 is no string" },
+    { "decoder", "bert", TEXT, "config.json", "\"hidden_act\"",
+      "\"is_decoder\": true, \"hidden_act\"", GPUSERVE_E_UNSUPPORTED, "a decoder" },
+    { "cross attention", "bert", TEXT, "config.json", "\"hidden_act\"",
+      "\"add_cross_attention\": true, \"hidden_act\"", GPUSERVE_E_UNSUPPORTED, "a decoder" },
+    { "no room for positions", "roberta", TEXT, "config.json", "\"max_position_embeddings\": 40",
+      "\"max_position_embeddings\": 2", GPUSERVE_E_FORMAT,
+      "positions begin at 2, the table has 2" },
+    { "negative eps", "bert", TEXT, "config.json", "1e-12", "-1e-12", GPUSERVE_E_FORMAT,
+      "outside 0 to 1" },
+    { "large eps", "bert", TEXT, "config.json", "1e-12", "1.5", GPUSERVE_E_FORMAT,
+      "\"layer_norm_eps\" is 1.5, outside 0 to 1" },
     { "no classifier", "bert-single", HEADER, WEIGHTS, "\"classifier.weight\"",
       "\"klassifier.weight\"", GPUSERVE_E_FORMAT, "'classifier.weight' is missing" },
 
@@ -231,6 +287,19 @@ static const struct bad_case cases[] = {
       "takes 132 bytes, its place has 128" },
     { "overflow", "bert", HEADER, WEIGHTS, "\"shape\":[32]", "\"shape\":[4294967296,4294967296,32]",
       GPUSERVE_E_FORMAT, "overflows" },
+    { "rank of a vector", "bert", HEADER, WEIGHTS, "\"shape\":[32]", "\"shape\":[4,8]",
+      GPUSERVE_E_FORMAT, "has rank 2 and 32 elements, [32] was expected" },
+    { "no words", "bert", HEADER, WEIGHTS, "\"embeddings.word_embeddings.weight\"",
+      "\"embeddings.vord_embeddings.weight\"", GPUSERVE_E_FORMAT,
+      "'embeddings.word_embeddings.weight' is missing, with or without 'bert.'" },
+    { "classifier of no rows", "bert-single", SHAPE, WEIGHTS, "classifier.weight", "0,32",
+      GPUSERVE_E_FORMAT, "0 rows, which cannot be labels" },
+    { "classifier that is no matrix", "bert-single", SHAPE, WEIGHTS, "classifier.weight", "96",
+      GPUSERVE_E_FORMAT, "96 rows, which cannot be labels" },
+    { "classifier of too many rows", "bert-single", SHAPE, WEIGHTS, "classifier.weight", "100001,1",
+      GPUSERVE_E_FORMAT, "100001 rows, which cannot be labels" },
+    { "no bias of words", "bert-masked", HEADER, WEIGHTS, "\"cls.predictions.bias\"",
+      "\"cls.predictions.bios\"", GPUSERVE_E_FORMAT, "'cls.predictions.bias' is missing" },
     { "integer weights", "bert", HEADER, WEIGHTS, "\"F32\"", "\"I32\"", GPUSERVE_E_UNSUPPORTED,
       "is I32" },
     { "metadata", "bert", HEADER, WEIGHTS, "\"format\":\"pt\"", "\"format\":1", GPUSERVE_E_FORMAT,
@@ -251,6 +320,25 @@ static const struct bad_case cases[] = {
     { "no map", "bert-sharded", TEXT, "model.safetensors.index.json", "weight_map", "weight_mop",
       GPUSERVE_E_FORMAT, "no weight_map" },
 
+    { "empty map", "bert-sharded", TEXT, INDEX, "\"weight_map\": {",
+      "\"weight_map\": {}, \"other\": {", GPUSERVE_E_FORMAT, "no weight_map" },
+    { "shard's name too long", "bert-sharded", TEXT, INDEX, "model-00001-of-00002.safetensors",
+      LONG, GPUSERVE_E_FORMAT, "is longer than 511 bytes" },
+
+    { "folder's name too long", "st-dense", TEXT, "modules.json", "1_Pooling", LONG,
+      GPUSERVE_E_FORMAT, "is longer than 511 bytes" },
+    { "no modules", "st-dense", WRITE, "modules.json", 0, "[]", GPUSERVE_E_FORMAT,
+      "0 modules, 1 to 64" },
+    { "too many modules", "st-dense", WRITE, "modules.json", 0,
+      "[" TIMES_4(TIMES_4(TIMES_4(MODULE("Dropout", "") ","))) MODULE("Dropout", "") "]",
+      GPUSERVE_E_FORMAT, "65 modules, 1 to 64" },
+    { "too many Dense", "st-dense", WRITE, "modules.json", 0,
+      FIRST_MODULES TIMES_4(DENSE ",") DENSE "]", GPUSERVE_E_UNSUPPORTED, "more than 4 Dense" },
+    { "Dense after Normalize", "st-dense", WRITE, "modules.json", 0,
+      FIRST_MODULES MODULE("Normalize", "") "," DENSE "]", GPUSERVE_E_UNSUPPORTED,
+      "a Dense module after Normalize" },
+    { "a prompt that is no text", "st-dense", TEXT, SENTENCES, "\"query: \"", "7",
+      GPUSERVE_E_FORMAT, "prompt 'query' is no string" },
     { "unknown module", "st-dense", TEXT, "modules.json", "models.Dense", "models.LSTM",
       GPUSERVE_E_UNSUPPORTED, "models.LSTM" },
     { "module of code", "st-dense", TEXT, "modules.json", "sentence_transformers.models.Dense",
@@ -303,6 +391,10 @@ Test(model_bad, every_damage_is_refused_with_its_reason)
 static const struct bad_case head_cases[] = {
     { "no labels", "mlp", HEADER, "mlp.safetensors", "\"labels\"", "\"lobels\"", GPUSERVE_E_FORMAT,
       "no \"labels\"" },
+    { "no rows", "mlp", SHAPE, "mlp.safetensors", "layers.0.weight", "0,24", GPUSERVE_E_FORMAT,
+      "no matrix of 1 to 100000 rows" },
+    { "too many rows", "mlp", SHAPE, "mlp.safetensors", "layers.0.weight", "100001,1",
+      GPUSERVE_E_FORMAT, "no matrix of 1 to 100000 rows" },
     { "one label more", "mlp", HEADER, "mlp.safetensors", "[\\\"a\\\",", "[\\\"a\\\", \\\"z\\\",",
       GPUSERVE_E_FORMAT, "4 labels for 3 rows" },
     { "labels that are no JSON", "mlp", HEADER, "mlp.safetensors", "[\\\"a\\\",", "[[",

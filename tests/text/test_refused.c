@@ -1,0 +1,276 @@
+/*
+ * test_refused.c - a whole tokenizer.json with one thing wrong in it: each is refused, and the
+ * message says what. Without the check behind it, each would be taken or refused for something
+ * else.
+ */
+#define _GNU_SOURCE
+#include "tests/text/support.h"
+
+#include "lib/text/added_tokens.h"
+#include "lib/text/normalizer.h"
+#include "lib/text/post_processor.h"
+#include "lib/text/pretokenizer.h"
+#include "lib/text/vocab.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEMPLATE                                                                            \
+    "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"[CLS]\","     \
+    "\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[{\"Sequence\":" \
+    "{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],"           \
+    "\"special_tokens\":{\"[CLS]\":{\"id\":\"[CLS]\",\"ids\":[1],\"tokens\":[\"[CLS]\"]}}}"
+
+static const char good[] =
+    "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[],"
+    "\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":" TEMPLATE ","
+    "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},"
+    "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":\"##"
+    "\","
+    "\"max_input_chars_per_word\":9,\"vocab\":{\"[UNK]\":0,\"[CLS]\":1,\"[SEP]\":2,\"a\":3}}}";
+
+/* `from` of the good one becomes `to`. */
+struct wrong {
+    const char *from, *to, *says;
+    gpuserve_status status;
+};
+
+#define ENDS "\"post_processor\":" TEMPLATE
+#define BERT_ENDS(cls) \
+    "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"[SEP]\",2],\"cls\":" cls "}"
+#define NO_NORMALIZER "\"normalizer\":null"
+#define NO_WORDS "\"pre_tokenizer\":null"
+#define NO_TRUNCATION "\"truncation\":null"
+#define NO_PADDING "\"padding\":null"
+#define REPLACE(members) "\"normalizer\":{\"type\":\"Replace\"," members "}"
+#define PAD(strategy, direction)                                                       \
+    "\"padding\":{\"strategy\":" strategy ",\"direction\":" direction ",\"pad_id\":0," \
+    "\"pad_type_id\":0,\"pad_token\":\"[PAD]\"}"
+#define CUT(strategy, direction)                                                              \
+    "\"truncation\":{\"strategy\":" strategy ",\"direction\":" direction ",\"max_length\":9," \
+    "\"stride\":0}"
+
+static const struct wrong cases[] = {
+    { "\"version\":\"1.0\"", "\"version\":1", "\"version\" is", GPUSERVE_E_UNSUPPORTED },
+    { NO_NORMALIZER, "\"normalizer\":{\"type\":\"Sequence\"}", "without \"normalizers\"",
+      GPUSERVE_E_FORMAT },
+    { NO_NORMALIZER, "\"normalizer\":{\"type\":5}", "a normalizer without a type",
+      GPUSERVE_E_UNSUPPORTED },
+    { NO_NORMALIZER, REPLACE("\"pattern\":{\"String\":\"\"},\"content\":\"b\""), "no literal text",
+      GPUSERVE_E_UNSUPPORTED },
+    { NO_NORMALIZER, REPLACE("\"pattern\":{\"String\":\"a\"}"), "without content",
+      GPUSERVE_E_FORMAT },
+    { NO_NORMALIZER, REPLACE("\"pattern\":{\"String\":\"a\"},\"content\":1"), "without content",
+      GPUSERVE_E_FORMAT },
+    { NO_WORDS, "\"pre_tokenizer\":{}", "a pre-tokenizer without a type", GPUSERVE_E_UNSUPPORTED },
+    { NO_WORDS, "\"pre_tokenizer\":{\"type\":\"Sequence\"}", "without \"pretokenizers\"",
+      GPUSERVE_E_FORMAT },
+    { NO_WORDS, "\"pre_tokenizer\":{\"type\":\"Punctuation\",\"behavior\":\"Odd\"}",
+      "\"Punctuation\" \"Odd\"", GPUSERVE_E_UNSUPPORTED },
+    { "\"type\":\"WordPiece\",\"prefix\"", "\"type\":\"Fuse\",\"prefix\"", "decoder \"Fuse\"",
+      GPUSERVE_E_UNSUPPORTED },
+    { "\"type\":\"WordPiece\",\"prefix\"", "\"prefix\"", "decoder \"\"", GPUSERVE_E_UNSUPPORTED },
+
+    { NO_TRUNCATION, "\"truncation\":1", "\"truncation\" is not an object", GPUSERVE_E_FORMAT },
+    { NO_TRUNCATION, CUT("\"Odd\"", "\"Left\""), "\"strategy\" is not known: \"Odd\"",
+      GPUSERVE_E_FORMAT },
+    { NO_TRUNCATION, CUT("\"OnlyFirst\"", "1"), "\"direction\" is not known: \"no string\"",
+      GPUSERVE_E_FORMAT },
+    { NO_PADDING, "\"padding\":[]", "\"padding\" is not an object", GPUSERVE_E_FORMAT },
+    { NO_PADDING, PAD("{\"Odd\":9}", "\"Left\""), "\"Fixed\" is missing", GPUSERVE_E_FORMAT },
+    { NO_PADDING, PAD("\"BatchLongest\"", "\"Up\""), "\"direction\" is not known: \"Up\"",
+      GPUSERVE_E_FORMAT },
+
+    { ENDS, BERT_ENDS("[\"[CLS]\"]"), "\"cls\" is not [token, id]", GPUSERVE_E_FORMAT },
+    { ENDS, BERT_ENDS("[\"[CLS]\",1,1]"), "\"cls\" is not [token, id]", GPUSERVE_E_FORMAT },
+    { ENDS, BERT_ENDS("[1,1]"), "\"cls\" is not [token, id]", GPUSERVE_E_FORMAT },
+    { ENDS, BERT_ENDS("[\"[CLS]\",1.5]"), "\"cls\" is not [token, id]", GPUSERVE_E_FORMAT },
+    { ENDS, BERT_ENDS("[\"[CLS]\",-1]"), "\"cls\" is not [token, id]", GPUSERVE_E_FORMAT },
+    { ENDS, BERT_ENDS("[\"[CLS]\",16777216]"), "\"cls\" is not [token, id]", GPUSERVE_E_FORMAT },
+    { ENDS,
+      "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"a\",1],\"cls\":[\"b\",2],"
+      "\"trim_offsets\":true}",
+      "without \"trim_offsets\" and", GPUSERVE_E_UNSUPPORTED },
+    { ENDS, "\"post_processor\":{\"cls\":[\"b\",2]}", "post-processor \"\"",
+      GPUSERVE_E_UNSUPPORTED },
+    { "\"type_id\":0", "\"type_id\":256", "\"type_id\" is 256, over 255", GPUSERVE_E_TOO_LARGE },
+    { "\"id\":\"[CLS]\",\"type_id\"", "\"id\":\"[SOS]\",\"type_id\"", "no special token \"[SOS]\"",
+      GPUSERVE_E_FORMAT },
+    { "\"ids\":[1]", "\"ids\":[16777216]", "an id of \"[CLS]\" over 16777215",
+      GPUSERVE_E_TOO_LARGE },
+    { "\"ids\":[1]", "\"ids\":[1.5]", "a bad id of \"[CLS]\"", GPUSERVE_E_FORMAT },
+    { "\"ids\":[1]", "\"ids\":[-1]", "a bad id of \"[CLS]\"", GPUSERVE_E_FORMAT },
+    { "\"ids\":[1]", "\"ids\":[4294967296]", "a bad id of \"[CLS]\"", GPUSERVE_E_FORMAT },
+    { "\"tokens\":[\"[CLS]\"]", "\"tokens\":[1]", "a token of \"[CLS]\" is not a string",
+      GPUSERVE_E_FORMAT },
+    { "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]", "7]", "piece 1 of a template",
+      GPUSERVE_E_FORMAT },
+    { "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]",
+      "{\"Sequence\":{\"id\":\"A\",\"type_id\":0},\"x\":{}}]", "piece 1 of a template",
+      GPUSERVE_E_FORMAT },
+    { "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]", "{\"Sequence\":{\"id\":7,\"type_id\":0}}]",
+      "piece 1 of a template", GPUSERVE_E_FORMAT },
+    { "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]",
+      "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]",
+      "has not each text once", GPUSERVE_E_UNSUPPORTED },
+
+    { "\"continuing_subword_prefix\":\"##\"", "\"continuing_subword_prefix\":2",
+      "\"continuing_subword_prefix\" is no string", GPUSERVE_E_FORMAT },
+    { "\"continuing_subword_prefix\":\"##\"", "\"continuing_subword_prefix\":\"#\\u0000\"",
+      "\"continuing_subword_prefix\" holds a NUL", GPUSERVE_E_UNSUPPORTED },
+    { "\"max_input_chars_per_word\":9,", "", "\"max_input_chars_per_word\" is missing",
+      GPUSERVE_E_FORMAT },
+    { "\"vocab\":", "\"vokab\":", "model: no \"vocab\"", GPUSERVE_E_FORMAT },
+    { "\"a\":3", "\"a\":16777216", "an id over 16777215", GPUSERVE_E_TOO_LARGE },
+    { "\"a\":3", "\"a\":3,\"a\":4", "the token \"a\" is there twice", GPUSERVE_E_FORMAT },
+};
+
+/* The good one, changed; owned. */
+static char *changed(const char *from, const char *to)
+{
+    const char *place = strstr(good, from);
+    char *made;
+
+    cr_assert(place, "'%s' is not there", from);
+    cr_assert(asprintf(&made, "%.*s%s%s", (int)(place - good), good, to, place + strlen(from)) > 0);
+    return made;
+}
+
+static void expect_refused(const struct wrong *c)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_tokenizer *t = NULL;
+    char *text = changed(c->from, c->to);
+
+    cr_expect_eq(load_text(&t, "tokenizer.json", text, strlen(text), &error), c->status,
+                 "%.200s: %s", c->to, error.message);
+    cr_expect(strstr(error.message, c->says), "%.200s: '%s' is not in: %s", c->to, c->says,
+              error.message);
+    gsv_tokenizer_free(&t);
+    free(text);
+}
+
+Test(refused, whatever_one_thing_is_wrong)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_tokenizer *t = NULL;
+
+    cr_assert_eq(load_text(&t, "tokenizer.json", good, strlen(good), &error), GPUSERVE_OK, "%s",
+                 error.message);
+    gsv_tokenizer_free(&t);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        expect_refused(&cases[i]);
+}
+
+/* "BEGIN item,item,...,item END"; owned. `item` may hold one %d, the item's number. */
+static char *list(const char *begin, size_t n, const char *item, const char *end)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+
+    fputs(begin, f);
+    for (size_t i = 0; i < n; i++) {
+        fputs(i > 0 ? "," : "", f);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        fprintf(f, item, (int)i);
+#pragma GCC diagnostic pop
+    }
+    fputs(end, f);
+    fclose(f);
+    return text;
+}
+
+/* As many are taken, one more is not. */
+static void expect_at_most(size_t most, const char *from, const char *begin, const char *item,
+                           const char *end, const char *says)
+{
+    char *fits = list(begin, most, item, end), *one_more = list(begin, most + 1, item, end);
+    char *text = changed(from, fits);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_tokenizer *t = NULL;
+
+    cr_expect_eq(load_text(&t, "tokenizer.json", text, strlen(text), &error), GPUSERVE_OK, "%s",
+                 error.message);
+    gsv_tokenizer_free(&t);
+    expect_refused(&(struct wrong){ from, one_more, says, GPUSERVE_E_TOO_LARGE });
+    free(text);
+    free(one_more);
+    free(fits);
+}
+
+Test(refused, one_step_token_or_byte_too_many)
+{
+    expect_at_most(GSV_NORMAL_MAX_STEPS, NO_NORMALIZER,
+                   "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[", "{\"type\":\"NFC\"}",
+                   "]}", "more than 64 steps");
+    expect_at_most(GSV_PRETOKEN_MAX_STEPS, NO_WORDS,
+                   "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[",
+                   "{\"type\":\"Whitespace\"}", "]}", "more than 16 steps");
+    expect_at_most(GSV_TEMPLATE_MAX, "\"ids\":[1]", "\"ids\":[", "1", "]",
+                   "more than 64 special tokens");
+    expect_at_most(GSV_ADDED_MAX, "\"added_tokens\":[]", "\"added_tokens\":[",
+                   "{\"id\":0,\"content\":\"t%d\",\"single_word\":false,\"lstrip\":false,"
+                   "\"rstrip\":false,\"normalized\":false,\"special\":false}",
+                   "]", "more than 16384 added tokens");
+}
+
+/* A text of `n` letters between two others; owned. */
+static char *letters(const char *begin, size_t n, const char *end)
+{
+    const size_t before = strlen(begin);
+    char *text = malloc(before + n + strlen(end) + 1);
+
+    memcpy(text, begin, before);
+    memset(text + before, 'x', n);
+    strcpy(text + before + n, end);
+    return text;
+}
+
+Test(refused, a_token_that_is_too_long)
+{
+    char *added =
+        letters("\"added_tokens\":[{\"id\":4,\"content\":\"", GSV_ADDED_MAX_BYTES + 1,
+                "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"
+                "\"special\":false}]");
+    char *token = letters("\"", GSV_VOCAB_MAX_TOKEN_BYTES + 1, "\":3");
+
+    expect_refused(&(struct wrong){ "\"added_tokens\":[]", added, "added token of 4097 bytes",
+                                    GPUSERVE_E_TOO_LARGE });
+    expect_refused(
+        &(struct wrong){ "\"a\":3", token, "a token of 65537 bytes", GPUSERVE_E_TOO_LARGE });
+    free(added);
+    free(token);
+}
+
+Test(refused, an_appended_token_over_the_last_id)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_vocab vocab = { 0 };
+
+    cr_expect_eq(gsv_vocab_append(&vocab, "a", 1, GSV_VOCAB_MAX_ID + 1, "t", &error),
+                 GPUSERVE_E_TOO_LARGE);
+    cr_expect(strstr(error.message, "an id over 16777215"), "%s", error.message);
+    cr_expect_eq(gsv_vocab_append(&vocab, "a", (size_t)1 << 29, 1, "t", &error),
+                 GPUSERVE_E_TOO_LARGE);
+    cr_expect(strstr(error.message, "a vocabulary over"), "%s", error.message);
+    gsv_vocab_reset(&vocab);
+}
+
+/* An empty line is a token, too: the file is a megabyte for each 2^20 of them. */
+Test(refused, a_list_of_more_lines_than_there_are_ids)
+{
+    const size_t n = (size_t)GSV_VOCAB_MAX_ID + 2;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_vocab vocab = { 0 };
+    char *lines = malloc(n);
+
+    memset(lines, '\n', n);
+    cr_expect_eq(gsv_vocab_read_lines(&vocab, lines, n, "t", &error), GPUSERVE_E_TOO_LARGE);
+    cr_expect(strstr(error.message, "over 16777216 lines"), "%s", error.message);
+    free(lines);
+    gsv_vocab_reset(&vocab);
+}
