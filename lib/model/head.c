@@ -146,7 +146,7 @@ static gpuserve_status read_labels(struct gsv_head *head, const struct gsv_json_
 
     if (text)
         st = labels_from_metadata(head, text, error);
-    else if (json && gsv_json_member(json, "labels"))
+    else if (gsv_json_member(json, "labels"))
         st = labels_from_array(head, gsv_json_member(json, "labels"), error);
     else
         st = gsv_fail(error, GPUSERVE_E_FORMAT,
