@@ -38,14 +38,11 @@ struct cli_list {
 };
 
 /* All options of all commands; zero means not given. Texts are lent by argv. */
-/* One more than the gpuserve_lost_policy has: the server ends. */
-#define CLI_LOST_EXIT 100u
-
 struct cli_args {
     /* model */
     const char *model, *device, *head, *cache_dir;
     uint32_t dtype, threads, max_tokens, batch_tokens, pooling, mmap, on_device_lost, verbose,
-        memory_policy;
+        memory_policy, max_wait; /* microseconds + 1 */
     uint64_t memory_budget, cache_bytes;
     /* input */
     const char *input, *text_column, *pair_column;

@@ -21,11 +21,11 @@ static const struct cli_choice poolings[] = { { "cls", GPUSERVE_POOLING_CLS },
                                               { "weighted_mean", GPUSERVE_POOLING_WEIGHTED_MEAN },
                                               { "last", GPUSERVE_POOLING_LAST },
                                               { 0 } };
-static const struct cli_choice lost_policies[] = {
-    { "fail", GPUSERVE_LOST_FAIL }, { "cpu", GPUSERVE_LOST_CPU },
-    { "gpu", GPUSERVE_LOST_GPU },   { "gpu-or-cpu", GPUSERVE_LOST_GPU_OR_CPU },
-    { "exit", CLI_LOST_EXIT },      { 0 }
-};
+static const struct cli_choice lost_policies[] = { { "fail", GPUSERVE_LOST_FAIL },
+                                                   { "cpu", GPUSERVE_LOST_CPU },
+                                                   { "gpu", GPUSERVE_LOST_GPU },
+                                                   { "gpu-or-cpu", GPUSERVE_LOST_GPU_OR_CPU },
+                                                   { 0 } };
 static const struct cli_choice truncations[] = { { "left", GPUSERVE_TRUNCATE_LEFT },
                                                  { "right", GPUSERVE_TRUNCATE_RIGHT },
                                                  { "strict", GPUSERVE_TRUNCATE_STRICT },
@@ -72,13 +72,15 @@ const struct cli_option cli_options[] = {
     TEXT("device", 'd', OPENS | CMD_INSPECT | CMD_PROFILE, device, "DEVICE",
          "auto, cpu, cuda:N, a UUID, or auto:order=load,max_load=0.5 and the like (default auto: the GPU with the most memory free if one works)"),
     CHOICE("on-device-lost", RUNS, on_device_lost, lost_policies,
-           "what to do when the GPU fails: refuse requests with the cause, go on elsewhere, or end the server, which then exits with 1 (default fail)"),
+           "what to do when the GPU fails: end with the error, or go on elsewhere (default fail)"),
     CHOICE("dtype", RUNS | CMD_INSPECT | CMD_PROFILE, dtype, dtypes,
            "what to compute in (default fp32 on a CPU, fp16 on a GPU)"),
     COUNT("threads", OPENS | CMD_INSPECT | CMD_PROFILE, threads, 4096, "compute threads (default: all that may be used)"),
     COUNT("max-tokens", RUNS | CMD_TOKENIZE | CMD_INSPECT | CMD_PROFILE, max_tokens, 1048576,
           "cut texts at N tokens (default: the model's limit)"),
     COUNT("batch-tokens", RUNS | CMD_INSPECT | CMD_PROFILE, batch_tokens, 1048576, "most tokens computed together by one thread"),
+    PORT("max-wait-us", CMD_SERVE | CMD_BENCH, max_wait, 60000000,
+         "longest wait for a fuller batch while the device is busy, in microseconds (default 300 on a GPU, 0 on a CPU)"),
     CHOICE("pooling", VECTORS | CMD_FIT | CMD_INSPECT | CMD_RERANK | CMD_SERVE, pooling, poolings,
            "how token vectors become one, instead of the model's own way"),
     FLAG("mmap", 0, OPENS, mmap, 1, "map the weights instead of reading them; the file must not change meanwhile"),

@@ -127,7 +127,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_device_report(gpuserve_c
  *  are interpolated in the buckets that gpuserve_context_metrics() shows. */
 typedef struct gpuserve_stats {
     uint32_t struct_size;
-    uint32_t n_models;              /**< open now */
+    uint32_t n_models;              /**< open now, the suspended ones too */
     uint64_t requests;              /**< completed or refused; the sum of the next five */
     uint64_t requests_ok;
     uint64_t requests_busy;         /**< refused because the queue was full */
@@ -151,7 +151,8 @@ typedef struct gpuserve_stats {
     uint64_t queue_p50_us;
     uint64_t queue_p95_us;
     uint64_t queue_p99_us;
-    uint64_t weights_bytes;         /**< of open models, as in gpuserve_footprint */
+    uint64_t weights_bytes;         /**< of open models that are not suspended, as in
+                                         gpuserve_footprint */
     uint64_t workspace_bytes;
     uint64_t stream_bytes;
     uint64_t host_bytes;
@@ -160,6 +161,7 @@ typedef struct gpuserve_stats {
     uint64_t cache_hits;            /**< texts whose result was in the cache */
     uint64_t cache_misses;
     uint64_t cache_bytes;           /**< of the caches of open models, now */
+    uint64_t n_suspended;           /**< models that are open without their weights on a device */
 } gpuserve_stats;
 
 /**

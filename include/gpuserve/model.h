@@ -27,8 +27,10 @@ typedef enum gpuserve_stage {
 
 /** What a request does that finds its model suspended. */
 typedef enum gpuserve_when_suspended {
-    GPUSERVE_SUSPENDED_RESUME = 0, /**< resumes it first, in the thread that submits; GPUSERVE_E_BUSY
-                                        when there is no memory for it now, or from a callback */
+    GPUSERVE_SUSPENDED_RESUME = 0, /**< resumes it first, in the thread that submits, waiting for
+                                        memory as the context's policy says and no longer than the
+                                        job's deadline; then GPUSERVE_E_BUSY or GPUSERVE_E_EXPIRED
+                                        with the numbers. From a callback: GPUSERVE_E_BUSY */
     GPUSERVE_SUSPENDED_REFUSE = 1  /**< GPUSERVE_E_BUSY at once */
 } gpuserve_when_suspended;
 
@@ -76,7 +78,8 @@ typedef struct gpuserve_model_options {
     uint32_t    when_suspended;   /**< gpuserve_when_suspended */
     gpuserve_lost_fn lost;        /**< told when the device is lost; may be NULL */
     void       *lost_user;
-    uint32_t    max_wait_us;      /**< for a fuller batch while the device is busy; default: docs/batching.md */
+    uint32_t    max_wait_us;      /**< for a fuller batch while the device is busy; default 300 on a GPU, none on
+                                       a CPU; see docs/batching.md. GPUSERVE_WAIT_NONE: none */
     uint32_t    reserved;         /**< zero */
 } gpuserve_model_options;
 

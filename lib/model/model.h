@@ -112,6 +112,10 @@ struct gsv_net_options {
     /* INT8 only: token ids of ordinary texts from which the activations' ranges are taken, packed
      * as in gpuserve_host_batch. NULL: no smoothing. */
     const struct gpuserve_host_batch *calibration;
+    /* Told how many bytes of the files have been read so far, from the calling thread; not 0 ends
+     * the loading with GPUSERVE_E_CANCELLED. May be NULL. */
+    int32_t (*progress)(void *user, uint64_t bytes);
+    void *progress_user;
 };
 
 /* Read, check (shapes, NaN) and pack the weights into device memory. The spec and the device must

@@ -28,6 +28,8 @@ struct loader {
     struct gsv_net *net;
     struct gsv_hashes hashes;
     const struct gsv_net_options *options;
+    struct gsv_reading reading;
+    pthread_t caller;
     struct job *jobs;
     size_t n_jobs;
     atomic_size_t next;
@@ -185,13 +187,23 @@ static void note_failure(struct loader *loader, size_t job, gpuserve_status st,
     pthread_mutex_unlock(&loader->lock);
 }
 
+static gpuserve_status make_reader(struct loader *loader, struct gsv_reader *reader,
+                                   gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_reader_init(reader, loader->net->spec, &loader->hashes,
+                                               loader->options->use_mmap, error);
+
+    reader->reading = &loader->reading;
+    reader->tells = pthread_equal(loader->caller, pthread_self());
+    return st;
+}
+
 static void *work_off(void *argument)
 {
     struct loader *loader = argument;
     struct gsv_reader reader;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_status st = gsv_reader_init(&reader, loader->net->spec, &loader->hashes,
-                                         loader->options->use_mmap, &error);
+    gpuserve_status st = make_reader(loader, &reader, &error);
 
     if (st != GPUSERVE_OK) {
         note_failure(loader, SIZE_MAX, st, &error);
@@ -258,8 +270,7 @@ static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
 static gpuserve_status smooth(struct loader *loader, gpuserve_error *error)
 {
     struct gsv_reader reader;
-    gpuserve_status st = gsv_reader_init(&reader, loader->net->spec, &loader->hashes,
-                                         loader->options->use_mmap, error);
+    gpuserve_status st = make_reader(loader, &reader, error);
 
     if (st != GPUSERVE_OK)
         return st;
@@ -274,6 +285,9 @@ static gpuserve_status load_weights(struct gsv_net *net, const struct gsv_net_op
 {
     struct loader loader = { .net = net,
                              .options = options,
+                             .reading = { .progress = options->progress,
+                                          .progress_user = options->progress_user },
+                             .caller = pthread_self(),
                              .lock = PTHREAD_MUTEX_INITIALIZER,
                              .error = GPUSERVE_ERROR_INIT };
     gpuserve_status st = gsv_hashes_init(&loader.hashes, net->spec, error);

@@ -169,6 +169,20 @@ static gpuserve_status fetch(const struct gsv_reader *reader, const struct gsv_t
     return GPUSERVE_OK;
 }
 
+static gpuserve_status count(const struct gsv_reader *reader, size_t size, gpuserve_error *error)
+{
+    struct gsv_reading *reading = reader->reading;
+    uint64_t bytes;
+
+    if (!reading)
+        return GPUSERVE_OK;
+    bytes = atomic_fetch_add(&reading->bytes, size) + size;
+    if (!reader->tells || !reading->progress ||
+        reading->progress(reading->progress_user, bytes) == 0)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback ended the loading");
+}
+
 static void convert(float *to, const void *bytes, enum gsv_tensor_type type, size_t n)
 {
     switch (type) {
@@ -211,7 +225,7 @@ static gpuserve_status read_tensor_piece(struct gsv_reader *reader, const struct
     convert(to, bytes, tensor->type, *n);
     good = gsv_floats_finite(to, *n);
     if (good == *n)
-        return GPUSERVE_OK;
+        return count(reader, *n * element, error);
     st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': element %zu is %s",
                   gsv_safetensors_name(tensor->file), tensor->name, begin + good,
                   to[good] != to[good] ? "not a number (NaN)" : "infinite");

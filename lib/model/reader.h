@@ -9,6 +9,8 @@
 
 #include "lib/model/spec.h"
 
+#include <stdatomic.h>
+
 #define GSV_PIECE_ELEMENTS ((size_t)1 << 18) /* 1 MiB of float32 */
 
 /* The hashes of all pieces of all tensors of a spec, in the items' order. */
@@ -28,10 +30,19 @@ void gsv_hashes_reset(struct gsv_hashes *hashes);
 void gsv_hashes_digest(const struct gsv_hashes *hashes, const struct gsv_spec *spec,
                        uint64_t digest[2]);
 
+/* What all threads that read a spec have read. */
+struct gsv_reading {
+    atomic_uint_fast64_t bytes;
+    int32_t (*progress)(void *user, uint64_t bytes); /* see gsv_net_options; may be NULL */
+    void *progress_user;
+};
+
 /* What one thread reads with. */
 struct gsv_reader {
     const struct gsv_spec *spec;
-    struct gsv_hashes *hashes; /* each piece is written by the one thread that reads it */
+    struct gsv_hashes *hashes;   /* each piece is written by the one thread that reads it */
+    struct gsv_reading *reading; /* may be NULL */
+    bool tells;                  /* it is the thread that tells the progress */
     bool use_mmap;
     unsigned char *raw; /* bytes of one piece as the file holds it */
     float *floats;      /* [capacity] for the caller */

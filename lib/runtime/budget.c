@@ -255,11 +255,13 @@ static void look_again(struct gsv_plan *plan)
 /* Until the claim fits or the policy gives up; the lock is held, but not while a model is evicted
  * or a device is asked. */
 static gpuserve_status make_room(gpuserve_context *context, struct gsv_plan *plan,
-                                 const struct gsv_claim *claim, gpuserve_error *error)
+                                 const struct gsv_claim *claim, uint64_t until_ns,
+                                 gpuserve_error *error)
 {
     struct gsv_budget *budget = &context->budget;
     const uint64_t begin_ns = gsv_now_ns();
-    const uint64_t end_ns = begin_ns + (uint64_t)budget->wait_ms * 1000000;
+    const uint64_t end_ns =
+        smaller(begin_ns + (uint64_t)budget->wait_ms * 1000000, until_ns ? until_ns : UINT64_MAX);
     struct shortage shortage;
 
     while (find_shortage(budget, claim, &shortage)) {
@@ -300,7 +302,7 @@ static void unlink_claim(struct gsv_budget *budget, struct gsv_claim *claim)
 }
 
 gpuserve_status gsv_budget_take(gpuserve_context *context, struct gsv_plan *plan, const char *name,
-                                struct gsv_claim *claim, gpuserve_error *error)
+                                uint64_t until_ns, struct gsv_claim *claim, gpuserve_error *error)
 {
     struct gsv_budget *budget = &context->budget;
     const struct gsv_claim wanted = { .name = name,
@@ -316,7 +318,7 @@ gpuserve_status gsv_budget_take(gpuserve_context *context, struct gsv_plan *plan
     has_kept = claim->is_taken;
     if (has_kept)
         unlink_claim(budget, claim);
-    st = make_room(context, plan, &wanted, error);
+    st = make_room(context, plan, &wanted, until_ns, error);
     if (st == GPUSERVE_OK)
         *claim = wanted;
     if (st == GPUSERVE_OK || has_kept)

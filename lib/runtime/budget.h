@@ -56,12 +56,12 @@ void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64
 /* Whether a claim holds memory of a device. */
 bool gsv_claim_is_on(const struct gsv_claim *claim, const struct gsv_device_choice *device);
 
-/* Claim the plan's bytes, of all its devices or of none, by the context's policy, in place of what
- * the claim kept; on failure it keeps that. Brings the free
- * bytes of its replicas up to date. GPUSERVE_E_TOO_LARGE tells needed, free, budget
- * and who holds what. */
+/* Claim the plan's bytes, of all its devices or of none, by the context's policy and till
+ * `until_ns` at most (0: as the policy says), in place of what the claim kept; on failure it keeps
+ * that. Brings the free bytes of its replicas up to date. GPUSERVE_E_TOO_LARGE tells needed, free,
+ * budget and who holds what. */
 gpuserve_status gsv_budget_take(gpuserve_context *context, struct gsv_plan *plan, const char *name,
-                                struct gsv_claim *claim, gpuserve_error *error);
+                                uint64_t until_ns, struct gsv_claim *claim, gpuserve_error *error);
 
 /* Give back all but `bytes` that are not on a device. */
 void gsv_budget_keep(gpuserve_context *context, struct gsv_claim *claim, uint64_t bytes);

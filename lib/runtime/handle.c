@@ -68,22 +68,25 @@ static gpuserve_status fail_suspended(const gpuserve_model *handle, gpuserve_err
 }
 
 /* For a request the lack of memory is a state that passes, no fault of the request. */
-static gpuserve_status resume_for(gpuserve_model *handle, struct gsv_model **model,
-                                  gpuserve_error *error)
+static gpuserve_status resume_for(gpuserve_model *handle, uint64_t until_ns,
+                                  struct gsv_model **model, gpuserve_error *error)
 {
     gpuserve_status st;
 
     /* Whoever suspends a model waits for the callbacks of its requests. */
     if (handle->refuses || gsv_in_callback())
         return fail_suspended(handle, error);
-    st = gsv_handle_resume(handle, model, error);
+    st = gsv_handle_resume(handle, until_ns, model, error);
     if (st != GPUSERVE_E_TOO_LARGE)
         return st;
+    if (until_ns && gsv_now_ns() >= until_ns)
+        return gsv_fail_in(error, GPUSERVE_E_EXPIRED,
+                           "the deadline passed before the suspended model was resumed");
     gsv_fail_in(error, GPUSERVE_E_BUSY, "suspended and not resumed");
     return gsv_retry_after(error, GPUSERVE_E_BUSY, RETRY_MS);
 }
 
-gpuserve_status gsv_handle_use(gpuserve_model *handle, struct gsv_model **model,
+gpuserve_status gsv_handle_use(gpuserve_model *handle, uint64_t until_ns, struct gsv_model **model,
                                gpuserve_error *error)
 {
     const gpuserve_status st = gsv_handle_check(handle, error);
@@ -99,7 +102,7 @@ gpuserve_status gsv_handle_use(gpuserve_model *handle, struct gsv_model **model,
         (*model)->n_users++;
     }
     pthread_mutex_unlock(&handle->lock);
-    return *model ? GPUSERVE_OK : resume_for(handle, model, error);
+    return *model ? GPUSERVE_OK : resume_for(handle, until_ns, model, error);
 }
 
 bool gsv_handle_is_idle(const gpuserve_model *handle)

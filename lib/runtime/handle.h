@@ -32,7 +32,9 @@ struct gpuserve_model {
 
     pthread_mutex_t changing; /* for what follows, and one change at a time */
     struct gsv_opening opening;
-    struct gsv_face *faces; /* all that were ever lent */
+    uint64_t unresumed_ns;    /* when it could not be resumed last; 0: it could */
+    gpuserve_error unresumed; /* and why */
+    struct gsv_face *faces;   /* all that were ever lent */
 
     pthread_mutex_t lock; /* for what follows */
     pthread_cond_t unpinned;
@@ -53,8 +55,9 @@ gpuserve_status gsv_handle_pin(gpuserve_model *handle, struct gsv_model **model,
                                gpuserve_error *error);
 void gsv_handle_unpin(gpuserve_model *handle, struct gsv_model **model);
 
-/* The same for a call that submits a request; resumes a suspended model, or GPUSERVE_E_BUSY. */
-gpuserve_status gsv_handle_use(gpuserve_model *handle, struct gsv_model **model,
+/* The same for a call that submits a request; resumes a suspended model, or GPUSERVE_E_BUSY; when
+ * `until_ns` passes meanwhile GPUSERVE_E_EXPIRED. 0: it may take as long as the policy lets it. */
+gpuserve_status gsv_handle_use(gpuserve_model *handle, uint64_t until_ns, struct gsv_model **model,
                                gpuserve_error *error);
 void gsv_handle_unuse(gpuserve_model *handle, struct gsv_model **model);
 
@@ -71,9 +74,10 @@ struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *
  * dropped, also by one that is parked. False when there was nothing to do. `changing` is held. */
 bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool park);
 
-/* Load it again. With `use` not NULL the model is taken as by gsv_handle_use before anybody can
- * suspend it. */
-gpuserve_status gsv_handle_resume(gpuserve_model *handle, struct gsv_model **use,
+/* Load it again; begun by `until_ns`, 0: whenever. What an attempt failed with while this one
+ * waited for its turn is its own result too. With `use` not NULL the model is taken as by
+ * gsv_handle_use before anybody can suspend it. */
+gpuserve_status gsv_handle_resume(gpuserve_model *handle, uint64_t until_ns, struct gsv_model **use,
                                   gpuserve_error *error);
 
 #endif

@@ -22,7 +22,7 @@ static gpuserve_status load_on(gpuserve_model *handle, const char *path,
     if (lost->from[0])
         snprintf((*model)->plan.device.reason, sizeof((*model)->plan.device.reason),
                  "moved from %s: %.400s", lost->from, lost->cause.message);
-    st = gsv_model_load(*model, handle->completions, options, error);
+    st = gsv_model_load(*model, handle->completions, options, 0, error);
     if (st != GPUSERVE_OK)
         gsv_model_free(model);
     return st;

@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/context.h"
+#include "lib/runtime/registry.h"
 #include "lib/runtime/structs.h"
 
 #include <stdio.h>
@@ -116,10 +117,8 @@ void gsv_metrics_model_remove(struct gsv_metrics *metrics, struct gsv_model_metr
     pthread_mutex_unlock(&metrics->lock);
 }
 
-uint32_t gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memory)
+void gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memory)
 {
-    uint32_t n = 0;
-
     memset(memory, 0, sizeof(*memory));
     pthread_mutex_lock(&metrics->lock);
     for (const struct gsv_model_metrics *m = metrics->models; m; m = m->next) {
@@ -127,10 +126,8 @@ uint32_t gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memo
         memory->workspace += m->memory.workspace;
         memory->stream += m->memory.stream;
         memory->host += m->memory.host;
-        n++;
     }
     pthread_mutex_unlock(&metrics->lock);
-    return n;
 }
 
 uint32_t gsv_metrics_sharers(const char *list, const char *device)
@@ -262,7 +259,8 @@ GPUSERVE_API gpuserve_status gpuserve_context_stats(gpuserve_context *context,
     size = stats->struct_size;
     memset(stats, 0, sizeof(*stats));
     stats->struct_size = size;
-    stats->n_models = gsv_metrics_memory(m, &memory);
+    gsv_metrics_memory(m, &memory);
+    gsv_registry_count(context, &stats->n_models, &stats->n_suspended);
     stats->weights_bytes = memory.weights;
     stats->workspace_bytes = memory.workspace;
     stats->stream_bytes = memory.stream;

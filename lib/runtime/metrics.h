@@ -106,8 +106,8 @@ void gsv_metrics_model_add(struct gsv_metrics *metrics, struct gsv_model_metrics
                            const char *name);
 void gsv_metrics_model_remove(struct gsv_metrics *metrics, struct gsv_model_metrics *model);
 
-/* Bytes of all open models, and how many there are. */
-uint32_t gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memory);
+/* Bytes of all open models that are not suspended. */
+void gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memory);
 
 /* How many devices a model's `device` lists, when this one is among them; else 0. */
 uint32_t gsv_metrics_sharers(const char *list, const char *device);

@@ -7,6 +7,7 @@
 #include "lib/base/error.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/metrics_page.h"
+#include "lib/runtime/registry.h"
 #include "lib/runtime/structs.h"
 
 #include <inttypes.h>
@@ -257,14 +258,21 @@ static void add_models(struct gsv_page *page, struct gsv_metrics *metrics)
     free(rows);
 }
 
-static void add_memory(struct gsv_page *page, struct gsv_metrics *metrics)
+static void add_memory(struct gsv_page *page, gpuserve_context *context)
 {
     const char *const metric = "gpuserve_memory_bytes";
     struct gsv_memory memory;
-    const uint32_t n = gsv_metrics_memory(metrics, &memory);
+    uint32_t n_open;
+    uint64_t n_suspended;
 
-    gsv_page_number(page, "gpuserve_models", "gauge", "Open models.", n);
-    gsv_page_head(page, metric, "gauge", "Memory of open models by purpose.");
+    gsv_metrics_memory(&context->metrics, &memory);
+    gsv_registry_count(context, &n_open, &n_suspended);
+    gsv_page_number(page, "gpuserve_models", "gauge", "Open models, the suspended ones too.",
+                    n_open);
+    gsv_page_number(page, "gpuserve_models_suspended", "gauge",
+                    "Open models whose weights are on no device.", n_suspended);
+    gsv_page_head(page, metric, "gauge",
+                  "Memory of open models that are not suspended, by purpose.");
     gsv_page_add(page, "%s{purpose=\"weights\"} %" PRIu64 "\n", metric, memory.weights);
     gsv_page_add(page, "%s{purpose=\"workspace\"} %" PRIu64 "\n", metric, memory.workspace);
     gsv_page_add(page, "%s{purpose=\"stream\"} %" PRIu64 "\n", metric, memory.stream);
@@ -284,7 +292,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_metrics(gpuserve_context *context,
     add_counts(&page, &context->metrics);
     add_times(&page, &context->metrics);
     add_sizes(&page, &context->metrics);
-    add_memory(&page, &context->metrics);
+    add_memory(&page, context);
     add_models(&page, &context->metrics);
     gsv_page_devices(&page, context);
     gsv_page_te(&page, &context->metrics);

@@ -151,12 +151,13 @@ static bool park_replicas(struct gsv_model *model)
 /* With a policy for lost devices one that is lost already is left out while there is another. */
 static gpuserve_status load_live_replicas(struct gsv_model *model,
                                           const struct gsv_net_options *options,
-                                          gpuserve_error *error)
+                                          uint64_t *bytes_read, gpuserve_error *error)
 {
     const struct gsv_plan *plan = &model->plan;
     gpuserve_status st = GPUSERVE_OK;
 
     for (size_t i = 0; i < plan->n_replicas && st == GPUSERVE_OK; i++) {
+        *bytes_read = i * plan->facts->file_bytes;
         if (!gsv_model_has_replica(model, i))
             continue;
         st = load_replica(model, i, options, error);
@@ -171,13 +172,37 @@ static gpuserve_status load_live_replicas(struct gsv_model *model,
     return st;
 }
 
-static gpuserve_status load_replicas(struct gsv_model *model, gpuserve_error *error)
+/* How much of the weights has been read, of all replicas together. */
+struct reading {
+    const gpuserve_model_options *options;
+    uint64_t total;  /* bytes of the files */
+    uint64_t before; /* read by the replicas that are loaded, each the whole */
+    uint64_t n_replicas;
+};
+
+static int32_t tell_read(void *user, uint64_t bytes)
+{
+    const struct reading *reading = user;
+    const uint64_t once = bytes < reading->total ? bytes : reading->total;
+    const uint64_t done = (reading->before + once) / reading->n_replicas;
+
+    if (done >= reading->total) /* told when all of it is on the devices */
+        return 0;
+    return reading->options->progress(reading->options->progress_user, GPUSERVE_STAGE_WEIGHTS, done,
+                                      reading->total);
+}
+
+static gpuserve_status load_replicas(struct gsv_model *model,
+                                     const gpuserve_model_options *progress, gpuserve_error *error)
 {
     const struct gsv_plan *plan = &model->plan;
+    struct reading reading = { progress, plan->facts->file_bytes, 0, plan->n_replicas };
     struct gsv_net_options options = {
         .dtype = plan->dtype,
         .use_mmap = plan->use_mmap,
         .n_threads = plan->n_workers,
+        .progress = progress && progress->progress ? tell_read : NULL,
+        .progress_user = &reading,
     };
     struct gsv_calibration calibration = { 0 };
     gpuserve_status st = GPUSERVE_OK;
@@ -191,7 +216,7 @@ static gpuserve_status load_replicas(struct gsv_model *model, gpuserve_error *er
         st = gsv_calibration_make(&calibration, plan, error);
         options.calibration = &calibration.batch;
     }
-    st = st == GPUSERVE_OK ? load_live_replicas(model, &options, error) : st;
+    st = st == GPUSERVE_OK ? load_live_replicas(model, &options, &reading.before, error) : st;
     gsv_calibration_reset(&calibration);
     return st;
 }
@@ -215,7 +240,7 @@ static gpuserve_status widen_where_needed(struct gsv_model *model, gpuserve_erro
             "%s: its numbers leave the range of float16: it is loaded in bfloat16", model->name);
     unload_replicas(model);
     plan->dtype = plan->narrow.dtype = plan->wide.dtype = GPUSERVE_DTYPE_BFLOAT16;
-    return load_replicas(model, error);
+    return load_replicas(model, NULL, error);
 }
 
 static gpuserve_status start(struct gsv_model *model, struct gsv_completions *completions,
@@ -291,7 +316,7 @@ static gpuserve_status load(struct gsv_model *model, struct gsv_completions *com
 
     gsv_nvtx_push(&model->context->nvtx, "gpuserve load %s", model->name);
     if (st == GPUSERVE_OK)
-        st = load_replicas(model, error);
+        st = load_replicas(model, options, error);
     if (st == GPUSERVE_OK)
         st = widen_where_needed(model, error);
     gsv_nvtx_pop(&model->context->nvtx);
@@ -303,11 +328,12 @@ static gpuserve_status load(struct gsv_model *model, struct gsv_completions *com
 }
 
 gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
-                               const gpuserve_model_options *options, gpuserve_error *error)
+                               const gpuserve_model_options *options, uint64_t until_ns,
+                               gpuserve_error *error)
 {
     const gpuserve_context *before;
     gpuserve_status st =
-        gsv_budget_take(model->context, &model->plan, model->name, &model->claim, error);
+        gsv_budget_take(model->context, &model->plan, model->name, until_ns, &model->claim, error);
 
     if (st != GPUSERVE_OK)
         return st;

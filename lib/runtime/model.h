@@ -56,10 +56,12 @@ gpuserve_status gsv_model_plan(struct gsv_model **model, gpuserve_context *conte
                                const char *name, const char *path,
                                const gpuserve_model_options *options, gpuserve_error *error);
 
-/* Take the budget, read the weights, start the queue and its workers. `options` for the progress,
- * may be NULL. After a failure the model is unloaded, or still parked. */
+/* Take the budget, waiting for it till `until_ns` at most (0: as the policy says), read the
+ * weights, start the queue and its workers. `options` for the progress, may be NULL. After a
+ * failure the model is unloaded, or still parked. */
 gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
-                               const gpuserve_model_options *options, gpuserve_error *error);
+                               const gpuserve_model_options *options, uint64_t until_ns,
+                               gpuserve_error *error);
 
 /* Wait until its requests have completed, then give back all but the plan. Accepts one that is
  * half loaded, parked or not loaded. */

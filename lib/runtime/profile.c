@@ -416,7 +416,7 @@ static gpuserve_status run(struct gsv_profile *profile, const gpuserve_model_opt
     if (st == GPUSERVE_OK)
         st = check_options(profile, error);
     if (st == GPUSERVE_OK)
-        st = gsv_budget_take(profile->context, &profile->plan, profile->path, &profile->claim,
+        st = gsv_budget_take(profile->context, &profile->plan, profile->path, 0, &profile->claim,
                              error);
     if (st == GPUSERVE_OK)
         st = load(profile, error);

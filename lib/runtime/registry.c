@@ -115,6 +115,20 @@ GPUSERVE_API gpuserve_status gpuserve_context_find(gpuserve_model **model,
                     version ? ", version " : "", version ? version : "");
 }
 
+void gsv_registry_count(gpuserve_context *context, uint32_t *n_open, uint64_t *n_suspended)
+{
+    *n_open = 0;
+    *n_suspended = 0;
+    pthread_mutex_lock(&context->budget.lock);
+    for (gpuserve_model *handle = context->budget.handles; handle; handle = handle->next_open) {
+        pthread_mutex_lock(&handle->lock);
+        *n_open += handle->current != NULL;
+        *n_suspended += handle->current && handle->is_suspended;
+        pthread_mutex_unlock(&handle->lock);
+    }
+    pthread_mutex_unlock(&context->budget.lock);
+}
+
 /* ------------------------------------------------------------------------------------- listing */
 
 static const char *state_of(const gpuserve_model *handle)

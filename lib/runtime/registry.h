@@ -15,4 +15,7 @@ void gsv_registry_remove(gpuserve_model *handle);
 /* Takes over `version`. */
 void gsv_registry_set_version(gpuserve_model *handle, char *version);
 
+/* How many models are open (not those still loading), and how many of them are suspended. */
+void gsv_registry_count(gpuserve_context *context, uint32_t *n_open, uint64_t *n_suspended);
+
 #endif

@@ -210,6 +210,19 @@ static gpuserve_status count_prompt(gpuserve_request *request, struct gsv_model 
     return gsv_prompt_tokens(model, prompt, &request->key.skip, error);
 }
 
+uint64_t gsv_deadline_ns(int64_t deadline_us, uint64_t submitted_ns)
+{
+    uint64_t ns;
+
+    if (deadline_us == 0)
+        return 0;
+    if (deadline_us < 0)
+        return submitted_ns;
+    if (__builtin_mul_overflow((uint64_t)deadline_us, UINT64_C(1000), &ns))
+        ns = UINT64_MAX / 2; /* 292 years */
+    return submitted_ns + ns;
+}
+
 static gpuserve_status create(gpuserve_request **out, struct gsv_model *model,
                               const gpuserve_job *job, const struct gsv_job_size *size,
                               uint64_t submitted_ns, gpuserve_error *error)
@@ -223,11 +236,7 @@ static gpuserve_status create(gpuserve_request **out, struct gsv_model *model,
     if (!request)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a request");
     request->submitted_ns = submitted_ns;
-    if (job->deadline_us > 0 &&
-        __builtin_mul_overflow((uint64_t)job->deadline_us, UINT64_C(1000), &request->deadline_ns))
-        request->deadline_ns = UINT64_MAX / 2; /* 292 years */
-    if (request->deadline_ns)
-        request->deadline_ns += submitted_ns;
+    request->deadline_ns = gsv_deadline_ns(job->deadline_us, submitted_ns);
     st = count_prompt(request, model, size->prompt, error);
     if (st == GPUSERVE_OK)
         st = fill(request, model, size->prompt, error);
@@ -249,9 +258,9 @@ static bool is_over_already(const gpuserve_request *request)
 
 gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *model,
                                    const gpuserve_job *job, gpuserve_completion_fn callback,
-                                   void *user, bool leads, gpuserve_error *error)
+                                   void *user, bool leads, uint64_t submitted_ns,
+                                   gpuserve_error *error)
 {
-    const uint64_t begin = gsv_now_ns();
     struct gsv_job_size size;
     gpuserve_request *request = NULL;
     gpuserve_status st = gsv_job_check(model, job, &size, error);
@@ -260,16 +269,16 @@ gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *mod
     if (st == GPUSERVE_OK)
         st = gsv_batcher_admit(model->batcher, &size.charge, error);
     if (st == GPUSERVE_OK) {
-        st = create(&request, model, job, &size, begin, error);
+        st = create(&request, model, job, &size, submitted_ns, error);
         if (st != GPUSERVE_OK) {
             gsv_batcher_uncharge(model->batcher, &size.charge);
             gsv_batcher_leave(model->batcher);
         }
     }
     if (st != GPUSERVE_OK) {
-        const struct gsv_request_facts facts = { .task = job->task,
-                                                 .status = st,
-                                                 .ns[GSV_TIME_TOTAL] = gsv_now_ns() - begin };
+        const struct gsv_request_facts facts = {
+            .task = job->task, .status = st, .ns[GSV_TIME_TOTAL] = gsv_now_ns() - submitted_ns
+        };
 
         gsv_metrics_request(&model->context->metrics, &facts);
         return st;

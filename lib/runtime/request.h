@@ -137,11 +137,15 @@ static inline struct gsv_tokens gsv_tokens_of(const struct gsv_chunk *chunk,
                                 .n = item->n_tokens };
 }
 
+/* When the deadline of a job passes that was submitted then; 0: it has none. */
+uint64_t gsv_deadline_ns(int64_t deadline_us, uint64_t submitted_ns);
+
 /* Check, admit, tokenize what is small, and enqueue. `leads`: the caller is going to wait for it,
  * and may run it in its own thread first; it keeps the model from being unloaded. */
 gpuserve_status gsv_request_create(gpuserve_request **request, struct gsv_model *model,
                                    const gpuserve_job *job, gpuserve_completion_fn callback,
-                                   void *user, bool leads, gpuserve_error *error);
+                                   void *user, bool leads, uint64_t submitted_ns,
+                                   gpuserve_error *error);
 
 /* Once, when nothing of it is in flight or left to take; a worker calls it if there is a callback;
  * it may be gone afterwards. */

@@ -191,7 +191,7 @@ static gpuserve_status run_block(struct rerank *r, gpuserve_job *job, size_t fir
 
     job->items = r->items + first;
     job->result = &result;
-    st = gsv_request_create(&request, r->model, job, NULL, NULL, true, error);
+    st = gsv_request_create(&request, r->model, job, NULL, NULL, true, gsv_now_ns(), error);
     if (st == GPUSERVE_OK)
         st = await(r, &request, &result, error);
     return st == GPUSERVE_OK || first == 0
@@ -241,7 +241,7 @@ static gpuserve_status submit_query(struct rerank *r, gpuserve_request **request
     job.output = r->query_vector;
     job.output_capacity = r->dim;
     job.result = result;
-    st = gsv_request_create(request, r->model, &job, NULL, NULL, false, error);
+    st = gsv_request_create(request, r->model, &job, NULL, NULL, false, gsv_now_ns(), error);
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "the query");
 }
 
@@ -403,13 +403,14 @@ GPUSERVE_API gpuserve_status gpuserve_rerank(gpuserve_model *handle, const char 
     if (st == GPUSERVE_OK && r.options.result)
         st = gsv_check_struct(r.options.result, sizeof(r.result), "gpuserve_result", error);
     if (st == GPUSERVE_OK)
-        st = gsv_handle_pin(handle, &r.model, error);
+        st = gsv_handle_use(handle, gsv_deadline_ns(r.options.deadline_us, r.begin_ns), &r.model,
+                            error);
     if (st != GPUSERVE_OK)
         return st;
     r.query_size = r.options.query_size || !query ? r.options.query_size : strlen(query);
     st = check_all(&r, scores, capacity, error);
     if (st == GPUSERVE_OK && n_documents > 0)
         st = rerank(&r, scores, order, error);
-    gsv_handle_unpin(handle, &r.model);
+    gsv_handle_unuse(handle, &r.model);
     return st;
 }

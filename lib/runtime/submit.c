@@ -26,17 +26,32 @@ static gpuserve_status read_job(const gpuserve_model *model, const gpuserve_job 
     return gsv_read_struct(job, sizeof(*job), given, "gpuserve_job", error);
 }
 
+/* Of a request that was refused before it knew its model. */
+static void count_refusal(gpuserve_model *handle, const gpuserve_job *job, gpuserve_status status,
+                          uint64_t begin_ns)
+{
+    const struct gsv_request_facts facts = { .task = job->task,
+                                             .status = status,
+                                             .ns[GSV_TIME_TOTAL] = gsv_now_ns() - begin_ns };
+
+    gsv_metrics_request(&handle->context->metrics, &facts);
+}
+
 /* From here on the request knows the model that is the handle's now, and no other. */
 static gpuserve_status create(gpuserve_request **request, gpuserve_model *handle,
                               const gpuserve_job *job, gpuserve_completion_fn callback, void *user,
                               bool leads, gpuserve_error *error)
 {
+    const uint64_t now_ns = gsv_now_ns();
     struct gsv_model *model;
-    gpuserve_status st = gsv_handle_use(handle, &model, error);
+    gpuserve_status st =
+        gsv_handle_use(handle, gsv_deadline_ns(job->deadline_us, now_ns), &model, error);
 
-    if (st != GPUSERVE_OK)
+    if (st != GPUSERVE_OK) {
+        count_refusal(handle, job, st, now_ns);
         return st;
-    st = gsv_request_create(request, model, job, callback, user, leads, error);
+    }
+    st = gsv_request_create(request, model, job, callback, user, leads, now_ns, error);
     gsv_handle_unuse(handle, &model);
     return st;
 }

@@ -11,6 +11,10 @@
 
 #include "lib/runtime/clock.h"
 
+#include <time.h>
+
+#define MOST_WAIT_NS 100000000
+
 bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool park)
 {
     struct gsv_model *model = handle->current;
@@ -33,24 +37,65 @@ bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool park)
     return begins || (is_parked && !park);
 }
 
-static gpuserve_status load_again(gpuserve_model *handle, gpuserve_error *error)
+/* `changing`, or the end of the time for it; the clock of such waits is one that can be set, so it
+ * is looked at again and again. */
+static bool lock_changing(gpuserve_model *handle, uint64_t until_ns)
+{
+    if (until_ns == 0) {
+        pthread_mutex_lock(&handle->changing);
+        return true;
+    }
+    for (;;) {
+        const uint64_t now_ns = gsv_now_ns();
+        const uint64_t left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
+        const uint64_t step_ns = left_ns < MOST_WAIT_NS ? left_ns : MOST_WAIT_NS;
+        struct timespec end;
+
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_nsec += (long)step_ns;
+        end.tv_sec += end.tv_nsec / 1000000000;
+        end.tv_nsec %= 1000000000;
+        if (pthread_mutex_timedlock(&handle->changing, &end) == 0)
+            return true;
+        if (left_ns == 0)
+            return false;
+    }
+}
+
+static gpuserve_status load_again(gpuserve_model *handle, uint64_t until_ns, gpuserve_error *error)
 {
     struct gsv_model *model = handle->current;
-    const gpuserve_status st = gsv_model_load(model, handle->completions, NULL, error);
+    gpuserve_error why = GPUSERVE_ERROR_INIT;
+    const gpuserve_status st = gsv_model_load(model, handle->completions, NULL, until_ns, &why);
 
     if (st == GPUSERVE_E_DEVICE)
         gsv_lost_note(model); /* so that the next one finds it elsewhere */
+    if (st != GPUSERVE_OK)
+        gsv_error_copy(error, &why);
+    /* One that had less time than others would have is nobody's result but its own. */
+    if (st == GPUSERVE_OK || until_ns == 0 || gsv_now_ns() < until_ns) {
+        handle->unresumed = why;
+        handle->unresumed_ns = st == GPUSERVE_OK ? 0 : gsv_now_ns();
+    }
     return st;
 }
 
-gpuserve_status gsv_handle_resume(gpuserve_model *handle, struct gsv_model **use,
+gpuserve_status gsv_handle_resume(gpuserve_model *handle, uint64_t until_ns, struct gsv_model **use,
                                   gpuserve_error *error)
 {
+    const uint64_t begin_ns = gsv_now_ns();
     gpuserve_status st = GPUSERVE_OK;
 
-    pthread_mutex_lock(&handle->changing);
-    if (handle->is_suspended) /* nobody changes it without `changing` */
-        st = load_again(handle, error);
+    if (!lock_changing(handle, until_ns))
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "it was being suspended or resumed");
+    if (handle->is_suspended && until_ns && gsv_now_ns() >= until_ns) {
+        st = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "there was no time left to load it");
+    } else if (handle->is_suspended && handle->unresumed_ns > begin_ns) {
+        gsv_error_copy(error, &handle->unresumed);
+        st = (gpuserve_status)handle->unresumed.status;
+    } else if (handle->is_suspended) { /* nobody changes it without `changing` */
+        st = load_again(handle, until_ns, error);
+    }
     if (st == GPUSERVE_OK) {
         pthread_mutex_lock(&handle->lock);
         handle->is_suspended = false;
@@ -82,5 +127,5 @@ GPUSERVE_API gpuserve_status gpuserve_model_resume(gpuserve_model *model, gpuser
 {
     const gpuserve_status st = gsv_handle_check(model, error);
 
-    return st == GPUSERVE_OK ? gsv_handle_resume(model, NULL, error) : st;
+    return st == GPUSERVE_OK ? gsv_handle_resume(model, 0, NULL, error) : st;
 }

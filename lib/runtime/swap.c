@@ -91,7 +91,7 @@ static gpuserve_status prepare(gpuserve_model *handle, const struct order *order
         st = check_changes(order, gsv_face_changes(old, *fresh), old, *fresh, error);
     }
     if (st == GPUSERVE_OK)
-        st = gsv_model_load(*fresh, handle->completions, options, error);
+        st = gsv_model_load(*fresh, handle->completions, options, 0, error);
     if (st == GPUSERVE_OK)
         st = check_fingerprint(order, *fresh, error);
     if (st == GPUSERVE_OK)

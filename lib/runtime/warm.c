@@ -90,7 +90,7 @@ static gpuserve_status run_task(struct warmer *warmer, const struct texts *texts
     job.id_offsets = texts->offsets;
     job.output = texts->output;
     job.output_capacity = texts->n * texts->columns;
-    st = gsv_request_create(&request, warmer->model, &job, NULL, NULL, false, error);
+    st = gsv_request_create(&request, warmer->model, &job, NULL, NULL, false, gsv_now_ns(), error);
     if (st == GPUSERVE_OK)
         st = gpuserve_wait(request, -1, error);
     gpuserve_request_free(&request);

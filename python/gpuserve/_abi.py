@@ -451,6 +451,7 @@ class Stats(Structure):
         ("cache_hits", c_uint64),
         ("cache_misses", c_uint64),
         ("cache_bytes", c_uint64),
+        ("n_suspended", c_uint64),
     ]
 
 

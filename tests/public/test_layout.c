@@ -37,7 +37,7 @@ FIELD(gpuserve_context_options, cache_dir, 48);
 FIELD(gpuserve_context_options, memory_policy, 56);
 FIELD(gpuserve_context_options, memory_wait_ms, 60);
 
-SIZE(gpuserve_stats, 264);
+SIZE(gpuserve_stats, 272);
 FIELD(gpuserve_stats, struct_size, 0);
 FIELD(gpuserve_stats, n_models, 4);
 FIELD(gpuserve_stats, requests, 8);
@@ -72,6 +72,7 @@ FIELD(gpuserve_stats, items_shared, 232);
 FIELD(gpuserve_stats, cache_hits, 240);
 FIELD(gpuserve_stats, cache_misses, 248);
 FIELD(gpuserve_stats, cache_bytes, 256);
+FIELD(gpuserve_stats, n_suspended, 264);
 
 SIZE(gpuserve_device_info, 480);
 FIELD(gpuserve_device_info, struct_size, 0);

@@ -1,9 +1,8 @@
 /*
- * test_budget.c - models of 9 GB and 5 GB on a device of 12 GB: refused, waiting, evicting;
- * budgets, suspension and the registry.
- *
- * The models only claim their memory (fake.h), and the device is a plugin's that has two of 12 GB.
+ * test_budget.c - models of 9 GB and 5 GB on a device of 12 GB: refused, waiting, evicting; and the
+ * budgets of contexts, models and devices.
  */
+#include "tests/runtime/claims.h"
 #include "tests/runtime/fake.h"
 
 #include <criterion/criterion.h>
@@ -13,112 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define GB UINT64_C(1000000000)
-
-static const char *const text[] = { "a text of words" };
-
-static char plugin_dir[64];
-
-static gpuserve_context *make_context(uint32_t policy, uint32_t wait_ms)
-{
-    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
-    gpuserve_context *context = NULL;
-    char link[128];
-
-    strcpy(plugin_dir, "/tmp/gpuserve-plugin-XXXXXX");
-    cr_assert_not_null(mkdtemp(plugin_dir));
-    snprintf(link, sizeof(link), "%s/libgpuserve-cuda.so", plugin_dir);
-    cr_assert_eq(symlink(PLUGINS "/libplugin-small.so", link), 0);
-    options.plugin_dir = plugin_dir;
-    options.n_threads = 2;
-    options.memory_policy = policy;
-    options.memory_wait_ms = wait_ms;
-    cr_assert_eq(gpuserve_context_create(&context, &options, NULL), GPUSERVE_OK);
-    return context;
-}
-
-static void end_context(gpuserve_context **context)
-{
-    char link[128];
-
-    gpuserve_context_unref(context);
-    snprintf(link, sizeof(link), "%s/libgpuserve-cuda.so", plugin_dir);
-    unlink(link);
-    rmdir(plugin_dir);
-}
-
-static gpuserve_model_options named(const char *name)
-{
-    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
-
-    options.device = "cuda:0";
-    options.dtype = GPUSERVE_DTYPE_FLOAT32;
-    options.name = name;
-    return options;
-}
-
-static gpuserve_status try_open(gpuserve_model **model, gpuserve_context *context, uint64_t weights,
-                                const gpuserve_model_options *options, gpuserve_error *error)
-{
-    fake_set_weights(weights);
-    return gpuserve_model_open(model, context, ".", options, error);
-}
-
-static gpuserve_model *open_named(gpuserve_context *context, const char *name, uint64_t weights)
-{
-    const gpuserve_model_options options = named(name);
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_model *model = NULL;
-
-    cr_assert_eq(try_open(&model, context, weights, &options, &error), GPUSERVE_OK, "%s",
-                 error.message);
-    return model;
-}
-
-static void check_answer(gpuserve_model *model)
-{
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    float row[FAKE_DIM], want[FAKE_DIM];
-
-    fake_vector(text[0], want);
-    cr_assert_eq(gpuserve_embed(model, text, 1, row, FAKE_DIM, NULL, &error), GPUSERVE_OK, "%s",
-                 error.message);
-    cr_expect_eq(memcmp(row, want, sizeof(row)), 0);
-}
-
-/* What gpuserve_context_models() says of a model: its whole object. */
-static const char *told(gpuserve_context *context, const char *name)
-{
-    static char json[8192];
-    char key[64], *begin, *end;
-
-    cr_assert_eq(gpuserve_context_models(context, json, sizeof(json), NULL, NULL), GPUSERVE_OK);
-    snprintf(key, sizeof(key), "\"name\": \"%s\"", name);
-    begin = strstr(json, key);
-    if (!begin) {
-        snprintf(key, sizeof(key), "\"name\":\"%s\"", name);
-        begin = strstr(json, key);
-    }
-    cr_assert_not_null(begin, "%s in %s", name, json);
-    end = strchr(begin, '}');
-    cr_assert_not_null(end);
-    *end = '\0';
-    return begin;
-}
-
-static void expect_state(gpuserve_context *context, const char *name, const char *state)
-{
-    const char *model = told(context, name);
-
-    cr_expect_not_null(strstr(model, state), "%s in %s", state, model);
-}
-
-static void expect_words(const char *message, const char *const *words, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        cr_expect_not_null(strstr(message, words[i]), "\"%s\" in: %s", words[i], message);
-}
 
 /* ------------------------------------------------------------------------------------ policies */
 
@@ -301,7 +194,7 @@ Test(budget, busy_and_kept_models_are_not_evicted)
     gpuserve_model *large, *small = NULL, *kept = NULL;
     gpuserve_request *request = NULL;
     float row[FAKE_DIM];
-    gpuserve_job job = fake_job(text, 1, row);
+    gpuserve_job job = fake_job(claims_text, 1, row);
 
     large = open_named(context, "large", 9 * GB);
     fake_hold();
@@ -326,151 +219,6 @@ Test(budget, busy_and_kept_models_are_not_evicted)
     cr_expect_eq(try_open(&small, context, 5 * GB, &options, &error), GPUSERVE_E_TOO_LARGE);
     check_answer(kept);
     gpuserve_model_close(&kept);
-    end_context(&context);
-}
-
-Test(budget, an_evicted_model_may_refuse_instead_of_coming_back)
-{
-    gpuserve_context *context = make_context(GPUSERVE_MEMORY_EVICT, 50);
-    gpuserve_model_options options = named("large");
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_model *large = NULL, *small;
-    gpuserve_request *request = (gpuserve_request *)1;
-    float row[FAKE_DIM];
-    gpuserve_job job = fake_job(text, 1, row);
-
-    options.when_suspended = GPUSERVE_SUSPENDED_REFUSE;
-    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
-    cr_assert_eq(try_open(&large, context, 9 * GB, &options, NULL), GPUSERVE_OK);
-    small = open_named(context, "small", 5 * GB);
-    cr_expect_eq(gpuserve_embed(large, text, 1, row, FAKE_DIM, NULL, &error), GPUSERVE_E_BUSY);
-    cr_expect_gt(error.retry_after_ms, 0u);
-    cr_expect_eq(gpuserve_submit(&request, large, &job, NULL, NULL, NULL), GPUSERVE_E_BUSY);
-    cr_expect_null(request);
-    expect_state(context, "small", "ready");
-    cr_expect_eq(gpuserve_model_resume(large, &error), GPUSERVE_OK, "%s", error.message);
-    check_answer(large);
-    expect_state(context, "small", "suspended");
-    gpuserve_model_close(&large);
-    gpuserve_model_close(&small);
-    end_context(&context);
-}
-
-Test(budget, a_request_that_cannot_resume_its_model_is_told_to_come_again)
-{
-    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_model *large, *small;
-    float row[FAKE_DIM];
-
-    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
-    large = open_named(context, "large", 9 * GB);
-    cr_assert_eq(gpuserve_model_suspend(large, NULL), GPUSERVE_OK);
-    small = open_named(context, "small", 5 * GB);
-    cr_expect_eq(gpuserve_model_resume(large, &error), GPUSERVE_E_TOO_LARGE);
-    cr_expect_eq(gpuserve_embed(large, text, 1, row, FAKE_DIM, NULL, &error), GPUSERVE_E_BUSY);
-    cr_expect_eq(error.status, GPUSERVE_E_BUSY);
-    cr_expect_gt(error.retry_after_ms, 0u);
-    cr_expect_not_null(strstr(error.message, "small holds 5"), "%s", error.message);
-    expect_state(context, "large", "suspended");
-    gpuserve_model_close(&small);
-    check_answer(large);
-    gpuserve_model_close(&large);
-    end_context(&context);
-}
-
-Test(budget, the_copy_of_a_suspended_model_gives_way_to_the_contexts_budget)
-{
-    gpuserve_context *context = make_context(GPUSERVE_MEMORY_EVICT, 50);
-    gpuserve_model *first, *second;
-
-    first = open_named(context, "first", GB / 2);
-    cr_assert_eq(gpuserve_model_suspend(first, NULL), GPUSERVE_OK);
-    cr_expect_not_null(strstr(told(context, "first"), "500000000"), "the host holds its weights");
-    cr_assert_eq(gpuserve_context_set_budget(context, NULL, GB, NULL), GPUSERVE_OK);
-    second = open_named(context, "second", GB * 8 / 10);
-    cr_expect_not_null(strstr(told(context, "first"), "\"bytes\": 0"), "%s",
-                       told(context, "first"));
-    gpuserve_model_close(&second);
-    check_answer(first);
-    gpuserve_model_close(&first);
-    end_context(&context);
-}
-
-/* ------------------------------------------------------------------------------- suspend, swap */
-
-Test(budget, suspending_gives_everything_back_and_may_be_repeated)
-{
-    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
-    gpuserve_stats stats = { .struct_size = sizeof(stats) };
-    gpuserve_model *model = open_named(context, "m", 9 * GB);
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-
-    for (int i = 0; i < 3; i++) {
-        cr_expect_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
-        cr_expect_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
-        cr_assert_eq(gpuserve_context_stats(context, &stats, NULL), GPUSERVE_OK);
-        cr_expect_eq(stats.weights_bytes, 0u);
-        cr_expect_eq(gpuserve_model_resume(model, &error), GPUSERVE_OK, "%s", error.message);
-        cr_expect_eq(gpuserve_model_resume(model, NULL), GPUSERVE_OK);
-        cr_assert_eq(gpuserve_context_stats(context, &stats, NULL), GPUSERVE_OK);
-        cr_expect_eq(stats.weights_bytes, 9 * GB);
-        check_answer(model);
-    }
-    /* For both there is no room, unless the old one gives its up first. */
-    cr_expect_eq(gpuserve_model_swap(model, NULL, NULL, NULL, NULL, &error), GPUSERVE_OK,
-                 "nothing forbids: the device of the test gives what it is asked for");
-    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
-    cr_expect_eq(gpuserve_model_swap(model, NULL, NULL, NULL, NULL, &error), GPUSERVE_E_TOO_LARGE);
-    check_answer(model);
-    cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
-    cr_expect_eq(gpuserve_model_swap(model, NULL, NULL, NULL, NULL, &error), GPUSERVE_OK, "%s",
-                 error.message);
-    expect_state(context, "m", "ready");
-    check_answer(model);
-    cr_expect_eq(gpuserve_model_suspend(NULL, NULL), GPUSERVE_E_INVALID);
-    cr_expect_eq(gpuserve_model_resume(NULL, NULL), GPUSERVE_E_INVALID);
-    gpuserve_model_close(&model);
-    end_context(&context);
-}
-
-struct suspending {
-    gpuserve_model *model;
-    atomic_bool is_over;
-};
-
-static void *suspend(void *argument)
-{
-    struct suspending *suspending = argument;
-
-    cr_assert_eq(gpuserve_model_suspend(suspending->model, NULL), GPUSERVE_OK);
-    atomic_store(&suspending->is_over, true);
-    return NULL;
-}
-
-Test(budget, work_in_flight_is_finished_before_its_model_is_suspended_or_closed)
-{
-    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
-    struct suspending suspending = { .model = open_named(context, "m", 9 * GB) };
-    gpuserve_request *request = NULL;
-    float row[FAKE_DIM];
-    gpuserve_job job = fake_job(text, 1, row);
-    pthread_t thread;
-
-    fake_hold();
-    cr_assert_eq(gpuserve_submit(&request, suspending.model, &job, NULL, NULL, NULL), GPUSERVE_OK);
-    fake_wait_running(1);
-    cr_assert_eq(pthread_create(&thread, NULL, suspend, &suspending), 0);
-    usleep(20000);
-    cr_expect(!atomic_load(&suspending.is_over));
-    cr_expect_eq(gpuserve_wait(request, 0, NULL), GPUSERVE_E_TIMEOUT);
-    fake_release();
-    pthread_join(thread, NULL);
-    cr_expect_eq(gpuserve_wait(request, -1, NULL), GPUSERVE_OK);
-    gpuserve_request_free(&request);
-    expect_state(context, "m", "suspended");
-    check_answer(suspending.model);
-    gpuserve_model_close(&suspending.model);
     end_context(&context);
 }
 
@@ -624,48 +372,6 @@ Test(budget, replicas_share_a_queue_and_are_claimed_together)
     end_context(&context);
 }
 
-/* ------------------------------------------------------------------------------------ registry */
-
-Test(budget, models_are_found_by_name_and_version)
-{
-    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
-    gpuserve_model_options options = named("m");
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_model *one = NULL, *two = NULL, *other = NULL, *found = NULL;
-
-    options.version = "1";
-    cr_assert_eq(try_open(&one, context, 1000, &options, &error), GPUSERVE_OK, "%s", error.message);
-    cr_expect_eq(try_open(&two, context, 1000, &options, &error), GPUSERVE_E_INVALID);
-    cr_expect_not_null(strstr(error.message, "\"m\", version \"1\""), "%s", error.message);
-    options.version = "2";
-    cr_assert_eq(try_open(&two, context, 1000, &options, &error), GPUSERVE_OK, "%s", error.message);
-    options.name = NULL; /* its path, which others may have as well */
-    cr_assert_eq(try_open(&other, context, 1000, &options, NULL), GPUSERVE_OK);
-    cr_assert_eq(gpuserve_context_find(&found, context, "m", "1", NULL), GPUSERVE_OK);
-    cr_expect_eq(found, one);
-    gpuserve_model_close(&one);
-    check_answer(found); /* it has another owner */
-    gpuserve_model_close(&found);
-    cr_assert_eq(gpuserve_context_find(&found, context, "m", NULL, NULL), GPUSERVE_OK);
-    cr_expect_eq(found, two);
-    gpuserve_model_close(&found);
-    cr_assert_eq(gpuserve_context_find(&found, context, ".", NULL, NULL), GPUSERVE_OK);
-    cr_expect_eq(found, other);
-    gpuserve_model_close(&found);
-    cr_expect_eq(gpuserve_context_find(&found, context, "m", "1", &error), GPUSERVE_E_NOT_FOUND);
-    cr_expect_null(found);
-    options.version = "3";
-    cr_assert_eq(gpuserve_model_swap(two, NULL, NULL, &options, NULL, NULL), GPUSERVE_OK);
-    cr_expect_eq(gpuserve_context_find(&found, context, "m", "3", NULL), GPUSERVE_OK);
-    gpuserve_model_close(&found);
-    cr_expect_eq(gpuserve_context_find(NULL, context, "m", NULL, NULL), GPUSERVE_E_INVALID);
-    cr_expect_eq(gpuserve_context_find(&found, context, NULL, NULL, NULL), GPUSERVE_E_INVALID);
-    cr_expect_eq(gpuserve_context_find(&found, NULL, "m", NULL, NULL), GPUSERVE_E_INVALID);
-    gpuserve_model_close(&two);
-    gpuserve_model_close(&other);
-    end_context(&context);
-}
-
 /* --------------------------------------------------------------------------------- many threads */
 
 enum { N_MODELS = 3, N_THREADS = 6, N_STEPS = 60 };
@@ -683,7 +389,7 @@ static void *use_any(void *argument)
     float row[FAKE_DIM], want[FAKE_DIM];
     uint32_t state = actor->seed;
 
-    fake_vector(text[0], want);
+    fake_vector(claims_text[0], want);
     for (int i = 0; i < N_STEPS; i++) {
         gpuserve_model *model;
         gpuserve_status st;
@@ -694,7 +400,7 @@ static void *use_any(void *argument)
             actor->n_wrong += gpuserve_model_suspend(model, NULL) != GPUSERVE_OK;
             continue;
         }
-        st = gpuserve_embed(model, text, 1, row, FAKE_DIM, NULL, NULL);
+        st = gpuserve_embed(model, claims_text, 1, row, FAKE_DIM, NULL, NULL);
         actor->n_wrong += st != GPUSERVE_OK || memcmp(row, want, sizeof(row)) != 0;
     }
     return NULL;

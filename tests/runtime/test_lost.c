@@ -131,7 +131,8 @@ Test(lost, moves_to_another_gpu_and_fails_when_there_is_none_left)
     cr_expect_neq(strstr(place.error.message, "no other GPU"), NULL, "%s", place.error.message);
     cr_expect_eq(embed(&place, vector), GPUSERVE_E_DEVICE);
     expect_in_metrics(&place, "gpuserve_models_lost 1\n");
-    expect_in_metrics(&place, "gpuserve_models 0\n");
+    expect_in_metrics(&place, "gpuserve_models 1\n");
+    expect_in_metrics(&place, "gpuserve_models_suspended 1\n");
     close_place(&place);
     cr_expect_eq(place.told.n, 4);
     cr_expect_str_eq(place.told.device[1], "cuda:1");

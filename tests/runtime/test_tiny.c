@@ -35,6 +35,49 @@ static void close_tiny(gpuserve_model **model)
     folder_remove(&folder);
 }
 
+/* How the loading of the weights was told, and after how many times it is to end. */
+struct loading {
+    uint64_t done, total;
+    int n, most;
+};
+
+static int32_t follow(void *user, uint32_t stage, uint64_t done, uint64_t total)
+{
+    struct loading *loading = user;
+
+    cr_expect_eq(stage, GPUSERVE_STAGE_WEIGHTS);
+    cr_expect(loading->n == 0 ? done == 0 : done > loading->done, "%llu after %llu",
+              (unsigned long long)done, (unsigned long long)loading->done);
+    cr_expect_leq(done, total);
+    loading->done = done;
+    loading->total = total;
+    return ++loading->n == loading->most;
+}
+
+Test(tiny, loading_is_told_by_bytes_and_may_be_ended_amid)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_model *model = NULL;
+    struct loading whole = { .most = 1000 }, part = { .most = 3 };
+
+    folder_make(&folder, "bert-single");
+    options.device = "cpu";
+    options.n_threads = 1; /* so that each tensor is read by the thread that tells */
+    options.progress = follow;
+    options.progress_user = &whole;
+    cr_assert_eq(gpuserve_model_open(&model, NULL, folder.path, &options, NULL), GPUSERVE_OK);
+    cr_expect_gt(whole.n, 10);
+    cr_expect_eq(whole.done, whole.total);
+    gpuserve_model_close(&model);
+    options.progress_user = &part;
+    cr_expect_eq(gpuserve_model_open(&model, NULL, folder.path, &options, NULL),
+                 GPUSERVE_E_CANCELLED);
+    cr_expect_eq(part.n, 3);
+    cr_expect_lt(part.done, part.total);
+    cr_expect_null(model);
+    folder_remove(&folder);
+}
+
 Test(tiny, probabilities_equal_the_references)
 {
     gpuserve_model *model = open_tiny(false);
