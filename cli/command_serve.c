@@ -5,6 +5,8 @@
  * SIGTERM and SIGINT drain: not ready at once, no new connections, accepted requests are answered,
  * then exit 0; a second signal, or the end of --drain-timeout, cancels what is left. What is being
  * computed then cannot be cancelled: it has a moment to end, and the program ends without it.
+ * With --on-device-lost exit the first device that is lost for good does what SIGTERM does, and the
+ * program exits with 1: whoever started it starts it anew.
  * Signals are blocked in every thread and waited for here.
  */
 #include "model.h"
@@ -17,6 +19,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +87,19 @@ static void free_models(gpuserve_http_model *models, size_t n)
         free((void *)models[i].name);
     }
     free(models);
+}
+
+/* Whether a device was lost for good while --on-device-lost said exit. */
+static atomic_bool device_lost;
+
+static void end_with_device(void *user, gpuserve_status status, const char *device,
+                            const gpuserve_error *cause)
+{
+    (void)user, (void)device;
+    if (status != GPUSERVE_E_DEVICE || atomic_exchange(&device_lost, true))
+        return;
+    cli_fail_with(cause, "the device is lost");
+    kill(getpid(), SIGTERM);
 }
 
 static gpuserve_http_options http_options(const struct cli_args *args)
@@ -235,7 +251,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     cli_notify("READY=1");
     limit_the_end(wait_for_signals(server, args, &signals));
     gpuserve_http_stop(&server);
-    return CLI_OK;
+    return atomic_load(&device_lost) ? CLI_FAILED : CLI_OK;
 }
 
 /* What flags, environment and file say together, and whether the files of it can be used. */
@@ -252,7 +268,7 @@ static int check(const struct cli_args *args, const gpuserve_http_options *optio
 
 static int serve_models(const struct cli_args *args)
 {
-    const gpuserve_model_options model_options = cli_model_options(args);
+    gpuserve_model_options model_options = cli_model_options(args);
     const size_t n_extra = args->model ? 1 : 0;
     gpuserve_http_options options = http_options(args);
     gpuserve_http_model *models;
@@ -263,6 +279,8 @@ static int serve_models(const struct cli_args *args)
         cli_hint("gpuserve serve MODEL [MODEL...]; `gpuserve pull NAME` fetches one");
         return CLI_USAGE;
     }
+    if (args->on_device_lost == CLI_LOST_EXIT)
+        model_options.lost = end_with_device;
     models = cli_alloc(args->n_rest + n_extra, sizeof(*models));
     if (args->model)
         read_model(&models[0], args->model);

@@ -51,7 +51,8 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     options.max_batch_tokens = args->batch_tokens;
     options.pooling = args->pooling;
     options.use_mmap = args->mmap;
-    options.on_device_lost = args->on_device_lost;
+    options.on_device_lost =
+        args->on_device_lost == CLI_LOST_EXIT ? GPUSERVE_LOST_FAIL : args->on_device_lost;
     options.cache_bytes = args->cache_bytes;
     if (args->max_wait > 0)
         options.max_wait_us = args->max_wait > 1 ? args->max_wait - 1 : GPUSERVE_WAIT_NONE;

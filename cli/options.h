@@ -38,6 +38,9 @@ struct cli_list {
 };
 
 /* All options of all commands; zero means not given. Texts are lent by argv. */
+/* One more than the gpuserve_lost_policy has: the server ends. */
+#define CLI_LOST_EXIT 100u
+
 struct cli_args {
     /* model */
     const char *model, *device, *head, *cache_dir;

@@ -21,11 +21,11 @@ static const struct cli_choice poolings[] = { { "cls", GPUSERVE_POOLING_CLS },
                                               { "weighted_mean", GPUSERVE_POOLING_WEIGHTED_MEAN },
                                               { "last", GPUSERVE_POOLING_LAST },
                                               { 0 } };
-static const struct cli_choice lost_policies[] = { { "fail", GPUSERVE_LOST_FAIL },
-                                                   { "cpu", GPUSERVE_LOST_CPU },
-                                                   { "gpu", GPUSERVE_LOST_GPU },
-                                                   { "gpu-or-cpu", GPUSERVE_LOST_GPU_OR_CPU },
-                                                   { 0 } };
+static const struct cli_choice lost_policies[] = {
+    { "fail", GPUSERVE_LOST_FAIL }, { "cpu", GPUSERVE_LOST_CPU },
+    { "gpu", GPUSERVE_LOST_GPU },   { "gpu-or-cpu", GPUSERVE_LOST_GPU_OR_CPU },
+    { "exit", CLI_LOST_EXIT },      { 0 }
+};
 static const struct cli_choice truncations[] = { { "left", GPUSERVE_TRUNCATE_LEFT },
                                                  { "right", GPUSERVE_TRUNCATE_RIGHT },
                                                  { "strict", GPUSERVE_TRUNCATE_STRICT },
@@ -72,7 +72,7 @@ const struct cli_option cli_options[] = {
     TEXT("device", 'd', OPENS | CMD_INSPECT | CMD_PROFILE, device, "DEVICE",
          "auto, cpu, cuda:N, a UUID, or auto:order=load,max_load=0.5 and the like (default auto: the GPU with the most memory free if one works)"),
     CHOICE("on-device-lost", RUNS, on_device_lost, lost_policies,
-           "what to do when the GPU fails: end with the error, or go on elsewhere (default fail)"),
+           "what to do when the GPU fails: refuse requests with the cause, go on elsewhere, or end the server, which then exits with 1 (default fail)"),
     CHOICE("dtype", RUNS | CMD_INSPECT | CMD_PROFILE, dtype, dtypes,
            "what to compute in (default fp32 on a CPU, fp16 on a GPU)"),
     COUNT("threads", OPENS | CMD_INSPECT | CMD_PROFILE, threads, 4096, "compute threads (default: all that may be used)"),

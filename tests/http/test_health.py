@@ -38,10 +38,10 @@ class Health(unittest.TestCase):
         self.assertEqual(code, 0, err)
         return err
 
-    def on_a_gpu(self, *arguments, error=700, at=3000):
+    def on_a_gpu(self, *arguments, error=700, at=3000, devices=1):
         """A server whose device fails in its `at`-th call to CUDA: long after it was loaded."""
         self.server = Server(SMALL, "--device", "cuda:0", *arguments, env=environment(
-            GPUSERVE_PLUGIN_DIR=PLUGIN, GSV_EMU_FAIL="%d:%d" % (at, error)))
+            GPUSERVE_PLUGIN_DIR=PLUGIN, GSV_EMU_FAIL="%d:%d" % (at, error), GSV_EMU_DEVICES=str(devices)))
 
     def until_it_fails(self):
         """Requests are answered, until one is not; that one."""
@@ -76,8 +76,8 @@ class Health(unittest.TestCase):
                 self.assertEqual(self.server.post("/embed", {"inputs": "b"}).status, 424)
             self.stop()
 
-    def test_it_goes_on_elsewhere(self):
-        self.on_a_gpu("--on-device-lost", "cpu")
+    def goes_on(self, policy, devices, where):
+        self.on_a_gpu("--on-device-lost", policy, devices=devices)
         on_gpu = self.server.post("/embed", {"inputs": "a dog"})
         self.assertNotEqual(on_gpu.headers["x-compute-type"], "cpu")
         self.until_it_fails()
@@ -86,12 +86,37 @@ class Health(unittest.TestCase):
             self.assertLess(time.monotonic(), until)
             time.sleep(0.02)
         self.all_are(200)
-        on_cpu = self.server.post("/embed", {"inputs": "a dog"})
-        self.assertEqual(on_cpu.headers["x-compute-type"], "cpu")
-        for got, want in zip(on_cpu.json()[0], on_gpu.json()[0]):
+        after = self.server.post("/embed", {"inputs": "a dog"})
+        self.assertEqual(after.headers["x-compute-type"], where)
+        for got, want in zip(after.json()[0], on_gpu.json()[0]):
             self.assertLessEqual(abs(got - want), 2e-2)
         self.assertEqual(self.server.get("/health/deep").status, 200)
         self.stop()
+
+    def test_it_goes_on_on_the_cpu(self):
+        self.goes_on("cpu", 2, "cpu")
+
+    def test_it_goes_on_on_another_gpu(self):
+        self.goes_on("gpu", 2, "cuda:1")
+
+    def test_it_goes_on_on_the_cpu_where_there_is_no_other_gpu(self):
+        self.goes_on("gpu-or-cpu", 1, "cpu")
+
+    def test_it_fails_where_there_is_no_other_gpu(self):
+        self.on_a_gpu("--on-device-lost", "gpu")
+        self.until_it_fails()
+        self.all_are(503)
+        self.assertEqual(self.server.post("/embed", {"inputs": "b"}).status, 424)
+        self.stop()
+
+    def test_it_ends(self):
+        """And says why, with an exit code that lets a supervisor start it anew."""
+        self.on_a_gpu("--on-device-lost", "exit")
+        self.assertIn("CUDA error 700 ", self.until_it_fails().json()["error"])
+        server, self.server = self.server, None
+        _, err = server.process.communicate(timeout=60)
+        self.assertEqual(server.process.returncode, 1, err)
+        self.assertIn("the device is lost: CUDA error 700 ", err)
 
     def test_one_of_two_models(self):
         """The other one's device is lost for both: what is left is not ready either."""

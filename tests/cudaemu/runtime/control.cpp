@@ -90,6 +90,8 @@ struct environment_reader {
 
         gsv_emu.seed = gsv_emu.random = environment("GSV_EMU_SEED");
         gsv_emu.late = environment("GSV_EMU_LATE") != 0;
+        if (getenv("GSV_EMU_DEVICES"))
+            gsv_emu.n_devices = static_cast<int>(environment("GSV_EMU_DEVICES"));
         if (getenv("GSV_EMU_MEMORY"))
             gsv_emu.memory_bytes = environment("GSV_EMU_MEMORY");
         if (fail && sscanf(fail, "%llu:%d", &n, &error) == 2) {
