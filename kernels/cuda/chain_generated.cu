@@ -127,12 +127,14 @@ static struct gsv_chain_entry *find(struct gpuserve_device *device, char *source
 
 static bool open_compiler(struct gsv_chains *chains)
 {
+    char why[400];
+
     if (chains->nvrtc)
         return true;
-    chains->nvrtc = gsv_nvrtc_open();
+    chains->nvrtc = gsv_nvrtc_open(why, sizeof(why));
     if (chains->nvrtc)
         return true;
-    gsv_cuda_log(GPUSERVE_LOG_INFO, "NVRTC is not to be had: chains of operations are interpreted");
+    gsv_cuda_log(GPUSERVE_LOG_INFO, "without NVRTC chains of operations are interpreted: %s", why);
     chains->mode = NEVER;
     return false;
 }

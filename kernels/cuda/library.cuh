@@ -4,9 +4,15 @@
 #ifndef GSV_CUDA_LIBRARY_CUH
 #define GSV_CUDA_LIBRARY_CUH
 
-/* `name` from the loader's path, the toolkit's folder, /usr/local/nvidia/lib64, or the nvidia-*
- * packages of Python beside the plugin or in the active environment; NULL where it is in none.
- * Closed by dlclose(). */
+#include <stddef.h>
+
+/* `name` from the loader's path, /usr/local/nvidia/lib64, the toolkit's folder, or the nvidia-*
+ * packages of Python beside the plugin or in the active environment, the first that has it; NULL
+ * where it is in none. Closed by dlclose(). */
 void *gsv_cuda_open_library(const char *name);
+
+/* After that gave NULL: what was looked for and where, or why the one that is there is no use. Cut
+ * off where it is longer than `size`. */
+void gsv_cuda_tell_missing(const char *name, char *text, size_t size);
 
 #endif

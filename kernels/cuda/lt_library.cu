@@ -5,6 +5,7 @@
 #include "kernels/cuda/lt_library.cuh"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,12 @@ static bool load_functions(struct gsv_lt *lt)
               cublasLtMatmulAlgoGetHeuristic,
               cublasLtMatmul };
     return true;
+}
+
+static void tell_missing(const struct gsv_lt *lt, char *text, size_t size)
+{
+    (void)lt;
+    snprintf(text, size, "cublasLtCreate failed");
 }
 
 #else
@@ -59,11 +66,21 @@ static bool load_functions(struct gsv_lt *lt)
            load(library, "cublasLtMatmul", &f->matmul);
 }
 
+static void tell_missing(const struct gsv_lt *lt, char *text, size_t size)
+{
+    if (!lt->library)
+        gsv_cuda_tell_missing(LIBRARY_NAME, text, size);
+    else
+        snprintf(text, size, "%s",
+                 lt->f.matmul ? "cublasLtCreate failed" : LIBRARY_NAME " lacks a function");
+}
+
 #endif
 
 struct gsv_lt *gsv_lt_open(void)
 {
     const char *const wanted = getenv("GPUSERVE_CUBLASLT");
+    char why[400];
     struct gsv_lt *lt;
 
     if (wanted && strcmp(wanted, "0") == 0)
@@ -73,7 +90,8 @@ struct gsv_lt *gsv_lt_open(void)
         return NULL;
     pthread_mutex_init(&lt->lock, NULL);
     if (!load_functions(lt) || lt->f.create(&lt->handle) != CUBLAS_STATUS_SUCCESS) {
-        gsv_cuda_log(GPUSERVE_LOG_INFO, "cuBLASLt is not to be had: our own kernels multiply");
+        tell_missing(lt, why, sizeof(why));
+        gsv_cuda_log(GPUSERVE_LOG_INFO, "without cuBLASLt our own kernels multiply: %s", why);
         lt->handle = NULL;
         gsv_lt_close(&lt);
     }

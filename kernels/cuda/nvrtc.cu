@@ -26,8 +26,10 @@ struct gsv_nvrtc {
 
 #ifdef GSV_CUDA_EMU
 
-static bool load_functions(struct gsv_nvrtc *n)
+static bool load_functions(struct gsv_nvrtc *n, char *why, size_t size)
 {
+    (void)why;
+    (void)size;
     *n = { NULL,
            nvrtcCreateProgram,
            nvrtcCompileProgram,
@@ -48,13 +50,18 @@ template <typename F> static bool load(void *library, const char *name, F *funct
     return *function != NULL;
 }
 
-static bool load_functions(struct gsv_nvrtc *n)
+static bool load_functions(struct gsv_nvrtc *n, char *why, size_t size)
 {
     char name[32];
 
     snprintf(name, sizeof(name), "libnvrtc.so.%d", CUDART_VERSION / 1000);
     n->library = gsv_cuda_open_library(name);
-    return n->library && load(n->library, "nvrtcCreateProgram", &n->create) &&
+    if (!n->library) {
+        gsv_cuda_tell_missing(name, why, size);
+        return false;
+    }
+    snprintf(why, size, "%s lacks a function", name);
+    return load(n->library, "nvrtcCreateProgram", &n->create) &&
            load(n->library, "nvrtcCompileProgram", &n->compile) &&
            load(n->library, "nvrtcDestroyProgram", &n->destroy) &&
            load(n->library, "nvrtcGetCUBINSize", &n->code_size) &&
@@ -66,11 +73,12 @@ static bool load_functions(struct gsv_nvrtc *n)
 
 #endif
 
-struct gsv_nvrtc *gsv_nvrtc_open(void)
+struct gsv_nvrtc *gsv_nvrtc_open(char *why, size_t size)
 {
     struct gsv_nvrtc *nvrtc = static_cast<struct gsv_nvrtc *>(calloc(1, sizeof(*nvrtc)));
 
-    if (nvrtc && !load_functions(nvrtc))
+    snprintf(why, size, "out of memory");
+    if (nvrtc && !load_functions(nvrtc, why, size))
         gsv_nvrtc_close(&nvrtc);
     return nvrtc;
 }

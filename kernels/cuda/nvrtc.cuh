@@ -8,8 +8,9 @@
 
 struct gsv_nvrtc;
 
-/* NULL where the library is not to be had; that is no error. */
-struct gsv_nvrtc *gsv_nvrtc_open(void);
+/* NULL where the library is not to be had, which is no error; `why` then says what was looked for
+ * and where. */
+struct gsv_nvrtc *gsv_nvrtc_open(char *why, size_t size);
 void gsv_nvrtc_close(struct gsv_nvrtc **nvrtc);
 
 /*

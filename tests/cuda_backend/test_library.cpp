@@ -1,78 +1,155 @@
 /*
- * test_library.cpp - the toolkit's libraries are found in every place where they may lie.
+ * test_library.cpp - the toolkit's libraries are found in every place where they may lie, in the
+ * order of these places, and when they are in none the message says where they were looked for.
  *
- * The places are made in a folder of the test's own, each with a copy of one small library.
+ * Each test has a folder of its own as the current one. In it `root` stands for the machine's root,
+ * and copies of one small library, under a name that is nowhere else, for the toolkit's.
  */
+#define GSV_LIBRARY_ROOT "root"
 #include "kernels/cuda/library.cu"
 
 #include <criterion/criterion.h>
+#include <fstream>
+#include <link.h>
 #include <string>
 #include <sys/stat.h>
-#include <unistd.h>
 
 namespace
 {
 
 const char name[] = "libgsv-test-found.so";
 
-/* A copy of SMALL_LIBRARY in `folder`, which is made with all above it. */
-void put(const std::string &folder)
+/* The places in the order of their ranks, below the current folder. */
+const char *const ranks[] = {
+    "root/usr/local/nvidia/lib64",
+    "home/lib64",
+    "home/lib",
+    "path/lib64",
+    "root/usr/local/cuda/lib64",
+    "venv/lib/python3.11/site-packages/nvidia/cu13/lib",
+};
+const size_t n_ranks = sizeof(ranks) / sizeof(ranks[0]);
+
+std::string here()
 {
-    for (size_t at = folder.find('/', 1); at != std::string::npos; at = folder.find('/', at + 1))
-        mkdir(folder.substr(0, at).c_str(), 0755);
-    mkdir(folder.c_str(), 0755);
-    const std::string link = folder + "/" + name;
-    cr_assert_eq(symlink(SMALL_LIBRARY, link.c_str()), 0, "%s", link.c_str());
+    char path[PATH_MAX];
+
+    cr_assert_not_null(getcwd(path, sizeof(path)));
+    return path;
 }
 
-std::string make_folder()
+/* `folder`, with all above it, below the current one; `name` in it as a copy of SMALL_LIBRARY. */
+std::string put(const std::string &folder)
+{
+    const std::string file = folder + "/" + name;
+
+    cr_assert_eq(system(("mkdir -p " + folder).c_str()), 0);
+    cr_assert_eq(system(("cp " SMALL_LIBRARY " " + file).c_str()), 0);
+    return file;
+}
+
+void begin()
 {
     char path[] = "/tmp/gpuserve-library-XXXXXX";
 
     cr_assert_not_null(mkdtemp(path));
+    cr_assert_eq(chdir(path), 0);
+    setenv("CUDA_HOME", (here() + "/home").c_str(), 1);
+    setenv("CUDA_PATH", (here() + "/path").c_str(), 1);
+    setenv("VIRTUAL_ENV", (here() + "/venv").c_str(), 1);
+}
+
+void end()
+{
+    cr_expect_eq(system("rm -r \"$PWD\""), 0);
+}
+
+/* Which file it is, as the loader knows it. */
+std::string opened()
+{
+    void *const library = gsv_cuda_open_library(name);
+    struct link_map *map;
+    char path[PATH_MAX] = "nowhere";
+
+    if (!library)
+        return path;
+    cr_assert_eq(dlinfo(library, RTLD_DI_LINKMAP, &map), 0);
+    cr_assert_not_null(realpath(map->l_name, path));
+    dlclose(library);
     return path;
 }
 
-void expect_found_by(const char *variable, const char *below)
+std::string message()
 {
-    const std::string folder = make_folder();
+    char text[4096];
 
-    unsetenv("CUDA_HOME");
-    unsetenv("CUDA_PATH");
-    unsetenv("VIRTUAL_ENV");
-    put(folder + below);
-    cr_expect_null(gsv_cuda_open_library(name), "nothing leads there yet");
-    setenv(variable, folder.c_str(), 1);
-    cr_expect_not_null(gsv_cuda_open_library(name), "%s with %s", variable, below);
-    setenv(variable, "not/absolute", 1);
-    cr_expect_null(gsv_cuda_open_library("libgsv-test-not-there.so"));
-    cr_expect_eq(system(("rm -r " + folder).c_str()), 0);
+    gsv_cuda_tell_missing(name, text, sizeof(text));
+    return text;
 }
 
 } // namespace
 
-Test(cuda_library, the_toolkit_in_cuda_home)
+TestSuite(cuda_library, .init = begin, .fini = end);
+
+/* From the last place to the first: each one added goes before all that were there. */
+Test(cuda_library, every_place_in_its_order)
 {
-    expect_found_by("CUDA_HOME", "/lib64");
+    cr_expect(opened() == "nowhere");
+    for (size_t i = n_ranks; i-- > 0;) {
+        const std::string file = here() + "/" + put(ranks[i]);
+
+        cr_expect(opened() == file, "%s", file.c_str());
+    }
 }
 
-Test(cuda_library, the_toolkit_in_cuda_home_as_the_wheels_have_it)
+Test(cuda_library, each_place_alone)
 {
-    expect_found_by("CUDA_HOME", "/lib");
+    for (const char *const place : ranks) {
+        const std::string file = here() + "/" + put(place);
+
+        cr_expect(opened() == file, "%s", file.c_str());
+        cr_assert_eq(unlink(file.c_str()), 0);
+    }
 }
 
-Test(cuda_library, the_toolkit_in_cuda_path)
+Test(cuda_library, the_loaders_path_is_first)
 {
-    expect_found_by("CUDA_PATH", "/lib64");
+    void *const library = gsv_cuda_open_library("libm.so.6");
+
+    cr_assert_not_null(library);
+    dlclose(library);
 }
 
-Test(cuda_library, the_wheels_of_an_active_environment)
+Test(cuda_library, a_variable_that_is_no_absolute_path_is_not_looked_at)
 {
-    expect_found_by("VIRTUAL_ENV", "/lib/python3.11/site-packages/nvidia/cu13/lib");
+    put("home/lib64");
+    setenv("CUDA_HOME", "home", 1);
+    cr_expect(opened() == "nowhere");
 }
 
-Test(cuda_library, the_loaders_path)
+Test(cuda_library, the_message_names_the_library_and_every_place)
 {
-    cr_expect_not_null(gsv_cuda_open_library("libm.so.6"));
-    cr_expect_null(gsv_cuda_open_library("libgsv-test-not-there.so"));
+    const std::string text = message();
+
+    cr_expect(text.find(name) == 0, "%s", text.c_str());
+    cr_expect(text.find("the loader's path") != std::string::npos, "%s", text.c_str());
+    for (const char *const place : ranks) {
+        const std::string shown = strstr(place, "python3") ? "venv/lib/python3" : place;
+
+        cr_expect(text.find(shown) != std::string::npos, "%s lacks %s", text.c_str(), place);
+    }
+}
+
+Test(cuda_library, one_that_cannot_be_loaded_is_told_with_the_cause)
+{
+    const std::string file = put("home/lib64");
+    std::string text;
+
+    std::ofstream(file, std::ios::trunc) << "no library";
+    cr_expect(opened() == "nowhere");
+    text = message();
+    cr_expect(text.find("home/lib64") != std::string::npos, "%s", text.c_str());
+    cr_expect(text.find("cannot be loaded") != std::string::npos, "%s", text.c_str());
+    put("root/usr/local/cuda/lib64");
+    cr_expect(opened().find("root/usr/local/cuda/lib64") != std::string::npos, "the next place");
 }
