@@ -6,7 +6,8 @@
  * The source's text is the key: lists that differ only in their numbers share a kernel. Compiling
  * takes a fifth of a second to a second, so a list is compiled once it has been asked to do enough
  * to earn that; until then, where NVRTC is missing, and where compiling failed, the interpreter of
- * chain.cu computes the same bits. The kernel that was used longest ago makes room for a new one.
+ * chain.cu computes the same bits. What an earlier process compiled is taken at once
+ * (code_cache.cu). The kernel that was used longest ago makes room for a new one.
  *
  * One lock for each device is held from gsv_chain_take() to gsv_chain_give_back(), over the whole
  * operation, so that no kernel is unloaded while it runs.
@@ -14,6 +15,7 @@
 #include "kernels/cuda/chain_generated.cuh"
 
 #include "kernels/cuda/chain_source.cuh"
+#include "kernels/cuda/code_cache.cuh"
 #include "kernels/cuda/guard.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/nvrtc.cuh"
@@ -37,6 +39,7 @@ struct gsv_chain_entry {
     char *source;
     struct gsv_loaded *loaded; /* NULL: not compiled, or not yet */
     bool failed;
+    bool sought; /* in the cache on disk */
     double work;
     uint64_t used; /* when: a count of calls */
 };
@@ -47,6 +50,8 @@ struct gsv_chains {
     pthread_mutex_t lock;
     enum gsv_chain_mode mode;
     struct gsv_nvrtc *nvrtc;
+    struct gsv_code_cache cache;
+    int version; /* of NVRTC; 0: not known yet */
     uint64_t n_calls;
     struct gsv_chain_entry entries[MOST_KERNELS];
 };
@@ -68,6 +73,8 @@ struct gsv_chains *gsv_chains_open(void)
         return NULL;
     pthread_mutex_init(&chains->lock, NULL);
     chains->mode = mode_wanted();
+    gsv_code_cache_open(&chains->cache);
+    chains->version = gsv_code_cache_known_version(&chains->cache);
     return chains;
 }
 
@@ -132,8 +139,11 @@ static bool open_compiler(struct gsv_chains *chains)
     if (chains->nvrtc)
         return true;
     chains->nvrtc = gsv_nvrtc_open(why, sizeof(why));
-    if (chains->nvrtc)
+    if (chains->nvrtc) {
+        chains->version = gsv_nvrtc_version(chains->nvrtc);
+        gsv_code_cache_know_version(&chains->cache, gsv_nvrtc_path(chains->nvrtc), chains->version);
         return true;
+    }
     gsv_cuda_log(GPUSERVE_LOG_INFO, "without NVRTC chains of operations are interpreted: %s", why);
     chains->mode = NEVER;
     return false;
@@ -174,17 +184,41 @@ static struct gsv_loaded *load(const struct gpuserve_device *device, void *code)
     return NULL;
 }
 
+static struct gsv_code_key key_of(const struct gpuserve_device *device,
+                                  const struct gsv_chain_entry *e)
+{
+    return { e->source, gsv_chain_options, GSV_CHAIN_N_OPTIONS, device->capability,
+             device->chains->version };
+}
+
+/* What an earlier process compiled, if there is such a thing. */
+static void take_cached(const struct gpuserve_device *device, struct gsv_chain_entry *e)
+{
+    const struct gsv_code_key key = key_of(device, e);
+    void *const code = gsv_code_cache_read(&device->chains->cache, &key);
+
+    e->sought = true;
+    if (!code)
+        return;
+    e->loaded = load(device, code);
+    if (!e->loaded)
+        gsv_code_cache_forget(&device->chains->cache, &key);
+}
+
 static void compile(const struct gpuserve_device *device, struct gsv_chain_entry *e)
 {
+    const struct gsv_code_key key = key_of(device, e);
     char log[256] = "";
+    size_t size;
     void *code;
 
     e->failed = true; /* unless it is loaded in the end; nothing is tried twice */
     if (!gsv_nvrtc_compile(device->chains->nvrtc, e->source, device->capability, gsv_chain_options,
-                           GSV_CHAIN_N_OPTIONS, &code, log, sizeof(log))) {
+                           GSV_CHAIN_N_OPTIONS, &code, &size, log, sizeof(log))) {
         gsv_cuda_log(GPUSERVE_LOG_WARNING, "a chain of operations is interpreted: NVRTC: %s", log);
         return;
     }
+    gsv_code_cache_write(&device->chains->cache, &key, code, size);
     e->loaded = load(device, code);
     e->failed = !e->loaded;
 }
@@ -209,9 +243,15 @@ gsv_chain_kernel_fn gsv_chain_take(struct gpuserve_device *device,
     e = find(device, source);
     e->used = ++chains->n_calls;
     e->work += static_cast<double>(op->n) * static_cast<double>(op->n_steps);
+    if (!e->loaded && !e->failed && !e->sought && chains->version != 0)
+        take_cached(device, e);
     if (!e->loaded && !e->failed && (chains->mode == ALWAYS || e->work >= ENOUGH_WORK) &&
-        open_compiler(chains))
-        compile(device, e);
+        open_compiler(chains)) {
+        if (!e->sought) /* its version was not known before */
+            take_cached(device, e);
+        if (!e->loaded)
+            compile(device, e);
+    }
     return e->loaded ? reinterpret_cast<gsv_chain_kernel_fn>(e->loaded->kernel) : NULL;
 }
 

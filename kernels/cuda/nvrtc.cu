@@ -22,6 +22,7 @@ struct gsv_nvrtc {
     decltype(&nvrtcGetProgramLogSize) log_size;
     decltype(&nvrtcGetProgramLog) log;
     decltype(&nvrtcGetErrorString) text_of;
+    decltype(&nvrtcVersion) version;
 };
 
 #ifdef GSV_CUDA_EMU
@@ -38,7 +39,8 @@ static bool load_functions(struct gsv_nvrtc *n, char *why, size_t size)
            nvrtcGetCUBIN,
            nvrtcGetProgramLogSize,
            nvrtcGetProgramLog,
-           nvrtcGetErrorString };
+           nvrtcGetErrorString,
+           nvrtcVersion };
     return true;
 }
 
@@ -68,7 +70,8 @@ static bool load_functions(struct gsv_nvrtc *n, char *why, size_t size)
            load(n->library, "nvrtcGetCUBIN", &n->code) &&
            load(n->library, "nvrtcGetProgramLogSize", &n->log_size) &&
            load(n->library, "nvrtcGetProgramLog", &n->log) &&
-           load(n->library, "nvrtcGetErrorString", &n->text_of);
+           load(n->library, "nvrtcGetErrorString", &n->text_of) &&
+           load(n->library, "nvrtcVersion", &n->version);
 }
 
 #endif
@@ -93,6 +96,23 @@ void gsv_nvrtc_close(struct gsv_nvrtc **nvrtc)
     *nvrtc = NULL;
 }
 
+int gsv_nvrtc_version(const struct gsv_nvrtc *nvrtc)
+{
+    int major = 0;
+    int minor = 0;
+
+    return nvrtc->version(&major, &minor) == NVRTC_SUCCESS ? 1000 * major + minor : 0;
+}
+
+const char *gsv_nvrtc_path(const struct gsv_nvrtc *nvrtc)
+{
+    Dl_info info;
+
+    return dladdr(reinterpret_cast<const void *>(nvrtc->version), &info) && info.dli_fname
+               ? info.dli_fname
+               : "";
+}
+
 /* The log's first line, else what the status means. */
 static void tell(const struct gsv_nvrtc *nvrtc, nvrtcProgram program, nvrtcResult result, char *log,
                  size_t log_size)
@@ -108,16 +128,16 @@ static void tell(const struct gsv_nvrtc *nvrtc, nvrtcProgram program, nvrtcResul
     free(text);
 }
 
-static nvrtcResult read_code(const struct gsv_nvrtc *nvrtc, nvrtcProgram program, void **code)
+static nvrtcResult read_code(const struct gsv_nvrtc *nvrtc, nvrtcProgram program, void **code,
+                             size_t *size)
 {
-    size_t size = 0;
-    nvrtcResult result = nvrtc->code_size(program, &size);
+    nvrtcResult result = nvrtc->code_size(program, size);
 
     if (result != NVRTC_SUCCESS)
         return result;
-    if (size == 0)
+    if (*size == 0)
         return NVRTC_ERROR_INVALID_PROGRAM;
-    *code = malloc(size);
+    *code = malloc(*size);
     if (!*code)
         return NVRTC_ERROR_OUT_OF_MEMORY;
     result = nvrtc->code(program, static_cast<char *>(*code));
@@ -129,8 +149,8 @@ static nvrtcResult read_code(const struct gsv_nvrtc *nvrtc, nvrtcProgram program
 }
 
 bool gsv_nvrtc_compile(const struct gsv_nvrtc *nvrtc, const char *source, int capability,
-                       const char *const *options, int n_options, void **code, char *log,
-                       size_t log_size)
+                       const char *const *options, int n_options, void **code, size_t *size,
+                       char *log, size_t log_size)
 {
     const char *all[GSV_NVRTC_MAX_OPTIONS];
     char target[40];
@@ -138,6 +158,7 @@ bool gsv_nvrtc_compile(const struct gsv_nvrtc *nvrtc, const char *source, int ca
     nvrtcResult result;
 
     *code = NULL;
+    *size = 0;
     snprintf(target, sizeof(target), "--gpu-architecture=sm_%d", capability);
     all[0] = target;
     if (n_options >= GSV_NVRTC_MAX_OPTIONS)
@@ -147,7 +168,7 @@ bool gsv_nvrtc_compile(const struct gsv_nvrtc *nvrtc, const char *source, int ca
     if (result == NVRTC_SUCCESS)
         result = nvrtc->compile(program, n_options + 1, all);
     if (result == NVRTC_SUCCESS)
-        result = read_code(nvrtc, program, code);
+        result = read_code(nvrtc, program, code, size);
     if (result != NVRTC_SUCCESS)
         tell(nvrtc, program, result, log, log_size);
     if (program)

@@ -21,6 +21,7 @@ typedef enum {
 typedef struct _nvrtcProgram *nvrtcProgram;
 
 GSV_EMU_CUDA const char *nvrtcGetErrorString(nvrtcResult result);
+GSV_EMU_CUDA nvrtcResult nvrtcVersion(int *major, int *minor);
 GSV_EMU_CUDA nvrtcResult nvrtcCreateProgram(nvrtcProgram *program, const char *source,
                                             const char *name, int n_headers,
                                             const char *const *headers,
