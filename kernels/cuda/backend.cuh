@@ -149,6 +149,12 @@ void gsv_cuda_log(int32_t level, const char *format, ...) GPUSERVE_PRINTF(2, 3);
 /* ------------------------------------------------------------------------------------- memory */
 
 size_t gsv_cuda_activation_size(uint32_t dtype);
+/* Memory of this thread's device, and pinned memory of the host; a failure tells what was wanted,
+ * what is free and what helps. */
+gpuserve_status gsv_cuda_take(const struct gpuserve_device *device, void **memory, size_t size,
+                              gpuserve_error *error);
+gpuserve_status gsv_cuda_take_pinned(const struct gpuserve_device *device, void **memory,
+                                     size_t size, gpuserve_error *error);
 gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **memory, size_t size,
                                       gpuserve_error *error);
 void gsv_cuda_memory_free(struct gpuserve_device *device, void *memory);

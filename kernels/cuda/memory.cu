@@ -4,6 +4,10 @@
 #include "kernels/cuda/guard.cuh"
 #include "kernels/cuda/types.cuh"
 
+extern "C" {
+#include "lib/base/host.h"
+}
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,8 +42,8 @@ size_t gsv_cuda_activation_size(uint32_t dtype)
 /* Bytes that one guarded copy takes: a copy of it outlives a call that never returns. */
 static const size_t PIECE = static_cast<size_t>(4) << 20;
 
-static gpuserve_status take(const struct gpuserve_device *device, void **memory, size_t size,
-                            gpuserve_error *error)
+gpuserve_status gsv_cuda_take(const struct gpuserve_device *device, void **memory, size_t size,
+                              gpuserve_error *error)
 {
     size_t free = 0;
     size_t total = 0;
@@ -53,6 +57,25 @@ static gpuserve_status take(const struct gpuserve_device *device, void **memory,
         return status;
     return gsv_fail_in(error, status, "%.1f MB wanted, %.1f of %.1f MB free on %s", size / 1e6,
                        free / 1e6, total / 1e6, device->name);
+}
+
+gpuserve_status gsv_cuda_take_pinned(const struct gpuserve_device *device, void **memory,
+                                     size_t size, gpuserve_error *error)
+{
+    gpuserve_status status;
+    const cudaError_t code = cudaMallocHost(memory, size > 0 ? size : 1);
+
+    if (code == cudaSuccess)
+        return GPUSERVE_OK;
+    status = gsv_cuda_fail(device->index, code, "cudaMallocHost", error);
+    if (status != GPUSERVE_E_NOMEM)
+        return status;
+    gsv_hint(error, status,
+             "free memory of the machine, raise the container's limit or that of locked memory "
+             "(ulimit -l), or lower max_batch_tokens");
+    return gsv_fail_in(
+        error, status, "%.1f MB of pinned host memory wanted, %.1f of %.1f MB free on the machine",
+        size / 1e6, gsv_host_memory_free_bytes() / 1e6, gsv_host_memory_bytes() / 1e6);
 }
 
 gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **memory, size_t size,
@@ -70,7 +93,7 @@ gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **mem
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     status = gsv_guard(
         device->index, "memory was taken",
-        [=](gpuserve_error *e) { return take(device, taken, size, e); }, &left, error);
+        [=](gpuserve_error *e) { return gsv_cuda_take(device, taken, size, e); }, &left, error);
     if (left)
         return status;
     *memory = status == GPUSERVE_OK ? *taken : NULL;

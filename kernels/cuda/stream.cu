@@ -185,37 +185,28 @@ size_t gsv_cuda_stream_bytes(const struct gpuserve_stream_options *options)
 static gpuserve_status take(struct gpuserve_stream *stream,
                             const struct gpuserve_stream_options *options, gpuserve_error *error)
 {
-    const int index = stream->device->index;
+    const struct gpuserve_device *const device = stream->device;
     const size_t upload = most_upload(options);
-    void *memory = NULL;
-    cudaError_t code = cudaMallocHost(&memory, upload);
+    void *rows = NULL;
+    cudaError_t code;
 
-    stream->host_in = static_cast<char *>(memory);
-    if (code != cudaSuccess)
-        return gsv_cuda_fail(index, code, "cudaMallocHost", error);
-    code = cudaMallocHost(&memory, output_bytes(options));
-    if (code != cudaSuccess)
-        return gsv_cuda_fail(index, code, "cudaMallocHost", error);
-    stream->host_out = static_cast<char *>(memory);
-    code = cudaMalloc(&memory, upload);
-    if (code != cudaSuccess)
-        return gsv_cuda_fail(index, code, "cudaMalloc", error);
-    stream->device_in = static_cast<char *>(memory);
-    code = cudaMalloc(&stream->workspace, GSV_LT_WORKSPACE_BYTES);
-    if (code != cudaSuccess)
-        return gsv_cuda_fail(index, code, "cudaMalloc", error);
+    if (gsv_cuda_take_pinned(device, reinterpret_cast<void **>(&stream->host_in), upload, error) ||
+        gsv_cuda_take_pinned(device, reinterpret_cast<void **>(&stream->host_out),
+                             output_bytes(options), error) ||
+        gsv_cuda_take(device, reinterpret_cast<void **>(&stream->device_in), upload, error) ||
+        gsv_cuda_take(device, &stream->workspace, GSV_LT_WORKSPACE_BYTES, error))
+        return static_cast<gpuserve_status>(error->status);
     if (options->dtype == GPUSERVE_DTYPE_INT8) {
-        code = cudaMalloc(&memory, gsv_cuda_int8_rows_bytes(options));
-        if (code != cudaSuccess)
-            return gsv_cuda_fail(index, code, "cudaMalloc", error);
-        stream->int8 = gsv_cuda_int8_rows(memory, options);
+        if (gsv_cuda_take(device, &rows, gsv_cuda_int8_rows_bytes(options), error))
+            return static_cast<gpuserve_status>(error->status);
+        stream->int8 = gsv_cuda_int8_rows(rows, options);
     }
     code = cudaStreamCreateWithFlags(&stream->queue, cudaStreamNonBlocking);
     if (code != cudaSuccess)
-        return gsv_cuda_fail(index, code, "cudaStreamCreateWithFlags", error);
+        return gsv_cuda_fail(device->index, code, "cudaStreamCreateWithFlags", error);
     code = cudaEventCreateWithFlags(&stream->done, cudaEventDisableTiming);
     if (code != cudaSuccess)
-        return gsv_cuda_fail(index, code, "cudaEventCreateWithFlags", error);
+        return gsv_cuda_fail(device->index, code, "cudaEventCreateWithFlags", error);
     return GPUSERVE_OK;
 }
 

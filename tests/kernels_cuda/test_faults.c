@@ -99,13 +99,27 @@ static bool loses_the_device(int code)
     return code == 700 || code == 719 || code == 214;
 }
 
+/* An allocation that failed is told with what was wanted, what is free, and what helps. */
+static bool tells_memory(const gpuserve_error *error)
+{
+    const char *call = gsv_emu_failed_call();
+
+    if (call && strcmp(call, "cudaMalloc") == 0)
+        return strstr(error->message, "MB wanted, ") && strstr(error->message, " MB free on ") &&
+               strstr(error->hint, "max_batch_tokens");
+    if (call && strcmp(call, "cudaMallocHost") == 0)
+        return strstr(error->message, "MB of pinned host memory wanted, ") &&
+               strstr(error->message, " MB free on the machine") && strstr(error->hint, "ulimit");
+    return true;
+}
+
 static bool right_class(int code, const gpuserve_error *error)
 {
     char number[32];
 
     snprintf(number, sizeof(number), "CUDA error %d (", code);
     return error->status == (code == 2 ? GPUSERVE_E_NOMEM : GPUSERVE_E_DEVICE) &&
-           strstr(error->message, number) && error->hint[0];
+           strstr(error->message, number) && error->hint[0] && (code != 2 || tells_memory(error));
 }
 
 /* After the loss every call fails at once, with the first cause. */
