@@ -19,8 +19,7 @@
 #define CGROUP_ROOT "/sys/fs/cgroup"
 #define CGROUP_PATH_BYTES 1024
 
-/* The beginning of a small file, NUL-terminated. */
-static bool read_text(const char *path, char *text, size_t capacity)
+bool gsv_host_text(const char *path, char *text, size_t capacity)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t got;
@@ -41,7 +40,7 @@ static bool read_number(const char *path, uint64_t *value)
     char *end;
     unsigned long long number;
 
-    if (!read_text(path, text, sizeof(text)))
+    if (!gsv_host_text(path, text, sizeof(text)))
         return false;
     number = strtoull(text, &end, 10);
     if (end == text)
@@ -57,7 +56,7 @@ static void own_group(char *group, size_t capacity)
     char *line;
 
     snprintf(group, capacity, "/");
-    if (!read_text("/proc/self/cgroup", text, sizeof(text)))
+    if (!gsv_host_text("/proc/self/cgroup", text, sizeof(text)))
         return;
     line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
     if (!line)
@@ -92,7 +91,7 @@ static int32_t quota_of(const char *path)
     char text[64];
     unsigned long long quota, period;
 
-    if (!read_text(path, text, sizeof(text)) || sscanf(text, "%llu %llu", &quota, &period) != 2)
+    if (!gsv_host_text(path, text, sizeof(text)) || sscanf(text, "%llu %llu", &quota, &period) != 2)
         return INT32_MAX;
     return whole_cpus(quota, period);
 }
@@ -190,7 +189,7 @@ static uint64_t available_bytes(void)
     const char *line;
     unsigned long long kib;
 
-    if (!read_text("/proc/meminfo", text, sizeof(text)))
+    if (!gsv_host_text("/proc/meminfo", text, sizeof(text)))
         return physical_bytes();
     line = strstr(text, "MemAvailable:");
     if (!line || sscanf(line, "MemAvailable: %llu", &kib) != 1)
@@ -220,7 +219,7 @@ void gsv_host_cpu_name(char *name, uint32_t capacity)
     const char *line;
 
     snprintf(name, capacity, "CPU");
-    if (!read_text("/proc/cpuinfo", text, sizeof(text)))
+    if (!gsv_host_text("/proc/cpuinfo", text, sizeof(text)))
         return;
     line = strstr(text, "model name");
     line = line ? strchr(line, ':') : NULL;

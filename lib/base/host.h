@@ -5,6 +5,8 @@
 #ifndef GSV_BASE_HOST_H
 #define GSV_BASE_HOST_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Hardware threads this process may run on, bounded by the control group's processor quota (a
@@ -19,5 +21,8 @@ uint64_t gsv_host_memory_free_bytes(void);
 
 /* What the processor calls itself ("AMD EPYC 9555"), cut at `capacity`; "CPU" when unknown. */
 void gsv_host_cpu_name(char *name, uint32_t capacity);
+
+/* The beginning of a small file, as sysfs has them, NUL-terminated; false when there is none. */
+bool gsv_host_text(const char *path, char *text, size_t capacity);
 
 #endif

@@ -36,6 +36,9 @@
  * A replica whose device is lost is taken out (gsv_batcher_retire): nothing begins there any more,
  * and a batch that failed with it is run once more by another where `reruns` says so.
  *
+ * On a machine of several core groups (topology.h) each worker stays in one and prefers the
+ * batches, that is streams and buffers, of its group.
+ *
  * Equal texts are computed once: an item whose tokens are those of one in a batch that is being
  * run, or filled, does not take part but rides along, and gets a copy of that row.
  *
@@ -84,6 +87,7 @@ struct gsv_part {
 struct gsv_batch {
     struct gsv_batch *next_free;
     int32_t replica;         /* that its stream belongs to */
+    int32_t group;           /* of cores: whose workers run it before others do */
     struct gsv_part *parts;  /* [max_sequences] */
     struct gsv_part *riders; /* [max_sequences] items equal to one of some batch in flight: they get
                                 its row. Other threads add to them until gsv_batcher_land() */
@@ -154,8 +158,8 @@ void gsv_batcher_break(struct gsv_batcher *batcher, const gpuserve_error *error)
  * last one, which goes on and fails. */
 bool gsv_batcher_retire(struct gsv_batcher *batcher, int32_t replica);
 
-/* The next step of a worker; sleeps until there is one. */
-struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher);
+/* The next step of a worker of a core group; sleeps until there is one. */
+struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, int32_t group);
 
 /* The batch's rows are there: from now on nobody rides along. */
 void gsv_batcher_land(struct gsv_batcher *batcher, struct gsv_batch *batch);

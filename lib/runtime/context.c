@@ -79,6 +79,7 @@ static void context_free(gpuserve_context *context)
     gsv_metrics_reset(&context->metrics);
     gsv_hub_reset(&context->hub);
     gsv_cores_reset(&context->cores);
+    gsv_topology_reset(&context->topology);
     gsv_fork_guard_reset(&context->guard);
     pthread_mutex_destroy(&context->lock);
     free(context);
@@ -89,6 +90,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
                                                      gpuserve_error *error)
 {
     gpuserve_context_options options;
+    struct gsv_core_set allowed;
     gpuserve_context *context;
     gpuserve_status st;
 
@@ -109,6 +111,8 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
     atomic_init(&context->n_owners, 1);
     context->n_threads = options.n_threads ? (int32_t)options.n_threads : gsv_host_cpus();
     gsv_cores_init(&context->cores, context->n_threads);
+    if (gsv_core_set_allowed(&allowed))
+        gsv_topology_read(&context->topology, "/sys/devices/system", &allowed);
     context->log = options.log;
     context->log_user = options.log_user;
     context->log_level = options.log_level ? options.log_level : GPUSERVE_LOG_WARNING;

@@ -5,6 +5,7 @@
 #define GSV_RUNTIME_CONTEXT_H
 
 #include "lib/base/alloc.h"
+#include "lib/base/topology.h"
 #include "lib/runtime/budget.h"
 #include "lib/runtime/cores.h"
 #include "lib/runtime/fork.h"
@@ -31,6 +32,7 @@ struct gpuserve_context {
     struct gsv_nvtx nvtx;
     atomic_bool driver_hangs; /* NVIDIA's: it is not asked again */
     struct gsv_cores cores;   /* n_threads of them */
+    struct gsv_topology topology;
     struct gsv_budget budget; /* and the open models */
 
     pthread_mutex_t lock; /* for what follows */

@@ -27,6 +27,7 @@ static struct gsv_json describe_host(const gpuserve_context *context)
     gsv_json_add_number(&json, "cpus_online", sysconf(_SC_NPROCESSORS_ONLN));
     gsv_json_add_number(&json, "cpus_usable", gsv_host_cpus());
     gsv_json_add_number(&json, "threads", context->n_threads);
+    gsv_json_add_number(&json, "core_groups", context->topology.n);
     gsv_json_add_number(&json, "memory_bytes", (int64_t)gsv_host_memory_bytes());
     gsv_json_add_number(&json, "memory_free_bytes", (int64_t)gsv_host_memory_free_bytes());
     if (uname(&system) == 0) {

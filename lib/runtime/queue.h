@@ -124,16 +124,16 @@ void gsv_wake(struct gsv_batcher *batcher);
 void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, uint64_t nanoseconds,
                     gpuserve_status status, const gpuserve_error *error, gpuserve_request **list);
 
-/* A free batch of the device that has least to do; there is one. The one used last comes first: its
- * memory is in the caches. */
-struct gsv_batch *gsv_take_free(struct gsv_batcher *batcher);
+/* A free batch of the device that has least to do; there is one. Of these one of the core group,
+ * and the one used last, come first: its memory is in the caches. */
+struct gsv_batch *gsv_take_free(struct gsv_batcher *batcher, int32_t group);
 
 /* A batch failed: true when it now waits for another replica than its own, which is lost. */
 bool gsv_leave_for_rerun(struct gsv_batcher *batcher, struct gsv_batch *batch,
                          gpuserve_status status);
 
 /* A free batch with what one of these has, running from now on; there are both. */
-struct gsv_batch *gsv_begin_rerun(struct gsv_batcher *batcher);
+struct gsv_batch *gsv_begin_rerun(struct gsv_batcher *batcher, int32_t group);
 
 /* What is ready is not taken now: every device is busy, and a batch of it would not be full. */
 bool gsv_holds_back(const struct gsv_batcher *batcher);

@@ -46,14 +46,15 @@ bool gsv_leave_for_rerun(struct gsv_batcher *batcher, struct gsv_batch *batch,
     return true;
 }
 
-struct gsv_batch *gsv_begin_rerun(struct gsv_batcher *batcher)
+struct gsv_batch *gsv_begin_rerun(struct gsv_batcher *batcher, int32_t group)
 {
-    struct gsv_batch *left = batcher->reruns, *batch = gsv_take_free(batcher);
+    struct gsv_batch *left = batcher->reruns, *batch = gsv_take_free(batcher, group);
     const struct gsv_batch own = *batch;
 
     batcher->reruns = left->next_free;
     *batch = *left;
     batch->replica = own.replica;
+    batch->group = own.group;
     batch->is_rerun = true;
     batch->taken_ns = gsv_now_ns();
     left->parts = own.parts;

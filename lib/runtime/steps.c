@@ -67,13 +67,15 @@ void gsv_batcher_add_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
     pthread_mutex_unlock(&batcher->lock);
 }
 
-struct gsv_batch *gsv_take_free(struct gsv_batcher *batcher)
+struct gsv_batch *gsv_take_free(struct gsv_batcher *batcher, int32_t group)
 {
     struct gsv_batch **best = &batcher->free_batches, *batch;
 
     for (struct gsv_batch **place = best; *place; place = &(*place)->next_free) {
-        if (batcher->stands[(*place)->replica].n_running <
-            batcher->stands[(*best)->replica].n_running)
+        const int32_t busy = batcher->stands[(*place)->replica].n_running;
+        const int32_t least = batcher->stands[(*best)->replica].n_running;
+
+        if (busy < least || (busy == least && (*best)->group != group && (*place)->group == group))
             best = place;
     }
     batch = *best;
@@ -83,9 +85,9 @@ struct gsv_batch *gsv_take_free(struct gsv_batcher *batcher)
 
 /* A filled batch, which is running from now on; NULL when all that is ready has expired or rides
  * along. */
-static struct gsv_batch *begin_batch(struct gsv_batcher *batcher)
+static struct gsv_batch *begin_batch(struct gsv_batcher *batcher, int32_t group)
 {
-    struct gsv_batch *batch = gsv_take_free(batcher);
+    struct gsv_batch *batch = gsv_take_free(batcher, group);
 
     gsv_take_batch(batcher, batch);
     if (batch->n_parts == 0) {
@@ -113,13 +115,13 @@ static void end_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 /* -------------------------------------------------------------------------------------- steps */
 
 /* A step that needs a core, which the worker has; the lock is held. */
-static bool find_work(struct gsv_batcher *batcher, struct gsv_step *step)
+static bool find_work(struct gsv_batcher *batcher, int32_t group, struct gsv_step *step)
 {
     const size_t enough = (size_t)batcher->n_seats * (size_t)batcher->options.max_batch_tokens;
 
     while (has_work(batcher)) {
         if (batcher->reruns && batcher->free_batches) {
-            step->batch = gsv_begin_rerun(batcher);
+            step->batch = gsv_begin_rerun(batcher, group);
             step->kind = GSV_STEP_RUN;
             return true;
         }
@@ -130,7 +132,7 @@ static bool find_work(struct gsv_batcher *batcher, struct gsv_step *step)
         }
         if (!batcher->free_batches)
             return false; /* whoever runs the last of them takes what is ready */
-        step->batch = begin_batch(batcher);
+        step->batch = begin_batch(batcher, group);
         if (!step->batch)
             continue;
         step->kind = GSV_STEP_RUN;
@@ -167,14 +169,14 @@ static void sleep_for_work(struct gsv_batcher *batcher)
     batcher->n_sleeping--;
 }
 
-struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher)
+struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, int32_t group)
 {
     struct gsv_step step = { 0 };
     bool has_core = !batcher->options.cores, has_step = false;
 
     pthread_mutex_lock(&batcher->lock);
     while (!has_step) {
-        if (find_end(batcher, &step) || (has_core && find_work(batcher, &step))) {
+        if (find_end(batcher, &step) || (has_core && find_work(batcher, group, &step))) {
             has_step = true;
         } else if (!has_core && has_work(batcher)) {
             pthread_mutex_unlock(&batcher->lock);
@@ -212,7 +214,7 @@ struct gsv_batch *gsv_batcher_lead(struct gsv_batcher *batcher, gpuserve_request
     gsv_enqueue(batcher, request);
     if (leads && request->ready_tokens > 0 && batcher->n_raw_chunks == 0 &&
         gsv_cores_try_enter(batcher->options.cores, &batcher->share)) {
-        batch = begin_batch(batcher);
+        batch = begin_batch(batcher, 0); /* a caller is anywhere */
         if (!batch)
             leave_core(batcher, gsv_now_ns(), false);
         else

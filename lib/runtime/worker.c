@@ -1,7 +1,8 @@
 /*
  * worker.c - the threads of a model, and callers that take the place of one.
  *
- * All signals are blocked in the threads: they belong to the host program. They are never pinned.
+ * All signals are blocked in the threads: they belong to the host program. On a machine of
+ * several core groups each stays within one of them; what the host's mask leaves out stays out.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/worker.h"
@@ -21,7 +22,7 @@
 struct gsv_worker {
     struct gsv_model *model;
     pthread_t thread;
-    int32_t number;
+    int32_t number, group;
 };
 
 static void complete_all(gpuserve_request *list)
@@ -53,8 +54,10 @@ static void *work(void *argument)
     snprintf(name, sizeof(name), "gpuserve-%d", worker->number % 100000);
     pthread_setname_np(pthread_self(), name);
     gsv_log_scope(model->context);
+    if (model->plan.device.is_cpu)
+        gsv_topology_stay(&model->context->topology, worker->group);
     for (;;) {
-        const struct gsv_step step = gsv_batcher_next(model->batcher);
+        const struct gsv_step step = gsv_batcher_next(model->batcher, worker->group);
 
         switch (step.kind) {
         case GSV_STEP_STOP:
@@ -108,6 +111,15 @@ int gsv_start_thread(pthread_t *thread, void *(*function)(void *), void *argumen
     return failed;
 }
 
+/* The workers of a GPU wait for it, wherever they are. */
+static int32_t group_of(const struct gsv_model *model, int32_t worker)
+{
+    const struct gsv_topology *topology = &model->context->topology;
+
+    return model->plan.device.is_cpu ? gsv_topology_group(topology, worker, model->plan.n_workers)
+                                     : 0;
+}
+
 static gpuserve_status make_seats(struct gsv_workers *workers, struct gsv_model *model,
                                   gpuserve_error *error)
 {
@@ -121,8 +133,10 @@ static gpuserve_status make_seats(struct gsv_workers *workers, struct gsv_model 
     workers->n = plan->n_workers;
     if (plan->has_wide)
         st = gsv_work_create(&workers->wide, model->replicas[0].net, &plan->wide, error);
-    for (int32_t i = 0; i < workers->n && st == GPUSERVE_OK; i++)
+    for (int32_t i = 0; i < workers->n && st == GPUSERVE_OK; i++) {
         st = gsv_seat_init(&workers->seats[i], model, i % (int32_t)plan->n_replicas, error);
+        workers->seats[i].batch.group = group_of(model, i);
+    }
     return st;
 }
 
@@ -141,7 +155,9 @@ gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model 
         struct gsv_worker *worker = &workers->all[workers->n_started];
         int failed;
 
-        *worker = (struct gsv_worker){ .model = model, .number = workers->n_started };
+        *worker = (struct gsv_worker){ .model = model,
+                                       .number = workers->n_started,
+                                       .group = group_of(model, workers->n_started) };
         failed = gsv_start_thread(&worker->thread, work, worker);
         if (failed)
             st = gsv_fail(error, GPUSERVE_E_NOMEM, "cannot start thread %d of %d: error %d",

@@ -2,14 +2,20 @@
  * test_cores.c - as many threads compute as there are cores, whatever the number of models, and
  * busy models get equal shares.
  */
-#include "lib/runtime/cores.h"
+#define _GNU_SOURCE
+#include "lib/runtime/context.h"
 
 #include "tests/runtime/fake.h"
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { N_CORES = 3, N_SHARES = 4, N_EACH = 5, N_TURNS = 400 };
 
@@ -161,4 +167,88 @@ Test(cores, two_busy_models_share_the_context)
     }
     gpuserve_context_unref(&context);
     free(rows);
+}
+
+/* ------------------------------------------------------------------------------------- groups */
+
+/* The thread of that name in this process; 0: not yet. */
+static pid_t find_thread(const char *wanted)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *entry;
+    pid_t found = 0;
+
+    cr_assert_not_null(tasks);
+    while ((entry = readdir(tasks)) && !found) {
+        char path[300], name[32] = "";
+        FILE *file;
+
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+        file = fopen(path, "r");
+        if (file && fgets(name, sizeof(name), file)) {
+            name[strcspn(name, "\n")] = '\0';
+            if (strcmp(name, wanted) == 0)
+                found = (pid_t)atoi(entry->d_name);
+        }
+        if (file)
+            fclose(file);
+    }
+    closedir(tasks);
+    return found;
+}
+
+static void expect_on_core(const char *thread, int core)
+{
+    const time_t begin = time(NULL);
+    cpu_set_t mask;
+    pid_t id;
+
+    do {
+        cr_assert_lt(time(NULL) - begin, 60, "%s is not on core %d alone", thread, core);
+        usleep(1000);
+        id = find_thread(thread);
+    } while (!id || sched_getaffinity(id, sizeof(mask), &mask) != 0 || CPU_COUNT(&mask) != 1 ||
+             !CPU_ISSET(core, &mask));
+}
+
+/* As if each core had a cache of its own: a worker stays on each, callers where they are, and one
+ * text alone is still computed by all. */
+Test(cores, each_group_has_its_workers)
+{
+    gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_context *context = NULL;
+    gpuserve_model *model = NULL;
+    const char *const text[] = { "a text" };
+    float row[FAKE_DIM], want[FAKE_DIM];
+    cpu_set_t mask;
+    int cores[2], n = 0;
+
+    cr_assert_eq(sched_getaffinity(0, sizeof(mask), &mask), 0);
+    for (int i = 0; i < CPU_SETSIZE && n < 2; i++) {
+        if (CPU_ISSET(i, &mask))
+            cores[n++] = i;
+    }
+    if (n < 2)
+        cr_skip_test("one core only");
+    context_options.n_threads = 2;
+    options.device = "cpu";
+    cr_assert_eq(gpuserve_context_create(&context, &context_options, NULL), GPUSERVE_OK);
+    gsv_topology_reset(&context->topology);
+    context->topology.groups = calloc(2, sizeof(*context->topology.groups));
+    cr_assert_not_null(context->topology.groups);
+    context->topology.n = 2;
+    for (int i = 0; i < 2; i++)
+        context->topology.groups[i].bits[cores[i] / 64] = UINT64_C(1) << (cores[i] % 64);
+    cr_assert_eq(gpuserve_model_open(&model, context, ".", &options, NULL), GPUSERVE_OK);
+    expect_on_core("gpuserve-0", cores[0]);
+    expect_on_core("gpuserve-1", cores[1]);
+    fake_vector(text[0], want);
+    cr_assert_eq(gpuserve_embed(model, text, 1, row, FAKE_DIM, NULL, NULL), GPUSERVE_OK);
+    cr_expect_eq(memcmp(row, want, sizeof(row)), 0);
+    cr_expect_eq(fake_wide_batches(), 1);
+    cr_assert_eq(sched_getaffinity(0, sizeof(mask), &mask), 0);
+    cr_expect(CPU_ISSET(cores[0], &mask) && CPU_ISSET(cores[1], &mask), "the caller's own mask");
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
 }

@@ -1,0 +1,204 @@
+/*
+ * topology.c - which processors of this machine belong together.
+ *
+ * For each processor sysfs names those that share its third level of cache, in
+ * cpu/cpuN/cache/indexI/shared_cpu_list, and for each memory node its processors, in
+ * node/nodeN/cpulist, both as "0-3,8,10-11".
+ */
+#define _GNU_SOURCE
+#include "lib/base/topology.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/host.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_CACHES 16 /* of a processor */
+#define MOST_NODES 256
+#define LIST_BYTES 4096
+#define PATH_BYTES 512
+
+_Static_assert(GSV_MOST_CORES == CPU_SETSIZE, "a core set is a cpu_set_t");
+
+/* ---------------------------------------------------------------------------------------- sets */
+
+static bool has(const struct gsv_core_set *set, int32_t core)
+{
+    return set->bits[core / 64] >> (core % 64) & 1;
+}
+
+static void add(struct gsv_core_set *set, int32_t core)
+{
+    set->bits[core / 64] |= UINT64_C(1) << (core % 64);
+}
+
+/* What is in both stays in `set`; false when it is empty then. */
+static bool keep_common(struct gsv_core_set *set, const struct gsv_core_set *other)
+{
+    uint64_t any = 0;
+
+    for (size_t i = 0; i < GSV_MOST_CORES / 64; i++)
+        any |= set->bits[i] &= other->bits[i];
+    return any != 0;
+}
+
+static void remove_all(struct gsv_core_set *set, const struct gsv_core_set *other)
+{
+    for (size_t i = 0; i < GSV_MOST_CORES / 64; i++)
+        set->bits[i] &= ~other->bits[i];
+}
+
+static int32_t count(const struct gsv_core_set *set)
+{
+    int32_t n = 0;
+
+    for (size_t i = 0; i < GSV_MOST_CORES / 64; i++)
+        n += __builtin_popcountll(set->bits[i]);
+    return n;
+}
+
+static void from_mask(struct gsv_core_set *set, const cpu_set_t *mask)
+{
+    memset(set, 0, sizeof(*set));
+    for (int32_t i = 0; i < GSV_MOST_CORES; i++) {
+        if (CPU_ISSET(i, mask))
+            add(set, i);
+    }
+}
+
+bool gsv_core_set_allowed(struct gsv_core_set *set)
+{
+    cpu_set_t mask;
+
+    if (sched_getaffinity(0, sizeof(mask), &mask) != 0)
+        return false;
+    from_mask(set, &mask);
+    return true;
+}
+
+/* --------------------------------------------------------------------------------------- sysfs */
+
+/* "0-3,8,10-11"; false when it is anything else. */
+static bool read_list(const char *path, struct gsv_core_set *set)
+{
+    char text[LIST_BYTES];
+    char *at = text;
+
+    memset(set, 0, sizeof(*set));
+    if (!gsv_host_text(path, text, sizeof(text)))
+        return false;
+    do {
+        char *end;
+        unsigned long first = strtoul(at, &end, 10), last = first;
+
+        if (end == at)
+            return false;
+        if (*end == '-') {
+            at = end + 1;
+            last = strtoul(at, &end, 10);
+            if (end == at)
+                return false;
+        }
+        if (first > last || last >= GSV_MOST_CORES)
+            return false;
+        for (; first <= last; first++)
+            add(set, (int32_t)first);
+        at = end + 1;
+        if (*end != ',')
+            return *end == '\0' || *end == '\n';
+    } while (true);
+}
+
+/* Those that share the third level of cache with a processor. */
+static bool read_cache(const char *system, int32_t core, struct gsv_core_set *set)
+{
+    char path[PATH_BYTES], level[8];
+
+    for (int i = 0; i < MOST_CACHES; i++) {
+        snprintf(path, sizeof(path), "%s/cpu/cpu%d/cache/index%d/level", system, core, i);
+        if (!gsv_host_text(path, level, sizeof(level)))
+            return false;
+        if (atoi(level) != 3)
+            continue;
+        snprintf(path, sizeof(path), "%s/cpu/cpu%d/cache/index%d/shared_cpu_list", system, core, i);
+        return read_list(path, set) && has(set, core);
+    }
+    return false;
+}
+
+/* Those of a processor's memory node. */
+static bool read_node(const char *system, int32_t core, struct gsv_core_set *set)
+{
+    char path[PATH_BYTES];
+
+    for (int i = 0; i < MOST_NODES; i++) {
+        snprintf(path, sizeof(path), "%s/node/node%d/cpulist", system, i);
+        if (read_list(path, set) && has(set, core))
+            return true;
+    }
+    return false;
+}
+
+void gsv_topology_read(struct gsv_topology *topology, const char *system,
+                       const struct gsv_core_set *allowed)
+{
+    struct gsv_core_set left = *allowed;
+
+    *topology = (struct gsv_topology){ 0 };
+    topology->groups = gsv_alloc_array((size_t)count(allowed) + 1, sizeof(*topology->groups));
+    for (int32_t core = 0; topology->groups && core < GSV_MOST_CORES; core++) {
+        struct gsv_core_set *group = &topology->groups[topology->n], other;
+
+        if (!has(&left, core))
+            continue;
+        *group = left;
+        if (read_cache(system, core, &other))
+            keep_common(group, &other);
+        if (read_node(system, core, &other))
+            keep_common(group, &other);
+        remove_all(&left, group);
+        topology->n++;
+    }
+}
+
+void gsv_topology_reset(struct gsv_topology *topology)
+{
+    free(topology->groups);
+    *topology = (struct gsv_topology){ 0 };
+}
+
+/* --------------------------------------------------------------------------------------- places */
+
+int32_t gsv_topology_group(const struct gsv_topology *topology, int32_t i, int32_t n)
+{
+    int64_t all = 0, place;
+    int32_t group = 0;
+
+    for (int32_t j = 0; j < topology->n; j++)
+        all += count(&topology->groups[j]);
+    if (all == 0 || n < 1)
+        return 0;
+    place = (int64_t)(i % n) * all / n; /* the processor it would have, were they counted through */
+    while (place >= count(&topology->groups[group]))
+        place -= count(&topology->groups[group++]);
+    return group;
+}
+
+void gsv_topology_stay(const struct gsv_topology *topology, int32_t group)
+{
+    struct gsv_core_set set;
+    cpu_set_t mask;
+
+    if (topology->n < 2 || !gsv_core_set_allowed(&set) ||
+        !keep_common(&set, &topology->groups[group]))
+        return;
+    CPU_ZERO(&mask);
+    for (int32_t i = 0; i < GSV_MOST_CORES; i++) {
+        if (has(&set, i))
+            CPU_SET(i, &mask);
+    }
+    (void)sched_setaffinity(0, sizeof(mask), &mask); /* else it runs elsewhere, as before */
+}
