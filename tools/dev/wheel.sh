@@ -33,5 +33,26 @@ cmd_wheel()
     PATH=$venv/bin:$PATH run_quietly build-wheel/auditwheel.log "$venv/bin/python" \
         tools/repair_wheel.py "$stage"/wheel/gpuserve-*.whl dist
     rm -rf "$stage"
+    check_wheel dist/gpuserve-*.whl
     say "$(ls dist/gpuserve-*.whl)"
+}
+
+# check_wheel FILE: installed by itself into a clean environment, with no compiler and nothing of this
+# folder in sight, it works in three lines, a model found by its name.
+check_wheel()
+{
+    local clean model
+    clean=$(mktemp -d)
+    fetch_models all-MiniLM-L6-v2 >/dev/null
+    model=$clean/hub/models--sentence-transformers--all-MiniLM-L6-v2
+    mkdir -p "$model/refs" "$model/snapshots"
+    ln -s "$cache_dir/models/all-MiniLM-L6-v2" "$model/snapshots/here"
+    printf here >"$model/refs/main"
+    python3 -m venv "$clean/venv"
+    "$clean/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$1" >&2
+    (cd "$clean" && env -i PATH=/nowhere HF_HUB_CACHE="$clean/hub" "$clean/venv/bin/python" -c '
+from gpuserve import Model
+m = Model("sentence-transformers/all-MiniLM-L6-v2", device="cpu")
+print(m, m.encode(["the wheel works"]).shape)') >&2 || die "the wheel does not work in a clean environment"
+    rm -rf "$clean"
 }
