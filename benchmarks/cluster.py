@@ -7,7 +7,6 @@ units written, when all actors have started; what starting takes is told apart. 
 head share the two cores with the nodes. GPUSERVE_LIBRARY, GPUSERVE_TEST_MODELS as for the tests.
 """
 import argparse
-import json
 import os
 import random
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/cluster"))
 
+from report import finish, processor  # noqa: E402
 from nodes import enter_namespace, kill, start_head, start_job, start_node, text_of  # noqa: E402
 
 MODEL = os.path.join(os.environ["GPUSERVE_TEST_MODELS"], "all-MiniLM-L6-v2")
@@ -69,11 +69,6 @@ def measure(folder, name, n_rows):
             "seconds_to_first_unit": at[0] - began, "seconds": ended - began}
 
 
-def processor():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rows", type=int, default=3840, help="of a node alone; both get twice")
@@ -98,10 +93,7 @@ def main():
                "load_before": load, "unit_rows": UNIT_ROWS, "first_alone": first,
                "second_alone": second, "both": both,
                "both_of_the_sum": both["rows_per_s"] / alone}
-    text = json.dumps(results, indent=1)
-    print(text)
-    if given.output:
-        Path(given.output).write_text(text + "\n", encoding="utf-8")
+    finish(results, given.output)
 
 
 if __name__ == "__main__":

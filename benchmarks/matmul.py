@@ -12,14 +12,9 @@ import re
 import subprocess
 from pathlib import Path
 
+from report import processor
+
 LINE = re.compile(r"^  (.+?) +([\d.]+) GFLOP/s +([\d.]+) ms  copies +([\d.]+) ms  off by (\S+)")
-
-
-def processor():
-    for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown"
 
 
 def parse(text):

@@ -22,6 +22,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
 
+from report import finish  # noqa: E402
+
 from gpuserve import Model, _abi, _calls  # noqa: E402
 
 MODELS = Path(os.environ["GPUSERVE_MODELS"])
@@ -187,10 +189,7 @@ def main():
         results["call_of_a_tiny_model"] = overhead(model, 2000 if given.quick else 20_000)
         results["stream"] = stream(model, 20_000 if given.quick else 1_000_000)
     results["start"] = start(minilm)
-    text = json.dumps(results, indent=1)
-    print(text)
-    if given.output:
-        Path(given.output).write_text(text + "\n", encoding="utf-8")
+    finish(results, given.output)
 
 
 if __name__ == "__main__":

@@ -10,17 +10,14 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import statistics
 import subprocess
+import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-def processor():
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
+from report import processor  # noqa: E402
 
 
 def commit():

@@ -9,7 +9,6 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import socket
 import statistics
 import subprocess
@@ -19,16 +18,13 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from report import processor  # noqa: E402
+
 CONNECTIONS = (1, 8, 64)
 GOALS = {"share_of_library_at_64": 0.85, "overhead_p50_us": 150, "json_mb_per_s": 250,
          "base64_mb_per_s": 2000, "ready_ms": 300}
-
-
-def processor():
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
 
 
 class Server:

@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, NamedTuple, O
 from . import _abi
 from ._arguments import Path
 from ._calls import Floats, Slot
+from ._closing import Closing
 from ._futures import Dispatcher
 from ._library import call, encode_path, library, raise_status, text_of
 from ._options import Opening, text
@@ -46,11 +47,11 @@ class View(NamedTuple):
     facts: Dict[str, Any]
 
 
-class Handle:
+class Handle(Closing):
     """A gpuserve_model, shared by any number of threads; Model is what is made of it."""
 
     def __init__(self, path: Path, context: Optional[Context], options: Dict[str, Any]) -> None:
-        self._handle: Optional[c_void_p] = None
+        self._handle = None
         self._closing = False
         #: True while calls must not begin: the model is closing, or changes its shape.
         self._gate = False

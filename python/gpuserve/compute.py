@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from . import _abi, _texts
 from ._arguments import DTYPES, named
 from ._calls import Floats
+from ._closing import Closing
 from ._library import call, library
 from ._options import number, text
 from .context import Context
@@ -46,7 +47,7 @@ class Took(NamedTuple):
     copy_seconds: float
 
 
-class Compute:
+class Compute(Closing):
     """An open device with the memory of the calls made so far; give it back with ``close()``.
 
     Thread-safe; calls on one object run one after the other.
@@ -60,7 +61,7 @@ class Compute:
     def __init__(self, device: Optional[str] = None, *, n_threads: int = 0,
                  context: Optional[Context] = None) -> None:
         self._library = library()
-        self._handle: Optional[c_void_p] = None
+        self._handle = None
         self._lock = threading.Lock()
         options = _abi.new(_abi.ComputeOptions, n_threads=number(n_threads, "n_threads"),
                            device=text(device, "device"))
@@ -139,16 +140,6 @@ class Compute:
             if self._handle is not None:
                 self._library.gpuserve_compute_close(byref(self._handle))
                 self._handle = None
-
-    def __enter__(self) -> "Compute":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            self.close()
 
 
 def _matrix(values: Any, name: str) -> Floats:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
 from . import _abi
 from ._arguments import named
+from ._closing import Closing
 from ._library import call, encode_path, library, text_of
 from ._options import number, text
 from .errors import ClosedError, NotFoundError
@@ -35,7 +36,7 @@ def _log(_user: Optional[int], level: int, message: Optional[bytes]) -> None:
 _log_function = _abi.LogFn(_log)
 
 
-class Context:
+class Context(Closing):
     """Threads, budgets and logging that several models share.
 
     A :class:`Model` without one gets its own. The library's log goes to the logger ``gpuserve``.
@@ -56,7 +57,7 @@ class Context:
                  log_level: int = logging.WARNING, memory_policy: str = "refuse",
                  memory_wait: float = 0) -> None:
         self._library = library()
-        self._handle: Optional[c_void_p] = None
+        self._handle = None
         self._lock = threading.Lock()
         self._models: "weakref.WeakSet[Any]" = weakref.WeakSet()
         options = _abi.new(
@@ -134,16 +135,6 @@ class Context:
             handle, self._handle = self._handle, None
         if handle is not None:
             self._library.gpuserve_context_unref(byref(handle))
-
-    def __enter__(self) -> "Context":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            self.close()
 
 
 @contextlib.contextmanager

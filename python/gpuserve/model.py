@@ -482,12 +482,6 @@ class Model(Handle):
     #: Its name in sentence-transformers before 6.
     get_sentence_embedding_dimension = get_embedding_dimension
 
-    def __enter__(self) -> "Model":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         if self._handle is None:
             return "<gpuserve.Model, closed>"
