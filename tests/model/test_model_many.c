@@ -185,6 +185,13 @@ Test(model_many, headers_that_are_none)
           "bad data_offsets" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,-4]}}", 0,
           "bad data_offsets" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+          "\"b\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,0]}}",
+          4, "lies at 4 to 0" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0,
+          "overflows" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
+          "overflows" },
         { "{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no dtype" },
         { "{\"__metadata__\":[]}", 0, "__metadata__ is no object" },
         { "[]", 0, "its header is no JSON object" },
@@ -204,4 +211,29 @@ Test(model_many, headers_that_are_none)
                       error.message);
         gsv_json_free(&json);
     }
+}
+
+/* ----------------------------------------------------------------------------------- the machine
+ */
+
+/* More threads than loading has places for. */
+Test(model_many, threads)
+{
+    const struct gsv_net_options options = { .dtype = GPUSERVE_DTYPE_FLOAT32, .n_threads = 100 };
+    const struct gpuserve_backend *backend = gsv_backend_cpu();
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gpuserve_device *device = NULL;
+    struct gsv_dir *dir = NULL;
+    struct gsv_spec *spec = NULL;
+    struct gsv_net *net = NULL;
+
+    cr_assert_eq(gsv_dir_open(&dir, test_data("models/bert"), &error), GPUSERVE_OK);
+    cr_assert_eq(gsv_spec_load(&spec, dir, NULL, 0, &error), GPUSERVE_OK);
+    cr_assert_eq(backend->device_open(&device, 0, &error), GPUSERVE_OK);
+    cr_expect_eq(gsv_net_load(&net, spec, backend, device, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    gsv_net_free(&net);
+    gsv_spec_free(&spec);
+    gsv_dir_close(&dir);
+    backend->device_close(&device);
 }
