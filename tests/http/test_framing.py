@@ -41,6 +41,7 @@ CASES = {
     "unknown method": (b"BREW /health HTTP/1.1\r\nHost: a\r\n\r\n", [405]),
     "escaped path": (b"GET /heal%74h HTTP/1.1\r\nHost: a\r\n\r\n", [200]),
     "escaped NUL": (b"GET /health%00 HTTP/1.1\r\nHost: a\r\n\r\n", [400]),
+    "escaped DEL": (b"GET /health%7f HTTP/1.1\r\nHost: a\r\n\r\n", [400]),
     "broken escape": (b"GET /health%2 HTTP/1.1\r\nHost: a\r\n\r\n", [400]),
     "escaped non-UTF-8": (b"GET /%ff HTTP/1.1\r\nHost: a\r\n\r\n", [400]),
     "dots": (b"GET /../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", [404]),
@@ -67,6 +68,7 @@ CASES = {
     "bare LF": (b"GET /health HTTP/1.1\nHost: a\n\n", [400]),
     "bare LF after a field": (b"GET /health HTTP/1.1\r\nHost: a\nX: b\r\n\r\n", [400]),
     "bare LF at the end": (b"GET /health HTTP/1.1\r\nHost: a\r\n\n", [400]),
+    "LF first": (b"\n" + GOOD, [400]),
     "bare CR in a field": (b"GET /health HTTP/1.1\r\nHost: a\rX: b\r\n\r\n", [400]),
     "bare CR in the target": (b"GET /health\r HTTP/1.1\r\nHost: a\r\n\r\n", [400]),
     "folded field": (b"GET /health HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n", [400]),
@@ -80,6 +82,7 @@ CASES = {
     "name with a NUL": (b"GET /health HTTP/1.1\r\nHost: a\r\nX\0: b\r\n\r\n", [400]),
     "value with a NUL": (b"GET /health HTTP/1.1\r\nHost: a\r\nX: \0b\r\n\r\n", [400]),
     "value with a bell": (b"GET /health HTTP/1.1\r\nHost: a\r\nX: \x07\r\n\r\n", [400]),
+    "value with a DEL": (b"GET /health HTTP/1.1\r\nHost: a\r\nX: a\x7fb\r\n\r\n", [400]),
     "no host": (b"GET /health HTTP/1.1\r\n\r\n", [400]),
     "two hosts": (b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", [400]),
     "too many fields": (b"GET /health HTTP/1.1\r\nHost: a\r\n" + b"X: b\r\n" * 100 + b"\r\n", [431]),
@@ -90,6 +93,11 @@ CASES = {
     "two spaces": (b"GET  /health HTTP/1.1\r\nHost: a\r\n\r\n", [400]),
     "tab": (b"GET\t/health HTTP/1.1\r\nHost: a\r\n\r\n", [400]),
     "no version": (b"GET /health\r\nHost: a\r\n\r\n", [400]),
+    "a long version": (b"GET /health HTTP/1.10\r\nHost: a\r\n\r\n", [400]),
+    "another protocol": (b"GET /health HTTQ/1.1\r\nHost: a\r\n\r\n", [400]),
+    "a comma in the version": (b"GET /health HTTP/1,1\r\nHost: a\r\n\r\n", [400]),
+    "a long method": (b"A" * 17 + b" /health HTTP/1.1\r\nHost: a\r\n\r\n", [400]),
+    "only a method": (b"GET\r\nHost: a\r\n\r\n", [400]),
     "HTTP/2.0": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", [505]),
     "HTTP/1.2": (b"GET /health HTTP/1.2\r\nHost: a\r\n\r\n", [505]),
     "HTTP/0.9": (b"GET /health HTTP/0.9\r\nHost: a\r\n\r\n", [505]),
@@ -113,7 +121,7 @@ CASES = {
 
 
 # Wrong, but not where they end: the connection goes on.
-FRAMED = ("empty chunks", "escaped NUL", "broken escape", "escaped non-UTF-8")
+FRAMED = ("empty chunks", "escaped NUL", "escaped DEL", "broken escape", "escaped non-UTF-8")
 
 
 class Framing(Served):
