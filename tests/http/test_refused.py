@@ -1,7 +1,7 @@
 """Requests with one thing wrong in them: refused with what is wrong, whatever the dialect."""
 import json
 
-from serving import MINILM, Served, main
+from serving import Served, main
 
 NAME = "all-MiniLM-L6-v2"
 KSERVE = f"/v2/models/{NAME}/infer"
