@@ -131,12 +131,12 @@ static void run_queries(const struct head *h, int32_t query, int32_t queries)
 
     for (int32_t key = 0; key < h->padded; key += GSV_NR)
         product(h->q + (size_t)query * h->ld, h->ld, h->keys + (size_t)(key / GSV_NR) * key_panel,
-                h->size, h->scores + key, (size_t)h->padded);
+                h->size, h->scores + key, (size_t)h->padded, (const char *)h->keys, 0);
     for (int32_t r = 0; r < queries; r++)
         sums[r] = softmax_row(h, h->scores + (size_t)r * (size_t)h->padded, query + r);
     for (int32_t from = 0; from < h->size; from += GSV_NR) {
         product(h->scores, (size_t)h->padded, h->values + (size_t)(from / GSV_NR) * value_panel,
-                h->length, tile, GSV_NR);
+                h->length, tile, GSV_NR, (const char *)h->values, 0);
         store_outputs(h, tile, query, queries, from, sums);
     }
 }

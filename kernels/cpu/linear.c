@@ -38,6 +38,16 @@ static void gemm_task(void *job_, int32_t thread, int32_t task)
         job->isa->gemm_f32(job->f32, &span);
 }
 
+/* The largest step up to `most` that gives each thread the same number of tasks, at least
+ * TASKS_PER_THREAD of them. */
+static int32_t even_step(int32_t panels, int32_t most, int32_t n_threads)
+{
+    const int32_t rounds = gsv_parts(gsv_parts(panels, most), n_threads);
+    const int32_t tasks = n_threads * (rounds > TASKS_PER_THREAD ? rounds : TASKS_PER_THREAD);
+
+    return gsv_parts(panels, tasks);
+}
+
 /* How a task is cut changes no bit of the result, only who computes it and from which cache. */
 static void cut(struct gemm_job *job, int32_t n_threads, size_t panel_bytes)
 {
@@ -47,7 +57,9 @@ static void cut(struct gemm_job *job, int32_t n_threads, size_t panel_bytes)
     job->panel_step = gsv_least(job->panels, (int32_t)(1 + (BLOCK_BYTES - 1) / panel_bytes));
     if (n_threads > 1 && job->rows >= many_rows)
         job->row_step = gsv_parts(job->rows, n_threads * 2);
-    else if (n_threads > 1)
+    else if (n_threads > 1 && job->rows > job->isa->tile_rows)
+        job->panel_step = even_step(job->panels, job->panel_step, n_threads);
+    else if (n_threads > 1) /* memory is waited for, and best read in long runs */
         job->panel_step =
             gsv_least(job->panel_step, gsv_parts(job->panels, n_threads * TASKS_PER_THREAD));
     job->row_tasks = gsv_parts(job->rows, job->row_step);

@@ -13,9 +13,10 @@
 #define GSV_NAME_TEXT(name) #name
 #define GSV_NAME_OF(name) GSV_NAME_TEXT(name)
 
-/* c[r][0..panel) = sum over i of a[r][i] * b[i][0..panel), r below the tile's height. */
+/* c[r][0..panel) = sum over i of a[r][i] * b[i][0..panel), r below the tile's height. What lies at
+ * ahead + i * ahead_step is fetched meanwhile, so far as anything lies there. */
 typedef void (*gsv_tile_f32_fn)(const float *a, size_t lda, const float *b, int32_t k, float *c,
-                                size_t ldc);
+                                size_t ldc, const char *ahead, size_t ahead_step);
 /* By height; [0] is NULL. */
 extern const gsv_tile_f32_fn GSV_VARIANT(gsv_tiles_f32)[GSV_TILE_ROWS + 1];
 

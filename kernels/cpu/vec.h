@@ -236,4 +236,43 @@ GSV_INLINE void vf_transpose(vf rows[GSV_VL])
     }
 }
 
+/* A low tile waits for memory more than it computes: it fetches its own weights ahead, evenly. */
+GSV_INLINE int gsv_is_low(int32_t rows)
+{
+    return rows <= GSV_MR / 2 + 1;
+}
+
+/* Where a tile reads its rows: one pointer for three of them, as many as an address can name from
+ * it, so that the loop over k is all arithmetic and loads. The compiler would keep a register for
+ * each row, and there are not as many. */
+#define GSV_BASES(rows) (((rows) + 2) / 3)
+
+struct gsv_rows {
+    const char *base[GSV_BASES(GSV_MR)];
+    size_t ld; /* bytes */
+};
+
+GSV_INLINE void gsv_rows_start(struct gsv_rows *at, int32_t rows, const void *a, size_t ld)
+{
+    at->ld = ld;
+#pragma GCC unroll 16
+    for (int b = 0; b < GSV_BASES(rows); b++)
+        at->base[b] = (const char *)a + 3 * (size_t)b * ld;
+}
+
+GSV_INLINE const void *gsv_row(const struct gsv_rows *at, int r)
+{
+    return at->base[r / 3] + (size_t)(r % 3) * at->ld;
+}
+
+/* The empty statement hides that the pointers belong together. */
+GSV_INLINE void gsv_rows_advance(struct gsv_rows *at, int32_t rows, size_t bytes)
+{
+#pragma GCC unroll 16
+    for (int b = 0; b < GSV_BASES(rows); b++) {
+        at->base[b] += bytes;
+        __asm__("" : "+r"(at->base[b]));
+    }
+}
+
 #endif
