@@ -9,6 +9,7 @@ import argparse
 import datetime
 import json
 import os
+import statistics
 import subprocess
 from pathlib import Path
 
@@ -26,6 +27,15 @@ def run(program, kind, n, load, seconds):
           f"limit, p50 {row['p50_us'] / 1e3:.1f} ms, p99 {row['p99_us'] / 1e3:.1f} ms, "
           f"{row['cpu_us_per_text']} us of processor a text", flush=True)
     return row
+
+
+def request_cost(program, rounds=5):
+    """What a request costs beside tokenizer and network, which do next to nothing here: medians."""
+    rows = [json.loads(subprocess.run([program, "request", "2"], check=True, text=True,
+                                      stdout=subprocess.PIPE).stdout) for _ in range(rounds)]
+    cost = {key: statistics.median(row[key] for row in rows) for key in ("blocking_us", "submitted_us")}
+    print(f"a request: {cost['blocking_us']} us blocking, {cost['submitted_us']} us submitted")
+    return {"threads": 2, "rounds": rounds, **cost}
 
 
 # ------------------------------------------------------------------------------------------- plot
@@ -124,10 +134,11 @@ def main():
              "gpu": [run(args.program, "gpu", n, 0, args.seconds) for n in GPUS]}
     loads = {kind: [run(args.program, kind, n, load, args.seconds) for load in LOADS]
              for kind, n in LARGEST.items()}
+    request = request_cost(args.program)
     today = datetime.date.today().isoformat()
     args.results.mkdir(parents=True, exist_ok=True)
     (args.results / f"{today}-simulation.json").write_text(json.dumps(
-        {"date": today, "processors_under_it": os.cpu_count(), "closed_loop": scale,
+        {"date": today, "processors_under_it": os.cpu_count(), "request": request, "closed_loop": scale,
          "random_arrivals": loads}, indent=1) + "\n")
     plot(args.plot, scale, loads)
 

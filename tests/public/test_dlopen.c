@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N_LIGHT = 100, N_WITH_MODEL = 5, DIM = 128 };
+enum { N_LIGHT = 1000, N_WITH_MODEL = 5, DIM = 128 };
 
 static int count_entries(const char *path)
 {

@@ -1,0 +1,276 @@
+/*
+ * soak.c - whether anything grows: soak MODEL MINUTES.
+ *
+ * Eight threads embed random texts for so long, alone and in jobs, waiting and submitting; one call
+ * in a hundred is malformed or cancelled, and beside them the model is swapped for itself,
+ * suspended and resumed. Every second the resident memory is read. The first third is for settling;
+ * of the rest the slope is fitted to the least of each minute (of each tenth, when it is short),
+ * which leaves out what is in flight at the moment.
+ *
+ * Prints a JSON object. Ends with 1 when a call did anything but what it should, or memory grew by
+ * more than 1 MB an hour and 256 KiB in all.
+ */
+#include <gpuserve/gpuserve.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { N_THREADS = 8, MOST_TEXTS = 12, MOST_WORDS = 40, TEXT_BYTES = 512, MOST_SECONDS = 86400 };
+
+#define MOST_MB_PER_HOUR 1.0
+#define LEAST_BYTES (256 * 1024)
+
+struct soak {
+    gpuserve_context *context;
+    gpuserve_model *model;
+    size_t dim;
+    atomic_bool stop;
+    atomic_ullong n_calls, n_malformed, n_cancelled, n_busy, n_wrong, n_swaps;
+};
+
+struct actor {
+    struct soak *soak;
+    uint32_t seed;
+};
+
+static uint32_t next(uint32_t *seed)
+{
+    *seed = *seed * 1664525 + 1013904223;
+    return *seed >> 8;
+}
+
+static void make_text(char text[TEXT_BYTES], uint32_t *seed)
+{
+    static const char *const words[] = {
+        "time", "river", "of", "the",     "unbelievable", "grow",
+        "a",    "never", "is", "memory.", "42",           "stays"
+    };
+    const uint32_t n = 1 + next(seed) % MOST_WORDS;
+    size_t length = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < n && length + 16 < TEXT_BYTES; i++)
+        length += (size_t)snprintf(text + length, TEXT_BYTES - length, "%s ",
+                                   words[next(seed) % (sizeof(words) / sizeof(words[0]))]);
+}
+
+/* What a call came back with, and what it should have. */
+static void judge(struct soak *soak, gpuserve_status st, gpuserve_status wanted,
+                  const gpuserve_error *error)
+{
+    atomic_fetch_add(&soak->n_calls, 1);
+    if (st == GPUSERVE_E_BUSY) {
+        atomic_fetch_add(&soak->n_busy, 1);
+    } else if (st != wanted) {
+        atomic_fetch_add(&soak->n_wrong, 1);
+        fprintf(stderr, "soak: %d, not %d: %s\n", (int)st, (int)wanted, error->message);
+    }
+}
+
+static void malformed(struct soak *soak, gpuserve_job *job, uint32_t which)
+{
+    static const char *const bad_utf8[] = { "caf\xe9 au lait" };
+    static const int32_t bad_ids[] = { 101, 2000000000, 102 };
+    static const size_t offsets[] = { 0, 3 };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_status st;
+
+    if (which % 4 == 0) {
+        job->texts = bad_utf8;
+        job->n_items = 1;
+    } else if (which % 4 == 1) {
+        job->texts = NULL;
+        job->ids = bad_ids;
+        job->id_offsets = offsets;
+        job->n_items = 1;
+    } else if (which % 4 == 2) {
+        job->output_capacity = 1;
+    } else {
+        job->prompt_name = "no such prompt";
+    }
+    st = gpuserve_run(soak->model, job, &error);
+    atomic_fetch_add(&soak->n_malformed, 1);
+    judge(soak, st, GPUSERVE_E_INVALID, &error);
+}
+
+static void cancelled(struct soak *soak, const gpuserve_job *job)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_request *request = NULL;
+    gpuserve_status st = gpuserve_submit(&request, soak->model, job, NULL, NULL, &error);
+
+    if (st == GPUSERVE_OK) {
+        (void)gpuserve_cancel(request);
+        st = gpuserve_wait(request, -1, &error);
+        gpuserve_request_free(&request);
+        atomic_fetch_add(&soak->n_cancelled, 1);
+    }
+    judge(soak, st == GPUSERVE_E_CANCELLED ? GPUSERVE_OK : st, GPUSERVE_OK, &error);
+}
+
+static void *act(void *argument)
+{
+    struct actor *actor = argument;
+    struct soak *soak = actor->soak;
+    char(*text)[TEXT_BYTES] = malloc(sizeof(*text) * MOST_TEXTS);
+    float *rows = malloc(sizeof(float) * MOST_TEXTS * soak->dim);
+
+    while (text && rows && !atomic_load(&soak->stop)) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        const char *texts[MOST_TEXTS];
+        gpuserve_job job = GPUSERVE_JOB_INIT;
+        const uint32_t dice = next(&actor->seed) % 200;
+
+        job.n_items = dice % 3 ? 1 : 1 + next(&actor->seed) % MOST_TEXTS;
+        for (size_t i = 0; i < job.n_items; i++) {
+            make_text(text[i], &actor->seed);
+            texts[i] = text[i];
+        }
+        job.texts = texts;
+        job.output = rows;
+        job.output_capacity = MOST_TEXTS * soak->dim;
+        if (dice == 0)
+            malformed(soak, &job, next(&actor->seed));
+        else if (dice == 1)
+            cancelled(soak, &job);
+        else
+            judge(soak, gpuserve_run(soak->model, &job, &error), GPUSERVE_OK, &error);
+    }
+    free(text);
+    free(rows);
+    return NULL;
+}
+
+/* Every few seconds the model is exchanged for itself, or leaves and comes back. */
+static void *disturb(void *argument)
+{
+    struct soak *soak = argument;
+
+    for (unsigned i = 0; !atomic_load(&soak->stop); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+        if (i % 30 == 10)
+            judge(soak, gpuserve_model_swap(soak->model, NULL, NULL, NULL, NULL, &error),
+                  GPUSERVE_OK, &error);
+        if (i % 30 == 25)
+            judge(soak, gpuserve_model_suspend(soak->model, &error), GPUSERVE_OK, &error);
+        atomic_fetch_add(&soak->n_swaps, i % 15 == 10);
+        usleep(100000);
+    }
+    return NULL;
+}
+
+static double resident_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long whole = 0, resident = 0;
+
+    if (file && fscanf(file, "%lu %lu", &whole, &resident) != 2)
+        resident = 0;
+    if (file)
+        fclose(file);
+    return (double)resident * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Bytes a second, by least squares over the least of each block of samples. */
+static double fit(const double *samples, int n, int block, double *grown)
+{
+    const int blocks = n / block;
+    double sum_x = 0, sum_y = 0, sum_xx = 0, sum_xy = 0, first = 0, last = 0;
+
+    for (int b = 0; b < blocks; b++) {
+        double least = samples[b * block];
+
+        for (int i = 1; i < block; i++)
+            least = samples[b * block + i] < least ? samples[b * block + i] : least;
+        first = b == 0 ? least : first;
+        last = least;
+        sum_x += b;
+        sum_y += least;
+        sum_xx += (double)b * b;
+        sum_xy += b * least;
+    }
+    *grown = last - first;
+    return (blocks * sum_xy - sum_x * sum_y) / (blocks * sum_xx - sum_x * sum_x) / block;
+}
+
+static int report(const struct soak *soak, const double *samples, int seconds)
+{
+    const int settling = seconds / 2, n = seconds - settling;
+    const int block = n / 60 >= 10 ? 60 : n / 10;
+    double grown;
+    const double slope = fit(samples + settling, n, block, &grown) * 3600 / 1e6;
+    const bool grows = slope > MOST_MB_PER_HOUR && grown > LEAST_BYTES;
+
+    printf("{\n \"seconds\": %d,\n \"calls\": %llu,\n \"malformed\": %llu,\n \"cancelled\": %llu,\n"
+           " \"busy\": %llu,\n \"wrong\": %llu,\n \"swaps_and_suspensions\": %llu,\n"
+           " \"resident_mb\": %.1f,\n \"grown_mb\": %.3f,\n \"mb_per_hour\": %.3f,\n"
+           " \"grows\": %s\n}\n",
+           seconds, atomic_load(&soak->n_calls), atomic_load(&soak->n_malformed),
+           atomic_load(&soak->n_cancelled), atomic_load(&soak->n_busy), atomic_load(&soak->n_wrong),
+           atomic_load(&soak->n_swaps), samples[seconds - 1] / 1e6, grown / 1e6, slope,
+           grows ? "true" : "false");
+    return grows || atomic_load(&soak->n_wrong) > 0;
+}
+
+static int run(struct soak *soak, int seconds)
+{
+    struct actor actors[N_THREADS];
+    pthread_t threads[N_THREADS + 1];
+    double *samples = calloc((size_t)seconds, sizeof(*samples));
+    int n = 0, result = 2;
+
+    if (!samples)
+        return result;
+    for (; n < N_THREADS; n++) {
+        actors[n] = (struct actor){ soak, (uint32_t)n * 7919 + 1 };
+        if (pthread_create(&threads[n], NULL, act, &actors[n]) != 0)
+            break;
+    }
+    if (n == N_THREADS && pthread_create(&threads[n], NULL, disturb, soak) == 0) {
+        n++;
+        for (int i = 0; i < seconds; i++) {
+            sleep(1);
+            samples[i] = resident_bytes();
+        }
+    }
+    atomic_store(&soak->stop, true);
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+    if (n == N_THREADS + 1)
+        result = report(soak, samples, seconds);
+    free(samples);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    const int seconds = argc == 3 ? (int)(atof(argv[2]) * 60) : 0;
+    struct soak soak = { 0 };
+    int result;
+
+    if (seconds < 30 || seconds > MOST_SECONDS) {
+        fprintf(stderr, "usage: soak MODEL MINUTES, 0.5 to 1440\n");
+        return 2;
+    }
+    options.device = "cpu";
+    options.cache_bytes = 4 << 20;
+    if (gpuserve_context_create(&soak.context, NULL, &error) != GPUSERVE_OK ||
+        gpuserve_model_open(&soak.model, soak.context, argv[1], &options, &error) != GPUSERVE_OK) {
+        fprintf(stderr, "soak: %s\n", error.message);
+        return 2;
+    }
+    soak.dim = gpuserve_model_dim(soak.model);
+    result = run(&soak, seconds);
+    gpuserve_model_close(&soak.model);
+    gpuserve_context_unref(&soak.context);
+    return result;
+}
