@@ -216,8 +216,18 @@ Test(model_many, headers_that_are_none)
 /* ----------------------------------------------------------------------------------- the machine
  */
 
-/* More threads than loading has places for. */
-Test(model_many, threads)
+static void expect_no_work(struct gsv_net *net, struct gsv_work_options options)
+{
+    gpuserve_error no = GPUSERVE_ERROR_INIT;
+    struct gsv_work *work = NULL;
+
+    cr_expect_eq(gsv_work_create(&work, net, &options, &no), GPUSERVE_E_INVALID);
+    cr_expect(strstr(no.message, "no activations of"), "%s", no.message);
+    cr_expect_null(work);
+}
+
+/* More threads than loading has places for; and batches that cannot be. */
+Test(model_many, threads_and_batches)
 {
     const struct gsv_net_options options = { .dtype = GPUSERVE_DTYPE_FLOAT32, .n_threads = 100 };
     const struct gpuserve_backend *backend = gsv_backend_cpu();
@@ -226,12 +236,18 @@ Test(model_many, threads)
     struct gsv_dir *dir = NULL;
     struct gsv_spec *spec = NULL;
     struct gsv_net *net = NULL;
+    uint64_t activations, stream;
 
     cr_assert_eq(gsv_dir_open(&dir, test_data("models/bert"), &error), GPUSERVE_OK);
     cr_assert_eq(gsv_spec_load(&spec, dir, NULL, 0, &error), GPUSERVE_OK);
     cr_assert_eq(backend->device_open(&device, 0, &error), GPUSERVE_OK);
     cr_expect_eq(gsv_net_load(&net, spec, backend, device, &options, &error), GPUSERVE_OK, "%s",
                  error.message);
+    expect_no_work(net, (struct gsv_work_options){ GPUSERVE_DTYPE_INT8, 1, 8, 1, 8 });
+    expect_no_work(net, (struct gsv_work_options){ GPUSERVE_DTYPE_FLOAT32, 1, 0, 1, 8 });
+    expect_no_work(net, (struct gsv_work_options){ GPUSERVE_DTYPE_FLOAT32, 1, 8, 0, 8 });
+    cr_expect_not(gsv_work_bytes(spec, backend, &(struct gsv_work_options){ 99, 1, 8, 1, 8 },
+                                 &activations, &stream));
     gsv_net_free(&net);
     gsv_spec_free(&spec);
     gsv_dir_close(&dir);

@@ -8,6 +8,7 @@
 #include <gpuserve/gpuserve.h>
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,6 +83,25 @@ Test(refused, options_of_a_model)
     expect_not_opened(WITH(max_tokens, 41), "max_tokens is 41, but the model has positions for 40");
     expect_not_opened(WITH(max_tokens, 2), "max_tokens is 2, but 2 of a text's tokens");
     expect_not_opened(WITH(n_threads, 3), "n_threads is 3");
+    end();
+}
+
+/* Where the files name no limit, they name an absurd one. */
+Test(refused, a_limit_beyond_all_models)
+{
+    char path[128];
+    gpuserve_model *model;
+    FILE *f;
+
+    begin("bert");
+    snprintf(path, sizeof(path), "%s/tokenizer_config.json", folder.path);
+    f = fopen(path, "w");
+    cr_assert(f);
+    fputs("{\"tokenizer_class\":\"BertTokenizer\",\"model_max_length\":1e30}", f);
+    fclose(f);
+    model = open_model();
+    cr_expect_eq(gpuserve_model_max_tokens(model), 40);
+    gpuserve_model_close(&model);
     end();
 }
 
