@@ -36,13 +36,21 @@
 
 /** Launch on `stream`; the value is a cudaError_t, to be checked. A kernel template's name with
  *  commas stands in parentheses. */
-#define GSV_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
-    gsv_launch(#kernel, false, kernel, dim3(grid), dim3(block), shared_bytes, stream, __VA_ARGS__)
+#define GSV_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                               \
+    gsv_launch(#kernel, GSV_LAUNCH_PLAIN, kernel, dim3(grid), dim3(block), shared_bytes, stream, \
+               __VA_ARGS__)
 
 /** The same, but the kernel may start while the one before it in the stream still runs. Each of its
  *  threads calls gsv_grid_wait() (ptx.cuh) before it reads or writes what that one touches. */
-#define GSV_LAUNCH_OVERLAP(kernel, grid, block, shared_bytes, stream, ...) \
-    gsv_launch(#kernel, true, kernel, dim3(grid), dim3(block), shared_bytes, stream, __VA_ARGS__)
+#define GSV_LAUNCH_OVERLAP(kernel, grid, block, shared_bytes, stream, ...)                       \
+    gsv_launch(#kernel, GSV_LAUNCH_EARLY, kernel, dim3(grid), dim3(block), shared_bytes, stream, \
+               __VA_ARGS__)
+
+/** The same, but all blocks run at the same time, or the launch fails: they may wait for each
+ * other's signals (ptx.cuh). */
+#define GSV_LAUNCH_TOGETHER(kernel, grid, block, shared_bytes, stream, ...)                 \
+    gsv_launch(#kernel, GSV_LAUNCH_RESIDENT, kernel, dim3(grid), dim3(block), shared_bytes, \
+               stream, __VA_ARGS__)
 
 /** Let `kernel` have up to `bytes` of shared memory a block; once for each device, before capture.
  */
@@ -62,22 +70,30 @@ inline bool gsv_device_overlaps()
            major >= 9;
 }
 
+enum gsv_launch_kind { GSV_LAUNCH_PLAIN, GSV_LAUNCH_EARLY, GSV_LAUNCH_RESIDENT };
+
 template <typename... Parameters, typename... Arguments>
-inline cudaError_t gsv_launch(const char *name, bool overlap, void (*kernel)(Parameters...),
-                              dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                              Arguments &&...arguments)
+inline cudaError_t gsv_launch(const char *name, enum gsv_launch_kind kind,
+                              void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                              size_t shared_bytes, cudaStream_t stream, Arguments &&...arguments)
 {
     cudaLaunchAttribute attribute = {};
     cudaLaunchConfig_t config = {};
 
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    if (kind == GSV_LAUNCH_RESIDENT) {
+        attribute.id = cudaLaunchAttributeCooperative;
+        attribute.val.cooperative = 1;
+    } else {
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+    }
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &attribute;
-    config.numAttrs = overlap && gsv_device_overlaps() ? 1 : 0;
+    config.numAttrs =
+        kind == GSV_LAUNCH_RESIDENT || (kind == GSV_LAUNCH_EARLY && gsv_device_overlaps()) ? 1 : 0;
     GSV_KERNEL_NAME(name);
     return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }

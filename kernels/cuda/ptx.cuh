@@ -192,6 +192,28 @@ __device__ __forceinline__ void gsv_grid_wait()
 #endif
 }
 
+/** Add one to *counter, after all that this thread has written, and others before a barrier that it
+ *  passed, for whoever waits for it. */
+__device__ __forceinline__ void gsv_signal(unsigned *counter)
+{
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(__cvta_generic_to_global(counter))
+                 : "memory");
+}
+
+/** Until *counter is `target` or more. The blocks that signal run at the same time:
+ *  GSV_LAUNCH_TOGETHER. */
+__device__ __forceinline__ void gsv_wait_for(const unsigned *counter, unsigned target)
+{
+    unsigned seen;
+
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                     : "=r"(seen)
+                     : "l"(__cvta_generic_to_global(counter))
+                     : "memory");
+    } while (seen < target);
+}
+
 /** The next kernel of the stream may be started when all blocks have come here or ended. */
 __device__ __forceinline__ void gsv_grid_launch_next()
 {

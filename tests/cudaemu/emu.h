@@ -88,7 +88,7 @@ GSV_EMU_API void gsv_emu_set_capability(int major, int minor);
 GSV_EMU_API void gsv_emu_set_driver(int version);
 
 /** The n-th call from now (1: the next) of an entry point that can fail returns `cuda_error`
- *  instead of doing its work; functions that release do it all the same. 700, 710 to 720, 214 and
+ *  instead of doing its work; functions that release do it all the same. 700, 710 to 719, 214 and
  *  999 stick: every later call for the same device fails so too. 0 plans nothing. */
 GSV_EMU_API void gsv_emu_fail_call(uint64_t n, int cuda_error);
 /** Whether the planned failure has happened, and in which function. NULL: not yet. */

@@ -135,6 +135,18 @@ __global__ void load_matrix_at(float *out, int offset_bytes)
     out[threadIdx.x] = (float)r[0];
 }
 
+/* Every block waits until all have signalled, then reads what the last one wrote. */
+__global__ void relay(unsigned *counter, float *out, unsigned target)
+{
+    if (threadIdx.x == 0) {
+        out[blockIdx.x] = 1.f + static_cast<float>(blockIdx.x);
+        gsv_signal(counter);
+        gsv_wait_for(counter, target);
+    }
+    __syncthreads();
+    out[gridDim.x + blockIdx.x] = out[gridDim.x - 1 - blockIdx.x];
+}
+
 __global__ void overlap(float *out, bool wait)
 {
     if (wait)
@@ -276,6 +288,27 @@ OUT_OF_BOUNDS(shared_memory_past_its_end)
     expect_no_fault();
     GSV_LAUNCH(write_shared_at, 1, 1, 100, nullptr, out, 25);
     expect_fault(cudaErrorIllegalAddress, { "kernel write_shared_at", "0 bytes past the 100" });
+}
+
+Test(cudaemu_faults, blocks_that_wait_for_each_other)
+{
+    device_memory<unsigned> counter(1);
+    device_memory<float> out(8);
+
+    cudaMemset(counter, 0, sizeof(unsigned));
+    GSV_LAUNCH_TOGETHER(relay, 4, 32, 0, nullptr, counter, out, 4u);
+    expect_no_fault();
+    for (int i = 0; i < 4; i++)
+        cr_expect_eq(out[4 + i], 4.f - static_cast<float>(i));
+    cudaMemset(counter, 0, sizeof(unsigned));
+    GSV_LAUNCH(relay, 4, 32, 0, nullptr, counter, out, 4u);
+    expect_fault(cudaErrorLaunchTimeout, { "relay", "the launch is not cooperative" });
+    cudaMemset(counter, 0, sizeof(unsigned));
+    GSV_LAUNCH_TOGETHER(relay, 4, 32, 0, nullptr, counter, out, 5u);
+    expect_fault(cudaErrorLaunchFailure, { "relay", "deadlock", "gsv_wait_for" });
+    cr_expect_eq(GSV_LAUNCH_TOGETHER(relay, 5000, 1024, 0, nullptr, counter, out, 4u),
+                 cudaErrorCooperativeLaunchTooLarge);
+    gsv_emu_reset();
 }
 
 Test(cudaemu_faults, overlapping_launch_without_waiting)

@@ -1,10 +1,12 @@
 /*
- * block.cpp - runs a grid: blocks one after another, the threads of a block as fibers.
+ * block.cpp - runs a grid: blocks one after another, the threads of a block as fibers; the blocks
+ * of a cooperative launch all together.
  *
  * A thread runs until it waits: at __syncthreads for the whole block, in a warp function for the
  * lanes of its mask. The last one to come does the work of all, makes the others ready and goes on.
  * So whatever is not ordered by a barrier happens in an order that differs from that of a GPU, and
- * with a seed from run to run.
+ * with a seed from run to run. Blocks of a cooperative launch also wait for each other's signals: a
+ * thread whose counter is too low sleeps until some thread signals.
  *
  * Shared memory is allocated at its exact size for each grid and filled with 0xff, a NaN in every
  * format, before each block. Behind it stands a guard that is looked at after each block; under the
@@ -36,8 +38,6 @@ namespace
 
 const size_t guard_bytes = GSV_EMU_ASAN ? 0 : 256;
 const unsigned char guard_byte = 0xa5;
-const size_t most_threads = 1024; /* in a block */
-
 struct warp {
     unsigned exists;     /* lanes it has; fewer than 32 in the last warp of an odd block */
     unsigned waiting;    /* lanes in a warp function */
@@ -45,24 +45,38 @@ struct warp {
     char order[2];
 };
 
-struct running_grid {
-    const gsv_emu_grid *launch = nullptr;
+} // namespace
+
+/* A block that runs. */
+struct gsv_emu_block {
+    uint3 at = {};
     std::vector<warp> warps;
-    /* Lanes in the order to run, each at most once: a ring, which never allocates, for what a fiber
-     * allocates and another uses would be a race to the thread sanitizer. */
-    unsigned ready[most_threads];
-    size_t next_ready = 0;
-    size_t n_ready = 0;
-    unsigned n_threads = 0;
+    size_t first_lane = 0; /* of all lanes */
     unsigned n_returned = 0;
     unsigned n_in_barrier = 0;
     int barrier_result = 0;
     unsigned generation = 0;
-    char order[2];
+    char order[2] = {};
+    unsigned char *shared = nullptr;
+};
+
+namespace
+{
+
+struct running_grid {
+    const gsv_emu_grid *launch = nullptr;
+    std::vector<gsv_emu_block> blocks; /* that run at the same time */
+    /* Lanes in the order to run, each at most once: a ring, which never allocates, for what a fiber
+     * allocates and another uses would be a race to the thread sanitizer. */
+    std::vector<gsv_emu_lane *> ready;
+    size_t next_ready = 0;
+    size_t n_ready = 0;
+    std::vector<gsv_emu_lane *> sleeping; /* in gsv_wait_for; likewise never allocates */
+    size_t n_sleeping = 0;
+    unsigned n_threads = 0; /* in a block */
     char start_order;
     char end_order;
     bool waited_for_grid = false;
-    unsigned char *shared = nullptr;
     uint64_t seed = 0;
     uint64_t random = 0;
     cudaError_t error = cudaSuccess;
@@ -88,15 +102,15 @@ bool same_name(const char *a, const char *b)
 }
 
 /* The i-th of those that are ready. */
-unsigned &ready_at(size_t i)
+gsv_emu_lane *&ready_at(size_t i)
 {
-    return run.ready[(run.next_ready + i) % most_threads];
+    return run.ready[(run.next_ready + i) % run.ready.size()];
 }
 
 void make_ready(gsv_emu_lane *lane)
 {
     lane->state = gsv_emu_state::ready;
-    ready_at(run.n_ready++) = lane->index;
+    ready_at(run.n_ready++) = lane;
 }
 
 /* Shuffle what became ready since `from`. */
@@ -123,10 +137,10 @@ std::string thread_name(unsigned index)
 }
 
 /* "kernel NAME, block (x,y,z)": the beginning of every report */
-std::string block_name()
+std::string block_name(const uint3 &at)
 {
     char text[64];
-    snprintf(text, sizeof(text), ", block (%u,%u,%u)", blockIdx.x, blockIdx.y, blockIdx.z);
+    snprintf(text, sizeof(text), ", block (%u,%u,%u)", at.x, at.y, at.z);
     return std::string("kernel ") + run.launch->name + text;
 }
 
@@ -146,82 +160,87 @@ void lane_main(void *user)
     run.launch->invoke(run.launch->kernel, run.launch->arguments);
     gsv_emu_release(&run.end_order);
     self->state = gsv_emu_state::returned;
-    run.n_returned++;
+    self->block->n_returned++;
     gsv_emu_fiber_switch(&self->fiber, &scheduler, true);
 }
 
-/* Nobody can run, yet not all have returned: say who waits, and for whom. */
-void report_deadlock()
+gsv_emu_lane &lane_of(const gsv_emu_block &block, unsigned index)
+{
+    return *lanes[block.first_lane + index];
+}
+
+/* Nobody can run, yet not all of this block have returned: say who waits, and for whom. */
+void report_deadlock(const gsv_emu_block &block)
 {
     unsigned waiting = 0, gone = 0, n_waiting = 0;
     bool found = false;
 
     for (unsigned i = 0; i < run.n_threads; i++)
-        if (lanes[i]->state != gsv_emu_state::returned)
+        if (lane_of(block, i).state != gsv_emu_state::returned)
             waiting = n_waiting++ ? waiting : i;
-    const gsv_emu_lane &lane = *lanes[waiting];
+    const gsv_emu_lane &lane = lane_of(block, waiting);
     for (unsigned i = 0; i < run.n_threads && !found; i++) {
         if (lane.state == gsv_emu_state::in_warp &&
             (i / 32 != waiting / 32 || !(lane.mask >> i % 32 & 1)))
             continue;
-        if (lanes[i]->state == lane.state)
+        if (lane_of(block, i).state == lane.state)
             continue;
         gone = i;
         found = true;
     }
-    std::string text = block_name() + ": deadlock: " + thread_name(waiting) + " and " +
+    std::string text = block_name(block.at) + ": deadlock: " + thread_name(waiting) + " and " +
                        std::to_string(n_waiting - 1) + " more wait in " + lane.what;
     if (lane.state == gsv_emu_state::in_warp) {
         char mask[32];
         snprintf(mask, sizeof(mask), " with mask 0x%08x", lane.mask);
         text += mask;
     }
-    if (found && lanes[gone]->state == gsv_emu_state::returned)
+    if (found && lane_of(block, gone).state == gsv_emu_state::returned)
         text += ", but " + thread_name(gone) + " has returned";
     else if (found)
-        text += ", but " + thread_name(gone) + " waits in " + lanes[gone]->what;
+        text += ", but " + thread_name(gone) + " waits in " + lane_of(block, gone).what;
     set_fault(cudaErrorLaunchFailure, text);
 }
 
 void run_threads()
 {
     while (run.error == cudaSuccess && run.n_ready > 0) {
-        gsv_emu_lane *lane = lanes[ready_at(0)].get();
-        run.next_ready = (run.next_ready + 1) % most_threads;
+        gsv_emu_lane *lane = ready_at(0);
+        run.next_ready = (run.next_ready + 1) % run.ready.size();
         run.n_ready--;
         running = lane;
         threadIdx = thread_position(lane->index);
+        blockIdx = lane->block->at;
         gsv_emu_fiber_switch(&scheduler, &lane->fiber, false);
         running = nullptr;
     }
-    if (run.error == cudaSuccess && run.n_returned < run.n_threads)
-        report_deadlock();
+    for (const gsv_emu_block &block : run.blocks)
+        if (run.error == cudaSuccess && block.n_returned < run.n_threads)
+            report_deadlock(block);
 }
 
-void start_threads()
+void start_threads(gsv_emu_block &block)
 {
-    run.next_ready = run.n_ready = 0;
-    run.n_returned = run.n_in_barrier = 0;
-    run.barrier_result = 0;
-    run.warps.assign((run.n_threads + 31) / 32, warp());
+    block.n_returned = block.n_in_barrier = 0;
+    block.barrier_result = 0;
+    block.warps.assign((run.n_threads + 31) / 32, warp());
     for (unsigned i = 0; i < run.n_threads; i++) {
-        gsv_emu_lane *lane = lanes[i].get();
-        run.warps[i / 32].exists |= 1u << i % 32;
+        gsv_emu_lane *lane = &lane_of(block, i);
+        block.warps[i / 32].exists |= 1u << i % 32;
         lane->index = i;
+        lane->block = &block;
         lane->copies.clear();
         lane->group = 0;
         gsv_emu_fiber_start(&lane->fiber, lane_main, lane);
         make_ready(lane);
     }
-    shuffle_ready(0);
-    gsv_emu_release(&run.start_order);
 }
 
-void check_guard()
+void check_guard(const gsv_emu_block &block)
 {
     for (size_t i = 0; i < guard_bytes; i++)
-        if (run.shared[run.launch->shared_bytes + i] != guard_byte) {
-            set_fault(cudaErrorIllegalAddress, block_name() + ": shared memory written " +
+        if (block.shared[run.launch->shared_bytes + i] != guard_byte) {
+            set_fault(cudaErrorIllegalAddress, block_name(block.at) + ": shared memory written " +
                                                    std::to_string(i) + " bytes past the " +
                                                    std::to_string(run.launch->shared_bytes) +
                                                    " that the launch asked for");
@@ -229,16 +248,47 @@ void check_guard()
         }
 }
 
-void run_block(const uint3 &at)
+/* All of run.blocks, whose places in the grid are set. */
+void run_resident_blocks()
 {
-    blockIdx = at;
-    std::memset(run.shared, 0xff, run.launch->shared_bytes);
-    std::memset(run.shared + run.launch->shared_bytes, guard_byte, guard_bytes);
-    start_threads();
+    run.next_ready = run.n_ready = run.n_sleeping = 0;
+    for (gsv_emu_block &block : run.blocks) {
+        std::memset(block.shared, 0xff, run.launch->shared_bytes);
+        std::memset(block.shared + run.launch->shared_bytes, guard_byte, guard_bytes);
+        start_threads(block);
+    }
+    shuffle_ready(0);
+    gsv_emu_release(&run.start_order);
     run_threads();
     gsv_emu_acquire(&run.end_order);
-    if (run.error == cudaSuccess)
-        check_guard();
+    for (const gsv_emu_block &block : run.blocks)
+        if (run.error == cudaSuccess)
+            check_guard(block);
+}
+
+void free_resident()
+{
+    for (gsv_emu_block &block : run.blocks) {
+        free(block.shared);
+        block.shared = nullptr;
+    }
+}
+
+/* Memory for `count` blocks at the same time. */
+bool make_resident(size_t count)
+{
+    run.blocks = std::vector<gsv_emu_block>(count);
+    for (size_t i = 0; i < count; i++) {
+        void *shared = nullptr;
+        if (posix_memalign(&shared, 128,
+                           std::max<size_t>(run.launch->shared_bytes + guard_bytes, 1)) != 0)
+            return false;
+        run.blocks[i].shared = static_cast<unsigned char *>(shared);
+        run.blocks[i].first_lane = i * run.n_threads;
+    }
+    run.ready.assign(count * run.n_threads, nullptr);
+    run.sleeping.assign(count * run.n_threads, nullptr);
+    return true;
 }
 
 bool have_lanes(unsigned count)
@@ -290,13 +340,17 @@ void run_blocks()
     const uint64_t step = shuffled_step(count);
     uint64_t number = 0;
 
-    for (uint64_t i = 0; i < count && run.error == cudaSuccess; i++) {
-        run_block(block_position(number, grid));
-        number = (number + step) % count;
+    for (uint64_t i = 0; i < count && run.error == cudaSuccess; i += run.blocks.size()) {
+        for (gsv_emu_block &block : run.blocks) {
+            block.at = block_position(number, grid);
+            number = (number + step) % count;
+        }
+        run_resident_blocks();
     }
     if (run.error == cudaSuccess && run.launch->overlap && !run.waited_for_grid)
         set_fault(cudaErrorLaunchFailure,
-                  block_name() + ": launched to overlap, but never calls gsv_grid_wait()");
+                  block_name(run.blocks[0].at) +
+                      ": launched to overlap, but never calls gsv_grid_wait()");
 }
 
 } // namespace
@@ -314,7 +368,8 @@ void gsv_emu_fault(cudaError_t error, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    set_fault(error, block_name() + ", " + thread_name(running->index) + ": " + text);
+    set_fault(error,
+              block_name(running->block->at) + ", " + thread_name(running->index) + ": " + text);
     gsv_emu_fiber_switch(&running->fiber, &scheduler, true);
     std::abort();
 }
@@ -322,7 +377,7 @@ void gsv_emu_fault(cudaError_t error, const char *format, ...)
 void gsv_emu_check_shared(const char *what, const void *address, size_t size, size_t align)
 {
     const uintptr_t at = reinterpret_cast<uintptr_t>(address);
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(run.shared);
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(running->block->shared);
 
     if (at % align)
         gsv_emu_fault(cudaErrorMisalignedAddress, "%s: shared address not aligned to %zu bytes",
@@ -336,7 +391,8 @@ void gsv_emu_check_shared(const char *what, const void *address, size_t size, si
 void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting meeting)
 {
     gsv_emu_lane *self = running;
-    warp &w = run.warps[self->index / 32];
+    gsv_emu_block &block = *self->block;
+    warp &w = block.warps[self->index / 32];
     const unsigned base = self->index / 32 * 32, me = self->index % 32;
     void *brought[32] = {};
 
@@ -359,7 +415,7 @@ void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting m
     for (unsigned i = 0; i < 32; i++) {
         if (!(mask >> i & 1))
             continue;
-        const gsv_emu_lane &other = *lanes[base + i];
+        const gsv_emu_lane &other = lane_of(block, base + i);
         if (!same_name(other.what, what) || other.mask != mask)
             gsv_emu_fault(cudaErrorLaunchFailure,
                           "%s with mask 0x%08x meets %s with mask 0x%08x of %s", what, mask,
@@ -371,7 +427,7 @@ void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting m
     const size_t before = run.n_ready;
     for (unsigned i = 0; i < 32; i++)
         if (mask >> i & 1 && i != me)
-            make_ready(lanes[base + i].get());
+            make_ready(&lane_of(block, base + i));
     shuffle_ready(before);
     self->state = gsv_emu_state::ready;
 }
@@ -386,7 +442,7 @@ extern "C" {
 
 void *gsv_emu_shared(void)
 {
-    return run.shared;
+    return running->block->shared;
 }
 
 int gsv_emu_lane_index(void)
@@ -403,7 +459,7 @@ void gsv_emu_grid_wait(void)
  * for someone who reached this one. */
 void gsv_emu_sync_warp(unsigned mask)
 {
-    warp &w = run.warps[running->index / 32];
+    warp &w = running->block->warps[running->index / 32];
     void *order = &w.order[w.generation & 1];
 
     gsv_emu_release(order);
@@ -414,19 +470,20 @@ void gsv_emu_sync_warp(unsigned mask)
 int gsv_emu_sync_block(const char *what, int predicate)
 {
     gsv_emu_lane *self = running;
-    void *order = &run.order[run.generation & 1];
+    gsv_emu_block &block = *self->block;
+    void *order = &block.order[block.generation & 1];
 
     self->state = gsv_emu_state::in_block_barrier;
     self->what = what;
     self->predicate = predicate != 0;
     gsv_emu_release(order);
-    if (++run.n_in_barrier < run.n_threads) {
+    if (++block.n_in_barrier < run.n_threads) {
         yield();
     } else {
         int total = 0;
         const size_t before = run.n_ready;
         for (unsigned i = 0; i < run.n_threads; i++) {
-            gsv_emu_lane *lane = lanes[i].get();
+            gsv_emu_lane *lane = &lane_of(block, i);
             if (!same_name(lane->what, what))
                 gsv_emu_fault(cudaErrorLaunchFailure, "%s meets %s of %s", what, lane->what,
                               thread_name(i).c_str());
@@ -436,19 +493,49 @@ int gsv_emu_sync_block(const char *what, int predicate)
         }
         shuffle_ready(before);
         self->state = gsv_emu_state::ready;
-        run.n_in_barrier = 0;
-        run.generation++;
-        run.barrier_result = total;
+        block.n_in_barrier = 0;
+        block.generation++;
+        block.barrier_result = total;
     }
     gsv_emu_acquire(order);
-    return run.barrier_result;
+    return block.barrier_result;
+}
+
+void gsv_emu_signal(unsigned *counter)
+{
+    const size_t before = run.n_ready;
+
+    gsv_emu_release(counter);
+    __atomic_add_fetch(counter, 1, __ATOMIC_RELAXED);
+    for (size_t i = 0; i < run.n_sleeping; i++)
+        make_ready(run.sleeping[i]);
+    run.n_sleeping = 0;
+    shuffle_ready(before);
+}
+
+void gsv_emu_wait_for(const unsigned *counter, unsigned target)
+{
+    gsv_emu_lane *self = running;
+
+    while (__atomic_load_n(counter, __ATOMIC_RELAXED) < target) {
+        if (!run.launch->cooperative)
+            gsv_emu_fault(cudaErrorLaunchTimeout,
+                          "gsv_wait_for: another block is waited for, but the launch is not "
+                          "cooperative: it need not be running");
+        self->state = gsv_emu_state::in_grid;
+        self->what = "gsv_wait_for";
+        run.sleeping[run.n_sleeping++] = self;
+        yield();
+    }
+    gsv_emu_acquire(const_cast<unsigned *>(counter));
 }
 
 } // extern "C"
 
 cudaError_t gsv_emu_run_grid(const gsv_emu_grid &grid, uint64_t seed, std::string *report)
 {
-    void *shared = nullptr;
+    const size_t resident =
+        grid.cooperative ? static_cast<size_t>(grid.grid.x) * grid.grid.y * grid.grid.z : 1;
 
     run = running_grid();
     run.launch = &grid;
@@ -456,14 +543,13 @@ cudaError_t gsv_emu_run_grid(const gsv_emu_grid &grid, uint64_t seed, std::strin
     run.seed = run.random = seed;
     blockDim = grid.block;
     gridDim = grid.grid;
-    if (!have_lanes(run.n_threads) ||
-        posix_memalign(&shared, 128, std::max<size_t>(grid.shared_bytes + guard_bytes, 1)) != 0)
+    if (!have_lanes(static_cast<unsigned>(resident * run.n_threads)) || !make_resident(resident)) {
+        free_resident();
         return cudaErrorLaunchOutOfResources;
-    run.shared = static_cast<unsigned char *>(shared);
+    }
     gsv_emu_fiber_adopt(&scheduler);
     run_blocks();
-    free(shared);
-    run.shared = nullptr;
+    free_resident();
     if (run.error != cudaSuccess) {
         *report = run.report;
         forget_lanes();

@@ -16,12 +16,15 @@ struct gsv_emu_copy {
     unsigned group;
 };
 
-enum class gsv_emu_state { ready, in_block_barrier, in_warp, returned };
+enum class gsv_emu_state { ready, in_block_barrier, in_warp, in_grid, returned };
+
+struct gsv_emu_block;
 
 /** One CUDA thread. */
 struct gsv_emu_lane {
     gsv_emu_fiber fiber;
     unsigned index; /**< in the block */
+    gsv_emu_block *block;
     gsv_emu_state state;
     const char *what; /**< the function it waits in */
     unsigned mask;

@@ -17,7 +17,8 @@ struct gsv_emu_grid {
     dim3 grid;
     dim3 block;
     size_t shared_bytes;
-    bool overlap; /**< launched to overlap the kernel before it */
+    bool overlap;     /**< launched to overlap the kernel before it */
+    bool cooperative; /**< all blocks run at the same time */
 };
 
 /** Run all of it on this OS thread. `seed` as gsv_emu_seed(). On a fault the error that the device

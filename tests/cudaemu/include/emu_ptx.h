@@ -19,6 +19,8 @@ GSV_EMU_CUDA void gsv_emu_cp_async(void *shared, const void *global, int bytes, 
 GSV_EMU_CUDA void gsv_emu_cp_async_commit(void);
 GSV_EMU_CUDA void gsv_emu_cp_async_wait(int groups);
 GSV_EMU_CUDA void gsv_emu_grid_wait(void);
+GSV_EMU_CUDA void gsv_emu_signal(unsigned *counter);
+GSV_EMU_CUDA void gsv_emu_wait_for(const unsigned *counter, unsigned target);
 
 inline void gsv_mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], half)
 {
@@ -94,6 +96,16 @@ inline float gsv_exp2(float x)
 inline void gsv_grid_wait()
 {
     gsv_emu_grid_wait();
+}
+
+inline void gsv_signal(unsigned *counter)
+{
+    gsv_emu_signal(counter);
+}
+
+inline void gsv_wait_for(const unsigned *counter, unsigned target)
+{
+    gsv_emu_wait_for(counter, target);
 }
 
 inline void gsv_grid_launch_next()

@@ -71,7 +71,7 @@ const error_text &find_error(cudaError_t error)
 bool sticks(cudaError_t error)
 {
     return error == cudaErrorECCUncorrectable || error == cudaErrorIllegalAddress ||
-           error == cudaErrorLaunchTimeout || (error >= 710 && error <= 720) ||
+           error == cudaErrorLaunchTimeout || (error >= 710 && error <= 719) ||
            error == cudaErrorUnknown;
 }
 
@@ -370,7 +370,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
         prop->uuid.bytes[i] = static_cast<char>(16 * device + i);
     prop->totalGlobalMem = gsv_emu.memory_bytes;
     prop->sharedMemPerBlock = 48 << 10;
-    prop->sharedMemPerBlockOptin = 227 << 10;
+    prop->sharedMemPerBlockOptin = gsv_emu_shared_optin();
     prop->sharedMemPerMultiprocessor = 228 << 10;
     prop->regsPerBlock = prop->regsPerMultiprocessor = 65536;
     prop->warpSize = 32;
@@ -380,7 +380,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     prop->maxGridSize[1] = prop->maxGridSize[2] = 65535;
     prop->major = gsv_emu.capability[0];
     prop->minor = gsv_emu.capability[1];
-    prop->multiProcessorCount = 16;
+    prop->multiProcessorCount = GSV_EMU_PROCESSORS;
     prop->l2CacheSize = 50 << 20;
     prop->memoryBusWidth = 5120;
     prop->concurrentKernels = 1;
@@ -397,7 +397,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
         { cudaDevAttrMaxSharedMemoryPerBlock, 48 << 10 },
         { cudaDevAttrWarpSize, 32 },
         { cudaDevAttrClockRate, 1980000 },
-        { cudaDevAttrMultiProcessorCount, 16 },
+        { cudaDevAttrMultiProcessorCount, GSV_EMU_PROCESSORS },
         { cudaDevAttrIntegrated, 0 },
         { cudaDevAttrConcurrentKernels, 1 },
         { cudaDevAttrMemoryClockRate, 3201000 },
@@ -408,7 +408,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
         { cudaDevAttrComputeCapabilityMinor, gsv_emu.capability[1] },
         { cudaDevAttrMaxSharedMemoryPerMultiprocessor, 228 << 10 },
         { cudaDevAttrMaxRegistersPerMultiprocessor, 65536 },
-        { cudaDevAttrMaxSharedMemoryPerBlockOptin, 227 << 10 },
+        { cudaDevAttrCooperativeLaunch, 1 },
+        { cudaDevAttrMaxSharedMemoryPerBlockOptin, static_cast<int>(gsv_emu_shared_optin()) },
     };
 
     if (entry.failed())
@@ -431,6 +432,13 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int size, int device)
 }
 
 } // extern "C"
+
+/* As the real ones have it: 8.0, the small ones, and 9.0 on. */
+size_t gsv_emu_shared_optin()
+{
+    const int capability = 10 * gsv_emu.capability[0] + gsv_emu.capability[1];
+    return (capability == 80 || capability == 87 ? 163u : capability < 90 ? 99u : 227u) << 10;
+}
 
 int gsv_emu_current_device()
 {

@@ -13,8 +13,6 @@ namespace
 {
 
 const size_t default_shared = 48 << 10;
-const size_t most_shared = 227 << 10;
-
 thread_local const char *next_name;
 
 struct kernel_launch {
@@ -26,6 +24,7 @@ struct kernel_launch {
     dim3 block;
     size_t shared_bytes;
     bool overlap;
+    bool cooperative;
 };
 
 size_t shared_limit(const void *kernel)
@@ -33,6 +32,21 @@ size_t shared_limit(const void *kernel)
     const auto found = gsv_emu.shared_limits.find(kernel);
     return found == gsv_emu.shared_limits.end() ? default_shared
                                                 : static_cast<size_t>(found->second);
+}
+
+/* Of a kernel on one multiprocessor. */
+int blocks_at_once(int block_size, size_t shared_bytes)
+{
+    const int by_threads = 2048 / block_size;
+    const int by_shared = static_cast<int>((228u << 10) / (shared_bytes + 1024));
+    return by_threads < by_shared ? by_threads : by_shared;
+}
+
+/* And on the device. */
+unsigned long long resident_blocks(unsigned block_size, size_t shared_bytes)
+{
+    return 1ull * GSV_EMU_PROCESSORS *
+           static_cast<unsigned>(blocks_at_once(static_cast<int>(block_size), shared_bytes));
 }
 
 cudaError_t check(const cudaLaunchConfig_t &config, const kernel_launch &launch)
@@ -47,6 +61,14 @@ cudaError_t check(const cudaLaunchConfig_t &config, const kernel_launch &launch)
                          " bytes of shared memory, allowed are " +
                          std::to_string(shared_limit(launch.kernel));
         return cudaErrorInvalidValue;
+    }
+    if (launch.cooperative) {
+        const unsigned long long blocks = 1ull * g.x * g.y * g.z;
+        if (blocks > resident_blocks(b.x * b.y * b.z, config.dynamicSmemBytes)) {
+            gsv_emu.report = "kernel " + launch.name + ": " + std::to_string(blocks) +
+                             " blocks do not all fit at once, as a cooperative launch needs";
+            return cudaErrorCooperativeLaunchTooLarge;
+        }
     }
     return cudaSuccess;
 }
@@ -66,6 +88,7 @@ cudaError_t run_launch(const kernel_launch &launch)
     grid.block = launch.block;
     grid.shared_bytes = launch.shared_bytes;
     grid.overlap = launch.overlap;
+    grid.cooperative = launch.cooperative;
     gsv_emu.counters.overlapping += launch.overlap ? 1 : 0;
     cudaError_t error = gsv_emu_run_grid(
         grid, gsv_emu.seed ? gsv_emu_random(&gsv_emu.random) | 1 : 0, &gsv_emu.report);
@@ -86,6 +109,14 @@ bool overlaps(const cudaLaunchConfig_t &config)
     for (unsigned i = 0; i < config.numAttrs; i++)
         if (config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
             return config.attrs[i].val.programmaticStreamSerializationAllowed != 0;
+    return false;
+}
+
+bool cooperates(const cudaLaunchConfig_t &config)
+{
+    for (unsigned i = 0; i < config.numAttrs; i++)
+        if (config.attrs[i].id == cudaLaunchAttributeCooperative)
+            return config.attrs[i].val.cooperative != 0;
     return false;
 }
 
@@ -114,6 +145,7 @@ cudaError_t gsv_emu_launch(const cudaLaunchConfig_t *config, const struct gsv_em
     launch->block = config->blockDim;
     launch->shared_bytes = config->dynamicSmemBytes;
     launch->overlap = overlaps(*config);
+    launch->cooperative = cooperates(*config);
     for (size_t i = 0; i < kernel->n_arguments; i++) {
         const auto *bytes = static_cast<const unsigned char *>(kernel->arguments[i]);
         launch->arguments.emplace_back(bytes, bytes + kernel->sizes[i]);
@@ -133,7 +165,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
         return entry.error();
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return entry.finish(cudaSuccess);
-    if (value < 0 || static_cast<size_t>(value) > most_shared)
+    if (value < 0 || static_cast<size_t>(value) > gsv_emu_shared_optin())
         return entry.finish(cudaErrorInvalidValue);
     gsv_emu.shared_limits[kernel] = value;
     return entry.finish(cudaSuccess);
@@ -162,9 +194,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
         return entry.error();
     if (block_size < 1 || block_size > 1024)
         return entry.finish(cudaErrorInvalidValue);
-    const int by_threads = 2048 / block_size;
-    const int by_shared = static_cast<int>((228u << 10) / (shared_bytes + 1024));
-    *blocks = by_threads < by_shared ? by_threads : by_shared;
+    *blocks = blocks_at_once(block_size, shared_bytes);
     return entry.finish(cudaSuccess);
 }
 

@@ -23,6 +23,8 @@
 #include "../device/device.h"
 #include "../emu.h"
 
+#define GSV_EMU_PROCESSORS 16 /* of the emulated device */
+
 struct gsv_emu_graph_capture;
 
 enum class gsv_emu_work {
@@ -143,6 +145,9 @@ class gsv_emu_entry
   private:
     cudaError_t error_;
 };
+
+/** Bytes of shared memory that a block can have at most. */
+size_t gsv_emu_shared_optin();
 
 /** Let every later call for the thread's device fail with it, if it is one of those that stick. */
 void gsv_emu_stick(cudaError_t error);
