@@ -5,6 +5,9 @@
  *   gpuserve_compute_open(&compute, context, NULL, &err);
  *   gpuserve_matmul(compute, &product, NULL, &err);
  *   gpuserve_chain(compute, steps, n_steps, in, out, n, NULL, &err);
+ *   gpuserve_lstm_create(&lstm, compute, &network, &err);
+ *   gpuserve_lstm_run(lstm, &sequences, NULL, &err);
+ *   gpuserve_lstm_destroy(&lstm);
  *   gpuserve_compute_close(&compute);
  *
  * A compute handle is an open device with its threads or queue and the memory of the calls made so
@@ -109,7 +112,8 @@ typedef struct gpuserve_matmul_job {
 /** What a call took. struct_size set by the caller. */
 typedef struct gpuserve_compute_result {
     uint32_t struct_size;
-    uint32_t variant;        /**< the one that ran: gpuserve_matmul_variant or _chain_variant */
+    uint32_t variant;        /**< the one that ran: gpuserve_matmul_variant, _chain_variant or
+                                  _lstm_variant */
     double   kernel_seconds; /**< on the device: rounding, packing and computing. On a GPU by its
                                   own clock */
     double   copy_seconds;   /**< operands there and the result back; 0 on the CPU but for rows with
@@ -204,6 +208,132 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_chain(gpuserve_compute *compute, const gpuserve_chain_step *steps, size_t n_steps,
                const float *in, float *out, size_t n, gpuserve_compute_result *result,
                gpuserve_error *error);
+
+/* ===================================================================================== lstm */
+
+/**
+ * One layer's weights in one direction, as torch.nn.LSTM names and orders them: the gates are
+ * input, forget, cell and output, each `hidden_size` rows. Row-major, borrowed. The layout of this
+ * struct is fixed for ever.
+ */
+typedef struct gpuserve_lstm_weights {
+    const float *weight_ih; /**< [4 * hidden_size, width of the layer's input] */
+    const float *weight_hh; /**< [4 * hidden_size, hidden_size] */
+    const float *bias_ih;   /**< [4 * hidden_size]; NULL is zeros */
+    const float *bias_hh;   /**< likewise */
+} gpuserve_lstm_weights;
+
+/** No width of an LSTM is larger. */
+#define GPUSERVE_LSTM_MAX_SIZE 65536
+/** Most layers of an LSTM. */
+#define GPUSERVE_LSTM_MAX_LAYERS 256
+
+/**
+ * A network of LSTM layers, torch.nn.LSTM without projections. The first layer's input is
+ * `input_size` wide, that of the others is the output of the layer before: `hidden_size` wide, or
+ * twice that where it runs in both directions (forwards first).
+ */
+typedef struct gpuserve_lstm_network {
+    uint32_t                     struct_size;
+    uint32_t                     dtype; /**< gpuserve_dtype of the products: float32, the default, or
+                                             float16 where the device has it; sums, gates and cells
+                                             are float32 */
+    int32_t                      input_size;
+    int32_t                      hidden_size;
+    int32_t                      n_layers;      /**< default 1 */
+    uint32_t                     bidirectional; /**< 1: each layer runs in both directions */
+    const gpuserve_lstm_weights *weights;       /**< [n_layers, directions]; copied */
+    size_t                       n_weights;     /**< how many there are: n_layers * directions */
+} gpuserve_lstm_network;
+
+/* clang-format off */
+#define GPUSERVE_LSTM_NETWORK_INIT { (uint32_t)sizeof(gpuserve_lstm_network), 0, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/** How an LSTM is computed. */
+typedef enum gpuserve_lstm_variant {
+    GPUSERVE_LSTM_AUTO = 0,
+    GPUSERVE_LSTM_STEPS = 1, /**< each step alone: its product, then its gates; on a GPU some kernels
+                                  for each step and direction. To compare with */
+    GPUSERVE_LSTM_FUSED = 2  /**< the input's product for all steps at once, then the steps; on a GPU
+                                  in one kernel that keeps the recurrent weights in shared memory */
+} gpuserve_lstm_variant;
+
+/**
+ * Sequences of any lengths for one run, packed end to end without padding, in any order. Sequence i
+ * is the rows from cu_seqlens[i] to cu_seqlens[i + 1]; it may be empty, and then its final state is
+ * its initial state. A layer's states come as torch has them: layer * directions + direction.
+ */
+typedef struct gpuserve_lstm_job {
+    uint32_t       struct_size;
+    uint32_t       variant;     /**< gpuserve_lstm_variant */
+    int32_t        n_sequences; /**< 0 is allowed and does nothing */
+    int32_t        reserved;    /**< zero */
+    const int32_t *cu_seqlens;  /**< [n_sequences + 1]: 0, then where each sequence ends */
+    const float   *input;       /**< [steps of all sequences, input_size] */
+    const float   *h_0;         /**< [n_layers * directions, n_sequences, hidden_size]; NULL is zeros */
+    const float   *c_0;         /**< likewise */
+    float         *output;      /**< [steps, directions * hidden_size], the last layer's hidden
+                                     states; or NULL */
+    float         *h_n;         /**< as h_0: the states at the end of each sequence; or NULL */
+    float         *c_n;         /**< likewise */
+    size_t         output_capacity; /**< floats at `output` */
+    size_t         h_n_capacity;    /**< floats at `h_n` */
+    size_t         c_n_capacity;    /**< floats at `c_n` */
+} gpuserve_lstm_job;
+
+/* clang-format off */
+#define GPUSERVE_LSTM_JOB_INIT { (uint32_t)sizeof(gpuserve_lstm_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+typedef struct gpuserve_lstm gpuserve_lstm;
+
+/**
+ * Bring a network's weights to a device, packed as its kernels want them.
+ *
+ * @param lstm     Receives the handle, owned; NULL on failure.
+ * @param compute  Outlives the handle, which runs on it and shares its memory for operands.
+ * @param network  Checked whole before anything is taken.
+ * @return GPUSERVE_OK
+ *         GPUSERVE_E_INVALID      a size below 1, `n_weights` that does not suit, a matrix that is
+ *                                 NULL, an unknown value
+ *         GPUSERVE_E_TOO_LARGE    over GPUSERVE_LSTM_MAX_SIZE or _MAX_LAYERS
+ *         GPUSERVE_E_UNSUPPORTED  a dtype the device does not compute an LSTM in
+ *         GPUSERVE_E_NOMEM        host or device; the message has the numbers
+ *         GPUSERVE_E_DEVICE       the device failed; close the handle
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_lstm_create(gpuserve_lstm **lstm, gpuserve_compute *compute,
+                     const gpuserve_lstm_network *network, gpuserve_error *error);
+
+/**
+ * Run sequences through the network, blocking.
+ *
+ * @param job     The whole of it is checked before anything is computed; on failure the outputs are
+ *                untouched. No output overlaps an input or another output.
+ * @param result  May be NULL. Its `variant` is a gpuserve_lstm_variant.
+ * @return GPUSERVE_OK
+ *         GPUSERVE_E_INVALID      a NULL pointer, `cu_seqlens` that does not begin at 0 or falls, a
+ *                                 capacity that is too small, outputs that overlap, an unknown value
+ *         GPUSERVE_E_TOO_LARGE    more bytes than there are addresses
+ *         GPUSERVE_E_UNSUPPORTED  this device has no such variant
+ *         GPUSERVE_E_NOMEM        host or device; the message has the numbers
+ *         GPUSERVE_E_DEVICE       the device failed; close the compute handle
+ *
+ * The same job gives the same bits on the same device each time; on a CPU a sequence gives the same
+ * bits whatever runs beside it. NaN and infinite inputs stay in their own sequence.
+ * Thread-safety: safe; calls on one compute handle run one after the other. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_lstm_run(gpuserve_lstm           *lstm,
+                                                                const gpuserve_lstm_job *job,
+                                                                gpuserve_compute_result *result,
+                                                                gpuserve_error          *error);
+
+/** Give the weights' memory back. Accepts NULL and a pointer to NULL; leaves NULL. Thread-safety: the
+ *  last call on this handle. Since: 0.1 */
+GPUSERVE_API void gpuserve_lstm_destroy(gpuserve_lstm **lstm);
 
 #ifdef __cplusplus
 }

@@ -107,6 +107,11 @@ static const struct gpuserve_backend backend = {
     .matmul_bytes = gsv_cpu_matmul_bytes,
     .matmul = gsv_cpu_matmul,
     .chain = gsv_cpu_chain,
+    .lstm_layer_bytes = gsv_cpu_lstm_layer_bytes,
+    .lstm_layer_create = gsv_cpu_lstm_layer_create,
+    .lstm_layer_destroy = gsv_cpu_lstm_layer_destroy,
+    .lstm_bytes = gsv_cpu_lstm_bytes,
+    .lstm = gsv_cpu_lstm,
 };
 
 const struct gpuserve_backend *gsv_backend_cpu(void)

@@ -96,6 +96,20 @@ gpuserve_status gsv_cpu_activate(struct gpuserve_stream *stream, const struct gp
 gpuserve_status gsv_cpu_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
                               gpuserve_error *error);
 
+/* lstm.c */
+gpuserve_status gsv_cpu_lstm_layer_bytes(struct gpuserve_device *device,
+                                         const struct gpuserve_lstm_source *source, size_t *size,
+                                         gpuserve_error *error);
+gpuserve_status gsv_cpu_lstm_layer_create(struct gpuserve_device *device,
+                                          struct gpuserve_lstm_layer **layer, void *memory,
+                                          const struct gpuserve_lstm_source *source,
+                                          gpuserve_error *error);
+void gsv_cpu_lstm_layer_destroy(struct gpuserve_lstm_layer **layer);
+gpuserve_status gsv_cpu_lstm_bytes(struct gpuserve_device *device, struct gpuserve_op_lstm *op,
+                                   size_t *size, gpuserve_error *error);
+gpuserve_status gsv_cpu_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
+                             gpuserve_error *error);
+
 /* matmul.c; the two plain ones: matmul_plain.c */
 gpuserve_status gsv_cpu_matmul_bytes(struct gpuserve_device *device, struct gpuserve_op_matmul *op,
                                      size_t *size, gpuserve_error *error);

@@ -74,6 +74,16 @@ struct gsv_round_bf16 {
     int32_t k;
 };
 
+/* One step of one sequence of an LSTM. */
+struct gsv_lstm_gates {
+    const float *sums; /* [4, n]: of the recurrent weights */
+    const float *add;  /* [4, n]: of the input, with the bias */
+    float *c;          /* [n], in and out */
+    float *h;          /* [n] */
+    float *out;        /* [n]: h again */
+    int32_t n;
+};
+
 /* Rows [row, row_end) by panels [panel, panel_end). */
 struct gsv_span {
     int32_t row, row_end, panel, panel_end;
@@ -102,6 +112,7 @@ struct gsv_cpu_isa {
     void (*activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
     /* In place. */
     void (*chain)(float *x, size_t n, const gpuserve_chain_step *steps, size_t n_steps);
+    void (*lstm_gates)(const struct gsv_lstm_gates *gates);
 };
 
 /* Floats of scratch that either attention needs for one thread. */

@@ -25,4 +25,5 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
     .normalize = GSV_VARIANT(gsv_normalize),
     .activate = GSV_VARIANT(gsv_activate),
     .chain = GSV_VARIANT(gsv_chain),
+    .lstm_gates = GSV_VARIANT(gsv_lstm_gates),
 };

@@ -38,6 +38,7 @@ void GSV_VARIANT(gsv_add_layernorm)(const struct gpuserve_op_add_layernorm *op, 
 void GSV_VARIANT(gsv_pool)(const struct gpuserve_op_pool *op, int32_t sequence);
 void GSV_VARIANT(gsv_normalize)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
 void GSV_VARIANT(gsv_activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
+void GSV_VARIANT(gsv_lstm_gates)(const struct gsv_lstm_gates *gates);
 void GSV_VARIANT(gsv_chain)(float *x, size_t n, const gpuserve_chain_step *steps, size_t n_steps);
 
 /* Height of the next tile: `left` rows are cut into tiles as equal as can be, since a low tile

@@ -65,6 +65,22 @@ GSV_INLINE vf vf_sigmoid(vf x)
     return vf_set(1.0f) / (vf_set(1.0f) + vf_exp(-x));
 }
 
+/* tanh within 3e-7, relatively: near 0 by a polynomial, since the difference of two numbers near 1
+ * would leave few digits. */
+GSV_INLINE vf vf_tanh(vf x)
+{
+    const vf square = x * x;
+    vf p = vf_set(0.002292476361617446f);
+
+    p = vf_fma(p, square, vf_set(-0.008343655616044998f));
+    p = vf_fma(p, square, vf_set(0.021768804639577866f));
+    p = vf_fma(p, square, vf_set(-0.05395923927426338f));
+    p = vf_fma(p, square, vf_set(0.1333330273628235f));
+    p = vf_fma(p, square, vf_set(-0.3333333432674408f));
+    return vf_select(square < vf_set(0.390625f), vf_fma(p * square, x, x),
+                     vf_fma(vf_set(2.0f), vf_sigmoid(x + x), vf_set(-1.0f)));
+}
+
 /* x * Phi(x), Phi(x) = 1/2 + x P(x^2) / Q(x^2): the normal distribution within 2e-7. Past 5.5 the
  * fraction reaches one half exactly, so that large negative x give 0. */
 GSV_INLINE vf vf_gelu(vf x)

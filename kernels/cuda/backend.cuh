@@ -6,6 +6,7 @@
  *   lt.cu         cuBLASLt, timed against our own
  *   matmul.cu     products without a model
  *   int8.cu       products of whole numbers
+ *   lstm*.cu      layers of an LSTM
  *   chain_*.cu    kernels written and compiled at run time, nvrtc.cu
  *   the others    one operation each: kernel and launcher
  *
@@ -113,7 +114,9 @@ cudaError_t gsv_cuda_bias_act(const struct gsv_gemm *gemm, enum gsv_element elem
 struct gpuserve_device {
     int index;
     int n_processors;
-    int capability; /* 90 for sm_90 */
+    int capability;      /* 90 for sm_90 */
+    size_t shared_bytes; /* that a block can have at most */
+    bool cooperates;     /* blocks of a kernel may wait for each other */
     char name[128];
     struct gsv_lt *lt;         /* cuBLASLt, or NULL where it cannot be had */
     struct gsv_chains *chains; /* kernels made at run time */
@@ -233,7 +236,7 @@ gpuserve_status gsv_cuda_op_normalize(struct gpuserve_stream *stream,
 gpuserve_status gsv_cuda_op_activate(struct gpuserve_stream *stream,
                                      const struct gpuserve_op_rows *op);
 
-/* The slots of arithmetic: matmul.cu, chain.cu. */
+/* The slots of arithmetic: matmul.cu, chain.cu, lstm.cu. */
 gpuserve_status gsv_cuda_op_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
                                   gpuserve_error *error);
 gpuserve_status gsv_cuda_op_matmul_bytes(struct gpuserve_device *device,
@@ -241,5 +244,17 @@ gpuserve_status gsv_cuda_op_matmul_bytes(struct gpuserve_device *device,
                                          gpuserve_error *error);
 gpuserve_status gsv_cuda_op_matmul(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
                                    gpuserve_error *error);
+gpuserve_status gsv_cuda_lstm_layer_bytes(struct gpuserve_device *device,
+                                          const struct gpuserve_lstm_source *source, size_t *size,
+                                          gpuserve_error *error);
+gpuserve_status gsv_cuda_lstm_layer_create(struct gpuserve_device *device,
+                                           struct gpuserve_lstm_layer **layer, void *memory,
+                                           const struct gpuserve_lstm_source *source,
+                                           gpuserve_error *error);
+void gsv_cuda_lstm_layer_destroy(struct gpuserve_lstm_layer **layer);
+gpuserve_status gsv_cuda_op_lstm_bytes(struct gpuserve_device *device, struct gpuserve_op_lstm *op,
+                                       size_t *size, gpuserve_error *error);
+gpuserve_status gsv_cuda_op_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
+                                 gpuserve_error *error);
 
 #endif

@@ -11,6 +11,7 @@
 #include "kernels/cuda/int8.cuh"
 #include "kernels/cuda/chain_generated.cuh"
 #include "kernels/cuda/lt.cuh"
+#include "kernels/cuda/lstm.cuh"
 #include "kernels/cuda/matmul.cuh"
 
 #include <dlfcn.h>
@@ -404,7 +405,7 @@ gpuserve_status gsv_cuda_device_facts(int32_t index, struct gpuserve_device_fact
 /* ----------------------------------------------------------------------------------- opening */
 
 /* Kernels that need more than 48 KiB of shared memory are told so once; this also loads them. */
-static cudaError_t prepare_kernels(void)
+static cudaError_t prepare_kernels(size_t shared_bytes)
 {
     cudaError_t code = gsv_cuda_attention_mma_prepare();
 
@@ -416,12 +417,15 @@ static cudaError_t prepare_kernels(void)
         code = gsv_cuda_matmul_mma_prepare();
     if (code == cudaSuccess)
         code = gsv_cuda_gemm_s8_prepare();
+    if (code == cudaSuccess)
+        code = gsv_cuda_lstm_fused_prepare(shared_bytes);
     return code == cudaSuccess ? gsv_cuda_gemm_mma_prepare() : code;
 }
 
 static gpuserve_status open_device(struct gpuserve_device *device, gpuserve_error *error)
 {
     struct cudaDeviceProp properties = {};
+    int cooperates = 0;
     cudaError_t code = cudaGetDeviceProperties(&properties, device->index);
 
     if (code != cudaSuccess)
@@ -431,7 +435,12 @@ static gpuserve_status open_device(struct gpuserve_device *device, gpuserve_erro
     device->n_processors = properties.multiProcessorCount;
     if (check_capability(device->index, &properties, error) != GPUSERVE_OK)
         return GPUSERVE_E_UNSUPPORTED;
-    code = prepare_kernels();
+    code = cudaDeviceGetAttribute(&cooperates, cudaDevAttrCooperativeLaunch, device->index);
+    if (code != cudaSuccess)
+        return gsv_cuda_fail(device->index, code, "cudaDeviceGetAttribute", error);
+    device->cooperates = cooperates != 0;
+    device->shared_bytes = properties.sharedMemPerBlockOptin;
+    code = prepare_kernels(device->shared_bytes);
     if (code != cudaSuccess)
         return gsv_cuda_fail(device->index, code, "cudaFuncSetAttribute", error);
     device->lt = gsv_lt_open();

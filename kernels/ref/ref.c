@@ -118,6 +118,11 @@ static const struct gpuserve_backend backend = {
     .matmul_bytes = gsv_ref_matmul_bytes,
     .matmul = gsv_ref_matmul,
     .chain = gsv_ref_chain,
+    .lstm_layer_bytes = gsv_ref_lstm_layer_bytes,
+    .lstm_layer_create = gsv_ref_lstm_layer_create,
+    .lstm_layer_destroy = gsv_ref_lstm_layer_destroy,
+    .lstm_bytes = gsv_ref_lstm_bytes,
+    .lstm = gsv_ref_lstm,
 };
 
 const struct gpuserve_backend *gsv_backend_ref(void)

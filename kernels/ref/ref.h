@@ -50,4 +50,17 @@ gpuserve_status gsv_ref_chain(struct gpuserve_stream *stream, struct gpuserve_op
 gpuserve_status gsv_ref_matmul(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
                                gpuserve_error *error);
 
+gpuserve_status gsv_ref_lstm_layer_bytes(struct gpuserve_device *device,
+                                         const struct gpuserve_lstm_source *source, size_t *size,
+                                         gpuserve_error *error);
+gpuserve_status gsv_ref_lstm_layer_create(struct gpuserve_device *device,
+                                          struct gpuserve_lstm_layer **layer, void *memory,
+                                          const struct gpuserve_lstm_source *source,
+                                          gpuserve_error *error);
+void gsv_ref_lstm_layer_destroy(struct gpuserve_lstm_layer **layer);
+gpuserve_status gsv_ref_lstm_bytes(struct gpuserve_device *device, struct gpuserve_op_lstm *op,
+                                   size_t *size, gpuserve_error *error);
+gpuserve_status gsv_ref_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
+                             gpuserve_error *error);
+
 #endif

@@ -16,8 +16,14 @@ struct gsv_compute_memory {
     size_t size;
 };
 
-enum gsv_compute_place { GSV_COMPUTE_A, GSV_COMPUTE_B, GSV_COMPUTE_C, GSV_COMPUTE_SCRATCH };
-#define GSV_COMPUTE_PLACES 4
+enum gsv_compute_place {
+    GSV_COMPUTE_A,
+    GSV_COMPUTE_B,
+    GSV_COMPUTE_C,
+    GSV_COMPUTE_D,
+    GSV_COMPUTE_SCRATCH
+};
+#define GSV_COMPUTE_PLACES 5
 
 struct gpuserve_compute {
     struct gpuserve_context *context;

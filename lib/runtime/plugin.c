@@ -67,6 +67,11 @@ static const struct {
     SLOT(matmul_bytes),
     SLOT(matmul),
     SLOT(chain),
+    SLOT(lstm_layer_bytes),
+    SLOT(lstm_layer_create),
+    SLOT(lstm_layer_destroy),
+    SLOT(lstm_bytes),
+    SLOT(lstm),
 };
 
 #define N_SLOTS (sizeof(slots) / sizeof(slots[0]))

@@ -401,10 +401,45 @@ static gpuserve_status chain(struct gpuserve_stream *stream, struct gpuserve_op_
     return s->profiler->inner->chain(s->inner, op, error);
 }
 
+static gpuserve_status lstm_layer_bytes(struct gpuserve_device *device,
+                                        const struct gpuserve_lstm_source *source, size_t *size,
+                                        gpuserve_error *error)
+{
+    const struct wrapped_device *d = device_of(device);
+
+    return d->profiler->inner->lstm_layer_bytes(d->inner, source, size, error);
+}
+
+static gpuserve_status lstm_layer_create(struct gpuserve_device *device,
+                                         struct gpuserve_lstm_layer **layer, void *memory,
+                                         const struct gpuserve_lstm_source *source,
+                                         gpuserve_error *error)
+{
+    const struct wrapped_device *d = device_of(device);
+
+    return d->profiler->inner->lstm_layer_create(d->inner, layer, memory, source, error);
+}
+
+static gpuserve_status lstm_bytes(struct gpuserve_device *device, struct gpuserve_op_lstm *op,
+                                  size_t *size, gpuserve_error *error)
+{
+    const struct wrapped_device *d = device_of(device);
+
+    return d->profiler->inner->lstm_bytes(d->inner, op, size, error);
+}
+
+static gpuserve_status lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
+                            gpuserve_error *error)
+{
+    const struct wrapped_stream *s = stream_of(stream);
+
+    return s->profiler->inner->lstm(s->inner, op, error);
+}
+
 /* --------------------------------------------------------------------------------------- table */
 
 /* A slot added to the table must be given a wrapper here if it takes a device or a stream. */
-_Static_assert(offsetof(struct gpuserve_backend, device_count) + 31 * sizeof(void (*)(void)) ==
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + 36 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
 
@@ -417,7 +452,8 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     profiler->inner = inner;
     profiler->left_out_layer = -1;
     /* Kept: device_count, device_facts, device_check, activation_size, linear_bytes, stream_bytes,
-     * linear_destroy and linear_move, which see neither. device_open is gsv_profiler_open. */
+     * linear_destroy, linear_move and lstm_layer_destroy, which see neither. device_open is
+     * gsv_profiler_open. */
     *table = *inner;
     table->device_close = device_close;
     table->memory_alloc = memory_alloc;
@@ -441,6 +477,10 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     table->matmul_bytes = matmul_bytes;
     table->matmul = matmul;
     table->chain = chain;
+    table->lstm_layer_bytes = lstm_layer_bytes;
+    table->lstm_layer_create = lstm_layer_create;
+    table->lstm_bytes = lstm_bytes;
+    table->lstm = lstm;
 }
 
 void gsv_profiler_reset(struct gsv_profiler *profiler)

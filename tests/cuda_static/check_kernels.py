@@ -27,7 +27,7 @@ NOT_RUN = 77
 BUDGETS = pathlib.Path(__file__).with_name("budgets.json")
 # What multiplies in them: halves and tf32, or bytes.
 MMA_KERNELS = {name: re.compile(rf"\b{word}\b") for name, word in {
-    "attention_mma.cu": "HMMA", "gemm_mma.cu": "HMMA", "gemm_s8.cu": "IMMA", "matmul_mma.cu": "HMMA",
+    "attention_mma.cu": "HMMA", "gemm_mma.cu": "HMMA", "gemm_s8.cu": "IMMA", "lstm_fused.cu": "HMMA", "matmul_mma.cu": "HMMA",
 }.items()}
 WIDE_LOAD = re.compile(r"\b(LDG\.E\.[A-Z.]*128|LDGSTS\.E\.[A-Z.]*128)")
 

@@ -8,6 +8,7 @@
  *   device   one piece of hardware, opened once for each model or context that uses it
  *   memory   device memory, addressed by void *; on a host backend plain aligned memory
  *   linear   the weights of one matrix product, packed as the backend likes
+ *   lstm     the weights of one layer of an LSTM, likewise
  *   stream   an ordered queue of operations with its scratch memory; one thread uses it at a time
  *   batch    n_tokens packed tokens of n_sequences texts: no padding anywhere
  *
@@ -40,11 +41,12 @@ extern "C" {
 #endif
 
 /** Changes with every change of this file that a compiled plugin would notice. */
-#define GPUSERVE_BACKEND_ABI 4u
+#define GPUSERVE_BACKEND_ABI 5u
 
 struct gpuserve_device;
 struct gpuserve_stream;
 struct gpuserve_linear;
+struct gpuserve_lstm_layer;
 
 /** What the host program lends to a backend; valid as long as the backend is loaded. */
 struct gpuserve_host {
@@ -249,6 +251,49 @@ struct gpuserve_op_chain {
     uint32_t                   variant; /**< written by chain: gpuserve_chain_variant */
 };
 
+/** One layer of an LSTM in all its directions; the gates are input, forget, cell and output. Host
+ *  memory, borrowed for the call. */
+struct gpuserve_lstm_source {
+    uint32_t     struct_size;
+    uint32_t     dtype;        /**< gpuserve_dtype to compute in, not DEFAULT */
+    int32_t      input_size;
+    int32_t      hidden_size;
+    int32_t      n_directions; /**< 1 or 2: the second runs backwards */
+    int32_t      reserved;
+    const float *weight_ih[2]; /**< [4 * hidden_size, input_size] */
+    const float *weight_hh[2]; /**< [4 * hidden_size, hidden_size] */
+    const float *bias[2];      /**< [4 * hidden_size], both biases in one */
+};
+
+/** A sequence of a run. */
+struct gpuserve_lstm_sequence {
+    int32_t first;  /**< row of its first step in the input */
+    int32_t length; /**< steps; 0 is allowed */
+    int32_t number; /**< its row in the states */
+    int32_t reserved;
+};
+
+/** One layer over packed sequences, from its input to its hidden states. All rows are tight. */
+struct gpuserve_op_lstm {
+    const struct gpuserve_lstm_layer    *layer;
+    const float                         *in;        /**< [n_rows, input_size] */
+    float                               *out;       /**< [n_rows, n_directions, hidden_size] */
+    const float                         *h_0;       /**< [n_directions, n_sequences, hidden_size] or
+                                                         NULL: zeros */
+    const float                         *c_0;       /**< likewise */
+    float                               *h_n;       /**< likewise, never NULL */
+    float                               *c_n;
+    const struct gpuserve_lstm_sequence *sequences; /**< [n_sequences], the longest first; device
+                                                         memory too */
+    const struct gpuserve_lstm_sequence *host_sequences; /**< the same in host memory */
+    void                                *scratch;   /**< device memory of lstm_bytes(), 64-byte aligned */
+    int32_t                              n_rows;    /**< steps of all sequences; may be 0 */
+    int32_t                              n_sequences; /**< positive */
+    uint32_t                             variant;   /**< gpuserve_lstm_variant */
+    int32_t                              reserved;
+    double                               seconds;   /**< written by lstm: what it took on the device */
+};
+
 /** The table. `error` may be NULL in every function that takes one. */
 struct gpuserve_backend {
     uint32_t    struct_size;
@@ -347,6 +392,25 @@ struct gpuserve_backend {
                               gpuserve_error *error);
     gpuserve_status (*chain)(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
                              gpuserve_error *error);
+
+    /** Device memory that lstm_layer_create packs the weights into; GPUSERVE_E_UNSUPPORTED names a
+     *  dtype that the device lacks. The source's pointers are not looked at. */
+    gpuserve_status (*lstm_layer_bytes)(struct gpuserve_device *device,
+                                        const struct gpuserve_lstm_source *source, size_t *size,
+                                        gpuserve_error *error);
+    /** `memory` is as for linear_create. */
+    gpuserve_status (*lstm_layer_create)(struct gpuserve_device *device,
+                                         struct gpuserve_lstm_layer **layer, void *memory,
+                                         const struct gpuserve_lstm_source *source,
+                                         gpuserve_error *error);
+    void (*lstm_layer_destroy)(struct gpuserve_lstm_layer **layer);
+    /** Choose for GPUSERVE_LSTM_AUTO, and tell the scratch memory needed. Of the pointers only `layer`
+     *  and `host_sequences` are looked at. */
+    gpuserve_status (*lstm_bytes)(struct gpuserve_device *device, struct gpuserve_op_lstm *op,
+                                  size_t *size, gpuserve_error *error);
+    /** After lstm_bytes. On failure the outputs may hold anything. */
+    gpuserve_status (*lstm)(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
+                            gpuserve_error *error);
 };
 
 /** The one symbol a plugin exports. NULL when `abi` or the host's struct does not suit it. */

@@ -1,0 +1,161 @@
+/*
+ * lstm: one layer, sequence after sequence, step after step, in float64; the states are rounded to
+ * float32 when they leave.
+ *
+ * Every variant is this one: variants say how a layer is computed, not what it is.
+ */
+#include "kernels/ref/ref.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The weights as the source has them, in the layer's memory. */
+struct gpuserve_lstm_layer {
+    int32_t input, hidden, directions;
+    const float *weight_ih[2];
+    const float *weight_hh[2];
+    const float *bias[2];
+};
+
+static size_t direction_floats(const struct gpuserve_lstm_source *source)
+{
+    return 4 * (size_t)source->hidden_size *
+           ((size_t)source->input_size + (size_t)source->hidden_size + 1);
+}
+
+gpuserve_status gsv_ref_lstm_layer_bytes(struct gpuserve_device *device,
+                                         const struct gpuserve_lstm_source *source, size_t *size,
+                                         gpuserve_error *error)
+{
+    (void)device;
+    *size = 0;
+    if (source->dtype != GPUSERVE_DTYPE_FLOAT32)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "dtype %u: ref has an LSTM in float32",
+                        (unsigned)source->dtype);
+    *size = (size_t)source->n_directions * direction_floats(source) * sizeof(float);
+    return GPUSERVE_OK;
+}
+
+static const float *put(float **to, const float *from, size_t n)
+{
+    float *at = *to;
+
+    memcpy(at, from, n * sizeof(float));
+    *to = at + n;
+    return at;
+}
+
+gpuserve_status gsv_ref_lstm_layer_create(struct gpuserve_device *device,
+                                          struct gpuserve_lstm_layer **layer, void *memory,
+                                          const struct gpuserve_lstm_source *source,
+                                          gpuserve_error *error)
+{
+    const size_t hidden = (size_t)source->hidden_size, gates = 4 * hidden;
+    struct gpuserve_lstm_layer *made = gsv_alloc_array(1, sizeof(*made));
+    float *to = memory;
+
+    (void)device;
+    *layer = made;
+    if (!made)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a layer");
+    made->input = source->input_size;
+    made->hidden = source->hidden_size;
+    made->directions = source->n_directions;
+    for (int32_t d = 0; d < source->n_directions; d++) {
+        made->weight_ih[d] = put(&to, source->weight_ih[d], gates * (size_t)source->input_size);
+        made->weight_hh[d] = put(&to, source->weight_hh[d], gates * hidden);
+        made->bias[d] = put(&to, source->bias[d], gates);
+    }
+    return GPUSERVE_OK;
+}
+
+void gsv_ref_lstm_layer_destroy(struct gpuserve_lstm_layer **layer)
+{
+    if (!layer)
+        return;
+    free(*layer);
+    *layer = NULL;
+}
+
+gpuserve_status gsv_ref_lstm_bytes(struct gpuserve_device *device, struct gpuserve_op_lstm *op,
+                                   size_t *size, gpuserve_error *error)
+{
+    (void)device;
+    (void)error;
+    /* The gates of a step, and both states. */
+    *size = 6 * (size_t)op->layer->hidden * sizeof(double);
+    if (op->variant == GPUSERVE_LSTM_AUTO)
+        op->variant = GPUSERVE_LSTM_STEPS;
+    return GPUSERVE_OK;
+}
+
+static double sigmoid(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+
+static void step(const struct gpuserve_lstm_layer *l, int32_t direction, const float *x,
+                 double *gates, double *h, double *c)
+{
+    const int32_t hidden = l->hidden;
+
+    for (int32_t g = 0; g < 4 * hidden; g++) {
+        const float *w = l->weight_ih[direction] + (size_t)g * (size_t)l->input;
+        const float *u = l->weight_hh[direction] + (size_t)g * (size_t)hidden;
+        double sum = (double)l->bias[direction][g];
+
+        for (int32_t i = 0; i < l->input; i++)
+            sum += (double)w[i] * (double)x[i];
+        for (int32_t i = 0; i < hidden; i++)
+            sum += (double)u[i] * h[i];
+        gates[g] = sum;
+    }
+    for (int32_t j = 0; j < hidden; j++) {
+        const double in = sigmoid(gates[j]), forget = sigmoid(gates[hidden + j]);
+        const double cell = tanh(gates[2 * hidden + j]), out = sigmoid(gates[3 * hidden + j]);
+
+        c[j] = forget * c[j] + in * cell;
+        h[j] = out * tanh(c[j]);
+    }
+}
+
+static void run_sequence(const struct gpuserve_op_lstm *op, const struct gpuserve_lstm_sequence *s,
+                         int32_t direction)
+{
+    const struct gpuserve_lstm_layer *l = op->layer;
+    const size_t hidden = (size_t)l->hidden;
+    const size_t state = ((size_t)direction * (size_t)op->n_sequences + (size_t)s->number) * hidden;
+    double *gates = op->scratch, *h = gates + 4 * hidden, *c = h + hidden;
+
+    for (size_t j = 0; j < hidden; j++) {
+        h[j] = op->h_0 ? (double)op->h_0[state + j] : 0.0;
+        c[j] = op->c_0 ? (double)op->c_0[state + j] : 0.0;
+    }
+    for (int32_t t = 0; t < s->length; t++) {
+        const size_t row = (size_t)(s->first + (direction ? s->length - 1 - t : t));
+
+        step(l, direction, op->in + row * (size_t)l->input, gates, h, c);
+        for (size_t j = 0; j < hidden; j++)
+            op->out[(row * (size_t)l->directions + (size_t)direction) * hidden + j] = (float)h[j];
+    }
+    for (size_t j = 0; j < hidden; j++) {
+        op->h_n[state + j] = (float)h[j];
+        op->c_n[state + j] = (float)c[j];
+    }
+}
+
+gpuserve_status gsv_ref_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
+                             gpuserve_error *error)
+{
+    (void)stream;
+    (void)error;
+    for (int32_t d = 0; d < op->layer->directions; d++)
+        for (int32_t i = 0; i < op->n_sequences; i++)
+            run_sequence(op, &op->sequences[i], d);
+    op->seconds = 0.0;
+    return GPUSERVE_OK;
+}
