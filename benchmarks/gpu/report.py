@@ -58,14 +58,19 @@ def main():
                             ("ms of a later call, copies included", "call_ms", 20)):
         value = ours[key] if ours and ours["n"] >= 1 << 20 else None
         row("P8", f"500 operations on a million numbers: {what}", value, f"<= {most}", value is not None and value <= most)
-    row("P9", "LSTM: the library has none yet", None, ">= 5", False)
+    ours = find("lstm", name="gpuserve", large=True)
+    value = ours["steps_ms"] / ours["fused_ms"] if ours else None
+    row("P9", "LSTM: our step-by-step path / fused, float16", value, ">= 5", value and value >= 5)
+    peer = find("lstm", name="cudnn", large=True)
+    value = ours["fused_ms"] / peer["ms"] if ours and peer else None
+    row("P9", "LSTM: fused / cuDNN, float16", value, "<= 1.3", value and value <= 1.3)
     for goal, what, stage, key, least in (("P10", "texts/s over those of this machine's CPU", "backends", "ratio", 20),
                                           ("P11", "HTTP with 64 clients, share of the library's texts/s", "http", "share", 0.7)):
         line = find(stage)
         value = line.get(key) if line else None
         row(goal, what, value, f">= {least}", value is not None and value >= least)
     for line in lines:
-        if line.get("stage") in ("deterministic", "footprint", "graph", "probe", "chain", "chain_exact"):
+        if line.get("stage") in ("deterministic", "footprint", "graph", "probe", "chain", "chain_exact", "lstm"):
             print("     " + json.dumps(line))
     failed = [line for line in lines if line.get("failed") or line.get("ok") is False]
     for line in failed:

@@ -120,9 +120,10 @@ sanitizer() {
     done
 }
 
-# P8, P10 and P11, through the library and the program that serves. "dry" is the last word of a dry run.
+# P8 to P11, through the library and the program that serves. "dry" is the last word of a dry run.
 product() {
     stage chain 60 python3 benchmarks/gpu/product.py chain "$1" $3
+    stage lstm 60 python3 benchmarks/gpu/lstm.py "$1" $3
     stage backends 60 python3 benchmarks/gpu/product.py backends "$1" "$model" $3
     if [ -x "$2" ]; then
         stage http 60 python3 benchmarks/gpu/product.py http "$1" "$2" "$model" $3

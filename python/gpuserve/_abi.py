@@ -34,6 +34,8 @@ WARMUP_AUTO = 0xffffffff
 WAIT_NONE = 0xffffffff
 MATMUL_MAX_SIDE = 4194304
 CHAIN_MAX_STEPS = 65536
+LSTM_MAX_SIZE = 65536
+LSTM_MAX_LAYERS = 256
 DEVICE_MIG = 1
 DEVICE_VIRTUAL = 2
 OK = 0
@@ -132,6 +134,9 @@ CHAIN_RELU = 16
 CHAIN_GELU = 17
 CHAIN_PRECOMPILED = 0
 CHAIN_GENERATED = 1
+LSTM_AUTO = 0
+LSTM_STEPS = 1
+LSTM_FUSED = 2
 PROFILE_DEFAULT = 0
 PROFILE_OPERATIONS = 1
 PROFILE_DIFFERENCES = 2
@@ -389,6 +394,50 @@ class ChainStep(Structure):
     ]
 
 
+class LstmWeights(Structure):
+    c_name = "gpuserve_lstm_weights"
+    _fields_ = [
+        ("weight_ih", c_void_p),
+        ("weight_hh", c_void_p),
+        ("bias_ih", c_void_p),
+        ("bias_hh", c_void_p),
+    ]
+
+
+class LstmNetwork(Structure):
+    c_name = "gpuserve_lstm_network"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("dtype", c_uint32),
+        ("input_size", c_int32),
+        ("hidden_size", c_int32),
+        ("n_layers", c_int32),
+        ("bidirectional", c_uint32),
+        ("weights", c_void_p),
+        ("n_weights", c_size_t),
+    ]
+
+
+class LstmJob(Structure):
+    c_name = "gpuserve_lstm_job"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("variant", c_uint32),
+        ("n_sequences", c_int32),
+        ("reserved", c_int32),
+        ("cu_seqlens", c_void_p),
+        ("input", c_void_p),
+        ("h_0", c_void_p),
+        ("c_0", c_void_p),
+        ("output", c_void_p),
+        ("h_n", c_void_p),
+        ("c_n", c_void_p),
+        ("output_capacity", c_size_t),
+        ("h_n_capacity", c_size_t),
+        ("c_n_capacity", c_size_t),
+    ]
+
+
 class DeviceInfo(Structure):
     c_name = "gpuserve_device_info"
     _fields_ = [
@@ -506,6 +555,9 @@ STRUCTS: List[Type[Structure]] = [
     MatmulJob,
     ComputeResult,
     ChainStep,
+    LstmWeights,
+    LstmNetwork,
+    LstmJob,
     DeviceInfo,
     Stats,
     ProfileOptions,
@@ -733,6 +785,21 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_size_t,
         POINTER(ComputeResult),
         POINTER(Error),
+    ]),
+    "gpuserve_lstm_create": (c_int, [
+        POINTER(c_void_p),
+        c_void_p,
+        POINTER(LstmNetwork),
+        POINTER(Error),
+    ]),
+    "gpuserve_lstm_run": (c_int, [
+        c_void_p,
+        POINTER(LstmJob),
+        POINTER(ComputeResult),
+        POINTER(Error),
+    ]),
+    "gpuserve_lstm_destroy": (None, [
+        POINTER(c_void_p),
     ]),
     "gpuserve_device_list": (c_int, [
         c_void_p,

@@ -1,6 +1,8 @@
-"""Arithmetic on a device of your choice, without a model: matrix products, chains of operations.
+"""Arithmetic on a device of your choice, without a model: matrix products, chains of operations, LSTMs.
 
     with Compute("auto") as compute:
+        lstm = compute.lstm(torch_lstm.state_dict(), dtype="float16")
+        output, (h_n, c_n) = lstm(list_of_arrays)
         product = compute.matmul(a, b, dtype="bfloat16")
         y = compute.chain(x, [("multiply", 2.0), ("add", 1.0), "gelu"])
 """
@@ -9,7 +11,9 @@ from __future__ import annotations
 
 import threading
 from ctypes import POINTER, byref, c_size_t, c_void_p, cast
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
+                    Union)
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +31,9 @@ VARIANTS: Dict[str, int] = {
     "auto": _abi.MATMUL_AUTO, "naive": _abi.MATMUL_NAIVE, "tiled": _abi.MATMUL_TILED,
     "simd": _abi.MATMUL_SIMD, "tensor_core": _abi.MATMUL_TENSOR_CORE,
     "cublas": _abi.MATMUL_CUBLAS,
+}
+LSTM_VARIANTS: Dict[str, int] = {
+    "auto": _abi.LSTM_AUTO, "steps": _abi.LSTM_STEPS, "fused": _abi.LSTM_FUSED,
 }
 STEPS: Dict[str, int] = {
     name: getattr(_abi, "CHAIN_" + name.upper()) for name in (
@@ -63,6 +70,7 @@ class Compute(Closing):
         self._library = library()
         self._handle = None
         self._lock = threading.Lock()
+        self._lstms: "WeakSet[Lstm]" = WeakSet()
         options = _abi.new(_abi.ComputeOptions, n_threads=number(n_threads, "n_threads"),
                            device=text(device, "device"))
         handle = c_void_p()
@@ -125,21 +133,152 @@ class Compute(Closing):
                   _texts.address(source), _texts.address(out), source.size)
         return out
 
+    def lstm(self, weights: Mapping[str, Any], dtype: Optional[str] = None) -> "Lstm":
+        """An LSTM on this device; it ends with this object.
+
+        Args:
+            weights: by the names of torch.nn.LSTM's state_dict(): ``weight_ih_l0``,
+                ``weight_hh_l0``, ``bias_ih_l0``, ``bias_hh_l0``, ``..._l0_reverse``, ``..._l1``.
+            dtype: of the products: float32, or float16 on a GPU.
+        """
+        return Lstm(self, weights, dtype)
+
     def _run(self, function: Any, *arguments: Any) -> None:
+        self._call(function, VARIANTS, lambda handle: (handle, *arguments))
+
+    def _call(self, function: Any, names: Dict[str, int],
+              arguments: Callable[[c_void_p], Tuple[Any, ...]]) -> None:
         took = _abi.new(_abi.ComputeResult)
         with self._lock:
             if self._handle is None:
                 raise ClosedError("the compute handle was closed")
-            call(function, self._handle, *arguments, byref(took))
-        ran = next(name for name, value in VARIANTS.items() if value == took.variant)
+            call(function, *arguments(self._handle), byref(took))
+        ran = next(name for name, value in names.items() if value == took.variant)
         self.took = Took(ran, took.kernel_seconds, took.copy_seconds)
 
     def close(self) -> None:
         """Give the device's memory back."""
         with self._lock:
+            for lstm in list(self._lstms):
+                lstm._end()
             if self._handle is not None:
                 self._library.gpuserve_compute_close(byref(self._handle))
                 self._handle = None
+
+
+class Lstm:
+    """Layers of an LSTM on a device: made by ``Compute.lstm()``, called with sequences."""
+
+    def __init__(self, compute: Compute, weights: Mapping[str, Any], dtype: Optional[str]) -> None:
+        self._compute = compute
+        self._handle: Optional[c_void_p] = None
+        directions = 2 if "weight_ih_l0_reverse" in weights else 1
+        layers = 0
+        parts: List[Any] = []
+        kept: List[Floats] = []
+        while f"weight_ih_l{layers}" in weights:
+            for suffix in ("", "_reverse")[:directions]:
+                arrays = [_part(weights, f"{name}_l{layers}{suffix}") for name in _PARTS]
+                kept += [array for array in arrays if array is not None]
+                parts.append(_abi.LstmWeights(*(
+                    None if array is None else _texts.address(array) for array in arrays)))
+            layers += 1
+        self.input_size, self.hidden_size = _shape_of(weights, layers, directions)
+        self.n_layers, self.n_directions = layers, directions
+        list_of = (_abi.LstmWeights * len(parts))(*parts)
+        network = _abi.new(
+            _abi.LstmNetwork, dtype=named(DTYPES, dtype or "default", "dtype"),
+            input_size=self.input_size, hidden_size=self.hidden_size, n_layers=layers,
+            bidirectional=directions - 1, weights=cast(list_of, c_void_p), n_weights=len(parts))
+        handle = c_void_p()
+        with compute._lock:
+            if compute._handle is None:
+                raise ClosedError("the compute handle was closed")
+            call(compute._library.gpuserve_lstm_create, byref(handle), compute._handle,
+                 byref(network))
+            self._handle = handle
+            compute._lstms.add(self)
+        del kept  # copied by the library
+
+    def __call__(self, sequences: Sequence[Any], state: Optional[Tuple[Any, Any]] = None,
+                 variant: str = "auto") -> Tuple[List[Floats], Tuple[Floats, Floats]]:
+        """Run sequences of any lengths, in any order.
+
+        Args:
+            sequences: each [steps, input_size].
+            state: h_0 and c_0, each [layers * directions, sequences, hidden_size]; default zeros.
+            variant: steps, fused.
+
+        Returns:
+            Of each sequence [steps, directions * hidden_size], and the final (h_n, c_n).
+        """
+        rows = [_matrix(s, f"sequence {i}") for i, s in enumerate(sequences)]
+        for i, row in enumerate(rows):
+            if row.shape[1] != self.input_size:
+                raise InvalidError(f"sequence {i} is {row.shape[1]} wide, not {self.input_size}")
+        shape = self.n_layers * self.n_directions, len(rows), self.hidden_size
+        ends = np.concatenate([[0], np.cumsum([row.shape[0] for row in rows])]).astype(np.int64)
+        if ends[-1] > np.iinfo(np.int32).max:
+            raise InvalidError(f"{ends[-1]} steps, more than {np.iinfo(np.int32).max}")
+        cu_seqlens = ends.astype(np.int32)
+        packed = np.concatenate(rows or [np.empty((0, self.input_size), np.float32)])
+        start = [None if s is None else np.ascontiguousarray(s, dtype=np.float32)
+                 for s in (state or (None, None))]
+        for name, given in zip(("h_0", "c_0"), start):
+            if given is not None and given.shape != shape:
+                raise InvalidError(f"{name} is {list(given.shape)}, not {list(shape)}")
+        output = np.empty((int(ends[-1]), self.n_directions * self.hidden_size), np.float32)
+        h_n, c_n = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        job = _abi.new(
+            _abi.LstmJob, variant=named(LSTM_VARIANTS, variant, "variant"), n_sequences=len(rows),
+            cu_seqlens=_texts.address(cu_seqlens),
+            input=_texts.address(packed),
+            h_0=None if start[0] is None else _texts.address(start[0]),
+            c_0=None if start[1] is None else _texts.address(start[1]),
+            output=_texts.address(output), h_n=_texts.address(h_n), c_n=_texts.address(c_n),
+            output_capacity=output.size, h_n_capacity=h_n.size, c_n_capacity=c_n.size)
+        self._compute._call(self._compute._library.gpuserve_lstm_run, LSTM_VARIANTS,
+                            lambda _: (self._handle, byref(job)))
+        return [output[ends[i]:ends[i + 1]] for i in range(len(rows))], (h_n, c_n)
+
+    def _end(self) -> None:
+        if self._handle is not None:
+            self._compute._library.gpuserve_lstm_destroy(byref(self._handle))
+            self._handle = None
+
+    def close(self) -> None:
+        """Give the weights' memory back."""
+        with self._compute._lock:
+            self._end()
+
+
+_PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+def _part(weights: Mapping[str, Any], name: str) -> Optional[Floats]:
+    if name not in weights:
+        if name.startswith("bias"):
+            return None
+        raise InvalidError(f"there is no {name}")
+    return np.ascontiguousarray(weights[name], dtype=np.float32)
+
+
+def _shape_of(weights: Mapping[str, Any], layers: int, directions: int) -> Tuple[int, int]:
+    """(input_size, hidden_size), which all weights agree with."""
+    if layers == 0:
+        raise InvalidError("there is no weight_ih_l0")
+    rows, width = np.shape(weights["weight_ih_l0"])
+    hidden = rows // 4
+    for layer in range(layers):
+        wide = width if layer == 0 else hidden * directions
+        for suffix in ("", "_reverse")[:directions]:
+            for part, shape in zip(_PARTS, ((4 * hidden, wide), (4 * hidden, hidden),
+                                            (4 * hidden,), (4 * hidden,))):
+                name = f"{part}_l{layer}{suffix}"
+                if name in weights and np.shape(weights[name]) != shape:
+                    raise InvalidError(f"{name} is {list(np.shape(weights[name]))}, "
+                                       f"not {list(shape)}")
+    return int(width), int(hidden)
 
 
 def _matrix(values: Any, name: str) -> Floats:

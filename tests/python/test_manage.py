@@ -262,6 +262,41 @@ class Arithmetic(Case):
         with self.assertRaises(errors.UnsupportedError):
             self.compute.matmul(a, b, variant="tensor_core")
 
+    def test_lstm_over_packed_sequences(self):
+        rng = np.random.default_rng(5)
+        weights = {}
+        for name, shape in (("weight_ih", (24, 4)), ("weight_hh", (24, 6)), ("bias_ih", (24,))):
+            for end in ("", "_reverse"):
+                weights[f"{name}_l0{end}"] = rng.normal(size=shape).astype(np.float32)
+        texts = [rng.normal(size=(n, 4)).astype(np.float32) for n in (3, 0, 5)]
+        lstm = self.compute.lstm(weights)
+        rows, (h_n, c_n) = lstm(texts)
+        sigmoid = lambda x: 1 / (1 + np.exp(-x))
+        for i, text in enumerate(texts):
+            for d, end in enumerate(("", "_reverse")):
+                h, c = np.zeros(6), np.zeros(6)
+                for t in range(len(text))[::1 - 2 * d]:
+                    sums = (weights[f"weight_ih_l0{end}"] @ text[t] + weights[f"weight_hh_l0{end}"] @ h
+                            + weights[f"bias_ih_l0{end}"])
+                    a, f, g, o = np.split(sums.astype(np.float64), 4)
+                    c = sigmoid(f) * c + sigmoid(a) * np.tanh(g)
+                    h = sigmoid(o) * np.tanh(c)
+                    np.testing.assert_allclose(rows[i][t, 6 * d:6 * d + 6], h, atol=2e-6)
+                np.testing.assert_allclose(h_n[d, i], h, atol=2e-6)
+                np.testing.assert_allclose(c_n[d, i], c, atol=2e-6)
+        again, _ = lstm(texts[:1], state=(h_n[:, :1], c_n[:, :1]), variant="steps")
+        self.assertEqual(self.compute.took.variant, "steps")
+        self.assertFalse(np.allclose(again[0], rows[0]))
+        for bad in (lambda: self.compute.lstm({}), lambda: lstm([np.zeros((2, 5))]),
+                    lambda: lstm(texts, state=(h_n[:1], c_n)), lambda: lstm(texts, variant="fast"),
+                    lambda: self.compute.lstm({**weights, "bias_ih_l0": np.zeros(23)}),
+                    lambda: self.compute.lstm({"weight_ih_l0": weights["weight_ih_l0"]})):
+            with self.assertRaises(errors.InvalidError):
+                bad()
+        lstm.close()
+        with self.assertRaises(errors.InvalidError):
+            lstm(texts)
+
     def test_chains(self):
         x = self.numbers(3, 50)
         found = self.compute.chain(x, [("fma", 2, 1), "absolute", "sqrt", ("maximum", 0.5)])

@@ -1,0 +1,117 @@
+"""P9, as JSON lines: an LSTM's fused path against our step-by-step path and against cuDNN.
+
+    lstm.py LIBRARY [dry]
+
+Sizes are (input, hidden, directions, sequences, steps); times are the device's, in one run after another. What
+torch.nn.LSTM runs on a GPU is cudnnRNNForward, on the same numbers; without torch it is left out. Both outputs
+must agree. `dry` shrinks all sizes to what the emulator runs in seconds.
+"""
+import array
+import ctypes
+import random
+import statistics
+import sys
+
+from compare import load_abi, say, time_us
+from product import Compute
+
+DRY = sys.argv[-1] == "dry"
+SIZES = [(8, 40, 2, 3, 4)] if DRY else [(1024, 1024, 1, 64, 100), (512, 512, 2, 64, 100), (256, 256, 1, 8, 200)]
+DTYPES = {"float32": 1, "float16": 2}
+STEPS, FUSED = 1, 2
+BOUND = {"float32": 1e-5, "float16": 1e-2}  # of |got - want| / |want|, over many steps
+
+
+def floats(count, scale, seed):
+    source = random.Random(seed)
+    few = [source.uniform(-scale, scale) for _ in range(4099)]  # a prime: rows do not repeat
+    return (ctypes.c_float * count).from_buffer(array.array("f", (few * (count // len(few) + 1))[:count]))
+
+
+class Network:
+    """Random weights in torch's layout, and the sequences' inputs."""
+
+    def __init__(self, size):
+        self.input, self.hidden, self.directions, self.sequences, self.steps = size
+        scale = self.hidden ** -0.5
+        shapes = (4 * self.hidden * self.input, 4 * self.hidden * self.hidden, 4 * self.hidden, 4 * self.hidden)
+        self.parts = [[floats(n, scale, 10 * d + i) for i, n in enumerate(shapes)] for d in range(self.directions)]
+        self.rows = self.sequences * self.steps
+        self.values = floats(self.rows * self.input, 1.0, 99)
+        self.ends = (ctypes.c_int32 * (self.sequences + 1))(*(i * self.steps for i in range(self.sequences + 1)))
+        self.output = (ctypes.c_float * (self.rows * self.directions * self.hidden))()
+
+
+def run_ours(compute, net, dtype, variant, runs):
+    """Milliseconds of the device, the median of `runs`."""
+    abi, library = compute.abi, compute.library
+    void = ctypes.c_void_p
+    weights = (abi.LstmWeights * net.directions)(*(abi.LstmWeights(*(ctypes.cast(p, void) for p in parts))
+                                                   for parts in net.parts))
+    network = abi.LstmNetwork(ctypes.sizeof(abi.LstmNetwork), DTYPES[dtype], net.input, net.hidden, 1,
+                              net.directions - 1, ctypes.cast(weights, void), net.directions)
+    handle, times = void(), []
+    compute.check(library.gpuserve_lstm_create(ctypes.byref(handle), compute.handle, ctypes.byref(network),
+                                               ctypes.byref(compute.error)))
+    job = abi.LstmJob(struct_size=ctypes.sizeof(abi.LstmJob), variant=variant, n_sequences=net.sequences,
+                      cu_seqlens=ctypes.cast(net.ends, void), input=ctypes.cast(net.values, void),
+                      output=ctypes.cast(net.output, void), output_capacity=len(net.output))
+    for _ in range(runs + 1):
+        result = abi.ComputeResult(ctypes.sizeof(abi.ComputeResult))
+        compute.check(library.gpuserve_lstm_run(handle, ctypes.byref(job), ctypes.byref(result),
+                                                ctypes.byref(compute.error)))
+        times.append(result.kernel_seconds * 1e3)
+    library.gpuserve_lstm_destroy(ctypes.byref(handle))
+    return statistics.median(times[1:])
+
+
+def distance(got, want):
+    apart = sum((a - b) ** 2 for a, b in zip(got, want))
+    return (apart / max(sum(b * b for b in want), 1e-30)) ** 0.5
+
+
+def run_cudnn(net, dtype, output):
+    """Milliseconds of cudnnRNNForward as torch calls it; |ours - its| / |its|."""
+    import torch
+
+    lstm = torch.nn.LSTM(net.input, net.hidden, bidirectional=net.directions == 2).cuda()
+    with torch.no_grad():
+        for parameter, values in zip(lstm.parameters(), (part for parts in net.parts for part in parts)):
+            parameter.copy_(torch.frombuffer(values, dtype=torch.float32).reshape(parameter.shape))
+        lstm = lstm.to(getattr(torch, dtype))
+        lstm.flatten_parameters()
+        values = torch.frombuffer(net.values, dtype=torch.float32).reshape(net.sequences, net.steps, net.input)
+        values = values.transpose(0, 1).contiguous().cuda().to(getattr(torch, dtype))
+        us = time_us(torch, lambda: lstm(values))
+        want = lstm(values)[0].transpose(0, 1).reshape(-1).float().cpu()
+        ours = torch.frombuffer(output, dtype=torch.float32)
+        return us / 1e3, float((ours - want).norm() / want.norm())
+
+
+def main(library):
+    load_abi()
+    compute = Compute(library, "0")
+    for i, size in enumerate(SIZES):
+        net = Network(size)
+        for dtype in DTYPES:
+            kept = {"size": size, "dtype": dtype, "large": i == 0 and dtype == "float16"}
+            steps = run_ours(compute, net, dtype, STEPS, 1 if DRY else 5)
+            by_steps = bytes(net.output)
+            fused = run_ours(compute, net, dtype, FUSED, 1 if DRY else 20)
+            some = slice(0, len(net.output), max(1, len(net.output) // 10000))
+            apart = distance(net.output[some], (ctypes.c_float * len(net.output)).from_buffer_copy(by_steps)[some])
+            say("lstm", name="gpuserve", steps_ms=steps, fused_ms=fused, ratio=steps / fused, apart=apart,
+                ok=apart <= BOUND[dtype], **kept)
+            if DRY:
+                continue
+            try:
+                ms, apart = run_cudnn(net, dtype, net.output)
+            except ImportError as missing:
+                say("lstm", skipped=str(missing))
+                continue
+            say("lstm", name="cudnn", ms=ms, ours_over_it=fused / ms, apart=apart, ok=apart <= BOUND[dtype], **kept)
+    compute.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
