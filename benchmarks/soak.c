@@ -3,9 +3,9 @@
  *
  * Eight threads embed random texts for so long, alone and in jobs, waiting and submitting; one call
  * in a hundred is malformed or cancelled, and beside them the model is swapped for itself,
- * suspended and resumed. Every second the resident memory is read. The first third is for settling;
- * of the rest the slope is fitted to the least of each minute (of each tenth, when it is short),
- * which leaves out what is in flight at the moment.
+ * suspended and resumed. Every second the resident memory is read. The first half is for settling,
+ * as malloc's arenas fill for long; of the rest the slope is fitted to the least of each minute (of
+ * each tenth, when it is short), which leaves out what is in flight at the moment.
  *
  * Prints a JSON object. Ends with 1 when a call did anything but what it should, or memory grew by
  * more than 1 MB an hour and 256 KiB in all.

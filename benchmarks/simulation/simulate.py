@@ -33,7 +33,8 @@ def request_cost(program, rounds=5):
     """What a request costs beside tokenizer and network, which do next to nothing here: medians."""
     rows = [json.loads(subprocess.run([program, "request", "2"], check=True, text=True,
                                       stdout=subprocess.PIPE).stdout) for _ in range(rounds)]
-    cost = {key: statistics.median(row[key] for row in rows) for key in ("blocking_us", "submitted_us")}
+    cost = {key: statistics.median(row[key] for row in rows)
+            for key in ("blocking_us", "submitted_us")}
     print(f"a request: {cost['blocking_us']} us blocking, {cost['submitted_us']} us submitted")
     return {"threads": 2, "rounds": rounds, **cost}
 
