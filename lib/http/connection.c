@@ -27,7 +27,8 @@ static void list(struct gsv_exchange *exchange)
     if (exchange->after)
         exchange->after->before = exchange;
     server->exchanges = exchange;
-    server->n_exchanges++;
+    if (++server->n_exchanges > 1)
+        server->crowded_ns = exchange->begun_ns;
     if (exchange->client)
         exchange->client->exchange = exchange;
     exchange->listed = true;

@@ -41,7 +41,8 @@ struct gsv_work {
     gpuserve_job job;
     gpuserve_request *request; /* NULL: none was submitted */
     gpuserve_status (*aside)(struct gsv_exchange *exchange, gpuserve_error *error);
-    gpuserve_error error; /* of `aside` */
+    gpuserve_error error; /* of `aside`, or of what was led */
+    bool is_led;          /* computed by the guard's thread: there is no request */
     gpuserve_status status;
     gpuserve_item *items; /* [job.n_items] */
     gpuserve_result result;

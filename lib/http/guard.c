@@ -192,7 +192,7 @@ static void sweep(struct gsv_guard *guard)
     }
 }
 
-/* Only this thread touches the listener, so that it never accepts from a number used anew. */
+/* Only who has the loop touches the listener, so that it never accepts from a number used anew. */
 static void stop_listening(struct gsv_guard *guard)
 {
     struct sock_filter drop = { .code = BPF_RET | BPF_K };
@@ -279,38 +279,83 @@ static void block_broken_pipe(void)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-static void *run(void *user)
+/* Wait for events and handle them; the loop is held but for waiting. What was waited for may be old
+ * when it is handled: clients only end meanwhile, they leave the list here. */
+static void take_turn(struct gsv_guard *guard)
 {
-    struct gsv_guard *guard = user;
     struct epoll_event events[N_EVENTS];
-    uint64_t last_tick = 0;
-    bool is_done = true;
+    const int timeout_ms = guard->is_done ? TICK_MS : 0;
+    bool accepting = false;
+    uint64_t now;
+    int n;
 
-    block_broken_pipe();
-    while (!atomic_load(&guard->stopping)) {
-        const int n = epoll_wait(guard->epoll, events, N_EVENTS, is_done ? TICK_MS : 0);
-        bool accepting = false;
-        uint64_t now;
-
-        for (int i = 0; i < n; i++)
-            handle(guard, &events[i], &accepting);
-        if (atomic_load(&guard->draining))
-            stop_listening(guard);
-        else if (accepting)
-            accept_all(guard);
-        is_done = gsv_guard_run_mhd(guard);
-        now = gsv_http_now();
-        if (now - last_tick > TICK_MS * 1000000ull || atomic_load(&guard->draining)) {
-            check_times(guard);
-            check_certificate(guard, now);
-            last_tick = now;
-        }
-        sweep(guard);
+    guard->attended = true;
+    pthread_mutex_unlock(&guard->loop);
+    n = epoll_wait(guard->epoll, events, N_EVENTS, timeout_ms);
+    pthread_mutex_lock(&guard->loop);
+    for (int i = 0; i < n; i++)
+        handle(guard, &events[i], &accepting);
+    if (atomic_load(&guard->draining))
+        stop_listening(guard);
+    else if (accepting)
+        accept_all(guard);
+    guard->is_done = gsv_guard_run_mhd(guard);
+    now = gsv_http_now();
+    if (now - guard->last_tick_ns > TICK_MS * 1000000ull || atomic_load(&guard->draining)) {
+        check_times(guard);
+        check_certificate(guard, now);
+        guard->last_tick_ns = now;
     }
+    sweep(guard);
+    guard->attended = false;
+}
+
+static void close_all(struct gsv_guard *guard)
+{
     for (struct gsv_client *c = guard->clients; c; c = c->next)
         gsv_client_close(c);
     sweep(guard);
+}
+
+static void *run(void *user)
+{
+    struct gsv_guard *guard = user;
+
+    block_broken_pipe();
+    pthread_mutex_lock(&guard->loop);
+    while (!atomic_load(&guard->stopping)) {
+        if (guard->attended)
+            pthread_cond_wait(&guard->follow, &guard->loop);
+        else
+            take_turn(guard);
+        while (guard->lead)
+            gsv_guard_lead(guard);
+    }
+    if (--guard->n_running == 0)
+        close_all(guard);
+    pthread_mutex_unlock(&guard->loop);
     return NULL;
+}
+
+static gpuserve_status start_threads(struct gsv_guard *guard, gpuserve_error *error)
+{
+    int failed = 0;
+
+    pthread_mutex_lock(&guard->loop);
+    while (guard->n_threads < GSV_GUARD_THREADS && !failed) {
+        pthread_t *thread = &guard->threads[guard->n_threads];
+
+        failed = pthread_create(thread, NULL, run, guard);
+        if (failed)
+            break;
+        pthread_setname_np(*thread, "gpuserve-http");
+        guard->n_threads++;
+        guard->n_running++;
+    }
+    pthread_mutex_unlock(&guard->loop);
+    return failed ? gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: thread %u: %s",
+                             guard->n_threads, strerror(failed))
+                  : GPUSERVE_OK;
 }
 
 gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *server,
@@ -321,7 +366,10 @@ gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *s
     struct epoll_event event = { .events = EPOLLIN };
 
     guard->server = server;
+    guard->is_done = true;
     pthread_mutex_init(&guard->lock, NULL);
+    pthread_mutex_init(&guard->loop, NULL);
+    pthread_cond_init(&guard->follow, NULL);
     guard->epoll = epoll_create1(EPOLL_CLOEXEC);
     guard->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     guard->scratch = malloc(GSV_SCRATCH_BYTES);
@@ -334,12 +382,9 @@ gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *s
     if (!info || epoll_ctl(guard->epoll, EPOLL_CTL_ADD, info->epoll_fd, &event) != 0)
         return gsv_fail(error, GPUSERVE_E_IO, "epoll of libmicrohttpd: %s", strerror(errno));
     event.data.ptr = &guard->wake;
-    if (epoll_ctl(guard->epoll, EPOLL_CTL_ADD, guard->wake, &event) != 0 ||
-        pthread_create(&guard->thread, NULL, run, guard) != 0)
+    if (epoll_ctl(guard->epoll, EPOLL_CTL_ADD, guard->wake, &event) != 0)
         return gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: %s", strerror(errno));
-    pthread_setname_np(guard->thread, "gpuserve-http");
-    guard->started = true;
-    return GPUSERVE_OK;
+    return start_threads(guard, error);
 }
 
 void gsv_guard_drain(struct gsv_guard *guard)
@@ -352,10 +397,14 @@ void gsv_guard_drain(struct gsv_guard *guard)
 void gsv_guard_stop(struct gsv_guard *guard)
 {
     atomic_store(&guard->stopping, true);
-    if (guard->started) {
+    if (guard->n_threads > 0) {
+        pthread_mutex_lock(&guard->loop);
+        pthread_cond_broadcast(&guard->follow);
+        pthread_mutex_unlock(&guard->loop);
         gsv_guard_wake(guard);
-        pthread_join(guard->thread, NULL);
     }
+    for (uint32_t i = 0; i < guard->n_threads; i++)
+        pthread_join(guard->threads[i], NULL);
     if (guard->epoll > 0)
         close(guard->epoll);
     if (guard->wake > 0)

@@ -4,8 +4,10 @@
  *
  *   client socket <-> guard <-> socketpair <-> libmicrohttpd
  *
- * One thread, with epoll, is all of this: it moves the bytes and runs libmicrohttpd, which has no
- * thread of its own. So a small request changes threads only for its computation.
+ * One thread at a time, with epoll, is all of this: it moves the bytes and runs libmicrohttpd,
+ * which has no thread of its own. There are two threads for it: when nothing else is being
+ * computed, the one that took a small request computes it too and writes the reply, while the other
+ * waits for events in its place. So a request that comes alone changes threads nowhere on its way.
  *
  * libmicrohttpd's only time limit is one of inactivity, which a byte every few seconds outlives.
  * Here each header and each body has an absolute deadline and a body a least rate, in both
@@ -26,7 +28,7 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-enum { GSV_SCRATCH_BYTES = 64 * 1024 };
+enum { GSV_SCRATCH_BYTES = 64 * 1024, GSV_GUARD_THREADS = 2 };
 
 struct gpuserve_http;
 struct gsv_exchange;
@@ -80,9 +82,19 @@ struct gsv_client {
 
 struct gsv_guard {
     struct gpuserve_http *server;
-    pthread_t thread;
-    bool started;
-    int epoll, wake; /* eventfd */
+    pthread_t threads[GSV_GUARD_THREADS];
+    uint32_t n_threads;
+    pthread_mutex_t loop;  /* over clients and libmicrohttpd: held by the guard's thread, whichever
+                              it is, but for waiting and computing */
+    pthread_cond_t follow; /* nobody waits for events, or this is the end */
+    bool attended;         /* a thread waits for events, or handles them */
+    bool is_done;          /* libmicrohttpd has nothing to do at once */
+    uint32_t n_running;    /* threads */
+    uint64_t last_tick_ns; /* when times were looked at last */
+    struct gsv_exchange *lead; /* to be computed by the thread that holds the loop, once it is out
+                                  of libmicrohttpd's calls */
+    bool is_leading;           /* a thread computes */
+    int epoll, wake;           /* eventfd */
     struct gsv_client *clients;
     _Atomic size_t n_clients;
     _Atomic bool draining, stopping;
@@ -100,7 +112,7 @@ gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *s
                                 gpuserve_error *error);
 /* Take no new connections; those without an unanswered request are closed. */
 void gsv_guard_drain(struct gsv_guard *guard);
-/* Close all, end the thread. */
+/* Close all, end the threads. */
 void gsv_guard_stop(struct gsv_guard *guard);
 
 /* From any thread: resume the exchange's connection. The exchange may be gone on return. */
@@ -110,6 +122,11 @@ void gsv_guard_answered(struct gsv_client *client);
 
 /* guard_mhd.c */
 void gsv_guard_wake(struct gsv_guard *guard);
+/* Whether the thread that has the loop may compute a small job itself: the other one is there to
+ * wait for events. */
+bool gsv_guard_may_lead(const struct gsv_guard *guard);
+/* With the loop: compute what it shall, without it meanwhile, and pass the reply on. */
+void gsv_guard_lead(struct gsv_guard *guard);
 /* On the guard's thread: let libmicrohttpd take what is there for it. False: it has more to do at
  * once. */
 bool gsv_guard_run_mhd(struct gsv_guard *guard);

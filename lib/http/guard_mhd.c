@@ -1,9 +1,10 @@
 /*
  * guard_mhd.c - libmicrohttpd on the guard's thread: what is there for it, connections to resume,
- * and replies that it has written.
+ * replies that it has written, and jobs that this thread computes itself.
  */
 #include "lib/http/guard.h"
 #include "lib/http/server.h"
+#include "lib/http/work.h"
 
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -79,4 +80,31 @@ bool gsv_guard_run_mhd(struct gsv_guard *guard)
             return true;
     }
     return false;
+}
+
+/* ------------------------------------------------------------------------------------- leading */
+
+bool gsv_guard_may_lead(const struct gsv_guard *guard)
+{
+    return !guard->lead && !guard->is_leading;
+}
+
+void gsv_guard_lead(struct gsv_guard *guard)
+{
+    struct gsv_exchange *const exchange = guard->lead;
+    struct gsv_client *const client = exchange->client;
+
+    guard->lead = NULL;
+    guard->is_leading = true;
+    guard->attended = false;
+    pthread_cond_signal(&guard->follow);
+    pthread_mutex_unlock(&guard->loop);
+    gsv_work_compute(exchange);
+    pthread_mutex_lock(&guard->loop);
+    guard->is_leading = false;
+    MHD_resume_connection(exchange->connection);
+    guard->is_done = gsv_guard_run_mhd(guard);
+    /* Whoever waits for events has not seen this; ended clients leave the list in a turn only. */
+    if (!guard->is_done || client->ended)
+        gsv_guard_wake(guard);
 }

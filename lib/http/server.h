@@ -40,6 +40,7 @@ struct gpuserve_http {
     pthread_cond_t idle;  /* a count has become 0 */
     struct gsv_exchange *exchanges;
     size_t n_exchanges;
+    uint64_t crowded_ns;          /* when there was more than one last */
     size_t n_working;             /* exchanges whose connection is, or is about to be, suspended */
     bool stopping;                /* no work may begin */
     struct gsv_client **expected; /* [n_expected] by the number of libmicrohttpd's socket: clients

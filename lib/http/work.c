@@ -8,6 +8,10 @@
 
 /* A reply larger than this would be a quarter of a gigabyte of JSON. */
 enum { MAX_OUTPUT_FLOATS = 1 << 24 };
+/* What the guard's thread computes itself. */
+enum { LED_ITEMS = 4, LED_BYTES = 1024 };
+
+static const uint64_t lone_ns = 20000000u;
 
 /* --------------------------------------------------------------------------------------- start */
 
@@ -98,14 +102,54 @@ static void set_request(struct gsv_exchange *exchange, gpuserve_request *request
     pthread_mutex_unlock(&exchange->server->lock);
 }
 
+/* What cannot be cancelled must be over soon. */
+static bool is_small(const gpuserve_job *job)
+{
+    size_t bytes = 0;
+
+    if (job->n_items > LED_ITEMS)
+        return false;
+    if (!job->texts)
+        return job->id_offsets[job->n_items] <= LED_BYTES / 4;
+    for (size_t i = 0; i < job->n_items; i++)
+        bytes += job->text_sizes[i] + (job->pairs ? job->pair_sizes[i] : 0);
+    return bytes <= LED_BYTES;
+}
+
+/* To the guard's thread, which this is, if there has been one request at a time for a while: of
+ * several, whatever comes first shall not hold up that they are computed together. */
+static bool take_lead(struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+    bool is_alone;
+
+    if (exchange->is_aside || !is_small(&exchange->work.job) || !gsv_guard_may_lead(&server->guard))
+        return false;
+    pthread_mutex_lock(&server->lock);
+    is_alone = server->n_working == 1 && exchange->begun_ns - server->crowded_ns > lone_ns;
+    pthread_mutex_unlock(&server->lock);
+    if (is_alone)
+        server->guard.lead = exchange;
+    return is_alone;
+}
+
+void gsv_work_compute(struct gsv_exchange *exchange)
+{
+    struct gsv_work *work = &exchange->work;
+
+    work->status = gpuserve_run(exchange->served->model, &work->job, &work->error);
+    atomic_store(&work->handshake, GSV_DONE);
+}
+
 bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
                     const struct gsv_inputs *inputs, gsv_handler finish)
 {
+    const gpuserve_error no_error = GPUSERVE_ERROR_INIT;
     const gpuserve_result none = GPUSERVE_RESULT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_work *work = &exchange->work;
     gpuserve_request *request = NULL;
-    gpuserve_status st;
+    gpuserve_status st = GPUSERVE_OK;
 
     work->job = *job;
     gsv_inputs_into(inputs, &work->job);
@@ -121,9 +165,12 @@ bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
     if (exchange->deadline_ns && work->job.deadline_us == 0)
         work->job.deadline_us = -1; /* 0 would be "none" */
     work->job.expected_fingerprint = gsv_header(exchange, "x-gpuserve-space");
+    work->error = no_error;
     atomic_store(&work->handshake, GSV_SUBMITTING);
-    st = gpuserve_submit(&request, exchange->served->model, &work->job, on_complete, exchange,
-                         &error);
+    work->is_led = take_lead(exchange);
+    if (!work->is_led)
+        st = gpuserve_submit(&request, exchange->served->model, &work->job, on_complete, exchange,
+                             &error);
     if (st != GPUSERVE_OK) {
         gsv_work_count_out(exchange);
         return gsv_refuse_error(exchange, st, &error);
@@ -237,8 +284,6 @@ static gpuserve_status take_result(struct gsv_exchange *exchange, gpuserve_error
 
     set_request(exchange, NULL);
     gpuserve_request_free(&request);
-    if (st == GPUSERVE_OK)
-        keep_account(exchange);
     return st;
 }
 
@@ -253,18 +298,19 @@ void gsv_work_abandon(struct gsv_exchange *exchange)
 
 void gsv_work_finish(struct gsv_exchange *exchange)
 {
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_work *work = &exchange->work;
     const bool is_job = !work->aside;
-    gpuserve_status st;
 
     work->waiting = false;
-    st = is_job ? take_result(exchange, &error) : work->status;
+    if (is_job && !work->is_led)
+        work->status = take_result(exchange, &work->error);
     gsv_work_count_out(exchange);
-    if (st != GPUSERVE_OK) {
-        gsv_refuse_error(exchange, st, is_job ? &error : &work->error);
+    if (work->status != GPUSERVE_OK) {
+        gsv_refuse_error(exchange, work->status, &work->error);
         return;
     }
+    if (is_job)
+        keep_account(exchange);
     work->finish(exchange);
     if (is_job && !work->waiting && exchange->status == 200)
         add_headers(exchange);

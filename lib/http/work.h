@@ -4,6 +4,10 @@
  * gsv_work_start submits; the library's callback and the thread that started it meet in
  * work.handshake: whoever comes second knows that the first was there. If the result is there
  * before the handler has returned, the connection is never suspended.
+ *
+ * A small job that is the only one is not submitted: the guard's thread computes it itself once it
+ * is out of libmicrohttpd's calls, see guard.h. To wake another thread, and to be woken by it,
+ * takes longer than all else that a request costs beside its computation.
  */
 #ifndef GSV_HTTP_WORK_H
 #define GSV_HTTP_WORK_H
@@ -27,6 +31,8 @@ bool gsv_work_aside(struct gsv_exchange *exchange,
 bool gsv_work_suspend(struct gsv_exchange *exchange);
 bool gsv_work_leave(struct gsv_exchange *exchange);
 void gsv_work_finish(struct gsv_exchange *exchange);
+/* For guard_mhd.c: the job that was not submitted. */
+void gsv_work_compute(struct gsv_exchange *exchange);
 /* The connection ended before what was done for it could be taken up: it counts no more. */
 void gsv_work_abandon(struct gsv_exchange *exchange);
 
