@@ -26,6 +26,9 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 /* Each connection takes three descriptors, and the usual soft limit is 1,024. */
 static void raise_descriptor_limit(void)
@@ -36,6 +39,15 @@ static void raise_descriptor_limit(void)
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
+}
+
+/* What a large reply took goes back to the system when it is freed. glibc raises this limit after
+ * the first of them, and a crowd of slow readers would leave its memory behind. */
+static void return_large_blocks(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 64 * 1024);
+#endif
 }
 
 static const uint32_t default_drain_s = 30;
@@ -223,6 +235,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     sigset_t signals;
     char *holder;
 
+    return_large_blocks();
     raise_descriptor_limit();
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);

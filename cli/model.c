@@ -49,6 +49,7 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     options.head = args->head;
     options.max_tokens = args->max_tokens;
     options.max_batch_tokens = args->batch_tokens;
+    options.max_queue_tokens = args->queue_tokens;
     options.pooling = args->pooling;
     options.use_mmap = args->mmap;
     options.on_device_lost =

@@ -9,23 +9,39 @@
 #include "lib/http/work.h"
 
 /* A step over more than this takes half a millisecond and more. */
-enum { SMALL_BODY_BYTES = 32 * 1024, SMALL_REPLY_FLOATS = 32 * 1024 };
+enum { SMALL_BODY_BYTES = 32 * 1024, SMALL_REPLY_FLOATS = 32 * 1024, TINY_BODY_BYTES = 2048 };
 
 /* --------------------------------------------------------------------------------------- reply */
 
 /* The bytes go to libmicrohttpd, which frees them after the last is sent. */
-enum MHD_Result gsv_advance_send(struct gsv_exchange *exchange)
+static struct MHD_Response *make_response(struct gsv_exchange *exchange)
 {
-    struct gpuserve_http *server = exchange->server;
     struct MHD_Response *response;
-    enum MHD_Result result;
 
+    if (exchange->lent) {
+        exchange->n_reply_bytes = exchange->n_lent;
+        return MHD_create_response_from_buffer(exchange->n_lent, (void *)exchange->lent,
+                                               MHD_RESPMEM_PERSISTENT);
+    }
     response = MHD_create_response_from_buffer(exchange->reply.size, exchange->reply.bytes,
                                                MHD_RESPMEM_MUST_FREE);
     if (!response)
-        return MHD_NO;
+        return NULL;
     exchange->n_reply_bytes = exchange->reply.size;
     exchange->reply = (struct gsv_buffer){ 0 };
+    if (exchange->client)
+        exchange->client->held_bytes = exchange->n_reply_bytes;
+    return response;
+}
+
+enum MHD_Result gsv_advance_send(struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+    struct MHD_Response *response = make_response(exchange);
+    enum MHD_Result result;
+
+    if (!response)
+        return MHD_NO;
     if (exchange->content_type)
         MHD_add_response_header(response, "Content-Type", exchange->content_type);
     for (size_t i = 0; i < exchange->n_headers; i++)
@@ -34,6 +50,7 @@ enum MHD_Result gsv_advance_send(struct gsv_exchange *exchange)
         MHD_add_response_header(response, "Connection", "close");
     result = MHD_queue_response(exchange->connection, exchange->status, response);
     MHD_destroy_response(response);
+    gsv_exchange_shrink(exchange);
     return result;
 }
 
@@ -56,9 +73,23 @@ static bool is_over(const struct gsv_exchange *exchange)
     return !exchange->work.waiting && exchange->status != 0;
 }
 
+/* Nobody will read the answer, or nobody shall wait for it any more. */
+static bool is_in_vain(const struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+    bool in_vain;
+
+    pthread_mutex_lock(&server->lock);
+    in_vain = server->stopping || (exchange->client && exchange->client->gone);
+    pthread_mutex_unlock(&server->lock);
+    return in_vain;
+}
+
 static void take_step(struct gsv_exchange *exchange)
 {
-    if (exchange->work.waiting)
+    if (!exchange->work.waiting && exchange->is_aside && is_in_vain(exchange))
+        gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "the request was cancelled");
+    else if (exchange->work.waiting)
         gsv_work_finish(exchange);
     else
         answer(exchange);
@@ -68,10 +99,13 @@ static void take_step(struct gsv_exchange *exchange)
 static bool takes_long(const struct gsv_exchange *exchange)
 {
     const struct gsv_work *work = &exchange->work;
+    const struct gsv_route *route = exchange->route;
+    const size_t small =
+        route && route->flags & GSV_LONG_REPLY ? TINY_BODY_BYTES : SMALL_BODY_BYTES;
 
     if (work->waiting)
         return !work->aside && work->job.output_capacity > SMALL_REPLY_FLOATS;
-    return exchange->body.size > SMALL_BODY_BYTES || gsv_header(exchange, "Content-Encoding");
+    return exchange->body.size > small || gsv_header(exchange, "Content-Encoding");
 }
 
 /* False: the server is stopping, and this thread has to do it. */

@@ -5,11 +5,28 @@
 
 #include "lib/http/server.h"
 
+#include <sys/socket.h>
+
 static const uint64_t rate_grace_ns = 5000000000u; /* before a least rate is asked for */
+
+/* Replies that wait for their readers may fill so much; beyond, readers slower than this lose
+ * theirs. */
+enum { UNREAD_BYTES = 24 << 20, RELIEVED_RATE = 16 * 1024, RELIEVED_AT_ONCE = 256 };
+static const uint64_t relief_grace_ns = 200000000u;
 
 static bool too_slow(uint64_t bytes, uint64_t elapsed_ns, uint32_t rate)
 {
     return elapsed_ns > rate_grace_ns && bytes < elapsed_ns / 1000000 * rate / 1000;
+}
+
+/* By a reset: the kernel would keep what is not sent yet, for a reader that takes minutes. */
+static void break_off(struct gsv_client *client)
+{
+    const struct linger reset = { 1, 0 };
+
+    if (client->net.fd >= 0)
+        setsockopt(client->net.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    gsv_client_close(client);
 }
 
 static void check_body(struct gsv_client *client, uint64_t elapsed_ns)
@@ -44,7 +61,7 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
             gsv_client_close(client);
     } else if (client->stalled_ns) {
         if (too_slow(client->taken_bytes, now_ns - client->stalled_ns, options->min_body_rate))
-            gsv_client_close(client);
+            break_off(client);
     } else if (client->framing.state == GSV_FRAMING_REFUSED || client->net.eof) {
         gsv_client_end_input(client); /* its last answers are on their way */
     } else if (client->waiting) {
@@ -55,5 +72,47 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
             gsv_client_refuse(client, 408, "the header did not arrive in time");
     } else {
         check_body(client, elapsed_ns);
+    }
+}
+
+static size_t unread_bytes(const struct gsv_client *client)
+{
+    return client->stalled_ns && !client->ended ? client->held_bytes + client->out_end : 0;
+}
+
+/* Bytes a second since it began to take less than it could. */
+static uint64_t rate_of(const struct gsv_client *client, uint64_t now_ns)
+{
+    return client->taken_bytes * 1000 / ((now_ns - client->stalled_ns) / 1000000 + 1);
+}
+
+/* Who holds memory at the lowest rate; NULL: nobody is slow. */
+static struct gsv_client *slowest_reader(const struct gsv_guard *guard, uint64_t now_ns)
+{
+    struct gsv_client *found = NULL;
+
+    for (struct gsv_client *c = guard->clients; c; c = c->next) {
+        if (unread_bytes(c) == 0 || now_ns < c->stalled_ns + relief_grace_ns ||
+            rate_of(c, now_ns) >= RELIEVED_RATE)
+            continue;
+        if (!found || rate_of(c, now_ns) < rate_of(found, now_ns))
+            found = c;
+    }
+    return found;
+}
+
+void gsv_clients_relieve(struct gsv_guard *guard, uint64_t now_ns)
+{
+    struct gsv_client *victim;
+    size_t unread = 0;
+
+    for (const struct gsv_client *c = guard->clients; c; c = c->next)
+        unread += unread_bytes(c);
+    for (int i = 0; i < RELIEVED_AT_ONCE && unread > UNREAD_BYTES; i++) {
+        victim = slowest_reader(guard, now_ns);
+        if (!victim)
+            return;
+        unread -= unread_bytes(victim);
+        break_off(victim);
     }
 }

@@ -115,6 +115,7 @@ enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, co
                                size_t *upload_size, void **context)
 {
     struct gsv_exchange *exchange = *context;
+    bool good;
 
     (void)user;
     (void)connection;
@@ -126,7 +127,9 @@ enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, co
         exchange->begun = true;
         exchange->method = method;
         list(exchange);
-        if (gsv_request_begin(exchange) || !gsv_request_has_body(exchange))
+        good = gsv_request_begin(exchange);
+        exchange->kept = exchange->memory;
+        if (good || !gsv_request_has_body(exchange))
             return MHD_YES;
         exchange->close = true; /* the body is not read */
         return gsv_advance_send(exchange);
@@ -156,6 +159,7 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
     gsv_access_log_write(&exchange->server->access_log, exchange);
     unlist(exchange);
     if (exchange->client) {
+        exchange->client->held_bytes = 0; /* one at a time, whatever a client sends ahead */
         atomic_fetch_sub(&exchange->client->n_open, 1);
         gsv_guard_answered(exchange->client);
     }

@@ -33,20 +33,22 @@ static bool put_tokens(struct gsv_exchange *exchange, const char *text, size_t s
         size_t word_size = 0;
         gpuserve_error error = GPUSERVE_ERROR_INIT;
 
-        gsv_buffer_format(to, "%s{\"id\":%d,\"text\":", i > 0 ? "," : "", tokens->ids[i]);
+        gsv_buffer_text(to, i > 0 ? ",{\"id\":" : "{\"id\":");
+        gsv_put_number(to, tokens->ids[i]);
+        gsv_buffer_text(to, ",\"text\":");
         if (special && gpuserve_detokenize(exchange->served->model, &tokens->ids[i], 1, 0, word,
                                            sizeof(word), &word_size, &error) == GPUSERVE_OK)
             gsv_put_text(to, word);
         else
             gsv_put_bytes(to, text + span.begin, span.end <= size ? span.end - span.begin : 0);
-        gsv_buffer_format(to, ",\"special\":%s", special ? "true" : "false");
         if (special) {
-            gsv_buffer_text(to, ",\"start\":null,\"stop\":null}");
+            gsv_buffer_text(to, ",\"special\":true,\"start\":null,\"stop\":null}");
         } else {
-            const size_t start = gsv_characters_to(text, span.begin, &place);
-            const size_t stop = gsv_characters_to(text, span.end, &place);
-
-            gsv_buffer_format(to, ",\"start\":%zu,\"stop\":%zu}", start, stop);
+            gsv_buffer_text(to, ",\"special\":false,\"start\":");
+            gsv_put_number(to, (int64_t)gsv_characters_to(text, span.begin, &place));
+            gsv_buffer_text(to, ",\"stop\":");
+            gsv_put_number(to, (int64_t)gsv_characters_to(text, span.end, &place));
+            gsv_buffer_text(to, "}");
         }
     }
     gsv_buffer_text(to, "]");
@@ -92,8 +94,10 @@ static void tokenize_llama(struct gsv_exchange *exchange, const json_t *content)
                        add_special, &tokens))
         return;
     gsv_buffer_text(&exchange->reply, "{\"tokens\":[");
-    for (size_t i = 0; i < tokens.n; i++)
-        gsv_buffer_format(&exchange->reply, "%s%d", i > 0 ? "," : "", tokens.ids[i]);
+    for (size_t i = 0; i < tokens.n; i++) {
+        gsv_buffer_text(&exchange->reply, i > 0 ? "," : "");
+        gsv_put_number(&exchange->reply, tokens.ids[i]);
+    }
     gsv_buffer_text(&exchange->reply, "]}");
     gsv_reply_json(exchange);
 }
@@ -172,8 +176,8 @@ static void detokenize(struct gsv_exchange *exchange)
 }
 
 const struct gsv_route gsv_text_routes[] = {
-    { "POST", "/tokenize", GSV_TEI, GSV_JSON_BODY, tokenize },
-    { "POST", "/decode", GSV_TEI, GSV_JSON_BODY, decode },
-    { "POST", "/detokenize", GSV_TEI, GSV_JSON_BODY, detokenize },
+    { "POST", "/tokenize", GSV_TEI, GSV_JSON_BODY | GSV_LONG_REPLY, tokenize },
+    { "POST", "/decode", GSV_TEI, GSV_JSON_BODY | GSV_LONG_REPLY, decode },
+    { "POST", "/detokenize", GSV_TEI, GSV_JSON_BODY | GSV_LONG_REPLY, detokenize },
     { 0 },
 };

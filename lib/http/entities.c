@@ -23,10 +23,10 @@ enum { WORD_BYTES = 512 };
 
 /* What is asked, and the texts as they were given. */
 struct question {
-    const char **texts; /* [n] */
-    const size_t *sizes;
-    const json_t *ignored; /* labels; NULL: "O" */
-    uint32_t strategy, truncation;
+    const char **texts;        /* [n] */
+    const json_t *ignored;     /* labels; NULL: "O" */
+    struct gsv_tokens *tokens; /* [n] */
+    uint32_t strategy;
     bool is_list;
 };
 
@@ -35,8 +35,8 @@ struct reading {
     struct gsv_exchange *exchange;
     const struct question *question;
     const char *text;
-    struct gsv_tokens tokens;
-    const float *scores; /* [tokens.n, n_token_labels] */
+    const struct gsv_tokens *tokens;
+    const float *scores; /* [tokens->n, n_token_labels] */
     struct gsv_place place;
     size_t n_written;
 };
@@ -102,7 +102,7 @@ static bool decode(const struct reading *r, size_t first, size_t n, char *to, si
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     size_t size = 0;
 
-    return gpuserve_detokenize(r->exchange->served->model, r->tokens.ids + first, n, 0, to, room,
+    return gpuserve_detokenize(r->exchange->served->model, r->tokens->ids + first, n, 0, to, room,
                                &size, &error) == GPUSERVE_OK;
 }
 
@@ -123,7 +123,7 @@ static bool has_no_blank(const char *piece, size_t size)
 /* A token that is in no vocabulary is told by the text's own letters. */
 static void add_piece(const struct reading *r, size_t token, bool joins, struct gsv_buffer *to)
 {
-    const gpuserve_span span = r->tokens.spans[token];
+    const gpuserve_span span = r->tokens->spans[token];
     char piece[WORD_BYTES];
     const bool known = decode(r, token, 1, piece, sizeof(piece)) && strcmp(piece, "[UNK]") != 0;
     const char *letters = known ? piece : r->text + span.begin;
@@ -160,7 +160,7 @@ static void put(struct reading *r, const struct entity *entity)
 {
     const bool grouped = r->question->strategy == STRATEGY_SIMPLE;
     const char *name;
-    const gpuserve_span *spans = r->tokens.spans;
+    const gpuserve_span *spans = r->tokens->spans;
     struct gsv_buffer *to = &r->exchange->reply;
 
     if (entity->n == 0)
@@ -197,11 +197,11 @@ static void put_entities(struct reading *r)
     const char *before = "";
 
     gsv_buffer_text(&r->exchange->reply, "[");
-    for (size_t i = 0; i < r->tokens.n; i++) {
+    for (size_t i = 0; i < r->tokens->n; i++) {
         const size_t best = best_label(r, i);
         const char *label = gpuserve_model_label(served->model, best);
 
-        if (r->tokens.spans[i].begin == r->tokens.spans[i].end)
+        if (r->tokens->spans[i].begin == r->tokens->spans[i].end)
             continue; /* special */
         if (!goes_on(r, &entity, before, label)) {
             put(r, &entity);
@@ -227,18 +227,13 @@ static void write_entities(struct gsv_exchange *exchange)
     gsv_buffer_text(to, question->is_list ? "[" : "");
     for (size_t i = 0; i < work->job.n_items; i++) {
         const size_t first = work->job.token_offsets[i];
-        gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
         struct reading r = { exchange, question, .text = question->texts[i],
+                             .tokens = &question->tokens[i],
                              .scores = work->job.output + first * work->columns };
 
-        options.max_tokens = (uint32_t)exchange->served->max_tokens;
-        options.truncation = question->truncation;
-        if (!gsv_tokens_of_text(exchange, question->texts[i], question->sizes[i], &options,
-                                &r.tokens))
-            return;
-        if (r.tokens.n != work->job.token_offsets[i + 1] - first) {
+        if (r.tokens->n != work->job.token_offsets[i + 1] - first) {
             gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "text %zu has %zu tokens and %zu rows", i,
-                       r.tokens.n, work->job.token_offsets[i + 1] - first);
+                       r.tokens->n, work->job.token_offsets[i + 1] - first);
             return;
         }
         gsv_buffer_text(to, i > 0 ? "," : "");
@@ -270,6 +265,34 @@ static bool read_ignored(struct gsv_exchange *exchange, const json_t *parameters
     return true;
 }
 
+/* Ids for the job, since the number of rows is known before only when they are, and the places in
+ * the texts for the answer. */
+static bool tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, uint32_t truncation,
+                     struct question *question)
+{
+    gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
+
+    options.max_tokens = (uint32_t)exchange->served->max_tokens;
+    options.truncation = truncation;
+    question->tokens = gsv_keep(exchange, inputs->n, sizeof(*question->tokens));
+    inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
+    if (!question->tokens || !inputs->offsets)
+        return false;
+    for (size_t i = 0; i < inputs->n; i++) {
+        if (!gsv_tokens_of_text(exchange, inputs->texts[i], inputs->sizes[i], &options,
+                                &question->tokens[i]))
+            return false;
+        inputs->offsets[i + 1] = inputs->offsets[i] + question->tokens[i].n;
+    }
+    inputs->ids = gsv_keep(exchange, inputs->offsets[inputs->n], sizeof(*inputs->ids));
+    for (size_t i = 0; i < inputs->n && inputs->ids; i++)
+        memcpy(inputs->ids + inputs->offsets[i], question->tokens[i].ids,
+               question->tokens[i].n * sizeof(*inputs->ids));
+    inputs->texts = NULL;
+    inputs->sizes = NULL;
+    return inputs->ids != NULL;
+}
+
 void gsv_entities(struct gsv_exchange *exchange)
 {
     static const char *const strategies[] = { "none", "simple", NULL };
@@ -291,10 +314,7 @@ void gsv_entities(struct gsv_exchange *exchange)
         !gsv_inputs_read(exchange, given, "inputs", GSV_INPUTS_NO_IDS, &inputs))
         return;
     question->texts = inputs.texts;
-    question->sizes = inputs.sizes;
-    question->truncation = job.truncation;
-    /* The number of rows is known before only when the ids are. */
-    if (!gsv_inputs_tokenize(exchange, &inputs, job.truncation))
+    if (!tokenize(exchange, &inputs, job.truncation, question))
         return;
     job.task = GPUSERVE_TASK_TOKEN_LABELS;
     gsv_work_start(exchange, &job, &inputs, write_entities);

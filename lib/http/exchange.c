@@ -37,21 +37,32 @@ struct gsv_exchange *gsv_exchange_create(struct gpuserve_http *server,
     return NULL;
 }
 
-void gsv_exchange_destroy(struct gsv_exchange *exchange)
+void gsv_exchange_shrink(struct gsv_exchange *exchange)
 {
     struct block *block, *next;
 
-    if (!exchange)
-        return;
-    gpuserve_request_free(&exchange->work.request); /* before what it writes to */
-    gsv_served_release(exchange->served);
     json_decref(exchange->json);
+    exchange->json = NULL;
     gsv_buffer_reset(&exchange->body);
-    gsv_buffer_reset(&exchange->reply);
-    for (block = exchange->memory; block; block = next) {
+    for (block = exchange->memory; block != exchange->kept; block = next) {
         next = block->next;
         free(block);
     }
+    exchange->memory = exchange->kept;
+    exchange->n_headers = 0; /* their texts are gone, as are: */
+    exchange->state = NULL;
+    exchange->rerank = NULL;
+}
+
+void gsv_exchange_destroy(struct gsv_exchange *exchange)
+{
+    if (!exchange)
+        return;
+    gpuserve_request_free(&exchange->work.request); /* before what it writes to */
+    exchange->kept = NULL;
+    gsv_exchange_shrink(exchange);
+    gsv_served_release(exchange->served);
+    gsv_buffer_reset(&exchange->reply);
     free(exchange->target);
     free(exchange);
 }
@@ -151,6 +162,7 @@ bool gsv_refuse(struct gsv_exchange *exchange, enum gsv_problem kind, const char
         message[gsv_utf8_valid_length(message, end)] = 0;
     }
     gsv_buffer_reset(&exchange->reply);
+    exchange->lent = NULL;
     gsv_problem_write(&exchange->reply, &complaint, exchange->dialect);
     exchange->status = gsv_problem_status(kind, exchange->dialect);
     exchange->content_type = "application/json";
@@ -201,8 +213,10 @@ bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
     const enum gsv_problem kind = problem_of(status);
     const char *message = error->message[0] ? error->message : gpuserve_status_name(status);
 
-    if (kind == GSV_P_OVERLOADED)
+    if (kind == GSV_P_OVERLOADED) {
         gsv_add_retry_after(exchange, error->retry_after_ms);
+        return gsv_refuse(exchange, kind, NULL, "%s (--queue-tokens)", message);
+    }
     if (kind == GSV_P_TOO_LONG && exchange->served)
         return gsv_refuse(exchange, kind, NULL,
                           "%s; the limit is %zu tokens (--max-tokens, or --auto-truncate to cut)",

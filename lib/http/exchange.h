@@ -65,6 +65,7 @@ struct gsv_exchange {
     struct gsv_exchange *before, *after; /* in the server's list, under its lock */
     struct gsv_exchange *queued;         /* the next one for the crew, or to be resumed */
     void *memory;                        /* blocks of gsv_keep */
+    void *kept;                          /* the newest of them that the end needs */
 
     /* The request. */
     const char *method; /* lent by MHD */
@@ -92,6 +93,8 @@ struct gsv_exchange {
     const char *content_type;
     size_t n_reply_bytes; /* of its body, once it is on its way */
     struct gsv_buffer reply;
+    const void *lent; /* [n_lent] the body instead of `reply`: bytes that outlive the server */
+    size_t n_lent;
     struct {
         const char *name, *value;
     } headers[GSV_MAX_HEADERS];
@@ -106,7 +109,11 @@ struct gsv_exchange *gsv_exchange_create(struct gpuserve_http *server,
                                          struct MHD_Connection *connection, const char *target);
 void gsv_exchange_destroy(struct gsv_exchange *exchange);
 
-/* Zeroed memory that lives as long as the exchange; NULL after gsv_refuse. */
+/* The reply is on its way: what it was made from takes no memory while the client reads. */
+void gsv_exchange_shrink(struct gsv_exchange *exchange);
+
+/* Zeroed memory that lives as long as the exchange or, once the header was read, until its reply is
+ * made; NULL after gsv_refuse. */
 void *gsv_keep(struct gsv_exchange *exchange, size_t n, size_t size);
 char *gsv_keep_text(struct gsv_exchange *exchange, const char *text, size_t size);
 char *gsv_keep_format(struct gsv_exchange *exchange, const char *format, ...) GPUSERVE_PRINTF(2, 3);

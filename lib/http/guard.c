@@ -230,6 +230,7 @@ static void check_times(struct gsv_guard *guard)
         if (!c->ended)
             gsv_client_check_time(c, now);
     }
+    gsv_clients_relieve(guard, now);
 }
 
 static void handle(struct gsv_guard *guard, const struct epoll_event *event, bool *accepting)

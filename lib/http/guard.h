@@ -63,6 +63,7 @@ struct gsv_client {
     uint64_t body_bytes;  /* since then */
     uint64_t stalled_ns;  /* since when the client takes less than it could; 0: it does not */
     uint64_t taken_bytes; /* since then */
+    size_t held_bytes;    /* of a reply that libmicrohttpd has not written wholly */
     uint64_t linger_ns;   /* a refusal was sent: read and drop until then; 0: no */
     bool probation;       /* beyond max_connections: health checks only */
     bool waiting;         /* between two requests, no byte of the next is there */
@@ -137,6 +138,8 @@ void gsv_client_release(struct gsv_client *client);
 /* client.c: what the guard's thread does with one client. */
 void gsv_client_event(struct gsv_client *client, struct gsv_end *end, uint32_t events);
 void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns);
+/* client_time.c: when replies that nobody takes fill too much memory, end the slowest takers. */
+void gsv_clients_relieve(struct gsv_guard *guard, uint64_t now_ns);
 void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *reason);
 void gsv_client_close(struct gsv_client *client);
 /* While draining: close it if no request of it is unanswered and none has begun. */

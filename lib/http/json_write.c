@@ -62,7 +62,10 @@ void gsv_put_text(struct gsv_buffer *buffer, const char *text)
 
 void gsv_put_number(struct gsv_buffer *buffer, int64_t number)
 {
-    gsv_buffer_format(buffer, "%lld", (long long)number);
+    char *to = gsv_buffer_reserve(buffer, GSV_FLOAT_BYTES);
+
+    if (to)
+        buffer->size += gsv_integer_text(number, to);
 }
 
 void gsv_put_float(struct gsv_buffer *buffer, float value)

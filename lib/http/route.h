@@ -14,7 +14,8 @@ enum {
     GSV_WITHOUT_BODY = 0, /* a body is read and ignored */
     GSV_JSON_BODY = 1,    /* parsed before the handler: exchange->json is an object */
     GSV_RAW_BODY = 2,     /* the handler reads it */
-    GSV_OPEN = 4          /* answered without a key, and while draining */
+    GSV_OPEN = 4,         /* answered without a key, and while draining */
+    GSV_LONG_REPLY = 8    /* many times what was asked: not on the guard's thread, unless tiny */
 };
 
 struct gsv_route {

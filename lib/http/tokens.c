@@ -5,6 +5,8 @@
 
 #include "lib/http/models.h"
 
+enum { LIKELY_TOKENS = 4096, MORE_TOKENS = 16 /* special ones */ };
+
 bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t size,
                         const gpuserve_tokenize_options *options, struct gsv_tokens *tokens)
 {
@@ -12,16 +14,19 @@ bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t 
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_status st;
 
-    /* The first call only counts: memory is for the tokens there are, not for those there might be.
-     */
-    st = gpuserve_tokenize(model, text, size, NULL, NULL, 0, &tokens->n, options, &error);
-    if (st == GPUSERVE_OK || st == GPUSERVE_E_TOO_LARGE) {
-        tokens->ids = gsv_keep(exchange, tokens->n, sizeof(*tokens->ids));
-        tokens->spans = gsv_keep(exchange, tokens->n, sizeof(*tokens->spans));
+    /* Few texts have more tokens than that, and those are counted by the call that finds it. */
+    tokens->n = size < LIKELY_TOKENS ? size + MORE_TOKENS : LIKELY_TOKENS;
+    for (int i = 0;; i++) {
+        const size_t room = tokens->n;
+
+        tokens->ids = gsv_keep(exchange, room, sizeof(*tokens->ids));
+        tokens->spans = gsv_keep(exchange, room, sizeof(*tokens->spans));
         if (!tokens->ids || !tokens->spans)
             return false;
-        st = gpuserve_tokenize(model, text, size, tokens->ids, tokens->spans, tokens->n, &tokens->n,
+        st = gpuserve_tokenize(model, text, size, tokens->ids, tokens->spans, room, &tokens->n,
                                options, &error);
+        if (st != GPUSERVE_E_TOO_LARGE || tokens->n <= room || i > 0)
+            break;
     }
     return st == GPUSERVE_OK || gsv_refuse_error(exchange, st, &error);
 }

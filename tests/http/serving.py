@@ -83,7 +83,7 @@ class Server:
         """Ends it; (exit code, standard error)."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        _, err = self.process.communicate(timeout=60)
+        _, err = self.process.communicate(timeout=300)
         return self.process.returncode, err
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 import unittest
 
+import withstand
 from serving import MINILM, Served, Server, main
 
 HEAD = b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -83,6 +84,28 @@ class Slow(unittest.TestCase):
         server = Server(MINILM, "--body-timeout", 2)
         self.crowd(server, HEAD + b"Content-Length: 100000\r\n\r\n{", b" ")
         self.crowd(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", b"1\r\n \r\n", 50)
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_a_crowd(self):
+        """As ./dev withstand has it at full size: the answers of others, and that all were there."""
+        for kind, row in withstand.slow(100, 1).items():
+            self.assertGreaterEqual(row["connections"], 2, kind)
+
+    def test_replies_that_nobody_reads(self):
+        """They fill so much memory and no more, though no least rate is asked for."""
+        server = Server(MINILM, "--min-body-rate", 1)
+        body = b'{"inputs":"%s"}' % (b"a b " * 20000)  # 2.6 MB
+        clients = [connect(server) for _ in range(40)]
+        for client in clients:
+            client.sendall(b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" %
+                           len(body) + body)
+        until = time.monotonic() + 120
+        while withstand.figure(server, "gpuserve_http_connections") > 30:
+            self.assertLess(time.monotonic(), until, "nobody is ended")
+            time.sleep(0.05)
+        self.assertEqual(len(server.post("/tokenize", body).json()[0]), 40002)
+        for client in clients:
+            client.close()
         self.assertEqual(server.stop()[0], 0)
 
     def test_idle_connections(self):
@@ -166,6 +189,11 @@ class Away(Served):
 
 
 class Overload(unittest.TestCase):
+    def test_all_at_once(self):
+        """T8, small: ./dev withstand has it at full size."""
+        figures = withstand.overload(1, n_checked=5, factor=40)
+        self.assertGreater(figures["refused"], figures["accepted"])
+
     def test_refusals_tell_when_to_come_back(self):
         server = Server(MINILM)
         body = json.dumps({"input": long_texts(1000)}).encode()

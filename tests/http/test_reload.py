@@ -1,4 +1,4 @@
-"""SIGHUP takes up new files under load, SIGTERM loses nothing (T13, scaled down)."""
+"""SIGHUP takes up new files under load, SIGTERM loses nothing (T13; ./dev withstand has it at full size)."""
 import http.client
 import json
 import os
@@ -6,81 +6,13 @@ import shutil
 import signal
 import socket
 import tempfile
-import threading
 import time
 import unittest
 
-from serving import MINILM, Server, embed, main
+import withstand
+from serving import MINILM, Server, main
 
-TEXT = "a dog in the park"
-SECOND = "a cat on the roof"
-
-
-def figure(server, name):
-    for line in server.get("/metrics").body.decode().splitlines():
-        if line.startswith(name + " "):
-            return int(line.split()[1])
-    raise AssertionError(name)
-
-
-def link_or_copy(source, target):
-    try:
-        os.link(os.path.realpath(source), target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
-def variant(folder, pooling):
-    """MiniLM with another pooling: other vectors from the same weights."""
-    target = os.path.join(folder, pooling)
-    shutil.copytree(MINILM, target, copy_function=link_or_copy)
-    path = os.path.join(target, "1_Pooling", "config.json")
-    with open(path, encoding="utf-8") as file:
-        config = json.load(file)
-    os.unlink(path)
-    for key in config:
-        if key.startswith("pooling_mode_"):
-            config[key] = key == "pooling_mode_" + pooling
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(config, file)
-    return target
-
-
-def point(link, target):
-    os.symlink(target, link + ".new")
-    os.rename(link + ".new", link)
-
-
-class Load:
-    """Threads that ask until stop(): every answer's status and body, every failure."""
-
-    def __init__(self, server, n=3, texts=(TEXT, SECOND)):
-        self.server, self.answers, self.failures = server, [], []
-        self.ending, self.body = threading.Event(), json.dumps({"inputs": list(texts)}).encode()
-        self.threads = [threading.Thread(target=self.run) for _ in range(n)]
-        for thread in self.threads:
-            thread.start()
-
-    def run(self):
-        while not self.ending.is_set():
-            connection = self.server.connect()
-            try:
-                connection.connect()
-            except OSError:
-                return  # the server takes no more: nothing was accepted
-            try:
-                connection.request("POST", "/embed", self.body)
-                reply = connection.getresponse()
-                self.answers.append((reply.status, reply.read()))
-            except (OSError, http.client.HTTPException) as error:
-                self.failures.append(repr(error))
-            finally:
-                connection.close()
-
-    def stop(self):
-        self.ending.set()
-        for thread in self.threads:
-            thread.join()
+TEXT, SECOND = withstand.TEXTS
 
 
 class Reload(unittest.TestCase):
@@ -91,44 +23,19 @@ class Reload(unittest.TestCase):
     def tearDown(self):
         shutil.rmtree(self.folder)
 
-    def reload(self, server, name="gpuserve_http_reloads_total"):
-        before = figure(server, name)
-        server.process.send_signal(signal.SIGHUP)
-        until = time.monotonic() + 200  # a busy machine takes its time
-        while figure(server, name) == before:
-            self.assertLess(time.monotonic(), until, "no reload")
-            time.sleep(0.005)
+    @staticmethod
+    def reload(server, name="gpuserve_http_reloads_total"):
+        withstand.hang_up(server, name)
 
     def test_every_answer_is_old_or_new(self):
-        targets = [variant(self.folder, pooling) for pooling in ("mean_tokens", "cls_token")]
-        point(self.link, targets[0])
-        server = Server(self.link, "--quiet")
-        known = []
-        for target in targets:
-            point(self.link, target)
-            self.reload(server)
-            known.append(server.post("/embed", {"inputs": [TEXT, SECOND]}).body)
-        self.assertNotEqual(known[0], known[1])
-        for got, want in zip(json.loads(known[0]), embed([TEXT, SECOND])):
-            self.assertLessEqual(max(abs(a - b) for a, b in zip(got, want)), 1e-6)
-        load = Load(server)
-        for i in range(20):
-            point(self.link, targets[i % 2])
-            self.reload(server)
-            reply = server.post("/embed", {"inputs": [TEXT, SECOND]})
-            self.assertEqual(reply.body, known[i % 2])
-        load.stop()
-        self.assertEqual(load.failures, [])
-        self.assertGreater(len(load.answers), 20)
-        self.assertEqual({status for status, _ in load.answers}, {200})
-        self.assertLessEqual({body for _, body in load.answers}, set(known))
-        self.assertEqual(server.stop()[0], 0)
+        figures = withstand.reload(20)
+        self.assertGreater(figures["answered"], 20)
 
     def test_loading_and_unloading_by_clients(self):
         """Each answer is the model's, or says that it is not there; no connection is lost."""
         server = Server(MINILM, "--model-control", "--quiet")
         known = server.post("/embed", {"inputs": [TEXT, SECOND]}).body
-        load = Load(server)
+        load = withstand.Load(server)
         path = "/v2/repository/models/all-MiniLM-L6-v2/"
         for i in range(20):
             self.assertEqual(server.post(path + "unload", {}).status, 200)
@@ -143,16 +50,16 @@ class Reload(unittest.TestCase):
         self.assertEqual(server.stop()[0], 0)
 
     def test_a_bad_model_changes_nothing(self):
-        point(self.link, MINILM)
+        withstand.point(self.link, MINILM)
         server = Server(self.link, "--alias", "a")
         before = server.post("/embed", {"inputs": TEXT}).body
         bad = os.path.join(self.folder, "bad")
-        shutil.copytree(MINILM, bad, copy_function=link_or_copy)
+        shutil.copytree(MINILM, bad, copy_function=withstand.link_or_copy)
         os.unlink(os.path.join(bad, "config.json"))
-        point(self.link, bad)
+        withstand.point(self.link, bad)
         self.reload(server, "gpuserve_http_failed_reloads_total")
         self.assertEqual(server.post("/embed", {"inputs": TEXT}).body, before)
-        point(self.link, MINILM)
+        withstand.point(self.link, MINILM)
         self.reload(server)
         code, err = server.stop()
         self.assertEqual(code, 0)
@@ -189,19 +96,7 @@ class Reload(unittest.TestCase):
 
 class End(unittest.TestCase):
     def test_no_accepted_request_is_lost(self):
-        answered = 0
-        for i in range(20):
-            server = Server(MINILM, "--quiet")
-            load = Load(server, texts=(TEXT, "some words " * (1 + 3 * i)))
-            time.sleep(0.05 + 0.003 * i)
-            server.process.send_signal(signal.SIGTERM)
-            server.process.wait(timeout=20)
-            load.stop()
-            self.assertEqual(load.failures, [])
-            self.assertEqual({status for status, _ in load.answers}, {200})
-            self.assertEqual(server.stop()[0], 0)
-            answered += len(load.answers)
-        self.assertGreater(answered, 60)
+        self.assertGreater(withstand.end(20)["answered"], 20)
 
     def test_not_ready_at_once(self):
         server = Server(MINILM)

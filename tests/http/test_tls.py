@@ -15,7 +15,7 @@ import unittest
 import warnings
 
 from serving import MINILM, PROGRAM, Server, embed, environment, gpuserve, main, use_clients
-from test_reload import Load
+from withstand import Load
 
 TEXT = "a dog in the park"
 BODY = json.dumps({"inputs": TEXT}).encode()

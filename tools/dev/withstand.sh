@@ -1,0 +1,14 @@
+# withstand.sh - what the server must withstand, at full size: minutes for each part, hours for memory.
+# `./dev test` runs the same parts small.
+
+cmd_withstand()
+{
+    local venv
+    need_packages "${build_packages[@]}" "${python_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build cli/gpuserve
+    venv=$(python_env tests tests/requirements.txt)
+    fetch_models "$default_model" >/dev/null
+    PATH=$venv/bin:$PATH GPUSERVE=$PWD/build/cli/gpuserve GPUSERVE_TEST_MODELS=$cache_dir/models \
+        PYTHONDONTWRITEBYTECODE=1 python3 tests/http/withstand.py --results benchmarks/results "$@"
+}
