@@ -60,8 +60,9 @@ __device__ __forceinline__ gsv_chunk<T> gsv_norm_chunk(const float *x, float mea
     return chunk;
 }
 
+/* Left to itself ptxas spills for the sake of more blocks on some targets. */
 template <typename T, int cols, typename Source>
-__global__ void __launch_bounds__(GSV_NORM_THREADS)
+__global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
     gsv_norm_warp(Source source, T *out, const gsv_norm norm)
 {
     constexpr int width = gsv_chunk<T>::size;

@@ -1,20 +1,26 @@
 #!/usr/bin/env python3
 """Compiles every CUDA source and holds its kernels to what they may use.
 
-    check_kernels.py SOURCE_ROOT [--targets sm_80,sm_90] [--jobs N] [--write]
+    check_kernels.py SOURCE_ROOT [--targets sm_80,sm_90|release] [--budgets FILE] [--sizes-only] [--write]
 
 Each .cu file of kernels/cuda is compiled by nvcc for each target, where spilled registers and local
-memory are errors. What ptxas tells of each kernel is compared with budgets.json beside this file,
-the registers of the kernel's largest variant, rounded up to 16, so that a kernel that grows is noticed. In the machine
-code, which the cuobjdump of tests/requirements.txt shows, the kernels named in MMA_KERNELS must hold
-tensor-core instructions and 128-bit loads; no kernel may touch local memory; and those that are launched
-to overlap the one ahead of them must wait for it and let the next one go, from sm_90 on and only there.
---write writes the table anew. Exits 77, which means "not run", where
-there is no nvcc.
+memory are errors. What ptxas tells of each kernel is compared with its line of budgets.txt beside this
+file; a kernel without a line fails, and so does a line without a kernel:
+
+    registers   the most of any instance of the kernel's template on any target
+    shared      the most bytes a block asks for; the emulator of tests/cudaemu refuses a launch with more.
+                *: what the device at hand has; the warps are by registers alone
+    must        what the machine code of each instance holds: HMMA or IMMA, tensor cores' instructions;
+                128, loads of 128 bits; 128?, such loads in one instance at least
+    sm_XX       the least warps that an SM of this target holds at once, by all of these
+
+In the machine code, which the cuobjdump of tests/requirements.txt shows, no kernel may touch local memory,
+and those that are launched to overlap the one ahead of them must wait for it and let the next one go, from
+sm_90 on and only there. --sizes-only leaves the instructions out, which takes a fraction of the time. --write
+writes the table anew. Exits 77, which means "not run", where there is no nvcc.
 """
 import argparse
 import concurrent.futures
-import json
 import os
 import pathlib
 import re
@@ -23,15 +29,18 @@ import subprocess
 import sys
 import tempfile
 
+import machine_code
+import occupancy
+
 NOT_RUN = 77
-BUDGETS = pathlib.Path(__file__).with_name("budgets.json")
-# What multiplies in them: halves and tf32, or bytes.
-MMA_KERNELS = {name: re.compile(rf"\b{word}\b") for name, word in {
-    "attention_mma.cu": "HMMA", "gemm_mma.cu": "HMMA", "gemm_s8.cu": "IMMA", "lstm_fused.cu": "HMMA", "matmul_mma.cu": "HMMA",
-}.items()}
-WIDE_LOAD = re.compile(r"\b(LDG\.E\.[A-Z.]*128|LDGSTS\.E\.[A-Z.]*128)")
-
-
+BUDGETS = pathlib.Path(__file__).with_name("budgets.txt")
+COLUMNS = ["file", "kernel", "threads", "registers", "shared", "must", *occupancy.LIMITS]
+MUST = {
+    "HMMA": (re.compile(r"\bHMMA\b"), "no tensor-core instruction (HMMA)"),
+    "IMMA": (re.compile(r"\bIMMA\b"), "no tensor-core instruction (IMMA)"),
+    "128": (re.compile(r"\b(LDG|LDGSTS)\.E\.[A-Z.]*128"), "no 128-bit load"),
+}
+LOCAL_MEMORY = re.compile(r"\b(LDL|STL)\b")
 OVERLAPPING = re.compile(r"GSV_LAUNCH_OVERLAP\(\(?\s*(\w+)")
 # griddepcontrol.wait and .launch_dependents, as the machine has them.
 WAIT, LET_GO = re.compile(r"\bACQBULK\b"), re.compile(r"\bPREEXIT\b")
@@ -47,41 +56,67 @@ def find_tool(name):
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
 
 
-def compile_source(nvcc, root, source, targets, folder):
-    """The object's path and what ptxas said; raises CalledProcessError on an error."""
-    output = pathlib.Path(folder) / (source.stem + ".o")
-    command = [nvcc, "-std=c++17", "-O3", "-DGPUSERVE_BUILDING", "-I", root, "-I", root / "include"]
-    for target in targets:
-        command.append(f"-gencode=arch={target.replace('sm_', 'compute_')},code={target}")
-    command += ["-Xptxas", "-v,--warn-on-spills,--warn-on-local-memory-usage,--warning-as-error",
-                "-c", source, "-o", output]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return output, done.stderr
+def read_budgets(path):
+    """{(file, kernel, threads): its line as a dictionary of strings}"""
+    lines = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            row = dict(zip(COLUMNS, line.split(), strict=True))
+            lines[row["file"], row["kernel"], int(row["threads"])] = row
+    return lines
 
 
-def plain_name(mangled):
-    """"_Z..12layernorm_rowILi.." to "layernorm_row": the longest name in the mangled one."""
-    names = []
-    at = 0
-    while match := re.search(r"(\d+)([A-Za-z_])", mangled[at:]):
-        begin = at + match.start(2)
-        names.append(mangled[begin:begin + int(match.group(1))])
-        at = begin + int(match.group(1))
-        if names[-1].startswith("_GLOBAL__N") or names[-1].startswith("_INTERNAL"):
-            names.pop()
-            continue
-        break
-    return names[0] if names else mangled
+def write_budgets(path, rows):
+    head = dict(zip(COLUMNS, ["# file", *COLUMNS[1:]]))
+    table = [head, *(rows[key] for key in sorted(rows))]
+    widths = [max(len(row[column]) for row in table) for column in COLUMNS]
+    path.write_text("\n".join(" ".join(row[column].ljust(width) for column, width in zip(COLUMNS, widths)).rstrip()
+                              for row in table) + "\n", encoding="utf-8")
 
 
-def registers_by_kernel(source, text):
-    """{"file: kernel sm_90": registers of the largest variant}"""
-    found = {}
-    pattern = r"Compiling entry function '(\S+)' for '(\w+)'.*?Used (\d+) registers"
-    for mangled, target, registers in re.findall(pattern, text, re.S):
-        key = f"{source.name}: {plain_name(mangled)} {target}"
-        found[key] = max(found.get(key, 0), int(registers))
-    return found
+def warps(variant, row):
+    shared = 0 if row["shared"] == "*" else int(row["shared"])
+    return occupancy.resident_warps(variant.target, variant.threads, variant.registers, variant.shared + shared)
+
+
+def compare(found, budgets, targets):
+    """Complaints about the registers, shared memory and occupancy of the variants in {file: [Variant]}."""
+    wrong, seen = [], set()
+    for file, variants in sorted(found.items()):
+        for v in variants:
+            what = f"{file}: {v.name} for {v.target}"
+            if not v.threads:
+                wrong.append(f"{what}: no __launch_bounds__, so its occupancy is not known")
+                continue
+            row = budgets.get((file, v.name, v.threads))
+            if not row:
+                wrong.append(f"{what}: blocks of {v.threads} threads are not in the budgets; it uses {v.registers} registers")
+                continue
+            seen.add((file, v.name, v.threads))
+            if v.registers > int(row["registers"]):
+                wrong.append(f"{what}: {v.registers} registers, {row['registers']} are allowed")
+            if v.shared:
+                wrong.append(f"{what}: {v.shared} bytes of shared memory that its launch does not choose")
+            if (resident := warps(v, row)) < int(row[v.target]):
+                wrong.append(f"{what}: an SM holds {resident} warps, {row[v.target]} are wanted")
+    wrong += [f"{' '.join(map(str, key))}: in the budgets, but there is no such kernel" for key in sorted(set(budgets) - seen)]
+    wrong += [f"no kernel was compiled for {target}" for target in targets
+              if target.startswith("sm_") and not any(v.target == target for variants in found.values() for v in variants)]
+    return wrong
+
+
+def budgets_for(found, old):
+    """What is used now, as rows; shared memory and what must be there are kept from the old table."""
+    rows = {}
+    for file, variants in found.items():
+        for v in variants:
+            key = file, v.name, v.threads
+            before = old.get(key, {"shared": "0", "must": "-"})
+            row = rows.setdefault(key, {"file": file, "kernel": v.name, "threads": str(v.threads), "registers": "0",
+                                        "shared": before["shared"], "must": before["must"]})
+            row["registers"] = str(max(int(row["registers"]), occupancy.up(v.registers, 8)))
+            row[v.target] = str(min(int(row.get(v.target, 64)), warps(v, row)))
+    return rows
 
 
 def overlapping_kernels(root):
@@ -92,90 +127,76 @@ def overlapping_kernels(root):
     return names - {"kernel"}  # the macro's own
 
 
-def functions(code):
-    """(target, kernel, its instructions) of each function in cuobjdump's text."""
-    target = ""
-    for part in re.split(r"^(?=\s*(?:arch = |Function : ))", code, flags=re.M):
-        if found := re.match(r"\s*arch = (\w+)", part):
-            target = found.group(1)
-        elif found := re.match(r"\s*Function : (\S+)", part):
-            yield target, plain_name(found.group(1)), part
-
-
-def check_overlap(source, code, overlapping):
-    """Complaints about kernels that wait, or let go, where they should not or fail to."""
-    wrong = []
-    for target, kernel, text in functions(code):
+def check_instructions(file, functions, budgets, overlapping):
+    """What is wrong in the machine code, given as (target, kernel, instructions)."""
+    wrong, hopes = [], {}
+    must = {(row["file"], row["kernel"]): row["must"] for row in budgets.values()}
+    for target, kernel, text in functions:
+        what = f"{file}: {kernel} for {target}"
+        for word in must.get((file, kernel), "-").split("+"):
+            pattern, complaint = MUST.get(word.rstrip("?"), (None, ""))
+            if word.endswith("?"):
+                hopes[f"{what}: {complaint} in any instance"] = \
+                    hopes.get(f"{what}: {complaint} in any instance", False) or bool(pattern.search(text))
+            elif pattern and not pattern.search(text):
+                wrong.append(f"{what}: {complaint}")
+        if LOCAL_MEMORY.search(text):
+            wrong.append(f"{what}: local memory is used")
         wanted = kernel in overlapping and int(re.sub(r"\D", "", target)) >= 90
         has = bool(WAIT.search(text)), bool(LET_GO.search(text))
         if has != (wanted, wanted):
-            wrong.append(f"{source.name}: {kernel} for {target} waits: {has[0]}, lets go: {has[1]}; "
-                         f"both should be {wanted}")
-    return wrong
-
-
-def check_machine_code(cuobjdump, source, compiled, overlapping):
-    """What is wrong in the machine code, as a list of complaints."""
-    code = subprocess.run([cuobjdump, "-sass", compiled], check=True, capture_output=True,
-                          text=True).stdout
-    wrong = []
-    if source.name in MMA_KERNELS:
-        if not MMA_KERNELS[source.name].search(code):
-            wrong.append(f"{source.name}: no tensor-core instruction "
-                         f"({MMA_KERNELS[source.name].pattern})")
-        if not WIDE_LOAD.search(code):
-            wrong.append(f"{source.name}: no 128-bit load")
-    if re.search(r"\b(LDL|STL)\b", code):
-        wrong.append(f"{source.name}: local memory is used")
-    return wrong + check_overlap(source, code, overlapping)
-
-
-def compare(found, budgets):
-    wrong = []
-    for key, registers in sorted(found.items()):
-        if key not in budgets:
-            wrong.append(f"{key}: not in {BUDGETS.name}; it uses {registers} registers")
-        elif registers > budgets[key]:
-            wrong.append(f"{key}: {registers} registers, {budgets[key]} are allowed")
-    return wrong
+            wrong.append(f"{what} waits: {has[0]}, lets go: {has[1]}; both should be {wanted}")
+    return sorted(set(wrong + [complaint for complaint, fulfilled in hopes.items() if not fulfilled]))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("root", type=pathlib.Path)
     parser.add_argument("--targets", default="sm_80,sm_90")
+    parser.add_argument("--budgets", type=pathlib.Path, default=BUDGETS)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--sizes-only", action="store_true")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    nvcc, cuobjdump = find_tool("nvcc"), find_tool("cuobjdump")
+    nvcc, cuobjdump, ccache = find_tool("nvcc"), find_tool("cuobjdump"), shutil.which("ccache")
     if not nvcc:
         print("no nvcc in the path or in /usr/local/cuda/bin: CUDA kernels not checked")
         return NOT_RUN
-
-    sources = sorted((options.root / "kernels" / "cuda").glob("*.cu"))
-    overlapping = overlapping_kernels(options.root)
-    found, wrong = {}, []
     if not cuobjdump:
-        wrong.append("no cuobjdump, which is among the packages of tests/requirements.txt")
-    with tempfile.TemporaryDirectory() as folder, \
-            concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        compiles = {pool.submit(compile_source, nvcc, options.root, source,
-                                options.targets.split(","), folder): source for source in sources}
-        for future in concurrent.futures.as_completed(compiles):
-            source = compiles[future]
+        print("no cuobjdump, which is among the packages of tests/requirements.txt")
+        return 1
+
+    folder_of_sources = options.root / "kernels" / "cuda"
+    targets = options.targets.split(",")
+    if targets == ["release"]:
+        targets = (folder_of_sources / "release_targets.txt").read_text(encoding="utf-8").split()
+    sources = sorted(folder_of_sources.glob("*.cu"))
+    overlapping = overlapping_kernels(options.root)
+    budgets = read_budgets(options.budgets)
+
+    def check(source, folder):
+        compiled, said = machine_code.compile_source([ccache, nvcc] if ccache else [nvcc], options.root, source, targets, folder)
+        wrong = [] if options.sizes_only else check_instructions(
+            source.name, machine_code.functions(cuobjdump, compiled), budgets, overlapping)
+        return machine_code.variants(cuobjdump, compiled, said), wrong
+
+    found, wrong = {}, []
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        checks = {pool.submit(check, source, folder): source for source in sources}
+        for future in concurrent.futures.as_completed(checks):
+            source = checks[future]
             try:
-                compiled, text = future.result()
+                found[source.name], complaints = future.result()
+                wrong += complaints
             except subprocess.CalledProcessError as error:
-                wrong.append(f"{source.name}: {error.stderr.strip()}")
-                continue
-            found.update(registers_by_kernel(source, text))
-            if cuobjdump:
-                wrong += check_machine_code(cuobjdump, source, compiled, overlapping)
+                said = error.stderr.strip().splitlines()
+                said = [line for line in said if "error" in line] or said  # not what it tells of each kernel
+                wrong.append(f"{source.name}: " + "\n".join(said))
     if options.write:
-        rounded = {key: (registers + 15) // 16 * 16 for key, registers in found.items()}
-        BUDGETS.write_text(json.dumps(rounded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    wrong += compare(found, json.loads(BUDGETS.read_text(encoding="utf-8")))
-    print(f"{len(sources)} sources, {len(found)} kernels for {options.targets}: {len(wrong)} wrong")
+        write_budgets(options.budgets, budgets_for(found, budgets))
+        budgets = read_budgets(options.budgets)
+    wrong += compare(found, budgets, targets)
+    print(f"{len(sources)} sources, {sum(map(len, found.values()))} kernels for {','.join(targets)}: {len(wrong)} wrong")
     print("\n".join(wrong))
     return 1 if wrong else 0
 

@@ -28,9 +28,22 @@ cuda_toolkit()
     die "the packages of tools/dev/cuda-requirements.txt hold no nvcc"
 }
 
+# Every target of a release: spills and local memory fail, and so does a kernel over its budget. Some
+# six minutes of one core, so no part of every run.
+check_release_targets()
+{
+    local venv
+    venv=$(python_env tests tests/requirements.txt)
+    PATH=$venv/bin:$PATH CUDA_HOME=$1 python3 tests/cuda_static/check_kernels.py . --targets release --sizes-only
+}
+
 cmd_cuda()
 {
     local toolkit
+    if [[ ${1:-} == check ]]; then
+        check_release_targets "$(cuda_toolkit)"
+        return
+    fi
     need_packages "${build_packages[@]}" "${python_packages[@]}"
     toolkit=$(cuda_toolkit)
     say "the CUDA toolkit is $toolkit"

@@ -70,6 +70,12 @@ cudaError_t check(const cudaLaunchConfig_t &config, const kernel_launch &launch)
             return cudaErrorCooperativeLaunchTooLarge;
         }
     }
+    const std::string over = gsv_emu_over_budget(launch.name, b.x * b.y * b.z, launch.shared_bytes);
+    if (!over.empty()) {
+        gsv_emu.report = "kernel " + launch.name + ": " + over;
+        fprintf(stderr, "CUDA emulator: %s\n", gsv_emu.report.c_str());
+        return cudaErrorInvalidConfiguration;
+    }
     return cudaSuccess;
 }
 

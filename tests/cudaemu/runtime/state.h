@@ -164,6 +164,8 @@ void gsv_emu_wait_for_calls(std::unique_lock<std::mutex> &lock);
 const gsv_emu_allocation *gsv_emu_find(const void *p, size_t size);
 /** Look at the guards of all device memory; a text when one was written. */
 std::string gsv_emu_check_guards();
+/** A text when a kernel of the product's asks for more shared memory than its budget. */
+std::string gsv_emu_over_budget(const std::string &name, unsigned threads, size_t shared);
 
 /** NULL and the legacy handle mean the default stream. */
 CUstream_st *gsv_emu_stream(cudaStream_t stream);
