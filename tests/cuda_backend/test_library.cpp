@@ -89,10 +89,8 @@ std::string message()
 
 } // namespace
 
-TestSuite(cuda_library, .init = begin, .fini = end);
-
 /* From the last place to the first: each one added goes before all that were there. */
-Test(cuda_library, every_place_in_its_order)
+Test(cuda_library, every_place_in_its_order, .init = begin, .fini = end)
 {
     cr_expect(opened() == "nowhere");
     for (size_t i = n_ranks; i-- > 0;) {
@@ -102,7 +100,7 @@ Test(cuda_library, every_place_in_its_order)
     }
 }
 
-Test(cuda_library, each_place_alone)
+Test(cuda_library, each_place_alone, .init = begin, .fini = end)
 {
     for (const char *const place : ranks) {
         const std::string file = here() + "/" + put(place);
@@ -112,7 +110,7 @@ Test(cuda_library, each_place_alone)
     }
 }
 
-Test(cuda_library, the_loaders_path_is_first)
+Test(cuda_library, the_loaders_path_is_first, .init = begin, .fini = end)
 {
     void *const library = gsv_cuda_open_library("libm.so.6");
 
@@ -120,14 +118,14 @@ Test(cuda_library, the_loaders_path_is_first)
     dlclose(library);
 }
 
-Test(cuda_library, a_variable_that_is_no_absolute_path_is_not_looked_at)
+Test(cuda_library, a_variable_that_is_no_absolute_path_is_not_looked_at, .init = begin, .fini = end)
 {
     put("home/lib64");
     setenv("CUDA_HOME", "home", 1);
     cr_expect(opened() == "nowhere");
 }
 
-Test(cuda_library, the_message_names_the_library_and_every_place)
+Test(cuda_library, the_message_names_the_library_and_every_place, .init = begin, .fini = end)
 {
     const std::string text = message();
 
@@ -140,7 +138,7 @@ Test(cuda_library, the_message_names_the_library_and_every_place)
     }
 }
 
-Test(cuda_library, one_that_cannot_be_loaded_is_told_with_the_cause)
+Test(cuda_library, one_that_cannot_be_loaded_is_told_with_the_cause, .init = begin, .fini = end)
 {
     const std::string file = put("home/lib64");
     std::string text;
