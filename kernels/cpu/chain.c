@@ -3,8 +3,6 @@
  */
 #include "kernels/cpu/cpu.h"
 
-#include <time.h>
-
 #define BLOCK 2048    /* floats: 8 KiB */
 #define TASK_BLOCKS 8 /* of a task; fewer where there are few */
 
@@ -31,19 +29,11 @@ static void task(void *job_, int32_t thread, int32_t number)
     }
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 gpuserve_status gsv_cpu_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
                               gpuserve_error *error)
 {
     struct job job = { op, stream->isa, BLOCK };
-    const double begin = now();
+    const double begin = gsv_cpu_now();
 
     (void)error;
     while (job.task_floats < BLOCK * TASK_BLOCKS &&
@@ -52,6 +42,6 @@ gpuserve_status gsv_cpu_chain(struct gpuserve_stream *stream, struct gpuserve_op
     while ((op->n - 1) / job.task_floats >= INT32_MAX)
         job.task_floats *= 2;
     gsv_team_run(stream->team, (int32_t)((op->n - 1) / job.task_floats + 1), task, &job);
-    op->seconds = now() - begin;
+    op->seconds = gsv_cpu_now() - begin;
     return GPUSERVE_OK;
 }

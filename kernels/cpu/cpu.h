@@ -118,6 +118,9 @@ gpuserve_status gsv_cpu_matmul(struct gpuserve_stream *stream, struct gpuserve_o
 void gsv_cpu_matmul_naive(const struct gpuserve_op_matmul *op);
 void gsv_cpu_matmul_tiled(const struct gpuserve_op_matmul *op);
 
+/* Seconds of a clock that only goes forward. */
+double gsv_cpu_now(void);
+
 /* Rows [0, rows) of `cols` floats in pieces worth a thread's while; task(row, row_end). */
 typedef void (*gsv_rows_fn)(const void *op, int32_t row, int32_t row_end);
 void gsv_cpu_run_rows(struct gpuserve_stream *stream, gsv_rows_fn run, const void *op, int32_t rows,

@@ -16,7 +16,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct gpuserve_lstm_layer {
     int32_t input, hidden, directions;
@@ -284,18 +283,10 @@ static void run_direction(struct gpuserve_stream *stream, struct job *job)
     end_states(job, op->c_n, job->c);
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 gpuserve_status gsv_cpu_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
                              gpuserve_error *error)
 {
-    const double begin = now();
+    const double begin = gsv_cpu_now();
     float *scratch = op->scratch;
     struct job job = { .op = op, .isa = stream->isa };
     struct plan plan;
@@ -309,6 +300,6 @@ gpuserve_status gsv_cpu_lstm(struct gpuserve_stream *stream, struct gpuserve_op_
     job.in = scratch + plan.in;
     for (job.direction = 0; job.direction < op->layer->directions; job.direction++)
         run_direction(stream, &job);
-    op->seconds = now() - begin;
+    op->seconds = gsv_cpu_now() - begin;
     return GPUSERVE_OK;
 }

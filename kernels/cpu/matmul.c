@@ -14,7 +14,6 @@
 #include "lib/base/error.h"
 
 #include <string.h>
-#include <time.h>
 
 #define DEPTH 512        /* of a piece, in lanes: one float32 or two bfloat16 */
 #define TASK_ROWS 168    /* a multiple of every tile's height */
@@ -306,18 +305,10 @@ static void run_simd(struct gpuserve_stream *stream, const struct gpuserve_op_ma
                  &job);
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 gpuserve_status gsv_cpu_matmul(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
                                gpuserve_error *error)
 {
-    const double begin = now();
+    const double begin = gsv_cpu_now();
 
     (void)error;
     if (op->variant == GPUSERVE_MATMUL_NAIVE)
@@ -326,6 +317,6 @@ gpuserve_status gsv_cpu_matmul(struct gpuserve_stream *stream, struct gpuserve_o
         gsv_cpu_matmul_tiled(op);
     else
         run_simd(stream, op);
-    op->seconds = now() - begin;
+    op->seconds = gsv_cpu_now() - begin;
     return GPUSERVE_OK;
 }

@@ -26,6 +26,21 @@ gpuserve_status gsv_compute_check(const gpuserve_compute *compute, gpuserve_erro
     return gsv_context_check(compute->context, error);
 }
 
+gpuserve_status gsv_compute_read(const gpuserve_compute *compute, void *to, size_t size,
+                                 const void *job, const char *name,
+                                 const gpuserve_compute_result *result, gpuserve_error *error)
+{
+    gpuserve_status st = gsv_compute_check(compute, error);
+
+    if (st == GPUSERVE_OK && !job)
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "`job` is NULL");
+    if (st == GPUSERVE_OK)
+        st = gsv_read_struct(to, size, job, name, error);
+    if (st == GPUSERVE_OK && result)
+        st = gsv_check_struct(result, sizeof(*result), "gpuserve_compute_result", error);
+    return st;
+}
+
 gpuserve_status gsv_compute_reserve(gpuserve_compute *compute, enum gsv_compute_place place,
                                     size_t size, gpuserve_error *error)
 {

@@ -39,6 +39,11 @@ struct gpuserve_compute {
 /* Not NULL and not forked. */
 gpuserve_status gsv_compute_check(const gpuserve_compute *compute, gpuserve_error *error);
 
+/* The same, and a caller's job read into `to`; `result` may be NULL. `name` is the job's type. */
+gpuserve_status gsv_compute_read(const gpuserve_compute *compute, void *to, size_t size,
+                                 const void *job, const char *name,
+                                 const gpuserve_compute_result *result, gpuserve_error *error);
+
 /* Make `place` hold `size` bytes; what it held before is lost. */
 gpuserve_status gsv_compute_reserve(gpuserve_compute *compute, enum gsv_compute_place place,
                                     size_t size, gpuserve_error *error);

@@ -10,7 +10,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/runtime/lstm.h"
-#include "lib/runtime/structs.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -381,13 +380,8 @@ GPUSERVE_API gpuserve_status gpuserve_lstm_run(gpuserve_lstm *lstm, const gpuser
 
     if (!lstm)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the LSTM's handle is NULL");
-    st = gsv_compute_check(lstm->compute, error);
-    if (st == GPUSERVE_OK && !job)
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "`job` is NULL");
-    if (st == GPUSERVE_OK)
-        st = gsv_read_struct(&call.job, sizeof(call.job), job, "gpuserve_lstm_job", error);
-    if (st == GPUSERVE_OK && result)
-        st = gsv_check_struct(result, sizeof(*result), "gpuserve_compute_result", error);
+    st = gsv_compute_read(lstm->compute, &call.job, sizeof(call.job), job, "gpuserve_lstm_job",
+                          result, error);
     if (st == GPUSERVE_OK)
         st = check_job(&call, error);
     if (st != GPUSERVE_OK)

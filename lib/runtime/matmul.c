@@ -9,7 +9,6 @@
 #include "lib/base/error.h"
 #include "lib/runtime/compute.h"
 #include "lib/runtime/context.h"
-#include "lib/runtime/structs.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -314,14 +313,9 @@ GPUSERVE_API gpuserve_status gpuserve_matmul(gpuserve_compute *compute,
 {
     struct call call = { .compute = compute };
     size_t unused;
-    gpuserve_status st = gsv_compute_check(compute, error);
+    gpuserve_status st = gsv_compute_read(compute, &call.job, sizeof(call.job), job,
+                                          "gpuserve_matmul_job", result, error);
 
-    if (st == GPUSERVE_OK && !job)
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "`job` is NULL");
-    if (st == GPUSERVE_OK)
-        st = gsv_read_struct(&call.job, sizeof(call.job), job, "gpuserve_matmul_job", error);
-    if (st == GPUSERVE_OK && result)
-        st = gsv_check_struct(result, sizeof(*result), "gpuserve_compute_result", error);
     if (st == GPUSERVE_OK)
         st = check_job(&call, error);
     if (st != GPUSERVE_OK)

@@ -30,6 +30,7 @@ class Reload(unittest.TestCase):
     def test_every_answer_is_old_or_new(self):
         figures = withstand.reload(20)
         self.assertGreater(figures["answered"], 20)
+        self.assertEqual((figures["lost"], figures["wrong"]), (0, 0))
 
     def test_loading_and_unloading_by_clients(self):
         """Each answer is the model's, or says that it is not there; no connection is lost."""
@@ -96,7 +97,9 @@ class Reload(unittest.TestCase):
 
 class End(unittest.TestCase):
     def test_no_accepted_request_is_lost(self):
-        self.assertGreater(withstand.end(20)["answered"], 20)
+        figures = withstand.end(20)
+        self.assertGreater(figures["answered"], 20)
+        self.assertEqual((figures["lost"], figures["wrong"]), (0, 0))
 
     def test_not_ready_at_once(self):
         server = Server(MINILM)

@@ -105,11 +105,14 @@ class Load:
         for thread in self.threads:
             thread.join()
 
+    def wrong(self, known):
+        """Answers that are none of these bodies with 200."""
+        return [one for one in self.answers if one[0] != 200 or one[1] not in known]
+
     def check(self, known):
         """Every request was answered, with one of these bodies."""
         assert not self.failures, self.failures[:3]
-        assert {status for status, _ in self.answers} <= {200}, self.answers[:3]
-        assert {body for _, body in self.answers} <= set(known), "an answer is of no model"
+        assert not self.wrong(known), self.wrong(known)[:3]
 
 
 # ---------------------------------------------------------------------------------------- T7: slow
@@ -208,7 +211,7 @@ def end(n=500):
     known = [server.post("/embed", {"inputs": [TEXTS[0], "some words " * k]}).body
              for k in range(1, 60, 3)]
     stopped(server)
-    answered = 0
+    answered = lost = wrong = closed = 0
     for i in range(n):
         server = Server(MINILM, "--quiet")
         k = i % len(known)
@@ -219,14 +222,18 @@ def end(n=500):
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(timeout=300)
         load.stop()
-        if i % 2 == 1:  # between two requests a kept connection may be closed: nothing was accepted
-            load.failures = [one for one in load.failures if not one.startswith(
-                ("RemoteDisconnected", "Connection", "BrokenPipeError"))]
-        load.check([known[k]])
+        # A kept connection may be closed between two requests; from outside that looks the same when a
+        # request was under way on it, so these are counted apart. On fresh connections none is excused.
+        excused = [one for one in load.failures if i % 2 == 1 and one.startswith(
+            ("RemoteDisconnected", "Connection", "BrokenPipeError"))]
+        closed += len(excused)
+        lost += len(load.failures) - len(excused)
+        wrong += len(load.wrong([known[k]]))
         stopped(server)
         answered += len(load.answers)
     assert answered > n
-    return {"cycles": n, "answered": answered, "lost": 0}
+    return {"cycles": n, "answered": answered, "lost": lost, "wrong": wrong,
+            "kept_connections_closed": closed}
 
 
 # ------------------------------------------------------------------------------------- T13: reload
@@ -288,12 +295,12 @@ def reload(n=1000):
         assert server.post("/embed", {"inputs": list(TEXTS)}).body == known[i % 2]
     seconds = time.monotonic() - started
     load.stop()
-    load.check(known)
     assert len(load.answers) > n
-    assert {body for _, body in load.answers} == set(known)
+    assert {body for _, body in load.answers} >= set(known), "only one model answered"
     stopped(server)
     shutil.rmtree(folder)
-    return {"reloads": n, "answered": len(load.answers), "lost": 0, "wrong": 0,
+    return {"reloads": n, "answered": len(load.answers), "lost": len(load.failures),
+            "wrong": len(load.wrong(known)),
             "seconds": round(seconds, 1)}
 
 
@@ -355,7 +362,8 @@ def verdicts(part, figures):
     elif part == "grow":
         yield "slope, MB an hour", figures["slope_mb_per_hour"], 1, False
     else:
-        yield "lost", figures["lost"], 0, False
+        yield "requests lost", figures["lost"], 0, False
+        yield "wrong answers", figures["wrong"], 0, False
 
 
 def processor():
