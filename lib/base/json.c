@@ -1,34 +1,80 @@
 /*
- * json.c - bounded JSON in, through jansson.
+ * json.c - JSON in as jansson's values, read by our own reader.
+ *
+ *   text -> json_tree.c -> jansson's values, each of whose making tells when memory ran out
  */
 #include "lib/base/json.h"
 
 #include "lib/base/error.h"
 
-#include <errno.h>
+static json_t *value_of(const struct gsv_json_value *value);
+
+/* The value itself, or NULL with the value given back when a part of it could not be added. */
+static json_t *kept(json_t *value, bool whole)
+{
+    if (whole)
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
+static json_t *array_of(const struct gsv_json_value *array)
+{
+    json_t *value = json_array();
+    bool whole = value != NULL;
+
+    for (size_t i = 0; whole && i < array->n; i++)
+        whole = json_array_append_new(value, value_of(array->is.members[i])) == 0;
+    return kept(value, whole);
+}
+
+static json_t *object_of(const struct gsv_json_value *object)
+{
+    json_t *value = json_object();
+    bool whole = value != NULL;
+
+    for (size_t i = 0; whole && i < object->n; i++) {
+        const struct gsv_json_value *member = object->is.members[i];
+
+        whole = json_object_set_new_nocheck(value, member->key, value_of(member)) == 0;
+    }
+    return kept(value, whole);
+}
+
+/* As deep as the tree, whose depth has a limit. NULL when memory ran out; the setters take that for
+ * a failure too. */
+static json_t *value_of(const struct gsv_json_value *value)
+{
+    switch (value->kind) {
+    case GSV_JSON_NULL:
+        return json_null();
+    case GSV_JSON_TRUTH:
+        return json_boolean(value->is.truth);
+    case GSV_JSON_WHOLE:
+        return json_integer(value->is.whole);
+    case GSV_JSON_REAL:
+        return json_real(value->is.real);
+    case GSV_JSON_TEXT:
+        return json_stringn_nocheck(value->is.text, value->n);
+    case GSV_JSON_ARRAY:
+        return array_of(value);
+    default:
+        return object_of(value);
+    }
+}
 
 gpuserve_status gsv_json_parse(json_t **json, const char *text, size_t size, const char *name,
                                struct gsv_json_limits limits, gpuserve_error *error)
 {
-    static const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
-    json_error_t where;
-    size_t values;
-    gpuserve_status st;
+    struct gsv_json_value *tree = NULL;
+    const gpuserve_status st = gsv_json_read(&tree, text, size, name, limits, error);
 
     *json = NULL;
-    st = gsv_json_check_limits(text, size, name, limits, &values, error);
     if (st != GPUSERVE_OK)
         return st;
-    errno = 0;
-    *json = json_loadb(text, size, flags, &where);
-    if (!*json && json_error_code(&where) == json_error_numeric_overflow)
-        /* Tokenizers without a limit write 1000000000000000019884624838656 for it. */
-        *json = json_loadb(text, size, flags | JSON_DECODE_INT_AS_REAL, &where);
-    if (*json)
-        return GPUSERVE_OK;
-    /* Out of memory, jansson often tells a syntax error or nothing; malloc's errno stays. */
-    if (json_error_code(&where) == json_error_out_of_memory || errno == ENOMEM)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory while parsing", name);
-    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: line %d, column %d: %s", name, where.line,
-                    where.column, where.text);
+    *json = value_of(tree);
+    gsv_json_free(&tree);
+    if (!*json)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
+    return GPUSERVE_OK;
 }

@@ -1,9 +1,9 @@
 /*
- * json.h - bounded JSON in through jansson, for the HTTP front end.
+ * json.h - bounded JSON in as jansson's values, for the HTTP front end.
  *
- * jansson's trees take 12 to 79 times the text, so values and depth are counted before parsing.
- * Duplicate keys are refused. The library itself reads with json_tree.h: where memory runs out
- * jansson may go on with a damaged string.
+ * The text is read by json_tree.h and its tree made into jansson's, because jansson's own parser
+ * may go on with a damaged string where memory runs out. jansson's trees take 12 to 79 times the
+ * text, so values and depth are counted before parsing. Duplicate keys are refused.
  */
 #ifndef GSV_BASE_JSON_H
 #define GSV_BASE_JSON_H

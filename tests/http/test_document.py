@@ -68,7 +68,7 @@ class Document(Served):
         for method, path in (("POST", "/v1/embeddings"), ("POST", "/embed"), ("POST", "/v2/rerank")):
             reply = self.server.request(method, path, b"{", {"Content-Type": "application/json"})
             self.assertEqual(reply.status, 400)
-            self.assertIn("column 1", json.dumps(reply.json()))
+            self.assertIn("byte 1", json.dumps(reply.json()))
 
 
 if __name__ == "__main__":

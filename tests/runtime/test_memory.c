@@ -3,7 +3,7 @@
  * given back, and allocations that fail all along the way of loading are survived.
  */
 #include "tests/model/support.h"
-#include "tests/runtime/failing_malloc.h"
+#include "tests/base/failing_malloc.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * test_nomem.c - every allocation fails in turn, once and for ever: an error, no leak, and the
  * model works on when the memory is back.
  */
-#include "tests/runtime/failing_malloc.h"
+#include "tests/base/failing_malloc.h"
 #include "tests/runtime/fake.h"
 
 #include <criterion/criterion.h>

@@ -3,7 +3,7 @@
  * from its directory to an answer and back. What succeeds all the same gives the same answer.
  */
 #include "tests/model/support.h"
-#include "tests/runtime/failing_malloc.h"
+#include "tests/base/failing_malloc.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

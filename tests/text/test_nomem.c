@@ -1,7 +1,7 @@
 /*
  * test_nomem.c - every allocation failed in turn; and none at all once an encoding is warm.
  */
-#include "tests/runtime/failing_malloc.h"
+#include "tests/base/failing_malloc.h"
 #include "tests/text/support.h"
 
 #include <criterion/criterion.h>

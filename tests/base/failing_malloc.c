@@ -1,7 +1,7 @@
 /*
  * failing_malloc.c - the process's malloc, where the n-th allocation can fail and all are counted.
  */
-#include "tests/runtime/failing_malloc.h"
+#include "tests/base/failing_malloc.h"
 
 #include <errno.h>
 #include <malloc.h>

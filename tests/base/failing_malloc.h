@@ -4,8 +4,8 @@
  * Linked into a test program it takes the place of malloc, calloc, realloc, aligned_alloc and free
  * for every library in the process (glibc). Not for builds with a sanitizer, which has its own.
  */
-#ifndef TEST_RUNTIME_FAILING_MALLOC_H
-#define TEST_RUNTIME_FAILING_MALLOC_H
+#ifndef TEST_BASE_FAILING_MALLOC_H
+#define TEST_BASE_FAILING_MALLOC_H
 
 #include <stdbool.h>
 #include <stddef.h>
