@@ -22,7 +22,8 @@
 enum {
     N_EVENTS = 64,
     TICK_MS = 100,
-    RESERVED_CONNECTIONS = 32 /* for health checks when all others are taken */
+    UNSENT_BYTES = 128 * 1024, /* of a reply, that the kernel takes ahead of the network */
+    RESERVED_CONNECTIONS = 32  /* for health checks when all others are taken */
 };
 
 static const uint64_t certificate_look_ns = 1000000000u;
@@ -108,6 +109,16 @@ static bool make_room(struct gsv_guard *guard)
     return true;
 }
 
+/* Parts go out at once. And a reply that nobody reads stays here, where it is counted: the kernel
+ * would hold megabytes of it for each connection. */
+static void set_up_socket(int fd)
+{
+    const int yes = 1, unsent = UNSENT_BYTES;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
+}
+
 static void accept_one(struct gsv_guard *guard, int fd, const struct sockaddr_storage *address,
                        socklen_t size)
 {
@@ -116,7 +127,6 @@ static void accept_one(struct gsv_guard *guard, int fd, const struct sockaddr_st
     const bool crowd = address->ss_family != AF_UNIX &&
                        count_of_host(guard, address) >= options->max_address_connections;
     const bool room = make_room(guard);
-    const int yes = 1;
     struct gsv_client *client = NULL;
 
     if (room ||
@@ -126,7 +136,7 @@ static void accept_one(struct gsv_guard *guard, int fd, const struct sockaddr_st
         close(fd);
         return;
     }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    set_up_socket(fd);
     client->probation = !room;
     if (crowd)
         gsv_client_refuse(client, 429, "too many connections from this address");

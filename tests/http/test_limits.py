@@ -20,6 +20,14 @@ def metric(server, name):
         return next(int(line.split()[1]) for line in file if line.startswith(name + ":"))
 
 
+def kernel_holds(server):
+    """The most bytes on their way to one client of the server that the kernel keeps."""
+    with open("/proc/net/tcp", encoding="ascii") as file:
+        rows = [line.split() for line in list(file)[1:]]
+    return max(int(row[4].split(":")[0], 16) for row in rows
+               if row[1].endswith(":%04X" % server.port) and row[3] == "01")
+
+
 def long_texts(n):
     """Different ones: equal texts are computed once."""
     return ["text %d " % i + "of many words " * 80 for i in range(n)]
@@ -103,6 +111,7 @@ class Slow(unittest.TestCase):
         while withstand.figure(server, "gpuserve_http_connections") > 30:
             self.assertLess(time.monotonic(), until, "nobody is ended")
             time.sleep(0.05)
+        self.assertLess(kernel_holds(server), 512 * 1024)
         self.assertEqual(len(server.post("/tokenize", body).json()[0]), 40002)
         for client in clients:
             client.close()
