@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compiles every CUDA source and holds its kernels to what they may use.
+"""Holds the kernels of every CUDA source to what they may use.
 
-    check_kernels.py SOURCE_ROOT [--targets sm_80,sm_90|release] [--budgets FILE] [--sizes-only] [--write]
+    check_kernels.py SOURCE_ROOT [--targets sm_80,sm_90|release] [--objects FOLDER] [--budgets FILE] [--sizes-only] [--write]
 
 Each .cu file of kernels/cuda is compiled by nvcc for each target, where spilled registers and local
-memory are errors. What ptxas tells of each kernel is compared with its line of budgets.txt beside this
+memory are errors; or, with --objects, was compiled by the build for these targets into NAME.cu.o of that
+folder, by the same rules. What each kernel takes is compared with its line of budgets.txt beside this
 file; a kernel without a line fails, and so does a line without a kernel:
 
     registers   the most of any instance of the kernel's template on any target
@@ -153,13 +154,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("root", type=pathlib.Path)
     parser.add_argument("--targets", default="sm_80,sm_90")
+    parser.add_argument("--objects", type=pathlib.Path)
     parser.add_argument("--budgets", type=pathlib.Path, default=BUDGETS)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--sizes-only", action="store_true")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     nvcc, cuobjdump, ccache = find_tool("nvcc"), find_tool("cuobjdump"), shutil.which("ccache")
-    if not nvcc:
+    if not nvcc and not options.objects:
         print("no nvcc in the path or in /usr/local/cuda/bin: CUDA kernels not checked")
         return NOT_RUN
     if not cuobjdump:
@@ -175,10 +177,11 @@ def main():
     budgets = read_budgets(options.budgets)
 
     def check(source, folder):
-        compiled, said = machine_code.compile_source([ccache, nvcc] if ccache else [nvcc], options.root, source, targets, folder)
+        compiled = options.objects / (source.name + ".o") if options.objects else machine_code.compile_source(
+            [ccache, nvcc] if ccache else [nvcc], options.root, source, targets, folder)
         wrong = [] if options.sizes_only else check_instructions(
             source.name, machine_code.functions(cuobjdump, compiled), budgets, overlapping)
-        return machine_code.variants(cuobjdump, compiled, said), wrong
+        return machine_code.variants(cuobjdump, compiled), wrong
 
     found, wrong = {}, []
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
@@ -189,9 +192,7 @@ def main():
                 found[source.name], complaints = future.result()
                 wrong += complaints
             except subprocess.CalledProcessError as error:
-                said = error.stderr.strip().splitlines()
-                said = [line for line in said if "error" in line] or said  # not what it tells of each kernel
-                wrong.append(f"{source.name}: " + "\n".join(said))
+                wrong.append(f"{source.name}: {error.stderr.strip()}")
     if options.write:
         write_budgets(options.budgets, budgets_for(found, budgets))
         budgets = read_budgets(options.budgets)

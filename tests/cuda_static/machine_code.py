@@ -4,8 +4,10 @@ import pathlib
 import re
 import subprocess
 
+import occupancy
+
 # ptxas treats what costs speed as an error; the same words stand in kernels/cuda/meson.build.
-PTXAS = "-v,--warn-on-spills,--warn-on-local-memory-usage,--warning-as-error"
+PTXAS = "--warn-on-spills,--warn-on-local-memory-usage,--warning-as-error"
 
 
 @dataclasses.dataclass
@@ -28,12 +30,12 @@ def code_flags(targets):
 
 
 def compile_source(nvcc, root, source, targets, folder):
-    """The object's path and what ptxas said; raises CalledProcessError on an error."""
+    """The object's path; raises CalledProcessError on an error."""
     output = pathlib.Path(folder) / (source.stem + ".o")
     command = [*nvcc, "-std=c++17", "-O3", "-DGPUSERVE_BUILDING", "-I", root, "-I", root / "include", *code_flags(targets),
                "-Xptxas", PTXAS, "-c", source, "-o", output]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return output, done.stderr
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return output
 
 
 def plain_name(mangled):
@@ -48,16 +50,25 @@ def plain_name(mangled):
     return mangled
 
 
-def variants(cuobjdump, compiled, said):
-    """A Variant for each kernel of an object; `said` is ptxas's."""
+def show(cuobjdump, what, compiled):
+    return subprocess.run([cuobjdump, what, compiled], check=True, capture_output=True, text=True).stdout
+
+
+def variants(cuobjdump, compiled):
+    """A Variant for each kernel of an object."""
     found = {}
-    pattern = r"Compiling entry function '(\S+)' for '(\w+)'.*?Used (\d+) registers([^\n]*)"
-    for mangled, target, registers, rest in re.findall(pattern, said, re.S):
-        shared = re.search(r"(\d+) bytes smem", rest)
-        found[target, mangled] = Variant(target, plain_name(mangled), 0, int(registers), int(shared.group(1)) if shared else 0)
-    text = subprocess.run([cuobjdump, "-elf", compiled], check=True, capture_output=True, text=True).stdout
+    target = ""
+    # Only a kernel has arguments, which lie in constant bank 0.
+    pattern = r"^arch = (\w+)$|^ Function (\S+):\s+REG:(\d+) STACK:\d+ SHARED:(\d+) LOCAL:\d+ .*CONSTANT\[0\]"
+    for arch, mangled, registers, shared in re.findall(pattern, show(cuobjdump, "-res-usage", compiled), re.M):
+        target = arch or target
+        if mangled:
+            # From sm_90 on the driver's share of a block is counted in where the kernel uses any.
+            driver = occupancy.SHARED_RESERVED if int(target[3:]) >= 90 and int(shared) > 0 else 0
+            own = int(shared) - driver
+            found[target, mangled] = Variant(target, plain_name(mangled), 0, int(registers), own)
     target = mangled = ""
-    lines = iter(text.splitlines())
+    lines = iter(show(cuobjdump, "-elf", compiled).splitlines())
     for line in lines:
         if match := re.match(r"arch = (\w+)", line):
             target = match.group(1)
@@ -72,9 +83,8 @@ def variants(cuobjdump, compiled, said):
 
 def functions(cuobjdump, compiled):
     """(target, kernel, its instructions) of each function."""
-    code = subprocess.run([cuobjdump, "-sass", compiled], check=True, capture_output=True, text=True).stdout
     target = ""
-    for part in re.split(r"^(?=\s*(?:arch = |Function : ))", code, flags=re.M):
+    for part in re.split(r"^(?=\s*(?:arch = |Function : ))", show(cuobjdump, "-sass", compiled), flags=re.M):
         if found := re.match(r"\s*arch = (\w+)", part):
             target = found.group(1)
         elif found := re.match(r"\s*Function : (\S+)", part):
