@@ -94,9 +94,10 @@ void gsv_guard_lead(struct gsv_guard *guard)
     struct gsv_exchange *const exchange = guard->lead;
     struct gsv_client *const client = exchange->client;
 
+    /* Not attended any more, unless this is the second job in a row: then another thread waits for
+     * events, and whoever else did would sweep away the clients that they are of. */
     guard->lead = NULL;
     guard->is_leading = true;
-    guard->attended = false;
     pthread_cond_signal(&guard->follow);
     pthread_mutex_unlock(&guard->loop);
     gsv_work_compute(exchange);

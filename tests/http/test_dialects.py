@@ -67,6 +67,13 @@ class Rank(Served):
         self.refused(400, "empty", "/rerank", {"query": "a", "texts": []})
         self.refused(422, "texts", "/rerank", {"query": "a", "texts": [1]})
 
+    def test_alone_and_one_after_another(self):
+        """Two jobs in a row by the thread that read them, while clients come and go."""
+        asked = {"query": "a puppy", "texts": TEXTS}
+        want = self.server.post("/rerank", asked).json()
+        for _ in range(300):
+            self.assertEqual(self.server.post("/rerank", asked).json(), want)
+
     def test_jina_and_llama_cpp(self):
         for path in ("/rerank", "/v1/rerank", "/reranking", "/v1/reranking"):
             got = self.server.post(path, {"model": "all-MiniLM-L6-v2", "query": "a puppy", "top_n": 2,
