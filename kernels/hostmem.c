@@ -1,8 +1,8 @@
 /*
  * hostmem.c - the machine's facts, and host memory as device memory.
  *
- * Large allocations ask for huge pages: weights are read in long streams, and with 4 KiB pages a
- * short text spends a tenth of its time in the page walker.
+ * Large allocations lie in huge pages (alloc.h): weights are read in long streams, and with 4 KiB
+ * pages a short text spends a tenth of its time in the page walker.
  */
 #include "kernels/hostmem.h"
 
@@ -12,9 +12,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-#define HUGE_PAGE ((size_t)2 << 20)
 
 void gsv_hostmem_facts(struct gpuserve_device_facts *facts)
 {
@@ -54,14 +51,7 @@ gpuserve_status gsv_hostmem_alloc(struct gpuserve_device *device, void **memory,
                                   gpuserve_error *error)
 {
     (void)device;
-    if (size >= 2 * HUGE_PAGE && size <= SIZE_MAX - HUGE_PAGE) {
-        if (posix_memalign(memory, HUGE_PAGE, size) != 0) /* takes no more than `size` */
-            *memory = NULL;
-        else
-            (void)madvise(*memory, size & ~(HUGE_PAGE - 1), MADV_HUGEPAGE); /* only advice */
-    } else {
-        *memory = gsv_alloc_aligned(size);
-    }
+    *memory = gsv_alloc_mapped(size);
     if (!*memory)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory: %zu bytes", size);
     return GPUSERVE_OK;
@@ -70,7 +60,7 @@ gpuserve_status gsv_hostmem_alloc(struct gpuserve_device *device, void **memory,
 void gsv_hostmem_free(struct gpuserve_device *device, void *memory)
 {
     (void)device;
-    gsv_free_aligned(memory);
+    gsv_free_mapped(memory);
 }
 
 gpuserve_status gsv_hostmem_write(struct gpuserve_device *device, void *to, const void *from_host,

@@ -169,7 +169,9 @@ GPUSERVE_API gpuserve_model *gpuserve_model_ref(gpuserve_model *model);
 /**
  * One owner less; the last one ends the model. Waits until its requests have completed; nothing may
  * be submitted meanwhile. Accepts NULL and a pointer to NULL; leaves NULL. Not from a completion
- * callback. Thread-safety: the owner's last call on this model. Since: 0.1
+ * callback. All memory goes back to the system: as after opening, suspending and swapping, glibc is
+ * asked to return what it keeps free for the whole process (malloc_trim), which takes some tenths
+ * of a millisecond. Thread-safety: the owner's last call on this model. Since: 0.1
  */
 GPUSERVE_API void gpuserve_model_close(gpuserve_model **model);
 

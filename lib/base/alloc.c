@@ -1,10 +1,29 @@
 /*
  * alloc.c - allocation with checked sizes.
  */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "lib/base/alloc.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* AddressSanitizer watches the ends of what malloc gives, and looks for pointers there. */
+#ifdef __SANITIZE_ADDRESS__
+#define LEAST_MAPPED SIZE_MAX
+#else
+#define LEAST_MAPPED ((size_t)128 << 10)
+#endif
+
+/* In front of what gsv_alloc_mapped() gives. */
+struct head {
+    _Alignas(64) size_t mapped; /* bytes, with this; 0: it is malloc's */
+};
 
 void *gsv_alloc_array(size_t n, size_t size)
 {
@@ -21,6 +40,64 @@ void *gsv_alloc_aligned(size_t size)
 void gsv_free_aligned(void *memory)
 {
     free(memory);
+}
+
+static void *map(void *wish, size_t size)
+{
+    void *memory = mmap(wish, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* At the beginning of a huge page if nobody else maps there meanwhile. */
+static void *map_huge(size_t size)
+{
+    char *memory = map(NULL, size + HUGE_PAGE);
+
+    if (!memory)
+        return map(NULL, size);
+    munmap(memory, size + HUGE_PAGE);
+    memory = map(memory + (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE, size);
+    if (memory)
+        (void)madvise(memory, size & ~(HUGE_PAGE - 1),
+                      MADV_HUGEPAGE); /* takes no more than `size` */
+    return memory;
+}
+
+void *gsv_alloc_mapped(size_t size)
+{
+    struct head *head;
+    size_t whole;
+
+    if (!gsv_add_size(size, sizeof(*head), &whole) || whole > PTRDIFF_MAX - HUGE_PAGE)
+        return NULL;
+    if (whole < LEAST_MAPPED) {
+        head = gsv_alloc_aligned(whole);
+        if (head)
+            head->mapped = 0;
+    } else {
+        head = whole < 2 * HUGE_PAGE ? map(NULL, whole) : map_huge(whole);
+        if (head)
+            head->mapped = whole;
+    }
+    return head ? head + 1 : NULL;
+}
+
+void gsv_free_mapped(void *memory)
+{
+    struct head *head = memory ? (struct head *)memory - 1 : NULL;
+
+    if (head && head->mapped > 0)
+        munmap(head, head->mapped);
+    else
+        gsv_free_aligned(head);
+}
+
+void gsv_trim_heaps(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 char *gsv_copy_text(const char *text, size_t size)

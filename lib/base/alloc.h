@@ -43,6 +43,18 @@ void *gsv_alloc_array(size_t n, size_t size);
 void *gsv_alloc_aligned(size_t size);
 void gsv_free_aligned(void *memory);
 
+/* The same for what comes and goes with a model. What is large is mapped by itself: else each heap
+ * of the C library, of which it has many, would keep room for the largest it ever held; and one
+ * that is freed teaches the C library to map less. What is larger asks for huge pages. Free with
+ * gsv_free_mapped. */
+void *gsv_alloc_mapped(size_t size);
+void gsv_free_mapped(void *memory);
+
+/* Pages of the C library's heaps that hold nothing go back to the system, where it can do that:
+ * each of its heaps else keeps the most that one of its threads ever used. Takes a while, and is of
+ * the whole process: for when gigabytes have gone, not for the end of a request. */
+void gsv_trim_heaps(void);
+
 /* A copy of `size` bytes with a closing NUL. */
 char *gsv_copy_text(const char *text, size_t size);
 

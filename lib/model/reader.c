@@ -138,8 +138,8 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
         if (item->kind != GSV_ITEM_TABLE && elements > reader->capacity)
             reader->capacity = elements;
     }
-    reader->raw = gsv_alloc_aligned(GSV_PIECE_ELEMENTS * sizeof(double));
-    reader->floats = gsv_alloc_aligned(reader->capacity * sizeof(float));
+    reader->raw = gsv_alloc_mapped(GSV_PIECE_ELEMENTS * sizeof(double));
+    reader->floats = gsv_alloc_mapped(reader->capacity * sizeof(float));
     if (reader->raw && reader->floats)
         return GPUSERVE_OK;
     gsv_reader_reset(reader);
@@ -148,8 +148,8 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
 
 void gsv_reader_reset(struct gsv_reader *reader)
 {
-    gsv_free_aligned(reader->raw);
-    gsv_free_aligned(reader->floats);
+    gsv_free_mapped(reader->raw);
+    gsv_free_mapped(reader->floats);
     memset(reader, 0, sizeof(*reader));
 }
 

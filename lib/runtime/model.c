@@ -340,6 +340,7 @@ gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *
     before = gsv_log_scope(model->context);
     st = load(model, completions, options, error);
     gsv_log_scope(before);
+    gsv_trim_heaps(); /* of what was read and converted */
     if (st != GPUSERVE_OK) {
         gsv_model_unload(model);
         return st;
@@ -364,11 +365,17 @@ static void stop(struct gsv_model *model)
     model->is_counted = false;
 }
 
-void gsv_model_unload(struct gsv_model *model)
+static void unload(struct gsv_model *model)
 {
     stop(model);
     unload_replicas(model);
     gsv_budget_give(model->context, &model->claim);
+}
+
+void gsv_model_unload(struct gsv_model *model)
+{
+    unload(model);
+    gsv_trim_heaps();
 }
 
 void gsv_model_park(struct gsv_model *model)
@@ -379,6 +386,7 @@ void gsv_model_park(struct gsv_model *model)
         return;
     }
     gsv_budget_keep(model->context, &model->claim, parked_bytes(&model->plan));
+    gsv_trim_heaps();
 }
 
 void gsv_model_free(struct gsv_model **out)
@@ -388,7 +396,7 @@ void gsv_model_free(struct gsv_model **out)
     if (!model)
         return;
     *out = NULL;
-    gsv_model_unload(model);
+    unload(model);
     atomic_fetch_sub(&model->context->metrics.replicas_lost,
                      (uint64_t)__builtin_popcountll(atomic_load(&model->lost_replicas)));
     gsv_encoders_reset(&model->encoders);
@@ -396,4 +404,5 @@ void gsv_model_free(struct gsv_model **out)
     gpuserve_context_unref(&model->context);
     free(model->name);
     free(model);
+    gsv_trim_heaps();
 }

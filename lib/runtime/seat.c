@@ -163,7 +163,7 @@ static gpuserve_status make_buffers(struct gsv_seat *seat, gpuserve_error *error
     seat->type_ids = gsv_alloc_array(tokens, sizeof(int32_t));
     seat->positions = gsv_alloc_array(tokens, sizeof(int32_t));
     seat->cu_seqlens = gsv_alloc_array(sequences + 1, sizeof(int32_t));
-    seat->output = gsv_alloc_array(gsv_plan_output_floats(plan), sizeof(float));
+    seat->output = gsv_alloc_mapped(gsv_plan_output_floats(plan) * sizeof(float));
     if (!seat->batch.parts || !seat->batch.riders || !seat->ids || !seat->type_ids ||
         !seat->positions || !seat->cu_seqlens || !seat->output)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a batch of %zu tokens", tokens);
@@ -179,7 +179,7 @@ void gsv_seat_reset(struct gsv_seat *seat)
     free(seat->type_ids);
     free(seat->positions);
     free(seat->cu_seqlens);
-    free(seat->output);
+    gsv_free_mapped(seat->output);
 }
 
 gpuserve_status gsv_seat_init(struct gsv_seat *seat, struct gsv_model *model, int32_t replica,

@@ -1,6 +1,7 @@
 /*
  * failing_malloc.c - the process's malloc, where the n-th allocation can fail and all are counted.
  */
+#define _GNU_SOURCE
 #include "tests/base/failing_malloc.h"
 
 #include <errno.h>
@@ -8,6 +9,9 @@
 #include <stdlib.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Seen by the C library too, whose own calls (realpath, fopen) then fail and count like ours. */
 #pragma GCC visibility push(default)
@@ -61,9 +65,10 @@ static bool fails(void)
     return true;
 }
 
-/* glibc counts the room it left for an alignment of pages as usable: such blocks, of which there
- * are few, are counted as they were asked for. */
-#define MOST_ALIGNED 64
+/* glibc counts the room it left for an alignment of pages as usable, and of what was mapped by
+ * mmap() it knows nothing: such blocks, of which there are few, are counted as they were asked for.
+ */
+#define MOST_ALIGNED 256
 static struct {
     _Atomic(void *) memory;
     size_t size;
@@ -80,26 +85,28 @@ static size_t size_of(void *memory)
     return malloc_usable_size(memory);
 }
 
-static void note_aligned(void *memory, size_t size)
+static bool note_aligned(void *memory, size_t size)
 {
     for (size_t i = 0; memory && i < MOST_ALIGNED; i++) {
         void *none = NULL;
 
         if (atomic_compare_exchange_strong(&aligned[i].memory, &none, memory)) {
             aligned[i].size = size;
-            return;
+            return true;
         }
     }
+    return false;
 }
 
-static void forget_aligned(void *memory)
+static bool forget_aligned(void *memory)
 {
     for (size_t i = 0; i < MOST_ALIGNED; i++) {
         void *same = memory;
 
         if (atomic_compare_exchange_strong(&aligned[i].memory, &same, NULL))
-            return;
+            return true;
     }
+    return false;
 }
 
 static void *count(void *memory)
@@ -176,4 +183,25 @@ void free(void *memory)
             forget_aligned(memory);
     }
     __libc_free(memory);
+}
+
+/* Memory of nobody else; files that are mapped neither fail nor count. */
+void *mmap(void *wish, size_t size, int protection, int flags, int fd, off_t offset)
+{
+    const bool is_memory = flags & MAP_ANONYMOUS;
+    void *memory;
+
+    if (is_memory && fails())
+        return MAP_FAILED;
+    memory = (void *)syscall(SYS_mmap, wish, size, protection, flags, fd, offset);
+    if (is_memory && memory != MAP_FAILED && note_aligned(memory, size))
+        count(memory);
+    return memory;
+}
+
+int munmap(void *memory, size_t size)
+{
+    if (forget_aligned(memory))
+        uncount(size);
+    return (int)syscall(SYS_munmap, memory, size);
 }

@@ -1,8 +1,9 @@
 /*
  * failing_malloc.h - the process's malloc, where the n-th allocation can fail and all are counted.
  *
- * Linked into a test program it takes the place of malloc, calloc, realloc, aligned_alloc and free
- * for every library in the process (glibc). Not for builds with a sanitizer, which has its own.
+ * Linked into a program it takes the place of malloc, calloc, realloc, aligned_alloc, free, mmap
+ * and munmap for every library in the process (glibc). Not for builds with a sanitizer, which has
+ * its own.
  */
 #ifndef TEST_BASE_FAILING_MALLOC_H
 #define TEST_BASE_FAILING_MALLOC_H

@@ -320,6 +320,52 @@ Test(swap, a_thousand_suspensions_and_swaps_leave_nothing)
     folder_remove(&folders[1]);
 }
 
+enum { N_LOADERS = 6 };
+
+struct loaders {
+    pthread_barrier_t
+        all_there; /* so that each has a heap of its own, as far as there are so many */
+    pthread_mutex_t turn;
+};
+
+static void open_and_close_real(void)
+{
+    gpuserve_model *model = open_real("all-MiniLM-L6-v2", GPUSERVE_DTYPE_INT8, 2);
+
+    gpuserve_model_close(&model);
+}
+
+static void *load_in_turn(void *argument)
+{
+    struct loaders *loaders = argument;
+
+    pthread_barrier_wait(&loaders->all_there);
+    pthread_mutex_lock(&loaders->turn);
+    open_and_close_real();
+    pthread_mutex_unlock(&loaders->turn);
+    pthread_barrier_wait(&loaders->all_there);
+    return NULL;
+}
+
+/* The C library keeps a heap for each of some threads, and in each the most that it ever held. */
+Test(swap, no_heap_keeps_what_a_load_needed)
+{
+    struct loaders loaders = { .turn = PTHREAD_MUTEX_INITIALIZER };
+    pthread_t threads[N_LOADERS];
+    size_t before;
+
+    open_and_close_real();
+    before = resident_bytes();
+    pthread_barrier_init(&loaders.all_there, NULL, N_LOADERS);
+    for (int i = 0; i < N_LOADERS; i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, load_in_turn, &loaders), 0);
+    for (int i = 0; i < N_LOADERS; i++)
+        pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&loaders.all_there);
+    cr_expect_leq(resident_bytes(), before + (4 << 20), "%zu bytes became %zu", before,
+                  resident_bytes());
+}
+
 /* ------------------------------------------------------------------------------- under load */
 
 enum { N_CALLERS = 4, N_SWAPS = 1000 };
