@@ -30,7 +30,7 @@ static struct MHD_Response *make_response(struct gsv_exchange *exchange)
     exchange->n_reply_bytes = exchange->reply.size;
     exchange->reply = (struct gsv_buffer){ 0 };
     if (exchange->client)
-        exchange->client->held_bytes = exchange->n_reply_bytes;
+        gsv_client_hold(exchange->client, exchange->n_reply_bytes);
     return response;
 }
 

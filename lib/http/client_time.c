@@ -9,9 +9,8 @@
 
 static const uint64_t rate_grace_ns = 5000000000u; /* before a least rate is asked for */
 
-/* Replies that wait for their readers may fill so much; beyond, readers slower than this lose
- * theirs. */
-enum { UNREAD_BYTES = 24 << 20, RELIEVED_RATE = 16 * 1024, RELIEVED_AT_ONCE = 256 };
+/* Where replies fill more than GSV_UNREAD_BYTES, readers slower than this lose theirs. */
+enum { RELIEVED_RATE = 16 * 1024, RELIEVED_AT_ONCE = 256 };
 static const uint64_t relief_grace_ns = 200000000u;
 
 static bool too_slow(uint64_t bytes, uint64_t elapsed_ns, uint32_t rate)
@@ -75,6 +74,13 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
     }
 }
 
+void gsv_client_hold(struct gsv_client *client, size_t bytes)
+{
+    client->guard->held_bytes -= client->held_bytes;
+    client->guard->held_bytes += bytes;
+    client->held_bytes = bytes;
+}
+
 static size_t unread_bytes(const struct gsv_client *client)
 {
     return client->stalled_ns && !client->ended ? client->held_bytes + client->out_end : 0;
@@ -108,7 +114,7 @@ void gsv_clients_relieve(struct gsv_guard *guard, uint64_t now_ns)
 
     for (const struct gsv_client *c = guard->clients; c; c = c->next)
         unread += unread_bytes(c);
-    for (int i = 0; i < RELIEVED_AT_ONCE && unread > UNREAD_BYTES; i++) {
+    for (int i = 0; i < RELIEVED_AT_ONCE && unread > GSV_UNREAD_BYTES; i++) {
         victim = slowest_reader(guard, now_ns);
         if (!victim)
             return;

@@ -159,7 +159,7 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
     gsv_access_log_write(&exchange->server->access_log, exchange);
     unlist(exchange);
     if (exchange->client) {
-        exchange->client->held_bytes = 0; /* one at a time, whatever a client sends ahead */
+        gsv_client_hold(exchange->client, 0); /* one at a time, whatever a client sends ahead */
         atomic_fetch_sub(&exchange->client->n_open, 1);
         gsv_guard_answered(exchange->client);
     }

@@ -316,6 +316,8 @@ static void take_turn(struct gsv_guard *guard)
         check_times(guard);
         check_certificate(guard, now);
         guard->last_tick_ns = now;
+    } else if (guard->held_bytes > GSV_UNREAD_BYTES) {
+        gsv_clients_relieve(guard, now);
     }
     sweep(guard);
     guard->attended = false;

@@ -29,6 +29,7 @@
 #include <sys/socket.h>
 
 enum { GSV_SCRATCH_BYTES = 64 * 1024, GSV_GUARD_THREADS = 2 };
+enum { GSV_UNREAD_BYTES = 24 << 20 }; /* that replies which wait for their readers may fill */
 
 struct gpuserve_http;
 struct gsv_exchange;
@@ -97,6 +98,7 @@ struct gsv_guard {
     bool is_leading;           /* a thread computes */
     int epoll, wake;           /* eventfd */
     struct gsv_client *clients;
+    size_t held_bytes; /* of all of them */
     _Atomic size_t n_clients;
     _Atomic bool draining, stopping;
     _Atomic uint64_t draining_ns; /* since when */
@@ -140,6 +142,8 @@ void gsv_client_event(struct gsv_client *client, struct gsv_end *end, uint32_t e
 void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns);
 /* client_time.c: when replies that nobody takes fill too much memory, end the slowest takers. */
 void gsv_clients_relieve(struct gsv_guard *guard, uint64_t now_ns);
+/* A reply of so many bytes waits for this client, or, with 0, none any more. */
+void gsv_client_hold(struct gsv_client *client, size_t bytes);
 void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *reason);
 void gsv_client_close(struct gsv_client *client);
 /* While draining: close it if no request of it is unanswered and none has begun. */

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_JSON_VALUES = 1 << 20, MAX_JSON_DEPTH = 32 };
+enum { MAX_JSON_VALUES = 1 << 20, MAX_JSON_DEPTH = 32, RESERVED_BODY_BYTES = 64 * 1024 };
 
 /* -------------------------------------------------------------------------------------- header */
 
@@ -124,8 +124,20 @@ bool gsv_request_has_body(const struct gsv_exchange *exchange)
 
 /* ---------------------------------------------------------------------------------------- body */
 
+/* Room for all of it at once, if it is not much: growing would leave up to as much unused. */
+static void reserve(struct gsv_exchange *exchange)
+{
+    const char *length = gsv_header(exchange, "Content-Length");
+    const unsigned long long wanted = length ? strtoull(length, NULL, 10) : 0;
+
+    if (wanted <= RESERVED_BODY_BYTES)
+        gsv_buffer_reserve(&exchange->body, (size_t)wanted);
+}
+
 void gsv_request_take(struct gsv_exchange *exchange, const char *bytes, size_t size)
 {
+    if (exchange->body.size == 0)
+        reserve(exchange);
     if (exchange->body.size + size > exchange->server->options.max_body_bytes)
         exchange->overflowed = true;
     if (!exchange->overflowed)
