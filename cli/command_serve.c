@@ -50,7 +50,7 @@ static void return_large_blocks(void)
 #endif
 }
 
-static const uint32_t default_drain_s = 30;
+static const uint32_t default_drain_s = 30, default_queue_ms = 500;
 static const unsigned grace_s = 5; /* for what is being computed when all else is cancelled */
 
 /* NAME=PATH names a model; anything else is a path. Owned text in *name. */
@@ -287,6 +287,8 @@ static int serve_models(const struct cli_args *args)
     gpuserve_http_model *models;
     int result = CLI_OK;
 
+    if (args->queue_ms == 0)
+        model_options.max_queue_ms = default_queue_ms;
     if (args->n_rest + n_extra == 0) {
         cli_usage("no model");
         cli_hint("gpuserve serve MODEL [MODEL...]; `gpuserve pull NAME` fetches one");

@@ -50,6 +50,7 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     options.max_tokens = args->max_tokens;
     options.max_batch_tokens = args->batch_tokens;
     options.max_queue_tokens = args->queue_tokens;
+    options.max_queue_ms = args->queue_ms > 0 ? args->queue_ms - 1 : 0;
     options.pooling = args->pooling;
     options.use_mmap = args->mmap;
     options.on_device_lost =

@@ -45,7 +45,7 @@ struct cli_args {
     /* model */
     const char *model, *device, *head, *cache_dir;
     uint32_t dtype, threads, max_tokens, batch_tokens, queue_tokens, pooling, mmap, on_device_lost,
-        verbose, memory_policy, max_wait; /* microseconds + 1 */
+        verbose, memory_policy, max_wait, queue_ms; /* the last two plus 1 */
     uint64_t memory_budget, cache_bytes;
     /* input */
     const char *input, *text_column, *pair_column;

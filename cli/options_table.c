@@ -83,6 +83,8 @@ const struct cli_option cli_options[] = {
          "longest wait for a fuller batch while the device is busy, in microseconds (default 300 on a GPU, 0 on a CPU)"),
     COUNT("queue-tokens", CMD_SERVE, queue_tokens, UINT32_MAX,
           "most tokens waiting to be computed; what comes then is refused with 429 (default 1048576)"),
+    PORT("queue-ms", CMD_SERVE, queue_ms, 3600000,
+         "most work waiting, in milliseconds at the speed measured of late; what comes then is refused with 429; 0 for no such bound (default 500)"),
     CHOICE("pooling", VECTORS | CMD_FIT | CMD_INSPECT | CMD_RERANK | CMD_SERVE, pooling, poolings,
            "how token vectors become one, instead of the model's own way"),
     FLAG("mmap", 0, OPENS, mmap, 1, "map the weights instead of reading them; the file must not change meanwhile"),

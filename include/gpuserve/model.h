@@ -80,7 +80,9 @@ typedef struct gpuserve_model_options {
     void       *lost_user;
     uint32_t    max_wait_us;      /**< for a fuller batch while the device is busy; default 300 on a GPU, none on
                                        a CPU; see docs/batching.md. GPUSERVE_WAIT_NONE: none */
-    uint32_t    reserved;         /**< zero */
+    uint32_t    max_queue_ms;     /**< most work waiting, in the time that it takes at the speed of late: a bound
+                                       below max_queue_tokens, in which a request counts as an eighth at
+                                       most. Two batches for each thread may wait in any case. Default none */
 } gpuserve_model_options;
 
 /* clang-format off */

@@ -215,7 +215,7 @@ bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
 
     if (kind == GSV_P_OVERLOADED) {
         gsv_add_retry_after(exchange, error->retry_after_ms);
-        return gsv_refuse(exchange, kind, NULL, "%s (--queue-tokens)", message);
+        return gsv_refuse(exchange, kind, NULL, "%s (--queue-ms, --queue-tokens)", message);
     }
     if (kind == GSV_P_TOO_LONG && exchange->served)
         return gsv_refuse(exchange, kind, NULL,

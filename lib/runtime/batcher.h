@@ -63,6 +63,7 @@ struct gsv_batcher_options {
     struct gsv_completions *completions; /* shared */
     uint64_t max_queue_tokens;
     uint64_t max_queue_bytes;
+    uint64_t max_queue_ns; /* of what waits, at the speed of late; 0: any */
     int32_t max_batch_tokens;
     int32_t max_sequences;
     int32_t n_workers;
@@ -120,7 +121,8 @@ void gsv_batcher_unref(struct gsv_batcher **batcher);
 
 /* Room for a request that wants *charge: counts the request and sets *charge to what it got, or
  * GPUSERVE_E_BUSY. One request is charged half the queue at most, so that a huge one can be
- * admitted at all and does not lock small ones out. */
+ * admitted at all and does not lock small ones out; of what may wait by time an eighth, since
+ * requests take turns: what a small one waits for is a part of each other one, not all of it. */
 gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, struct gsv_charge *charge,
                                   gpuserve_error *error);
 /* The opposite, in two steps: its room is free once its result is known, or when it was never

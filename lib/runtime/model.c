@@ -253,6 +253,7 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
         .completions = completions,
         .max_queue_tokens = plan->max_queue_tokens,
         .max_queue_bytes = plan->max_queue_bytes,
+        .max_queue_ns = plan->max_queue_ns,
         .max_batch_tokens = plan->narrow.max_tokens,
         .max_sequences = plan->narrow.max_sequences,
         .n_workers = plan->n_workers,

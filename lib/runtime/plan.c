@@ -60,8 +60,6 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
     if (to->when_suspended > GPUSERVE_SUSPENDED_REFUSE)
         return gsv_fail(error, GPUSERVE_E_INVALID, "when_suspended is %u, outside 0 to %d",
                         to->when_suspended, GPUSERVE_SUSPENDED_REFUSE);
-    if (to->reserved != 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "model options: `reserved` must be zero");
     if (to->cache_bytes > MOST_CACHE_BYTES)
         return gsv_fail(error, GPUSERVE_E_INVALID, "cache_bytes is %" PRIu64 ", more than %" PRIu64,
                         to->cache_bytes, MOST_CACHE_BYTES);
@@ -314,6 +312,7 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
     plan->max_wait_ns = wait_ns(plan, options->max_wait_us);
     plan->max_queue_tokens = options->max_queue_tokens ? options->max_queue_tokens : QUEUE_TOKENS;
     plan->max_queue_bytes = options->max_queue_bytes ? options->max_queue_bytes : QUEUE_BYTES;
+    plan->max_queue_ns = options->max_queue_ms * UINT64_C(1000000);
     plan->cache_bytes = options->cache_bytes;
     gsv_budget_measure(context, plan, options->memory_budget_bytes);
     if (plan->device.backend->activation_size(plan->dtype) == 0) {

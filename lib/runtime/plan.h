@@ -40,6 +40,7 @@ struct gsv_plan {
     uint64_t max_wait_ns; /* of a batch that is not full, while the device is busy */
     uint64_t max_queue_tokens;
     uint64_t max_queue_bytes;
+    uint64_t max_queue_ns; /* of work waiting; 0: any */
     uint64_t cache_bytes;
     struct gsv_memory memory;
     uint64_t total_bytes;

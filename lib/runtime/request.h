@@ -47,6 +47,7 @@ static inline bool gsv_same_batch_key(const struct gsv_batch_key *a, const struc
 struct gsv_charge {
     uint64_t tokens; /* an estimate from the bytes; exact for ids */
     uint64_t bytes;  /* texts and results */
+    uint64_t timed;  /* tokens, as they count against the time of what waits */
 };
 
 /* One text: where its tokens are and what became of it. */

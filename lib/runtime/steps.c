@@ -8,6 +8,8 @@
 
 #include <time.h>
 
+#define LEAST_WEIGHT (1.0 / 16) /* of a batch among those that the speed is learned from */
+
 /* The next chunk to tokenize, from the request whose turn it is; false when it has expired. */
 static bool begin_encoding(struct gsv_batcher *batcher, struct gsv_step *step)
 {
@@ -248,15 +250,18 @@ gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct 
     return over;
 }
 
-/* A wide batch has all workers for itself, a narrow one a worker. */
+/* A wide batch has all workers for itself, a narrow one a worker. A batch that is not full says the
+ * less about full ones the smaller it is. */
 static void learn_speed(struct gsv_batcher *batcher, const struct gsv_batch *batch,
                         uint64_t nanoseconds)
 {
     const int32_t share = batch->is_wide ? 1 : batcher->n_seats;
     const double now = (double)batch->n_tokens * share / (double)(nanoseconds + 1);
+    const double full = (double)batch->n_tokens / batcher->options.max_batch_tokens;
+    const double weight = (full < 1 ? full > LEAST_WEIGHT ? full : LEAST_WEIGHT : 1) / 8;
     double *speed = &batcher->tokens_per_ns;
 
-    *speed = *speed > 0 ? *speed + (now - *speed) / 8 : now;
+    *speed = *speed > 0 ? *speed + (now - *speed) * weight : now;
 }
 
 void gsv_batcher_land(struct gsv_batcher *batcher, struct gsv_batch *batch)

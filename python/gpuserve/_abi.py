@@ -201,7 +201,7 @@ class ModelOptions(Structure):
         ("lost", c_void_p),
         ("lost_user", c_void_p),
         ("max_wait_us", c_uint32),
-        ("reserved", c_uint32),
+        ("max_queue_ms", c_uint32),
     ]
 
 

@@ -77,6 +77,7 @@ class Model(Handle):
         pooling: instead of the model's own: cls, mean, max, mean_sqrt_len, weighted_mean, last.
         mmap: map the weights; the file must not be changed while the model is open.
         max_queue_tokens, max_queue_bytes: most of both that wait to be computed.
+        max_queue_ms: most work that waits, in the time that it takes at the speed of late; default any.
         max_wait_us: most time that texts wait for a fuller batch while the device is busy; default
             none on a CPU, 300 on a GPU.
         cache_bytes: most memory for results of texts that may come again; default none.
@@ -96,6 +97,7 @@ class Model(Handle):
                  dtype: Optional[str] = None, head: Optional[Path] = None, max_tokens: int = 0,
                  max_batch_tokens: int = 0, n_threads: int = 0, pooling: Optional[str] = None,
                  mmap: bool = False, max_queue_tokens: int = 0, max_queue_bytes: int = 0,
+                 max_queue_ms: int = 0,
                  cache_bytes: int = 0, memory_budget: int = 0, max_wait_us: int = 0,
                  warmup: Union[int, str] = 0, name: Optional[str] = None,
                  version: Optional[str] = None, keep: bool = False, when_suspended: str = "resume",
@@ -105,7 +107,7 @@ class Model(Handle):
             "device": device, "dtype": dtype, "head": head, "max_tokens": max_tokens,
             "max_batch_tokens": max_batch_tokens, "n_threads": n_threads, "pooling": pooling,
             "mmap": mmap, "max_queue_tokens": max_queue_tokens,
-            "max_queue_bytes": max_queue_bytes, "cache_bytes": cache_bytes,
+            "max_queue_bytes": max_queue_bytes, "max_queue_ms": max_queue_ms, "cache_bytes": cache_bytes,
             "max_wait_us": max_wait_us,
             "memory_budget": memory_budget, "warmup": warmup, "name": name, "version": version,
             "keep": keep, "when_suspended": when_suspended, "on_device_lost": on_device_lost,

@@ -166,8 +166,8 @@ def is_right(server, answer):
         one["embedding"] for one in again["data"]]
 
 
-def overload(seconds=12, n_texts=32, n_checked=100, queue_s=0.5, factor=10):
-    """The queue holds what is computed in `queue_s` seconds: a longer one would only make all wait."""
+def overload(seconds=12, n_texts=32, n_checked=100, factor=10):
+    """As the server is by default: --queue-ms bounds what waits."""
     server = Server(MINILM, "--quiet")
     asyncio.run(openloop.closed(server, openloop.bodies(n_texts, "warm"), 4, min(2, seconds)))
     spent = time.process_time()
@@ -175,9 +175,6 @@ def overload(seconds=12, n_texts=32, n_checked=100, queue_s=0.5, factor=10):
     cores_before = os.cpu_count() - (time.process_time() - spent) / took
     assert {one[2] for one in done} == {200}
     capacity = len(done) / took
-    n_tokens = json.loads(done[0][4])["usage"]["total_tokens"]
-    stopped(server)
-    server = Server(MINILM, "--quiet", "--queue-tokens", int(n_tokens * max(4, queue_s * capacity)))
     once, _ = asyncio.run(openloop.opened(server, openloop.bodies(n_texts, "once"), capacity, seconds))
     spent = time.process_time()
     answers, took = asyncio.run(

@@ -120,7 +120,7 @@ FIELD(gpuserve_model_options, when_suspended, 116);
 FIELD(gpuserve_model_options, lost, 120);
 FIELD(gpuserve_model_options, lost_user, 128);
 FIELD(gpuserve_model_options, max_wait_us, 136);
-FIELD(gpuserve_model_options, reserved, 140);
+FIELD(gpuserve_model_options, max_queue_ms, 140);
 
 SIZE(gpuserve_swap_options, 16);
 FIELD(gpuserve_swap_options, struct_size, 0);

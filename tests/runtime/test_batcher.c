@@ -243,6 +243,86 @@ Test(batcher, a_full_queue_refuses_whole_requests_and_says_when_to_come_again)
     gpuserve_model_close(&model);
 }
 
+/* The fake device: two tokens in 20 ms and more on one thread, so an estimate of 100 a second. */
+static gpuserve_model *open_slow(uint32_t max_queue_ms)
+{
+    gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    static const char *const text[] = { "word" };
+    gpuserve_context *context = NULL;
+    gpuserve_model *model = NULL;
+    float row[FAKE_DIM];
+
+    context_options.n_threads = 1;
+    options.device = "cpu";
+    options.max_batch_tokens = 64;
+    options.max_queue_ms = max_queue_ms;
+    fake_set_speed(1e9, 20000, false);
+    cr_assert_eq(gpuserve_context_create(&context, &context_options, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_model_open(&model, context, ".", &options, NULL), GPUSERVE_OK);
+    gpuserve_context_unref(&context);
+    cr_assert_eq(gpuserve_embed(model, text, 1, row, FAKE_DIM, NULL, NULL), GPUSERVE_OK);
+    return model;
+}
+
+enum { MOST_TRIED = 200 };
+
+/* How many texts wait while nothing is computed, before one is refused. */
+static size_t fill(gpuserve_model *model, const char *one, gpuserve_error *error)
+{
+    const char *const text[] = { one };
+    static float rows[MOST_TRIED][FAKE_DIM];
+    gpuserve_request *requests[MOST_TRIED];
+    size_t n = 0;
+
+    fake_hold();
+    for (; n < MOST_TRIED; n++) {
+        const gpuserve_job job = fake_job(text, 1, rows[n]);
+
+        if (gpuserve_submit(&requests[n], model, &job, NULL, NULL, error) != GPUSERVE_OK)
+            break;
+    }
+    fake_release();
+    for (size_t i = 0; i < n; i++) {
+        cr_expect_eq(gpuserve_wait(requests[i], -1, NULL), GPUSERVE_OK);
+        gpuserve_request_free(&requests[i]);
+    }
+    return n;
+}
+
+Test(batcher, work_waits_for_so_long_by_the_speed_of_late)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = open_slow(0);
+
+    cr_expect_eq(fill(model, "word", &error), MOST_TRIED, "without the bound");
+    gpuserve_model_close(&model);
+    /* A millisecond is less than a token; two batches of 64 tokens may wait in any case, and the
+     * word is taken for 4 with the special ones. */
+    model = open_slow(1);
+    cr_expect_eq(fill(model, "word", &error), 128 / 4, "%s", error.message);
+    cr_expect_eq(error.status, GPUSERVE_E_BUSY);
+    cr_expect_neq(strstr(error.hint, "max_queue_ms"), NULL, "%s", error.hint);
+    cr_expect_gt(error.retry_after_ms, 0);
+    gpuserve_model_close(&model);
+    /* An hour of it is more than comes here, whatever the machine did meanwhile. */
+    model = open_slow(3600000);
+    cr_expect_eq(fill(model, "word", &error), MOST_TRIED, "%s", error.message);
+    gpuserve_model_close(&model);
+}
+
+Test(batcher, a_large_request_counts_as_an_eighth_of_what_may_wait_by_time)
+{
+    char text[1024] = "";
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = open_slow(1);
+
+    for (int i = 0; i < 60; i++)
+        strcat(text, "words ");
+    cr_expect_eq(fill(model, text, &error), 8, "%s", error.message);
+    gpuserve_model_close(&model);
+}
+
 Test(batcher, a_request_larger_than_the_queue_is_admitted_when_there_is_room_for_half)
 {
     gpuserve_model *model = fake_open(2, 64, 100);

@@ -77,7 +77,6 @@ Test(refused, options_of_a_model)
     expect_not_opened(WITH(keep, 2), "keep is 2");
     expect_not_opened(WITH(when_suspended, GPUSERVE_SUSPENDED_REFUSE + 1), "when_suspended is");
     expect_not_opened(WITH(on_device_lost, GPUSERVE_LOST_GPU_OR_CPU + 1), "on_device_lost is");
-    expect_not_opened(WITH(reserved, 1), "`reserved` must be zero");
     expect_not_opened(WITH(cache_bytes, (UINT64_C(1) << 46) + 1), "cache_bytes is");
     expect_not_opened(WITH(max_batch_tokens, (1u << 20) + 1), "max_batch_tokens is 1048577");
     expect_not_opened(WITH(max_tokens, 41), "max_tokens is 41, but the model has positions for 40");
