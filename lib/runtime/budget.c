@@ -40,10 +40,15 @@ void gsv_budget_reset(struct gsv_budget *budget)
 
 /* ------------------------------------------------------------------------------------- sums */
 
+static bool is_lost(const struct gsv_claim *claim, size_t which)
+{
+    return claim->lost >> which & 1;
+}
+
 bool gsv_claim_is_on(const struct gsv_claim *claim, const struct gsv_device_choice *device)
 {
     for (size_t i = 0; i < claim->n_devices; i++) {
-        if (claim->devices[i].backend == device->backend &&
+        if (!is_lost(claim, i) && claim->devices[i].backend == device->backend &&
             claim->devices[i].facts.index == device->facts.index)
             return true;
     }
@@ -174,7 +179,7 @@ static bool find_shortage(const struct gsv_budget *budget, const struct gsv_clai
         return true;
     }
     for (size_t i = 0; i < claim->n_devices; i++) {
-        if (find_shortage_of(budget, claim, &claim->devices[i], shortage))
+        if (!is_lost(claim, i) && find_shortage_of(budget, claim, &claim->devices[i], shortage))
             return true;
     }
     return false;
@@ -305,16 +310,18 @@ gpuserve_status gsv_budget_take(gpuserve_context *context, struct gsv_plan *plan
                                 uint64_t until_ns, struct gsv_claim *claim, gpuserve_error *error)
 {
     struct gsv_budget *budget = &context->budget;
-    const struct gsv_claim wanted = { .name = name,
-                                      .devices = plan->replicas,
-                                      .n_devices = plan->n_replicas,
-                                      .bytes = plan->total_bytes,
-                                      .device_bytes = plan->device_bytes };
+    struct gsv_claim wanted = { .name = name,
+                                .devices = plan->replicas,
+                                .n_devices = plan->n_replicas,
+                                .bytes = plan->total_bytes,
+                                .device_bytes = plan->device_bytes };
     bool has_kept;
     gpuserve_status st;
 
     look_again(plan); /* the plan may be as old as a suspended model */
     pthread_mutex_lock(&budget->lock);
+    wanted.lost = claim->lost;
+    wanted.bytes -= (uint64_t)__builtin_popcountll(wanted.lost) * wanted.device_bytes;
     has_kept = claim->is_taken;
     if (has_kept)
         unlink_claim(budget, claim);
@@ -325,6 +332,18 @@ gpuserve_status gsv_budget_take(gpuserve_context *context, struct gsv_plan *plan
         link_claim(budget, claim);
     pthread_mutex_unlock(&budget->lock);
     return st;
+}
+
+void gsv_budget_lose(gpuserve_context *context, struct gsv_claim *claim, size_t which)
+{
+    struct gsv_budget *budget = &context->budget;
+
+    pthread_mutex_lock(&budget->lock);
+    claim->lost |= UINT64_C(1) << which;
+    if (claim->is_taken)
+        claim->bytes -= claim->device_bytes;
+    pthread_cond_broadcast(&budget->freed);
+    pthread_mutex_unlock(&budget->lock);
 }
 
 void gsv_budget_keep(gpuserve_context *context, struct gsv_claim *claim, uint64_t bytes)

@@ -24,6 +24,7 @@ struct gsv_claim {
     const char *name;                        /* of the model, lent by it */
     const struct gsv_device_choice *devices; /* [n_devices], lent by its plan */
     size_t n_devices;
+    uint64_t lost;         /* bit i: device i is lost, and holds nothing any more */
     uint64_t bytes;        /* all */
     uint64_t device_bytes; /* those on each device */
     bool is_taken;
@@ -56,12 +57,15 @@ void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64
 /* Whether a claim holds memory of a device. */
 bool gsv_claim_is_on(const struct gsv_claim *claim, const struct gsv_device_choice *device);
 
-/* Claim the plan's bytes, of all its devices or of none, by the context's policy and till
- * `until_ns` at most (0: as the policy says), in place of what the claim kept; on failure it keeps
- * that. Brings the free bytes of its replicas up to date. GPUSERVE_E_TOO_LARGE tells needed, free,
- * budget and who holds what. */
+/* Claim the plan's bytes, of all its devices that are not lost or of none, by the context's policy
+ * and till `until_ns` at most (0: as the policy says), in place of what the claim kept; on failure
+ * it keeps that. Brings the free bytes of its replicas up to date. GPUSERVE_E_TOO_LARGE tells
+ * needed, free, budget and who holds what. */
 gpuserve_status gsv_budget_take(gpuserve_context *context, struct gsv_plan *plan, const char *name,
                                 uint64_t until_ns, struct gsv_claim *claim, gpuserve_error *error);
+
+/* A device of the claim is lost: what it held is given back, and not claimed again. */
+void gsv_budget_lose(gpuserve_context *context, struct gsv_claim *claim, size_t which);
 
 /* Give back all but `bytes` that are not on a device. */
 void gsv_budget_keep(gpuserve_context *context, struct gsv_claim *claim, uint64_t bytes);

@@ -50,13 +50,13 @@ struct gsv_memory {
 #define GSV_DEVICES_BYTES 512
 
 /* An open model: what its series are labelled with. Embedded in the model; in the list while open.
- * Constant but for the counters. */
+ * Constant but for the counters, and for device and memory when a device is lost. */
 struct gsv_model_metrics {
     struct gsv_model_metrics *next;
     char name[GSV_MODEL_NAME_BYTES]; /* UTF-8 */
     char device[GSV_DEVICES_BYTES];  /* its selector: "cuda:0,cuda:1" for replicas */
     const char *dtype;
-    struct gsv_memory memory;
+    struct gsv_memory memory; /* on these devices */
     atomic_uint_fast64_t items, tokens, batches, compute_ns;
 };
 
@@ -105,6 +105,10 @@ void gsv_metrics_item(struct gsv_metrics *metrics, uint64_t tokens, bool truncat
 void gsv_metrics_model_add(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
                            const char *name);
 void gsv_metrics_model_remove(struct gsv_metrics *metrics, struct gsv_model_metrics *model);
+
+/* Where an open model is, and what it takes there. */
+void gsv_metrics_model_place(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
+                             const char *device, const struct gsv_memory *memory);
 
 /* Bytes of all open models that are not suspended. */
 void gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memory);

@@ -43,16 +43,6 @@ gpuserve_status gsv_model_plan(struct gsv_model **out, gpuserve_context *context
     return st;
 }
 
-bool gsv_model_lose_replica(struct gsv_model *model, size_t which)
-{
-    const uint64_t bit = UINT64_C(1) << which;
-    const bool is_new = (atomic_fetch_or(&model->lost_replicas, bit) & bit) == 0;
-
-    if (is_new)
-        atomic_fetch_add(&model->context->metrics.replicas_lost, 1);
-    return is_new;
-}
-
 bool gsv_model_has_replica(const struct gsv_model *model, size_t which)
 {
     return (atomic_load(&model->lost_replicas) >> which & 1) == 0;
@@ -269,16 +259,50 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
     return st == GPUSERVE_OK ? gsv_workers_start(&model->workers, model, error) : st;
 }
 
+/* On the devices but these: each holds as much as another. */
+static void place_without(struct gsv_model *model, uint64_t lost)
+{
+    const struct gsv_plan *plan = &model->plan;
+    const uint64_t n = plan->n_replicas, live = n - (uint64_t)__builtin_popcountll(lost);
+    const struct gsv_memory memory = { .weights = plan->memory.weights / n * live,
+                                       .workspace = plan->memory.workspace / n * live,
+                                       .stream = plan->memory.stream / n * live,
+                                       .host = plan->memory.host };
+    char device[GSV_DEVICES_BYTES];
+
+    gsv_plan_selector(plan, ~lost, device, sizeof(device));
+    gsv_metrics_model_place(&model->context->metrics, &model->metrics, device, &memory);
+}
+
+static void place(struct gsv_model *model)
+{
+    uint64_t lost;
+
+    do { /* another may be lost meanwhile */
+        lost = atomic_load(&model->lost_replicas);
+        place_without(model, lost);
+    } while (lost != atomic_load(&model->lost_replicas));
+}
+
 static void count(struct gsv_model *model)
 {
-    struct gsv_model_metrics *metrics = &model->metrics;
-
-    gsv_plan_selector(&model->plan, ~atomic_load(&model->lost_replicas), metrics->device,
-                      sizeof(metrics->device));
-    metrics->dtype = gsv_dtype_name(model->plan.dtype);
-    metrics->memory = model->plan.memory;
-    gsv_metrics_model_add(&model->context->metrics, metrics, model->name);
+    place(model);
+    model->metrics.dtype = gsv_dtype_name(model->plan.dtype);
+    gsv_metrics_model_add(&model->context->metrics, &model->metrics, model->name);
     model->is_counted = true;
+}
+
+bool gsv_model_lose_replica(struct gsv_model *model, size_t which)
+{
+    const uint64_t bit = UINT64_C(1) << which;
+    const bool is_new = (atomic_fetch_or(&model->lost_replicas, bit) & bit) == 0;
+
+    if (!is_new)
+        return false;
+    atomic_fetch_add(&model->context->metrics.replicas_lost, 1);
+    gsv_budget_lose(model->context, &model->claim, which);
+    place(model);
+    return true;
 }
 
 /* The first load names the vector space; a later one must find the same. */

@@ -2,12 +2,14 @@
  * test_replicas.c - a model on all emulated CUDA devices goes on without one that is lost.
  */
 #include "tests/cudaemu/emu.h"
+#include "tests/model/support.h"
 #include "tests/runtime/lost_place.h"
 
 #include <gpuserve/gpuserve.h>
 
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -162,6 +164,61 @@ Test(replicas, a_suspended_model_comes_back_without_the_lost_one)
     expect_right(&after, right);
     expect_in_info(&after, "\"device\": \"cuda:");
     close_place(&after);
+    close_place(&place);
+}
+
+/* What the budget counts for the only model. */
+static uint64_t claimed_bytes(const struct place *place)
+{
+    static const char key[] = "\"bytes\": ";
+    char json[8192];
+    const char *at;
+
+    cr_assert_eq(gpuserve_context_models(place->context, json, sizeof(json), NULL, NULL),
+                 GPUSERVE_OK);
+    at = strstr(json, key);
+    cr_assert_not_null(at, "%s", json);
+    return strtoull(at + strlen(key), NULL, 10);
+}
+
+static gpuserve_status open_beside(const struct place *place, gpuserve_model **model)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+
+    options.device = strcmp(place->told.device[0], "cuda:0") == 0 ? "cuda:0" : "cuda:1";
+    options.max_batch_tokens = 256;
+    return gpuserve_model_open(model, place->context, test_data("models/st-newer"), &options, NULL);
+}
+
+Test(replicas, bytes_of_a_lost_one_go_back_to_the_budget)
+{
+    const float *right = right_vector();
+    struct place place;
+    gpuserve_stats both = { .struct_size = sizeof(both) }, one = both;
+    gpuserve_model *other = NULL;
+    uint64_t before, after;
+    float vector[1024];
+
+    lose_one(&place, GPUSERVE_LOST_GPU);
+    before = claimed_bytes(&place);
+    cr_assert_eq(gpuserve_context_stats(place.context, &both, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_context_set_budget(place.context, NULL, before, NULL), GPUSERVE_OK);
+    cr_expect_eq(open_beside(&place, &other), GPUSERVE_E_TOO_LARGE);
+    cr_expect_eq(embed(&place, vector), GPUSERVE_OK, "%s", place.error.message);
+    expect_some_left(&place, right);
+    after = claimed_bytes(&place);
+    cr_assert_eq(gpuserve_context_stats(place.context, &one, NULL), GPUSERVE_OK);
+    cr_expect_eq(before - after,
+                 (both.weights_bytes + both.workspace_bytes + both.stream_bytes) / 2);
+    cr_expect_eq(one.weights_bytes, both.weights_bytes / 2);
+    cr_expect_eq(one.workspace_bytes, both.workspace_bytes / 2);
+    cr_expect_eq(one.stream_bytes, both.stream_bytes / 2);
+    cr_assert_eq(gpuserve_model_suspend(place.model, NULL), GPUSERVE_OK);
+    expect_right(&place, right);
+    cr_expect_eq(claimed_bytes(&place), after, "it is not claimed again");
+    cr_assert_eq(gpuserve_context_set_budget(place.context, NULL, 2 * after, NULL), GPUSERVE_OK);
+    cr_expect_eq(open_beside(&place, &other), GPUSERVE_OK);
+    gpuserve_model_close(&other);
     close_place(&place);
 }
 
