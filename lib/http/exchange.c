@@ -218,9 +218,8 @@ bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
         return gsv_refuse(exchange, kind, NULL, "%s (--queue-ms, --queue-tokens)", message);
     }
     if (kind == GSV_P_TOO_LONG && exchange->served)
-        return gsv_refuse(exchange, kind, NULL,
-                          "%s; the limit is %zu tokens (--max-tokens, or --auto-truncate to cut)",
-                          message, exchange->served->max_tokens);
+        return gsv_refuse(exchange, kind, NULL, "%s; " GSV_TOKENS_LIMIT, message,
+                          exchange->served->max_tokens);
     if (error->hint[0])
         return gsv_refuse(exchange, kind, NULL, "%s (%s)", message, error->hint);
     return gsv_refuse(exchange, kind, NULL, "%s", message);

@@ -134,6 +134,7 @@ bool gsv_refuse(struct gsv_exchange *exchange, enum gsv_problem kind, const char
                 const char *format, ...) GPUSERVE_PRINTF(4, 5);
 /* When to come back, in the two headers for it. */
 void gsv_add_retry_after(struct gsv_exchange *exchange, uint32_t after_ms);
+#define GSV_TOKENS_LIMIT "the limit is %zu tokens (--max-tokens, or --auto-truncate to cut)"
 /* The library's error. */
 bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
                       const gpuserve_error *error);

@@ -174,9 +174,11 @@ static bool tokenize(struct gsv_exchange *exchange, const char *text, size_t siz
     options.max_tokens = (uint32_t)limit;
     st = gpuserve_tokenize(exchange->served->model, text, size, (int32_t *)(void *)to, NULL, limit,
                            &n, &options, &error);
+    if (st == GPUSERVE_E_TOO_LARGE)
+        return gsv_refuse(exchange, GSV_P_TOO_LONG, NULL, "input %zu: %s; " GSV_TOKENS_LIMIT, place,
+                          error.message, limit);
     if (st != GPUSERVE_OK)
-        return gsv_refuse(exchange, st == GPUSERVE_E_TOO_LARGE ? GSV_P_TOO_LONG : GSV_P_INVALID,
-                          NULL, "input %zu: %s", place, error.message);
+        return gsv_refuse(exchange, GSV_P_INVALID, NULL, "input %zu: %s", place, error.message);
     ids->size += n * sizeof(int32_t);
     return true;
 }

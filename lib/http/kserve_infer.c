@@ -222,7 +222,7 @@ static bool read_outputs(struct gsv_exchange *exchange, const json_t *body, stru
     if (!gsv_member_flag(exchange, json_object_get(body, "parameters"), "binary_data_output",
                          &binary))
         return false;
-    if (list && !json_is_array(list))
+    if (list && !json_is_array(list) && !json_is_null(list))
         return gsv_refuse(exchange, GSV_P_INVALID, "outputs", "`outputs` is no list");
     json_array_foreach(list, i, given)
     {

@@ -57,6 +57,15 @@ class Infer(Served):
             self.assertEqual(reply.status, 400, (words, reply.body))
             self.assertIn(words, reply.json()["error"])
 
+    def test_lies_about_ids(self):
+        ids = {"name": "input_ids", "shape": [1, 4], "datatype": "INT64"}
+        row = struct.pack("<4q", 101, 1037, 3899, 102)
+        for size, status in ((32, 200), (31, 400), (24, 400), (16, 400)):
+            head = {"inputs": [{**ids, "parameters": {"binary_data_size": size}}]}
+            reply = self.ask(head, row[:size])
+            self.assertEqual(reply.status, status, reply.body)
+            self.assertTrue(status == 200 or "its shape needs 32" in reply.json()["error"], reply.body)
+
     def test_wrong_json(self):
         ids = {"name": "input_ids", "shape": [1, 2], "datatype": "INT64", "data": [101, 102]}
         self.assertEqual(self.server.post(PATH, {"inputs": [ids]}).status, 200)

@@ -47,6 +47,8 @@ CASES = [
     (KSERVE, {"inputs": [{**TEXT, "parameters": {"binary_data_size": 1.5}}]}, "binary_data_size"),
     (KSERVE, {"inputs": [without(TEXT, "data")]}, "neither `data` nor"),
     (KSERVE, {"inputs": [TEXT, TEXT]}, "is given twice"),
+    (KSERVE, {"inputs": [TEXT, {**TEXT, "name": "TEXT_PAIR", "shape": [2], "data": ["a", "b"]}]},
+     "has 2 texts, TEXT has 1"),
     (KSERVE, {"inputs": [TEXT, IDS]}, "TEXT and input_ids: give one"),
     (KSERVE, {"inputs": [IDS, {**MASK, "data": [1, "a"]}]}, "no whole number"),
     (KSERVE, {"inputs": [IDS, {**MASK, "data": [1, 1.5]}]}, "no whole number"),
