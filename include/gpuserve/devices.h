@@ -35,7 +35,7 @@ typedef struct gpuserve_device_info {
     int32_t  n_processes;       /**< that compute on it */
     int32_t  flags;             /**< GPUSERVE_DEVICE_* */
     char     bus_id[32];        /**< "00000000:0F:00.0" */
-    char     limit[64];         /**< what bounds its memory beside its size: "MIG", "vGPU", "MPS: ..." */
+    char     limit[64];         /**< what bounds it beside its size: "MIG", "vGPU", "MPS: ..." */
 } gpuserve_device_info;
 
 #define GPUSERVE_DEVICE_MIG     1 /**< a part of a GPU */

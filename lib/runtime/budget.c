@@ -84,14 +84,6 @@ static struct gsv_device_budget *find_device(const struct gsv_budget *budget,
     return NULL;
 }
 
-static uint64_t device_limit(const struct gsv_budget *budget,
-                             const struct gsv_device_choice *device)
-{
-    const struct gsv_device_budget *found = find_device(budget, device);
-
-    return found && found->bytes ? found->bytes : UINT64_MAX;
-}
-
 static uint64_t less(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
@@ -100,6 +92,16 @@ static uint64_t less(uint64_t a, uint64_t b)
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
+}
+
+/* Most that this process may have on a device. */
+static uint64_t device_limit(const struct gsv_budget *budget,
+                             const struct gsv_device_choice *device)
+{
+    const struct gsv_device_budget *found = find_device(budget, device);
+
+    return smaller(found && found->bytes ? found->bytes : UINT64_MAX,
+                   device->mps_bytes ? device->mps_bytes : UINT64_MAX);
 }
 
 void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64_t model_budget)
@@ -144,11 +146,13 @@ static bool find_shortage_of(const struct gsv_budget *budget, const struct gsv_c
     const uint64_t needed = claim->device_bytes;
 
     if (needed > less(limit, on))
-        *shortage = (struct shortage){ .what = "the budget",
-                                       .limit = limit,
-                                       .used = on,
-                                       .free = less(limit, on),
-                                       .is_hopeless = needed > limit };
+        *shortage =
+            (struct shortage){ .what = limit == device->mps_bytes ? "what MPS allows a process"
+                                                                  : "the budget",
+                               .limit = limit,
+                               .used = on,
+                               .free = less(limit, on),
+                               .is_hopeless = needed > limit };
     else if (needed > facts->memory_free_bytes)
         *shortage = (struct shortage){ .what = "the memory",
                                        .limit = facts->memory_bytes,
@@ -251,9 +255,11 @@ static void look_again(struct gsv_plan *plan)
         struct gpuserve_device_facts now = { .struct_size = sizeof(now) };
         const gpuserve_status st = device->backend->device_facts(device->facts.index, &now, NULL);
 
-        /* A device that cannot say decides when it is asked for memory. */
+        /* A device that cannot say decides when it is asked for memory; one that is a part of a GPU
+         * may speak of all of it. */
         device->facts.memory_free_bytes =
-            st == GPUSERVE_OK ? now.memory_free_bytes : device->facts.memory_bytes;
+            st == GPUSERVE_OK ? smaller(now.memory_free_bytes, device->facts.memory_bytes)
+                              : device->facts.memory_bytes;
     }
 }
 

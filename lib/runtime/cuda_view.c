@@ -73,6 +73,30 @@ static void keep_below(uint64_t *bytes, uint64_t limit)
     *bytes = *bytes < limit ? *bytes : limit;
 }
 
+/* Of all threads of a device those that MPS lets a process use at a time; 0: it sets no bound. */
+static int mps_percentage(void)
+{
+    const char *text = secure_getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    const long percentage = text ? strtol(text, NULL, 10) : 0;
+
+    return percentage > 0 && percentage <= 100 ? (int)percentage : 0;
+}
+
+static void tell_limits(struct gsv_cuda_device *device, const char *part)
+{
+    const int percentage = mps_percentage();
+    char memory[48] = "", threads[32] = "", all[128];
+
+    if (device->mps_bytes > 0)
+        snprintf(memory, sizeof(memory), "%llu MiB for a process",
+                 (unsigned long long)(device->mps_bytes >> 20));
+    if (percentage > 0)
+        snprintf(threads, sizeof(threads), "%d %% of its threads", percentage);
+    snprintf(all, sizeof(all), "%s%s%s%s%s%s", part, *part && (*memory || *threads) ? ", " : "",
+             *memory || *threads ? "MPS: " : "", memory, *memory && *threads ? ", " : "", threads);
+    snprintf(device->limit, sizeof(device->limit), "%.63s", all);
+}
+
 static void apply_limits(struct gsv_cuda_view *view, int32_t index)
 {
     struct gsv_cuda_device *device = &view->all[index];
@@ -85,15 +109,13 @@ static void apply_limits(struct gsv_cuda_view *view, int32_t index)
         keep_below(&facts->memory_bytes, gpu->memory_bytes);
         keep_below(&facts->memory_free_bytes, gpu->memory_free_bytes);
     }
-    if (gpu && (gpu->instance >= 0 || gpu->is_virtual)) {
-        snprintf(device->limit, sizeof(device->limit), "%s", gpu->is_virtual ? "vGPU" : "MIG");
-    }
+    device->is_part = gpu && (gpu->instance >= 0 || gpu->is_virtual);
     if (gsv_mps_limit(secure_getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), index, &mps)) {
+        device->mps_bytes = mps;
         keep_below(&facts->memory_free_bytes,
                    mps > device->held_bytes ? mps - device->held_bytes : 0);
-        snprintf(device->limit, sizeof(device->limit), "MPS: %llu MiB for a process",
-                 (unsigned long long)(mps >> 20));
     }
+    tell_limits(device, !device->is_part ? "" : gpu->is_virtual ? "vGPU" : "MIG");
 }
 
 /* --------------------------------------------------------------------------------------- view */
@@ -181,7 +203,7 @@ struct gsv_candidate gsv_cuda_candidate(const struct gsv_cuda_view *view, int32_
         const struct gsv_gpu *gpu = &view->gpus->all[device->gpu];
 
         candidate.load_percent = gpu->load_percent;
-        if (gpu->memory_bytes > 0 && !device->limit[0]) {
+        if (gpu->memory_bytes > 0 && !device->is_part && device->mps_bytes == 0) {
             candidate.memory_bytes = gpu->memory_bytes;
             candidate.memory_used_bytes = gpu->memory_used_bytes;
             candidate.memory_free_bytes = gpu->memory_free_bytes;

@@ -22,7 +22,9 @@ struct gsv_cuda_device {
     struct gpuserve_device_facts facts; /* when it works */
     int32_t gpu;                        /* element of gpus->all; -1: not known there */
     uint64_t held_bytes;                /* by the models of this context */
-    char limit[64];                     /* what bounds its memory beside its size, or empty */
+    uint64_t mps_bytes;                 /* most that MPS lets a process have; 0: all */
+    bool is_part;                       /* memory_bytes are less than the GPU has */
+    char limit[64];                     /* what bounds it beside its size, or empty */
     char fault[GPUSERVE_ERROR_TEXT_BYTES];
 };
 

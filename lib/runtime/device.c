@@ -52,6 +52,7 @@ static void take(struct gsv_device_choice *choice, const struct gsv_cuda_view *v
 {
     choice->backend = view->backend;
     choice->facts = view->all[index].facts;
+    choice->mps_bytes = view->all[index].mps_bytes;
     choice->is_cpu = false;
 }
 

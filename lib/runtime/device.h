@@ -14,6 +14,7 @@ struct gsv_device_choice {
     struct gpuserve_device_facts facts;
     bool is_cpu;
     bool was_auto;                          /* nobody named it */
+    uint64_t mps_bytes;                     /* most that MPS lets a process have there; 0: all */
     char reason[GPUSERVE_ERROR_TEXT_BYTES]; /* why this one */
 };
 

@@ -18,7 +18,7 @@ def config(name):
         return json.load(file)
 
 
-class Profile(Case):
+class Figures(Case):
     def profile(self, name, *options):
         return json.loads(self.works("profile", model(name), "--json", "--rounds", "3", "--threads", "1",
                                      *options).out)
@@ -49,6 +49,8 @@ class Profile(Case):
                                                     if k != "total_bytes"))
         return products
 
+
+class Profile(Figures):
     def test_figures_are_those_of_the_configuration(self):
         facts = self.profile("st-dense", "--text-tokens", "8", "--texts", "4")
         self.assertEqual((facts["timing"], facts["texts"], facts["tokens"]), ("operations", 4, 32))

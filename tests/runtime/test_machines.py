@@ -18,6 +18,7 @@ import unittest
 
 PROGRAM, FOLDER = sys.argv[1:3]
 KNOWN = ("LD_LIBRARY_PATH", "PATH", "CUDA_", "GPUSERVE_FAKE", "GPUSERVE_PLUGIN")
+ONE = "GPU-11111111-1111-1111-1111-111111111111"
 EIGHT = ["GPU-80000000-0000-0000-0000-000000000000", "GPU-80000001-0000-0000-0000-000000000001",
          "GPU-80000002-0000-0000-0000-000000000002", "GPU-80000003-0000-0000-0000-000000000003",
          "GPU-81000004-0000-0000-0000-000000000004", "GPU-81000005-0000-0000-0000-000000000005",
@@ -313,12 +314,37 @@ class Selectors(unittest.TestCase):
         self.assertIn("MIG mode", selected("GPU-cccccccc", environment(*mig)))
         virtual = ("virtual", ["GPU-22222222-0000-0000-0000-000000000000"])
         self.assertEqual(self.memory(*virtual), (8, 5, "vGPU"))
-        limit = self.memory("one", ["GPU-11111111-1111-1111-1111-111111111111"],
+        limit = self.memory("one", [ONE],
                             CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="1=2G,0=16G")
         self.assertEqual(limit, (80, 16, "MPS: 16384 MiB for a process"))
         for broken in ("0", "0=", "=1G", "x", "1=2G"):
-            self.assertEqual(self.memory("one", ["GPU-11111111-1111-1111-1111-111111111111"],
-                                         CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=broken)[2], None)
+            self.assertEqual(self.memory("one", [ONE], CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=broken)[2],
+                             None)
+
+    def test_the_share_that_mps_gives_is_shown(self):
+        share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30"}
+        self.assertEqual(self.memory("one", [ONE], **share)[2], "MPS: 30 % of its threads")
+        both = dict(share, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=1G")
+        self.assertEqual(self.memory("one", [ONE], **both)[2],
+                         "MPS: 1024 MiB for a process, 30 % of its threads")
+        self.assertEqual(self.memory("mig", ["GPU-ffffffff-0000-0000-0000-000000000003"], **share)[2],
+                         "MIG, MPS: 30 % of its threads")
+        self.assertIn("30 % of its threads", run(env=environment("one", [ONE], **share)).stdout)
+        for broken in ("0", "101", "-5", "x", ""):
+            self.assertEqual(self.memory("one", [ONE], CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=broken)[2],
+                             None)
+
+    def test_a_model_keeps_to_what_mps_allows(self):
+        model = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                             "data", "models", "st-dense")
+        for limit, works in (("0=8K", False), ("0=1G", True), ("1=8K", True)):
+            env = environment("one", [ONE], CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=limit)
+            done = subprocess.run([PROGRAM, "embed", "-m", model, "--device", "cuda:0",
+                                   "--dtype", "fp32"], env=env, text=True, input="a text\n",
+                                  capture_output=True, timeout=60, check=False)
+            self.assertEqual(done.returncode == 0, works, done.stderr)
+            if not works:
+                self.assertIn("what MPS allows a process of cuda:0 is 8192", done.stderr)
 
 
 class Replicas(unittest.TestCase):
