@@ -49,12 +49,18 @@ static bool read_answer(int fd, char *text, int64_t deadline)
         struct pollfd one = { .fd = fd, .events = POLLIN };
         const int64_t left = deadline - now_ms();
         ssize_t got;
+        int ready;
 
-        if (left <= 0 || length == MOST_ANSWER_BYTES - 1 || poll(&one, 1, (int)left) == 0)
+        if (left <= 0 || length == MOST_ANSWER_BYTES - 1)
             return false;
+        ready = poll(&one, 1, (int)left);
+        if (ready == 0)
+            return false;
+        if (ready < 0)
+            continue; /* interrupted: the deadline still holds */
         got = read(fd, text + length, MOST_ANSWER_BYTES - 1 - length);
         if (got < 0)
-            continue; /* interrupted: the deadline still holds */
+            continue;
         length += (size_t)got;
         text[length] = '\0';
         if (got == 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`gpuserve devices` on canned machines, against NVIDIA's own binding and against GPUtil.
 
-usage: test_machines.py GPUSERVE FAKE_DRIVER_FOLDER
+usage: test_machines.py GPUSERVE FAKE_DRIVER_FOLDER LIBGPUSERVE
 
 The folder holds a libnvidia-ml.so.1 and a CUDA plugin whose machine the environment names; in its
 folder `old` is a driver from before MIG. Where nvidia-smi is asked, a fake one stands first in PATH.
@@ -16,7 +16,7 @@ import tempfile
 import time
 import unittest
 
-PROGRAM, FOLDER = sys.argv[1:3]
+PROGRAM, FOLDER, LIBRARY = sys.argv[1:4]
 KNOWN = ("LD_LIBRARY_PATH", "PATH", "CUDA_", "GPUSERVE_FAKE", "GPUSERVE_PLUGIN")
 ONE = "GPU-11111111-1111-1111-1111-111111111111"
 EIGHT = ["GPU-80000000-0000-0000-0000-000000000000", "GPU-80000001-0000-0000-0000-000000000001",
@@ -51,6 +51,19 @@ def selected(selector, env):
     done = run("--select", selector, env=env)
     return done.stdout.split() if done.returncode == 0 else done.stderr
 
+
+# A host whose handler interrupts calls asks for the devices, and gets one signal meanwhile.
+INTERRUPTED = """
+import ctypes, signal, sys
+lib = ctypes.CDLL(sys.argv[1])
+seen = []
+signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
+context, text = ctypes.c_void_p(), ctypes.create_string_buffer(1 << 16)
+assert lib.gpuserve_context_create(ctypes.byref(context), None, None) == 0
+signal.setitimer(signal.ITIMER_REAL, 0.5)
+assert lib.gpuserve_device_report(context, text, len(text), None, None) == 0
+print(len(seen), "signal")
+"""
 
 # What nvidia-ml-py says of the same machine, printed as our report has it.
 ORACLE = """
@@ -479,6 +492,13 @@ class Smi(WithSmi):
                 self.assertLess(time.monotonic() - begin, 45)
                 self.assertFalse(driver["works"])
 
+    def test_a_signal_of_the_host_does_not_lengthen_the_wait(self):
+        self.program("#!/bin/sh\nsleep 100\n")
+        done = subprocess.run([sys.executable, "-c", INTERRUPTED, LIBRARY], timeout=45, text=True,
+                              env=environment(None, **self.machine([])), capture_output=True,
+                              check=False)
+        self.assertEqual(done.stdout, "1 signal\n", done.stderr)
+
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

@@ -5,6 +5,7 @@
 #include "tests/runtime/real.h"
 
 #include <criterion/criterion.h>
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,8 @@ static const struct {
     { "all-MiniLM-L6-v2", "oracle/vectors/all-MiniLM-L6-v2.safetensors" },
     { "splade-tiny", "oracle/vectors/splade-bert-tiny.safetensors" },
 };
+
+enum { LOCALE_DIM = 128, LOCALE_TOKENS = 64 };
 
 #define N_MODELS (sizeof(models) / sizeof(models[0]))
 
@@ -195,4 +198,39 @@ Test(real, the_fingerprint_is_of_the_space_not_of_device_or_dtype)
     gpuserve_model_close(&a);
     gpuserve_model_close(&b);
     gpuserve_model_close(&c);
+}
+
+/* A capital I is another letter in Turkish, and a comma the decimal point in German. */
+static void answer(float *rows, int32_t *ids, size_t *n_ids)
+{
+    static const char *const texts[] = { "INDIA IS AN ISLAND, I THINK: 3.14 OR 3,14" };
+    gpuserve_model *model = open_real("splade-tiny", GPUSERVE_DTYPE_FLOAT32, 1);
+
+    cr_assert_eq(gpuserve_model_dim(model), LOCALE_DIM);
+    cr_assert_eq(gpuserve_embed(model, texts, 1, rows, LOCALE_DIM, NULL, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_tokenize(model, texts[0], strlen(texts[0]), ids, NULL, LOCALE_TOKENS,
+                                   n_ids, NULL, NULL),
+                 GPUSERVE_OK);
+    gpuserve_model_close(&model);
+}
+
+Test(real, answers_do_not_change_with_the_hosts_locale)
+{
+    static const char *const names[] = { "de_DE.UTF-8", "tr_TR.UTF-8" };
+    float want[LOCALE_DIM], got[LOCALE_DIM];
+    int32_t want_ids[LOCALE_TOKENS], got_ids[LOCALE_TOKENS];
+    size_t n_want, n_got;
+
+    answer(want, want_ids, &n_want);
+    for (size_t i = 0; i < 2; i++) {
+        if (!setlocale(LC_ALL, names[i])) {
+            cr_assert_null(getenv("LOCPATH"), "the build made %s", names[i]);
+            continue;
+        }
+        answer(got, got_ids, &n_got);
+        cr_assert_eq(n_got, n_want);
+        cr_expect_eq(memcmp(got_ids, want_ids, n_want * sizeof(*got_ids)), 0, "%s", names[i]);
+        cr_expect_eq(memcmp(got, want, sizeof(want)), 0, "%s", names[i]);
+        cr_expect_str_eq(setlocale(LC_ALL, NULL), names[i]);
+    }
 }
