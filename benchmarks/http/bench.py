@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The server on loopback: bench.py GPUSERVE WRITING MODEL --results FOLDER [--seconds S] [--rounds N]
 
-Interleaved rounds, medians: the library's own throughput and latency on short texts (gpuserve bench),
-and wrk with 1, 8 and 64 connections against `gpuserve serve`, on the same cores. Then the speed of
-writing JSON and base64, the time from start to ready, and memory.
+Interleaved rounds, medians: the library's own throughput on short texts (gpuserve bench), and wrk with
+1, 8 and 64 connections against `gpuserve serve`, on the same cores. What the server costs beside the
+model is the median difference of pairs, a second of the library and a second of the server each, one
+after the other: the machine's speed varies more from minute to minute than the server costs. Then the
+speed of writing JSON and base64, the time from start to ready, and memory.
 """
 import argparse
 import datetime
@@ -23,6 +25,8 @@ sys.path.insert(0, str(HERE.parent))
 from report import processor  # noqa: E402
 
 CONNECTIONS = (1, 8, 64)
+PAIRS_A_ROUND = 4
+TEXT = "the quick fox number %d jumps over a dog\n"  # as post.lua's
 GOALS = {"share_of_library_at_64": 0.85, "overhead_p50_us": 150, "json_mb_per_s": 250,
          "base64_mb_per_s": 2000, "ready_ms": 300}
 
@@ -66,6 +70,32 @@ def library(program, model, texts, seconds):
     return json.loads(done.stdout)["workloads"]["input"]
 
 
+def pairs(server, args):
+    """(the library, the server): a text's median time in us, of pairs that follow each other."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
+        text.write(TEXT % 1000000)
+        text.flush()
+
+        def alone():
+            return 1e6 / library(args.program, args.model, text.name, 1)["texts_per_s"]
+
+        def served():
+            return wrk(server, 1, 1)["p50_us"]
+
+        found = []
+        for i in range(PAIRS_A_ROUND * args.rounds):
+            if i % 2:
+                found.append((alone(), served()))
+            else:
+                found.append((served(), alone())[::-1])
+        return found
+
+
+def spread(values):
+    """Quartiles."""
+    return [round(one, 1) for one in statistics.quantiles(values, n=4)]
+
+
 def middle(rows):
     return {key: round(statistics.median(row[key] for row in rows), 1) for key in rows[0]}
 
@@ -73,7 +103,7 @@ def middle(rows):
 def measure(args):
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as texts:
         for i in range(400):
-            texts.write("the quick fox number %d jumps over a dog\n" % (1000000 + i))
+            texts.write(TEXT % (1000000 + i))
         texts.flush()
         server = Server(args.program, args.model)
         idle_kb = server.memory_kb("VmRSS")
@@ -83,11 +113,14 @@ def measure(args):
             own.append(library(args.program, args.model, texts.name, args.seconds))
             for n in CONNECTIONS:
                 rows[n].append(wrk(server, n, args.seconds))
+        found = pairs(server, args)
         result = {"idle_mb": round(idle_kb / 1024, 1),
                   "peak_mb": round(server.memory_kb("VmHWM") / 1024, 1)}
         server.stop()
-    result["library"] = middle([{key: row[key] for key in ("texts_per_s", "p50_ms")}
-                                for row in own])
+    result["library"] = middle([{"texts_per_s": row["texts_per_s"]} for row in own])
+    result["one_text_us"] = {"library": spread([alone for alone, _ in found]),
+                             "server": spread([served for _, served in found]),
+                             "difference": spread([served - alone for alone, served in found])}
     result["connections"] = {str(n): middle(rows[n]) for n in CONNECTIONS}
     ready = []
     for _ in range(5):
@@ -113,11 +146,11 @@ def main():
     args = parser.parse_args()
 
     result = measure(args)
-    many, one = result["connections"]["64"], result["connections"]["1"]
+    many = result["connections"]["64"]
     weights_mb = sum(p.stat().st_size for p in Path(args.model).glob("*.safetensors")) / 2 ** 20
     figures = {
         "share_of_library_at_64": many["requests_per_s"] / result["library"]["texts_per_s"],
-        "overhead_p50_us": one["p50_us"] - result["library"]["p50_ms"] * 1e3,
+        "overhead_p50_us": result["one_text_us"]["difference"][1],
         "json_mb_per_s": result["json_mb_per_s"], "base64_mb_per_s": result["base64_mb_per_s"],
         "ready_ms": result["ready_ms"], "idle_mb": result["idle_mb"]}
     goals = {**GOALS, "idle_mb": round(weights_mb * 1.3 + 80, 1)}
