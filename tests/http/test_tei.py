@@ -89,6 +89,22 @@ class Metrics(Served):
         self.refused(422, "sparse", "/embed_sparse", {"inputs": "a"})
 
 
+    def test_no_client_adds_a_series(self):
+        """What clients choose, such as models, paths, methods and ids, names none."""
+        def series():
+            return {line.rsplit(" ", 1)[0] for line in self.server.get("/metrics").body.decode().splitlines()}
+
+        self.refused(404, "other", "/v1/embeddings", {"model": "other", "input": "a"})
+        self.server.post("/embed", {"inputs": ""})
+        before = series()
+        for i in range(50):
+            self.server.post("/v1/embeddings", {"model": "m%d" % i, "input": "a", "user": "u%d" % i})
+            self.server.request("BREW" + "A" * (i % 10), "/path%d?q=%d" % (i, i))
+            self.server.post("/v2/models/m%d/infer" % i, {}, {"x-request-id": "id-%d" % i, "Host": "h%d" % i})
+            self.server.post("/embed", {"inputs": "text %d" % i, "dimensions": 1 + i})
+        self.assertEqual(series(), before)
+
+
 class Classifier(Served):
     arguments = (MINILM, "--head", "share/heads/sentiment.safetensors")
 
