@@ -14,6 +14,9 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 ORACLE = os.path.join(ROOT, "tests", "data", "oracle")
 PROGRAM = os.path.abspath(os.environ.get("GPUSERVE", os.path.join(ROOT, "build/cli/gpuserve")))
 
+# Not in a build with a sanitizer, where they take minutes: what is computed there is in the library's tests.
+numbers = unittest.skipIf(os.environ.get("GPUSERVE_TEST_INSTRUMENTED"), "numbers of a real model")
+
 
 def model(name):
     """The folder of a model; a missing one fails the test that needs it."""

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import time
 
-from common import (Case, ORACLE, PROGRAM, ROOT, environment, lines, main, model, npy,
+from common import (Case, ORACLE, PROGRAM, ROOT, environment, lines, main, model, npy, numbers,
                     oracle_texts, safetensors)
 
 MINILM, SPLADE = "all-MiniLM-L6-v2", "splade-tiny"
@@ -75,6 +75,7 @@ class Embed(Case):
         self.assertEqual(len(values), n * dim)
         return [values[i * dim:(i + 1) * dim] for i in range(n)]
 
+    @numbers
     def test_vectors_of_minilm(self):
         rows = self.embed(MINILM, "--dtype", "fp32", "--threads", 2)
         self.assertEqual(len(rows), len(oracle_texts()))
@@ -88,6 +89,7 @@ class Embed(Case):
             for row, want in reference("splade-bert-tiny", key).items():
                 self.assertLess(difference(rows[row], want), 2e-5, (key, row))
 
+    @numbers
     def test_int8_is_near(self):
         rows = self.embed(MINILM, "--dtype", "int8")
         for row, want in reference(MINILM, "mean_l2").items():
@@ -112,11 +114,13 @@ class Embed(Case):
             self.assertEqual(type(row)("f", one["embedding"]), row)
             self.assertEqual(type(row)("f", map(float, line.split(" "))), row)
 
+    @numbers
     def test_rows_do_not_depend_on_chunks_or_threads(self):
         rows = self.embed(SPLADE, "--threads", 2)
         for options in (("--batch", 1), ("--batch", 7, "--threads", 1), ("--batch", 65536)):
             self.assertEqual(self.embed(SPLADE, *options), rows, options)
 
+    @numbers
     def test_many_texts_keep_their_order(self):
         count = 20000
         source = self.write("many.txt", "".join("number %d\n" % (i % 1000) for i in range(count)))
@@ -127,8 +131,9 @@ class Embed(Case):
         self.assertNotEqual(rows[0], rows[1])
 
     def test_dimensions_prompt_pooling(self):
-        short = self.embed(MINILM, "--dimensions", 64, "--no-normalize")
-        whole = self.embed(MINILM, "--no-normalize")
+        texts = self.write("t.txt", "a cat\na dog that barks\n")
+        short = self.embed(MINILM, "--dimensions", 64, "--no-normalize", source=texts)
+        whole = self.embed(MINILM, "--no-normalize", source=texts)
         self.assertEqual([r[:64] for r in whole], short)
         one = lines(self.works("embed", "-m", model(MINILM), "--prompt", "query: ", "a cat").out)
         two = lines(self.works("embed", "-m", model(MINILM), "query: a cat").out)
@@ -656,6 +661,7 @@ class Facts(Case):
         self.assertEqual(json.loads(done.out)["workloads"]["input"]["texts"], len(oracle_texts()))
         self.fails(2, "W9", "bench", "-m", model(SPLADE), "--workload", "W9")
 
+    @numbers
     def test_w2_is_the_mix_of_lengths(self):
         done = self.works("bench", "-m", model(SPLADE), "--seconds", "0.01", "--json",
                           "--workload", "W2")
