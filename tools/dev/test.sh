@@ -42,7 +42,9 @@ cmd_test()
     if [[ ! -d build/tests ]] || ! grep -q tests/ build/build.ninja; then
         meson configure build -Dtests=enabled
     fi
+    with_test_environment build true & # packages and models come while it compiles
     compile build
+    wait $!
     rm -f build/meson-logs/testlog.json
     run_tests build "$@"
 }
