@@ -58,6 +58,21 @@ struct gpuserve_device *cuda_device(void)
     return device;
 }
 
+int32_t tiled_side(int32_t tile)
+{
+    struct gpuserve_device_facts facts = { .struct_size = sizeof(facts) };
+    int32_t side = 0;
+    int32_t least;
+
+    cr_assert_eq(cuda_backend()->device_facts(0, &facts, NULL), GPUSERVE_OK);
+    /* As gsv_mma_choose: the large tiles fill the device, of the medium ones half of it is enough.
+     */
+    least = tile == 128 ? facts.n_cores : (facts.n_cores + 1) / 2;
+    while ((side + 1) * (side + 1) < least)
+        side++;
+    return side * tile;
+}
+
 struct gpuserve_stream *cuda_stream(uint32_t dtype, int32_t max_tokens, int32_t max_sequences,
                                     int32_t n_heads, int32_t flags)
 {

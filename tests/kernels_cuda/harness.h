@@ -29,6 +29,10 @@ extern const struct format formats[4];
 const struct gpuserve_backend *cuda_backend(void);
 struct gpuserve_device *cuda_device(void);
 
+/* Of a square product that the tiles of this size are taken for, 64 x 64 or 128 x 128, on whatever
+ * device: rows and columns but for the last tile, of which it shall have a part. */
+int32_t tiled_side(int32_t tile);
+
 /* A stream for up to these sizes; outputs of up to 4 KiB. */
 struct gpuserve_stream *cuda_stream(uint32_t dtype, int32_t max_tokens, int32_t max_sequences,
                                     int32_t n_heads, int32_t flags);

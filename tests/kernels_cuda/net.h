@@ -7,12 +7,13 @@
 
 #include "tests/kernels_cuda/harness.h"
 
-#define NET_HIDDEN 64
-#define NET_HEADS 2
-#define NET_INNER 128
+/* The narrowest rows that LayerNorm takes a warp for: the emulator pays for each thread. */
+#define NET_HIDDEN 128
+#define NET_HEADS 4
+#define NET_INNER 160
 #define NET_LAYERS 2
 #define NET_VOCAB 40
-#define NET_MAX_TOKENS 160
+#define NET_MAX_TOKENS 112
 #define NET_MAX_SEQUENCES 8
 
 struct net;

@@ -14,7 +14,8 @@ struct int8_case {
     int32_t rows, n, k;
     int32_t activation;
     bool bias, scale, residual, in_place;
-    int32_t gap; /* elements between rows, beside what they hold */
+    int32_t gap;  /* elements between rows, beside what they hold */
+    int32_t tile; /* that is taken for it: rows and n are beside whole ones */
 };
 
 static const struct int8_case cases[] = {
@@ -42,10 +43,20 @@ static const struct int8_case cases[] = {
       .activation = GPUSERVE_ACT_GELU,
       .residual = true,
       .gap = 16 },
-    { .rows = 600, .n = 450, .k = 72, .bias = true, .residual = true, .in_place = true },
-    { .rows = 1500, .n = 1438, .k = 40, .bias = true, .activation = GPUSERVE_ACT_GELU },
+    /* The medium and the large tiles, with ends inside. */
+    { .tile = 64, .rows = 24, .n = 2, .k = 72, .bias = true, .residual = true, .in_place = true },
+    { .tile = 128, .rows = 92, .n = 30, .k = 40, .bias = true, .activation = GPUSERVE_ACT_GELU },
 };
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
+
+static struct int8_case sized(struct int8_case c)
+{
+    if (c.tile > 0) {
+        c.rows += tiled_side(c.tile);
+        c.n += tiled_side(c.tile);
+    }
+    return c;
+}
 
 struct problem {
     struct buffer in, residual;
@@ -191,7 +202,7 @@ static float *run_ref(const struct int8_case *c, const struct problem *p)
 Test(kernels_cuda_int8, matches_ref)
 {
     for (size_t i = 0; i < N_CASES; i++) {
-        const struct int8_case *c = &cases[i];
+        const struct int8_case sizes = sized(cases[i]), *c = &sizes;
         struct problem p = make_problem(c);
         struct buffer got = run_cuda(c, &p);
         float *want = run_ref(c, &p);
@@ -238,12 +249,17 @@ Test(kernels_cuda_int8, odd_rows)
 /* A row's bits are the same alone and among many. */
 Test(kernels_cuda_int8, rows_do_not_depend_on_the_batch)
 {
-    struct int8_case c = { .rows = 700, .n = 448, .k = 104, .activation = GPUSERVE_ACT_GELU };
+    struct int8_case c = sized((struct int8_case){
+        .tile = 128, .rows = 20, .n = 8, .k = 40, .activation = GPUSERVE_ACT_GELU });
+    const int32_t counts[] = { 1, 16, 17, tiled_side(64) + 8 };
     struct problem p = make_problem(&c);
     struct buffer all = run_cuda(&c, &p);
 
-    for (c.rows = 1; c.rows < 700; c.rows = c.rows * 9 + 3) {
-        struct buffer some = run_cuda(&c, &p);
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        struct buffer some;
+
+        c.rows = counts[i];
+        some = run_cuda(&c, &p);
 
         cr_expect_eq(memcmp(some.host, all.host, (size_t)(c.rows * c.n) * sizeof(float)), 0,
                      "%d rows", c.rows);

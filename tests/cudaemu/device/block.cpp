@@ -67,7 +67,8 @@ struct running_grid {
     const gsv_emu_grid *launch = nullptr;
     std::vector<gsv_emu_block> blocks; /* that run at the same time */
     /* Lanes in the order to run, each at most once: a ring, which never allocates, for what a fiber
-     * allocates and another uses would be a race to the thread sanitizer. */
+     * allocates and another uses would be a race to the thread sanitizer. Its size is a power of
+     * two. */
     std::vector<gsv_emu_lane *> ready;
     size_t next_ready = 0;
     size_t n_ready = 0;
@@ -104,7 +105,7 @@ bool same_name(const char *a, const char *b)
 /* The i-th of those that are ready. */
 gsv_emu_lane *&ready_at(size_t i)
 {
-    return run.ready[(run.next_ready + i) % run.ready.size()];
+    return run.ready[(run.next_ready + i) & (run.ready.size() - 1)];
 }
 
 void make_ready(gsv_emu_lane *lane)
@@ -126,6 +127,15 @@ uint3 thread_position(unsigned index)
 {
     const dim3 &block = run.launch->block;
     return { index % block.x, index / block.x % block.y, index / (block.x * block.y) };
+}
+
+uint3 next_position(uint3 at)
+{
+    if (++at.x < run.launch->block.x)
+        return at;
+    if (++at.y < run.launch->block.y)
+        return { 0, at.y, at.z };
+    return { 0, 0, at.z + 1 };
 }
 
 std::string thread_name(unsigned index)
@@ -206,10 +216,10 @@ void run_threads()
 {
     while (run.error == cudaSuccess && run.n_ready > 0) {
         gsv_emu_lane *lane = ready_at(0);
-        run.next_ready = (run.next_ready + 1) % run.ready.size();
+        run.next_ready = (run.next_ready + 1) & (run.ready.size() - 1);
         run.n_ready--;
         running = lane;
-        threadIdx = thread_position(lane->index);
+        threadIdx = lane->at;
         blockIdx = lane->block->at;
         gsv_emu_fiber_switch(&scheduler, &lane->fiber, false);
         running = nullptr;
@@ -224,10 +234,13 @@ void start_threads(gsv_emu_block &block)
     block.n_returned = block.n_in_barrier = 0;
     block.barrier_result = 0;
     block.warps.assign((run.n_threads + 31) / 32, warp());
+    uint3 at = {};
     for (unsigned i = 0; i < run.n_threads; i++) {
         gsv_emu_lane *lane = &lane_of(block, i);
         block.warps[i / 32].exists |= 1u << i % 32;
         lane->index = i;
+        lane->at = at;
+        at = next_position(at);
         lane->block = &block;
         lane->copies.clear();
         lane->group = 0;
@@ -286,7 +299,10 @@ bool make_resident(size_t count)
         run.blocks[i].shared = static_cast<unsigned char *>(shared);
         run.blocks[i].first_lane = i * run.n_threads;
     }
-    run.ready.assign(count * run.n_threads, nullptr);
+    size_t room = 1;
+    while (room < count * run.n_threads)
+        room *= 2;
+    run.ready.assign(room, nullptr);
     run.sleeping.assign(count * run.n_threads, nullptr);
     return true;
 }
@@ -394,7 +410,6 @@ void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting m
     gsv_emu_block &block = *self->block;
     warp &w = block.warps[self->index / 32];
     const unsigned base = self->index / 32 * 32, me = self->index % 32;
-    void *brought[32] = {};
 
     if (!(mask >> me & 1))
         gsv_emu_fault(cudaErrorLaunchFailure, "%s: mask 0x%08x is without the lane itself", what,
@@ -412,6 +427,7 @@ void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting m
         yield();
         return;
     }
+    void *brought[32] = {};
     for (unsigned i = 0; i < 32; i++) {
         if (!(mask >> i & 1))
             continue;
@@ -511,6 +527,13 @@ void gsv_emu_signal(unsigned *counter)
         make_ready(run.sleeping[i]);
     run.n_sleeping = 0;
     shuffle_ready(before);
+}
+
+unsigned gsv_emu_arrive(unsigned *counter)
+{
+    gsv_emu_release(counter);
+    gsv_emu_acquire(counter);
+    return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
 }
 
 void gsv_emu_wait_for(const unsigned *counter, unsigned target)

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include <emu_device.h>
+
 #include "device.h"
 #include "fiber.h"
 
@@ -24,6 +26,7 @@ struct gsv_emu_block;
 struct gsv_emu_lane {
     gsv_emu_fiber fiber;
     unsigned index; /**< in the block */
+    uint3 at;       /**< the same as threadIdx */
     gsv_emu_block *block;
     gsv_emu_state state;
     const char *what; /**< the function it waits in */

@@ -21,6 +21,10 @@ namespace
 /* Instrumented kernels need more room on the stack. */
 const size_t stack_bytes = GSV_EMU_ASAN ? 256u << 10 : 64u << 10;
 
+/* A thread that ends leaves the frames of begin() and its entry behind, at the top of the stack;
+ * all deeper ones it has returned from, which clears what the address sanitizer marked. */
+const size_t left_bytes = 4096;
+
 gsv_emu_fiber *arriving; /* the fiber that is being switched to */
 
 size_t page_bytes()
@@ -129,6 +133,9 @@ bool gsv_emu_fiber_create(gsv_emu_fiber *fiber, unsigned number)
         return false;
     mprotect(memory, guard, PROT_NONE);
     fiber->stack = static_cast<char *>(memory) + guard;
+#if GSV_EMU_ASAN
+    __asan_unpoison_memory_region(fiber->stack, stack_bytes);
+#endif
     /* Stacks that all begin at the same offset of a page would share a few cache lines. */
     fiber->stack_size = stack_bytes - number % 16 * 256;
     fiber->asan_bottom = fiber->stack;
@@ -150,7 +157,7 @@ void gsv_emu_fiber_destroy(gsv_emu_fiber *fiber)
 void gsv_emu_fiber_start(gsv_emu_fiber *fiber, void (*entry)(void *), void *user)
 {
 #if GSV_EMU_ASAN
-    __asan_unpoison_memory_region(fiber->stack, stack_bytes);
+    __asan_unpoison_memory_region(fiber->stack + stack_bytes - left_bytes, left_bytes);
 #endif
     if (gsv_emu_tsan() && !fiber->tsan)
         fiber->tsan = __tsan_create_fiber(0);

@@ -20,6 +20,7 @@ GSV_EMU_CUDA void gsv_emu_cp_async_commit(void);
 GSV_EMU_CUDA void gsv_emu_cp_async_wait(int groups);
 GSV_EMU_CUDA void gsv_emu_grid_wait(void);
 GSV_EMU_CUDA void gsv_emu_signal(unsigned *counter);
+GSV_EMU_CUDA unsigned gsv_emu_arrive(unsigned *counter);
 GSV_EMU_CUDA void gsv_emu_wait_for(const unsigned *counter, unsigned target);
 
 inline void gsv_mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], half)
@@ -101,6 +102,11 @@ inline void gsv_grid_wait()
 inline void gsv_signal(unsigned *counter)
 {
     gsv_emu_signal(counter);
+}
+
+inline unsigned gsv_arrive(unsigned *counter)
+{
+    return gsv_emu_arrive(counter);
 }
 
 inline void gsv_wait_for(const unsigned *counter, unsigned target)
