@@ -9,7 +9,9 @@
  *
  *       grid = (pieces of the batch, heads); no block for padding, as there is none
  *       shared = K[2][64][row] V[2][64][row], row = head_size + 8 elements: ldmatrix free of
- *                bank conflicts; Q passes through K[1] before the loop needs it
+ *                bank conflicts; Q passes through K[1] before the loop needs it.
+ *                Where one tile of keys is all that any text has: K[64][row] V[64][row]
+ *                Q[height][row], so that an SM holds about twice as many blocks
  *
  *   A row's bits depend on its own sequence only: keys come in the same tiles whatever the height
  *   of the piece, and keys past the end add exact zeros. They are zero-filled, not just masked,
@@ -19,14 +21,12 @@
  *   Oracle: kernels/ref.
  */
 #include "kernels/cuda/backend.cuh"
-#include "kernels/cuda/ptx.cuh"
-#include "kernels/cuda/reduce.cuh"
-#include "kernels/cuda/types.cuh"
+#include "kernels/cuda/quantize.cuh"
 
 namespace
 {
 
-const int KEYS = 64; /* of a tile; larger ones waste work on short texts */
+const int KEYS = GSV_ATTENTION_KEYS; /* of a tile; larger ones waste work on short texts */
 const float LOG2E = 1.4426950408889634f;
 
 struct attention_args {
@@ -36,14 +36,21 @@ struct attention_args {
     const float *relative_bias; /* or NULL */
     int32_t bias_span;
     int32_t n_heads;
-    float scale; /* of the scores, times log2(e) */
+    float scale;        /* of the scores, times log2(e) */
+    int32_t tiles_deep; /* K's and V's in shared memory: 2, or 1 */
+    struct gsv_int8_target next;
 };
 
 template <int head_size> struct layout {
-    static constexpr int row = head_size + 8;     /* elements */
-    static constexpr int chunks = head_size / 8;  /* of 16 bytes in a row */
-    static constexpr int tile = KEYS * row;       /* elements */
-    static constexpr size_t bytes = 4 * tile * 2; /* K and V, two stages */
+    static constexpr int row = head_size + 8;    /* elements */
+    static constexpr int chunks = head_size / 8; /* of 16 bytes in a row */
+    static constexpr int tile = KEYS * row;      /* elements */
+    static constexpr size_t most_bytes = 4 * tile * 2;
+
+    static size_t bytes(const struct gsv_tiles *tiles)
+    {
+        return tiles->short_texts ? (2 * tile + tiles->height * row) * 2 : most_bytes;
+    }
 };
 
 /* Start copying `rows` rows of head_size elements; rows from `valid` on become zeros. `from` is
@@ -235,37 +242,28 @@ __device__ __forceinline__ void store_rows(T *to, size_t stride, const T *rows, 
     }
 }
 
+/* The rows of one piece, for this block's head, to `out`. */
 template <typename T, int head_size, int warps>
-__global__ void __launch_bounds__(warps *GSV_WARP) attention_mma(const struct attention_args args)
+__device__ __forceinline__ void attend(const struct attention_args &args,
+                                       const struct gsv_tile &tile, T *shared, T *out,
+                                       size_t out_stride)
 {
-    GSV_SHARED(T, shared);
     constexpr int threads = warps * GSV_WARP;
     constexpr int tile_size = layout<head_size>::tile;
     T *const keys = shared;
-    T *const values = shared + 2 * tile_size;
+    T *const values = shared + args.tiles_deep * tile_size;
+    T *const queries = args.tiles_deep == 2 ? keys + tile_size : values + tile_size;
     const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
     const int warp = static_cast<int>(threadIdx.x) / GSV_WARP;
     const int head = static_cast<int>(blockIdx.y);
-
-    gsv_grid_wait();
-    gsv_grid_launch_next();
-    const struct gsv_tile tile = args.tiles[blockIdx.x];
-    const size_t stride = static_cast<size_t>(3) * args.n_heads * head_size;
-    const size_t out_stride = static_cast<size_t>(args.n_heads) * head_size;
-    T *out = static_cast<T *>(args.out) + tile.first_row * out_stride + head * head_size;
-
-    if (tile.n_keys == 0) {
-        store_rows<T, head_size, threads>(out, out_stride, NULL, tile.n_rows);
-        return;
-    }
-
+    const size_t stride = 3 * out_stride;
     const T *q = static_cast<const T *>(args.qkv) + head * head_size;
     const T *k = q + out_stride + tile.first_key * stride;
     const T *v = k + out_stride;
     const int n_tiles = (tile.n_keys + KEYS - 1) / KEYS;
 
-    load_rows<T, head_size, threads>(keys + tile_size, q + tile.first_row * stride, stride,
-                                     warps * 16, tile.n_rows);
+    load_rows<T, head_size, threads>(queries, q + tile.first_row * stride, stride, warps * 16,
+                                     tile.n_rows);
     gsv_cp_async_commit();
     load_rows<T, head_size, threads>(keys, k, stride, KEYS, tile.n_keys);
     load_rows<T, head_size, threads>(values, v, stride, KEYS, tile.n_keys);
@@ -276,10 +274,9 @@ __global__ void __launch_bounds__(warps *GSV_WARP) attention_mma(const struct at
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < head_size / 16; i++)
-        gsv_ldmatrix_x4(fragments[i], keys + tile_size +
-                                          (warp * 16 + lane % 16) * layout<head_size>::row +
+        gsv_ldmatrix_x4(fragments[i], queries + (warp * 16 + lane % 16) * layout<head_size>::row +
                                           i * 16 + lane / 16 * 8);
-    __syncthreads(); /* Q is in registers: K[1] is free */
+    __syncthreads(); /* Q is in registers: K[1] is free if that was its place */
 
     row_state<head_size> state = {};
     state.maximum[0] = state.maximum[1] = -INFINITY;
@@ -310,11 +307,34 @@ __global__ void __launch_bounds__(warps *GSV_WARP) attention_mma(const struct at
         __syncthreads(); /* the next turn overwrites this stage */
     }
 
-    /* Both stages are free now, and a block has at most as many rows as a tile has keys. */
+    /* K's tiles are free now, and a block has at most as many rows as a tile has keys. */
     if (warp * 16 < tile.n_rows)
         finish_rows<T, head_size>(state, keys + warp * 16 * layout<head_size>::row, lane);
     __syncthreads();
     store_rows<T, head_size, threads>(out, out_stride, keys, tile.n_rows);
+}
+
+template <typename T, int head_size, int warps>
+__global__ void __launch_bounds__(warps *GSV_WARP) attention_mma(const struct attention_args args)
+{
+    GSV_SHARED(T, shared);
+
+    gsv_grid_wait();
+    gsv_grid_launch_next();
+    const struct gsv_tile tile = args.tiles[blockIdx.x];
+    const size_t out_stride = static_cast<size_t>(args.n_heads) * head_size;
+    T *const out =
+        static_cast<T *>(args.out) + tile.first_row * out_stride + blockIdx.y * head_size;
+
+    if (tile.n_keys == 0)
+        store_rows<T, head_size, warps * GSV_WARP>(out, out_stride, NULL, tile.n_rows);
+    else
+        attend<T, head_size, warps>(args, tile, shared, out, out_stride);
+    /* By the last of the heads' blocks: a row's range needs all heads. */
+    if (args.next.rows.values)
+        gsv_quantize_stored(args.next, static_cast<const T *>(args.out), out_stride, tile.first_row,
+                            tile.first_row + tile.n_rows, args.next.arrived + blockIdx.x, gridDim.y,
+                            reinterpret_cast<unsigned *>(shared));
 }
 
 template <typename T, int head_size>
@@ -322,7 +342,7 @@ cudaError_t launch_height(const struct attention_args &args, const struct gsv_ti
                           cudaStream_t stream)
 {
     const dim3 grid(tiles->n_tiles, args.n_heads);
-    const size_t bytes = layout<head_size>::bytes;
+    const size_t bytes = layout<head_size>::bytes(tiles);
 
     switch (tiles->height) {
     case 16:
@@ -336,11 +356,13 @@ cudaError_t launch_height(const struct attention_args &args, const struct gsv_ti
 
 template <typename T>
 cudaError_t launch(const struct gpuserve_op_attention *op, const struct gsv_tiles *tiles,
-                   cudaStream_t stream)
+                   const struct gsv_int8_target *next, cudaStream_t stream)
 {
-    const struct attention_args args = { op->qkv,           op->out,       tiles->tiles,
-                                         op->relative_bias, op->bias_span, op->n_heads,
-                                         op->scale * LOG2E };
+    const struct attention_args args = {
+        op->qkv,       op->out,     tiles->tiles,      op->relative_bias,
+        op->bias_span, op->n_heads, op->scale * LOG2E, tiles->short_texts ? 1 : 2,
+        *next
+    };
 
     switch (op->head_size) {
     case 32:
@@ -354,12 +376,12 @@ cudaError_t launch(const struct gpuserve_op_attention *op, const struct gsv_tile
 
 template <typename T> cudaError_t allow_shared(void)
 {
-    cudaError_t error = GSV_ALLOW_SHARED((attention_mma<T, 128, 1>), layout<128>::bytes);
+    cudaError_t error = GSV_ALLOW_SHARED((attention_mma<T, 128, 1>), layout<128>::most_bytes);
 
     if (error == cudaSuccess)
-        error = GSV_ALLOW_SHARED((attention_mma<T, 128, 2>), layout<128>::bytes);
+        error = GSV_ALLOW_SHARED((attention_mma<T, 128, 2>), layout<128>::most_bytes);
     if (error == cudaSuccess)
-        error = GSV_ALLOW_SHARED((attention_mma<T, 128, 4>), layout<128>::bytes);
+        error = GSV_ALLOW_SHARED((attention_mma<T, 128, 4>), layout<128>::most_bytes);
     return error;
 }
 
@@ -375,10 +397,10 @@ bool gsv_cuda_attention_has_mma(const struct gpuserve_op_attention *op, enum gsv
 
 cudaError_t gsv_cuda_attention_mma(const struct gpuserve_op_attention *op,
                                    const struct gsv_tiles *tiles, enum gsv_element element,
-                                   cudaStream_t stream)
+                                   const struct gsv_int8_target *next, cudaStream_t stream)
 {
-    return element == GSV_ELEMENT_F16 ? launch<half>(op, tiles, stream)
-                                      : launch<__nv_bfloat16>(op, tiles, stream);
+    return element == GSV_ELEMENT_F16 ? launch<half>(op, tiles, next, stream)
+                                      : launch<__nv_bfloat16>(op, tiles, next, stream);
 }
 
 cudaError_t gsv_cuda_attention_mma_prepare(void)

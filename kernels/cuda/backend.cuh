@@ -2,7 +2,7 @@
  * backend.cuh - what the files of this folder know of each other.
  *
  *   plugin.cu     the table; device.cu, memory.cu, linear.cu, stream.cu fill its slots
- *   graphs.cu     recorded batches
+ *   pack.cu       a batch as it goes up; graphs.cu: recorded ones
  *   lt.cu         cuBLASLt, timed against our own
  *   matmul.cu     products without a model
  *   int8.cu       products of whole numbers
@@ -32,10 +32,13 @@ enum gsv_element gsv_cuda_element(uint32_t dtype);
 
 /* ------------------------------------------------------------------------------- operations */
 
+/* `next`: int8.cuh; where float16 rows go in whole numbers as well. */
+struct gsv_int8_target;
 cudaError_t gsv_cuda_embed(const struct gpuserve_op_embed *op, enum gsv_element element,
-                           cudaStream_t stream);
+                           const struct gsv_int8_target *next, cudaStream_t stream);
 cudaError_t gsv_cuda_add_layernorm(const struct gpuserve_op_add_layernorm *op,
-                                   enum gsv_element element, cudaStream_t stream);
+                                   enum gsv_element element, const struct gsv_int8_target *next,
+                                   cudaStream_t stream);
 cudaError_t gsv_cuda_pool(const struct gpuserve_op_pool *op, enum gsv_element element,
                           cudaStream_t stream);
 cudaError_t gsv_cuda_normalize(const struct gpuserve_op_rows *op, cudaStream_t stream);
@@ -53,14 +56,16 @@ struct gsv_tile {
 struct gsv_tiles {
     const struct gsv_tile *tiles; /* device memory */
     int32_t n_tiles;
-    int32_t height; /* 16, 32 or 64 rows */
+    int32_t height;   /* 16, 32 or 64 rows */
+    bool short_texts; /* no sequence has more than GSV_ATTENTION_KEYS */
 };
+#define GSV_ATTENTION_KEYS 64 /* that attention_mma takes at once */
 
 /* Whether the tensor-core kernel takes this. */
 bool gsv_cuda_attention_has_mma(const struct gpuserve_op_attention *op, enum gsv_element element);
 cudaError_t gsv_cuda_attention_mma(const struct gpuserve_op_attention *op,
                                    const struct gsv_tiles *tiles, enum gsv_element element,
-                                   cudaStream_t stream);
+                                   const struct gsv_int8_target *next, cudaStream_t stream);
 cudaError_t gsv_cuda_attention_mma_prepare(void); /* once for each device, before capture */
 /* The same tiles in float32, without tensor cores. */
 bool gsv_cuda_attention_has_simt(const struct gpuserve_op_attention *op, enum gsv_element element);

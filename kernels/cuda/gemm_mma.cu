@@ -1,52 +1,22 @@
 /*
  * gemm_mma: out = activation(in * weight^T + bias) + residual on tensor cores.
  *
- *   gemm_mma.cuh has the sums. The epilogue works on the accumulators: bias, erf GELU and the
- *   residual cost no further pass over memory.
+ *   gemm_mma.cuh has the sums, gemm_epilogue.cuh the rest.
  *
  *   Needs:  rows of `in` and `weight` that begin at multiples of 16 bytes; m, n any.
  *   Oracle: kernels/ref.
  */
-#include "kernels/cuda/backend.cuh"
-#include "kernels/cuda/gemm_mma.cuh"
-#include "kernels/cuda/math.cuh"
+#include "kernels/cuda/gemm_epilogue.cuh"
 
 namespace
 {
 
-/* Two neighbouring outputs. `pairs`: columns come in aligned twos. */
-template <typename T, bool gelu>
-__device__ __forceinline__ void store_pair(const struct gsv_gemm &gemm, int row, int column,
-                                           float x, float y, bool pairs)
-{
-    const size_t at = static_cast<size_t>(row) * gemm.out_ld + column;
-    T *const out = static_cast<T *>(gemm.out) + at;
-    const T *const residual = static_cast<const T *>(gemm.residual) + at;
-    const bool both = column + 1 < gemm.n;
-
-    if (row >= gemm.m || column >= gemm.n)
-        return;
-    if (gemm.bias) {
-        x += gemm.bias[column];
-        y += both ? gemm.bias[column + 1] : 0.f;
+struct as_it_is {
+    __device__ __forceinline__ float operator()(int, int, float sum) const
+    {
+        return sum;
     }
-    if (gelu) {
-        x = gsv_gelu(x);
-        y = gsv_gelu(y);
-    }
-    if (pairs) {
-        if (gemm.residual) {
-            const gsv_pair<T> more = *reinterpret_cast<const gsv_pair<T> *>(residual);
-            x += gsv_to_float(more.v[0]);
-            y += gsv_to_float(more.v[1]);
-        }
-        *reinterpret_cast<gsv_pair<T> *>(out) = gsv_make_pair(x, y, T());
-        return;
-    }
-    out[0] = gsv_from_float<T>(gemm.residual ? x + gsv_to_float(residual[0]) : x);
-    if (both)
-        out[1] = gsv_from_float<T>(gemm.residual ? y + gsv_to_float(residual[1]) : y);
-}
+};
 
 template <class Math, class Shape, bool gelu>
 __global__ void __launch_bounds__(Shape::threads)
@@ -66,27 +36,13 @@ __global__ void __launch_bounds__(Shape::threads)
     gsv_grid_wait();
     gsv_grid_launch_next();
     gsv_mma_product<Math, Shape>(sums, operands, shared);
-#pragma unroll
-    for (int i = 0; i < Shape::warp_rows / 16; i++) {
-#pragma unroll
-        for (int j = 0; j < Shape::warp_columns / 8; j++) {
-            const int row = gsv_mma_row<Shape>(i);
-            const int column = gsv_mma_column<Shape>(j);
-            const float(&x)[4] = sums.at[i][j];
-
-            store_pair<T, gelu>(gemm, row, column, x[0], x[1], pairs);
-            store_pair<T, gelu>(gemm, row + 8, column, x[2], x[3], pairs);
-        }
-    }
+    gsv_store_sums<T, gelu>(sums, gemm, pairs, as_it_is());
 }
 
 template <class Math, class Shape>
 cudaError_t launch_shape(const struct gsv_gemm *gemm, cudaStream_t stream)
 {
-    const size_t pair_bytes = 2 * sizeof(typename Math::element);
-    const bool pairs = gemm->n % 2 == 0 && gemm->out_ld % 2 == 0 &&
-                       reinterpret_cast<uintptr_t>(gemm->out) % pair_bytes == 0 &&
-                       reinterpret_cast<uintptr_t>(gemm->residual) % pair_bytes == 0;
+    const bool pairs = gsv_gemm_pairs(gemm, sizeof(typename Math::element));
     const dim3 grid = gsv_mma_grid<Shape>(gemm->m, gemm->n);
 
     if (gemm->activation == GPUSERVE_ACT_GELU)

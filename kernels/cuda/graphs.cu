@@ -6,7 +6,7 @@
 static bool same_shape(const struct gsv_shape *a, const struct gsv_shape *b)
 {
     return a->n_rows == b->n_rows && a->n_sequences == b->n_sequences && a->n_tiles == b->n_tiles &&
-           a->tile_height == b->tile_height;
+           a->tile_height == b->tile_height && a->short_texts == b->short_texts;
 }
 
 static void forget(struct gsv_graph *graph)

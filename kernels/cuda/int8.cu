@@ -91,28 +91,118 @@ static size_t most_rows(const struct gpuserve_stream_options *options)
                                    : options->max_sequences);
 }
 
-size_t gsv_cuda_int8_rows_bytes(const struct gpuserve_stream_options *options)
+/* Where the parts of a stream's memory begin. */
+struct stage_layout {
+    size_t values[2];
+    size_t row_bytes[2];
+    size_t steps[2]; /* [rows], and as many least values behind */
+    size_t arrived;
+    size_t size;
+};
+
+static bool add_part(struct stage_layout *layout, size_t *place, size_t count, size_t size)
 {
-    const size_t rows = most_rows(options);
     size_t bytes;
 
-    if (!gsv_mul_size(rows, k_up(options->max_columns), &bytes) ||
-        !gsv_add_size(gsv_round_up(bytes, 256), gsv_round_up(2 * rows * sizeof(float), 256),
-                      &bytes))
-        return SIZE_MAX;
-    return bytes;
+    *place = layout->size;
+    return gsv_mul_size(count, size, &bytes) && bytes <= SIZE_MAX - 256 &&
+           gsv_add_size(layout->size, gsv_round_up(bytes, 256), &layout->size);
 }
 
-struct gsv_int8_rows gsv_cuda_int8_rows(void *memory, const struct gpuserve_stream_options *options)
+/* One kernel's parts of its rows are at least 16 high, or end with a sequence. */
+static size_t most_parts(const struct gpuserve_stream_options *options)
+{
+    return most_rows(options) / 16 + static_cast<size_t>(options->max_sequences) + 1;
+}
+
+static bool lay_out(const struct gpuserve_stream_options *options, struct stage_layout *layout)
 {
     const size_t rows = most_rows(options);
-    struct gsv_int8_rows made = {};
 
-    made.values = static_cast<int8_t *>(memory);
-    made.step = reinterpret_cast<float *>(made.values +
-                                          gsv_round_up(rows * k_up(options->max_columns), 256));
-    made.least = made.step + rows;
-    return made;
+    *layout = {};
+    layout->row_bytes[0] = k_up(options->max_columns);
+    layout->row_bytes[1] = k_up(options->hidden_size);
+    for (int i = 0; i < 2; i++) {
+        if (!add_part(layout, &layout->values[i], rows, layout->row_bytes[i]) ||
+            !add_part(layout, &layout->steps[i], rows, 2 * sizeof(float)))
+            return false;
+    }
+    return add_part(layout, &layout->arrived, most_parts(options), sizeof(unsigned));
+}
+
+size_t gsv_cuda_int8_stage_bytes(const struct gpuserve_stream_options *options)
+{
+    struct stage_layout layout;
+
+    return lay_out(options, &layout) ? layout.size : SIZE_MAX;
+}
+
+struct gsv_int8_stage gsv_cuda_int8_stage(void *memory,
+                                          const struct gpuserve_stream_options *options)
+{
+    char *const at = static_cast<char *>(memory);
+    struct gsv_int8_stage stage = {};
+    struct stage_layout layout;
+
+    lay_out(options, &layout);
+    for (int i = 0; i < 2; i++) {
+        stage.rows[i].values = reinterpret_cast<int8_t *>(at + layout.values[i]);
+        stage.rows[i].step = reinterpret_cast<float *>(at + layout.steps[i]);
+        stage.rows[i].least = stage.rows[i].step + most_rows(options);
+        stage.row_bytes[i] = layout.row_bytes[i];
+    }
+    stage.arrived = reinterpret_cast<unsigned *>(at + layout.arrived);
+    return stage;
+}
+
+/* ----------------------------------------------------------------------- rows on their way */
+
+void gsv_int8_forget(struct gsv_int8_stage *stage)
+{
+    stage->of = NULL;
+}
+
+static struct gsv_int8_target target_of(const struct gsv_int8_stage *stage, int at,
+                                        const struct gpuserve_linear *reader, const void *rows,
+                                        int32_t ld)
+{
+    struct gsv_int8_target target = {};
+
+    target.rows = stage->rows[at];
+    target.rows.ld = reader->int8.k_up;
+    target.input_scale = reader->int8.input_scale;
+    target.k = reader->k;
+    target.wide = reader->k % 8 == 0 && ld % 8 == 0 && reinterpret_cast<uintptr_t>(rows) % 16 == 0;
+    target.arrived = stage->arrived;
+    return target;
+}
+
+/* The narrower place if the rows fit, so that the wider one is free for what is made of them. */
+static int place_for(const struct gsv_int8_stage *stage, const struct gpuserve_linear *reader)
+{
+    return static_cast<size_t>(reader->int8.k_up) <= stage->row_bytes[1] ? 1 : 0;
+}
+
+static void keep(struct gsv_int8_stage *stage, int at, const struct gpuserve_linear *reader,
+                 const void *of, int32_t n_rows)
+{
+    stage->of = of;
+    stage->reader = reader;
+    stage->n_rows = n_rows;
+    stage->at = at;
+}
+
+void gsv_int8_aim(struct gsv_int8_stage *stage, const struct gpuserve_linear *reader,
+                  const void *out, int32_t rows, int32_t columns, struct gsv_int8_target *target)
+{
+    *target = {};
+    gsv_int8_forget(stage);
+    if (!stage->arrived || !reader || reader->math != GSV_MATH_S8 || reader->k != columns)
+        return;
+    const int at = place_for(stage, reader);
+
+    *target = target_of(stage, at, reader, out, columns);
+    keep(stage, at, reader, out, rows);
 }
 
 gpuserve_status gsv_cuda_int8_create(struct gpuserve_linear *linear, void *memory,
@@ -151,26 +241,46 @@ gpuserve_status gsv_cuda_int8_create(struct gpuserve_linear *linear, void *memor
     return status;
 }
 
+/* The product's rows in whole numbers: where they are, after they were made if need be. */
+static cudaError_t bring(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                         struct gsv_int8_stage *stage, cudaStream_t stream)
+{
+    if (stage->of == gemm->in && stage->reader == linear && stage->n_rows >= gemm->m)
+        return cudaSuccess;
+    const int at = place_for(stage, linear);
+    const struct gsv_int8_target to = target_of(stage, at, linear, gemm->in, gemm->in_ld);
+
+    keep(stage, at, linear, gemm->in, gemm->m);
+    return gsv_cuda_quantize(gemm, &to, stream);
+}
+
 cudaError_t gsv_cuda_int8_multiply(const struct gpuserve_linear *linear,
-                                   const struct gsv_gemm *gemm, const struct gsv_int8_rows *rows,
-                                   cudaStream_t stream)
+                                   const struct gsv_gemm *gemm,
+                                   const struct gpuserve_linear *reader,
+                                   struct gsv_int8_stage *stage, cudaStream_t stream)
 {
     const bool whole =
         gemm->activation == GPUSERVE_ACT_NONE || gemm->activation == GPUSERVE_ACT_GELU;
-    struct gsv_int8_rows quantized = *rows;
+    struct gsv_int8_target next = {};
     struct gsv_gemm plain = *gemm;
     struct gsv_gemm rest = *gemm;
-    cudaError_t code;
+    cudaError_t code = bring(linear, gemm, stage, stream);
+    const int at = stage->at;
+    struct gsv_int8_rows quantized = stage->rows[at];
 
     quantized.ld = linear->int8.k_up;
-    code = gsv_cuda_quantize(gemm, &linear->int8, &quantized, stream);
+    gsv_int8_forget(stage);
     if (!whole) { /* the others are not in its epilogue */
         plain.activation = GPUSERVE_ACT_NONE;
         plain.residual = NULL;
         rest.bias = NULL;
+    } else if (reader && reader->math == GSV_MATH_S8 && reader->k == gemm->n &&
+               static_cast<size_t>(reader->int8.k_up) <= stage->row_bytes[1 - at]) {
+        next = target_of(stage, 1 - at, reader, gemm->out, gemm->out_ld);
+        keep(stage, 1 - at, reader, gemm->out, gemm->m);
     }
     if (code == cudaSuccess)
-        code = gsv_cuda_gemm_s8(&plain, &linear->int8, &quantized, linear->device->n_processors,
-                                stream);
+        code = gsv_cuda_gemm_s8(&plain, &linear->int8, &quantized, &next,
+                                linear->device->n_processors, stream);
     return code == cudaSuccess && !whole ? gsv_cuda_bias_act(&rest, GSV_ELEMENT_F16, stream) : code;
 }

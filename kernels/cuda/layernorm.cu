@@ -39,8 +39,9 @@ template <typename T> struct sum_source {
     }
 };
 
-template <typename T>
-cudaError_t launch(const struct gpuserve_op_add_layernorm *op, cudaStream_t stream)
+template <typename T, typename After>
+cudaError_t launch(const struct gpuserve_op_add_layernorm *op, const After &after,
+                   cudaStream_t stream)
 {
     const gsv_norm norm = { op->gamma, op->beta, op->eps, op->rows, op->cols };
     const sum_source<T> source = { static_cast<const T *>(op->in),
@@ -49,20 +50,22 @@ cudaError_t launch(const struct gpuserve_op_add_layernorm *op, cudaStream_t stre
                          gsv_aligned_16(op->out) && gsv_aligned_16(op->gamma) &&
                          gsv_aligned_16(op->beta);
 
-    return gsv_norm_launch(source, static_cast<T *>(op->out), norm, aligned, stream);
+    return gsv_norm_launch(source, static_cast<T *>(op->out), norm, aligned, after, stream);
 }
 
 } /* namespace */
 
 cudaError_t gsv_cuda_add_layernorm(const struct gpuserve_op_add_layernorm *op,
-                                   enum gsv_element element, cudaStream_t stream)
+                                   enum gsv_element element, const struct gsv_int8_target *next,
+                                   cudaStream_t stream)
 {
     switch (element) {
     case GSV_ELEMENT_F16:
-        return launch<half>(op, stream);
+        return next->rows.values ? launch<half>(op, gsv_norm_quantized{ *next }, stream)
+                                 : launch<half>(op, gsv_norm_only(), stream);
     case GSV_ELEMENT_BF16:
-        return launch<__nv_bfloat16>(op, stream);
+        return launch<__nv_bfloat16>(op, gsv_norm_only(), stream);
     default:
-        return launch<float>(op, stream);
+        return launch<float>(op, gsv_norm_only(), stream);
     }
 }

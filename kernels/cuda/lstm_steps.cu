@@ -128,6 +128,12 @@ unsigned blocks_for(int64_t rows, int64_t columns)
     return static_cast<unsigned>((rows * columns - 1) / THREADS + 1);
 }
 
+/* `launch` with a zero of the type that the layer's rows have. */
+template <typename Launch> cudaError_t in_type_of(const struct gsv_lstm_run *run, Launch launch)
+{
+    return run->layer.element == GSV_ELEMENT_F16 ? launch(half()) : launch(0.f);
+}
+
 } /* namespace */
 
 cudaError_t gsv_cuda_lstm_begin(const struct gsv_lstm_run *run, const struct gsv_lstm_begin *begin,
@@ -136,33 +142,27 @@ cudaError_t gsv_cuda_lstm_begin(const struct gsv_lstm_run *run, const struct gsv
     const unsigned blocks = blocks_for(
         static_cast<int64_t>(run->layer.directions) * run->n_sequences, run->layer.units);
 
-    if (run->layer.element == GSV_ELEMENT_F16)
-        return GSV_LAUNCH(lstm_begin<half>, blocks, THREADS, 0, stream, *run, *begin);
-    return GSV_LAUNCH(lstm_begin<float>, blocks, THREADS, 0, stream, *run, *begin);
+    return in_type_of(run, [&](auto zero) {
+        return GSV_LAUNCH(lstm_begin<decltype(zero)>, blocks, THREADS, 0, stream, *run, *begin);
+    });
 }
 
 cudaError_t gsv_cuda_lstm_gather(const struct gsv_lstm_run *run, const struct gsv_lstm_by_steps *by,
                                  int32_t direction, int32_t step, int32_t active,
                                  cudaStream_t stream)
 {
-    const unsigned blocks = blocks_for(active, run->layer.in_up);
-
-    if (run->layer.element == GSV_ELEMENT_F16)
-        return GSV_LAUNCH(lstm_gather<half>, blocks, THREADS, 0, stream, *run, *by, direction, step,
-                          active);
-    return GSV_LAUNCH(lstm_gather<float>, blocks, THREADS, 0, stream, *run, *by, direction, step,
-                      active);
+    return in_type_of(run, [&](auto zero) {
+        return GSV_LAUNCH(lstm_gather<decltype(zero)>, blocks_for(active, run->layer.in_up),
+                          THREADS, 0, stream, *run, *by, direction, step, active);
+    });
 }
 
 cudaError_t gsv_cuda_lstm_gates(const struct gsv_lstm_run *run, const struct gsv_lstm_by_steps *by,
                                 int32_t direction, int32_t step, int32_t active,
                                 cudaStream_t stream)
 {
-    const unsigned blocks = blocks_for(active, run->layer.units);
-
-    if (run->layer.element == GSV_ELEMENT_F16)
-        return GSV_LAUNCH(lstm_gates<half>, blocks, THREADS, 0, stream, *run, *by, direction, step,
-                          active);
-    return GSV_LAUNCH(lstm_gates<float>, blocks, THREADS, 0, stream, *run, *by, direction, step,
-                      active);
+    return in_type_of(run, [&](auto zero) {
+        return GSV_LAUNCH(lstm_gates<decltype(zero)>, blocks_for(active, run->layer.units), THREADS,
+                          0, stream, *run, *by, direction, step, active);
+    });
 }

@@ -22,26 +22,39 @@ gpuserve_status gsv_cuda_note(struct gpuserve_stream *stream, cudaError_t code, 
 gpuserve_status gsv_cuda_op_embed(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_embed *op)
 {
-    return gsv_cuda_note(stream, gsv_cuda_embed(op, stream->element, stream->queue),
+    struct gsv_int8_target next;
+
+    gsv_int8_aim(&stream->int8, op->reader, op->out, op->batch->n_rows, op->hidden, &next);
+    return gsv_cuda_note(stream, gsv_cuda_embed(op, stream->element, &next, stream->queue),
                          "the launch of embed");
 }
 
 gpuserve_status gsv_cuda_op_add_layernorm(struct gpuserve_stream *stream,
                                           const struct gpuserve_op_add_layernorm *op)
 {
+    struct gsv_int8_target next;
+
     if (op->rows == 0)
         return GPUSERVE_OK;
-    return gsv_cuda_note(stream, gsv_cuda_add_layernorm(op, stream->element, stream->queue),
+    gsv_int8_aim(&stream->int8, op->reader, op->out, op->rows, op->cols, &next);
+    return gsv_cuda_note(stream, gsv_cuda_add_layernorm(op, stream->element, &next, stream->queue),
                          "the launch of add_layernorm");
 }
 
 gpuserve_status gsv_cuda_op_attention(struct gpuserve_stream *stream,
                                       const struct gpuserve_op_attention *op)
 {
-    if (gsv_cuda_attention_has_mma(op, stream->element))
+    struct gsv_int8_target next;
+
+    if (gsv_cuda_attention_has_mma(op, stream->element)) {
+        gsv_int8_aim(&stream->int8, op->reader, op->out, op->batch->n_rows,
+                     op->n_heads * op->head_size, &next);
         return gsv_cuda_note(
-            stream, gsv_cuda_attention_mma(op, &stream->tiles, stream->element, stream->queue),
+            stream,
+            gsv_cuda_attention_mma(op, &stream->tiles, stream->element, &next, stream->queue),
             "the launch of attention_mma");
+    }
+    gsv_int8_forget(&stream->int8);
     if (gsv_cuda_attention_has_simt(op, stream->element))
         return gsv_cuda_note(stream, gsv_cuda_attention_simt(op, &stream->tiles, stream->queue),
                              "the launch of attention_simt");
@@ -89,7 +102,7 @@ static cudaError_t multiply(struct gpuserve_stream *stream, const struct gpuserv
                             const struct gsv_gemm *gemm)
 {
     if (op->weight->math == GSV_MATH_S8)
-        return gsv_cuda_int8_multiply(op->weight, gemm, &stream->int8, stream->queue);
+        return gsv_cuda_int8_multiply(op->weight, gemm, op->reader, &stream->int8, stream->queue);
     if (is_head(stream, op))
         return gsv_cuda_gemv(gemm, stream->queue);
     if (!stream->deterministic && gsv_lt_wins(op->weight->choice, gemm))

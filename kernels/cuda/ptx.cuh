@@ -200,6 +200,19 @@ __device__ __forceinline__ void gsv_signal(unsigned *counter)
                  : "memory");
 }
 
+/** Add one to *counter as gsv_signal does; what it was before. What those who came earlier had
+ *  written is there for this thread, and for others after a barrier. */
+__device__ __forceinline__ unsigned gsv_arrive(unsigned *counter)
+{
+    unsigned before;
+
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(counter))
+                 : "memory");
+    return before;
+}
+
 /** Until *counter is `target` or more. The blocks that signal run at the same time:
  *  GSV_LAUNCH_TOGETHER. */
 __device__ __forceinline__ void gsv_wait_for(const unsigned *counter, unsigned target)

@@ -8,6 +8,8 @@
  *
  *   A width that is not one of the models' takes one block for each row and reads it three times.
  *
+ *   Where an int8 product reads the rows next they are quantized here as well, from the registers.
+ *
  * A Source<T> offers
  *     bind(row)          choose the row
  *     add_chunk(i, x)    x[0..] += the row's i-th 16 bytes
@@ -17,6 +19,7 @@
 #define GSV_CUDA_ROWNORM_CUH
 
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/types.cuh"
 
@@ -60,10 +63,39 @@ __device__ __forceinline__ gsv_chunk<T> gsv_norm_chunk(const float *x, float mea
     return chunk;
 }
 
+/* What becomes of a row beside being stored: nothing, or whole numbers. */
+struct gsv_norm_only {
+    template <int n> __device__ __forceinline__ void finish(float (&)[n], size_t, int) const
+    {
+    }
+    template <typename T> __device__ __forceinline__ void finish_stored(const T *, size_t) const
+    {
+    }
+};
+
+struct gsv_norm_quantized {
+    gsv_int8_target to;
+
+    template <int n>
+    __device__ __forceinline__ void finish(float (&x)[n], size_t row, int lane) const
+    {
+        gsv_quantize_registers<n / 8>(to, x, row, lane);
+    }
+
+    /* By the block's first warp: widths that have no kernel of their own are rare. */
+    template <typename T>
+    __device__ __forceinline__ void finish_stored(const T *from, size_t row) const
+    {
+        __syncthreads();
+        if (threadIdx.x < GSV_WARP)
+            gsv_quantize_row<1>(to, from, row, static_cast<int>(threadIdx.x));
+    }
+};
+
 /* Left to itself ptxas spills for the sake of more blocks on some targets. */
-template <typename T, int cols, typename Source>
+template <typename T, int cols, typename Source, typename After>
 __global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
-    gsv_norm_warp(Source source, T *out, const gsv_norm norm)
+    gsv_norm_warp(Source source, T *out, const gsv_norm norm, const After after)
 {
     constexpr int width = gsv_chunk<T>::size;
     constexpr int n_chunks = cols / width;
@@ -105,14 +137,20 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
 #pragma unroll
     for (int s = 0; s < slots; s++) {
         const int chunk = s * GSV_WARP + lane;
-        if (chunk < n_chunks)
-            to[chunk] = gsv_norm_chunk<T>(x + s * width, mean, scale, norm, chunk * width);
+        if (chunk >= n_chunks)
+            continue;
+        const gsv_chunk<T> y = gsv_norm_chunk<T>(x + s * width, mean, scale, norm, chunk * width);
+        to[chunk] = y;
+#pragma unroll
+        for (int j = 0; j < width; j++)
+            x[s * width + j] = gsv_to_float(y.v[j]); /* as whoever reads the row will find it */
     }
+    after.finish(x, static_cast<size_t>(row), lane);
 }
 
-template <typename T, typename Source>
+template <typename T, typename Source, typename After>
 __global__ void __launch_bounds__(GSV_NORM_THREADS)
-    gsv_norm_block(Source source, T *out, const gsv_norm norm)
+    gsv_norm_block(Source source, T *out, const gsv_norm norm, const After after)
 {
     GSV_SHARED(float, scratch); /* one float for each warp */
     const int row = static_cast<int>(blockIdx.x);
@@ -136,43 +174,44 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS)
         out[static_cast<size_t>(row) * norm.cols + c] =
             gsv_from_float<T>((source.at(c) - mean) * scale * norm.gamma[c] + norm.beta[c]);
     }
+    after.finish_stored(out + static_cast<size_t>(row) * norm.cols, static_cast<size_t>(row));
 }
 
-template <typename T, int cols, typename Source>
+template <typename T, int cols, typename Source, typename After>
 cudaError_t gsv_norm_launch_warp(const Source &source, T *out, const gsv_norm &norm,
-                                 cudaStream_t stream)
+                                 const After &after, cudaStream_t stream)
 {
     const int rows_a_block = GSV_NORM_THREADS / GSV_WARP;
 
-    return GSV_LAUNCH_OVERLAP((gsv_norm_warp<T, cols, Source>),
+    return GSV_LAUNCH_OVERLAP((gsv_norm_warp<T, cols, Source, After>),
                               (norm.rows + rows_a_block - 1) / rows_a_block, GSV_NORM_THREADS, 0,
-                              stream, source, out, norm);
+                              stream, source, out, norm, after);
 }
 
 /* `aligned`: every row of the source and of `out` begins at a multiple of 16 bytes. */
-template <typename T, typename Source>
+template <typename T, typename Source, typename After>
 cudaError_t gsv_norm_launch(const Source &source, T *out, const gsv_norm &norm, bool aligned,
-                            cudaStream_t stream)
+                            const After &after, cudaStream_t stream)
 {
     switch (aligned ? norm.cols : 0) {
     case 128:
-        return gsv_norm_launch_warp<T, 128>(source, out, norm, stream);
+        return gsv_norm_launch_warp<T, 128>(source, out, norm, after, stream);
     case 256:
-        return gsv_norm_launch_warp<T, 256>(source, out, norm, stream);
+        return gsv_norm_launch_warp<T, 256>(source, out, norm, after, stream);
     case 312:
-        return gsv_norm_launch_warp<T, 312>(source, out, norm, stream);
+        return gsv_norm_launch_warp<T, 312>(source, out, norm, after, stream);
     case 384:
-        return gsv_norm_launch_warp<T, 384>(source, out, norm, stream);
+        return gsv_norm_launch_warp<T, 384>(source, out, norm, after, stream);
     case 512:
-        return gsv_norm_launch_warp<T, 512>(source, out, norm, stream);
+        return gsv_norm_launch_warp<T, 512>(source, out, norm, after, stream);
     case 768:
-        return gsv_norm_launch_warp<T, 768>(source, out, norm, stream);
+        return gsv_norm_launch_warp<T, 768>(source, out, norm, after, stream);
     case 1024:
-        return gsv_norm_launch_warp<T, 1024>(source, out, norm, stream);
+        return gsv_norm_launch_warp<T, 1024>(source, out, norm, after, stream);
     default:
-        return GSV_LAUNCH_OVERLAP((gsv_norm_block<T, Source>), norm.rows, GSV_NORM_THREADS,
+        return GSV_LAUNCH_OVERLAP((gsv_norm_block<T, Source, After>), norm.rows, GSV_NORM_THREADS,
                                   GSV_NORM_THREADS / GSV_WARP * sizeof(float), stream, source, out,
-                                  norm);
+                                  norm, after);
     }
 }
 

@@ -1,14 +1,5 @@
 /*
  * stream.cu - batches up, results down, and a watch on the device meanwhile. See stream.cuh.
- *
- * A batch goes up in one copy of int32 words:
- *
- *     ids[n_rows] type_ids[n_rows] positions[n_rows] cu_seqlens[n_sequences + 1] tiles[n_tiles][4]
- *
- * each part beginning at a multiple of 16 bytes, so the addresses follow from the shape alone and
- * a recorded batch finds them again. Shapes are rounded up (by an eighth at most) so that few of
- * them exist: rows past the tokens have id 0, sequences past the end no tokens, tiles past the end
- * no rows.
  */
 #include "kernels/cuda/stream.cuh"
 
@@ -19,152 +10,6 @@
 #include <string.h>
 #include <time.h>
 
-/* --------------------------------------------------------------------------------- the shape */
-
-/* n rounded up to one of eight steps for each power of two, at least `least`, at most `most`. */
-static int32_t round_count(int32_t n, int32_t least, int32_t most)
-{
-    int32_t step = least;
-
-    while (step < n / 8)
-        step *= 2;
-    n = (n + step - 1) / step * step;
-    return n < most ? n : most;
-}
-
-/* Sequences cost little when they are empty: powers of two. */
-static int32_t round_sequences(int32_t n, int32_t most)
-{
-    int32_t rounded = 1;
-
-    while (rounded < n)
-        rounded *= 2;
-    return rounded < most ? rounded : most;
-}
-
-/* Most pieces that any lengths can come to: each sequence has at most one partial piece, and the
- * rows of no sequence are one more piece than they fill. */
-static int32_t most_tiles(int32_t n_rows, int32_t n_sequences, int32_t height)
-{
-    return n_rows / height + n_sequences + 1;
-}
-
-/* The tallest pieces that still give each processor some work. Bits do not depend on it. */
-static int32_t tile_height(const struct gpuserve_stream *stream, int32_t n_rows, int32_t max_seqlen)
-{
-    int32_t height = 64;
-
-    while (height > 16 &&
-           (max_seqlen <= height / 2 ||
-            static_cast<int64_t>(n_rows) / height * stream->n_heads < stream->device->n_processors))
-        height /= 2;
-    return height;
-}
-
-static struct gsv_shape shape_of(const struct gpuserve_stream *stream,
-                                 const struct gpuserve_host_batch *host)
-{
-    struct gsv_shape shape;
-
-    if (host->n_tokens <= GSV_GRAPH_MAX_ROWS) {
-        shape.n_rows = round_count(host->n_tokens, 16, stream->max_tokens);
-        shape.n_sequences = round_sequences(host->n_sequences, stream->max_sequences);
-    } else {
-        shape.n_rows = (host->n_tokens + 15) / 16 * 16;
-        shape.n_rows = shape.n_rows < stream->max_tokens ? shape.n_rows : stream->max_tokens;
-        shape.n_sequences = host->n_sequences;
-    }
-    shape.tile_height = tile_height(stream, shape.n_rows, host->max_seqlen);
-    shape.n_tiles = most_tiles(shape.n_rows, shape.n_sequences, shape.tile_height);
-    return shape;
-}
-
-/* ---------------------------------------------------------------------------- the copy going up */
-
-/* Where each part lies, in bytes. */
-struct upload {
-    size_t ids;
-    size_t type_ids;
-    size_t positions;
-    size_t cu_seqlens;
-    size_t tiles;
-    size_t size;
-};
-
-static struct upload upload_of(const struct gsv_shape *shape)
-{
-    const size_t row_bytes = gsv_round_up(sizeof(int32_t) * shape->n_rows, 16);
-    struct upload parts;
-
-    parts.ids = 0;
-    parts.type_ids = row_bytes;
-    parts.positions = 2 * row_bytes;
-    parts.cu_seqlens = 3 * row_bytes;
-    parts.tiles = parts.cu_seqlens +
-                  gsv_round_up(sizeof(int32_t) * (static_cast<size_t>(shape->n_sequences) + 1), 16);
-    parts.size = parts.tiles + sizeof(struct gsv_tile) * shape->n_tiles;
-    return parts;
-}
-
-/* The largest upload of a stream: the lowest tiles are the most. */
-static size_t most_upload(const struct gpuserve_stream_options *options)
-{
-    struct gsv_shape shape = { options->max_tokens, options->max_sequences, 0, 16 };
-
-    shape.n_tiles = most_tiles(shape.n_rows, shape.n_sequences, shape.tile_height);
-    return gsv_round_up(upload_of(&shape).size, 256);
-}
-
-static void put_rows(char *to, const int32_t *from, int32_t n, int32_t n_rows)
-{
-    memcpy(to, from, sizeof(*from) * n);
-    memset(to + sizeof(*from) * n, 0, sizeof(*from) * (n_rows - n));
-}
-
-/* Cut rows [first, end) into pieces; those of no sequence come with n_keys 0. */
-static struct gsv_tile *put_pieces(struct gsv_tile *tile, int32_t first, int32_t end,
-                                   int32_t n_keys, int32_t height)
-{
-    for (int32_t row = first; row < end; row += height) {
-        tile->first_key = first;
-        tile->n_keys = n_keys;
-        tile->first_row = row;
-        tile->n_rows = end - row < height ? end - row : height;
-        tile++;
-    }
-    return tile;
-}
-
-static void put_tiles(char *to, const struct gpuserve_host_batch *host,
-                      const struct gsv_shape *shape)
-{
-    struct gsv_tile *const tiles = reinterpret_cast<struct gsv_tile *>(to);
-    struct gsv_tile *tile = tiles;
-
-    for (int32_t i = 0; i < host->n_sequences; i++) {
-        const int32_t first = host->cu_seqlens[i];
-        const int32_t end = host->cu_seqlens[i + 1];
-
-        tile = put_pieces(tile, first, end, end - first, shape->tile_height);
-    }
-    tile = put_pieces(tile, host->n_tokens, shape->n_rows, 0, shape->tile_height);
-    memset(tile, 0, sizeof(*tile) * (shape->n_tiles - (tile - tiles)));
-}
-
-static void pack(char *to, const struct gpuserve_host_batch *host, const struct gsv_shape *shape,
-                 const struct upload *parts)
-{
-    int32_t *const cu_seqlens = reinterpret_cast<int32_t *>(to + parts->cu_seqlens);
-
-    put_rows(to + parts->ids, host->ids, host->n_tokens, shape->n_rows);
-    put_rows(to + parts->type_ids, host->type_ids, host->n_tokens, shape->n_rows);
-    put_rows(to + parts->positions, host->positions, host->n_tokens, shape->n_rows);
-    memcpy(cu_seqlens, host->cu_seqlens, sizeof(*cu_seqlens) * (host->n_sequences + 1));
-    for (int32_t i = host->n_sequences + 1; i <= shape->n_sequences; i++)
-        cu_seqlens[i] = host->n_tokens;
-    put_tiles(to + parts->tiles, host, shape);
-}
-
 /* ------------------------------------------------------------------------------ create, destroy */
 
 static size_t output_bytes(const struct gpuserve_stream_options *options)
@@ -174,10 +19,10 @@ static size_t output_bytes(const struct gpuserve_stream_options *options)
 
 size_t gsv_cuda_stream_bytes(const struct gpuserve_stream_options *options)
 {
-    size_t all = 2 * most_upload(options) + output_bytes(options) + GSV_LT_WORKSPACE_BYTES;
+    size_t all = 2 * gsv_most_upload(options) + output_bytes(options) + GSV_LT_WORKSPACE_BYTES;
 
     if (options->dtype == GPUSERVE_DTYPE_INT8 &&
-        !gsv_add_size(all, gsv_cuda_int8_rows_bytes(options), &all))
+        !gsv_add_size(all, gsv_cuda_int8_stage_bytes(options), &all))
         return SIZE_MAX;
     return all;
 }
@@ -186,8 +31,8 @@ static gpuserve_status take(struct gpuserve_stream *stream,
                             const struct gpuserve_stream_options *options, gpuserve_error *error)
 {
     const struct gpuserve_device *const device = stream->device;
-    const size_t upload = most_upload(options);
-    void *rows = NULL;
+    const size_t upload = gsv_most_upload(options);
+    const size_t int8_bytes = gsv_cuda_int8_stage_bytes(options);
     cudaError_t code;
 
     if (gsv_cuda_take_pinned(device, reinterpret_cast<void **>(&stream->host_in), upload, error) ||
@@ -197,9 +42,9 @@ static gpuserve_status take(struct gpuserve_stream *stream,
         gsv_cuda_take(device, &stream->workspace, GSV_LT_WORKSPACE_BYTES, error))
         return static_cast<gpuserve_status>(error->status);
     if (options->dtype == GPUSERVE_DTYPE_INT8) {
-        if (gsv_cuda_take(device, &rows, gsv_cuda_int8_rows_bytes(options), error))
+        if (gsv_cuda_take(device, &stream->int8_memory, int8_bytes, error))
             return static_cast<gpuserve_status>(error->status);
-        stream->int8 = gsv_cuda_int8_rows(rows, options);
+        stream->int8 = gsv_cuda_int8_stage(stream->int8_memory, options);
     }
     code = cudaStreamCreateWithFlags(&stream->queue, cudaStreamNonBlocking);
     if (code != cudaSuccess)
@@ -207,6 +52,10 @@ static gpuserve_status take(struct gpuserve_stream *stream,
     code = cudaEventCreateWithFlags(&stream->done, cudaEventDisableTiming);
     if (code != cudaSuccess)
         return gsv_cuda_fail(device->index, code, "cudaEventCreateWithFlags", error);
+    if (stream->int8_memory)
+        code = cudaMemsetAsync(stream->int8_memory, 0, int8_bytes, stream->queue);
+    if (code != cudaSuccess)
+        return gsv_cuda_fail(device->index, code, "cudaMemsetAsync", error);
     return GPUSERVE_OK;
 }
 
@@ -316,7 +165,7 @@ static void release(struct gpuserve_stream *s)
         cudaEventDestroy(s->done);
     if (s->queue)
         cudaStreamDestroy(s->queue);
-    cudaFree(s->int8.values);
+    cudaFree(s->int8_memory);
     cudaFree(s->workspace);
     cudaFree(s->device_in);
     cudaFreeHost(s->host_out);
@@ -412,8 +261,8 @@ gpuserve_status gsv_cuda_batch_begin(struct gpuserve_stream *stream, uint64_t pr
                                      struct gpuserve_batch *batch, int32_t *replayed,
                                      gpuserve_error *error)
 {
-    const struct gsv_shape shape = shape_of(stream, host);
-    const struct upload parts = upload_of(&shape);
+    const struct gsv_shape shape = gsv_shape_of(stream, host);
+    const struct gsv_upload parts = gsv_upload_of(&shape);
     const char *const at = stream->device_in;
     struct gsv_graph *graph = NULL;
     gpuserve_status status = gsv_cuda_use(stream->device, error);
@@ -425,7 +274,8 @@ gpuserve_status gsv_cuda_batch_begin(struct gpuserve_stream *stream, uint64_t pr
         return gsv_fail(error, GPUSERVE_E_INTERNAL,
                         "a batch was begun before the last was waited for");
     stream->failure.status = GPUSERVE_OK;
-    pack(stream->host_in, host, &shape, &parts);
+    gsv_int8_forget(&stream->int8);
+    gsv_pack(stream->host_in, host, &shape, &parts);
     batch->n_tokens = host->n_tokens;
     batch->n_sequences = shape.n_sequences;
     batch->max_seqlen = host->max_seqlen;
@@ -437,6 +287,7 @@ gpuserve_status gsv_cuda_batch_begin(struct gpuserve_stream *stream, uint64_t pr
     stream->tiles.tiles = reinterpret_cast<const struct gsv_tile *>(at + parts.tiles);
     stream->tiles.n_tiles = shape.n_tiles;
     stream->tiles.height = shape.tile_height;
+    stream->tiles.short_texts = shape.short_texts != 0;
 
     stream->phase = GSV_PHASE_RUN;
     status = gsv_cuda_note(stream,

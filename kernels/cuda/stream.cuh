@@ -1,5 +1,5 @@
 /*
- * stream.cuh - one queue of batches, as stream.cu, graphs.cu and ops.cu share it.
+ * stream.cuh - one queue of batches, as stream.cu, pack.cu, graphs.cu and ops.cu share it.
  *
  * A batch's way:  batch_begin   shape -> staging -> one copy up; replay, record, or run
  *                 operations    put on the stream (while recording: into the graph)
@@ -26,6 +26,17 @@ struct gsv_shape {
     int32_t n_sequences;
     int32_t n_tiles;     /* of attention's work list, unused ones included */
     int32_t tile_height; /* 16, 32 or 64 query rows */
+    int32_t short_texts; /* 1: none is longer than GSV_ATTENTION_KEYS */
+};
+
+/* Where each part of a batch lies as it goes up, in bytes: pack.cu. */
+struct gsv_upload {
+    size_t ids;
+    size_t type_ids;
+    size_t positions;
+    size_t cu_seqlens;
+    size_t tiles;
+    size_t size;
 };
 
 struct gsv_graph {
@@ -64,11 +75,12 @@ struct gpuserve_stream {
     size_t output_bytes;
     cudaStream_t queue;
     cudaEvent_t done;
-    char *host_in;             /* pinned; a batch as it goes up */
-    char *host_out;            /* pinned; its result */
-    char *device_in;           /* the batch on the device */
-    void *workspace;           /* cuBLASLt's */
-    struct gsv_int8_rows int8; /* INT8: a product's input, in whole numbers */
+    char *host_in;     /* pinned; a batch as it goes up */
+    char *host_out;    /* pinned; its result */
+    char *device_in;   /* the batch on the device */
+    void *workspace;   /* cuBLASLt's */
+    void *int8_memory; /* INT8, and what lies in it */
+    struct gsv_int8_stage int8;
     enum gsv_phase phase;
     struct gsv_graph *recording;
     struct gsv_tiles tiles;
@@ -79,6 +91,14 @@ struct gpuserve_stream {
 };
 
 #define GSV_LT_WORKSPACE_BYTES (static_cast<size_t>(8) << 20)
+
+struct gsv_shape gsv_shape_of(const struct gpuserve_stream *stream,
+                              const struct gpuserve_host_batch *host);
+struct gsv_upload gsv_upload_of(const struct gsv_shape *shape);
+/* The largest of a stream. */
+size_t gsv_most_upload(const struct gpuserve_stream_options *options);
+void gsv_pack(char *to, const struct gpuserve_host_batch *host, const struct gsv_shape *shape,
+              const struct gsv_upload *parts);
 
 /* Work that is no batch: what is put on the queue between the two has run when the second returns,
  * or the first failure that was noted is told. */

@@ -9,6 +9,19 @@
 
 #include <math.h>
 
+static const struct gpuserve_linear *linear_of(const struct gsv_net *net, int32_t layer,
+                                               enum gsv_stage stage)
+{
+    return net->linears[net->spec->first_layer + layer * GSV_LAYER_ITEMS + gsv_stage_linear(stage)];
+}
+
+/* Which linear reads hidden after a layer's last LayerNorm; NULL after the last layer. */
+static const struct gpuserve_linear *reader_behind(const struct gsv_net *net, int32_t layer)
+{
+    return layer + 1 < net->spec->config.n_layers ? linear_of(net, layer + 1, GSV_STAGE_ATTEND)
+                                                  : NULL;
+}
+
 int32_t gsv_stage_linear(enum gsv_stage stage)
 {
     static const int32_t offsets[GSV_STAGE_COUNT] = { GSV_LAYER_QKV, GSV_LAYER_OUT,
@@ -44,13 +57,15 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
         .beta = gsv_net_place(net, spec->embedding_beta),
         .eps = spec->config.eps,
         .hidden = spec->config.hidden_size,
+        .reader = reader_behind(net, -1),
     };
 
     return net->backend->embed(stream, &op);
 }
 
 static gpuserve_status attend(const struct gsv_net *net, struct gpuserve_stream *stream,
-                              const struct gpuserve_batch *batch, const struct gsv_activations *at)
+                              const struct gpuserve_batch *batch, const struct gsv_activations *at,
+                              const struct gpuserve_linear *reader)
 {
     const struct gsv_spec *spec = net->spec;
     const int32_t head_size = spec->config.hidden_size / spec->config.n_heads;
@@ -63,6 +78,7 @@ static gpuserve_status attend(const struct gsv_net *net, struct gpuserve_stream 
         .n_heads = spec->config.n_heads,
         .head_size = head_size,
         .scale = 1.0f / sqrtf((float)head_size),
+        .reader = reader,
     };
 
     return net->backend->attention(stream, &op);
@@ -71,7 +87,8 @@ static gpuserve_status attend(const struct gsv_net *net, struct gpuserve_stream 
 /* hidden = LayerNorm(in + hidden); `gamma` is the item, beta the one behind it. */
 static gpuserve_status add_norm(const struct gsv_net *net, struct gpuserve_stream *stream,
                                 const struct gpuserve_batch *batch,
-                                const struct gsv_activations *at, const void *in, int32_t gamma)
+                                const struct gsv_activations *at, const void *in, int32_t gamma,
+                                const struct gpuserve_linear *reader)
 {
     const struct gpuserve_op_add_layernorm op = {
         .out = at->hidden,
@@ -82,6 +99,7 @@ static gpuserve_status add_norm(const struct gsv_net *net, struct gpuserve_strea
         .eps = net->spec->config.eps,
         .rows = batch->n_rows,
         .cols = net->spec->config.hidden_size,
+        .reader = reader,
     };
 
     return net->backend->add_layernorm(stream, &op);
@@ -96,13 +114,14 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
     const struct gsv_item *item = gsv_spec_layer_item(net->spec, layer, gsv_stage_linear(stage));
     void *out = stage == GSV_STAGE_CONTRACT ? at->context : at->wide;
     const struct gpuserve_op_linear op = {
-        .weight = net->linears[first + gsv_stage_linear(stage)],
+        .weight = linear_of(net, layer, stage),
         .in = gsv_stage_input(at, stage),
         .out = out,
         .rows = batch->n_rows,
         .in_ld = item->k,
         .out_ld = item->n,
         .activation = item->activation,
+        .reader = stage == GSV_STAGE_EXPAND ? linear_of(net, layer, GSV_STAGE_CONTRACT) : NULL,
     };
     const gpuserve_status st = net->backend->linear(stream, &op);
 
@@ -110,11 +129,13 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
         return st;
     switch (stage) {
     case GSV_STAGE_ATTEND:
-        return attend(net, stream, batch, at);
+        return attend(net, stream, batch, at, linear_of(net, layer, GSV_STAGE_PROJECT));
     case GSV_STAGE_PROJECT:
-        return add_norm(net, stream, batch, at, out, first + GSV_LAYER_ATTENTION_GAMMA);
+        return add_norm(net, stream, batch, at, out, first + GSV_LAYER_ATTENTION_GAMMA,
+                        linear_of(net, layer, GSV_STAGE_EXPAND));
     case GSV_STAGE_CONTRACT:
-        return add_norm(net, stream, batch, at, out, first + GSV_LAYER_OUTPUT_GAMMA);
+        return add_norm(net, stream, batch, at, out, first + GSV_LAYER_OUTPUT_GAMMA,
+                        reader_behind(net, layer));
     default:
         return GPUSERVE_OK;
     }

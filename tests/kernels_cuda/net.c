@@ -142,7 +142,7 @@ struct net *net_open(const struct gpuserve_backend *backend, uint32_t dtype, int
         .max_tokens = NET_MAX_TOKENS,
         .max_sequences = NET_MAX_SEQUENCES,
         .max_seqlen = NET_MAX_TOKENS,
-        .max_columns = 3 * NET_HIDDEN,
+        .max_columns = 3 * NET_HIDDEN, /* over NET_INNER */
         .hidden_size = NET_HIDDEN,
         .n_heads = NET_HEADS,
         .flags = flags,
@@ -180,23 +180,30 @@ void net_close(struct net **net)
 
 static gpuserve_status product(struct net *net, const struct gpuserve_linear *weight, int32_t rows,
                                int32_t n, int32_t k, const void *in, void *out,
-                               const void *residual, int32_t activation)
+                               const void *residual, int32_t activation,
+                               const struct gpuserve_linear *reader)
 {
-    const struct gpuserve_op_linear op = { weight, in, out, residual, rows, k, n, activation };
+    const struct gpuserve_op_linear op = {
+        weight, in, out, residual, rows, k, n, activation, reader
+    };
 
     return net->backend->linear(net->stream, &op);
 }
 
-static gpuserve_status norm(struct net *net, int32_t rows, float *const gamma_beta[2])
+static gpuserve_status norm(struct net *net, int32_t rows, float *const gamma_beta[2],
+                            const struct gpuserve_linear *reader)
 {
-    const struct gpuserve_op_add_layernorm op = { net->hidden,   net->hidden, NULL, gamma_beta[0],
-                                                  gamma_beta[1], 1e-12f,      rows, NET_HIDDEN };
+    const struct gpuserve_op_add_layernorm op = { net->hidden,   net->hidden,   NULL,
+                                                  gamma_beta[0], gamma_beta[1], 1e-12f,
+                                                  rows,          NET_HIDDEN,    reader };
 
     return net->backend->add_layernorm(net->stream, &op);
 }
 
+/* `next` is the linear after this layer, or NULL. */
 static gpuserve_status run_layer(struct net *net, const struct layer *layer,
-                                 const struct gpuserve_batch *batch)
+                                 const struct gpuserve_batch *batch,
+                                 const struct gpuserve_linear *next)
 {
     const int32_t rows = batch->n_rows;
     const struct gpuserve_op_attention attention = { .batch = batch,
@@ -204,35 +211,38 @@ static gpuserve_status run_layer(struct net *net, const struct layer *layer,
                                                      .out = net->mixed,
                                                      .n_heads = NET_HEADS,
                                                      .head_size = NET_HIDDEN / NET_HEADS,
-                                                     .scale = 0.17677669f };
+                                                     .scale = 0.17677669f,
+                                                     .reader = layer->linears[OUT] };
     gpuserve_status st = product(net, layer->linears[QKV], rows, 3 * NET_HIDDEN, NET_HIDDEN,
-                                 net->hidden, net->qkv, NULL, 0);
+                                 net->hidden, net->qkv, NULL, 0, NULL);
 
     st = st ? st : net->backend->attention(net->stream, &attention);
     st = st ? st
             : product(net, layer->linears[OUT], rows, NET_HIDDEN, NET_HIDDEN, net->mixed,
-                      net->hidden, net->hidden, 0);
-    st = st ? st : norm(net, rows, &layer->norms[0]);
+                      net->hidden, net->hidden, 0, NULL);
+    st = st ? st : norm(net, rows, &layer->norms[0], layer->linears[UP]);
     st = st ? st
             : product(net, layer->linears[UP], rows, NET_INNER, NET_HIDDEN, net->hidden, net->inner,
-                      NULL, GPUSERVE_ACT_GELU);
+                      NULL, GPUSERVE_ACT_GELU, layer->linears[DOWN]);
     st = st ? st
             : product(net, layer->linears[DOWN], rows, NET_HIDDEN, NET_INNER, net->inner,
-                      net->hidden, net->hidden, 0);
-    return st ? st : norm(net, rows, &layer->norms[2]);
+                      net->hidden, net->hidden, 0, NULL);
+    return st ? st : norm(net, rows, &layer->norms[2], next);
 }
 
 static gpuserve_status run_operations(struct net *net, const struct gpuserve_batch *batch)
 {
-    const struct gpuserve_op_embed embed = { batch,         net->hidden, net->word,
-                                             net->position, net->type,   net->gamma,
-                                             net->beta,     1e-12f,      NET_HIDDEN };
+    const struct gpuserve_op_embed embed = {
+        batch,      net->hidden, net->word, net->position, net->type,
+        net->gamma, net->beta,   1e-12f,    NET_HIDDEN,    net->layers[0].linears[QKV]
+    };
     const struct gpuserve_op_pool pool = { batch,      net->hidden, net->pooled, GPUSERVE_POOL_MEAN,
                                            NET_HIDDEN, NET_HIDDEN,  NET_HIDDEN,  1 };
     gpuserve_status st = net->backend->embed(net->stream, &embed);
 
     for (int i = 0; i < NET_LAYERS && st == GPUSERVE_OK; i++)
-        st = run_layer(net, &net->layers[i], batch);
+        st = run_layer(net, &net->layers[i], batch,
+                       i + 1 < NET_LAYERS ? net->layers[i + 1].linears[QKV] : NULL);
     return st ? st : net->backend->pool(net->stream, &pool);
 }
 

@@ -41,7 +41,7 @@ extern "C" {
 #endif
 
 /** Changes with every change of this file that a compiled plugin would notice. */
-#define GPUSERVE_BACKEND_ABI 5u
+#define GPUSERVE_BACKEND_ABI 6u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -156,6 +156,7 @@ struct gpuserve_op_embed {
     const float                 *beta;     /**< [hidden] */
     float                        eps;
     int32_t                      hidden;
+    const struct gpuserve_linear *reader;  /**< as in gpuserve_op_linear */
 };
 
 /** out = activation(in * weight^T + bias) + residual. out may be residual, never in. All three have
@@ -170,6 +171,9 @@ struct gpuserve_op_linear {
     int32_t                       in_ld;
     int32_t                       out_ld;
     int32_t                       activation; /**< NONE to SILU */
+    const struct gpuserve_linear *reader; /**< the weight of the product that reads `out` next, or NULL: an INT8
+                                               backend may quantize rows for it as it writes them. `out` is
+                                               written all the same, and that product may come or not */
 };
 
 /** out = LayerNorm(in + residual): mean first, then the variance of (x - mean), in float32. */
@@ -182,6 +186,7 @@ struct gpuserve_op_add_layernorm {
     float        eps;
     int32_t      rows;
     int32_t      cols;
+    const struct gpuserve_linear *reader; /**< as in gpuserve_op_linear */
 };
 
 /** For each sequence and head: softmax(scale * Q K^T + bias) V over that sequence's tokens only. */
@@ -195,6 +200,7 @@ struct gpuserve_op_attention {
     int32_t                      n_heads;
     int32_t                      head_size;
     float                        scale;         /**< 1 / sqrt(head_size), usually */
+    const struct gpuserve_linear *reader;       /**< as in gpuserve_op_linear */
 };
 
 /** One vector for each sequence from its tokens' rows. Always float32 out. */
