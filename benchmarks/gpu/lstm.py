@@ -3,8 +3,8 @@
     lstm.py LIBRARY [dry]
 
 Sizes are (input, hidden, directions, sequences, steps); times are the device's, in one run after another. What
-torch.nn.LSTM runs on a GPU is cudnnRNNForward, on the same numbers; without torch it is left out. Both outputs
-must agree. `dry` shrinks all sizes to what the emulator runs in seconds.
+torch.nn.LSTM runs on a GPU is cudnnRNNForward, on the same numbers; without torch it is left out, and both outputs
+must agree. cudnn_lstm.cu times the same sizes without torch. `dry` shrinks all sizes to what the emulator runs in seconds.
 """
 import array
 import ctypes

@@ -1,7 +1,8 @@
 """What a user of the library gets from this GPU, as JSON lines: P8, P10 and P11.
 
     product.py chain LIBRARY [dry]                 500 operations on a million numbers: generated
-                                                   kernel, from the cache, interpreted, torch.compile
+                                                   kernel, from the disk's cache, interpreted,
+                                                   torch.compile
     product.py backends LIBRARY MODEL [dry]        texts/s here over texts/s on this machine's CPU
     product.py http LIBRARY SERVER MODEL [dry]     texts/s of `gpuserve serve` with 64 clients over
                                                    those of the library on the same texts
@@ -13,10 +14,12 @@ import json
 import math
 import multiprocessing
 import os
+import shutil
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 from compare import DTYPES, Model, load_abi, make_texts, say, time_us
@@ -67,8 +70,11 @@ def chain(library):
     abi = load_abi()
     steps = (abi.ChainStep * (2 * pairs))(*([abi.ChainStep(SIN, 0, 0), abi.ChainStep(FMA, 1.5, 0.25)] * pairs))
     values = (ctypes.c_float * n)(*(i % 1000 * 0.002 - 1 for i in range(n)))
-    results = {}
-    for name, nvrtc in (("generated", "1"), ("interpreted", "0")):
+    results, files = {}, {}
+    cache = tempfile.mkdtemp()
+    ctypes.CDLL(None).setenv(b"GPUSERVE_KERNEL_CACHE", cache.encode(), 1)
+    # A handle has kernels of its own: the second finds what the first left on the disk.
+    for name, nvrtc in (("generated", "1"), ("from the disk's cache", "1"), ("interpreted", "0")):
         compute, out = Compute(library, nvrtc), (ctypes.c_float * n)()
         cold = compute.chain(steps, values, out)
         warm = [compute.chain(steps, values, out) for _ in range(runs)]
@@ -76,6 +82,10 @@ def chain(library):
         results[name] = bytes(out)
         say("chain", name=name, steps=len(steps), n=n, variant=cold[2], ms=statistics.median(w[1] for w in warm) * 1e3,
             cold_s=cold[0], call_ms=statistics.median(w[0] for w in warm) * 1e3)
+        kept = {entry.name: entry.inode() for entry in os.scandir(cache)}
+        files = files or kept
+        say("chain_cache", name=name, files=len(kept), ok=bool(kept) and kept == files)  # none is written anew
+    shutil.rmtree(cache)
     worst = 0.0
     for i in range(0, n, max(1, n // 100)):
         x = float(values[i])

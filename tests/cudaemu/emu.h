@@ -25,6 +25,7 @@ extern "C" {
 struct gsv_emu_counters {
     uint64_t calls;       /**< entry points that can fail */
     uint64_t launches;    /**< kernels and matrix products run, those of graphs included */
+    uint64_t products;    /**< of them matrix products, which are cuBLASLt's */
     uint64_t overlapping; /**< of them those that may begin before the one ahead has ended */
     uint64_t graph_launches;
     uint64_t copies_in; /**< host to device, run */

@@ -61,6 +61,76 @@ Test(kernels_cuda_faults, a_batch_is_one_copy_each_way_and_seven_launches_a_laye
     count_one_dtype(GPUSERVE_DTYPE_INT8);
 }
 
+/* Row 0 of a product of `rows` rows; how many of cuBLASLt's products that was. */
+static uint64_t multiply_rows(struct gpuserve_stream *stream, const struct gpuserve_linear *linear,
+                              const struct buffer *in, int32_t rows, float *row, int32_t n,
+                              int32_t k)
+{
+    struct buffer out = make_output(GPUSERVE_DTYPE_FLOAT16, (size_t)rows * (size_t)n);
+    const struct gpuserve_op_linear op = {
+        .weight = linear, .in = in->device, .out = out.device, .rows = rows, .in_ld = k, .out_ld = n
+    };
+    struct gsv_emu_counters before, after;
+
+    begin_any(stream);
+    gsv_emu_get_counters(&before);
+    cr_assert_eq(cuda_backend()->linear(stream, &op), GPUSERVE_OK);
+    finish(stream, out.device);
+    gsv_emu_get_counters(&after);
+    download(&out);
+    memcpy(row, out.host, (size_t)n * sizeof(*row));
+    free_buffer(&out);
+    return after.products - before.products;
+}
+
+/* cuBLASLt has one algorithm for few rows and another for many: where bits must not depend on the
+ * rows it is never called, and our own kernel gives them in every number of rows. */
+Test(kernels_cuda_faults, a_deterministic_product_has_one_algorithm)
+{
+    static const int32_t sizes[][2] = { { 64, 32 }, { 96, 64 }, { 40, 128 } };
+    static const int32_t rows[] = { 1, 2, 16, 17, 64, 128, 129, 300, 1024, 1025 };
+    const struct gpuserve_backend *cuda = cuda_backend();
+
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        const int32_t n = sizes[s][0], k = sizes[s][1];
+        struct buffer in = make_input(GPUSERVE_DTYPE_FLOAT16, 1025 * (size_t)k, 3, 1.0f);
+        struct buffer weight = make_input(GPUSERVE_DTYPE_FLOAT16, (size_t)(n * k), 4, 1.0f);
+        const struct gpuserve_linear_source source = { .struct_size = sizeof(source),
+                                                       .dtype = GPUSERVE_DTYPE_FLOAT16,
+                                                       .n = n,
+                                                       .k = k,
+                                                       .weight = weight.host };
+        uint64_t products[2] = { 0, 0 };
+        struct gpuserve_linear *linear;
+        void *memory;
+
+        cr_assert_eq(cuda->memory_alloc(cuda_device(), &memory,
+                                        cuda->linear_bytes(n, k, GPUSERVE_DTYPE_FLOAT16), NULL),
+                     GPUSERVE_OK);
+        cr_assert_eq(cuda->linear_create(cuda_device(), &linear, memory, &source, NULL),
+                     GPUSERVE_OK);
+        for (int32_t flags = 0; flags <= GPUSERVE_STREAM_DETERMINISTIC; flags++) {
+            struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT16, 16, 4, 1, flags);
+            float first[128], row[128];
+
+            for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+                products[flags] +=
+                    multiply_rows(stream, linear, &in, rows[i], i ? row : first, n, k);
+                cr_expect(!flags || !i || memcmp(row, first, (size_t)n * sizeof(*row)) == 0,
+                          "%d x %d: %d rows", n, k, rows[i]);
+            }
+            cuda->stream_destroy(&stream);
+        }
+        /* On the emulator it is faster than our kernels always. */
+        cr_expect_gt(products[0], 0, "%d x %d", n, k);
+        cr_expect_eq(products[1], 0, "%d x %d", n, k);
+        cuda->linear_destroy(&linear);
+        cuda->memory_free(cuda_device(), memory);
+        free_buffer(&in);
+        free_buffer(&weight);
+    }
+}
+
 Test(kernels_cuda_faults, stream_bytes_is_what_a_stream_takes)
 {
     const struct gpuserve_backend *cuda = cuda_backend();

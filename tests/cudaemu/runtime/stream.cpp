@@ -66,8 +66,11 @@ void count(const gsv_emu_operation &operation)
     gsv_emu_counters &c = gsv_emu.counters;
 
     switch (operation.work) {
-    case gsv_emu_work::kernel:
     case gsv_emu_work::product:
+        c.products++;
+        c.launches++;
+        break;
+    case gsv_emu_work::kernel:
         c.launches++;
         break;
     case gsv_emu_work::graph:
