@@ -18,6 +18,6 @@ while [ "$n" -gt 0 ]; do # once around: each argument is taken from the front, p
     set -- "$@" "$argument"
     n=$((n - 1))
 done
-output=$("$program" "$@")
+output=$("$program" "$@" </dev/null)
 echo "$output"
 echo "$output" | grep -qE "$pattern"

@@ -1,0 +1,188 @@
+/*
+ * test_embedded.c - a server inside a program: <gpuserve/http.h> from C, over a tiny model.
+ */
+#include <gpuserve/http.h>
+
+#include <criterion/criterion.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define TINY GSV_TEST_MODELS "/st-no-prompt"
+
+static gpuserve_error error;
+
+static gpuserve_http_model tiny(void)
+{
+    gpuserve_http_model model = GPUSERVE_HTTP_MODEL_INIT;
+
+    model.path = TINY;
+    model.name = "tiny";
+    return model;
+}
+
+static gpuserve_http_options with(const gpuserve_http_model *models, size_t n)
+{
+    gpuserve_http_options options = GPUSERVE_HTTP_OPTIONS_INIT;
+
+    error = (gpuserve_error)GPUSERVE_ERROR_INIT;
+    options.models = models;
+    options.n_models = n;
+    return options;
+}
+
+/* The status of the answer, whose bytes are put in `text`. */
+static int ask(const gpuserve_http *server, const char *method, const char *path, const char *body,
+               char *text, size_t room)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET };
+    const char *port = strrchr(gpuserve_http_address(server), ':') + 1;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    size_t size = 0;
+    char request[512];
+    ssize_t n;
+
+    address.sin_port = htons((uint16_t)strtoul(port, NULL, 10));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    cr_assert_eq(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    snprintf(request, sizeof(request),
+             "%s %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
+             method, path, strlen(body), body);
+    cr_assert_eq(send(fd, request, strlen(request), 0), (ssize_t)strlen(request));
+    while (size + 1 < room && (n = recv(fd, text + size, room - 1 - size, 0)) > 0)
+        size += (size_t)n;
+    text[size] = 0;
+    close(fd);
+    return size > 12 ? atoi(text + 9) : 0;
+}
+
+static void expect_embedded(const gpuserve_http *server, const char *name)
+{
+    char text[16384], body[128];
+
+    snprintf(body, sizeof(body), "{\"model\":\"%s\",\"input\":\"w1 w2\"}", name);
+    cr_expect_eq(ask(server, "POST", "/v1/embeddings", body, text, sizeof(text)), 200, "%s", text);
+    cr_expect_neq(strstr(text, "\"embedding\":["), NULL, "%s", text);
+}
+
+Test(embedded, start_address_reload_drain_stop)
+{
+    const char *const aliases[] = { "one", "org/two" };
+    gpuserve_http_model model = tiny();
+    gpuserve_http_options options;
+    gpuserve_http *server = NULL;
+    char text[16384];
+
+    model.aliases = aliases;
+    model.n_aliases = 2;
+    options = with(&model, 1);
+    cr_assert_eq(gpuserve_http_start(&server, NULL, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    cr_expect_eq(strncmp(gpuserve_http_address(server), "http://127.0.0.1:", 17), 0);
+    expect_embedded(server, "tiny");
+    expect_embedded(server, "org/two");
+    cr_expect_eq(ask(server, "GET", "/health", "", text, sizeof(text)), 200);
+    cr_expect_eq(gpuserve_http_reload(server, &error), GPUSERVE_OK, "%s", error.message);
+    expect_embedded(server, "one");
+    cr_expect_eq(gpuserve_http_drain(server, 10000), GPUSERVE_OK);
+    gpuserve_http_stop(&server);
+    cr_expect_null(server);
+}
+
+/* The program's own model: it is served, and stays open when the server stops. */
+Test(embedded, a_borrowed_model_stays_the_callers)
+{
+    gpuserve_http_model served = GPUSERVE_HTTP_MODEL_INIT;
+    const char *const text[] = { "w1 w2" };
+    gpuserve_http_options options;
+    gpuserve_context *context = NULL;
+    gpuserve_model *model = NULL;
+    gpuserve_http *server = NULL;
+    float row[1024];
+
+    cr_assert_eq(gpuserve_context_create(&context, NULL, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_model_open(&model, context, TINY, NULL, NULL), GPUSERVE_OK);
+    served.model = model;
+    options = with(&served, 1);
+    cr_assert_eq(gpuserve_http_start(&server, context, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    expect_embedded(server, "default");
+    gpuserve_http_stop(&server);
+    cr_expect_eq(gpuserve_embed(model, text, 1, row, 1024, NULL, NULL), GPUSERVE_OK);
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+}
+
+static void refused(const gpuserve_http_options *options, const char *words)
+{
+    gpuserve_http *server = (gpuserve_http *)&error; /* to be set to NULL */
+
+    cr_expect_eq(gpuserve_http_start(&server, NULL, options, &error), GPUSERVE_E_INVALID, "%s: %s",
+                 words, error.message);
+    cr_expect_null(server);
+    cr_expect_neq(strstr(error.message, words), NULL, "%s, not: %s", words, error.message);
+}
+
+#define REFUSED(words, ...)                                 \
+    do {                                                    \
+        gpuserve_http_model models[2] = { tiny(), tiny() }; \
+        gpuserve_http_options options = with(models, 1);    \
+        __VA_ARGS__;                                        \
+        refused(&options, words);                           \
+    } while (0)
+
+Test(embedded, options_that_cannot_be)
+{
+    char long_name[600] = "";
+
+    memset(long_name, 'a', sizeof(long_name) - 1);
+    error = (gpuserve_error)GPUSERVE_ERROR_INIT;
+    refused(NULL, "`options` is NULL");
+    cr_expect_eq(gpuserve_http_start(NULL, NULL, NULL, &error), GPUSERVE_E_INVALID);
+    REFUSED("struct_size 4", options.struct_size = 4);
+    REFUSED("at most 256", options.n_threads = 257);
+    REFUSED("at most 65535", options.port = 65536);
+    REFUSED("a host of 599 bytes", options.host = long_name);
+    REFUSED("a.example", options.host = "a.example");
+    REFUSED("`cors_origins` is NULL", options.n_cors_origins = 1);
+    REFUSED("`api_keys` is NULL", options.n_api_keys = 1);
+    REFUSED("a path of 0 bytes", options.unix_path = "");
+    REFUSED("a path of 599 bytes", options.unix_path = long_name);
+    REFUSED("tls", options.tls_key_file = TINY);
+    REFUSED("no model to serve", options.n_models = 0);
+    REFUSED("no model to serve", options.models = NULL);
+}
+
+Test(embedded, models_that_cannot_be)
+{
+    const char *const wrong[] = { "",     "/a",  "a/",  "a//b", ".a",      "a/.b",
+                                  "../a", "a b", "a\n", "a:b",  "\xc3\xa4" };
+    const char *const same[] = { "tiny" };
+    char long_name[600] = "";
+
+    memset(long_name, 'a', sizeof(long_name) - 1);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        REFUSED("cannot be called", models[0].name = wrong[i]);
+    REFUSED("cannot be called", models[0].name = long_name);
+    REFUSED("gpuserve_http_model has struct_size 8", models[0].struct_size = 8);
+    REFUSED("not neither", models[0].path = NULL);
+    REFUSED("not both", models[0].model = (gpuserve_model *)&error);
+    REFUSED("`aliases` is NULL", models[0].n_aliases = 1);
+    REFUSED("two models are called", options.n_models = 2);
+    REFUSED("two models are called", options.n_models = 2; models[0].name = "other";
+            models[0].aliases = same; models[0].n_aliases = 1);
+}
+
+Test(embedded, a_handle_that_is_null)
+{
+    gpuserve_http *none = NULL;
+
+    cr_expect_null(gpuserve_http_address(NULL));
+    cr_expect_eq(gpuserve_http_reload(NULL, &error), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_http_drain(NULL, 1), GPUSERVE_E_INVALID);
+    gpuserve_http_stop(&none);
+    gpuserve_http_stop(NULL);
+}
