@@ -114,6 +114,41 @@ Test(kernels_cuda_batch, recordings_are_replaced)
     net_close(&net);
 }
 
+/* One program of no operations, three times with this many tokens: the rows of the last, and
+ * whether it was replayed. */
+static int32_t rows_of_third(int32_t n_tokens, int32_t *replayed)
+{
+    struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT16, 8192, 4, 1, 0);
+    struct gpuserve_host_batch host = make_host_batch(&(struct lengths){ 1, { n_tokens } }, 9, 1);
+    struct buffer some = make_input(GPUSERVE_DTYPE_FLOAT32, 1, 1, 1.0f);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gpuserve_batch batch;
+
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(cuda_backend()->batch_begin(stream, 1, &host, &batch, replayed, &error),
+                     GPUSERVE_OK, "%s", error.message);
+        finish(stream, some.device);
+    }
+    free_buffer(&some);
+    free_host_batch(&host);
+    cuda_backend()->stream_destroy(&stream);
+    return batch.n_rows;
+}
+
+/* Over 4,096 rows a launch is hidden behind the kernels, and rows that nobody needs are not: such a
+ * batch is neither rounded up to a common shape nor recorded. */
+Test(kernels_cuda_batch, large_batches_are_run_as_they_are)
+{
+    int32_t replayed;
+
+    cr_expect_eq(rows_of_third(3000, &replayed), 3072, "whole pieces of 512 rows");
+    cr_expect_eq(replayed, 1);
+    cr_expect_eq(rows_of_third(4096, &replayed), 4096);
+    cr_expect_eq(replayed, 1);
+    cr_expect_eq(rows_of_third(4097, &replayed), 4112, "whole pieces of 16 rows");
+    cr_expect_eq(replayed, 0);
+}
+
 /* A text's vector has the same bits alone and in any batch. */
 Test(kernels_cuda_batch, deterministic_vectors_do_not_depend_on_the_batch)
 {
