@@ -16,7 +16,8 @@
  *   4. sleep.
  *
  * A blocking caller that finds the CPU idle leads: it takes the batch itself and runs it on its own
- * thread, and no other thread is woken (gsv_batcher_lead). It never calls others' callbacks.
+ * thread, and no other thread is woken (gsv_batcher_lead). It never calls others' callbacks. One
+ * that submitted and then waits without a limit does the same when no worker was faster.
  *
  * The budget is max_batch_tokens, less when the queue runs low: then it is what is ready divided by
  * the workers, so that all finish together. When nothing else is running in the context and what is
@@ -139,6 +140,8 @@ void gsv_batcher_enqueue(struct gsv_batcher *batcher, gpuserve_request *request)
 /* The same. Not NULL: the device was idle, and the caller is to run this batch, which has items of
  * the request, as a worker would. */
 struct gsv_batch *gsv_batcher_lead(struct gsv_batcher *batcher, gpuserve_request *request);
+/* The same for a request that is in its lane, when its owner begins to wait for it. */
+struct gsv_batch *gsv_batcher_lead_queued(struct gsv_batcher *batcher, gpuserve_request *request);
 /* Leave a request that is over to a worker to complete. */
 void gsv_batcher_defer(struct gsv_batcher *batcher, gpuserve_request *request);
 

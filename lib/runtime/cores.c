@@ -53,18 +53,29 @@ static void come_in(struct gsv_cores *cores, struct gsv_core_share *share)
         share->used_ns = cores->level_ns;
 }
 
-bool gsv_cores_try_enter(struct gsv_cores *cores, struct gsv_core_share *share)
+/* While no more than `most` are busy. */
+static bool try_enter(struct gsv_cores *cores, struct gsv_core_share *share, int32_t most)
 {
     bool is_free;
 
     pthread_mutex_lock(&cores->lock);
-    is_free = cores->n_busy < cores->n; /* then nobody waits */
+    is_free = cores->n_busy <= most; /* then nobody waits */
     if (is_free) {
         come_in(cores, share);
         cores->n_busy++;
     }
     pthread_mutex_unlock(&cores->lock);
     return is_free;
+}
+
+bool gsv_cores_try_enter(struct gsv_cores *cores, struct gsv_core_share *share)
+{
+    return try_enter(cores, share, cores->n - 1);
+}
+
+bool gsv_cores_try_enter_first(struct gsv_cores *cores, struct gsv_core_share *share)
+{
+    return try_enter(cores, share, 0);
 }
 
 void gsv_cores_enter(struct gsv_cores *cores, struct gsv_core_share *share)

@@ -40,6 +40,8 @@ void gsv_cores_reset(struct gsv_cores *cores);
 void gsv_cores_enter(struct gsv_cores *cores, struct gsv_core_share *share);
 /* The same without waiting: false when none is free. */
 bool gsv_cores_try_enter(struct gsv_cores *cores, struct gsv_core_share *share);
+/* The same, and false when another computes. */
+bool gsv_cores_try_enter_first(struct gsv_cores *cores, struct gsv_core_share *share);
 void gsv_cores_leave(struct gsv_cores *cores, struct gsv_core_share *share, int32_t n,
                      uint64_t used_ns);
 

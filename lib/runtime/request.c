@@ -296,7 +296,7 @@ gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *mod
         struct gsv_batch *batch = gsv_batcher_lead(model->batcher, request);
 
         if (batch)
-            gsv_lead(model, batch);
+            gsv_lead(batch);
     } else {
         gsv_batcher_enqueue(request->batcher, request);
     }

@@ -199,11 +199,25 @@ struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, int32_t group)
     return step;
 }
 
-/* Nothing runs, nothing waits, and there is a core: the lock is held. */
-static bool may_lead(struct gsv_batcher *batcher)
+/* Nothing runs on the CPU, and nothing waits but what this request has ready, if it is in the queue
+ * yet: the lock is held. */
+static bool may_lead(const struct gsv_batcher *batcher, const gpuserve_request *request)
 {
-    return batcher->options.cores && batcher->n_running == 0 && batcher->ready_tokens == 0 &&
-           batcher->n_raw_chunks == 0 && batcher->free_batches;
+    return batcher->options.cores && batcher->n_running == 0 &&
+           batcher->ready_tokens == request->ready_tokens && batcher->n_raw_chunks == 0 &&
+           batcher->free_batches;
+}
+
+/* A caller's batch, with the core that it has; the lock is held. */
+static struct gsv_batch *begin_led_batch(struct gsv_batcher *batcher)
+{
+    struct gsv_batch *batch = begin_batch(batcher, 0); /* a caller is anywhere */
+
+    if (!batch)
+        leave_core(batcher, gsv_now_ns(), false);
+    else
+        batch->is_led = true;
+    return batch;
 }
 
 struct gsv_batch *gsv_batcher_lead(struct gsv_batcher *batcher, gpuserve_request *request)
@@ -212,18 +226,27 @@ struct gsv_batch *gsv_batcher_lead(struct gsv_batcher *batcher, gpuserve_request
     bool leads;
 
     pthread_mutex_lock(&batcher->lock);
-    leads = may_lead(batcher);
+    leads = may_lead(batcher, request);
     gsv_enqueue(batcher, request);
     if (leads && request->ready_tokens > 0 && batcher->n_raw_chunks == 0 &&
-        gsv_cores_try_enter(batcher->options.cores, &batcher->share)) {
-        batch = begin_batch(batcher, 0); /* a caller is anywhere */
-        if (!batch)
-            leave_core(batcher, gsv_now_ns(), false);
-        else
-            batch->is_led = true;
-    }
+        gsv_cores_try_enter(batcher->options.cores, &batcher->share))
+        batch = begin_led_batch(batcher);
     if (batcher->ready_tokens > 0 || batcher->n_raw_chunks > 0 || batcher->to_complete)
         gsv_wake(batcher);
+    pthread_mutex_unlock(&batcher->lock);
+    return batch;
+}
+
+/* A worker was woken for it. One that has a core already is about to take it, or would keep the
+ * batch from having all cores. */
+struct gsv_batch *gsv_batcher_lead_queued(struct gsv_batcher *batcher, gpuserve_request *request)
+{
+    struct gsv_batch *batch = NULL;
+
+    pthread_mutex_lock(&batcher->lock);
+    if (request->ready_tokens > 0 && may_lead(batcher, request) &&
+        gsv_cores_try_enter_first(batcher->options.cores, &batcher->share))
+        batch = begin_led_batch(batcher);
     pthread_mutex_unlock(&batcher->lock);
     return batch;
 }

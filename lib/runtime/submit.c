@@ -9,6 +9,7 @@
 #include "lib/runtime/job.h"
 #include "lib/runtime/handle.h"
 #include "lib/runtime/structs.h"
+#include "lib/runtime/worker.h"
 
 #include <errno.h>
 #include <string.h>
@@ -73,6 +74,60 @@ GPUSERVE_API gpuserve_status gpuserve_submit(gpuserve_request **request, gpuserv
     return create(request, model, &job, callback, user, false, error);
 }
 
+static struct timespec when(uint64_t ns)
+{
+    return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000),
+                              .tv_nsec = (long)(ns % 1000000000) };
+}
+
+/* Wait until the request is done or `until_ns`, 0 for ever; the request's lock is held. */
+static void wait_until(gpuserve_request *request, uint64_t until_ns)
+{
+    const struct timespec until = when(until_ns);
+    int over = 0;
+
+    while (!request->is_done && over == 0) {
+        if (until_ns == 0)
+            pthread_cond_wait(&request->changed, &request->lock);
+        else
+            over = pthread_cond_timedwait(&request->changed, &request->lock, &until);
+    }
+}
+
+/* When the caller wants to hear again, at the latest. */
+static uint64_t end_of_wait(int64_t timeout_us)
+{
+    const int64_t most_us = INT64_C(1000000) * 1000000000; /* 31 years */
+
+    if (timeout_us < 0)
+        return 0;
+    return gsv_now_ns() + (uint64_t)(timeout_us < most_us ? timeout_us : most_us) * 1000;
+}
+
+static gpuserve_status wait(gpuserve_request *request, int64_t timeout_us, gpuserve_error *error)
+{
+    const uint64_t end = end_of_wait(timeout_us);
+    gpuserve_status st;
+
+    pthread_mutex_lock(&request->lock);
+    if (!request->is_done && request->deadline_ns && (end == 0 || request->deadline_ns < end)) {
+        wait_until(request, request->deadline_ns);
+        if (!request->is_done) {
+            pthread_mutex_unlock(&request->lock);
+            gsv_batcher_expire(request->batcher, request);
+            pthread_mutex_lock(&request->lock);
+        }
+    }
+    wait_until(request, end);
+    st = request->is_done ? request->status : GPUSERVE_E_TIMEOUT;
+    if (st == GPUSERVE_E_TIMEOUT)
+        gsv_fail(error, st, "the request has not completed yet");
+    else if (st != GPUSERVE_OK)
+        gsv_error_copy(error, &request->error);
+    pthread_mutex_unlock(&request->lock);
+    return st;
+}
+
 static gpuserve_status run(gpuserve_model *model, const gpuserve_job *job, gpuserve_error *error)
 {
     gpuserve_request *request = NULL;
@@ -80,7 +135,7 @@ static gpuserve_status run(gpuserve_model *model, const gpuserve_job *job, gpuse
 
     if (st != GPUSERVE_OK)
         return st;
-    st = gpuserve_wait(request, -1, error);
+    st = wait(request, -1, error);
     gpuserve_request_free(&request);
     return st;
 }
@@ -167,63 +222,20 @@ static gpuserve_status check_request(const gpuserve_request *request, gpuserve_e
     return gsv_forked(&request->context->guard) ? gsv_fail_forked(error) : GPUSERVE_OK;
 }
 
-static struct timespec when(uint64_t ns)
-{
-    return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000),
-                              .tv_nsec = (long)(ns % 1000000000) };
-}
-
-/* Wait until the request is done or `until_ns`, 0 for ever; the request's lock is held. */
-static void wait_until(gpuserve_request *request, uint64_t until_ns)
-{
-    const struct timespec until = when(until_ns);
-    int over = 0;
-
-    while (!request->is_done && over == 0) {
-        if (until_ns == 0)
-            pthread_cond_wait(&request->changed, &request->lock);
-        else
-            over = pthread_cond_timedwait(&request->changed, &request->lock, &until);
-    }
-}
-
-/* When the caller wants to hear again, at the latest. */
-static uint64_t end_of_wait(int64_t timeout_us)
-{
-    const int64_t most_us = INT64_C(1000000) * 1000000000; /* 31 years */
-
-    if (timeout_us < 0)
-        return 0;
-    return gsv_now_ns() + (uint64_t)(timeout_us < most_us ? timeout_us : most_us) * 1000;
-}
-
 GPUSERVE_API gpuserve_status gpuserve_wait(gpuserve_request *request, int64_t timeout_us,
                                            gpuserve_error *error)
 {
     const gpuserve_status wrong = check_request(request, error);
-    gpuserve_status st;
-    uint64_t end;
+    struct gsv_batch *batch = NULL;
 
     if (wrong != GPUSERVE_OK)
         return wrong;
-    end = end_of_wait(timeout_us);
-    pthread_mutex_lock(&request->lock);
-    if (!request->is_done && request->deadline_ns && (end == 0 || request->deadline_ns < end)) {
-        wait_until(request, request->deadline_ns);
-        if (!request->is_done) {
-            pthread_mutex_unlock(&request->lock);
-            gsv_batcher_expire(request->batcher, request);
-            pthread_mutex_lock(&request->lock);
-        }
-    }
-    wait_until(request, end);
-    st = request->is_done ? request->status : GPUSERVE_E_TIMEOUT;
-    if (st == GPUSERVE_E_TIMEOUT)
-        gsv_fail(error, st, "the request has not completed yet");
-    else if (st != GPUSERVE_OK)
-        gsv_error_copy(error, &request->error);
-    pthread_mutex_unlock(&request->lock);
-    return st;
+    /* A worker was woken, but it takes long to come where nobody is. */
+    if (timeout_us < 0 && !gsv_in_callback())
+        batch = gsv_batcher_lead_queued(request->batcher, request);
+    if (batch)
+        gsv_lead(batch);
+    return wait(request, timeout_us, error);
 }
 
 GPUSERVE_API gpuserve_status gpuserve_cancel(gpuserve_request *request)

@@ -75,8 +75,9 @@ static void *work(void *argument)
     }
 }
 
-void gsv_lead(struct gsv_model *model, struct gsv_batch *batch)
+void gsv_lead(struct gsv_batch *batch)
 {
+    struct gsv_model *model = gsv_seat_of(batch)->model;
     const gpuserve_context *before = gsv_log_scope(model->context);
     gpuserve_request *list = gsv_seat_run(gsv_seat_of(batch));
 

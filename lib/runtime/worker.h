@@ -27,7 +27,7 @@ struct gsv_workers {
 int gsv_start_thread(pthread_t *thread, void *(*work)(void *), void *argument);
 
 /* Run a batch of gsv_batcher_lead() in the calling thread and complete what is over. */
-void gsv_lead(struct gsv_model *model, struct gsv_batch *batch);
+void gsv_lead(struct gsv_batch *batch);
 
 /* Make the streams and start the threads. */
 gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model *model,

@@ -30,6 +30,8 @@ void fake_wait_running(int n);
 int fake_batches(void);
 int fake_wide_batches(void);
 int fake_largest_batch_tokens(void);
+/* Of the batches those that ran on this thread. */
+int fake_batches_here(void);
 
 /* Weights of models opened from now on, as their headers would tell; nothing is allocated. */
 void fake_set_weights(uint64_t bytes);

@@ -311,6 +311,36 @@ Test(async, many_threads_may_wait_for_one_request)
     gpuserve_model_close(&model);
 }
 
+/* Whoever is faster, but a worker has to be woken first. */
+Test(async, who_waits_without_a_limit_computes_on_an_idle_cpu)
+{
+    gpuserve_model *model = fake_open(2, 0, 0);
+    float row[2 * FAKE_DIM];
+    const gpuserve_job job = fake_job(two_texts, 2, row);
+    int n_others = 0;
+
+    for (int i = 0; i < 1000; i++) {
+        gpuserve_request *request = submit(model, &job, NULL, NULL);
+        const int before = fake_batches_here();
+        gpuserve_status st = gpuserve_wait(request, 0, NULL);
+
+        cr_assert(st == GPUSERVE_OK || st == GPUSERVE_E_TIMEOUT);
+        cr_assert_eq(gpuserve_wait(request, 1000000, NULL), GPUSERVE_OK);
+        cr_assert_eq(fake_batches_here(), before, "with a limit it only waits");
+        gpuserve_request_free(&request);
+    }
+    for (int i = 0; i < 1000; i++) {
+        gpuserve_request *request = submit(model, &job, NULL, NULL);
+        const int before = fake_batches_here();
+
+        cr_assert_eq(gpuserve_wait(request, -1, NULL), GPUSERVE_OK);
+        n_others += fake_batches_here() == before;
+        gpuserve_request_free(&request);
+    }
+    cr_expect_lt(n_others, 1000);
+    gpuserve_model_close(&model);
+}
+
 Test(async, the_descriptor_counts_completions)
 {
     gpuserve_model *model = fake_open(0, 0, 0);
