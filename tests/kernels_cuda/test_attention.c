@@ -17,6 +17,8 @@ struct attention_case {
 static const struct attention_case cases[] = {
     { { 1, { 1 } }, 1, 32, false, 1.0f },
     { { 1, { 1 } }, 1, 1, false, 1.0f },
+    { { 5, { 0, 5, 0, 1, 0 } }, 2, 64, true, 1.0f },
+    { { 4, { 0, 0, 3, 0 } }, 2, 20, false, 1.0f },
     { { 5, { 1, 2, 3, 15, 16 } }, 3, 32, true, 1.0f }, /* 16 rows a block */
     { { 4, { 17, 31, 32, 9 } }, 2, 64, true, 1.0f },   /* 16 or 32 */
     { { 4, { 63, 64, 65, 1 } }, 2, 64, false, 8.0f },  /* the end of a tile of keys */
