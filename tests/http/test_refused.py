@@ -28,6 +28,7 @@ CASES = [
     ("/embed", {"inputs": 7}, "neither a text nor a list"),
     ("/embed", {"inputs": [["a"], 5]}, "inputs"),
     ("/embed", {"inputs": "a", "prompt_name": "a\0b"}, "prompt_name"),
+    ("/embed_all", {"inputs": ["a " * 250] * 180}, "numbers in one reply, at most"),
     ("/rerank", {"query": 1, "texts": ["a"]}, "`query` is no text"),
     ("/rerank", {"query": "", "texts": ["a"]}, "`query` cannot be empty"),
     ("/rerank", {"query": "a", "texts": "a"}, "`texts` is no list of texts"),
