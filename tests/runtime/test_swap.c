@@ -320,6 +320,8 @@ Test(swap, a_thousand_suspensions_and_swaps_leave_nothing)
     folder_remove(&folders[1]);
 }
 
+/* Sanitizers have a heap of their own. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 enum { N_LOADERS = 6 };
 
 struct loaders {
@@ -365,6 +367,7 @@ Test(swap, no_heap_keeps_what_a_load_needed)
     cr_expect_leq(resident_bytes(), before + (4 << 20), "%zu bytes became %zu", before,
                   resident_bytes());
 }
+#endif
 
 /* ------------------------------------------------------------------------------- under load */
 
