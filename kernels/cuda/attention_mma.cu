@@ -23,10 +23,19 @@
 #include "kernels/cuda/backend.cuh"
 #include "kernels/cuda/quantize.cuh"
 
+#include <type_traits>
+
 namespace
 {
 
 const int KEYS = GSV_ATTENTION_KEYS; /* of a tile; larger ones waste work on short texts */
+/* Blocks that ptxas is told to be enough for an SM; 0: it decides. For the sake of more it spills
+ * with heads of 128, of which shared memory has room for no more, and on sm_110. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 1100
+#define LEAST_BLOCKS(head_size, warps) (8 / (warps))
+#else
+#define LEAST_BLOCKS(head_size, warps) ((head_size) == 128 ? 8 / (warps) : 0)
+#endif
 const float LOG2E = 1.4426950408889634f;
 
 struct attention_args {
@@ -315,7 +324,8 @@ __device__ __forceinline__ void attend(const struct attention_args &args,
 }
 
 template <typename T, int head_size, int warps>
-__global__ void __launch_bounds__(warps *GSV_WARP) attention_mma(const struct attention_args args)
+__global__ void __launch_bounds__(warps *GSV_WARP, LEAST_BLOCKS(head_size, warps))
+    attention_mma(const struct attention_args args)
 {
     GSV_SHARED(T, shared);
 
@@ -331,10 +341,11 @@ __global__ void __launch_bounds__(warps *GSV_WARP) attention_mma(const struct at
     else
         attend<T, head_size, warps>(args, tile, shared, out, out_stride);
     /* By the last of the heads' blocks: a row's range needs all heads. */
-    if (args.next.rows.values)
-        gsv_quantize_stored(args.next, static_cast<const T *>(args.out), out_stride, tile.first_row,
-                            tile.first_row + tile.n_rows, args.next.arrived + blockIdx.x, gridDim.y,
-                            reinterpret_cast<unsigned *>(shared));
+    if (std::is_same<T, half>::value && args.next.rows.values)
+        gsv_quantize_stored<true>(args.next, static_cast<const T *>(args.out), out_stride,
+                                  tile.first_row, tile.first_row + tile.n_rows,
+                                  args.next.arrived + blockIdx.x, gridDim.y,
+                                  reinterpret_cast<unsigned *>(shared));
 }
 
 template <typename T, int head_size>

@@ -56,9 +56,10 @@ __global__ void __launch_bounds__(Shape::threads) gemm_s8(const operands of, con
     if (of.next.rows.values) {
         const int first = static_cast<int>(blockIdx.y) * Shape::rows;
 
-        gsv_quantize_stored(of.next, static_cast<const half *>(of.gemm.out), of.gemm.out_ld, first,
-                            min(first + Shape::rows, of.gemm.m), of.next.arrived + blockIdx.y,
-                            gridDim.x, reinterpret_cast<unsigned *>(shared));
+        gsv_quantize_stored<false>(of.next, static_cast<const half *>(of.gemm.out), of.gemm.out_ld,
+                                   first, min(first + Shape::rows, of.gemm.m),
+                                   of.next.arrived + blockIdx.y, gridDim.x,
+                                   reinterpret_cast<unsigned *>(shared));
     }
 }
 

@@ -192,8 +192,8 @@ __device__ __forceinline__ bool gsv_comes_last(unsigned *counter, unsigned n_blo
 }
 
 /* Rows [first, end) of the output that this kernel's blocks have stored, `ld` elements apart, if
- * this block comes last of the `n_blocks` that write them. */
-template <typename T>
+ * this block comes last of the `n_blocks` that write them. `always_wide`: so are all its rows. */
+template <bool always_wide, typename T>
 __device__ __forceinline__ void
 gsv_quantize_stored(const gsv_int8_target &to, const T *rows, size_t ld, int first, int end,
                     unsigned *counter, unsigned n_blocks, unsigned *shared)
@@ -204,7 +204,7 @@ gsv_quantize_stored(const gsv_int8_target &to, const T *rows, size_t ld, int fir
         return;
     for (int row = first + static_cast<int>(threadIdx.x) / GSV_WARP; row < end;
          row += static_cast<int>(blockDim.x) / GSV_WARP) {
-        if (to.wide)
+        if (always_wide || to.wide)
             gsv_quantize_row<8>(to, rows + row * ld, static_cast<size_t>(row), lane);
         else
             gsv_quantize_row<1>(to, rows + row * ld, static_cast<size_t>(row), lane);
