@@ -42,7 +42,8 @@ struct gsv_batcher {
     struct gsv_lane lanes[GSV_LANES]; /* by gpuserve_priority */
     uint64_t served;                  /* where the lane stood that gave items last */
     gpuserve_request *to_complete;
-    struct gsv_charge charged;
+    struct gsv_charge charged; /* of all that have not got theirs back */
+    size_t n_charged;
     struct gsv_part **flights; /* [n_flights] what is being computed, by hash: see take.c */
     size_t n_flights;          /* a power of two */
     size_t n_requests;         /* admitted and not completed */

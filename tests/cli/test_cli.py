@@ -711,7 +711,8 @@ class Help(Case):
             self.assertEqual(done.stdout.strip(), want)
 
     def test_progress_only_on_a_terminal(self):
-        source = self.write("many.txt", "a text of some words\n" * 8000)
+        # Different ones, as equal texts are computed once; enough for a first line after 0.1 s.
+        source = self.write("many.txt", "".join("text %d of some words\n" % i for i in range(60000)))
         arguments = [PROGRAM, "embed", "-m", model(SPLADE), "-i", source, "-o", self.path("o.npy")]
         leader, follower = pty.openpty()
         with subprocess.Popen(arguments, stderr=follower, env=environment()) as program:

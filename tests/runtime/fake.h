@@ -22,7 +22,7 @@
 void fake_hold(void);
 void fake_release(void);
 /* From now on a batch takes time: so long, and so long for its tokens on one thread; is_shared: the
- * streams of a model compute in turn, as on a GPU. Before the first batch. */
+ * streams of a model compute in turn, as on a GPU. While no batch is computed. */
 void fake_set_speed(double tokens_per_s, double batch_us, bool is_shared);
 /* Wait until so many batches are being run (held ones count). */
 void fake_wait_running(int n);

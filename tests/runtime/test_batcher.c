@@ -323,6 +323,59 @@ Test(batcher, a_large_request_counts_as_an_eighth_of_what_may_wait_by_time)
     gpuserve_model_close(&model);
 }
 
+enum { N_LARGE = 8, LARGE_TEXTS = 8 };
+
+struct large {
+    char bytes[LARGE_TEXTS][512];
+    const char *texts[LARGE_TEXTS];
+    float rows[LARGE_TEXTS * FAKE_DIM];
+    gpuserve_request *request;
+};
+
+/* Texts that no other request has: a batch for each. */
+static gpuserve_job make_large(struct large *large, int number)
+{
+    for (int i = 0; i < LARGE_TEXTS; i++) {
+        int n = sprintf(large->bytes[i], "number %d of %d", i, number);
+
+        while (n < 360)
+            n += sprintf(large->bytes[i] + n, " words");
+        large->texts[i] = large->bytes[i];
+    }
+    return fake_job(large->texts, LARGE_TEXTS, large->rows);
+}
+
+static void end_large(struct large *large)
+{
+    cr_expect_eq(gpuserve_wait(large->request, -1, NULL), GPUSERVE_OK);
+    gpuserve_request_free(&large->request);
+}
+
+Test(batcher, eight_large_requests_find_room_while_the_device_slows_down)
+{
+    static struct large large[N_LARGE];
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = open_slow(40);
+
+    fake_set_speed(1e9, 1000, false);
+    for (int i = 0; i < 5 * N_LARGE; i++) {
+        struct large *one = &large[i % N_LARGE];
+        const gpuserve_job job = make_large(one, i);
+
+        for (int k = 0; i == 2 * N_LARGE && k < N_LARGE; k++)
+            end_large(&large[k]);
+        if (i == 2 * N_LARGE) /* nothing is computed at this moment */
+            fake_set_speed(1e9, 4000, false);
+        if (one->request)
+            end_large(one);
+        cr_assert_eq(gpuserve_submit(&one->request, model, &job, NULL, NULL, &error), GPUSERVE_OK,
+                     "request %d: %s", i, error.message);
+    }
+    for (int i = 0; i < N_LARGE; i++)
+        end_large(&large[i]);
+    gpuserve_model_close(&model);
+}
+
 Test(batcher, a_request_larger_than_the_queue_is_admitted_when_there_is_room_for_half)
 {
     gpuserve_model *model = fake_open(2, 64, 100);

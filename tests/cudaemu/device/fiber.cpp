@@ -21,9 +21,11 @@ namespace
 /* Instrumented kernels need more room on the stack. */
 const size_t stack_bytes = GSV_EMU_ASAN ? 256u << 10 : 64u << 10;
 
+#if GSV_EMU_ASAN
 /* A thread that ends leaves the frames of begin() and its entry behind, at the top of the stack;
  * all deeper ones it has returned from, which clears what the address sanitizer marked. */
 const size_t left_bytes = 4096;
+#endif
 
 gsv_emu_fiber *arriving; /* the fiber that is being switched to */
 
