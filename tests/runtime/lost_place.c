@@ -109,9 +109,13 @@ void expect_in_info(struct place *place, const char *part)
 
 void expect_in_metrics(struct place *place, const char *part)
 {
+    const time_t begin = time(NULL);
     char metrics[65536];
 
-    cr_assert_eq(gpuserve_context_metrics(place->context, metrics, sizeof(metrics), NULL, NULL),
-                 GPUSERVE_OK);
+    do {
+        usleep(1000);
+        cr_assert_eq(gpuserve_context_metrics(place->context, metrics, sizeof(metrics), NULL, NULL),
+                     GPUSERVE_OK);
+    } while (!strstr(metrics, part) && time(NULL) - begin < 20);
     cr_expect_neq(strstr(metrics, part), NULL, "no %s in %s", part, metrics);
 }

@@ -47,6 +47,7 @@ void expect_right(struct place *place, const float *right);
 
 void wait_while_moving(struct place *place);
 void expect_in_info(struct place *place, const char *part);
+/* Some are counted a moment after a request has failed. */
 void expect_in_metrics(struct place *place, const char *part);
 
 #endif
