@@ -156,14 +156,17 @@ static gpuserve_status make_buffers(struct gsv_seat *seat, gpuserve_error *error
     const struct gsv_plan *plan = &seat->model->plan;
     const size_t tokens = (size_t)plan->narrow.max_tokens;
     const size_t sequences = (size_t)plan->narrow.max_sequences;
+    size_t output_bytes;
 
+    if (!gsv_mul_size(gsv_plan_output_floats(plan), sizeof(float), &output_bytes))
+        output_bytes = SIZE_MAX; /* which no memory has */
     seat->batch.parts = gsv_alloc_array(sequences, sizeof(*seat->batch.parts));
     seat->batch.riders = gsv_alloc_array(sequences, sizeof(*seat->batch.riders));
     seat->ids = gsv_alloc_array(tokens, sizeof(int32_t));
     seat->type_ids = gsv_alloc_array(tokens, sizeof(int32_t));
     seat->positions = gsv_alloc_array(tokens, sizeof(int32_t));
     seat->cu_seqlens = gsv_alloc_array(sequences + 1, sizeof(int32_t));
-    seat->output = gsv_alloc_mapped(gsv_plan_output_floats(plan) * sizeof(float));
+    seat->output = gsv_alloc_mapped(output_bytes);
     if (!seat->batch.parts || !seat->batch.riders || !seat->ids || !seat->type_ids ||
         !seat->positions || !seat->cu_seqlens || !seat->output)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a batch of %zu tokens", tokens);
