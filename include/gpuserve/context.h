@@ -46,7 +46,8 @@ typedef struct gpuserve_context_options {
     int32_t         log_level;           /**< default GPUSERVE_LOG_WARNING */
     int32_t         reserved;
     const char     *plugin_dir;          /**< where libgpuserve-cuda.so is looked for first; then
-                                              GPUSERVE_PLUGIN_DIR, then beside the library */
+                                              GPUSERVE_PLUGIN_DIR, then beside the library and in
+                                              `gpuserve/` there, where it is installed */
     const char     *cache_dir;           /**< Hugging Face cache; default: HF_HUB_CACHE, HF_HOME/hub
                                               or ~/.cache/huggingface/hub */
     uint32_t        memory_policy;       /**< gpuserve_memory_policy. What could not fit even alone

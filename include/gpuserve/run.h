@@ -16,7 +16,8 @@ extern "C" {
 /** One token's place in its text. */
 typedef struct gpuserve_span {
     uint32_t begin; /**< first byte of the text as given */
-    uint32_t end;   /**< one past the last byte; begin == end for special tokens */
+    uint32_t end;   /**< one past the last byte; 0 for special tokens, which are nowhere. A
+                         token of a space alone may be empty too, at its place */
 } gpuserve_span;
 
 /** How a text is tokenized. Zero means the default in every field. */

@@ -21,6 +21,20 @@ static inline bool gsv_add_size(size_t a, size_t b, size_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
+/* Bytes in 64 bits: what does not fit is GSV_TOO_MANY_BYTES, and stays it through sums and products
+ * (but with 0), so that it is asked about once, at their end. */
+#define GSV_TOO_MANY_BYTES UINT64_MAX
+
+static inline uint64_t gsv_add_bytes(uint64_t a, uint64_t b)
+{
+    return __builtin_add_overflow(a, b, &a) ? GSV_TOO_MANY_BYTES : a;
+}
+
+static inline uint64_t gsv_mul_bytes(uint64_t n, uint64_t bytes)
+{
+    return __builtin_mul_overflow(n, bytes, &n) ? GSV_TOO_MANY_BYTES : n;
+}
+
 /* `size` up to a multiple of `to`, a power of two; SIZE_MAX when that overflows. */
 static inline size_t gsv_round_up(size_t size, size_t to)
 {

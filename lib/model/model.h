@@ -92,11 +92,11 @@ struct gsv_work_options {
 };
 
 /* Exact bytes of device memory: the weights as packed; activations of one gsv_work; and what the
- * backend takes for its stream. False when `dtype` cannot be had on this backend or a size
- * overflows. */
-bool gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                   uint32_t dtype, uint64_t *weights);
-bool gsv_work_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+ * backend takes for its stream. GSV_TOO_MANY_BYTES (lib/base/alloc.h) when `dtype` cannot be had on
+ * this backend or a size does not fit. */
+uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                       uint32_t dtype);
+void gsv_work_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                     const struct gsv_work_options *options, uint64_t *activations,
                     uint64_t *stream);
 

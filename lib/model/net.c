@@ -242,12 +242,12 @@ static void work_off_together(struct loader *loader, int32_t n_threads)
 static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
 {
     const struct gsv_spec *spec = net->spec;
-    uint64_t bytes;
+    const uint64_t bytes = gsv_net_bytes(spec, net->backend, net->dtype);
     size_t at = 0;
     void *memory;
     gpuserve_status st;
 
-    if (!gsv_net_bytes(spec, net->backend, net->dtype, &bytes))
+    if (bytes == GSV_TOO_MANY_BYTES)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "the %s backend cannot compute in the dtype that was asked for (%u)",
                         net->backend->name, net->dtype);

@@ -28,19 +28,16 @@ size_t gsv_item_bytes(const struct gsv_spec *spec, const struct gpuserve_backend
     }
 }
 
-bool gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                   uint32_t dtype, uint64_t *weights)
+uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                       uint32_t dtype)
 {
     uint64_t total = 0;
 
     if (backend->activation_size(dtype) == 0)
-        return false;
+        return GSV_TOO_MANY_BYTES;
     for (size_t i = 0; i < spec->n_items; i++)
-        if (__builtin_add_overflow(total, gsv_item_bytes(spec, backend, &spec->items[i], dtype),
-                                   &total))
-            return false;
-    *weights = total;
-    return true;
+        total = gsv_add_bytes(total, gsv_item_bytes(spec, backend, &spec->items[i], dtype));
+    return total;
 }
 
 static int32_t larger(int32_t a, int32_t b)
@@ -66,18 +63,21 @@ static int32_t first_pooled_columns(const struct gsv_spec *spec)
     return larger(rows * pooled_columns(spec), spec->facts.is_sparse ? spec->config.vocab_size : 0);
 }
 
-/* Rows times columns times `size`, rounded up, added to *total; false on overflow. */
-static bool add_rows(uint64_t *total, uint64_t *place, int32_t rows, int32_t columns, size_t size)
+/* Where the next place begins: at a multiple of the alignment. */
+static uint64_t align(uint64_t end)
 {
-    const uint64_t bytes = (uint64_t)rows * (uint64_t)columns; /* each below 2^31 */
-    uint64_t scaled;
+    const uint64_t mask = GSV_PLACE_ALIGNMENT - 1, last = gsv_add_bytes(end, mask);
+
+    return last == GSV_TOO_MANY_BYTES ? last : last & ~mask;
+}
+
+/* Rows times columns times `size` from *place = *total on. */
+static void add_rows(uint64_t *total, uint64_t *place, int32_t rows, int32_t columns, size_t size)
+{
+    const uint64_t n = (uint64_t)rows * (uint64_t)columns; /* each below 2^31 */
 
     *place = *total;
-    return !__builtin_mul_overflow(bytes, (uint64_t)size, &scaled) &&
-           scaled <= UINT64_MAX - GSV_PLACE_ALIGNMENT &&
-           !__builtin_add_overflow(
-               *total, (scaled + GSV_PLACE_ALIGNMENT - 1) & ~(uint64_t)(GSV_PLACE_ALIGNMENT - 1),
-               total);
+    *total = align(gsv_add_bytes(*total, gsv_mul_bytes(n, size)));
 }
 
 bool gsv_work_layout(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
@@ -94,20 +94,19 @@ bool gsv_work_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     if (spec->facts.is_sparse)
         layout->wide_columns = larger(layout->wide_columns, GSV_DECODER_ROWS);
     layout->pooled_columns = pooled_columns(spec);
-    if (size == 0 || options->max_tokens < 1 || options->max_sequences < 1 ||
-        !add_rows(&total, &layout->hidden, options->max_tokens, config->hidden_size, size) ||
-        !add_rows(&total, &layout->context, options->max_tokens, config->hidden_size, size) ||
-        !add_rows(&total, &layout->wide, options->max_tokens, layout->wide_columns, size) ||
-        !add_rows(&total, &layout->pooled[0], options->max_sequences, first_pooled_columns(spec),
-                  sizeof(float)) ||
-        !add_rows(&total, &layout->pooled[1], options->max_sequences, layout->pooled_columns,
-                  sizeof(float)) ||
-        !add_rows(&total, &layout->parts, options->max_sequences, spec->facts.skips_prompt ? 2 : 0,
-                  sizeof(int32_t)) ||
-        total > SIZE_MAX)
+    if (size == 0 || options->max_tokens < 1 || options->max_sequences < 1)
         return false;
+    add_rows(&total, &layout->hidden, options->max_tokens, config->hidden_size, size);
+    add_rows(&total, &layout->context, options->max_tokens, config->hidden_size, size);
+    add_rows(&total, &layout->wide, options->max_tokens, layout->wide_columns, size);
+    add_rows(&total, &layout->pooled[0], options->max_sequences, first_pooled_columns(spec),
+             sizeof(float));
+    add_rows(&total, &layout->pooled[1], options->max_sequences, layout->pooled_columns,
+             sizeof(float));
+    add_rows(&total, &layout->parts, options->max_sequences, spec->facts.skips_prompt ? 2 : 0,
+             sizeof(int32_t));
     layout->total_bytes = total;
-    return true;
+    return total < SIZE_MAX;
 }
 
 struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
@@ -136,16 +135,16 @@ struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
     };
 }
 
-bool gsv_work_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+void gsv_work_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                     const struct gsv_work_options *options, uint64_t *activations, uint64_t *stream)
 {
     struct gsv_work_layout layout;
     struct gpuserve_stream_options stream_options;
 
+    *activations = *stream = GSV_TOO_MANY_BYTES;
     if (!gsv_work_layout(spec, backend, options, &layout))
-        return false;
+        return;
     stream_options = gsv_stream_options(spec, backend, options, &layout);
     *activations = layout.total_bytes;
     *stream = backend->stream_bytes(&stream_options);
-    return true;
 }

@@ -61,17 +61,18 @@ static gpuserve_status check_words(const gpuserve_matmul_job *job, gpuserve_erro
 /* Fill in the stride, measure the bytes, and ask for the pointer. */
 static gpuserve_status check_matrix(struct matrix *m, gpuserve_error *error)
 {
-    size_t count, spread;
+    /* No product of two sides, of at most GPUSERVE_MATMUL_MAX_SIDE each, is too large for a size.
+     */
+    const size_t count = (size_t)m->rows * (size_t)m->columns;
 
+    m->bytes = count * sizeof(float);
     if (m->stride == 0)
         m->stride = m->columns;
     if (m->stride < m->columns)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "%s_stride is %" PRId64 ", less than the %" PRId64 " floats of a row",
                         m->name, m->stride, m->columns);
-    if (!gsv_mul_size((size_t)m->rows, (size_t)m->columns, &count) ||
-        !gsv_mul_size(count, sizeof(float), &m->bytes) ||
-        !gsv_mul_size((size_t)m->rows, (size_t)m->stride, &spread) || spread > PTRDIFF_MAX / 4)
+    if (m->rows > 0 && m->stride > PTRDIFF_MAX / (int64_t)sizeof(float) / m->rows)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                         "`%s` of %" PRId64 " rows, %" PRId64
                         " floats apart: more bytes than there are addresses",

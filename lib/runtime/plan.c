@@ -6,6 +6,7 @@
  */
 #include "lib/runtime/plan.h"
 
+#include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/structs.h"
@@ -87,16 +88,17 @@ static gpuserve_status choose_max_tokens(struct gsv_plan *plan, uint32_t wanted,
                                          gpuserve_error *error)
 {
     const struct gsv_spec_facts *facts = plan->facts;
-    const int64_t positions = (int64_t)facts->max_positions - facts->first_position;
+    /* Some, and no more than a batch may have: config.c has seen to it. */
+    const int32_t positions = facts->max_positions - facts->first_position;
     const size_t special = gsv_tokenizer_special_count(plan->tokenizer, false);
 
     plan->max_tokens = facts->max_tokens;
     if (wanted == 0)
         return GPUSERVE_OK;
-    if (wanted > MOST_BATCH_TOKENS || (positions > 0 && wanted > positions))
+    if (wanted > (uint32_t)positions)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "max_tokens is %u, but the model has positions for %lld tokens", wanted,
-                        (long long)(positions > 0 ? positions : MOST_BATCH_TOKENS));
+                        "max_tokens is %u, but the model has positions for %d tokens", wanted,
+                        positions);
     if (wanted <= special)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "max_tokens is %u, but %zu of a text's tokens are special ones", wanted,
@@ -206,7 +208,7 @@ static uint64_t runtime_bytes(const struct gsv_plan *plan)
            plan->cache_bytes;
 }
 
-/* Bytes by purpose, for batches of `batch_tokens`; false when a size overflows. */
+/* Bytes by purpose, for batches of `batch_tokens`; false when they are more than can be counted. */
 static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
 {
     const struct gpuserve_backend *backend = plan->device.backend;
@@ -215,24 +217,18 @@ static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
     struct gsv_memory *memory = &plan->memory;
 
     size_batches(plan, batch_tokens);
-    if (!gsv_net_bytes(plan->spec, backend, plan->dtype, &memory->weights) ||
-        !gsv_work_bytes(plan->spec, backend, &plan->narrow, &work, &stream))
-        return false;
-    if (plan->has_wide &&
-        !gsv_work_bytes(plan->spec, backend, &plan->wide, &wide_work, &wide_stream))
-        return false;
-    if (__builtin_mul_overflow(memory->weights, (uint64_t)plan->n_replicas, &memory->weights) ||
-        __builtin_mul_overflow(work, n, &work) || __builtin_mul_overflow(stream, n, &stream) ||
-        __builtin_add_overflow(work, wide_work, &memory->workspace) ||
-        __builtin_add_overflow(stream, wide_stream, &memory->stream))
-        return false;
+    gsv_work_bytes(plan->spec, backend, &plan->narrow, &work, &stream);
+    if (plan->has_wide)
+        gsv_work_bytes(plan->spec, backend, &plan->wide, &wide_work, &wide_stream);
+    memory->weights =
+        gsv_mul_bytes(plan->n_replicas, gsv_net_bytes(plan->spec, backend, plan->dtype));
+    memory->workspace = gsv_add_bytes(gsv_mul_bytes(n, work), wide_work);
+    memory->stream = gsv_add_bytes(gsv_mul_bytes(n, stream), wide_stream);
     memory->host = gsv_tokenizer_bytes(plan->tokenizer) + runtime_bytes(plan);
-    if (__builtin_add_overflow(memory->weights, memory->workspace, &on_devices) ||
-        __builtin_add_overflow(on_devices, memory->stream, &on_devices) ||
-        __builtin_add_overflow(on_devices, memory->host, &plan->total_bytes))
-        return false;
+    on_devices = gsv_add_bytes(gsv_add_bytes(memory->weights, memory->workspace), memory->stream);
+    plan->total_bytes = gsv_add_bytes(on_devices, memory->host);
     plan->device_bytes = plan->device.is_cpu ? plan->total_bytes : on_devices / plan->n_replicas;
-    return true;
+    return plan->total_bytes < GSV_TOO_MANY_BYTES;
 }
 
 static gpuserve_status choose_threads(struct gsv_plan *plan, const gpuserve_context *context,
@@ -277,11 +273,11 @@ static gpuserve_status size_batches_to_fit(struct gsv_plan *plan, uint32_t wante
     int32_t tokens = (int32_t)(wanted ? wanted : usual);
 
     if (!count_bytes(plan, tokens))
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: its size overflows",
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: it takes more bytes than can be counted",
                         gsv_dir_path(plan->dir));
     while (!wanted && !gsv_plan_fits(plan, &plan->most) && tokens > plan->max_tokens) {
         tokens /= 2;
-        (void)count_bytes(plan, tokens); /* less than what did not overflow */
+        (void)count_bytes(plan, tokens); /* less than what could be counted */
     }
     return GPUSERVE_OK;
 }

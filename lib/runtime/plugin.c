@@ -139,7 +139,10 @@ static const char *own_folder(int *length)
 struct place {
     const char *dir;
     int length; /* 0: not given */
+    const char *below;
 };
+
+#define N_PLACES 4
 
 static gpuserve_status fail_missing(const struct gsv_plugin *plugin, const struct place *places,
                                     size_t n, gpuserve_error *error)
@@ -149,8 +152,8 @@ static gpuserve_status fail_missing(const struct gsv_plugin *plugin, const struc
 
     for (size_t i = 0; i < n && at < sizeof(list); i++) {
         if (places[i].length > 0)
-            at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%.*s", at > 0 ? ", " : "",
-                                   places[i].length, places[i].dir);
+            at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%.*s%s", at > 0 ? ", " : "",
+                                   places[i].length, places[i].dir, places[i].below);
     }
     gsv_fail(error, GPUSERVE_E_DEVICE, "no plugin: libgpuserve-%s.so is not in %s", plugin->name,
              list);
@@ -160,21 +163,25 @@ static gpuserve_status fail_missing(const struct gsv_plugin *plugin, const struc
                     plugin->name);
 }
 
-/* The first existing file of the three places. *path is owned, NULL when there is none. */
+/* The first existing file of these places; the last is the one of `meson install`. *path is owned,
+ * NULL when there is none. */
 static gpuserve_status find(const struct gsv_plugin *plugin, char **path, gpuserve_error *error)
 {
     const char *variable = secure_getenv("GPUSERVE_PLUGIN_DIR");
-    struct place places[3] = {
-        { plugin->dir, plugin->dir ? (int)strlen(plugin->dir) : 0 },
-        { variable, variable ? (int)strlen(variable) : 0 },
+    int length;
+    const char *const own = own_folder(&length);
+    const struct place places[N_PLACES] = {
+        { plugin->dir, plugin->dir ? (int)strlen(plugin->dir) : 0, "" },
+        { variable, variable ? (int)strlen(variable) : 0, "" },
+        { own, length, "" },
+        { own, length, "/gpuserve" },
     };
 
-    places[2].dir = own_folder(&places[2].length);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < N_PLACES; i++) {
         if (places[i].length == 0)
             continue;
-        if (asprintf(path, "%.*s/libgpuserve-%s.so", places[i].length, places[i].dir,
-                     plugin->name) < 0) {
+        if (asprintf(path, "%.*s%s/libgpuserve-%s.so", places[i].length, places[i].dir,
+                     places[i].below, plugin->name) < 0) {
             *path = NULL;
             return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
         }
@@ -183,7 +190,7 @@ static gpuserve_status find(const struct gsv_plugin *plugin, char **path, gpuser
         free(*path);
         *path = NULL;
     }
-    return fail_missing(plugin, places, 3, error);
+    return fail_missing(plugin, places, N_PLACES, error);
 }
 
 /* dlopen's own words, and what they mean to the user. */

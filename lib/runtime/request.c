@@ -112,7 +112,7 @@ static bool encode_at_once(const gpuserve_request *request)
 static gpuserve_status make_staging(gpuserve_request *request, gpuserve_error *error)
 {
     const bool by_token = gsv_is_by_token(request->job.task);
-    size_t floats, row = 0;
+    size_t row = 0;
 
     for (size_t i = 0; i < request->job.n_items; i++) {
         request->items[i].row = row;
@@ -126,12 +126,12 @@ static gpuserve_status make_staging(gpuserve_request *request, gpuserve_error *e
         if (st != GPUSERVE_OK)
             return st;
     }
-    if (!gsv_mul_size(row, (size_t)request->columns, &floats))
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the output's size overflows");
-    request->staging = gsv_alloc_array(floats, sizeof(float));
+    /* No more than the output has room for, which was checked: no product wraps around. */
+    request->staging = gsv_alloc_array(row * (size_t)request->columns, sizeof(float));
     return request->staging ? GPUSERVE_OK
                             : gsv_fail(error, GPUSERVE_E_NOMEM,
-                                       "out of memory for %zu floats of results", floats);
+                                       "out of memory for %zu rows of %d floats of results", row,
+                                       request->columns);
 }
 
 static gpuserve_status fill(gpuserve_request *request, struct gsv_model *model, const char *prompt,

@@ -15,12 +15,13 @@
 
 #define MOST_WORD 24
 
-/* Letters to add, drop, change or swap with their neighbour to make `a` of `b`. */
+/* Letters to add, drop, change or swap with their neighbour to make `a` of the name `b`; no name is
+ * longer than a word may be. */
 static size_t edits(const char *a, size_t n, const char *b, size_t m)
 {
     size_t table[MOST_WORD + 1][MOST_WORD + 1];
 
-    if (n > MOST_WORD || m > MOST_WORD)
+    if (n > MOST_WORD)
         return MOST_WORD;
     for (size_t i = 0; i <= n; i++) {
         for (size_t j = 0; j <= m; j++) {

@@ -79,6 +79,7 @@ static int32_t find_number(const struct gsv_gpus *gpus, const int32_t order[], i
     return at > begin && number < n ? usable(gpus, order[number]) : -1;
 }
 
+/* There is room for each GPU, and none comes twice. */
 static bool add(struct gsv_visible *visible, int32_t gpu)
 {
     for (int32_t i = 0; i < visible->n; i++) {
@@ -107,7 +108,7 @@ static void read_list(struct gsv_visible *visible, const struct gsv_gpus *gpus, 
             gpu = strncmp(word, kind, 4) == 0 ? find_uuid(gpus, word, length) : -1;
         else
             gpu = find_number(gpus, order, n, word, length);
-        if (gpu < 0 || visible->n == GSV_MOST_GPUS) {
+        if (gpu < 0) {
             snprintf(visible->stopped, sizeof(visible->stopped), "%.*s", (int)whole, word);
             return;
         }

@@ -231,6 +231,8 @@ static void refuse_sizes(gpuserve_compute *compute)
     REFUSED(GPUSERVE_E_TOO_LARGE, "m is 4194305", job.m = GPUSERVE_MATMUL_MAX_SIDE + 1);
     REFUSED(GPUSERVE_E_TOO_LARGE, "k is 9223372036854775807", job.k = INT64_MAX);
     REFUSED(GPUSERVE_E_TOO_LARGE, "`b`", job.b_stride = INT64_MAX);
+    REFUSED(GPUSERVE_E_TOO_LARGE, "`a`", job.a_stride = INT64_C(1) << 62); /* 4 times: 2^64 */
+    REFUSED(GPUSERVE_E_TOO_LARGE, "`b`", job.b_stride = INT64_C(1) << 60);
     REFUSED(GPUSERVE_E_INVALID, "a_stride is 3, less than the 4", job.a_stride = 3);
     REFUSED(GPUSERVE_E_INVALID, "b_stride is -4", job.b_stride = -4);
     REFUSED(GPUSERVE_E_INVALID, "c_stride is 1", job.c_stride = 1);
@@ -244,10 +246,12 @@ static void refuse_words(gpuserve_compute *compute)
     REFUSED(GPUSERVE_E_INVALID, "`b` is NULL", job.b = NULL);
     REFUSED(GPUSERVE_E_INVALID, "`c` is NULL", job.c = NULL);
     REFUSED(GPUSERVE_E_INVALID, "overlaps `a`", job.c = numbers + 12);
+    REFUSED(GPUSERVE_E_INVALID, "overlaps `a`", job.a = numbers + 40);
     REFUSED(GPUSERVE_E_INVALID, "overlaps `b`", job.c = numbers + 28);
     REFUSED(GPUSERVE_E_INVALID, "dtype 5", job.dtype = GPUSERVE_DTYPE_INT8);
     REFUSED(GPUSERVE_E_INVALID, "dtype 77", job.dtype = 77);
     REFUSED(GPUSERVE_E_INVALID, "variant 6", job.variant = 6);
+    REFUSED(GPUSERVE_E_INVALID, "transpose_a is 2", job.transpose_a = 2);
     REFUSED(GPUSERVE_E_INVALID, "transpose_b is 2", job.transpose_b = 2);
     REFUSED(GPUSERVE_E_INVALID, "struct_size is 8", job.struct_size = 8);
     REFUSED(GPUSERVE_E_INVALID, "`reserved`", job.reserved = 1);
@@ -288,6 +292,33 @@ Test(matmul, what_a_device_lacks_is_named)
             factors[1]);
     run_one(compute, &(struct way){ GPUSERVE_MATMUL_AUTO, GPUSERVE_DTYPE_FLOAT16, F16 }, &sizes[5],
             2, factors[1]);
+    gpuserve_compute_close(&compute);
+}
+
+/* 4 rows of 2, `a_at` and `c_at` floats from the begin of one array. */
+static gpuserve_matmul_job between(int a_at, int64_t a_stride, int c_at, int64_t c_stride)
+{
+    gpuserve_matmul_job job = small_job();
+
+    job.n = job.k = 2;
+    job.a = numbers + a_at, job.a_stride = a_stride;
+    job.c = numbers + c_at, job.c_stride = c_stride;
+    job.b = numbers + 60;
+    job.c_capacity = 40;
+    return job;
+}
+
+/* Rows that are not of one matrix, or stand beside each other only in part. */
+Test(matmul, rows_that_meet_are_found)
+{
+    gpuserve_compute *compute = open_compute("cpu");
+
+    REFUSED(GPUSERVE_E_INVALID, "overlaps `a`",
+            job = between(0, 8, 2, 7)); /* from the second row on */
+    REFUSED(GPUSERVE_E_INVALID, "overlaps `a`", job = between(0, 8, 7, 8)); /* the next row */
+    REFUSED(GPUSERVE_E_INVALID, "overlaps `a`", job = between(1, 7, 0, 7)); /* C comes first */
+    REFUSED(GPUSERVE_E_INVALID, "overlaps `a`", job = between(0, 7, 1, 7));
+    REFUSED(GPUSERVE_E_INVALID, "overlaps `a`", job = between(0, 8, 1, 8));
     gpuserve_compute_close(&compute);
 }
 

@@ -3,6 +3,7 @@
  * which file, what in it, and what was expected.
  */
 #define _GNU_SOURCE
+#include "lib/base/alloc.h"
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>
@@ -509,12 +510,15 @@ Test(model_bad, unknown_dtypes_and_poolings_are_refused)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     const struct gpuserve_backend *backend = gsv_backend_cpu();
+    const struct gpuserve_host_batch nothing = { 0 };
     const struct gsv_net_options options = { .dtype = 99, .n_threads = 1 };
+    const struct gsv_net_options empty = { .dtype = GPUSERVE_DTYPE_INT8,
+                                           .n_threads = 1,
+                                           .calibration = &nothing };
     struct gpuserve_device *device = NULL;
     struct gsv_dir *dir = NULL;
     struct gsv_spec *spec = NULL;
     struct gsv_net *net = NULL;
-    uint64_t bytes;
 
     cr_assert_eq(gsv_dir_open(&dir, test_data("models/bert"), &error), GPUSERVE_OK);
     cr_assert_eq(gsv_spec_load(&spec, dir, NULL, 0, &error), GPUSERVE_OK);
@@ -522,7 +526,10 @@ Test(model_bad, unknown_dtypes_and_poolings_are_refused)
     cr_expect_eq(gsv_net_load(&net, spec, backend, device, &options, &error),
                  GPUSERVE_E_UNSUPPORTED);
     cr_expect_null(net);
-    cr_expect_not(gsv_net_bytes(spec, backend, 99, &bytes));
+    cr_expect_eq(gsv_net_bytes(spec, backend, 99), GSV_TOO_MANY_BYTES);
+    cr_expect_eq(gsv_net_load(&net, spec, backend, device, &empty, &error), GPUSERVE_E_INVALID);
+    cr_expect_str_eq(error.message, "the calibration batch has no tokens");
+    cr_expect_null(net);
     gsv_spec_free(&spec);
     cr_expect_eq(gsv_spec_load(&spec, dir, NULL, 7, &error), GPUSERVE_E_INVALID, "pooling 7");
     cr_expect_null(spec);

@@ -5,6 +5,7 @@
  * malloc and its family are interposed in this program. While `watching` is on, allocations are
  * counted, one or all from one on can be made to fail, and what is still alive is known.
  */
+#include "lib/base/alloc.h"
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>
@@ -223,8 +224,8 @@ static void check_sizes(const char *path, uint32_t dtype)
     counting.memory_alloc = counting_alloc;
     device_bytes = 0;
     load_model(&model, path, &load);
-    cr_assert(gsv_net_bytes(model.spec, &counting, dtype, &weights));
-    cr_assert(gsv_work_bytes(model.spec, &counting, &options, &activations, &stream));
+    weights = gsv_net_bytes(model.spec, &counting, dtype);
+    gsv_work_bytes(model.spec, &counting, &options, &activations, &stream);
     cr_expect_eq(device_bytes, weights + activations,
                  "%s: %zu bytes were taken, %zu + %zu computed", path, device_bytes,
                  (size_t)weights, (size_t)activations);
@@ -245,18 +246,52 @@ Test(model_memory, sizes_are_known_exactly_before_loading)
     }
 }
 
-Test(model_memory, a_size_that_overflows_is_no_size)
+/* Of a number in a device that does not exist. */
+static size_t absurd_size;
+
+static size_t absurd_activation_size(uint32_t dtype)
 {
-    const struct gsv_work_options options = { .dtype = GPUSERVE_DTYPE_FLOAT32,
-                                              .n_threads = 1,
-                                              .max_tokens = INT32_MAX,
-                                              .max_sequences = INT32_MAX,
-                                              .max_seqlen = 36 };
+    (void)dtype;
+    return absurd_size;
+}
+
+static size_t absurd_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
+{
+    (void)n, (void)k, (void)dtype;
+    return SIZE_MAX / 2;
+}
+
+Test(model_memory, a_size_that_does_not_fit_is_no_size)
+{
+    struct gsv_work_options options = { .dtype = GPUSERVE_DTYPE_FLOAT32,
+                                        .n_threads = 1,
+                                        .max_tokens = 1,
+                                        .max_sequences = 1,
+                                        .max_seqlen = 36 };
+    /* Parts of them: one of a row does not fit, two do not, all do not, their rounding does not. */
+    static const size_t sizes[] = { SIZE_MAX, SIZE_MAX / 32 - 1, SIZE_MAX / 64, SIZE_MAX / 160 };
+    struct gpuserve_backend absurd;
     struct loaded model;
     uint64_t activations = 0, stream = 0;
 
     load_model(&model, test_data("models/bert"), &(struct load_options){ 0 });
-    if (gsv_work_bytes(model.spec, model.backend, &options, &activations, &stream))
-        cr_expect_gt(activations, (uint64_t)INT32_MAX * 32 * 4 * 2);
+    gsv_work_bytes(model.spec, model.backend, &options, &activations, &stream);
+    cr_expect(activations < 10000 && stream < GSV_TOO_MANY_BYTES);
+    options.max_tokens = options.max_sequences = INT32_MAX;
+    gsv_work_bytes(model.spec, model.backend, &options, &activations, &stream);
+    cr_expect_gt(activations, (uint64_t)INT32_MAX * 32 * 4 * 2);
+    cr_expect_lt(activations, GSV_TOO_MANY_BYTES);
+    absurd = *model.backend;
+    absurd.activation_size = absurd_activation_size;
+    options.max_tokens = options.max_sequences = 1;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        absurd_size = sizes[i];
+        gsv_work_bytes(model.spec, &absurd, &options, &activations, &stream);
+        cr_expect(activations == GSV_TOO_MANY_BYTES && stream == GSV_TOO_MANY_BYTES, "size %zu",
+                  sizes[i]);
+    }
+    absurd = *model.backend;
+    absurd.linear_bytes = absurd_linear_bytes;
+    cr_expect_eq(gsv_net_bytes(model.spec, &absurd, GPUSERVE_DTYPE_FLOAT32), GSV_TOO_MANY_BYTES);
     unload_model(&model);
 }

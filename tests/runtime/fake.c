@@ -260,23 +260,21 @@ const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec)
     return &spec->facts;
 }
 
-bool gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                   uint32_t dtype, uint64_t *weights)
+uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                       uint32_t dtype)
 {
     (void)backend;
     (void)dtype;
-    *weights = spec->weights;
-    return true;
+    return spec->weights;
 }
 
-bool gsv_work_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+void gsv_work_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                     const struct gsv_work_options *options, uint64_t *activations, uint64_t *stream)
 {
     (void)spec;
     (void)backend;
     *activations = (uint64_t)options->max_tokens * FAKE_DIM * sizeof(float);
     *stream = 100;
-    return true;
 }
 
 gpuserve_status gsv_net_load(struct gsv_net **net, const struct gsv_spec *spec,

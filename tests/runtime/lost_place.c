@@ -40,10 +40,17 @@ void make_place(struct place *place)
 
 gpuserve_status open_on(struct place *place, const char *device, uint32_t policy)
 {
-    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
     char path[512];
 
     snprintf(path, sizeof(path), "%s", test_data("models/st-newer"));
+    return open_folder_on(place, path, device, policy);
+}
+
+gpuserve_status open_folder_on(struct place *place, const char *path, const char *device,
+                               uint32_t policy)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+
     options.device = device;
     options.max_batch_tokens = 256;
     options.on_device_lost = policy;

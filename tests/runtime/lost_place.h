@@ -34,6 +34,8 @@ struct place {
 
 void make_place(struct place *place);
 gpuserve_status open_on(struct place *place, const char *device, uint32_t policy);
+gpuserve_status open_folder_on(struct place *place, const char *path, const char *device,
+                               uint32_t policy);
 void close_place(struct place *place);
 
 /* Embed lost_text. */

@@ -228,6 +228,7 @@ Test(batcher, a_full_queue_refuses_whole_requests_and_says_when_to_come_again)
         cr_expect_null(requests[n]);
         cr_expect_gt(error.retry_after_ms, 0);
         cr_expect_neq(strstr(error.message, "100"), NULL, "%s", error.message);
+        cr_expect_neq(strstr(error.hint, "max_queue_tokens"), NULL, "%s", error.hint);
         break;
     }
     cr_expect(n >= 2 && n < 16, "%zu were admitted", n);
@@ -244,7 +245,7 @@ Test(batcher, a_full_queue_refuses_whole_requests_and_says_when_to_come_again)
 }
 
 /* The fake device: two tokens in 20 ms and more on one thread, so an estimate of 100 a second. */
-static gpuserve_model *open_slow(uint32_t max_queue_ms)
+static gpuserve_model *open_slow_for(uint32_t max_queue_ms, uint32_t max_queue_tokens)
 {
     gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
@@ -257,12 +258,18 @@ static gpuserve_model *open_slow(uint32_t max_queue_ms)
     options.device = "cpu";
     options.max_batch_tokens = 64;
     options.max_queue_ms = max_queue_ms;
+    options.max_queue_tokens = max_queue_tokens;
     fake_set_speed(1e9, 20000, false);
     cr_assert_eq(gpuserve_context_create(&context, &context_options, NULL), GPUSERVE_OK);
     cr_assert_eq(gpuserve_model_open(&model, context, ".", &options, NULL), GPUSERVE_OK);
     gpuserve_context_unref(&context);
     cr_assert_eq(gpuserve_embed(model, text, 1, row, FAKE_DIM, NULL, NULL), GPUSERVE_OK);
     return model;
+}
+
+static gpuserve_model *open_slow(uint32_t max_queue_ms)
+{
+    return open_slow_for(max_queue_ms, 0);
 }
 
 enum { MOST_TRIED = 200 };
@@ -309,6 +316,46 @@ Test(batcher, work_waits_for_so_long_by_the_speed_of_late)
     model = open_slow(3600000);
     cr_expect_eq(fill(model, "word", &error), MOST_TRIED, "%s", error.message);
     gpuserve_model_close(&model);
+}
+
+/* When to come again is the time in which half of what waits is computed, at the speed measured: no
+ * more than 4 tokens in 20 ms here. */
+Test(batcher, when_to_come_again_grows_with_the_queue)
+{
+    enum { MOST = 200, LARGE = MOST / 2, A_TEXT = 4, ROOM = MOST * A_TEXT };
+    static const size_t waiting[] = { LARGE + 1, MOST }; /* beside which a large one has no room */
+    static const char *texts[LARGE];
+    static float rows[MOST][FAKE_DIM], large_rows[LARGE][FAKE_DIM];
+    gpuserve_model *model = open_slow_for(0, ROOM);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_request *requests[MOST], *none;
+    uint32_t ms[2];
+    size_t n = 0;
+
+    for (size_t i = 0; i < LARGE; i++)
+        texts[i] = "word";
+    fake_hold();
+    for (size_t i = 0; i < 2; i++) {
+        const gpuserve_job large = fake_job(texts, LARGE, large_rows[0]);
+
+        for (; n < waiting[i]; n++) {
+            const gpuserve_job job = fake_job(texts, 1, rows[n]);
+
+            cr_assert_eq(gpuserve_submit(&requests[n], model, &job, NULL, NULL, &error),
+                         GPUSERVE_OK);
+        }
+        cr_assert_eq(gpuserve_submit(&none, model, &large, NULL, NULL, &error), GPUSERVE_E_BUSY);
+        ms[i] = error.retry_after_ms;
+    }
+    fake_release();
+    for (size_t i = 0; i < n; i++) {
+        cr_expect_eq(gpuserve_wait(requests[i], -1, NULL), GPUSERVE_OK);
+        gpuserve_request_free(&requests[i]);
+    }
+    gpuserve_model_close(&model);
+    cr_expect_geq(ms[0], waiting[0] * A_TEXT / 2 * 20 / 4, "%u ms", ms[0]);
+    cr_expect_float_eq((double)ms[1] / MOST, (double)ms[0] / (LARGE + 1), 0.02, "%u ms and %u ms",
+                       ms[0], ms[1]);
 }
 
 Test(batcher, a_large_request_counts_as_an_eighth_of_what_may_wait_by_time)

@@ -49,11 +49,39 @@ Test(budget, the_device_itself_is_a_limit_without_any_budget)
     const gpuserve_model_options options = named("huge");
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model *model = NULL;
+    struct timespec begin, end;
 
-    cr_assert_eq(try_open(&model, context, 13 * GB, &options, &error), GPUSERVE_E_TOO_LARGE,
-                 "at once, though the policy is to wait for 30 s");
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    cr_assert_eq(try_open(&model, context, 13 * GB, &options, &error), GPUSERVE_E_TOO_LARGE);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    cr_expect_lt(end.tv_sec - begin.tv_sec, 15, "at once, though the policy is to wait for 30 s");
     cr_expect_not_null(strstr(error.message, "the memory of cuda:0 is 12000000000"), "%s",
                        error.message);
+    end_context(&context);
+}
+
+Test(budget, more_than_can_be_counted_is_no_size)
+{
+    static const struct {
+        const char *device;
+        uint64_t weights;
+    } cases[] = { { "cuda:0", UINT64_MAX },
+                  { "cuda:0", UINT64_MAX - 1 },
+                  { "cuda:*", UINT64_MAX / 2 + 2 } };
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
+    gpuserve_model *model = NULL;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_model_options options = named("absurd");
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+        options.device = cases[i].device;
+        cr_expect_eq(try_open(&model, context, cases[i].weights, &options, &error),
+                     GPUSERVE_E_TOO_LARGE);
+        cr_expect_not_null(strstr(error.message, "more bytes than can be counted"), "%s",
+                           error.message);
+        cr_expect_null(model);
+    }
     end_context(&context);
 }
 

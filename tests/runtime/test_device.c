@@ -189,6 +189,9 @@ Test(device, selectors_and_arguments_that_are_wrong_are_refused)
     cr_expect_eq(gpuserve_device_select(context, "cpu", &device, NULL, 3, NULL),
                  GPUSERVE_E_INVALID);
     cr_expect_eq(gpuserve_device_select(NULL, "cpu", &device, NULL, 0, NULL), GPUSERVE_E_INVALID);
+    device.selector[0] = '\0';
+    cr_expect_eq(gpuserve_device_refresh(context, &device, &error), GPUSERVE_E_INVALID);
+    cr_expect_str_eq(error.message, "the device has no selector");
     cr_expect_eq(gpuserve_device_list(context, NULL, 0, &n, NULL), GPUSERVE_OK);
     cr_expect_geq(n, 1);
     cr_expect_eq(gpuserve_device_list(context, NULL, 1, &n, NULL), GPUSERVE_E_INVALID);

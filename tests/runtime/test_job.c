@@ -2,17 +2,21 @@
  * test_job.c - jobs that are wrong are refused whole, with words that say what and where; and what
  * each field of a right one does.
  */
+#define _GNU_SOURCE /* memfd_create */
 #include "tests/runtime/fake.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static const char *const two[] = { "first text", "second one" };
 static const char *const with_null[] = { "first text", NULL };
 static const char *const not_utf8[] = { "first text", "bad \xFF here" };
 static const int32_t ids[] = { 1, 20, 2, 1, 30, 40, 2 };
 static const size_t offsets[] = { 0, 3, 7 };
+static const size_t huge[] = { 10, ((size_t)1 << 30) + 1 };
 static const size_t falling[] = { 0, 3, 2 };
 static const size_t with_empty[] = { 0, 3, 3 };
 static const size_t from_one[] = { 1, 3, 7 };
@@ -66,6 +70,8 @@ static const struct bad_job bad_jobs[] = {
     { "no output", { .struct_size = sizeof(gpuserve_job), .n_items = 2, .texts = two }, GPUSERVE_E_INVALID, "`output` is NULL" },
     { "output one too small", { .struct_size = sizeof(gpuserve_job), .n_items = 2, .texts = two, .output = rows, .output_capacity = 15 }, GPUSERVE_E_INVALID, "room for 15 floats, 2 rows of 8 need 16" },
     { "stride under a row", { GOOD, .texts = two, .output_stride = 7 }, GPUSERVE_E_INVALID, "output_stride is 7, less than a row's 8" },
+    { "a text of a gigabyte", { GOOD, .texts = two, .text_sizes = huge }, GPUSERVE_E_TOO_LARGE, "item 1: its text has 1073741825 bytes, more than 1073741824" },
+    { "a stride that overflows", { GOOD, .texts = two, .output_stride = SIZE_MAX }, GPUSERVE_E_TOO_LARGE, "the output's size overflows" },
     { "stride past the end", { GOOD, .texts = two, .output_stride = 9 }, GPUSERVE_E_INVALID, "need 17" },
     { "token vectors past the end", { GOOD, .texts = two, .task = GPUSERVE_TASK_TOKEN_VECTORS }, GPUSERVE_E_INVALID, "8 rows of 8 need 64" },
     { "offsets of an embedding", { GOOD, .texts = two, .token_offsets = (size_t *)1 }, GPUSERVE_E_INVALID, "rows of tokens only" },
@@ -99,6 +105,36 @@ Test(job, what_is_wrong_is_refused_in_words_and_outputs_stay)
     cr_expect_eq(gpuserve_run(NULL, &bad_jobs[0].job, NULL), GPUSERVE_E_INVALID);
     cr_expect_eq(gpuserve_embed(model, NULL, 2, rows, 16, NULL, NULL), GPUSERVE_E_INVALID);
     cr_expect_eq(gpuserve_embed(model, two, 2, NULL, 16, NULL, NULL), GPUSERVE_E_INVALID);
+    gpuserve_model_close(&model);
+}
+
+/* One megabyte, seen a thousand times. */
+Test(job, a_prompt_of_a_gigabyte_is_refused)
+{
+    enum { PART = 1 << 20, PARTS = 1024 };
+    const int fd = memfd_create("prompt", 0);
+    char *part = malloc(PART), *prompt;
+    gpuserve_model *model = fake_open(0, 0, 0);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_job job = fake_job(two, 2, rows);
+
+    memset(part, 'a', PART);
+    cr_assert_eq(write(fd, part, PART), PART);
+    prompt = mmap(NULL, (size_t)PART * (PARTS + 1), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    cr_assert_neq(prompt, MAP_FAILED);
+    for (size_t i = 0; i < PARTS; i++)
+        cr_assert_neq(mmap(prompt + i * PART, PART, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0),
+                      MAP_FAILED);
+    cr_assert_neq(mmap(prompt + (size_t)PART * PARTS, PART, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+                  MAP_FAILED);
+    prompt[(size_t)PART * PARTS] = 'a';
+    job.prompt = prompt;
+    cr_expect_eq(gpuserve_run(model, &job, &error), GPUSERVE_E_TOO_LARGE);
+    cr_expect_str_eq(error.message, "the prompt has 1073741825 bytes, more than 1073741824");
+    munmap(prompt, (size_t)PART * (PARTS + 1));
+    close(fd);
+    free(part);
     gpuserve_model_close(&model);
 }
 

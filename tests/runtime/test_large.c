@@ -1,6 +1,7 @@
 /*
  * test_large.c - real files of 9 GB and 5 GB, of which only the headers are there: what they will
- * take is known, and who may load is decided, before a byte of weights is read.
+ * take is known, and who may load is decided, before a byte of weights is read. And one of 300
+ * layers.
  *
  * The device is a plugin's that has 12 GB (plugins/plugin.c), so the machine's own memory plays no
  * part. A load is ended by its progress callback once it has its claim.
@@ -11,6 +12,7 @@
 
 #include <criterion/criterion.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,14 @@
 
 #define GB UINT64_C(1000000000)
 
-enum { HIDDEN = 4096 }; /* a layer of it has 805 MB in float32 */
+struct shape {
+    uint64_t hidden;
+    int n_heads, n_layers;
+};
+
+static const struct shape large_shape = { 4096, 32, 11 }; /* a layer has 805 MB in float32 */
+static const struct shape small_shape = { 4096, 32, 6 };
+static const struct shape deep_shape = { 32, 2, 300 };
 
 /* ---------------------------------------------------------------------------------- the files */
 
@@ -45,7 +54,7 @@ static void add_tensor(struct header *header, const char *name, uint64_t rows, u
     header->bytes = end;
 }
 
-static void add_layer(struct header *header, int layer)
+static void add_layer(struct header *header, uint64_t hidden, int layer)
 {
     static const struct {
         const char *name;
@@ -63,26 +72,27 @@ static void add_layer(struct header *header, int layer)
         char name[128];
 
         snprintf(name, sizeof(name), "encoder.layer.%d.%s.weight", layer, parts[i].name);
-        add_tensor(header, name, parts[i].n * HIDDEN, parts[i].k * HIDDEN);
+        add_tensor(header, name, parts[i].n * hidden, parts[i].k * hidden);
         snprintf(name, sizeof(name), "encoder.layer.%d.%s.bias", layer, parts[i].name);
-        add_tensor(header, name, parts[i].n * HIDDEN, 0);
+        add_tensor(header, name, parts[i].n * hidden, 0);
     }
 }
 
-static void write_weights(const struct folder *folder, int n_layers)
+static void write_weights(const struct folder *folder, const struct shape *shape)
 {
     struct header header = { .text = malloc(1 << 20) };
+    const uint64_t hidden = shape->hidden;
     char path[128];
     uint64_t length;
     FILE *file;
 
-    add_tensor(&header, "embeddings.word_embeddings.weight", FOLDER_VOCAB, HIDDEN);
-    add_tensor(&header, "embeddings.position_embeddings.weight", 40, HIDDEN);
-    add_tensor(&header, "embeddings.token_type_embeddings.weight", 2, HIDDEN);
-    add_tensor(&header, "embeddings.LayerNorm.weight", HIDDEN, 0);
-    add_tensor(&header, "embeddings.LayerNorm.bias", HIDDEN, 0);
-    for (int i = 0; i < n_layers; i++)
-        add_layer(&header, i);
+    add_tensor(&header, "embeddings.word_embeddings.weight", FOLDER_VOCAB, hidden);
+    add_tensor(&header, "embeddings.position_embeddings.weight", 40, hidden);
+    add_tensor(&header, "embeddings.token_type_embeddings.weight", 2, hidden);
+    add_tensor(&header, "embeddings.LayerNorm.weight", hidden, 0);
+    add_tensor(&header, "embeddings.LayerNorm.bias", hidden, 0);
+    for (int i = 0; i < shape->n_layers; i++)
+        add_layer(&header, hidden, i);
     header.text[header.length++] = '}';
     while (header.length % 8)
         header.text[header.length++] = ' ';
@@ -99,7 +109,7 @@ static void write_weights(const struct folder *folder, int n_layers)
     free(header.text);
 }
 
-static void make_large(struct folder *folder, int n_layers)
+static void make_large(struct folder *folder, const struct shape *shape)
 {
     char path[128];
     FILE *file;
@@ -110,12 +120,12 @@ static void make_large(struct folder *folder, int n_layers)
     cr_assert_not_null(file);
     fprintf(file,
             "{\"architectures\":[\"BertModel\"],\"model_type\":\"bert\",\"hidden_act\":\"gelu\","
-            "\"hidden_size\":%d,\"intermediate_size\":%d,\"layer_norm_eps\":1e-12,"
-            "\"max_position_embeddings\":40,\"num_attention_heads\":32,\"num_hidden_layers\":%d,"
-            "\"type_vocab_size\":2,\"vocab_size\":%d}",
-            HIDDEN, 4 * HIDDEN, n_layers, FOLDER_VOCAB);
+            "\"hidden_size\":%" PRIu64 ",\"intermediate_size\":%" PRIu64
+            ",\"layer_norm_eps\":1e-12,\"max_position_embeddings\":40,\"num_attention_heads\":%d,"
+            "\"num_hidden_layers\":%d,\"type_vocab_size\":2,\"vocab_size\":%d}",
+            shape->hidden, 4 * shape->hidden, shape->n_heads, shape->n_layers, FOLDER_VOCAB);
     fclose(file);
-    write_weights(folder, n_layers);
+    write_weights(folder, shape);
 }
 
 /* -------------------------------------------------------------------------------------- tests */
@@ -228,8 +238,8 @@ Test(large, nine_and_five_on_twelve_gigabytes)
                                          GPUSERVE_MEMORY_EVICT };
     struct folder large, small;
 
-    make_large(&large, 11);
-    make_large(&small, 6);
+    make_large(&large, &large_shape);
+    make_large(&small, &small_shape);
     for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
         gpuserve_context *context = make_context(policies[i]);
         struct loading loading = { .context = context,
@@ -265,6 +275,51 @@ Test(large, nine_and_five_on_twelve_gigabytes)
     }
     folder_remove(&large);
     folder_remove(&small);
+}
+
+/* -------------------------------------------------------------------------------------- profile */
+
+struct written {
+    char *text;
+    size_t size;
+};
+
+static void append(void *user, const char *text, size_t size)
+{
+    struct written *to = user;
+
+    to->text = realloc(to->text, to->size + size + 1);
+    memcpy(to->text + to->size, text, size);
+    to->size += size;
+    to->text[to->size] = 0;
+}
+
+/* Of a model of more layers than are told apart the first ones are. */
+Test(large, a_profile_of_three_hundred_layers)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE);
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_profile_options how = GPUSERVE_PROFILE_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct written got = { 0 };
+    const json_t *layers;
+    struct folder folder;
+    json_t *json;
+
+    make_large(&folder, &deep_shape);
+    options.device = "cpu";
+    how.n_texts = 1;
+    how.text_tokens = 4;
+    how.rounds = 1;
+    cr_assert_eq(gpuserve_model_profile(context, folder.path, &options, &how, append, &got, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    json = json_loads(got.text, 0, NULL);
+    layers = json_object_get(json, "layers");
+    cr_expect_eq(json_array_size(layers), 256, "%zu layers", json_array_size(layers));
+    json_decref(json);
+    free(got.text);
+    folder_remove(&folder);
+    end_context(&context);
 }
 
 /* -------------------------------------------------------------------------------------- parking */

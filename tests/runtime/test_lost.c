@@ -2,6 +2,7 @@
  * test_lost.c - what becomes of a model whose device is lost, on the emulated CUDA devices.
  */
 #include "tests/cudaemu/emu.h"
+#include "tests/model/support.h"
 #include "tests/runtime/lost_place.h"
 
 #include <gpuserve/gpuserve.h>
@@ -107,6 +108,38 @@ Test(lost, fails_with_the_cause_by_default)
     close_place(&other);
     cr_expect_eq(lost.told.n, 1);
     cr_expect_eq(lost.told.status[0], GPUSERVE_E_DEVICE);
+}
+
+/* What is loaded elsewhere has to be the same model. */
+Test(lost, files_that_have_changed_are_not_taken_for_the_old_ones)
+{
+    char folder[] = "/tmp/gpuserve-lost-XXXXXX", path[64], command[600];
+    struct place place;
+    float vector[1024];
+    FILE *file;
+
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(command, sizeof(command), "cp -r '%s/.' %s", test_data("models/st-newer"), folder);
+    cr_assert_eq(system(command), 0);
+    gsv_emu_set_devices(1, 0);
+    make_place(&place);
+    cr_assert_eq(open_folder_on(&place, folder, "cuda:0", GPUSERVE_LOST_CPU), GPUSERVE_OK);
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    file = fopen(path, "r+b");
+    cr_assert_not_null(file);
+    cr_assert_eq(fseek(file, -20000, SEEK_END), 0);
+    for (int i = 0; i < 10000; i++)
+        cr_assert_eq(fputc(i % 4 == 3 ? 0x3E : i, file), i % 4 == 3 ? 0x3E : i & 0xFF);
+    cr_assert_eq(fclose(file), 0);
+    gsv_emu_fail_call(1, 700);
+    cr_expect_eq(embed(&place, vector), GPUSERVE_E_DEVICE);
+    wait_while_moving(&place);
+    cr_expect_neq(gpuserve_model_ready(place.model, &place.error), GPUSERVE_OK);
+    cr_expect_neq(strstr(place.told.cause, "no longer those that were opened"), NULL, "%s",
+                  place.told.cause);
+    close_place(&place);
+    snprintf(command, sizeof(command), "rm -r %s", folder);
+    cr_expect_eq(system(command), 0);
 }
 
 Test(lost, moves_to_another_gpu_and_fails_when_there_is_none_left)

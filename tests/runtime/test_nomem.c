@@ -53,6 +53,30 @@ static void use(gpuserve_context *context, gpuserve_model *model, long n)
     cr_assert(expected(st), "info: %s at allocation %ld", gpuserve_status_name(st), n);
 }
 
+/* A text is joined with its prompt in memory that is kept for the next one, but not when it is
+ * much. */
+Test(nomem, what_joined_a_long_text_is_given_back)
+{
+    enum { LONG = 4 << 20 };
+    gpuserve_model *model = fake_open(1, 0, 0);
+    char *text = calloc(LONG + 1, 1);
+    const char *const long_text = text;
+    float rows[3 * FAKE_DIM];
+    gpuserve_job job = fake_job(texts, 3, rows);
+    size_t before;
+
+    job.prompt = "prompt ";
+    cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+    memset(text, 'a', LONG);
+    job.texts = &long_text;
+    job.n_items = 1;
+    before = failing_malloc_live_bytes();
+    cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+    cr_expect_lt(failing_malloc_live_bytes(), before + LONG / 4);
+    gpuserve_model_close(&model);
+    free(text);
+}
+
 static void use_context(gpuserve_context *context, long n)
 {
     gpuserve_device_info device = { .struct_size = sizeof(device) };

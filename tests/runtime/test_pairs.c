@@ -143,6 +143,10 @@ Test(pairs, a_cross_encoder_reranks)
     cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL),
                  GPUSERVE_E_INVALID);
     options.query_prompt = NULL;
+    options.document_prompt = "document: ";
+    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL),
+                 GPUSERVE_E_INVALID);
+    options.document_prompt = NULL;
     options.method = GPUSERVE_RERANK_COSINE;
     cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL),
                  GPUSERVE_E_UNSUPPORTED);

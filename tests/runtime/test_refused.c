@@ -85,23 +85,77 @@ Test(refused, options_of_a_model)
     end();
 }
 
-/* Where the files name no limit, they name an absurd one. */
-Test(refused, a_limit_beyond_all_models)
+Test(refused, a_tokenizer_with_ids_that_the_model_lacks)
 {
+    gpuserve_model *model = NULL;
     char path[128];
-    gpuserve_model *model;
     FILE *f;
 
     begin("bert");
-    snprintf(path, sizeof(path), "%s/tokenizer_config.json", folder.path);
+    snprintf(path, sizeof(path), "%s/vocab.txt", folder.path);
+    f = fopen(path, "a");
+    cr_assert(f);
+    fputs("one more\n", f);
+    fclose(f);
+    expect(gpuserve_model_open(&model, context, folder.path, NULL, &error), GPUSERVE_E_FORMAT,
+           "the tokenizer has ids up to 96, the model's table only 96 rows");
+    cr_expect_null(model);
+    end();
+}
+
+/* No special tokens, so an empty text is nothing at all. */
+Test(refused, a_text_without_tokens)
+{
+    static const char *const texts[] = { "w5", "" };
+    gpuserve_model *model;
+    float rows[2 * FOLDER_HIDDEN];
+    char path[128];
+    FILE *f;
+
+    begin("bert");
+    snprintf(path, sizeof(path), "%s/tokenizer.json", folder.path);
     f = fopen(path, "w");
     cr_assert(f);
-    fputs("{\"tokenizer_class\":\"BertTokenizer\",\"model_max_length\":1e30}", f);
+    fputs("{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[],"
+          "\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":null,\"decoder\":null,"
+          "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":"
+          "\"##\",\"max_input_chars_per_word\":9,\"vocab\":{\"[UNK]\":0,\"w5\":1}}}",
+          f);
     fclose(f);
     model = open_model();
-    cr_expect_eq(gpuserve_model_max_tokens(model), 40);
+    cr_expect_eq(gpuserve_embed(model, texts, 1, rows, 2 * FOLDER_HIDDEN, NULL, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    expect(gpuserve_embed(model, texts, 2, rows, 2 * FOLDER_HIDDEN, NULL, &error),
+           GPUSERVE_E_INVALID, "item 1: the text has no tokens");
     gpuserve_model_close(&model);
     end();
+}
+
+/* Where the files name no limit, they name an absurd one. */
+Test(refused, a_limit_beyond_all_models)
+{
+    static const struct {
+        const char *text;
+        size_t limit;
+    } cases[] = { { "1e30", 40 }, { "12", 12 } };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_model *model;
+        char path[128];
+        FILE *f;
+
+        begin("bert");
+        snprintf(path, sizeof(path), "%s/tokenizer_config.json", folder.path);
+        f = fopen(path, "w");
+        cr_assert(f);
+        fprintf(f, "{\"tokenizer_class\":\"BertTokenizer\",\"model_max_length\":%s}",
+                cases[i].text);
+        fclose(f);
+        model = open_model();
+        cr_expect_eq(gpuserve_model_max_tokens(model), cases[i].limit, "%s", cases[i].text);
+        gpuserve_model_close(&model);
+        end();
+    }
 }
 
 Test(refused, options_of_a_context)
@@ -161,6 +215,8 @@ Test(refused, what_to_tokenize)
            "`ids` is NULL but the capacity is 8");
     expect(gpuserve_tokenize(model, text, 5, NULL, spans, 0, &n, NULL, &error), GPUSERVE_E_INVALID,
            "`spans` without `ids`");
+    expect(gpuserve_tokenize(model, text, 5, ids, NULL, 3, &n, NULL, &error), GPUSERVE_E_TOO_LARGE,
+           "room for 3 tokens, the text has 4");
     options.no_special = 2;
     expect(gpuserve_tokenize(model, text, 5, ids, NULL, 8, &n, &options, &error),
            GPUSERVE_E_INVALID, "no_special is 2");
@@ -217,6 +273,22 @@ Test(refused, tasks_of_other_models)
     expect_unable("bert", GPUSERVE_TASK_CLASSIFY, "no classifier head");
     expect_unable("bert-tokens", GPUSERVE_TASK_CLASSIFY, "labels are of tokens");
     expect_unable("bert-tokens", GPUSERVE_TASK_EMBED, "labels tokens");
+}
+
+Test(refused, options_of_classifying)
+{
+    static const char *const texts[] = { "w5" };
+    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    gpuserve_model *model;
+    float scores[16];
+
+    begin("bert-single");
+    model = open_model();
+    options.reserved = 1;
+    expect(gpuserve_classify(model, texts, 1, scores, 16, &options, &error), GPUSERVE_E_INVALID,
+           "`reserved` must be zero");
+    gpuserve_model_close(&model);
+    end();
 }
 
 Test(refused, lists_of_ids)

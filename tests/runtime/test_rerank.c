@@ -182,8 +182,9 @@ Test(rerank, wrong_calls_are_refused_and_touch_nothing)
     gpuserve_rerank_options options = GPUSERVE_RERANK_OPTIONS_INIT;
 
     expect_refused(NULL, "q", documents, N, N, NULL, GPUSERVE_E_INVALID, "model");
-    expect_refused(model, NULL, documents, N, N, NULL, GPUSERVE_E_INVALID, "query");
-    expect_refused(model, "q\xC3", documents, N, N, NULL, GPUSERVE_E_INVALID, "at byte 1");
+    expect_refused(model, NULL, documents, N, N, NULL, GPUSERVE_E_INVALID, "`query` is NULL");
+    expect_refused(model, "q\xC3", documents, N, N, NULL, GPUSERVE_E_INVALID,
+                   "the query is not UTF-8 at byte 1");
     expect_refused(model, "q", NULL, N, N, NULL, GPUSERVE_E_INVALID, "documents");
     expect_refused(model, "q", holes, 2, N, NULL, GPUSERVE_E_INVALID, "document 1 is NULL");
     expect_refused(model, "q", bytes, 2, N, NULL, GPUSERVE_E_INVALID, "item 1");

@@ -349,7 +349,8 @@ static void *load_in_turn(void *argument)
     return NULL;
 }
 
-/* The C library keeps a heap for each of some threads, and in each the most that it ever held. */
+/* The C library keeps a heap for each of some threads, and in each the most that it ever held. Its
+ * malloc_trim() leaves the free end of each as it is, of which 2 MB may have been written to. */
 Test(swap, no_heap_keeps_what_a_load_needed)
 {
     struct loaders loaders = { .turn = PTHREAD_MUTEX_INITIALIZER };
@@ -364,8 +365,8 @@ Test(swap, no_heap_keeps_what_a_load_needed)
     for (int i = 0; i < N_LOADERS; i++)
         pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&loaders.all_there);
-    cr_expect_leq(resident_bytes(), before + (4 << 20), "%zu bytes became %zu", before,
-                  resident_bytes());
+    cr_expect_leq(resident_bytes(), before + (4 << 20) + N_LOADERS * (2 << 20),
+                  "%zu bytes became %zu", before, resident_bytes());
 }
 #endif
 
