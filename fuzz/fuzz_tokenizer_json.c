@@ -16,11 +16,18 @@ static void encode(const struct gsv_tokenizer *t, uint32_t truncation)
 {
     const struct gsv_encode_options options = { .max_tokens = 70, .truncation = truncation };
     struct gsv_encoding e = { 0 };
+    const bool refuses = t->model.kind == GSV_UNIGRAM && t->model.unigram.unknown < 0;
     char decoded[4096];
     size_t n, size;
+    gpuserve_status status;
 
-    if (gsv_tokenizer_encode(t, &e, text, sizeof(text), text, 9, &options, NULL) != GPUSERVE_OK)
+    status = gsv_tokenizer_encode(t, &e, text, sizeof(text), text, 9, &options, NULL);
+    if (status != GPUSERVE_OK && !(refuses && status == GPUSERVE_E_INVALID))
         abort();
+    if (status != GPUSERVE_OK) {
+        gsv_encoding_reset(&e);
+        return;
+    }
     n = e.n;
     if (n > options.max_tokens)
         abort();

@@ -3,7 +3,7 @@
 
 Usage: make_test_models.py [OUT]        (default tests/data/models)
 Needs torch, transformers and sentence-transformers; made with 1.13, 4.46.3 and 3.3.1 on a CPU, those of tokens with
-torch 2.15 and transformers 5.23.
+torch 2.15 and transformers 5.23, st-xlm-roberta with these and sentence-transformers 6.2.
 
 Each model is an ordinary directory with one more file, reference.safetensors:
     ids, n_tokens   the texts, as token ids one after the other
@@ -11,7 +11,7 @@ Each model is an ordinary directory with one more file, reference.safetensors:
     embedding_f64   one row a text, where the model embeds
     logits_f64      one row a text, where the model classifies; probs_f64 as its problem_type says
     sparse_f64      one row a text of max over its tokens of log(1 + relu(logit)), of masked language models
-or, for models with a tokenizer, pairs.json: texts, second texts or null, and the logits; for those that label tokens
+or, for models with a tokenizer, texts.json: texts, ids, mean embeddings; pairs.json: texts, second texts or null, and the logits; for those that label tokens
 entities.json: texts, the logits of each token, and the entities of transformers' pipeline.
 """
 import json
@@ -19,11 +19,15 @@ import os
 import shutil
 import sys
 import tempfile
+import unicodedata
 
+import tokenizers
 import torch
 import transformers as tf
+from charsmap import precompiled
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, models
+from tokenizers import Tokenizer, trainers
 
 torch.set_grad_enabled(False)
 OUT = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "../tests/data/models")
@@ -191,6 +195,96 @@ def token_classifier(name, make, config, seed):
         f.write("\n")
 
 
+BYTES = ["A cat sat on the mat.", "  two spaces  and\ta tab\n", "na\u00efve caf\u00e9 \U0001f600 \u6771\u4eac", "", "It's what they'd call 1234 times 56!",
+         "left <mask> right", "don't   stop " * 20]
+
+
+def embedder_of_text(name, seed):
+    """RoBERTa with a byte-level tokenizer, and the mean of what it computes of texts, cut to 38 tokens."""
+    folder = folder_of(name)
+    bpe = Tokenizer(tokenizers.models.BPE())
+    bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = tokenizers.decoders.ByteLevel()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    bpe.train_from_iterator(BYTES * 3, tokenizers.trainers.BpeTrainer(
+        vocab_size=330, special_tokens=special, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    bpe.add_special_tokens([tokenizers.AddedToken("<mask>", lstrip=True, special=True)])
+    bpe.post_processor = tokenizers.processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False)
+    bpe.save(f"{folder}/tokenizer.json")
+    model = randomize(tf.RobertaModel(tf.RobertaConfig(**{**BERT, "vocab_size": bpe.get_vocab_size()}, pad_token_id=1, type_vocab_size=1),
+                                      add_pooling_layer=False), seed)
+    model.save_pretrained(folder, safe_serialization=True)
+    tokenizer = tf.PreTrainedTokenizerFast(tokenizer_file=f"{folder}/tokenizer.json", model_max_length=38)
+    rows = []
+    for text in BYTES:
+        ids = tokenizer(text, truncation=True, return_tensors="pt", return_token_type_ids=False)
+        hidden = model.double()(**ids).last_hidden_state
+        rows.append({"text": text, "ids": ids["input_ids"][0].tolist(), "embedding": mean(hidden)[0].tolist()})
+    with open(f"{folder}/texts.json", "w") as f:
+        json.dump(rows, f)
+        f.write("\n")
+
+
+MULTILINGUAL = ["query: how much protein should a female eat", "passage: As a general guideline, the CDC's average", "",
+                "Schöne Grüße aus Köln! ﬁne ＦＵＬＬ １２３ ½ ™", "  two   spaces\u3000and\ttabs \u2581 ", "ประเทศไทย  รวมเลือดเนื้อ", "東京の天気はどうですか。",
+                "सभी मनुष्यों को", "Привет, мир! Ё", "e\u0301 \u1112\u1161\u11ab 한국", "👩\u200d👩\u200d👧 👍🏽 ❤️", "<s> </s><mask> unk \ufffd",
+                "word " * 60]
+
+
+def unigram_tokenizer(folder):
+    """XLM-R's tokenizer.json on a small scale: NFKC of some characters as charsmap, Metaspace, some pieces."""
+    characters = "ﬁ½™ＦＵＬ１２３\u3000\t\n"
+    texts = {c.encode(): " " if c.isspace() else unicodedata.normalize("NFKC", c) for c in characters}
+    texts.update({"e\u0301".encode(): "é", "\u200d".encode(): " "})
+    space = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    whole = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            precompiled(texts), {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]},
+        "pre_tokenizer": space, "post_processor": None, "decoder": space,
+        "model": {"type": "Unigram", "unk_id": 3, "vocab": [[t, 0.0] for t in special]}}
+    trained = Tokenizer.from_str(json.dumps(whole))
+    trained.train_from_iterator(MULTILINGUAL * 3, trainers.UnigramTrainer(
+        vocab_size=250, special_tokens=special, unk_token="<unk>", show_progress=False))
+    whole["model"] = json.loads(trained.to_str())["model"]
+    whole["model"]["vocab"] = [p for p in whole["model"]["vocab"] if p[0] not in "👩👍東"] + [["<mask>", 0.0]]
+    n = len(whole["model"]["vocab"])
+    whole["added_tokens"] = [
+        {"id": i, "content": t, "single_word": False, "lstrip": t == "<mask>", "rstrip": False, "normalized": False,
+         "special": True} for i, t in [*enumerate(special), (n - 1, "<mask>")]]
+    ends = {t: {"id": t, "ids": [i], "tokens": [t]} for i, t in ((0, "<s>"), (2, "</s>"))}
+    begin, end = ({"SpecialToken": {"id": t, "type_id": 0}} for t in ends)
+    a, b = ({"Sequence": {"id": which, "type_id": 0}} for which in "AB")
+    whole["post_processor"] = {"type": "TemplateProcessing", "single": [begin, a, end],
+                               "pair": [begin, a, end, end, b, end], "special_tokens": ends}
+    with open(f"{folder}/tokenizer.json", "w") as f:
+        json.dump(whole, f, ensure_ascii=False)
+    with open(f"{folder}/tokenizer_config.json", "w") as f:
+        json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 40, "bos_token": "<s>",
+                   "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>",
+                   "pad_token": "<pad>", "mask_token": "<mask>"}, f, indent=1)
+    return n
+
+
+def multilingual(name, seed):
+    """An XLM-R embedder with its tokenizer; what sentence-transformers makes of texts in float64."""
+    folder = folder_of(name)
+    n = unigram_tokenizer(folder)
+    config = tf.XLMRobertaConfig(**{**BERT, "vocab_size": n, "max_position_embeddings": 42}, pad_token_id=1,
+                                 type_vocab_size=1)
+    randomize(tf.XLMRobertaModel(config), seed).save_pretrained(folder)
+    with tempfile.TemporaryDirectory() as saved:
+        chain = [models.Transformer(folder, max_seq_length=40), models.Pooling(32), models.Normalize()]
+        SentenceTransformer(modules=chain, device="cpu").save(saved, create_model_card=False)
+        for part in ("modules.json", "1_Pooling", "sentence_bert_config.json"):
+            (shutil.copytree if part == "1_Pooling" else shutil.copy)(f"{saved}/{part}", f"{folder}/{part}")
+    model = SentenceTransformer(folder, device="cpu").double()
+    with open(f"{folder}/expected.json", "w") as f:
+        json.dump({"texts": MULTILINGUAL, "embeddings": model.encode(MULTILINGUAL).astype("float64").tolist()}, f)
+        f.write("\n")
+
+
 def without_prompt(folder):
     """Pooling leaves the prompt out: texts through sentence-transformers' encode with each prompt."""
     with open(f"{folder}/1_Pooling/config.json") as f:
@@ -263,3 +357,5 @@ without_prompt(sentence_model("st-no-prompt", 20, ["pooling_mode_cls_token", "po
 LABELS = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC", 5: "MISC"}
 token_classifier("bert-tokens", tf.BertForTokenClassification, tf.BertConfig(**BERT, id2label=LABELS), 21)
 token_classifier("distilbert-tokens", tf.DistilBertForTokenClassification, tf.DistilBertConfig(**DISTIL, id2label=LABELS), 22)
+embedder_of_text("roberta-texts", 23)
+multilingual("st-xlm-roberta", 24)

@@ -66,7 +66,7 @@ void gsv_bert_scan_prepare(struct gsv_tokenizer *t)
             t->byte_classes[c] = GSV_BYTE_ALNUM;
         else
             t->byte_classes[c] = GSV_BYTE_LETTER;
-        gsv_wordpiece_split(&t->model, &byte, 1, 1, &piece, &steps);
+        gsv_wordpiece_split(&t->model.wordpiece, &byte, 1, 1, &piece, &steps);
         t->ascii_ids[c] = piece.id;
     }
     memset(t->byte_classes + 128, GSV_BYTE_WIDE, 128);

@@ -58,6 +58,25 @@ static void add_chars(const struct digest *d, const struct gsv_chars *chars)
         add_number(d, chars->at[i].c);
 }
 
+static void add_charsmap(const struct digest *d, const struct gsv_charsmap *m)
+{
+    add_number(d, m->n_units);
+    for (size_t i = 0; i < m->n_units; i++)
+        add_number(d, m->units[i]);
+    add_text(d, m->strings, m->size);
+}
+
+/* Also what "ByteLevel" splits by. */
+static void add_split(const struct digest *d, const struct gsv_pretoken_step *step)
+{
+    add_number(d, (uint64_t)step->scheme);
+    add_number(d, (uint64_t)step->pattern);
+    add_number(d, step->inverted);
+    add_number(d, step->n_literal);
+    for (size_t i = 0; i < step->n_literal; i++)
+        add_number(d, step->literal[i]);
+}
+
 static void add_steps(const struct digest *d, const struct gsv_tokenizer *t)
 {
     add_number(d, t->normalizer.n);
@@ -68,11 +87,37 @@ static void add_steps(const struct digest *d, const struct gsv_tokenizer *t)
         add_number(d, (uint64_t)step->left | (uint64_t)step->right << 1);
         add_chars(d, &step->pattern);
         add_chars(d, &step->content);
+        if (step->charsmap)
+            add_charsmap(d, step->charsmap);
     }
     add_number(d, t->pretokenizer.n);
     for (size_t i = 0; i < t->pretokenizer.n; i++) {
         add_number(d, (uint64_t)t->pretokenizer.steps[i].kind);
         add_number(d, (uint64_t)t->pretokenizer.steps[i].behavior);
+        if (t->pretokenizer.steps[i].kind >= GSV_PRETOKEN_SPLIT)
+            add_split(d, &t->pretokenizer.steps[i]);
+        if (t->pretokenizer.steps[i].kind != GSV_PRETOKEN_METASPACE)
+            continue;
+        add_number(d, (uint64_t)t->pretokenizer.steps[i].scheme);
+        add_number(d, t->pretokenizer.steps[i].replacement);
+        add_number(d, t->pretokenizer.steps[i].splits);
+    }
+}
+
+/* The table of merges has the order that adding them one by one gives. */
+static void add_bpe(const struct digest *d, const struct gsv_bpe *m)
+{
+    add_text(d, m->prefix, strlen(m->prefix));
+    add_text(d, m->suffix, strlen(m->suffix));
+    add_number(d, (uint64_t)m->unknown);
+    add_number(d, (uint64_t)m->fuses_unknown | (uint64_t)m->falls_back << 1 |
+                      (uint64_t)m->ignores_merges << 2);
+    add_number(d, m->n_merges);
+    for (size_t i = 0; i < m->n_slots; i++) {
+        if (m->merges[i].pair == GSV_BPE_NO_PAIR)
+            continue;
+        add_number(d, m->merges[i].pair);
+        add_number(d, (uint64_t)m->merges[i].rank << 32 | (uint32_t)m->merges[i].id);
     }
 }
 
@@ -89,6 +134,36 @@ static void add_template(const struct digest *d, const struct gsv_template *t)
     }
 }
 
+static void add_unigram(const struct digest *d, const struct gsv_unigram *m)
+{
+    add_number(d, (uint64_t)m->unknown);
+    add_number(d, m->byte_fallback);
+    add_number(d, m->n_scores);
+    for (size_t i = 0; i < m->n_scores; i++) {
+        uint64_t bits;
+
+        memcpy(&bits, &m->scores[i], sizeof(bits));
+        add_number(d, bits);
+    }
+}
+
+static void add_model(const struct digest *d, const struct gsv_token_model *m)
+{
+    switch (m->kind) {
+    case GSV_WORDPIECE:
+        add_text(d, m->wordpiece.prefix, strlen(m->wordpiece.prefix));
+        add_number(d, (uint64_t)m->wordpiece.unknown);
+        add_number(d, m->wordpiece.max_chars);
+        break;
+    case GSV_BPE:
+        add_bpe(d, &m->bpe);
+        break;
+    case GSV_UNIGRAM:
+        add_unigram(d, &m->unigram);
+        break;
+    }
+}
+
 void gsv_tokenizer_digest(const struct gsv_tokenizer *t,
                           void (*update)(void *state, const void *bytes, size_t size), void *state)
 {
@@ -96,9 +171,7 @@ void gsv_tokenizer_digest(const struct gsv_tokenizer *t,
     const char *kind = gsv_tokenizer_kind(t);
 
     add_text(&d, kind, strlen(kind));
-    add_text(&d, t->model.prefix, strlen(t->model.prefix));
-    add_number(&d, (uint64_t)t->model.unknown);
-    add_number(&d, t->model.max_chars);
+    add_model(&d, &t->model);
     add_vocab(&d, &t->vocab);
     add_added(&d, &t->added);
     add_steps(&d, t);

@@ -16,6 +16,7 @@
 #include "lib/text/bert_scan.h"
 #include "lib/text/lowering.h"
 #include "lib/text/sink.h"
+#include "lib/text/trim.h"
 #include "lib/text/unicode.h"
 
 /* ------------------------------------------------------------------ added tokens */
@@ -26,7 +27,6 @@ struct split {
     const struct gsv_added_search *search;
     const char *text;
     size_t size;
-    const char *original; /* the text as given: `text` itself, or what it was normalized from */
     void (*piece)(struct split *split, size_t begin, size_t end);
     void (*token)(struct split *split, int32_t id, size_t begin, size_t end);
 };
@@ -100,62 +100,11 @@ static void split_at_added_tokens(struct split *s)
         s->piece(s, done, s->size);
 }
 
-static size_t count_leading_space(const char *text, size_t size)
-{
-    size_t n = 0;
-
-    for (size_t i = 0, length; i < size; i += length, n++)
-        if (!(gsv_unicode_get_flags(gsv_utf8_decode(text + i, &length)) & GSV_UNICODE_SPACE))
-            break;
-    return n;
-}
-
-static size_t count_trailing_space(const char *text, size_t size)
-{
-    char ignored[4];
-    size_t n = 0;
-
-    for (; size > 0; n++) {
-        const uint32_t c = char_before(text, size);
-
-        if (!(gsv_unicode_get_flags(c) & GSV_UNICODE_SPACE))
-            break;
-        size -= gsv_utf8_encode(c, ignored);
-    }
-    return n;
-}
-
-/* The span of an added token without the white space at its ends, as RobertaProcessing leaves it:
- * as many characters less as the token has white space in `from`, its text as it was found. (The
- * first token of a text keeps a single space before it; one that is the first only because the left
- * end was cut does not, unlike in `tokenizers`.) */
-static void trim_span(const struct gsv_sink *sink, const char *text, const char *from, size_t size,
-                      gpuserve_span *span)
-{
-    const bool first = span->begin == 0 || (sink->n == sink->first && sink->dropped == 0);
-    size_t leading = count_leading_space(from, size);
-    size_t trailing = count_trailing_space(from, size);
-
-    if (leading == 1 && first && sink->tokenizer->post.add_prefix_space)
-        leading = 0;
-    for (; leading > 0 && span->begin < span->end; leading--) {
-        size_t length;
-
-        gsv_utf8_decode(text + span->begin, &length);
-        span->begin += (uint32_t)length;
-    }
-    for (; trailing > 0 && span->begin < span->end; trailing--) {
-        do
-            span->end--;
-        while (((unsigned char)text[span->end] & 0xC0) == 0x80);
-    }
-}
-
 /* An added token that was found in s->text[begin, end), for these bytes of the original. */
 static void put_added(struct split *s, int32_t id, size_t begin, size_t end, gpuserve_span span)
 {
     if (s->sink->tokenizer->post.trim_offsets)
-        trim_span(s->sink, s->original, s->text + begin, end - begin, &span);
+        span = gsv_trim_span(s->sink, gsv_trim_of(s->text + begin, end - begin), span);
     gsv_sink_token(s->sink, id, span.begin, span.end);
 }
 
@@ -165,22 +114,20 @@ static void put_added(struct split *s, int32_t id, size_t begin, size_t end, gpu
 static void put_words(struct gsv_sink *sink, size_t begin, size_t end)
 {
     struct gsv_scratch *scratch = sink->scratch;
-    const size_t n = end - begin;
-    const struct gsv_char *chars;
+    const struct gsv_pretokens *const words = &scratch->pretokens;
 
-    if (n == 0) /* nothing was ever normalized: there may be no array */
+    if (begin == end) /* nothing was ever normalized: there may be no array */
         return;
-    chars = scratch->normal.text.at + begin;
-    if (!gsv_grow((void **)&scratch->marks, &scratch->marks_capacity, n, 1, SIZE_MAX)) {
+    if (!gsv_pretokenizer_cut(&sink->tokenizer->pretokenizer, scratch->normal.text.at + begin,
+                              end - begin, &scratch->pretokens)) {
         sink->done = sink->no_memory = true;
         return;
     }
-    gsv_pretokenizer_cut(&sink->tokenizer->pretokenizer, chars, n, scratch->marks);
-    for (size_t i = 0; i < n && !sink->done; i++) {
-        if (scratch->marks[i] & (GSV_CUT_BEFORE | GSV_CUT_DROPPED))
+    for (size_t i = 0; i < words->n && !sink->done; i++) {
+        if (words->marks[i] & (GSV_CUT_BEFORE | GSV_CUT_DROPPED))
             gsv_sink_word(sink);
-        if (!(scratch->marks[i] & GSV_CUT_DROPPED))
-            gsv_sink_char(sink, chars[i].c, chars[i].begin, chars[i].end);
+        if (!(words->marks[i] & GSV_CUT_DROPPED))
+            gsv_sink_char(sink, words->at[i].c, words->at[i].begin, words->at[i].end);
     }
     gsv_sink_word(sink);
 }
@@ -226,7 +173,6 @@ static void put_normalized(struct gsv_sink *sink, const char *text, size_t begin
 {
     const struct gsv_tokenizer *t = sink->tokenizer;
     struct split inner = { .sink = sink,
-                           .original = text,
                            .search = &t->added.normalized,
                            .piece = normalized_piece,
                            .token = normalized_token };
@@ -312,11 +258,11 @@ static size_t encode_text(struct gsv_sink *sink, const char *text, size_t size, 
                            .search = &sink->tokenizer->added.raw,
                            .text = text,
                            .size = size,
-                           .original = text,
                            .piece = raw_piece,
                            .token = raw_token };
 
-    sink->done = sink->no_memory;
+    sink->done = sink->no_memory || sink->no_unknown;
+    sink->text = text;
     gsv_sink_begin(sink, first);
     split_at_added_tokens(&split);
     return gsv_sink_finish(sink);
@@ -384,6 +330,16 @@ static gpuserve_status out_of_memory(const struct gsv_encoding *e, gpuserve_erro
     return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory at %zu tokens of a text", e->capacity);
 }
 
+/* Why the texts did not become tokens. */
+static gpuserve_status failed(const struct gsv_sink *sink, gpuserve_error *error)
+{
+    if (!sink->no_unknown)
+        return out_of_memory(sink->out, error);
+    return gsv_fail(error, GPUSERVE_E_INVALID,
+                    "the text has a character that the vocabulary lacks, and the tokenizer has no "
+                    "token for unknown ones");
+}
+
 /* Remember that the texts were cut; in strict mode that is an error. */
 static gpuserve_status note_truncation(const struct job *job, bool truncated, gpuserve_error *error)
 {
@@ -395,6 +351,14 @@ static gpuserve_status note_truncation(const struct job *job, bool truncated, gp
                     job->limit, job->n_before + job->n_between + job->n_after);
 }
 
+/* The first of the tokens that a text, cut at its left end, has kept. */
+static void trim_first(const struct job *job, const char *text, size_t at)
+{
+    struct gsv_encoding *e = job->sink.out;
+
+    e->spans[at] = gsv_trim_first(job->sink.tokenizer, text, e->ids[at], e->spans[at]);
+}
+
 static gpuserve_status encode_single(struct job *job, const char *text, size_t size,
                                      gpuserve_error *error)
 {
@@ -404,11 +368,13 @@ static gpuserve_status encode_single(struct job *job, const char *text, size_t s
 
     s->stop = s->left ? SIZE_MAX : s->limit;
     count = encode_text(s, text, size, job->n_before);
-    if (s->no_memory || !gsv_encoding_grow(s->out, s->n + job->n_after))
-        return out_of_memory(s->out, error);
+    if (s->no_memory || s->no_unknown || !gsv_encoding_grow(s->out, s->n + job->n_after))
+        return failed(s, error);
     status = note_truncation(job, count > job->limit, error);
     if (status != GPUSERVE_OK)
         return status;
+    if (s->left && count > job->limit && job->limit > 0)
+        trim_first(job, text, job->n_before);
     put_special(s->out, 0, job->template, 0, job->n_before);
     put_types(s->out, job->n_before, job->template->type_a, s->n - job->n_before);
     put_special(s->out, s->n, job->template, job->n_before, job->n_after);
@@ -426,7 +392,7 @@ static gpuserve_status encode_pair(struct job *job, const struct two_texts *text
 {
     struct gsv_sink *s = &job->sink;
     struct gsv_encoding *e = s->out;
-    size_t a, b, found_a, found_b, first_b, to_b;
+    size_t a, b, found_a, found_b, first_b, to_b, all_a, all_b;
     gpuserve_status status;
 
     s->stop = s->left || job->limit % 2 == 1 ? SIZE_MAX : job->limit;
@@ -435,15 +401,21 @@ static gpuserve_status encode_pair(struct job *job, const struct two_texts *text
     first_b = s->n + job->n_between;
     b = encode_text(s, texts->b, texts->size_b, first_b);
     found_b = s->n - first_b;
-    if (s->no_memory || !gsv_encoding_grow(e, s->n + job->n_after))
-        return out_of_memory(e, error);
+    if (s->no_memory || s->no_unknown || !gsv_encoding_grow(e, s->n + job->n_after))
+        return failed(s, error);
     status = note_truncation(job, a > job->limit || b > job->limit - a, error);
     if (status != GPUSERVE_OK)
         return status;
+    all_a = a;
+    all_b = b;
     share_limit(job->limit, &a, &b);
     keep(e, s->left, job->n_before, found_a, a, job->n_before);
     to_b = job->n_before + a + job->n_between;
     keep(e, s->left, first_b, found_b, b, to_b);
+    if (s->left && a > 0 && a < all_a)
+        trim_first(job, texts->a, job->n_before);
+    if (s->left && b > 0 && b < all_b)
+        trim_first(job, texts->b, to_b);
     put_special(e, 0, job->template, 0, job->n_before);
     put_types(e, job->n_before, job->template->type_a, a);
     put_special(e, job->n_before + a, job->template, job->n_before, job->n_between);

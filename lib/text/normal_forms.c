@@ -101,11 +101,9 @@ static size_t compose(struct gsv_decomposed *all, size_t n)
     return kept;
 }
 
-/* As `tokenizers` aligns: characters of the old text are used up in their order, whatever the
- * order of the new ones. */
-static bool align(struct gsv_normal_buffers *b, size_t n)
+bool gsv_normal_transform(struct gsv_normal_buffers *b, size_t n)
 {
-    const struct gsv_chars *from = &b->text;
+    const struct gsv_chars from = b->text;
     struct gsv_chars *to = &b->other;
     size_t used = 0;
 
@@ -116,29 +114,25 @@ static bool align(struct gsv_normal_buffers *b, size_t n)
         const int32_t change = b->decomposed[i].change;
         size_t source = change > 0 ? (used > 0 ? used - 1 : 0) : used;
 
-        if (source >= from->n)
-            source = from->n - 1;
+        if (source >= from.n)
+            source = from.n - 1;
         if (change <= 0)
             used += 1 + (size_t)-change;
-        to->at[to->n] = from->at[source];
+        to->at[to->n] = from.at[source];
         to->at[to->n++].c = b->decomposed[i].c;
     }
+    b->text = *to;
+    *to = from;
     return true;
 }
 
 bool gsv_normal_form(struct gsv_normal_buffers *b, bool compatible, bool composed)
 {
-    struct gsv_chars text;
     size_t n;
 
     if (!decompose(b, compatible, &n) || !sort_marks(b, n))
         return false;
     if (composed)
         n = compose(b->decomposed, n);
-    if (!align(b, n))
-        return false;
-    text = b->text;
-    b->text = b->other;
-    b->other = text;
-    return true;
+    return gsv_normal_transform(b, n);
 }

@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
+#include "lib/text/graphemes.h"
 #include "lib/text/normal_forms.h"
 #include "lib/text/unicode.h"
 
@@ -147,6 +148,9 @@ static bool replace(struct gsv_normal_buffers *b, const struct gsv_normal_step *
             continue;
         }
         i += step->pattern.n;
+        while (step->kind == GSV_NORMAL_REPLACE_RUN && i < b->text.n &&
+               b->text.at[i].c == step->pattern.at[step->pattern.n - 1].c)
+            i++;
         if (!reserve(to, to->n + step->content.n))
             return false;
         for (size_t k = 0; k < step->content.n; k++) {
@@ -156,6 +160,46 @@ static bool replace(struct gsv_normal_buffers *b, const struct gsv_normal_step *
     }
     swap(b);
     return true;
+}
+
+/* What comes in stands for the first character. */
+static bool prepend(struct gsv_normal_buffers *b, const struct gsv_chars *content)
+{
+    struct gsv_chars *to = &b->other;
+
+    if (b->text.n == 0)
+        return true;
+    if (!reserve(to, content->n + b->text.n))
+        return false;
+    for (size_t i = 0; i < content->n; i++) {
+        to->at[i] = b->text.at[0];
+        to->at[i].c = content->at[i].c;
+    }
+    memcpy(to->at + content->n, b->text.at, b->text.n * sizeof(*to->at));
+    to->n = content->n + b->text.n;
+    swap(b);
+    return true;
+}
+
+/* SentencePiece's rules nmt_nfkc, as far as they are no map. */
+static void clean_for_translation(struct gsv_chars *text)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < text->n; i++) {
+        const uint32_t c = text->at[i].c;
+
+        if ((c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F ||
+            c == 0x8F || c == 0x9F)
+            continue;
+        text->at[kept] = text->at[i];
+        if (c == '\t' || c == '\n' || c == '\f' || c == '\r' || c == 0x1680 ||
+            (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 ||
+            c == 0xFEFF || c == 0xFFFD)
+            text->at[kept].c = ' ';
+        kept++;
+    }
+    text->n = kept;
 }
 
 static bool run_step(const struct gsv_normal_step *step, struct gsv_normal_buffers *b)
@@ -186,7 +230,15 @@ static bool run_step(const struct gsv_normal_step *step, struct gsv_normal_buffe
         strip(&b->text, step->left, step->right);
         return true;
     case GSV_NORMAL_REPLACE:
+    case GSV_NORMAL_REPLACE_RUN:
         return replace(b, step);
+    case GSV_NORMAL_PREPEND:
+        return prepend(b, &step->content);
+    case GSV_NORMAL_NMT:
+        clean_for_translation(&b->text);
+        return true;
+    case GSV_NORMAL_CHARSMAP:
+        return gsv_normal_charsmap(b, step->charsmap);
     }
     return true;
 }
@@ -207,9 +259,21 @@ void gsv_normalizer_reset(struct gsv_normalizer *n)
     for (size_t i = 0; i < n->n; i++) {
         free(n->steps[i].pattern.at);
         free(n->steps[i].content.at);
+        gsv_charsmap_free(&n->steps[i].charsmap);
     }
     free(n->steps);
     *n = (struct gsv_normalizer){ 0 };
+}
+
+size_t gsv_normalizer_bytes(const struct gsv_normalizer *n)
+{
+    size_t bytes = n->capacity * sizeof(*n->steps);
+
+    for (size_t i = 0; i < n->n; i++)
+        bytes += (n->steps[i].pattern.capacity + n->steps[i].content.capacity) *
+                     sizeof(struct gsv_char) +
+                 gsv_charsmap_bytes(n->steps[i].charsmap);
+    return bytes;
 }
 
 void gsv_normal_buffers_reset(struct gsv_normal_buffers *b)

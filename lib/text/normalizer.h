@@ -9,6 +9,7 @@
 
 #include "lib/base/json_tree.h"
 #include "lib/text/chars.h"
+#include "lib/text/charsmap.h"
 
 #include <gpuserve/types.h>
 
@@ -24,15 +25,20 @@ enum gsv_normal_kind {
     GSV_NORMAL_DROP_NONSPACING,
     GSV_NORMAL_DROP_COMBINING,
     GSV_NORMAL_LOWERCASE,
-    GSV_NORMAL_STRIP,   /* white space at either or both ends */
-    GSV_NORMAL_REPLACE, /* a text by another */
+    GSV_NORMAL_STRIP,       /* white space at either or both ends */
+    GSV_NORMAL_REPLACE,     /* a text by another */
+    GSV_NORMAL_REPLACE_RUN, /* a text and repetitions of its last character by another */
+    GSV_NORMAL_PREPEND,     /* a text before one that is not empty */
+    GSV_NORMAL_NMT, /* SentencePiece's: drop some control characters, white space becomes ' ' */
+    GSV_NORMAL_CHARSMAP, /* SentencePiece's map of texts */
 };
 
 struct gsv_normal_step {
     enum gsv_normal_kind kind;
     bool left, right;         /* of STRIP */
-    struct gsv_chars pattern; /* of REPLACE; never empty */
-    struct gsv_chars content;
+    struct gsv_chars pattern; /* of REPLACE and REPLACE_RUN; never empty */
+    struct gsv_chars content; /* of these and PREPEND */
+    struct gsv_charsmap *charsmap;
 };
 
 enum { GSV_NORMAL_MAX_STEPS = 64 };
@@ -54,6 +60,7 @@ gpuserve_status gsv_normalizer_parse(struct gsv_normalizer *normalizer,
 gpuserve_status gsv_normalizer_bert(struct gsv_normalizer *normalizer, bool clean, bool chinese,
                                     bool strip_accents, bool lowercase, gpuserve_error *error);
 void gsv_normalizer_reset(struct gsv_normalizer *normalizer);
+size_t gsv_normalizer_bytes(const struct gsv_normalizer *normalizer);
 
 /* Normalize text[begin, end) into buffers->text. False when out of memory. */
 bool gsv_normalizer_apply(const struct gsv_normalizer *normalizer, const char *text, size_t begin,

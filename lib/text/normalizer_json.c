@@ -102,18 +102,39 @@ static bool to_chars(struct gsv_chars *chars, const struct gsv_json_value *strin
     return true;
 }
 
+/* The text and kind of a "pattern": a literal, or the one regular expression that is known. */
+static gpuserve_status parse_pattern(struct gsv_normal_step *step,
+                                     const struct gsv_json_value *json, const char *name,
+                                     gpuserve_error *error)
+{
+    const struct gsv_json_value *text = gsv_json_member(json, "String");
+    const char *regex = gsv_json_text(gsv_json_member(json, "Regex"));
+    size_t n = 2;
+
+    if (gsv_json_is(text, GSV_JSON_TEXT) && text->n > 0)
+        return to_chars(&step->pattern, text)
+                   ? GPUSERVE_OK
+                   : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
+    if (!regex || strcmp(regex, " {2,}") != 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: normalizer \"Replace\" with a pattern that is no literal text: \"%s\"",
+                        name, regex ? regex : "");
+    step->kind = GSV_NORMAL_REPLACE_RUN;
+    if (!gsv_grow((void **)&step->pattern.at, &step->pattern.capacity, n, sizeof(*step->pattern.at),
+                  SIZE_MAX))
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
+    while (n-- > 0)
+        step->pattern.at[step->pattern.n++].c = ' ';
+    return GPUSERVE_OK;
+}
+
 static gpuserve_status parse_replace(struct gsv_normalizer *n, const struct gsv_json_value *json,
                                      const char *name, gpuserve_error *error)
 {
-    const struct gsv_json_value *pattern =
-        gsv_json_member(gsv_json_member(json, "pattern"), "String");
     const struct gsv_json_value *content = gsv_json_member(json, "content");
     struct gsv_normal_step *step;
     gpuserve_status status;
 
-    if (!gsv_json_is(pattern, GSV_JSON_TEXT) || pattern->n == 0)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: normalizer \"Replace\" with a pattern that is no literal text", name);
     if (!gsv_json_is(content, GSV_JSON_TEXT))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: normalizer \"Replace\" without content",
                         name);
@@ -121,9 +142,42 @@ static gpuserve_status parse_replace(struct gsv_normalizer *n, const struct gsv_
     if (status != GPUSERVE_OK)
         return status;
     step = &n->steps[n->n - 1];
-    if (!to_chars(&step->pattern, pattern) || !to_chars(&step->content, content))
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
-    return GPUSERVE_OK;
+    status = parse_pattern(step, gsv_json_member(json, "pattern"), name, error);
+    if (status == GPUSERVE_OK && !to_chars(&step->content, content))
+        status = gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
+    return status;
+}
+
+/* An empty one is refused: `tokenizers` then moves the first character's span. */
+static gpuserve_status parse_prepend(struct gsv_normalizer *n, const struct gsv_json_value *json,
+                                     const char *name, gpuserve_error *error)
+{
+    const struct gsv_json_value *text = gsv_json_member(json, "prepend");
+    gpuserve_status status;
+
+    if (!gsv_json_is(text, GSV_JSON_TEXT) || text->n == 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: normalizer \"Prepend\" without \"prepend\"", name);
+    status = add_kind(n, GSV_NORMAL_PREPEND, error);
+    if (status == GPUSERVE_OK && !to_chars(&n->steps[n->n - 1].content, text))
+        status = gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
+    return status;
+}
+
+static gpuserve_status parse_charsmap(struct gsv_normalizer *n, const struct gsv_json_value *json,
+                                      const char *name, gpuserve_error *error)
+{
+    const struct gsv_json_value *map = gsv_json_member(json, "precompiled_charsmap");
+    gpuserve_status status;
+
+    if (!gsv_json_is(map, GSV_JSON_TEXT))
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: normalizer \"Precompiled\" without \"precompiled_charsmap\"", name);
+    status = add_kind(n, GSV_NORMAL_CHARSMAP, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_charsmap_read(&n->steps[n->n - 1].charsmap, gsv_json_text(map), map->n, name,
+                                   error);
+    return status;
 }
 
 static gpuserve_status parse_one(struct gsv_normalizer *n, const struct gsv_json_value *json,
@@ -138,6 +192,7 @@ static gpuserve_status parse_one(struct gsv_normalizer *n, const struct gsv_json
         { "NFC", GSV_NORMAL_COMPOSE },
         { "NFKC", GSV_NORMAL_COMPOSE_K },
         { "StripAccents", GSV_NORMAL_DROP_COMBINING },
+        { "Nmt", GSV_NORMAL_NMT },
     };
     const char *type = gsv_json_text(gsv_json_member(json, "type"));
 
@@ -151,6 +206,10 @@ static gpuserve_status parse_one(struct gsv_normalizer *n, const struct gsv_json
         return parse_strip(n, json, name, error);
     if (strcmp(type, "Replace") == 0)
         return parse_replace(n, json, name, error);
+    if (strcmp(type, "Prepend") == 0)
+        return parse_prepend(n, json, name, error);
+    if (strcmp(type, "Precompiled") == 0)
+        return parse_charsmap(n, json, name, error);
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
         if (strcmp(type, plain[i].type) == 0)
             return add_kind(n, plain[i].kind, error);

@@ -225,41 +225,91 @@ static gpuserve_status parse_processing(struct gsv_post_processor *p,
     return status;
 }
 
+/* Those of `trim_offsets` and `add_prefix_space`, which must both be there. */
+static gpuserve_status parse_trim(struct gsv_post_processor *p, const struct gsv_json_value *json,
+                                  const char *name, gpuserve_error *error)
+{
+    bool trims = false;
+    gpuserve_status status;
+
+    /* Without both, `tokenizers` takes it for another kind, which no writer can have meant. */
+    if (!gsv_json_is(gsv_json_member(json, "trim_offsets"), GSV_JSON_TRUTH) ||
+        !gsv_json_is(gsv_json_member(json, "add_prefix_space"), GSV_JSON_TRUTH))
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: post-processor \"%s\" without \"trim_offsets\" and "
+                        "\"add_prefix_space\"",
+                        name, gsv_json_text(gsv_json_member(json, "type")));
+    status = gsv_json_bool(json, "trim_offsets", name, &trims, error);
+    if (status != GPUSERVE_OK || !trims)
+        return status;
+    if (p->trim_offsets)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: two post-processors with \"trim_offsets\"", name);
+    p->trim_offsets = true;
+    return gsv_json_bool(json, "add_prefix_space", name, &p->add_prefix_space, error);
+}
+
+static gpuserve_status parse_bert(struct gsv_post_processor *p, const struct gsv_json_value *json,
+                                  bool roberta, const char *name, gpuserve_error *error)
+{
+    int32_t cls = 0, sep = 0;
+    gpuserve_status status = parse_named_id(json, "cls", name, &cls, error);
+
+    if (status == GPUSERVE_OK)
+        status = parse_named_id(json, "sep", name, &sep, error);
+    if (status == GPUSERVE_OK && roberta)
+        status = parse_trim(p, json, name, error);
+    if (status != GPUSERVE_OK)
+        return status;
+    if (!roberta) {
+        gsv_post_processor_bert(p, cls, sep);
+        return GPUSERVE_OK;
+    }
+    p->pair.type_b = 0;
+    roberta_templates(p, cls, sep);
+    return GPUSERVE_OK;
+}
+
+/* One that is not a sequence. What adds special tokens, which only the last may do, is `last`. */
+static gpuserve_status parse_one(struct gsv_post_processor *p, const struct gsv_json_value *json,
+                                 bool *last, const char *name, gpuserve_error *error)
+{
+    const char *type = gsv_json_text(gsv_json_member(json, "type"));
+
+    if (*last)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: post-processor \"%s\" after one that adds special tokens", name,
+                        type ? type : "");
+    if (type && strcmp(type, "ByteLevel") == 0)
+        return parse_trim(p, json, name, error);
+    *last = true;
+    if (type && strcmp(type, "TemplateProcessing") == 0)
+        return parse_processing(p, json, name, error);
+    if (type && strcmp(type, "BertProcessing") == 0)
+        return parse_bert(p, json, false, name, error);
+    if (type && strcmp(type, "RobertaProcessing") == 0)
+        return parse_bert(p, json, true, name, error);
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: post-processor \"%s\"", name,
+                    type ? type : "");
+}
+
 gpuserve_status gsv_post_processor_parse(struct gsv_post_processor *p,
                                          const struct gsv_json_value *json, const char *name,
                                          gpuserve_error *error)
 {
     const char *type = gsv_json_text(gsv_json_member(json, "type"));
-    gpuserve_status status;
-    int32_t cls = 0, sep = 0;
-    bool bert;
+    const struct gsv_json_value *parts = gsv_json_member(json, "processors");
+    gpuserve_status status = GPUSERVE_OK;
+    bool last = false;
 
     p->pair.type_b = 1;
     if (!json || gsv_json_is(json, GSV_JSON_NULL))
         return GPUSERVE_OK;
-    if (type && strcmp(type, "TemplateProcessing") == 0)
-        return parse_processing(p, json, name, error);
-    bert = type && strcmp(type, "BertProcessing") == 0;
-    if (!bert && (!type || strcmp(type, "RobertaProcessing") != 0))
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: post-processor \"%s\"", name,
-                        type ? type : "");
-    status = parse_named_id(json, "cls", name, &cls, error);
-    if (status == GPUSERVE_OK)
-        status = parse_named_id(json, "sep", name, &sep, error);
-    if (status != GPUSERVE_OK || bert) {
-        gsv_post_processor_bert(p, cls, sep);
-        return status;
-    }
-    /* Without both, `tokenizers` takes it for BertProcessing, which no writer can have meant. */
-    if (!gsv_json_is(gsv_json_member(json, "trim_offsets"), GSV_JSON_TRUTH) ||
-        !gsv_json_is(gsv_json_member(json, "add_prefix_space"), GSV_JSON_TRUTH))
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: RobertaProcessing without \"trim_offsets\" and \"add_prefix_space\"",
-                        name);
-    p->pair.type_b = 0;
-    roberta_templates(p, cls, sep);
-    status = gsv_json_bool(json, "trim_offsets", name, &p->trim_offsets, error);
-    if (status == GPUSERVE_OK)
-        status = gsv_json_bool(json, "add_prefix_space", name, &p->add_prefix_space, error);
+    if (!type || strcmp(type, "Sequence") != 0)
+        return parse_one(p, json, &last, name, error);
+    if (!gsv_json_is(parts, GSV_JSON_ARRAY))
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a sequence without \"processors\"", name);
+    for (size_t i = 0; i < gsv_json_count(parts) && status == GPUSERVE_OK; i++)
+        status = parse_one(p, gsv_json_at(parts, i), &last, name, error);
     return status;
 }

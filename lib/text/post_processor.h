@@ -27,8 +27,8 @@ struct gsv_template {
 
 struct gsv_post_processor {
     struct gsv_template single, pair;
-    /* RobertaProcessing with trim_offsets: white space at the ends of a token is not in its
-     * span. */
+    /* RobertaProcessing or ByteLevel with trim_offsets: white space at the ends of a token is not
+     * in its span. */
     bool trim_offsets, add_prefix_space;
 };
 

@@ -2,14 +2,15 @@
  * pretokenizer.c - where words begin and end.
  *
  * Each step looks at one character and its neighbours within the word so far, so all of them work
- * on one mark per character and none moves text.
+ * on one mark per character. Those that put a character before words work on a copy. Reading
+ * tokenizer.json is in pretokenizer_json.c.
  */
 #include "lib/text/pretokenizer.h"
 
-#include "lib/base/error.h"
-#include "lib/base/json_tree.h"
+#include "lib/base/alloc.h"
 #include "lib/text/unicode.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool is(const struct gsv_char *c, uint8_t flag)
@@ -55,13 +56,20 @@ static bool cuts(enum gsv_pretoken_behavior behavior, bool delimiter, bool previ
     return false;
 }
 
-static void cut_punctuation(enum gsv_pretoken_behavior behavior, const struct gsv_char *chars,
-                            size_t n, uint8_t *marks)
+static bool is_delimiter(const struct gsv_pretoken_step *step, uint32_t c)
 {
+    return step->kind == GSV_PRETOKEN_DIGITS ? gsv_unicode_get_regex(c) & GSV_REGEX_NUMERIC
+                                             : gsv_unicode_get_flags(c) & GSV_UNICODE_PUNCTUATION;
+}
+
+static void cut_at_chars(const struct gsv_pretoken_step *step, const struct gsv_char *chars,
+                         size_t n, uint8_t *marks)
+{
+    const enum gsv_pretoken_behavior behavior = step->behavior;
     bool previous = false;
 
     for (size_t i = 0; i < n; i++) {
-        const bool delimiter = is(&chars[i], GSV_UNICODE_PUNCTUATION);
+        const bool delimiter = is_delimiter(step, chars[i].c);
         const bool first = begins_word(marks, i);
 
         if (!first && cuts(behavior, delimiter, previous))
@@ -72,109 +80,220 @@ static void cut_punctuation(enum gsv_pretoken_behavior behavior, const struct gs
     }
 }
 
-void gsv_pretokenizer_cut(const struct gsv_pretokenizer *p, const struct gsv_char *chars, size_t n,
-                          uint8_t *marks)
+/* ------------------------------------------------------------------ patterns */
+
+static size_t match_literal(const struct gsv_pretoken_step *step, const struct gsv_char *chars,
+                            size_t at, size_t end)
 {
-    memset(marks, 0, n);
-    for (size_t i = 0; i < p->n; i++) {
-        switch (p->steps[i].kind) {
-        case GSV_PRETOKEN_SPACE:
-            cut_at_space(chars, n, marks);
-            break;
-        case GSV_PRETOKEN_WORDS:
-            cut_words(chars, n, marks);
-            break;
-        case GSV_PRETOKEN_PUNCTUATION:
-            cut_punctuation(p->steps[i].behavior, chars, n, marks);
-            break;
-        }
+    if (end - at < step->n_literal)
+        return at;
+    for (size_t i = 0; i < step->n_literal; i++)
+        if (chars[at + i].c != step->literal[i])
+            return at;
+    return at + step->n_literal;
+}
+
+static size_t match(const struct gsv_pretoken_step *step, const struct gsv_char *chars, size_t at,
+                    size_t end)
+{
+    return step->pattern == GSV_N_SPLIT_PATTERNS ? match_literal(step, chars, at, end)
+                                                 : gsv_split_match(step->pattern, chars, at, end);
+}
+
+/* Within a word chars[begin, end): the next match or, when there is none at `begin`, what is before
+ * it. Returns where that ends. */
+static size_t next_part(const struct gsv_pretoken_step *step, const struct gsv_char *chars,
+                        size_t begin, size_t end, bool *matches)
+{
+    size_t stop = match(step, chars, begin, end);
+
+    *matches = stop > begin;
+    if (*matches)
+        return stop;
+    for (stop = begin + 1; stop < end && match(step, chars, stop, end) == stop; stop++)
+        ;
+    return stop;
+}
+
+/* The same between two parts: of two that are no delimiters each is a word too. */
+static bool cuts_parts(enum gsv_pretoken_behavior behavior, bool delimiter, bool previous)
+{
+    if (!delimiter && !previous)
+        return behavior != GSV_PRETOKEN_CONTIGUOUS;
+    return cuts(behavior, delimiter, previous);
+}
+
+static void cut_word(const struct gsv_pretoken_step *step, const struct gsv_char *chars,
+                     size_t begin, size_t end, uint8_t *marks)
+{
+    bool previous = false, matches;
+
+    for (size_t at = begin, stop; at < end; at = stop) {
+        bool delimiter;
+
+        stop = next_part(step, chars, at, end, &matches);
+        delimiter = matches != step->inverted;
+        if (at > begin && cuts_parts(step->behavior, delimiter, previous))
+            marks[at] |= GSV_CUT_BEFORE;
+        if (delimiter && step->behavior == GSV_PRETOKEN_REMOVED)
+            memset(marks + at, GSV_CUT_DROPPED, stop - at);
+        previous = delimiter;
     }
 }
 
-static gpuserve_status add_step(struct gsv_pretokenizer *p, enum gsv_pretoken_kind kind,
-                                enum gsv_pretoken_behavior behavior, gpuserve_error *error)
+static void cut_at_pattern(const struct gsv_pretoken_step *step, const struct gsv_char *chars,
+                           size_t n, uint8_t *marks)
 {
-    if (p->n == GSV_PRETOKEN_MAX_STEPS)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "a pre-tokenizer of more than %d steps",
-                        GSV_PRETOKEN_MAX_STEPS);
-    p->steps[p->n++] = (struct gsv_pretoken_step){ kind, behavior };
-    p->bert = false;
-    return GPUSERVE_OK;
+    for (size_t begin = 0, end; begin < n; begin = end) {
+        for (end = begin + 1;
+             end < n && !begins_word(marks, end) && !(marks[end] & GSV_CUT_DROPPED); end++)
+            ;
+        if (!(marks[begin] & GSV_CUT_DROPPED))
+            cut_word(step, chars, begin, end, marks);
+    }
+}
+
+/* ------------------------------------------------------------------ steps that change characters
+ */
+
+/* The characters as our own, to be written to. */
+static bool own(struct gsv_pretokens *w)
+{
+    if (w->at == w->own.at)
+        return true;
+    if (!gsv_grow((void **)&w->own.at, &w->own.capacity, w->n, sizeof(*w->own.at), SIZE_MAX))
+        return false;
+    memcpy(w->own.at, w->at, w->n * sizeof(*w->at));
+    w->at = w->own.at;
+    return true;
+}
+
+static bool lacks_prefix(const struct gsv_pretokens *w, size_t i, uint32_t c,
+                         enum gsv_prefix_scheme scheme)
+{
+    return !(w->marks[i] & GSV_CUT_DROPPED) && begins_word(w->marks, i) && w->at[i].c != c &&
+           (scheme == GSV_PREFIX_ALWAYS || w->at[i].begin == 0);
+}
+
+/* c before the words that lack it; it stands for the bytes of the character that it is put before.
+ */
+static bool put_prefixes(struct gsv_pretokens *w, uint32_t c, enum gsv_prefix_scheme scheme)
+{
+    const struct gsv_chars text = w->own;
+    uint8_t *const marks = w->marks;
+    const size_t marks_capacity = w->marks_capacity;
+    size_t n = 0;
+
+    if (scheme == GSV_PREFIX_NEVER)
+        return true;
+    if (!gsv_grow((void **)&w->other.at, &w->other.capacity, 2 * w->n, sizeof(*w->other.at),
+                  SIZE_MAX) ||
+        !gsv_grow((void **)&w->other_marks, &w->other_marks_capacity, 2 * w->n, 1, SIZE_MAX))
+        return false;
+    for (size_t i = 0; i < w->n; i++) {
+        if (lacks_prefix(w, i, c, scheme)) {
+            w->other.at[n] = (struct gsv_char){ c, w->at[i].begin, w->at[i].end };
+            w->other_marks[n++] = GSV_CUT_BEFORE;
+            w->other.at[n] = w->at[i];
+            w->other_marks[n++] = 0;
+        } else {
+            w->other.at[n] = w->at[i];
+            w->other_marks[n++] = w->marks[i];
+        }
+    }
+    w->own = w->other;
+    w->other = text;
+    w->marks = w->other_marks;
+    w->marks_capacity = w->other_marks_capacity;
+    w->other_marks = marks;
+    w->other_marks_capacity = marks_capacity;
+    w->at = w->own.at;
+    w->n = n;
+    return true;
+}
+
+static bool apply_metaspace(const struct gsv_pretoken_step *step, struct gsv_pretokens *w)
+{
+    if (!own(w))
+        return false;
+    for (size_t i = 0; i < w->n; i++)
+        if (w->own.at[i].c == ' ')
+            w->own.at[i].c = step->replacement;
+    if (!put_prefixes(w, step->replacement, step->scheme))
+        return false;
+    for (size_t i = 0; i < w->n && step->splits; i++)
+        if (w->at[i].c == step->replacement)
+            w->marks[i] |= GSV_CUT_BEFORE;
+    return true;
+}
+
+static bool apply_byte_level(const struct gsv_pretoken_step *step, struct gsv_pretokens *w)
+{
+    if (step->scheme != GSV_PREFIX_NEVER && (!own(w) || !put_prefixes(w, ' ', step->scheme)))
+        return false;
+    if (step->pattern != GSV_N_SPLIT_PATTERNS)
+        cut_at_pattern(step, w->at, w->n, w->marks);
+    return true;
+}
+
+/* ------------------------------------------------------------------ all steps */
+
+bool gsv_pretokenizer_cut(const struct gsv_pretokenizer *p, const struct gsv_char *chars, size_t n,
+                          struct gsv_pretokens *w)
+{
+    bool good = gsv_grow((void **)&w->marks, &w->marks_capacity, n, 1, SIZE_MAX);
+
+    if (!good)
+        return false;
+    memset(w->marks, 0, n);
+    w->at = chars;
+    w->n = n;
+    for (size_t i = 0; i < p->n && good; i++) {
+        switch (p->steps[i].kind) {
+        case GSV_PRETOKEN_SPACE:
+            cut_at_space(w->at, w->n, w->marks);
+            break;
+        case GSV_PRETOKEN_WORDS:
+            cut_words(w->at, w->n, w->marks);
+            break;
+        case GSV_PRETOKEN_PUNCTUATION:
+        case GSV_PRETOKEN_DIGITS:
+            cut_at_chars(&p->steps[i], w->at, w->n, w->marks);
+            break;
+        case GSV_PRETOKEN_SPLIT:
+            cut_at_pattern(&p->steps[i], w->at, w->n, w->marks);
+            break;
+        case GSV_PRETOKEN_BYTE_LEVEL:
+            good = apply_byte_level(&p->steps[i], w);
+            break;
+        case GSV_PRETOKEN_METASPACE:
+            good = apply_metaspace(&p->steps[i], w);
+            break;
+        }
+    }
+    return good;
+}
+
+void gsv_pretokens_reset(struct gsv_pretokens *w)
+{
+    free(w->marks);
+    free(w->other_marks);
+    free(w->own.at);
+    free(w->other.at);
+    *w = (struct gsv_pretokens){ 0 };
+}
+
+bool gsv_pretokenizer_is_byte_level(const struct gsv_pretokenizer *p)
+{
+    return p->n > 0 && p->steps[p->n - 1].kind == GSV_PRETOKEN_BYTE_LEVEL;
 }
 
 void gsv_pretokenizer_bert(struct gsv_pretokenizer *p)
 {
     p->n = 2;
-    p->steps[0] = (struct gsv_pretoken_step){ GSV_PRETOKEN_SPACE, GSV_PRETOKEN_REMOVED };
-    p->steps[1] = (struct gsv_pretoken_step){ GSV_PRETOKEN_PUNCTUATION, GSV_PRETOKEN_ISOLATED };
+    p->steps[0] =
+        (struct gsv_pretoken_step){ .kind = GSV_PRETOKEN_SPACE, .behavior = GSV_PRETOKEN_REMOVED };
+    p->steps[1] = (struct gsv_pretoken_step){ .kind = GSV_PRETOKEN_PUNCTUATION,
+                                              .behavior = GSV_PRETOKEN_ISOLATED };
     p->bert = true;
-}
-
-static gpuserve_status parse_punctuation(struct gsv_pretokenizer *p,
-                                         const struct gsv_json_value *json, const char *name,
-                                         gpuserve_error *error)
-{
-    static const char *const behaviors[] = { "Isolated", "Removed", "Contiguous",
-                                             "MergedWithPrevious", "MergedWithNext" };
-    const char *behavior = "Isolated";
-    const gpuserve_status status = gsv_json_string(json, "behavior", name, &behavior, error);
-
-    if (status != GPUSERVE_OK)
-        return status;
-    for (size_t i = 0; i < sizeof(behaviors) / sizeof(behaviors[0]); i++)
-        if (strcmp(behavior, behaviors[i]) == 0)
-            return add_step(p, GSV_PRETOKEN_PUNCTUATION, (enum gsv_pretoken_behavior)i, error);
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: pre-tokenizer \"Punctuation\" \"%s\"", name,
-                    behavior);
-}
-
-static gpuserve_status parse_one(struct gsv_pretokenizer *p, const struct gsv_json_value *json,
-                                 const char *name, gpuserve_error *error)
-{
-    const char *type = gsv_json_text(gsv_json_member(json, "type"));
-    gpuserve_status status;
-
-    if (!type)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: a pre-tokenizer without a type", name);
-    if (strcmp(type, "BertPreTokenizer") == 0) {
-        const bool alone = p->n == 0;
-
-        status = add_step(p, GSV_PRETOKEN_SPACE, GSV_PRETOKEN_REMOVED, error);
-        if (status == GPUSERVE_OK)
-            status = add_step(p, GSV_PRETOKEN_PUNCTUATION, GSV_PRETOKEN_ISOLATED, error);
-        p->bert = alone;
-        return status;
-    }
-    if (strcmp(type, "WhitespaceSplit") == 0)
-        return add_step(p, GSV_PRETOKEN_SPACE, GSV_PRETOKEN_REMOVED, error);
-    if (strcmp(type, "Whitespace") == 0)
-        return add_step(p, GSV_PRETOKEN_WORDS, GSV_PRETOKEN_REMOVED, error);
-    if (strcmp(type, "Punctuation") == 0)
-        return parse_punctuation(p, json, name, error);
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: pre-tokenizer \"%s\"", name, type);
-}
-
-static gpuserve_status parse_any(struct gsv_pretokenizer *p, const struct gsv_json_value *json,
-                                 const char *name, gpuserve_error *error)
-{
-    const char *type = gsv_json_text(gsv_json_member(json, "type"));
-    const struct gsv_json_value *parts = gsv_json_member(json, "pretokenizers");
-    gpuserve_status status = GPUSERVE_OK;
-
-    if (!type || strcmp(type, "Sequence") != 0)
-        return parse_one(p, json, name, error);
-    if (!gsv_json_is(parts, GSV_JSON_ARRAY))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a sequence without \"pretokenizers\"", name);
-    for (size_t i = 0; i < gsv_json_count(parts) && status == GPUSERVE_OK; i++)
-        status = parse_any(p, gsv_json_at(parts, i), name, error);
-    return status;
-}
-
-gpuserve_status gsv_pretokenizer_parse(struct gsv_pretokenizer *p,
-                                       const struct gsv_json_value *json, const char *name,
-                                       gpuserve_error *error)
-{
-    if (!json || gsv_json_is(json, GSV_JSON_NULL))
-        return GPUSERVE_OK;
-    return parse_any(p, json, name, error);
 }

@@ -6,6 +6,7 @@
 
 #include "lib/base/json_tree.h"
 #include "lib/text/chars.h"
+#include "lib/text/split_pattern.h"
 
 #include <gpuserve/types.h>
 
@@ -15,6 +16,10 @@ enum gsv_pretoken_kind {
     GSV_PRETOKEN_SPACE,       /* white space separates and is dropped */
     GSV_PRETOKEN_WORDS,       /* \w+|[^\w\s]+ */
     GSV_PRETOKEN_PUNCTUATION, /* by `behavior` */
+    GSV_PRETOKEN_METASPACE,   /* spaces become a visible character that begins words */
+    GSV_PRETOKEN_DIGITS,      /* by `behavior` */
+    GSV_PRETOKEN_SPLIT,       /* at `pattern` or `literal`, by `behavior` */
+    GSV_PRETOKEN_BYTE_LEVEL,  /* a space before words, and `pattern`; words are bytes */
 };
 
 /* What becomes of a delimiter: the names of `tokenizers`. */
@@ -26,9 +31,21 @@ enum gsv_pretoken_behavior {
     GSV_PRETOKEN_WITH_NEXT,
 };
 
+/* Which words get a character before them that they do not begin with yet. */
+enum gsv_prefix_scheme { GSV_PREFIX_NEVER, GSV_PREFIX_FIRST /* of the text */, GSV_PREFIX_ALWAYS };
+
+enum { GSV_PRETOKEN_MAX_LITERAL = 16 };
+
 struct gsv_pretoken_step {
     enum gsv_pretoken_kind kind;
     enum gsv_pretoken_behavior behavior;
+    enum gsv_prefix_scheme scheme; /* of METASPACE, as are: */
+    uint32_t replacement;
+    bool splits;
+    enum gsv_split_pattern pattern; /* of SPLIT and BYTE_LEVEL; GSV_N_SPLIT_PATTERNS: none */
+    bool inverted;                  /* of SPLIT: what is between matches is the delimiter */
+    uint32_t literal[GSV_PRETOKEN_MAX_LITERAL]; /* [n_literal] of SPLIT without a pattern */
+    size_t n_literal;
 };
 
 enum { GSV_PRETOKEN_MAX_STEPS = 16 };
@@ -49,10 +66,29 @@ enum {
 gpuserve_status gsv_pretokenizer_parse(struct gsv_pretokenizer *pretokenizer,
                                        const struct gsv_json_value *json, const char *name,
                                        gpuserve_error *error);
+/* What a "Metaspace" says, which is a decoder, too. */
+gpuserve_status gsv_pretoken_metaspace(struct gsv_pretoken_step *step,
+                                       const struct gsv_json_value *json, const char *name,
+                                       gpuserve_error *error);
 void gsv_pretokenizer_bert(struct gsv_pretokenizer *pretokenizer);
+/* Its words go to the model as bytes: the last step is a BYTE_LEVEL one. */
+bool gsv_pretokenizer_is_byte_level(const struct gsv_pretokenizer *pretokenizer);
 
-/* Mark chars[0, n). The character after a dropped one begins a word even if not marked. */
-void gsv_pretokenizer_cut(const struct gsv_pretokenizer *pretokenizer, const struct gsv_char *chars,
-                          size_t n, uint8_t *marks);
+/* Characters and their marks. Start with all zero. */
+struct gsv_pretokens {
+    const struct gsv_char *at; /* [n] lent, or `own`'s */
+    size_t n;
+    uint8_t *marks; /* [n] */
+    size_t marks_capacity;
+    struct gsv_chars own, other; /* where a step has changed or added some */
+    uint8_t *other_marks;
+    size_t other_marks_capacity;
+};
+
+/* Mark chars[0, n), or what a step makes of them. The character after a dropped one begins a word
+ * even if not marked. False when out of memory. */
+bool gsv_pretokenizer_cut(const struct gsv_pretokenizer *pretokenizer, const struct gsv_char *chars,
+                          size_t n, struct gsv_pretokens *pretokens);
+void gsv_pretokens_reset(struct gsv_pretokens *pretokens);
 
 #endif

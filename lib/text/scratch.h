@@ -7,7 +7,9 @@
 #ifndef GSV_TEXT_SCRATCH_H
 #define GSV_TEXT_SCRATCH_H
 
-#include "lib/text/chars.h"
+#include "lib/text/bpe.h"
+#include "lib/text/pretokenizer.h"
+#include "lib/text/unigram.h"
 #include "lib/text/wordpiece.h"
 
 #include <gpuserve/gpuserve.h>
@@ -38,20 +40,30 @@ struct gsv_word {
     size_t bytes_capacity, spans_capacity;
 };
 
+/* Why a word came to no pieces. */
+enum gsv_split_failure {
+    GSV_SPLIT_GOOD,
+    GSV_SPLIT_NO_MEMORY,
+    GSV_SPLIT_NO_UNKNOWN, /* it is unknown, and the model has no token for that */
+};
+
 struct gsv_scratch {
     uint64_t serial;
     struct gsv_cached_word *cache; /* [1 << GSV_CACHE_BITS] */
     struct gsv_word word;
     struct gsv_piece *pieces;
     size_t pieces_capacity;
+    struct gsv_best_way *ways; /* [bytes of a word + 1] of Unigram */
+    size_t ways_capacity;
+    enum gsv_split_failure failure;
     struct gsv_normal_buffers normal;
-    uint8_t *marks; /* of the pre-tokenizer, one for each character */
-    size_t marks_capacity;
+    struct gsv_pretokens pretokens;
     char *bytes; /* normalized text, where added tokens are looked for */
     size_t bytes_capacity;
     uint32_t *char_of; /* [bytes] which character a byte is of */
     size_t char_of_capacity;
-    uint64_t steps; /* of tries, since it was made: how tests count work */
+    struct gsv_bpe_work bpe;
+    uint64_t steps; /* of tries and merges, since it was made: how tests count work */
 };
 
 static inline struct gsv_cached_word *gsv_cache_slot(struct gsv_cached_word *cache,

@@ -7,6 +7,7 @@
 #include "lib/text/sink.h"
 
 #include "lib/base/alloc.h"
+#include "lib/text/trim.h"
 
 #include <stdlib.h>
 
@@ -121,10 +122,12 @@ void gsv_encoding_reset(struct gsv_encoding *e)
         free(scratch->word.bytes);
         free(scratch->word.spans);
         free(scratch->pieces);
+        free(scratch->ways);
         gsv_normal_buffers_reset(&scratch->normal);
-        free(scratch->marks);
+        gsv_pretokens_reset(&scratch->pretokens);
         free(scratch->bytes);
         free(scratch->char_of);
+        gsv_bpe_work_reset(&scratch->bpe);
         free(scratch);
     }
     free(e->ids);
@@ -163,14 +166,19 @@ void gsv_sink_ascii(struct gsv_sink *s, const char *text, size_t begin, size_t e
 static size_t split(struct gsv_sink *s, const char *word, size_t size, size_t n_chars)
 {
     struct gsv_scratch *scratch = s->scratch;
+    size_t n;
 
     if (!gsv_grow((void **)&scratch->pieces, &scratch->pieces_capacity, size,
                   sizeof(*scratch->pieces), SIZE_MAX)) {
         s->done = s->no_memory = true;
         return 0;
     }
-    return gsv_wordpiece_split(&s->tokenizer->model, word, size, n_chars, scratch->pieces,
-                               &scratch->steps);
+    scratch->failure = GSV_SPLIT_GOOD;
+    n = gsv_token_model_split(&s->tokenizer->model, word, size, n_chars, scratch);
+    s->no_memory = s->no_memory || scratch->failure == GSV_SPLIT_NO_MEMORY;
+    s->no_unknown = s->no_unknown || scratch->failure == GSV_SPLIT_NO_UNKNOWN;
+    s->done = s->done || scratch->failure;
+    return n;
 }
 
 const struct gsv_cached_word *gsv_sink_look_up(struct gsv_sink *s, const uint64_t key[2],
@@ -193,34 +201,52 @@ const struct gsv_cached_word *gsv_sink_look_up(struct gsv_sink *s, const uint64_
     return cached;
 }
 
+/* Where a word's last piece was. */
+struct piece_places {
+    const gpuserve_span *spans; /* of the word's bytes */
+    size_t begin, end;
+};
+
+/* Pieces of the same end are those of one text that the model has no piece for: all stand for it.
+ */
+static inline gpuserve_span next_span(struct piece_places *at, size_t end)
+{
+    if (end != at->end)
+        at->begin = at->end;
+    at->end = end;
+    return (gpuserve_span){ at->spans[at->begin].begin, at->spans[end - 1].end };
+}
+
+/* A token of the model. */
+static inline void put_piece(struct gsv_sink *s, int32_t id, gpuserve_span span)
+{
+    const struct gsv_trim *const trims = s->tokenizer->trims;
+
+    if (trims)
+        span = gsv_trim_span(s, trims[id], span);
+    s->out->ids[s->n] = id;
+    s->out->spans[s->n++] = span;
+}
+
 static void put_cached(struct gsv_sink *s, const struct gsv_cached_word *cached)
 {
-    const gpuserve_span *spans = s->scratch->word.spans;
-    size_t begin = 0;
+    struct piece_places places = { s->scratch->word.spans, 0, 0 };
 
     if (!gsv_sink_has_room(s))
         return;
-    for (size_t i = 0; i < cached->n; i++) {
-        s->out->ids[s->n] = cached->ids[i];
-        s->out->spans[s->n++] =
-            (gpuserve_span){ spans[begin].begin, spans[cached->ends[i] - 1].end };
-        begin = cached->ends[i];
-    }
+    for (size_t i = 0; i < cached->n; i++)
+        put_piece(s, cached->ids[i], next_span(&places, cached->ends[i]));
 }
 
 static void put_pieces(struct gsv_sink *s, size_t n)
 {
-    const gpuserve_span *spans = s->scratch->word.spans;
+    struct piece_places places = { s->scratch->word.spans, 0, 0 };
     const struct gsv_piece *pieces = s->scratch->pieces;
-    size_t begin = 0;
 
     if (s->n + n > s->room && !gsv_sink_make_room(s, n))
         return;
-    for (size_t i = 0; i < n; i++) {
-        s->out->ids[s->n] = pieces[i].id;
-        s->out->spans[s->n++] = (gpuserve_span){ spans[begin].begin, spans[pieces[i].end - 1].end };
-        begin = pieces[i].end;
-    }
+    for (size_t i = 0; i < n; i++)
+        put_piece(s, pieces[i].id, next_span(&places, pieces[i].end));
 }
 
 void gsv_sink_word(struct gsv_sink *s)

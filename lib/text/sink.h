@@ -13,15 +13,17 @@ struct gsv_sink {
     const struct gsv_tokenizer *tokenizer;
     struct gsv_encoding *out;
     struct gsv_scratch *scratch;
-    size_t first;   /* where the text's tokens begin in out's arrays */
-    size_t n;       /* where the next one goes */
-    size_t room;    /* up to where there is place without asking */
-    size_t limit;   /* tokens wanted; SIZE_MAX: all */
-    size_t stop;    /* with more tokens than this no more need be found */
-    bool left;      /* the last ones are wanted, not the first */
-    size_t dropped; /* tokens that were found and not kept */
-    bool done;      /* found enough, or out of memory */
+    const char *text; /* whose tokens come, as given */
+    size_t first;     /* where the text's tokens begin in out's arrays */
+    size_t n;         /* where the next one goes */
+    size_t room;      /* up to where there is place without asking */
+    size_t limit;     /* tokens wanted; SIZE_MAX: all */
+    size_t stop;      /* with more tokens than this no more need be found */
+    bool left;        /* the last ones are wanted, not the first */
+    size_t dropped;   /* tokens that were found and not kept */
+    bool done;        /* found enough, or out of memory */
     bool no_memory;
+    bool no_unknown; /* a character is unknown, and the model has no token for that */
 };
 
 enum {

@@ -35,9 +35,7 @@ static gpuserve_status read_text(const struct source *from, const char *file, si
     gpuserve_status status;
     size_t valid;
 
-    if (!gsv_join_name(path, from->folder, file))
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: the name of folder '%.64s' is too long",
-                        gsv_dir_path(from->dir), from->folder);
+    (void)gsv_join_name(path, from->folder, file); /* which fits: the file is there */
     status = gsv_dir_read(from->dir, path, max_bytes, text, size, error);
     snprintf(name, MAX_NAME_BYTES, "%s/%s", gsv_dir_path(from->dir), path);
     if (status != GPUSERVE_OK)
@@ -163,13 +161,17 @@ gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struc
 gpuserve_status gsv_tokenizer_finish(struct gsv_tokenizer *t, const char *name,
                                      gpuserve_error *error)
 {
-    gpuserve_status status = gsv_wordpiece_build(&t->model, &t->vocab, name, error);
+    gpuserve_status status = gsv_token_model_build(
+        &t->model, &t->vocab, gsv_pretokenizer_is_byte_level(&t->pretokenizer), name, error);
 
     if (status == GPUSERVE_OK)
         status = gsv_added_build(&t->added, &t->normalizer, name, error);
+    if (status == GPUSERVE_OK && t->post.trim_offsets)
+        status = gsv_trims_make(&t->trims, &t->vocab, name, error);
     if (status != GPUSERVE_OK)
         return status;
-    t->scans = t->normalizer.simple && t->pretokenizer.bert;
+    t->scans =
+        t->model.kind == GSV_WORDPIECE && t->normalizer.simple && t->pretokenizer.bert && !t->trims;
     if (t->scans)
         gsv_bert_scan_prepare(t);
     return GPUSERVE_OK;
@@ -185,63 +187,82 @@ void gsv_tokenizer_free(struct gsv_tokenizer **tokenizer)
     gsv_vocab_reset(&t->vocab);
     gsv_added_reset(&t->added);
     gsv_normalizer_reset(&t->normalizer);
-    gsv_wordpiece_reset(&t->model);
+    gsv_token_model_reset(&t->model);
     gsv_decoder_reset(&t->decoder);
+    free(t->trims);
     free(t);
 }
 
 /* ------------------------------------------------------------------ decoding */
 
-/* The text of an id as the decoder sees it; NULL for no token, or a special one to be left out. */
-static const char *token_text(const struct gsv_tokenizer *t, int32_t id, bool skip_special,
-                              size_t *size)
+static const char *text_of(const struct gsv_tokenizer *t, int32_t id, size_t *size)
 {
     const struct gsv_added_token *added = gsv_added_by_id(&t->added, id);
 
     if (!added)
         return gsv_vocab_text(&t->vocab, id, size);
-    if (added->special && skip_special)
-        return NULL;
     *size = added->normalized_content ? added->normalized_size : added->size;
     return added->normalized_content ? added->normalized_content : added->content;
+}
+
+/* The text of an id as the decoder sees it; NULL for no token, or a special one to be left out. As
+ * in `tokenizers` that is decided by the text: a special token that is normalized to another text
+ * stays. */
+static const char *token_text(const struct gsv_tokenizer *t, int32_t id, bool skip_special,
+                              size_t *size)
+{
+    const char *text = text_of(t, id, size);
+    const struct gsv_added_token *same;
+
+    if (!text || !skip_special)
+        return text;
+    same = gsv_added_by_id(&t->added, gsv_vocab_id(&t->vocab, text, *size));
+    return same && same->special ? NULL : text;
+}
+
+/* The tokens' text. False when out of memory. */
+static bool decode(const struct gsv_tokenizer *t, const int32_t *ids, size_t n_ids,
+                   bool skip_special, struct gsv_decoded *decoded)
+{
+    for (size_t i = 0; i < n_ids; i++) {
+        size_t size = 0;
+        const char *token = token_text(t, ids[i], skip_special, &size);
+
+        if (token && !gsv_decoded_add(decoded, token, size))
+            return false;
+    }
+    return gsv_decoder_run(&t->decoder, decoded);
 }
 
 gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *t, const int32_t *ids,
                                      size_t n_ids, bool skip_special, char *text, size_t capacity,
                                      size_t *size, gpuserve_error *error)
 {
-    char *piece;
-    size_t needed = 1; /* the NUL */
-    bool first = true;
+    struct gsv_decoded decoded = { 0 };
+    gpuserve_status status = GPUSERVE_OK;
+    size_t needed;
 
     for (size_t i = 0; i < n_ids; i++)
-        if (ids[i] < 0 || (size_t)ids[i] >= t->vocab.n_ids)
+        if ((size_t)ids[i] >= t->vocab.n_ids) /* as a negative one is */
             return gsv_fail(error, GPUSERVE_E_INVALID,
                             "id %d at %zu is outside the vocabulary of %zu", ids[i], i,
                             t->vocab.n_ids);
-    piece = malloc(GSV_VOCAB_MAX_TOKEN_BYTES + 1);
-    if (!piece)
+    if (!decode(t, ids, n_ids, skip_special, &decoded)) {
+        gsv_decoded_reset(&decoded);
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for decoding");
-    for (size_t i = 0; i < n_ids; i++) {
-        size_t length = 0;
-        const char *token = token_text(t, ids[i], skip_special, &length);
-
-        if (!token)
-            continue;
-        length = gsv_decoder_token(&t->decoder, token, length, first, piece);
-        first = false;
-        if (text && needed + length <= capacity)
-            memcpy(text + needed - 1, piece, length);
-        needed += length;
     }
-    free(piece);
+    needed = decoded.size + 1; /* the NUL */
     if (size)
         *size = needed;
+    if (text && decoded.size > 0)
+        memcpy(text, decoded.bytes, needed <= capacity ? decoded.size : 0);
     if (!text || needed > capacity)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "a text of %zu bytes, room for %zu", needed,
-                        text ? capacity : 0);
-    text[needed - 1] = '\0';
-    return GPUSERVE_OK;
+        status = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "a text of %zu bytes, room for %zu", needed,
+                          text ? capacity : 0);
+    else
+        text[needed - 1] = '\0';
+    gsv_decoded_reset(&decoded);
+    return status;
 }
 
 /* ------------------------------------------------------------------ questions */
@@ -253,8 +274,7 @@ int32_t gsv_tokenizer_vocab_size(const struct gsv_tokenizer *t)
 
 const char *gsv_tokenizer_kind(const struct gsv_tokenizer *t)
 {
-    (void)t;
-    return "WordPiece";
+    return gsv_token_model_name(&t->model);
 }
 
 size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *t, bool pair)
@@ -269,10 +289,9 @@ int32_t gsv_tokenizer_id(const struct gsv_tokenizer *t, const char *token)
 
 size_t gsv_tokenizer_bytes(const struct gsv_tokenizer *t)
 {
-    return sizeof(*t) + gsv_vocab_bytes(&t->vocab) +
-           t->model.trie.n * (sizeof(*t->model.trie.units) + sizeof(*t->model.failures)) +
-           t->model.pops_capacity * sizeof(*t->model.pops) +
-           t->added.capacity * sizeof(*t->added.tokens) +
+    return sizeof(*t) + (t->trims ? t->vocab.n_ids * sizeof(*t->trims) : 0) +
+           gsv_vocab_bytes(&t->vocab) + gsv_token_model_bytes(&t->model) +
+           gsv_normalizer_bytes(&t->normalizer) + t->added.capacity * sizeof(*t->added.tokens) +
            (t->added.raw.trie.n + t->added.normalized.trie.n) *
                (sizeof(*t->added.raw.trie.units) + sizeof(*t->added.raw.tokens));
 }

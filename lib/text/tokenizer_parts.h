@@ -10,8 +10,9 @@
 #include "lib/text/post_processor.h"
 #include "lib/text/pretokenizer.h"
 #include "lib/text/tokenizer.h"
+#include "lib/text/token_model.h"
+#include "lib/text/trim.h"
 #include "lib/text/vocab.h"
-#include "lib/text/wordpiece.h"
 
 /* What bert_scan.c does at a byte. */
 enum gsv_byte_class {
@@ -32,9 +33,10 @@ struct gsv_tokenizer {
     struct gsv_added_tokens added;
     struct gsv_normalizer normalizer;
     struct gsv_pretokenizer pretokenizer;
-    struct gsv_wordpiece model;
+    struct gsv_token_model model;
     struct gsv_post_processor post;
     struct gsv_decoder decoder;
+    struct gsv_trim *trims; /* [vocab.n_ids] with trim_offsets; NULL: no token is trimmed */
     bool truncate_left;
     bool lowers; /* see struct gsv_tokenizer_place */
     bool scans;  /* bert_scan.c does normalizing and pre-tokenizing */

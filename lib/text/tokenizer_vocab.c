@@ -201,7 +201,7 @@ static gpuserve_status read_specials(struct gsv_tokenizer *t, const struct gsv_v
         status = read_more_specials(t, files, name, error);
     if (status != GPUSERVE_OK)
         return status;
-    t->model.unknown = ids[0];
+    t->model.wordpiece.unknown = ids[0];
     t->post.pair.type_b = 1;
     gsv_post_processor_bert(&t->post, ids[1], ids[2]);
     return GPUSERVE_OK;
@@ -242,8 +242,8 @@ gpuserve_status gsv_tokenizer_read_vocab(struct gsv_tokenizer *t, const char *te
     if (status != GPUSERVE_OK)
         return status;
     gsv_pretokenizer_bert(&t->pretokenizer);
-    t->model.max_chars = 100;
-    t->model.prefix = gsv_copy_text("##", 2);
-    return t->model.prefix ? GPUSERVE_OK
-                           : gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
+    t->model.wordpiece.max_chars = 100;
+    t->model.wordpiece.prefix = gsv_copy_text("##", 2);
+    return t->model.wordpiece.prefix ? GPUSERVE_OK
+                                     : gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
 }

@@ -21,6 +21,17 @@ enum {
     GSV_UNICODE_REORDERS = 1 << 7,    /* has a combining class and is not Mn: its order matters */
 };
 
+/* What the regular expressions of pre-tokenizers ask. */
+enum {
+    GSV_REGEX_LETTER = 1 << 0,      /* \p{L} */
+    GSV_REGEX_NUMBER = 1 << 1,      /* \p{N} */
+    GSV_REGEX_MARK = 1 << 2,        /* \p{M} */
+    GSV_REGEX_PUNCTUATION = 1 << 3, /* \p{P} */
+    GSV_REGEX_SYMBOL = 1 << 4,      /* \p{S} */
+    GSV_REGEX_SPACE = 1 << 5,       /* \s */
+    GSV_REGEX_NUMERIC = 1 << 6,     /* the pre-tokenizer "Digits" */
+};
+
 #define GSV_UNICODE_LOOKUP(table, c) table[(size_t)table##_blocks[(c) >> 7] << 7 | ((c)&127)]
 
 /* The most code points that one becomes in any mapping (U+FDFA has 18). */
@@ -29,6 +40,11 @@ enum {
 static inline uint8_t gsv_unicode_get_flags(uint32_t c)
 {
     return GSV_UNICODE_LOOKUP(gsv_unicode_flags, c);
+}
+
+static inline uint8_t gsv_unicode_get_regex(uint32_t c)
+{
+    return GSV_UNICODE_LOOKUP(gsv_unicode_regex, c);
 }
 
 static inline uint8_t gsv_unicode_get_class(uint32_t c)

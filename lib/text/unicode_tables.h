@@ -12,6 +12,8 @@
 
 extern const uint16_t gsv_unicode_flags_blocks[];
 extern const uint8_t gsv_unicode_flags[];
+extern const uint16_t gsv_unicode_regex_blocks[];
+extern const uint8_t gsv_unicode_regex[];
 extern const uint16_t gsv_unicode_class_blocks[];
 extern const uint8_t gsv_unicode_class[];
 

@@ -55,8 +55,11 @@ static bool rehash(struct gsv_vocab *v, size_t n_hashed)
     return true;
 }
 
+/* What becomes of a text that is there already. */
+enum twice { REFUSED, NEW_ID, BOTH_IDS };
+
 /* A token whose text is already at the end of v->text. */
-static gpuserve_status take_token(struct gsv_vocab *v, size_t size, uint32_t id, bool replaces,
+static gpuserve_status take_token(struct gsv_vocab *v, size_t size, uint32_t id, enum twice twice,
                                   const char *name, gpuserve_error *error)
 {
     const char *text = v->text + v->text_size;
@@ -68,11 +71,11 @@ static gpuserve_status take_token(struct gsv_vocab *v, size_t size, uint32_t id,
     if (2 * (v->n + 1) > v->n_hashed && !rehash(v, v->n_hashed ? 2 * v->n_hashed : 1024))
         goto no_memory;
     slot = find_slot(v, text, size);
-    if (*slot && replaces) {
+    if (*slot && twice == NEW_ID) {
         v->tokens[*slot - 1].id = (int32_t)id;
         return GPUSERVE_OK;
     }
-    if (*slot)
+    if (*slot && twice == REFUSED)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the token \"%.*s\" is there twice", name,
                         (int)size, text);
     if (!gsv_grow((void **)&v->tokens, &v->capacity, v->n + 1, sizeof(*v->tokens), MAX_TOKENS))
@@ -86,15 +89,13 @@ no_memory:
     return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory at %zu tokens", name, v->n);
 }
 
-static gpuserve_status reserve_text(struct gsv_vocab *v, size_t more, const char *name,
-                                    gpuserve_error *error)
+gpuserve_status gsv_vocab_reserve(struct gsv_vocab *v, size_t more, const char *name,
+                                  gpuserve_error *error)
 {
-    size_t needed;
-
-    if (!gsv_add_size(v->text_size, more, &needed) || needed > MAX_TEXT_BYTES)
+    if (more > MAX_TEXT_BYTES - v->text_size)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: a vocabulary over %d bytes", name,
                         MAX_TEXT_BYTES);
-    if (!gsv_grow((void **)&v->text, &v->text_capacity, needed, 1, MAX_TEXT_BYTES))
+    if (!gsv_grow((void **)&v->text, &v->text_capacity, v->text_size + more, 1, MAX_TEXT_BYTES))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
     return GPUSERVE_OK;
 }
@@ -126,7 +127,7 @@ gpuserve_status gsv_vocab_read_json(struct gsv_vocab *v, struct gsv_json_slice o
     gpuserve_status status = gsv_json_reader_open(&reader, '{', error);
 
     if (status == GPUSERVE_OK) /* no token is longer than its place in the file */
-        status = reserve_text(v, object.size, name, error);
+        status = gsv_vocab_reserve(v, object.size, name, error);
     for (bool first = true, more = true; status == GPUSERVE_OK; first = false) {
         size_t size = 0;
         uint32_t id = 0;
@@ -138,10 +139,34 @@ gpuserve_status gsv_vocab_read_json(struct gsv_vocab *v, struct gsv_json_slice o
         if (status == GPUSERVE_OK)
             status = gsv_json_reader_id(&reader, GSV_VOCAB_MAX_ID, &id, error);
         if (status == GPUSERVE_OK)
-            status = take_token(v, size, id, false, name, error);
+            status = take_token(v, size, id, REFUSED, name, error);
     }
     v->n_model = v->n;
     return status == GPUSERVE_OK ? index_ids(v, name, error) : status;
+}
+
+gpuserve_status gsv_vocab_add(struct gsv_vocab *v, const struct gsv_json_reader *r,
+                              struct gsv_json_slice text, gpuserve_error *error)
+{
+    size_t size = 0;
+    const gpuserve_status status =
+        gsv_json_reader_text(r, text, v->text + v->text_size, &size, error);
+
+    if (status != GPUSERVE_OK)
+        return status;
+    return take_token(v, size, (uint32_t)v->n, BOTH_IDS, r->name, error);
+}
+
+gpuserve_status gsv_vocab_finish(struct gsv_vocab *v, const char *name, gpuserve_error *error)
+{
+    char *text = realloc(v->text, v->text_size + 1); /* what was reserved is ten times as much */
+
+    if (!text)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for %zu tokens", name, v->n);
+    v->text = text;
+    v->text_capacity = v->text_size + 1;
+    v->n_model = v->n;
+    return index_ids(v, name, error);
 }
 
 /* Without the white space at the end. */
@@ -163,7 +188,7 @@ gpuserve_status gsv_vocab_read_lines(struct gsv_vocab *v, const char *text, size
                                      const char *name, gpuserve_error *error)
 {
     const char *const end = text + size;
-    gpuserve_status status = reserve_text(v, size, name, error);
+    gpuserve_status status = gsv_vocab_reserve(v, size, name, error);
 
     for (uint32_t id = 0; text < end && status == GPUSERVE_OK; id++) {
         const char *newline = memchr(text, '\n', (size_t)(end - text));
@@ -174,7 +199,7 @@ gpuserve_status gsv_vocab_read_lines(struct gsv_vocab *v, const char *text, size
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: over %d lines", name,
                             GSV_VOCAB_MAX_ID + 1);
         memcpy(v->text + v->text_size, text, length);
-        status = take_token(v, length, id, true, name, error);
+        status = take_token(v, length, id, NEW_ID, name, error);
         text = newline ? newline + 1 : end;
     }
     v->n_model = v->n;
@@ -184,14 +209,14 @@ gpuserve_status gsv_vocab_read_lines(struct gsv_vocab *v, const char *text, size
 gpuserve_status gsv_vocab_append(struct gsv_vocab *v, const char *text, size_t size, uint32_t id,
                                  const char *name, gpuserve_error *error)
 {
-    gpuserve_status status = reserve_text(v, size, name, error);
+    gpuserve_status status = gsv_vocab_reserve(v, size, name, error);
 
     if (status != GPUSERVE_OK)
         return status;
     if (id > GSV_VOCAB_MAX_ID)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: an id over %d", name, GSV_VOCAB_MAX_ID);
     memcpy(v->text + v->text_size, text, size);
-    status = take_token(v, size, id, false, name, error);
+    status = take_token(v, size, id, REFUSED, name, error);
     return status == GPUSERVE_OK ? index_ids(v, name, error) : status;
 }
 
@@ -209,6 +234,13 @@ int32_t gsv_vocab_id(const struct gsv_vocab *v, const char *text, size_t size)
     const uint32_t found = v->n_hashed ? *find_slot(v, text, size) : 0;
 
     return found ? v->tokens[found - 1].id : -1;
+}
+
+int32_t gsv_vocab_model_id(const struct gsv_vocab *v, const char *text, size_t size)
+{
+    const uint32_t found = v->n_hashed ? *find_slot(v, text, size) : 0;
+
+    return found && found <= v->n_model ? v->tokens[found - 1].id : -1;
 }
 
 const char *gsv_vocab_text(const struct gsv_vocab *v, int32_t id, size_t *size)

@@ -1,7 +1,8 @@
 /*
  * vocab.h - the tokens of a model: text to id and id to text.
  *
- * Order of use: gsv_vocab_reserve, any gsv_vocab_add, then the look-ups.
+ * Order of use: one that reads, or gsv_vocab_reserve, any gsv_vocab_add and gsv_vocab_finish; then
+ * the look-ups.
  */
 #ifndef GSV_TEXT_VOCAB_H
 #define GSV_TEXT_VOCAB_H
@@ -37,6 +38,13 @@ gpuserve_status gsv_vocab_read_json(struct gsv_vocab *vocab, struct gsv_json_sli
  * text that comes twice has the later id. */
 gpuserve_status gsv_vocab_read_lines(struct gsv_vocab *vocab, const char *text, size_t size,
                                      const char *name, gpuserve_error *error);
+/* A vocabulary whose ids count up from 0, a text at a time, in room for so many bytes more. A text
+ * that comes twice keeps both ids; the later one is found. `text` is what stands between quotes. */
+gpuserve_status gsv_vocab_reserve(struct gsv_vocab *vocab, size_t bytes, const char *name,
+                                  gpuserve_error *error);
+gpuserve_status gsv_vocab_add(struct gsv_vocab *vocab, const struct gsv_json_reader *reader,
+                              struct gsv_json_slice text, gpuserve_error *error);
+gpuserve_status gsv_vocab_finish(struct gsv_vocab *vocab, const char *name, gpuserve_error *error);
 /* One more token (an added one), once the vocabulary has been read. */
 gpuserve_status gsv_vocab_append(struct gsv_vocab *vocab, const char *text, size_t size,
                                  uint32_t id, const char *name, gpuserve_error *error);
@@ -44,6 +52,8 @@ void gsv_vocab_reset(struct gsv_vocab *vocab);
 
 /* -1: no such token. */
 int32_t gsv_vocab_id(const struct gsv_vocab *vocab, const char *text, size_t size);
+/* The same among the tokens that the model itself knows. */
+int32_t gsv_vocab_model_id(const struct gsv_vocab *vocab, const char *text, size_t size);
 /* The text of an id, lent, not NUL-terminated; NULL when no token has it. */
 const char *gsv_vocab_text(const struct gsv_vocab *vocab, int32_t id, size_t *size);
 

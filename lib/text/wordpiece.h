@@ -9,6 +9,7 @@
 #ifndef GSV_TEXT_WORDPIECE_H
 #define GSV_TEXT_WORDPIECE_H
 
+#include "lib/text/members.h"
 #include "lib/text/trie.h"
 #include "lib/text/vocab.h"
 
@@ -35,6 +36,10 @@ struct gsv_wordpiece {
     char *prefix;
 };
 
+/* From the members of "model"; the vocabulary has been read. */
+gpuserve_status gsv_wordpiece_read(struct gsv_wordpiece *model, const struct gsv_member *members,
+                                   const struct gsv_vocab *vocab, const char *name,
+                                   gpuserve_error *error);
 /* The fields unknown, max_chars and prefix are set before. */
 gpuserve_status gsv_wordpiece_build(struct gsv_wordpiece *model, const struct gsv_vocab *vocab,
                                     const char *name, gpuserve_error *error);

@@ -28,7 +28,7 @@ class TokenLabels(NamedTuple):
     """One text's tokens and the scores of their labels."""
 
     ids: "NDArray[np.int32]"
-    #: [n, 2]: first byte of the UTF-8 text and one past the last; equal for special tokens.
+    #: [n, 2]: first byte of the UTF-8 text and one past the last; 0 for special tokens.
     spans: "NDArray[np.uint32]"
     #: [n, len(model.labels)]
     scores: Floats
@@ -106,7 +106,7 @@ def entities(model: "Handle", text: str, found: TokenLabels, strategy: str,
     encoded = text.encode()
     best = found.scores.argmax(axis=1)
     labels = [names[i] for i in best]
-    tokens = [i for i, (begin, end) in enumerate(found.spans) if begin != end]    # no special ones
+    tokens = [i for i, (_, end) in enumerate(found.spans) if end > 0]    # no special ones
     made: List[Entity] = []
     for first, last in _groups(labels, tokens, grouped):
         # A group is called by all after the first dash, whatever is before it.

@@ -19,7 +19,7 @@ class Tokens(NamedTuple):
     """The tokens of one text."""
 
     ids: "NDArray[np.int32]"
-    #: [n, 2]: first byte of the UTF-8 text and one past the last; equal for special tokens.
+    #: [n, 2]: first byte of the UTF-8 text and one past the last; 0 for special tokens.
     spans: "NDArray[np.uint32]"
 
 

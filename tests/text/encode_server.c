@@ -57,7 +57,7 @@ static void answer_encode(const struct gsv_tokenizer *tokenizer, struct gsv_enco
     write_number(status);
     write_number(status == GPUSERVE_OK ? (uint32_t)encoding->n : 0);
     write_number(encoding->truncated);
-    if (status == GPUSERVE_OK) {
+    if (status == GPUSERVE_OK && encoding->n > 0) {
         fwrite(encoding->ids, sizeof(*encoding->ids), encoding->n, stdout);
         fwrite(encoding->spans, sizeof(*encoding->spans), encoding->n, stdout);
         fwrite(encoding->type_ids, 1, encoding->n, stdout);

@@ -15,7 +15,8 @@ from safetensors.numpy import load_file
 
 from differential import Server, find_model
 
-MODELS = {"minilm-wordpiece": "all-MiniLM-L6-v2", "splade-bert-wordpiece": "splade-tiny"}
+MODELS = {"minilm-wordpiece": "all-MiniLM-L6-v2", "splade-bert-wordpiece": "splade-tiny",
+          "gpt2-bytebpe": "gpt2", "deepseek-bytebpe": "deepseek", "deberta-v3-unigram": "deberta-v3"}
 
 
 def lines(path):

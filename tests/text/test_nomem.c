@@ -1,7 +1,9 @@
 /*
  * test_nomem.c - every allocation failed in turn; and none at all once an encoding is warm.
  */
+#define _GNU_SOURCE
 #include "tests/base/failing_malloc.h"
+#include "tests/text/small_charsmap.h"
 #include "tests/text/support.h"
 
 #include <criterion/criterion.h>
@@ -10,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char text[] =
+static const char others[] =
     "Na\xC3\xAFve unaffable words [NEW] and n\xC3\xA9w, \xE5\xAD\x97\xE3\x80\xAE\xE3\x80\xAF!";
 
 /* A tokenizer that takes every way: added tokens of both kinds, a chain of steps. */
@@ -29,9 +31,58 @@ static char *rich_json(void)
         "{\"type\": \"BertProcessing\", \"sep\": [\"[SEP]\", 2], \"cls\": [\"[CLS]\", 1]}");
 }
 
-Test(nomem, loading_and_encoding_survive_any_failed_allocation)
+/* A Unigram one, whose charsmap has a row: U+00EF becomes "ii". */
+static char *unigram_json(void)
 {
-    char folder[] = "/tmp/gpuserve-nomem-XXXXXX", path[256], *json = rich_json();
+    char *map = small_charsmap("\xC3\xAF", "ii"), *json = NULL;
+
+    cr_assert(
+        asprintf(
+            &json,
+            "{\"added_tokens\":[],\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":"
+            "\"Precompiled\",\"precompiled_charsmap\":\"%s\"},{\"type\":\"Prepend\",\"prepend\":"
+            "\"x\"},{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}]},"
+            "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\"},\"decoder\":"
+            "{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\"},\"model\":{\"type\":\"Unigram\","
+            "\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"?\",0],[\"\\u2581w\",-1.5],"
+            "[\"ords\",-2],[\"<0xC3>\",-9],[\"aff\",-3e0]]}}",
+            map) > 0);
+    free(map);
+    return json;
+}
+
+/* One of byte-level BPE, and a text with a word long enough for its queue. */
+#define LONG_WORD "abababababababababababababababababababab"
+static const char bpe_text[] = "ab \xE5\xAD\x97 " LONG_WORD " '' [NEW]ab";
+
+static char *bpe_json(void)
+{
+    return strdup(
+        "{\"added_tokens\":[{\"id\":0,\"content\":\"[NEW]\",\"single_word\":false,\"lstrip\":false,"
+        "\"rstrip\":false,\"normalized\":true,\"special\":false}],"
+        "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true}"
+        ","
+        "\"post_processor\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":"
+        "true},"
+        "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
+        "{\"String\":\"a\"},\"content\":\"bb\"},{\"type\":\"ByteFallback\"},{\"type\":"
+        "\"ByteLevel\","
+        "\"add_prefix_space\":true,\"trim_offsets\":true}]},"
+        "\"model\":{\"type\":\"BPE\",\"unk_token\":\"u\",\"ignore_merges\":true,\"vocab\":{\"u\":0,"
+        "\"a\":1,\"b\":2,\"ab\":3,\"ba\":4,\"\u0120\":5,\"\u0120a\":6,\"<0x61>\":7},\"merges\":"
+        "[\"a b\",\"b a\",\"\u0120 a\"]}}");
+}
+
+static gpuserve_status decode(const struct gsv_tokenizer *t, const struct gsv_encoding *e)
+{
+    char decoded[1024];
+
+    return gsv_tokenizer_decode(t, e->ids, e->n, false, decoded, sizeof(decoded), NULL, NULL);
+}
+
+static void survive(char *json, const char *text)
+{
+    char folder[] = "/tmp/gpuserve-nomem-XXXXXX", path[256];
     long n = 1, loads = 0;
     bool through = false;
     struct gsv_dir *dir = NULL;
@@ -54,6 +105,8 @@ Test(nomem, loading_and_encoding_survive_any_failed_allocation)
         if (status == GPUSERVE_OK)
             status =
                 gsv_tokenizer_encode(t, &e, text, strlen(text), text, strlen(text), NULL, NULL);
+        if (status == GPUSERVE_OK)
+            status = decode(t, &e);
         through = !failing_malloc_fired();
         failing_malloc_arm(0, false);
         cr_assert_eq(status, through ? GPUSERVE_OK : GPUSERVE_E_NOMEM, "allocation %ld", n);
@@ -69,17 +122,25 @@ Test(nomem, loading_and_encoding_survive_any_failed_allocation)
     free(json);
 }
 
+Test(nomem, loading_and_encoding_survive_any_failed_allocation)
+{
+    survive(rich_json(), others);
+    survive(unigram_json(), others);
+    survive(bpe_json(), bpe_text);
+}
+
 Test(nomem, a_warm_encoding_allocates_nothing)
 {
-    struct gsv_tokenizer *t = real_tokenizer("all-MiniLM-L6-v2"), *rich = NULL;
-    struct gsv_tokenizer *each[2];
-    char *json = rich_json();
+    char *jsons[] = { rich_json(), unigram_json(), bpe_json() };
+    struct gsv_tokenizer *each[4] = { real_tokenizer("all-MiniLM-L6-v2") };
 
-    cr_assert_eq(load_text(&rich, "tokenizer.json", json, strlen(json), NULL), GPUSERVE_OK);
-    free(json);
-    each[0] = t;
-    each[1] = rich;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(load_text(&each[i + 1], "tokenizer.json", jsons[i], strlen(jsons[i]), NULL),
+                     GPUSERVE_OK);
+        free(jsons[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        const char *text = i < 3 ? others : bpe_text;
         struct gsv_encoding e = { 0 };
 
         cr_assert_eq(
@@ -93,7 +154,6 @@ Test(nomem, a_warm_encoding_allocates_nothing)
         cr_expect(!failing_malloc_fired());
         failing_malloc_arm(0, false);
         gsv_encoding_reset(&e);
+        gsv_tokenizer_free(&each[i]);
     }
-    gsv_tokenizer_free(&t);
-    gsv_tokenizer_free(&rich);
 }

@@ -7,6 +7,7 @@
 #include "tests/text/support.h"
 
 #include "lib/text/added_tokens.h"
+#include "lib/text/decoder.h"
 #include "lib/text/normalizer.h"
 #include "lib/text/post_processor.h"
 #include "lib/text/pretokenizer.h"
@@ -45,9 +46,19 @@ struct wrong {
 #define NO_TRUNCATION "\"truncation\":null"
 #define NO_PADDING "\"padding\":null"
 #define REPLACE(members) "\"normalizer\":{\"type\":\"Replace\"," members "}"
+#define PRECOMPILED(map) \
+    "\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":" map "}"
 #define PAD(strategy, direction)                                                       \
     "\"padding\":{\"strategy\":" strategy ",\"direction\":" direction ",\"pad_id\":0," \
     "\"pad_type_id\":0,\"pad_token\":\"[PAD]\"}"
+#define WORDS(members) "\"pre_tokenizer\":{" members "}"
+#define SPLIT(members) WORDS("\"type\":\"Split\",\"invert\":false," members)
+#define BYTES(more) "\"type\":\"ByteLevel\",\"trim_offsets\":true,\"add_prefix_space\":true" more
+#define DECODER "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true}"
+#define DECODES(members) "\"decoder\":{" members "}"
+#define WORDPIECE \
+    "\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":\"##\""
+#define BPE(options, merges) "\"type\":\"BPE\"," options "\"merges\":" merges
 #define CUT(strategy, direction)                                                              \
     "\"truncation\":{\"strategy\":" strategy ",\"direction\":" direction ",\"max_length\":9," \
     "\"stride\":0}"
@@ -64,13 +75,26 @@ static const struct wrong cases[] = {
       GPUSERVE_E_FORMAT },
     { NO_NORMALIZER, REPLACE("\"pattern\":{\"String\":\"a\"},\"content\":1"), "without content",
       GPUSERVE_E_FORMAT },
+    { NO_NORMALIZER, REPLACE("\"pattern\":{\"Regex\":\" +\"},\"content\":\"b\""),
+      "no literal text: \" +\"", GPUSERVE_E_UNSUPPORTED },
+    { NO_NORMALIZER, "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"\"}",
+      "\"Prepend\" without", GPUSERVE_E_UNSUPPORTED },
+    { NO_NORMALIZER, "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":[1]}", "\"Prepend\" without",
+      GPUSERVE_E_UNSUPPORTED },
+    { NO_NORMALIZER, "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":1}", "\"Prepend\" without",
+      GPUSERVE_E_UNSUPPORTED },
+    { NO_NORMALIZER, PRECOMPILED("null"), "\"Precompiled\" without", GPUSERVE_E_FORMAT },
+    { NO_NORMALIZER, PRECOMPILED("\"AAA\""), "is not base64", GPUSERVE_E_FORMAT },
+    { NO_NORMALIZER, PRECOMPILED("\"BAAAAA==\""), "an array of 4 bytes in 4", GPUSERVE_E_FORMAT },
     { NO_WORDS, "\"pre_tokenizer\":{}", "a pre-tokenizer without a type", GPUSERVE_E_UNSUPPORTED },
     { NO_WORDS, "\"pre_tokenizer\":{\"type\":\"Sequence\"}", "without \"pretokenizers\"",
       GPUSERVE_E_FORMAT },
     { NO_WORDS, "\"pre_tokenizer\":{\"type\":\"Punctuation\",\"behavior\":\"Odd\"}",
       "\"Punctuation\" \"Odd\"", GPUSERVE_E_UNSUPPORTED },
-    { "\"type\":\"WordPiece\",\"prefix\"", "\"type\":\"Fuse\",\"prefix\"", "decoder \"Fuse\"",
+    { "\"type\":\"WordPiece\",\"prefix\"", "\"type\":\"CTC\",\"prefix\"", "decoder \"CTC\"",
       GPUSERVE_E_UNSUPPORTED },
+    { "\"decoder\":{\"type\":\"WordPiece\"", "\"decoder\":{\"type\":\"Metaspace\"",
+      "\"replacement\" is no character", GPUSERVE_E_FORMAT },
     { "\"type\":\"WordPiece\",\"prefix\"", "\"prefix\"", "decoder \"\"", GPUSERVE_E_UNSUPPORTED },
 
     { NO_TRUNCATION, "\"truncation\":1", "\"truncation\" is not an object", GPUSERVE_E_FORMAT },
@@ -93,6 +117,10 @@ static const struct wrong cases[] = {
       "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"a\",1],\"cls\":[\"b\",2],"
       "\"trim_offsets\":true}",
       "without \"trim_offsets\" and", GPUSERVE_E_UNSUPPORTED },
+    { ENDS,
+      "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"a\",1],\"cls\":[\"b\",2],"
+      "\"add_prefix_space\":true}",
+      "without \"trim_offsets\" and", GPUSERVE_E_UNSUPPORTED },
     { ENDS, "\"post_processor\":{\"cls\":[\"b\",2]}", "post-processor \"\"",
       GPUSERVE_E_UNSUPPORTED },
     { "\"type_id\":0", "\"type_id\":256", "\"type_id\" is 256, over 255", GPUSERVE_E_TOO_LARGE },
@@ -107,6 +135,8 @@ static const struct wrong cases[] = {
       GPUSERVE_E_FORMAT },
     { "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]", "7]", "piece 1 of a template",
       GPUSERVE_E_FORMAT },
+    { "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]", "[{\"id\":\"A\",\"type_id\":0}]]",
+      "piece 1 of a template", GPUSERVE_E_FORMAT },
     { "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]",
       "{\"Sequence\":{\"id\":\"A\",\"type_id\":0},\"x\":{}}]", "piece 1 of a template",
       GPUSERVE_E_FORMAT },
@@ -115,6 +145,94 @@ static const struct wrong cases[] = {
     { "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]",
       "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]",
       "has not each text once", GPUSERVE_E_UNSUPPORTED },
+
+    { NO_WORDS, WORDS("\"type\":\"ByteLevel\",\"trim_offsets\":true"),
+      "\"add_prefix_space\" is missing", GPUSERVE_E_FORMAT },
+    { NO_WORDS, WORDS("\"type\":\"ByteLevel\",\"add_prefix_space\":true"),
+      "\"trim_offsets\" is missing", GPUSERVE_E_FORMAT },
+    { NO_WORDS, WORDS(BYTES(",\"use_regex\":1")), "\"use_regex\" is not", GPUSERVE_E_FORMAT },
+    { NO_WORDS, WORDS(BYTES("")), "\"ByteLevel\" with a model WordPiece", GPUSERVE_E_UNSUPPORTED },
+    { NO_WORDS,
+      WORDS("\"type\":\"Sequence\",\"pretokenizers\":[{" BYTES("") "},{\"type\":\"Whitespace\"}]"),
+      "a pre-tokenizer after \"ByteLevel\"", GPUSERVE_E_UNSUPPORTED },
+    { NO_WORDS, WORDS("\"type\":\"Digits\""), "\"individual_digits\" is missing",
+      GPUSERVE_E_FORMAT },
+    { NO_WORDS, SPLIT("\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"a+\"}"),
+      "\"Split\" by regex \"a+\"", GPUSERVE_E_UNSUPPORTED },
+    { NO_WORDS, SPLIT("\"behavior\":\"Isolated\",\"pattern\":{\"String\":\"\"}"),
+      "\"Split\" by nothing", GPUSERVE_E_UNSUPPORTED },
+    { NO_WORDS, SPLIT("\"behavior\":\"Isolated\",\"pattern\":{\"String\":\"12345678901234567\"}"),
+      "a string of over 16 characters", GPUSERVE_E_TOO_LARGE },
+    { NO_WORDS, SPLIT("\"behavior\":\"Isolated\",\"pattern\":\"a\""),
+      "neither a regex nor a string", GPUSERVE_E_FORMAT },
+    { NO_WORDS, SPLIT("\"behavior\":\"Isolated\",\"pattern\":{\"String\":1}"),
+      "neither a regex nor a string", GPUSERVE_E_FORMAT },
+    { NO_WORDS,
+      SPLIT("\"behavior\":\"Isolated\",\"pattern\":{\"String\":\"a\",\"Regex\":\"\\\\p{N}{1,3}\"}"),
+      "neither a regex nor a string", GPUSERVE_E_FORMAT },
+    { NO_WORDS, SPLIT("\"behavior\":\"Odd\",\"pattern\":{\"String\":\"a\"}"), "\"Split\" \"Odd\"",
+      GPUSERVE_E_UNSUPPORTED },
+    { NO_WORDS, SPLIT("\"pattern\":{\"String\":\"a\"}"), "\"behavior\" is missing",
+      GPUSERVE_E_FORMAT },
+    { NO_WORDS,
+      WORDS("\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"String\":\"a\"}"),
+      "\"invert\" is missing", GPUSERVE_E_FORMAT },
+
+    { ENDS, "\"post_processor\":{\"type\":\"ByteLevel\",\"trim_offsets\":true}",
+      "\"ByteLevel\" without \"trim_offsets\" and", GPUSERVE_E_UNSUPPORTED },
+    { ENDS, "\"post_processor\":{\"type\":\"Sequence\"}", "without \"processors\"",
+      GPUSERVE_E_FORMAT },
+    { ENDS,
+      "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{" BYTES("") "},{" BYTES("") "}]}",
+      "two post-processors with \"trim_offsets\"", GPUSERVE_E_UNSUPPORTED },
+    { ENDS,
+      "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[" TEMPLATE ",{" BYTES("") "}]}",
+      "\"ByteLevel\" after one that adds special tokens", GPUSERVE_E_UNSUPPORTED },
+
+    { DECODER, DECODES("\"type\":\"Sequence\""), "without \"decoders\"", GPUSERVE_E_FORMAT },
+    { DECODER, DECODES("\"type\":\"Sequence\",\"decoders\":[{\"type\":\"CTC\"}]"),
+      "decoder \"CTC\"", GPUSERVE_E_UNSUPPORTED },
+    { DECODER, DECODES("\"type\":\"ByteLevel\",\"trim_offsets\":true"),
+      "decoder \"ByteLevel\" without", GPUSERVE_E_FORMAT },
+    { DECODER, DECODES("\"type\":\"BPEDecoder\""), "\"BPEDecoder\" without a suffix",
+      GPUSERVE_E_UNSUPPORTED },
+    { DECODER, DECODES("\"type\":\"BPEDecoder\",\"suffix\":\"\""),
+      "\"BPEDecoder\" without a suffix", GPUSERVE_E_UNSUPPORTED },
+    { DECODER, DECODES("\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"\""),
+      "decoder \"Replace\" with a pattern", GPUSERVE_E_UNSUPPORTED },
+    { DECODER, DECODES("\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"}"),
+      "decoder \"Replace\" without content", GPUSERVE_E_FORMAT },
+    { DECODER, DECODES("\"type\":\"Strip\",\"content\":\"ab\",\"start\":1,\"stop\":0"),
+      "\"content\" is no character", GPUSERVE_E_FORMAT },
+    { DECODER, DECODES("\"type\":\"Strip\",\"content\":\"a\",\"start\":1,\"stop\":1"),
+      "\"Strip\" with \"stop\" 1", GPUSERVE_E_UNSUPPORTED },
+    { DECODER, DECODES("\"type\":\"Strip\",\"content\":\"a\",\"start\":1"), "\"stop\" is missing",
+      GPUSERVE_E_FORMAT },
+
+    { WORDPIECE, "\"type\":\"BPE\"", "model: no \"merges\"", GPUSERVE_E_FORMAT },
+    { WORDPIECE, BPE("", "[\"a\"]"), "merge 0 is not two tokens", GPUSERVE_E_FORMAT },
+    { WORDPIECE, BPE("", "[\"a a a\"]"), "merge 0 is not two tokens", GPUSERVE_E_FORMAT },
+    { WORDPIECE, BPE("", "[[\"a\"]]"), "merge 0 is no pair of strings", GPUSERVE_E_FORMAT },
+    { WORDPIECE, BPE("", "[[\"a\",\"a\",\"a\"]]"), "merge 0 is no pair of strings",
+      GPUSERVE_E_FORMAT },
+    { WORDPIECE, BPE("", "[[\"a\",1]]"), "merge 0 is no pair of strings", GPUSERVE_E_FORMAT },
+    { WORDPIECE, BPE("", "[1]"), "merge 0 is no string", GPUSERVE_E_FORMAT },
+    { WORDPIECE, BPE("", "[\"b a\"]"), "merge 0 joins or makes", GPUSERVE_E_FORMAT },
+    { WORDPIECE, BPE("", "[\"a b\"]"), "merge 0 joins or makes", GPUSERVE_E_FORMAT },
+    { WORDPIECE, BPE("", "[\"a a\"]"), "merge 0 joins or makes", GPUSERVE_E_FORMAT },
+    { WORDPIECE, BPE("\"dropout\":0.1,", "[]"), "\"dropout\" 0.1", GPUSERVE_E_UNSUPPORTED },
+    { WORDPIECE, BPE("\"fuse_unk\":1,", "[]"), "\"fuse_unk\" is neither", GPUSERVE_E_FORMAT },
+    { WORDPIECE, BPE("\"unk_token\":\"b\",", "[]"), "\"unk_token\" is not in the vocabulary",
+      GPUSERVE_E_FORMAT },
+    { WORDPIECE, BPE("\"byte_fallback\":true,\"continuing_subword_prefix\":\"a\",", "[]"),
+      "\"byte_fallback\" with a prefix", GPUSERVE_E_UNSUPPORTED },
+    { WORDPIECE, BPE("\"byte_fallback\":true,\"end_of_word_suffix\":\"a\",", "[]"),
+      "\"byte_fallback\" with a prefix", GPUSERVE_E_UNSUPPORTED },
+    { WORDPIECE,
+      BPE("\"end_of_word_suffix\":"
+          "\"12345678901234567890123456789012345678901234567890123456789012345\",",
+          "[]"),
+      "\"end_of_word_suffix\" of 65 bytes, over 64", GPUSERVE_E_TOO_LARGE },
 
     { "\"continuing_subword_prefix\":\"##\"", "\"continuing_subword_prefix\":2",
       "\"continuing_subword_prefix\" is no string", GPUSERVE_E_FORMAT },
@@ -202,8 +320,35 @@ static void expect_at_most(size_t most, const char *from, const char *begin, con
     free(fits);
 }
 
+/* Two things are changed: the pre-tokenizer, or an id, and the model. */
+Test(refused, a_vocabulary_that_bpe_cannot_do_with)
+{
+    static const char *const both[][2] = {
+        { "{\"pre_tokenizer\":{" BYTES("") "},\"model\":{\"vocab\":{\"a\":0}," BPE("", "[]") "}}",
+          "lacks the character of byte 0x00" },
+        { "{\"pre_tokenizer\":{" BYTES("") "},\"model\":{\"vocab\":{\"a\":0}," BPE(
+              "\"unk_token\":\"a\",\"byte_fallback\":true,", "[]") "}}",
+          "lacks the character of byte 0x00" },
+        { "{\"model\":{\"vocab\":{\"a\":0,\"b\":0}," BPE("", "[]") "}}",
+          "two tokens have the id 0" },
+    };
+
+    for (size_t i = 0; i < sizeof(both) / sizeof(both[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        struct gsv_tokenizer *t = NULL;
+
+        cr_expect_neq(load_text(&t, "tokenizer.json", both[i][0], strlen(both[i][0]), &error),
+                      GPUSERVE_OK);
+        cr_expect(strstr(error.message, both[i][1]), "'%s' is not in: %s", both[i][1],
+                  error.message);
+    }
+}
+
 Test(refused, one_step_token_or_byte_too_many)
 {
+    expect_at_most(GSV_DECODER_MAX_STEPS, DECODER,
+                   "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[", "{\"type\":\"Fuse\"}", "]}",
+                   "more than 16 steps");
     expect_at_most(GSV_NORMAL_MAX_STEPS, NO_NORMALIZER,
                    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[", "{\"type\":\"NFC\"}",
                    "]}", "more than 64 steps");

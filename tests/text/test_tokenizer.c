@@ -65,15 +65,16 @@ Test(tokenizer, what_is_not_known_is_refused_by_name)
         const char *added, *normalizer, *words, *ends, *named;
         gpuserve_status status;
     } cases[] = {
-        { NULL, "{\"type\": \"Precompiled\"}", NULL, NULL, "\"Precompiled\"",
-          GPUSERVE_E_UNSUPPORTED },
+        { NULL, "{\"type\": \"Precompiled\"}", NULL, NULL, "\"precompiled_charsmap\"",
+          GPUSERVE_E_FORMAT },
         { NULL, "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Odd\"}]}", NULL, NULL,
           "\"Odd\"", GPUSERVE_E_UNSUPPORTED },
         { NULL, "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a\"}, \"content\": \"\"}", NULL,
           NULL, "\"Replace\"", GPUSERVE_E_UNSUPPORTED },
         { NULL, "3", NULL, NULL, "normalizer", GPUSERVE_E_UNSUPPORTED },
-        { NULL, NULL, "{\"type\": \"ByteLevel\"}", NULL, "\"ByteLevel\"", GPUSERVE_E_UNSUPPORTED },
-        { NULL, NULL, NULL, "{\"type\": \"Sequence\"}", "\"Sequence\"", GPUSERVE_E_UNSUPPORTED },
+        { NULL, NULL, "{\"type\": \"CharDelimiterSplit\"}", NULL, "\"CharDelimiterSplit\"",
+          GPUSERVE_E_UNSUPPORTED },
+        { NULL, NULL, NULL, "{\"type\": \"Sequence\"}", "\"processors\"", GPUSERVE_E_FORMAT },
         { NULL, NULL, NULL,
           "{\"type\": \"TemplateProcessing\", \"single\": [], \"pair\": [], \"special_tokens\": "
           "{}}",
@@ -113,9 +114,8 @@ Test(tokenizer, what_is_not_known_is_refused_by_name)
 Test(tokenizer, models_of_other_kinds_are_refused)
 {
     static const char *const texts[][2] = {
-        { "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}}", "BPE" },
-        { "{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0.0]]}}", "Unigram" },
-        { "{\"model\": {\"vocab\": {}, \"merges\": []}}", "type" },
+        { "{\"model\": {\"type\": \"WordLevel\", \"vocab\": {}}}", "WordLevel" },
+        { "{\"model\": {\"vocab\": {}}}", "type" },
         { "{}", "model" },
         { "{\"model\": {\"type\": \"WordPiece\", \"continuing_subword_prefix\": \"##\","
           " \"unk_token\": \"[UNK]\", \"max_input_chars_per_word\": 9, \"vocab\": {\"a\": 0}}}",
@@ -154,6 +154,20 @@ Test(tokenizer, a_text_that_is_not_utf8_is_refused_with_the_byte)
                  GPUSERVE_E_INVALID);
     cr_expect(strstr(error.message, "second text"), "%s", error.message);
     cr_expect(strstr(error.message, "byte 3"), "%s", error.message);
+    gsv_encoding_reset(&e);
+    gsv_tokenizer_free(&t);
+}
+
+/* Places in a text have 32 bits. Not a byte of it is looked at. */
+Test(tokenizer, a_text_of_four_gigabytes_is_refused)
+{
+    struct gsv_tokenizer *t = small();
+    struct gsv_encoding e = { 0 };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    cr_expect_eq(gsv_tokenizer_encode(t, &e, "a", (size_t)UINT32_MAX + 1, NULL, 0, NULL, &error),
+                 GPUSERVE_E_TOO_LARGE);
+    cr_expect(strstr(error.message, "4294967296 bytes"), "%s", error.message);
     gsv_encoding_reset(&e);
     gsv_tokenizer_free(&t);
 }
@@ -249,6 +263,8 @@ Test(tokenizer, decoding_joins_and_cleans)
     cr_expect_eq(gsv_tokenizer_decode(t, ids, 6, true, NULL, 0, &size, &error),
                  GPUSERVE_E_TOO_LARGE);
     cr_expect_eq(gsv_tokenizer_decode(t, ids, 6, true, text, size - 1, &size, &error),
+                 GPUSERVE_E_TOO_LARGE);
+    cr_expect_eq(gsv_tokenizer_decode(t, ids, 6, true, NULL, 64, &size, &error),
                  GPUSERVE_E_TOO_LARGE);
     cr_expect_eq(gsv_tokenizer_decode(t, (const int32_t[]){ 13 }, 1, true, text, 64, &size, &error),
                  GPUSERVE_E_INVALID);

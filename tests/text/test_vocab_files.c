@@ -116,31 +116,59 @@ Test(vocab_files, a_tokenizer_is_looked_for_beside_its_transformer_first)
     gsv_tokenizer_free(&outer);
 }
 
+/* Neither in the folder within it nor in it. */
+static void expect_none(const char *path, const char *folder)
+{
+    const struct gsv_tokenizer_place place = { folder, false };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_tokenizer *t = NULL;
+    struct gsv_dir *dir = NULL;
+
+    cr_assert_eq(gsv_dir_open(&dir, path, &error), GPUSERVE_OK);
+    cr_expect_eq(gsv_tokenizer_load(&t, dir, &place, &error), GPUSERVE_E_NOT_FOUND);
+    cr_expect(strstr(error.message, "neither tokenizer.json nor vocab.txt"), "%s", error.message);
+    cr_expect_null(t);
+    gsv_dir_close(&dir);
+}
+
+#define BERTS "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
+
 Test(vocab_files, entries_without_an_id_are_refused)
 {
-    static const char *const added[] = { "{\"<a>\": \"x\"}", "{\"<a>\": null}", "[1]" };
+    static const struct {
+        const char *vocab, *added, *says;
+    } cases[] = {
+        { BERTS, "{\"<a>\": \"x\"}", "the added token of \"<a>\" has no id" },
+        { BERTS, "{\"<a>\": null}", "the added token of \"<a>\" has no id" },
+        { BERTS, "[1]", "" },
+        { "[PAD]\n[UNK]\n[SEP]\n[MASK]\n", "{}", "the vocabulary lacks \"[CLS]\"" },
+        { "[PAD]\n[CLS]\n[SEP]\n[MASK]\n", "{}", "the vocabulary lacks \"[UNK]\"" },
+    };
     char folder[] = "/tmp/gpuserve-vocab-XXXXXX", path[256], vocab[256];
 
     cr_assert(mkdtemp(folder));
     snprintf(vocab, sizeof(vocab), "%s/vocab.txt", folder);
     snprintf(path, sizeof(path), "%s/added_tokens.json", folder);
-    for (size_t i = 0; i < sizeof(added) / sizeof(added[0]); i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         gpuserve_error error = GPUSERVE_ERROR_INIT;
         struct gsv_tokenizer *t = NULL;
         struct gsv_dir *dir = NULL;
         FILE *file = fopen(vocab, "w");
 
-        fputs("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", file);
+        fputs(cases[i].vocab, file);
         fclose(file);
         file = fopen(path, "w");
-        fputs(added[i], file);
+        fputs(cases[i].added, file);
         fclose(file);
         cr_assert_eq(gsv_dir_open(&dir, folder, &error), GPUSERVE_OK);
-        cr_expect_eq(gsv_tokenizer_load(&t, dir, NULL, &error), GPUSERVE_E_FORMAT, "%s", added[i]);
+        cr_expect_eq(gsv_tokenizer_load(&t, dir, NULL, &error), GPUSERVE_E_FORMAT, "%zu", i);
+        cr_expect(strstr(error.message, cases[i].says), "%zu: %s", i, error.message);
         cr_expect_null(t);
         gsv_dir_close(&dir);
     }
     unlink(path);
     unlink(vocab);
+    expect_none(folder, NULL);
+    expect_none(folder, "none");
     rmdir(folder);
 }

@@ -125,6 +125,50 @@ Test(wordpiece, work_is_linear_in_the_word)
     gsv_vocab_reset(&vocab);
 }
 
+enum { LETTERS = 2800, TWINS = 18, LONE = 5000 };
+
+static void expect_too_many(struct gsv_vocab *vocab)
+{
+    struct gsv_wordpiece model = { .prefix = strdup("##"), .max_chars = SIZE_MAX };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    vocab->n_model = vocab->n;
+    cr_expect_eq(gsv_wordpiece_build(&model, vocab, "lines", &error), GPUSERVE_E_TOO_LARGE);
+    cr_expect_str_eq(error.message, "lines: tokens that repeat themselves too often");
+    gsv_wordpiece_reset(&model);
+}
+
+/* What a token's begin is cut into when it goes on as no token does is kept: of "aaa...ab" the
+ * square of its length. Tokens overlap in `text` here, for which a file would have to be of 70 MB.
+ */
+Test(wordpiece, tokens_that_repeat_themselves_are_bounded)
+{
+    struct gsv_vocab_token *tokens = calloc(2 + LETTERS * TWINS, sizeof(*tokens));
+    char *text = malloc((LETTERS + 1) * TWINS + LONE);
+    struct gsv_vocab vocab = { .text = text, .tokens = tokens, .n = 2 };
+
+    memcpy(text, "a##a", 4);
+    tokens[0] = (struct gsv_vocab_token){ 0, 1, 0 };
+    tokens[1] = (struct gsv_vocab_token){ 1, 3, 1 };
+    memset(text + 4, 'a', LONE);
+    text[4 + LONE - 1] = 'b';
+    tokens[vocab.n++] = (struct gsv_vocab_token){ 4, LONE, 2 };
+    expect_too_many(&vocab); /* to be kept */
+    vocab.n = 2;
+    for (uint32_t twin = 0; twin < TWINS; twin++) {
+        const uint32_t begin = 4 + twin * LETTERS;
+
+        memset(text + begin, 'a', LETTERS);
+        text[begin + LETTERS - 2] = (char)('b' + twin);
+        text[begin + LETTERS - 1] = 'z';
+        for (uint32_t i = 0; i < LETTERS - 2; i++, vocab.n++)
+            tokens[vocab.n] = (struct gsv_vocab_token){ begin + i, LETTERS - i, (int32_t)vocab.n };
+    }
+    expect_too_many(&vocab); /* to be tried, though nothing comes of it */
+    free(tokens);
+    free(text);
+}
+
 Test(wordpiece, a_word_over_the_limit_is_unknown_and_one_at_it_is_not)
 {
     struct gsv_wordpiece model = { .max_chars = 3 };
