@@ -129,6 +129,7 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.idle_timeout_ms = args->idle_timeout * 1000;
     options.min_body_rate = args->min_body_rate;
     options.max_body_bytes = args->max_body_bytes;
+    options.max_unread_bytes = args->max_unread_bytes;
     options.max_client_batch = args->max_client_batch;
     options.auto_truncate = args->auto_truncate;
     options.model_control = args->model_control;
@@ -257,7 +258,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     free(holder);
     if (status != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
-    if (!args->no_sandbox && cli_sandbox() != 0)
+    if (!args->no_sandbox && cli_sandbox(cli_watchdog_us() > 0 && !options->unix_path) != 0)
         cli_warn("no sandbox: %s; --no-sandbox keeps this remark away", strerror(errno));
     printf("%s\n", gpuserve_http_address(server));
     fflush(stdout);

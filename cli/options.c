@@ -64,28 +64,11 @@ const struct cli_command *cli_command_find(const char *name)
     return NULL;
 }
 
-/* What text-embeddings-inference calls options of `serve`: its command lines go on working. */
-static const char *our_name(const struct cli_command *command, const char *name, size_t size)
-{
-    static const char *const names[][2] = { { "model-id", "model" },
-                                            { "hostname", "host" },
-                                            { "max-batch-tokens", "batch-tokens" },
-                                            { "payload-limit", "max-body-bytes" },
-                                            { "cors-allow-origin", "cors-origin" },
-                                            { "served-model-name", "alias" },
-                                            { "huggingface-hub-cache", "cache-dir" } };
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(command->name, "serve") == 0 && strlen(names[i][0]) == size &&
-            memcmp(names[i][0], name, size) == 0)
-            return names[i][1];
-    }
-    return NULL;
-}
-
 static const struct cli_option *find_long(const struct cli_command *command, const char *name,
                                           size_t size)
 {
+    const struct cli_tei_name *tei;
+
     for (size_t i = 0; i < cli_n_options; i++) {
         const struct cli_option *option = &cli_options[i];
 
@@ -93,8 +76,8 @@ static const struct cli_option *find_long(const struct cli_command *command, con
             memcmp(option->name, name, size) == 0)
             return option;
     }
-    name = our_name(command, name, size);
-    return name ? find_long(command, name, strlen(name)) : NULL;
+    tei = cli_tei_flag(command, name, size);
+    return tei && tei->option ? find_long(command, tei->option, strlen(tei->option)) : NULL;
 }
 
 static const struct cli_option *find_short(const struct cli_command *command, char letter)
@@ -106,23 +89,39 @@ static const struct cli_option *find_short(const struct cli_command *command, ch
     return NULL;
 }
 
-static int unknown_option(const struct cli_command *command, const char *given)
+/* Its value is not told: it may be a key. */
+static int unknown_option(const struct cli_command *command, const char *given, size_t size)
 {
     const char *names[128], *nearest = NULL;
+    char *name = cli_copy(given, size);
     size_t n = 0;
 
     for (size_t i = 0; i < cli_n_options && n < sizeof(names) / sizeof(names[0]); i++) {
         if (cli_option_of(&cli_options[i], command))
             names[n++] = cli_options[i].name;
     }
-    cli_usage("%s has no option %s", command->name, given);
-    if (strncmp(given, "--", 2) == 0)
-        nearest = cli_nearest(given + 2, names, n);
+    cli_usage("%s has no option %s", command->name, name);
+    if (strncmp(name, "--", 2) == 0)
+        nearest = cli_nearest(name + 2, names, n);
     if (nearest)
         cli_hint("did you mean --%s?", nearest);
     else
         cli_hint("`gpuserve %s --help` lists them", command->name);
+    free(name);
     return CLI_USAGE;
+}
+
+/* One that means something to text-embeddings-inference only: with its value passed over. */
+static bool pass_over(const struct cli_command *command, const char *given, size_t size,
+                      bool has_value, int *at)
+{
+    const struct cli_tei_name *tei = size > 2 ? cli_tei_flag(command, given + 2, size - 2) : NULL;
+
+    if (!tei)
+        return false;
+    cli_warn("--%s of text-embeddings-inference means nothing here", tei->flag);
+    *at += tei->has_value && !has_value;
+    return true;
 }
 
 static int set_number(const struct cli_option *option, const char *text, void *field)
@@ -248,20 +247,21 @@ static int parse_option(struct cli_args *args, const struct cli_command *command
                         char **argv, int *at)
 {
     const char *given = argv[*at], *value = NULL;
+    size_t size = 2; /* of its name, with the dashes */
     const struct cli_option *option;
 
     if (given[1] == '-') {
-        const char *equals = strchr(given, '=');
-
-        option = find_long(command, given + 2,
-                           equals ? (size_t)(equals - given) - 2 : strlen(given) - 2);
-        value = equals ? equals + 1 : NULL;
+        size = strcspn(given, "=");
+        option = find_long(command, given + 2, size - 2);
+        value = given[size] ? given + size + 1 : NULL;
     } else {
         option = find_short(command, given[1]);
         value = given[2] ? given + 2 : NULL;
     }
+    if (!option && pass_over(command, given, size, value != NULL, at))
+        return CLI_OK;
     if (!option)
-        return unknown_option(command, given);
+        return unknown_option(command, given, size);
     if (option->kind == OPTION_FLAG) {
         if (value)
             return cli_usage("--%s takes no value", option->name);

@@ -79,7 +79,7 @@ struct cli_args {
     uint32_t port; /* one more than given: 0 is a port too */
     uint32_t insecure, http_threads, max_connections, max_body_bytes, max_client_batch,
         auto_truncate, drain_timeout, model_control, header_timeout, body_timeout, idle_timeout,
-        min_body_rate, max_address_connections;
+        min_body_rate, max_address_connections, max_unread_bytes;
     struct cli_list aliases, api_keys, cors_origins;
     const char *api_key_file, *access_log, *config, *unix_path, *tls_cert, *tls_key;
     uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;
@@ -134,7 +134,20 @@ extern const size_t cli_n_options;
 extern const struct cli_command cli_commands[];
 extern const size_t cli_n_commands;
 
+/* options_tei.c: what text-embeddings-inference calls options of `serve`. */
+struct cli_tei_name {
+    const char *flag, *variable; /* variable: NULL, none */
+    const char *option;          /* ours; NULL: there is none, and it changes no answer */
+    bool has_value;
+};
+
+extern const struct cli_tei_name cli_tei_names[];
+extern const size_t cli_n_tei_names;
+
 const struct cli_command *cli_command_find(const char *name);
+/* By the first `size` bytes of `name`; NULL: none of them, or of another command. */
+const struct cli_tei_name *cli_tei_flag(const struct cli_command *command, const char *name,
+                                        size_t size);
 bool cli_option_of(const struct cli_option *option, const struct cli_command *command);
 
 /* Parse what follows the command's name. argv is reordered: arguments that are no options are moved

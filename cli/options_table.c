@@ -9,11 +9,15 @@
 #define READS (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_BENCH | CMD_RERANK)
 #define VECTORS (CMD_EMBED | CMD_SIMILARITY | CMD_BENCH)
 
-static const struct cli_choice dtypes[] = {
-    { "fp32", GPUSERVE_DTYPE_FLOAT32 },  { "fp16", GPUSERVE_DTYPE_FLOAT16 },
-    { "bf16", GPUSERVE_DTYPE_BFLOAT16 }, { "tf32", GPUSERVE_DTYPE_TF32 },
-    { "int8", GPUSERVE_DTYPE_INT8 },     { 0 }
-};
+static const struct cli_choice dtypes[] = { { "fp32", GPUSERVE_DTYPE_FLOAT32 },
+                                            { "fp16", GPUSERVE_DTYPE_FLOAT16 },
+                                            { "bf16", GPUSERVE_DTYPE_BFLOAT16 },
+                                            { "tf32", GPUSERVE_DTYPE_TF32 },
+                                            { "int8", GPUSERVE_DTYPE_INT8 },
+                                            { "float32", GPUSERVE_DTYPE_FLOAT32 },
+                                            { "float16", GPUSERVE_DTYPE_FLOAT16 },
+                                            { "bfloat16", GPUSERVE_DTYPE_BFLOAT16 },
+                                            { 0 } };
 static const struct cli_choice poolings[] = { { "cls", GPUSERVE_POOLING_CLS },
                                               { "mean", GPUSERVE_POOLING_MEAN },
                                               { "max", GPUSERVE_POOLING_MAX },
@@ -161,6 +165,7 @@ const struct cli_option cli_options[] = {
     COUNT("body-timeout", CMD_SERVE, body_timeout, 86400, "seconds for its body (default 60)"),
     COUNT("idle-timeout", CMD_SERVE, idle_timeout, 86400, "seconds between two requests of a connection (default 75)"),
     COUNT("min-body-rate", CMD_SERVE, min_body_rate, 1073741824, "least bytes a second, sending or receiving, after 5 seconds (default 1024)"),
+    COUNT("max-unread-bytes", CMD_SERVE, max_unread_bytes, 1073741824, "of replies that wait for their readers (default 12582912)"),
     COUNT("http-threads", CMD_SERVE, http_threads, 256, "threads for requests that take long (default 2)"),
     FLAG("auto-truncate", 0, CMD_SERVE, auto_truncate, 1, "cut texts over the limit where the client does not say (default: refuse them)"),
     FLAG("model-control", 0, CMD_SERVE, model_control, 1, "let clients load and unload models (KServe's repository)"),

@@ -16,23 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Not HOSTNAME: shells and containers set it to something else. */
-static const struct {
-    const char *variable, *option;
-} tei_names[] = {
-    { "MODEL_ID", "model" },
-    { "PORT", "port" },
-    { "API_KEY", "api-key" },
-    { "MAX_BATCH_TOKENS", "batch-tokens" },
-    { "MAX_CLIENT_BATCH_SIZE", "max-client-batch-size" },
-    { "PAYLOAD_LIMIT", "max-body-bytes" },
-    { "AUTO_TRUNCATE", "auto-truncate" },
-    { "CORS_ALLOW_ORIGIN", "cors-origin" },
-    { "SERVED_MODEL_NAME", "alias" },
-    { "POOLING", "pooling" },
-    { "HUGGINGFACE_HUB_CACHE", "cache-dir" },
-};
-
 /* "1", "true", "yes" and "on"; their opposites leave a flag as it is. False: neither. */
 static bool read_flag(const char *text, bool *is_on)
 {
@@ -91,12 +74,11 @@ static int from_environment(struct cli_args *args, const struct cli_command *com
             *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
         result = from_variable(args, option, variable);
     }
-    for (size_t i = 0; i < sizeof(tei_names) / sizeof(tei_names[0]) && result == CLI_OK; i++) {
-        const struct cli_option *option = cli_option_find(command, tei_names[i].option);
+    for (size_t i = 0; i < cli_n_tei_names && result == CLI_OK; i++) {
+        const struct cli_tei_name *tei = &cli_tei_names[i];
 
-        if (strcmp(option->name, "model") == 0 && args->n_rest > 0)
-            continue;
-        result = from_variable(args, option, tei_names[i].variable);
+        if (tei->variable && (strcmp(tei->option, "model") != 0 || args->n_rest == 0))
+            result = from_variable(args, cli_option_find(command, tei->option), tei->variable);
     }
     return result;
 }
@@ -199,6 +181,14 @@ static int from_member(struct cli_args *args, const struct cli_command *command,
     return result;
 }
 
+/* How much of the text comes before the word. */
+static size_t size_before(const char *text, const char *word)
+{
+    const char *found = strstr(text, word);
+
+    return found ? (size_t)(found - text) : strlen(text);
+}
+
 static int from_file(struct cli_args *args, const struct cli_command *command)
 {
     json_error_t error;
@@ -208,8 +198,9 @@ static int from_file(struct cli_args *args, const struct cli_command *command)
 
     if (!file && error.line < 0)
         return cli_fail("%s: %s", args->config, strerror(errno));
-    if (!file)
-        return cli_usage("%s: line %d: %s", args->config, error.line, error.text);
+    if (!file) /* without what it is near to: that may be a key */
+        return cli_usage("%s: line %d, column %d: %.*s", args->config, error.line, error.column,
+                         (int)size_before(error.text, " near "), error.text);
     if (!json_is_object(file))
         result = cli_usage("%s holds no JSON object", args->config);
     json_object_foreach(file, name, value)

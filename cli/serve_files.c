@@ -16,12 +16,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---------------------------------------------------------------------------------------- paths */
 
@@ -174,15 +176,28 @@ static int allow_system(struct cli_landlock *landlock)
     return result;
 }
 
+/* Made now where it is not there: in a directory that is not allowed it could not be made later.
+ * Why it cannot be is told by the server, which opens it. */
+static bool make_log(const char *path, struct stat *st)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0640);
+    const bool exists = stat(path, st) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    return exists;
+}
+
 /* A log is made anew after its rotation; what is no file, such as /dev/stderr, is only written. */
 static int allow_log(struct cli_landlock *landlock, const char *path)
 {
     struct stat st;
-    const bool exists = path && stat(path, &st) == 0;
+    bool exists;
     int result = 0;
 
     if (!path || strcmp(path, "-") == 0)
         return 0;
+    exists = stat(path, &st) == 0 || make_log(path, &st);
     if (exists)
         result = cli_landlock_allow(landlock, path, CLI_WRITE);
     if (result == 0 && (!exists || S_ISREG(st.st_mode)))

@@ -1,9 +1,11 @@
 /*
  * serve_sandbox.c - what the server gives up once its models are loaded.
  *
- * A seccomp filter for all threads: no other program can be started, and no process looked into or
- * changed. Whoever takes over the server through a flaw in a parser finds no shell. Calls that are
- * refused fail with EPERM; everything else goes on as before, reloads too.
+ * A seccomp filter for all threads: no other program can be started, no process looked into or
+ * changed, and nobody else be spoken to: sockets are made on this machine only. Whoever takes over
+ * the server through a flaw in a parser finds no shell and no way out but the connection it came
+ * by. io_uring goes as well, whose calls no filter sees. What is refused fails with EPERM;
+ * everything else goes on as before, reloads too.
  */
 #include "serve_sandbox.h"
 
@@ -13,7 +15,9 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <string.h>
+#include <stdint.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,43 +37,61 @@
 #define REFUSE(name) IF(__NR_##name), REFUSED
 
 enum { X32_BIT = 0x40000000 }; /* the other numbers of x86-64 */
+/* The same on all architectures, and younger than some headers. */
+enum { NR_IO_URING_SETUP = 425, NR_PIDFD_GETFD = 438 };
 
-static const struct sock_filter filter[] = {
-    LOAD(arch),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OUR_ARCHITECTURE, 1, 0),
-    REFUSED,
-    LOAD(nr),
-#if defined(__x86_64__)
-    BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1),
-    REFUSED,
-#endif
-    REFUSE(execve),
-    REFUSE(execveat),
-    REFUSE(ptrace),
-    REFUSE(process_vm_readv),
-    REFUSE(process_vm_writev),
-    REFUSE(kexec_load),
-    REFUSE(init_module),
-    REFUSE(finit_module),
-    REFUSE(delete_module),
-    REFUSE(mount),
-    REFUSE(umount2),
-    REFUSE(pivot_root),
-    REFUSE(chroot),
-    REFUSE(unshare),
-    REFUSE(setns),
-    REFUSE(bpf),
-    REFUSE(keyctl),
-    REFUSE(add_key),
-    REFUSE(request_key),
-    REFUSE(userfaultfd),
-    RETURN(SECCOMP_RET_ALLOW),
-};
-
-int cli_sandbox(void)
+int cli_sandbox(bool with_network)
 {
-    const struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]),
-                                        (struct sock_filter *)filter };
+    /* libmicrohttpd's ends are of socketpair(); systemd is told by AF_UNIX. */
+    const uint32_t network =
+        with_network ? SECCOMP_RET_ALLOW : SECCOMP_RET_ERRNO | (EPERM & SECCOMP_RET_DATA);
+    struct sock_filter filter[] = {
+        LOAD(arch),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OUR_ARCHITECTURE, 1, 0),
+        REFUSED,
+        LOAD(nr),
+#if defined(__x86_64__)
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1),
+        REFUSED,
+#endif
+        REFUSE(execve),
+        REFUSE(execveat),
+        REFUSE(ptrace),
+        REFUSE(process_vm_readv),
+        REFUSE(process_vm_writev),
+        REFUSE(perf_event_open),
+        REFUSE(open_by_handle_at),
+        REFUSE(kexec_load),
+        REFUSE(init_module),
+        REFUSE(finit_module),
+        REFUSE(delete_module),
+        REFUSE(mount),
+        REFUSE(umount2),
+        REFUSE(pivot_root),
+        REFUSE(chroot),
+        REFUSE(unshare),
+        REFUSE(setns),
+        REFUSE(bpf),
+        REFUSE(keyctl),
+        REFUSE(add_key),
+        REFUSE(request_key),
+        REFUSE(userfaultfd),
+        IF(NR_IO_URING_SETUP),
+        REFUSED,
+        IF(NR_PIDFD_GETFD),
+        REFUSED,
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_socket, 1, 0),
+        RETURN(SECCOMP_RET_ALLOW),
+        LOAD(args[0]), /* its lower half: both architectures are little-endian */
+        IF(AF_UNIX),
+        RETURN(SECCOMP_RET_ALLOW),
+        IF(AF_INET),
+        RETURN(network),
+        IF(AF_INET6),
+        RETURN(network),
+        REFUSED,
+    };
+    const struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
 
     if (OUR_ARCHITECTURE == 0) {
         errno = ENOSYS;

@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         good = gsv_request_json(exchange) &&
                !has_text_and_ids(json_object_get(exchange->json, "inputs")) &&
                gsv_inputs_read(exchange, json_object_get(exchange->json, "inputs"), "inputs",
-                               data[0] >> 1 & 7, &inputs);
+                               data[0] >> 1 & 7, NULL, &inputs);
     }
     if (good)
         check(&inputs);

@@ -104,10 +104,13 @@ typedef struct gpuserve_http_options {
                                                gpuserve_http_reload(); default: plain HTTP */
     const char                *tls_key_file; /**< its private key, PEM, not encrypted; default: in the
                                                   certificate's file */
+    uint64_t    max_unread_bytes; /**< of replies that wait for their readers, all together; default
+                                       12582912. Beyond it readers slower than 16 kB a second are
+                                       ended, and large replies made at most ten a second */
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_PATH_BYTES = 512, TRACE_BYTES = 55 };
+enum { MAX_PATH_BYTES = 512, TRACE_BYTES = 55, CLIENT_LEFT = 499 /* as nginx has it */ };
 
 /* ----------------------------------------------------------------------------------- open, close
  */
@@ -99,15 +99,26 @@ static void put_member(struct gsv_buffer *line, const char *name, const char *te
     gsv_put_bytes(line, text, gsv_utf8_valid_length(text, size));
 }
 
-/* W3C trace context: 00-TRACE-PARENT-FLAGS in small hexadecimal digits. */
-static void put_trace(struct gsv_buffer *line, const char *given)
+/* W3C trace context: 00-TRACE-PARENT-FLAGS in small hexadecimal digits; later versions may go on
+ * after another dash. */
+static bool is_trace(const char *given)
 {
     static const char hex[] = "0123456789abcdef";
+    const size_t size = strlen(given);
 
-    if (!given || strlen(given) < TRACE_BYTES || given[2] != '-' || given[35] != '-' ||
-        given[52] != '-' || strspn(given, hex) != 2 || strncmp(given, "ff", 2) == 0 ||
-        strspn(given + 3, hex) != 32 || strspn(given + 36, hex) != 16 ||
-        strspn(given + 3, "0") == 32 || strspn(given + 36, "0") == 16)
+    if (size < TRACE_BYTES || given[2] != '-' || given[35] != '-' || given[52] != '-' ||
+        strspn(given, hex) != 2 || strspn(given + 3, hex) != 32 || strspn(given + 36, hex) != 16 ||
+        strspn(given + 53, hex) != 2)
+        return false;
+    if (strncmp(given, "ff", 2) == 0 || strspn(given + 3, "0") == 32 ||
+        strspn(given + 36, "0") == 16)
+        return false;
+    return size == TRACE_BYTES || (given[TRACE_BYTES] == '-' && strncmp(given, "00", 2) != 0);
+}
+
+static void put_trace(struct gsv_buffer *line, const char *given)
+{
+    if (!given || !is_trace(given))
         return;
     gsv_buffer_format(line, ",\"trace_id\":\"%.32s\",\"parent_id\":\"%.16s\"", given + 3,
                       given + 36);
@@ -131,6 +142,13 @@ static void put_client(struct gsv_buffer *line, const struct gsv_client *client)
         put_member(line, "client", text);
 }
 
+/* Before there was an answer to the question: what was made then says only that. */
+static bool has_left(const struct gsv_exchange *exchange)
+{
+    return exchange->status == 0 || (exchange->work.status == GPUSERVE_E_CANCELLED &&
+                                     exchange->client && exchange->client->gone);
+}
+
 static void put_line(struct gsv_buffer *line, const struct gsv_exchange *exchange)
 {
     const struct gsv_account *account = &exchange->account;
@@ -145,9 +163,8 @@ static void put_line(struct gsv_buffer *line, const struct gsv_exchange *exchang
     put_member(line, "path", exchange->path);
     if (exchange->served)
         put_member(line, "model", exchange->served->name);
-    /* 499, as nginx has it: the client left before there was an answer. */
     gsv_buffer_format(line, ",\"status\":%u,\"bytes\":%zu,\"us\":%llu",
-                      exchange->status ? exchange->status : 499, exchange->n_reply_bytes,
+                      has_left(exchange) ? CLIENT_LEFT : exchange->status, exchange->n_reply_bytes,
                       (unsigned long long)us);
     if (account->n_tokens)
         gsv_buffer_format(

@@ -40,6 +40,7 @@ enum MHD_Result gsv_advance_send(struct gsv_exchange *exchange)
     struct MHD_Response *response = make_response(exchange);
     enum MHD_Result result;
 
+    gsv_crew_taken_over(&server->crew, exchange);
     if (!response)
         return MHD_NO;
     if (exchange->content_type)
@@ -143,5 +144,6 @@ void gsv_advance_aside(struct gsv_exchange *exchange)
         if (exchange->work.waiting && gsv_work_leave(exchange))
             return;
     } while (!is_over(exchange));
+    gsv_crew_made(&exchange->server->crew, exchange);
     gsv_guard_resume(&exchange->server->guard, exchange);
 }

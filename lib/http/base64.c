@@ -1,29 +1,29 @@
 /*
  * base64.c - see base64.h.
  *
- * Six bytes become eight groups of six bits, and these eight letters, all in one 64-bit register:
- * no table, no branch, nothing that a processor might lack.
+ * Six bytes are four numbers of twelve bits, and each of these has two letters in a table of 8 kB.
  */
 #include "lib/http/base64.h"
 
 #include <endian.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
-#define ALL(byte) ((byte)*UINT64_C(0x0101010101010101))
+enum { PAIR_BITS = 12, PAIR_MASK = (1 << PAIR_BITS) - 1 };
 
-/* 1 in each byte that is at least `least`; bytes are below 64. */
-static inline uint64_t at_least(uint64_t groups, unsigned least)
-{
-    return (groups + ALL(128 - least)) >> 7 & ALL(1);
-}
+static char pairs[1 << PAIR_BITS][2];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* A-Z, a-z, 0-9, + and / are runs of codes: what is added to a group changes at 26, 52, 62 and 63.
- * No byte leaves 0 to 255 on the way, so none touches its neighbour. */
-static inline uint64_t to_letters(uint64_t groups)
+static void make_pairs(void)
 {
-    return groups + ALL('A') + at_least(groups, 26) * 6 - at_least(groups, 52) * 75 -
-           at_least(groups, 62) * 15 + at_least(groups, 63) * 3;
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    for (unsigned i = 0; i <= PAIR_MASK; i++) {
+        pairs[i][0] = letters[i >> 6];
+        pairs[i][1] = letters[i & 63];
+    }
 }
 
 /* Reads eight bytes, of which six count, and writes eight letters. */
@@ -32,12 +32,11 @@ static inline void encode_six(char *to, const unsigned char *from)
     uint64_t x;
 
     memcpy(&x, from, sizeof(x));
-    x = be64toh(x) >> 16;
-    x = (x << 8 & UINT64_C(0x00FFFFFF00000000)) | (x & UINT64_C(0xFFFFFF));
-    x = (x << 4 & UINT64_C(0x0FFF00000FFF0000)) | (x & UINT64_C(0x00000FFF00000FFF));
-    x = (x << 2 & UINT64_C(0x3F003F003F003F00)) | (x & UINT64_C(0x003F003F003F003F));
-    x = htobe64(to_letters(x));
-    memcpy(to, &x, sizeof(x));
+    x = be64toh(x);
+    memcpy(to, pairs[x >> 52], 2);
+    memcpy(to + 2, pairs[x >> 40 & PAIR_MASK], 2);
+    memcpy(to + 4, pairs[x >> 28 & PAIR_MASK], 2);
+    memcpy(to + 6, pairs[x >> 16 & PAIR_MASK], 2);
 }
 
 void gsv_base64_encode(char *to, const void *bytes, size_t size)
@@ -46,6 +45,7 @@ void gsv_base64_encode(char *to, const void *bytes, size_t size)
     unsigned char rest[8];
     char letters[8];
 
+    pthread_once(&once, make_pairs);
     for (; size >= 8; size -= 6, from += 6, to += 8)
         encode_six(to, from);
     while (size > 0) { /* the last seven bytes at most: nothing past them is read */

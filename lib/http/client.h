@@ -33,7 +33,7 @@ bool gsv_client_has_more(const struct gsv_client *client);
 void gsv_client_end_output(struct gsv_client *client);
 
 /* client_refuse.c */
-/* The answer of client->framing, in a form that every dialect's clients can show, then the end. */
+/* The answer of client->framing, in the words of the dialect that was spoken, then the end. */
 void gsv_client_send_refusal(struct gsv_client *client);
 /* Nothing more is written. What the client still sends is read and dropped for a moment: closing at
  * once would reset the connection under the last answer. */

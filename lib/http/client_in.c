@@ -45,7 +45,7 @@ static bool pass_on(struct gsv_client *client)
         ssize_t n;
 
         if (!open_mhd(client)) {
-            gsv_client_refuse(client, 503, "no more connections can be opened");
+            gsv_client_refuse(client, 503, "no more connections can be opened", 0, "");
             return false;
         }
         n = send(client->mhd.fd, client->in + client->in_begin,
@@ -75,7 +75,9 @@ static bool note_passed(struct gsv_client *client, bool is_header)
 
     if (is_header) {
         if (client->probation && !framing->is_health) {
-            gsv_client_refuse(client, 503, "all connections are taken");
+            gsv_client_refuse(client, 503, "all connections are taken",
+                              client->guard->server->options.max_connections,
+                              "(--max-connections)");
             return false;
         }
         atomic_fetch_add(&client->n_open, 1);
@@ -102,8 +104,9 @@ static bool check_input(struct gsv_client *client)
 
         if (framing->state == GSV_FRAMING_REFUSED) {
             /* Whole requests before it are answered first. */
-            if (client->in_body || pass_on(client))
-                gsv_client_refuse(client, framing->status, framing->reason);
+            if (pass_on(client))
+                gsv_client_refuse(client, framing->status, framing->reason, framing->limit,
+                                  framing->unit);
             return false;
         }
         if (n == 0)

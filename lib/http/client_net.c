@@ -48,7 +48,7 @@ static bool begin_session(struct gsv_client *client)
     if (first != TLS_HANDSHAKE) {
         atomic_fetch_add(&client->guard->server->tls.n_failed_handshakes, 1ull);
         client->ready = true; /* to be told in plain words */
-        gsv_client_refuse(client, 400, "this port speaks TLS: ask with https://");
+        gsv_client_refuse(client, 400, "this port speaks TLS: ask with https://", 0, "");
         return false;
     }
     client->tls = gsv_tls_session(&client->guard->server->tls, client->net.fd);

@@ -3,6 +3,7 @@
  */
 #include "lib/http/client.h"
 
+#include "lib/http/route.h"
 #include "lib/http/server.h"
 
 #include <stdio.h>
@@ -40,36 +41,74 @@ void gsv_client_linger(struct gsv_client *client)
     gsv_client_watch(client, &client->net, EPOLLIN | EPOLLRDHUP);
 }
 
+static enum gsv_problem problem_of(unsigned status)
+{
+    switch (status) {
+    case 413:
+        return GSV_P_TOO_LARGE;
+    case 429:
+    case 503:
+        return GSV_P_OVERLOADED;
+    default:
+        return GSV_P_FRAMING;
+    }
+}
+
+/* The whole answer, in the words of whom the target is for. */
+static void write_refusal(const struct gsv_framing *framing, struct gsv_buffer *to)
+{
+    const bool is_busy = framing->status == 429 || framing->status == 503;
+    char message[256];
+    const struct gsv_complaint complaint = { problem_of(framing->status), message, NULL };
+    struct gsv_buffer body = { 0 };
+
+    if (framing->limit)
+        snprintf(message, sizeof(message), "%s: the limit is %llu %s", framing->reason,
+                 (unsigned long long)framing->limit, framing->unit);
+    else
+        snprintf(message, sizeof(message), "%s", framing->reason);
+    gsv_problem_write(&body, &complaint, gsv_route_dialect(framing->target));
+    gsv_buffer_format(
+        to,
+        "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s"
+        "Connection: close\r\n\r\n",
+        framing->status, reason_phrase(framing->status), body.size,
+        is_busy ? "Retry-After: 1\r\nretry-after-ms: 1000\r\n" : "");
+    gsv_buffer_add(to, body.bytes, body.size);
+    to->failed |= body.failed;
+    gsv_buffer_reset(&body);
+}
+
 void gsv_client_send_refusal(struct gsv_client *client)
 {
-    const unsigned status = client->framing.status;
-    char body[256], text[640];
-    int size;
+    struct gsv_buffer text = { 0 };
+    bool sent;
 
     if (!client->ready) { /* there is no way to tell it yet */
         gsv_client_close(client);
         return;
     }
-    snprintf(body, sizeof(body), "{\"error\":\"%s\",\"error_type\":\"%s\"}", client->framing.reason,
-             status == 429 || status == 503 ? "Overloaded" : "Validation");
-    size = snprintf(
-        text, sizeof(text),
-        "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s"
-        "Connection: close\r\n\r\n%s",
-        status, reason_phrase(status), strlen(body),
-        status == 429 || status == 503 ? "Retry-After: 1\r\nretry-after-ms: 1000\r\n" : "", body);
-    if (gsv_client_write(client, text, (size_t)size) != size) {
-        gsv_client_close(client);
+    if (client->is_last) { /* a second answer to one request would be taken for the next one's */
+        gsv_client_linger(client);
         return;
     }
-    gsv_client_linger(client);
+    write_refusal(&client->framing, &text);
+    sent = !text.failed && gsv_client_write(client, text.bytes, text.size) == (ssize_t)text.size;
+    gsv_buffer_reset(&text);
+    if (sent)
+        gsv_client_linger(client);
+    else
+        gsv_client_close(client);
 }
 
-void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *reason)
+void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *reason,
+                       uint64_t limit, const char *unit)
 {
     client->framing.state = GSV_FRAMING_REFUSED;
     client->framing.status = status;
     client->framing.reason = reason;
+    client->framing.limit = limit;
+    client->framing.unit = unit;
     /* Answers that are due come first, and some may lie unread in the pair though their requests
      * are completed: libmicrohttpd ends its side after them, and only then this one is sent. Of a
      * body cut short it answers nothing. */

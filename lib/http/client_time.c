@@ -9,9 +9,9 @@
 
 static const uint64_t rate_grace_ns = 5000000000u; /* before a least rate is asked for */
 
-/* Where replies fill more than GSV_UNREAD_BYTES, readers slower than this lose theirs. */
+/* Where replies fill more than max_unread_bytes, readers slower than this lose theirs. */
 enum { RELIEVED_RATE = 16 * 1024, RELIEVED_AT_ONCE = 256 };
-static const uint64_t relief_grace_ns = 200000000u;
+static const uint64_t relief_grace_ns = 1000000000u; /* what is read comes to be known in lumps */
 
 static bool too_slow(uint64_t bytes, uint64_t elapsed_ns, uint32_t rate)
 {
@@ -36,9 +36,11 @@ static void check_body(struct gsv_client *client, uint64_t elapsed_ns)
         client->since_ns = gsv_http_now();
         client->body_bytes = 0;
     } else if (elapsed_ns > options->body_timeout_ms * 1000000ull) {
-        gsv_client_refuse(client, 408, "the body did not arrive in time");
+        gsv_client_refuse(client, 408, "the body did not arrive in time", options->body_timeout_ms,
+                          "ms (--body-timeout)");
     } else if (too_slow(client->body_bytes, elapsed_ns, options->min_body_rate)) {
-        gsv_client_refuse(client, 408, "the body arrives too slowly");
+        gsv_client_refuse(client, 408, "the body arrives too slowly", options->min_body_rate,
+                          "bytes a second (--min-body-rate)");
     }
 }
 
@@ -68,7 +70,10 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
             gsv_client_close(client);
     } else if (client->framing.state == GSV_FRAMING_HEADER) {
         if (elapsed_ns > (client->probation ? 1000u : options->header_timeout_ms) * 1000000ull)
-            gsv_client_refuse(client, 408, "the header did not arrive in time");
+            gsv_client_refuse(client, 408, "the header did not arrive in time",
+                              client->probation ? 1000 : options->header_timeout_ms,
+                              client->probation ? "ms while all connections are taken"
+                                                : "ms (--header-timeout)");
     } else {
         check_body(client, elapsed_ns);
     }
@@ -114,7 +119,7 @@ void gsv_clients_relieve(struct gsv_guard *guard, uint64_t now_ns)
 
     for (const struct gsv_client *c = guard->clients; c; c = c->next)
         unread += unread_bytes(c);
-    for (int i = 0; i < RELIEVED_AT_ONCE && unread > GSV_UNREAD_BYTES; i++) {
+    for (int i = 0; i < RELIEVED_AT_ONCE && unread > guard->server->options.max_unread_bytes; i++) {
         victim = slowest_reader(guard, now_ns);
         if (!victim)
             return;

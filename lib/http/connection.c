@@ -132,6 +132,8 @@ enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, co
         if (good || !gsv_request_has_body(exchange))
             return MHD_YES;
         exchange->close = true; /* the body is not read */
+        if (exchange->client)
+            exchange->client->is_last = true;
         return gsv_advance_send(exchange);
     }
     if (*upload_size > 0) {
@@ -156,6 +158,7 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
         return;
     *context = NULL;
     gsv_work_abandon(exchange);
+    gsv_crew_taken_over(&exchange->server->crew, exchange);
     gsv_access_log_write(&exchange->server->access_log, exchange);
     unlist(exchange);
     if (exchange->client) {

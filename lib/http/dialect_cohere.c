@@ -125,18 +125,16 @@ static void embed(struct gsv_exchange *exchange)
 {
     struct cohere *cohere = gsv_keep(exchange, 1, sizeof(*cohere));
     gpuserve_job job = GPUSERVE_JOB_INIT;
-    const char *model = NULL;
     int64_t dimensions = 0;
 
     exchange->state = cohere;
-    if (!cohere || !gsv_member_text(exchange, exchange->json, "model", &model) ||
-        !gsv_request_model(exchange, model) || !gsv_require_embedder(exchange) ||
+    if (!cohere || !gsv_request_body_model(exchange) || !gsv_require_embedder(exchange) ||
         !read_types(exchange, cohere) || !read_input_type(exchange, &job) ||
         !read_truncate(exchange, &job) ||
         !gsv_member_count(exchange, exchange->json, "output_dimension", 1,
                           (int64_t)exchange->served->dim, &dimensions) ||
         !gsv_inputs_read(exchange, json_object_get(exchange->json, "texts"), "texts",
-                         GSV_INPUTS_NO_IDS, &cohere->inputs))
+                         GSV_INPUTS_NO_IDS, NULL, &cohere->inputs))
         return;
     cohere->v2 = exchange->path[2] == '2';
     job.dimensions = (uint32_t)dimensions;

@@ -34,7 +34,7 @@ static void extract(struct gsv_exchange *exchange)
 
     if (gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
         gsv_option_vector(exchange, body, &job) &&
-        gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &inputs))
+        gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs))
         gsv_work_start(exchange, &job, &inputs, write_vectors);
 }
 
@@ -69,7 +69,7 @@ static void classify(struct gsv_exchange *exchange)
         !gsv_member_choice(exchange, parameters, "function_to_apply", functions, &function) ||
         !gsv_member_count(exchange, parameters, "top_k", 1, INT32_MAX, &most) ||
         !gsv_inputs_read(exchange, json_object_get(exchange->json, "inputs"), "inputs",
-                         GSV_INPUTS_NO_IDS, &inputs))
+                         GSV_INPUTS_NO_IDS, NULL, &inputs))
         return;
     *top_k = (size_t)most;
     job.task = GPUSERVE_TASK_CLASSIFY;
@@ -81,7 +81,8 @@ static void any_task(struct gsv_exchange *exchange)
 {
     const json_t *parameters = json_object_get(exchange->json, "parameters");
 
-    if (!gsv_request_model(exchange, exchange->model_name))
+    if (exchange->model_name ? !gsv_request_model(exchange, exchange->model_name)
+                             : !gsv_request_body_model(exchange))
         return;
     if (json_object_get(json_object_get(exchange->json, "inputs"), "source_sentence"))
         gsv_similarity(exchange);
@@ -97,7 +98,7 @@ static void any_task(struct gsv_exchange *exchange)
 
 static void similarity(struct gsv_exchange *exchange)
 {
-    if (gsv_request_model(exchange, NULL))
+    if (gsv_request_body_model(exchange))
         gsv_similarity(exchange);
 }
 

@@ -126,39 +126,37 @@ static void model_config(struct gsv_exchange *exchange)
         put_model(exchange, true);
 }
 
-static void put_statistics(struct gsv_buffer *to, const char *name, uint64_t count, uint64_t ns)
+static void put_statistics(struct gsv_buffer *to, const char *name, uint64_t count, uint64_t us)
 {
     gsv_buffer_format(to, "\"%s\":{\"count\":%llu,\"ns\":%llu}", name, (unsigned long long)count,
-                      (unsigned long long)ns);
+                      (unsigned long long)us * 1000);
 }
 
+/* Of this model alone. How many requests were computed together, the library does not tell: each
+ * counts as an execution. */
 static void model_stats(struct gsv_exchange *exchange)
 {
     struct gsv_buffer *to = &exchange->reply;
-    gpuserve_stats stats = { .struct_size = sizeof(stats) };
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_status st;
+    struct gsv_tally *tally;
+    uint64_t n_ok;
 
     if (!gsv_kserve_model(exchange))
         return;
-    st = gpuserve_context_stats(exchange->server->models.context, &stats, &error);
-    if (st != GPUSERVE_OK) {
-        gsv_refuse_error(exchange, st, &error);
-        return;
-    }
+    tally = &exchange->served->tally;
+    n_ok = atomic_load(&tally->n_ok);
     gsv_buffer_text(to, "{\"model_stats\":[{\"name\":");
     gsv_put_text(to, exchange->model_name);
     gsv_buffer_format(to,
                       ",\"version\":\"1\",\"inference_count\":%llu,\"execution_count\":%llu,"
                       "\"inference_stats\":{",
-                      (unsigned long long)stats.items, (unsigned long long)stats.batches);
-    put_statistics(to, "success", stats.requests_ok, stats.request_ns);
+                      (unsigned long long)atomic_load(&tally->n_items), (unsigned long long)n_ok);
+    put_statistics(to, "success", n_ok, atomic_load(&tally->total_us));
     gsv_buffer_text(to, ",");
-    put_statistics(to, "fail", stats.requests - stats.requests_ok, 0);
+    put_statistics(to, "fail", atomic_load(&tally->n_failed), 0);
     gsv_buffer_text(to, ",");
-    put_statistics(to, "queue", stats.requests_ok, stats.queue_ns);
+    put_statistics(to, "queue", n_ok, atomic_load(&tally->queue_us));
     gsv_buffer_text(to, ",");
-    put_statistics(to, "compute_infer", stats.requests_ok, stats.compute_ns);
+    put_statistics(to, "compute_infer", n_ok, atomic_load(&tally->compute_us));
     gsv_buffer_text(to, "}}]}");
     gsv_reply_json(exchange);
 }

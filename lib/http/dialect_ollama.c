@@ -52,7 +52,7 @@ static void embed(struct gsv_exchange *exchange)
         !gsv_member_count(exchange, exchange->json, "dimensions", 0, (int64_t)exchange->served->dim,
                           &dimensions) ||
         !gsv_inputs_read(exchange, json_object_get(exchange->json, "input"), "input",
-                         GSV_INPUTS_EMPTY_TEXTS | GSV_INPUTS_NO_IDS, &inputs))
+                         GSV_INPUTS_EMPTY_TEXTS | GSV_INPUTS_NO_IDS, NULL, &inputs))
         return;
     job.dimensions = (uint32_t)dimensions;
     job.truncation = truncate ? GPUSERVE_TRUNCATE_DEFAULT : GPUSERVE_TRUNCATE_STRICT;
@@ -80,7 +80,7 @@ static void embed_one(struct gsv_exchange *exchange)
         gsv_refuse(exchange, GSV_P_INVALID, "prompt", "`prompt` is no text");
         return;
     }
-    if (gsv_inputs_read(exchange, prompt, "prompt", GSV_INPUTS_EMPTY_TEXTS, &inputs))
+    if (gsv_inputs_read(exchange, prompt, "prompt", GSV_INPUTS_EMPTY_TEXTS, NULL, &inputs))
         gsv_work_start(exchange, &job, &inputs, write_embedding);
 }
 

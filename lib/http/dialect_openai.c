@@ -46,24 +46,24 @@ static void embeddings(struct gsv_exchange *exchange)
     struct embeddings *wanted = gsv_keep(exchange, 1, sizeof(*wanted));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
-    const char *model = NULL, *user = NULL;
+    const char *user = NULL;
     int64_t dimensions = 0;
     uint32_t format = 0;
 
     exchange->state = wanted;
-    if (!wanted || !gsv_member_text(exchange, body, "model", &model) ||
-        !gsv_request_model(exchange, model) || !gsv_member_text(exchange, body, "user", &user) ||
+    job.truncation = gsv_server_truncation(exchange);
+    if (!wanted || !gsv_request_body_model(exchange) ||
+        !gsv_member_text(exchange, body, "user", &user) ||
         !gsv_member_choice(exchange, body, "encoding_format", formats, &format))
         return;
     if (!gsv_require_embedder(exchange) ||
         !gsv_member_count(exchange, body, "dimensions", 1, (int64_t)exchange->served->dim,
                           &dimensions) ||
-        !gsv_inputs_read(exchange, json_object_get(body, "input"), "input", 0, &inputs))
+        !gsv_inputs_read(exchange, json_object_get(body, "input"), "input", 0, &job, &inputs))
         return;
     wanted->base64 = format == 1;
     job.task = GPUSERVE_TASK_EMBED;
     job.dimensions = (uint32_t)dimensions;
-    job.truncation = gsv_server_truncation(exchange);
     gsv_work_start(exchange, &job, &inputs, write_embeddings);
 }
 
@@ -76,8 +76,10 @@ static void write_model(struct gsv_buffer *to, const char *name, const struct gs
     gsv_put_text(to, name);
     gsv_buffer_text(to, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"gpuserve\"");
     if (facts) {
-        gsv_buffer_format(to, ",\"dim\":%zu,\"labels\":%zu,\"max_tokens\":%zu,\"dtype\":",
-                          facts->can_embed ? facts->dim : 0, facts->n_labels, facts->max_tokens);
+        gsv_buffer_format(
+            to, ",\"dim\":%zu,\"labels\":%zu,\"token_labels\":%zu,\"max_tokens\":%zu,\"dtype\":",
+            facts->can_embed ? facts->dim : 0, facts->n_labels, facts->n_token_labels,
+            facts->max_tokens);
         gsv_put_text(to, facts->dtype);
         gsv_buffer_text(to, ",\"device\":");
         gsv_put_text(to, facts->device);

@@ -64,7 +64,7 @@ static void rerank_tei(struct gsv_exchange *exchange, struct ranking *ranking)
     const json_t *body = exchange->json;
     gpuserve_job job = GPUSERVE_JOB_INIT;
 
-    if (!gsv_request_model(exchange, NULL) || !gsv_option_truncation(exchange, body, &job) ||
+    if (!gsv_request_body_model(exchange) || !gsv_option_truncation(exchange, body, &job) ||
         !gsv_member_flag(exchange, body, "raw_scores", &ranking->rerank.raw) ||
         !gsv_member_flag(exchange, body, "return_text", &ranking->return_texts))
         return;
@@ -113,10 +113,9 @@ static void write_results(struct gsv_exchange *exchange)
 static void rerank_documents(struct gsv_exchange *exchange, struct ranking *ranking)
 {
     const json_t *body = exchange->json;
-    const char *model = NULL;
     int64_t top_n = INT64_MAX;
 
-    if (!gsv_member_text(exchange, body, "model", &model) || !gsv_request_model(exchange, model) ||
+    if (!gsv_request_body_model(exchange) ||
         !gsv_member_count(exchange, body, "top_n", 1, INT64_MAX, &top_n) ||
         !gsv_member_flag(exchange, body, "return_documents", &ranking->return_texts))
         return;
@@ -141,8 +140,8 @@ static void rerank(struct gsv_exchange *exchange)
 const struct gsv_route gsv_rerank_routes[] = {
     { "POST", "/rerank", GSV_TEI, GSV_JSON_BODY, rerank },
     { "POST", "/reranking", GSV_TEI, GSV_JSON_BODY, rerank },
-    { "POST", "/v1/rerank", GSV_COHERE, GSV_JSON_BODY, rerank },
-    { "POST", "/v1/reranking", GSV_COHERE, GSV_JSON_BODY, rerank },
+    { "POST", "/v1/rerank", GSV_JINA, GSV_JSON_BODY, rerank },
+    { "POST", "/v1/reranking", GSV_JINA, GSV_JSON_BODY, rerank },
     { "POST", "/v2/rerank", GSV_COHERE, GSV_JSON_BODY, rerank },
     { 0 },
 };

@@ -1,14 +1,14 @@
 /*
- * dialect_tei.c - text-embeddings-inference: /embed, /embed_all, /embed_sparse, /predict.
+ * dialect_tei.c - text-embeddings-inference: /embed, /embed_all, /embed_sparse, and its routes.
  *
- * These paths name no model: the server's first one answers.
+ * There these paths name no model, and the server's first one answers; here a body may have the
+ * member `model`, for a server of several.
  */
 #include "lib/http/inputs.h"
 #include "lib/http/models.h"
 #include "lib/http/options.h"
 #include "lib/http/request.h"
 #include "lib/http/route.h"
-#include "lib/http/scores.h"
 #include "lib/http/tei.h"
 #include "lib/http/work.h"
 
@@ -26,10 +26,10 @@ static void embed(struct gsv_exchange *exchange)
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
 
-    if (gsv_request_model(exchange, NULL) && gsv_require_embedder(exchange) &&
+    if (gsv_request_body_model(exchange) && gsv_require_embedder(exchange) &&
         gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
         gsv_option_vector(exchange, body, &job) &&
-        gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &inputs))
+        gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs))
         gsv_work_start(exchange, &job, &inputs, write_vectors);
 }
 
@@ -58,9 +58,9 @@ static void embed_all(struct gsv_exchange *exchange)
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
 
-    if (!gsv_request_model(exchange, NULL) || !gsv_option_truncation(exchange, body, &job) ||
+    if (!gsv_request_body_model(exchange) || !gsv_option_truncation(exchange, body, &job) ||
         !gsv_option_prompt(exchange, body, &job) ||
-        !gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &inputs) ||
+        !gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs) ||
         !gsv_inputs_prompt(exchange, &inputs, job.prompt_name) ||
         !gsv_inputs_tokenize(exchange, &inputs, job.truncation))
         return;
@@ -111,7 +111,7 @@ static void embed_sparse(struct gsv_exchange *exchange)
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
 
-    if (!gsv_request_model(exchange, NULL))
+    if (!gsv_request_body_model(exchange))
         return;
     if (gpuserve_model_sparse_dim(exchange->served->model) == 0) {
         gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",
@@ -121,96 +121,15 @@ static void embed_sparse(struct gsv_exchange *exchange)
     }
     job.task = GPUSERVE_TASK_SPARSE;
     if (gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
-        gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &inputs))
+        gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs))
         gsv_work_start(exchange, &job, &inputs, write_sparse);
-}
-
-/* ------------------------------------------------------------------------------------- predict */
-
-struct predict {
-    bool nested;
-};
-
-static void write_predictions(struct gsv_exchange *exchange)
-{
-    const struct predict *predict = exchange->state;
-    struct gsv_buffer *to = &exchange->reply;
-
-    gsv_buffer_text(to, predict->nested ? "[" : "");
-    for (size_t i = 0; i < exchange->work.job.n_items; i++) {
-        gsv_buffer_text(to, i > 0 ? "," : "");
-        gsv_put_labels(exchange, gsv_work_row(exchange, i), 0);
-    }
-    gsv_buffer_text(to, predict->nested ? "]" : "");
-    gsv_reply_json(exchange);
-}
-
-/* One input of /predict: a text, or a list of one text or two. */
-static bool set_predict_input(struct gsv_exchange *exchange, struct gsv_inputs *inputs, size_t i,
-                              const json_t *value)
-{
-    const json_t *first = json_is_array(value) ? json_array_get(value, 0) : value;
-    const json_t *second = json_array_get(value, 1); /* NULL for a text */
-
-    if (!json_is_string(first) || (second && !json_is_string(second)) ||
-        (json_is_array(value) && json_array_size(value) > 2))
-        return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
-                          "`inputs`: input %zu is neither a text nor a list of one text or two", i);
-    if (!second != !inputs->pairs)
-        return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
-                          "`inputs` mixes texts and pairs of texts: input %zu", i);
-    if (json_string_length(first) == 0)
-        return gsv_refuse(exchange, GSV_P_EMPTY, "inputs",
-                          "`inputs` cannot be empty: input %zu is an empty text", i);
-    gsv_inputs_set(inputs, i, json_string_value(first), json_string_length(first));
-    if (second)
-        gsv_inputs_set_pair(inputs, i, json_string_value(second), json_string_length(second));
-    return true;
-}
-
-static bool read_predict_inputs(struct gsv_exchange *exchange, const json_t *value,
-                                struct predict *predict, struct gsv_inputs *inputs)
-{
-    const json_t *first = json_array_get(value, 0);
-
-    predict->nested = json_is_array(first);
-    if (!predict->nested)
-        return gsv_inputs_make(exchange, 1, json_array_size(value) == 2, inputs) &&
-               set_predict_input(exchange, inputs, 0, value);
-    if (!gsv_inputs_count(exchange, json_array_size(value), "inputs") ||
-        !gsv_inputs_make(exchange, json_array_size(value), json_array_size(first) == 2, inputs))
-        return false;
-    for (size_t i = 0; i < inputs->n; i++) {
-        if (!set_predict_input(exchange, inputs, i, json_array_get(value, i)))
-            return false;
-    }
-    return true;
-}
-
-static void predict(struct gsv_exchange *exchange)
-{
-    const json_t *body = exchange->json;
-    struct predict *predict = gsv_keep(exchange, 1, sizeof(*predict));
-    gpuserve_job job = GPUSERVE_JOB_INIT;
-    struct gsv_inputs inputs;
-    bool raw = false;
-
-    exchange->state = predict;
-    if (!predict || !gsv_request_model(exchange, NULL) || !gsv_require_classifier(exchange) ||
-        !gsv_option_truncation(exchange, body, &job) ||
-        !gsv_member_flag(exchange, body, "raw_scores", &raw) ||
-        !read_predict_inputs(exchange, json_object_get(body, "inputs"), predict, &inputs))
-        return;
-    job.task = GPUSERVE_TASK_CLASSIFY;
-    job.score = raw ? GPUSERVE_SCORE_RAW : GPUSERVE_SCORE_DEFAULT;
-    gsv_work_start(exchange, &job, &inputs, write_predictions);
 }
 
 const struct gsv_route gsv_tei_routes[] = {
     { "POST", "/embed", GSV_TEI, GSV_JSON_BODY, embed },
     { "POST", "/embed_all", GSV_TEI, GSV_JSON_BODY, embed_all },
     { "POST", "/embed_sparse", GSV_TEI, GSV_JSON_BODY, embed_sparse },
-    { "POST", "/predict", GSV_TEI, GSV_JSON_BODY, predict },
+    { "POST", "/predict", GSV_TEI, GSV_JSON_BODY, gsv_tei_predict },
     { "GET", "/info", GSV_TEI, GSV_WITHOUT_BODY, gsv_tei_info },
     { 0 },
 };

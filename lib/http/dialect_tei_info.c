@@ -6,6 +6,8 @@
 #include "lib/http/server.h"
 #include "lib/http/tei.h"
 
+#include <string.h>
+
 /* {"id2label":{"0":"NEG"},"label2id":{"NEG":0}} */
 static void put_labels(struct gsv_buffer *to, const struct gsv_served *served)
 {
@@ -25,17 +27,50 @@ static void put_labels(struct gsv_buffer *to, const struct gsv_served *served)
     gsv_buffer_text(to, "}}");
 }
 
-static void put_model_type(struct gsv_buffer *to, const struct gsv_served *served)
+/* TEI has four, and its clients refuse a reply with another one: what they cannot be told stands in
+ * `poolings`. */
+static const char *tei_pooling(const struct gsv_served *served, const json_t *poolings)
 {
-    const json_t *poolings = json_object_get(served->facts, "pooling");
-    const char *pooling = json_string_value(json_array_get(poolings, 0));
+    static const char *const names[][2] = { { "cls", "cls" },
+                                            { "mean", "mean" },
+                                            { "last", "last_token" } };
+    json_t *one;
+    size_t i;
 
-    if (served->is_reranker || !served->can_embed) {
+    json_array_foreach(poolings, i, one)
+    {
+        for (size_t j = 0; j < sizeof(names) / sizeof(names[0]); j++) {
+            if (json_is_string(one) && strcmp(json_string_value(one), names[j][0]) == 0)
+                return names[j][1];
+        }
+    }
+    return served->can_embed ? "mean" : "splade";
+}
+
+static void put_poolings(struct gsv_buffer *to, const json_t *poolings)
+{
+    json_t *one;
+    size_t i;
+
+    gsv_buffer_text(to, ",\"poolings\":[");
+    json_array_foreach(poolings, i, one)
+    {
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        gsv_put_text(to, json_string_value(one));
+    }
+    gsv_buffer_text(to, "]");
+}
+
+static void put_model_type(struct gsv_buffer *to, const struct gsv_served *served,
+                           const json_t *poolings)
+{
+    if (gpuserve_model_label_count(served->model) > 0 &&
+        (served->is_reranker || !served->can_embed)) {
         gsv_buffer_text(to, served->is_reranker ? "{\"reranker\":" : "{\"classifier\":");
         put_labels(to, served);
     } else {
         gsv_buffer_text(to, "{\"embedding\":{\"pooling\":");
-        gsv_put_text(to, pooling ? pooling : "mean");
+        gsv_put_text(to, tei_pooling(served, poolings));
         gsv_buffer_text(to, "}");
     }
     gsv_buffer_text(to, "}");
@@ -59,7 +94,7 @@ void gsv_tei_info(struct gsv_exchange *exchange)
     gsv_buffer_text(to, ",\"served_model_name\":");
     gsv_put_text(to, served->name);
     gsv_buffer_text(to, ",\"model_type\":");
-    put_model_type(to, served);
+    put_model_type(to, served, json_object_get(served->facts, "pooling"));
     gsv_buffer_format(to, ",\"max_concurrent_requests\":%u,\"max_input_length\":%zu",
                       options->max_connections, served->max_tokens);
     gsv_buffer_format(to, ",\"max_batch_tokens\":%lld,\"max_batch_requests\":null",
@@ -74,6 +109,7 @@ void gsv_tei_info(struct gsv_exchange *exchange)
     gsv_put_text(to, served->device);
     gsv_buffer_text(to, ",\"space\":");
     gsv_put_text(to, served->space);
+    put_poolings(to, json_object_get(served->facts, "pooling"));
     gsv_buffer_text(to, "}");
     gsv_reply_json(exchange);
 }

@@ -4,6 +4,7 @@
  */
 #include "lib/http/inputs.h"
 #include "lib/http/models.h"
+#include "lib/http/options.h"
 #include "lib/http/request.h"
 #include "lib/http/route.h"
 #include "lib/http/tokens.h"
@@ -28,7 +29,7 @@ static bool put_tokens(struct gsv_exchange *exchange, const char *text, size_t s
     gsv_buffer_text(to, "[");
     for (size_t i = 0; i < tokens->n; i++) {
         const gpuserve_span span = tokens->spans[i];
-        const bool special = span.begin == span.end;
+        const bool special = gsv_is_special(span);
         char word[512];
         size_t word_size = 0;
         gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -57,15 +58,15 @@ static bool put_tokens(struct gsv_exchange *exchange, const char *text, size_t s
 
 static void tokenize_tei(struct gsv_exchange *exchange)
 {
+    gpuserve_job job = GPUSERVE_JOB_INIT; /* only for its prompt */
     struct gsv_inputs inputs;
-    const char *prompt = NULL;
     bool add_special = true;
 
     if (!gsv_member_flag(exchange, exchange->json, "add_special_tokens", &add_special) ||
-        !gsv_member_text(exchange, exchange->json, "prompt_name", &prompt) ||
+        !gsv_option_prompt(exchange, exchange->json, &job) ||
         !gsv_inputs_read(exchange, json_object_get(exchange->json, "inputs"), "inputs",
-                         GSV_INPUTS_NO_IDS, &inputs) ||
-        !gsv_inputs_prompt(exchange, &inputs, prompt))
+                         GSV_INPUTS_NO_IDS, NULL, &inputs) ||
+        !gsv_inputs_prompt(exchange, &inputs, job.prompt_name))
         return;
     gsv_buffer_text(&exchange->reply, "[");
     for (size_t i = 0; i < inputs.n; i++) {
@@ -106,7 +107,7 @@ static void tokenize(struct gsv_exchange *exchange)
 {
     const json_t *content = json_object_get(exchange->json, "content");
 
-    if (!gsv_request_model(exchange, NULL))
+    if (!gsv_request_body_model(exchange))
         return;
     if (content)
         tokenize_llama(exchange, content);
@@ -134,7 +135,7 @@ static bool put_decoded(struct gsv_exchange *exchange, const int32_t *ids, size_
                                  &size, &error);
     }
     if (st != GPUSERVE_OK)
-        return gsv_refuse_error(exchange, st, &error);
+        return gsv_refuse_tokens(exchange, st, &error);
     gsv_put_text(&exchange->reply, text);
     return true;
 }
@@ -145,9 +146,9 @@ static void decode(struct gsv_exchange *exchange)
     struct gsv_inputs inputs;
     bool skip_special = true;
 
-    if (!gsv_request_model(exchange, NULL) ||
+    if (!gsv_request_body_model(exchange) ||
         !gsv_member_flag(exchange, exchange->json, "skip_special_tokens", &skip_special) ||
-        !gsv_inputs_read(exchange, ids, "ids", GSV_INPUTS_NO_TEXTS, &inputs))
+        !gsv_inputs_read(exchange, ids, "ids", GSV_INPUTS_NO_TEXTS, NULL, &inputs))
         return;
     gsv_buffer_text(&exchange->reply, "[");
     for (size_t i = 0; i < inputs.n; i++) {
@@ -164,9 +165,9 @@ static void detokenize(struct gsv_exchange *exchange)
 {
     struct gsv_inputs inputs;
 
-    if (!gsv_request_model(exchange, NULL) ||
+    if (!gsv_request_body_model(exchange) ||
         !gsv_inputs_read(exchange, json_object_get(exchange->json, "tokens"), "tokens",
-                         GSV_INPUTS_NO_TEXTS, &inputs))
+                         GSV_INPUTS_NO_TEXTS, NULL, &inputs))
         return;
     gsv_buffer_text(&exchange->reply, "{\"content\":");
     if (!put_decoded(exchange, inputs.ids, inputs.offsets[1], false))

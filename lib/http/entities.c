@@ -201,8 +201,8 @@ static void put_entities(struct reading *r)
         const size_t best = best_label(r, i);
         const char *label = gpuserve_model_label(served->model, best);
 
-        if (r->tokens->spans[i].begin == r->tokens->spans[i].end)
-            continue; /* special */
+        if (gsv_is_special(r->tokens->spans[i]))
+            continue;
         if (!goes_on(r, &entity, before, label)) {
             put(r, &entity);
             entity = (struct entity){ .first = i, .label = label };
@@ -282,6 +282,7 @@ static bool tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, u
         if (!gsv_tokens_of_text(exchange, inputs->texts[i], inputs->sizes[i], &options,
                                 &question->tokens[i]))
             return false;
+        gsv_note_cut(exchange, inputs->texts[i], inputs->sizes[i], question->tokens[i].n);
         inputs->offsets[i + 1] = inputs->offsets[i] + question->tokens[i].n;
     }
     inputs->ids = gsv_keep(exchange, inputs->offsets[inputs->n], sizeof(*inputs->ids));
@@ -311,7 +312,7 @@ void gsv_entities(struct gsv_exchange *exchange)
                            &question->strategy) ||
         !read_ignored(exchange, parameters, question) ||
         !gsv_option_truncation(exchange, parameters, &job) ||
-        !gsv_inputs_read(exchange, given, "inputs", GSV_INPUTS_NO_IDS, &inputs))
+        !gsv_inputs_read(exchange, given, "inputs", GSV_INPUTS_NO_IDS, NULL, &inputs))
         return;
     question->texts = inputs.texts;
     if (!tokenize(exchange, &inputs, job.truncation, question))

@@ -166,6 +166,8 @@ bool gsv_refuse(struct gsv_exchange *exchange, enum gsv_problem kind, const char
     gsv_problem_write(&exchange->reply, &complaint, exchange->dialect);
     exchange->status = gsv_problem_status(kind, exchange->dialect);
     exchange->content_type = "application/json";
+    if (gsv_problem_stays(kind)) /* else the openai package sends it twice more */
+        gsv_add_header(exchange, "x-should-retry", "false");
     return false;
 }
 
@@ -223,4 +225,12 @@ bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
     if (error->hint[0])
         return gsv_refuse(exchange, kind, NULL, "%s (%s)", message, error->hint);
     return gsv_refuse(exchange, kind, NULL, "%s", message);
+}
+
+bool gsv_refuse_tokens(struct gsv_exchange *exchange, gpuserve_status status,
+                       const gpuserve_error *error)
+{
+    if (status == GPUSERVE_E_INVALID)
+        return gsv_refuse(exchange, GSV_P_TOKENIZER, NULL, "%s", error->message);
+    return gsv_refuse_error(exchange, status, error);
 }

@@ -92,6 +92,7 @@ struct gsv_exchange {
     unsigned status; /* 0: none yet */
     const char *content_type;
     size_t n_reply_bytes; /* of its body, once it is on its way */
+    size_t n_made_bytes;  /* as the crew counts it until then */
     struct gsv_buffer reply;
     const void *lent; /* [n_lent] the body instead of `reply`: bytes that outlive the server */
     size_t n_lent;
@@ -101,7 +102,7 @@ struct gsv_exchange {
     size_t n_headers;
     enum gsv_dialect dialect; /* whose errors to speak */
     bool close;               /* end the connection after the reply */
-    bool begun, listed, overflowed;
+    bool begun, listed;
     bool is_aside; /* was given to the crew */
 };
 
@@ -135,8 +136,10 @@ bool gsv_refuse(struct gsv_exchange *exchange, enum gsv_problem kind, const char
 /* When to come back, in the two headers for it. */
 void gsv_add_retry_after(struct gsv_exchange *exchange, uint32_t after_ms);
 #define GSV_TOKENS_LIMIT "the limit is %zu tokens (--max-tokens, or --auto-truncate to cut)"
-/* The library's error. */
+/* The library's error; of its tokenizer alone, where only text or ids can be wrong. */
 bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
                       const gpuserve_error *error);
+bool gsv_refuse_tokens(struct gsv_exchange *exchange, gpuserve_status status,
+                       const gpuserve_error *error);
 
 #endif

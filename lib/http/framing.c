@@ -8,23 +8,43 @@
 
 /* What one header says. */
 struct header {
-    unsigned minor; /* of HTTP/1.minor */
-    size_t n_fields, n_hosts, n_lengths, n_encodings;
+    unsigned minor;  /* of HTTP/1.minor */
+    size_t n_fields; /* with the parts of the query and the cookies, each of which takes memory */
+    size_t n_hosts, n_lengths, n_encodings;
     uint64_t length;
+    bool expects; /* to be told to go on before it sends the body */
 };
 
-static size_t refuse(struct gsv_framing *framing, unsigned status, const char *reason)
+static bool fail_limit(struct gsv_framing *framing, unsigned status, const char *reason,
+                       uint64_t limit, const char *unit)
 {
     framing->state = GSV_FRAMING_REFUSED;
     framing->status = status;
     framing->reason = reason;
-    return 0;
+    framing->limit = limit;
+    framing->unit = unit;
+    return false;
 }
 
 static bool fail(struct gsv_framing *framing, unsigned status, const char *reason)
 {
-    refuse(framing, status, reason);
-    return false;
+    return fail_limit(framing, status, reason, 0, "");
+}
+
+static bool fail_body(struct gsv_framing *framing, const char *reason)
+{
+    return fail_limit(framing, 413, reason, framing->max_body, "bytes (--max-body-bytes)");
+}
+
+static bool fail_header(struct gsv_framing *framing)
+{
+    return fail_limit(framing, 431, "the header is too large", GSV_HEADER_BYTES, "bytes");
+}
+
+static bool fail_fields(struct gsv_framing *framing)
+{
+    return fail_limit(framing, 431, "too many header fields, parts of the query and cookies",
+                      GSV_HEADER_FIELDS, "together");
 }
 
 /* tchar of RFC 9110 */
@@ -60,24 +80,44 @@ static bool check_version(struct gsv_framing *framing, const char *text, size_t 
     return true;
 }
 
+static bool count_parts(struct gsv_framing *framing, struct header *header, const char *text,
+                        size_t size, char separator)
+{
+    for (size_t i = 0; i < size; i++)
+        header->n_fields += text[i] == separator;
+    return header->n_fields <= GSV_HEADER_FIELDS || fail_fields(framing);
+}
+
+static void keep_target(struct gsv_framing *framing, const char *target, size_t size)
+{
+    if (size >= GSV_TARGET_BYTES)
+        size = GSV_TARGET_BYTES - 1;
+    memcpy(framing->target, target, size);
+    framing->target[size] = 0;
+}
+
+/* A line of `size` bytes and the CR after it, at which each loop ends at the latest. */
 static bool check_request_line(struct gsv_framing *framing, const char *line, size_t size,
                                struct header *header)
 {
     size_t method = 0, target, end;
 
-    while (method < size && line[method] >= 'A' && line[method] <= 'Z')
+    framing->target[0] = 0;
+    while (line[method] >= 'A' && line[method] <= 'Z')
         method++;
-    if (method == 0 || method > 16 || method == size || line[method] != ' ')
+    if (method == 0 || method > 16 || line[method] != ' ')
         return fail(framing, 400, "the request line is no METHOD target HTTP/1.1");
     target = method + 1;
-    for (end = target; end < size && line[end] > ' ' && line[end] < 0x7F; end++) {
+    for (end = target; line[end] > ' ' && line[end] < 0x7F; end++) {
     }
-    if (end == target || end == size || line[end] != ' ')
+    if (line[end] != ' ')
         return fail(framing, 400, "the target holds a byte that no target has");
     if (line[target] != '/' && !(end - target == 1 && line[target] == '*'))
         return fail(framing, 400, "the target is no path");
     framing->is_health = is_health_path(line + target, end - target);
-    return check_version(framing, line + end + 1, size - end - 1, header);
+    keep_target(framing, line + target, end - target);
+    return check_version(framing, line + end + 1, size - end - 1, header) &&
+           count_parts(framing, header, line + target, end - target, '&');
 }
 
 /* ---------------------------------------------------------------------------------- the fields */
@@ -98,8 +138,22 @@ static bool take_length(struct gsv_framing *framing, struct header *header, cons
         if (value[i] < '0' || value[i] > '9')
             return fail(framing, 400, "Content-Length is no number");
         if (i >= 18)
-            return fail(framing, 413, "Content-Length is larger than any body taken here");
+            return fail_body(framing, "Content-Length is larger than any body taken here");
         header->length = header->length * 10 + (uint64_t)(value[i] - '0');
+    }
+    return true;
+}
+
+/* A name or an address, with a port or without; RFC 9112 wants all else refused. */
+static bool take_host(struct gsv_framing *framing, struct header *header, const char *value,
+                      size_t size)
+{
+    if (++header->n_hosts > 1)
+        return fail(framing, 400, "more than one Host");
+    for (size_t i = 0; i < size; i++) {
+        if ((unsigned char)value[i] <= ' ' || (unsigned char)value[i] > '~' ||
+            strchr("\"#,/<>?@\\^`{|}", value[i]))
+            return fail(framing, 400, "Host is no host");
     }
     return true;
 }
@@ -109,31 +163,43 @@ static bool take_field(struct gsv_framing *framing, struct header *header, const
 {
     if (is_named(name, name_size, "Content-Length"))
         return take_length(framing, header, value, size);
-    if (is_named(name, name_size, "Transfer-Encoding")) {
-        if (++header->n_encodings > 1 || !is_named(value, size, "chunked"))
-            return fail(framing, 400, "a Transfer-Encoding other than chunked");
-    } else if (is_named(name, name_size, "Host")) {
-        if (++header->n_hosts > 1)
-            return fail(framing, 400, "more than one Host");
-    }
+    if (is_named(name, name_size, "Host"))
+        return take_host(framing, header, value, size);
+    if (is_named(name, name_size, "Cookie"))
+        return count_parts(framing, header, value, size, ';');
+    if (is_named(name, name_size, "Expect"))
+        header->expects = true;
+    if (is_named(name, name_size, "Transfer-Encoding") &&
+        (++header->n_encodings > 1 || !is_named(value, size, "chunked")))
+        return fail(framing, 400, "a Transfer-Encoding other than chunked");
     return true;
 }
 
+/* libmicrohttpd takes blanks after a value for a part of it: "31 " is no number to it then, so the
+ * body would be the next request. */
+static bool is_framing_field(const char *name, size_t size)
+{
+    return is_named(name, size, "Content-Length") || is_named(name, size, "Transfer-Encoding");
+}
+
+/* A line as check_request_line() gets it. */
 static bool check_field(struct gsv_framing *framing, const char *line, size_t size,
                         struct header *header)
 {
     size_t name = 0, begin, end = size;
 
     if (++header->n_fields > GSV_HEADER_FIELDS)
-        return fail(framing, 431, "too many header fields");
-    while (name < size && is_token(line[name]))
+        return fail_fields(framing);
+    while (is_token(line[name]))
         name++;
-    if (name == 0 || name == size || line[name] != ':')
+    if (name == 0 || line[name] != ':')
         return fail(framing, 400, "a header line is no `Name: value`");
     for (begin = name + 1; begin < size && (line[begin] == ' ' || line[begin] == '\t'); begin++) {
     }
     while (end > begin && (line[end - 1] == ' ' || line[end - 1] == '\t'))
         end--;
+    if (end < size && is_framing_field(line, name))
+        return fail(framing, 400, "a blank after Content-Length or Transfer-Encoding");
     for (size_t i = begin; i < end; i++) {
         if (((unsigned char)line[i] < ' ' && line[i] != '\t') || line[i] == 0x7F)
             return fail(framing, 400, "a header field holds a control character");
@@ -150,6 +216,9 @@ static bool check_together(struct gsv_framing *framing, const struct header *hea
         return fail(framing, 400, "Transfer-Encoding in HTTP/1.0");
     if (header->n_hosts == 0 && header->minor == 1)
         return fail(framing, 400, "no Host");
+    /* libmicrohttpd would take what follows for the body that it asked for. */
+    if (header->expects && header->length == 0 && header->n_encodings == 0)
+        return fail(framing, 400, "Expect without a body");
     framing->left = header->length;
     framing->chunked = 0;
     framing->digits = 0;
@@ -167,12 +236,13 @@ static bool check_header(struct gsv_framing *framing, const char *bytes, size_t 
     size_t at = 0;
     bool first = true;
 
-    /* Up to the empty line; `size` covers it, and every line ends in CR LF. */
+    /* Up to the empty line; `size` covers it, and every line ends in CR LF. None begins with LF: it
+     * would have been the header's end. */
     while (at < size - 2) {
         const char *end = memchr(bytes + at, '\n', size - at);
         const size_t line = (size_t)(end - bytes) - at - 1;
 
-        if (end == bytes + at || end[-1] != '\r')
+        if (end[-1] != '\r')
             return fail(framing, 400, "a line ends in LF without CR");
         if (!(first ? check_request_line(framing, bytes + at, line, &header)
                     : check_field(framing, bytes + at, line, &header)))
@@ -208,11 +278,11 @@ static size_t take_header(struct gsv_framing *framing, const char *bytes, size_t
     const size_t end = header_end(framing, bytes, size);
 
     if (end == 0)
-        return size < GSV_HEADER_BYTES ? 0 : refuse(framing, 431, "the header is too large");
+        return size < GSV_HEADER_BYTES ? 0 : fail_header(framing);
     if (end > GSV_HEADER_BYTES)
-        return refuse(framing, 431, "the header is too large");
+        return fail_header(framing);
     if (end < 2 || bytes[end - 2] != '\r')
-        return refuse(framing, 400, "a line ends in LF without CR");
+        return fail(framing, 400, "a line ends in LF without CR");
     framing->scanned = 0;
     return check_header(framing, bytes, end) ? end : 0;
 }
@@ -238,14 +308,14 @@ static bool take_size(struct gsv_framing *framing, char c)
         framing->left =
             framing->digits == 0 ? (uint64_t)digit : framing->left << 4 | (uint64_t)digit;
         if (++framing->digits > 15)
-            return fail(framing, 413, "a chunk is larger than any body taken here");
+            return fail_body(framing, "a chunk is larger than any body taken here");
         return true;
     }
     if (c != '\r' || framing->digits == 0)
         return fail(framing, 400, "a chunk's size is no hexadecimal number with CR LF");
     framing->chunked += framing->left;
     if (framing->chunked > framing->max_body)
-        return fail(framing, 413, "the body is larger than this server takes (--max-body-bytes)");
+        return fail_body(framing, "the body is larger than this server takes");
     framing->state = GSV_FRAMING_CHUNK_SIZE_LF;
     return true;
 }

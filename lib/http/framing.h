@@ -2,10 +2,11 @@
  * framing.h - where a request ends, decided before anything else reads it.
  *
  * libmicrohttpd 0.9.75 takes two Content-Length headers, Content-Length beside Transfer-Encoding,
- * NUL in targets and lines that end in a bare LF. Two readers of such bytes disagree about where a
- * request ends, and the second may take a stranger's bytes for a request. So every byte of a
- * connection goes through here first, and what RFC 9112 does not allow, or allows to be read in two
- * ways, is refused. No I/O, no memory: bytes in, verdict out.
+ * NUL in targets and lines that end in a bare LF; a length with a blank after it is none to it. Two
+ * readers of such bytes disagree about where a request ends, and the second may take a stranger's
+ * bytes for a request. So every byte of a connection goes through here first, and what RFC 9112
+ * does not allow, or allows to be read in two ways, is refused. No I/O, no memory: bytes in,
+ * verdict out.
  */
 #ifndef GSV_HTTP_FRAMING_H
 #define GSV_HTTP_FRAMING_H
@@ -14,8 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A header with its request line may have so many bytes and fields. */
-enum { GSV_HEADER_BYTES = 16384, GSV_HEADER_FIELDS = 100 };
+/* A header with its request line may have so many bytes, and so many fields, parts of its query and
+ * cookies together. */
+enum { GSV_HEADER_BYTES = 16384, GSV_HEADER_FIELDS = 100, GSV_TARGET_BYTES = 128 };
 
 enum gsv_framing_state {
     GSV_FRAMING_HEADER, /* of the next request */
@@ -40,7 +42,11 @@ struct gsv_framing {
     uint64_t n_headers; /* requests whose header has passed */
     unsigned status;    /* REFUSED: what to answer */
     const char *reason;
-    bool is_health; /* the last header's target is one of the health paths */
+    uint64_t limit;                /* that was exceeded; 0: none */
+    const char *unit;              /* of it, and the flag that sets it */
+    bool is_health;                /* the last header's target is one of the health paths */
+    char target[GSV_TARGET_BYTES]; /* how it begins, in whose dialect a refusal is told; "": unknown
+                                    */
 };
 
 /* The bytes from `bytes` on that are good and may be passed on; at most up to the end of one header

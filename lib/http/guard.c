@@ -50,14 +50,15 @@ static size_t count_of_host(const struct gsv_guard *guard, const struct sockaddr
     return n;
 }
 
-/* The connection that has waited longest without an unanswered request, or NULL. */
-static struct gsv_client *slowest(const struct gsv_guard *guard)
+/* The connection that has waited longest without an unanswered request, or NULL; one of those
+ * beyond all limits only if it is descriptors that are wanted. */
+static struct gsv_client *slowest(const struct gsv_guard *guard, bool with_reserved)
 {
     struct gsv_client *found = NULL;
 
     for (struct gsv_client *c = guard->clients; c; c = c->next) {
         if (atomic_load(&c->n_open) == 0 && !c->ended && !c->linger_ns &&
-            (!found || c->since_ns < found->since_ns))
+            (with_reserved || !c->probation) && (!found || c->since_ns < found->since_ns))
             found = c;
     }
     return found;
@@ -94,15 +95,40 @@ static struct gsv_client *add_client(struct gsv_guard *guard, int fd,
     return client;
 }
 
+/* Of those that count: some are ended and still in the list, some are beyond all limits. */
+static size_t count_regular(const struct gsv_guard *guard)
+{
+    size_t n = 0;
+
+    for (const struct gsv_client *c = guard->clients; c; c = c->next)
+        n += !c->ended && !c->probation;
+    return n;
+}
+
 /* Room for one more, by ending the slowest if need be. False: it may only ask for health. */
 static bool make_room(struct gsv_guard *guard)
 {
     const size_t most = guard->server->options.max_connections;
     struct gsv_client *victim;
 
-    if (atomic_load(&guard->n_clients) < most)
+    if (atomic_load(&guard->n_clients) < most || count_regular(guard) < most)
         return true;
-    victim = slowest(guard);
+    victim = slowest(guard, false);
+    if (!victim)
+        return false;
+    gsv_client_close(victim);
+    return true;
+}
+
+/* Beyond all limits, for those who ask for health. */
+static bool make_reserved_room(struct gsv_guard *guard)
+{
+    const size_t most = guard->server->options.max_connections;
+    struct gsv_client *victim;
+
+    if (atomic_load(&guard->n_clients) < most + RESERVED_CONNECTIONS)
+        return true;
+    victim = slowest(guard, true);
     if (!victim)
         return false;
     gsv_client_close(victim);
@@ -129,8 +155,7 @@ static void accept_one(struct gsv_guard *guard, int fd, const struct sockaddr_st
     const bool room = make_room(guard);
     struct gsv_client *client = NULL;
 
-    if (room ||
-        atomic_load(&guard->n_clients) < (size_t)options->max_connections + RESERVED_CONNECTIONS)
+    if (room || make_reserved_room(guard))
         client = add_client(guard, fd, address, size);
     if (!client) {
         close(fd);
@@ -139,7 +164,8 @@ static void accept_one(struct gsv_guard *guard, int fd, const struct sockaddr_st
     set_up_socket(fd);
     client->probation = !room;
     if (crowd)
-        gsv_client_refuse(client, 429, "too many connections from this address");
+        gsv_client_refuse(client, 429, "too many connections from this address",
+                          options->max_address_connections, "(--max-address-connections)");
 }
 
 /* False: none is left, or none can be taken. */
@@ -157,7 +183,7 @@ static bool accept_all(struct gsv_guard *guard)
         }
         /* Out of descriptors: end a connection that only waits, so that somebody gets in. */
         if (errno == EMFILE || errno == ENFILE) {
-            struct gsv_client *victim = slowest(guard);
+            struct gsv_client *victim = slowest(guard, true);
 
             if (victim)
                 gsv_client_close(victim);
@@ -316,9 +342,10 @@ static void take_turn(struct gsv_guard *guard)
         check_times(guard);
         check_certificate(guard, now);
         guard->last_tick_ns = now;
-    } else if (guard->held_bytes > GSV_UNREAD_BYTES) {
+    } else if (guard->held_bytes > guard->server->options.max_unread_bytes) {
         gsv_clients_relieve(guard, now);
     }
+    gsv_crew_tell_unread(&guard->server->crew, guard->held_bytes);
     sweep(guard);
     guard->attended = false;
 }
@@ -334,6 +361,7 @@ static void *run(void *user)
 {
     struct gsv_guard *guard = user;
 
+    pthread_setname_np(pthread_self(), "gpuserve-http"); /* others' take a file of /proc */
     block_broken_pipe();
     pthread_mutex_lock(&guard->loop);
     while (!atomic_load(&guard->stopping)) {
@@ -361,7 +389,6 @@ static gpuserve_status start_threads(struct gsv_guard *guard, gpuserve_error *er
         failed = pthread_create(thread, NULL, run, guard);
         if (failed)
             break;
-        pthread_setname_np(*thread, "gpuserve-http");
         guard->n_threads++;
         guard->n_running++;
     }

@@ -29,7 +29,6 @@
 #include <sys/socket.h>
 
 enum { GSV_SCRATCH_BYTES = 64 * 1024, GSV_GUARD_THREADS = 2 };
-enum { GSV_UNREAD_BYTES = 24 << 20 }; /* that replies which wait for their readers may fill */
 
 struct gpuserve_http;
 struct gsv_exchange;
@@ -71,6 +70,7 @@ struct gsv_client {
     bool in_body;         /* of a request whose header was passed on */
     bool mhd_off; /* libmicrohttpd has closed; the rest of its bytes are read when there is room */
     bool ended;   /* of the guard's list: to be closed */
+    bool is_last; /* a request was answered before its body, and that ends the connection */
 
     struct ssl_st *tls; /* NULL: bytes as they are */
     bool ready;         /* for HTTP: the handshake is over, or none is needed */
@@ -144,7 +144,10 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns);
 void gsv_clients_relieve(struct gsv_guard *guard, uint64_t now_ns);
 /* A reply of so many bytes waits for this client, or, with 0, none any more. */
 void gsv_client_hold(struct gsv_client *client, size_t bytes);
-void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *reason);
+/* `limit`: what was exceeded, in `unit` and with its flag; 0: there is none. The texts outlive it.
+ */
+void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *reason,
+                       uint64_t limit, const char *unit);
 void gsv_client_close(struct gsv_client *client);
 /* While draining: close it if no request of it is unanswered and none has begun. */
 void gsv_client_drain(struct gsv_client *client);

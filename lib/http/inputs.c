@@ -3,9 +3,11 @@
  */
 #include "lib/http/inputs.h"
 
+#include "lib/base/error.h"
 #include "lib/http/models.h"
 #include "lib/http/options.h"
 #include "lib/http/server.h"
+#include "lib/http/tokens.h"
 
 #include <string.h>
 
@@ -109,7 +111,7 @@ static bool read_ids(struct gsv_exchange *exchange, const json_t *list, size_t p
                               name, place, i);
         if (id < 0 || id >= n_ids)
             return gsv_refuse(
-                exchange, GSV_P_INVALID, name,
+                exchange, GSV_P_TOKENIZER, name,
                 "`%s`: token id %lld of input %zu is outside the %lld of this model's "
                 "vocabulary; ids of another tokenizer do not fit (langchain-openai "
                 "sends them unless check_embedding_ctx_length=False)",
@@ -178,8 +180,9 @@ static bool tokenize(struct gsv_exchange *exchange, const char *text, size_t siz
         return gsv_refuse(exchange, GSV_P_TOO_LONG, NULL, "input %zu: %s; " GSV_TOKENS_LIMIT, place,
                           error.message, limit);
     if (st != GPUSERVE_OK)
-        return gsv_refuse(exchange, GSV_P_INVALID, NULL, "input %zu: %s", place, error.message);
+        return gsv_refuse_tokens(exchange, gsv_fail_in(&error, st, "input %zu", place), &error);
     ids->size += n * sizeof(int32_t);
+    gsv_note_cut(exchange, text, size, n);
     return true;
 }
 
@@ -204,10 +207,17 @@ bool gsv_inputs_tokenize(struct gsv_exchange *exchange, struct gsv_inputs *input
     return good && inputs->ids;
 }
 
+/* NULL: none is put before. */
+static const json_t *prompt_of(const struct gsv_served *served, const char *name)
+{
+    if (!name)
+        name = json_string_value(json_object_get(served->facts, "default_prompt"));
+    return name ? json_object_get(gsv_served_prompts(served), name) : NULL;
+}
+
 bool gsv_inputs_prompt(struct gsv_exchange *exchange, struct gsv_inputs *inputs, const char *name)
 {
-    const json_t *prompt =
-        name ? json_object_get(gsv_served_prompts(exchange->served), name) : NULL;
+    const json_t *prompt = prompt_of(exchange->served, name);
     const size_t size = json_string_length(prompt);
 
     for (size_t i = 0; prompt && inputs->texts && i < inputs->n; i++) {
@@ -226,15 +236,14 @@ bool gsv_inputs_prompt(struct gsv_exchange *exchange, struct gsv_inputs *inputs,
 /* ----------------------------------------------------------------------------------- all forms */
 
 static bool read_mixed(struct gsv_exchange *exchange, const json_t *list, const char *name,
-                       unsigned flags, struct gsv_inputs *inputs)
+                       unsigned flags, const gpuserve_job *job, struct gsv_inputs *inputs)
 {
-    const uint32_t truncation = gsv_server_truncation(exchange);
     struct gsv_buffer ids = { 0 };
     bool good = true;
     json_t *value;
     size_t i;
 
-    *inputs = (struct gsv_inputs){ .n = json_array_size(list) };
+    *inputs = (struct gsv_inputs){ .n = json_array_size(list), .has_prompt = true };
     inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
     for (i = 0; i < inputs->n && inputs->offsets && good; i++) {
         struct gsv_inputs one;
@@ -243,7 +252,8 @@ static bool read_mixed(struct gsv_exchange *exchange, const json_t *list, const 
         if (json_is_string(value)) {
             good = gsv_inputs_make(exchange, 1, false, &one) &&
                    set_text(exchange, &one, 0, value, name, flags) &&
-                   gsv_inputs_tokenize(exchange, &one, truncation);
+                   gsv_inputs_prompt(exchange, &one, job->prompt_name) &&
+                   gsv_inputs_tokenize(exchange, &one, job->truncation);
             inputs->n_characters += good ? one.n_characters : 0;
         } else {
             good = json_is_array(value)
@@ -264,7 +274,7 @@ static bool read_mixed(struct gsv_exchange *exchange, const json_t *list, const 
 }
 
 static bool read_list(struct gsv_exchange *exchange, const json_t *list, const char *name,
-                      unsigned flags, struct gsv_inputs *inputs)
+                      unsigned flags, const gpuserve_job *job, struct gsv_inputs *inputs)
 {
     const json_t *first = json_array_get(list, 0);
     size_t n_texts = 0, n_lists = 0, i;
@@ -285,11 +295,11 @@ static bool read_list(struct gsv_exchange *exchange, const json_t *list, const c
         return read_texts(exchange, list, name, flags, inputs);
     if (n_texts == 0)
         return read_id_lists(exchange, list, name, inputs);
-    return read_mixed(exchange, list, name, flags, inputs);
+    return read_mixed(exchange, list, name, flags, job, inputs);
 }
 
 bool gsv_inputs_read(struct gsv_exchange *exchange, const json_t *value, const char *name,
-                     unsigned flags, struct gsv_inputs *inputs)
+                     unsigned flags, const gpuserve_job *job, struct gsv_inputs *inputs)
 {
     if (!value || json_is_null(value))
         return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is missing", name);
@@ -299,7 +309,7 @@ bool gsv_inputs_read(struct gsv_exchange *exchange, const json_t *value, const c
         return gsv_inputs_make(exchange, 1, false, inputs) &&
                set_text(exchange, inputs, 0, value, name, flags);
     if (json_is_array(value))
-        return read_list(exchange, value, name, flags, inputs);
+        return read_list(exchange, value, name, flags, job, inputs);
     return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is neither a text nor a list", name);
 }
 
@@ -314,5 +324,7 @@ void gsv_inputs_into(const struct gsv_inputs *inputs, gpuserve_job *job)
     } else {
         job->ids = inputs->ids;
         job->id_offsets = inputs->offsets;
+        if (inputs->has_prompt)
+            job->prompt_name = NULL;
     }
 }

@@ -17,6 +17,7 @@ struct gsv_inputs {
     int32_t *ids;    /* end to end */
     size_t *offsets; /* [n + 1] */
     size_t n_characters;
+    bool has_prompt; /* in the ids of those that were texts */
 };
 
 enum {
@@ -26,10 +27,10 @@ enum {
 };
 
 /* A text, a list of texts, a list of ids, a list of lists of ids, or a list that mixes texts and
- * lists of ids, which is then made all ids. `name` is the field, for messages. False after
- * gsv_refuse. */
+ * lists of ids, which is then made all ids, by the prompt and the truncation of `job` (NULL: flags
+ * allow no mixture). `name` is the field, for messages. False after gsv_refuse. */
 bool gsv_inputs_read(struct gsv_exchange *exchange, const json_t *value, const char *name,
-                     unsigned flags, struct gsv_inputs *inputs);
+                     unsigned flags, const gpuserve_job *job, struct gsv_inputs *inputs);
 
 /* Memory for n texts, and for pairs of texts; then set them one by one. */
 bool gsv_inputs_make(struct gsv_exchange *exchange, size_t n, bool pairs,
@@ -37,7 +38,7 @@ bool gsv_inputs_make(struct gsv_exchange *exchange, size_t n, bool pairs,
 void gsv_inputs_set(struct gsv_inputs *inputs, size_t i, const char *text, size_t size);
 void gsv_inputs_set_pair(struct gsv_inputs *inputs, size_t i, const char *text, size_t size);
 
-/* Put the text of one of the model's prompts before every text; NULL: none. */
+/* Put the text of one of the model's prompts before every text; NULL: the model's default. */
 bool gsv_inputs_prompt(struct gsv_exchange *exchange, struct gsv_inputs *inputs, const char *name);
 
 /* Turn texts into ids by the model's tokenizer, cut at its limit unless `truncation` is strict. */

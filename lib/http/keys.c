@@ -17,7 +17,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_KEYS = 65536, MAX_KEY_BYTES = 512, MAX_LINE_BYTES = 1024, HASHED_PREFIX = 7 };
+enum { MAX_KEYS = 10000, MAX_KEY_BYTES = 512, MAX_LINE_BYTES = 1024, HASHED_PREFIX = 7 };
 
 /* -------------------------------------------------------------------------------------- one key */
 

@@ -248,12 +248,14 @@ static bool read_parameters(struct gsv_exchange *exchange, const json_t *body, g
 {
     const json_t *parameters = json_object_get(body, "parameters");
     int64_t timeout_us = 0, priority = 0;
+    uint64_t deadline_ns;
 
     if (!gsv_member_count(exchange, parameters, "timeout", 0, INT64_MAX / 2000, &timeout_us) ||
         !gsv_member_count(exchange, parameters, "priority", 0, INT32_MAX, &priority))
         return false;
-    if (timeout_us > 0)
-        exchange->deadline_ns = exchange->begun_ns + (uint64_t)timeout_us * 1000;
+    deadline_ns = exchange->begun_ns + (uint64_t)timeout_us * 1000;
+    if (timeout_us > 0 && (exchange->deadline_ns == 0 || deadline_ns < exchange->deadline_ns))
+        exchange->deadline_ns = deadline_ns;
     if (priority > 0)
         job->priority = priority == 1 ? GPUSERVE_PRIORITY_HIGH : GPUSERVE_PRIORITY_LOW;
     if (priority == 2)
@@ -270,7 +272,8 @@ static bool split_body(struct gsv_exchange *exchange, size_t *json_size)
     *json_size = exchange->body.size;
     if (!given)
         return true;
-    if (given[0] < '0' || given[0] > '9' || strlen(given) > 18 ||
+    /* strtoull() would take a sign before the digits. */
+    if (given[0] < '0' || strlen(given) > 18 ||
         (*json_size = strtoull(given, &end, 10)) > exchange->body.size || *end)
         return gsv_refuse(exchange, GSV_P_INVALID, NULL,
                           "Inference-Header-Content-Length is %.20s, the body has %zu bytes", given,

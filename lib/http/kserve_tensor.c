@@ -34,7 +34,8 @@ static bool read_shape(struct gsv_exchange *exchange, const json_t *shape, struc
     size_t sizes[2] = { 1, 1 }, i;
     json_t *one;
 
-    if (!json_is_array(shape) || json_array_size(shape) == 0 || json_array_size(shape) > 2)
+    /* What is no list has the size 0. */
+    if (json_array_size(shape) == 0 || json_array_size(shape) > 2)
         return gsv_refuse(exchange, GSV_P_INVALID, "shape",
                           "tensor \"%.40s\": `shape` is no list of one or two sizes", tensor->name);
     json_array_foreach(shape, i, one)
@@ -59,8 +60,8 @@ static bool read_shape(struct gsv_exchange *exchange, const json_t *shape, struc
 static bool take_binary(struct gsv_exchange *exchange, const json_t *size, struct tensor *tensor,
                         const char **binary, size_t *left)
 {
-    if (!json_is_integer(size) || json_integer_value(size) < 0 ||
-        (uint64_t)json_integer_value(size) > *left)
+    /* A negative size is larger than any. */
+    if (!json_is_integer(size) || (uint64_t)json_integer_value(size) > *left)
         return gsv_refuse(
             exchange, GSV_P_INVALID, "binary_data_size",
             "tensor \"%.40s\": binary_data_size is %lld, but %zu bytes are left in the "
@@ -290,11 +291,14 @@ static bool read_all(struct gsv_exchange *exchange, const json_t *list, const ch
             return false;
         while (place < N_TENSORS && strcasecmp(tensor.name, names[place]) != 0)
             place++;
-        if (place == N_TENSORS || tensors[place].name)
+        if (place == N_TENSORS)
             return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
-                              "input \"%.40s\" %s; there are TEXT, TEXT_PAIR, input_ids and "
-                              "attention_mask",
-                              tensor.name, place == N_TENSORS ? "is not known" : "is given twice");
+                              "input \"%.40s\" is not known; there are TEXT, TEXT_PAIR, input_ids "
+                              "and attention_mask",
+                              tensor.name);
+        if (tensors[place].name)
+            return gsv_refuse(exchange, GSV_P_INVALID, "inputs", "input \"%.40s\" is given twice",
+                              tensor.name);
         tensors[place] = tensor;
     }
     return left == 0 ||

@@ -113,9 +113,9 @@ const json_t *gsv_served_prompts(const struct gsv_served *served)
 static bool is_name(const char *name)
 {
     const size_t size = strlen(name);
-    bool at_start = true;
+    bool at_start = true; /* of a part, where no name ends: not even an empty one */
 
-    if (size == 0 || size > MAX_NAME_BYTES)
+    if (size > MAX_NAME_BYTES)
         return false;
     for (size_t i = 0; i < size; i++) {
         const char c = name[i];

@@ -13,10 +13,18 @@
 #include <jansson.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 
-/* One loaded model. Immutable but for its count. */
+/* What clients have had computed by a model since it was loaded: jobs, of which a request may have
+ * several. */
+struct gsv_tally {
+    _Atomic uint64_t n_ok, n_failed, n_items, total_us, queue_us, compute_us;
+};
+
+/* One loaded model. Immutable but for its counts. */
 struct gsv_served {
     _Atomic size_t n_users;
+    struct gsv_tally tally;
     gpuserve_model *model;
     bool owned;                         /* opened here */
     const char *name;                   /* lent by the entry */

@@ -36,6 +36,10 @@ static bool refuse_prompt(struct gsv_exchange *exchange, const char *name)
     const char *key;
     json_t *value;
 
+    /* Of "[]" it would make one prompt without a name. */
+    if (json_object_size(prompts) == 0)
+        return gsv_refuse(exchange, GSV_P_INVALID, "prompt_name",
+                          "there is no prompt \"%.100s\": the model has none", name);
     json_object_foreach((json_t *)prompts, key, value)
         gsv_buffer_format(&known, "%s\"%s\"", known.size ? ", " : "", key);
     gsv_buffer_add(&known, "", 1);

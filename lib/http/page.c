@@ -6,17 +6,6 @@
  */
 #include "lib/http/route.h"
 
-#define FILE_OF(name)                             \
-    extern const unsigned char gsv_page_##name[]; \
-    extern const size_t gsv_page_##name##_size
-
-FILE_OF(index_html);
-FILE_OF(page_css);
-FILE_OF(page_js);
-FILE_OF(docs_html);
-FILE_OF(docs_js);
-FILE_OF(openapi_json);
-
 /* Scripts and styles from here alone, and the page in nobody's frame. */
 #define POLICY                                                                        \
     "default-src 'none'; script-src 'self'; style-src 'self'; "                       \
@@ -35,43 +24,35 @@ static void put_file(struct gsv_exchange *exchange, const unsigned char *bytes, 
     gsv_reply(exchange, 200, type);
 }
 
-static void index_page(struct gsv_exchange *exchange)
-{
-    put_file(exchange, gsv_page_index_html, gsv_page_index_html_size, "text/html; charset=utf-8");
-}
+/* A file of page/ and the handler that answers with it. */
+#define FILE_OF(name, type)                                                \
+    extern const unsigned char gsv_page_##name[];                          \
+    extern const size_t gsv_page_##name##_size;                            \
+    static void name(struct gsv_exchange *exchange)                        \
+    {                                                                      \
+        put_file(exchange, gsv_page_##name, gsv_page_##name##_size, type); \
+    }
 
-static void style(struct gsv_exchange *exchange)
-{
-    put_file(exchange, gsv_page_page_css, gsv_page_page_css_size, "text/css; charset=utf-8");
-}
-
-static void script(struct gsv_exchange *exchange)
-{
-    put_file(exchange, gsv_page_page_js, gsv_page_page_js_size, "text/javascript; charset=utf-8");
-}
-
-static void docs_page(struct gsv_exchange *exchange)
-{
-    put_file(exchange, gsv_page_docs_html, gsv_page_docs_html_size, "text/html; charset=utf-8");
-}
-
-static void docs_script(struct gsv_exchange *exchange)
-{
-    put_file(exchange, gsv_page_docs_js, gsv_page_docs_js_size, "text/javascript; charset=utf-8");
-}
-
-static void document(struct gsv_exchange *exchange)
-{
-    put_file(exchange, gsv_page_openapi_json, gsv_page_openapi_json_size, "application/json");
-}
+FILE_OF(index_html, "text/html; charset=utf-8")
+FILE_OF(docs_html, "text/html; charset=utf-8")
+FILE_OF(page_css, "text/css; charset=utf-8")
+FILE_OF(base_js, "text/javascript; charset=utf-8")
+FILE_OF(charts_js, "text/javascript; charset=utf-8")
+FILE_OF(docs_js, "text/javascript; charset=utf-8")
+FILE_OF(live_js, "text/javascript; charset=utf-8")
+FILE_OF(page_js, "text/javascript; charset=utf-8")
+FILE_OF(openapi_json, "application/json")
 
 const struct gsv_route gsv_page_routes[] = {
-    { "GET", "/", GSV_TEI, GSV_OPEN, index_page },
-    { "GET", "/page.css", GSV_TEI, GSV_OPEN, style },
-    { "GET", "/page.js", GSV_TEI, GSV_OPEN, script },
-    { "GET", "/docs", GSV_TEI, GSV_OPEN, docs_page },
-    { "GET", "/docs.js", GSV_TEI, GSV_OPEN, docs_script },
-    { "GET", "/openapi.json", GSV_TEI, GSV_OPEN, document },
-    { "GET", "/api-doc/openapi.json", GSV_TEI, GSV_OPEN, document },
+    { "GET", "/", GSV_TEI, GSV_OPEN, index_html },
+    { "GET", "/page.css", GSV_TEI, GSV_OPEN, page_css },
+    { "GET", "/base.js", GSV_TEI, GSV_OPEN, base_js },
+    { "GET", "/charts.js", GSV_TEI, GSV_OPEN, charts_js },
+    { "GET", "/live.js", GSV_TEI, GSV_OPEN, live_js },
+    { "GET", "/page.js", GSV_TEI, GSV_OPEN, page_js },
+    { "GET", "/docs", GSV_TEI, GSV_OPEN, docs_html },
+    { "GET", "/docs.js", GSV_TEI, GSV_OPEN, docs_js },
+    { "GET", "/openapi.json", GSV_TEI, GSV_OPEN, openapi_json },
+    { "GET", "/api-doc/openapi.json", GSV_TEI, GSV_OPEN, openapi_json },
     { 0 },
 };

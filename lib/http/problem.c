@@ -17,9 +17,11 @@ struct row {
 
 /* clang-format off */
 static const struct row rows[GSV_N_PROBLEMS] = {
+    [GSV_P_FRAMING]      = { 400, 0, 0, INVALID, "bad_request", "Validation" },
     [GSV_P_SYNTAX]       = { 400, 0, 0, INVALID, "invalid_json", "Validation" },
     [GSV_P_INVALID]      = { 400, 422, 0, INVALID, "invalid_value", "Validation" },
     [GSV_P_EMPTY]        = { 400, 0, 0, INVALID, "empty_input", "Empty" },
+    [GSV_P_TOKENIZER]    = { 400, 422, 0, INVALID, "invalid_value", "Tokenizer" },
     [GSV_P_TOO_LONG]     = { 400, 422, 0, INVALID, "context_length_exceeded", "Validation" },
     [GSV_P_TOO_MANY]     = { 400, 422, 0, INVALID, "too_many_inputs", "Validation" },
     [GSV_P_TOO_LARGE]    = { 413, 0, 0, INVALID, "request_too_large", "Validation" },
@@ -50,6 +52,11 @@ unsigned gsv_problem_status(enum gsv_problem kind, enum gsv_dialect dialect)
     return row->status;
 }
 
+bool gsv_problem_stays(enum gsv_problem kind)
+{
+    return kind == GSV_P_CONFLICT || kind == GSV_P_UNSUPPORTED;
+}
+
 static void write_openai(struct gsv_buffer *buffer, const struct gsv_complaint *complaint)
 {
     gsv_buffer_text(buffer, "{\"error\":{\"message\":");
@@ -70,7 +77,7 @@ void gsv_problem_write(struct gsv_buffer *buffer, const struct gsv_complaint *co
                                            [GSV_TEI] = "error",
                                            [GSV_KSERVE] = "error",
                                            [GSV_COHERE] = "message",
-                                           [GSV_JINA] = "detail" };
+                                           [GSV_JINA] = "message" };
 
     if (dialect == GSV_OPENAI) {
         write_openai(buffer, complaint);
@@ -81,6 +88,10 @@ void gsv_problem_write(struct gsv_buffer *buffer, const struct gsv_complaint *co
     if (dialect == GSV_TEI) {
         gsv_buffer_text(buffer, ",\"error_type\":");
         gsv_put_text(buffer, rows[complaint->kind].tei_type);
+    }
+    if (dialect == GSV_JINA) {
+        gsv_buffer_text(buffer, ",\"detail\":");
+        gsv_put_text(buffer, complaint->message);
     }
     gsv_buffer_text(buffer, "}");
 }

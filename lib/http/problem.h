@@ -4,7 +4,7 @@
 #ifndef GSV_HTTP_PROBLEM_H
 #define GSV_HTTP_PROBLEM_H
 
-#include <stdint.h>
+#include <stdbool.h>
 
 struct gsv_buffer;
 
@@ -14,13 +14,15 @@ enum gsv_dialect {
     GSV_TEI,    /* {"error","error_type"} */
     GSV_KSERVE, /* {"error"}; TF Serving, Ollama and Hugging Face too */
     GSV_COHERE, /* {"message"} */
-    GSV_JINA    /* {"detail"} */
+    GSV_JINA    /* {"message","detail"}: Cohere v1 and Jina share paths */
 };
 
 enum gsv_problem {
-    GSV_P_SYNTAX,       /* no HTTP, no JSON */
+    GSV_P_FRAMING,      /* no HTTP, or not in time */
+    GSV_P_SYNTAX,       /* no JSON */
     GSV_P_INVALID,      /* a field is wrong */
     GSV_P_EMPTY,        /* no input */
+    GSV_P_TOKENIZER,    /* the tokenizer has no such id, or makes nothing of a text */
     GSV_P_TOO_LONG,     /* a text has too many tokens */
     GSV_P_TOO_MANY,     /* too many inputs */
     GSV_P_TOO_LARGE,    /* the body */
@@ -48,6 +50,8 @@ struct gsv_complaint {
 
 /* The HTTP status of a problem in a dialect. */
 unsigned gsv_problem_status(enum gsv_problem kind, enum gsv_dialect dialect);
+/* Whether the same request can only fail again, though clients repeat what has this status. */
+bool gsv_problem_stays(enum gsv_problem kind);
 /* The body. */
 void gsv_problem_write(struct gsv_buffer *buffer, const struct gsv_complaint *complaint,
                        enum gsv_dialect dialect);

@@ -63,23 +63,38 @@ static void set_id(struct gsv_exchange *exchange)
     gsv_add_header(exchange, "x-request-id", exchange->id);
 }
 
-/* When the client stops waiting: it says so in seconds, with a fraction or without. */
+/* "30" or "0.05" seconds; false: something else, such as what other protocols mean by the name. */
+static bool read_seconds(const char *text, uint64_t *ms)
+{
+    uint64_t unit = 100;
+
+    if (*text < '0' || *text > '9')
+        return false;
+    for (*ms = 0; *text >= '0' && *text <= '9'; text++) {
+        if (*ms < 1000000)
+            *ms = *ms * 10 + (uint64_t)(*text - '0');
+    }
+    *ms *= 1000;
+    for (text += *text == '.'; *text >= '0' && *text <= '9'; text++, unit /= 10)
+        *ms += (uint64_t)(*text - '0') * unit;
+    return !*text;
+}
+
+/* When the client stops waiting, by whatever says the least. */
 static void set_deadline(struct gsv_exchange *exchange)
 {
-    static const char *const names[] = { "x-stainless-read-timeout", "Request-Timeout" };
-    const char *text = NULL;
-    uint64_t ms = 0, unit = 100;
+    static const char *const names[] = { "x-stainless-read-timeout", "Request-Timeout", "timeout" };
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !text; i++)
-        text = gsv_header(exchange, names[i]);
-    if (!text || *text < '0' || *text > '9')
-        return;
-    for (; *text >= '0' && *text <= '9' && ms < 1000000; text++)
-        ms = ms * 10 + (uint64_t)(*text - '0');
-    ms *= 1000;
-    for (text += *text == '.'; *text >= '0' && *text <= '9' && unit > 0; text++, unit /= 10)
-        ms += (uint64_t)(*text - '0') * unit;
-    exchange->deadline_ns = exchange->begun_ns + ms * 1000000;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *text = gsv_header(exchange, names[i]);
+        uint64_t ms, deadline_ns;
+
+        if (!text || !read_seconds(text, &ms))
+            continue;
+        deadline_ns = exchange->begun_ns + ms * 1000000;
+        if (exchange->deadline_ns == 0 || deadline_ns < exchange->deadline_ns)
+            exchange->deadline_ns = deadline_ns;
+    }
 }
 
 static bool is_open(const struct gsv_exchange *exchange)
@@ -138,20 +153,14 @@ void gsv_request_take(struct gsv_exchange *exchange, const char *bytes, size_t s
 {
     if (exchange->body.size == 0)
         reserve(exchange);
-    if (exchange->body.size + size > exchange->server->options.max_body_bytes)
-        exchange->overflowed = true;
-    if (!exchange->overflowed)
-        gsv_buffer_add(&exchange->body, bytes, size);
+    gsv_buffer_add(&exchange->body, bytes, size);
 }
 
 void gsv_request_end(struct gsv_exchange *exchange)
 {
-    const unsigned long long limit = exchange->server->options.max_body_bytes;
-
-    if (exchange->overflowed)
-        gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
-                   "a body of more than %llu bytes (--max-body-bytes)", limit);
-    else if (exchange->body.failed)
+    /* No longer than the server takes: check_length() and, for chunks, framing.c have seen to it.
+     */
+    if (exchange->body.failed)
         gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for the body");
     else if (exchange->status == 0)
         gsv_unpack(exchange);
@@ -228,6 +237,14 @@ bool gsv_request_model(struct gsv_exchange *exchange, const char *name)
         return gsv_refuse(exchange, GSV_P_UNAVAILABLE, "model", "model \"%s\" is not loaded",
                           entry->name);
     return check_space(exchange);
+}
+
+bool gsv_request_body_model(struct gsv_exchange *exchange)
+{
+    const char *name = NULL;
+
+    return gsv_member_text(exchange, exchange->json, "model", &name) &&
+           gsv_request_model(exchange, name);
 }
 
 /* ------------------------------------------------------------------------------------- members */

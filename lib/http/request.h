@@ -21,6 +21,8 @@ bool gsv_request_parse(struct gsv_exchange *exchange, const char *bytes, size_t 
 /* The model asked for, by name or the default, held in exchange->served. `name` may be NULL. False
  * after gsv_refuse. */
 bool gsv_request_model(struct gsv_exchange *exchange, const char *name);
+/* The same by the body's member `model`, which may be absent or null. */
+bool gsv_request_body_model(struct gsv_exchange *exchange);
 
 /* Members of a JSON object; an absent or null one leaves *value as it is. False after gsv_refuse:
  * another type, or out of range. */

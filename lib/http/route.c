@@ -3,6 +3,9 @@
  */
 #include "lib/http/route.h"
 
+#include "lib/http/framing.h"
+
+#include <stdio.h>
 #include <string.h>
 
 static const struct gsv_route *const tables[] = {
@@ -110,4 +113,20 @@ bool gsv_route_find(struct gsv_exchange *exchange)
         }
     }
     return refuse(exchange, allowed);
+}
+
+enum gsv_dialect gsv_route_dialect(const char *target)
+{
+    char path[GSV_TARGET_BYTES];
+
+    snprintf(path, sizeof(path), "%.*s", (int)strcspn(target, "?"), target);
+    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
+        for (const struct gsv_route *route = tables[t]; route->method; route++) {
+            struct place model = { 0 }, version = { 0 };
+
+            if (matches(route->pattern, path, &model, &version))
+                return route->dialect;
+        }
+    }
+    return dialect_of(path);
 }

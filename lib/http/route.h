@@ -30,6 +30,9 @@ struct gsv_route {
  * path, or not with this method. */
 bool gsv_route_find(struct gsv_exchange *exchange);
 
+/* Whose words a target is answered in, as far as its beginning says: where there is no exchange. */
+enum gsv_dialect gsv_route_dialect(const char *target);
+
 /* Each dialect's rows, ended by a NULL method. */
 extern const struct gsv_route gsv_health_routes[];
 extern const struct gsv_route gsv_page_routes[];

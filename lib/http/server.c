@@ -18,10 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Twice a header and more; an idle connection has been through all of it. Above 32 kB libmicrohttpd
- * maps it, so that what a crowd took goes back to the system, and what is not touched takes
- * nothing. */
-enum { CONNECTION_MEMORY = 36 * 1024 };
+/* The largest header, its cookies once more, a record for each of its fields, and the header of the
+ * answer. Above 32 kB libmicrohttpd maps it, so that what a crowd took goes back to the system, and
+ * what is not touched takes nothing. */
+enum { CONNECTION_MEMORY = 56 * 1024 };
 
 uint64_t gsv_http_now(void)
 {
@@ -91,6 +91,8 @@ static gpuserve_status read_options(gpuserve_http_options *options,
     set_default(&options->min_body_rate, 1024);
     if (options->max_body_bytes == 0)
         options->max_body_bytes = 32u << 20;
+    if (options->max_unread_bytes == 0)
+        options->max_unread_bytes = 12u << 20;
     if (options->log_level == 0)
         options->log_level = GPUSERVE_LOG_WARNING;
     if (options->n_threads > 256)
@@ -165,7 +167,7 @@ static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error
     if (!server->daemon)
         return gsv_fail(error, GPUSERVE_E_IO, "%s: the HTTP server did not start: %s",
                         server->address, strerror(errno));
-    st = gsv_crew_start(&server->crew, options->n_threads, error);
+    st = gsv_crew_start(&server->crew, options->n_threads, options->max_unread_bytes, error);
     return st == GPUSERVE_OK ? gsv_guard_start(&server->guard, server, error) : st;
 }
 
@@ -348,6 +350,7 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     gsv_guard_stop(&server->guard);
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
+    gsv_crew_reset(&server->crew);
     gsv_http_close_listener(server);
     for (size_t i = 0; i < server->n_expected; i++) {
         if (server->expected[i])

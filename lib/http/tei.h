@@ -9,4 +9,7 @@
 /* dialect_tei_info.c: GET /info */
 void gsv_tei_info(struct gsv_exchange *exchange);
 
+/* dialect_tei_predict.c: POST /predict */
+void gsv_tei_predict(struct gsv_exchange *exchange);
+
 #endif

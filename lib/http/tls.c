@@ -178,8 +178,8 @@ static gpuserve_status use_key(SSL_CTX *context, BIO *pem, const char *path,
         st = gsv_fail(error, GPUSERVE_E_INVALID,
                       "the key of %s does not belong to the first certificate of %s", path,
                       certificate_path);
-    else if (SSL_CTX_use_PrivateKey(context, key) != 1)
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "%s: %s", path, reason());
+    else if (SSL_CTX_use_PrivateKey(context, key) != 1) /* it fits: only memory can be missing */
+        st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: %s", path, reason());
     EVP_PKEY_free(key);
     ERR_clear_error();
     return st;

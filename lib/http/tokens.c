@@ -28,7 +28,22 @@ bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t 
         if (st != GPUSERVE_E_TOO_LARGE || tokens->n <= room || i > 0)
             break;
     }
-    return st == GPUSERVE_OK || gsv_refuse_error(exchange, st, &error);
+    return st == GPUSERVE_OK || gsv_refuse_tokens(exchange, st, &error);
+}
+
+void gsv_note_cut(struct gsv_exchange *exchange, const char *text, size_t size, size_t n)
+{
+    gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    const size_t limit = exchange->served->max_tokens;
+
+    if (n < limit)
+        return;
+    options.max_tokens = (uint32_t)limit + 1;
+    if (gpuserve_tokenize(exchange->served->model, text, size, NULL, NULL, 0, &n, &options,
+                          &error) == GPUSERVE_OK &&
+        n > limit)
+        exchange->account.n_truncated++;
 }
 
 size_t gsv_characters_to(const char *text, size_t end, struct gsv_place *place)

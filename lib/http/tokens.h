@@ -12,9 +12,19 @@ struct gsv_tokens {
     size_t n;
 };
 
+/* Of no place in the text. Others may be empty: byte-level tokens of a space alone. */
+static inline bool gsv_is_special(gpuserve_span span)
+{
+    return span.end == 0;
+}
+
 /* False after gsv_refuse. */
 bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t size,
                         const gpuserve_tokenize_options *options, struct gsv_tokens *tokens);
+
+/* Tells the account of a text that was tokenized here and not in its job, to `n` tokens: it is cut
+ * where it has more than the model takes. */
+void gsv_note_cut(struct gsv_exchange *exchange, const char *text, size_t size, size_t n);
 
 /* How far characters were counted; zero at the start of a text. */
 struct gsv_place {

@@ -50,7 +50,8 @@ bool gsv_unpack(struct gsv_exchange *exchange)
 
     if (!encoding || !encoding[0] || strcasecmp(encoding, "identity") == 0)
         return true;
-    if (strcasecmp(encoding, "gzip") != 0 && strcasecmp(encoding, "deflate") != 0)
+    if (strcasecmp(encoding, "gzip") != 0 && strcasecmp(encoding, "x-gzip") != 0 &&
+        strcasecmp(encoding, "deflate") != 0)
         return gsv_refuse(exchange, GSV_P_MEDIA, NULL,
                           "Content-Encoding \"%.40s\": only gzip and deflate", encoding);
     if (exchange->body.size == 0)

@@ -20,7 +20,7 @@ static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *
 {
     struct gsv_work *work = &exchange->work;
     const struct gsv_served *served = exchange->served;
-    size_t n_rows = inputs->n, n_floats;
+    size_t n_rows = inputs->n, n_floats = 0;
 
     if (work->job.task == GPUSERVE_TASK_EMBED) {
         work->columns = work->job.dimensions ? work->job.dimensions : served->dim;
@@ -38,10 +38,11 @@ static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *
         if (!work->job.token_offsets)
             return false;
     }
-    if (__builtin_mul_overflow(n_rows, work->columns, &n_floats) || n_floats > MAX_OUTPUT_FLOATS)
+    if (work->columns > 0 && n_rows > MAX_OUTPUT_FLOATS / work->columns)
         return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
                           "%zu rows of %zu numbers in one reply, at most %d numbers: send less",
                           n_rows, work->columns, MAX_OUTPUT_FLOATS);
+    n_floats = n_rows * work->columns;
     work->job.output = gsv_keep(exchange, n_floats, sizeof(float));
     work->job.output_capacity = n_floats;
     work->items = gsv_keep(exchange, inputs->n, sizeof(*work->items));
@@ -90,6 +91,41 @@ void gsv_work_count_out(struct gsv_exchange *exchange)
     if (--server->n_working == 0)
         pthread_cond_broadcast(&server->idle);
     pthread_mutex_unlock(&server->lock);
+}
+
+static bool is_no_text(const struct gsv_exchange *exchange, const char *text, size_t size)
+{
+    size_t n;
+
+    return gpuserve_tokenize(exchange->served->model, text, size, NULL, NULL, 0, &n, NULL, NULL) ==
+           GPUSERVE_E_INVALID;
+}
+
+/* Whether it is one of the texts that the job failed for: the tokenizer makes nothing of it. */
+static bool has_no_text(const struct gsv_exchange *exchange, const gpuserve_job *job)
+{
+    for (size_t i = 0; job->texts && i < job->n_items; i++) {
+        if (is_no_text(exchange, job->texts[i], job->text_sizes[i]) ||
+            (job->pairs && is_no_text(exchange, job->pairs[i], job->pair_sizes[i])))
+            return true;
+    }
+    return false;
+}
+
+static bool refuse_job(struct gsv_exchange *exchange, gpuserve_status status,
+                       const gpuserve_error *error)
+{
+    const struct gsv_work *work = &exchange->work;
+
+    if (status == GPUSERVE_E_INVALID && !work->aside && has_no_text(exchange, &work->job))
+        return gsv_refuse_tokens(exchange, status, error);
+    return gsv_refuse_error(exchange, status, error);
+}
+
+static void count_failure(struct gsv_exchange *exchange)
+{
+    if (exchange->served && !exchange->work.aside)
+        atomic_fetch_add(&exchange->served->tally.n_failed, 1u);
 }
 
 /* Others may want to cancel it. */
@@ -172,8 +208,9 @@ bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
         st = gpuserve_submit(&request, exchange->served->model, &work->job, on_complete, exchange,
                              &error);
     if (st != GPUSERVE_OK) {
+        count_failure(exchange);
         gsv_work_count_out(exchange);
-        return gsv_refuse_error(exchange, st, &error);
+        return refuse_job(exchange, st, &error);
     }
     set_request(exchange, request);
     work->waiting = true;
@@ -267,8 +304,14 @@ static void add_headers(struct gsv_exchange *exchange)
 static void keep_account(struct gsv_exchange *exchange)
 {
     const gpuserve_result *result = &exchange->work.result;
+    struct gsv_tally *tally = &exchange->served->tally;
     struct gsv_account *account = &exchange->account;
 
+    atomic_fetch_add(&tally->n_ok, 1u);
+    atomic_fetch_add(&tally->n_items, exchange->work.job.n_items);
+    atomic_fetch_add(&tally->total_us, result->total_us);
+    atomic_fetch_add(&tally->queue_us, result->queue_us);
+    atomic_fetch_add(&tally->compute_us, result->compute_us);
     account->n_tokens += result->n_tokens;
     account->n_truncated += result->n_truncated;
     account->tokenize_us += result->tokenize_us;
@@ -291,8 +334,10 @@ void gsv_work_abandon(struct gsv_exchange *exchange)
 {
     if (exchange->is_aside)
         gsv_work_count_out(exchange);
-    if (exchange->work.waiting)
+    if (exchange->work.waiting) {
+        count_failure(exchange);
         gsv_work_count_out(exchange);
+    }
     exchange->is_aside = exchange->work.waiting = false;
 }
 
@@ -306,7 +351,8 @@ void gsv_work_finish(struct gsv_exchange *exchange)
         work->status = take_result(exchange, &work->error);
     gsv_work_count_out(exchange);
     if (work->status != GPUSERVE_OK) {
-        gsv_refuse_error(exchange, work->status, &work->error);
+        count_failure(exchange);
+        refuse_job(exchange, work->status, &work->error);
         return;
     }
     if (is_job)

@@ -76,7 +76,7 @@ static bool set_label(struct gsv_exchange *exchange, struct gsv_inputs *inputs, 
     struct gsv_buffer text = { 0 };
     char *kept;
 
-    if (!json_is_string(label) || json_string_length(label) == 0)
+    if (json_string_length(label) == 0) /* as it is of what is no text */
         return gsv_refuse(exchange, GSV_P_INVALID, "candidate_labels",
                           "`candidate_labels`: item %zu is no text", i - 1);
     gsv_buffer_add(&text, template, (size_t)(gap - template));

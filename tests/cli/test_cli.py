@@ -89,7 +89,32 @@ class Embed(Case):
             for row, want in reference("splade-bert-tiny", key).items():
                 self.assertLess(difference(rows[row], want), 2e-5, (key, row))
 
+    def test_vectors_of_a_unigram_model(self):
+        folder = os.path.join(ROOT, "tests", "data", "models", "st-xlm-roberta")
+        with open(os.path.join(folder, "expected.json"), encoding="utf-8") as file:
+            expected = json.load(file)
+        texts = self.write("texts.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in expected["texts"]))
+        out = self.path("out.npy")
+        self.works("embed", "--model", folder, "--input", texts, "--output", out, "--device", "cpu")
+        (n, dim), values = npy(out)
+        self.assertEqual(n, len(expected["texts"]))
+        for i, want in enumerate(expected["embeddings"]):
+            self.assertLess(difference(values[i * dim:(i + 1) * dim], want), 1e-5, expected["texts"][i])
+
     @numbers
+    def test_vectors_of_roberta_by_its_own_tokenizer(self):
+        folder = os.path.join(ROOT, "tests/data/models/roberta-texts")
+        with open(os.path.join(folder, "texts.json"), encoding="utf-8") as f:
+            rows = json.load(f)
+        texts = self.write("t.jsonl", "".join(json.dumps({"text": r["text"]}) + "\n" for r in rows))
+        out = self.path("out.npy")
+        done = self.works("embed", "--model", folder, "--no-normalize", "--input", texts, "--output", out,
+                          "--device", "cpu", "--dtype", "fp32")
+        (n, dim), values = npy(out)
+        self.assertEqual((n, dim), (len(rows), 32), done.err)
+        for i, row in enumerate(rows):
+            self.assertLess(difference(values[i * dim:(i + 1) * dim], row["embedding"]), 1e-5, row["text"])
+
     def test_int8_is_near(self):
         rows = self.embed(MINILM, "--dtype", "int8")
         for row, want in reference(MINILM, "mean_l2").items():

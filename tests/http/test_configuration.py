@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import time
 import unittest
@@ -77,6 +78,40 @@ class AccessLog(Folder):
             text = file.read()
         self.assertNotIn("secret", text)
 
+    def test_what_clients_send_is_cut(self):
+        server = Server(MINILM, "--access-log", self.path("log"))
+        server.get("/" + "p" * 600, **{"User-Agent": "a" * 511 + "\u00e9" * 80})
+        line = self.lines()[0]
+        self.assertEqual((line["path"], line["agent"]), ("/" + "p" * 511, "a" * 511))
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_who_left_before_the_answer(self):
+        server = Server(MINILM, "--access-log", self.path("log"))
+        body = json.dumps({"inputs": ["text %d " % i + "of many words " * 60 for i in range(1500)]}).encode()
+        with socket.create_connection((server.host, server.port)) as client:
+            client.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            time.sleep(0.3)
+        line = self.lines(n=1)[0]
+        self.assertEqual(line["status"], 499)
+        self.assertEqual((line["method"], line["path"], line["bytes"] < 1000), ("POST", "/embed", True))
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_traces(self):
+        """W3C's form, no other: what is no trace is in no line."""
+        good = ["00-%s-%s-01", "00-%s-%s-00", "01-%s-%s-01", "01-%s-%s-01-more", "cc-%s-%s-01-"]
+        bad = ["ff-%s-%s-01", "00-%s-%s", "00-%s-%s-", "00-%s-%s-0", "00-%s-%s-0g", "00-%s-%s-01-", "00-%s-%s-01-more", "00-%s-%s-011",
+               "01-%s-%s-01x", "0-%s-%s-01", "0g-%s-%s-01", "00_%s-%s-01", "00-%s_%s-01", "00-%s-%s_01", " 00-%s0%s-01"]
+        server = Server(MINILM, "--access-log", self.path("log"))
+        sent = [form % (TRACE, PARENT) for form in good + bad]
+        sent += ["00-%s-%s-01" % pair for pair in ((TRACE.upper(), PARENT), (TRACE, "0" * 16), ("0" * 32, PARENT), (TRACE[1:], PARENT),
+                                                   (TRACE + "0", PARENT), (TRACE, PARENT[1:]))]
+        for trace in sent:
+            server.get("/livez", traceparent=trace)
+        got = [line.get("trace_id") for line in self.lines(n=len(sent))]
+        self.assertEqual(got.count(TRACE), len(good), list(zip(sent, got)))
+        self.assertEqual(set(got), {TRACE, None})
+        self.assertEqual(server.stop()[0], 0)
+
     def test_a_full_disk_is_survived(self):
         server = Server(MINILM, "--access-log", "/dev/full")
         for _ in range(3):
@@ -135,6 +170,23 @@ class Configuration(Folder):
                          {"model": "m", "batch-tokens": 4096, "host": "::1", "max-body-bytes": 9,
                           "alias": ["n"]})
         self.assertNotIn("auto-truncate", self.check("m", AUTO_TRUNCATE="false"))
+        for name, ours in (("float32", "fp32"), ("float16", "fp16"), ("bfloat16", "bf16")):
+            self.assertEqual(self.check("m", DTYPE=name)["dtype"], ours)
+            self.assertEqual(self.check("m", "--dtype", name)["dtype"], ours)
+        self.assertEqual(self.check("m", MAX_CONCURRENT_REQUESTS="7")["max-connections"], 7)
+        self.assertEqual(self.check("m", "--max-concurrent-requests", "8")["max-connections"], 8)
+
+    def test_names_of_tei_that_mean_nothing_here(self):
+        """Are passed over with their values, and said; what would change answers is not."""
+        given = ["--tokenization-workers", "4", "--max-batch-requests=3", "--json-output", "--disable-spans",
+                 "--otlp-endpoint", "http://a", "--otlp-service-name=b", "--prometheus-port", "9000", "--uds-path", "c"]
+        done = gpuserve("serve", "--check-config", *given, "--model-id", "m")
+        self.assertEqual((done.returncode, json.loads(done.out)), (0, {"model": "m"}), done.err)
+        self.assertEqual(done.err.count("means nothing here"), 8)
+        for option in ("--default-prompt", "--default-prompt-name", "--revision"):
+            self.fails(["has no option " + option], "m", option, "x")
+        done = gpuserve("embed", "--json-output")
+        self.assertIn("embed has no option --json-output", done.err)
 
     def test_wrong_values_name_their_place(self):
         self.fails(["--port", "eighty", "GPUSERVE_PORT"], "m", GPUSERVE_PORT="eighty")
@@ -149,6 +201,28 @@ class Configuration(Folder):
                             ('{"config": "x"}', ['"config"'])):
             arguments = [] if "models" in text else ["m"]
             self.fails(words, *arguments, "--config", self.write("c.json", text))
+
+    def test_no_message_tells_a_key(self):
+        """Neither what holds in the end nor what is wrong."""
+        key = "sk-0123456789"
+        bad = ['{"api-key": ["a" "%s"]}', '{"api-key" "%s"}', '{"api-key": "%s}', '{"api-key": ["%s"], "prot": 1}',
+               '{"api-key": {"a": "%s"}}', '{"api-key": ["%s", {}]}', '{"api-key": [["%s"]]}', '{"api-key": "%s", "api-key": "a"}',
+               '{"api-key": "a %s"}', '{"api-key": ["%s"], "port": "x"}', '{"api-key": "%s"} x']
+        configs = [self.write("%d.json" % i, text % key) for i, text in enumerate(bad)]
+        for wrong, arguments, variables in (
+                *((True, ["m", "--config", path], {}) for path in configs),
+                *((True, ["m", *given], {}) for given in (
+                    ["--api_key=" + key], ["--apikey=" + key], ["-k" + key], ["--api-key=" + key, "--port", "x"],
+                    ["--api-key", key + " b"], ["--api-key", key, "--key-burst", "x"], ["--api-key", key, "--tls-cert", "/none"])),
+                (True, ["m"], {"API_KEY": key + " b"}), (True, ["m", "--port", "x"], {"GPUSERVE_API_KEY": key}),
+                (False, ["m", "--api-key", key], {}), (False, ["m", "-v"], {"GPUSERVE_API_KEY": key}), (False, ["m"], {"API_KEY": key}),
+                (False, ["m", "--config", self.write("good.json", json.dumps({"api-key": [key, key + "2"]}))], {}),
+                (False, ["m", "--api-key-file", self.write("keys", key + "\n"), "-v"], {}),
+                (True, ["m", "--api-key-file", self.write("bad", key + " b\n")], {}),
+                (True, ["m", "--api-key-file", self.write("short", "sha256:" + key)], {})):
+            done = gpuserve("serve", "--check-config", *arguments, env=environment(**variables))
+            self.assertEqual(done.returncode != 0, wrong, (arguments, done.err))
+            self.assertNotIn(key, done.out + done.err, (arguments, variables))
 
     def test_a_server_by_file(self):
         path = self.write("c.json", json.dumps({"models": ["mini=" + MINILM], "alias": ["other"],

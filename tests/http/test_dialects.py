@@ -9,7 +9,7 @@ from serving import MINILM, Served, cosine, embed, main, model
 from common import ROOT
 
 TEXTS = ["the bill of the restaurant", "a dog", "cats and dogs"]
-TINY_MODELS = os.path.join(ROOT, "tests/data/models")
+TINY = os.path.join(ROOT, "tests/data/models/bert-cross-encoder")
 SENTIMENT = os.path.join(ROOT, "share/heads/sentiment.safetensors")
 
 
@@ -87,11 +87,10 @@ class Rank(Served):
 
 class CrossEncoder(Served):
     """A classifier of pairs with one label ranks by itself; its scores are those of the reference."""
-    TINY = os.path.join(TINY_MODELS, "bert-cross-encoder")
     arguments = ("tiny=" + TINY,)
 
     def setUp(self):
-        with open(os.path.join(self.TINY, "pairs.json"), encoding="utf-8") as file:
+        with open(os.path.join(TINY, "pairs.json"), encoding="utf-8") as file:
             rows = [row for row in json.load(file) if row["text"] == "w1 w2 w3" and row["pair"]]
         self.documents = [row["pair"] for row in rows]
         self.logits = [row["logits"][0] for row in rows]
@@ -128,12 +127,12 @@ class CrossEncoder(Served):
 
 
 class Several(Served):
-    arguments = ("minilm=" + MINILM, "splade=" + model("splade-tiny"), "--alias", "two=splade",
-                 "--alias", "ada")
+    arguments = ("minilm=" + MINILM, "splade=" + model("splade-tiny"), "tiny=" + TINY,
+                 "--alias", "two=splade", "--alias", "ada")
 
     def test_names(self):
         names = [one["id"] for one in self.server.get("/v1/models").json()["data"]]
-        self.assertEqual(names, ["minilm", "ada", "splade", "two"])
+        self.assertEqual(names, ["minilm", "ada", "splade", "two", "tiny"])
         for name, dim in (("minilm", 384), ("ada", 384), ("splade", 128), ("two", 128)):
             got = self.server.post("/v1/embeddings", {"model": name, "input": "a"}).json()
             self.assertEqual(len(got["data"][0]["embedding"]), dim, name)
@@ -141,6 +140,27 @@ class Several(Served):
         self.refused(404, "splade", "/v1/embeddings", {"model": "three", "input": "a"})
         for name in ("../minilm", "", "a/../b", "%2e%2e"):
             self.assertEqual(self.server.get("/v2/models/%s/ready" % name).status, 404)
+
+    def test_paths_without_a_name_take_one_in_the_body(self):
+        """TEI, llama.cpp and Hugging Face: each reply is of the space of the model that is named."""
+        spaces = {name: self.server.get("/v1/models/" + name).json()["space"] for name in ("minilm", "splade")}
+        ranked = {"query": "a", "texts": ["b"]}
+        for path, body in (
+                ("/embed", {"inputs": "a"}), ("/embed_all", {"inputs": "a"}), ("/rerank", ranked),
+                ("/rerank", {"query": "a", "documents": ["b"]}), ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["b"]}}),
+                ("/", {"inputs": "a"})):
+            for name, space in (("minilm", "minilm"), ("two", "splade"), ("splade", "splade"), (None, "minilm")):
+                reply = self.server.post(path, {**body, "model": name})
+                self.assertEqual((reply.status, reply.headers["x-gpuserve-space"]), (200, spaces[space]), path)
+        # Its vocabulary is another one: 59 is "w1" there, a word that has no id in the others.
+        for path, body, words in (("/tokenize", {"inputs": "w1"}, '"id":59,'), ("/tokenize", {"content": "w1"}, "[59]"),
+                                  ("/decode", {"ids": [59]}, "w1"), ("/detokenize", {"tokens": [59]}, "w1")):
+            self.assertIn(words, self.server.post(path, {**body, "model": "tiny"}).body.decode())
+            self.assertNotIn(words, self.server.post(path, body).body.decode())
+        self.assertEqual(self.server.post("/embed_sparse", {"inputs": "a", "model": "splade"}).status, 200)
+        self.refused(422, "minilm", "/embed_sparse", {"inputs": "a", "model": "minilm"})
+        self.refused(422, "splade", "/predict", {"inputs": "a", "model": "splade"})
+        self.refused(404, "splade", "/predict", {"inputs": "a", "model": "three"})
 
 
 class TensorFlow(Served):

@@ -101,14 +101,21 @@ Test(embedded, a_borrowed_model_stays_the_callers)
     gpuserve_context *context = NULL;
     gpuserve_model *model = NULL;
     gpuserve_http *server = NULL;
+    char text_of_reply[4096];
     float row[1024];
 
     cr_assert_eq(gpuserve_context_create(&context, NULL, NULL), GPUSERVE_OK);
     cr_assert_eq(gpuserve_model_open(&model, context, TINY, NULL, NULL), GPUSERVE_OK);
     served.model = model;
     options = with(&served, 1);
+    options.model_control = 1;
     cr_assert_eq(gpuserve_http_start(&server, context, &options, &error), GPUSERVE_OK, "%s",
                  error.message);
+    expect_embedded(server, "default");
+    cr_expect_eq(ask(server, "POST", "/v2/repository/models/default/unload", "{}", text_of_reply,
+                     sizeof(text_of_reply)),
+                 501, "%s", text_of_reply);
+    cr_expect_neq(strstr(text_of_reply, "belongs to the program around the server"), NULL);
     expect_embedded(server, "default");
     gpuserve_http_stop(&server);
     cr_expect_eq(gpuserve_embed(model, text, 1, row, 1024, NULL, NULL), GPUSERVE_OK);
@@ -160,7 +167,7 @@ Test(embedded, models_that_cannot_be)
 {
     const char *const wrong[] = { "",     "/a",  "a/",  "a//b", ".a",      "a/.b",
                                   "../a", "a b", "a\n", "a:b",  "\xc3\xa4" };
-    const char *const same[] = { "tiny" };
+    const char *const same[] = { "tiny" }, *const none[] = { NULL };
     char long_name[600] = "";
 
     memset(long_name, 'a', sizeof(long_name) - 1);
@@ -171,6 +178,7 @@ Test(embedded, models_that_cannot_be)
     REFUSED("not neither", models[0].path = NULL);
     REFUSED("not both", models[0].model = (gpuserve_model *)&error);
     REFUSED("`aliases` is NULL", models[0].n_aliases = 1);
+    REFUSED("cannot be called \"\"", models[0].aliases = none; models[0].n_aliases = 1);
     REFUSED("two models are called", options.n_models = 2);
     REFUSED("two models are called", options.n_models = 2; models[0].name = "other";
             models[0].aliases = same; models[0].n_aliases = 1);

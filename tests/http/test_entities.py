@@ -96,6 +96,12 @@ class Entities(unittest.TestCase):
                              [(one.get("entity_group", one.get("entity")), one["word"],
                                one["start"], one["end"]) for one in want])
 
+    def test_a_text_that_is_cut_is_told(self):
+        self.serve(os.path.join(MODELS, "bert-tokens"))
+        for text, cut in (("w1 " * 100, "1"), ("w1", "0")):
+            reply = self.server.post("/", {"inputs": text, "parameters": {"truncate": True}})
+            self.assertEqual(reply.headers["x-gpuserve-truncated"], cut)
+
     def test_wrong_questions(self):
         self.serve(os.path.join(MODELS, "bert-tokens"), MINILM)
         for status, words, inputs, parameters in (

@@ -169,6 +169,24 @@ class Files(unittest.TestCase):
         with open(log + ".1", encoding="utf-8") as file:
             self.assertIn('"path":"/embed"', file.read())
 
+    def test_a_log_directly_in_a_common_directory(self):
+        """It is made before these are closed, and written; anew it cannot be made there."""
+        log = tempfile.mktemp(prefix="gpuserve-test-", dir="/tmp")
+        try:
+            self.start(MINILM, "--access-log", log)
+            self.assertServes()
+            os.rename(log, log + ".1")
+            self.reload("failed_reloads")
+            self.assertServes()
+            self.stop()
+            with open(log + ".1", encoding="utf-8") as file:
+                self.assertEqual(file.read().count('"path":"/embed"'), 2)
+            self.assertFalse(os.path.exists(log))
+        finally:
+            for path in (log, log + ".1"):
+                if os.path.exists(path):
+                    os.unlink(path)
+
     def test_names_of_the_cache(self):
         repository = self.at("models--o--m")
         os.makedirs(os.path.join(repository, "refs"))

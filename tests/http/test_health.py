@@ -60,9 +60,10 @@ class Health(unittest.TestCase):
             self.all_are(200)
             failed = self.until_it_fails()
             self.all_are(503)  # from the very next moment
-            self.assertEqual(failed.status, 424)
+            self.assertEqual((failed.status, failed.json()["error_type"]), (424, "Backend"))
             self.assertIn("CUDA error %d " % error, failed.json()["error"])
             self.assertIn("CUDA error %d " % error, self.server.get("/readyz").json()["error"])
+            self.assertEqual(self.server.get("/health").json()["error_type"], "Unhealthy")
             self.assertEqual(self.server.get("/livez").status, 200)
             self.assertEqual(self.figure("gpuserve_http_ready"), 0)
             index = self.server.post("/v2/repository/index", {}).json()
@@ -140,7 +141,8 @@ class Health(unittest.TestCase):
         for name, status in (("second", 200), ("all-MiniLM-L6-v2", 503)):
             done = self.server.post("/v2/repository/models/%s/unload" % name, {}, key)
             self.assertEqual(done.status, 200)
-            self.assertEqual(self.server.get("/readyz").status, status)
+            reply = self.server.get("/readyz")
+            self.assertEqual((reply.status, "no model is loaded" in reply.body.decode()), (status, status == 503))
             self.assertEqual(self.server.get("/health/deep", **key).status, status)
             self.assertEqual(self.server.get("/livez").status, 200)
         self.server.post("/v2/repository/models/all-MiniLM-L6-v2/load", {}, key)

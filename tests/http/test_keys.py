@@ -1,6 +1,7 @@
 """API keys, their rates, and pages of other origins (T14)."""
 import hashlib
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -12,7 +13,7 @@ from common import gpuserve
 KEY, HASHED, RAW = "sk-first-0123456789", "second+key/of=mine", "third-key"
 OPEN = ["/health", "/ping", "/healthz", "/readyz", "/livez", "/v2/health/live", "/v2/health/ready"]
 # Of the page: the same bytes from every server. It asks for a key itself.
-FILES = ["/", "/page.css", "/page.js", "/docs", "/docs.js", "/openapi.json", "/api-doc/openapi.json"]
+FILES = ["/", "/page.css", "/base.js", "/charts.js", "/live.js", "/page.js", "/docs", "/docs.js", "/openapi.json", "/api-doc/openapi.json"]
 
 
 def key_file(text):
@@ -63,6 +64,16 @@ class Keys(Served):
                 self.assertEqual(reply.headers["WWW-Authenticate"], "Bearer")
                 self.assertNotIn("Allow", reply.headers)
                 self.assertNotIn(b"wrong-key", reply.body)
+
+    def test_no_method_without_a_key(self):
+        """Nor does anybody learn which there are: by HEAD, by one that is none, by other ways to write a path."""
+        for path in sorted({path for _, path in self.routes()} - set(OPEN + FILES)):
+            for method in ("HEAD", "OPTIONS", "PUT", "DELETE", "BREW"):
+                reply = self.server.request(method, path)
+                self.assertEqual((reply.status, reply.headers["Allow"]), (401, None), (method, path))
+        for path in ("/info?", "/info?a=b", "/inf%6f", "/info/", "//info", "/INFO", "/./info", "/health/../info", "/health%2f..%2finfo",
+                     "/metrics#", "/v2/health/live/../../models", "/health;/info"):
+            self.assertEqual(self.server.get(path).status, 401, path)
 
     def test_health_needs_none(self):
         for path in OPEN + FILES:
@@ -119,7 +130,8 @@ class Bad(unittest.TestCase):
         for text, words in (("", "holds no key"), ("# only remarks\n", "holds no key"),
                             ("good\nsha256:12\n", "line 2: sha256: is not followed by 64"),
                             ("a b\n", "line 1: the key has a blank"), ("x" * 600, "more than 512"),
-                            ("x" * 5000, "more than 1022")):
+                            ("x" * 5000, "more than 1022"),
+                            ("".join("key-%d\n" % i for i in range(10001)), "line 10001: more than 10000 keys")):
             path = key_file(text)
             err = self.fails(words, "--api-key-file", path)
             self.assertNotIn("xxxx", err)
@@ -166,6 +178,29 @@ class Rates(unittest.TestCase):
         time.sleep(1.1)
         self.assertEqual(ask(KEY).status, 200)
         self.assertEqual(server.stop()[0], 0)
+
+
+    def test_a_reload_gives_nobody_new_ones(self):
+        """Who has used up theirs goes on waiting; a key that is new has all of them."""
+        path = key_file("one\n")
+        server = Server(MINILM, "--api-key-file", path, "--key-rate", 1, "--key-burst", 2, "--open-metrics")
+
+        def statuses(key):
+            return [server.get("/info", Authorization=key).status for _ in range(3)]
+
+        self.assertEqual(statuses("one"), [200, 200, 429])
+        with open(path, "a", encoding="ascii") as file:
+            file.write("two\n")
+        server.process.send_signal(signal.SIGHUP)
+        until = time.monotonic() + 20
+        while "gpuserve_http_reloads_total 1\n" not in server.get("/metrics").body.decode():
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.02)
+        self.assertEqual((statuses("one"), statuses("two")), ([429] * 3, [200, 200, 429]))
+        reply = server.get("/info", Authorization="one")
+        self.assertTrue(20 < int(reply.headers["Retry-After"]) <= 60, reply.headers["Retry-After"])
+        self.assertEqual(server.stop()[0], 0)
+        os.unlink(path)
 
 
 class Origins(unittest.TestCase):

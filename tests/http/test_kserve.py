@@ -105,7 +105,7 @@ class Compressed(Served):
 
     def test_good(self):
         body = json.dumps({"inputs": "a dog"}).encode()
-        for encoding, packed in (("gzip", gzip.compress(body)), ("deflate", zlib.compress(body)),
+        for encoding, packed in (("gzip", gzip.compress(body)), ("X-GZIP", gzip.compress(body)), ("deflate", zlib.compress(body)),
                                  ("identity", body)):
             reply = self.post(packed, encoding)
             self.assertEqual(reply.status, 200, reply.body)
@@ -118,8 +118,11 @@ class Compressed(Served):
 
     def test_broken(self):
         good = gzip.compress(json.dumps({"inputs": "a dog"}).encode())
-        for body in (good[:-9], good[:12], b"no gzip", good + good, good[:15] + b"\0" + good[16:]):
-            self.assertEqual(self.post(body).status, 400)
+        for body, words in ((good[:-9], "cut off"), (good[:12], "cut off"), (b"no gzip", "is broken"),
+                            (good + good, "something follows"), (good[:15] + b"\0" + good[16:], "is broken")):
+            reply = self.post(body)
+            self.assertEqual(reply.status, 400)
+            self.assertIn(words, reply.json()["error"])
         self.assertEqual(self.post(good, "br").status, 415)
 
 

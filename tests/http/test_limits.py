@@ -2,6 +2,7 @@
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import threading
@@ -37,6 +38,17 @@ def connect(server):
     return socket.create_connection((server.host, server.port), timeout=20)
 
 
+def connect_as_from_afar(server):
+    """Packets and a window as a network has them; the loopback's are so large that hardly any of a
+    slow reader's progress shows."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
+    client.settimeout(20)
+    client.connect((server.host, server.port))
+    return client
+
+
 def answer(client):
     got = b""
     while True:
@@ -58,8 +70,8 @@ class Slow(unittest.TestCase):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
         cls.n = 250
 
-    def crowd(self, server, first, drip, n=None):
-        """n clients that send `first`, then `drip` now and then; each is ended by the server."""
+    def crowd(self, server, words, first, drip, n=None):
+        """n clients that send `first`, then `drip` now and then; each is ended by the server, with `words`."""
         clients = [connect(server) for _ in range(n or self.n)]
         for client in clients:
             client.sendall(first)
@@ -80,18 +92,38 @@ class Slow(unittest.TestCase):
         for client in clients:
             client.settimeout(10)
             text = answer(client)
-            self.assertTrue(text == b"" or text.startswith(b"HTTP/1.1 408 "), text[:100])
+            self.assertTrue(text == b"" or text.startswith(b"HTTP/1.1 408 ") and words in text, text)
             client.close()
 
     def test_slow_headers(self):
         server = Server(MINILM, "--header-timeout", 2)
-        self.crowd(server, b"GET /health HTTP/1.1\r\nHost: a\r\n", b"X-a: b\r\n")
+        self.crowd(server, b"the header did not arrive in time", b"GET /health HTTP/1.1\r\nHost: a\r\n", b"X-a: b\r\n")
         self.assertEqual(server.stop()[0], 0)
 
     def test_slow_bodies(self):
         server = Server(MINILM, "--body-timeout", 2)
-        self.crowd(server, HEAD + b"Content-Length: 100000\r\n\r\n{", b" ")
-        self.crowd(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", b"1\r\n \r\n", 50)
+        late = b"the body did not arrive in time"
+        self.crowd(server, late, HEAD + b"Content-Length: 100000\r\n\r\n{", b" ")
+        self.crowd(server, late, HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", b"1\r\n \r\n", 50)
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_a_body_that_trickles(self):
+        """Less than --min-body-rate for five seconds, long before --body-timeout."""
+        server = Server(MINILM)
+        client = connect(server)
+        client.sendall(HEAD + b"Content-Length: 100000\r\n\r\n{")
+        client.settimeout(0.2)
+        began, text = time.monotonic(), b""
+        while not text and time.monotonic() < began + 20:
+            try:
+                client.sendall(b" ")
+                text = client.recv(1000)
+            except TimeoutError:
+                pass
+        self.assertTrue(text.startswith(b"HTTP/1.1 408 "), text)
+        self.assertIn(b"the body arrives too slowly", text)
+        self.assertGreater(time.monotonic() - began, 4)
+        client.close()
         self.assertEqual(server.stop()[0], 0)
 
     def test_a_crowd(self):
@@ -99,19 +131,51 @@ class Slow(unittest.TestCase):
         for kind, row in withstand.slow(100, 0.4).items():
             self.assertGreaterEqual(row["connections"], 2, kind)
 
-    def test_replies_that_nobody_reads(self):
-        """They fill so much memory and no more, though no least rate is asked for."""
-        server = Server(MINILM, "--min-body-rate", 1)
-        body = b'{"inputs":"%s"}' % (b"a b " * 20000)  # 2.6 MB
-        clients = [connect(server) for _ in range(40)]
+    def ask_for_much(self, server, n):
+        """n clients, each of which has asked for 2.6 MB."""
+        body = b'{"inputs":"%s"}' % (b"a b " * 20000)
+        server.post("/tokenize", body)
+        self.before_kb = metric(server, "VmHWM")
+        clients = [connect_as_from_afar(server) for _ in range(n)]
         for client in clients:
             client.sendall(b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" %
                            len(body) + body)
+        return body, clients
+
+    def test_replies_that_are_read_slowly(self):
+        """Not so slowly that anybody is ended: who asks for a long one still gets it."""
+        server = Server(MINILM)
+        body, clients = self.ask_for_much(server, 12)
+        ending, n_read = threading.Event(), [0] * len(clients)
+
+        def read():
+            while not ending.wait(0.05):
+                for client in select.select(clients, [], [], 0)[0]:
+                    n_read[clients.index(client)] += len(client.recv(8192))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            self.assertEqual(len(server.post("/tokenize", body).json()[0]), 40002)
+        self.assertLess(max(n_read), 2000000, "they read too fast for this test")
+        self.assertEqual(withstand.figure(server, "gpuserve_http_connections"), len(clients) + 1)
+        ending.set()
+        reader.join()
+        for client in clients:
+            client.close()
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_replies_that_nobody_reads(self):
+        """They fill so much memory and no more, though no least rate is asked for."""
+        server = Server(MINILM, "--min-body-rate", 1)
+        body, clients = self.ask_for_much(server, 40)
         until = time.monotonic() + 120
         while withstand.figure(server, "gpuserve_http_connections") > 30:
             self.assertLess(time.monotonic(), until, "nobody is ended")
             time.sleep(0.05)
         self.assertLess(kernel_holds(server), 512 * 1024)
+        self.assertLess(metric(server, "VmHWM") - self.before_kb, 64 * 1024)  # of 104 MB of replies
         self.assertEqual(len(server.post("/tokenize", body).json()[0]), 40002)
         for client in clients:
             client.close()
@@ -137,6 +201,47 @@ class Slow(unittest.TestCase):
             self.assertEqual(server.get("/health").status, 200)
         for client in waiting:
             client.close()
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_a_house_full_of_requests(self):
+        """All connections have one that is not answered yet: newcomers may ask for health, nothing else,
+        and not slowly."""
+        server = Server(MINILM, "--max-connections", 2, "--max-address-connections", 100)
+        busy = [connect(server) for _ in range(2)]
+        for client in busy:
+            client.sendall(HEAD + b"Content-Length: 14\r\nExpect: 100-continue\r\n\r\n")
+            self.assertTrue(client.recv(1000).startswith(b"HTTP/1.1 100 "))
+        # for health only, and so no room for others when they are ended; nor do they fill that place
+        waiting = [connect(server) for _ in range(40)]
+        for client in waiting:
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.assertTrue(waiting[-1].recv(1000).startswith(b"HTTP/1.1 200 "))
+        reply = server.post("/embed", {"inputs": "a"})
+        self.assertEqual(reply.status, 503)
+        self.assertIn("all connections are taken", reply.json()["error"])
+        self.assertIn("Retry-After", reply.headers)
+        slow = connect(server)
+        slow.sendall(b"GET /health HTTP/1.1\r\n")
+        slow.settimeout(8)  # --header-timeout is 10 seconds
+        self.assertTrue(answer(slow).startswith(b"HTTP/1.1 408 "))
+        for client in busy:
+            client.sendall(b'{"inputs":"a"}')
+            self.assertTrue(client.recv(1000).startswith(b"HTTP/1.1 200 "))
+            client.close()
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_no_descriptor_left(self):
+        """Enough for a client, not for its request; later there are more again."""
+        server = Server(MINILM)
+        taken = {int(name) for name in os.listdir("/proc/%d/fd" % server.process.pid)}
+        free = sorted(set(range(len(taken) + 3)) - taken)
+        limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (free[2], limits[1]))
+        reply = server.post("/embed", {"inputs": "a"})
+        self.assertEqual(reply.status, 503, reply.body)
+        self.assertIn("no more connections can be opened", reply.json()["error"])
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
+        self.assertEqual(server.post("/embed", {"inputs": "a"}).status, 200)
         self.assertEqual(server.stop()[0], 0)
 
     def test_one_address(self):
@@ -183,12 +288,25 @@ class Away(Served):
 
     def test_deadlines_of_clients(self):
         texts = long_texts(400)
-        for name in ("x-stainless-read-timeout", "Request-Timeout"):
+        for name in ("x-stainless-read-timeout", "Request-Timeout", "timeout"):
             reply = self.server.post("/v1/embeddings", {"input": texts[:1]}, {name: "600"})
             self.assertEqual(reply.status, 200)
             reply = self.server.post("/v1/embeddings", {"input": texts}, {name: "0.05"})
             self.assertEqual(reply.status, 504, reply.body[:200])
             self.assertEqual(reply.json()["error"]["code"], "deadline_exceeded")
+
+    def test_of_several_deadlines_the_shortest_counts(self):
+        for headers, status in (({"x-stainless-read-timeout": "600", "Request-Timeout": "0.00001"}, 504),
+                                ({"x-stainless-read-timeout": "0.00001", "timeout": "600"}, 504),
+                                ({"timeout": "600", "Request-Timeout": "500"}, 200),
+                                ({"Request-Timeout": "soon", "timeout": "600"}, 200),
+                                ({"timeout": "Second-1"}, 200), ({"timeout": "1e-9"}, 200), ({"timeout": "-1"}, 200),
+                                ({"timeout": "9" * 60}, 200)):
+            self.assertEqual(self.server.post("/embed", {"inputs": "a"}, headers).status, status, headers)
+        path, text = "/v2/models/all-MiniLM-L6-v2/infer", {"name": "TEXT", "shape": [1], "datatype": "BYTES", "data": ["a"]}
+        for header, us, status in (("600", 1, 504), ("0.00001", 600000000, 504), ("600", 600000000, 200), ("600", 0, 200)):
+            reply = self.server.post(path, {"inputs": [text], "parameters": {"timeout": us}}, {"timeout": header})
+            self.assertEqual(reply.status, status, (header, us, reply.body))
 
     def test_request_ids(self):
         reply = self.server.get("/health", **{"x-request-id": "abc-1.2_3"})
@@ -200,7 +318,7 @@ class Away(Served):
 class Overload(unittest.TestCase):
     def test_all_at_once(self):
         """T8, small: ./dev withstand has it at full size."""
-        figures = withstand.overload(0.6, n_checked=3, factor=40)
+        figures = withstand.overload(1, 0.6, n_checked=3, factor=40)
         self.assertGreater(figures["refused"], figures["accepted"])
 
     def test_refusals_tell_when_to_come_back(self):

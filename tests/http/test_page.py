@@ -1,130 +1,221 @@
-"""The page for people, in a real browser: every tab, keyboard, dark and light, no outside host."""
+"""The page for people, in a real browser: what it shows, what it says when something is wrong, several
+models, keys, no outside host. test_page_access.py has who can use it, and on what screen."""
 import os
-import shutil
-import sys
 
-from serving import MINILM, Served, embed, main, use_clients
+from browsing import HEAD, Browsed, By, Keys
+from serving import MINILM, embed, main, model
 
-use_clients()
+from common import ROOT
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
-if not CHROMIUM or not DRIVER:
-    print("no Chromium with its driver here: skipped")
-    sys.exit(77)
-
-from selenium import webdriver  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
-
-HEAD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/heads/topic.safetensors")
+TINY = os.path.join(ROOT, "tests/data/models")
 
 
-class Page(Served):
+class Page(Browsed):
     arguments = (MINILM, "--head", HEAD)
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        options = webdriver.ChromeOptions()
-        options.binary_location = CHROMIUM
-        for argument in ("--headless=new", "--no-sandbox", "--disable-gpu",
-                         "--disable-dev-shm-usage", "--window-size=1100,1400"):
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        cls.browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.quit()
-        super().tearDownClass()
-
-    def setUp(self):
-        self.browser.get(self.server.url + "/")
-        self.until(lambda: "float32" in self.text("model-facts"))
-
-    def until(self, condition):
-        WebDriverWait(self.browser, 30).until(lambda _: condition())
-
-    def text(self, name):
-        return self.browser.find_element(By.ID, name).text
-
-    def all(self, selector):
-        return self.browser.find_elements(By.CSS_SELECTOR, selector)
-
-    def submit(self, tab):
-        self.browser.find_element(By.ID, "tab-" + tab).click()
-        self.all(f"#{tab}-form button")[0].click()
 
     def test_embedding_shows_similarities_a_plane_and_vectors(self):
         self.submit("embed")
-        self.until(lambda: self.all("#heat td"))
-        texts = self.all("#embed-texts")[0].get_attribute("value").split("\n")
+        texts = self.one("#embed-texts").get_attribute("value").split("\n")
         vectors = embed(texts)
         cells = [float(cell.text) for cell in self.all("#heat tbody td")]
         expected = [sum(x * y for x, y in zip(a, b)) for a in vectors for b in vectors]
+        self.assertEqual(len(cells), len(expected))
         for shown, true in zip(cells, expected):
             self.assertAlmostEqual(shown, true, delta=0.0051)
         self.assertEqual(len(self.all("#plane circle")), len(texts))
-        self.assertIn("tokens", self.text("status"))
+        shown = [float(cell.text) for cell in self.all("#vectors tbody tr:first-child td")]
+        for value, true in zip(shown, vectors[0]):
+            self.assertAlmostEqual(value, true, delta=0.000051)
+        self.assertIn("68 tokens", self.text("embed-status"))
+
+    def test_the_plane_keeps_what_lies_together_together(self):
+        self.write("embed-texts", "a cat\nstock prices fall\nthe cat\nprices of stocks fall")
+        self.submit("embed")
+        self.one("#plane-details summary").click()
+        points = [[float(cell.text) for cell in row.find_elements(By.TAG_NAME, "td")]
+                  for row in self.all("#points tbody tr")]
+        for i, mate in enumerate((2, 3, 0, 1)):
+            far = [sum((a - b) ** 2 for a, b in zip(points[i], point)) for point in points]
+            self.assertEqual(min(set(range(4)) - {i}, key=far.__getitem__), mate, far)
+
+    def test_one_text_has_no_plane(self):
+        self.write("embed-texts", "alone")
+        self.submit("embed")
+        self.assertEqual([cell.text for cell in self.all("#heat tbody td")], ["1.00"])
+        self.assertFalse(self.one("#plane").is_displayed())
+        self.assertIn("Three texts", self.text("plane-about"))
 
     def test_classes_tokens_and_ranks(self):
         self.submit("classify")
-        self.until(lambda: self.all("#bars .bar"))
         self.assertGreater(len(self.all("#bars .bar")), 1)
+        scores = [float(row.text.split()[-1]) for row in self.all("#bars .bar")]
+        self.assertEqual(scores, sorted(scores, reverse=True))
         self.submit("tokens")
-        self.until(lambda: self.all("#tokens li"))
         self.assertEqual(self.all("#tokens li")[0].text.split("\n"), ["[CLS]", "101"])
+        self.assertIn("256", self.text("token-count"))
         self.submit("rerank")
-        self.until(lambda: self.all("#ranking li"))
-        self.assertIn("bread", self.all("#ranking li")[0].text)
+        self.assertIn("bread", self.all("#ranking .bar")[0].text)
+        self.assertIn("similarity", self.text("ranking-about"))
+
+    def test_the_keyboard_sends(self):
+        self.one("#embed-texts").send_keys(Keys.CONTROL, Keys.ENTER)
+        self.until(lambda: self.all("#heat td"))
 
     def test_figures_come_from_the_server(self):
+        self.until(lambda: self.text("memory") != "–")
         self.submit("embed")
-        self.until(lambda: self.text("memory") not in ("", "–"))
+        self.until(lambda: self.text("rate") not in ("–", "0.0"))
         self.assertGreater(float(self.text("memory")), 50)
+        self.assertIn("on average", self.text("history-words"))
+        self.one("#history-table summary").click()
+        self.until(lambda: self.all("#history-rows tr"))
 
-    def test_errors_are_shown(self):
-        area = self.all("#embed-texts")[0]
-        area.clear()
+    def wrong(self, tab, field, words):
+        """The error stands at its field, which says so, and nothing of before is left to be mistaken."""
+        self.submit(tab, good=False)
+        self.until(lambda: words in self.text(field + "-error"))
+        self.assertEqual(self.one("#" + field).get_attribute("aria-invalid"), "true")
+        self.assertIn(field + "-error", self.one("#" + field).get_attribute("aria-describedby"))
+        self.assertFalse(self.one("#%s-result" % tab).is_displayed())
+
+    def test_errors_are_at_their_fields(self):
         self.submit("embed")
-        self.until(lambda: "There is no text." in self.text("status"))
+        self.write("embed-texts", " \n")
+        self.wrong("embed", "embed-texts", "There is no text.")
+        self.write("embed-texts", "\n".join(map(str, range(65))))
+        self.wrong("embed", "embed-texts", "65 texts: 64 at most")
+        self.write("embed-texts", "short\n" + "long " * 300)
+        self.wrong("embed", "embed-texts", "Text 2: a text of more than 254 tokens")
+        self.one("#embed-cut").click()
+        self.submit("embed")
+        self.assertIn("1 text was cut", self.text("embed-status"))
+        self.assertEqual((self.text("embed-texts-error"), self.one("#embed-texts").get_attribute("aria-invalid")), ("", None))
+        self.write("classify-text", "")
+        self.wrong("classify", "classify-text", "There is no text.")
+        self.write("rerank-query", "")
+        self.wrong("rerank", "rerank-query", "There is no text.")
+        self.write("rerank-query", "a")
+        self.write("rerank-documents", "")
+        self.wrong("rerank", "rerank-documents", "There is no text.")
 
-    def test_the_keyboard_reaches_every_tab(self):
-        self.browser.find_element(By.ID, "tab-embed").send_keys(Keys.ARROW_RIGHT)
-        chosen = self.all("[role=tab][aria-selected=true]")
-        self.assertEqual([tab.get_attribute("id") for tab in chosen], ["tab-classify"])
-        chosen[0].send_keys(Keys.END)
-        self.assertEqual(self.browser.switch_to.active_element.get_attribute("id"), "tab-rerank")
-        unlabelled = [node.get_attribute("id") for node in self.all("input, textarea, select")
-                      if not self.browser.execute_script("return arguments[0].labels.length", node)]
-        self.assertEqual(unlabelled, [])
+    def test_nothing_moves(self):
+        """Fields and buttons stay where they are while it computes, when it is done, and for an error."""
+        def places():
+            return [self.one(name).rect for name in ("#tabs", "#embed-texts", "#embed-form button")]
+        before = places()
+        self.submit("embed")
+        self.assertEqual(places(), before)
+        self.write("embed-texts", "")
+        self.submit("embed", good=False)
+        self.until(lambda: self.text("embed-texts-error"))
+        self.assertEqual(places(), before)
 
-    def test_dark_and_light(self):
-        colours = []
-        for scheme in ("light", "dark"):
-            self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {
-                "features": [{"name": "prefers-color-scheme", "value": scheme}]})
-            colours.append(self.browser.execute_script(
-                "return getComputedStyle(document.body).backgroundColor"))
-        self.assertNotEqual(*colours)
+    def test_a_text_is_never_markup(self):
+        self.write("embed-texts", "<img src=x onerror=document.title='lost'>\n<b>b</b>\n&amp;")
+        self.submit("embed")
+        self.assertIn("&amp;", self.text("vectors"))
+        self.assertEqual(self.all("#panel-embed img, #embed-result td b"), [])
+        self.assertEqual(self.browser.title, "gpuserve")
 
     def test_nothing_is_asked_elsewhere_and_nothing_fails(self):
         self.submit("embed")
-        self.until(lambda: self.all("#heat td"))
-        asked = self.browser.execute_script(
-            "return performance.getEntriesByType('resource').map((entry) => entry.name)")
+        asked = self.script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
         self.assertTrue(asked)
         self.assertEqual([url for url in asked if not url.startswith(self.server.url)], [])
-        bad = [entry["message"] for entry in self.browser.get_log("browser")
-               if entry["level"] == "SEVERE"]
+        bad = [entry["message"] for entry in self.browser.get_log("browser") if entry["level"] == "SEVERE"]
         self.assertEqual(bad, [])
 
     def test_the_document_of_the_api_is_shown(self):
         self.browser.get(self.server.url + "/docs")
-        self.until(lambda: self.all("details"))
-        self.assertIn("/v1/embeddings", self.all("main")[0].text)
+        self.until(lambda: self.all(".operation"))
+        self.assertIn("/v1/embeddings", self.one("main").text)
+        paths = self.server.get("/openapi.json").json()["paths"]
+        self.assertEqual(len(self.all(".operation")), sum(map(len, paths.values())))
+        entry = next(one for one in self.all(".operation") if "/v1/embeddings" in one.text)
+        entry.find_element(By.TAG_NAME, "summary").click()
+        self.until(lambda: "encoding_format" in entry.text)
+        for words in ("curl " + self.server.url + "/v1/embeddings", "text or list of text", "Other answers"):
+            self.assertIn(words, entry.text)
+        self.write("find", "rerank")
+        shown = [one.text for one in self.all(".operation") if one.is_displayed()]
+        self.assertGreater(len(shown), 3)
+        self.assertEqual([one for one in shown if "rerank" not in one], [])
+        self.write("find", "no such thing")
+        self.assertIn("No path", self.text("found"))
+
+
+class Gone(Browsed):
+    """A server that ends while somebody looks at its page."""
+    arguments = (MINILM,)
+
+    def test_it_is_said(self):
+        self.server.stop()
+        self.submit("embed", good=False)
+        self.until(lambda: "does not answer" in self.text("embed-texts-error"))
+        self.until(lambda: "does not answer" in self.text("live-error"))
+        self.assertEqual(self.text("rate"), "–")
+
+
+class Several(Browsed):
+    arguments = ("minilm=" + MINILM, "org/splade=" + model("splade-tiny"), "tokens=" + os.path.join(TINY, "bert-tokens"),
+                 "cross=" + os.path.join(TINY, "bert-cross-encoder"), "pairs=" + os.path.join(TINY, "bert-pairs"))
+
+    def choose(self, name, words):
+        self.one("#model option[value='%s']" % name).click()
+        self.until(lambda: words in self.text("model-facts"))
+
+    def test_each_is_asked_for_what_it_can(self):
+        self.submit("embed")
+        self.choose("org/splade", "128 dimensions")
+        self.assertFalse(self.one("#embed-result").is_displayed(), "what another model said is still there")
+        self.submit("embed")
+        self.assertIn("of 128 components", self.text("vectors-about"))
+        self.choose("cross", "1 label")
+        self.assertIn("makes no embeddings", self.one("#panel-embed .cannot").text)
+        self.assertFalse(self.one("#embed-form").is_displayed())
+        self.write("tokens-text", "w1")
+        self.submit("tokens")
+        self.assertIn("59", self.text("tokens"))  # its id in this model's vocabulary alone
+        self.submit("rerank")
+        self.assertIn("cross-encoder", self.text("ranking-about"))
+        self.choose("minilm", "384 dimensions")
+        self.tab("classify")
+        self.assertIn("--head", self.one("#panel-classify .cannot").text)
+
+    def test_pairs_and_labels_of_tokens(self):
+        self.choose("pairs", "3 labels")
+        self.write("classify-text", "w3")
+        self.submit("classify")
+        alone = self.text("bars")
+        self.one("#classify-pair").send_keys("w1 w2")
+        self.submit("classify")
+        self.assertNotEqual(self.text("bars"), alone)
+        self.choose("tokens", "labels of tokens")
+        self.write("classify-text", "w1 w2")
+        self.submit("classify")
+        self.assertGreater(len(self.all("#bars .entity")), 0)
+        self.tab("rerank")
+        self.assertIn("cannot rank", self.one("#panel-rerank .cannot").text)
+
+
+class Key(Browsed):
+    arguments = (MINILM, "--api-key", "secret")
+
+    def ready(self):
+        return self.one("#key-form").is_displayed()
+
+    def test_it_asks_for_a_key(self):
+        self.assertIn("asks for an API key", self.text("key-error"))
+        self.one("#key").send_keys("wrong", Keys.ENTER)
+        self.until(lambda: "none of the server's" in self.text("key-error"))
+        self.until(lambda: "need an API key" in self.text("live-error"))
+        self.one("#key").clear()
+        self.one("#key").send_keys("secret", Keys.ENTER)
+        self.until(lambda: "float32" in self.text("model-facts"))
+        self.assertFalse(self.one("#key-form").is_displayed())
+        self.submit("embed")
+        self.until(lambda: self.text("memory") != "–")
+        self.assertEqual(self.text("live-error"), "")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,12 @@ CASES = [
     ("/embed", {"inputs": None}, "`inputs` is missing"),
     ("/embed", {"inputs": 7}, "neither a text nor a list"),
     ("/embed", {"inputs": [["a"], 5]}, "inputs"),
+    ("/embed", {"inputs": ["a", [7], 5]}, "item 2 is neither a text nor a list of token ids"),
     ("/embed", {"inputs": "a", "prompt_name": "a\0b"}, "prompt_name"),
+    ("/embed", b"", "the body is empty; JSON is expected"),
+    ("/embed", b"[]", "the body is no JSON object"),
+    ("/embed", b'{"inputs":"a"', "body: byte 13: a comma or a closing brace expected"),
+    ("/embed_sparse", {"inputs": "a"}, "it is no masked language model"),
     ("/embed_all", {"inputs": ["a " * 250] * 180}, "numbers in one reply, at most"),
     ("/rerank", {"query": 1, "texts": ["a"]}, "`query` is no text"),
     ("/rerank", {"query": "", "texts": ["a"]}, "`query` cannot be empty"),
@@ -48,6 +53,8 @@ CASES = [
     (KSERVE, {"inputs": [{**TEXT, "parameters": {"binary_data_size": 1.5}}]}, "binary_data_size"),
     (KSERVE, {"inputs": [without(TEXT, "data")]}, "neither `data` nor"),
     (KSERVE, {"inputs": [TEXT, TEXT]}, "is given twice"),
+    (KSERVE, {"inputs": [{**TEXT, "name": "PIXELS"}]}, "is not known"),
+    (KSERVE, {"inputs": [{**TEXT, "parameters": {"binary_data_size": -1}}]}, "binary_data_size is -1"),
     (KSERVE, {"inputs": [TEXT, {**TEXT, "name": "TEXT_PAIR", "shape": [2], "data": ["a", "b"]}]},
      "has 2 texts, TEXT has 1"),
     (KSERVE, {"inputs": [TEXT, IDS]}, "TEXT and input_ids: give one"),
@@ -83,7 +90,7 @@ class Refused(Served):
 
     def test_lengths_of_the_head(self):
         head = json.dumps({"inputs": [TEXT]})
-        for given in ("1:", ":1", "0" * 18 + "9", f"{len(head)} ", "9" * 19):
+        for given in ("1:", ":1", f"+{len(head)}", "0" * 18 + "9", f"{len(head)} ", "9" * 19):
             reply = self.server.post(KSERVE, head.encode(), {"Inference-Header-Content-Length": given})
             if given.strip() != str(len(head)):
                 self.assertEqual(reply.status, 400, given)

@@ -28,7 +28,7 @@ OR_IDS = [*TEXTS, [-1], [1 << 40], [30522], [[]], [[7], []], [[7], "b", 7], [[7,
 LIST = [None, 7, True, {}, "a", [], [7], [None], [["a"]], ["a"] * (MOST + 1)]
 QUERY = [None, 7, True, [], ["a"], {}, ""]
 IDS = [None, 7, True, "a", {}, [], ["a"], [1.5], [-1], [30522], [[]], [["a"]], [[7], 7]]
-PAIRS = [None, 7, True, {}, "", [], [7], [""], [["a", "b", "c"]], [["a"], ["a", "b"]], [["a", 7]], [[]],
+PAIRS = [None, 7, True, {}, "", [], [7], [""], ["a", "b", "c"], [["a", "b", "c"]], [["a"], [7, "b"]], [["a", 7]], [[]],
          [["a"]] * (MOST + 1)]
 PROMPT_TEXT = [None, 7, True, [], ["a"], {}]
 
@@ -48,32 +48,32 @@ def by(*fields):
 ROWS = [
     ("/v1/embeddings", "openai", by("input"),
      {"input": OR_IDS, "model": MODEL, "encoding_format": FORMAT, "dimensions": [*COUNT, 385], "user": TEXT}),
-    ("/embed", "tei", by("inputs"), {"inputs": OR_IDS, "prompt_name": PROMPT, **TRUNCATION, **VECTOR}),
-    ("/embed_all", "tei", by("inputs"), {"inputs": OR_IDS, "prompt_name": PROMPT, **TRUNCATION}),
-    ("/predict", "tei", by("inputs"), {"inputs": PAIRS, "raw_scores": FLAG, **TRUNCATION}),
+    ("/embed", "tei", by("inputs"), {"model": MODEL, "inputs": OR_IDS, "prompt_name": PROMPT, **TRUNCATION, **VECTOR}),
+    ("/embed_all", "tei", by("inputs"), {"model": MODEL, "inputs": OR_IDS, "prompt_name": PROMPT, **TRUNCATION}),
+    ("/predict", "tei", by("inputs"), {"model": MODEL, "inputs": PAIRS, "raw_scores": FLAG, **TRUNCATION}),
     ("/rerank", "tei", by("query", "texts"),
-     {"query": QUERY, "texts": LIST, "raw_scores": FLAG, "return_text": FLAG, **TRUNCATION}),
+     {"model": MODEL, "query": QUERY, "texts": LIST, "raw_scores": FLAG, "return_text": FLAG, **TRUNCATION}),
     ("/similarity", "tei", {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
-     {"inputs": [None, 7, "a", [], {}, {"source_sentence": "a"}, {"sentences": ["a"]},
+     {"model": MODEL, "inputs": [None, 7, "a", [], {}, {"source_sentence": "a"}, {"sentences": ["a"]},
                  *({"source_sentence": wrong, "sentences": ["a"]} for wrong in QUERY),
                  *({"source_sentence": "a", "sentences": wrong} for wrong in LIST)]}),
     ("/tokenize", "tei", by("inputs"),
-     {"inputs": ONLY_TEXTS, "add_special_tokens": FLAG, "prompt_name": TEXT}),
-    ("/decode", "tei", by("ids"), {"ids": IDS, "skip_special_tokens": FLAG}),
-    ("/", "tei", by("inputs"), {"inputs": ONLY_TEXTS, "parameters": [
+     {"model": MODEL, "inputs": ONLY_TEXTS, "add_special_tokens": FLAG, "prompt_name": PROMPT}),
+    ("/decode", "tei", by("ids"), {"model": MODEL, "ids": IDS, "skip_special_tokens": FLAG}),
+    ("/", "tei", by("inputs"), {"model": MODEL, "inputs": ONLY_TEXTS, "parameters": [
         *({"top_k": wrong} for wrong in COUNT), *({"function_to_apply": wrong} for wrong in CHOICE),
         *({"truncate": wrong} for wrong in FLAG), {"candidate_labels": 7}, {"candidate_labels": []},
         {"candidate_labels": ["a"], "multi_label": 1}, {"candidate_labels": ["a"], "hypothesis_template": 7}]}),
     # llama.cpp, Jina
-    ("/tokenize", "tei", by("content"), {"content": [7, True, [], {}], "add_special": FLAG}),
-    ("/detokenize", "tei", by("tokens"), {"tokens": IDS}),
+    ("/tokenize", "tei", by("content"), {"model": MODEL, "content": [7, True, [], {}], "add_special": FLAG}),
+    ("/detokenize", "tei", by("tokens"), {"model": MODEL, "tokens": IDS}),
     ("/rerank", "tei", by("query", "documents"),
      {"query": QUERY, "documents": LIST[1:], "model": MODEL, "top_n": COUNT[:-1], "return_documents": FLAG}),
-    ("/reranking", "tei", by("query", "documents"), {"query": QUERY, "top_n": COUNT[:-1]}),
+    ("/reranking", "tei", by("query", "documents"), {"model": MODEL, "query": QUERY, "top_n": COUNT[:-1]}),
     # Cohere
-    *((path, "cohere", by("query", "documents"),
+    *((path, dialect, by("query", "documents"),
        {"query": QUERY, "documents": LIST, "model": MODEL, "top_n": COUNT[:-1], "return_documents": FLAG})
-      for path in ("/v1/rerank", "/v2/rerank", "/v1/reranking")),
+      for path, dialect in (("/v1/rerank", "jina"), ("/v2/rerank", "cohere"), ("/v1/reranking", "jina"))),
     *((path, "cohere", by("texts"),
        {"texts": [*ONLY_TEXTS[:4], *ONLY_TEXTS[6:]], "model": MODEL, "input_type": [*CHOICE, "image"],
         "truncate": CHOICE, "output_dimension": [*COUNT, 385],
@@ -97,7 +97,8 @@ ROWS = [
                      {"binary_data_output": 1}]}),
 ]
 # The keys of an error, by dialect.
-ERRORS = {"tei": {"error", "error_type"}, "kserve": {"error"}, "cohere": {"message"}, "openai": {"error"}}
+ERRORS = {"tei": {"error", "error_type"}, "kserve": {"error"}, "cohere": {"message"}, "jina": {"message", "detail"},
+          "openai": {"error"}}
 NOT_JSON = [b"", b"{", b"[]", b"7", b"null", b'{"a":1,"a":2}', b'{"a":"\xff"}', b'{"a":"\\ud800"}', b'{"a":01}',
             b"{} {}", b"{'a':1}", b'{"a":NaN}', b'\xef\xbb\xbf{"a":1}', b'{"a":' + b"[" * 40 + b"]" * 40 + b"}"]
 WITHOUT_LIMIT = ("/tokenize", "/decode", "/detokenize")  # of tokens
@@ -166,6 +167,16 @@ class Rows(Asking):
         for row in ROWS:
             self.check_row(*row)
 
+    def test_what_is_said_of_it(self):
+        """Where without the check something else would be refused, in words that explain less."""
+        models = "/v1/models/%s:" % NAME
+        for path, body, words in (
+                ("/predict", {"inputs": [["a", 7]]}, "input 0 is neither a text nor a list of one text or two"),
+                (models + "predict", {"instances": 7}, "`instances` is no list"),
+                (models + "classify", {"examples": ["a", 7]}, "item 1 is neither a text nor an object of one text")):
+            status, text = self.ask(path, body)
+            self.assertEqual((status // 100, words in text.decode()), (4, True), (path, text))
+
     def test_models_that_are_not_there(self):
         for path, dialect, right, wrong in ROWS:
             if "model" in wrong:
@@ -209,6 +220,15 @@ class Rows(Asking):
             self.assertEqual(self.server.post(path, right, {"x-gpuserve-space": space}).status, 200)
             other = self.server.post(path, right, {"x-gpuserve-space": "0" * 32})
             self.assertEqual((other.status, set(other.json())), (409, ERRORS[dialect]), path)
+            self.assertIn("embed what you have stored again", other.body.decode())
+
+    def test_how_many_texts_were_cut(self):
+        exact = "a " * 254  # with its special tokens as many as the model takes
+        for path, inputs, cut in (("/embed", [LONG, "a", LONG], 2), ("/embed_all", [LONG, "a", LONG], 2),
+                                  ("/embed_all", [exact, exact + "a"], 1), ("/embed", [exact, exact + "a"], 1),
+                                  ("/embed_all", [[101], "a"], 0), ("/predict", [[LONG], ["a"]], 1)):
+            reply = self.server.post(path, {"inputs": inputs, "truncate": True})
+            self.assertEqual(int(reply.headers["x-gpuserve-truncated"]), cut, (path, inputs))
 
     def test_ids_of_another_tokenizer(self):
         for path, field in (("/v1/embeddings", "input"), ("/embed", "inputs")):
@@ -251,10 +271,11 @@ class Labels(Asking):
 
     def test_other_paths(self):
         self.good("/", {"inputs": "w1"})
-        for path, body in (("/embed", {"inputs": "w1"}), ("/predict", {"inputs": "w1"}),
-                           ("/similarity", {"inputs": {"source_sentence": "w1", "sentences": ["w2"]}}),
-                           ("/rerank", {"query": "w1", "texts": ["w2"]})):
-            self.bad(path, "tei", body)
+        for path, body, words in (
+                ("/embed", {"inputs": "w1"}, "makes no embeddings"), ("/predict", {"inputs": "w1"}, "ask at /"),
+                ("/similarity", {"inputs": {"source_sentence": "w1", "sentences": ["w2"]}}, "makes no embeddings"),
+                ("/rerank", {"query": "w1", "texts": ["w2"]}, "cannot rank")):
+            self.assertIn(words, self.bad(path, "tei", body)["error"])
         self.check_row("/", "tei", {"inputs": "w1"}, {"inputs": ONLY_TEXTS, "parameters": [
             *({"aggregation_strategy": wrong} for wrong in [*CHOICE, "max"]),
             {"ignore_labels": "O"}, {"ignore_labels": [7]}, {"ignore_labels": {}}]})

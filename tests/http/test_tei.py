@@ -58,7 +58,7 @@ class Embedder(Served):
         for words, wrong in (("256", {"inputs": "a " * 500}), ("missing", {}),
                              ("neither", {"inputs": 1}), ("normalize", {"inputs": "a", "normalize": 1}),
                              ("direction", {"inputs": "a", "truncation_direction": "up"}),
-                             ("Available prompts: []", {"inputs": "a", "prompt_name": "query"}),
+                             ("the model has none", {"inputs": "a", "prompt_name": "query"}),
                              ("dimensions", {"inputs": "a", "dimensions": 0}),
                              ("item 1", {"inputs": ["a", None]})):
             error = self.refused(422, words, "/embed", wrong)
@@ -101,7 +101,9 @@ class Metrics(Served):
             self.server.post("/v1/embeddings", {"model": "m%d" % i, "input": "a", "user": "u%d" % i})
             self.server.request("BREW" + "A" * (i % 10), "/path%d?q=%d" % (i, i))
             self.server.post("/v2/models/m%d/infer" % i, {}, {"x-request-id": "id-%d" % i, "Host": "h%d" % i})
-            self.server.post("/embed", {"inputs": "text %d" % i, "dimensions": 1 + i})
+            self.server.post("/embed", {"inputs": "text %d" % i, "dimensions": 1 + i}, {
+                "Authorization": "Bearer key-%d" % i, "User-Agent": "agent-%d" % i, "Origin": "http://o%d" % i,
+                "traceparent": "00-%032x-%016x-01" % (i + 1, i + 1)})
         self.assertEqual(series(), before)
 
 
@@ -128,7 +130,8 @@ class Classifier(Served):
     def test_wrong_inputs(self):
         self.refused(400, "empty", "/predict", {"inputs": ""})
         self.refused(422, "neither", "/predict", {"inputs": [["a", "b", "c"]]})
-        self.refused(422, "mixes", "/predict", {"inputs": [["a"], ["a", "b"]]})
+        self.refused(422, "input 1 is neither", "/predict", {"inputs": [["a"], ["a", "b", "c"]]})
+        self.refused(400, "input 1 is an empty", "/predict", {"inputs": [["a"], ["", "b"]]})
         self.refused(422, "neither", "/predict", {})
 
 

@@ -46,6 +46,18 @@ class Embedder(Served):
         self.assertTrue(self.client().health())
 
 
+class Prompts(Served):
+    arguments = (os.path.join(TINY, "st-dense"),)
+
+    def test_names(self):
+        """It asks for one that there is not, and reads the answer."""
+        client = tei_client.HttpClient(self.server.url, timeout=60)
+        self.assertEqual(client.prompt_names(), ["query", "passage"])
+        by_name, other = (client.embed("w1 w2", prompt_name=name)[0] for name in ("query", "passage"))
+        self.assertEqual(by_name, client.embed("w1 w2")[0])
+        self.assertNotEqual(by_name, other)
+
+
 class Reranker(Served):
     arguments = (os.path.join(TINY, "bert-cross-encoder"),)
 

@@ -496,6 +496,13 @@ class Changes(Case):
 
 
 class Files(Case):
+    def joined(self, name, parts):
+        with open(self.ca.at(name), "wb") as target:
+            for part in parts:
+                with open(part, "rb") as source:
+                    target.write(source.read())
+        return self.ca.at(name)
+
     def refused(self, words, *arguments):
         """By --check-config and by the start, with the same words."""
         for check in ((), ("--check-config",)):
@@ -530,8 +537,25 @@ class Files(Case):
         self.refused("does not speak TLS", "--tls-cert", one, "--tls-key", key, "--unix",
                      self.ca.at("socket"))
         self.ca.key("weak", "RSA", "rsa_keygen_bits:1024")
-        self.refused("too small", "--tls-cert", self.ca.sign("weak")[0], "--tls-key",
-                     self.ca.at("weak.key"))
+        weak = self.ca.sign("weak")[0]
+        self.refused("too small", "--tls-cert", weak, "--tls-key", self.ca.at("weak.key"))
+        for words, *parts in (("certificate 2: ca key too small", one, weak),
+                              ("certificate 3: ", one, self.ca.at("ca.pem"), broken),
+                              ("certificate 18: too many", one, *[self.ca.at("ca.pem")] * 17)):
+            self.refused(words, "--tls-cert", self.joined("chain", parts), "--tls-key", key)
+        with open(self.ca.at("huge"), "wb") as file:
+            file.truncate((1 << 20) + 1)
+        self.refused("more than 1048576 bytes", "--tls-cert", self.ca.at("huge"), "--tls-key", key)
+
+    def test_a_system_that_has_none_of_it(self):
+        """OpenSSL's own configuration may leave it without any algorithm."""
+        path = self.ca.at("openssl.cnf")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("openssl_conf = a\n[a]\nproviders = b\n[b]\nnull = c\n[c]\nactivate = 1\n")
+        done = gpuserve("serve", MINILM, "--check-config", "--tls-cert", self.ca.at("one.pem"),
+                        "--tls-key", self.ca.at("one.key"), env=environment(OPENSSL_CONF=path))
+        self.assertEqual(done.returncode, 1, done.err)
+        self.assertIn("TLS cannot be set up", done.err)
 
     def test_what_may_not_be_read(self):
         """As another user than root, whom no mode keeps out."""
@@ -548,11 +572,7 @@ class Files(Case):
 
     def test_configuration(self):
         """One file for both, from the environment and from --config."""
-        both = self.ca.at("both.pem")
-        with open(both, "wb") as target:
-            for name in ("one.key", "one.pem", "ca.pem"):
-                with open(self.ca.at(name), "rb") as source:
-                    target.write(source.read())
+        both = self.joined("both.pem", [self.ca.at(name) for name in ("one.key", "one.pem", "ca.pem")])
         config = self.ca.at("config.json")
         with open(config, "w", encoding="utf-8") as file:
             json.dump({"models": [MINILM], "tls-cert": both}, file)

@@ -1,43 +1,120 @@
 // The OpenAPI document for people: one folding entry for each path and method.
-const names = { openai: 'OpenAI', tei: 'Text Embeddings Inference and Hugging Face', cohere: 'Cohere and Jina', kserve: 'KServe, TensorFlow Serving and Ollama' };
+import { $, element } from './base.js';
 
-function element(name, attributes = {}, ...children) {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.append(...children);
-  return node;
+// Titles of the document's tags, which are the dialects of errors; one that is not here has its own name.
+const TITLES = { openai: 'OpenAI', tei: 'Text Embeddings Inference and Hugging Face', jina: 'Jina, and ranking by Cohere v1', cohere: 'Cohere',
+  kserve: 'KServe, TensorFlow Serving and Ollama' };
+
+// ------------------------------------------------------------------------------------- schemas
+
+// A schema in a few words: "text", "list of integer", "text or list of text (2048 at most)".
+function wordsOf(schema) {
+  if (schema.const !== undefined) return JSON.stringify(schema.const);
+  if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(', ');
+  const choices = schema.anyOf ?? schema.oneOf;
+  if (choices) return choices.map(wordsOf).join(' or ');
+  if (Array.isArray(schema.type)) return schema.type.map((type) => wordsOf({ ...schema, type })).join(' or ');
+  if (schema.type === 'array') return `list of ${schema.items ? wordsOf(schema.items) : 'anything'}${schema.maxItems ? ` (${schema.maxItems} at most)` : ''}`;
+  if (schema.type === 'string') return 'text';
+  return schema.type ?? 'anything';
 }
 
-function shape(schema) {
-  return element('pre', { class: 'scroll', tabindex: '0' }, JSON.stringify(schema, null, 2));
+function exampleOf(schema) {
+  if (schema.examples) return schema.examples[0];
+  if (schema.const !== undefined) return schema.const;
+  if (schema.enum) return schema.enum[0];
+  const choices = schema.anyOf ?? schema.oneOf;
+  if (choices) return exampleOf(choices[0]);
+  if (schema.type === 'array') return schema.items ? [exampleOf(schema.items)] : [];
+  if (schema.type === 'object') return Object.fromEntries((schema.required ?? []).map((name) => [name, exampleOf(schema.properties[name])]));
+  return { string: 'text', integer: 1, number: 1, boolean: true }[schema.type] ?? 'A man is eating food.';
 }
 
-function entry(path, method, operation) {
+function tableOf(caption, heads, rows) {
+  return element('table', { class: 'members' }, element('caption', { class: 'hidden' }, caption),
+    element('thead', {}, element('tr', {}, ...heads.map((head) => element('th', { scope: 'col' }, head)))),
+    element('tbody', {}, ...rows.map(([head, ...cells]) => element('tr', {}, element('th', { scope: 'row' }, element('code', {}, head)),
+      ...cells.map((cell) => element('td', {}, cell))))));
+}
+
+function membersOf(schema, caption) {
+  const required = new Set(schema.required);
+  return tableOf(caption, ['Member', 'Value', 'Needed'], Object.entries(schema.properties)
+    .map(([name, value]) => [name, [wordsOf(value), value.description].filter(Boolean).join(': '), required.has(name) ? 'yes' : 'no']));
+}
+
+function shapeOf(schema, caption) {
+  const forms = (schema.anyOf ?? [schema]).filter((form) => form.properties && Object.keys(form.properties).length);
+  const parts = forms.map((form, i) => membersOf(form, forms.length > 1 ? `${caption}, form ${i + 1}` : caption));
+  if (forms.length === 0) parts.push(element('p', {}, wordsOf(schema)));
+  parts.push(element('details', {}, element('summary', {}, 'JSON schema'),
+    element('pre', { tabindex: '0', role: 'region', 'aria-label': `${caption}, as JSON schema` }, JSON.stringify(schema, null, 2))));
+  return parts;
+}
+
+// ---------------------------------------------------------------------------------- operations
+
+function curlOf(path, method, body) {
+  const url = `${location.origin}${path}`;
+  if (method === 'get') return `curl ${url}`;
+  return `curl ${url} -H 'Content-Type: application/json' \\\n  -d '${JSON.stringify(exampleOf(body ?? {})).replaceAll("'", "'\\''")}'`;
+}
+
+function contentOf(path, method, operation) {
   const parts = [];
+  const name = `${method.toUpperCase()} ${path}`;
   if (operation.description) parts.push(element('p', {}, operation.description));
   const body = operation.requestBody?.content['application/json']?.schema;
-  if (body) parts.push(element('h4', {}, 'Request'), shape(body));
+  parts.push(element('h3', {}, 'Example'), element('pre', { class: 'example', tabindex: '0', role: 'region', 'aria-label': `${name}: example` }, curlOf(path, method, body)));
+  if (operation.parameters) {
+    parts.push(element('h3', {}, 'In the path'), tableOf(`${name}: parts of the path`, ['Part', 'Value'], operation.parameters.map((one) => [one.name, wordsOf(one.schema)])));
+  }
+  if (body) parts.push(element('h3', {}, 'Request'), ...shapeOf(body, `${name}: request`));
   const [media, reply] = Object.entries(operation.responses['200'].content)[0];
-  parts.push(element('h4', {}, `Reply: ${media}`));
-  if (media.includes('json')) parts.push(shape(reply.schema));
+  parts.push(element('h3', {}, `Reply: ${media}`));
+  if (media.includes('json')) parts.push(...shapeOf(reply.schema, `${name}: reply`));
   const others = Object.entries(operation.responses).filter(([status]) => status !== '200');
-  parts.push(element('h4', {}, 'Other answers'), element('dl', {}, ...others.flatMap(([status, response]) => [
-    element('dt', {}, status), element('dd', { class: 'small' }, response.description)])));
-  return element('details', {}, element('summary', {}, element('code', {}, `${method.toUpperCase()} ${path}`), ` ${operation.summary}`), ...parts);
+  parts.push(element('details', {}, element('summary', {}, 'Other answers'),
+    tableOf(`${name}: other answers`, ['Status', 'Meaning'], others.map(([status, response]) => [status, response.description]))));
+  return parts;
 }
 
-const main = document.getElementById('main');
+// What is in an entry is made when it is opened.
+function entryOf(path, method, operation) {
+  const content = element('div');
+  const entry = element('details', { class: 'operation', 'data-words': `${method} ${path} ${operation.summary}`.toLowerCase() },
+    element('summary', {}, element('b', {}, method.toUpperCase()), element('code', {}, path), element('span', {}, operation.summary)), content);
+  entry.addEventListener('toggle', () => {
+    if (entry.open && !content.firstChild) content.append(...contentOf(path, method, operation));
+  });
+  return entry;
+}
+
+function groupOf(title, entries) {
+  return element('section', { 'aria-label': title }, element('h2', { class: 'group' }, title), ...entries);
+}
+
+function find() {
+  const wanted = $('find').value.trim().toLowerCase();
+  let n = 0;
+  for (const entry of document.querySelectorAll('.operation')) {
+    entry.hidden = !entry.dataset.words.includes(wanted);
+    n += !entry.hidden;
+  }
+  for (const group of $('groups').children) group.hidden = !group.querySelector('.operation:not([hidden])');
+  $('found').textContent = n ? `${n} paths` : 'No path has these words.';
+}
+
 try {
   const found = await (await fetch('openapi.json')).json();
-  document.getElementById('about').textContent = `${found.info.description} Version ${found.info.version}.`;
-  for (const [tag, title] of Object.entries(names)) {
-    main.append(element('h2', {}, title));
-    for (const [path, methods] of Object.entries(found.paths)) {
-      for (const [method, operation] of Object.entries(methods)) {
-        if (operation.tags[0] === tag) main.append(entry(path, method, operation));
-      }
-    }
-  }
+  $('about').textContent = `${found.info.description} Version ${found.info.version}.`;
+  const operations = Object.entries(found.paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, operation]) => [path, method, operation]));
+  const tags = new Set([...Object.keys(TITLES), ...operations.map(([, , operation]) => operation.tags[0])]);
+  $('groups').append(...[...tags].map((tag) => groupOf(TITLES[tag] ?? tag,
+    operations.filter(([, , operation]) => operation.tags[0] === tag).map((one) => entryOf(...one)))));
+  $('find').addEventListener('input', find);
+  find();
 } catch (error) {
-  document.getElementById('about').textContent = `The document cannot be read: ${error.message}`;
+  $('about').textContent = '';
+  $('docs-error').textContent = `The document cannot be read: ${error.message}`;
 }

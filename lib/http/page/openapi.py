@@ -43,8 +43,10 @@ TOKENS = {"type": "array", "items": {"type": "array", "items": record(
 ERRORS = {
     "openai": record(("error",), error=record(("message", "type"), message={"type": "string"},
                                               type={"type": "string"})),
-    "tei": record(("error", "error_type"), error={"type": "string"}, error_type={"type": "string"}),
+    "tei": record(("error", "error_type"), error={"type": "string"}, error_type={"enum": [
+        "Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty", "Unauthorized", "NotFound"]}),
     "cohere": record(("message",), message={"type": "string"}),
+    "jina": record(("message", "detail"), message={"type": "string"}, detail={"type": "string"}),
     "kserve": record(("error",), error={"type": "string"}),
 }
 STATUSES = {
@@ -90,38 +92,38 @@ ROWS = [
     ("GET", "/v1/models", "openai", "The models", None, record(("object", "data"), object={"const": "list"}, data={
         "type": "array", "items": record(("id", "object"), id={"type": "string"}, object={"const": "model"})})),
     ("GET", "/v1/models/{model}", "openai", "One model", None, record(
-        ("id", "dim", "labels", "max_tokens", "dtype", "device", "space"), id={"type": "string"}, dim=COUNT, labels=COUNT,
-        max_tokens=COUNT, dtype={"type": "string"}, device={"type": "string"}, space={"type": "string"})),
+        ("id", "dim", "labels", "token_labels", "max_tokens", "dtype", "device", "space"), id={"type": "string"}, dim=COUNT, labels=COUNT,
+        token_labels=COUNT, max_tokens=COUNT, dtype={"type": "string"}, device={"type": "string"}, space={"type": "string"})),
     ("POST", "/embed", "tei", "Embed", record(
-        ("inputs",), inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
+        ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
         prompt_name={"type": ["string", "null"]}, normalize=FLAG, dimensions={"type": ["integer", "null"], "minimum": 1}), VECTORS),
     ("POST", "/embed_all", "tei", "A vector for each token", record(
-        ("inputs",), inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
+        ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
         prompt_name={"type": ["string", "null"]}), {"type": "array", "items": VECTORS}),
     ("POST", "/embed_sparse", "tei", "Weights of words, of a masked language model", record(
-        ("inputs",), inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
+        ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
         prompt_name={"type": ["string", "null"]}), {"type": "array", "items": {"type": "array", "items": record(
             ("index", "value"), index=COUNT, value={"type": "number"})}}),
-    ("POST", "/predict", "tei", "Classify", record(("inputs",), inputs={}, raw_scores=FLAG,
+    ("POST", "/predict", "tei", "Classify", record(("inputs",), model=MODEL, inputs={}, raw_scores=FLAG,
      truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE),
      {"anyOf": [SCORED, {"type": "array", "items": SCORED}]}),
     ("GET", "/info", "tei", "What is served", None, record(("model_id", "max_input_length", "version"),
      model_id={"type": "string"}, max_input_length=COUNT, version={"type": "string"})),
     ("POST", "/rerank", "tei", "Rank texts (TEI) or documents (llama.cpp)", {"anyOf": [record(
-        ("query", "texts"), query=TEXT, texts=TEXTS, raw_scores=FLAG, return_text=FLAG), RERANK]}, {}),
+        ("query", "texts"), model=MODEL, query=TEXT, texts=TEXTS, raw_scores=FLAG, return_text=FLAG), RERANK]}, {}),
     ("POST", "/reranking", "tei", "As /rerank", RERANK, RANKED),
     ("POST", "/similarity", "tei", "Similarity of a sentence with others", record(
-        ("inputs",), inputs=record(("source_sentence", "sentences"), source_sentence=TEXT, sentences=TEXTS),
+        ("inputs",), model=MODEL, inputs=record(("source_sentence", "sentences"), source_sentence=TEXT, sentences=TEXTS),
         parameters={"type": "object"}), NUMBERS),
     ("POST", "/tokenize", "tei", "Tokens (TEI: inputs; llama.cpp: content)", {"anyOf": [record(
-        ("inputs",), inputs={"anyOf": [TEXT, TEXTS]}, add_special_tokens=FLAG, prompt_name={"type": ["string", "null"]}),
-        record(("content",), content={"type": "string"})]}, {"anyOf": [TOKENS, record(("tokens",), tokens={"type": "array"})]}),
-    ("POST", "/decode", "tei", "Text of token ids", record(("ids",), ids={"anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]},
+        ("inputs",), model=MODEL, inputs={"anyOf": [TEXT, TEXTS]}, add_special_tokens=FLAG, prompt_name={"type": ["string", "null"]}),
+        record(("content",), model=MODEL, content={"type": "string"})]}, {"anyOf": [TOKENS, record(("tokens",), tokens={"type": "array"})]}),
+    ("POST", "/decode", "tei", "Text of token ids", record(("ids",), model=MODEL, ids={"anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]},
      skip_special_tokens=FLAG), {"type": "array", "items": {"type": "string"}}),
-    ("POST", "/detokenize", "tei", "Text of token ids (llama.cpp)", record(("tokens",), tokens=IDS),
+    ("POST", "/detokenize", "tei", "Text of token ids (llama.cpp)", record(("tokens",), model=MODEL, tokens=IDS),
      record(("content",), content={"type": "string"})),
-    ("POST", "/v1/rerank", "cohere", "Rank documents (Cohere v1, Jina)", RERANK, RANKED),
-    ("POST", "/v1/reranking", "cohere", "As /v1/rerank", RERANK, RANKED),
+    ("POST", "/v1/rerank", "jina", "Rank documents (Cohere v1, Jina)", RERANK, RANKED),
+    ("POST", "/v1/reranking", "jina", "As /v1/rerank", RERANK, RANKED),
     ("POST", "/v2/rerank", "cohere", "Rank documents (Cohere v2)", RERANK, RANKED),
     ("POST", "/v1/embed", "cohere", "Embed (Cohere v1)", COHERE_EMBED, record(("embeddings",), embeddings={})),
     ("POST", "/v2/embed", "cohere", "Embed (Cohere v2)", COHERE_EMBED, record(("embeddings",), embeddings={})),
@@ -131,7 +133,7 @@ ROWS = [
      record(("embedding",), embedding=NUMBERS)),
     ("GET", "/api/tags", "kserve", "The models (Ollama)", None, record(("models",), models={"type": "array"})),
     ("GET", "/api/version", "kserve", "The server's version (Ollama)", None, record(("version",), version={"type": "string"})),
-    ("POST", "/", "tei", "Any task of Hugging Face's InferenceClient", record(("inputs",), inputs={}, parameters={"type": "object"}), {}),
+    ("POST", "/", "tei", "Any task of Hugging Face's InferenceClient", record(("inputs",), model=MODEL, inputs={}, parameters={"type": "object"}), {}),
     ("POST", "/models/{model}", "tei", "As /, of a named model", record(("inputs",), inputs={}, parameters={"type": "object"}), {}),
     ("GET", "/v2", "kserve", "The server (KServe v2)", None, record(("name", "version"), name={"type": "string"}, version={"type": "string"})),
     ("GET", "/v2/health/live", "kserve", "It answers", None, record(("live",), live=FLAG)),
@@ -161,7 +163,7 @@ ROWS = [
     ("GET", "/metrics", "tei", "Statistics for Prometheus", None, "text/plain"),
     ("GET", "/", "tei", "The page for people", None, "text/html"),
     ("GET", "/page.css", "tei", "Its style", None, "text/css"),
-    ("GET", "/page.js", "tei", "Its script", None, "text/javascript"),
+    *[("GET", path, "tei", "Its script", None, "text/javascript") for path in ("/base.js", "/charts.js", "/live.js", "/page.js")],
     ("GET", "/docs", "tei", "This document, for people", None, "text/html"),
     ("GET", "/docs.js", "tei", "Its script", None, "text/javascript"),
     ("GET", "/openapi.json", "tei", "This document", None, record(("openapi",), openapi={"type": "string"})),
