@@ -9,14 +9,17 @@ import struct
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools" / "limits"), str(ROOT / "tests" / "cli")]
 
+from cases import cases_in                                    # noqa: E402
 from checks import find_checks, sources, write_switchable    # noqa: E402
 from common import main                                       # noqa: E402
+from run import chosen                                        # noqa: E402
 
 SAMPLE = r"""
 #include <stdbool.h>
@@ -109,6 +112,45 @@ FOUND = [
     ("by_question_mark", "a < 3"), ("in_a_block", "a == i"), ("asks", "!is_even(n)"),
     ("falls_through", "broken(n)"), ("clamps", "n > MAX_SIZE"),
 ]
+
+
+SCRIPT = """
+class Asking(Served):
+    def ask(self): pass
+class Rows(Asking):
+    def setUp(self): pass
+    def test_one(self): pass
+    def test_two(self): pass
+class More(Rows):
+    def test_two(self): pass
+    def test_three(self): pass
+"""
+
+
+class Choice(unittest.TestCase):
+    """What is switched off, and what runs."""
+
+    def test_cases_of_a_script(self):
+        self.assertEqual(cases_in(SCRIPT), ["Rows.test_one", "Rows.test_two", "More.test_one", "More.test_two",
+                                            "More.test_three"])
+
+    def test_paths_lines_and_earlier_runs(self):
+        checks = [types.SimpleNamespace(path=path, line=line, function=function, text=text)
+                  for path, line, function, text in (("lib/a.c", 3, "f", "x > 1"), ("lib/a.c", 30, "g", "x > 1"),
+                                                     ("lib/b.c", 3, "f", "y: z"))]
+
+        def numbers(*only, again=None):
+            return chosen(checks, types.SimpleNamespace(only=only, again=again, sample=0))
+
+        self.assertEqual(numbers(), [0, 1, 2])
+        self.assertEqual(numbers("lib/a"), [0, 1])
+        self.assertEqual(numbers("lib/a.c:3", "lib/b.c"), [0, 2])
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder, "log")
+            log.write_text("lib/a.c    1 noticed   2 unnoticed\nunnoticed: lib/a.c:7 in g(): x > 1\n"
+                           "unnoticed, not run to the end: lib/b.c:9 in f(): y: z\n1 noticed, 2 unnoticed\n", "utf-8")
+            self.assertEqual(numbers(again=log), [1, 2])    # wherever they stand by now
+            self.assertEqual(numbers("lib/b.c", again=log), [2])
 
 
 class Limits(unittest.TestCase):

@@ -31,8 +31,9 @@ GREATEST = re.compile(r"\b(?!U?INT\d*_MAX|SIZE_MAX|PTRDIFF_MAX)(?:\w+_)?(?:MAX|M
                       r"\bmax_body(?:_bytes)?\b|\bmaximum\b")
 # Only passes on what somebody else has found.
 PASSED_ON = re.compile(r"(?:st|status) [=!]= GPUSERVE_\w+$")
-# What the kernel answers is the machine's, too.
-SYSTEM_CALLS = {"fstat", "socketpair", "epoll_ctl", "MHD_add_connection"}
+# What the kernel answers is the machine's, too; so is whether memory is left, which is all that the last
+# ones tell.
+SYSTEM_CALLS = {"fstat", "socketpair", "epoll_ctl", "MHD_add_connection", "gsv_connection_expect"}
 SUCCESS = {"gpuserve_status": "GPUSERVE_OK", "bool": "true"}
 GOOD = {"GPUSERVE_OK", "true"}
 

@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """Switch every check of input off, one at a time: some test must fail.
 
-    run.py [--only PATH]... [--sample N] [--seconds S] [--asan] [--log FILE] [--list]
+    run.py [--only PATH[:LINE]]... [--again LOG] [--tests PATTERN] [--sample N] [--seconds S] [--asan]
+           [--log FILE] [--list]
 
 A copy of the tree in build-limits/ is changed so that each check (see checks.py) can be switched off
-while the program runs, and built once. Each test then runs once, alone, with every check on: that
-tells which checks it meets, that is, which refused something in it; no other test can notice when one
-is gone. Then each check is switched off in turn, and the tests that meet it run, the quickest first,
-until one fails twice, crashes or hangs. The last line is "N noticed, N unnoticed"; before it stand
-those that nobody missed. Run through `./dev limits`, which gives the tests what they need.
+while the program runs, and built once, as far as the tests need it. Each test (see cases.py) then runs
+once, alone, with every check on: that tells which checks it meets, that is, which refused something in
+it; no other test can notice when one is gone. Then each check is switched off in turn, and the tests
+that meet it run, the quickest first, until one fails twice, crashes or hangs. The last line is "N
+noticed, N unnoticed"; before it stand those that nobody missed. Run through `./dev limits`, which gives
+the tests what they need.
 """
 import argparse
 import collections
 import concurrent.futures
+import fcntl
 import functools
 import hashlib
 import json
@@ -28,12 +31,12 @@ import threading
 import time
 from pathlib import Path
 
+from cases import cases_of, sources_of, targets_of
 from checks import find_checks, sources, write_switchable
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build-limits"
 ONE_AT_A_TIME = threading.Lock()    # for tests that meson runs alone
-QUICK_S = 3
 RELEASE = ["-Dbuildtype=release"]
 ASAN = ["-Dbuildtype=debugoptimized", "-Db_ndebug=false", "-Db_sanitize=address,undefined",
         "-Db_lundef=false", "-Dtests=enabled"]
@@ -72,6 +75,17 @@ def copy_tree(tree, checks):
         put(tree / name, (fresh / name).read_bytes(), 0o644)
 
 
+def take_folder():
+    """A second run would change the copy under the first one."""
+    WORK.mkdir(exist_ok=True)
+    lock = open(WORK / "lock", "w", encoding="ascii")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"{WORK}: another run is at work there")
+    return lock
+
+
 def put(path, content, mode):
     if not path.is_file() or path.read_bytes() != content:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,12 +94,12 @@ def put(path, content, mode):
         path.chmod(mode & 0o777)
 
 
-def build(tree, folder, options, jobs):
+def configure(tree, folder, options):
     switch = WORK / "switch.o"
     command("cc", "-O2", "-fPIC", "-c", ROOT / "tools/limits/switch.c", "-o", switch)
     if not (folder / "build.ninja").exists():
         command("meson", "setup", folder, tree, "-Dcuda=disabled", *options, f"-Dc_link_args={switch}", f"-Dcpp_link_args={switch}")
-    command("ninja", "-C", folder, "-j", jobs)
+    command("ninja", "-C", folder, "build.ninja")    # a new list of tests
 
 
 # ------------------------------------------------------------------------------------ the tests
@@ -93,10 +107,8 @@ def build(tree, folder, options, jobs):
 class Tests:
     """Those of one build, and what each of them met."""
 
-    def __init__(self, folder, n_checks, environment, is_meant):
-        self.folder, self.n_checks, self.environment = folder, n_checks, environment
-        found = json.loads(command("meson", "introspect", "--tests", folder))
-        self.all = {test["name"]: test for test in found if is_meant(test)}
+    def __init__(self, folder, n_checks, environment, all_tests):
+        self.folder, self.n_checks, self.environment, self.all = folder, n_checks, environment, all_tests
         self.seconds, self.met = {}, {}
         self.noticed = collections.Counter()    # (file, test): what noticed one, notices its neighbours
         self.pages = queue.SimpleQueue()
@@ -108,6 +120,7 @@ class Tests:
             with ONE_AT_A_TIME:
                 path = self.folder / f"checks-{len(list(self.folder.glob('checks-*')))}"
                 path.touch()
+                path.chmod(0o666)    # a test may run the program as another user
                 return path
 
     def run(self, name, off, limit_s):
@@ -137,13 +150,14 @@ class Tests:
         return status, time.monotonic() - began, met
 
     def learn(self, jobs, tree):
-        """Run each once. What it met is kept beside the build, until it or what it tests changes."""
+        """Run each once. What it met is kept beside the build, until it or what it tests changes; one that
+        failed is asked again."""
         kept = self.folder / "met.json"
         known = json.loads(kept.read_text()) if kept.exists() else {}
-        keys = {name: key_of(tree, self.sources_of(test)) for name, test in self.all.items()}
+        keys = {name: key_of(sources_of(tree, test)) for name, test in self.all.items()}
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             runs = {pool.submit(self.run, name, -1, 900): name for name in self.all
-                    if known.get(name, [None])[0] != keys[name]}
+                    if name not in known or known[name][0] != keys[name] or known[name][1][0] != 0}
             for run in concurrent.futures.as_completed(runs):
                 known[runs[run]] = keys[runs[run]], run.result()
                 kept.write_text(json.dumps(known))
@@ -154,11 +168,6 @@ class Tests:
             else:
                 print(f"left out, it does not pass here: {name} ({status})", flush=True)
 
-    def sources_of(self, test):
-        """The folders that decide what a test does: those of the product, and its own."""
-        own = {word for part in test["cmd"] for word in re.findall(r"tests/\w+(?=/)", part)}
-        return {"lib", "include", "kernels", "cli", *own, *(["python"] if "tests/python" in own else [])}
-
     def notice(self, number, where, until):
         """The test that fails when the check is off; None: none does; False: out of time."""
         able = sorted((name for name, met in self.met.items() if number in met),
@@ -168,9 +177,8 @@ class Tests:
                 return False
             limit_s = 20 + 6 * self.seconds[name]
             status = self.run(name, number, limit_s)[0]
-            # Long ones twice: they may fail by chance, or by a busy machine.
-            if status is None or (status != 0 and (self.seconds[name] < QUICK_S
-                                                   or self.run(name, number, limit_s)[0] != 0)):
+            # Twice: it may fail by chance, or by a busy machine.
+            if status is None or (status != 0 and self.run(name, number, limit_s)[0] != 0):
                 self.noticed[where, name] += 1
                 return name
         return None
@@ -178,9 +186,16 @@ class Tests:
 
 # ------------------------------------------------------------------------------------- the work
 
+UNNOTICED = re.compile(r"^unnoticed[^:]*: ([^:]+):\d+ in (\w+)\(\): (.*)$", re.MULTILINE)
+
+
 def chosen(checks, arguments):
+    """The numbers of those that are meant: lines may have moved since the earlier run."""
+    again = set(UNNOTICED.findall(arguments.again.read_text("utf-8"))) if arguments.again else None
     numbers = [i for i, check in enumerate(checks)
-               if not arguments.only or any(check.path.startswith(prefix) for prefix in arguments.only)]
+               if (not arguments.only or any(check.path.startswith(only) or f"{check.path}:{check.line}" == only
+                                             for only in arguments.only))
+               and (again is None or (check.path, check.function, check.text) in again)]
     if arguments.sample and arguments.sample < len(numbers):
         random.Random(arguments.seed).shuffle(numbers)
         numbers = sorted(numbers[:arguments.sample])
@@ -188,16 +203,16 @@ def chosen(checks, arguments):
 
 
 @functools.lru_cache
-def folder_key(folder):
+def digest_of(place):
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
         if path.is_file() and "__pycache__" not in path.parts:
             digest.update(f"{path}\0{path.stat().st_size}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
 
-def key_of(tree, folders):
-    return "".join(folder_key(tree / folder)[:8] for folder in sorted(folders))
+def key_of(places):
+    return hashlib.sha256("".join(digest_of(place) for place in sorted(places)).encode()).hexdigest()[:16]
 
 
 def switch_off(tests, checks, numbers, arguments):
@@ -235,7 +250,8 @@ def report(checks, results, to):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], help="paths that begin so")
+    parser.add_argument("--only", action="append", default=[], help="paths that begin so, or PATH:LINE")
+    parser.add_argument("--again", type=Path, help="what this --log of an earlier run calls unnoticed")
     parser.add_argument("--tests", type=re.compile, default=re.compile(""), help="only those named so")
     parser.add_argument("--sample", type=int, default=0, help="as many, by chance")
     parser.add_argument("--seed", default=str(time.time()))
@@ -254,13 +270,16 @@ def main():
             print(f"{check.path}:{check.line}: {check.function}: {check.how}: {check.text}")
         print(f"{len(numbers)} checks")
         return 0
+    arguments.lock = take_folder()    # held to the end
     tree, folder = WORK / "tree", WORK / "tree" / ("build-asan" if arguments.asan else "build")
     copy_tree(tree, checks)
-    build(tree, folder, ASAN if arguments.asan else RELEASE, arguments.jobs)
+    configure(tree, folder, ASAN if arguments.asan else RELEASE)
     left_out = {"http", "deploy"} if arguments.asan else set()
-    tests = Tests(folder, len(checks), ASAN_ENVIRONMENT if arguments.asan else {},
-                  lambda test: arguments.tests.search(test["name"]) and
-                  not left_out & {suite.split(":")[-1] for suite in test["suite"]})
+    found = cases_of(folder, lambda test: not left_out & {suite.split(":")[-1] for suite in test["suite"]})
+    found = {name: test for name, test in found.items() if arguments.tests.search(name)}
+    wanted = targets_of(folder, found.values()) if arguments.tests.pattern else []    # [] is all
+    command("ninja", "-C", folder, "-j", arguments.jobs, *wanted)
+    tests = Tests(folder, len(checks), ASAN_ENVIRONMENT if arguments.asan else {}, found)
     tests.learn(arguments.jobs, tree)
     results = switch_off(tests, checks, numbers, arguments)
     report(checks, results, sys.stdout)
