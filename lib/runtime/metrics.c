@@ -34,20 +34,21 @@ void gsv_metrics_reset(struct gsv_metrics *metrics)
 }
 
 static void add(struct gsv_histogram *histogram, const struct gsv_bounds *bounds, uint64_t value,
-                uint64_t scale)
+                uint64_t times)
 {
+    const uint64_t scale = bounds == &gsv_bounds_time ? 1000 : 1;
     uint32_t bucket = 0;
 
     while (bucket < bounds->n && value > bounds->upper[bucket] * scale)
         bucket++;
-    atomic_fetch_add(&histogram->counts[bucket], 1);
-    atomic_fetch_add(&histogram->sum, value);
+    atomic_fetch_add(&histogram->counts[bucket], times);
+    atomic_fetch_add(&histogram->sum, value * times);
 }
 
 void gsv_histogram_add(struct gsv_histogram *histogram, const struct gsv_bounds *bounds,
                        uint64_t value)
 {
-    add(histogram, bounds, value, bounds == &gsv_bounds_time ? 1000 : 1);
+    add(histogram, bounds, value, 1);
 }
 
 void gsv_metrics_request(struct gsv_metrics *metrics, const struct gsv_request_facts *facts)
@@ -58,11 +59,17 @@ void gsv_metrics_request(struct gsv_metrics *metrics, const struct gsv_request_f
             : GSV_FAMILY_EMBED;
     const size_t status = (size_t)facts->status < GSV_STATUS_COUNT ? (size_t)facts->status
                                                                    : (size_t)GPUSERVE_E_INTERNAL;
+    const bool is_ok = facts->status == GPUSERVE_OK;
+    const size_t n_texts = facts->n_items > 0 ? facts->n_items : 1;
 
     atomic_fetch_add(&metrics->requests[family][status], 1);
+    atomic_fetch_add(&metrics->texts[family][is_ok], n_texts);
     for (int time = 0; time < GSV_TIMES; time++) {
-        if (time == GSV_TIME_TOTAL || facts->was_queued)
-            gsv_histogram_add(&metrics->times[family][time], &gsv_bounds_time, facts->ns[time]);
+        if (time != GSV_TIME_TOTAL && !facts->was_queued)
+            continue;
+        add(&metrics->times[family][is_ok][time], &gsv_bounds_time, facts->ns[time], 1);
+        if (is_ok && n_texts > 1)
+            add(&metrics->more_texts[family][time], &gsv_bounds_time, facts->ns[time], n_texts - 1);
     }
 }
 
@@ -186,13 +193,13 @@ static struct times read_times(const struct gsv_metrics *metrics, enum gsv_time 
 {
     struct times times = { 0 };
 
-    for (int family = 0; family < GSV_FAMILIES; family++) {
-        const struct gsv_histogram *histogram = &metrics->times[family][time];
+    for (int i = 0; i < 2 * GSV_FAMILIES; i++) {
+        const struct gsv_histogram *histogram = &metrics->times[i / 2][i % 2][time];
 
-        for (uint32_t i = 0; i <= gsv_bounds_time.n; i++) {
-            const uint64_t count = atomic_load(&histogram->counts[i]);
+        for (uint32_t bucket = 0; bucket <= gsv_bounds_time.n; bucket++) {
+            const uint64_t count = atomic_load(&histogram->counts[bucket]);
 
-            times.counts[i] += count;
+            times.counts[bucket] += count;
             times.n += count;
         }
         times.sum += atomic_load(&histogram->sum);

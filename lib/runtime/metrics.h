@@ -62,7 +62,11 @@ struct gsv_model_metrics {
 
 struct gsv_metrics {
     atomic_uint_fast64_t requests[GSV_FAMILIES][GSV_STATUS_COUNT]; /* completed or refused */
-    struct gsv_histogram times[GSV_FAMILIES][GSV_TIMES];
+    struct gsv_histogram times[GSV_FAMILIES][2][GSV_TIMES];        /* [1] of those that succeeded */
+    /* What a second text of a successful request and those behind it add to its time, so that the
+     * times of texts can be told too. */
+    struct gsv_histogram more_texts[GSV_FAMILIES][GSV_TIMES];
+    atomic_uint_fast64_t texts[GSV_FAMILIES][2]; /* asked for, [1] successfully */
     struct gsv_histogram text_tokens, batch_tokens, batch_texts;
     atomic_uint_fast64_t items, truncated_items, tokens, batches; /* computed */
     atomic_uint_fast64_t padding_saved; /* tokens a rectangle around each batch would have added */
@@ -88,7 +92,8 @@ void gsv_histogram_add(struct gsv_histogram *histogram, const struct gsv_bounds 
 
 /* A request that completed or was refused. */
 struct gsv_request_facts {
-    uint32_t task; /* gpuserve_task; anything else counts as EMBED */
+    uint32_t task;  /* gpuserve_task; anything else counts as EMBED */
+    size_t n_items; /* a request of none counts as one text */
     gpuserve_status status;
     bool was_queued;        /* false: refused, so there was neither queue nor compute */
     uint64_t ns[GSV_TIMES]; /* by gsv_time */

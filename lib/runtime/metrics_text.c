@@ -59,11 +59,13 @@ static void add_times(struct gsv_page *page, const struct gsv_metrics *metrics)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct gsv_histogram *const parts[] = {
-            &metrics->times[GSV_FAMILY_EMBED][rows[i].time],
-            &metrics->times[GSV_FAMILY_CLASSIFY][rows[i].time],
+            &metrics->times[GSV_FAMILY_EMBED][0][rows[i].time],
+            &metrics->times[GSV_FAMILY_EMBED][1][rows[i].time],
+            &metrics->times[GSV_FAMILY_CLASSIFY][0][rows[i].time],
+            &metrics->times[GSV_FAMILY_CLASSIFY][1][rows[i].time],
         };
 
-        gsv_page_histogram(page, rows[i].name, rows[i].help, &gsv_bounds_time, parts, 2);
+        gsv_page_histogram(page, rows[i].name, rows[i].help, &gsv_bounds_time, parts, 4);
     }
 }
 

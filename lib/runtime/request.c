@@ -277,7 +277,10 @@ gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *mod
     }
     if (st != GPUSERVE_OK) {
         const struct gsv_request_facts facts = {
-            .task = job->task, .status = st, .ns[GSV_TIME_TOTAL] = gsv_now_ns() - submitted_ns
+            .task = job->task,
+            .n_items = job->n_items,
+            .status = st,
+            .ns[GSV_TIME_TOTAL] = gsv_now_ns() - submitted_ns,
         };
 
         gsv_metrics_request(&model->context->metrics, &facts);
@@ -385,6 +388,7 @@ static void count(const gpuserve_request *request, gpuserve_status status, uint6
 {
     const uint64_t taken = request->first_run_ns ? request->first_run_ns : now;
     struct gsv_request_facts facts = { .task = request->job.task,
+                                       .n_items = request->job.n_items,
                                        .status = status,
                                        .was_queued = true };
 

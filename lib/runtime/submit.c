@@ -32,6 +32,7 @@ static void count_refusal(gpuserve_model *handle, const gpuserve_job *job, gpuse
                           uint64_t begin_ns)
 {
     const struct gsv_request_facts facts = { .task = job->task,
+                                             .n_items = job->n_items,
                                              .status = status,
                                              .ns[GSV_TIME_TOTAL] = gsv_now_ns() - begin_ns };
 

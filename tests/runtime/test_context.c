@@ -126,7 +126,15 @@ Test(context, metrics_count_what_happened)
     cr_expect_eq(metric(context, "gpuserve_text_tokens_sum"), 3 + 4 + 3 + 4 + 3);
     cr_expect_eq(metric(context, "gpuserve_batch_texts_bucket{le=\"2\"}"), 1);
     cr_expect_eq(metric(context, "te_request_count"), 3);
-    cr_expect_eq(metric(context, "te_embed_success"), 1);
+    cr_expect_eq(metric(context, "te_request_duration_count"), 1, "of what succeeded only");
+    cr_expect_eq(metric(context, "te_request_inference_duration_count"), 1);
+    cr_expect_eq(metric(context, "te_embed_count"), 2 + 3 + 3, "texts");
+    cr_expect_eq(metric(context, "te_embed_success"), 2);
+    cr_expect_eq(metric(context, "te_embed_duration_count"), 2);
+    cr_expect_eq(metric(context, "te_embed_queue_duration_count"), 2);
+    cr_expect_float_eq(metric(context, "te_embed_duration_sum"),
+                       2 * metric(context, "te_request_duration_sum"), 1e-8);
+    cr_expect_eq(metric(context, "te_predict_count"), 0);
     cr_expect_eq(metric(context, "te_request_failure{err=\"validation\"}"), 1);
     cr_expect_eq(metric(context, "gpuserve_models"), 1);
     cr_expect_eq(metric(context, "gpuserve_memory_bytes{purpose=\"weights\"}"), 1000);
