@@ -222,6 +222,33 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_profile(
     gpuserve_context *context, const char *model, const gpuserve_model_options *options,
     const gpuserve_profile_options *how, gpuserve_text_fn write, void *user, gpuserve_error *error);
 
+/** What one model has computed since it was opened or last exchanged, whoever asked for it. */
+typedef struct gpuserve_model_counts {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t batches;    /**< executions of the network that did not fail */
+    uint64_t items;      /**< texts in them: not those that got another text's result */
+    uint64_t tokens;     /**< of these */
+    uint64_t compute_ns; /**< time of these batches, summed over threads */
+} gpuserve_model_counts;
+
+/* clang-format off */
+#define GPUSERVE_MODEL_COUNTS_INIT { (uint32_t)sizeof(gpuserve_model_counts), 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/**
+ * Read what a model has computed: items / batches is how many texts were computed together. Each
+ * figure is exact; together they are those of nearly one moment.
+ *
+ * @param counts  Receives them; struct_size set by the caller.
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_FORKED
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_stats(gpuserve_model *model,
+                                                                   gpuserve_model_counts *counts,
+                                                                   gpuserve_error *error);
+
 /* ================================================================================ lost devices */
 
 /**

@@ -132,31 +132,44 @@ static void put_statistics(struct gsv_buffer *to, const char *name, uint64_t cou
                       (unsigned long long)us * 1000);
 }
 
-/* Of this model alone. How many requests were computed together, the library does not tell: each
- * counts as an execution. */
+static uint64_t count_of(_Atomic uint64_t *count)
+{
+    return atomic_load(count);
+}
+
+/* Of this model alone, as Triton means them: inferences are texts that were computed, executions
+ * the batches they were computed in, by whoever asked; the kinds below count requests. Computing
+ * includes what Triton tells apart as output. */
 static void model_stats(struct gsv_exchange *exchange)
 {
     struct gsv_buffer *to = &exchange->reply;
+    gpuserve_model_counts counts;
     struct gsv_tally *tally;
     uint64_t n_ok;
 
     if (!gsv_kserve_model(exchange))
         return;
     tally = &exchange->served->tally;
-    n_ok = atomic_load(&tally->n_ok);
+    n_ok = count_of(&tally->n_ok);
+    gsv_served_counts(exchange->served, &counts);
     gsv_buffer_text(to, "{\"model_stats\":[{\"name\":");
     gsv_put_text(to, exchange->model_name);
     gsv_buffer_format(to,
-                      ",\"version\":\"1\",\"inference_count\":%llu,\"execution_count\":%llu,"
-                      "\"inference_stats\":{",
-                      (unsigned long long)atomic_load(&tally->n_items), (unsigned long long)n_ok);
-    put_statistics(to, "success", n_ok, atomic_load(&tally->total_us));
+                      ",\"version\":\"1\",\"last_inference\":%llu,\"inference_count\":%llu,"
+                      "\"execution_count\":%llu,\"inference_stats\":{",
+                      (unsigned long long)count_of(&tally->last_ms),
+                      (unsigned long long)counts.items, (unsigned long long)counts.batches);
+    put_statistics(to, "success", n_ok, count_of(&tally->total_us));
     gsv_buffer_text(to, ",");
-    put_statistics(to, "fail", atomic_load(&tally->n_failed), 0);
+    put_statistics(to, "fail", count_of(&tally->n_failed), 0);
     gsv_buffer_text(to, ",");
-    put_statistics(to, "queue", n_ok, atomic_load(&tally->queue_us));
+    put_statistics(to, "queue", n_ok, count_of(&tally->queue_us));
     gsv_buffer_text(to, ",");
-    put_statistics(to, "compute_infer", n_ok, atomic_load(&tally->compute_us));
+    put_statistics(to, "compute_input", n_ok, count_of(&tally->tokenize_us));
+    gsv_buffer_text(to, ",");
+    put_statistics(to, "compute_infer", n_ok, count_of(&tally->compute_us));
+    gsv_buffer_text(to, ",");
+    put_statistics(to, "compute_output", n_ok, 0);
     gsv_buffer_text(to, "}}]}");
     gsv_reply_json(exchange);
 }

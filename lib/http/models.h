@@ -18,13 +18,15 @@
 /* What clients have had computed by a model since it was loaded: jobs, of which a request may have
  * several. */
 struct gsv_tally {
-    _Atomic uint64_t n_ok, n_failed, n_items, total_us, queue_us, compute_us;
+    _Atomic uint64_t n_ok, n_failed, total_us, tokenize_us, queue_us, compute_us;
+    _Atomic uint64_t last_ms; /* when a job began last, since 1970; 0: none yet */
 };
 
 /* One loaded model. Immutable but for its counts. */
 struct gsv_served {
     _Atomic size_t n_users;
     struct gsv_tally tally;
+    gpuserve_model_counts tried; /* what it had computed when it took its place */
     gpuserve_model *model;
     bool owned;                         /* opened here */
     const char *name;                   /* lent by the entry */
@@ -71,6 +73,9 @@ gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *ent
                                 gpuserve_error *error);
 gpuserve_status gsv_models_unload(struct gsv_models *models, struct gsv_entry *entry,
                                   gpuserve_error *error);
+
+/* Batches and texts it has computed since it took its place, also for the program around. */
+void gsv_served_counts(const struct gsv_served *served, gpuserve_model_counts *counts);
 
 /* The prompt names of a model as ["query", "passage"]; lent text of the facts. */
 const json_t *gsv_served_prompts(const struct gsv_served *served);

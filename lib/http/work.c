@@ -6,6 +6,8 @@
 #include "lib/http/models.h"
 #include "lib/http/server.h"
 
+#include <time.h>
+
 /* A reply larger than this would be a quarter of a gigabyte of JSON. */
 enum { MAX_OUTPUT_FLOATS = 1 << 24 };
 /* What the guard's thread computes itself. */
@@ -177,6 +179,14 @@ void gsv_work_compute(struct gsv_exchange *exchange)
     atomic_store(&work->handshake, GSV_DONE);
 }
 
+static void note_begin(struct gsv_tally *tally)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    atomic_store(&tally->last_ms, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+}
+
 bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
                     const struct gsv_inputs *inputs, gsv_handler finish)
 {
@@ -188,6 +198,7 @@ bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
     gpuserve_status st = GPUSERVE_OK;
 
     work->job = *job;
+    note_begin(&exchange->served->tally);
     gsv_inputs_into(inputs, &work->job);
     if (!make_output(exchange, inputs))
         return false;
@@ -308,8 +319,8 @@ static void keep_account(struct gsv_exchange *exchange)
     struct gsv_account *account = &exchange->account;
 
     atomic_fetch_add(&tally->n_ok, 1u);
-    atomic_fetch_add(&tally->n_items, exchange->work.job.n_items);
     atomic_fetch_add(&tally->total_us, result->total_us);
+    atomic_fetch_add(&tally->tokenize_us, result->tokenize_us);
     atomic_fetch_add(&tally->queue_us, result->queue_us);
     atomic_fetch_add(&tally->compute_us, result->compute_us);
     account->n_tokens += result->n_tokens;

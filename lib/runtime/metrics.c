@@ -1,11 +1,12 @@
 /*
- * metrics.c - counting, and the figures of gpuserve_context_stats().
+ * metrics.c - counting, and the figures of gpuserve_context_stats() and gpuserve_model_stats().
  */
 #include "lib/runtime/metrics.h"
 
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/context.h"
+#include "lib/runtime/handle.h"
 #include "lib/runtime/registry.h"
 #include "lib/runtime/structs.h"
 
@@ -73,9 +74,11 @@ void gsv_metrics_request(struct gsv_metrics *metrics, const struct gsv_request_f
     }
 }
 
-void gsv_metrics_batch(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
+void gsv_metrics_batch(struct gsv_metrics *metrics, struct gsv_model_metrics *model, bool is_ok,
                        uint64_t sequences, uint64_t tokens, uint64_t longest, uint64_t nanoseconds)
 {
+    struct gsv_computed *computed;
+
     atomic_fetch_add(&metrics->batches, 1);
     atomic_fetch_add(&metrics->items, sequences);
     atomic_fetch_add(&metrics->tokens, tokens);
@@ -85,10 +88,11 @@ void gsv_metrics_batch(struct gsv_metrics *metrics, struct gsv_model_metrics *mo
     gsv_histogram_add(&metrics->batch_tokens, &gsv_bounds_tokens, tokens);
     if (!model)
         return;
-    atomic_fetch_add(&model->batches, 1);
-    atomic_fetch_add(&model->items, sequences);
-    atomic_fetch_add(&model->tokens, tokens);
-    atomic_fetch_add(&model->compute_ns, nanoseconds);
+    computed = &model->computed[is_ok];
+    atomic_fetch_add(&computed->batches, 1);
+    atomic_fetch_add(&computed->items, sequences);
+    atomic_fetch_add(&computed->tokens, tokens);
+    atomic_fetch_add(&computed->compute_ns, nanoseconds);
 }
 
 void gsv_metrics_item(struct gsv_metrics *metrics, uint64_t tokens, bool truncated)
@@ -297,5 +301,26 @@ GPUSERVE_API gpuserve_status gpuserve_context_stats(gpuserve_context *context,
     stats->cache_bytes = atomic_load(&m->cache_bytes);
     stats->compute_ns = atomic_load(&m->compute_ns);
     stats->tokenize_ns = atomic_load(&m->tokenize_ns);
+    return GPUSERVE_OK;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_stats(gpuserve_model *handle,
+                                                  gpuserve_model_counts *counts,
+                                                  gpuserve_error *error)
+{
+    const struct gsv_computed *computed;
+    struct gsv_model *model;
+    gpuserve_status st = gsv_check_struct(counts, sizeof(*counts), "gpuserve_model_counts", error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_handle_pin(handle, &model, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    computed = &model->metrics.computed[1];
+    counts->batches = atomic_load(&computed->batches);
+    counts->items = atomic_load(&computed->items);
+    counts->tokens = atomic_load(&computed->tokens);
+    counts->compute_ns = atomic_load(&computed->compute_ns);
+    gsv_handle_unpin(handle, &model);
     return GPUSERVE_OK;
 }

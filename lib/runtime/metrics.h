@@ -57,7 +57,9 @@ struct gsv_model_metrics {
     char device[GSV_DEVICES_BYTES];  /* its selector: "cuda:0,cuda:1" for replicas */
     const char *dtype;
     struct gsv_memory memory; /* on these devices */
-    atomic_uint_fast64_t items, tokens, batches, compute_ns;
+    struct gsv_computed {
+        atomic_uint_fast64_t items, tokens, batches, compute_ns;
+    } computed[2]; /* [1] in batches that did not fail */
 };
 
 struct gsv_metrics {
@@ -100,8 +102,8 @@ struct gsv_request_facts {
 };
 void gsv_metrics_request(struct gsv_metrics *metrics, const struct gsv_request_facts *facts);
 
-/* A batch that ran; `model` may be NULL. */
-void gsv_metrics_batch(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
+/* A batch that ran, well or not; `model` may be NULL. */
+void gsv_metrics_batch(struct gsv_metrics *metrics, struct gsv_model_metrics *model, bool is_ok,
                        uint64_t sequences, uint64_t tokens, uint64_t longest, uint64_t nanoseconds);
 /* One text of it. */
 void gsv_metrics_item(struct gsv_metrics *metrics, uint64_t tokens, bool truncated);

@@ -155,10 +155,12 @@ struct model_row {
 static void add_to_row(struct model_row *row, const struct gsv_model_metrics *m)
 {
     row->models++;
-    row->items += atomic_load(&m->items);
-    row->tokens += atomic_load(&m->tokens);
-    row->batches += atomic_load(&m->batches);
-    row->compute_ns += atomic_load(&m->compute_ns);
+    for (int is_ok = 0; is_ok < 2; is_ok++) {
+        row->items += atomic_load(&m->computed[is_ok].items);
+        row->tokens += atomic_load(&m->computed[is_ok].tokens);
+        row->batches += atomic_load(&m->computed[is_ok].batches);
+        row->compute_ns += atomic_load(&m->computed[is_ok].compute_ns);
+    }
     row->memory.weights += m->memory.weights;
     row->memory.workspace += m->memory.workspace;
     row->memory.stream += m->memory.stream;

@@ -144,8 +144,9 @@ gpuserve_request *gsv_seat_run(struct gsv_seat *seat)
         gsv_lost_note(model);
     gsv_nvtx_pop(&model->context->nvtx);
     spent = gsv_now_ns() - begin;
-    gsv_metrics_batch(&model->context->metrics, &model->metrics, (uint64_t)batch->n_parts,
-                      (uint64_t)batch->n_tokens, (uint64_t)batch->longest, spent);
+    gsv_metrics_batch(&model->context->metrics, &model->metrics, st == GPUSERVE_OK,
+                      (uint64_t)batch->n_parts, (uint64_t)batch->n_tokens, (uint64_t)batch->longest,
+                      spent);
     return gsv_batcher_ran(model->batcher, batch, spent, st, &error);
 }
 

@@ -517,6 +517,18 @@ class ProfileOptions(Structure):
     ]
 
 
+class ModelCounts(Structure):
+    c_name = "gpuserve_model_counts"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("batches", c_uint64),
+        ("items", c_uint64),
+        ("tokens", c_uint64),
+        ("compute_ns", c_uint64),
+    ]
+
+
 class RerankOptions(Structure):
     c_name = "gpuserve_rerank_options"
     _fields_ = [
@@ -561,6 +573,7 @@ STRUCTS: List[Type[Structure]] = [
     DeviceInfo,
     Stats,
     ProfileOptions,
+    ModelCounts,
     RerankOptions,
 ]
 
@@ -848,6 +861,11 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(ProfileOptions),
         c_void_p,
         c_void_p,
+        POINTER(Error),
+    ]),
+    "gpuserve_model_stats": (c_int, [
+        c_void_p,
+        POINTER(ModelCounts),
         POINTER(Error),
     ]),
     "gpuserve_model_ready": (c_int, [

@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import shutil
+import signal
 import socket
 import struct
 import tempfile
@@ -432,6 +433,40 @@ class Several(Served):
         self.server.post("/v1/embeddings", {"model": "two", "input": "w1"})
         self.assertEqual((self.stats("one")[:3], self.stats("two")[:3]), ((3, 1, 1), (1, 1, 0)))
         self.assertGreater(self.stats("one")[3], 0)
+
+
+class Executions(Served):
+    """As Triton tells them: how many texts were computed, and in how many batches."""
+    arguments = (os.path.join(TINY, "st-newer"), "--threads", 1, "--batch-tokens", 40)
+
+    def stats(self):
+        return self.server.get("/v2/models/st-newer/stats").json()["model_stats"][0]
+
+    def counted(self, inputs, status=200, headers=None):
+        """What a request adds: inferences and executions."""
+        before = self.stats()
+        reply = self.server.post("/v1/embeddings", {"input": inputs}, headers)
+        self.assertEqual(reply.status, status, reply.body)
+        after = self.stats()
+        return tuple(after[name] - before[name] for name in ("inference_count", "execution_count"))
+
+    def test_executions_are_batches_and_inferences_what_was_computed(self):
+        began = time.time()
+        self.assertEqual(self.counted("w1"), (1, 1))
+        self.assertEqual(self.counted(["w1 w%d" % i for i in range(2, 8)]), (6, 1))
+        self.assertEqual(self.counted(["w%d " % i + "w1 " * 30 for i in range(2, 5)]), (3, 3), "40 tokens hold one of them")
+        self.assertEqual(self.counted(["w1", "w2", "w1", "w1"]), (2, 1), "equal ones are computed once")
+        self.assertEqual(self.counted("w1", 504, {"timeout": "0"}), (0, 0))
+        stats = self.stats()
+        self.assertLess(abs(stats["last_inference"] / 1000 - began), 60)
+        kinds = stats["inference_stats"]
+        self.assertEqual((kinds["success"]["count"], kinds["fail"]["count"]), (4, 1))
+        for kind in ("queue", "compute_input", "compute_infer", "compute_output"):  # perf_analyzer reads all of them
+            self.assertEqual(kinds[kind]["count"], 4, kind)
+        self.server.process.send_signal(signal.SIGHUP)
+        while self.stats()["inference_stats"]["success"]["count"] > 0:  # a new model begins anew
+            time.sleep(0.02)
+        self.assertEqual((self.stats()["inference_count"], self.stats()["execution_count"]), (0, 0), "it was tried before")
 
 
 class Figures(Served):

@@ -102,6 +102,8 @@ Test(context, metrics_count_what_happened)
     const char *const texts[] = { "one", "two words", "NAN" };
     float rows[3 * FAKE_DIM];
     gpuserve_stats stats = { .struct_size = sizeof(stats) };
+    gpuserve_model_counts counts = GPUSERVE_MODEL_COUNTS_INIT;
+    const char *const broken = "BREAK";
     char small[8] = "keep";
     size_t size = 0;
 
@@ -148,6 +150,19 @@ Test(context, metrics_count_what_happened)
     cr_expect_gt(stats.request_ns, stats.queue_ns);
     cr_expect_leq(stats.request_p50_us, stats.request_p99_us);
     cr_expect_gt(stats.request_p99_us, 0);
+    cr_expect_eq(gpuserve_model_stats(model, &counts, NULL), GPUSERVE_OK);
+    cr_expect_eq(counts.batches, 2);
+    cr_expect_eq(counts.items, 5);
+    cr_expect_eq(counts.tokens, 3 + 4 + 3 + 4 + 3);
+    cr_expect_gt(counts.compute_ns, 0);
+    cr_expect_eq(gpuserve_embed(model, &broken, 1, rows, FAKE_DIM, NULL, NULL), GPUSERVE_E_DEVICE);
+    cr_expect_eq(gpuserve_model_stats(model, &counts, NULL), GPUSERVE_OK);
+    cr_expect_eq(counts.batches, 2, "one that failed is none");
+    cr_expect_eq(metric(context, "gpuserve_batches_total"), 3);
+    cr_expect_eq(gpuserve_model_stats(NULL, &counts, NULL), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_model_stats(model, NULL, NULL), GPUSERVE_E_INVALID);
+    counts.struct_size = 8;
+    cr_expect_eq(gpuserve_model_stats(model, &counts, NULL), GPUSERVE_E_INVALID);
     stats.struct_size = 8;
     cr_expect_eq(gpuserve_context_stats(context, &stats, NULL), GPUSERVE_E_INVALID);
     gpuserve_model_close(&model);
