@@ -7,12 +7,16 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 ORACLE = os.path.join(ROOT, "tests", "data", "oracle")
 PROGRAM = os.path.abspath(os.environ.get("GPUSERVE", os.path.join(ROOT, "build/cli/gpuserve")))
+
+# Seconds for what is to happen at once: only a fault takes so long, a busy machine does not.
+PATIENCE = 120
 
 # Not in a build with a sanitizer, where they take minutes: what is computed there is in the library's tests.
 numbers = unittest.skipIf(os.environ.get("GPUSERVE_TEST_INSTRUMENTED"), "numbers of a real model")
@@ -44,6 +48,14 @@ def gpuserve(*arguments, stdin=b"", env=None, timeout=300):
                           env=env or environment(), timeout=timeout, check=False)
     done.out, done.err = done.stdout.decode(), done.stderr.decode("utf-8", "replace")
     return done
+
+
+def wait_until(condition, what="it does not happen"):
+    """For what is to happen soon, whenever that is on this machine."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
 
 
 def lines(text):

@@ -9,9 +9,9 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "cli"))
-from common import PROGRAM, environment, gpuserve, lines, main, model  # noqa: E402
+from common import PATIENCE, PROGRAM, environment, gpuserve, lines, main, model, wait_until  # noqa: E402
 
-__all__ = ["MINILM", "Served", "Server", "cosine", "embed", "main", "model", "use_clients"]
+__all__ = ["MINILM", "PATIENCE", "Served", "Server", "cosine", "embed", "figure", "main", "model", "use_clients", "wait_until"]
 MINILM = model("all-MiniLM-L6-v2")
 
 
@@ -34,6 +34,14 @@ def embed(texts, *options):
 def cosine(a, b):
     dot = sum(x * y for x, y in zip(a, b))
     return dot / (sum(x * x for x in a) * sum(y * y for y in b)) ** 0.5
+
+
+def figure(server, name):
+    """Of /metrics."""
+    for line in server.get("/metrics").body.decode().splitlines():
+        if line.startswith(name + " "):
+            return int(line.split()[1])
+    raise AssertionError(name)
 
 
 class Reply:
@@ -61,8 +69,8 @@ class Server:
 
     def connect(self):
         if self.tls:
-            return http.client.HTTPSConnection(self.host, self.port, timeout=60, context=self.tls)
-        return http.client.HTTPConnection(self.host, self.port, timeout=60)
+            return http.client.HTTPSConnection(self.host, self.port, timeout=PATIENCE, context=self.tls)
+        return http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
 
     def request(self, method, path, body=None, headers=None):
         connection = self.connect()

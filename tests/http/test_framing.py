@@ -5,7 +5,7 @@ import random
 import re
 import socket
 
-from serving import Served, main
+from serving import PATIENCE, Served, main
 
 GOOD = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
 BODY = b'{"inputs":"a","dimensions":2}'
@@ -262,11 +262,10 @@ FRAMED = ("asterisk", "empty chunks", "escaped NUL", "escaped DEL", "broken esca
 class Framing(Served):
     def talk(self, *parts):
         """Sends the parts, reads until the server ends; the answers as (status, body)."""
-        with socket.create_connection((self.server.host, self.server.port), timeout=8) as client:
+        with socket.create_connection((self.server.host, self.server.port), timeout=PATIENCE) as client:
             for part in parts:
                 client.sendall(part)
             answers, got = [], b""
-            client.settimeout(8)
             while True:
                 while b"\r\n\r\n" in got:
                     head, rest = got.split(b"\r\n\r\n", 1)
@@ -373,7 +372,7 @@ class Framing(Served):
 
     def test_answers_without_a_body(self):
         """To HEAD: the next answer is the next request's."""
-        with socket.create_connection((self.server.host, self.server.port), timeout=20) as client:
+        with socket.create_connection((self.server.host, self.server.port), timeout=PATIENCE) as client:
             client.sendall(get(length(len(INNER)), line=b"HEAD /health HTTP/1.1", body=INNER) +
                            get(b"x-request-id: last", b"Connection: close"))
             got = b""
@@ -384,7 +383,7 @@ class Framing(Served):
         self.assertIn(b"x-request-id: last", got)
 
     def test_expect_continue(self):
-        with socket.create_connection((self.server.host, self.server.port), timeout=8) as client:
+        with socket.create_connection((self.server.host, self.server.port), timeout=PATIENCE) as client:
             client.sendall(post(length(), b"Expect: 100-continue", body=b""))
             self.assertTrue(client.recv(1000).startswith(b"HTTP/1.1 100 "))
             client.sendall(BODY)

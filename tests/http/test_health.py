@@ -1,9 +1,8 @@
 """Live, ready and deep apart; a GPU that is lost, on the emulator of CUDA."""
 import os
-import time
 import unittest
 
-from serving import MINILM, Server, environment, main
+from serving import MINILM, PATIENCE, Server, environment, main, wait_until
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SMALL = os.path.join(ROOT, "tests", "data", "models", "st-newer")
@@ -82,10 +81,7 @@ class Health(unittest.TestCase):
         on_gpu = self.server.post("/embed", {"inputs": "a dog"})
         self.assertNotEqual(on_gpu.headers["x-compute-type"], "cpu")
         self.until_it_fails()
-        until = time.monotonic() + 60
-        while self.server.get("/readyz").status != 200:
-            self.assertLess(time.monotonic(), until)
-            time.sleep(0.02)
+        wait_until(lambda: self.server.get("/readyz").status == 200)
         self.all_are(200)
         after = self.server.post("/embed", {"inputs": "a dog"})
         self.assertEqual(after.headers["x-compute-type"], where)
@@ -115,7 +111,7 @@ class Health(unittest.TestCase):
         self.on_a_gpu("--on-device-lost", "exit")
         self.assertIn("CUDA error 700 ", self.until_it_fails().json()["error"])
         server, self.server = self.server, None
-        _, err = server.process.communicate(timeout=60)
+        _, err = server.process.communicate(timeout=PATIENCE)
         self.assertEqual(server.process.returncode, 1, err)
         self.assertIn("the device is lost: CUDA error 700 ", err)
 

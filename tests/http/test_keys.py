@@ -7,7 +7,7 @@ import tempfile
 import time
 import unittest
 
-from serving import MINILM, PROGRAM, Served, Server, environment, main
+from serving import MINILM, PROGRAM, Served, Server, environment, figure, main, wait_until
 from common import gpuserve
 
 KEY, HASHED, RAW = "sk-first-0123456789", "second+key/of=mine", "third-key"
@@ -192,10 +192,7 @@ class Rates(unittest.TestCase):
         with open(path, "a", encoding="ascii") as file:
             file.write("two\n")
         server.process.send_signal(signal.SIGHUP)
-        until = time.monotonic() + 20
-        while "gpuserve_http_reloads_total 1\n" not in server.get("/metrics").body.decode():
-            self.assertLess(time.monotonic(), until)
-            time.sleep(0.02)
+        wait_until(lambda: figure(server, "gpuserve_http_reloads_total") == 1)
         self.assertEqual((statuses("one"), statuses("two")), ([429] * 3, [200, 200, 429]))
         reply = server.get("/info", Authorization="one")
         self.assertTrue(20 < int(reply.headers["Retry-After"]) <= 60, reply.headers["Retry-After"])

@@ -1,5 +1,6 @@
 """Slow clients, too many clients, clients that go away, overload, and the end of the server."""
 import json
+import multiprocessing
 import os
 import resource
 import select
@@ -10,7 +11,7 @@ import time
 import unittest
 
 import withstand
-from serving import MINILM, Served, Server, main
+from serving import MINILM, PATIENCE, Served, Server, figure, main, wait_until
 
 HEAD = b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 
@@ -35,7 +36,7 @@ def long_texts(n):
 
 
 def connect(server):
-    return socket.create_connection((server.host, server.port), timeout=20)
+    return socket.create_connection((server.host, server.port), timeout=PATIENCE)
 
 
 def connect_as_from_afar(server):
@@ -44,7 +45,7 @@ def connect_as_from_afar(server):
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
-    client.settimeout(20)
+    client.settimeout(PATIENCE)
     client.connect((server.host, server.port))
     return client
 
@@ -61,6 +62,42 @@ def answer(client):
         got += more
 
 
+def ready(clients):
+    """Those that the server has said something to, or has ended."""
+    poll = select.poll()
+    for client in clients:
+        poll.register(client, select.POLLIN)
+    named = {client.fileno(): client for client in clients}
+    return [named[number] for number, _ in poll.poll(0)]
+
+
+def read_slowly(clients, hurry, told):
+    """A process: 160 kB a second from each, late if need be, until they are to hurry. Tells how many got all,
+    and the longest time in which it did not come to read."""
+    got, begun = [b""] * len(clients), time.monotonic()
+    last, gap, open_ones = begun, 0, set(clients)
+    while open_ones:
+        time.sleep(0 if hurry.is_set() else 0.02)
+        now = time.monotonic()
+        last, gap = now, max(gap, now - last)
+        due = 1 << 30 if hurry.is_set() else min(int((now - begun) * 160000), 1900000)
+        for client in ready(open_ones):
+            at = clients.index(client)
+            try:
+                more = client.recv(max(1, min(65536, due - len(got[at])))) if len(got[at]) < due else None
+            except ConnectionResetError:
+                more = b""
+            got[at] += more or b""
+            if more == b"" or is_whole(got[at]):
+                open_ones.remove(client)
+    told.put((sum(map(is_whole, got)), gap))
+
+
+def is_whole(reply):
+    head, end, body = reply.partition(b"\r\n\r\n")
+    return bool(end) and len(body) == int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+
+
 class Slow(unittest.TestCase):
     """T7, scaled down: slow headers, slow bodies and slow readers beside good clients."""
 
@@ -71,26 +108,24 @@ class Slow(unittest.TestCase):
         cls.n = 250
 
     def crowd(self, server, words, first, drip, n=None):
-        """n clients that send `first`, then `drip` now and then; each is ended by the server, with `words`."""
+        """n clients that send `first`, then `drip` until each is ended by the server, with `words`; others are
+        answered meanwhile."""
         clients = [connect(server) for _ in range(n or self.n)]
         for client in clients:
             client.sendall(first)
         before = metric(server, "VmRSS")
-        until = time.monotonic() + 2
-        good = 0
-        while time.monotonic() < until:
-            for client in clients:
+        reply = server.post("/embed", {"inputs": "a dog"})
+        while waiting := set(clients) - set(ready(clients)):
+            self.assertEqual(reply.status, 200, reply.body)
+            for client in waiting:
                 try:
                     client.sendall(drip)
                 except OSError:
                     pass
             reply = server.post("/embed", {"inputs": "a dog"})
-            self.assertEqual(reply.status, 200, reply.body)
-            good += 1
-        self.assertGreater(good, 3)
+        self.assertEqual(reply.status, 200, reply.body)
         self.assertLess(metric(server, "VmRSS") - before, 64 * 1024)
         for client in clients:
-            client.settimeout(10)
             text = answer(client)
             self.assertTrue(text == b"" or text.startswith(b"HTTP/1.1 408 ") and words in text, text)
             client.close()
@@ -114,7 +149,7 @@ class Slow(unittest.TestCase):
         client.sendall(HEAD + b"Content-Length: 100000\r\n\r\n{")
         client.settimeout(0.2)
         began, text = time.monotonic(), b""
-        while not text and time.monotonic() < began + 20:
+        while not text and time.monotonic() < began + PATIENCE:
             try:
                 client.sendall(b" ")
                 text = client.recv(1000)
@@ -131,37 +166,33 @@ class Slow(unittest.TestCase):
         for kind, row in withstand.slow(100, 0.4).items():
             self.assertGreaterEqual(row["connections"], 2, kind)
 
-    def ask_for_much(self, server, n):
-        """n clients, each of which has asked for 2.6 MB."""
+    def connect_for_much(self, server, n):
+        """n clients, each of which is about to ask for 2.6 MB: what to send for it, and they."""
         body = b'{"inputs":"%s"}' % (b"a b " * 20000)
         server.post("/tokenize", body)
         self.before_kb = metric(server, "VmHWM")
-        clients = [connect_as_from_afar(server) for _ in range(n)]
-        for client in clients:
-            client.sendall(b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" %
-                           len(body) + body)
-        return body, clients
+        request = b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        return body, request, [connect_as_from_afar(server) for _ in range(n)]
 
     def test_replies_that_are_read_slowly(self):
-        """Not so slowly that anybody is ended: who asks for a long one still gets it."""
+        """Not so slowly that anybody is ended: who asks for a long one still gets it. The readers are a process:
+        threads of this one would wait for its lock while it reads long replies itself."""
         server = Server(MINILM)
-        body, clients = self.ask_for_much(server, 12)
-        ending, n_read = threading.Event(), [0] * len(clients)
-
-        def read():
-            while not ending.wait(0.05):
-                for client in select.select(clients, [], [], 0)[0]:
-                    n_read[clients.index(client)] += len(client.recv(8192))
-
-        reader = threading.Thread(target=read)
+        body, request, clients = self.connect_for_much(server, 12)
+        context = multiprocessing.get_context("fork")
+        hurry, told = context.Event(), context.Queue()
+        reader = context.Process(target=read_slowly, args=(clients, hurry, told), daemon=True)
         reader.start()
+        for client in clients:
+            client.sendall(request)
         until = time.monotonic() + 3
         while time.monotonic() < until:
             self.assertEqual(len(server.post("/tokenize", body).json()[0]), 40002)
-        self.assertLess(max(n_read), 2000000, "they read too fast for this test")
-        self.assertEqual(withstand.figure(server, "gpuserve_http_connections"), len(clients) + 1)
-        ending.set()
+        hurry.set()
+        n_whole, gap = told.get(timeout=PATIENCE)
         reader.join()
+        if gap < 0.5:  # after one second without a byte a reader is slow indeed
+            self.assertEqual(n_whole, len(clients))
         for client in clients:
             client.close()
         self.assertEqual(server.stop()[0], 0)
@@ -169,11 +200,10 @@ class Slow(unittest.TestCase):
     def test_replies_that_nobody_reads(self):
         """They fill so much memory and no more, though no least rate is asked for."""
         server = Server(MINILM, "--min-body-rate", 1)
-        body, clients = self.ask_for_much(server, 40)
-        until = time.monotonic() + 120
-        while withstand.figure(server, "gpuserve_http_connections") > 30:
-            self.assertLess(time.monotonic(), until, "nobody is ended")
-            time.sleep(0.05)
+        body, request, clients = self.connect_for_much(server, 40)
+        for client in clients:
+            client.sendall(request)
+        wait_until(lambda: figure(server, "gpuserve_http_connections") <= 30, "nobody is ended")
         self.assertLess(kernel_holds(server), 512 * 1024)
         self.assertLess(metric(server, "VmHWM") - self.before_kb, 64 * 1024)  # of 104 MB of replies
         self.assertEqual(len(server.post("/tokenize", body).json()[0]), 40002)
@@ -182,7 +212,7 @@ class Slow(unittest.TestCase):
         self.assertEqual(server.stop()[0], 0)
 
     def test_idle_connections(self):
-        server = Server(MINILM, "--idle-timeout", 1)
+        server = Server(MINILM, "--idle-timeout", 3)  # enough to ask in
         silent = connect(server)
         used = connect(server)
         used.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -222,8 +252,9 @@ class Slow(unittest.TestCase):
         self.assertIn("Retry-After", reply.headers)
         slow = connect(server)
         slow.sendall(b"GET /health HTTP/1.1\r\n")
-        slow.settimeout(8)  # --header-timeout is 10 seconds
-        self.assertTrue(answer(slow).startswith(b"HTTP/1.1 408 "))
+        text = answer(slow)
+        self.assertTrue(text.startswith(b"HTTP/1.1 408 "), text)
+        self.assertIn(b"while all connections are taken", text)  # not --header-timeout
         for client in busy:
             client.sendall(b'{"inputs":"a"}')
             self.assertTrue(client.recv(1000).startswith(b"HTTP/1.1 200 "))
@@ -247,7 +278,6 @@ class Slow(unittest.TestCase):
     def test_one_address(self):
         server = Server(MINILM, "--max-address-connections", 5)
         clients = [connect(server) for _ in range(5)]
-        time.sleep(0.2)
         sixth = connect(server)
         text = answer(sixth)
         self.assertTrue(text.startswith(b"HTTP/1.1 429 "), text)
@@ -258,32 +288,29 @@ class Slow(unittest.TestCase):
 
 
 class Away(Served):
-    def figure(self, name):
+    def count(self, name):
         """Of all requests so far, by Triton's statistics."""
         stats = self.server.get("/v2/models/all-MiniLM-L6-v2/stats").json()["model_stats"][0]
         return stats["inference_stats"][name]["count"]
 
     def test_work_of_those_who_left_is_cancelled(self):
         body = json.dumps({"inputs": long_texts(1500)}).encode()
-        failed = self.figure("fail")
+        before, failed = self.count("success"), self.count("fail")
         for ending in ("close", "reset", "half"):
             client = connect(self.server)
             client.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-            time.sleep(0.3)
+            wait_until(lambda: figure(self.server, "te_queue_size") > 0)
             if ending == "half":
                 client.shutdown(socket.SHUT_WR)
             elif ending == "reset":
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
                                   b"\x01\0\0\0\0\0\0\0")
-            started = time.monotonic()
             if ending == "half":
                 self.assertTrue(answer(client).startswith(b"HTTP/1.1 503 "))
             client.close()
             failed += 1
-            while self.figure("fail") < failed and time.monotonic() < started + 10:
-                time.sleep(0.05)
-            self.assertEqual(self.figure("fail"), failed, ending)
-            self.assertLess(time.monotonic() - started, 5)  # of half a minute of work
+            wait_until(lambda: self.count("fail") == failed, ending)
+        self.assertEqual(self.count("success"), before)
         self.assertEqual(self.server.post("/embed", {"inputs": "a"}).status, 200)
 
     def test_deadlines_of_clients(self):
@@ -352,10 +379,8 @@ class End(unittest.TestCase):
             body = json.dumps({"inputs": ["some text " * 60] * 60}).encode()
             idle, busy = connect(server), connect(server)
             busy.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body[:-1])
-            time.sleep(0.2)
             server.process.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
-            self.assertEqual(answer(idle), b"")
+            self.assertEqual(answer(idle), b"")  # and then nothing is accepted any more
             with self.assertRaises(OSError):
                 connect(server)
             busy.sendall(body[-1:])
@@ -363,7 +388,7 @@ class End(unittest.TestCase):
             self.assertTrue(text.startswith(b"HTTP/1.1 200 "), text[:200])
             self.assertIn(b"Connection: close", text)
             self.assertEqual(len(json.loads(text.split(b"\r\n\r\n", 1)[1])), 60)
-            server.process.communicate(timeout=20)
+            server.process.communicate(timeout=PATIENCE)
             self.assertEqual(server.process.returncode, 0)
 
     def test_deadline_of_the_end(self):
@@ -371,12 +396,11 @@ class End(unittest.TestCase):
         body = json.dumps({"inputs": long_texts(2000)}).encode()
         busy = connect(server)
         busy.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        time.sleep(0.3)
-        started = time.monotonic()
+        wait_until(lambda: figure(server, "te_queue_size") > 0)
         code, err = server.stop()
         self.assertEqual(code, 0)
         self.assertIn("cancelled", err)
-        self.assertLess(time.monotonic() - started, 10)
+        self.assertTrue(answer(busy).startswith(b"HTTP/1.1 503 "))
         busy.close()
 
     def test_nothing_is_left_open(self):
@@ -386,17 +410,14 @@ class End(unittest.TestCase):
             return len(os.listdir("/proc/%d/fd" % server.process.pid))
 
         server.post("/embed", {"inputs": "a"})
-        time.sleep(0.3)
+        wait_until(lambda: figure(server, "gpuserve_http_connections") == 1)
         before = count()
         for _ in range(200):
             server.post("/embed", {"inputs": "a", "dimensions": 2})
             client = connect(server)
             client.sendall(b"GET /health HTTP/1.1\r\n")
             client.close()
-        deadline = time.monotonic() + 5
-        while count() > before and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self.assertLessEqual(count(), before)
+        wait_until(lambda: count() <= before, "descriptors are left open")
         self.assertEqual(server.stop()[0], 0)
 
 

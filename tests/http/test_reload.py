@@ -10,7 +10,7 @@ import time
 import unittest
 
 import withstand
-from serving import MINILM, Server, main
+from serving import MINILM, PATIENCE, Server, main, wait_until
 
 TEXT, SECOND = withstand.TEXTS
 
@@ -101,38 +101,52 @@ class End(unittest.TestCase):
         self.assertGreater(figures["answered"], 20)
         self.assertEqual((figures["lost"], figures["wrong"]), (0, 0))
 
+    def ends(self, server):
+        """It has been told to, and takes no connection any more."""
+        server.process.send_signal(signal.SIGTERM)
+
+        def is_deaf():
+            try:
+                server.connect().connect()
+            except OSError:
+                return True
+
+        wait_until(is_deaf)
+
     def test_not_ready_at_once(self):
         server = Server(MINILM)
-        kept = http.client.HTTPConnection(server.host, server.port, timeout=20)
-        busy = socket.create_connection((server.host, server.port), timeout=20)
+        begun, fresh, busy = (socket.create_connection((server.host, server.port), timeout=PATIENCE) for _ in range(3))
         body = json.dumps({"inputs": ["words " * 200] * 50}).encode()
         busy.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body))
-        kept.connect()
-        server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.15)
-        kept.request("GET", "/readyz")  # made before, no request yet: it is still answered
-        reply = kept.getresponse()
-        self.assertEqual(reply.status, 503, reply.read())
-        self.assertEqual(reply.headers["Connection"], "close")
+        begun.sendall(b"GET /readyz ")
+        told = time.monotonic()
+        self.ends(server)
+        fresh.sendall(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n")
+        in_time = time.monotonic() - told < 1  # for so long those without a request yet are waited for
+        begun.sendall(b"HTTP/1.1\r\nHost: a\r\n\r\n")
+        for client in (begun, fresh) if in_time else (begun,):
+            reply = http.client.HTTPResponse(client)
+            reply.begin()
+            self.assertEqual(reply.status, 503, reply.read())
+            self.assertEqual(reply.headers["Connection"], "close")
         busy.sendall(body)
         self.assertTrue(busy.recv(100).startswith(b"HTTP/1.1 200 "))
-        busy.close()
-        self.assertEqual(server.process.wait(timeout=20), 0)
+        for client in (begun, fresh, busy):
+            client.close()
+        self.assertEqual(server.process.wait(timeout=PATIENCE), 0)
         server.stop()
 
     def test_hangup_while_draining_ends_nothing(self):
         server = Server(MINILM)
-        busy = socket.create_connection((server.host, server.port), timeout=20)
+        busy = socket.create_connection((server.host, server.port), timeout=PATIENCE)
         busy.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n")
-        time.sleep(0.1)
-        server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.1)
+        self.ends(server)
         server.process.send_signal(signal.SIGHUP)
         time.sleep(0.1)
         busy.sendall(b'{"inputs":"a"}')
         self.assertTrue(busy.recv(100).startswith(b"HTTP/1.1 200 "))
         busy.close()
-        self.assertEqual(server.process.wait(timeout=20), 0)
+        self.assertEqual(server.process.wait(timeout=PATIENCE), 0)
         server.stop()
 
 

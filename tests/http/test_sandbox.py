@@ -7,10 +7,9 @@ import socket
 import ssl
 import subprocess
 import tempfile
-import time
 import unittest
 
-from serving import MINILM, Server, environment, main
+from serving import MINILM, PATIENCE, Server, environment, figure, main, wait_until
 
 
 def seccomp(server):
@@ -82,10 +81,7 @@ class Sandbox(unittest.TestCase):
         certificate("two")
         os.rename(at("log"), at("log.1"))
         server.process.send_signal(signal.SIGHUP)
-        until = time.monotonic() + 30
-        while "gpuserve_http_reloads_total 1\n" not in server.get("/metrics").body.decode():
-            self.assertLess(time.monotonic(), until)
-            time.sleep(0.02)
+        wait_until(lambda: figure(server, "gpuserve_http_reloads_total") == 1)
         self.assertEqual(server.post("/embed", {"inputs": "a dog"}, one).status, 401)
         self.assertEqual(server.post("/embed", {"inputs": "a dog"}, two).body, before)
         self.assertNotEqual(shown(), first)
@@ -100,7 +96,7 @@ class Sandbox(unittest.TestCase):
         """It asks over the port."""
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
             told.bind(folder + "/notify")
-            told.settimeout(20)
+            told.settimeout(PATIENCE)
             server = Server(MINILM, env=environment(NOTIFY_SOCKET=folder + "/notify", WATCHDOG_USEC="200000"))
             self.assertEqual([told.recv(100) for _ in range(3)], [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"])
             self.assertEqual(seccomp(server), {"2"})
@@ -111,10 +107,7 @@ class Sandbox(unittest.TestCase):
         self.assertEqual(seccomp(server), {"2"})
         before = server.post("/embed", {"inputs": "a dog"}).body
         server.process.send_signal(signal.SIGHUP)
-        until = time.monotonic() + 20
-        while "gpuserve_http_reloads_total 1\n" not in server.get("/metrics").body.decode():
-            self.assertLess(time.monotonic(), until)
-            time.sleep(0.02)
+        wait_until(lambda: figure(server, "gpuserve_http_reloads_total") == 1)
         self.assertEqual(server.post("/embed", {"inputs": "a dog"}).body, before)
         self.assertEqual(len(json.loads(before)[0]), 384)
         self.assertEqual(seccomp(server), {"2"})
@@ -123,13 +116,14 @@ class Sandbox(unittest.TestCase):
     def test_threads_keep_their_names(self):
         """For `top -H` and profilers: naming another thread would take a file of /proc."""
         server = Server(MINILM)
-        names, wanted = set(), {"gpuserve-http", "gpuserve-crew", "gpuserve-0"}
-        until = time.monotonic() + 20  # a thread names itself once it runs
-        while not wanted <= names and time.monotonic() < until:
+
+        def names():
             for path in glob.glob("/proc/%d/task/*/comm" % server.process.pid):
                 with open(path, encoding="ascii") as file:
-                    names.add(file.read().strip())
-        self.assertLessEqual(wanted, names)
+                    yield file.read().strip()
+
+        # a thread names itself once it runs
+        wait_until(lambda: {"gpuserve-http", "gpuserve-crew", "gpuserve-0"} <= set(names()))
         self.assertEqual(server.stop()[0], 0)
 
     def test_without(self):

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-from serving import HERE, MINILM, Server, environment, main
+from serving import HERE, MINILM, PATIENCE, Server, environment, main
 
 UNIT = os.path.join(os.path.dirname(os.path.dirname(HERE)), "deploy", "systemd", "gpuserve.service")
 
@@ -16,7 +16,7 @@ class Notify(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp()
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.settimeout(20)
+        self.socket.settimeout(PATIENCE)
 
     def tearDown(self):
         self.socket.close()

@@ -14,7 +14,7 @@ import time
 import unittest
 import warnings
 
-from serving import MINILM, PROGRAM, Server, embed, environment, gpuserve, main, use_clients
+from serving import MINILM, PATIENCE, PROGRAM, Server, embed, environment, gpuserve, main, use_clients, wait_until
 from withstand import Load
 
 TEXT = "a dog in the park"
@@ -113,7 +113,7 @@ class Case(unittest.TestCase):
         return err
 
     def plain(self):
-        return socket.create_connection((self.server.host, self.server.port), timeout=30)
+        return socket.create_connection((self.server.host, self.server.port), timeout=PATIENCE)
 
     def secure(self, context=None):
         return (context or self.ca.client()).wrap_socket(self.plain(),
@@ -124,12 +124,6 @@ class Case(unittest.TestCase):
             if line.startswith(name + " "):
                 return int(line.split()[1])
         raise AssertionError(name)
-
-    def wait_for(self, what):
-        until = time.monotonic() + 60
-        while not what():
-            self.assertLess(time.monotonic(), until)
-            time.sleep(0.05)
 
     def ask(self, connection, body=BODY, more=b""):
         connection.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\n%sContent-Length: %d\r\n\r\n%s" %
@@ -300,15 +294,15 @@ class Bytes(Case):
                 connection.recv(1000)
             connection.close()
         self.assertWorks()
-        self.wait_for(lambda: self.figure("gpuserve_http_connections") == 1)
+        wait_until(lambda: self.figure("gpuserve_http_connections") == 1)
         self.stop()
 
     def test_drain_answers_what_was_accepted(self):
         server = self.start("--quiet")
         load = Load(server)
-        self.wait_for(lambda: len(load.answers) > 5)
+        wait_until(lambda: len(load.answers) > 5)
         server.process.send_signal(signal.SIGTERM)
-        server.process.wait(timeout=60)
+        server.process.wait(timeout=PATIENCE)
         load.stop()
         self.assertEqual(load.failures, [])
         self.assertEqual({status for status, _ in load.answers}, {200})
@@ -357,7 +351,7 @@ class Handshakes(Case):
             connection.sendall(hello[:i % 50])
         self.assertWorks()
         open_ones, sent = set(slow), 50
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while open_ones and time.monotonic() < until:
             for connection in list(open_ones):
                 try:
@@ -397,7 +391,7 @@ class Handshakes(Case):
         self.assertLess(each, 160 << 10, each)
         for connection in kept:
             connection.close()
-        self.wait_for(lambda: self.figure("gpuserve_http_connections") == 1)
+        wait_until(lambda: self.figure("gpuserve_http_connections") == 1)
         self.stop()
 
     def test_renegotiation_is_refused(self):
@@ -414,7 +408,7 @@ class Handshakes(Case):
         self.assertIn("Verify return code: 0", seen)
         done.stdin.write("R\n")
         done.stdin.flush()
-        rest, _ = done.communicate(timeout=60)
+        rest, _ = done.communicate(timeout=PATIENCE)
         self.assertIn("no renegotiation", rest.lower())
         self.assertWorks()
         self.stop()
@@ -433,10 +427,10 @@ class Changes(Case):
         want = self.answer(old)
         self.assertEqual(self.shown(), "one")
         self.ca.put("two")
-        self.wait_for(lambda: self.shown() == "two")
+        wait_until(lambda: self.shown() == "two")
         self.ca.put("one")
         self.server.process.send_signal(signal.SIGHUP)
-        self.wait_for(lambda: self.shown() == "one")
+        wait_until(lambda: self.shown() == "one")
         self.ask(old)
         self.assertEqual(self.answer(old), want)
         old.close()
@@ -447,14 +441,14 @@ class Changes(Case):
         shutil.copy(self.ca.at("two.key"), self.ca.at("server.key"))  # another's key
         failed = self.figure("gpuserve_http_failed_reloads_total")
         self.server.process.send_signal(signal.SIGHUP)
-        self.wait_for(lambda: self.figure("gpuserve_http_failed_reloads_total") == failed + 1)
+        wait_until(lambda: self.figure("gpuserve_http_failed_reloads_total") == failed + 1)
         self.assertEqual(self.shown(), "one")
         os.unlink(self.ca.at("server.pem"))
         self.server.process.send_signal(signal.SIGHUP)
-        self.wait_for(lambda: self.figure("gpuserve_http_failed_reloads_total") == failed + 2)
+        wait_until(lambda: self.figure("gpuserve_http_failed_reloads_total") == failed + 2)
         self.assertEqual(self.shown(), "one")
         self.ca.put("two")
-        self.wait_for(lambda: self.shown() == "two")
+        wait_until(lambda: self.shown() == "two")
         err = self.stop()
         self.assertIn("server.key does not belong to the first certificate", err)
         self.assertIn("server.pem: No such file", err)
@@ -478,7 +472,7 @@ class Changes(Case):
                              tls=self.ca.client())
         self.assertEqual(self.shown(), "one")
         renew(2, "two")
-        self.wait_for(lambda: self.shown() == "two")
+        wait_until(lambda: self.shown() == "two")
         self.assertNotIn("stays as it was", self.stop())
 
     def test_under_load_no_request_is_lost(self):
@@ -488,7 +482,7 @@ class Changes(Case):
             self.ca.put(("two", "one")[i % 2])
             before = self.figure("gpuserve_http_reloads_total")
             server.process.send_signal(signal.SIGHUP)
-            self.wait_for(lambda: self.figure("gpuserve_http_reloads_total") > before)
+            wait_until(lambda: self.figure("gpuserve_http_reloads_total") > before)
         load.stop()
         self.assertEqual(load.failures, [])
         self.assertEqual({status for status, _ in load.answers}, {200})
@@ -598,7 +592,7 @@ class Files(Case):
     def test_the_watchdog_asks_by_tls(self):
         path = self.ca.at("notify")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-            systemd.settimeout(60)
+            systemd.settimeout(PATIENCE)
             systemd.bind(path)
             self.start(env=environment(NOTIFY_SOCKET=path, WATCHDOG_USEC="2000000"))
             got = [systemd.recv(4096) for _ in range(3)]

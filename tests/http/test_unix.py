@@ -10,19 +10,19 @@ import subprocess
 import tempfile
 import unittest
 
-from serving import MINILM, PROGRAM, Reply, embed, environment, main
+from serving import MINILM, PATIENCE, PROGRAM, Reply, embed, environment, main
 
 BODY = json.dumps({"inputs": ["a dog"]})
 
 
 class Connection(http.client.HTTPConnection):
     def __init__(self, path):
-        super().__init__("localhost", timeout=60)
+        super().__init__("localhost", timeout=PATIENCE)
         self.path = path
 
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(60)
+        self.sock.settimeout(PATIENCE)
         self.sock.connect(self.path)
 
 
@@ -53,14 +53,14 @@ class Unix(unittest.TestCase):
     def end(self, server):
         self.servers.remove(server)
         server.send_signal(signal.SIGTERM)
-        _, err = server.communicate(timeout=60)
+        _, err = server.communicate(timeout=PATIENCE)
         self.assertEqual(server.returncode, 0, err)
         self.assertFalse(os.path.lexists(self.path))
         return err
 
     def refused(self, words, **named):
         server = self.start(**named)
-        _, err = server.communicate(timeout=60)
+        _, err = server.communicate(timeout=PATIENCE)
         self.servers.remove(server)
         self.assertEqual(server.returncode, 1, err)
         self.assertIn(words, err)
@@ -130,7 +130,7 @@ class Unix(unittest.TestCase):
         second = self.serve()
         self.servers.remove(first)
         first.send_signal(signal.SIGTERM)
-        first.communicate(timeout=60)
+        first.communicate(timeout=PATIENCE)
         self.assertServes()
         self.end(second)
 
@@ -146,7 +146,7 @@ class Unix(unittest.TestCase):
     def test_accepted_requests_are_answered_at_the_end(self):
         server = self.serve()
         busy = socket.socket(socket.AF_UNIX)
-        busy.settimeout(60)
+        busy.settimeout(PATIENCE)
         busy.connect(self.path)
         busy.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(BODY))
         waiting = []
@@ -164,14 +164,14 @@ class Unix(unittest.TestCase):
         self.assertTrue(busy.recv(100).startswith(b"HTTP/1.1 200 "))
         busy.close()
         self.servers.remove(server)
-        _, err = server.communicate(timeout=60)
+        _, err = server.communicate(timeout=PATIENCE)
         self.assertEqual(server.returncode, 0, err)
         self.assertFalse(os.path.lexists(self.path))
 
     def test_the_watchdog_asks_there(self):
         notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         notify.bind(os.path.join(self.folder, "notify"))
-        notify.settimeout(20)
+        notify.settimeout(PATIENCE)
         server = self.serve(env={"NOTIFY_SOCKET": os.path.join(self.folder, "notify"),
                                  "WATCHDOG_USEC": "200000"})
         said = [notify.recv(100) for _ in range(3)]

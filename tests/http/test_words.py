@@ -8,9 +8,8 @@ import signal
 import socket
 import struct
 import tempfile
-import time
 
-from serving import MINILM, Served, Server, embed, main
+from serving import MINILM, PATIENCE, Served, Server, embed, main, wait_until
 
 from common import ROOT
 
@@ -296,7 +295,7 @@ class Refusals(Served):
 
     def raw(self, sent, status, dialect="tei"):
         """The message of the only answer."""
-        with socket.create_connection((self.server.host, self.server.port), timeout=20) as client:
+        with socket.create_connection((self.server.host, self.server.port), timeout=PATIENCE) as client:
             client.sendall(sent)
             got = b""
             while more := client.recv(65536):
@@ -322,7 +321,7 @@ class Refusals(Served):
         for path, status in (("/nowhere", 404), ("/health", 405), ("/v1/models", 405)):
             sent = b"POST %s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" % path.encode()
             for body in (b"xyz\r\n", b"fff\r\n"):
-                with socket.create_connection((self.server.host, self.server.port), timeout=20) as client:
+                with socket.create_connection((self.server.host, self.server.port), timeout=PATIENCE) as client:
                     client.sendall(sent + body)
                     got = b""
                     while more := client.recv(65536):
@@ -389,12 +388,10 @@ class Busy(Forms):
     def test_each_dialect(self):
         body = json.dumps({"inputs": ["text %d " % i + "of many words " * 60 for i in range(2000)]}).encode()
         head = b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
-        holding = [socket.create_connection((self.server.host, self.server.port), timeout=60) for _ in range(2)]
+        holding = [socket.create_connection((self.server.host, self.server.port), timeout=PATIENCE) for _ in range(2)]
         for client in holding:  # each counts as half of the queue
             client.sendall(head + body)
-        until = time.monotonic() + 60
-        while b"\nte_queue_size 2\n" not in self.server.get("/metrics").body:
-            self.assertLess(time.monotonic(), until)
+        wait_until(lambda: b"\nte_queue_size 2\n" in self.server.get("/metrics").body)
         text = {"name": "TEXT", "shape": [1], "datatype": "BYTES", "data": ["a"]}
         rank = {"query": "a", "documents": ["b"]}
         for path, asked, status, want in (

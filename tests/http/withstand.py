@@ -29,17 +29,9 @@ import time
 from pathlib import Path
 
 import openloop
-from serving import HERE, MINILM, Server
+from serving import HERE, MINILM, Server, figure
 
 TEXTS = ("a dog in the park", "a cat on the roof")
-
-
-def figure(server, name):
-    """Of /metrics."""
-    for line in server.get("/metrics").body.decode().splitlines():
-        if line.startswith(name + " "):
-            return int(line.split()[1])
-    raise AssertionError(name)
 
 
 def memory_kb(server, name="VmRSS"):
