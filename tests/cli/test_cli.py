@@ -10,7 +10,7 @@ import stat
 import subprocess
 import time
 
-from common import (Case, ORACLE, PROGRAM, ROOT, environment, lines, main, model, npy, numbers,
+from common import (Case, ORACLE, PATIENCE, PROGRAM, ROOT, environment, lines, main, model, npy, numbers,
                     oracle_texts, safetensors)
 
 MINILM, SPLADE = "all-MiniLM-L6-v2", "splade-tiny"
@@ -295,7 +295,7 @@ class Faults(Case):
                 program.stdin.flush()
                 self.wait_for_partial()
                 program.send_signal(number)
-                self.assertEqual(program.wait(30), -number)
+                self.assertEqual(program.wait(PATIENCE), -number)
             self.assertEqual(os.listdir(self.folder), [])
 
     def test_closed_pipe(self):

@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 import gpuserve
-from common import Case, main, model
+from common import PATIENCE, Case, main, model
 from gpuserve import Model
 
 TINY = "splade-tiny"
@@ -19,7 +19,7 @@ TINY = "splade-tiny"
 def python(code, env=None, **options):
     """Run a program of its own, which has `path` of the tiny model."""
     return subprocess.run([sys.executable, "-c", f"path = {model(TINY)!r}\n" + code],
-                          capture_output=True, text=True, timeout=120, check=False,
+                          capture_output=True, text=True, timeout=PATIENCE, check=False,
                           env={**os.environ, **(env or {})}, **options)
 
 
@@ -137,8 +137,8 @@ context = multiprocessing.get_context("fork")
 queue = context.Queue()
 process = context.Process(target=child, args=(queue,))
 process.start()
-print(queue.get(timeout=30))
-process.join(30)
+print(queue.get())
+process.join()
 print("child", process.exitcode, m.encode("a").shape)
 """)
         self.assertIn("spawn", done.stdout, done.stderr)
@@ -168,7 +168,7 @@ except KeyboardInterrupt:
         self.assertEqual(program.stdout.readline(), "ready\n")
         time.sleep(1)
         program.send_signal(signal.SIGINT)
-        out, _ = program.communicate(timeout=30)
+        out, _ = program.communicate(timeout=PATIENCE)
         self.assertEqual((program.returncode, out), (0, "stopped (128,)\n"))
 
     def test_an_exception_does_not_leak_requests(self):

@@ -45,16 +45,13 @@ Test(budget, refuse_tells_needed_free_budget_and_who_holds_what)
 
 Test(budget, the_device_itself_is_a_limit_without_any_budget)
 {
-    gpuserve_context *context = make_context(GPUSERVE_MEMORY_WAIT, 0);
+    /* Waiting for it would take an hour, which this test has not. */
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_WAIT, 3600000);
     const gpuserve_model_options options = named("huge");
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model *model = NULL;
-    struct timespec begin, end;
 
-    clock_gettime(CLOCK_MONOTONIC, &begin);
     cr_assert_eq(try_open(&model, context, 13 * GB, &options, &error), GPUSERVE_E_TOO_LARGE);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    cr_expect_lt(end.tv_sec - begin.tv_sec, 15, "at once, though the policy is to wait for 30 s");
     cr_expect_not_null(strstr(error.message, "the memory of cuda:0 is 12000000000"), "%s",
                        error.message);
     end_context(&context);
