@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Write tests/data/tokenizers: directories without tokenizer.json, as older models have them, and the ids that
-transformers' fast tokenizers give there.
+transformers' fast tokenizers give there: BERT's with a vocab.txt, RoBERTa's and GPT-2's with vocab.json and merges.txt.
 
 Usage: make_test_tokenizers.py [OUT]        (default tests/data/tokenizers)
 Needs transformers; made with 4.46.3.
 
 Each directory has one more file, expected.json: a list of {"text", "pair" or null, "ids", "lower"}; with "lower" the
-text went through Python's str.lower() first, as sentence-transformers does it where do_lower_case is set.
+text went through Python's str.lower() first, as sentence-transformers does it where do_lower_case is set. For RoBERTa and GPT-2 {"text", "pair", "ids", "types",
+"spans" in bytes, "decoded" with special tokens left out}.
 """
 import json
 import os
@@ -25,14 +26,15 @@ TEXTS = ["Hello world", "HELLO naïve Café", "[MASK] the <ent> [MASK]s", "a <en
 CONFIGS = {
     "plain": {},
     "cased": {"tokenizer_config.json": {"do_lower_case": False, "tokenizer_class": "BertTokenizer"}},
-    "flags": {"tokenizer_config.json": {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False}},
+    "flags": {"tokenizer_config.json": {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False,
+                                        "pad_token": None}},
     "accents": {"tokenizer_config.json": {"do_lower_case": False, "strip_accents": True}},
     "map": {"tokenizer_config.json": {"do_lower_case": True, "cls_token": "[CLS]", "mask_token": "[MASK]"},
             "special_tokens_map.json": {"cls_token": "<s>", "sep_token": "</s>", "unk_token": {"content": "<unk>", "lstrip": False,
                                         "rstrip": False, "normalized": False, "single_word": False},
                                         "mask_token": {"content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False,
                                                        "single_word": False}, "pad_token": "[PAD]"}},
-    "added": {"added_tokens.json": {"<e2>": len(WORDS) + 1, "<ent>": len(WORDS), "newtoken": len(WORDS) + 2},
+    "added": {"added_tokens.json": {"<e2>": len(WORDS) + 1, "<ent>": len(WORDS), "newtoken": len(WORDS) + 2, "[MASK]": 4},
               "special_tokens_map.json": {"additional_special_tokens": ["<ent>"]}},
     "decoder": {"tokenizer_config.json": {"do_lower_case": True, "additional_special_tokens": ["<e1>"], "added_tokens_decoder": {
         str(i): {"content": content, "lstrip": content == "[MASK]", "normalized": normalized, "rstrip": False, "single_word": single,
@@ -44,13 +46,70 @@ CONFIGS = {
         "special_tokens_map.json": {"cls_token": "<s>"}, "added_tokens.json": {"zzz": 5000}},
 }
 
-for name, files in CONFIGS.items():
-    folder = os.path.join(OUT, name)
+# RoBERTa's and GPT-2's: bytes, and merges that are some of GPT-2's first ones.
+BYTES = [chr(b) for b in (*range(33, 127), *range(161, 173), *range(174, 256))] + [chr(256 + i) for i in range(68)]
+MERGES = ["Ġ t", "Ġ a", "h e", "i n", "r e", "o n", "Ġt he", "e r", "Ġ s", "a t", "Ġ w", "Ġ o", "e n", "Ġ c", "i t", "i s", "a n", "o r", "e s",
+          "Ġ b", "e d", "Ġ f", "in g", "l l", "Ġ h", "o u", "Ġ m", "r o", "Ġ Ġ", "ĠĠ ĠĠ", "1 1", "Ã ©", "ä ¸", "ä¸ Ń", "H e", "He ll", "Hell o",
+          "Ġw or", "l d", "Ġwor ld", "' s", "Ċ Ċ"]
+PIECES = ["<s>", "<pad>", "</s>", "<unk>"] + BYTES + [merge.replace(" ", "") for merge in MERGES] + ["<mask>"]
+BPE_TEXTS = ["Hello world", " Hello  world ", "<mask> the <ent> <mask>s", "a <ent>b  <ENT>\t<mask>\n the", "中文 hello中 world's", "", " ", "\n\n a",
+             "</s> x <s><mask>", "<e1> new  <e2>tok <e3> the", "NewToken newtoken newtokens", "naïve Café 1111 11 😀 e\u0301", "     the\u00a0 in\u3000ing",
+             "<|endoftext|> the <unk><pad>", "it's we'LL  they 're"]
+MASK = {"content": "<mask>", "single_word": False, "lstrip": True, "rstrip": True, "normalized": True}
+
+
+def entry(content, **flags):
+    return {"content": content, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": False, **flags}
+
+
+BPE_CONFIGS = {
+    "roberta": {"config.json": {"model_type": "roberta"}},
+    "roberta-added": {"config.json": {"model_type": "roberta"},
+                      "added_tokens.json": {"<e2>": len(PIECES) + 1, "<mask>": len(PIECES) - 1, "<ent>": len(PIECES), "newtoken": len(PIECES) + 2},
+                      "special_tokens_map.json": {"additional_special_tokens": ["<ent>"]}},
+    "roberta-map": {"tokenizer_config.json": {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": True, "cls_token": "</s>"},
+                    "added_tokens.json": {"<mask>": len(PIECES) - 1},
+                    "special_tokens_map.json": {"cls_token": "<pad>", "bos_token": "<unk>", "mask_token": MASK, "pad_token": None}},
+    "roberta-untrimmed": {"tokenizer_config.json": {"tokenizer_class": "RobertaTokenizerFast", "trim_offsets": False, "mask_token": None,
+                                                    "bos_token": {"__type": "AddedToken", **MASK, "content": "<s>"}}},
+    "roberta-decoder": {"tokenizer_config.json": {"tokenizer_class": "RobertaTokenizer", "additional_special_tokens": ["<e1>"],
+                        "added_tokens_decoder": {
+                            str(len(PIECES) + 1): entry("NewToken", normalized=True), "0": entry("<s>", special=True),
+                            str(len(PIECES) - 1): entry("<mask>", special=True), str(len(PIECES)): entry("<e1>", special=True),
+                            str(len(PIECES) + 2): entry("<e3>", rstrip=True, single_word=True)}},
+                        "special_tokens_map.json": {"cls_token": "<pad>"}, "added_tokens.json": {"zzz": 5000}},
+    "roberta-named": {"tokenizer_config.json": {"tokenizer_class": "RobertaTokenizer", "mask_token": "<mask>", "sep_token": "[SEP]",
+                                                "added_tokens_decoder": {str(len(PIECES) - 1): entry("<mask>", rstrip=True)}}},
+    "gpt2": {"config.json": {"model_type": "gpt2"}},
+    "gpt2-bos": {"config.json": {"model_type": "bert", "tokenizer_class": "GPT2Tokenizer"},
+                 "tokenizer_config.json": {"add_bos_token": True, "add_prefix_space": True, "bos_token": "<s>", "eos_token": "</s>",
+                                           "unk_token": "<unk>", "pad_token": None, "mask_token": "<mask>"}},
+}
+# What a merges.txt may look like beside the usual: lines that end as on Windows, merges that come twice.
+MERGES_TXT = {"gpt2": lambda lines: "\r\n".join(lines) + "\r\n",
+              "roberta": lambda lines: "\n".join(lines + ["h e", "Ġ t", "i t"]) + "\n"}
+
+
+def write_files(folder, files):
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    for file, content in {"config.json": {"model_type": "bert"}, **files}.items():
+    for file, content in files.items():
         with open(os.path.join(folder, file), "w") as f:
             json.dump(content, f, indent=1)
+
+
+def byte_spans(encoding, texts):
+    """`tokenizers` counts characters."""
+    spans = []
+    for i, (begin, end) in enumerate(encoding.offsets):
+        text = texts[encoding.sequence_ids[i] or 0]
+        spans.append([len(text[:begin].encode()), len(text[:end].encode())])
+    return spans
+
+
+def write_bert(name, files):
+    folder = os.path.join(OUT, name)
+    write_files(folder, {"config.json": {"model_type": "bert"}, **files})
     with open(os.path.join(folder, "vocab.txt"), "w") as f:
         f.write("\n".join(WORDS) + "\n")
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -65,3 +124,29 @@ for name, files in CONFIGS.items():
         json.dump(rows, f, ensure_ascii=False)
         f.write("\n")
     os.remove(os.path.join(folder, "config.json"))
+
+
+def write_bpe(name, files):
+    folder = os.path.join(OUT, name)
+    write_files(folder, files)
+    with open(os.path.join(folder, "vocab.json"), "w") as f:
+        json.dump({piece: i for i, piece in enumerate(PIECES)}, f, ensure_ascii=False, separators=(",", ":"))
+    with open(os.path.join(folder, "merges.txt"), "w", newline="") as f:
+        f.write(MERGES_TXT.get(name, lambda lines: "\n".join(lines) + "\n")(["#version: 0.2", *MERGES]))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.is_fast
+    rows = []
+    for text, pair in [(text, None) for text in BPE_TEXTS] + list(zip(BPE_TEXTS, BPE_TEXTS[1:])):
+        encoding = tokenizer.backend_tokenizer.encode(text, pair)
+        assert encoding.ids == (tokenizer([text], [pair]) if pair is not None else tokenizer([text]))["input_ids"][0]
+        rows.append({"text": text, "pair": pair, "ids": encoding.ids, "types": encoding.type_ids,
+                     "spans": byte_spans(encoding, (text, pair)), "decoded": tokenizer.backend_tokenizer.decode(encoding.ids)})
+    with open(os.path.join(folder, "expected.json"), "w") as f:
+        json.dump(rows, f, ensure_ascii=False, separators=(",", ":"))
+        f.write("\n")
+
+
+for name, files in CONFIGS.items():
+    write_bert(name, files)
+for name, files in BPE_CONFIGS.items():
+    write_bpe(name, files)

@@ -127,6 +127,10 @@ static inline const struct gsv_bpe_merge *gsv_bpe_find_merge(const struct gsv_bp
 gpuserve_status gsv_bpe_read(struct gsv_bpe *model, const struct gsv_member *members,
                              const struct gsv_vocab *vocab, const char *name,
                              gpuserve_error *error);
+/* The merges alone, from the text of merges.txt; the vocabulary has been read. */
+gpuserve_status gsv_bpe_read_merges(struct gsv_bpe *model, const char *text, size_t size,
+                                    const struct gsv_vocab *vocab, const char *name,
+                                    gpuserve_error *error);
 /* Add a merge of two tokens; one of a pair that is there takes its place. False: no memory. */
 bool gsv_bpe_add_merge(struct gsv_bpe *model, int32_t left, int32_t right, int32_t id,
                        uint32_t rank);

@@ -54,6 +54,8 @@ gpuserve_status gsv_decoder_parse(struct gsv_decoder *decoder, const struct gsv_
                                   const char *name, gpuserve_error *error);
 gpuserve_status gsv_decoder_wordpiece(struct gsv_decoder *decoder, const char *prefix, bool cleanup,
                                       const char *name, gpuserve_error *error);
+gpuserve_status gsv_decoder_byte_level(struct gsv_decoder *decoder, const char *name,
+                                       gpuserve_error *error);
 void gsv_decoder_reset(struct gsv_decoder *decoder);
 
 /* One more token. False when out of memory. */

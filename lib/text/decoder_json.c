@@ -45,6 +45,12 @@ gpuserve_status gsv_decoder_wordpiece(struct gsv_decoder *d, const char *prefix,
     return add_step(d, step, name, error);
 }
 
+gpuserve_status gsv_decoder_byte_level(struct gsv_decoder *d, const char *name,
+                                       gpuserve_error *error)
+{
+    return add_step(d, (struct gsv_decoder_step){ .kind = GSV_DECODE_BYTE_LEVEL }, name, error);
+}
+
 static gpuserve_status parse_wordpiece(struct gsv_decoder *d, const struct gsv_json_value *json,
                                        const char *name, gpuserve_error *error)
 {

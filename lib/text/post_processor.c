@@ -29,8 +29,7 @@ void gsv_post_processor_bert(struct gsv_post_processor *p, int32_t cls, int32_t 
     p->pair.type_b = 1;
 }
 
-/* <s> A </s>, and <s> A </s> </s> B </s>, all of type 0. */
-static void roberta_templates(struct gsv_post_processor *p, int32_t cls, int32_t sep)
+void gsv_post_processor_roberta(struct gsv_post_processor *p, int32_t cls, int32_t sep)
 {
     add_special(&p->single, cls, 0);
     p->single.n_before = 1;
@@ -42,6 +41,18 @@ static void roberta_templates(struct gsv_post_processor *p, int32_t cls, int32_t
     add_special(&p->pair, sep, 0);
     p->pair.n_between = 2;
     add_special(&p->pair, sep, 0);
+    p->pair.type_b = 0;
+}
+
+void gsv_post_processor_gpt2(struct gsv_post_processor *p, int32_t bos)
+{
+    p->pair.type_b = 1;
+    if (bos < 0)
+        return;
+    add_special(&p->single, bos, 0);
+    p->single.n_before = 1;
+    add_special(&p->pair, bos, 0);
+    p->pair.n_before = 1;
 }
 
 /* ["[SEP]", 102] */
@@ -265,8 +276,7 @@ static gpuserve_status parse_bert(struct gsv_post_processor *p, const struct gsv
         gsv_post_processor_bert(p, cls, sep);
         return GPUSERVE_OK;
     }
-    p->pair.type_b = 0;
-    roberta_templates(p, cls, sep);
+    gsv_post_processor_roberta(p, cls, sep);
     return GPUSERVE_OK;
 }
 

@@ -38,5 +38,9 @@ gpuserve_status gsv_post_processor_parse(struct gsv_post_processor *processor,
                                          gpuserve_error *error);
 /* [CLS] A [SEP], and [CLS] A [SEP] B [SEP] with type 1 from B on. */
 void gsv_post_processor_bert(struct gsv_post_processor *processor, int32_t cls, int32_t sep);
+/* <s> A </s>, and <s> A </s> </s> B </s>, all of type 0. */
+void gsv_post_processor_roberta(struct gsv_post_processor *processor, int32_t cls, int32_t sep);
+/* A and A B, B of type 1, with a token before if `bos` is one. */
+void gsv_post_processor_gpt2(struct gsv_post_processor *processor, int32_t bos);
 
 #endif

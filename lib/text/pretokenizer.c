@@ -297,3 +297,13 @@ void gsv_pretokenizer_bert(struct gsv_pretokenizer *p)
                                               .behavior = GSV_PRETOKEN_ISOLATED };
     p->bert = true;
 }
+
+void gsv_pretokenizer_gpt2(struct gsv_pretokenizer *p, bool add_prefix_space)
+{
+    p->n = 1;
+    p->steps[0] = (struct gsv_pretoken_step){
+        .kind = GSV_PRETOKEN_BYTE_LEVEL,
+        .scheme = add_prefix_space ? GSV_PREFIX_ALWAYS : GSV_PREFIX_NEVER,
+        .pattern = GSV_SPLIT_GPT2,
+    };
+}

@@ -49,7 +49,14 @@ struct gsv_tokenizer {
 /* From the text of tokenizer.json. */
 gpuserve_status gsv_tokenizer_read_json(struct gsv_tokenizer *tokenizer, const char *text,
                                         size_t size, const char *name, gpuserve_error *error);
-/* The JSON objects beside a vocab.txt; NULL: there is no such file. */
+
+/* A file's text, UTF-8, with a name for messages. */
+struct gsv_text_file {
+    const char *name, *text;
+    size_t size;
+};
+
+/* The JSON objects beside a vocabulary; NULL: there is no such file. */
 struct gsv_vocab_files {
     const struct gsv_json_value *config;   /* tokenizer_config.json */
     const struct gsv_json_value *specials; /* special_tokens_map.json */
@@ -60,6 +67,20 @@ struct gsv_vocab_files {
 gpuserve_status gsv_tokenizer_read_vocab(struct gsv_tokenizer *tokenizer, const char *text,
                                          size_t size, const struct gsv_vocab_files *files,
                                          const char *name, gpuserve_error *error);
+
+/* Who reads a vocab.json and merges.txt, as transformers calls it. */
+enum gsv_merges_class { GSV_CLASS_ROBERTA, GSV_CLASS_GPT2, GSV_CLASS_UNKNOWN };
+
+/* "RobertaTokenizer", "RobertaTokenizerFast" and so on. */
+enum gsv_merges_class gsv_merges_class_of(const char *tokenizer_class);
+/* From vocab.json, merges.txt and what is beside them. */
+gpuserve_status
+gsv_tokenizer_read_merges(struct gsv_tokenizer *tokenizer, enum gsv_merges_class class,
+                          const struct gsv_text_file *vocab, const struct gsv_text_file *merges,
+                          const struct gsv_vocab_files *files, gpuserve_error *error);
+/* Whatever a directory has of it, finished; `folder` is that of struct gsv_tokenizer_place. */
+gpuserve_status gsv_tokenizer_read_files(struct gsv_tokenizer *tokenizer, const struct gsv_dir *dir,
+                                         const char *folder, gpuserve_error *error);
 /* Once all parts are read: what is derived from them. */
 gpuserve_status gsv_tokenizer_finish(struct gsv_tokenizer *tokenizer, const char *name,
                                      gpuserve_error *error);

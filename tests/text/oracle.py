@@ -3,7 +3,8 @@
 
     oracle.py ENCODE_SERVER ORACLE_FOLDER
 
-Also: what is no UTF-8 is refused, and a vocab.txt without tokenizer.json gives the same ids.
+Also: what is no UTF-8 is refused, and a vocab.txt, or vocab.json and merges.txt, without tokenizer.json gives the same
+ids.
 """
 import json
 import pathlib
@@ -45,6 +46,19 @@ def accepted(server, cases):
     return sum(server.encode(bytes.fromhex(case["hex"]))[0] != 1 for case in cases)
 
 
+def copy_vocab(folder):
+    for file in ("vocab.txt", "tokenizer_config.json"):
+        shutil.copy(find_model("all-MiniLM-L6-v2") / file, folder)
+
+
+def write_merges(folder):
+    """The vocab.json and merges.txt that GPT-2's tokenizer.json was made of."""
+    model = json.loads((find_model("gpt2") / "tokenizer.json").read_text("utf-8"))["model"]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]), "utf-8")
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(merge + "\n" for merge in model["merges"]), "utf-8")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}', "utf-8")
+
+
 def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     texts = [line["text"] for line in lines(folder / "texts.jsonl")]
@@ -54,12 +68,12 @@ def main():
         failed += differing(server, load_file(folder / "tokens" / (name + ".safetensors")), texts)
         failed += accepted(server, lines(folder / "invalid_utf8.jsonl"))
         server.close()
-    with tempfile.TemporaryDirectory() as bare:
-        for file in ("vocab.txt", "tokenizer_config.json"):
-            shutil.copy(find_model("all-MiniLM-L6-v2") / file, bare)
-        server = Server(program, bare)
-        failed += differing(server, load_file(folder / "tokens" / "minilm-wordpiece.safetensors"), texts)
-        server.close()
+    for fill, name in ((copy_vocab, "minilm-wordpiece"), (write_merges, "gpt2-bytebpe")):
+        with tempfile.TemporaryDirectory() as bare:
+            fill(pathlib.Path(bare))
+            server = Server(program, bare)
+            failed += differing(server, load_file(folder / "tokens" / (name + ".safetensors")), texts)
+            server.close()
     print("%d texts, %d differ" % (len(texts), failed))
     sys.exit(1 if failed or not texts else 0)
 

@@ -80,18 +80,12 @@ static gpuserve_status decode(const struct gsv_tokenizer *t, const struct gsv_en
     return gsv_tokenizer_decode(t, e->ids, e->n, false, decoded, sizeof(decoded), NULL, NULL);
 }
 
-static void survive(char *json, const char *text)
+static void survive_folder(const char *folder, const char *text)
 {
-    char folder[] = "/tmp/gpuserve-nomem-XXXXXX", path[256];
     long n = 1, loads = 0;
     bool through = false;
     struct gsv_dir *dir = NULL;
-    FILE *file;
 
-    cr_assert(mkdtemp(folder));
-    snprintf(path, sizeof(path), "%s/tokenizer.json", folder);
-    file = fopen(path, "w");
-    cr_assert(file && fputs(json, file) >= 0 && fclose(file) == 0);
     cr_assert_eq(gsv_dir_open(&dir, folder, NULL), GPUSERVE_OK);
     for (; !through && n < 100000; n++) {
         const long before = failing_malloc_live_blocks();
@@ -117,6 +111,18 @@ static void survive(char *json, const char *text)
     cr_expect(through);
     cr_expect_gt(loads, 5, "encoding was never reached");
     gsv_dir_close(&dir);
+}
+
+static void survive(char *json, const char *text)
+{
+    char folder[] = "/tmp/gpuserve-nomem-XXXXXX", path[256];
+    FILE *file;
+
+    cr_assert(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/tokenizer.json", folder);
+    file = fopen(path, "w");
+    cr_assert(file && fputs(json, file) >= 0 && fclose(file) == 0);
+    survive_folder(folder, text);
     unlink(path);
     rmdir(folder);
     free(json);
@@ -127,6 +133,13 @@ Test(nomem, loading_and_encoding_survive_any_failed_allocation)
     survive(rich_json(), others);
     survive(unigram_json(), others);
     survive(bpe_json(), bpe_text);
+}
+
+Test(nomem, so_do_directories_without_a_tokenizer_json)
+{
+    survive_folder(TEST_DATA_DIR "/tokenizers/added", others);
+    survive_folder(TEST_DATA_DIR "/tokenizers/roberta-added", bpe_text);
+    survive_folder(TEST_DATA_DIR "/tokenizers/gpt2-bos", bpe_text);
 }
 
 Test(nomem, a_warm_encoding_allocates_nothing)
