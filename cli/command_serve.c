@@ -10,6 +10,7 @@
  * Signals are blocked in every thread and waited for here.
  */
 #include "model.h"
+#include "pull.h"
 #include "serve_files.h"
 #include "serve_notify.h"
 #include "serve_port.h"
@@ -24,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #ifdef __GLIBC__
@@ -87,6 +89,25 @@ static int read_alias(gpuserve_http_model *models, size_t n, const char *given)
     free((void *)model->aliases);
     model->aliases = aliases;
     model->n_aliases++;
+    return CLI_OK;
+}
+
+/* --revision is of the one model, a name in the cache: NAME@REVISION. Owned text in *named. */
+static int read_revision(gpuserve_http_model *models, size_t n, const char *revision, char **named)
+{
+    struct stat st;
+
+    if (n > 1 || strchr(models->path, '@')) {
+        cli_usage("--revision is of one model");
+        cli_hint("with several write MODEL@REVISION");
+        return CLI_USAGE;
+    }
+    if (!cli_pull_revision_ok(revision))
+        return cli_usage("--revision: \"%s\" is no branch, tag or commit", revision);
+    if (stat(models->path, &st) == 0)
+        return cli_usage("--revision: %s is a directory, not a name in the cache", models->path);
+    *named = cli_format("%s@%s", models->path, revision);
+    models->path = *named;
     return CLI_OK;
 }
 
@@ -286,8 +307,11 @@ static int serve_models(const struct cli_args *args)
     const size_t n_extra = args->model ? 1 : 0;
     gpuserve_http_options options = http_options(args);
     gpuserve_http_model *models;
+    char *named = NULL;
     int result = CLI_OK;
 
+    if (args->default_prompt && args->default_prompt_name)
+        return cli_usage("--default-prompt and --default-prompt-name exclude each other");
     if (args->queue_ms == 0)
         model_options.max_queue_ms = default_queue_ms;
     if (args->n_rest + n_extra == 0) {
@@ -308,9 +332,12 @@ static int serve_models(const struct cli_args *args)
         models[i].options = &model_options;
     for (size_t i = 0; i < args->aliases.n && result == CLI_OK; i++)
         result = read_alias(models, options.n_models, args->aliases.items[i]);
+    if (args->revision && result == CLI_OK)
+        result = read_revision(models, options.n_models, args->revision, &named);
     if (result == CLI_OK)
         result = args->check_config ? check(args, &options) : serve(args, &options);
     free_models(models, options.n_models);
+    free(named);
     return result;
 }
 

@@ -47,6 +47,8 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     options.dtype = args->dtype;
     options.device = args->device;
     options.head = args->head;
+    options.default_prompt = args->default_prompt;
+    options.default_prompt_name = args->default_prompt_name;
     options.max_tokens = args->max_tokens;
     options.max_batch_tokens = args->batch_tokens;
     options.max_queue_tokens = args->queue_tokens;

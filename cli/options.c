@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,16 +112,31 @@ static int unknown_option(const struct cli_command *command, const char *given, 
     return CLI_USAGE;
 }
 
-/* One that means something to text-embeddings-inference only: with its value passed over. */
-static bool pass_over(const struct cli_command *command, const char *given, size_t size,
-                      bool has_value, int *at)
+/* One that means something to text-embeddings-inference only; its value is passed over. */
+static int tell_tei(const struct cli_tei_name *tei, bool has_value, int *at)
 {
-    const struct cli_tei_name *tei = size > 2 ? cli_tei_flag(command, given + 2, size - 2) : NULL;
+    char given[64];
 
-    if (!tei)
-        return false;
-    cli_warn("--%s of text-embeddings-inference means nothing here", tei->flag);
-    *at += tei->has_value && !has_value;
+    snprintf(given, sizeof(given), "--%s", tei->flag);
+    *at += tei->value == TEI_VALUE && !has_value;
+    return cli_tei_tell(tei, given);
+}
+
+/* "true" or "false", in or behind a flag that text-embeddings-inference lets have it. *is_on: what
+ * it says; a flag that is not on is as if it were not given. */
+static bool take_truth(const struct cli_tei_name *tei, const char *value, const char *next, int *at,
+                       bool *is_on)
+{
+    const char *given = value ? value : next;
+    const bool is_false = given && strcmp(given, "false") == 0;
+
+    *is_on = true;
+    if (!tei || tei->value != TEI_TRUTH)
+        return !value;
+    if (!is_false && (!given || strcmp(given, "true") != 0))
+        return !value;
+    *at += !value;
+    *is_on = !is_false;
     return true;
 }
 
@@ -188,7 +204,10 @@ static int set_choice(const struct cli_option *option, const char *text, uint32_
         strncat(known, choice->name, sizeof(known) - strlen(known) - 1);
     }
     cli_usage("--%s: \"%s\" is not known", option->name, text);
-    cli_hint("one of %s", known);
+    if (strcmp(option->name, "pooling") == 0 && strcmp(text, "splade") == 0)
+        cli_hint("a masked language model weighs its words without being told to");
+    else
+        cli_hint("one of %s", known);
     return CLI_USAGE;
 }
 
@@ -249,6 +268,8 @@ static int parse_option(struct cli_args *args, const struct cli_command *command
     const char *given = argv[*at], *value = NULL;
     size_t size = 2; /* of its name, with the dashes */
     const struct cli_option *option;
+    const struct cli_tei_name *tei;
+    bool is_on = true;
 
     if (given[1] == '-') {
         size = strcspn(given, "=");
@@ -258,13 +279,16 @@ static int parse_option(struct cli_args *args, const struct cli_command *command
         option = find_short(command, given[1]);
         value = given[2] ? given + 2 : NULL;
     }
-    if (!option && pass_over(command, given, size, value != NULL, at))
-        return CLI_OK;
+    tei = size > 2 ? cli_tei_flag(command, given + 2, size - 2) : NULL;
+    if (!option && tei)
+        return tell_tei(tei, value != NULL, at);
     if (!option)
         return unknown_option(command, given, size);
     if (option->kind == OPTION_FLAG) {
-        if (value)
+        if (!take_truth(tei, value, *at + 1 < argc ? argv[*at + 1] : NULL, at, &is_on))
             return cli_usage("--%s takes no value", option->name);
+        if (!is_on)
+            return CLI_OK;
     } else if (!value) {
         if (*at + 1 >= argc)
             return cli_usage("--%s needs a value", option->name);

@@ -81,6 +81,7 @@ struct cli_args {
         auto_truncate, drain_timeout, model_control, header_timeout, body_timeout, idle_timeout,
         min_body_rate, max_address_connections, max_unread_bytes;
     struct cli_list aliases, api_keys, cors_origins;
+    const char *default_prompt, *default_prompt_name;
     const char *api_key_file, *access_log, *config, *unix_path, *tls_cert, *tls_key;
     uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;
     void **owned; /* [n_owned] memory of what --config says */
@@ -135,10 +136,21 @@ extern const struct cli_command cli_commands[];
 extern const size_t cli_n_commands;
 
 /* options_tei.c: what text-embeddings-inference calls options of `serve`. */
+enum cli_tei_kind {
+    TEI_SAME,   /* as `option` of ours */
+    TEI_PASSED, /* changes no answer: passed over, and `remark` says what is done instead */
+    TEI_REFUSED /* would change answers: `remark` says what to use */
+};
+enum cli_tei_value {
+    TEI_VALUE,
+    TEI_FLAG,
+    TEI_TRUTH /* a flag that "true" or "false" may follow */
+};
+
 struct cli_tei_name {
-    const char *flag, *variable; /* variable: NULL, none */
-    const char *option;          /* ours; NULL: there is none, and it changes no answer */
-    bool has_value;
+    const char *flag, *variable;
+    const char *option, *remark; /* one of them is NULL */
+    uint8_t kind, value;
 };
 
 extern const struct cli_tei_name cli_tei_names[];
@@ -148,6 +160,8 @@ const struct cli_command *cli_command_find(const char *name);
 /* By the first `size` bytes of `name`; NULL: none of them, or of another command. */
 const struct cli_tei_name *cli_tei_flag(const struct cli_command *command, const char *name,
                                         size_t size);
+/* Tell of one that is no option of ours, as it was given; CLI_OK or CLI_USAGE. */
+int cli_tei_tell(const struct cli_tei_name *tei, const char *given);
 bool cli_option_of(const struct cli_option *option, const struct cli_command *command);
 
 /* Parse what follows the command's name. argv is reordered: arguments that are no options are moved

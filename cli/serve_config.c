@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -58,6 +59,33 @@ static int from_variable(struct cli_args *args, const struct cli_option *option,
     return set(args, option, text, variable);
 }
 
+/* Containers call themselves HOSTNAME: only an address says where to listen. */
+static bool is_meant(const struct cli_tei_name *tei, const char *text)
+{
+    struct in6_addr address;
+
+    return strcmp(tei->variable, "HOSTNAME") != 0 || inet_pton(AF_INET, text, &address) == 1 ||
+           inet_pton(AF_INET6, text, &address) == 1;
+}
+
+static int from_tei(struct cli_args *args, const struct cli_command *command,
+                    const struct cli_tei_name *tei)
+{
+    const char *text = getenv(tei->variable);
+    bool is_on = true;
+
+    if (!text || !text[0] || !is_meant(tei, text))
+        return CLI_OK;
+    if (tei->kind == TEI_SAME && strcmp(tei->option, "model") == 0 && args->n_rest > 0)
+        return CLI_OK;
+    if (tei->kind == TEI_SAME)
+        return from_variable(args, cli_option_find(command, tei->option), tei->variable);
+    if ((tei->kind == TEI_PASSED && args->quiet) ||
+        (tei->value == TEI_FLAG && read_flag(text, &is_on) && !is_on))
+        return CLI_OK;
+    return cli_tei_tell(tei, tei->variable);
+}
+
 static int from_environment(struct cli_args *args, const struct cli_command *command)
 {
     int result = CLI_OK;
@@ -74,12 +102,8 @@ static int from_environment(struct cli_args *args, const struct cli_command *com
             *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
         result = from_variable(args, option, variable);
     }
-    for (size_t i = 0; i < cli_n_tei_names && result == CLI_OK; i++) {
-        const struct cli_tei_name *tei = &cli_tei_names[i];
-
-        if (tei->variable && (strcmp(tei->option, "model") != 0 || args->n_rest == 0))
-            result = from_variable(args, cli_option_find(command, tei->option), tei->variable);
-    }
+    for (size_t i = 0; i < cli_n_tei_names && result == CLI_OK; i++)
+        result = from_tei(args, command, &cli_tei_names[i]);
     return result;
 }
 

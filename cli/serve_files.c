@@ -116,10 +116,11 @@ static int allow_name(struct cli_landlock *landlock, const char *name, const cha
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     struct pull_cache cache;
-    char *own = NULL;
-    int result;
+    char *own = NULL, *without_revision = cli_copy(name, strcspn(name, "@"));
+    int result = cli_cache_init(&cache, without_revision, cache_dir);
 
-    if (cli_cache_init(&cache, name, cache_dir) != CLI_OK)
+    free(without_revision);
+    if (result != CLI_OK)
         return 0; /* the library will not find it either */
     result = cli_landlock_allow(landlock, cache.folder, CLI_READ);
     cli_cache_reset(&cache);

@@ -83,10 +83,13 @@ typedef struct gpuserve_model_options {
     uint32_t    max_queue_ms;     /**< most work waiting, in the time that it takes at the speed of late: a bound
                                        below max_queue_tokens, in which a request counts as an eighth at
                                        most. Two batches for each thread may wait in any case. Default none */
+    const char *default_prompt_name; /**< one of the model's prompts, put before the texts of jobs that name
+                                       none; default: the model's own default */
+    const char *default_prompt;   /**< or this text, UTF-8; "": none at all */
 } gpuserve_model_options;
 
 /* clang-format off */
-#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** How one vector is made of a text's token vectors. */
@@ -149,7 +152,8 @@ gpuserve_model_footprint(gpuserve_context *context, const char *model,
  * @param model    Receives the model, owned; NULL on failure.
  * @param context  NULL gives the model a private context.
  * @param path     A directory, or the name of a model in the Hugging Face cache
- *                 ("sentence-transformers/all-MiniLM-L6-v2"). Nothing is downloaded.
+ *                 ("sentence-transformers/all-MiniLM-L6-v2"), which may be followed by "@" and a
+ *                 branch, tag or commit; else it is the branch main. Nothing is downloaded.
  * @param options  May be NULL. Strings are copied.
  * @return GPUSERVE_OK
  *         GPUSERVE_E_NOT_FOUND    no such directory, or a file is missing; see the hint

@@ -210,9 +210,10 @@ bool gsv_inputs_tokenize(struct gsv_exchange *exchange, struct gsv_inputs *input
 /* NULL: none is put before. */
 static const json_t *prompt_of(const struct gsv_served *served, const char *name)
 {
-    if (!name)
-        name = json_string_value(json_object_get(served->facts, "default_prompt"));
-    return name ? json_object_get(gsv_served_prompts(served), name) : NULL;
+    const json_t *prompt = name ? json_object_get(gsv_served_prompts(served), name)
+                                : json_object_get(served->facts, "default_prompt_text");
+
+    return json_is_string(prompt) ? prompt : NULL;
 }
 
 bool gsv_inputs_prompt(struct gsv_exchange *exchange, struct gsv_inputs *inputs, const char *name)

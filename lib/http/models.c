@@ -143,27 +143,40 @@ static bool is_name(const char *name)
     return !at_start;
 }
 
-/* "models--org--name/snapshots/0123" is org/name; other directories are called by their last part;
- * what is no path is a name of the hub. */
-static char *name_of_path(const char *path)
+/* The path of a snapshot in the hub's cache, ".../models--org--name/snapshots/0123"; NULL: none. */
+static char *name_of_snapshot(const char *path)
 {
-    const char *hub = strstr(path, "models--"), *dashes, *end, *begin;
-    size_t size = strlen(path);
+    const char *hub = strstr(path, "models--"), *dashes, *end;
     char *name;
 
-    if (hub && (dashes = strstr(hub + 8, "--")) && (end = strchr(hub, '/')) && dashes < end) {
-        name = gsv_copy_text(hub + 8, (size_t)(end - hub) - 8);
-        if (name) {
-            name[dashes - hub - 8] = '/';
-            memmove(name + (dashes - hub - 7), name + (dashes - hub - 6),
-                    strlen(name + (dashes - hub - 6)) + 1);
-        }
-        return name;
+    if (!hub || !(dashes = strstr(hub + 8, "--")) || !(end = strchr(hub, '/')) || dashes > end)
+        return NULL;
+    name = gsv_copy_text(hub + 8, (size_t)(end - hub) - 8);
+    if (name) {
+        name[dashes - hub - 8] = '/';
+        memmove(name + (dashes - hub - 7), name + (dashes - hub - 6),
+                strlen(name + (dashes - hub - 6)) + 1);
     }
+    return name;
+}
+
+/* "models--org--name/snapshots/0123" is org/name, and so is org/name@revision; other directories
+ * are called by their last part; what is no path is a name of the hub. */
+static char *name_of_path(const char *path)
+{
+    size_t size = strcspn(path, "@");
+    const char *begin;
+    char *name = name_of_snapshot(path);
+
+    if (name)
+        return name;
+    name = gsv_copy_text(path, size);
+    if (!name || (is_name(name) && memchr(name, '/', size) == memrchr(name, '/', size)))
+        return name;
+    free(name);
+    size = strlen(path);
     while (size > 1 && path[size - 1] == '/')
         size--;
-    if (is_name(path) && memchr(path, '/', size) == memrchr(path, '/', size))
-        return gsv_copy_text(path, size);
     begin = memrchr(path, '/', size);
     begin = begin ? begin + 1 : path;
     return gsv_copy_text(begin, size - (size_t)(begin - path));
@@ -188,6 +201,10 @@ static bool copy_entry(struct gsv_entry *entry, const gpuserve_http_model *given
     entry->head = copy_or_null(entry->options.head, &failed);
     entry->options.device = entry->device;
     entry->options.head = entry->head;
+    entry->default_prompt = copy_or_null(entry->options.default_prompt, &failed);
+    entry->default_prompt_name = copy_or_null(entry->options.default_prompt_name, &failed);
+    entry->options.default_prompt = entry->default_prompt;
+    entry->options.default_prompt_name = entry->default_prompt_name;
     entry->path = copy_or_null(given->path, &failed);
     entry->borrowed = given->model;
     if (given->name)
@@ -289,6 +306,8 @@ void gsv_models_close(struct gsv_models *models)
         free(entry->path);
         free(entry->device);
         free(entry->head);
+        free(entry->default_prompt);
+        free(entry->default_prompt_name);
         free(entry->reason);
     }
     free(models->entries);

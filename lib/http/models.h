@@ -42,7 +42,7 @@ struct gsv_entry {
     char **aliases;
     size_t n_aliases;
     gpuserve_model_options options; /* with strings of our own */
-    char *device, *head;
+    char *device, *head, *default_prompt, *default_prompt_name;
     gpuserve_model *borrowed;
     struct gsv_served *served; /* NULL: unloaded */
     char *reason;              /* why it is not there, or NULL */

@@ -62,7 +62,9 @@ gpuserve_status gsv_fingerprint(char out[33], const struct gsv_plan *plan,
         feed_text(state, facts->prompts[i].name);
         feed_text(state, facts->prompts[i].text);
     }
-    feed_text(state, facts->default_prompt);
+    feed_text(state, plan->default_prompt_name);
+    if (plan->prompt_text) /* none of them */
+        feed_text(state, plan->prompt_text);
     hash = XXH3_128bits_digest(state);
     XXH3_freeState(state);
     snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64, (uint64_t)hash.low64);

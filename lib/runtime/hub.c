@@ -109,25 +109,27 @@ static void repo_folder(const char *name, char *out)
     *out = '\0';
 }
 
-/* The snapshot that refs/main names. *path stays NULL when there is none. */
-static gpuserve_status find_snapshot(const char *cache, const char *name, char **path,
-                                     gpuserve_error *error)
+/* The snapshot that refs/REVISION names, or is called so. *path stays NULL when there is none. */
+static gpuserve_status find_snapshot(const char *cache, const char *name, const char *revision,
+                                     char **path, gpuserve_error *error)
 {
     char folder[2 * NAME_MAX_BYTES + 16];
-    char *ref = NULL, *revision = NULL, *found = NULL;
+    char *ref = NULL, *commit = NULL, *found = NULL;
+    const char *snapshot = revision;
     bool failed = false;
     size_t size = 0;
 
     repo_folder(name, folder);
-    if (asprintf(&ref, "%s/%s/refs/main", cache, folder) < 0)
+    if (asprintf(&ref, "%s/%s/refs/%s", cache, folder, revision) < 0)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
-    if (gsv_file_read(ref, REVISION_MAX_BYTES, &revision, &size, NULL) == GPUSERVE_OK) {
-        revision[strcspn(revision, " \t\r\n")] = '\0';
-        if (is_name(revision) && !strchr(revision, '/'))
-            failed = asprintf(&found, "%s/%s/snapshots/%s", cache, folder, revision) < 0;
+    if (gsv_file_read(ref, REVISION_MAX_BYTES, &commit, &size, NULL) == GPUSERVE_OK) {
+        commit[strcspn(commit, " \t\r\n")] = '\0';
+        snapshot = commit;
     }
+    if (is_name(snapshot) && !strchr(snapshot, '/'))
+        failed = asprintf(&found, "%s/%s/snapshots/%s", cache, folder, snapshot) < 0;
     free(ref);
-    free(revision);
+    free(commit);
     if (failed)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
     if (found && is_directory(found))
@@ -135,6 +137,14 @@ static gpuserve_status find_snapshot(const char *cache, const char *name, char *
     else
         free(found);
     return GPUSERVE_OK;
+}
+
+static gpuserve_status fail_no_name(const char *name, gpuserve_error *error)
+{
+    gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: no such directory, nor a model's name", name);
+    return gsv_hint(error, GPUSERVE_E_NOT_FOUND,
+                    "names are parts of letters, digits, '.', '_' and '-', as in "
+                    "sentence-transformers/all-MiniLM-L6-v2; @REVISION may follow");
 }
 
 static gpuserve_status find_own(const char *models, const char *name, char **path,
@@ -156,10 +166,39 @@ static gpuserve_status find_own(const char *models, const char *name, char **pat
     return GPUSERVE_OK;
 }
 
+static gpuserve_status fail_no_revision(const char *name, const char *revision,
+                                        gpuserve_error *error)
+{
+    gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: revision \"%s\" is not in the cache", name,
+             revision);
+    return gsv_hint(error, GPUSERVE_E_NOT_FOUND,
+                    "download it first: gpuserve pull --revision %s %s", revision, name);
+}
+
+/* NAME@REVISION, a branch, tag or commit. */
+static gpuserve_status find_revision(const struct gsv_hub *hub, const char *given, const char *at,
+                                     char **path, gpuserve_error *error)
+{
+    char name[NAME_MAX_BYTES + 1];
+    const size_t length = (size_t)(at - given);
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (length <= NAME_MAX_BYTES) {
+        memcpy(name, given, length);
+        name[length] = '\0';
+    }
+    if (length > NAME_MAX_BYTES || !is_name(name) || !is_name(at + 1))
+        return fail_no_name(given, error);
+    if (hub->cache)
+        st = find_snapshot(hub->cache, name, at + 1, path, error);
+    return st == GPUSERVE_OK && !*path ? fail_no_revision(name, at + 1, error) : st;
+}
+
 gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char **path,
                              gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;
+    const char *at;
 
     *path = NULL;
     if (!name || !*name)
@@ -169,14 +208,13 @@ gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char *
         *path = gsv_copy_text(name, strlen(name));
         return *path ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
     }
-    if (!is_name(name)) {
-        gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: no such directory, nor a model's name", name);
-        return gsv_hint(error, GPUSERVE_E_NOT_FOUND,
-                        "names are parts of letters, digits, '.', '_' and '-', as in "
-                        "sentence-transformers/all-MiniLM-L6-v2");
-    }
+    at = strchr(name, '@');
+    if (at)
+        return find_revision(hub, name, at, path, error);
+    if (!is_name(name))
+        return fail_no_name(name, error);
     if (hub->cache)
-        st = find_snapshot(hub->cache, name, path, error);
+        st = find_snapshot(hub->cache, name, "main", path, error);
     if (st == GPUSERVE_OK && !*path && hub->models)
         st = find_own(hub->models, name, path, error);
     if (st != GPUSERVE_OK || *path)

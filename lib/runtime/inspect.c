@@ -117,7 +117,8 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_number(&json, "dense_layers", facts->n_dense);
     gsv_json_add_truth(&json, "normalize", facts->normalize);
     gsv_json_add_object(&json, "prompts", prompts_of(facts));
-    gsv_json_add_text(&json, "default_prompt", facts->default_prompt);
+    gsv_json_add_text(&json, "default_prompt", plan->default_prompt_name);
+    gsv_json_add_text(&json, "default_prompt_text", plan->default_prompt);
     gsv_json_add_value(&json, "labels", labels_of(facts));
     gsv_json_add_text(&json, "score", facts->n_labels > 0 ? score_name(facts->score) : NULL);
     gsv_json_add_text(&json, "rerank", gsv_rerank_method_name(gsv_rerank_method(facts)));

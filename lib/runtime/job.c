@@ -10,9 +10,9 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/model.h"
+#include "lib/runtime/prompt.h"
 #include "lib/runtime/structs.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define MOST_ITEMS (1u << 28)
@@ -153,45 +153,6 @@ static gpuserve_status check_expectations(const struct gsv_model *model, const g
     return GPUSERVE_OK;
 }
 
-/* ------------------------------------------------------------------------------------ prompt */
-
-static gpuserve_status fail_unknown_prompt(const struct gsv_spec_facts *facts, const char *name,
-                                           gpuserve_error *error)
-{
-    char names[300];
-    size_t length = 0;
-
-    names[0] = '\0';
-    for (size_t i = 0; i < facts->n_prompts && length < sizeof(names); i++) {
-        const int n = snprintf(names + length, sizeof(names) - length, "%s\"%s\"",
-                               i > 0 ? ", " : "", facts->prompts[i].name);
-
-        length += n > 0 ? (size_t)n : 0;
-    }
-    if (facts->n_prompts == 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "no prompt \"%.100s\": the model has none",
-                        name);
-    return gsv_fail(error, GPUSERVE_E_INVALID, "no prompt \"%.100s\": the model has %s", name,
-                    names);
-}
-
-static gpuserve_status find_prompt(const struct gsv_spec_facts *facts, const gpuserve_job *job,
-                                   const char **prompt, gpuserve_error *error)
-{
-    const char *name = job->prompt_name ? job->prompt_name : facts->default_prompt;
-
-    *prompt = job->prompt;
-    if (job->prompt || job->ids || !name)
-        return GPUSERVE_OK;
-    for (size_t i = 0; i < facts->n_prompts; i++) {
-        if (strcmp(facts->prompts[i].name, name) == 0) {
-            *prompt = facts->prompts[i].text;
-            return GPUSERVE_OK;
-        }
-    }
-    return fail_unknown_prompt(facts, name, error);
-}
-
 /* ------------------------------------------------------------------------------------- sizes */
 
 static gpuserve_status add_text(const char *what, size_t i, const char *const *texts,
@@ -311,7 +272,7 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
     if (st == GPUSERVE_OK)
         st = check_expectations(model, job, error);
     if (st == GPUSERVE_OK)
-        st = find_prompt(model->plan.facts, job, &size->prompt, error);
+        st = gsv_prompt_of(&model->plan, job, &size->prompt, error);
     if (st != GPUSERVE_OK)
         return st;
     make_key(model->plan.facts, job, size);

@@ -29,6 +29,10 @@ gpuserve_status gsv_opening_init(struct gsv_opening *opening, const char *path,
         all &= own(&opening->options.device);
     if (options->head)
         all &= own(&opening->options.head);
+    if (options->default_prompt_name)
+        all &= own(&opening->options.default_prompt_name);
+    if (options->default_prompt)
+        all &= own(&opening->options.default_prompt);
     if (all && opening->path)
         return GPUSERVE_OK;
     gsv_opening_reset(opening);
@@ -40,5 +44,7 @@ void gsv_opening_reset(struct gsv_opening *opening)
     free(opening->path);
     free((void *)(uintptr_t)opening->options.device);
     free((void *)(uintptr_t)opening->options.head);
+    free((void *)(uintptr_t)opening->options.default_prompt_name);
+    free((void *)(uintptr_t)opening->options.default_prompt);
     memset(opening, 0, sizeof(*opening));
 }

@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/runtime/context.h"
+#include "lib/runtime/prompt.h"
 #include "lib/runtime/structs.h"
 
 #include <inttypes.h>
@@ -130,6 +131,8 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
         st = check_tokenizer(plan, error);
     if (st == GPUSERVE_OK)
         st = choose_max_tokens(plan, options->max_tokens, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_prompt_choose(plan, options, error);
     if (st != GPUSERVE_OK)
         gsv_plan_reset(plan);
     return st;
@@ -141,6 +144,9 @@ void gsv_plan_reset(struct gsv_plan *plan)
     gsv_spec_free(&plan->spec);
     gsv_dir_close(&plan->dir);
     plan->facts = NULL;
+    free(plan->prompt_text);
+    plan->prompt_text = NULL;
+    plan->default_prompt = plan->default_prompt_name = NULL;
     free(plan->replicas);
     plan->replicas = NULL;
 }

@@ -31,10 +31,13 @@ struct gsv_plan {
     uint32_t dtype;                     /* never DEFAULT */
     bool may_widen; /* float16 was nobody's wish: bfloat16 where the model leaves its range */
     bool use_mmap;
-    bool may_move;      /* another device may do the work of one that is lost */
-    int32_t max_tokens; /* of a text */
-    int32_t n_workers;  /* threads that run batches, one stream each; as many for each replica */
-    bool has_wide;      /* and one more stream that all of them share: see batcher.h */
+    bool may_move;                   /* another device may do the work of one that is lost */
+    int32_t max_tokens;              /* of a text */
+    const char *default_prompt;      /* before texts of jobs that name none, or NULL */
+    const char *default_prompt_name; /* of the model's prompts, where it is one of them */
+    char *prompt_text;               /* owned: the default prompt of the options */
+    int32_t n_workers; /* threads that run batches, one stream each; as many for each replica */
+    bool has_wide;     /* and one more stream that all of them share: see batcher.h */
     struct gsv_work_options narrow;
     struct gsv_work_options wide;
     uint64_t max_wait_ns; /* of a batch that is not full, while the device is busy */

@@ -202,6 +202,8 @@ class ModelOptions(Structure):
         ("lost_user", c_void_p),
         ("max_wait_us", c_uint32),
         ("max_queue_ms", c_uint32),
+        ("default_prompt_name", c_char_p),
+        ("default_prompt", c_char_p),
     ]
 
 

@@ -153,6 +153,13 @@ class Handle(Closing):
         """
         self._guarded(lambda: call(self._library.gpuserve_model_ready, self._handle))
 
+    def counts(self) -> Dict[str, int]:
+        """What it has computed since it was opened or exchanged: batches, items in them, tokens,
+        compute_ns. Items through batches is how many texts were computed together."""
+        counts = _abi.new(_abi.ModelCounts)
+        self._guarded(lambda: call(self._library.gpuserve_model_stats, self._handle, byref(counts)))
+        return {name: getattr(counts, name) for name, *_ in counts._fields_[2:]}
+
     # ------------------------------------------------------------------- exchange, suspend, end
 
     def swap(self, model_name_or_path: Optional[Path] = None, *, allow: Iterable[str] = (),

@@ -79,6 +79,8 @@ OPTIONS: Dict[str, Tuple[str, Callable[[Any, str], Any]]] = {
     "max_batch_tokens": ("max_batch_tokens", number),
     "n_threads": ("n_threads", number),
     "pooling": ("pooling", _one_of(POOLINGS)),
+    "default_prompt_name": ("default_prompt_name", text),
+    "default_prompt": ("default_prompt", text),
     "mmap": ("use_mmap", _flag),
     "max_queue_tokens": ("max_queue_tokens", number),
     "warmup": ("warmup", _warmup),

@@ -78,6 +78,8 @@ class Model(Handle):
         mmap: map the weights; the file must not be changed while the model is open.
         max_queue_tokens, max_queue_bytes: most of both that wait to be computed.
         max_queue_ms: most work that waits, in the time that it takes at the speed of late; default any.
+        default_prompt_name, default_prompt: one of the model's prompts, or a text, put before texts where a
+            call names no prompt; default the model's own. ``""``: none.
         max_wait_us: most time that texts wait for a fuller batch while the device is busy; default
             none on a CPU, 300 on a GPU.
         cache_bytes: most memory for results of texts that may come again; default none.
@@ -99,6 +101,8 @@ class Model(Handle):
                  mmap: bool = False, max_queue_tokens: int = 0, max_queue_bytes: int = 0,
                  max_queue_ms: int = 0,
                  cache_bytes: int = 0, memory_budget: int = 0, max_wait_us: int = 0,
+                 default_prompt_name: Optional[str] = None,
+                 default_prompt: Optional[str] = None,
                  warmup: Union[int, str] = 0, name: Optional[str] = None,
                  version: Optional[str] = None, keep: bool = False, when_suspended: str = "resume",
                  on_device_lost: str = "fail", progress: Optional[LoadProgress] = None,
@@ -108,7 +112,8 @@ class Model(Handle):
             "max_batch_tokens": max_batch_tokens, "n_threads": n_threads, "pooling": pooling,
             "mmap": mmap, "max_queue_tokens": max_queue_tokens,
             "max_queue_bytes": max_queue_bytes, "max_queue_ms": max_queue_ms, "cache_bytes": cache_bytes,
-            "max_wait_us": max_wait_us,
+            "max_wait_us": max_wait_us, "default_prompt_name": default_prompt_name,
+            "default_prompt": default_prompt,
             "memory_budget": memory_budget, "warmup": warmup, "name": name, "version": version,
             "keep": keep, "when_suspended": when_suspended, "on_device_lost": on_device_lost,
             "progress": progress, "lost": lost})

@@ -10,6 +10,7 @@ import unittest
 from serving import MINILM, Server, environment, figure, main, wait_until
 from common import gpuserve
 
+TINY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data", "models")
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
@@ -173,15 +174,73 @@ class Configuration(Folder):
         self.assertEqual(self.check("m", MAX_CONCURRENT_REQUESTS="7")["max-connections"], 7)
         self.assertEqual(self.check("m", "--max-concurrent-requests", "8")["max-connections"], 8)
 
-    def test_names_of_tei_that_mean_nothing_here(self):
-        """Are passed over with their values, and said; what would change answers is not."""
-        given = ["--tokenization-workers", "4", "--max-batch-requests=3", "--json-output", "--disable-spans",
-                 "--otlp-endpoint", "http://a", "--otlp-service-name=b", "--prometheus-port", "9000", "--uds-path", "c"]
-        done = gpuserve("serve", "--check-config", *given, "--model-id", "m")
-        self.assertEqual((done.returncode, json.loads(done.out)), (0, {"model": "m"}), done.err)
-        self.assertEqual(done.err.count("means nothing here"), 8)
-        for option in ("--default-prompt", "--default-prompt-name", "--revision"):
-            self.fails(["has no option " + option], "m", option, "x")
+    # Every option of text-embeddings-inference's router, as its README lists them (1.9): flag, value, what
+    # comes of it: our option and its value, or words of the remark, or words of the error.
+    TEI = (
+        ("model-id", "m", {"model": "m"}), ("revision", "refs/pr/2", {"revision": "refs/pr/2"}),
+        ("tokenization-workers", "4", "--http-threads"), ("dtype", "float16", {"dtype": "fp16"}),
+        ("served-model-name", "n", {"alias": ["n"]}), ("pooling", "cls", {"pooling": "cls"}),
+        ("pooling", "mean", {"pooling": "mean"}), ("pooling", "last-token", {"pooling": "last"}),
+        ("pooling", "splade", ("splade", "weighs its words without being told to")),
+        ("max-concurrent-requests", "7", {"max-connections": 7}), ("max-batch-tokens", "4096", {"batch-tokens": 4096}),
+        ("max-batch-requests", "3", "--batch-tokens"), ("max-client-batch-size", "64", {"max-client-batch-size": 64}),
+        ("auto-truncate", "true", {"auto-truncate": True}), ("auto-truncate", "false", {}),
+        ("default-prompt-name", "query", {"default-prompt-name": "query"}), ("default-prompt", "query: ", {"default-prompt": "query: "}),
+        ("dense-path", "2_Dense_8192", ("no option here", "modules.json")), ("hf-token", "hf_secret", "gpuserve pull"),
+        ("hf-api-token", "hf_secret", "gpuserve pull"), ("hostname", "::1", {"host": "::1"}), ("port", "8123", {"port": 8123}),
+        ("uds-path", "/tmp/a", "in this process"), ("huggingface-hub-cache", "/data", {"cache-dir": "/data"}),
+        ("payload-limit", "1000", {"max-body-bytes": 1000}), ("api-key", "k", {"api-key": ["(hidden)"]}),
+        ("json-output", None, "--access-log"), ("disable-spans", None, "no spans"), ("otlp-endpoint", "http://a", "--access-log"),
+        ("otlp-service-name", "b", "--access-log"), ("prometheus-port", "9000", "--open-metrics"),
+        ("cors-allow-origin", "*", {"cors-origin": ["*"]}))
+
+    def test_every_option_of_tei(self):
+        """Is honoured, or passed over with a word of what is done instead, or refused with a word of what to use."""
+        for flag, value, want in self.TEI:
+            variable = flag.upper().replace("-", "_")
+            model = [] if flag == "model-id" else ["m"]
+            for arguments, variables, name in (
+                    (["--" + flag, *([value] if value else [])], {}, "--" + flag),
+                    (["--%s=%s" % (flag, value) if value else "--" + flag], {}, "--" + flag),
+                    ([], {variable: value or "true"}, variable)):
+                done = gpuserve("serve", "--check-config", *arguments, *model, env=environment(**variables))
+                where = (arguments, variables, done.err)
+                self.assertNotIn("hf_secret", done.err + done.out)
+                if isinstance(want, tuple):
+                    self.assertEqual(done.returncode, 2, where)
+                    for words in want:
+                        self.assertIn(words, done.err, where)
+                    continue
+                self.assertEqual(done.returncode, 0, where)
+                expected = {"models": model} if model else {}
+                self.assertEqual(json.loads(done.out), {**expected, **(want if isinstance(want, dict) else {})}, where)
+                if isinstance(want, dict):
+                    self.assertEqual(done.err, "", where)
+                else:
+                    self.assertIn(name + " of text-embeddings-inference means nothing here", done.err)
+                    self.assertIn(want, done.err)
+                    self.assertEqual(done.err.count("\n"), 1, where)
+
+    def test_names_of_tei_at_their_borders(self):
+        for arguments, variables, want in (
+                (["-p", "8124", "m"], {}, {"models": ["m"], "port": 8124}),
+                (["--auto-truncate", "m"], {}, {"models": ["m"], "auto-truncate": True}),
+                (["m", "--auto-truncate"], {"AUTO_TRUNCATE": "false"}, {"models": ["m"], "auto-truncate": True}),
+                (["m"], {"HOSTNAME": "3f2a1b9c"}, {"models": ["m"]}),  # a container's name is no address
+                (["m"], {"HOSTNAME": "127.0.0.1"}, {"models": ["m"], "host": "127.0.0.1"}),
+                (["m", "--host", "::1"], {"HOSTNAME": "127.0.0.1"}, {"models": ["m"], "host": "::1"}),
+                (["m"], {"JSON_OUTPUT": "false", "DISABLE_SPANS": "0"}, {"models": ["m"]}),
+                (["-q", "m"], {"HF_TOKEN": "a", "OTLP_ENDPOINT": "b"}, {"models": ["m"], "quiet": True})):
+            done = gpuserve("serve", "--check-config", *arguments, env=environment(**variables))
+            self.assertEqual((done.returncode, done.err), (0, ""), (arguments, variables))
+            self.assertEqual(json.loads(done.out), want)
+        self.fails(["exclude each other"], "m", "--default-prompt", "a", DEFAULT_PROMPT_NAME="b")
+        self.fails(["takes no value"], "m", "--auto-truncate=maybe")
+        self.fails(["takes no value"], "m", "--insecure=true")
+        self.fails(["of one model", "MODEL@REVISION"], "m", "n", "--revision", "a")
+        self.fails(["of one model"], "m@b", "--revision", "a")
+        self.fails(["no branch, tag or commit"], "m", "--revision", "../a")
+        self.fails(["a directory, not a name"], self.folder, "--revision", "a")
         done = gpuserve("embed", "--json-output")
         self.assertIn("embed has no option --json-output", done.err)
 
@@ -228,6 +287,55 @@ class Configuration(Folder):
         self.assertEqual(server.post("/v1/embeddings", {"input": "a", "model": "other"}).status, 200)
         self.assertEqual(server.post("/embed", {"inputs": ["a"] * 3}).status, 422)
         self.assertEqual(server.stop()[0], 0)
+
+    def test_default_prompts(self):
+        """Are before the texts of every request that names no prompt, in all dialects and forms."""
+        dense = os.path.join(TINY, "st-dense")
+        plain = Server(dense)
+        texts = ["w1 w2", "w3"]
+        self.assertEqual(plain.post("/embed", {"inputs": texts}).json(),
+                         plain.post("/embed", {"inputs": texts, "prompt_name": "query"}).json())
+        for arguments, prompt in ((["--default-prompt", "w7 w8 "], "w7 w8 "), (["--default-prompt-name", "passage"], "passage: "),
+                                  (["--default-prompt", ""], "")):
+            server = Server(dense, *arguments)
+            whole = {"inputs": [prompt + text for text in texts]}
+            ids = [[token["id"] for token in one] for one in server.post("/tokenize", {"inputs": texts}).json()]
+            if prompt:  # what the server of no prompt makes of the whole text
+                other = Server(dense, "--default-prompt", "")
+            else:
+                other = server
+            want = other.post("/embed", whole).json()
+            self.assertEqual(ids, [[token["id"] for token in one] for one in other.post("/tokenize", whole).json()])
+            self.assertEqual(server.post("/embed", {"inputs": texts}).json(), want)
+            self.assertEqual(server.post("/embed", {"inputs": [texts[0], ids[1]]}).json(), want)
+            got = server.post("/v1/embeddings", {"input": texts}).json()["data"]
+            self.assertEqual([item["embedding"] for item in got], want)
+            self.assertEqual(server.post("/embed", {"inputs": texts, "prompt_name": "query"}).json(),
+                             plain.post("/embed", {"inputs": texts}).json())
+            for one in {server, other}:
+                self.assertEqual(one.stop()[0], 0)
+        self.assertEqual(plain.stop()[0], 0)
+        done = gpuserve("serve", dense, "--port", "0", "--default-prompt-name", "question")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('no prompt "question": the model has "query", "passage"', done.err)
+
+    def test_revisions(self):
+        """Of a model in the hub's cache, which is called without it."""
+        hub = self.path("hub/models--org--net")
+        for commit, name in (("a" * 40, "st-dense"), ("b" * 40, "st-newer")):
+            shutil.copytree(os.path.join(TINY, name), os.path.join(hub, "snapshots", commit))
+        for ref, commit in (("main", "a" * 40), ("refs/pr/2", "b" * 40)):
+            os.makedirs(os.path.dirname(os.path.join(hub, "refs", ref)), exist_ok=True)
+            self.write(os.path.join(hub, "refs", ref), commit)
+        for arguments, dim in ((["org/net"], 24), (["org/net", "--revision", "refs/pr/2"], 32), (["org/net@" + "b" * 40], 32),
+                               (["--model-id", "org/net", "--revision", "main"], 24)):
+            server = Server(*arguments, "--cache-dir", self.path("hub"))
+            reply = server.post("/v1/embeddings", {"model": "org/net", "input": "w1"}).json()
+            self.assertEqual((reply["model"], len(reply["data"][0]["embedding"])), ("org/net", dim))
+            self.assertEqual(server.stop()[0], 0)
+        done = gpuserve("serve", "org/net", "--port", "0", "--revision", "v2", "--cache-dir", self.path("hub"))
+        self.assertIn('org/net: revision "v2" is not in the cache', done.err)
+        self.assertIn("gpuserve pull --revision v2 org/net", done.err)
 
 
 if __name__ == "__main__":

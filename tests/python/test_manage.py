@@ -173,6 +173,9 @@ class Budgets(Case):
             _, items = cached.encode(["a"], cache="off", return_items=True)
             self.assertEqual(items.cached.tolist(), [False])
             self.assertEqual(cached.context.stats()["cache_hits"], 1)
+            counts = cached.counts()
+            self.assertEqual((counts["batches"], counts["items"]), (3, 4))  # not what the cache had
+            self.assertGreater(counts["compute_ns"], 0)
             expected = cached.fingerprint
             self.assertEqual(cached.encode("a", expected_fingerprint=expected).shape, (128,))
             with self.assertRaises(errors.MismatchError):

@@ -187,6 +187,9 @@ class Encode(WithMiniLM):
         self.assertTrue((self.model.encode_query("food") == self.model.encode("food")).all())
         with self.assertRaises(gpuserve.errors.InvalidError):
             self.model.encode("food", prompt_name="nonsense")
+        with Model(model(MINILM), default_prompt="query: ") as opened:
+            self.assertTrue((prompted == opened.encode("food")).all())
+            self.assertNotEqual(opened.fingerprint, self.model.fingerprint)
 
     def test_cut_texts_are_told_and_may_be_refused(self):
         _, items = self.model.encode(["word " * 400, "word"], return_items=True)

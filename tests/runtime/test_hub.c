@@ -97,6 +97,37 @@ Test(hub, names_are_found_in_both_caches, .init = make_home, .fini = remove_home
     gsv_hub_reset(&hub);
 }
 
+Test(hub, revisions_are_branches_tags_and_commits_in_the_cache, .init = make_home,
+     .fini = remove_home)
+{
+    static const char *const nowhere[] = {
+        "org/net@",          "org/net@v2",   "org/net@evil",     "org/net@../main",  "@main",
+        "org/net@main@main", "org/net@/etc", "own-net@main",     "org/net@refs//pr", "org/net@.git",
+        "org/../net@main",   "org/net@ ",    "org/net@abc123/x", "org/none@main"
+    };
+    struct gsv_hub hub = { 0 };
+    char long_name[1000] = "";
+
+    make_folder(".cache/huggingface/hub/models--org--net/refs/refs/pr");
+    make_folder(".cache/huggingface/hub/models--org--net/snapshots/def456");
+    make_file(".cache/huggingface/hub/models--org--net/refs/v1.0", "def456");
+    make_file(".cache/huggingface/hub/models--org--net/refs/refs/pr/2", "def456\n");
+    make_file(".cache/huggingface/hub/models--org--net/refs/evil", "../../models--org--net");
+    cr_assert_eq(gsv_hub_init(&hub, NULL, NULL), GPUSERVE_OK);
+    expect_found(&hub, "org/net@main", ".cache/huggingface/hub/models--org--net/snapshots/abc123");
+    expect_found(&hub, "org/net@v1.0", ".cache/huggingface/hub/models--org--net/snapshots/def456");
+    expect_found(&hub, "org/net@refs/pr/2",
+                 ".cache/huggingface/hub/models--org--net/snapshots/def456");
+    expect_found(&hub, "org/net@def456",
+                 ".cache/huggingface/hub/models--org--net/snapshots/def456");
+    for (size_t i = 0; i < sizeof(nowhere) / sizeof(nowhere[0]); i++)
+        expect_found(&hub, nowhere[i], NULL);
+    memset(long_name, 'a', sizeof(long_name) - 1);
+    long_name[900] = '@';
+    expect_found(&hub, long_name, NULL);
+    gsv_hub_reset(&hub);
+}
+
 Test(hub, names_that_are_paths_in_disguise_lead_nowhere, .init = make_home, .fini = remove_home)
 {
     static const char *const names[] = { "..",       "../own-net",   "own-net/../..", ".hidden",

@@ -97,3 +97,104 @@ Test(prompt, equal_tokens_of_other_prompts_are_told_apart)
     cr_expect_eq(memcmp(cut, left, sizeof(cut)), 0);
     gpuserve_model_close(&model);
 }
+
+/* ---------------------------------------------------------------- the default, as it was opened */
+
+#define DENSE "models/st-dense" /* its prompts are query and passage, query its default */
+
+enum { DENSE_DIM = 24 };
+
+static gpuserve_model *open_with(const char *name, const char *text)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+
+    options.default_prompt_name = name;
+    options.default_prompt = text;
+    cr_assert_eq(gpuserve_model_open(&model, NULL, test_data(DENSE), &options, &error), GPUSERVE_OK,
+                 "%s", error.message);
+    return model;
+}
+
+/* The vector of a text with a prompt of the call, or NULL: with the default. */
+static void vector_of(gpuserve_model *model, const char *prompt, float *row)
+{
+    const char *const text = "w1 w2";
+    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+
+    options.prompt = prompt;
+    cr_assert_eq(gpuserve_embed(model, &text, 1, row, DENSE_DIM, &options, NULL), GPUSERVE_OK);
+}
+
+Test(prompt, the_default_is_the_models_own_or_that_of_the_options)
+{
+    static const struct {
+        const char *name, *text; /* as opened */
+        const char *prompt;      /* what it comes to */
+        const char *fact;        /* of gpuserve_model_info() */
+    } cases[] = {
+        { NULL, NULL, "query: ", "\"default_prompt_text\": \"query: \"" },
+        { "query", NULL, "query: ", "\"default_prompt\": \"query\"" },
+        { "passage", NULL, "passage: ", "\"default_prompt\": \"passage\"" },
+        { NULL, "w7 w8 ", "w7 w8 ", "\"default_prompt_text\": \"w7 w8 \"" },
+        { NULL, "", "", "\"default_prompt_text\": null" },
+    };
+    char spaces[5][33];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_model *model = open_with(cases[i].name, cases[i].text);
+        float got[DENSE_DIM], want[DENSE_DIM];
+        char info[8192];
+
+        vector_of(model, NULL, got);
+        vector_of(model, cases[i].prompt, want);
+        cr_expect_eq(memcmp(got, want, sizeof(got)), 0, "case %zu", i);
+        cr_assert_eq(gpuserve_model_info(model, info, sizeof(info), NULL, NULL), GPUSERVE_OK);
+        cr_expect_not_null(strstr(info, cases[i].fact), "case %zu: %s", i, info);
+        memcpy(spaces[i], gpuserve_model_fingerprint(model), sizeof(spaces[i]));
+        for (size_t j = 0; j < i; j++)
+            cr_expect_eq(strcmp(spaces[i], spaces[j]) == 0, i == 1 && j == 0, "%zu, %zu", i, j);
+        gpuserve_model_close(&model);
+    }
+}
+
+Test(prompt, a_default_that_cannot_be)
+{
+    static const struct {
+        const char *name, *text, *words;
+    } cases[] = {
+        { "question", NULL,
+          "default_prompt_name: no prompt \"question\": the model has \"query\"" },
+        { "query", "w1", "both default_prompt and default_prompt_name" },
+        { NULL, "w1 \xff", "default_prompt is not UTF-8" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        gpuserve_model *model = NULL;
+
+        options.default_prompt_name = cases[i].name;
+        options.default_prompt = cases[i].text;
+        cr_expect_eq(gpuserve_model_open(&model, NULL, test_data(DENSE), &options, &error),
+                     GPUSERVE_E_INVALID);
+        cr_expect_not_null(strstr(error.message, cases[i].words), "%s", error.message);
+    }
+}
+
+/* Suspended and resumed it is read again, from the options as they were. */
+Test(prompt, the_default_outlives_the_options)
+{
+    char name[] = "passage";
+    gpuserve_model *model = open_with(name, NULL);
+    float before[DENSE_DIM], after[DENSE_DIM];
+
+    vector_of(model, NULL, before);
+    memset(name, 'x', sizeof(name) - 1);
+    cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_model_resume(model, NULL), GPUSERVE_OK);
+    vector_of(model, NULL, after);
+    cr_expect_eq(memcmp(before, after, sizeof(before)), 0);
+    gpuserve_model_close(&model);
+}
