@@ -14,9 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHORT_CHUNK = 24, NO_MERGE = -1 };
-
-#define NO_RANK UINT32_MAX
+enum { SHORT_CHUNK = 128 };
 
 /* A word while it is read. */
 struct reading {
@@ -31,67 +29,34 @@ struct reading {
     bool no_memory;
 };
 
-/* ------------------------------------------------------------------ a short chunk */
-
-static inline void look_at_pair(const struct gsv_bpe *m, struct gsv_bpe_symbol *s)
-{
-    const struct gsv_bpe_merge *merge = gsv_bpe_find_merge(m, s[0].id, s[1].id);
-
-    s->rank = merge ? merge->rank : NO_RANK;
-    s->merged = merge ? merge->id : NO_MERGE;
-}
-
-/* Returns how many symbols are left. */
-static size_t merge_short(const struct gsv_bpe *m, struct gsv_bpe_symbol *s, size_t n,
-                          uint64_t *steps)
-{
-    for (size_t i = 0; i + 1 < n; i++)
-        look_at_pair(m, &s[i]);
-    s[n - 1].rank = NO_RANK;
-    for (;;) {
-        size_t best = 0;
-
-        for (size_t i = 1; i < n; i++)
-            if (s[i].rank < s[best].rank)
-                best = i;
-        *steps += n;
-        if (s[best].rank == NO_RANK)
-            return n;
-        s[best].id = s[best].merged;
-        s[best].size += s[best + 1].size;
-        n--;
-        memmove(&s[best + 1], &s[best + 2], (n - best - 1) * sizeof(*s));
-        s[best].rank = NO_RANK;
-        if (best + 1 < n)
-            look_at_pair(m, &s[best]);
-        if (best > 0)
-            look_at_pair(m, &s[best - 1]);
-    }
-}
-
 /* ------------------------------------------------------------------ chunks and symbols */
+
+static inline void put_piece(struct reading *r, const struct gsv_bpe_symbol *s)
+{
+    r->end += s->size;
+    r->pieces[r->n_pieces++] = (struct gsv_piece){ s->id, r->end };
+}
 
 /* The chunk is complete: its pieces. */
 static void end_chunk(struct reading *r)
 {
-    const struct gsv_bpe_symbol *merged = r->work->symbols;
-    ptrdiff_t n = (ptrdiff_t)r->n;
+    struct gsv_bpe_work *const w = r->work;
+    const size_t n = r->n;
+    ptrdiff_t n_merged;
 
     if (n == 0 || r->no_memory)
         return;
-    *r->steps += r->n;
-    if (n <= SHORT_CHUNK) {
-        n = (ptrdiff_t)merge_short(r->model, r->work->symbols, r->n, r->steps);
-    } else {
-        n = gsv_bpe_merge_long(r->model, r->work, r->n, r->steps);
-        merged = r->work->merged;
-        r->no_memory = n == GSV_BPE_NO_MEMORY;
-    }
     r->n = 0;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        r->end += merged[i].size;
-        r->pieces[r->n_pieces++] = (struct gsv_piece){ merged[i].id, r->end };
+    if (n <= SHORT_CHUNK) {
+        r->no_memory = !gsv_bpe_merge(r->model, w, w->symbols, n, r->steps);
+        for (size_t i = 0; i < n && !r->no_memory; i += w->symbols[i].width)
+            put_piece(r, &w->symbols[i]);
+        return;
     }
+    n_merged = gsv_bpe_merge_long(r->model, w, n, r->steps);
+    r->no_memory = n_merged == GSV_BPE_NO_MEMORY;
+    for (ptrdiff_t i = 0; i < n_merged; i++)
+        put_piece(r, &w->merged[i]);
 }
 
 static void put_symbol(struct reading *r, int32_t id, uint32_t size)
@@ -103,7 +68,7 @@ static void put_symbol(struct reading *r, int32_t id, uint32_t size)
         r->no_memory = true;
         return;
     }
-    w->symbols[r->n++] = (struct gsv_bpe_symbol){ .id = id, .size = size };
+    w->symbols[r->n++] = (struct gsv_bpe_symbol){ .id = id, .size = size, .width = 1 };
 }
 
 static void put_unknown(struct reading *r)
@@ -196,6 +161,6 @@ void gsv_bpe_work_reset(struct gsv_bpe_work *work)
     free(work->symbols);
     free(work->window);
     free(work->merged);
-    free(work->queue);
+    free(work->ranks);
     *work = (struct gsv_bpe_work){ 0 };
 }

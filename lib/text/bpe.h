@@ -3,8 +3,8 @@
  * of the lowest rank first, and of these the leftmost.
  *
  * A word is taken in chunks: where two characters stand side by side in no token of the vocabulary,
- * no merge can join what is left of them with what is right. A short chunk is merged by looking for
- * the lowest rank each time, a long one in windows (bpe_long.c).
+ * no merge can join what is left of them with what is right. A short chunk is merged at once
+ * (bpe_merge.c), a long one in windows (bpe_long.c).
  */
 #ifndef GSV_TEXT_BPE_H
 #define GSV_TEXT_BPE_H
@@ -47,21 +47,18 @@ struct gsv_bpe {
     size_t n_chars;
     int32_t byte_ids[256]; /* of "<0x00>" and so on; -1 */
     uint64_t *joined;      /* bits: which two characters stand side by side in a token */
+    uint64_t *may_merge;   /* bits, 8 for each slot: of a pair that has none there is no merge */
+    unsigned pair_shift;   /* what a hash is shifted by to be the place of such a bit */
     struct gsv_trie words; /* with ignores_merges: all tokens */
     int32_t *word_ids;     /* [words.n] -1 */
 };
 
 struct gsv_bpe_symbol {
     int32_t id;
-    uint32_t size; /* bytes of the word; 0: it has been merged into the one before */
+    uint32_t size;  /* bytes of the word */
+    uint32_t width; /* symbols it was made of; the last one of these has it too */
     union {
-        struct {
-            uint32_t rank; /* of the merge with the next one; UINT32_MAX: none */
-            int32_t merged;
-        };
-        struct {
-            uint32_t previous, next;
-        };
+        int32_t merged; /* what it and the next one become, if there is such a merge */
         uint32_t first; /* of the chunk's symbols that it was made of */
     };
 };
@@ -71,8 +68,8 @@ struct gsv_bpe_work {
     struct gsv_bpe_symbol *symbols; /* a chunk */
     struct gsv_bpe_symbol *window;  /* of a long one, while it is merged */
     struct gsv_bpe_symbol *merged;  /* what it has come to so far */
-    uint64_t *queue;                /* rank << 32 | symbol of the window */
-    size_t symbols_capacity, window_capacity, merged_capacity, queue_capacity;
+    uint64_t *ranks;                /* of merges, see bpe_merge.c */
+    size_t symbols_capacity, window_capacity, merged_capacity, ranks_capacity;
 };
 
 enum { GSV_BPE_NO_MEMORY = -1 };
@@ -80,12 +77,12 @@ enum { GSV_BPE_NO_MEMORY = -1 };
 #define GSV_BPE_NO_PAIR UINT64_MAX
 #define GSV_BPE_NO_CHAR UINT32_MAX
 
-static inline size_t gsv_bpe_hash(uint64_t key)
+static inline uint64_t gsv_bpe_hash(uint64_t key)
 {
     /* The odd number is from the digits of the golden ratio. */
     const uint64_t h = key * 0x9E3779B97F4A7C15u;
 
-    return (size_t)(h ^ h >> 29);
+    return h ^ h >> 29;
 }
 
 enum { GSV_BPE_JOINED_BITS = 18 };
@@ -105,16 +102,17 @@ static inline bool gsv_bpe_are_joined(const struct gsv_bpe *m, uint32_t c, uint3
     return m->joined[bit / 64] >> bit % 64 & 1;
 }
 
-/* The merge of two tokens; NULL: there is none. */
+/* The merge of two tokens; NULL: there is none. Most have none, and the bits, which stay in a cache
+ * where the slots do not, tell that of nearly all. */
 static inline const struct gsv_bpe_merge *gsv_bpe_find_merge(const struct gsv_bpe *m, int32_t left,
                                                              int32_t right)
 {
     const uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t slot;
+    const uint64_t hash = gsv_bpe_hash(pair), bit = hash >> m->pair_shift;
+    size_t slot = hash & (m->n_slots - 1);
 
-    if (!m->n_slots)
+    if (!(m->may_merge[bit / 64] >> bit % 64 & 1))
         return NULL;
-    slot = gsv_bpe_hash(pair) & (m->n_slots - 1);
     while (m->merges[slot].pair != pair) {
         if (m->merges[slot].pair == GSV_BPE_NO_PAIR)
             return NULL;
@@ -145,6 +143,10 @@ size_t gsv_bpe_bytes(const struct gsv_bpe *model);
  * GSV_BPE_NO_MEMORY. *steps is increased by the comparisons of ranks and the symbols. */
 ptrdiff_t gsv_bpe_split(const struct gsv_bpe *model, const char *word, size_t size,
                         struct gsv_bpe_work *work, struct gsv_piece *pieces, uint64_t *steps);
+/* Merge n symbols, n > 0, of which each has the width 1, where they are: the token after the one at
+ * i is at i + symbols[i].width. */
+bool gsv_bpe_merge(const struct gsv_bpe *model, struct gsv_bpe_work *work,
+                   struct gsv_bpe_symbol *symbols, size_t n, uint64_t *steps);
 /* A chunk of n symbols into work->merged; returns how many are left, or GSV_BPE_NO_MEMORY. */
 ptrdiff_t gsv_bpe_merge_long(const struct gsv_bpe *model, struct gsv_bpe_work *work, size_t n,
                              uint64_t *steps);

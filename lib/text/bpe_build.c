@@ -54,6 +54,24 @@ bool gsv_bpe_add_merge(struct gsv_bpe *m, int32_t left, int32_t right, int32_t i
     return true;
 }
 
+/* Without merges no bit is set, and no slot is looked at. */
+static bool make_pair_bits(struct gsv_bpe *m)
+{
+    size_t n_bits = 64;
+
+    m->pair_shift = 64 - 6;
+    for (; n_bits < 8 * m->n_slots; n_bits *= 2)
+        m->pair_shift--;
+    m->may_merge = gsv_alloc_array(n_bits / 64, sizeof(*m->may_merge));
+    for (size_t i = 0; i < m->n_slots && m->may_merge; i++) {
+        const uint64_t bit = gsv_bpe_hash(m->merges[i].pair) >> m->pair_shift;
+
+        if (m->merges[i].pair != GSV_BPE_NO_PAIR)
+            m->may_merge[bit / 64] |= (uint64_t)1 << bit % 64;
+    }
+    return m->may_merge != NULL;
+}
+
 /* ------------------------------------------------------------------ characters */
 
 /* The first character of a token's text, as words have it; -1: words cannot have it. */
@@ -257,7 +275,8 @@ gpuserve_status gsv_bpe_build(struct gsv_bpe *m, const struct gsv_vocab *vocab, 
     m->bytes = bytes;
     m->places = m->prefix[0] || m->suffix[0];
     find_bytes(m, vocab);
-    if (!make_tables(m, vocab) || (m->ignores_merges && !make_words(m, vocab)))
+    if (!make_pair_bits(m) || !make_tables(m, vocab) ||
+        (m->ignores_merges && !make_words(m, vocab)))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for %zu tokens", name,
                         vocab->n_model);
     return check_unknown(m, name, error);
@@ -270,6 +289,7 @@ void gsv_bpe_reset(struct gsv_bpe *m)
     free(m->merges);
     free(m->chars);
     free(m->joined);
+    free(m->may_merge);
     free(m->word_ids);
     gsv_trie_reset(&m->words);
     *m = (struct gsv_bpe){ 0 };
@@ -277,7 +297,7 @@ void gsv_bpe_reset(struct gsv_bpe *m)
 
 size_t gsv_bpe_bytes(const struct gsv_bpe *m)
 {
-    return m->n_slots * sizeof(*m->merges) + m->n_chars * sizeof(*m->chars) +
+    return m->n_slots * (sizeof(*m->merges) + 1) + m->n_chars * sizeof(*m->chars) +
            (m->joined ? ((size_t)1 << GSV_BPE_JOINED_BITS) / 8 : 0) +
            m->words.n * (sizeof(*m->words.units) + sizeof(*m->word_ids));
 }

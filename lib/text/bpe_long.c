@@ -1,7 +1,7 @@
 /*
- * bpe_long.c - the merges of a chunk that is too long to look for the lowest rank each time.
+ * bpe_long.c - the merges of a long chunk.
  *
- * A queue of all its merges would make each cost the logarithm of the chunk, and a walk through all
+ * A tree of all its merges would make each cost the logarithm of the chunk, and a walk through all
  * of memory. So the chunk is merged in windows, and joined where that is known to change nothing:
  *
  *   What u and v come to, end to end, is what uv comes to, if and only if the last token of the one
@@ -19,128 +19,21 @@
 #include <string.h>
 
 enum {
-    WINDOW = 128, /* symbols that are new in one */
+    WINDOW = 128, /* symbols that are new in one, at least */
+    NEW = 3,      /* and as many for each that is made again */
     BACK = 8      /* of its symbols at least are made again, as many as whole tokens are */
 };
 
-#define NO_SYMBOL UINT32_MAX
-
-/* ------------------------------------------------------------------ one window */
-
-struct queue {
-    uint64_t *heap; /* [n] rank << 32 | symbol; four entries below each, the smallest first */
-    size_t n;
-    uint64_t steps;
-};
-
-static void sift_up(struct queue *q, size_t at)
-{
-    const uint64_t entry = q->heap[at];
-
-    for (; at > 0 && entry < q->heap[(at - 1) / 4]; at = (at - 1) / 4, q->steps++)
-        q->heap[at] = q->heap[(at - 1) / 4];
-    q->heap[at] = entry;
-}
-
-static void sift_down(struct queue *q, size_t at)
-{
-    const uint64_t entry = q->heap[at];
-
-    for (;; q->steps++) {
-        const size_t first = 4 * at + 1, end = first + 4 < q->n ? first + 4 : q->n;
-        size_t least = first;
-
-        if (first >= q->n)
-            break;
-        for (size_t i = first + 1; i < end; i++)
-            if (q->heap[i] < q->heap[least])
-                least = i;
-        if (entry <= q->heap[least])
-            break;
-        q->heap[at] = q->heap[least];
-        at = least;
-    }
-    q->heap[at] = entry;
-}
-
-/* The merge of a symbol with the next one, if there is one. There is room: at first for one of each
- * symbol, and each merge takes one entry out and puts two in. */
-static void push_merge(struct queue *q, const struct gsv_bpe *m, const struct gsv_bpe_symbol *s,
-                       uint32_t at)
-{
-    const struct gsv_bpe_merge *merge =
-        s[at].next == NO_SYMBOL ? NULL : gsv_bpe_find_merge(m, s[at].id, s[s[at].next].id);
-
-    if (!merge)
-        return;
-    q->heap[q->n] = (uint64_t)merge->rank << 32 | at;
-    sift_up(q, q->n++);
-}
-
-static uint64_t pop_merge(struct queue *q)
-{
-    const uint64_t top = q->heap[0];
-
-    q->heap[0] = q->heap[--q->n];
-    if (q->n > 0)
-        sift_down(q, 0);
-    return top;
-}
-
-/* Join symbol `at` and the next one, if that is still what the entry of the queue was about. */
-static bool join(const struct gsv_bpe *m, struct gsv_bpe_symbol *s, uint32_t at, uint32_t rank)
-{
-    const uint32_t next = s[at].next;
-    const struct gsv_bpe_merge *merge;
-
-    if (s[at].size == 0 || next == NO_SYMBOL)
-        return false;
-    merge = gsv_bpe_find_merge(m, s[at].id, s[next].id);
-    if (!merge || merge->rank != rank)
-        return false;
-    s[at].id = merge->id;
-    s[at].size += s[next].size;
-    s[at].next = s[next].next;
-    s[next].size = 0;
-    if (s[at].next != NO_SYMBOL)
-        s[s[at].next].previous = at;
-    return true;
-}
-
-/* Merge symbols[begin, end) of the chunk into work->window, where those that are left have a size.
- */
+/* Merge symbols[begin, end) of the chunk into work->window. */
 static bool merge_window(const struct gsv_bpe *m, struct gsv_bpe_work *w, size_t begin, size_t end,
                          uint64_t *steps)
 {
     const size_t n = end - begin;
-    struct queue q = { 0 };
-    struct gsv_bpe_symbol *s;
 
-    if (!gsv_grow((void **)&w->window, &w->window_capacity, n, sizeof(*w->window), SIZE_MAX) ||
-        !gsv_grow((void **)&w->queue, &w->queue_capacity, 2 * n, sizeof(*w->queue), SIZE_MAX))
+    if (!gsv_grow((void **)&w->window, &w->window_capacity, n, sizeof(*w->window), SIZE_MAX))
         return false;
-    s = w->window;
-    q.heap = w->queue;
-    memcpy(s, w->symbols + begin, n * sizeof(*s));
-    for (size_t i = 0; i < n; i++) {
-        s[i].previous = i > 0 ? (uint32_t)i - 1 : NO_SYMBOL;
-        s[i].next = i + 1 < n ? (uint32_t)i + 1 : NO_SYMBOL;
-    }
-    for (size_t i = 0; i < n; i++)
-        push_merge(&q, m, s, (uint32_t)i);
-    while (q.n > 0) {
-        const uint64_t top = pop_merge(&q);
-        const uint32_t at = (uint32_t)top;
-
-        q.steps++;
-        if (!join(m, s, at, (uint32_t)(top >> 32)))
-            continue;
-        if (s[at].previous != NO_SYMBOL)
-            push_merge(&q, m, s, s[at].previous);
-        push_merge(&q, m, s, at);
-    }
-    *steps += n + q.steps;
-    return true;
+    memcpy(w->window, w->symbols + begin, n * sizeof(*w->window));
+    return gsv_bpe_merge(m, w, w->window, n, steps);
 }
 
 /* ------------------------------------------------------------------ windows to a chunk */
@@ -149,9 +42,7 @@ static bool merge_window(const struct gsv_bpe *m, struct gsv_bpe_work *w, size_t
  * window began. */
 static size_t take_tokens(struct gsv_bpe_work *w, size_t n, size_t begin, size_t end)
 {
-    for (size_t i = 0; i < end - begin; i++) {
-        if (w->window[i].size == 0)
-            continue;
+    for (size_t i = 0; i < end - begin; i += w->window[i].width) {
         w->merged[n] = w->window[i];
         w->merged[n++].first = (uint32_t)(begin + i);
     }
@@ -181,11 +72,16 @@ static bool is_border(const struct gsv_bpe *m, struct gsv_bpe_work *w, size_t k,
     if (known->left == left.id && known->right == right.id)
         return true;
     *no_memory = !merge_window(m, w, left.first, end, steps);
-    if (*no_memory || w->window[0].next != border || w->window[border].next != NO_SYMBOL)
+    if (*no_memory || w->window[0].width != border || w->window[border].width != end - right.first)
         return false;
     if (m->one_way)
         *known = (struct known_border){ left.id, right.id };
     return true;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
 }
 
 ptrdiff_t gsv_bpe_merge_long(const struct gsv_bpe *m, struct gsv_bpe_work *w, size_t n,
@@ -200,7 +96,8 @@ ptrdiff_t gsv_bpe_merge_long(const struct gsv_bpe *m, struct gsv_bpe_work *w, si
     while (done < n) {
         const size_t k = token_before(w, n_merged, done, back);
         const size_t begin = k < n_merged ? w->merged[k].first : done;
-        const size_t end = n - done > window ? done + window : n;
+        const size_t n_new = larger(window, NEW * (done - begin));
+        const size_t end = n - done > n_new ? done + n_new : n;
         size_t n_then;
 
         if (!merge_window(m, w, begin, end, steps))

@@ -51,8 +51,9 @@ static char *unigram_json(void)
     return json;
 }
 
-/* One of byte-level BPE, and a text with a word long enough for its queue. */
-#define LONG_WORD "abababababababababababababababababababab"
+/* One of byte-level BPE, and a text with a word long enough for several windows. */
+#define AB40 "abababababababababababababababababababab"
+#define LONG_WORD AB40 AB40 AB40 AB40
 static const char bpe_text[] = "ab \xE5\xAD\x97 " LONG_WORD " '' [NEW]ab";
 
 static char *bpe_json(void)
