@@ -31,10 +31,10 @@ struct reading {
 
 /* ------------------------------------------------------------------ chunks and symbols */
 
-static inline void put_piece(struct reading *r, const struct gsv_bpe_symbol *s)
+static inline void put_piece(struct reading *r, int32_t id, uint32_t size)
 {
-    r->end += s->size;
-    r->pieces[r->n_pieces++] = (struct gsv_piece){ s->id, r->end };
+    r->end += size;
+    r->pieces[r->n_pieces++] = (struct gsv_piece){ id, r->end };
 }
 
 /* The chunk is complete: its pieces. */
@@ -48,15 +48,15 @@ static void end_chunk(struct reading *r)
         return;
     r->n = 0;
     if (n <= SHORT_CHUNK) {
-        r->no_memory = !gsv_bpe_merge(r->model, w, w->symbols, n, r->steps);
-        for (size_t i = 0; i < n && !r->no_memory; i += w->symbols[i].width)
-            put_piece(r, &w->symbols[i]);
+        r->no_memory = !gsv_bpe_merge(r->model, w, 0, n, r->steps);
+        for (size_t i = 0; i < n && !r->no_memory; i += w->window[i].width)
+            put_piece(r, w->window[i].id, w->window[i].size);
         return;
     }
     n_merged = gsv_bpe_merge_long(r->model, w, n, r->steps);
     r->no_memory = n_merged == GSV_BPE_NO_MEMORY;
     for (ptrdiff_t i = 0; i < n_merged; i++)
-        put_piece(r, &w->merged[i]);
+        put_piece(r, w->merged[i].id, w->merged[i].size);
 }
 
 static void put_symbol(struct reading *r, int32_t id, uint32_t size)
@@ -68,7 +68,7 @@ static void put_symbol(struct reading *r, int32_t id, uint32_t size)
         r->no_memory = true;
         return;
     }
-    w->symbols[r->n++] = (struct gsv_bpe_symbol){ .id = id, .size = size, .width = 1 };
+    w->symbols[r->n++] = (struct gsv_bpe_symbol){ id, size };
 }
 
 static void put_unknown(struct reading *r)

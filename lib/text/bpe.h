@@ -53,21 +53,32 @@ struct gsv_bpe {
     int32_t *word_ids;     /* [words.n] -1 */
 };
 
+/* A character, or what stands for one, before anything is merged. */
 struct gsv_bpe_symbol {
     int32_t id;
-    uint32_t size;  /* bytes of the word */
+    uint32_t size; /* bytes of the word */
+};
+
+/* A symbol, or the token that several have become, while they are merged. */
+struct gsv_bpe_node {
+    int32_t id;
+    uint32_t size;
     uint32_t width; /* symbols it was made of; the last one of these has it too */
-    union {
-        int32_t merged; /* what it and the next one become, if there is such a merge */
-        uint32_t first; /* of the chunk's symbols that it was made of */
-    };
+    int32_t merged; /* what it and the next one become, if there is such a merge */
+};
+
+/* A token of a chunk. */
+struct gsv_bpe_token {
+    int32_t id;
+    uint32_t size;
+    uint32_t first; /* of the chunk's symbols that it was made of */
 };
 
 /* Buffers of one thread. */
 struct gsv_bpe_work {
     struct gsv_bpe_symbol *symbols; /* a chunk */
-    struct gsv_bpe_symbol *window;  /* of a long one, while it is merged */
-    struct gsv_bpe_symbol *merged;  /* what it has come to so far */
+    struct gsv_bpe_node *window;    /* a short one, or a part of a long one, while it is merged */
+    struct gsv_bpe_token *merged;   /* what a long one has come to so far */
     uint64_t *ranks;                /* of merges, see bpe_merge.c */
     size_t symbols_capacity, window_capacity, merged_capacity, ranks_capacity;
 };
@@ -143,10 +154,10 @@ size_t gsv_bpe_bytes(const struct gsv_bpe *model);
  * GSV_BPE_NO_MEMORY. *steps is increased by the comparisons of ranks and the symbols. */
 ptrdiff_t gsv_bpe_split(const struct gsv_bpe *model, const char *word, size_t size,
                         struct gsv_bpe_work *work, struct gsv_piece *pieces, uint64_t *steps);
-/* Merge n symbols, n > 0, of which each has the width 1, where they are: the token after the one at
- * i is at i + symbols[i].width. */
-bool gsv_bpe_merge(const struct gsv_bpe *model, struct gsv_bpe_work *work,
-                   struct gsv_bpe_symbol *symbols, size_t n, uint64_t *steps);
+/* Merge n of work->symbols, n > 0, into work->window, where the token after the one at i is at
+ * i + window[i].width. False: no memory. */
+bool gsv_bpe_merge(const struct gsv_bpe *model, struct gsv_bpe_work *work, size_t begin, size_t n,
+                   uint64_t *steps);
 /* A chunk of n symbols into work->merged; returns how many are left, or GSV_BPE_NO_MEMORY. */
 ptrdiff_t gsv_bpe_merge_long(const struct gsv_bpe *model, struct gsv_bpe_work *work, size_t n,
                              uint64_t *steps);

@@ -16,35 +16,19 @@
 #include "lib/base/alloc.h"
 #include "lib/text/bpe.h"
 
-#include <string.h>
-
 enum {
-    WINDOW = 128, /* symbols that are new in one, at least */
+    WINDOW = 112, /* symbols that are new in one, at least */
     NEW = 3,      /* and as many for each that is made again */
     BACK = 8      /* of its symbols at least are made again, as many as whole tokens are */
 };
-
-/* Merge symbols[begin, end) of the chunk into work->window. */
-static bool merge_window(const struct gsv_bpe *m, struct gsv_bpe_work *w, size_t begin, size_t end,
-                         uint64_t *steps)
-{
-    const size_t n = end - begin;
-
-    if (!gsv_grow((void **)&w->window, &w->window_capacity, n, sizeof(*w->window), SIZE_MAX))
-        return false;
-    memcpy(w->window, w->symbols + begin, n * sizeof(*w->window));
-    return gsv_bpe_merge(m, w, w->window, n, steps);
-}
-
-/* ------------------------------------------------------------------ windows to a chunk */
 
 /* The window's tokens from merged[n] on; returns how many there are then. `begin` is where the
  * window began. */
 static size_t take_tokens(struct gsv_bpe_work *w, size_t n, size_t begin, size_t end)
 {
     for (size_t i = 0; i < end - begin; i += w->window[i].width) {
-        w->merged[n] = w->window[i];
-        w->merged[n++].first = (uint32_t)(begin + i);
+        w->merged[n++] =
+            (struct gsv_bpe_token){ w->window[i].id, w->window[i].size, (uint32_t)(begin + i) };
     }
     return n;
 }
@@ -66,12 +50,12 @@ struct known_border {
 static bool is_border(const struct gsv_bpe *m, struct gsv_bpe_work *w, size_t k, size_t end,
                       struct known_border *known, bool *no_memory, uint64_t *steps)
 {
-    const struct gsv_bpe_symbol left = w->merged[k - 1], right = w->merged[k];
+    const struct gsv_bpe_token left = w->merged[k - 1], right = w->merged[k];
     const size_t border = right.first - left.first;
 
     if (known->left == left.id && known->right == right.id)
         return true;
-    *no_memory = !merge_window(m, w, left.first, end, steps);
+    *no_memory = !gsv_bpe_merge(m, w, left.first, end - left.first, steps);
     if (*no_memory || w->window[0].width != border || w->window[border].width != end - right.first)
         return false;
     if (m->one_way)
@@ -100,7 +84,7 @@ ptrdiff_t gsv_bpe_merge_long(const struct gsv_bpe *m, struct gsv_bpe_work *w, si
         const size_t end = n - done > n_new ? done + n_new : n;
         size_t n_then;
 
-        if (!merge_window(m, w, begin, end, steps))
+        if (!gsv_bpe_merge(m, w, begin, end - begin, steps))
             return GSV_BPE_NO_MEMORY;
         n_then = take_tokens(w, k, begin, end);
         if (k > 0 && !is_border(m, w, k, k + 1 < n_then ? w->merged[k + 1].first : end, &known,

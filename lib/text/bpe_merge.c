@@ -16,7 +16,7 @@ static inline uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* Of the symbol at `at` with the one at `next`, which may be the end: its rank and its place. */
-static inline uint64_t rank_of(const struct gsv_bpe *m, struct gsv_bpe_symbol *s, size_t at,
+static inline uint64_t rank_of(const struct gsv_bpe *m, struct gsv_bpe_node *s, size_t at,
                                size_t next, size_t end)
 {
     const struct gsv_bpe_merge *merge =
@@ -38,7 +38,7 @@ static inline void set_rank(uint64_t *ranks, size_t leaf, uint64_t rank)
 }
 
 /* Join the symbol at `at` with the next one. */
-static inline void join(const struct gsv_bpe *m, struct gsv_bpe_symbol *s, size_t at, size_t n,
+static inline void join(const struct gsv_bpe *m, struct gsv_bpe_node *s, size_t at, size_t n,
                         uint64_t *ranks)
 {
     const size_t right = at + s[at].width, next = right + s[right].width;
@@ -55,15 +55,21 @@ static inline void join(const struct gsv_bpe *m, struct gsv_bpe_symbol *s, size_
     set_rank(ranks, n + at, rank);
 }
 
-bool gsv_bpe_merge(const struct gsv_bpe *m, struct gsv_bpe_work *w, struct gsv_bpe_symbol *s,
-                   size_t n, uint64_t *steps)
+bool gsv_bpe_merge(const struct gsv_bpe *m, struct gsv_bpe_work *w, size_t begin, size_t n,
+                   uint64_t *steps)
 {
+    const struct gsv_bpe_symbol *const symbols = w->symbols + begin;
+    struct gsv_bpe_node *s;
     uint64_t *ranks;
     unsigned height = 1;
 
-    if (!gsv_grow((void **)&w->ranks, &w->ranks_capacity, 2 * n, sizeof(*w->ranks), SIZE_MAX))
+    if (!gsv_grow((void **)&w->window, &w->window_capacity, n, sizeof(*w->window), SIZE_MAX) ||
+        !gsv_grow((void **)&w->ranks, &w->ranks_capacity, 2 * n, sizeof(*w->ranks), SIZE_MAX))
         return false;
+    s = w->window;
     ranks = w->ranks;
+    for (size_t i = 0; i < n; i++)
+        s[i] = (struct gsv_bpe_node){ .id = symbols[i].id, .size = symbols[i].size, .width = 1 };
     for (size_t i = 0; i < n; i++)
         ranks[n + i] = rank_of(m, s, i, i + 1, n);
     for (size_t i = n - 1; i > 0; i--)
