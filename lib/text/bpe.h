@@ -4,7 +4,7 @@
  *
  * A word is taken in chunks: where two characters stand side by side in no token of the vocabulary,
  * no merge can join what is left of them with what is right. A short chunk is merged at once
- * (bpe_merge.c), a long one in windows (bpe_long.c).
+ * (bpe_chunk.c), a long one in windows (bpe_long.c).
  */
 #ifndef GSV_TEXT_BPE_H
 #define GSV_TEXT_BPE_H
@@ -79,7 +79,7 @@ struct gsv_bpe_work {
     struct gsv_bpe_symbol *symbols; /* a chunk */
     struct gsv_bpe_node *window;    /* a short one, or a part of a long one, while it is merged */
     struct gsv_bpe_token *merged;   /* what a long one has come to so far */
-    uint64_t *ranks;                /* of merges, see bpe_merge.c */
+    uint64_t *ranks;                /* of merges, see bpe_chunk.c */
     size_t symbols_capacity, window_capacity, merged_capacity, ranks_capacity;
 };
 

@@ -124,10 +124,15 @@ static void put_words(struct gsv_sink *sink, size_t begin, size_t end)
         return;
     }
     for (size_t i = 0; i < words->n && !sink->done; i++) {
-        if (words->marks[i] & (GSV_CUT_BEFORE | GSV_CUT_DROPPED))
+        const struct gsv_char c = words->at[i];
+        const uint8_t marks = words->marks[i];
+
+        if (marks & (GSV_CUT_BEFORE | GSV_CUT_DROPPED))
             gsv_sink_word(sink);
-        if (!(words->marks[i] & GSV_CUT_DROPPED))
-            gsv_sink_char(sink, words->at[i].c, words->at[i].begin, words->at[i].end);
+        if (marks & GSV_CUT_PREFIXED)
+            gsv_sink_char(sink, words->space, c.begin, c.end);
+        if (!(marks & GSV_CUT_DROPPED))
+            gsv_sink_char(sink, c.c == ' ' ? words->space : c.c, c.begin, c.end);
     }
     gsv_sink_word(sink);
 }
@@ -169,6 +174,26 @@ static bool write_bytes(struct gsv_scratch *scratch, size_t *size)
     return true;
 }
 
+/* The first byte of a character's UTF-8. */
+static unsigned char first_byte(uint32_t c)
+{
+    if (c < 0x80)
+        return (unsigned char)c;
+    if (c < 0x800)
+        return (unsigned char)(0xC0 | c >> 6);
+    return (unsigned char)(c < 0x10000 ? 0xE0 | c >> 12 : 0xF0 | c >> 18);
+}
+
+/* Whether an added token can begin anywhere in the normalized characters. */
+static bool may_have_token(const struct gsv_added_search *search, const struct gsv_chars *chars)
+{
+    bool may = false;
+
+    for (size_t i = 0; search->n > 0 && i < chars->n && !may; i++)
+        may = search->begins[first_byte(chars->at[i].c)];
+    return may;
+}
+
 static void put_normalized(struct gsv_sink *sink, const char *text, size_t begin, size_t end)
 {
     const struct gsv_tokenizer *t = sink->tokenizer;
@@ -181,7 +206,7 @@ static void put_normalized(struct gsv_sink *sink, const char *text, size_t begin
         sink->done = sink->no_memory = true;
         return;
     }
-    if (t->added.normalized.n == 0) {
+    if (!may_have_token(&t->added.normalized, &sink->scratch->normal.text)) {
         put_words(sink, 0, sink->scratch->normal.text.n);
         return;
     }

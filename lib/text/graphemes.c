@@ -87,33 +87,54 @@ size_t gsv_grapheme_length(const struct gsv_char *at, size_t n)
 
 /* ------------------------------------------------------------------ the normalizer */
 
-static bool put(struct gsv_normal_buffers *b, size_t *n, uint32_t c)
+/* The text that is made. The last character waits: that less follow than there were is told by it,
+ * see gsv_decomposed. */
+struct making {
+    const struct gsv_chars *from;
+    struct gsv_chars *to;
+    size_t used; /* of `from` */
+    struct gsv_decomposed last;
+    bool has_last;
+};
+
+static bool put_last(struct making *m)
 {
-    if (!gsv_grow((void **)&b->decomposed, &b->decomposed_capacity, *n + 1, sizeof(*b->decomposed),
-                  SIZE_MAX))
+    struct gsv_chars *to = m->to;
+
+    if (!m->has_last)
+        return true;
+    if (to->n == to->capacity &&
+        !gsv_grow((void **)&to->at, &to->capacity, to->n + 1, sizeof(*to->at), SIZE_MAX))
         return false;
-    b->decomposed[(*n)++] = (struct gsv_decomposed){ .c = c };
+    to->at[to->n++] = gsv_normal_align(m->from, &m->used, m->last.c, m->last.change);
     return true;
+}
+
+static inline bool put(struct making *m, uint32_t c, int32_t change)
+{
+    const bool good = put_last(m);
+
+    m->last = (struct gsv_decomposed){ .c = c, .change = change };
+    m->has_last = true;
+    return good;
 }
 
 /* A text in place of n_old characters. More of them than before are additions; that there are less
  * is told by the last one, which may be of what was before. */
-static bool put_text(struct gsv_normal_buffers *b, size_t *n, const char *text, size_t n_old)
+static bool put_text(struct making *m, const char *text, size_t n_old)
 {
     size_t n_new = 0;
 
     for (size_t length; *text; text += length, n_new++)
-        if (!put(b, n, gsv_utf8_decode(text, &length)))
+        if (!put(m, gsv_utf8_decode(text, &length), n_new >= n_old))
             return false;
-    for (size_t i = n_old; i < n_new; i++)
-        b->decomposed[*n - 1 - (i - n_old)].change = 1;
-    if (n_new<n_old && * n> 0)
-        b->decomposed[*n - 1].change -= (int32_t)(n_old - n_new);
+    if (n_new < n_old)
+        m->last.change -= (int32_t)(n_old - n_new);
     return true;
 }
 
-static bool put_cluster(struct gsv_normal_buffers *b, size_t *n, const struct gsv_char *at,
-                        size_t length, const struct gsv_charsmap *map)
+static bool put_cluster(struct making *m, const struct gsv_char *at, size_t length,
+                        const struct gsv_charsmap *map)
 {
     char bytes[4 * MOST_LOOKED_UP];
     size_t size = 0;
@@ -124,12 +145,12 @@ static bool put_cluster(struct gsv_normal_buffers *b, size_t *n, const struct gs
         const char *text = gsv_charsmap_find(map, bytes, size);
 
         if (text)
-            return put_text(b, n, text, length);
+            return put_text(m, text, length);
     }
     for (size_t i = 0; i < length; i++) {
         const char *text = gsv_charsmap_find(map, bytes, gsv_utf8_encode(at[i].c, bytes));
 
-        if (!(text ? put_text(b, n, text, 1) : put(b, n, at[i].c)))
+        if (!(text ? put_text(m, text, 1) : put(m, at[i].c, 0)))
             return false;
     }
     return true;
@@ -137,12 +158,21 @@ static bool put_cluster(struct gsv_normal_buffers *b, size_t *n, const struct gs
 
 bool gsv_normal_charsmap(struct gsv_normal_buffers *b, const struct gsv_charsmap *map)
 {
-    size_t n = 0;
+    const struct gsv_chars from = b->text;
+    struct making making = { .from = &from, .to = &b->other };
 
-    for (size_t i = 0, length; i < b->text.n; i += length) {
-        length = gsv_grapheme_length(b->text.at + i, b->text.n - i);
-        if (!put_cluster(b, &n, b->text.at + i, length, map))
+    b->other.n = 0;
+    if (!gsv_grow((void **)&b->other.at, &b->other.capacity, from.n, sizeof(*b->other.at),
+                  SIZE_MAX))
+        return false;
+    for (size_t i = 0, length; i < from.n; i += length) {
+        length = gsv_grapheme_length(from.at + i, from.n - i);
+        if (!put_cluster(&making, from.at + i, length, map))
             return false;
     }
-    return gsv_normal_transform(b, n);
+    if (!put_last(&making))
+        return false;
+    b->text = b->other;
+    b->other = from;
+    return true;
 }

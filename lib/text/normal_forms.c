@@ -101,7 +101,8 @@ static size_t compose(struct gsv_decomposed *all, size_t n)
     return kept;
 }
 
-bool gsv_normal_transform(struct gsv_normal_buffers *b, size_t n)
+/* The text becomes the n characters that it was decomposed to. */
+static bool take_decomposed(struct gsv_normal_buffers *b, size_t n)
 {
     const struct gsv_chars from = b->text;
     struct gsv_chars *to = &b->other;
@@ -110,17 +111,9 @@ bool gsv_normal_transform(struct gsv_normal_buffers *b, size_t n)
     to->n = 0;
     if (!gsv_grow((void **)&to->at, &to->capacity, n, sizeof(*to->at), SIZE_MAX))
         return false;
-    for (size_t i = 0; i < n; i++) {
-        const int32_t change = b->decomposed[i].change;
-        size_t source = change > 0 ? (used > 0 ? used - 1 : 0) : used;
-
-        if (source >= from.n)
-            source = from.n - 1;
-        if (change <= 0)
-            used += 1 + (size_t)-change;
-        to->at[to->n] = from.at[source];
-        to->at[to->n++].c = b->decomposed[i].c;
-    }
+    for (size_t i = 0; i < n; i++)
+        to->at[to->n++] =
+            gsv_normal_align(&from, &used, b->decomposed[i].c, b->decomposed[i].change);
     b->text = *to;
     *to = from;
     return true;
@@ -134,5 +127,5 @@ bool gsv_normal_form(struct gsv_normal_buffers *b, bool compatible, bool compose
         return false;
     if (composed)
         n = compose(b->decomposed, n);
-    return gsv_normal_transform(b, n);
+    return take_decomposed(b, n);
 }

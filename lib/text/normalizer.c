@@ -134,31 +134,46 @@ static bool matches(const struct gsv_chars *text, size_t at, const struct gsv_ch
     return true;
 }
 
-/* What comes in stands for the last character that went out. */
+/* Past what matches the pattern at `at`; `at` when that does not. */
+static size_t match(const struct gsv_chars *text, size_t at, const struct gsv_normal_step *step)
+{
+    const struct gsv_chars *const pattern = &step->pattern;
+    size_t end = at + pattern->n;
+
+    if (!matches(text, at, pattern))
+        return at;
+    while (step->kind == GSV_NORMAL_REPLACE_RUN && end < text->n &&
+           text->at[end].c == pattern->at[pattern->n - 1].c)
+        end++;
+    return end;
+}
+
+/* What comes in stands for the last character that went out. What is no longer than that is put
+ * where it was. */
 static bool replace(struct gsv_normal_buffers *b, const struct gsv_normal_step *step)
 {
-    struct gsv_chars *to = &b->other;
+    const bool grows = step->content.n > step->pattern.n;
+    const struct gsv_chars from = b->text;
+    struct gsv_chars *const to = grows ? &b->other : &b->text;
 
     to->n = 0;
-    for (size_t i = 0; i < b->text.n;) {
-        if (!matches(&b->text, i, &step->pattern)) {
-            if (!reserve(to, to->n + 1))
-                return false;
-            to->at[to->n++] = b->text.at[i++];
+    for (size_t i = 0; i < from.n;) {
+        const size_t end = match(&from, i, step);
+
+        if (grows && !reserve(to, to->n + step->content.n))
+            return false;
+        if (end == i) {
+            to->at[to->n++] = from.at[i++];
             continue;
         }
-        i += step->pattern.n;
-        while (step->kind == GSV_NORMAL_REPLACE_RUN && i < b->text.n &&
-               b->text.at[i].c == step->pattern.at[step->pattern.n - 1].c)
-            i++;
-        if (!reserve(to, to->n + step->content.n))
-            return false;
+        i = end;
         for (size_t k = 0; k < step->content.n; k++) {
-            to->at[to->n] = b->text.at[i - 1];
+            to->at[to->n] = from.at[i - 1];
             to->at[to->n++].c = step->content.at[k].c;
         }
     }
-    swap(b);
+    if (grows)
+        swap(b);
     return true;
 }
 

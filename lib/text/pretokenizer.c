@@ -156,80 +156,73 @@ static void cut_at_pattern(const struct gsv_pretoken_step *step, const struct gs
 /* ------------------------------------------------------------------ steps that change characters
  */
 
-/* The characters as our own, to be written to. */
-static bool own(struct gsv_pretokens *w)
+static bool lacks_prefix(const struct gsv_pretokens *w, size_t i, enum gsv_prefix_scheme scheme)
 {
-    if (w->at == w->own.at)
-        return true;
-    if (!gsv_grow((void **)&w->own.at, &w->own.capacity, w->n, sizeof(*w->own.at), SIZE_MAX))
-        return false;
-    memcpy(w->own.at, w->at, w->n * sizeof(*w->at));
-    w->at = w->own.at;
-    return true;
+    return !(w->marks[i] & GSV_CUT_DROPPED) && begins_word(w->marks, i) && w->at[i].c != ' ' &&
+           w->at[i].c != w->space && (scheme == GSV_PREFIX_ALWAYS || w->at[i].begin == 0);
 }
 
-static bool lacks_prefix(const struct gsv_pretokens *w, size_t i, uint32_t c,
-                         enum gsv_prefix_scheme scheme)
+/* w->space before the words that lack it. */
+static void mark_prefixes(struct gsv_pretokens *w, enum gsv_prefix_scheme scheme)
 {
-    return !(w->marks[i] & GSV_CUT_DROPPED) && begins_word(w->marks, i) && w->at[i].c != c &&
-           (scheme == GSV_PREFIX_ALWAYS || w->at[i].begin == 0);
+    for (size_t i = 0; scheme != GSV_PREFIX_NEVER && i < w->n; i++)
+        if (lacks_prefix(w, i, scheme))
+            w->marks[i] |= GSV_CUT_PREFIXED;
 }
 
-/* c before the words that lack it; it stands for the bytes of the character that it is put before.
- */
-static bool put_prefixes(struct gsv_pretokens *w, uint32_t c, enum gsv_prefix_scheme scheme)
+/* The characters as the steps so far have them, for the next step to look at. After the last one
+ * none does, and they are never written. */
+static bool write_chars(struct gsv_pretokens *w)
 {
-    const struct gsv_chars text = w->own;
+    struct gsv_chars *const to = w->at == w->own.at ? &w->other : &w->own;
+    const struct gsv_chars own = w->own;
     uint8_t *const marks = w->marks;
     const size_t marks_capacity = w->marks_capacity;
     size_t n = 0;
 
-    if (scheme == GSV_PREFIX_NEVER)
-        return true;
-    if (!gsv_grow((void **)&w->other.at, &w->other.capacity, 2 * w->n, sizeof(*w->other.at),
-                  SIZE_MAX) ||
+    if (!gsv_grow((void **)&to->at, &to->capacity, 2 * w->n, sizeof(*to->at), SIZE_MAX) ||
         !gsv_grow((void **)&w->other_marks, &w->other_marks_capacity, 2 * w->n, 1, SIZE_MAX))
         return false;
     for (size_t i = 0; i < w->n; i++) {
-        if (lacks_prefix(w, i, c, scheme)) {
-            w->other.at[n] = (struct gsv_char){ c, w->at[i].begin, w->at[i].end };
+        const struct gsv_char c = w->at[i];
+        const bool prefixed = marks[i] & GSV_CUT_PREFIXED;
+
+        if (prefixed) {
+            to->at[n] = (struct gsv_char){ w->space, c.begin, c.end };
             w->other_marks[n++] = GSV_CUT_BEFORE;
-            w->other.at[n] = w->at[i];
-            w->other_marks[n++] = 0;
-        } else {
-            w->other.at[n] = w->at[i];
-            w->other_marks[n++] = w->marks[i];
         }
+        to->at[n] = (struct gsv_char){ c.c == ' ' ? w->space : c.c, c.begin, c.end };
+        w->other_marks[n++] = prefixed ? 0 : marks[i];
     }
-    w->own = w->other;
-    w->other = text;
+    if (to == &w->other) {
+        w->own = w->other;
+        w->other = own;
+    }
+    w->at = w->own.at;
+    w->n = n;
+    w->space = ' ';
+    w->unwritten = false;
     w->marks = w->other_marks;
     w->marks_capacity = w->other_marks_capacity;
     w->other_marks = marks;
     w->other_marks_capacity = marks_capacity;
-    w->at = w->own.at;
-    w->n = n;
     return true;
 }
 
-static bool apply_metaspace(const struct gsv_pretoken_step *step, struct gsv_pretokens *w)
+static void apply_metaspace(const struct gsv_pretoken_step *step, struct gsv_pretokens *w)
 {
-    if (!own(w))
-        return false;
-    for (size_t i = 0; i < w->n; i++)
-        if (w->own.at[i].c == ' ')
-            w->own.at[i].c = step->replacement;
-    if (!put_prefixes(w, step->replacement, step->scheme))
-        return false;
+    w->space = step->replacement;
+    w->unwritten = true;
+    mark_prefixes(w, step->scheme);
     for (size_t i = 0; i < w->n && step->splits; i++)
-        if (w->at[i].c == step->replacement)
+        if (w->at[i].c == ' ' || w->at[i].c == w->space)
             w->marks[i] |= GSV_CUT_BEFORE;
-    return true;
 }
 
 static bool apply_byte_level(const struct gsv_pretoken_step *step, struct gsv_pretokens *w)
 {
-    if (step->scheme != GSV_PREFIX_NEVER && (!own(w) || !put_prefixes(w, ' ', step->scheme)))
+    mark_prefixes(w, step->scheme);
+    if (step->scheme != GSV_PREFIX_NEVER && !write_chars(w))
         return false;
     if (step->pattern != GSV_N_SPLIT_PATTERNS)
         cut_at_pattern(step, w->at, w->n, w->marks);
@@ -248,7 +241,11 @@ bool gsv_pretokenizer_cut(const struct gsv_pretokenizer *p, const struct gsv_cha
     memset(w->marks, 0, n);
     w->at = chars;
     w->n = n;
+    w->space = ' ';
+    w->unwritten = false;
     for (size_t i = 0; i < p->n && good; i++) {
+        if (w->unwritten && !write_chars(w))
+            return false;
         switch (p->steps[i].kind) {
         case GSV_PRETOKEN_SPACE:
             cut_at_space(w->at, w->n, w->marks);
@@ -267,7 +264,7 @@ bool gsv_pretokenizer_cut(const struct gsv_pretokenizer *p, const struct gsv_cha
             good = apply_byte_level(&p->steps[i], w);
             break;
         case GSV_PRETOKEN_METASPACE:
-            good = apply_metaspace(&p->steps[i], w);
+            apply_metaspace(&p->steps[i], w);
             break;
         }
     }

@@ -58,8 +58,9 @@ struct gsv_pretokenizer {
 
 /* Marks of a character, as gsv_pretokenizer_cut() leaves them. */
 enum {
-    GSV_CUT_BEFORE = 1, /* a word begins here */
-    GSV_CUT_DROPPED = 2 /* it is in no word */
+    GSV_CUT_BEFORE = 1,  /* a word begins here */
+    GSV_CUT_DROPPED = 2, /* it is in no word */
+    GSV_CUT_PREFIXED = 4 /* `space` is put before it, and stands for the same bytes */
 };
 
 /* `json` may be null: no steps, every text is one word. */
@@ -82,6 +83,8 @@ struct gsv_pretokens {
     size_t n;
     uint8_t *marks; /* [n] */
     size_t marks_capacity;
+    uint32_t space; /* what a ' ' is to be */
+    bool unwritten; /* some are, or have one before them, and `at` does not say so yet */
     struct gsv_chars own, other; /* where a step has changed or added some */
     uint8_t *other_marks;
     size_t other_marks_capacity;

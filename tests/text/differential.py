@@ -100,6 +100,9 @@ WORDS = ("the of and a to in is you that it he was for on are as with his they I
          "internationalization antidisestablishmentarianism 3.14 x86_64 U.S.A. e-mail @user #tag "
          "http://example.com/a?b=c").split()
 
+ALPHABETS = ("abcdefghijklmnopqrstuvwxyzABCXYZ0189", "abcdefghijklmnopqrstuvwxyz", "0123456789", "acgt", "ab", "etao ",
+             "-", "=-_", " \n", "字東", "éa", "\ufdfa", "\u200d\U0001f469")
+
 
 def character(rng):
     kind = rng.random()
@@ -139,8 +142,9 @@ def text(rng, added):
     if kind == 6:
         return "".join(rng.choice(WORDS)[:rng.randrange(1, 12)] + rng.choice(("", " ", "-", "\u200b"))
                        for _ in range(n))
-    if kind == 7:  # letters alone: many pieces
-        return "".join(rng.choice("abcdefghijklmnopqrstuvwxyzABCXYZ0189") for _ in range(n))
+    if kind == 7:  # letters alone: many pieces, and words without an end
+        letters = rng.choice(ALPHABETS)
+        return "".join(rng.choice(letters) for _ in range(n * rng.choice((1, 1, 1, 5, 40))))
     words = [rng.choice(WORDS) for _ in range(n)]
     return " ".join(w.upper() if rng.random() < 0.1 else w for w in words)
 

@@ -1,5 +1,5 @@
 /*
- * bpe_merge.c - the merges of a few symbols: the lowest rank first, of that the leftmost.
+ * bpe_chunk.c - the merges of a few symbols: the lowest rank first, of that the leftmost.
  *
  * ranks[] is a tree of minima without pointers: of n symbols the leaves are ranks[n, 2 n), the node
  * above ranks[i] is ranks[i / 2], and ranks[1] is the next merge. Each merge changes three leaves,
