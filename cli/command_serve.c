@@ -166,6 +166,7 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.unix_path = args->unix_path;
     options.tls_certificate_file = args->tls_cert;
     options.tls_key_file = args->tls_key;
+    options.tls_client_ca_file = args->tls_client_ca;
     options.log = cli_log;
     options.log_level = cli_log_level(args);
     return options;
@@ -184,7 +185,8 @@ static void reload(gpuserve_http *server, const struct cli_args *args)
 }
 
 /* The next signal; meanwhile systemd's watchdog hears that the server answers. */
-static int next_signal(const gpuserve_http *server, const sigset_t *signals)
+static int next_signal(const gpuserve_http *server, const struct cli_args *args,
+                       const sigset_t *signals)
 {
     const uint64_t beat_us = cli_watchdog_us();
     const struct timespec beat = { (time_t)(beat_us / 1000000), (long)(beat_us % 1000000) * 1000 };
@@ -195,7 +197,8 @@ static int next_signal(const gpuserve_http *server, const sigset_t *signals)
 
         if (number > 0)
             return number;
-        if (errno == EAGAIN && cli_is_alive(gpuserve_http_address(server), beat_us))
+        if (errno == EAGAIN &&
+            cli_is_alive(gpuserve_http_address(server), args->tls_client_ca != NULL, beat_us))
             cli_notify("WATCHDOG=1");
     }
 }
@@ -210,7 +213,7 @@ static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *a
     struct timespec begin, end;
     int number;
 
-    while ((number = next_signal(server, signals)) == SIGHUP)
+    while ((number = next_signal(server, args, signals)) == SIGHUP)
         reload(server, args);
     cli_notify("STOPPING=1");
     if (!args->quiet)

@@ -4,6 +4,7 @@
  */
 #include "serve_notify.h"
 
+#include <openssl/err.h>
 #include <openssl/ssl.h>
 
 #include <netdb.h>
@@ -15,6 +16,38 @@
 
 static const char question[] = "GET /livez HTTP/1.1\r\nHost: watchdog\r\nConnection: close\r\n\r\n";
 static const char answer[] = "HTTP/1.1 200 ";
+
+enum way { PLAIN, BY_TLS, BY_CERTIFICATE };
+
+/* Whether the server has told the client of a certificate that it lacks: in TLS 1.2 instead of the
+ * handshake's end, in 1.3 after it. */
+static bool is_refused_a_certificate(SSL *session)
+{
+    size_t n = 0;
+    int reason;
+    char byte;
+
+    if (!session || (SSL_connect(session) == 1 && SSL_read_ex(session, &byte, 1, &n) == 1))
+        return false;
+    reason = ERR_GET_REASON(ERR_peek_error());
+    return reason == SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED ||
+           reason == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE;
+}
+
+/* Where clients show certificates we have none: that the server misses it is its answer. */
+static bool ask_for_refusal(int fd)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    SSL *session = context ? SSL_new(context) : NULL;
+    bool alive;
+
+    ERR_clear_error();
+    alive = session && SSL_set_fd(session, fd) == 1 && is_refused_a_certificate(session);
+    SSL_free(session);
+    SSL_CTX_free(context);
+    ERR_clear_error();
+    return alive;
+}
 
 /* Nothing secret passes and the port is our own, so whose certificate it shows is no matter. */
 static bool ask_by_tls(int fd)
@@ -46,9 +79,10 @@ static bool ask_plainly(int fd)
 }
 
 /* The socket is given as long as a beat of the watchdog lasts. */
-static bool ask(int family, const struct sockaddr *to, socklen_t size, bool by_tls,
+static bool ask(int family, const struct sockaddr *to, socklen_t size, enum way way,
                 uint64_t limit_us)
 {
+    static bool (*const ways[])(int fd) = { ask_plainly, ask_by_tls, ask_for_refusal };
     const struct timeval limit = { (time_t)(limit_us / 1000000), (long)(limit_us % 1000000) };
     const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool alive;
@@ -57,7 +91,7 @@ static bool ask(int family, const struct sockaddr *to, socklen_t size, bool by_t
         return false;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-    alive = connect(fd, to, size) == 0 && (by_tls ? ask_by_tls(fd) : ask_plainly(fd));
+    alive = connect(fd, to, size) == 0 && ways[way](fd);
     close(fd);
     return alive;
 }
@@ -70,7 +104,7 @@ static bool ask_path(const char *path, uint64_t limit_us)
     if (size >= sizeof(to.sun_path))
         return false;
     memcpy(to.sun_path, path, size);
-    return ask(AF_UNIX, (const struct sockaddr *)&to, sizeof(to), false, limit_us);
+    return ask(AF_UNIX, (const struct sockaddr *)&to, sizeof(to), PLAIN, limit_us);
 }
 
 /* "http://127.0.0.1:8080", "https://[::1]:8080" */
@@ -95,8 +129,11 @@ static bool split(const char *address, char host[64], const char **port)
     return true;
 }
 
-bool cli_is_alive(const char *address, uint64_t limit_us)
+bool cli_is_alive(const char *address, bool wants_certificates, uint64_t limit_us)
 {
+    const enum way way = strncmp(address, "https:", 6) != 0 ? PLAIN
+                         : wants_certificates               ? BY_CERTIFICATE
+                                                            : BY_TLS;
     const struct addrinfo wanted = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
                                      .ai_socktype = SOCK_STREAM };
     struct addrinfo *found = NULL;
@@ -108,8 +145,7 @@ bool cli_is_alive(const char *address, uint64_t limit_us)
         return ask_path(address + 5, limit_us);
     if (!split(address, host, &port) || getaddrinfo(host, port, &wanted, &found) != 0)
         return false;
-    alive = ask(found->ai_family, found->ai_addr, found->ai_addrlen,
-                strncmp(address, "https:", 6) == 0, limit_us);
+    alive = ask(found->ai_family, found->ai_addr, found->ai_addrlen, way, limit_us);
     freeaddrinfo(found);
     return alive;
 }

@@ -107,10 +107,15 @@ typedef struct gpuserve_http_options {
     uint64_t    max_unread_bytes; /**< of replies that wait for their readers, all together; default
                                        12582912. Beyond it readers slower than 16 kB a second are
                                        ended, and large replies made at most ten a second */
+    const char *tls_client_ca_file; /**< with a certificate: a PEM file of CAs; a client is refused in the
+                                         handshake unless it shows a certificate by one of them, also
+                                         for health. Read again as the other files. Other addresses
+                                         than the loopback's are then allowed without a key; default:
+                                         clients are not asked for certificates */
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -121,7 +126,7 @@ typedef struct gpuserve_http_options {
  * @param options  Strings are copied.
  * @return GPUSERVE_OK
  *         GPUSERVE_E_INVALID  bad option; an address beyond the loopback with neither a
- *                             key nor `insecure`; a certificate and a key that do not belong
+ *                             key, certificates of clients nor `insecure`; a certificate and a key that do not belong
  *                             together, or are no PEM
  *         GPUSERVE_E_IO       the port or unix socket cannot be listened on, or a file of keys or of
  *                             TLS not be read; the message says which and why

@@ -80,7 +80,8 @@ static gpuserve_status resolve(const struct gpuserve_http *server, struct addrin
     if (getaddrinfo(options->host, port, &wanted, found) != 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "\"%s\" is no address such as 127.0.0.1 or ::1",
                         options->host);
-    if (is_loopback((*found)->ai_addr) || options->insecure || server->keys.n > 0)
+    if (is_loopback((*found)->ai_addr) || options->insecure || server->keys.n > 0 ||
+        server->tls.client_ca_file)
         return GPUSERVE_OK;
     freeaddrinfo(*found);
     *found = NULL;
@@ -88,8 +89,8 @@ static gpuserve_status resolve(const struct gpuserve_http *server, struct addrin
                     gsv_fail(error, GPUSERVE_E_INVALID,
                              "%s can be reached from other machines, and nothing asks who is there",
                              options->host),
-                    "ask for a key (--api-key-file), listen on 127.0.0.1 behind a proxy, or allow "
-                    "it with --insecure");
+                    "ask for a key (--api-key-file) or a certificate (--tls-client-ca), listen on "
+                    "127.0.0.1 behind a proxy, or allow it with --insecure");
 }
 
 gpuserve_status gsv_http_check_address(const struct gpuserve_http *server, gpuserve_error *error)

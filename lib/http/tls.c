@@ -1,9 +1,10 @@
 /*
- * tls.c - the certificate and its key: read, checked, exchanged; see tls.h.
+ * tls.c - the certificate, its key and the CAs of clients: read, checked, exchanged; see tls.h.
  *
  * OpenSSL, which the API keys need in any case. TLS 1.2 and 1.3 with forward secrecy and
  * authenticated ciphers only; no renegotiation, no compression, no data before the handshake's end.
- * Sessions are resumed by tickets, so the server keeps nothing of a client that has gone.
+ * Sessions are resumed by tickets, so the server keeps nothing of a client that has gone; where
+ * clients show certificates they are not resumed.
  */
 #include "lib/http/tls.h"
 
@@ -13,6 +14,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +24,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_FILE_BYTES = 1 << 20, MAX_CHAIN = 16 };
+enum { MAX_FILE_BYTES = 1 << 20, MAX_CHAIN = 16, MAX_AUTHORITIES = 256 };
+enum { MAX_SHOWN_BYTES = 32 << 10 }; /* of a client's certificate and those above it */
 
 static const char ciphers_of_1_2[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
@@ -53,10 +56,12 @@ static void look_at(const char *path, struct gsv_file_stamp *stamp)
 
 static struct gsv_file_stamps look(const struct gsv_tls *tls)
 {
-    struct gsv_file_stamps stamps;
+    struct gsv_file_stamps stamps = { 0 };
 
     look_at(tls->certificate_file, &stamps.certificate);
     look_at(tls->key_file, &stamps.key);
+    if (tls->client_ca_file)
+        look_at(tls->client_ca_file, &stamps.client_ca);
     return stamps;
 }
 
@@ -68,7 +73,8 @@ static bool same_stamp(const struct gsv_file_stamp *a, const struct gsv_file_sta
 
 static bool same_stamps(const struct gsv_file_stamps *a, const struct gsv_file_stamps *b)
 {
-    return same_stamp(&a->certificate, &b->certificate) && same_stamp(&a->key, &b->key);
+    return same_stamp(&a->certificate, &b->certificate) && same_stamp(&a->key, &b->key) &&
+           same_stamp(&a->client_ca, &b->client_ca);
 }
 
 /* The file's bytes, [*size], to be freed after they are wiped. */
@@ -122,13 +128,24 @@ static int refuse_passphrase(char *to, int size, int writing, void *asked)
     return -1;
 }
 
+/* Whether the last attempt to read found no more of the kind; then OpenSSL's errors are emptied. */
+static bool is_at_end(void)
+{
+    const unsigned long code = ERR_peek_last_error();
+    const bool at_end =
+        ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
+
+    if (at_end)
+        ERR_clear_error();
+    return at_end;
+}
+
 static gpuserve_status use_chain(SSL_CTX *context, BIO *pem, const char *path,
                                  gpuserve_error *error)
 {
     bool asked = false;
     X509 *certificate = PEM_read_bio_X509_AUX(pem, NULL, refuse_passphrase, &asked);
     int n = 0, good = certificate ? SSL_CTX_use_certificate(context, certificate) : 0;
-    unsigned long code;
 
     if (!certificate)
         return gsv_hint(error,
@@ -146,12 +163,9 @@ static gpuserve_status use_chain(SSL_CTX *context, BIO *pem, const char *path,
                             n == MAX_CHAIN ? "too many" : reason());
         }
     }
-    code = ERR_peek_last_error();
-    if (ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE) {
-        ERR_clear_error(); /* the end of the file */
-        return GPUSERVE_OK;
-    }
-    return gsv_fail(error, GPUSERVE_E_INVALID, "%s: certificate %d: %s", path, n + 2, reason());
+    return is_at_end() ? GPUSERVE_OK
+                       : gsv_fail(error, GPUSERVE_E_INVALID, "%s: certificate %d: %s", path, n + 2,
+                                  reason());
 }
 
 static gpuserve_status use_key(SSL_CTX *context, BIO *pem, const char *path,
@@ -183,6 +197,64 @@ static gpuserve_status use_key(SSL_CTX *context, BIO *pem, const char *path,
     EVP_PKEY_free(key);
     ERR_clear_error();
     return st;
+}
+
+/* One of whose clients may come; *error says what is wrong with it. */
+static bool use_authority(SSL_CTX *context, X509 *certificate, int n, const char *path,
+                          gpuserve_error *error)
+{
+    if (n == MAX_AUTHORITIES)
+        gsv_fail(error, GPUSERVE_E_INVALID, "%s: more than %d certificates", path, n);
+    else if (X509_check_ca(certificate) == 0)
+        gsv_hint(error,
+                 gsv_fail(error, GPUSERVE_E_INVALID,
+                          "%s: certificate %d is no CA's: it may sign none of clients", path,
+                          n + 1),
+                 "the file is of those who sign the clients' certificates, not of the clients");
+    else if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) != 1 ||
+             SSL_CTX_add_client_CA(context, certificate) != 1)
+        gsv_fail(error, GPUSERVE_E_INVALID, "%s: certificate %d: %s", path, n + 1, reason());
+    else
+        return true;
+    return false;
+}
+
+/* Each connection shows its certificate: a ticket would be taken when that has long ended. An
+ * intermediate CA is trusted without its root. */
+static void ask_for_certificates(SSL_CTX *context)
+{
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    SSL_CTX_set_verify_depth(context, MAX_CHAIN);
+    SSL_CTX_set_max_cert_list(context, MAX_SHOWN_BYTES);
+    X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context), X509_V_FLAG_PARTIAL_CHAIN);
+    SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+    SSL_CTX_set_num_tickets(context, 0);
+}
+
+static gpuserve_status use_authorities(SSL_CTX *context, BIO *pem, const struct gsv_tls *tls,
+                                       gpuserve_error *error)
+{
+    const char *path = tls->client_ca_file;
+    bool asked = false, good = true;
+    X509 *certificate;
+    int n = 0;
+
+    for (; good && (certificate = PEM_read_bio_X509(pem, NULL, refuse_passphrase, &asked)); n++) {
+        good = use_authority(context, certificate, n, path, error);
+        X509_free(certificate);
+    }
+    if (!good)
+        return GPUSERVE_E_INVALID;
+    if (!is_at_end())
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: certificate %d: %s", path, n + 1, reason());
+    if (n == 0)
+        return gsv_hint(
+            error,
+            gsv_fail(error, GPUSERVE_E_INVALID, "%s holds no certificate in the PEM format", path),
+            "it begins with -----BEGIN CERTIFICATE-----; of each CA whose clients may "
+            "come");
+    ask_for_certificates(context);
+    return GPUSERVE_OK;
 }
 
 typedef gpuserve_status (*use_fn)(SSL_CTX *context, BIO *pem, const struct gsv_tls *tls,
@@ -278,6 +350,8 @@ static gpuserve_status load(struct gsv_tls *tls, gpuserve_error *error)
     st = use_file(context, tls, tls->certificate_file, use_certificate_file, error);
     if (st == GPUSERVE_OK)
         st = use_file(context, tls, tls->key_file, use_key_file, error);
+    if (st == GPUSERVE_OK && tls->client_ca_file)
+        st = use_file(context, tls, tls->client_ca_file, use_authorities, error);
     pthread_mutex_lock(&tls->lock);
     tls->tried = tls->seen = stamps;
     before = tls->context;
@@ -298,6 +372,11 @@ gpuserve_status gsv_tls_open(struct gsv_tls *tls, const gpuserve_http_options *o
     const char *certificate = options->tls_certificate_file;
     const char *key = options->tls_key_file ? options->tls_key_file : certificate;
 
+    const char *client_ca = options->tls_client_ca_file;
+
+    if (!certificate && client_ca)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "certificates of clients (--tls-client-ca) without TLS (--tls-cert)");
     if (!certificate && key)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "a key for TLS (--tls-key) without a certificate (--tls-cert)");
@@ -309,7 +388,9 @@ gpuserve_status gsv_tls_open(struct gsv_tls *tls, const gpuserve_http_options *o
                         "through it never leaves the machine");
     tls->certificate_file = gsv_copy_text(certificate, strlen(certificate));
     tls->key_file = gsv_copy_text(key, strlen(key));
-    if (!tls->certificate_file || !tls->key_file)
+    if (client_ca)
+        tls->client_ca_file = gsv_copy_text(client_ca, strlen(client_ca));
+    if (!tls->certificate_file || !tls->key_file || !tls->client_ca_file != !client_ca)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a file's name");
     return load(tls, error);
 }
@@ -319,8 +400,9 @@ void gsv_tls_close(struct gsv_tls *tls)
     SSL_CTX_free(tls->context);
     free(tls->certificate_file);
     free(tls->key_file);
+    free(tls->client_ca_file);
     tls->context = NULL;
-    tls->certificate_file = tls->key_file = NULL;
+    tls->certificate_file = tls->key_file = tls->client_ca_file = NULL;
 }
 
 gpuserve_status gsv_tls_reload(struct gsv_tls *tls, gpuserve_error *error)

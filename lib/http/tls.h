@@ -26,11 +26,12 @@ struct gsv_file_stamp {
 };
 
 struct gsv_file_stamps {
-    struct gsv_file_stamp certificate, key;
+    struct gsv_file_stamp certificate, key, client_ca;
 };
 
 struct gsv_tls {
     char *certificate_file, *key_file; /* NULL: the server speaks plain HTTP */
+    char *client_ca_file;              /* NULL: clients are not asked for certificates */
     pthread_mutex_t lock;              /* over what follows */
     struct ssl_ctx_st *context;
     struct gsv_file_stamps tried, seen; /* the files of the last attempt; of the last look */
@@ -49,7 +50,7 @@ static inline bool gsv_tls_is_on(const struct gsv_tls *tls)
 gpuserve_status gsv_tls_open(struct gsv_tls *tls, const gpuserve_http_options *options,
                              gpuserve_error *error);
 void gsv_tls_close(struct gsv_tls *tls);
-/* Read both files again. What fails leaves the certificate as it was. */
+/* Read the files again. What fails leaves the certificate as it was. */
 gpuserve_status gsv_tls_reload(struct gsv_tls *tls, gpuserve_error *error);
 /* Whether the files have changed, and have stayed the same since the last call: two files cannot be
  * replaced in one step, so between the two nothing is read. */

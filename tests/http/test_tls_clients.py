@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""Certificates of clients: who has none by the right CA is refused in the handshake, whatever it asks."""
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import unittest
+
+import test_tls
+from serving import MINILM, PATIENCE, Server, environment, gpuserve, main, use_clients, wait_until
+from test_tls import TEXT, Authority, openssl
+
+SERVER_ONLY = "extendedKeyUsage=serverAuth\n"
+FOR_CA = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\n"
+
+
+class Signer(Authority):
+    """A CA, and what it signs with any extensions."""
+
+    def issue(self, name, extensions="extendedKeyUsage=clientAuth\n", by="ca", days="30"):
+        self.key(name)
+        with open(self.at("extensions"), "w", encoding="ascii") as file:
+            file.write(extensions)
+        request = openssl("req", "-new", "-key", self.at(name + ".key"), "-subj", "/CN=" + name)
+        openssl("x509", "-req", "-CA", self.at(by + ".pem"), "-CAkey", self.at(by + ".key"), "-days", days,
+                "-CAcreateserial", "-extfile", self.at("extensions"), "-out", self.at(name + ".pem"), stdin=request)
+
+    def join(self, target, *names):
+        """Takes the place of the file in one step, as renewals do."""
+        with open(self.at(target + ".new"), "wb") as file:
+            for name in names:
+                with open(self.at(name), "rb") as source:
+                    file.write(source.read())
+        os.rename(self.at(target + ".new"), self.at(target))
+        return self.at(target)
+
+    def self_signed(self, name):
+        self.key(name)
+        openssl("req", "-x509", "-key", self.at(name + ".key"), "-out", self.at(name + ".pem"), "-days", "30",
+                "-subj", "/CN=" + name, "-addext", "basicConstraints=critical,CA:FALSE")
+
+
+class Case(test_tls.Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.users = cls.signer("users")
+        cls.others = cls.signer("others")
+        cls.users.issue("anna")
+        cls.others.issue("berta")
+
+    @classmethod
+    def signer(cls, name):
+        folder = os.path.join(cls.folder, name)
+        os.mkdir(folder)
+        return Signer(folder)
+
+    def begin(self, *arguments, ca=None, env=None):
+        self.ca.put("one")
+        self.server = Server(MINILM, "--tls-cert", self.ca.at("server.pem"), "--tls-key", self.ca.at("server.key"),
+                             "--tls-client-ca", ca or self.users.at("ca.pem"), *arguments, tls=self.client(self.users, "anna"),
+                             env=env)
+
+    def client(self, signer, name, **changes):
+        """Who trusts the server's CA, with a certificate or, without a name, none."""
+        context = self.ca.client(**changes)
+        if name:
+            context.load_cert_chain(signer.at(name + ".pem"), signer.at(name + ".key"))
+        return context
+
+    def answer_to(self, context, path=b"/livez"):
+        """The bytes of the answer; none: it was refused before."""
+        try:
+            with self.secure(context) as connection:
+                connection.sendall(b"GET %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" % path)
+                got = b""
+                while part := connection.recv(65536):
+                    got += part
+                return got
+        except OSError:  # an alert, or the connection is gone before we read it
+            return b""
+
+    def assertLetIn(self, context):
+        self.assertTrue(self.answer_to(context).startswith(b"HTTP/1.1 200 "))
+
+    def assertRefused(self, context):
+        self.assertEqual(self.answer_to(context), b"")
+
+
+class Clients(Case):
+    def test_only_those_with_a_certificate_by_the_ca(self):
+        users = self.users
+        users.issue("ended", days="-1")
+        users.issue("server", SERVER_ONLY)
+        users.issue("plain", "basicConstraints=CA:FALSE\n")
+        users.self_signed("own")
+        users.issue("middle", FOR_CA)
+        users.issue("carla", by="middle")
+        shutil.copy(users.at("carla.key"), users.at("chain.key"))
+        users.join("chain.pem", "carla.pem", "middle.pem")
+        users.issue("no_ca", "basicConstraints=CA:FALSE\n")
+        users.issue("forged", by="no_ca")
+        shutil.copy(users.at("forged.key"), users.at("forgery.key"))
+        users.join("forgery.pem", "forged.pem", "no_ca.pem")
+        self.begin("--verbose", "--access-log", self.ca.at("log"))
+        version = ssl.TLSVersion
+        n_refused = 0
+        for number in (version.TLSv1_2, version.TLSv1_3):
+            only = {"minimum_version": number, "maximum_version": number}
+            for signer, name, good in ((users, "anna", True), (users, "plain", True), (users, "chain", True), (users, None, False),
+                                       (self.others, "berta", False), (users, "own", False), (users, "ended", False),
+                                       (users, "server", False), (users, "carla", False), (users, "forgery", False)):
+                answer = self.answer_to(self.client(signer, name, **only))
+                self.assertEqual(answer[:13], b"HTTP/1.1 200 " if good else b"", (number, name))
+                n_refused += not good
+        self.assertWorks()
+        metrics = self.server.get("/metrics").body.decode()
+        self.assertIn("\ngpuserve_http_tls_failed_handshakes_total %d\n" % n_refused, metrics)
+        err = self.stop()
+        self.assertIn("TLS handshake failed: peer did not return a certificate", err)
+        self.assertIn("TLS handshake failed: certificate verify failed", err)
+        with open(self.ca.at("log"), encoding="utf-8") as log:  # 3 of each version, ours, /metrics
+            self.assertEqual(len(log.readlines()), 8)
+
+    def test_health_is_no_exception(self):
+        self.begin()
+        for path in (b"/livez", b"/readyz", b"/health", b"/ping", b"/v2/health/ready"):
+            self.assertEqual(self.answer_to(self.client(None, None), path), b"")
+            self.assertTrue(self.answer_to(self.client(self.users, "anna"), path).startswith(b"HTTP/1.1 200 "))
+        self.stop()
+
+    def test_an_intermediate_ca_alone(self):
+        """Is trusted for its own clients, not for those of the root above it."""
+        self.users.issue("half", FOR_CA)
+        self.users.issue("dora", by="half")
+        self.begin(ca=self.users.at("half.pem"))
+        self.assertLetIn(self.client(self.users, "dora"))
+        self.assertRefused(self.client(self.users, "anna"))
+        self.stop()
+
+    def test_sessions_are_not_resumed(self):
+        """Or a certificate would be good beyond its end."""
+        self.begin()
+        context = self.client(self.users, "anna", maximum_version=ssl.TLSVersion.TLSv1_2)
+        with self.secure(context) as first:
+            session = first.session
+        with context.wrap_socket(self.plain(), server_hostname=self.server.host, session=session) as second:
+            self.assertFalse(second.session_reused)
+        context = self.client(self.users, "anna")
+        with self.secure(context) as first:
+            first.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            first.recv(1000)
+            self.assertFalse(first.session and first.session.has_ticket)
+        self.stop()
+
+    def test_openai(self):
+        import httpx
+        import openai
+        self.begin()
+        for name, good in (("anna", True), (None, False)):
+            with httpx.Client(verify=self.client(self.users, name)) as client:
+                embeddings = openai.OpenAI(base_url=self.server.url + "/v1", api_key="-", max_retries=0, http_client=client).embeddings
+                if good:
+                    self.assertEqual(len(embeddings.create(model="all-MiniLM-L6-v2", input=TEXT).data[0].embedding), 384)
+                else:
+                    with self.assertRaises(openai.APIConnectionError):
+                        embeddings.create(model="all-MiniLM-L6-v2", input=TEXT)
+        self.stop()
+
+    def test_other_addresses_need_no_key_then(self):
+        one = ("--tls-cert", self.ca.at("one.pem"), "--tls-key", self.ca.at("one.key"))
+        for more, good in (((), False), (("--tls-client-ca", self.users.at("ca.pem")), True)):
+            done = gpuserve("serve", MINILM, "--check-config", "--host", "0.0.0.0", *one, *more)
+            self.assertEqual(done.returncode == 0, good, done.err)
+            self.assertTrue(good or "--tls-client-ca" in done.err, done.err)
+
+    def test_the_watchdog_has_none(self):
+        """That the server misses its certificate is answer enough."""
+        path = self.ca.at("notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+            systemd.settimeout(PATIENCE)
+            systemd.bind(path)
+            self.begin(env=environment(NOTIFY_SOCKET=path, WATCHDOG_USEC="2000000"))
+            got = [systemd.recv(4096) for _ in range(3)]
+            self.assertEqual(got, [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"])
+        os.unlink(path)
+        self.stop()
+
+
+class Changes(Case):
+    def test_the_file_is_taken_up(self):
+        """By itself and at SIGHUP; connections that are open stay."""
+        anna, berta = self.client(self.users, "anna"), self.client(self.others, "berta")
+        shutil.copy(self.users.at("ca.pem"), self.users.at("clients.pem"))
+        self.begin("--verbose", ca=self.users.at("clients.pem"))
+        old = self.secure(anna)
+        self.ask(old)
+        want = self.answer(old)
+        self.assertRefused(berta)
+        self.users.join("clients.pem", "ca.pem", "../others/ca.pem")
+        wait_until(lambda: self.answer_to(berta))
+        self.assertLetIn(anna)
+        self.users.join("clients.pem", "../others/ca.pem")
+        self.server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: not self.answer_to(anna))
+        self.assertLetIn(berta)
+        self.ask(old)
+        self.assertEqual(self.answer(old), want)
+        old.close()
+        self.stop()
+
+    def test_a_bad_file_changes_nothing(self):
+        shutil.copy(self.users.at("ca.pem"), self.users.at("clients.pem"))
+        self.begin(ca=self.users.at("clients.pem"))
+        for n, names in enumerate((["anna.pem"], ["anna.key"], []), 1):
+            self.users.join("clients.pem", *names)
+            self.server.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: b"\ngpuserve_http_failed_reloads_total %d\n" % n in self.server.get("/metrics").body)
+            self.assertLetIn(self.client(self.users, "anna"))
+            self.assertRefused(self.client(None, None))
+        err = self.stop()
+        self.assertIn("clients.pem: certificate 1 is no CA's", err)
+        self.assertIn("clients.pem holds no certificate", err)
+
+
+class Files(Case):
+    def refused(self, words, path, *more):
+        one = ("--tls-cert", self.ca.at("one.pem"), "--tls-key", self.ca.at("one.key"))
+        for check in ((), ("--check-config",)):
+            done = gpuserve("serve", MINILM, "--port", "0", *(more or one), "--tls-client-ca", path, *check)
+            self.assertNotEqual(done.returncode, 0, words)
+            self.assertIn(words, done.err)
+
+    def test_what_cannot_be_used(self):
+        users = self.users
+        users.join("empty")
+        with open(users.at("ca.pem"), encoding="ascii") as source, open(users.at("broken"), "w", encoding="ascii") as target:
+            target.write(source.read().replace("M", "N", 3))
+        users.self_signed("leaf")
+        self.refused(users.at("missing") + ": No such file", users.at("missing"))
+        self.refused(self.folder + ": Is a directory", self.folder)
+        self.refused("holds no certificate", users.at("empty"))
+        self.refused("holds no certificate", users.at("ca.key"))
+        self.refused("broken: certificate 1: ", users.at("broken"))
+        self.refused("anna.pem: certificate 1 is no CA's", users.at("anna.pem"))
+        self.refused("leaf.pem: certificate 1 is no CA's", users.at("leaf.pem"))
+        self.refused("certificate 2 is no CA's", users.join("second", "ca.pem", "anna.pem"))
+        self.refused("certificate 2: ", users.join("second", "ca.pem", "broken"))
+        self.refused("more than 256 certificates", users.join("many", *["ca.pem"] * 257))
+        users.join("most", *["ca.pem"] * 256)
+        with open(users.at("huge"), "wb") as file:
+            file.truncate((1 << 20) + 1)
+        self.refused("more than 1048576 bytes", users.at("huge"))
+        self.refused("without TLS (--tls-cert)", users.at("ca.pem"), "--no-sandbox")
+        done = gpuserve("serve", MINILM, "--check-config", "--tls-cert", self.ca.at("one.pem"), "--tls-key", self.ca.at("one.key"),
+                        "--tls-client-ca", users.at("most"))
+        self.assertEqual(done.returncode, 0, done.err)
+        self.assertEqual(json.loads(done.out)["tls-client-ca"], users.at("most"))
+
+
+if __name__ == "__main__":
+    use_clients()
+    main(__name__)
