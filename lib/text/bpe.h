@@ -113,8 +113,8 @@ static inline bool gsv_bpe_are_joined(const struct gsv_bpe *m, uint32_t c, uint3
     return m->joined[bit / 64] >> bit % 64 & 1;
 }
 
-/* The merge of two tokens; NULL: there is none. Most have none, and the bits, which stay in a cache
- * where the slots do not, tell that of nearly all. */
+/* The merge of two tokens, after gsv_bpe_build; NULL: there is none. Most have none, and the bits,
+ * which stay in a cache where the slots do not, tell that of nearly all. */
 static inline const struct gsv_bpe_merge *gsv_bpe_find_merge(const struct gsv_bpe *m, int32_t left,
                                                              int32_t right)
 {
@@ -143,6 +143,8 @@ gpuserve_status gsv_bpe_read_merges(struct gsv_bpe *model, const char *text, siz
 /* Add a merge of two tokens; one of a pair that is there takes its place. False: no memory. */
 bool gsv_bpe_add_merge(struct gsv_bpe *model, int32_t left, int32_t right, int32_t id,
                        uint32_t rank);
+/* Whether one of this pair has been added; before gsv_bpe_build. */
+bool gsv_bpe_has_merge(const struct gsv_bpe *model, int32_t left, int32_t right);
 /* Once prefix, suffix, unknown, the flags and the merges are there. `bytes`: words come as bytes,
  * and the vocabulary writes them by GPT-2's alphabet. */
 gpuserve_status gsv_bpe_build(struct gsv_bpe *model, const struct gsv_vocab *vocab, bool bytes,

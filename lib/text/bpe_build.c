@@ -13,6 +13,11 @@
 
 /* ------------------------------------------------------------------ merges */
 
+static uint64_t pair_of(int32_t left, int32_t right)
+{
+    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+}
+
 static struct gsv_bpe_merge *merge_slot(const struct gsv_bpe *m, uint64_t pair)
 {
     size_t slot = gsv_bpe_hash(pair) & (m->n_slots - 1);
@@ -43,7 +48,7 @@ static bool grow_merges(struct gsv_bpe *m)
 
 bool gsv_bpe_add_merge(struct gsv_bpe *m, int32_t left, int32_t right, int32_t id, uint32_t rank)
 {
-    const uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    const uint64_t pair = pair_of(left, right);
     struct gsv_bpe_merge *slot;
 
     if (2 * (m->n_merges + 1) > m->n_slots && !grow_merges(m))
@@ -52,6 +57,13 @@ bool gsv_bpe_add_merge(struct gsv_bpe *m, int32_t left, int32_t right, int32_t i
     m->n_merges += slot->pair == GSV_BPE_NO_PAIR;
     *slot = (struct gsv_bpe_merge){ pair, rank, id };
     return true;
+}
+
+bool gsv_bpe_has_merge(const struct gsv_bpe *m, int32_t left, int32_t right)
+{
+    const uint64_t pair = pair_of(left, right);
+
+    return m->n_slots > 0 && merge_slot(m, pair)->pair == pair;
 }
 
 /* Without merges no bit is set, and no slot is looked at. */

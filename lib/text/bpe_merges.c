@@ -42,7 +42,7 @@ static gpuserve_status take_merge(struct reading *r, const char *left, size_t n_
                         a < 0   ? "the first token"
                         : b < 0 ? "the second token"
                                 : "what comes");
-    if (gsv_bpe_find_merge(r->model, a, b))
+    if (gsv_bpe_has_merge(r->model, a, b))
         return GPUSERVE_OK; /* a merge that comes twice has its first place */
     if (gsv_bpe_add_merge(r->model, a, b, id, r->rank++)) /* a line has bytes: they fit */
         return GPUSERVE_OK;
