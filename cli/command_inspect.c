@@ -24,7 +24,7 @@ static json_t *footprint_facts(const gpuserve_footprint *f)
 static int inspect_model(gpuserve_context *context, const char *name, const struct cli_args *args)
 {
     const gpuserve_model_options options = cli_model_options(args);
-    gpuserve_footprint footprint = { .struct_size = sizeof(footprint) };
+    gpuserve_footprint footprint = GPUSERVE_FOOTPRINT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     json_t *facts = cli_facts_parse(cli_text_of(inspect_text, context, name));
 

@@ -22,11 +22,10 @@ static int complain(const gpuserve_error *error)
 
 static int list(gpuserve_context *context)
 {
-    gpuserve_device_info devices[MOST_DEVICES];
+    gpuserve_device_info devices[MOST_DEVICES] = { GPUSERVE_DEVICE_INFO_INIT };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     size_t n;
 
-    devices[0].struct_size = sizeof(devices[0]);
     if (gpuserve_device_list(context, devices, MOST_DEVICES, &n, &error) != GPUSERVE_OK)
         return complain(&error);
     for (size_t i = 0; i < n && i < MOST_DEVICES; i++)
@@ -37,8 +36,8 @@ static int list(gpuserve_context *context)
 
 static int run(gpuserve_context *context, const char *path, const char *selector)
 {
-    gpuserve_device_info device = { .struct_size = sizeof(device) };
-    gpuserve_footprint footprint = { .struct_size = sizeof(footprint) };
+    gpuserve_device_info device = GPUSERVE_DEVICE_INFO_INIT;
+    gpuserve_footprint footprint = GPUSERVE_FOOTPRINT_INIT;
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model *model = NULL;

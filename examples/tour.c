@@ -183,7 +183,7 @@ static int classify(gpuserve_context *context, const char *model_path, const cha
 static int run(gpuserve_context *context, const char *model_path, const char *heads,
                const char *const *texts, size_t n)
 {
-    gpuserve_device_info device = { .struct_size = sizeof(device) };
+    gpuserve_device_info device = GPUSERVE_DEVICE_INFO_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model *model = NULL;
     const double started = now_ms();

@@ -50,7 +50,7 @@ static gpuserve_model_options options_of(const struct setting *setting, const ch
 static uint64_t footprint_of(const struct setting *setting, const char *path)
 {
     const gpuserve_model_options options = options_of(setting, NULL);
-    gpuserve_footprint footprint = { .struct_size = sizeof(footprint) };
+    gpuserve_footprint footprint = GPUSERVE_FOOTPRINT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_context *context = NULL;
 

@@ -109,7 +109,7 @@ typedef struct gpuserve_matmul_job {
 #define GPUSERVE_MATMUL_JOB_INIT { (uint32_t)sizeof(gpuserve_matmul_job), 0, 0, 0, 0, 1.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
-/** What a call took. struct_size set by the caller. */
+/** What a call took; begin with its _INIT macro. */
 typedef struct gpuserve_compute_result {
     uint32_t struct_size;
     uint32_t variant;        /**< the one that ran: gpuserve_matmul_variant, _chain_variant or

@@ -49,7 +49,9 @@ typedef struct gpuserve_context_options {
                                               GPUSERVE_PLUGIN_DIR, then beside the library and in
                                               `gpuserve/` there, where it is installed */
     const char     *cache_dir;           /**< Hugging Face cache; default: HF_HUB_CACHE, HF_HOME/hub
-                                              or ~/.cache/huggingface/hub */
+                                              or huggingface/hub in XDG_CACHE_HOME or ~/.cache. A
+                                              name that is not there is looked for in
+                                              gpuserve/models beside huggingface/ */
     uint32_t        memory_policy;       /**< gpuserve_memory_policy. What could not fit even alone
                                               is refused at once whatever the policy */
     uint32_t        memory_wait_ms;      /**< longest wait for memory; default 30000 */

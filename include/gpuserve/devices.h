@@ -38,6 +38,10 @@ typedef struct gpuserve_device_info {
     char     limit[64];         /**< what bounds it beside its size: "MIG", "vGPU", "MPS: ..." */
 } gpuserve_device_info;
 
+/* clang-format off */
+#define GPUSERVE_DEVICE_INFO_INIT { (uint32_t)sizeof(gpuserve_device_info), 0, { 0 }, { 0 }, { 0 }, { 0 }, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, { 0 } }
+/* clang-format on */
+
 #define GPUSERVE_DEVICE_MIG     1 /**< a part of a GPU */
 #define GPUSERVE_DEVICE_VIRTUAL 2 /**< a share of a GPU, given to a virtual machine */
 
@@ -66,7 +70,7 @@ gpuserve_device_list(gpuserve_context *context, gpuserve_device_info *devices, s
  *                  exclude=0,3,exclude_uuid=GPU-...": GPUs as GPUtil's getAvailable() picks them,
  *                  with its defaults; order is first, index, last, load, memory or random.
  *                  An explicit device that cannot be had is an error, never another device.
- * @param device    Receives the device; struct_size set by the caller.
+ * @param device    Receives the device; begin with GPUSERVE_DEVICE_INFO_INIT.
  * @param reason    Receives why `auto` chose as it did, NUL-terminated, cut at `reason_bytes`.
  *                  May be NULL with 0.
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID (no such selector); GPUSERVE_E_DEVICE (the message names
@@ -164,10 +168,14 @@ typedef struct gpuserve_stats {
     uint64_t n_suspended;           /**< models that are open without their weights on a device */
 } gpuserve_stats;
 
+/* clang-format off */
+#define GPUSERVE_STATS_INIT { (uint32_t)sizeof(gpuserve_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
 /**
  * Read the statistics. Each figure is exact; together they are those of nearly one moment.
  *
- * @param stats  Receives them; struct_size set by the caller.
+ * @param stats  Receives them; begin with GPUSERVE_STATS_INIT.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID
  *
  * Thread-safety: safe. Since: 0.1
@@ -190,7 +198,8 @@ typedef enum gpuserve_profile_timing {
 typedef struct gpuserve_profile_options {
     uint32_t           struct_size;
     uint32_t           text_tokens; /**< of each text; default 128, or the model's limit */
-    uint32_t           n_texts;     /**< of the batch; default as many as fit */
+    uint32_t           n_texts;     /**< of the batch; default as many as fit, but with `texts` their
+                                         number has to be said */
     uint32_t           rounds;      /**< default 20, at most 10000; figures are medians */
     uint32_t           timing;      /**< gpuserve_profile_timing */
     uint32_t           trace;       /**< 1: with a "trace" for Chrome's and Perfetto's viewers */

@@ -72,7 +72,8 @@ typedef struct gpuserve_model_options {
     uint64_t    cache_bytes;      /**< most memory for results that may be asked again: gpuserve_cache */
     uint64_t    memory_budget_bytes; /**< most memory of this model, of every kind; default none */
     const char *name;             /**< what gpuserve_context_find() finds it by; together with
-                                       `version` nobody else's in the context. Default: the path */
+                                       `version` nobody else's in the context. UTF-8, as the version.
+                                       Default: the path */
     const char *version;          /**< default ""; a swap may give another one */
     uint32_t    keep;             /**< 1: never suspended in favour of another model */
     uint32_t    when_suspended;   /**< gpuserve_when_suspended */
@@ -117,6 +118,10 @@ typedef struct gpuserve_footprint {
     uint32_t n_streams;
 } gpuserve_footprint;
 
+/* clang-format off */
+#define GPUSERVE_FOOTPRINT_INIT { (uint32_t)sizeof(gpuserve_footprint), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
 /**
  * What a model directory holds, from its configuration and file headers only, as a JSON object:
  * architecture, sizes, tokenizer, pooling, prompts, labels, limits, parameter count. Output as in
@@ -135,7 +140,7 @@ gpuserve_model_inspect(gpuserve_context *context, const char *model, char *text,
  * The memory a model will take, without loading it.
  *
  * @param options    As for gpuserve_model_open(); may be NULL.
- * @param footprint  Receives the figures; struct_size set by the caller. A model that does not fit
+ * @param footprint  Receives the figures; begin with GPUSERVE_FOOTPRINT_INIT. A model that does not fit
  *                   is no error here: see `fits`.
  * @return as gpuserve_model_open()
  *
@@ -224,7 +229,8 @@ typedef struct gpuserve_swap_options {
  * @param how      May be NULL.
  * @return as gpuserve_model_open(): GPUSERVE_E_TOO_LARGE when there is no memory for both, in which
  *         case the model may be suspended first; and
- *         GPUSERVE_E_INVALID    the new model has another length or labels than allowed
+ *         GPUSERVE_E_INVALID    the new model has another length or labels than allowed; or this
+ *                               is a completion callback
  *         GPUSERVE_E_MISMATCH   it has another fingerprint than how->fingerprint
  *         GPUSERVE_E_NUMERIC    its warm-up gave NaN or infinite results
  *         GPUSERVE_E_CANCELLED  the progress callback said so
@@ -248,7 +254,7 @@ gpuserve_model_swap(gpuserve_model *model, const char *path, uint32_t *changes,
  * the page cache while it has them. The files stay open meanwhile, so a directory that is removed or
  * has new files under the old names does no harm; files that are changed in place do.
  *
- * @return GPUSERVE_OK, GPUSERVE_E_INVALID
+ * @return GPUSERVE_OK; GPUSERVE_E_INVALID, also in a completion callback
  *
  * Thread-safety: safe. Not from a callback. Since: 0.1
  */

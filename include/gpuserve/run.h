@@ -13,7 +13,7 @@ extern "C" {
 
 /* ===================================================================================== text */
 
-/** One token's place in its text. */
+/** One token's place in its text. The layout of this struct is fixed for ever. */
 typedef struct gpuserve_span {
     uint32_t begin; /**< first byte of the text as given */
     uint32_t end;   /**< one past the last byte; 0 for special tokens, which are nowhere. A
@@ -330,7 +330,10 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_wait(gpuserve_request *r
 /**
  * Ask that a request not be computed. What is already being computed is finished and thrown away;
  * either way the request completes with GPUSERVE_E_CANCELLED and its output is untouched. A
- * request that has completed stays as it is. Returns GPUSERVE_OK in every case but a NULL request.
+ * request that has completed stays as it is.
+ *
+ * @return GPUSERVE_OK; GPUSERVE_E_INVALID for a NULL request; GPUSERVE_E_FORKED
+ *
  * Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API gpuserve_status gpuserve_cancel(gpuserve_request *request);
@@ -341,7 +344,8 @@ GPUSERVE_API void gpuserve_request_free(gpuserve_request **request);
 
 /**
  * A file descriptor (eventfd) that becomes readable whenever a request of this model completes;
- * reading 8 bytes gives how many since the last read. Lent: never close it. -1 on failure.
+ * reading 8 bytes gives how many since the last read, and at first since the first call of this
+ * function: ask for it before submitting. It does not block. Lent: never close it. -1 on failure.
  * Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API int gpuserve_completion_fd(gpuserve_model *model);

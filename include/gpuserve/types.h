@@ -4,8 +4,9 @@
  * Valid as C11 and as C++11. Every struct that crosses the library's border begins with
  * `uint32_t struct_size`, set by its _INIT macro to the size the caller was compiled with: the
  * library reads and writes no byte past it, so a program built against an older header keeps
- * working. A field that is zero means "the default". No unions, no bit-fields, and no struct is
- * passed by value, so any foreign function interface can bind it.
+ * working. The few without are small parts of arrays, and say that their layout is fixed for ever.
+ * A field that is zero means "the default". No unions, no bit-fields, and no struct is passed by
+ * value, so any foreign function interface can bind it.
  */
 #ifndef GPUSERVE_TYPES_H
 #define GPUSERVE_TYPES_H

@@ -6,6 +6,8 @@
  */
 #include "lib/base/error.h"
 
+#include "lib/base/utf8.h"
+
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,18 +18,24 @@ static bool has_room(const gpuserve_error *error)
     return error && error->struct_size >= sizeof(*error);
 }
 
-/* vsnprintf cuts at any byte; UTF-8 must not end inside a character. */
-static void trim_partial_utf8(char *text)
+/* What is quoted, a path or a word of a file, may hold any bytes, and vsnprintf cuts at any of
+ * them: a character that the end cut is left out, every other byte that is no UTF-8 is shown as
+ * '?'. */
+static void mend_utf8(char *text)
 {
-    size_t length = strlen(text);
-    size_t back = 0;
+    const size_t length = strlen(text);
+    const bool is_full = length + 1 == GPUSERVE_ERROR_TEXT_BYTES;
 
-    if (length + 1 < GPUSERVE_ERROR_TEXT_BYTES)
-        return;
-    while (back < 4 && back < length && ((unsigned char)text[length - 1 - back] & 0xC0) == 0x80)
-        back++;
-    if (back < length && (unsigned char)text[length - 1 - back] >= 0xC0)
-        text[length - 1 - back] = '\0';
+    for (size_t at = 0;; at++) {
+        at += gsv_utf8_valid_length(text + at, length - at);
+        if (at == length)
+            return;
+        if (is_full && length - at < 4 && (unsigned char)text[at] >= 0xC0) {
+            text[at] = '\0';
+            return;
+        }
+        text[at] = '?';
+    }
 }
 
 gpuserve_status gsv_fail(gpuserve_error *error, gpuserve_status status, const char *format, ...)
@@ -42,7 +50,7 @@ gpuserve_status gsv_fail(gpuserve_error *error, gpuserve_status status, const ch
     va_start(args, format);
     vsnprintf(error->message, sizeof(error->message), format, args);
     va_end(args);
-    trim_partial_utf8(error->message);
+    mend_utf8(error->message);
     return status;
 }
 
@@ -55,7 +63,7 @@ gpuserve_status gsv_hint(gpuserve_error *error, gpuserve_status status, const ch
     va_start(args, format);
     vsnprintf(error->hint, sizeof(error->hint), format, args);
     va_end(args);
-    trim_partial_utf8(error->hint);
+    mend_utf8(error->hint);
     return status;
 }
 
@@ -73,7 +81,7 @@ gpuserve_status gsv_fail_in(gpuserve_error *error, gpuserve_status status, const
     snprintf(joined, sizeof(joined), "%s: %s", where, error->message);
     snprintf(error->message, sizeof(error->message), "%.*s", (int)sizeof(error->message) - 1,
              joined);
-    trim_partial_utf8(error->message);
+    mend_utf8(error->message);
     return status;
 }
 

@@ -345,6 +345,8 @@ gpuserve_status gsv_config_read(struct gsv_config *config, const struct gsv_dir 
     gpuserve_status st = gsv_read_json(&json, dir, folder, FILE_NAME, error);
 
     memset(config, 0, sizeof(*config));
+    if (st == GPUSERVE_E_NOT_FOUND)
+        return gsv_hint(error, st, GSV_MODEL_DIRECTORY_HINT);
     if (st != GPUSERVE_OK)
         return st;
     st = gsv_config_parse(config, json, error);

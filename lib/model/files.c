@@ -181,9 +181,7 @@ static gpuserve_status fail_no_weights(const struct gsv_dir *dir, const char *fo
     }
     st = gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s/%s%smodel.safetensors: no such file",
                   gsv_dir_path(dir), folder, slash);
-    return gsv_hint(error, st,
-                    "a model directory holds config.json and model.safetensors, or "
-                    "model.safetensors.index.json with the files it names");
+    return gsv_hint(error, st, GSV_MODEL_DIRECTORY_HINT);
 }
 
 gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,

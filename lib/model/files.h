@@ -7,6 +7,10 @@
 
 #include "lib/model/safetensors.h"
 
+#define GSV_MODEL_DIRECTORY_HINT                                     \
+    "a model directory holds config.json and model.safetensors, or " \
+    "model.safetensors.index.json with the files it names"
+
 /* Read FOLDER/NAME as a JSON object, owned. An absent file leaves *json NULL and is
  * GPUSERVE_E_NOT_FOUND. */
 gpuserve_status gsv_read_json(struct gsv_json_value **json, const struct gsv_dir *dir,

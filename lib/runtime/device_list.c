@@ -98,9 +98,11 @@ GPUSERVE_API gpuserve_status gpuserve_device_list(gpuserve_context *context,
     if (capacity > 0)
         fill_info(context, NULL, &choice, element(devices, 0));
     *n = 1;
-    st = gsv_cuda_view_make(&view, context, GSV_VIEW_MEMORY, error);
+    st = gsv_cuda_view_make(&view, context, GSV_VIEW_MEMORY, NULL);
+    if (st == GPUSERVE_E_NOMEM)
+        return gsv_fail(error, st, "out of memory to list devices");
     if (st != GPUSERVE_OK) /* why there is none is for the doctor to tell */
-        return st == GPUSERVE_E_NOMEM ? st : GPUSERVE_OK;
+        return GPUSERVE_OK;
     choice.is_cpu = false;
     choice.backend = view->backend;
     for (int32_t i = 0; i < view->n; i++) {

@@ -19,6 +19,18 @@ gpuserve_status gsv_handle_check(const gpuserve_model *handle, gpuserve_error *e
     return gsv_forked(&handle->context->guard) ? gsv_fail_forked(error) : GPUSERVE_OK;
 }
 
+gpuserve_status gsv_handle_check_change(const gpuserve_model *handle, gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_handle_check(handle, error);
+
+    if (st != GPUSERVE_OK || !gsv_in_callback())
+        return st;
+    gsv_fail(error, GPUSERVE_E_INVALID,
+             "a completion callback may not swap, suspend or resume a model: that waits for "
+             "callbacks");
+    return gsv_hint(error, GPUSERVE_E_INVALID, "do it in a thread of your own");
+}
+
 gpuserve_status gsv_handle_pin(gpuserve_model *handle, struct gsv_model **model,
                                gpuserve_error *error)
 {

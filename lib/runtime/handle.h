@@ -49,6 +49,9 @@ struct gpuserve_model {
 /* Not NULL and not forked. */
 gpuserve_status gsv_handle_check(const gpuserve_model *handle, gpuserve_error *error);
 
+/* The same for what waits until the model's requests have completed. */
+gpuserve_status gsv_handle_check_change(const gpuserve_model *handle, gpuserve_error *error);
+
 /* Check the handle and take its model for one call that needs no weights. On failure there is
  * nothing to unpin. */
 gpuserve_status gsv_handle_pin(gpuserve_model *handle, struct gsv_model **model,

@@ -229,7 +229,10 @@ gpuserve_status gsv_job_check_output(const gpuserve_job *job, size_t n_rows, int
                         job->output_stride, columns);
     if (n_rows > 0 && (!gsv_mul_size(n_rows - 1, stride, &needed) ||
                        !gsv_add_size(needed, (size_t)columns, &needed)))
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the output's size overflows");
+        return gsv_fail(
+            error, GPUSERVE_E_TOO_LARGE,
+            "the output of %zu rows, %zu floats apart: more floats than there are addresses",
+            n_rows, stride);
     if (needed > job->output_capacity)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "the output has room for %zu floats, %zu rows of %d need %zu",

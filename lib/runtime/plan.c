@@ -8,6 +8,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/base/utf8.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/prompt.h"
 #include "lib/runtime/structs.h"
@@ -37,6 +38,17 @@ const char *gsv_dtype_name(uint32_t dtype)
     };
 
     return dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "unknown";
+}
+
+/* It goes into JSON and into Prometheus' text, which are UTF-8. */
+static gpuserve_status check_name(const char *field, const char *text, gpuserve_error *error)
+{
+    const size_t size = text ? strlen(text) : 0;
+    const size_t valid = size > 0 ? gsv_utf8_valid_length(text, size) : 0;
+
+    if (valid != size)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s is not UTF-8 at byte %zu", field, valid);
+    return GPUSERVE_OK;
 }
 
 gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
@@ -71,7 +83,8 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
     if (to->max_batch_tokens > MOST_BATCH_TOKENS)
         return gsv_fail(error, GPUSERVE_E_INVALID, "max_batch_tokens is %u, more than %d",
                         to->max_batch_tokens, MOST_BATCH_TOKENS);
-    return GPUSERVE_OK;
+    st = check_name("name", to->name, error);
+    return st == GPUSERVE_OK ? check_name("version", to->version, error) : st;
 }
 
 static gpuserve_status check_tokenizer(const struct gsv_plan *plan, gpuserve_error *error)

@@ -23,12 +23,40 @@ static const char paragraph[] =
 
 /* ------------------------------------------------------------------------------------ options */
 
+static gpuserve_status check_texts(const gpuserve_profile_options *options, gpuserve_error *error)
+{
+    if (options->texts && options->n_texts == 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`texts` is given, but n_texts is 0");
+    for (uint32_t i = 0; options->texts && i < options->n_texts; i++)
+        if (!options->texts[i])
+            return gsv_fail(error, GPUSERVE_E_INVALID, "text %u is NULL", i);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status check_rounds(gpuserve_profile_options *options, gpuserve_error *error)
+{
+    if (options->rounds == 0)
+        options->rounds = DEFAULT_ROUNDS;
+    if (options->rounds > MOST_ROUNDS)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "rounds is %u, more than %d", options->rounds,
+                        MOST_ROUNDS);
+    if (options->timing > GPUSERVE_PROFILE_DIFFERENCES)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "timing is %u, outside 0 to %d", options->timing,
+                        GPUSERVE_PROFILE_DIFFERENCES);
+    return GPUSERVE_OK;
+}
+
 static gpuserve_status check_options(struct gsv_profile *profile, gpuserve_error *error)
 {
     gpuserve_profile_options *options = &profile->options;
     const struct gsv_plan *plan = &profile->plan;
+    gpuserve_status st = check_rounds(options, error);
     uint32_t fit;
 
+    if (st == GPUSERVE_OK)
+        st = check_texts(options, error);
+    if (st != GPUSERVE_OK)
+        return st;
     profile->shape = plan->has_wide ? &plan->wide : &plan->narrow;
     if (options->text_tokens == 0)
         options->text_tokens = plan->max_tokens < DEFAULT_TEXT_TOKENS ? (uint32_t)plan->max_tokens
@@ -47,14 +75,6 @@ static gpuserve_status check_options(struct gsv_profile *profile, gpuserve_error
                         "%u texts of %u tokens are more than a batch of %d tokens and %d texts",
                         options->n_texts, options->text_tokens, profile->shape->max_tokens,
                         profile->shape->max_sequences);
-    if (options->rounds == 0)
-        options->rounds = DEFAULT_ROUNDS;
-    if (options->rounds > MOST_ROUNDS || options->timing > GPUSERVE_PROFILE_DIFFERENCES)
-        return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "rounds is %u, at most %d; timing is %u, at "
-                        "most %d",
-                        options->rounds, MOST_ROUNDS, options->timing,
-                        GPUSERVE_PROFILE_DIFFERENCES);
     profile->by_difference = options->timing == GPUSERVE_PROFILE_DIFFERENCES ||
                              (options->timing == GPUSERVE_PROFILE_DEFAULT && !plan->device.is_cpu);
     return GPUSERVE_OK;

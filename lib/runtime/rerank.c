@@ -103,6 +103,10 @@ static gpuserve_status choose_method(struct rerank *r, gpuserve_error *error)
                         facts->own_classifier ? facts->n_labels : 0);
     if (r->options.method == GPUSERVE_RERANK_COSINE && facts->dim > 0)
         return GPUSERVE_OK;
+    if (r->options.method == GPUSERVE_RERANK_COSINE)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model gives no cosines: it has no embedding, and labels: %zu",
+                        facts->n_labels);
     if (r->options.method != GPUSERVE_RERANK_CROSS_ENCODER)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "the model cannot rerank: it has %zu labels and no embedding",
@@ -194,9 +198,10 @@ static gpuserve_status run_block(struct rerank *r, gpuserve_job *job, size_t fir
     st = gsv_request_create(&request, r->model, job, NULL, NULL, true, gsv_now_ns(), error);
     if (st == GPUSERVE_OK)
         st = await(r, &request, &result, error);
-    return st == GPUSERVE_OK || first == 0
-               ? st
-               : gsv_fail_in(error, st, "counted from document %zu", first);
+    if (st == GPUSERVE_OK) /* an item of the job is a document of the call */
+        return st;
+    return first == 0 ? gsv_fail_in(error, st, "the documents")
+                      : gsv_fail_in(error, st, "the documents from %zu on", first);
 }
 
 static gpuserve_status score_pairs(struct rerank *r, size_t first, size_t n, gpuserve_error *error)
@@ -380,9 +385,11 @@ static gpuserve_status check_all(struct rerank *r, const float *scores, size_t c
         st = check_texts(r, error);
     if (st == GPUSERVE_OK)
         st = choose_method(r, error);
-    if (st == GPUSERVE_OK && r->n > 0 && (!scores || capacity < r->n))
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "room for %zu scores, %zu documents need it",
-                      scores ? capacity : 0, r->n);
+    if (st == GPUSERVE_OK && r->n > 0 && !scores)
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "`scores` is NULL");
+    if (st == GPUSERVE_OK && capacity < r->n)
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "room for %zu scores, there are %zu documents",
+                      capacity, r->n);
     return st;
 }
 

@@ -46,7 +46,7 @@ gpuserve_status gsv_check_struct(const void *to, size_t size, const char *name,
     if (given >= size)
         return GPUSERVE_OK;
     gsv_fail(error, GPUSERVE_E_INVALID, "%s: struct_size is %u, less than %zu", name, given, size);
-    return gsv_hint(error, GPUSERVE_E_INVALID, "set struct_size to sizeof(%s)", name);
+    return gsv_hint(error, GPUSERVE_E_INVALID, "begin with the struct's _INIT macro");
 }
 
 gpuserve_status gsv_write_text(const char *from, size_t length, char *text, size_t capacity,

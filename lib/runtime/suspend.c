@@ -113,7 +113,7 @@ gpuserve_status gsv_handle_resume(gpuserve_model *handle, uint64_t until_ns, str
 
 GPUSERVE_API gpuserve_status gpuserve_model_suspend(gpuserve_model *model, gpuserve_error *error)
 {
-    const gpuserve_status st = gsv_handle_check(model, error);
+    const gpuserve_status st = gsv_handle_check_change(model, error);
 
     if (st != GPUSERVE_OK)
         return st;
@@ -125,7 +125,7 @@ GPUSERVE_API gpuserve_status gpuserve_model_suspend(gpuserve_model *model, gpuse
 
 GPUSERVE_API gpuserve_status gpuserve_model_resume(gpuserve_model *model, gpuserve_error *error)
 {
-    const gpuserve_status st = gsv_handle_check(model, error);
+    const gpuserve_status st = gsv_handle_check_change(model, error);
 
     return st == GPUSERVE_OK ? gsv_handle_resume(model, 0, NULL, error) : st;
 }

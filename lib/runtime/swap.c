@@ -145,7 +145,7 @@ GPUSERVE_API gpuserve_status gpuserve_model_swap(gpuserve_model *model, const ch
                                                  const gpuserve_swap_options *how,
                                                  gpuserve_error *error)
 {
-    gpuserve_status st = gsv_handle_check(model, error);
+    gpuserve_status st = gsv_handle_check_change(model, error);
 
     if (st != GPUSERVE_OK)
         return st;

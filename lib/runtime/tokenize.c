@@ -23,10 +23,13 @@ static gpuserve_status check(const char *text, size_t size, const int32_t *ids,
                         capacity);
     if (spans && !ids)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`spans` without `ids`");
-    if (options->no_special > 1 || options->truncation > GPUSERVE_TRUNCATE_STRICT)
+    if (options->no_special > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "tokenize options: no_special is %u, truncation is %u", options->no_special,
-                        options->truncation);
+                        "tokenize options: no_special is %u, neither 0 nor 1", options->no_special);
+    if (options->truncation > GPUSERVE_TRUNCATE_STRICT)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "tokenize options: truncation is %u, outside 0 to %d", options->truncation,
+                        GPUSERVE_TRUNCATE_STRICT);
     return GPUSERVE_OK;
 }
 

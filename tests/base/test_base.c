@@ -148,6 +148,42 @@ Test(error, nothing_is_written_past_a_shorter_struct)
     cr_expect_eq(gsv_fail(NULL, GPUSERVE_E_IO, "message"), GPUSERVE_E_IO);
 }
 
+/* types.h: both texts are always NUL-terminated UTF-8, cut if too long. */
+Test(error, texts_are_utf8_whatever_they_quote)
+{
+    char full[GPUSERVE_ERROR_TEXT_BYTES + 8];
+    const struct {
+        const char *quoted, *is;
+    } cases[] = {
+        { "a\xFF\xFE"
+          "b",
+          "a??b" },
+        { "\xC3\xA4 and \xC3", "\xC3\xA4 and ?" },
+        { "\xED\xA0\x80", "???" }, /* a surrogate */
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+        gsv_fail(&error, GPUSERVE_E_IO, "%s", cases[i].quoted);
+        gsv_hint(&error, GPUSERVE_E_IO, "%s", cases[i].quoted);
+        cr_expect_str_eq(error.message, cases[i].is);
+        cr_expect_str_eq(error.hint, cases[i].is);
+        gsv_fail_in(&error, GPUSERVE_E_IO, "%s", cases[i].quoted);
+        cr_expect_eq(gsv_utf8_valid_length(error.message, strlen(error.message)),
+                     strlen(error.message));
+    }
+    for (size_t shift = 0; shift < 4; shift++) { /* the cut falls on each byte of a character */
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        const size_t most = GPUSERVE_ERROR_TEXT_BYTES - 1;
+
+        memset(full, 'x', sizeof(full));
+        memcpy(full + most - shift, "\xF0\x9F\x98\x80", 5);
+        gsv_fail(&error, GPUSERVE_E_IO, "%s", full);
+        cr_expect_eq(strlen(error.message), most - shift, "shift %zu", shift);
+    }
+}
+
 Test(host, obeys_the_affinity_mask)
 {
     const int32_t before = gsv_host_cpus();

@@ -490,6 +490,18 @@ Test(model_bad, a_pickle_is_named_and_the_remedy_told)
     each_file(folder, NULL);
 }
 
+Test(model_bad, a_folder_that_is_no_model_is_told_what_one_holds)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char folder[] = "/tmp/gsv-bad-XXXXXX";
+
+    cr_assert(mkdtemp(folder));
+    cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_E_NOT_FOUND);
+    cr_expect(strstr(error.message, "config.json: no such file"), "%s", error.message);
+    cr_expect(strstr(error.hint, "model.safetensors"), "%s", error.hint);
+    rmdir(folder);
+}
+
 Test(model_bad, links_out_of_the_directory_are_not_followed)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;

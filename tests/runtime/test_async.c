@@ -280,6 +280,39 @@ Test(async, a_callback_is_refused_by_the_model_whose_suspension_waits_for_it)
     gpuserve_context_unref(&meeting.context);
 }
 
+struct changes {
+    gpuserve_model *model;
+    gpuserve_status suspended, resumed, swapped;
+};
+
+static void change(void *user, gpuserve_request *request, gpuserve_status status)
+{
+    struct changes *changes = user;
+
+    (void)request;
+    (void)status;
+    changes->suspended = gpuserve_model_suspend(changes->model, NULL);
+    changes->resumed = gpuserve_model_resume(changes->model, NULL);
+    changes->swapped = gpuserve_model_swap(changes->model, NULL, NULL, NULL, NULL, NULL);
+}
+
+/* Each of them would wait for the callback that it was called from. */
+Test(async, a_callback_may_not_change_a_model, .timeout = 60)
+{
+    static const char *const text[] = { "first" };
+    struct changes changes = { .model = fake_open(0, 0, 0) };
+    float row[FAKE_DIM];
+    const gpuserve_job job = fake_job(text, 1, row);
+    gpuserve_request *request = submit(changes.model, &job, change, &changes);
+
+    cr_expect_eq(gpuserve_wait(request, -1, NULL), GPUSERVE_OK);
+    gpuserve_request_free(&request); /* waits for the callback */
+    cr_expect_eq(changes.suspended, GPUSERVE_E_INVALID);
+    cr_expect_eq(changes.resumed, GPUSERVE_E_INVALID);
+    cr_expect_eq(changes.swapped, GPUSERVE_E_INVALID);
+    gpuserve_model_close(&changes.model);
+}
+
 /* -------------------------------------------------------------------- waiters and descriptor */
 
 static void *wait_for(void *request)

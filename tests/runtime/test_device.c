@@ -192,8 +192,11 @@ Test(device, selectors_and_arguments_that_are_wrong_are_refused)
     device.selector[0] = '\0';
     cr_expect_eq(gpuserve_device_refresh(context, &device, &error), GPUSERVE_E_INVALID);
     cr_expect_str_eq(error.message, "the device has no selector");
-    cr_expect_eq(gpuserve_device_list(context, NULL, 0, &n, NULL), GPUSERVE_OK);
+    error = (gpuserve_error)GPUSERVE_ERROR_INIT;
+    cr_expect_eq(gpuserve_device_list(context, NULL, 0, &n, &error), GPUSERVE_OK);
     cr_expect_geq(n, 1);
+    cr_expect_str_eq(error.message, "", "why there is no GPU is no failure");
+    cr_expect_eq(error.status, GPUSERVE_OK);
     cr_expect_eq(gpuserve_device_list(context, NULL, 1, &n, NULL), GPUSERVE_E_INVALID);
     cr_expect_eq(gpuserve_device_list(context, &small, 1, &n, NULL), GPUSERVE_E_INVALID);
     cr_expect_eq(gpuserve_device_list(context, &device, 1, NULL, NULL), GPUSERVE_E_INVALID);

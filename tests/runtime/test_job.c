@@ -71,7 +71,7 @@ static const struct bad_job bad_jobs[] = {
     { "output one too small", { .struct_size = sizeof(gpuserve_job), .n_items = 2, .texts = two, .output = rows, .output_capacity = 15 }, GPUSERVE_E_INVALID, "room for 15 floats, 2 rows of 8 need 16" },
     { "stride under a row", { GOOD, .texts = two, .output_stride = 7 }, GPUSERVE_E_INVALID, "output_stride is 7, less than a row's 8" },
     { "a text of a gigabyte", { GOOD, .texts = two, .text_sizes = huge }, GPUSERVE_E_TOO_LARGE, "item 1: its text has 1073741825 bytes, more than 1073741824" },
-    { "a stride that overflows", { GOOD, .texts = two, .output_stride = SIZE_MAX }, GPUSERVE_E_TOO_LARGE, "the output's size overflows" },
+    { "a stride that overflows", { GOOD, .texts = two, .output_stride = SIZE_MAX }, GPUSERVE_E_TOO_LARGE, "2 rows, 18446744073709551615 floats apart" },
     { "stride past the end", { GOOD, .texts = two, .output_stride = 9 }, GPUSERVE_E_INVALID, "need 17" },
     { "token vectors past the end", { GOOD, .texts = two, .task = GPUSERVE_TASK_TOKEN_VECTORS }, GPUSERVE_E_INVALID, "8 rows of 8 need 64" },
     { "offsets of an embedding", { GOOD, .texts = two, .token_offsets = (size_t *)1 }, GPUSERVE_E_INVALID, "rows of tokens only" },

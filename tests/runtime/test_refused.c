@@ -82,6 +82,8 @@ Test(refused, options_of_a_model)
     expect_not_opened(WITH(max_tokens, 41), "max_tokens is 41, but the model has positions for 40");
     expect_not_opened(WITH(max_tokens, 2), "max_tokens is 2, but 2 of a text's tokens");
     expect_not_opened(WITH(n_threads, 3), "n_threads is 3");
+    expect_not_opened(WITH(name, "a\xFF"), "name is not UTF-8 at byte 1");
+    expect_not_opened(WITH(version, "\xC3"), "version is not UTF-8 at byte 0");
     end();
 }
 
@@ -219,11 +221,11 @@ Test(refused, what_to_tokenize)
            "room for 3 tokens, the text has 4");
     options.no_special = 2;
     expect(gpuserve_tokenize(model, text, 5, ids, NULL, 8, &n, &options, &error),
-           GPUSERVE_E_INVALID, "no_special is 2");
+           GPUSERVE_E_INVALID, "no_special is 2, neither 0 nor 1");
     options.no_special = 0;
     options.truncation = GPUSERVE_TRUNCATE_STRICT + 1;
     expect(gpuserve_tokenize(model, text, 5, ids, NULL, 8, &n, &options, &error),
-           GPUSERVE_E_INVALID, "truncation is");
+           GPUSERVE_E_INVALID, "truncation is 4, outside 0 to 3");
     cr_expect_eq(ids[0], 7, "nothing was written");
     expect(gpuserve_detokenize(model, NULL, 1, 0, back, sizeof(back), &n, &error),
            GPUSERVE_E_INVALID, "`ids` is NULL");
@@ -341,12 +343,19 @@ static void expect_no_profile(gpuserve_profile_options how, const char *says)
 
 Test(refused, what_to_profile)
 {
+    static const char *const texts[] = { "w5", NULL };
+    gpuserve_profile_options how = HOW(texts, texts);
+
     begin("bert");
     expect_no_profile(HOW(text_tokens, 2), "text_tokens is 2, outside 3 to");
     expect_no_profile(HOW(text_tokens, 41), "text_tokens is 41, outside 3 to");
     expect_no_profile(HOW(n_texts, 1000000), "1000000 texts of");
-    expect_no_profile(HOW(rounds, 10001), "rounds is 10001, at most 10000");
-    expect_no_profile(HOW(timing, GPUSERVE_PROFILE_DIFFERENCES + 1), "timing is");
+    expect_no_profile(HOW(rounds, 10001), "rounds is 10001, more than 10000");
+    expect_no_profile(HOW(timing, GPUSERVE_PROFILE_DIFFERENCES + 1), "timing is 3, outside 0 to 2");
+    how.n_texts = 2;
+    expect_no_profile(how, "text 1 is NULL");
+    how.n_texts = 0;
+    expect_no_profile(how, "`texts` is given, but n_texts is 0");
     expect(gpuserve_model_profile(context, NULL, NULL, NULL, ignore, NULL, &error),
            GPUSERVE_E_INVALID, "is NULL");
     expect(gpuserve_model_profile(context, folder.path, NULL, NULL, NULL, NULL, &error),

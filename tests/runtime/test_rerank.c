@@ -180,6 +180,7 @@ Test(rerank, wrong_calls_are_refused_and_touch_nothing)
     static const char *const broken[2] = { "a", "BREAK" };
     gpuserve_model *model = fake_open(0, 0, 0);
     gpuserve_rerank_options options = GPUSERVE_RERANK_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     expect_refused(NULL, "q", documents, N, N, NULL, GPUSERVE_E_INVALID, "model");
     expect_refused(model, NULL, documents, N, N, NULL, GPUSERVE_E_INVALID, "`query` is NULL");
@@ -187,8 +188,12 @@ Test(rerank, wrong_calls_are_refused_and_touch_nothing)
                    "the query is not UTF-8 at byte 1");
     expect_refused(model, "q", NULL, N, N, NULL, GPUSERVE_E_INVALID, "documents");
     expect_refused(model, "q", holes, 2, N, NULL, GPUSERVE_E_INVALID, "document 1 is NULL");
-    expect_refused(model, "q", bytes, 2, N, NULL, GPUSERVE_E_INVALID, "item 1");
-    expect_refused(model, "q", documents, N, N - 1, NULL, GPUSERVE_E_INVALID, "4 scores");
+    expect_refused(model, "q", bytes, 2, N, NULL, GPUSERVE_E_INVALID, "the documents: item 1");
+    expect_refused(model, "q", documents, N, N - 1, NULL, GPUSERVE_E_INVALID,
+                   "room for 4 scores, there are 5 documents");
+    cr_expect_eq(gpuserve_rerank(model, "q", documents, N, NULL, NULL, N, NULL, &error),
+                 GPUSERVE_E_INVALID);
+    cr_expect_str_eq(error.message, "`scores` is NULL");
     expect_refused(model, "q", broken, 2, N, NULL, GPUSERVE_E_DEVICE, "");
     options.method = GPUSERVE_RERANK_CROSS_ENCODER;
     expect_refused(model, "q", documents, N, N, &options, GPUSERVE_E_UNSUPPORTED,
