@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare lib/text with Hugging Face `tokenizers` on texts made to be nasty.
 
-    differential.py ENCODE_SERVER MODEL... [--count N] [--seed S]
+    differential.py ENCODE_SERVER MODEL... [--count N] [--seed S] [--only CONFIGURATION]
 
 Each model is tried as it is and with its tokenizer.json changed (other normalizers, pre-tokenizers,
 added tokens, post-processors). Ids, type ids and spans must be equal, alone and in pairs, cut at
@@ -324,46 +324,61 @@ def compare_invalid(server, rng):
                 raise Difference("not refused: %r" % bytes(data))
 
 
-def run(program, directory, configuration, count, rng):
-    oracle = Tokenizer.from_str(json.dumps(configuration))
+def compare_texts(server, oracle, configuration, count, rng):
+    """Compare on `count` texts or some more; returns how many."""
     added = [t["content"] for t in configuration["added_tokens"]] + ["[mask]", "mixed CASE", "NEW"]
-    server = Server(program, directory)
     ends = (LEFT, RIGHT)
     done = 0
     while done < count:
         done += one_round(server, oracle, rng, added, ends)
     compare_invalid(server, rng)
-    server.close()
     return done
 
 
-def main():
+# ------------------------------------------------------------------ the program, of every kind of model
+
+def shares(model, count, arguments, configurations):
+    """(name, tokenizer.json, how many texts) of a model: half of them for the file as it is."""
+    original = json.loads((find_model(model) / "tokenizer.json").read_text("utf-8"))
+    named = list(configurations(original, random.Random(arguments.seed)))
+    other = count // 2 // max(1, len(named) - 1) + 1
+    return [(name, configuration, count // 2 if i == 0 else other)
+            for i, (name, configuration) in enumerate(named) if arguments.only in (None, name)]
+
+
+def with_server(program, configuration, count, rng, compare_some):
+    whole = json.dumps(configuration)
+    with tempfile.TemporaryDirectory() as directory:
+        (pathlib.Path(directory) / "tokenizer.json").write_text(whole, "utf-8")
+        server = Server(program, directory)
+        try:
+            return compare_some(server, Tokenizer.from_str(whole), configuration, count, rng)
+        finally:
+            server.close()
+
+
+def main(configurations, compare_some, count):
+    """Try the models of the command line; a configuration's texts do not depend on the others'."""
     parser = argparse.ArgumentParser()
     parser.add_argument("server")
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--count", type=int, default=50000, help="strings for all models together")
+    parser.add_argument("--count", type=int, default=count, help="strings for all models together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", help="the one configuration to try")
     arguments = parser.parse_args()
-    rng = random.Random(arguments.seed)
     total, failed = 0, 0
     for model in arguments.models:
-        original = json.loads((find_model(model) / "tokenizer.json").read_text("utf-8"))
-        all_of_them = [c for c in configurations(original) if arguments.only in (None, c[0])]
-        share = arguments.count // len(arguments.models)
-        for i, (name, configuration) in enumerate(all_of_them):
-            # Half of the strings for the file as it is.
-            n = share // 2 if i == 0 else share // 2 // max(1, len(all_of_them) - 1) + 1
-            with tempfile.TemporaryDirectory() as directory:
-                (pathlib.Path(directory) / "tokenizer.json").write_text(json.dumps(configuration))
-                try:
-                    total += run(arguments.server, directory, configuration, n, rng)
-                except Difference as difference:
-                    failed += 1
-                    print("%s, %s: %s" % (model, name, difference))
+        for name, configuration, n in shares(model, arguments.count // len(arguments.models), arguments,
+                                             configurations):
+            rng = random.Random("%d %s" % (arguments.seed, name))
+            try:
+                total += with_server(arguments.server, configuration, n, rng, compare_some)
+            except Difference as difference:
+                failed += 1
+                print("%s, %s: %s" % (model, name, difference))
     print("%d strings, %d configurations differ" % (total, failed))
     sys.exit(1 if failed or total == 0 else 0)
 
 
 if __name__ == "__main__":
-    main()
+    main(lambda original, _: configurations(original), compare_texts, 50000)

@@ -7,18 +7,12 @@ Each model is tried as it is, and with a part of its vocabulary in many settings
 ALBERT's chains, other unknown pieces or none, byte fallback, equal scores, texts that are there
 twice, charsmaps of our own making. What is equal is what differential.py compares.
 """
-import argparse
 import copy
-import json
 import pathlib
-import random
 import sys
-import tempfile
-
-from tokenizers import Tokenizer
 
 import differential
-from differential import LEFT, RIGHT, Difference, Server, compare, compare_decoding, find_model
+from differential import LEFT, RIGHT, Difference, compare, compare_decoding
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools"))
 from charsmap import precompiled  # noqa: E402
@@ -193,7 +187,7 @@ def knows(oracle, server, t):
 def one_round(server, oracle, rng, pieces, added):
     t = text(rng, pieces, added)
     if not knows(oracle, server, t):
-        return 1
+        return
     ids = compare(server, oracle, [t])
     kind = rng.randrange(8)
     if kind == 0:
@@ -208,49 +202,15 @@ def one_round(server, oracle, rng, pieces, added):
     elif kind == 4:
         compare_decoding(server, oracle, [rng.randrange(oracle.get_vocab_size()) for _ in range(rng.randrange(12))],
                          rng.random() < 0.5)
-    return 1
 
 
-def run(program, configuration, count, rng):
-    whole = json.dumps(configuration)
-    oracle = Tokenizer.from_str(whole)
+def compare_texts(server, oracle, configuration, count, rng):
     added = [t["content"] for t in configuration["added_tokens"]] + ["NEW", "mixed CASE"]
     pieces = [p for p, _ in configuration["model"]["vocab"]]
-    with tempfile.TemporaryDirectory() as directory:
-        (pathlib.Path(directory) / "tokenizer.json").write_text(whole, "utf-8")
-        server = Server(program, directory)
-        for _ in range(count):
-            one_round(server, oracle, rng, pieces, added)
-        server.close()
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("server")
-    parser.add_argument("models", nargs="+")
-    parser.add_argument("--count", type=int, default=20000, help="strings for each model")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", help="the one configuration to try")
-    arguments = parser.parse_args()
-    total, failed = 0, 0
-    for model in arguments.models:
-        original = json.loads((find_model(model) / "tokenizer.json").read_text("utf-8"))
-        rng = random.Random(arguments.seed)
-        all_of_them = list(configurations(original, rng))
-        for i, (name, configuration) in enumerate(all_of_them):
-            if arguments.only not in (None, name):
-                continue
-            # Half of the strings for the file as it is.
-            n = arguments.count // 2 if i == 0 else arguments.count // 2 // (len(all_of_them) - 1) + 1
-            try:
-                run(arguments.server, configuration, n, random.Random("%d %s" % (arguments.seed, name)))
-                total += n
-            except Difference as difference:
-                failed += 1
-                print("%s, %s: %s" % (model, name, difference))
-    print("%d strings, %d configurations differ" % (total, failed))
-    sys.exit(1 if failed or total == 0 else 0)
+    for _ in range(count):
+        one_round(server, oracle, rng, pieces, added)
+    return count
 
 
 if __name__ == "__main__":
-    main()
+    differential.main(configurations, compare_texts, 20000)
