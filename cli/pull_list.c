@@ -102,8 +102,13 @@ static bool is_main_weights(const char *name)
            fnmatch("model-*-of-*.safetensors", name, 0) == 0;
 }
 
-/* `has_main`: the weights have their usual name, so that other safetensors are variants. */
-static bool is_needed(const char *name, bool has_main, const struct cli_list *include)
+/* What decides over other files. */
+struct has {
+    bool main;      /* the weights have their usual name: other safetensors are variants */
+    bool tokenizer; /* tokenizer.json: what SentencePiece made is in it */
+};
+
+static bool is_needed(const char *name, struct has has, const struct cli_list *include)
 {
     for (size_t i = 0; i < include->n; i++) {
         if (fnmatch(include->items[i], name, 0) == 0)
@@ -113,7 +118,9 @@ static bool is_needed(const char *name, bool has_main, const struct cli_list *in
         return in_module_folder(name) &&
                (ends_with(name, ".json") || ends_with(name, ".safetensors"));
     if (ends_with(name, ".safetensors"))
-        return !has_main || is_main_weights(name);
+        return !has.main || is_main_weights(name);
+    if (strcmp(name, "sentencepiece.bpe.model") == 0)
+        return !has.tokenizer;
     return ends_with(name, ".json") || strcmp(name, "vocab.txt") == 0 ||
            strcmp(name, "merges.txt") == 0;
 }
@@ -154,14 +161,17 @@ static int read_files(struct pull_list *list, const json_t *siblings, const char
                       const struct cli_list *include)
 {
     const size_t n = json_array_size(siblings);
-    bool has_main = false, has_weights = false, has_config = false;
+    bool has_weights = false, has_config = false;
+    struct has has = { 0 };
 
-    for (size_t i = 0; i < n; i++)
-        has_main = has_main || is_main_weights(name_at(siblings, i));
+    for (size_t i = 0; i < n; i++) {
+        has.main = has.main || is_main_weights(name_at(siblings, i));
+        has.tokenizer = has.tokenizer || strcmp(name_at(siblings, i), "tokenizer.json") == 0;
+    }
     for (size_t i = 0; i < n; i++) {
         const char *name = name_at(siblings, i);
 
-        if (!is_needed(name, has_main, include))
+        if (!is_needed(name, has, include))
             continue;
         list->files = cli_grow(list->files, &list->capacity, list->n + 1, sizeof(*list->files));
         if (read_file(&list->files[list->n], json_array_get(siblings, i), model) != CLI_OK)

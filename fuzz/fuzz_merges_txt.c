@@ -54,7 +54,7 @@ static void encode(const struct gsv_tokenizer *t)
     gsv_encoding_reset(&e);
 }
 
-static void load(enum gsv_merges_class class, const struct gsv_text_file *vocab,
+static void load(enum gsv_tokenizer_class class, const struct gsv_text_file *vocab,
                  const struct gsv_text_file *merges, const struct gsv_json_value *config)
 {
     struct gsv_tokenizer *t = calloc(1, sizeof(*t));

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Write tests/data/tokenizers: directories without tokenizer.json, as older models have them, and the ids that
-transformers' fast tokenizers give there: BERT's with a vocab.txt, RoBERTa's and GPT-2's with vocab.json and merges.txt.
+transformers' fast tokenizers give there: BERT's with a vocab.txt, RoBERTa's and GPT-2's with vocab.json and merges.txt,
+XLM-RoBERTa's with sentencepiece.bpe.model.
 
 Usage: make_test_tokenizers.py [OUT]        (default tests/data/tokenizers)
-Needs transformers; made with 4.46.3.
+Needs transformers and sentencepiece; made with 4.46.3 and 0.2.3.
 
 Each directory has one more file, expected.json: a list of {"text", "pair" or null, "ids", "lower"}; with "lower" the
-text went through Python's str.lower() first, as sentence-transformers does it where do_lower_case is set. For RoBERTa and GPT-2 {"text", "pair", "ids", "types",
+text went through Python's str.lower() first, as sentence-transformers does it where do_lower_case is set. For all but BERT {"text", "pair", "ids", "types",
 "spans" in bytes, "decoded" with special tokens left out}.
 """
 import json
@@ -14,6 +15,7 @@ import os
 import shutil
 import sys
 
+from sentencepiece import SentencePieceTrainer
 from transformers import AutoTokenizer
 
 OUT = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "../tests/data/tokenizers")
@@ -89,6 +91,22 @@ BPE_CONFIGS = {
 MERGES_TXT = {"gpt2": lambda lines: "\r\n".join(lines) + "\r\n",
               "roberta": lambda lines: "\n".join(lines + ["h e", "Ġ t", "i t"]) + "\n"}
 
+# XLM-RoBERTa's: a small SentencePiece model with a charsmap of its own.
+SPM_TRAINING = ["Hello world, the new phones are wonderful and I love them", "Dokumente, die wir haben, werden nicht verändert",
+                "a man is eating food while the man is eating bread", "hello hello world worlds wording", "über naïve café 中文 中文",
+                "what is the time of the day and the night", "this is a sentence about things and sentences"] * 3
+SPM_RULES = {"ﬁ": "fi", "Ａ": "A", "\u00a0": " ", "\u3000": " ", "½": "1/2", "\t": " ", "\n": " ", "\u200b": ""}
+SPM_TEXTS = BPE_TEXTS[:10] + ["  the   man  is eating\u3000bread ", "the <ent> of <ENT>s", "ﬁne ½ \u200b x \u200b", "<pad><unk> <s>\n\n", "a▁man ▁ is"]
+SPM_CONFIGS = {
+    "xlm-roberta": {"config.json": {"model_type": "xlm-roberta"}},
+    "xlm-roberta-added": {"tokenizer_config.json": {"tokenizer_class": "XLMRobertaTokenizer", "sep_token": "<e1>",
+                                                    "additional_special_tokens": ["NewToken"]},
+                          "special_tokens_map.json": {"bos_token": {**MASK, "content": "<s>", "normalized": False},
+                                                      "mask_token": {**MASK, "normalized": False}},
+                          "added_tokens.json": {"<e1>": 75, "newtoken": 76}},
+}
+SPM_USER_DEFINED = {"xlm-roberta-added": ["<ent>"]}
+
 
 def write_files(folder, files):
     shutil.rmtree(folder, ignore_errors=True)
@@ -133,10 +151,29 @@ def write_bpe(name, files):
         json.dump({piece: i for i, piece in enumerate(PIECES)}, f, ensure_ascii=False, separators=(",", ":"))
     with open(os.path.join(folder, "merges.txt"), "w", newline="") as f:
         f.write(MERGES_TXT.get(name, lambda lines: "\n".join(lines) + "\n")(["#version: 0.2", *MERGES]))
+    write_expected(folder, BPE_TEXTS)
+
+
+def write_spm(name, files):
+    folder = os.path.join(OUT, name)
+    write_files(folder, files)
+    rules = os.path.join(folder, "rules.tsv")
+    with open(rules, "w") as f:
+        f.writelines("\t".join(" ".join("%X" % ord(c) for c in side) for side in rule) + "\n" for rule in SPM_RULES.items())
+    model = os.path.join(folder, "sentencepiece.bpe")
+    SentencePieceTrainer.train(sentence_iterator=iter(SPM_TRAINING), model_prefix=model, vocab_size=110, hard_vocab_limit=False,
+                               normalization_rule_tsv=rules, user_defined_symbols=SPM_USER_DEFINED.get(name, []),
+                               character_coverage=1.0, minloglevel=2)
+    os.remove(rules)
+    os.remove(model + ".vocab")
+    write_expected(folder, SPM_TEXTS)
+
+
+def write_expected(folder, texts):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.is_fast
     rows = []
-    for text, pair in [(text, None) for text in BPE_TEXTS] + list(zip(BPE_TEXTS, BPE_TEXTS[1:])):
+    for text, pair in [(text, None) for text in texts] + list(zip(texts, texts[1:])):
         encoding = tokenizer.backend_tokenizer.encode(text, pair)
         assert encoding.ids == (tokenizer([text], [pair]) if pair is not None else tokenizer([text]))["input_ids"][0]
         rows.append({"text": text, "pair": pair, "ids": encoding.ids, "types": encoding.type_ids,
@@ -150,3 +187,5 @@ for name, files in CONFIGS.items():
     write_bert(name, files)
 for name, files in BPE_CONFIGS.items():
     write_bpe(name, files)
+for name, files in SPM_CONFIGS.items():
+    write_spm(name, files)

@@ -9,7 +9,6 @@
 #include <string.h>
 
 enum {
-    MAX_MERGES = 1 << 24,
     MAX_AFFIX_BYTES = 64,
 };
 
@@ -20,8 +19,8 @@ struct reading {
     const char *name;
     char *text; /* of one merge: what it joins, end to end, and what it makes */
     size_t capacity;
-    uint32_t rank;
-    bool pairs; /* ["a", "b"], else "a b" */
+    uint32_t rank; /* a merge takes 6 bytes of a file at least: there are no more than fit */
+    bool pairs;    /* ["a", "b"], else "a b" */
 };
 
 static bool is_null(struct gsv_json_slice value)
@@ -134,11 +133,6 @@ static gpuserve_status read_merges(struct gsv_bpe *model, struct gsv_json_slice 
         status = gsv_json_reader_element(&reader, first, &more, error);
         if (status != GPUSERVE_OK || !more)
             break;
-        if (r.rank == MAX_MERGES) {
-            status = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: model: over %d merges", name,
-                              MAX_MERGES);
-            break;
-        }
         if (first)
             r.pairs = gsv_json_reader_peek(&reader) == '[';
         status = r.pairs ? read_pair(&r, &reader, error) : read_line(&r, &reader, error);

@@ -31,17 +31,19 @@ static gpuserve_status take_merge(struct reading *r, const char *left, size_t n_
     const int32_t b = gsv_vocab_id(r->vocab, right, n_right);
     int32_t id;
 
+    if (a < 0 || b < 0)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s:%zu: the %s token of this merge is not in the vocabulary", r->name,
+                        r->line, a < 0 ? "first" : "second");
     if (!gsv_grow((void **)&r->joined, &r->capacity, n_left + n_right, 1, SIZE_MAX))
         goto no_memory;
     memcpy(r->joined, left, n_left);
     memcpy(r->joined + n_left, right, n_right);
     id = gsv_vocab_id(r->vocab, r->joined, n_left + n_right);
-    if (a < 0 || b < 0 || id < 0)
+    if (id < 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s:%zu: %s of this merge is not in the vocabulary", r->name, r->line,
-                        a < 0   ? "the first token"
-                        : b < 0 ? "the second token"
-                                : "what comes");
+                        "%s:%zu: what comes of this merge is not in the vocabulary", r->name,
+                        r->line);
     if (gsv_bpe_has_merge(r->model, a, b))
         return GPUSERVE_OK; /* a merge that comes twice has its first place */
     if (gsv_bpe_add_merge(r->model, a, b, id, r->rank++)) /* a line has bytes: they fit */

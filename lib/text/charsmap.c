@@ -146,29 +146,41 @@ static gpuserve_status check(const struct gsv_charsmap *m, const char *name, gpu
     return status;
 }
 
-gpuserve_status gsv_charsmap_read(struct gsv_charsmap **charsmap, const char *base64, size_t size,
-                                  const char *name, gpuserve_error *error)
+gpuserve_status gsv_charsmap_read_bytes(struct gsv_charsmap **charsmap, const unsigned char *bytes,
+                                        size_t size, const char *name, gpuserve_error *error)
 {
     struct gsv_charsmap *m = gsv_alloc_array(1, sizeof(*m));
-    unsigned char *bytes = malloc(size / 4 * 3 + 1);
     gpuserve_status status;
-    size_t n;
 
     *charsmap = NULL;
-    if (!m || !bytes)
-        status = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for a charsmap", name);
-    else if (!decode_base64(base64, size, bytes, &n))
-        status =
-            gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"precompiled_charsmap\" is not base64", name);
-    else
-        status = take_parts(m, bytes, n, name, error);
-    free(bytes);
+    if (!m)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for a charsmap", name);
+    status = take_parts(m, bytes, size, name, error);
     if (status == GPUSERVE_OK)
         status = check(m, name, error);
     if (status == GPUSERVE_OK)
         *charsmap = m;
     else
         gsv_charsmap_free(&m);
+    return status;
+}
+
+gpuserve_status gsv_charsmap_read(struct gsv_charsmap **charsmap, const char *base64, size_t size,
+                                  const char *name, gpuserve_error *error)
+{
+    unsigned char *bytes = malloc(size / 4 * 3 + 1);
+    gpuserve_status status;
+    size_t n;
+
+    *charsmap = NULL;
+    if (!bytes)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for a charsmap", name);
+    if (decode_base64(base64, size, bytes, &n))
+        status = gsv_charsmap_read_bytes(charsmap, bytes, n, name, error);
+    else
+        status =
+            gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"precompiled_charsmap\" is not base64", name);
+    free(bytes);
     return status;
 }
 

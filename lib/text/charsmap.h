@@ -29,6 +29,9 @@ struct gsv_charsmap {
 /* From base64, as tokenizer.json has it; owned. */
 gpuserve_status gsv_charsmap_read(struct gsv_charsmap **charsmap, const char *base64, size_t size,
                                   const char *name, gpuserve_error *error);
+/* From its bytes, as SentencePiece's own files have it; owned. */
+gpuserve_status gsv_charsmap_read_bytes(struct gsv_charsmap **charsmap, const unsigned char *bytes,
+                                        size_t size, const char *name, gpuserve_error *error);
 void gsv_charsmap_free(struct gsv_charsmap **charsmap); /* accepts NULL, leaves NULL */
 
 /* What the shortest known beginning of the text becomes, lent, NUL-terminated UTF-8; NULL when no

@@ -56,6 +56,9 @@ gpuserve_status gsv_decoder_wordpiece(struct gsv_decoder *decoder, const char *p
                                       const char *name, gpuserve_error *error);
 gpuserve_status gsv_decoder_byte_level(struct gsv_decoder *decoder, const char *name,
                                        gpuserve_error *error);
+/* U+2581 becomes a space, in the first token nothing. */
+gpuserve_status gsv_decoder_metaspace(struct gsv_decoder *decoder, const char *name,
+                                      gpuserve_error *error);
 void gsv_decoder_reset(struct gsv_decoder *decoder);
 
 /* One more token. False when out of memory. */

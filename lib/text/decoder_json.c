@@ -85,6 +85,19 @@ static gpuserve_status parse_metaspace(struct gsv_decoder *d, const struct gsv_j
         name, error);
 }
 
+gpuserve_status gsv_decoder_metaspace(struct gsv_decoder *d, const char *name,
+                                      gpuserve_error *error)
+{
+    char text[] = "\xE2\x96\x81";
+
+    return add_step(d,
+                    (struct gsv_decoder_step){ .kind = GSV_DECODE_METASPACE,
+                                               .drops = true,
+                                               .text = text,
+                                               .text_size = sizeof(text) - 1 },
+                    name, error);
+}
+
 static gpuserve_status parse_suffix(struct gsv_decoder *d, const struct gsv_json_value *json,
                                     const char *name, gpuserve_error *error)
 {

@@ -59,6 +59,10 @@ gpuserve_status gsv_normalizer_parse(struct gsv_normalizer *normalizer,
 /* As if from {"type": "BertNormalizer", ...}. */
 gpuserve_status gsv_normalizer_bert(struct gsv_normalizer *normalizer, bool clean, bool chinese,
                                     bool strip_accents, bool lowercase, gpuserve_error *error);
+/* That of SentencePiece's own files: their charsmap if there is one, white space at the end
+ * dropped, runs of spaces as one U+2581. */
+gpuserve_status gsv_normalizer_spm(struct gsv_normalizer *normalizer, const unsigned char *charsmap,
+                                   size_t size, const char *name, gpuserve_error *error);
 void gsv_normalizer_reset(struct gsv_normalizer *normalizer);
 size_t gsv_normalizer_bytes(const struct gsv_normalizer *normalizer);
 

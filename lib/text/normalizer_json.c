@@ -102,6 +102,16 @@ static bool to_chars(struct gsv_chars *chars, const struct gsv_json_value *strin
     return true;
 }
 
+/* A character so many times. */
+static bool put_char(struct gsv_chars *chars, uint32_t c, size_t times)
+{
+    if (!gsv_grow((void **)&chars->at, &chars->capacity, times, sizeof(*chars->at), SIZE_MAX))
+        return false;
+    while (chars->n < times)
+        chars->at[chars->n++].c = c;
+    return true;
+}
+
 /* The text and kind of a "pattern": a literal, or the one regular expression that is known. */
 static gpuserve_status parse_pattern(struct gsv_normal_step *step,
                                      const struct gsv_json_value *json, const char *name,
@@ -109,7 +119,6 @@ static gpuserve_status parse_pattern(struct gsv_normal_step *step,
 {
     const struct gsv_json_value *text = gsv_json_member(json, "String");
     const char *regex = gsv_json_text(gsv_json_member(json, "Regex"));
-    size_t n = 2;
 
     if (gsv_json_is(text, GSV_JSON_TEXT) && text->n > 0)
         return to_chars(&step->pattern, text)
@@ -120,12 +129,9 @@ static gpuserve_status parse_pattern(struct gsv_normal_step *step,
                         "%s: normalizer \"Replace\" with a pattern that is no literal text: \"%s\"",
                         name, regex ? regex : "");
     step->kind = GSV_NORMAL_REPLACE_RUN;
-    if (!gsv_grow((void **)&step->pattern.at, &step->pattern.capacity, n, sizeof(*step->pattern.at),
-                  SIZE_MAX))
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
-    while (n-- > 0)
-        step->pattern.at[step->pattern.n++].c = ' ';
-    return GPUSERVE_OK;
+    return put_char(&step->pattern, ' ', 2)
+               ? GPUSERVE_OK
+               : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
 }
 
 static gpuserve_status parse_replace(struct gsv_normalizer *n, const struct gsv_json_value *json,
@@ -178,6 +184,29 @@ static gpuserve_status parse_charsmap(struct gsv_normalizer *n, const struct gsv
         status = gsv_charsmap_read(&n->steps[n->n - 1].charsmap, gsv_json_text(map), map->n, name,
                                    error);
     return status;
+}
+
+gpuserve_status gsv_normalizer_spm(struct gsv_normalizer *n, const unsigned char *charsmap,
+                                   size_t size, const char *name, gpuserve_error *error)
+{
+    gpuserve_status status = GPUSERVE_OK;
+    struct gsv_normal_step *step;
+
+    if (size > 0)
+        status = add_kind(n, GSV_NORMAL_CHARSMAP, error);
+    if (status == GPUSERVE_OK && size > 0)
+        status = gsv_charsmap_read_bytes(&n->steps[n->n - 1].charsmap, charsmap, size, name, error);
+    if (status == GPUSERVE_OK)
+        status =
+            add_step(n, (struct gsv_normal_step){ .kind = GSV_NORMAL_STRIP, .right = true }, error);
+    if (status == GPUSERVE_OK)
+        status = add_kind(n, GSV_NORMAL_REPLACE_RUN, error);
+    if (status != GPUSERVE_OK)
+        return status;
+    step = &n->steps[n->n - 1];
+    if (!put_char(&step->pattern, ' ', 2) || !put_char(&step->content, 0x2581, 1))
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
+    return GPUSERVE_OK;
 }
 
 static gpuserve_status parse_one(struct gsv_normalizer *n, const struct gsv_json_value *json,

@@ -295,6 +295,17 @@ void gsv_pretokenizer_bert(struct gsv_pretokenizer *p)
     p->bert = true;
 }
 
+void gsv_pretokenizer_metaspace(struct gsv_pretokenizer *p)
+{
+    p->n = 1;
+    p->steps[0] = (struct gsv_pretoken_step){
+        .kind = GSV_PRETOKEN_METASPACE,
+        .scheme = GSV_PREFIX_ALWAYS,
+        .replacement = 0x2581,
+        .splits = true,
+    };
+}
+
 void gsv_pretokenizer_gpt2(struct gsv_pretokenizer *p, bool add_prefix_space)
 {
     p->n = 1;

@@ -72,6 +72,8 @@ gpuserve_status gsv_pretoken_metaspace(struct gsv_pretoken_step *step,
                                        const struct gsv_json_value *json, const char *name,
                                        gpuserve_error *error);
 void gsv_pretokenizer_bert(struct gsv_pretokenizer *pretokenizer);
+/* Words at white space, with U+2581 before each, as SentencePiece's. */
+void gsv_pretokenizer_metaspace(struct gsv_pretokenizer *pretokenizer);
 /* GPT-2's, with a space before a text that begins with none, or as it is. */
 void gsv_pretokenizer_gpt2(struct gsv_pretokenizer *pretokenizer, bool add_prefix_space);
 /* Its words go to the model as bytes: the last step is a BYTE_LEVEL one. */

@@ -38,8 +38,9 @@ struct gsv_tokenizer_place {
     bool do_lower_case; /* texts go through Unicode's lowercase before anything else */
 };
 
-/* From tokenizer.json, else vocab.txt (with the other files of its time: tokenizer_config.json,
- * special_tokens_map.json, added_tokens.json), of a model directory. `place` may be NULL. */
+/* From tokenizer.json of a model directory, else vocab.txt, vocab.json with merges.txt, or
+ * sentencepiece.bpe.model (with the other files of their time: tokenizer_config.json,
+ * special_tokens_map.json, added_tokens.json). `place` may be NULL. */
 gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struct gsv_dir *dir,
                                    const struct gsv_tokenizer_place *place, gpuserve_error *error);
 void gsv_tokenizer_free(struct gsv_tokenizer **tokenizer);

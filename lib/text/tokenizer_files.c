@@ -1,8 +1,9 @@
 /*
  * tokenizer_files.c - which of a model directory's files a tokenizer is read from.
  *
- * A tokenizer.json, else what was usual before there were any: vocab.txt (BERT), or vocab.json with
- * merges.txt (RoBERTa, GPT-2; which of them, "tokenizer_class" or the model's type tells).
+ * A tokenizer.json, else what was usual before there were any: vocab.txt (BERT), vocab.json with
+ * merges.txt (RoBERTa, GPT-2), sentencepiece.bpe.model (XLM-RoBERTa). Whose they are,
+ * "tokenizer_class" or the model's type tells.
  */
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
@@ -37,18 +38,24 @@ static bool has(const struct source *from, const char *file)
     return gsv_dir_has_in(from->dir, from->folder, file);
 }
 
+static gpuserve_status read_bytes(const struct source *from, const char *folder, const char *file,
+                                  size_t max_bytes, struct file *read, gpuserve_error *error)
+{
+    char path[GSV_FILE_NAME_BYTES];
+
+    read->text = NULL;
+    (void)gsv_join_name(path, folder, file); /* which fits: the file is there */
+    snprintf(read->name, MAX_NAME_BYTES, "%s/%s", gsv_dir_path(from->dir), path);
+    return gsv_dir_read(from->dir, path, max_bytes, &read->text, &read->size, error);
+}
+
 /* A file as UTF-8. */
 static gpuserve_status read_text(const struct source *from, const char *folder, const char *file,
                                  size_t max_bytes, struct file *read, gpuserve_error *error)
 {
-    char path[GSV_FILE_NAME_BYTES];
-    gpuserve_status status;
+    const gpuserve_status status = read_bytes(from, folder, file, max_bytes, read, error);
     size_t valid;
 
-    read->text = NULL;
-    (void)gsv_join_name(path, folder, file); /* which fits: the file is there */
-    status = gsv_dir_read(from->dir, path, max_bytes, &read->text, &read->size, error);
-    snprintf(read->name, MAX_NAME_BYTES, "%s/%s", gsv_dir_path(from->dir), path);
     if (status != GPUSERVE_OK)
         return status;
     valid = gsv_utf8_valid_length(read->text, read->size);
@@ -113,8 +120,8 @@ static gpuserve_status read_vocab(struct gsv_tokenizer *t, const struct source *
 }
 
 static gpuserve_status read_merges(struct gsv_tokenizer *t, const struct source *from,
-                                   enum gsv_merges_class class, const struct gsv_vocab_files *files,
-                                   gpuserve_error *error)
+                                   enum gsv_tokenizer_class class,
+                                   const struct gsv_vocab_files *files, gpuserve_error *error)
 {
     struct file vocab, merges = { .text = NULL };
     gpuserve_status status =
@@ -133,73 +140,107 @@ static gpuserve_status read_merges(struct gsv_tokenizer *t, const struct source 
     return status;
 }
 
-/* ------------------------------------------------------------------ choosing */
-
-/* As AutoTokenizer finds it: tokenizer_config.json before config.json, there the type of the model
- * at last. NULL: nobody says. */
-static const char *class_name(const struct gsv_json_value *config,
-                              const struct gsv_json_value *model)
+static gpuserve_status read_spm(struct gsv_tokenizer *t, const struct source *from,
+                                const struct gsv_vocab_files *files, gpuserve_error *error)
 {
-    const char *name = gsv_json_text(gsv_json_member(config, "tokenizer_class"));
-    const char *type = gsv_json_text(gsv_json_member(model, "model_type"));
+    struct file file;
+    gpuserve_status status =
+        read_bytes(from, from->folder, "sentencepiece.bpe.model", MAX_FILE_BYTES, &file, error);
 
-    if (!name)
-        name = gsv_json_text(gsv_json_member(model, "tokenizer_class"));
-    if (!name && type && strcmp(type, "roberta") == 0)
-        name = "RobertaTokenizer";
-    if (!name && type && strcmp(type, "gpt2") == 0)
-        name = "GPT2Tokenizer";
-    return name ? name : type;
-}
-
-/* A directory with a vocab.json, merges.txt or both, but no tokenizer.json. */
-static gpuserve_status choose_merges(struct gsv_tokenizer *t, const struct source *from,
-                                     const struct gsv_vocab_files *files, gpuserve_error *error)
-{
-    const bool has_vocab = has(from, "vocab.json"), has_merges = has(from, "merges.txt");
-    struct gsv_json_value *model = NULL;
-    gpuserve_status status = read_object(from, from->model_folder, "config.json", &model, error);
-    const char *name = class_name(files->config, model);
-    const enum gsv_merges_class class = name ? gsv_merges_class_of(name) : GSV_CLASS_UNKNOWN;
-    const bool known = class != GSV_CLASS_UNKNOWN;
-
-    if (status != GPUSERVE_OK)
-        return status;
-    if (has(from, "vocab.txt") && !(known && has_vocab && has_merges))
-        status = read_vocab(t, from, files, error);
-    else if (!has_vocab || !has_merges)
-        status = gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: %s without %s", gsv_dir_path(from->dir),
-                          has_vocab ? "vocab.json" : "merges.txt",
-                          has_vocab ? "merges.txt" : "vocab.json");
-    else if (!known)
-        status = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                          "%s: vocab.json and merges.txt of %s; without a tokenizer.json, those of "
-                          "RobertaTokenizer and GPT2Tokenizer are known",
-                          gsv_dir_path(from->dir), name ? name : "an unknown class");
-    else
-        status = read_merges(t, from, class, files, error);
-    gsv_json_free(&model);
+    if (status == GPUSERVE_OK)
+        status = gsv_tokenizer_read_spm(
+            t, &(struct gsv_text_file){ file.name, file.text, file.size }, files, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_tokenizer_finish(t, file.name, error);
+    free(file.text);
     return status;
 }
 
-static gpuserve_status choose_old(struct gsv_tokenizer *t, const struct source *from,
-                                  const struct gsv_json_value *config, gpuserve_error *error)
+/* ------------------------------------------------------------------ choosing */
+
+static const struct kind {
+    enum gsv_tokenizer_class class;
+    const char *name, *model_type;
+    const char *files[2]; /* the second may be NULL */
+} kinds[] = {
+    { GSV_CLASS_ROBERTA, "RobertaTokenizer", "roberta", { "vocab.json", "merges.txt" } },
+    { GSV_CLASS_GPT2, "GPT2Tokenizer", "gpt2", { "vocab.json", "merges.txt" } },
+    { GSV_CLASS_XLM_ROBERTA, "XLMRobertaTokenizer", "xlm-roberta", { "sentencepiece.bpe.model" } },
+};
+
+enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+
+/* As AutoTokenizer finds it: tokenizer_config.json before config.json, there the type of the model
+ * at last. `*name` is for messages. NULL: it is another one, or nobody says. */
+static const struct kind *find_kind(const struct gsv_json_value *config,
+                                    const struct gsv_json_value *model, const char **name)
 {
-    struct gsv_json_value *specials = NULL, *added = NULL;
+    const char *class = gsv_json_text(gsv_json_member(config, "tokenizer_class"));
+    const char *type = gsv_json_text(gsv_json_member(model, "model_type"));
+
+    if (!class)
+        class = gsv_json_text(gsv_json_member(model, "tokenizer_class"));
+    *name = class ? class : type ? type : "a model without config.json";
+    for (size_t i = 0; i < N_KINDS; i++) {
+        const size_t size = strlen(kinds[i].name);
+
+        if (class ? strncmp(class, kinds[i].name, size) == 0 &&
+                        (class[size] == '\0' || strcmp(class + size, "Fast") == 0)
+                  : type && strcmp(type, kinds[i].model_type) == 0)
+            return &kinds[i];
+    }
+    return NULL;
+}
+
+/* The first of its files that is not there, or NULL. */
+static const char *find_lacking(const struct source *from, const struct kind *kind)
+{
+    for (size_t i = 0; i < 2; i++)
+        if (kind->files[i] && !has(from, kind->files[i]))
+            return kind->files[i];
+    return NULL;
+}
+
+static gpuserve_status read_kind(struct gsv_tokenizer *t, const struct source *from,
+                                 const struct gsv_json_value *model,
+                                 const struct gsv_vocab_files *files, gpuserve_error *error)
+{
+    const char *name;
+    const struct kind *kind = find_kind(files->config, model, &name);
+    const char *lacking = kind ? find_lacking(from, kind) : NULL;
+
+    if (kind && !lacking && kind->class == GSV_CLASS_XLM_ROBERTA)
+        return read_spm(t, from, files, error);
+    if (kind && !lacking)
+        return read_merges(t, from, kind->class, files, error);
+    if (has(from, "vocab.txt"))
+        return read_vocab(t, from, files, error);
+    if (kind)
+        return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: no %s, which %s is read from",
+                        gsv_dir_path(from->dir), lacking, kind->name);
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                    "%s: the tokenizer of %s without a tokenizer.json; from other files those of "
+                    "%s, %s, %s and BERT are read",
+                    gsv_dir_path(from->dir), name, kinds[0].name, kinds[1].name, kinds[2].name);
+}
+
+static gpuserve_status read_old(struct gsv_tokenizer *t, const struct source *from,
+                                const struct gsv_json_value *config, gpuserve_error *error)
+{
+    struct gsv_json_value *specials = NULL, *added = NULL, *model = NULL;
     gpuserve_status status =
         read_object(from, from->folder, "special_tokens_map.json", &specials, error);
 
     if (status == GPUSERVE_OK)
         status = read_object(from, from->folder, "added_tokens.json", &added, error);
-    if (status == GPUSERVE_OK) {
-        const struct gsv_vocab_files files = { config, specials, added };
-
-        status = has(from, "vocab.json") || has(from, "merges.txt")
-                     ? choose_merges(t, from, &files, error)
-                     : read_vocab(t, from, &files, error);
-    }
+    if (status == GPUSERVE_OK)
+        status = read_object(from, from->model_folder, "config.json", &model, error);
+    if (status == GPUSERVE_OK)
+        status =
+            read_kind(t, from, model, &(struct gsv_vocab_files){ config, specials, added }, error);
     gsv_json_free(&specials);
     gsv_json_free(&added);
+    gsv_json_free(&model);
     return status;
 }
 
@@ -217,8 +258,8 @@ static gpuserve_status read_direction(struct gsv_tokenizer *t, const struct gsv_
 /* sentence-transformers saves a tokenizer beside its transformer; others leave it in front. */
 static bool find_source(struct source *from)
 {
-    static const char *const files[] = { "tokenizer.json", "vocab.txt", "vocab.json",
-                                         "merges.txt" };
+    static const char *const files[] = { "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt",
+                                         "sentencepiece.bpe.model" };
 
     for (size_t i = 0; i < 2; i++) {
         from->folder = i == 0 ? from->model_folder : "";
@@ -238,14 +279,15 @@ gpuserve_status gsv_tokenizer_read_files(struct gsv_tokenizer *t, const struct g
 
     if (!find_source(&from))
         return gsv_fail(error, GPUSERVE_E_NOT_FOUND,
-                        "%s: neither tokenizer.json nor vocab.txt nor vocab.json with merges.txt",
+                        "%s: neither tokenizer.json nor vocab.txt, vocab.json with merges.txt or "
+                        "sentencepiece.bpe.model",
                         gsv_dir_path(dir));
     status = read_object(&from, from.folder, "tokenizer_config.json", &config, error);
     if (status == GPUSERVE_OK)
         status = read_direction(t, config, error);
     if (status == GPUSERVE_OK)
         status = has(&from, "tokenizer.json") ? read_json(t, &from, error)
-                                              : choose_old(t, &from, config, error);
+                                              : read_old(t, &from, config, error);
     gsv_json_free(&config);
     return status;
 }

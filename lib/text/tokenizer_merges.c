@@ -46,22 +46,6 @@ static const struct gsv_special gpt2_keys[N_KEYS] = {
     [MASK] = { .key = "mask_token" },
 };
 
-enum gsv_merges_class gsv_merges_class_of(const char *name)
-{
-    static const char *const names[] = {
-        [GSV_CLASS_ROBERTA] = "RobertaTokenizer", [GSV_CLASS_GPT2] = "GPT2Tokenizer"
-    };
-
-    for (size_t i = 0; i < GSV_CLASS_UNKNOWN; i++) {
-        const size_t size = strlen(names[i]);
-
-        if (strncmp(name, names[i], size) == 0 &&
-            (name[size] == '\0' || strcmp(name + size, "Fast") == 0))
-            return (enum gsv_merges_class)i;
-    }
-    return GSV_CLASS_UNKNOWN;
-}
-
 /* ------------------------------------------------------------------ vocab.json */
 
 /* Tokens that are added count on from the number of those there are: there may be no holes. */
@@ -150,7 +134,7 @@ static gpuserve_status take_gpt2(struct gsv_tokenizer *t, const struct gsv_json_
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_tokenizer_read_merges(struct gsv_tokenizer *t, enum gsv_merges_class class,
+gpuserve_status gsv_tokenizer_read_merges(struct gsv_tokenizer *t, enum gsv_tokenizer_class class,
                                           const struct gsv_text_file *vocab,
                                           const struct gsv_text_file *merges,
                                           const struct gsv_vocab_files *files,

@@ -38,6 +38,9 @@ struct gsv_unigram {
 /* From the members of "model"; reads the vocabulary too. */
 gpuserve_status gsv_unigram_read(struct gsv_unigram *model, const struct gsv_member *members,
                                  struct gsv_vocab *vocab, const char *name, gpuserve_error *error);
+/* The score of the next piece, in the order of ids. */
+gpuserve_status gsv_unigram_add_score(struct gsv_unigram *model, double score, const char *name,
+                                      gpuserve_error *error);
 gpuserve_status gsv_unigram_build(struct gsv_unigram *model, const struct gsv_vocab *vocab,
                                   const char *name, gpuserve_error *error);
 void gsv_unigram_reset(struct gsv_unigram *model);

@@ -112,6 +112,17 @@ bool gsv_unigram_score(const char *text, size_t size, double *score)
 
 /* ------------------------------------------------------------------ members */
 
+gpuserve_status gsv_unigram_add_score(struct gsv_unigram *m, double score, const char *name,
+                                      gpuserve_error *error)
+{
+    if (!gsv_grow((void **)&m->scores, &m->scores_capacity, m->n_scores + 1, sizeof(*m->scores),
+                  GSV_VOCAB_MAX_ID + 1))
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory at %zu pieces", name,
+                        m->n_scores);
+    m->scores[m->n_scores++] = score;
+    return GPUSERVE_OK;
+}
+
 static gpuserve_status read_score(struct gsv_unigram *m, struct gsv_json_reader *r,
                                   gpuserve_error *error)
 {
@@ -124,12 +135,7 @@ static gpuserve_status read_score(struct gsv_unigram *m, struct gsv_json_reader 
     if (!gsv_unigram_score(slice.at, slice.size, &score))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: piece %zu: its score is %.*s", r->name,
                         m->n_scores, (int)(slice.size < 40 ? slice.size : 40), slice.at);
-    if (!gsv_grow((void **)&m->scores, &m->scores_capacity, m->n_scores + 1, sizeof(*m->scores),
-                  GSV_VOCAB_MAX_ID + 1))
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory at %zu pieces", r->name,
-                        m->n_scores);
-    m->scores[m->n_scores++] = score;
-    return GPUSERVE_OK;
+    return gsv_unigram_add_score(m, score, r->name, error);
 }
 
 /* ["text", score] */

@@ -157,6 +157,13 @@ gpuserve_status gsv_vocab_add(struct gsv_vocab *v, const struct gsv_json_reader 
     return take_token(v, size, (uint32_t)v->n, BOTH_IDS, r->name, error);
 }
 
+gpuserve_status gsv_vocab_add_text(struct gsv_vocab *v, const char *text, size_t size,
+                                   const char *name, gpuserve_error *error)
+{
+    memcpy(v->text + v->text_size, text, size);
+    return take_token(v, size, (uint32_t)v->n, BOTH_IDS, name, error);
+}
+
 gpuserve_status gsv_vocab_finish(struct gsv_vocab *v, const char *name, gpuserve_error *error)
 {
     char *text = realloc(v->text, v->text_size + 1); /* what was reserved is ten times as much */

@@ -44,6 +44,9 @@ gpuserve_status gsv_vocab_reserve(struct gsv_vocab *vocab, size_t bytes, const c
                                   gpuserve_error *error);
 gpuserve_status gsv_vocab_add(struct gsv_vocab *vocab, const struct gsv_json_reader *reader,
                               struct gsv_json_slice text, gpuserve_error *error);
+/* The same of a text that is UTF-8. */
+gpuserve_status gsv_vocab_add_text(struct gsv_vocab *vocab, const char *text, size_t size,
+                                   const char *name, gpuserve_error *error);
 gpuserve_status gsv_vocab_finish(struct gsv_vocab *vocab, const char *name, gpuserve_error *error);
 /* One more token (an added one), once the vocabulary has been read. */
 gpuserve_status gsv_vocab_append(struct gsv_vocab *vocab, const char *text, size_t size,

@@ -12,6 +12,7 @@ from hub import COMMIT, Hub, git_hash
 FILES = {
     "config.json": b'{"model_type": "bert"}',
     "tokenizer.json": b'{"version": "1.0"}' * 1000,
+    "sentencepiece.bpe.model": b"never fetched: tokenizer.json has it",
     "vocab.txt": b"[PAD]\n[UNK]\n",
     "modules.json": b"[]",
     "1_Pooling/config.json": b'{"pooling_mode_mean_tokens": true}',
@@ -96,6 +97,11 @@ class Pull(Case):
         self.pull("--revision", COMMIT)
         self.assertFalse(os.path.exists(os.path.join(self.model, "refs", COMMIT)))
         self.refused("no such revision", "--revision", "nowhere")
+
+    def test_sentencepiece_where_there_is_no_tokenizer_json(self):
+        del self.hub.files["tokenizer.json"]
+        self.pull()
+        self.assertIn("sentencepiece.bpe.model", self.snapshot())
 
     def test_include(self):
         self.pull("--include", "*.md", "--include", "onnx/*")

@@ -1,7 +1,9 @@
 /*
- * test_merges_files.c - directories with vocab.json and merges.txt, against what transformers gives
- * there (tests/data/tokenizers, written by tools/make_test_tokenizers.py), and broken ones.
+ * test_merges_files.c - directories with vocab.json and merges.txt, or sentencepiece.bpe.model,
+ * against what transformers gives there (tests/data/tokenizers, written by
+ * tools/make_test_tokenizers.py); and broken merges, for broken models see test_spm.c.
  */
+#include "lib/text/bpe.h"
 #include "lib/text/tokenizer.h"
 
 #include <criterion/criterion.h>
@@ -73,8 +75,8 @@ static void check_row(const struct gsv_tokenizer *t, struct gsv_encoding *e, con
 Test(merges_files, all_equals_transformers)
 {
     static const char *const names[] = {
-        "roberta",         "roberta-added", "roberta-map", "roberta-untrimmed",
-        "roberta-decoder", "roberta-named", "gpt2",        "gpt2-bos",
+        "roberta",       "roberta-added", "roberta-map", "roberta-untrimmed", "roberta-decoder",
+        "roberta-named", "gpt2",          "gpt2-bos",    "xlm-roberta",       "xlm-roberta-added",
     };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -91,7 +93,7 @@ Test(merges_files, all_equals_transformers)
         rows = json_load_file(expected, 0, NULL);
         cr_assert_gt(json_array_size(rows), 25);
         cr_assert_eq(load(&t, path, NULL, &error), GPUSERVE_OK, "%s", error.message);
-        cr_expect_str_eq(gsv_tokenizer_kind(t), "BPE");
+        cr_expect_str_eq(gsv_tokenizer_kind(t), i < 8 ? "BPE" : "Unigram");
         json_array_foreach(rows, j, row) check_row(t, &e, row, names[i]);
         json_decref(rows);
         gsv_encoding_reset(&e);
@@ -199,6 +201,7 @@ Test(merges_files, broken_merges_are_refused_by_their_line)
     static const struct change_case cases[] = {
         { MERGES(""), .says = "merges.txt:1: no line \"#version\"" },
         { MERGES("#versio"), .says = "merges.txt:1: no line \"#version\"" },
+        { MERGES("h e\ni n\ni n\n"), .says = "merges.txt:1: no line \"#version\"" },
         { MERGES("h e\n"), .says = "merges.txt:1: no line \"#version\"" },
         { MERGES("#version: 0.2"), .says = "merges.txt: the last line does not end" },
         { MERGES(HEAD "h e\ni n"), .says = "merges.txt: the last line does not end" },
@@ -211,6 +214,8 @@ Test(merges_files, broken_merges_are_refused_by_their_line)
         { MERGES(HEAD "\r\n"), .says = "merges.txt:2: not two tokens" },
         { MERGES(HEAD "xy e\n"), .says = "merges.txt:2: the first token of this merge is not in" },
         { MERGES(HEAD "h e\nh xy\n"), .says = "merges.txt:3: the second token of this merge is" },
+        { MERGES(HEAD "<ma sk>\n"), .says = "merges.txt:2: the first token of this merge is" },
+        { MERGES(HEAD "< mask>\n"), .says = "merges.txt:2: the second token of this merge is" },
         { MERGES(HEAD "e h\n"), .says = "merges.txt:2: what comes of this merge is not in" },
         { MERGES(HEAD "h\te\n"), .says = "merges.txt:2: not two tokens" },
         { MERGES("\xEF\xBB\xBF" HEAD "h e\n"), .says = "merges.txt:1: begins with a byte order" },
@@ -220,6 +225,20 @@ Test(merges_files, broken_merges_are_refused_by_their_line)
     };
 
     EXPECT_EACH(cases);
+}
+
+/* A text need not end with a NUL, nor where its line does. */
+Test(merges_files, no_byte_behind_the_end_is_read)
+{
+    static const char text[] = "#version: 0.2\nh e\n";
+    const struct gsv_vocab none = { 0 };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_bpe model = { 0 };
+
+    cr_expect_eq(gsv_bpe_read_merges(&model, text, 7, &none, "x", &error), GPUSERVE_E_FORMAT);
+    cr_expect_str_eq(error.message, "x:1: no line \"#version\"");
+    cr_expect_eq(gsv_bpe_read_merges(&model, text, 14, &none, "x", &error), GPUSERVE_OK);
+    gsv_bpe_reset(&model);
 }
 
 #define HUGE(id)                                                                        \
@@ -272,22 +291,31 @@ Test(merges_files, two_tokens_with_one_id_are_refused)
 Test(merges_files, both_files_and_a_known_class_are_needed)
 {
     static const struct change_case cases[] = {
-        { { { "merges.txt", NULL } }, GPUSERVE_E_NOT_FOUND, "vocab.json without merges.txt" },
-        { { { "vocab.json", NULL } }, GPUSERVE_E_NOT_FOUND, "merges.txt without vocab.json" },
+        { { { "merges.txt", NULL } },
+          GPUSERVE_E_NOT_FOUND,
+          "no merges.txt, which RobertaTokenizer is read from" },
+        { { { "vocab.json", NULL } },
+          GPUSERVE_E_NOT_FOUND,
+          "no vocab.json, which RobertaTokenizer is read from" },
         { { { "vocab.json", NULL }, { "merges.txt", NULL } },
           GPUSERVE_E_NOT_FOUND,
-          "neither tokenizer.json nor vocab.txt nor vocab.json with merges.txt" },
-        { { { "config.json", NULL } }, GPUSERVE_E_UNSUPPORTED, "merges.txt of an unknown class" },
+          "neither tokenizer.json nor vocab.txt, vocab.json with merges.txt or sentencepiece." },
+        { { { "config.json", "{\"model_type\": \"xlm-roberta\"}" } },
+          GPUSERVE_E_NOT_FOUND,
+          "no sentencepiece.bpe.model, which XLMRobertaTokenizer is read from" },
+        { { { "config.json", NULL } },
+          GPUSERVE_E_UNSUPPORTED,
+          "the tokenizer of a model without config.json without a tokenizer.json" },
         { { { "config.json", "{\"model_type\": \"clip\"}" } },
           GPUSERVE_E_UNSUPPORTED,
-          "vocab.json and merges.txt of clip; without a tokenizer.json, those of "
-          "RobertaTokenizer" },
+          "the tokenizer of clip without a tokenizer.json; from other files those of" },
         { { { "config.json", "{\"model_type\": \"roberta\", \"tokenizer_class\": \"X\"}" } },
           GPUSERVE_E_UNSUPPORTED,
-          "merges.txt of X;" },
+          "the tokenizer of X without" },
         { { { "config.json", "[]" } }, GPUSERVE_E_FORMAT, "config.json: not a JSON object" },
-        { CONFIG(CLASS("RobertaTokenizerSlow")), GPUSERVE_E_UNSUPPORTED, "RobertaTokenizerSlow;" },
-        { CONFIG(CLASS("BertTokenizer")), GPUSERVE_E_UNSUPPORTED, "of BertTokenizer;" },
+        { CONFIG(CLASS("RobertaTokenizerSlow")), GPUSERVE_E_UNSUPPORTED,
+          "of RobertaTokenizerSlow without" },
+        { CONFIG(CLASS("BertTokenizer")), GPUSERVE_E_UNSUPPORTED, "of BertTokenizer without" },
         { CONFIG(CLASS("GPT2TokenizerFast")), GPUSERVE_OK, "GPT-2" },
         { { { "vocab.txt", BERTS } }, GPUSERVE_OK, "a vocab.txt that is not RoBERTa's" },
         { { { "vocab.txt", BERTS }, { "merges.txt", NULL } }, GPUSERVE_OK, "BERT" },

@@ -59,6 +59,7 @@ struct wrong {
 #define WORDPIECE \
     "\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":\"##\""
 #define BPE(options, merges) "\"type\":\"BPE\"," options "\"merges\":" merges
+#define META(options) WORDS("\"type\":\"Metaspace\",\"replacement\":" options)
 #define CUT(strategy, direction)                                                              \
     "\"truncation\":{\"strategy\":" strategy ",\"direction\":" direction ",\"max_length\":9," \
     "\"stride\":0}"
@@ -163,6 +164,14 @@ static const struct wrong cases[] = {
       "\"Split\" by nothing", GPUSERVE_E_UNSUPPORTED },
     { NO_WORDS, SPLIT("\"behavior\":\"Isolated\",\"pattern\":{\"String\":\"12345678901234567\"}"),
       "a string of over 16 characters", GPUSERVE_E_TOO_LARGE },
+    { NO_WORDS, SPLIT("\"behavior\":\"Isolated\""), "neither a regex nor a string",
+      GPUSERVE_E_FORMAT },
+    { NO_WORDS, META("\"a\",\"prepend_scheme\":\"sometimes\""), "\"prepend_scheme\" \"sometimes\"",
+      GPUSERVE_E_FORMAT },
+    { NO_WORDS, META("\"a\",\"prepend_scheme\":\"always\",\"add_prefix_space\":false"),
+      "\"prepend_scheme\" \"always\"", GPUSERVE_E_FORMAT },
+    { NO_WORDS, META("\"ab\""), "\"replacement\" is no character", GPUSERVE_E_FORMAT },
+    { NO_WORDS, META("\"\""), "\"replacement\" is no character", GPUSERVE_E_FORMAT },
     { NO_WORDS, SPLIT("\"behavior\":\"Isolated\",\"pattern\":\"a\""),
       "neither a regex nor a string", GPUSERVE_E_FORMAT },
     { NO_WORDS, SPLIT("\"behavior\":\"Isolated\",\"pattern\":{\"String\":1}"),
@@ -202,6 +211,12 @@ static const struct wrong cases[] = {
       "decoder \"Replace\" with a pattern", GPUSERVE_E_UNSUPPORTED },
     { DECODER, DECODES("\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"}"),
       "decoder \"Replace\" without content", GPUSERVE_E_FORMAT },
+    { DECODER, DECODES("\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"b\""),
+      "decoder \"Replace\" with a pattern", GPUSERVE_E_UNSUPPORTED },
+    { DECODER, DECODES("\"type\":\"Strip\",\"content\":\"\",\"start\":1,\"stop\":0"),
+      "\"content\" is no character", GPUSERVE_E_FORMAT },
+    { DECODER, DECODES("\"type\":\"Strip\",\"start\":1,\"stop\":0"), "\"content\" is no character",
+      GPUSERVE_E_FORMAT },
     { DECODER, DECODES("\"type\":\"Strip\",\"content\":\"ab\",\"start\":1,\"stop\":0"),
       "\"content\" is no character", GPUSERVE_E_FORMAT },
     { DECODER, DECODES("\"type\":\"Strip\",\"content\":\"a\",\"start\":1,\"stop\":1"),
@@ -418,4 +433,16 @@ Test(refused, a_list_of_more_lines_than_there_are_ids)
     cr_expect(strstr(error.message, "over 16777216 lines"), "%s", error.message);
     free(lines);
     gsv_vocab_reset(&vocab);
+}
+
+/* A vocabulary may have an empty token, but no merge can join it. */
+Test(refused, a_merge_of_nothing)
+{
+    static const char json[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"\":0,\"a\":1},"
+                               "\"merges\":[\" a\"]}}";
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_tokenizer *t = NULL;
+
+    cr_expect_eq(load_text(&t, "tokenizer.json", json, strlen(json), &error), GPUSERVE_E_FORMAT);
+    cr_expect(strstr(error.message, "merge 0 joins or makes"), "%s", error.message);
 }

@@ -1,0 +1,33 @@
+/*
+ * fuzz_spm.c - any bytes as sentencepiece.bpe.model.
+ */
+#include "fuzz/fuzz.h"
+
+#include "lib/text/tokenizer_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char text[] = " Na\xC3\xAFve  <mask> \xEF\xAC\x81ne\xE3\x80\x80words ";
+    const struct gsv_text_file file = { "fuzz", (const char *)data, size };
+    const struct gsv_vocab_files none = { 0 };
+    struct gsv_tokenizer *t = calloc(1, sizeof(*t));
+    struct gsv_encoding e = { 0 };
+
+    if (!t)
+        return 0;
+    if (gsv_tokenizer_read_spm(t, &file, &none, NULL) == GPUSERVE_OK &&
+        gsv_tokenizer_finish(t, "fuzz", NULL) == GPUSERVE_OK) {
+        if (gsv_tokenizer_encode(t, &e, text, strlen(text), NULL, 0, NULL, NULL) != GPUSERVE_OK)
+            abort();
+        for (size_t i = 0; i < e.n; i++)
+            if (e.ids[i] < 0 || e.ids[i] >= gsv_tokenizer_vocab_size(t) ||
+                e.spans[i].begin > e.spans[i].end || e.spans[i].end > strlen(text))
+                abort();
+    }
+    gsv_encoding_reset(&e);
+    gsv_tokenizer_free(&t);
+    return 0;
+}
