@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from . import _abi
 from ._calls import Floats
 from ._texts import is_text
+from ._values import text, whole
 from .errors import InvalidError
 
 Path = Union[str, "os.PathLike[str]"]
@@ -73,22 +74,25 @@ def one_of(inputs: Any, sentences: Any) -> Any:
 
 
 def prompt_fields(prompt_name: Optional[str], prompt: Optional[str]) -> Dict[str, Any]:
-    return {"prompt_name": prompt_name.encode() if prompt_name is not None else None,
-            "prompt": prompt.encode() if prompt is not None else None}
+    return {"prompt_name": text(prompt_name, "prompt_name"), "prompt": text(prompt, "prompt")}
 
 
 def dimensions(truncate_dim: Optional[int], dim: int) -> int:
     if truncate_dim is None:
         return 0
-    if not 1 <= truncate_dim <= dim:
+    found = whole(truncate_dim, "truncate_dim")
+    if not 1 <= found <= dim:
         raise InvalidError(f"truncate_dim is {truncate_dim}, the vectors have 1 to {dim} numbers")
-    return int(truncate_dim)
+    return found
 
 
 def batch_size(batch_size: Optional[int]) -> int:
-    if batch_size is not None and batch_size < 1:
+    if batch_size is None:
+        return CHUNK_TEXTS
+    found = whole(batch_size, "batch_size")
+    if found < 1:
         raise InvalidError(f"batch_size is {batch_size}, it must be 1 at least")
-    return batch_size or CHUNK_TEXTS
+    return found
 
 
 def sequence(inputs: Iterable[str]) -> Sequence[str]:
@@ -100,9 +104,10 @@ def chunks(inputs: Iterable[str], size: int) -> Iterator[Tuple[List[str], None]]
     if is_text(inputs):
         raise TypeError("inputs is one str: a stream is an iterable of them")
     part: List[str] = []
-    for text in inputs:
-        part.append(text)
-        if len(part) == batch_size(size):
+    most = batch_size(size)
+    for one in inputs:
+        part.append(one)
+        if len(part) == most:
             yield part, None
             part = []
     if part:
@@ -144,6 +149,14 @@ def labelled(labels: List[str], scores: Floats, top_k: Optional[int]) -> Any:
     order = np.argsort(-scores, kind="stable")[: len(labels) if top_k is None else top_k]
     found = [{"label": labels[i], "score": float(scores[i])} for i in order]
     return found[0] if top_k == 1 else found
+
+
+def units(a: Any, b: Any) -> Tuple[Floats, Floats]:
+    """The rows of both, of length 1."""
+    one, other = unit(a), unit(b)
+    if one.shape[1] != other.shape[1]:
+        raise InvalidError(f"vectors of {one.shape[1]} numbers and of {other.shape[1]}: their spaces differ")
+    return one, other
 
 
 def unit(vectors: Any) -> Floats:

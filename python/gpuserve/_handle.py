@@ -21,7 +21,8 @@ from ._calls import Floats, Slot
 from ._closing import Closing
 from ._futures import Dispatcher
 from ._library import call, encode_path, library, raise_status, text_of
-from ._options import Opening, text
+from ._options import Opening
+from ._values import text
 from .context import Context
 from .errors import ClosedError, InvalidError, MismatchError
 

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from . import _abi
 from ._arguments import DTYPES, POOLINGS, named
 from ._library import encode_path
+from ._values import number, text
 from .errors import GpuserveError, InvalidError, error_of
 
 LOST_POLICIES: Dict[str, int] = {
@@ -25,32 +26,10 @@ Progress = Callable[[str, int, int], Any]
 Lost = Callable[[str, Optional[str], GpuserveError], Any]
 
 
-def number(value: Any, name: str, bits: int = 32) -> int:
-    """A whole number that the library's field can hold; ctypes would wrap any other."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} is {type(value).__name__}, not a whole number")
-    found: int = value.__index__()
-    if not 0 <= found < 1 << bits:
-        raise InvalidError(f"{name} is {found}, it must be 0 to {(1 << bits) - 1}")
-    return found
-
-
-def text(value: Any, name: str) -> Optional[bytes]:
-    """A name as the library takes it."""
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is {type(value).__name__}, not str")
-    if "\0" in value:
-        raise InvalidError(f"{name} holds a NUL at character {value.index(chr(0))}")
-    try:
-        return value.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidError(f"{name} has a lone surrogate at character {error.start}") from None
-
-
 def _warmup(value: Any, name: str) -> int:
     words = {"off": _abi.WARMUP_OFF, "auto": _abi.WARMUP_AUTO}
+    if isinstance(value, str) and value not in words:
+        raise InvalidError(f'{name} "{value}" is unknown', "known are off, auto and a number of batches")
     return words[value] if value in words else number(value, name)
 
 

@@ -49,9 +49,11 @@ def pack(texts: Sequence[str], what: str = "text", first: int = 0) -> Packed:
 def token_ids(values: Any) -> "NDArray[np.int32]":
     """Token ids as the library takes them; numpy would cut fractions and wrap what is too large."""
     try:
-        given = np.asarray(values).reshape(-1)
+        given = np.asarray(values)
     except ValueError as error:
         raise InvalidError(f"ids are no list of token ids: {error}") from None
+    if given.ndim != 1:
+        raise InvalidError(f"ids of {given.ndim} dimensions: a list of token ids has one")
     if given.size == 0:
         return np.empty(0, dtype=np.int32)
     if given.dtype.kind not in "iu":
@@ -76,4 +78,6 @@ def is_text(value: Any) -> bool:
         raise TypeError("inputs is None, not a str or a list of them")
     if isinstance(value, (bytes, bytearray, int, float, dict)):
         raise TypeError(f"inputs is {type(value).__name__}, not a str or a list of them")
+    if isinstance(value, np.ndarray) and value.ndim != 1:
+        raise TypeError(f"inputs is an array of {value.ndim} dimensions, texts have one")
     return False

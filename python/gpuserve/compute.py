@@ -23,7 +23,7 @@ from ._arguments import DTYPES, named
 from ._calls import Floats
 from ._closing import Closing
 from ._library import call, library
-from ._options import number, text
+from ._values import number, text
 from .context import Context
 from .errors import ClosedError, InvalidError
 

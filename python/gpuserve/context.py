@@ -14,7 +14,7 @@ from . import _abi
 from ._arguments import named
 from ._closing import Closing
 from ._library import call, encode_path, library, text_of
-from ._options import number, text
+from ._values import number, text
 from .errors import ClosedError, NotFoundError
 
 if TYPE_CHECKING:

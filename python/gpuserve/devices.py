@@ -8,7 +8,7 @@ from typing import Callable, List, Optional
 
 from . import _abi
 from ._library import call
-from ._options import text
+from ._values import text
 from .context import Context, private_or
 
 

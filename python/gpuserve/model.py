@@ -30,10 +30,11 @@ from ._calls import (
 from ._entities import Entity, TokenLabels, entities, label_tokens
 from ._handle import Handle, View
 from ._library import call, encode_path, text_of
-from ._options import Lost, Opening, Progress as LoadProgress, number
+from ._options import Lost, Opening, Progress as LoadProgress
 from ._progress import Progress
 from ._sparse import Sparse, compact
 from ._tokens import Tokens, decode, tokenize
+from ._values import number, text
 from .context import Context, private_or
 from .errors import BusyError, InvalidError, UnsupportedError
 
@@ -181,7 +182,7 @@ class Model(Handle):
                   "cache": arguments.named(arguments.CACHES, cache, "cache"),
                   "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
         if expected_fingerprint is not None:
-            fields["expected_fingerprint"] = expected_fingerprint.encode()
+            fields["expected_fingerprint"] = text(expected_fingerprint, "expected_fingerprint")
         if output_value == "token_embeddings":
             return self._token_embeddings(view, inputs, fields)
         if output_value != "sentence_embedding":
@@ -268,12 +269,16 @@ class Model(Handle):
 
     def similarity(self, a: Any, b: Any) -> Floats:
         """Cosine similarity of each row of ``a`` with each row of ``b``: [len(a), len(b)]."""
-        result: Floats = arguments.unit(a) @ arguments.unit(b).T
+        one, other = arguments.units(a, b)
+        result: Floats = one @ other.T
         return result
 
     def similarity_pairwise(self, a: Any, b: Any) -> Floats:
         """Cosine similarity of row i of ``a`` with row i of ``b``."""
-        result: Floats = np.einsum("ij,ij->i", arguments.unit(a), arguments.unit(b))
+        one, other = arguments.units(a, b)
+        if len(one) != len(other):
+            raise InvalidError(f"{len(one)} vectors and {len(other)}: each is compared with one")
+        result: Floats = np.einsum("ij,ij->i", one, other)
         return result
 
     # -------------------------------------------------------------------------- classification

@@ -68,6 +68,8 @@ class Inputs(Case):
         self.refused(TypeError, "text 1 is NoneType", ["a", None])
         self.refused(TypeError, "text 1700 is float", ["a"] * 1700 + [1.5])
         self.refused(TypeError, "give one of them", "a", sentences="b")
+        self.refused(TypeError, "an array of 0 dimensions", np.array("a"))
+        self.refused(TypeError, "an array of 2 dimensions", np.array([["a", "b"]]))
         self.refused(ValueError, "text 1 has a lone surrogate at character 2", ["a", "ab\ud800"])
 
     def test_options_that_do_not_exist(self):
@@ -75,10 +77,19 @@ class Inputs(Case):
         self.refused(ValueError, "known are default, right", "a", truncation="middle")
         self.refused(ValueError, "1 to 128", "a", truncate_dim=129)
         self.refused(ValueError, "batch_size is 0", "a", batch_size=0)
+        self.refused(TypeError, "batch_size is float", "a", batch_size=1.5)
+        self.refused(TypeError, "truncate_dim is str", "a", truncate_dim="3")
+        self.refused(TypeError, "prompt is int", "a", prompt=5)
+        self.refused(TypeError, "prompt_name is int", "a", prompt_name=5)
+        self.refused(ValueError, "prompt holds a NUL at character 1", "a", prompt="x\0y")
+        self.refused(ValueError, "prompt has a lone surrogate", "a", prompt="\ud800")
+        self.refused(TypeError, "expected_fingerprint is int", "a", expected_fingerprint=5)
         self.refused(ValueError, "this model is on cpu", "a", device="cuda:0")
         self.refused(ValueError, "output_value", "a", output_value="nonsense")
         with self.assertRaises(ValueError):
             Model(model(TINY), dtype="float31")
+        with self.assertRaisesRegex(ValueError, 'warmup "hot" is unknown'):
+            Model(model(TINY), warmup="hot")
         with self.assertRaises(TypeError):
             Model(None)
 
@@ -107,6 +118,18 @@ class Inputs(Case):
             self.model.decode([10 ** 6])
         with self.assertRaises(ValueError):
             self.model.decode([2 ** 40])
+
+    def test_ids_that_are_no_list_of_lists(self):
+        with self.assertRaisesRegex(ValueError, "ids of 0 dimensions"):
+            self.model.encode_ids([101, 102])  # one list, where lists of them are wanted
+        with self.assertRaisesRegex(ValueError, "ids of 2 dimensions"):
+            self.model.decode([[101, 102]])
+
+    def test_vectors_that_cannot_be_compared(self):
+        with self.assertRaisesRegex(ValueError, "of 2 numbers and of 3"):
+            self.model.similarity([[1, 2]], [[1, 2, 3]])
+        with self.assertRaisesRegex(ValueError, "2 vectors and 1"):
+            self.model.similarity_pairwise([[1, 2], [3, 4]], [[1, 2]])
 
 
 class Life(Case):
