@@ -242,10 +242,11 @@ class Slow(unittest.TestCase):
             client.sendall(HEAD + b"Content-Length: 14\r\nExpect: 100-continue\r\n\r\n")
             self.assertTrue(client.recv(1000).startswith(b"HTTP/1.1 100 "))
         # for health only, and so no room for others when they are ended; nor do they fill that place
-        waiting = [connect(server) for _ in range(40)]
-        for client in waiting:
-            client.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
-        self.assertTrue(waiting[-1].recv(1000).startswith(b"HTTP/1.1 200 "))
+        waiting = []
+        for _ in range(40):  # one after the other: of those that ask at once 32 are answered
+            waiting.append(connect(server))
+            waiting[-1].sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+            self.assertTrue(waiting[-1].recv(1000).startswith(b"HTTP/1.1 200 "))
         reply = server.post("/embed", {"inputs": "a"})
         self.assertEqual(reply.status, 503)
         self.assertIn("all connections are taken", reply.json()["error"])
