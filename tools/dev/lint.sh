@@ -1,7 +1,7 @@
 # lint.sh - everything that reads the code without running it. Each check is a function; all of
 # them run even when one fails, and the last line counts them.
 
-lint_checks=(format warnings cppcheck shell python includes sources docs symbols headers)
+lint_checks=(format warnings cppcheck shell python types includes sources docs symbols headers)
 
 cmd_format()
 {
@@ -37,6 +37,15 @@ lint_shell()
 lint_python()
 {
     python_sources | xargs -r pyflakes3
+}
+
+# The Python package with mypy; what it is held to stands in python/pyproject.toml alone. The environment is
+# that of the frameworks: the adapters are read with what they adapt to.
+lint_types()
+{
+    local venv
+    venv=$(python_env frameworks tests/requirements-frameworks.txt)
+    "$venv/bin/python" -m mypy --cache-dir build/mypy --config-file python/pyproject.toml python/gpuserve
 }
 
 lint_includes()
