@@ -204,7 +204,7 @@ static void expect_on_core(const char *thread, int core)
     pid_t id;
 
     do {
-        cr_assert_lt(time(NULL) - begin, 60, "%s is not on core %d alone", thread, core);
+        cr_assert_lt(time(NULL) - begin, 300, "%s is not on core %d alone", thread, core);
         usleep(1000);
         id = find_thread(thread);
     } while (!id || sched_getaffinity(id, sizeof(mask), &mask) != 0 || CPU_COUNT(&mask) != 1 ||
