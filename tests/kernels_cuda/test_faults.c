@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define N_RUNS 3 /* run, recorded, replayed */
@@ -273,12 +272,12 @@ static int in_own_process(uint64_t n, int code, const float *want)
     return WEXITSTATUS(status);
 }
 
-/* `step` 1 fails every call in turn. */
-static void fail_calls(int code, uint64_t step)
+/* The calls `first`, `first` + `step` and so on, each in a run of its own. */
+static void fail_calls(int code, uint64_t first, uint64_t step)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     float want[2 * NET_HIDDEN];
-    uint64_t n = 0;
+    uint64_t n = first;
     int outcome;
     struct net *net =
         net_open(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, GPUSERVE_STREAM_DETERMINISTIC, &error);
@@ -287,62 +286,62 @@ static void fail_calls(int code, uint64_t step)
     cr_assert_eq(run_once(net, want, &error), GPUSERVE_OK, "%s", error.message);
     net_close(&net);
     do {
-        outcome = in_own_process(n += step, code, want);
+        outcome = in_own_process(n, code, want);
         cr_expect_neq(outcome, 1, "call %llu fails with %d", (unsigned long long)n, code);
+        n += step;
     } while (outcome != 2);
     cr_expect_gt(n, 50, "the failure must reach every call of a run, not %llu",
                  (unsigned long long)n);
 }
 
-/* Without cuBLASLt, whose timing makes some thousand calls. */
-static void fail_every_call(int code)
+/* Without cuBLASLt, whose timing makes some thousand calls. Under a sanitizer the codes of a kind,
+ * of which this one is so many-th, take turns: each call fails with one that passes and with one
+ * that loses the device, whose ways are the same for all of them. */
+static void fail_every_call(int code, uint64_t nth, uint64_t n_of_kind)
 {
     setenv("GPUSERVE_CUBLASLT", "0", 1);
-    fail_calls(code, 1);
+#ifdef __SANITIZE_ADDRESS__
+    fail_calls(code, nth, n_of_kind);
+#else
+    (void)nth, (void)n_of_kind;
+    fail_calls(code, 1, 1);
+#endif
 }
 
 Test(kernels_cuda_faults, cublaslt)
 {
-    fail_calls(2, 83);
-    fail_calls(719, 89);
+    fail_calls(2, 83, 83);
+    fail_calls(719, 89, 89);
 }
 
 Test(kernels_cuda_faults, out_of_memory)
 {
-    fail_every_call(2);
+    fail_every_call(2, 1, 2);
 }
 
 Test(kernels_cuda_faults, devices_unavailable)
 {
-    fail_every_call(46);
+    fail_every_call(46, 2, 2);
 }
 
 Test(kernels_cuda_faults, illegal_address)
 {
-    fail_every_call(700);
+    fail_every_call(700, 1, 4);
 }
 
 Test(kernels_cuda_faults, launch_failure)
 {
-    fail_every_call(719);
+    fail_every_call(719, 2, 4);
 }
 
 Test(kernels_cuda_faults, uncorrectable_memory)
 {
-    fail_every_call(214);
+    fail_every_call(214, 3, 4);
 }
 
 Test(kernels_cuda_faults, unknown_error)
 {
-    fail_every_call(999);
-}
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    fail_every_call(999, 4, 4);
 }
 
 Test(kernels_cuda_faults, a_device_that_hangs_is_given_up)
@@ -350,19 +349,16 @@ Test(kernels_cuda_faults, a_device_that_hangs_is_given_up)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     float vectors[2 * NET_HIDDEN];
     struct net *net;
-    double begin;
 
     /* Long enough that nothing is given up which is only slow, as in a sanitized build. */
-    setenv("GPUSERVE_CUDA_TIMEOUT_MS", "1000", 1);
+    setenv("GPUSERVE_CUDA_TIMEOUT_MS", "5000", 1);
     net = net_open(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, 0, &error);
     cr_assert_not_null(net, "%s", error.message);
     gsv_emu_hang(1);
-    begin = now();
     cr_assert_eq(run_once(net, vectors, &error), GPUSERVE_E_DEVICE);
     cr_expect_not_null(strstr(error.message, "did not answer"), "%s", error.message);
     cr_expect(stays_lost(net, &error));
-    net_close(&net); /* must not wait either */
-    cr_expect_lt(now() - begin, 30.0, "it waited for a device that hangs");
+    net_close(&net); /* must not wait either: that would be for ever */
     gsv_emu_hang(0);
 }
 
