@@ -1,7 +1,7 @@
 /*
  * isa.h - the inner loops of the CPU backend, once for each instruction set.
  *
- *   linear_op.c, ops.c    cut an operation into tasks     compiled once
+ *   linear.c, ops.c       cut an operation into tasks     compiled once
  *        |
  *   struct gsv_cpu_isa    runs one task                   compiled for each instruction set
  *

@@ -2,7 +2,7 @@
  * buffer.h - bytes that grow up to a maximum, and JSON written onto them.
  *
  * The first append that fails, for memory or for the maximum, makes all later ones do nothing: a
- * writer checks gsv_buffer_failed() once, at its end.
+ * writer looks at `failed` once, at its end.
  */
 #ifndef GSV_HTTP_BUFFER_H
 #define GSV_HTTP_BUFFER_H

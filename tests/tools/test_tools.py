@@ -90,6 +90,13 @@ def test_unfinished_work_and_own_paths_are_found():
     assert not check_sources.ABSOLUTE.search("docs/root/x")
 
 
+def test_names_of_files_that_are_gone_are_found():
+    files = {"lib/base/x.c", "benchmarks/results/y.json"}
+    assert check_sources.gone(" * see lib/base/gone.c and lib/base/x.c", files) == "lib/base/gone.c"
+    assert check_sources.gone('"$python" tools/z.py --x', files) == "tools/z.py"
+    assert check_sources.gone("[results](benchmarks/results/y.json), base/x.c", files) is None
+
+
 def test_undocumented_function_is_found():
     assert check_docs.problem(None, "int f(void)")
     assert check_docs.problem(" does it ", "int f(void)")

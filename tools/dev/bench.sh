@@ -163,7 +163,7 @@ bench_unigram()
     compile build benchmarks/tokenizer/bench_tokenizer
     python=$(python_env tokenizer benchmarks/tokenizer/requirements.txt)/bin/python
     model=$(fetch_models multilingual-e5-small)
-    "$python" benchmarks/tokenizer/unigram.py build/benchmarks/tokenizer/bench_tokenizer "$model" \
+    "$python" benchmarks/tokenizer/subword.py build/benchmarks/tokenizer/bench_tokenizer unigram "$model" \
         --results benchmarks/results "$@"
 }
 
