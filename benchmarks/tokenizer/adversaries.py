@@ -26,6 +26,16 @@ def cut(text, size):
     return text.encode()[:size].decode(errors="ignore")
 
 
+def parts(text, size):
+    """The text in parts of `size` bytes or a few less."""
+    found = []
+    data = text.encode()
+    while data:
+        found.append(data[:size].decode(errors="ignore"))
+        data = data[len(found[-1].encode()):]
+    return found
+
+
 def by_chance(rng, alphabet, size):
     """Of that many bytes at least; long ones repeat what is far apart, so that they are made quickly."""
     some = "".join(c if isinstance(c, str) else chr(c) for c in rng.choices(alphabet, k=min(size, 200_000)))

@@ -90,13 +90,24 @@ class Ours:
     """bench_tokenizer behind a pipe."""
 
     def __init__(self, program, model, texts):
-        self.file = tempfile.NamedTemporaryFile()
-        for t in texts:
-            data = t.encode()
-            self.file.write(struct.pack("<I", len(data)) + data)
-        self.file.flush()
+        self.file = self.write(texts)
         self.process = subprocess.Popen([program, str(model), self.file.name], text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    @staticmethod
+    def write(texts):
+        file = tempfile.NamedTemporaryFile()
+        for t in texts:
+            data = t.encode()
+            file.write(struct.pack("<I", len(data)) + data)
+        file.flush()
+        return file
+
+    def take(self, texts):
+        """Other texts from now on."""
+        file = self.write(texts)
+        self.ask("file " + file.name)  # only then has it read the one before
+        self.file = file
 
     def ask(self, what):
         self.process.stdin.write(what + "\n")

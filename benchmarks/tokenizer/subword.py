@@ -143,15 +143,14 @@ def compare(program, model, texts, rounds):
                          for k in ("cold", "warm", "tokenizers", "tiktoken") if k in median}}
 
 
-def slowest_letters(program, model):
+def slowest_letters(ours):
     """Of random sets of four letters and digits that whose texts take the most steps."""
     rng = random.Random(3)
     found = []
     for _ in range(30):
         letters = "".join(rng.sample(adversaries.LETTERS + adversaries.LETTERS.upper() + "0123456789", 4))
-        ours = Ours(program, model, [adversaries.by_chance(rng, letters, 20_000)])
+        ours.take([adversaries.by_chance(rng, letters, 20_000)])
         found.append((ours.ask("cold")[2], letters))
-        ours.close()
     return max(found)[1]
 
 
@@ -159,18 +158,18 @@ def ratios(program, model, prose, rounds):
     """Of cold prose for each byte, each text measured in turn with it; by size."""
     found = {}
     tokens = token_texts(json.loads((model / "tokenizer.json").read_text("utf-8")))
-    letters = slowest_letters(program, model)
-    reference = Ours(program, model, prose)
+    reference, ours = Ours(program, model, prose), Ours(program, model, prose)
+    letters = slowest_letters(ours)
     prose_size = sum(len(t.encode()) for t in prose)
     for label, size in SIZES.items():
-        for name, text in adversaries.texts(size, tokens, letters).items():
-            texts = [text] * max(1, 200_000 // size)
-            ours = Ours(program, model, texts)
+        for name, text in adversaries.texts(max(size, 200_000), tokens, letters).items():
+            texts = adversaries.parts(text, size)
+            ours.take(texts)
             n_bytes = sum(len(t.encode()) for t in texts)
             times = [(ours.ask("cold")[0] / n_bytes, reference.ask("cold")[0] / prose_size) for _ in range(rounds)]
-            ours.close()
             found.setdefault(name, {})[label] = round(statistics.median(a / b for a, b in times), 2)
     reference.close()
+    ours.close()
     return found
 
 

@@ -47,7 +47,7 @@ struct gsv_bpe {
     size_t n_chars;
     int32_t byte_ids[256]; /* of "<0x00>" and so on; -1 */
     uint64_t *joined;      /* bits: which two characters stand side by side in a token */
-    uint64_t *may_merge;   /* bits, 8 for each slot: of a pair that has none there is no merge */
+    uint64_t *may_merge;   /* bits, 16 for each merge: of a pair that has none there is none */
     unsigned pair_shift;   /* what a hash is shifted by to be the place of such a bit */
     struct gsv_trie words; /* with ignores_merges: all tokens */
     int32_t *word_ids;     /* [words.n] -1 */

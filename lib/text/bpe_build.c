@@ -51,7 +51,7 @@ bool gsv_bpe_add_merge(struct gsv_bpe *m, int32_t left, int32_t right, int32_t i
     const uint64_t pair = pair_of(left, right);
     struct gsv_bpe_merge *slot;
 
-    if (2 * (m->n_merges + 1) > m->n_slots && !grow_merges(m))
+    if (5 * (m->n_merges + 1) > 4 * m->n_slots && !grow_merges(m))
         return false;
     slot = merge_slot(m, pair);
     m->n_merges += slot->pair == GSV_BPE_NO_PAIR;
@@ -72,7 +72,7 @@ static bool make_pair_bits(struct gsv_bpe *m)
     size_t n_bits = 64;
 
     m->pair_shift = 64 - 6;
-    for (; n_bits < 8 * m->n_slots; n_bits *= 2)
+    for (; n_bits < 16 * m->n_merges; n_bits *= 2)
         m->pair_shift--;
     m->may_merge = gsv_alloc_array(n_bits / 64, sizeof(*m->may_merge));
     for (size_t i = 0; i < m->n_slots && m->may_merge; i++) {
@@ -309,7 +309,9 @@ void gsv_bpe_reset(struct gsv_bpe *m)
 
 size_t gsv_bpe_bytes(const struct gsv_bpe *m)
 {
-    return m->n_slots * (sizeof(*m->merges) + 1) + m->n_chars * sizeof(*m->chars) +
+    return m->n_slots * sizeof(*m->merges) +
+           (m->may_merge ? ((size_t)1 << (64 - m->pair_shift)) / 8 : 0) +
+           m->n_chars * sizeof(*m->chars) +
            (m->joined ? ((size_t)1 << GSV_BPE_JOINED_BITS) / 8 : 0) +
            m->words.n * (sizeof(*m->words.units) + sizeof(*m->word_ids));
 }

