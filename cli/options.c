@@ -313,6 +313,8 @@ int cli_parse(struct cli_args *args, const struct cli_command *command, int argc
             argv[n_rest++] = argv[i];
         }
     }
+    if (args->prompt && args->prompt_name)
+        return cli_usage("--prompt and --prompt-name exclude each other");
     args->rest = (const char *const *)argv;
     args->n_rest = (size_t)n_rest;
     return CLI_OK;

@@ -82,7 +82,7 @@ const struct cli_option cli_options[] = {
            "what to compute in (default fp32 on a CPU, fp16 on a GPU)"),
     COUNT("threads", OPENS | CMD_INSPECT | CMD_PROFILE, threads, 4096, "compute threads (default: all that may be used)"),
     COUNT("max-tokens", RUNS | CMD_TOKENIZE | CMD_INSPECT | CMD_PROFILE, max_tokens, 1048576,
-          "cut texts at N tokens (default: the model's limit)"),
+          "cut texts at N tokens (default: the model's limit; of tokenize: none)"),
     COUNT("batch-tokens", RUNS | CMD_INSPECT | CMD_PROFILE, batch_tokens, 1048576, "most tokens computed together by one thread"),
     PORT("max-wait-us", CMD_SERVE | CMD_BENCH, max_wait, 60000000,
          "longest wait for a fuller batch while the device is busy, in microseconds (default 300 on a GPU, 0 on a CPU)"),

@@ -3,6 +3,7 @@
  */
 #include "pump.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -94,13 +95,24 @@ static int fill(struct cli_pump *pump, struct ring *ring, struct cli_chunk *chun
     return CLI_OK;
 }
 
+/* The library numbers a job's items from 0, the program its texts from 1: what it says of an item
+ * is told of that text, anything else of all the texts that were handed over together. */
 static int fail_chunk(const struct cli_pump *pump, const struct cli_chunk *chunk,
                       const gpuserve_error *error)
 {
-    char *where = cli_format("%s%stexts %zu to %zu", pump->name ? pump->name : "",
-                             pump->name ? ", " : "", chunk->first + 1, chunk->first + chunk->n);
+    const char *const name = pump->name ? pump->name : "", *const comma = pump->name ? ", " : "";
+    gpuserve_error said = *error;
+    size_t item, first = chunk->first + 1, last = chunk->first + chunk->n;
+    int size = 0;
+    char *where;
 
-    cli_fail_with(error, where);
+    if (sscanf(error->message, "item %zu: %n", &item, &size) == 1 && size > 0 && item < chunk->n) {
+        snprintf(said.message, sizeof(said.message), "%s", error->message + size);
+        first = last = first + item;
+    }
+    where = first == last ? cli_format("%s%stext %zu", name, comma, first)
+                          : cli_format("%s%stexts %zu to %zu", name, comma, first, last);
+    cli_fail_with(&said, where);
     free(where);
     return CLI_FAILED;
 }

@@ -164,7 +164,8 @@ class Embed(Case):
         two = lines(self.works("embed", "-m", model(MINILM), "query: a cat").out)
         self.assertLess(difference(one[0]["embedding"], two[0]["embedding"]), 1e-6)
         self.fails(1, "999", "embed", "-m", model(MINILM), "--dimensions", 999, "x")
-        self.fails(1, "prompt", "embed", "-m", model(MINILM), "--prompt-name", "nonesuch", "x")
+        self.fails(1, "texts 1 to 2: no prompt", "embed", "-m", model(MINILM), "--prompt-name", "nonesuch", "x", "y")
+        self.fails(2, "exclude each other", "embed", "-m", model(MINILM), "--prompt-name", "a", "--prompt", "b", "x")
 
     def test_truncation_is_told(self):
         long = "word " * 2000
@@ -177,7 +178,8 @@ class Embed(Case):
                                         "first " + long + "last").out)[0]["embedding"]
                        for side in ("left", "right"))
         self.assertGreater(difference(left, right), 1e-3)
-        self.fails(1, "texts 1 to 1", "embed", "-m", model(MINILM), "--truncate", "strict", long)
+        self.fails(1, "text 2: a text of more than 254 tokens", "embed", "-m", model(MINILM),
+                   "--truncate", "strict", "short", long, "short")
         self.assertEqual(lines(self.works("embed", "-m", model(MINILM), "-q", "--max-tokens", 16,
                                           long).out)[0]["n_tokens"], 16)
 
