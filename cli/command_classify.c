@@ -1,6 +1,8 @@
 /*
- * command_classify.c - `gpuserve classify`: the best label of a text, and the scores of all.
+ * command_classify.c - `gpuserve classify`: the best label of a text, and the scores of all; of a
+ * model that labels tokens the entities.
  */
+#include "entities.h"
 #include "model.h"
 #include "output.h"
 #include "progress.h"
@@ -138,18 +140,24 @@ int cli_classify(const struct cli_args *args)
     struct classify classify = { 0 };
     gpuserve_model *model = NULL;
     struct cli_input input;
+    bool by_token;
     int result = cli_input_from(&input, args, args->pairs);
 
     if (result != CLI_OK)
         return result;
     classify.input = &input;
     result = cli_model_open(&model, args);
-    if (result == CLI_OK)
+    by_token = result == CLI_OK && cli_labels_tokens(model);
+    if (result == CLI_OK && !by_token && (args->aggregation || args->ignored_labels.n > 0))
+        result = cli_usage("%s labels texts, which have neither --aggregation nor --ignore-label",
+                           args->model);
+    if (result == CLI_OK && !by_token)
         result = read_labels(&classify, model, args);
     if (result == CLI_OK)
         result = cli_output_open(&classify.output, args->output);
     if (result == CLI_OK)
-        result = classify_input(&classify, model, &input, args);
+        result = by_token ? cli_entities(model, &input, &classify.output, args)
+                          : classify_input(&classify, model, &input, args);
     if (result == CLI_OK)
         result = cli_output_finish(&classify.output);
     cli_output_abandon(&classify.output);

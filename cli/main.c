@@ -22,7 +22,9 @@ const struct cli_command cli_commands[] = {
       "labels.\n"
       "The model has a classifier of its own, or --head names one over its embeddings. For a "
       "model\n"
-      "of pairs (a reranker) the input holds objects with `text` and `pair`.\n\n"
+      "of pairs (a reranker) the input holds objects with `text` and `pair`. Of a model that "
+      "labels\n"
+      "tokens the object has the `entities` of the text.\n\n"
       "  gpuserve classify -m MODEL --head sentiment.safetensors \"a fine film\"\n"
       "  gpuserve classify -m MODEL --input reviews.csv --text-column review --top 3\n" },
     { "similarity", cli_similarity, "similarity -m MODEL [OPTION...] [TEXT...]",

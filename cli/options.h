@@ -52,7 +52,9 @@ struct cli_args {
     uint32_t input_format, batch;
     /* run */
     const char *prompt, *prompt_name;
-    uint32_t dimensions, truncate, normalize, score, top, pairs, no_special, spans, sparse;
+    uint32_t dimensions, truncate, normalize, score, top, pairs, no_special, spans, sparse,
+        aggregation; /* the last plus 1 */
+    struct cli_list ignored_labels;
     /* output */
     const char *output;
     uint32_t format, json, quiet;

@@ -46,6 +46,10 @@ static const struct cli_choice input_formats[] = {
     { "lines", CLI_INPUT_LINES }, { "jsonl", CLI_INPUT_JSONL }, { "csv", CLI_INPUT_CSV }, { 0 }
 };
 
+static const struct cli_choice aggregations[] = { { "simple", GPUSERVE_AGGREGATION_SIMPLE + 1 },
+                                                  { "none", GPUSERVE_AGGREGATION_NONE + 1 },
+                                                  { 0 } };
+
 static const struct cli_choice timings[] = { { "operations", GPUSERVE_PROFILE_OPERATIONS },
                                              { "differences", GPUSERVE_PROFILE_DIFFERENCES },
                                              { 0 } };
@@ -117,6 +121,9 @@ const struct cli_option cli_options[] = {
     FLAG("pairs", 0, CMD_CLASSIFY | CMD_SIMILARITY, pairs, 1, "the input holds pairs of texts"),
     FLAG("sparse", 0, CMD_EMBED, sparse, 1, "weights of the vocabulary's words (SPLADE) instead of a vector: the ids and weights above zero"),
     FLAG("raw", 0, CMD_CLASSIFY | CMD_RERANK, score, GPUSERVE_SCORE_RAW, "scores as the head gives them, not as probabilities"),
+    CHOICE("aggregation", CMD_CLASSIFY, aggregation, aggregations,
+           "with a model that labels tokens: neighbours of one kind as one entity (default simple), or each token"),
+    LIST("ignore-label", CMD_CLASSIFY, ignored_labels, "LABEL", "leave out the entities of LABEL (default O)"),
     COUNT("top", CMD_CLASSIFY | CMD_RERANK, top, 1048576, "only the N best labels or documents, best first"),
     FLAG("no-special", 0, CMD_TOKENIZE, no_special, 1, "leave out [CLS], [SEP] and their like"),
     FLAG("spans", 0, CMD_TOKENIZE, spans, 1, "add the place of each token in its text, in bytes"),

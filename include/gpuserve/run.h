@@ -71,6 +71,72 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_detokenize(gpuserve_model *model, const int32_t *ids, size_t n_ids, int32_t skip_special,
                     char *text, size_t capacity, size_t *size, gpuserve_error *error);
 
+/**
+ * A token as the vocabulary writes it, with its marks: "##ing", "\xc4\xa0dog" of byte-level BPE,
+ * "\xe2\x96\x81dog" of Unigram.
+ *
+ * @return as gpuserve_detokenize(); GPUSERVE_E_INVALID also for an id that is no token's
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_token_text(gpuserve_model *model, int32_t id,
+                                                                  char *text, size_t capacity,
+                                                                  size_t *size,
+                                                                  gpuserve_error *error);
+
+/* ================================================================================= entities */
+
+/** How labels of tokens (GPUSERVE_TASK_TOKEN_LABELS) become entities, as in transformers' pipeline
+ *  for token classification. */
+typedef enum gpuserve_aggregation {
+    GPUSERVE_AGGREGATION_SIMPLE = 0, /**< neighbours of one kind are one: "B-KIND" begins an entity,
+                                          "I-KIND" and "KIND" go on with one of the same kind */
+    GPUSERVE_AGGREGATION_NONE = 1    /**< each token by itself */
+} gpuserve_aggregation;
+
+/** The layout of this struct is fixed for ever. */
+typedef struct gpuserve_entity {
+    uint32_t first;       /**< of its tokens */
+    uint32_t last;        /**< the last one */
+    uint32_t label;       /**< the best one of the first: gpuserve_model_label() */
+    float    score;       /**< the mean of its tokens' best scores */
+} gpuserve_entity;
+
+/**
+ * The entities of one text, also those that a caller may want to leave out ("O").
+ *
+ * @param scores    [n_tokens, gpuserve_model_label_count()], as the job wrote them.
+ * @param spans     [n_tokens] of gpuserve_tokenize(); special tokens are in no entity.
+ * @param entities  Receives them in the text's order; room for n_tokens.
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_entities(gpuserve_model *model, const float *scores, const gpuserve_span *spans,
+                  size_t n_tokens, uint32_t aggregation, gpuserve_entity *entities,
+                  size_t *n_entities, gpuserve_error *error);
+
+/** What an entity is called: its label or, of several tokens together, what follows the label's
+ *  first dash. Lent; NULL for a label that there is not. Since: 0.1 */
+GPUSERVE_API const char *gpuserve_entity_name(const gpuserve_model *model,
+                                              const gpuserve_entity *entity, uint32_t aggregation);
+
+/**
+ * The word of an entity: one token as gpuserve_token_text(), several as the decoder joins them. A
+ * token that stands for what the vocabulary lacks is told by the text's own letters.
+ *
+ * @param text   The text, borrowed for the call, with its tokens and their places in it.
+ * @return as gpuserve_detokenize()
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_entity_word(gpuserve_model *model, const gpuserve_entity *entity, uint32_t aggregation,
+                     const char *text, size_t text_size, const int32_t *ids,
+                     const gpuserve_span *spans, size_t n_tokens, char *word, size_t capacity,
+                     size_t *size, gpuserve_error *error);
+
 /* ====================================================================================== run */
 
 /** What a job computes. */

@@ -1,11 +1,9 @@
 /*
  * entities.c - see entities.h.
  *
- *   scores of each token -> its best label -> "simple": neighbours of one kind are one entity
+ *   texts -> tokens -> job -> scores of each token -> gpuserve_entities() -> JSON
  *
- * As transformers' pipeline does it: a label "B-KIND" begins an entity, "I-KIND" and a plain "KIND"
- * go on with one of the same kind; an entity's score is the mean of its tokens'. Places are counted
- * in characters.
+ * Places are counted in characters.
  */
 #include "lib/http/entities.h"
 
@@ -18,15 +16,15 @@
 
 #include <string.h>
 
-enum { STRATEGY_NONE, STRATEGY_SIMPLE };
 enum { WORD_BYTES = 512 };
 
 /* What is asked, and the texts as they were given. */
 struct question {
     const char **texts;        /* [n] */
+    const size_t *sizes;       /* [n] */
     const json_t *ignored;     /* labels; NULL: "O" */
     struct gsv_tokens *tokens; /* [n] */
-    uint32_t strategy;
+    uint32_t aggregation;
     bool is_list;
 };
 
@@ -35,52 +33,13 @@ struct reading {
     struct gsv_exchange *exchange;
     const struct question *question;
     const char *text;
+    size_t size;
     const struct gsv_tokens *tokens;
-    const float *scores; /* [tokens->n, n_token_labels] */
     struct gsv_place place;
     size_t n_written;
 };
 
-struct entity {
-    size_t first, last; /* tokens */
-    size_t n;           /* 0: none has begun */
-    double score;       /* the sum of n */
-    const char *label;  /* of the first */
-};
-
-/* --------------------------------------------------------------------------------------- labels */
-
-static size_t best_label(const struct reading *r, size_t token)
-{
-    const size_t n = r->exchange->served->n_token_labels;
-    const float *row = r->scores + token * n;
-    size_t best = 0;
-
-    for (size_t i = 1; i < n; i++) {
-        if (row[i] > row[best])
-            best = i;
-    }
-    return best;
-}
-
-static bool begins(const char *label)
-{
-    return strncmp(label, "B-", 2) == 0;
-}
-
-/* "B-PER" and "I-PER" are of the kind "PER". */
-static const char *kind_of(const char *label)
-{
-    return begins(label) || strncmp(label, "I-", 2) == 0 ? label + 2 : label;
-}
-
-/* What a group is called: all after the first dash, whatever is before it. */
-static const char *group_of(const char *label)
-{
-    const char *dash = strchr(label, '-');
-
-    return dash ? dash + 1 : label;
-}
+/* ------------------------------------------------------------------------------------- entities */
 
 static bool is_ignored(const struct question *question, const char *name)
 {
@@ -95,124 +54,68 @@ static bool is_ignored(const struct question *question, const char *name)
     return false;
 }
 
-/* ---------------------------------------------------------------------------------------- words */
-
-static bool decode(const struct reading *r, size_t first, size_t n, char *to, size_t room)
+static void put_word(const struct reading *r, const gpuserve_entity *entity)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    size_t size = 0;
-
-    return gpuserve_detokenize(r->exchange->served->model, r->tokens->ids + first, n, 0, to, room,
-                               &size, &error) == GPUSERVE_OK;
-}
-
-/* As the decoder of WordPiece joins tokens: no blank before these. */
-static bool has_no_blank(const char *piece, size_t size)
-{
-    static const char *const starts[] = { ".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re" };
-
-    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
-        const size_t n = strlen(starts[i]);
-
-        if (size >= n && memcmp(piece, starts[i], n) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* A token that is in no vocabulary is told by the text's own letters. */
-static void add_piece(const struct reading *r, size_t token, bool joins, struct gsv_buffer *to)
-{
-    const gpuserve_span span = r->tokens->spans[token];
-    char piece[WORD_BYTES];
-    const bool known = decode(r, token, 1, piece, sizeof(piece)) && strcmp(piece, "[UNK]") != 0;
-    const char *letters = known ? piece : r->text + span.begin;
-    size_t size = known ? strlen(piece) : span.end - span.begin;
-
-    if (joins && known && strncmp(piece, "##", 2) == 0) {
-        letters += 2;
-        size -= 2;
-    } else if (joins && !has_no_blank(letters, size)) {
-        gsv_buffer_text(to, " ");
-    }
-    gsv_buffer_add(to, letters, size);
-}
-
-static void put_word(const struct reading *r, size_t first, size_t last)
-{
+    gpuserve_status st = GPUSERVE_E_TOO_LARGE;
+    size_t room = WORD_BYTES;
     struct gsv_buffer word = { 0 };
-    char whole[WORD_BYTES];
 
-    if (decode(r, first, last - first + 1, whole, sizeof(whole)) && !strstr(whole, "[UNK]")) {
-        gsv_put_text(&r->exchange->reply, whole);
-        return;
+    while (st == GPUSERVE_E_TOO_LARGE) {
+        char *at = gsv_buffer_reserve(&word, room);
+
+        if (!at)
+            break;
+        st = gpuserve_entity_word(r->exchange->served->model, entity, r->question->aggregation,
+                                  r->text, r->size, r->tokens->ids, r->tokens->spans, r->tokens->n,
+                                  at, room, &room, &error);
+        if (st == GPUSERVE_OK)
+            gsv_put_text(&r->exchange->reply, at);
     }
-    for (size_t i = first; i <= last; i++)
-        add_piece(r, i, i > first, &word);
-    gsv_put_bytes(&r->exchange->reply, word.bytes ? word.bytes : "", word.size);
-    r->exchange->reply.failed |= word.failed;
+    r->exchange->reply.failed |= st != GPUSERVE_OK; /* nothing but memory can be missing */
     gsv_buffer_reset(&word);
 }
 
-/* ------------------------------------------------------------------------------------- entities */
-
-static void put(struct reading *r, const struct entity *entity)
+static void put(struct reading *r, const gpuserve_entity *entity)
 {
-    const bool grouped = r->question->strategy == STRATEGY_SIMPLE;
-    const char *name;
+    const uint32_t aggregation = r->question->aggregation;
+    const bool grouped = aggregation == GPUSERVE_AGGREGATION_SIMPLE;
+    const char *name = gpuserve_entity_name(r->exchange->served->model, entity, aggregation);
     const gpuserve_span *spans = r->tokens->spans;
     struct gsv_buffer *to = &r->exchange->reply;
 
-    if (entity->n == 0)
-        return;
-    name = grouped ? group_of(entity->label) : entity->label;
     if (is_ignored(r->question, name))
         return;
     gsv_buffer_text(to, r->n_written++ > 0 ? ",{" : "{");
     gsv_buffer_text(to, grouped ? "\"entity_group\":" : "\"entity\":");
     gsv_put_text(to, name);
     gsv_buffer_text(to, ",\"score\":");
-    gsv_put_float(to, (float)(entity->score / (double)entity->n));
+    gsv_put_float(to, entity->score);
     if (!grouped)
-        gsv_buffer_format(to, ",\"index\":%zu", entity->first);
+        gsv_buffer_format(to, ",\"index\":%u", entity->first);
     gsv_buffer_text(to, ",\"word\":");
-    put_word(r, entity->first, entity->last);
+    put_word(r, entity);
     gsv_buffer_format(to, ",\"start\":%zu",
                       gsv_characters_to(r->text, spans[entity->first].begin, &r->place));
     gsv_buffer_format(to, ",\"end\":%zu}",
                       gsv_characters_to(r->text, spans[entity->last].end, &r->place));
 }
 
-static bool goes_on(const struct reading *r, const struct entity *entity, const char *before,
-                    const char *label)
+static void put_entities(struct reading *r, const float *scores)
 {
-    return r->question->strategy == STRATEGY_SIMPLE && entity->n > 0 && !begins(label) &&
-           strcmp(kind_of(before), kind_of(label)) == 0;
-}
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_entity *found = gsv_keep(r->exchange, r->tokens->n, sizeof(*found));
+    size_t n = 0;
+    gpuserve_status st;
 
-static void put_entities(struct reading *r)
-{
-    const struct gsv_served *served = r->exchange->served;
-    struct entity entity = { 0 };
-    const char *before = "";
-
+    if (!found)
+        return;
+    st = gpuserve_entities(r->exchange->served->model, scores, r->tokens->spans, r->tokens->n,
+                           r->question->aggregation, found, &n, &error);
+    r->exchange->reply.failed |= st != GPUSERVE_OK; /* of our own tokens and rows */
     gsv_buffer_text(&r->exchange->reply, "[");
-    for (size_t i = 0; i < r->tokens->n; i++) {
-        const size_t best = best_label(r, i);
-        const char *label = gpuserve_model_label(served->model, best);
-
-        if (gsv_is_special(r->tokens->spans[i]))
-            continue;
-        if (!goes_on(r, &entity, before, label)) {
-            put(r, &entity);
-            entity = (struct entity){ .first = i, .label = label };
-        }
-        entity.last = i;
-        entity.n++;
-        entity.score += (double)r->scores[i * served->n_token_labels + best];
-        before = label;
-    }
-    put(r, &entity);
+    for (size_t i = 0; i < n; i++)
+        put(r, &found[i]);
     gsv_buffer_text(&r->exchange->reply, "]");
 }
 
@@ -228,8 +131,7 @@ static void write_entities(struct gsv_exchange *exchange)
     for (size_t i = 0; i < work->job.n_items; i++) {
         const size_t first = work->job.token_offsets[i];
         struct reading r = { exchange, question, .text = question->texts[i],
-                             .tokens = &question->tokens[i],
-                             .scores = work->job.output + first * work->columns };
+                             .size = question->sizes[i], .tokens = &question->tokens[i] };
 
         if (r.tokens->n != work->job.token_offsets[i + 1] - first) {
             gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "text %zu has %zu tokens and %zu rows", i,
@@ -237,7 +139,7 @@ static void write_entities(struct gsv_exchange *exchange)
             return;
         }
         gsv_buffer_text(to, i > 0 ? "," : "");
-        put_entities(&r);
+        put_entities(&r, work->job.output + first * work->columns);
     }
     gsv_buffer_text(to, question->is_list ? "]" : "");
     gsv_reply_json(exchange);
@@ -296,7 +198,7 @@ static bool tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, u
 
 void gsv_entities(struct gsv_exchange *exchange)
 {
-    static const char *const strategies[] = { "none", "simple", NULL };
+    static const char *const strategies[] = { "simple", "none", NULL }; /* gpuserve_aggregation */
     const json_t *parameters = json_object_get(exchange->json, "parameters");
     const json_t *given = json_object_get(exchange->json, "inputs");
     struct question *question = gsv_keep(exchange, 1, sizeof(*question));
@@ -306,15 +208,15 @@ void gsv_entities(struct gsv_exchange *exchange)
     if (!question)
         return;
     exchange->state = question;
-    question->strategy = STRATEGY_SIMPLE;
     question->is_list = json_is_array(given);
     if (!gsv_member_choice(exchange, parameters, "aggregation_strategy", strategies,
-                           &question->strategy) ||
+                           &question->aggregation) ||
         !read_ignored(exchange, parameters, question) ||
         !gsv_option_truncation(exchange, parameters, &job) ||
         !gsv_inputs_read(exchange, given, "inputs", GSV_INPUTS_NO_IDS, NULL, &inputs))
         return;
     question->texts = inputs.texts;
+    question->sizes = inputs.sizes;
     if (!tokenize(exchange, &inputs, job.truncation, question))
         return;
     job.task = GPUSERVE_TASK_TOKEN_LABELS;

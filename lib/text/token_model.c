@@ -116,6 +116,13 @@ const char *gsv_token_model_name(const struct gsv_token_model *model)
     return names[model->kind];
 }
 
+int32_t gsv_token_model_unknown(const struct gsv_token_model *model)
+{
+    return model->kind == GSV_WORDPIECE ? model->wordpiece.unknown
+           : model->kind == GSV_BPE     ? model->bpe.unknown
+                                        : model->unigram.unknown;
+}
+
 size_t gsv_token_model_bytes(const struct gsv_token_model *model)
 {
     const struct gsv_wordpiece *wordpiece = &model->wordpiece;

@@ -32,6 +32,8 @@ void gsv_token_model_reset(struct gsv_token_model *model);
 
 /* As tokenizer.json calls it. */
 const char *gsv_token_model_name(const struct gsv_token_model *model);
+/* The id for what the vocabulary lacks; -1: there is none. */
+int32_t gsv_token_model_unknown(const struct gsv_token_model *model);
 size_t gsv_token_model_bytes(const struct gsv_token_model *model);
 
 /* The pieces of a word of `size` bytes, at least 1, and n_chars characters into scratch->pieces, in

@@ -156,6 +156,16 @@ size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *t, bool pair)
     return pair ? t->post.pair.n : t->post.single.n;
 }
 
+const char *gsv_tokenizer_token(const struct gsv_tokenizer *t, int32_t id, size_t *size)
+{
+    return (size_t)id < t->vocab.n_ids ? text_of(t, id, size) : NULL;
+}
+
+int32_t gsv_tokenizer_unknown(const struct gsv_tokenizer *t)
+{
+    return gsv_token_model_unknown(&t->model);
+}
+
 int32_t gsv_tokenizer_id(const struct gsv_tokenizer *t, const char *token)
 {
     return gsv_vocab_id(&t->vocab, token, strlen(token));

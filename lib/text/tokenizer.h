@@ -65,6 +65,10 @@ int32_t gsv_tokenizer_vocab_size(const struct gsv_tokenizer *tokenizer);
 const char *gsv_tokenizer_kind(const struct gsv_tokenizer *tokenizer);
 /* How many special tokens a single text, or a pair, gets. */
 size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *tokenizer, bool pair);
+/* The token of an id as the vocabulary has it, lent, NUL-terminated; NULL: it is none. */
+const char *gsv_tokenizer_token(const struct gsv_tokenizer *tokenizer, int32_t id, size_t *size);
+/* The id for what the vocabulary lacks; -1: there is none. */
+int32_t gsv_tokenizer_unknown(const struct gsv_tokenizer *tokenizer);
 /* The id of a token by its text, -1 when it is none. */
 int32_t gsv_tokenizer_id(const struct gsv_tokenizer *tokenizer, const char *token);
 /* Host memory it holds. */

@@ -91,6 +91,8 @@ TRUNCATE_DEFAULT = 0
 TRUNCATE_RIGHT = 1
 TRUNCATE_LEFT = 2
 TRUNCATE_STRICT = 3
+AGGREGATION_SIMPLE = 0
+AGGREGATION_NONE = 1
 TASK_EMBED = 0
 TASK_CLASSIFY = 1
 TASK_TOKEN_VECTORS = 2
@@ -247,6 +249,16 @@ class TokenizeOptions(Structure):
         ("no_special", c_uint32),
         ("max_tokens", c_uint32),
         ("truncation", c_uint32),
+    ]
+
+
+class Entity(Structure):
+    c_name = "gpuserve_entity"
+    _fields_ = [
+        ("first", c_uint32),
+        ("last", c_uint32),
+        ("label", c_uint32),
+        ("score", c_float),
     ]
 
 
@@ -560,6 +572,7 @@ STRUCTS: List[Type[Structure]] = [
     SwapOptions,
     Span,
     TokenizeOptions,
+    Entity,
     Item,
     Result,
     Job,
@@ -723,6 +736,43 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_void_p,
         c_size_t,
         c_int32,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_token_text": (c_int, [
+        c_void_p,
+        c_int32,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_entities": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        c_uint32,
+        c_void_p,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_entity_name": (c_char_p, [
+        c_void_p,
+        c_void_p,
+        c_uint32,
+    ]),
+    "gpuserve_entity_word": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_uint32,
+        c_char_p,
+        c_size_t,
+        c_void_p,
+        c_void_p,
+        c_size_t,
         c_void_p,
         c_size_t,
         POINTER(c_size_t),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple, cast
+from ctypes import byref, c_size_t
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Sequence, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi, _texts
 from ._calls import Call, Floats, patiently, run
-from ._tokens import Tokens, decode, tokenize
+from ._library import call, text_of
+from ._tokens import Tokens, tokenize
 from .errors import InvalidError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -19,9 +21,6 @@ Entity = Dict[str, Any]
 
 #: Texts of one submission.
 LABELLED_TEXTS = 64
-UNKNOWN = "[UNK]"
-#: No blank comes before a piece that begins so, as the decoder of WordPiece joins them.
-NO_BLANK = (".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re")
 
 
 class TokenLabels(NamedTuple):
@@ -47,9 +46,9 @@ def label_tokens(model: "Handle", texts: Sequence[str], score: int, truncation: 
                      for text in texts[i:i + LABELLED_TEXTS]], view)
         scores = np.empty((sum(len(one.ids) for one in tokens), len(view.labels)), dtype=np.float32)
         offsets = np.zeros(len(tokens) + 1, dtype=np.uint64)
-        call = Call.of_ids([cast(Sequence[int], one.ids) for one in tokens], scores, task=_abi.TASK_TOKEN_LABELS,
+        job = Call.of_ids([cast(Sequence[int], one.ids) for one in tokens], scores, task=_abi.TASK_TOKEN_LABELS,
                            score=score, token_offsets=_texts.address(offsets))
-        patiently(model, lambda: model._guarded(lambda: run(model, call, i), view))
+        patiently(model, lambda: model._guarded(lambda: run(model, job, i), view))
         found += [TokenLabels(*one, scores[int(first):int(last)].copy())
                   for one, first, last in zip(tokens, offsets, offsets[1:])]
     return found
@@ -57,69 +56,39 @@ def label_tokens(model: "Handle", texts: Sequence[str], score: int, truncation: 
 
 # ------------------------------------------------------------------------------------- entities
 
-def _kind(label: str) -> str:
-    """"B-PER" and "I-PER" are of the kind "PER"."""
-    return label[2:] if label[:2] in ("B-", "I-") else label
-
-
-def _groups(labels: List[str], tokens: List[int], join: bool) -> Iterator[Tuple[int, int]]:
-    """The first token and the last of each entity."""
-    first = last = -1
-    for i in tokens:
-        goes_on = (join and first >= 0 and not labels[i].startswith("B-")
-                   and _kind(labels[last]) == _kind(labels[i]))
-        if first >= 0 and not goes_on:
-            yield first, last
-        if not goes_on:
-            first = i
-        last = i
-    if first >= 0:
-        yield first, last
-
-
-def _word(model: "Handle", encoded: bytes, found: TokenLabels, first: int, last: int) -> str:
-    """What was found. A token that is in no vocabulary is told by the text's own letters."""
-    whole: str = model._guarded(lambda: decode(model, found.ids[first:last + 1].tolist(), False))
-    if UNKNOWN not in whole:
-        return whole
-    word = ""
-    for i in range(first, last + 1):
-        piece: str = model._guarded(lambda: decode(model, found.ids[i:i + 1].tolist(), False))
-        if piece == UNKNOWN:
-            begin, end = found.spans[i]
-            piece = encoded[begin:end].decode("utf-8", "replace")
-            word += piece if i == first or piece.startswith(NO_BLANK) else " " + piece
-        elif i > first and piece.startswith("##"):
-            word += piece[2:]
-        else:
-            word += piece if i == first or piece.startswith(NO_BLANK) else " " + piece
-    return word
+STRATEGIES = {"simple": _abi.AGGREGATION_SIMPLE, "none": _abi.AGGREGATION_NONE}
 
 
 def entities(model: "Handle", text: str, found: TokenLabels, strategy: str,
              ignored: Sequence[str]) -> List[Entity]:
     """Of one text."""
-    if strategy not in ("none", "simple"):
+    if strategy not in STRATEGIES:
         raise InvalidError(f'aggregation_strategy "{strategy}" is unknown', "known are none and simple")
-    grouped = strategy == "simple"
-    names = model._view.labels
     encoded = text.encode()
-    best = found.scores.argmax(axis=1)
-    labels = [names[i] for i in best]
-    tokens = [i for i, (_, end) in enumerate(found.spans) if end > 0]    # no special ones
+    return model._guarded(lambda: _read(model, encoded, found, STRATEGIES[strategy], ignored))
+
+
+def _read(model: "Handle", encoded: bytes, found: TokenLabels, aggregation: int,
+          ignored: Sequence[str]) -> List[Entity]:
+    library, handle = model._library, model._handle
+    ids, spans = np.ascontiguousarray(found.ids), np.ascontiguousarray(found.spans)
+    scores = np.ascontiguousarray(found.scores)
+    given = (_abi.Entity * max(len(ids), 1))()
+    n = c_size_t()
+    call(library.gpuserve_entities, handle, _texts.address(scores), _texts.address(spans), len(ids), aggregation,
+         given, byref(n))
     made: List[Entity] = []
-    for first, last in _groups(labels, tokens, grouped):
-        # A group is called by all after the first dash, whatever is before it.
-        name = labels[first].split("-", 1)[-1] if grouped else labels[first]
+    for one in given[:n.value]:
+        name = library.gpuserve_entity_name(handle, byref(one), aggregation).decode()
         if name in ignored:
             continue
-        score = float(np.mean([found.scores[i, best[i]] for i in tokens if first <= i <= last],
-                              dtype=np.float64))
-        one: Entity = {"entity_group" if grouped else "entity": name, "score": score}
+        grouped = aggregation == _abi.AGGREGATION_SIMPLE
+        entity: Entity = {"entity_group" if grouped else "entity": name, "score": float(one.score)}
         if not grouped:
-            one["index"] = first
-        one.update(word=_word(model, encoded, found, first, last),
-                   start=len(encoded[:found.spans[first][0]].decode("utf-8", "replace")),
-                   end=len(encoded[:found.spans[last][1]].decode("utf-8", "replace")))
-        made.append(one)
+            entity["index"] = int(one.first)
+        entity["word"] = text_of(library.gpuserve_entity_word, handle, byref(one), aggregation, encoded, len(encoded),
+                                 _texts.address(ids), _texts.address(spans), len(ids))
+        entity["start"] = len(encoded[:spans[one.first][0]].decode("utf-8", "replace"))
+        entity["end"] = len(encoded[:spans[one.last][1]].decode("utf-8", "replace"))
+        made.append(entity)
     return made

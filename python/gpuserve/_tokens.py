@@ -51,3 +51,8 @@ def decode(model: "Handle", ids: Sequence[int], skip_special_tokens: bool) -> st
     array = _texts.token_ids(ids)
     return text_of(model._library.gpuserve_detokenize, model._handle, _texts.address(array),
                    array.size, int(skip_special_tokens))
+
+
+def token_text(model: "Handle", token_id: int) -> str:
+    """A token as the vocabulary writes it."""
+    return text_of(model._library.gpuserve_token_text, model._handle, token_id)

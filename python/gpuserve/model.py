@@ -33,7 +33,7 @@ from ._library import call, encode_path, text_of
 from ._options import Lost, Opening, Progress as LoadProgress
 from ._progress import Progress
 from ._sparse import Sparse, compact
-from ._tokens import Tokens, decode, tokenize
+from ._tokens import Tokens, decode, token_text, tokenize
 from ._values import number, text
 from .context import Context, private_or
 from .errors import BusyError, InvalidError, UnsupportedError
@@ -394,6 +394,10 @@ class Model(Handle):
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of token ids."""
         return self._guarded(lambda: decode(self, ids, skip_special_tokens))
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> List[str]:
+        """Each token as the vocabulary writes it, with its marks: ``##ing``, ``\u0120dog``."""
+        return self._guarded(lambda: [token_text(self, int(one)) for one in ids])
 
     # ---------------------------------------------------------------------------- asynchronous
 

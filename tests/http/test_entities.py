@@ -3,7 +3,7 @@ import json
 import os
 import unittest
 
-from serving import MINILM, Server, environment, gpuserve, main, use_clients
+from serving import MINILM, Server, environment, main, use_clients
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODELS = os.path.join(ROOT, "tests", "data", "models")
@@ -121,11 +121,6 @@ class Entities(unittest.TestCase):
         info = self.server.get("/info").json()["model_type"]["classifier"]["id2label"]
         self.assertEqual(info["5"], "MISC")
         self.assertEqual(self.server.get("/health/deep").status, 200)
-
-    def test_the_program_says_what_it_is(self):
-        done = gpuserve("classify", "-m", os.path.join(MODELS, "bert-tokens"), "w1 w2")
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("token classifier", done.err)
 
 
 if __name__ == "__main__":
