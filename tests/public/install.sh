@@ -17,3 +17,10 @@ flags=$(PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_PATH=$(dirname "$pc") pkg-config
 # shellcheck disable=SC2086 # flags are words
 "$@" -std=c11 -o "$root/program" "$example" $flags
 LD_LIBRARY_PATH=$lib ldd "$root/program" | grep -q "$lib/libgpuserve.so.0"
+# Each library finds the other where it is installed, without a path from outside.
+for library in "$lib"/libgpuserve*.so.0; do
+    if env -u LD_LIBRARY_PATH ldd "$library" | grep 'libgpuserve.*not found'; then
+        echo "$library does not find it"
+        exit 1
+    fi
+done
