@@ -1,5 +1,5 @@
 /*
- * fuzz_spm.c - any bytes as sentencepiece.bpe.model.
+ * fuzz_spm.c - any bytes as sentencepiece.bpe.model, of either class.
  */
 #include "fuzz/fuzz.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void load(enum gsv_tokenizer_class class, const uint8_t *data, size_t size)
 {
     static const char text[] = " Na\xC3\xAFve  <mask> \xEF\xAC\x81ne\xE3\x80\x80words ";
     const struct gsv_text_file file = { "fuzz", (const char *)data, size };
@@ -17,8 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct gsv_encoding e = { 0 };
 
     if (!t)
-        return 0;
-    if (gsv_tokenizer_read_spm(t, &file, &none, NULL) == GPUSERVE_OK &&
+        return;
+    if (gsv_tokenizer_read_spm(t, class, &file, &none, NULL) == GPUSERVE_OK &&
         gsv_tokenizer_finish(t, "fuzz", NULL) == GPUSERVE_OK) {
         if (gsv_tokenizer_encode(t, &e, text, strlen(text), NULL, 0, NULL, NULL) != GPUSERVE_OK)
             abort();
@@ -29,5 +29,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     gsv_encoding_reset(&e);
     gsv_tokenizer_free(&t);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    load(GSV_CLASS_XLM_ROBERTA, data, size);
+    load(GSV_CLASS_CAMEMBERT, data, size);
     return 0;
 }

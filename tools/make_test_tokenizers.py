@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write tests/data/tokenizers: directories without tokenizer.json, as older models have them, and the ids that
 transformers' fast tokenizers give there: BERT's with a vocab.txt, RoBERTa's and GPT-2's with vocab.json and merges.txt,
-XLM-RoBERTa's with sentencepiece.bpe.model.
+XLM-RoBERTa's and CamemBERT's with sentencepiece.bpe.model.
 
 Usage: make_test_tokenizers.py [OUT]        (default tests/data/tokenizers)
 Needs transformers and sentencepiece; made with 4.46.3 and 0.2.3.
@@ -91,14 +91,17 @@ BPE_CONFIGS = {
 MERGES_TXT = {"gpt2": lambda lines: "\r\n".join(lines) + "\r\n",
               "roberta": lambda lines: "\n".join(lines + ["h e", "Ġ t", "i t"]) + "\n"}
 
-# XLM-RoBERTa's: a small SentencePiece model with a charsmap of its own.
+# XLM-RoBERTa's and CamemBERT's: a small SentencePiece model with a charsmap of its own.
 SPM_TRAINING = ["Hello world, the new phones are wonderful and I love them", "Dokumente, die wir haben, werden nicht verändert",
                 "a man is eating food while the man is eating bread", "hello hello world worlds wording", "über naïve café 中文 中文",
                 "what is the time of the day and the night", "this is a sentence about things and sentences"] * 3
 SPM_RULES = {"ﬁ": "fi", "Ａ": "A", "\u00a0": " ", "\u3000": " ", "½": "1/2", "\t": " ", "\n": " ", "\u200b": ""}
-SPM_TEXTS = BPE_TEXTS[:10] + ["  the   man  is eating\u3000bread ", "the <ent> of <ENT>s", "ﬁne ½ \u200b x \u200b", "<pad><unk> <s>\n\n", "a▁man ▁ is"]
+SPM_TEXTS = BPE_TEXTS[:10] + ["  the   man  is eating\u3000bread ", "the <ent> of <ENT>s<s>NOTUSED </s>NOTUSED<unk>NOTUSED", "ﬁne ½ \u200b x \u200b", "<pad><unk> <s>\n\n", "a▁man ▁ is"]
 SPM_CONFIGS = {
     "xlm-roberta": {"config.json": {"model_type": "xlm-roberta"}},
+    "camembert": {"config.json": {"model_type": "camembert"}},
+    "camembert-added": {"tokenizer_config.json": {"tokenizer_class": "CamembertTokenizer", "additional_special_tokens": ["<s>NOTUSED", "<e1>"],
+                                                  "pad_token": "<ent>"}, "added_tokens.json": {"newtoken": 77}},
     "xlm-roberta-added": {"tokenizer_config.json": {"tokenizer_class": "XLMRobertaTokenizer", "sep_token": "<e1>",
                                                     "additional_special_tokens": ["NewToken"]},
                           "special_tokens_map.json": {"bos_token": {**MASK, "content": "<s>", "normalized": False},

@@ -2,7 +2,7 @@
  * tokenizer_files.c - which of a model directory's files a tokenizer is read from.
  *
  * A tokenizer.json, else what was usual before there were any: vocab.txt (BERT), vocab.json with
- * merges.txt (RoBERTa, GPT-2), sentencepiece.bpe.model (XLM-RoBERTa). Whose they are,
+ * merges.txt (RoBERTa, GPT-2), sentencepiece.bpe.model (XLM-RoBERTa, CamemBERT). Whose they are,
  * "tokenizer_class" or the model's type tells.
  */
 #include "lib/base/error.h"
@@ -141,7 +141,8 @@ static gpuserve_status read_merges(struct gsv_tokenizer *t, const struct source 
 }
 
 static gpuserve_status read_spm(struct gsv_tokenizer *t, const struct source *from,
-                                const struct gsv_vocab_files *files, gpuserve_error *error)
+                                enum gsv_tokenizer_class class, const struct gsv_vocab_files *files,
+                                gpuserve_error *error)
 {
     struct file file;
     gpuserve_status status =
@@ -149,7 +150,7 @@ static gpuserve_status read_spm(struct gsv_tokenizer *t, const struct source *fr
 
     if (status == GPUSERVE_OK)
         status = gsv_tokenizer_read_spm(
-            t, &(struct gsv_text_file){ file.name, file.text, file.size }, files, error);
+            t, class, &(struct gsv_text_file){ file.name, file.text, file.size }, files, error);
     if (status == GPUSERVE_OK)
         status = gsv_tokenizer_finish(t, file.name, error);
     free(file.text);
@@ -165,6 +166,7 @@ static const struct kind {
 } kinds[] = {
     { GSV_CLASS_ROBERTA, "RobertaTokenizer", "roberta", { "vocab.json", "merges.txt" } },
     { GSV_CLASS_GPT2, "GPT2Tokenizer", "gpt2", { "vocab.json", "merges.txt" } },
+    { GSV_CLASS_CAMEMBERT, "CamembertTokenizer", "camembert", { "sentencepiece.bpe.model" } },
     { GSV_CLASS_XLM_ROBERTA, "XLMRobertaTokenizer", "xlm-roberta", { "sentencepiece.bpe.model" } },
 };
 
@@ -209,10 +211,10 @@ static gpuserve_status read_kind(struct gsv_tokenizer *t, const struct source *f
     const struct kind *kind = find_kind(files->config, model, &name);
     const char *lacking = kind ? find_lacking(from, kind) : NULL;
 
-    if (kind && !lacking && kind->class == GSV_CLASS_XLM_ROBERTA)
-        return read_spm(t, from, files, error);
-    if (kind && !lacking)
+    if (kind && !lacking && kind->files[1])
         return read_merges(t, from, kind->class, files, error);
+    if (kind && !lacking)
+        return read_spm(t, from, kind->class, files, error);
     if (has(from, "vocab.txt"))
         return read_vocab(t, from, files, error);
     if (kind)
@@ -220,8 +222,9 @@ static gpuserve_status read_kind(struct gsv_tokenizer *t, const struct source *f
                         gsv_dir_path(from->dir), lacking, kind->name);
     return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                     "%s: the tokenizer of %s without a tokenizer.json; from other files those of "
-                    "%s, %s, %s and BERT are read",
-                    gsv_dir_path(from->dir), name, kinds[0].name, kinds[1].name, kinds[2].name);
+                    "%s, %s, %s, %s and BERT are read",
+                    gsv_dir_path(from->dir), name, kinds[0].name, kinds[1].name, kinds[2].name,
+                    kinds[3].name);
 }
 
 static gpuserve_status read_old(struct gsv_tokenizer *t, const struct source *from,

@@ -69,15 +69,22 @@ gpuserve_status gsv_tokenizer_read_vocab(struct gsv_tokenizer *tokenizer, const 
                                          const char *name, gpuserve_error *error);
 
 /* Tokenizers that have no vocab.txt, as transformers calls them. */
-enum gsv_tokenizer_class { GSV_CLASS_ROBERTA, GSV_CLASS_GPT2, GSV_CLASS_XLM_ROBERTA };
+enum gsv_tokenizer_class {
+    GSV_CLASS_ROBERTA,
+    GSV_CLASS_GPT2,
+    GSV_CLASS_XLM_ROBERTA,
+    GSV_CLASS_CAMEMBERT
+};
 
 /* RoBERTa's or GPT-2's, from vocab.json, merges.txt and what is beside them. */
 gpuserve_status
 gsv_tokenizer_read_merges(struct gsv_tokenizer *tokenizer, enum gsv_tokenizer_class class,
                           const struct gsv_text_file *vocab, const struct gsv_text_file *merges,
                           const struct gsv_vocab_files *files, gpuserve_error *error);
-/* XLM-RoBERTa's, from SentencePiece's file, which need not be UTF-8, and what is beside it. */
+/* XLM-RoBERTa's or CamemBERT's, from SentencePiece's file, which need not be UTF-8, and what is
+ * beside it. */
 gpuserve_status gsv_tokenizer_read_spm(struct gsv_tokenizer *tokenizer,
+                                       enum gsv_tokenizer_class class,
                                        const struct gsv_text_file *model,
                                        const struct gsv_vocab_files *files, gpuserve_error *error);
 /* Whatever a directory has of it, finished; `folder` is that of struct gsv_tokenizer_place. */

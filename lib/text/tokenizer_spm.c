@@ -1,12 +1,12 @@
 /*
  * tokenizer_spm.c - sentencepiece.bpe.model and the files beside it to the parts of XLM-RoBERTa's
- * tokenizer.
+ * or CamemBERT's tokenizer.
  *
  * The parts are those that transformers' conversion gives: Unigram; the file's charsmap, white
- * space at the end dropped, runs of spaces as one U+2581; words at white space; <s> A </s> </s> B
- * </s>. The model's ids are not the file's: the file begins with <unk> <s> </s>, the model with <s>
- * <pad>
- * </s> <unk>, and <mask> comes after all. Special and added tokens: see specials.h.
+ * space at the end dropped, runs of spaces as one U+2581; words at white space;
+ * <s> A </s> </s> B </s>. The model's ids are not the file's: the file begins with <unk> <s> </s>,
+ * XLM-RoBERTa with <s> <pad> </s> <unk>, CamemBERT with five of its own, and <mask> comes after
+ * all. Special and added tokens: see specials.h.
  *
  * Of the file (sentencepiece_model.proto) are read: pieces with their scores and types, the type of
  * the model, the charsmap. The file is read twice, since added tokens need the whole vocabulary.
@@ -26,7 +26,34 @@ enum { TRAINER_MODEL_TYPE = 3, NORMALIZER_CHARSMAP = 2 };
 /* Their values. */
 enum { PIECE_NORMAL = 1, PIECE_CONTROL = 3, PIECE_USER_DEFINED = 4, MODEL_UNIGRAM = 1 };
 
-enum { UNKNOWN = 3, N_OWN = 3 };
+enum { UNKNOWN = 3, N_OWN = 3, MAX_BEFORE = 5 };
+
+struct named_piece {
+    const char *text;
+    double score;
+};
+
+/* What a model has before the file's pieces, of which the first n_left_out are not its. */
+struct layout {
+    struct named_piece before[MAX_BEFORE];
+    size_t n_before, n_left_out;
+};
+
+static const struct layout xlm_roberta = {
+    .before = { { "<s>", 0 }, { "<pad>", 0 }, { "</s>", 0 }, { "<unk>", 0 } },
+    .n_before = 4,
+    .n_left_out = N_OWN,
+};
+
+static const struct layout camembert = {
+    .before = { { "<s>NOTUSED", 0 },
+                { "<pad>", 0 },
+                { "</s>NOTUSED", 0 },
+                { "<unk>", 0 },
+                { "<unk>NOTUSED", -100 } },
+    .n_before = 5,
+    .n_left_out = 1,
+};
 
 enum { BOS, EOS, UNK, SEP, PAD, CLS, MASK, N_KEYS };
 
@@ -49,6 +76,7 @@ struct piece {
 /* While it is read. */
 struct reading {
     struct gsv_tokenizer *t;
+    const struct layout *layout;
     const char *name;
     size_t n_pieces;
     uint64_t model_type;
@@ -113,9 +141,10 @@ static gpuserve_status add_piece(const struct reading *r, const char *text, size
                : status;
 }
 
-static gpuserve_status add_named(const struct reading *r, const char *text, gpuserve_error *error)
+static gpuserve_status add_named(const struct reading *r, struct named_piece piece,
+                                 gpuserve_error *error)
 {
-    return add_piece(r, text, strlen(text), 0, error);
+    return add_piece(r, piece.text, strlen(piece.text), piece.score, error);
 }
 
 static gpuserve_status take_piece(struct reading *r, const struct piece *piece,
@@ -126,9 +155,9 @@ static gpuserve_status take_piece(struct reading *r, const struct piece *piece,
     const size_t size = piece->text.size, i = r->n_pieces++;
 
     if (i < N_OWN && (size != strlen(own[i]) || memcmp(text, own[i], size) != 0))
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: piece %zu is not %s, as XLM-RoBERTa's",
-                        r->name, i, own[i]);
-    if (i < N_OWN)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: piece %zu is not %s, as in XLM-RoBERTa's", r->name, i, own[i]);
+    if (i < r->layout->n_left_out)
         return GPUSERVE_OK;
     if (size == 0 || gsv_utf8_valid_length(text, size) != size)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: piece %zu is %s", r->name, i,
@@ -184,17 +213,16 @@ static gpuserve_status read_pieces(struct reading *r, struct gsv_proto_bytes fil
 static gpuserve_status read_vocab(struct reading *r, struct gsv_proto_bytes file,
                                   gpuserve_error *error)
 {
-    static const char *const before[] = { "<s>", "<pad>", "</s>", "<unk>" };
     struct gsv_vocab *const vocab = &r->t->vocab;
     /* No piece is longer than its place in the file; the names are not there. */
     gpuserve_status status = gsv_vocab_reserve(vocab, file.size + 64, r->name, error);
 
-    for (size_t i = 0; i < sizeof(before) / sizeof(before[0]) && status == GPUSERVE_OK; i++)
-        status = add_named(r, before[i], error);
+    for (size_t i = 0; i < r->layout->n_before && status == GPUSERVE_OK; i++)
+        status = add_named(r, r->layout->before[i], error);
     if (status == GPUSERVE_OK)
         status = read_pieces(r, file, error);
     if (status == GPUSERVE_OK)
-        status = add_named(r, "<mask>", error);
+        status = add_named(r, (struct named_piece){ "<mask>", 0 }, error);
     return status == GPUSERVE_OK ? gsv_vocab_finish(vocab, r->name, error) : status;
 }
 
@@ -224,11 +252,35 @@ static gpuserve_status add_tokens(const struct reading *r, struct gsv_proto_byte
     return status;
 }
 
-gpuserve_status gsv_tokenizer_read_spm(struct gsv_tokenizer *t, const struct gsv_text_file *model,
+/* CamemBERT's tokens that are not used are special ones, unless a file names others. */
+static gpuserve_status add_unused(const struct reading *r, const struct gsv_vocab_files *files,
+                                  gpuserve_error *error)
+{
+    static const char key[] = "additional_special_tokens";
+    static const char *const unused[] = { "<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED" };
+    gpuserve_status status = GPUSERVE_OK;
+
+    if (gsv_json_member(files->config, key) || gsv_json_member(files->specials, key))
+        return GPUSERVE_OK;
+    for (size_t i = 0; i < sizeof(unused) / sizeof(unused[0]) && status == GPUSERVE_OK; i++)
+        status = gsv_added_add(&r->t->added,
+                               (struct gsv_added_token){ .content = (char *)(uintptr_t)unused[i],
+                                                         .size = strlen(unused[i]),
+                                                         .special = true },
+                               &r->t->vocab, r->name, error);
+    return status;
+}
+
+gpuserve_status gsv_tokenizer_read_spm(struct gsv_tokenizer *t, enum gsv_tokenizer_class class,
+                                       const struct gsv_text_file *model,
                                        const struct gsv_vocab_files *files, gpuserve_error *error)
 {
     const struct gsv_proto_bytes file = { (const unsigned char *)model->text, model->size };
-    struct reading r = { .t = t, .name = model->name, .model_type = MODEL_UNIGRAM };
+    const bool is_camembert = class == GSV_CLASS_CAMEMBERT;
+    struct reading r = { .t = t,
+                         .layout = is_camembert ? &camembert : &xlm_roberta,
+                         .name = model->name,
+                         .model_type = MODEL_UNIGRAM };
     int32_t ids[N_KEYS];
     gpuserve_status status = read_vocab(&r, file, error);
 
@@ -238,6 +290,8 @@ gpuserve_status gsv_tokenizer_read_spm(struct gsv_tokenizer *t, const struct gsv
         status = add_tokens(&r, file, error);
     if (status == GPUSERVE_OK)
         status = gsv_specials_read(t, files, keys, N_KEYS, ids, r.name, error);
+    if (status == GPUSERVE_OK && is_camembert)
+        status = add_unused(&r, files, error);
     if (status == GPUSERVE_OK)
         status = gsv_normalizer_spm(&t->normalizer, r.charsmap.at, r.charsmap.size, r.name, error);
     if (status == GPUSERVE_OK)

@@ -75,8 +75,9 @@ static void check_row(const struct gsv_tokenizer *t, struct gsv_encoding *e, con
 Test(merges_files, all_equals_transformers)
 {
     static const char *const names[] = {
-        "roberta",       "roberta-added", "roberta-map", "roberta-untrimmed", "roberta-decoder",
-        "roberta-named", "gpt2",          "gpt2-bos",    "xlm-roberta",       "xlm-roberta-added",
+        "roberta",         "roberta-added",     "roberta-map", "roberta-untrimmed",
+        "roberta-decoder", "roberta-named",     "gpt2",        "gpt2-bos",
+        "xlm-roberta",     "xlm-roberta-added", "camembert",   "camembert-added",
     };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -303,6 +304,9 @@ Test(merges_files, both_files_and_a_known_class_are_needed)
         { { { "config.json", "{\"model_type\": \"xlm-roberta\"}" } },
           GPUSERVE_E_NOT_FOUND,
           "no sentencepiece.bpe.model, which XLMRobertaTokenizer is read from" },
+        { { { "config.json", "{\"model_type\": \"camembert\"}" } },
+          GPUSERVE_E_NOT_FOUND,
+          "no sentencepiece.bpe.model, which CamembertTokenizer is read from" },
         { { { "config.json", NULL } },
           GPUSERVE_E_UNSUPPORTED,
           "the tokenizer of a model without config.json without a tokenizer.json" },

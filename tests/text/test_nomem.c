@@ -142,6 +142,7 @@ Test(nomem, so_do_directories_without_a_tokenizer_json)
     survive_folder(TEST_DATA_DIR "/tokenizers/roberta-added", bpe_text);
     survive_folder(TEST_DATA_DIR "/tokenizers/gpt2-bos", bpe_text);
     survive_folder(TEST_DATA_DIR "/tokenizers/xlm-roberta-added", others);
+    survive_folder(TEST_DATA_DIR "/tokenizers/camembert", others);
 }
 
 Test(nomem, a_warm_encoding_allocates_nothing)

@@ -71,7 +71,7 @@ static gpuserve_status load_into(struct gsv_tokenizer *t, const struct message *
     char *copy = malloc(m->n + 1);
     const struct gsv_text_file file = { "x.model", memcpy(copy, m->bytes, m->n), m->n };
     const struct gsv_vocab_files none = { 0 };
-    gpuserve_status status = gsv_tokenizer_read_spm(t, &file, &none, error);
+    gpuserve_status status = gsv_tokenizer_read_spm(t, GSV_CLASS_XLM_ROBERTA, &file, &none, error);
 
     if (status == GPUSERVE_OK)
         status = gsv_tokenizer_finish(t, file.name, error);
@@ -141,7 +141,7 @@ Test(spm, pieces_are_checked)
     put_piece(&m, "<s>", 0, 3);
     expect(&m, GPUSERVE_E_FORMAT, "x.model: 2 pieces");
     put_piece(&m, "<pad>", 0, 3);
-    expect(&m, GPUSERVE_E_UNSUPPORTED, "x.model: piece 2 is not </s>, as XLM-RoBERTa's");
+    expect(&m, GPUSERVE_E_UNSUPPORTED, "x.model: piece 2 is not </s>, as in XLM-RoBERTa's");
     m = sound();
     put_piece(&m, "", 0, 1);
     expect(&m, GPUSERVE_E_FORMAT, "x.model: piece 5 is empty");
