@@ -54,7 +54,9 @@ static enum gsv_problem problem_of(unsigned status)
     }
 }
 
-/* The whole answer, in the words of whom the target is for. */
+/* The whole answer, in the words of whom the target is for. Where there are too many connections a
+ * place is free as soon as one of them is answered or closed, mostly by the very client that asks:
+ * nobody can know when. A second is the least that Retry-After can say, and often enough. */
 static void write_refusal(const struct gsv_framing *framing, struct gsv_buffer *to)
 {
     const bool is_busy = framing->status == 429 || framing->status == 503;
