@@ -73,6 +73,10 @@ def replace_regex(content):
     return {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": content}
 
 
+def replace_text(text, content):
+    return {"type": "Replace", "pattern": {"String": text}, "content": content}
+
+
 def random_charsmap(rng):
     """Short texts of few characters: clusters, parts of them, removals and growth."""
     letters = [p for p in PARTS if "\0" not in p and p != " "]
@@ -130,6 +134,13 @@ def configurations(original, rng):
                   "decoder": metaspace(prepend_scheme="first")},
         "never": {"pre_tokenizer": metaspace(prepend_scheme="never"),
                   "decoder": metaspace(prepend_scheme="never")},
+        "marks before others": {"pre_tokenizer": sequence(
+            "pretokenizers", metaspace(split=False), {"type": "Digits", "individual_digits": True},
+            {"type": "Punctuation", "behavior": "Isolated"})},
+        "marks twice": {"pre_tokenizer": sequence("pretokenizers", metaspace(prepend_scheme="first"), words,
+                                                  metaspace(replacement="e"))},
+        "longer and shorter": normalizers(own, replace_text("e", "eae"), replace_text("an", "n"),
+                                          replace_text(" ", "  "), replace_regex(" ")),
         "other replacement": {"pre_tokenizer": metaspace(replacement="e"),
                               "decoder": metaspace(replacement="e", prepend_scheme="never")},
         "no decoder": {"decoder": None},

@@ -277,10 +277,17 @@ static double steps_per_byte(const struct gsv_tokenizer *t, const char *part, si
 
 Test(unigram, work_grows_with_the_text_alone)
 {
-    static const char *const parts[] = {
-        "a",           "-", "=", "_", ".", "ab", "\xE0\xB8\x81", "aaaaaaab", "internationalisation",
-        "\xE2\x96\x81"
-    };
+    static const char *const parts[] = { "a",
+                                         "-",
+                                         "=",
+                                         "_",
+                                         ".",
+                                         "ab",
+                                         "\xE0\xB8\x81",
+                                         "aaaaaaab",
+                                         "internationalisation",
+                                         "\xE2\x96\x81",
+                                         "\xEF\xB7\xBA" };
     struct gsv_tokenizer *t = real_tokenizer("deberta-v3");
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
