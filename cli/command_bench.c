@@ -293,8 +293,11 @@ int cli_bench(const struct cli_args *args)
     json_t *results = json_object(), *model;
     int result;
 
-    if (args->n_rest)
-        return cli_usage("bench takes no arguments: texts come from --input");
+    if (args->n_rest) {
+        cli_usage("bench takes no arguments");
+        cli_hint("name the model with --model; texts come from --input, or are made");
+        return CLI_USAGE;
+    }
     result = cli_model_open(&bench.model, args);
     if (result == CLI_OK) {
         bench.row_floats =

@@ -39,7 +39,9 @@ const struct cli_command cli_commands[] = {
       "  gpuserve tokenize -m MODEL --no-special --input texts.txt\n" },
     { "inspect", cli_inspect, "inspect MODEL [OPTION...]",
       "what a model is and the memory it takes",
-      "From configuration and file headers only; nothing is loaded.\n\n"
+      "From configuration and file headers only; nothing is loaded. The facts are those of the\n"
+      "model's files; --head, --dtype, --max-tokens and the like count in its `footprint` "
+      "alone.\n\n"
       "  gpuserve inspect MODEL\n"
       "  gpuserve inspect MODEL --device cuda:0 --dtype fp16 --json\n" },
     { "devices", cli_devices, "devices [OPTION...]", "the processors that can be used",

@@ -648,6 +648,7 @@ class Facts(Case):
         text = self.works("inspect", model(MINILM)).out
         self.assertRegex(text, r"(?m)^dim: +384$")
         self.fails(1, "nowhere", "inspect", self.path("nowhere"))
+        self.fails(2, "name the model with --model", "bench", model(MINILM))
 
     def test_memory_budget(self):
         needed = json.loads(self.works("inspect", model(MINILM), "--json").out)["footprint"]
