@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 import tempfile
+import time
 
 from serving import MINILM, PATIENCE, Served, Server, embed, main, wait_until
 
@@ -342,8 +343,7 @@ class Refusals(Served):
         self.assertIn("5 (--max-address-connections)", self.raw(b"", 429))
         for client in held:
             client.close()
-        while self.server.get("/v1/models").status == 429:  # until the server has seen it
-            time.sleep(0.02)
+        wait_until(lambda: self.server.get("/v1/models").status != 429)  # until the server has seen it
 
 
 class NoUnknown(Forms):
@@ -461,8 +461,7 @@ class Executions(Served):
         for kind in ("queue", "compute_input", "compute_infer", "compute_output"):  # perf_analyzer reads all of them
             self.assertEqual(kinds[kind]["count"], 4, kind)
         self.server.process.send_signal(signal.SIGHUP)
-        while self.stats()["inference_stats"]["success"]["count"] > 0:  # a new model begins anew
-            time.sleep(0.02)
+        wait_until(lambda: self.stats()["inference_stats"]["success"]["count"] == 0)  # a new model begins anew
         self.assertEqual((self.stats()["inference_count"], self.stats()["execution_count"]), (0, 0), "it was tried before")
 
 

@@ -58,6 +58,11 @@ class LabelTokens(Case):
             everything = tagger.entities(texts[0], ignore_labels=())
             self.assertGreaterEqual(len(everything), len(tagger.entities(texts[0])))
             self.assertEqual(tagger.label_tokens([]), [])
+            with open(os.path.join(folder, "vocab.txt"), encoding="utf-8") as file:
+                vocabulary = file.read().splitlines()
+            self.assertEqual(tagger.convert_ids_to_tokens(alone.ids), [vocabulary[i] for i in alone.ids])
+            with self.assertRaises(gpuserve.errors.InvalidError):
+                tagger.convert_ids_to_tokens([1 << 20])
             with self.assertRaisesRegex(gpuserve.errors.InvalidError, "none and simple"):
                 tagger.entities(texts[0], aggregation_strategy="most")
 
