@@ -141,7 +141,10 @@ static gpuserve_status find_snapshot(const char *cache, const char *name, const 
 
 static gpuserve_status fail_no_name(const char *name, gpuserve_error *error)
 {
-    gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: no such directory, nor a model's name", name);
+    /* Of a text that was given by mistake the beginning tells enough, and leaves room for the rest.
+     */
+    gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%.300s%s: no such directory, nor a model's name", name,
+             strlen(name) > 300 ? "..." : "");
     return gsv_hint(error, GPUSERVE_E_NOT_FOUND,
                     "names are parts of letters, digits, '.', '_' and '-', as in "
                     "sentence-transformers/all-MiniLM-L6-v2; @REVISION may follow");
