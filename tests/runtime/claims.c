@@ -4,6 +4,7 @@
 #include "tests/runtime/claims.h"
 
 #include "tests/runtime/fake.h"
+#include "tests/runtime/plugin_folder.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -13,18 +14,14 @@
 
 const char *const claims_text[1] = { "a text of words" };
 
-static char plugin_dir[64];
+static char plugin_dir[PLUGIN_FOLDER_BYTES];
 
 gpuserve_context *make_context(uint32_t policy, uint32_t wait_ms)
 {
     gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
     gpuserve_context *context = NULL;
-    char link[128];
 
-    strcpy(plugin_dir, "/tmp/gpuserve-plugin-XXXXXX");
-    cr_assert_not_null(mkdtemp(plugin_dir));
-    snprintf(link, sizeof(link), "%s/libgpuserve-cuda.so", plugin_dir);
-    cr_assert_eq(symlink(PLUGINS "/libplugin-small.so", link), 0);
+    plugin_folder_make(plugin_dir, "plugin-small");
     options.plugin_dir = plugin_dir;
     options.n_threads = 2;
     options.memory_policy = policy;
@@ -35,12 +32,8 @@ gpuserve_context *make_context(uint32_t policy, uint32_t wait_ms)
 
 void end_context(gpuserve_context **context)
 {
-    char link[128];
-
     gpuserve_context_unref(context);
-    snprintf(link, sizeof(link), "%s/libgpuserve-cuda.so", plugin_dir);
-    unlink(link);
-    rmdir(plugin_dir);
+    plugin_folder_remove(plugin_dir);
 }
 
 gpuserve_model_options named(const char *name)

@@ -1,9 +1,8 @@
 /*
  * test_device.c - selectors, and plugins that are missing, broken, refusing or good.
- *
- * PLUGINS is the folder of the modules built from plugins/plugin.c.
  */
 #include "tests/runtime/fake.h"
+#include "tests/runtime/plugin_folder.h"
 
 #include <gpuserve/sys/backend.h>
 
@@ -12,32 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* A folder in which libgpuserve-cuda.so is the module of that name, or is missing when NULL. */
-static void plugin_folder(char folder[64], const char *module)
-{
-    char from[1024], to[128];
-
-    strcpy(folder, "/tmp/gpuserve-plugin-XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
-    if (!module)
-        return;
-    snprintf(from, sizeof(from), "%s/lib%s.so", PLUGINS, module);
-    snprintf(to, sizeof(to), "%s/libgpuserve-cuda.so", folder);
-    if (strcmp(module, "no-library") != 0)
-        cr_assert_eq(symlink(from, to), 0);
-    else
-        fclose(fopen(to, "w")); /* an empty file */
-}
-
-static void remove_folder(const char *folder)
-{
-    char file[128];
-
-    snprintf(file, sizeof(file), "%s/libgpuserve-cuda.so", folder);
-    unlink(file);
-    rmdir(folder);
-}
 
 static gpuserve_context *context_with(const char *plugin_dir)
 {
@@ -73,10 +46,10 @@ Test(device, the_message_names_the_missing_layer_and_the_remedy)
         gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
         gpuserve_context *context;
         gpuserve_model *model = NULL;
-        char folder[64], reason[512];
+        char folder[PLUGIN_FOLDER_BYTES], reason[512];
         size_t n = 0;
 
-        plugin_folder(folder, cases[i].module);
+        plugin_folder_make(folder, cases[i].module);
         context = context_with(folder);
         options.device = "cuda";
         cr_expect_eq(gpuserve_device_select(context, "cuda", &device, NULL, 0, &error),
@@ -94,7 +67,7 @@ Test(device, the_message_names_the_missing_layer_and_the_remedy)
         cr_expect_eq(gpuserve_device_list(context, &device, 1, &n, NULL), GPUSERVE_OK);
         cr_expect_eq(n, 1);
         gpuserve_context_unref(&context);
-        remove_folder(folder);
+        plugin_folder_remove(folder);
     }
 }
 
@@ -109,11 +82,11 @@ Test(device, what_a_plugin_logs_reaches_the_context_it_works_for)
 {
     gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
     gpuserve_device_info device = { .struct_size = sizeof(device) };
-    char folder[64], lines[2][64] = { "", "" };
+    char folder[PLUGIN_FOLDER_BYTES], lines[2][64] = { "", "" };
     gpuserve_context *contexts[2] = { NULL, NULL };
 
     unsetenv("GPUSERVE_PLUGIN_DIR");
-    plugin_folder(folder, "plugin-good");
+    plugin_folder_make(folder, "plugin-good");
     for (size_t i = 0; i < 2; i++) {
         options.plugin_dir = folder;
         options.log = collect;
@@ -126,7 +99,7 @@ Test(device, what_a_plugin_logs_reaches_the_context_it_works_for)
     cr_expect_str_eq(lines[0], "");
     for (size_t i = 0; i < 2; i++)
         gpuserve_context_unref(&contexts[i]);
-    remove_folder(folder);
+    plugin_folder_remove(folder);
 }
 
 Test(device, a_working_plugin_is_chosen_by_auto_and_by_name)
@@ -138,10 +111,10 @@ Test(device, a_working_plugin_is_chosen_by_auto_and_by_name)
     gpuserve_context *context;
     gpuserve_model *model = NULL;
     float row[FAKE_DIM], want[FAKE_DIM];
-    char folder[64], reason[8];
+    char folder[PLUGIN_FOLDER_BYTES], reason[8];
     size_t n = 0;
 
-    plugin_folder(folder, "plugin-good");
+    plugin_folder_make(folder, "plugin-good");
     context = context_with(NULL);
     setenv("GPUSERVE_PLUGIN_DIR", folder, 1);
     cr_assert_eq(gpuserve_device_list(context, devices, 4, &n, &error), GPUSERVE_OK, "%s",
@@ -167,7 +140,7 @@ Test(device, a_working_plugin_is_chosen_by_auto_and_by_name)
     cr_expect_eq(memcmp(row, want, sizeof(want)), 0);
     gpuserve_model_close(&model);
     gpuserve_context_unref(&context);
-    remove_folder(folder);
+    plugin_folder_remove(folder);
 }
 
 Test(device, selectors_and_arguments_that_are_wrong_are_refused)

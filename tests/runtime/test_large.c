@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE /* ftruncate */
 #include "tests/runtime/folder.h"
+#include "tests/runtime/plugin_folder.h"
 #include "tests/runtime/real.h"
 
 #include <criterion/criterion.h>
@@ -130,18 +131,14 @@ static void make_large(struct folder *folder, const struct shape *shape)
 
 /* -------------------------------------------------------------------------------------- tests */
 
-static char plugin_dir[64];
+static char plugin_dir[PLUGIN_FOLDER_BYTES];
 
 static gpuserve_context *make_context(uint32_t policy)
 {
     gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
     gpuserve_context *context = NULL;
-    char link[128];
 
-    strcpy(plugin_dir, "/tmp/gpuserve-plugin-XXXXXX");
-    cr_assert_not_null(mkdtemp(plugin_dir));
-    snprintf(link, sizeof(link), "%s/libgpuserve-cuda.so", plugin_dir);
-    cr_assert_eq(symlink(PLUGINS "/libplugin-small.so", link), 0);
+    plugin_folder_make(plugin_dir, "plugin-small");
     options.plugin_dir = plugin_dir;
     options.n_threads = 2;
     options.memory_policy = policy;
@@ -153,12 +150,8 @@ static gpuserve_context *make_context(uint32_t policy)
 
 static void end_context(gpuserve_context **context)
 {
-    char link[128];
-
     gpuserve_context_unref(context);
-    snprintf(link, sizeof(link), "%s/libgpuserve-cuda.so", plugin_dir);
-    unlink(link);
-    rmdir(plugin_dir);
+    plugin_folder_remove(plugin_dir);
 }
 
 static gpuserve_model_options named(const char *name)

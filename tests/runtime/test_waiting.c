@@ -5,6 +5,7 @@
  * Waits are of an hour where none may happen, so that a fault shows as a test that does not end.
  */
 #include "tests/runtime/fake.h"
+#include "tests/runtime/plugin_folder.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -15,25 +16,16 @@
 #define AN_HOUR_US UINT32_C(3600000000)
 #define A_MOMENT_US 20000u
 
-static char plugin_dir[64];
+static char plugin_dir[PLUGIN_FOLDER_BYTES];
 
 static void make_plugin(void)
 {
-    char link[sizeof(plugin_dir) + 32];
-
-    strcpy(plugin_dir, "/tmp/gpuserve-waiting-XXXXXX");
-    cr_assert_not_null(mkdtemp(plugin_dir));
-    snprintf(link, sizeof(link), "%s/libgpuserve-cuda.so", plugin_dir);
-    cr_assert_eq(symlink(PLUGINS "/libplugin-small.so", link), 0);
+    plugin_folder_make(plugin_dir, "plugin-small");
 }
 
 static void drop_plugin(void)
 {
-    char link[sizeof(plugin_dir) + 32];
-
-    snprintf(link, sizeof(link), "%s/libgpuserve-cuda.so", plugin_dir);
-    unlink(link);
-    rmdir(plugin_dir);
+    plugin_folder_remove(plugin_dir);
 }
 
 /* On a device with two streams and no cores to share. */
