@@ -10,7 +10,7 @@ cmd_bench()
     http) bench_http "$@" ;;
     tokenizer) bench_tokenizer "$@" ;;
     bpe) bench_subword bpe gpt2 deepseek -- "$@" ;;
-    unigram) bench_subword unigram multilingual-e5-small deberta-v3 -- "$@" ;;
+    unigram) bench_subword unigram multilingual-e5-small -- "$@" ;;
     accuracy) bench_accuracy "$@" ;;
     batcher) bench_batcher "$@" ;;
     simulation) bench_simulation "$@" ;;
@@ -30,8 +30,8 @@ usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
            tokenizing, against Hugging Face tokenizers and nanotoken, and texts made to be slow
        ./dev bench bpe [--rounds N]
        ./dev bench unigram [--rounds N]
-           the same of gpt2's and deepseek's tokenizers, and of multilingual-e5's and deberta-v3's;
-           opening them; beside Hugging Face's and tiktoken
+           the same of gpt2's and deepseek's tokenizers, and of multilingual-e5's; opening them;
+           beside Hugging Face's and tiktoken
        ./dev bench batcher [--seconds N]
            many callers, one caller, and ten times too many, against the offline rate; 2 minutes
        ./dev bench simulation [--seconds N]
