@@ -577,10 +577,10 @@ class Model(Handle):
         hidden = int(view.facts["hidden_size"])
         found: List[Floats] = []
         options = {name: fields[name] for name in fields if name not in ("dimensions", "normalize")}
-        for text in texts:
+        for item in texts:
             output = np.empty((view.max_seq_length, hidden), dtype=np.float32)
             offsets = np.zeros(2, dtype=np.uint64)
-            one = Call([text], output, task=_abi.TASK_TOKEN_VECTORS,
+            one = Call([item], output, task=_abi.TASK_TOKEN_VECTORS,
                        token_offsets=_texts.address(offsets), **options)
             patiently(self, lambda: self._guarded(lambda: run(self, one), view))
             found.append(output[: int(offsets[1])].copy())

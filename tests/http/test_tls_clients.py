@@ -6,7 +6,6 @@ import shutil
 import signal
 import socket
 import ssl
-import unittest
 
 import test_tls
 from serving import MINILM, PATIENCE, Server, environment, gpuserve, main, use_clients, wait_until
