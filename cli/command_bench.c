@@ -290,7 +290,7 @@ static void print_results(const json_t *results)
 int cli_bench(const struct cli_args *args)
 {
     struct bench bench = { .args = args };
-    json_t *results = json_object(), *model;
+    json_t *results, *model;
     int result;
 
     if (args->n_rest) {
@@ -298,6 +298,7 @@ int cli_bench(const struct cli_args *args)
         cli_hint("name the model with --model; texts come from --input, or are made");
         return CLI_USAGE;
     }
+    results = json_object();
     result = cli_model_open(&bench.model, args);
     if (result == CLI_OK) {
         bench.row_floats =
