@@ -18,8 +18,9 @@ PROGRAM = os.path.abspath(os.environ.get("GPUSERVE", os.path.join(ROOT, "build/c
 # Seconds for what is to happen at once: only a fault takes so long, a busy machine does not.
 PATIENCE = 120
 
-# Not in a build with a sanitizer, where they take minutes: what is computed there is in the library's tests.
-numbers = unittest.skipIf(os.environ.get("GPUSERVE_TEST_INSTRUMENTED"), "numbers of a real model")
+# A build with a sanitizer, where what is computed takes minutes and is in the library's tests.
+INSTRUMENTED = bool(os.environ.get("GPUSERVE_TEST_INSTRUMENTED"))
+numbers = unittest.skipIf(INSTRUMENTED, "numbers of a real model")
 
 
 def model(name):

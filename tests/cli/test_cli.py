@@ -10,8 +10,8 @@ import stat
 import subprocess
 import time
 
-from common import (Case, ORACLE, PATIENCE, PROGRAM, ROOT, environment, lines, main, model, npy, numbers,
-                    oracle_texts, safetensors)
+from common import (Case, INSTRUMENTED, ORACLE, PATIENCE, PROGRAM, ROOT, environment, lines, main, model, npy,
+                    numbers, oracle_texts, safetensors)
 
 MINILM, SPLADE = "all-MiniLM-L6-v2", "splade-tiny"
 TEXTS = os.path.join(ORACLE, "texts.jsonl")
@@ -690,6 +690,7 @@ class Facts(Case):
         self.fails(2, "W9", "bench", "-m", model(SPLADE), "--workload", "W9")
 
     @numbers
+    @numbers
     def test_w2_is_the_mix_of_lengths(self):
         done = self.works("bench", "-m", model(SPLADE), "--seconds", "0.01", "--json",
                           "--workload", "W2")
@@ -740,7 +741,8 @@ class Help(Case):
 
     def test_progress_only_on_a_terminal(self):
         # Different ones, as equal texts are computed once; enough for a first line after 0.1 s.
-        source = self.write("many.txt", "".join("text %d of some words\n" % i for i in range(60000)))
+        n = 6000 if INSTRUMENTED else 60000
+        source = self.write("many.txt", "".join("text %d of some words\n" % i for i in range(n)))
         arguments = [PROGRAM, "embed", "-m", model(SPLADE), "-i", source, "-o", self.path("o.npy")]
         leader, follower = pty.openpty()
         with subprocess.Popen(arguments, stderr=follower, env=environment()) as program:

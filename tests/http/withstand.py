@@ -402,12 +402,13 @@ def main():
     today = datetime.date.today().isoformat()
     path = args.results / (today + "-withstand.json")
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    kept.update(date=today, processor=processor(), cores=os.cpu_count())
+    kept["date"] = today
     n_missed = 0
     for part in parts:
-        kept[part] = PARTS[part](args.minutes) if part == "grow" else PARTS[part]()
+        figures = PARTS[part](args.minutes) if part == "grow" else PARTS[part]()
+        kept[part] = {"processor": processor(), "cores": os.cpu_count(), **figures}  # others may be another machine's
         print(part + ":", json.dumps(kept[part]), flush=True)
-        for what, value, goal, is_least in verdicts(part, kept[part]):
+        for what, value, goal, is_least in verdicts(part, figures):
             met = value >= goal if is_least else value <= goal
             n_missed += not met
             print("  %s: %s (goal %s %s): %s" % (what, value, ">=" if is_least else "<=", goal,
