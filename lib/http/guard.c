@@ -246,6 +246,7 @@ static void stop_listening(struct gsv_guard *guard)
         setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
     while (accept_all(guard))
         continue;
+    epoll_ctl(guard->epoll, EPOLL_CTL_DEL, listener, NULL); /* children may have it too */
     gsv_http_close_listener(guard->server);
     pthread_mutex_lock(&guard->server->lock);
     atomic_store(&guard->deaf, true);

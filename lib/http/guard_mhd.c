@@ -98,6 +98,7 @@ void gsv_guard_lead(struct gsv_guard *guard)
      * events, and whoever else did would sweep away the clients that they are of. */
     guard->lead = NULL;
     guard->is_leading = true;
+    atomic_fetch_add(&client->n_owners, 1); /* libmicrohttpd may be its last one, and end below */
     pthread_cond_signal(&guard->follow);
     pthread_mutex_unlock(&guard->loop);
     gsv_work_compute(exchange);
@@ -108,4 +109,5 @@ void gsv_guard_lead(struct gsv_guard *guard)
     /* Whoever waits for events has not seen this; ended clients leave the list in a turn only. */
     if (!guard->is_done || client->ended)
         gsv_guard_wake(guard);
+    gsv_client_release(client);
 }

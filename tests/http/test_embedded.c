@@ -5,10 +5,13 @@
 
 #include <criterion/criterion.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define TINY GSV_TEST_MODELS "/st-no-prompt"
@@ -34,20 +37,26 @@ static gpuserve_http_options with(const gpuserve_http_model *models, size_t n)
     return options;
 }
 
-/* The status of the answer, whose bytes are put in `text`. */
-static int ask(const gpuserve_http *server, const char *method, const char *path, const char *body,
-               char *text, size_t room)
+static int reach(const gpuserve_http *server)
 {
     struct sockaddr_in address = { .sin_family = AF_INET };
     const char *port = strrchr(gpuserve_http_address(server), ':') + 1;
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    size_t size = 0;
-    char request[512];
-    ssize_t n;
 
     address.sin_port = htons((uint16_t)strtoul(port, NULL, 10));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     cr_assert_eq(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+/* The status of the answer, whose bytes are put in `text`, the last of the connection. */
+static int ask_over(int fd, const char *method, const char *path, const char *body, char *text,
+                    size_t room)
+{
+    size_t size = 0;
+    char request[512];
+    ssize_t n;
+
     snprintf(request, sizeof(request),
              "%s %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
              method, path, strlen(body), body);
@@ -55,8 +64,15 @@ static int ask(const gpuserve_http *server, const char *method, const char *path
     while (size + 1 < room && (n = recv(fd, text + size, room - 1 - size, 0)) > 0)
         size += (size_t)n;
     text[size] = 0;
+    shutdown(fd, SHUT_RDWR); /* a child may have it too */
     close(fd);
     return size > 12 ? atoi(text + 9) : 0;
+}
+
+static int ask(const gpuserve_http *server, const char *method, const char *path, const char *body,
+               char *text, size_t room)
+{
+    return ask_over(reach(server), method, path, body, text, room);
 }
 
 static void expect_embedded(const gpuserve_http *server, const char *name)
@@ -90,6 +106,37 @@ Test(embedded, start_address_reload_drain_stop)
     cr_expect_eq(gpuserve_http_drain(server, 10000), GPUSERVE_OK);
     gpuserve_http_stop(&server);
     cr_expect_null(server);
+}
+
+/* A child has the server's descriptors, so what the server closes goes on being open: nothing that
+ * happens there may reach it any more. (Under `meson test` freed memory is overwritten.) */
+Test(embedded, a_child_keeps_connections_that_the_server_has_closed)
+{
+    gpuserve_http_model model = tiny();
+    gpuserve_http_options options = with(&model, 1);
+    gpuserve_http *server = NULL;
+    char text[16384];
+    pid_t child;
+    int fd;
+
+    cr_assert_eq(gpuserve_http_start(&server, NULL, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    fd = reach(server);
+    expect_embedded(server, "tiny"); /* so the one before is accepted as well */
+    child = fork();
+    cr_assert_geq(child, 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        pause();
+        _exit(0);
+    }
+    cr_expect_eq(ask_over(fd, "GET", "/health", "", text, sizeof(text)), 200, "%s", text);
+    for (int i = 0; i < 20; i++)
+        expect_embedded(server, "tiny");
+    cr_expect_eq(gpuserve_http_drain(server, 10000), GPUSERVE_OK);
+    gpuserve_http_stop(&server);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
 }
 
 /* The program's own model: it is served, and stays open when the server stops. */
