@@ -37,14 +37,15 @@ void gsv_client_watch(struct gsv_client *client, struct gsv_end *end, uint32_t e
     epoll_ctl(client->guard->epoll, EPOLL_CTL_MOD, end->fd, &event);
 }
 
-/* Out of epoll's set by name: closing alone leaves it there while a child that the host program has
- * just forked, or is spawning, has the descriptor too, and its events would name memory that is
- * freed. */
+/* Out of epoll's set by name, and told to the other side: closing alone does neither while a child
+ * that the host program has forked, or is spawning, has the descriptor too. The events of one left
+ * in the set would name memory that is freed. */
 void gsv_end_close(struct gsv_end *end)
 {
     if (end->fd < 0)
         return;
     epoll_ctl(end->client->guard->epoll, EPOLL_CTL_DEL, end->fd, NULL);
+    shutdown(end->fd, SHUT_RDWR);
     close(end->fd);
     end->fd = -1;
 }

@@ -108,21 +108,24 @@ Test(embedded, start_address_reload_drain_stop)
     cr_expect_null(server);
 }
 
-/* A child has the server's descriptors, so what the server closes goes on being open: nothing that
- * happens there may reach it any more. (Under `meson test` freed memory is overwritten.) */
-Test(embedded, a_child_keeps_connections_that_the_server_has_closed)
+/* A child has the server's descriptors, so what the server closes goes on being open: clients hear
+ * of the end all the same, and nothing that happens there may reach the server any more. (Under
+ * `meson test` freed memory is overwritten.) */
+Test(embedded, a_child_keeps_connections_that_the_server_has_closed, .timeout = 60)
 {
     gpuserve_http_model model = tiny();
     gpuserve_http_options options = with(&model, 1);
     gpuserve_http *server = NULL;
     char text[16384];
+    int fd, idle;
     pid_t child;
-    int fd;
 
+    options.idle_timeout_ms = 500;
     cr_assert_eq(gpuserve_http_start(&server, NULL, &options, &error), GPUSERVE_OK, "%s",
                  error.message);
     fd = reach(server);
-    expect_embedded(server, "tiny"); /* so the one before is accepted as well */
+    idle = reach(server);
+    expect_embedded(server, "tiny"); /* so those before are accepted as well */
     child = fork();
     cr_assert_geq(child, 0);
     if (child == 0) {
@@ -133,6 +136,8 @@ Test(embedded, a_child_keeps_connections_that_the_server_has_closed)
     cr_expect_eq(ask_over(fd, "GET", "/health", "", text, sizeof(text)), 200, "%s", text);
     for (int i = 0; i < 20; i++)
         expect_embedded(server, "tiny");
+    cr_expect_eq(recv(idle, text, sizeof(text), 0), 0);
+    close(idle);
     cr_expect_eq(gpuserve_http_drain(server, 10000), GPUSERVE_OK);
     gpuserve_http_stop(&server);
     kill(child, SIGKILL);
