@@ -81,15 +81,18 @@ struct set {
     size_t n, capacity;
 };
 
-static struct gsv_key *find(struct gsv_key *keys, size_t n,
-                            const unsigned char digest[GSV_DIGEST_BYTES])
+/* Always to the end, and no branch or address depends on a digest: how long it takes says nothing
+ * about which it was, or how near. */
+size_t gsv_keys_find(const struct gsv_key *keys, size_t n,
+                     const unsigned char digest[GSV_DIGEST_BYTES])
 {
-    struct gsv_key *found = NULL;
+    size_t found = n;
 
-    /* Always to the end: how long it takes says nothing about which it was, or how near. */
     for (size_t i = 0; i < n; i++) {
-        if (CRYPTO_memcmp(keys[i].digest, digest, GSV_DIGEST_BYTES) == 0)
-            found = &keys[i];
+        const int differs = CRYPTO_memcmp(keys[i].digest, digest, GSV_DIGEST_BYTES) != 0;
+        const size_t same = (size_t)differs - 1; /* all bits, or none */
+
+        found ^= (found ^ i) & same;
     }
     return found;
 }
@@ -102,7 +105,7 @@ static gpuserve_status add(struct set *set, const char *text, const char *where,
 
     if (wrong)
         return gsv_fail(error, GPUSERVE_E_INVALID, "%s: %s", where, wrong);
-    if (find(set->keys, set->n, key.digest))
+    if (gsv_keys_find(set->keys, set->n, key.digest) < set->n)
         return GPUSERVE_OK;
     if (set->n == MAX_KEYS)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: more than %d keys", where, MAX_KEYS);
@@ -216,10 +219,10 @@ static void exchange_keys(struct gsv_keys *keys, const struct set *set)
 
     pthread_mutex_lock(&keys->lock);
     for (size_t i = 0; i < set->n; i++) {
-        const struct gsv_key *same = find(keys->keys, keys->n, set->keys[i].digest);
+        const size_t same = gsv_keys_find(keys->keys, keys->n, set->keys[i].digest);
 
-        if (same)
-            set->keys[i] = *same;
+        if (same < keys->n)
+            set->keys[i] = keys->keys[same];
         else
             fill_bucket(&set->keys[i], keys->burst);
     }
@@ -286,8 +289,8 @@ bool gsv_keys_admit(struct gsv_keys *keys, struct gsv_exchange *exchange)
 {
     unsigned char digest[GSV_DIGEST_BYTES];
     const char *text = key_of(exchange);
-    struct gsv_key *key;
     uint32_t wait_ms = 0;
+    size_t place;
     bool known;
 
     if (!keys->n_given && !keys->file)
@@ -295,9 +298,11 @@ bool gsv_keys_admit(struct gsv_keys *keys, struct gsv_exchange *exchange)
     if (text && !hash(digest, text))
         return gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "SHA-256 is not available");
     pthread_mutex_lock(&keys->lock);
-    key = text ? find(keys->keys, keys->n, digest) : NULL;
-    known = key != NULL;
+    place = text ? gsv_keys_find(keys->keys, keys->n, digest) : keys->n;
+    known = place < keys->n;
     if (known) {
+        struct gsv_key *key = &keys->keys[place];
+
         memcpy(exchange->key_name, key->name, sizeof(exchange->key_name));
         wait_ms = take_one(keys, key);
     }

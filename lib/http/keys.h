@@ -35,6 +35,10 @@ void gsv_keys_close(struct gsv_keys *keys);
 /* Read the file again. What fails leaves the keys as they were. */
 gpuserve_status gsv_keys_reload(struct gsv_keys *keys, gpuserve_error *error);
 
+/* Which of the keys has this digest; n: none. In a time that is the same for all digests. */
+size_t gsv_keys_find(const struct gsv_key *keys, size_t n,
+                     const unsigned char digest[GSV_DIGEST_BYTES]);
+
 /* The request's key is one of ours, or none is needed, and it may send one more. False after
  * gsv_refuse. */
 bool gsv_keys_admit(struct gsv_keys *keys, struct gsv_exchange *exchange);

@@ -8,7 +8,7 @@ build_packages=(
     'libcurl4-openssl-dev|libcurl4-gnutls-dev' libssl-dev libmicrohttpd-dev zlib1g-dev 'libdnnl-dev|libonednn-dev?'
 )
 python_packages=(python3 python3-venv python3-pip ca-certificates)
-test_packages=(libcriterion-dev openssl 'locales?' 'chromium?' 'chromium-driver?')
+test_packages=(libcriterion-dev openssl valgrind 'locales?' 'chromium?' 'chromium-driver?')
 # For the tests of deploy/. They start services when installed, so only install-deps brings them;
 # without them those tests are skipped.
 proxy_packages=('haproxy?' 'nginx-light|nginx?')
