@@ -4,9 +4,9 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/runtime/compute.h"
 #include "lib/runtime/context.h"
-#include "lib/runtime/structs.h"
 
 #include <string.h>
 

@@ -4,9 +4,9 @@
 #include "lib/runtime/compute.h"
 
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/device.h"
-#include "lib/runtime/structs.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -9,7 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/host.h"
-#include "lib/runtime/structs.h"
+#include "lib/base/structs.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -2,10 +2,10 @@
  * device_list.c - the public calls about devices that fill structs.
  */
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/cuda_view.h"
 #include "lib/runtime/device.h"
-#include "lib/runtime/structs.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/runtime/handle.h"
-#include "lib/runtime/structs.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /*
  * footprint.c - what a model will take, told before it is loaded.
  */
+#include "lib/base/structs.h"
 #include "lib/runtime/context.h"
-#include "lib/runtime/structs.h"
 
 GPUSERVE_API gpuserve_status gpuserve_model_footprint(gpuserve_context *context, const char *model,
                                                       const gpuserve_model_options *given,

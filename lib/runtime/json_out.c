@@ -4,8 +4,8 @@
 #include "lib/runtime/json_out.h"
 
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/base/utf8.h"
-#include "lib/runtime/structs.h"
 
 #include <stdlib.h>
 #include <string.h>

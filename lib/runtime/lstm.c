@@ -6,7 +6,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/runtime/structs.h"
+#include "lib/base/structs.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -4,11 +4,11 @@
 #include "lib/runtime/metrics.h"
 
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/handle.h"
 #include "lib/runtime/registry.h"
-#include "lib/runtime/structs.h"
 
 #include <stdio.h>
 #include <string.h>

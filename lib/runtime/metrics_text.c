@@ -5,10 +5,10 @@
  * models, of which MOST_MODELS are told apart and the rest are summed as "other".
  */
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/metrics_page.h"
 #include "lib/runtime/registry.h"
-#include "lib/runtime/structs.h"
 
 #include <inttypes.h>
 #include <stdio.h>

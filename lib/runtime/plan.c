@@ -8,10 +8,10 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/prompt.h"
-#include "lib/runtime/structs.h"
 
 #include <inttypes.h>
 #include <stdio.h>

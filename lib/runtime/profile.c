@@ -4,9 +4,9 @@
 #include "lib/runtime/profile.h"
 
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/runtime/calibration.h"
 #include "lib/runtime/clock.h"
-#include "lib/runtime/structs.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,10 +11,10 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/clock.h"
 #include "lib/runtime/handle.h"
-#include "lib/runtime/structs.h"
 
 #include <math.h>
 #include <string.h>

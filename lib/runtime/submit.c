@@ -5,10 +5,10 @@
  * run itself while it waits: there is one way through the library.
  */
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/runtime/clock.h"
 #include "lib/runtime/job.h"
 #include "lib/runtime/handle.h"
-#include "lib/runtime/structs.h"
 #include "lib/runtime/worker.h"
 
 #include <errno.h>

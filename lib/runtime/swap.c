@@ -7,8 +7,8 @@
  * serves, and a failure gives the new one back and changes nothing.
  */
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/runtime/registry.h"
-#include "lib/runtime/structs.h"
 #include "lib/runtime/warm.h"
 
 #include <string.h>

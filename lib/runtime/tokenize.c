@@ -2,8 +2,8 @@
  * tokenize.c - the public calls between text and token ids.
  */
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/runtime/handle.h"
-#include "lib/runtime/structs.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /*
  * structs.h - reading and writing the caller's structs, which may be of another version's size.
  */
-#ifndef GSV_RUNTIME_STRUCTS_H
-#define GSV_RUNTIME_STRUCTS_H
+#ifndef GSV_BASE_STRUCTS_H
+#define GSV_BASE_STRUCTS_H
 
 #include <gpuserve/types.h>
 

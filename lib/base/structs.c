@@ -1,7 +1,7 @@
 /*
  * structs.c - reading and writing the caller's structs, which may be of another version's size.
  */
-#include "lib/runtime/structs.h"
+#include "lib/base/structs.h"
 
 #include "lib/base/error.h"
 
