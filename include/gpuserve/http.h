@@ -56,13 +56,13 @@ typedef struct gpuserve_http_options {
     size_t                     n_models;
     uint32_t                   insecure;  /**< 1: other addresses than the loopback's are allowed
                                                without a key: anyone who reaches them may ask */
-    uint32_t                   n_threads; /**< threads for requests that take long; default 2 */
-    uint32_t                   max_connections;       /**< at once; default 4096 */
+    uint32_t                   n_threads; /**< threads for requests that take long; default 2, at most 256 */
+    uint32_t                   max_connections;       /**< at once; default 4096, at most 1048576 */
     uint32_t                   max_address_connections; /**< of one client address; default half of
-                                                              max_connections */
+                                                              max_connections, at most 1048576 */
     uint64_t                   max_body_bytes; /**< of one request, after decompression; default
-                                                    33554432 */
-    uint32_t                   max_client_batch; /**< texts in one request; default 2048 */
+                                                    33554432, at most 1073741824 */
+    uint32_t                   max_client_batch; /**< texts in one request; default 2048, at most 1048576 */
     uint32_t                   auto_truncate; /**< 1: texts over the limit are cut where the client
                                                    does not say; default: they are refused */
     uint32_t                   header_timeout_ms; /**< from a request's first byte to the end of its

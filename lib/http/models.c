@@ -5,6 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 #include "lib/http/server.h"
 
 #include <stdatomic.h>
@@ -191,12 +192,11 @@ static char *copy_or_null(const char *text, bool *failed)
     return copy;
 }
 
+/* The options themselves are there already. */
 static bool copy_entry(struct gsv_entry *entry, const gpuserve_http_model *given)
 {
-    const gpuserve_model_options defaults = GPUSERVE_MODEL_OPTIONS_INIT;
     bool failed = false;
 
-    entry->options = given->options ? *given->options : defaults;
     entry->device = copy_or_null(entry->options.device, &failed);
     entry->head = copy_or_null(entry->options.head, &failed);
     entry->options.device = entry->device;
@@ -245,6 +245,17 @@ static gpuserve_status check_name(const struct gsv_models *models, const char *n
     return st;
 }
 
+/* Without what a program of another version may have behind them. */
+static gpuserve_status copy_options(gpuserve_model_options *to, const gpuserve_model_options *given,
+                                    gpuserve_error *error)
+{
+    const gpuserve_status st =
+        gsv_read_struct(to, sizeof(*to), given, "gpuserve_model_options", error);
+
+    to->struct_size = sizeof(*to);
+    return st;
+}
+
 static gpuserve_status open_entry(struct gsv_models *models, struct gsv_entry *entry,
                                   const gpuserve_http_model *given, gpuserve_error *error)
 {
@@ -256,6 +267,9 @@ static gpuserve_status open_entry(struct gsv_models *models, struct gsv_entry *e
     if (given->n_aliases > 0 && !given->aliases)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`aliases` is NULL, n_aliases is %zu",
                         given->n_aliases);
+    st = copy_options(&entry->options, given->options, error);
+    if (st != GPUSERVE_OK)
+        return st;
     if (!copy_entry(entry, given))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's names");
     st = check_name(models, entry->name, entry, error);

@@ -8,6 +8,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/base/structs.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -67,19 +68,41 @@ static void set_default(uint32_t *field, uint32_t value)
         *field = value;
 }
 
+/* Beyond these the sums of the guard and sizes of zlib would not hold. */
+static gpuserve_status check_options(const gpuserve_http_options *options, gpuserve_error *error)
+{
+    const struct {
+        const char *name;
+        uint64_t given, most;
+    } limits[] = {
+        { "n_threads", options->n_threads, 256 },
+        { "max_connections", options->max_connections, 1u << 20 },
+        { "max_address_connections", options->max_address_connections, 1u << 20 },
+        { "max_body_bytes", options->max_body_bytes, 1u << 30 },
+        { "max_client_batch", options->max_client_batch, 1u << 20 },
+    };
+
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        if (limits[i].given > limits[i].most)
+            return gsv_fail(error, GPUSERVE_E_INVALID, "`%s` is %llu, at most %llu", limits[i].name,
+                            (unsigned long long)limits[i].given,
+                            (unsigned long long)limits[i].most);
+    }
+    return GPUSERVE_OK;
+}
+
 static gpuserve_status read_options(gpuserve_http_options *options,
                                     const gpuserve_http_options *given, gpuserve_error *error)
 {
     const gpuserve_http_options none = GPUSERVE_HTTP_OPTIONS_INIT;
+    gpuserve_status st;
 
     *options = none;
     if (!given)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`options` is NULL");
-    if (given->struct_size < 2 * sizeof(uint32_t))
-        return gsv_fail(error, GPUSERVE_E_INVALID, "gpuserve_http_options has struct_size %u",
-                        given->struct_size);
-    memcpy(options, given,
-           given->struct_size < sizeof(*options) ? given->struct_size : sizeof(*options));
+    st = gsv_read_struct(options, sizeof(*options), given, "gpuserve_http_options", error);
+    if (st == GPUSERVE_OK)
+        st = check_options(options, error);
     options->struct_size = sizeof(*options);
     set_default(&options->n_threads, 2);
     set_default(&options->max_connections, 4096);
@@ -95,10 +118,7 @@ static gpuserve_status read_options(gpuserve_http_options *options,
         options->max_unread_bytes = 12u << 20;
     if (options->log_level == 0)
         options->log_level = GPUSERVE_LOG_WARNING;
-    if (options->n_threads > 256)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%u threads for requests, at most 256",
-                        options->n_threads);
-    return GPUSERVE_OK;
+    return st;
 }
 
 static gpuserve_status copy_host(struct gpuserve_http *server, gpuserve_error *error)
@@ -126,6 +146,8 @@ static gpuserve_status copy_origins(struct gpuserve_http *server, gpuserve_error
     for (size_t i = 0; server->origins && i < options->n_cors_origins; i++) {
         const char *origin = options->cors_origins[i];
 
+        if (!origin)
+            return gsv_fail(error, GPUSERVE_E_INVALID, "`cors_origins`: origin %zu is NULL", i);
         /* Browsers send scheme, host and port, and compare letter by letter. */
         if (strcmp(origin, "*") != 0 &&
             (!strstr(origin, "://") || strchr(strstr(origin, "://") + 3, '/')))

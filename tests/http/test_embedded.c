@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,18 +196,28 @@ static void refused(const gpuserve_http_options *options, const char *words)
 
 Test(embedded, options_that_cannot_be)
 {
+    const char *const origins[] = { "https://example.com", NULL };
     char long_name[600] = "";
 
     memset(long_name, 'a', sizeof(long_name) - 1);
     error = (gpuserve_error)GPUSERVE_ERROR_INIT;
     refused(NULL, "`options` is NULL");
     cr_expect_eq(gpuserve_http_start(NULL, NULL, NULL, &error), GPUSERVE_E_INVALID);
-    REFUSED("struct_size 4", options.struct_size = 4);
-    REFUSED("at most 256", options.n_threads = 257);
+    REFUSED("gpuserve_http_options: struct_size is 4, less than", options.struct_size = 4);
+    REFUSED("`n_threads` is 257, at most 256", options.n_threads = 257);
+    REFUSED("`max_connections` is 4294967295, at most 1048576",
+            options.max_connections = UINT32_MAX);
+    REFUSED("`max_address_connections` is 1048577, at most 1048576",
+            options.max_address_connections = 1048577);
+    REFUSED("`max_body_bytes` is 1073741825, at most 1073741824",
+            options.max_body_bytes = (UINT64_C(1) << 30) + 1);
+    REFUSED("`max_client_batch` is 1048577, at most 1048576", options.max_client_batch = 1048577);
     REFUSED("at most 65535", options.port = 65536);
     REFUSED("a host of 599 bytes", options.host = long_name);
     REFUSED("a.example", options.host = "a.example");
     REFUSED("`cors_origins` is NULL", options.n_cors_origins = 1);
+    REFUSED("`cors_origins`: origin 1 is NULL", options.cors_origins = origins;
+            options.n_cors_origins = 2);
     REFUSED("`api_keys` is NULL", options.n_api_keys = 1);
     REFUSED("a path of 0 bytes", options.unix_path = "");
     REFUSED("a path of 599 bytes", options.unix_path = long_name);
@@ -234,6 +245,33 @@ Test(embedded, models_that_cannot_be)
     REFUSED("two models are called", options.n_models = 2);
     REFUSED("two models are called", options.n_models = 2; models[0].name = "other";
             models[0].aliases = same; models[0].n_aliases = 1);
+}
+
+/* Options of a program of another version: what it has not, or what this library does not know. */
+Test(embedded, options_of_a_model_of_another_size)
+{
+    struct {
+        gpuserve_model_options known;
+        uint64_t unknown;
+    } newer = { GPUSERVE_MODEL_OPTIONS_INIT, 0 };
+    gpuserve_model_options older = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_http_model model = tiny();
+    gpuserve_http_options options = with(&model, 1);
+    gpuserve_http *server = NULL;
+
+    older.struct_size = offsetof(gpuserve_model_options, head);
+    older.head = (const char *)1; /* behind its end */
+    REFUSED("gpuserve_model_options: struct_size is", models[0].options = &older);
+    newer.known.struct_size = sizeof(newer);
+    newer.unknown = 1;
+    REFUSED("gpuserve_model_options: the field at byte", models[0].options = &newer.known);
+    newer.unknown = 0;
+    model.options = &newer.known;
+    cr_assert_eq(gpuserve_http_start(&server, NULL, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    expect_embedded(server, "tiny");
+    cr_expect_eq(gpuserve_http_reload(server, &error), GPUSERVE_OK, "%s", error.message);
+    gpuserve_http_stop(&server);
 }
 
 Test(embedded, a_handle_that_is_null)
