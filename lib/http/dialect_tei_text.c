@@ -12,12 +12,12 @@
 #include <string.h>
 
 static bool tokenize_text(struct gsv_exchange *exchange, const char *text, size_t size,
-                          bool add_special, struct gsv_tokens *tokens)
+                          bool add_special, size_t most, struct gsv_tokens *tokens)
 {
     gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
 
     options.no_special = !add_special;
-    return gsv_tokens_of_text(exchange, text, size, &options, tokens);
+    return gsv_tokens_of_text(exchange, text, size, &options, most, tokens);
 }
 
 static bool put_tokens(struct gsv_exchange *exchange, const char *text, size_t size,
@@ -60,6 +60,7 @@ static void tokenize_tei(struct gsv_exchange *exchange)
 {
     gpuserve_job job = GPUSERVE_JOB_INIT; /* only for its prompt */
     struct gsv_inputs inputs;
+    size_t left = GSV_MOST_TOKENS;
     bool add_special = true;
 
     if (!gsv_member_flag(exchange, exchange->json, "add_special_tokens", &add_special) ||
@@ -72,8 +73,9 @@ static void tokenize_tei(struct gsv_exchange *exchange)
     for (size_t i = 0; i < inputs.n; i++) {
         struct gsv_tokens tokens = { 0 };
 
-        if (!tokenize_text(exchange, inputs.texts[i], inputs.sizes[i], add_special, &tokens))
+        if (!tokenize_text(exchange, inputs.texts[i], inputs.sizes[i], add_special, left, &tokens))
             return;
+        left -= tokens.n;
         gsv_buffer_text(&exchange->reply, i > 0 ? "," : "");
         put_tokens(exchange, inputs.texts[i], inputs.sizes[i], &tokens);
     }
@@ -92,7 +94,7 @@ static void tokenize_llama(struct gsv_exchange *exchange, const json_t *content)
     }
     if (!gsv_member_flag(exchange, exchange->json, "add_special", &add_special) ||
         !tokenize_text(exchange, json_string_value(content), json_string_length(content),
-                       add_special, &tokens))
+                       add_special, GSV_MOST_TOKENS, &tokens))
         return;
     gsv_buffer_text(&exchange->reply, "{\"tokens\":[");
     for (size_t i = 0; i < tokens.n; i++) {

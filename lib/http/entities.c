@@ -16,7 +16,10 @@
 
 #include <string.h>
 
-enum { WORD_BYTES = 512 };
+enum {
+    WORD_BYTES = 512,
+    MAX_IGNORED = 1024, /* labels, each of which is compared with that of each entity */
+};
 
 /* What is asked, and the texts as they were given. */
 struct question {
@@ -157,6 +160,10 @@ static bool read_ignored(struct gsv_exchange *exchange, const json_t *parameters
     if (!json_is_array(ignored))
         return gsv_refuse(exchange, GSV_P_INVALID, "ignore_labels",
                           "`ignore_labels` is no list of labels");
+    if (json_array_size(ignored) > MAX_IGNORED)
+        return gsv_refuse(exchange, GSV_P_TOO_LARGE, "ignore_labels",
+                          "`ignore_labels` holds %zu labels, at most %d", json_array_size(ignored),
+                          MAX_IGNORED);
     json_array_foreach(ignored, i, label)
     {
         if (!json_is_string(label))
@@ -182,7 +189,7 @@ static bool tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, u
         return false;
     for (size_t i = 0; i < inputs->n; i++) {
         if (!gsv_tokens_of_text(exchange, inputs->texts[i], inputs->sizes[i], &options,
-                                &question->tokens[i]))
+                                GSV_MOST_TOKENS, &question->tokens[i]))
             return false;
         gsv_note_cut(exchange, inputs->texts[i], inputs->sizes[i], question->tokens[i].n);
         inputs->offsets[i + 1] = inputs->offsets[i] + question->tokens[i].n;

@@ -4,6 +4,7 @@
 #include "lib/http/rerank.h"
 
 #include "lib/http/models.h"
+#include "lib/http/server.h"
 #include "lib/http/work.h"
 
 #include <string.h>
@@ -81,13 +82,26 @@ static void on_pairs(struct gsv_exchange *exchange)
     finish(exchange, rerank);
 }
 
+/* The query is read once with each document: no more of it than if the pairs had been sent. */
+static bool check_pairs(struct gsv_exchange *exchange, const struct gsv_rerank *rerank)
+{
+    const uint64_t most = exchange->server->options.max_body_bytes;
+
+    return rerank->query_size <= most / rerank->documents.n ||
+           gsv_refuse(exchange, GSV_P_TOO_LARGE, "query",
+                      "`query` has %zu bytes, which %zu documents make %zu of, at most %llu "
+                      "(--max-body-bytes)",
+                      rerank->query_size, rerank->documents.n,
+                      rerank->query_size * rerank->documents.n, (unsigned long long)most);
+}
+
 static bool start_pairs(struct gsv_exchange *exchange, struct gsv_rerank *rerank)
 {
     const struct gsv_inputs *documents = &rerank->documents;
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs pairs;
 
-    if (!gsv_inputs_make(exchange, documents->n, true, &pairs))
+    if (!check_pairs(exchange, rerank) || !gsv_inputs_make(exchange, documents->n, true, &pairs))
         return false;
     for (size_t i = 0; i < documents->n; i++) {
         gsv_inputs_set(&pairs, i, rerank->query, rerank->query_size);

@@ -8,7 +8,8 @@
 enum { LIKELY_TOKENS = 4096, MORE_TOKENS = 16 /* special ones */ };
 
 bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t size,
-                        const gpuserve_tokenize_options *options, struct gsv_tokens *tokens)
+                        const gpuserve_tokenize_options *options, size_t most,
+                        struct gsv_tokens *tokens)
 {
     gpuserve_model *model = exchange->served->model;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -25,9 +26,12 @@ bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t 
             return false;
         st = gpuserve_tokenize(model, text, size, tokens->ids, tokens->spans, room, &tokens->n,
                                options, &error);
-        if (st != GPUSERVE_E_TOO_LARGE || tokens->n <= room || i > 0)
+        if (st != GPUSERVE_E_TOO_LARGE || tokens->n <= room || tokens->n > most || i > 0)
             break;
     }
+    if ((st == GPUSERVE_OK || st == GPUSERVE_E_TOO_LARGE) && tokens->n > most)
+        return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
+                          "more than %d tokens in one reply: send less", GSV_MOST_TOKENS);
     return st == GPUSERVE_OK || gsv_refuse_tokens(exchange, st, &error);
 }
 
@@ -46,11 +50,18 @@ void gsv_note_cut(struct gsv_exchange *exchange, const char *text, size_t size, 
         exchange->account.n_truncated++;
 }
 
+static bool begins_character(char byte)
+{
+    return ((unsigned char)byte & 0xC0) != 0x80;
+}
+
+/* Back, too, and not from the start again: tokens that are bytes of one character each begin there.
+ */
 size_t gsv_characters_to(const char *text, size_t end, struct gsv_place *place)
 {
-    if (end < place->byte)
-        *place = (struct gsv_place){ 0 };
+    for (; place->byte > end; place->byte--)
+        place->count -= begins_character(text[place->byte - 1]);
     for (; place->byte < end; place->byte++)
-        place->count += ((unsigned char)text[place->byte] & 0xC0) != 0x80;
+        place->count += begins_character(text[place->byte]);
     return place->count;
 }

@@ -18,9 +18,13 @@ static inline bool gsv_is_special(gpuserve_span span)
     return span.end == 0;
 }
 
-/* False after gsv_refuse. */
+/* Of all texts of one reply that tells each: more would be a quarter of a gigabyte of JSON. */
+enum { GSV_MOST_TOKENS = 1 << 22 };
+
+/* False after gsv_refuse; so it is when there are more than `most`. */
 bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t size,
-                        const gpuserve_tokenize_options *options, struct gsv_tokens *tokens);
+                        const gpuserve_tokenize_options *options, size_t most,
+                        struct gsv_tokens *tokens);
 
 /* Tells the account of a text that was tokenized here and not in its job, to `n` tokens: it is cut
  * where it has more than the model takes. */

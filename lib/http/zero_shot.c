@@ -16,6 +16,9 @@
 #include <math.h>
 #include <string.h>
 
+/* It is written anew for each label. */
+enum { MAX_TEMPLATE_BYTES = 4096 };
+
 static const float temperature = 0.05f;
 
 struct zero_shot {
@@ -89,6 +92,19 @@ static bool set_label(struct gsv_exchange *exchange, struct gsv_inputs *inputs, 
     return kept != NULL;
 }
 
+static bool check_question(struct gsv_exchange *exchange, const json_t *text, const json_t *labels,
+                           const char *template)
+{
+    if (!json_is_string(text) || !json_is_array(labels) || !strstr(template, "{}"))
+        return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
+                          "`inputs` is one text, `candidate_labels` a list of texts and "
+                          "`hypothesis_template` a text with {} in it");
+    return strlen(template) <= MAX_TEMPLATE_BYTES ||
+           gsv_refuse(exchange, GSV_P_TOO_LARGE, "hypothesis_template",
+                      "`hypothesis_template` has %zu bytes, at most %d", strlen(template),
+                      MAX_TEMPLATE_BYTES);
+}
+
 void gsv_zero_shot(struct gsv_exchange *exchange)
 {
     const json_t *parameters = json_object_get(exchange->json, "parameters");
@@ -105,13 +121,8 @@ void gsv_zero_shot(struct gsv_exchange *exchange)
         !gsv_member_text(exchange, parameters, "hypothesis_template", &template))
         return;
     wanted->labels = json_object_get(parameters, "candidate_labels");
-    if (!json_is_string(text) || !json_is_array(wanted->labels) || !strstr(template, "{}")) {
-        gsv_refuse(exchange, GSV_P_INVALID, "inputs",
-                   "`inputs` is one text, `candidate_labels` a list of texts and "
-                   "`hypothesis_template` a text with {} in it");
-        return;
-    }
-    if (!gsv_inputs_count(exchange, json_array_size(wanted->labels), "candidate_labels") ||
+    if (!check_question(exchange, text, wanted->labels, template) ||
+        !gsv_inputs_count(exchange, json_array_size(wanted->labels), "candidate_labels") ||
         !gsv_inputs_make(exchange, json_array_size(wanted->labels) + 1, false, &inputs))
         return;
     gsv_inputs_set(&inputs, 0, json_string_value(text), json_string_length(text));

@@ -256,7 +256,7 @@ Test(embedded, options_of_a_model_of_another_size)
     } newer = { GPUSERVE_MODEL_OPTIONS_INIT, 0 };
     gpuserve_model_options older = GPUSERVE_MODEL_OPTIONS_INIT;
     gpuserve_http_model model = tiny();
-    gpuserve_http_options options = with(&model, 1);
+    gpuserve_http_options good = with(&model, 1);
     gpuserve_http *server = NULL;
 
     older.struct_size = offsetof(gpuserve_model_options, head);
@@ -267,7 +267,7 @@ Test(embedded, options_of_a_model_of_another_size)
     REFUSED("gpuserve_model_options: the field at byte", models[0].options = &newer.known);
     newer.unknown = 0;
     model.options = &newer.known;
-    cr_assert_eq(gpuserve_http_start(&server, NULL, &options, &error), GPUSERVE_OK, "%s",
+    cr_assert_eq(gpuserve_http_start(&server, NULL, &good, &error), GPUSERVE_OK, "%s",
                  error.message);
     expect_embedded(server, "tiny");
     cr_expect_eq(gpuserve_http_reload(server, &error), GPUSERVE_OK, "%s", error.message);

@@ -108,6 +108,7 @@ class Entities(unittest.TestCase):
                 (422, "aggregation_strategy", "w1", {"aggregation_strategy": "median"}),
                 (422, "ignore_labels", "w1", {"ignore_labels": "O"}),
                 (422, "item 1 is no text", "w1", {"ignore_labels": ["O", 1]}),
+                (413, "holds 1025 labels, at most 1024", "w1", {"ignore_labels": ["O"] * 1025}),
                 (400, "empty", "", {}), (422, "inputs", 7, {}), (422, "inputs", [[1, 2]], {})):
             self.assertIn(words, self.ask(inputs, status, **parameters)["error"])
         for path in ("/predict", "/embed"):

@@ -76,6 +76,12 @@ CASES = [
     ("/", {"inputs": "a", "parameters": {"candidate_labels": "b"}}, "a list of texts"),
     ("/", {"inputs": "a", "parameters": {"candidate_labels": ["b"], "hypothesis_template": "none"}},
      "with {} in it"),
+    ("/", {"inputs": "a", "parameters": {"candidate_labels": ["b"], "hypothesis_template": "t" * 4095 + "{}"}},
+     "`hypothesis_template` has 4097 bytes, at most 4096"),
+    # tokens, each of which would be a hundred bytes of the reply
+    ("/tokenize", {"inputs": "." * (1 << 22)}, "more than 4194304 tokens in one reply"),
+    ("/tokenize", {"inputs": ["a", "." * ((1 << 22) - 4)]}, "more than 4194304 tokens in one reply"),
+    ("/tokenize", {"content": "." * ((1 << 22) + 1)}, "more than 4194304 tokens in one reply"),
 ]
 
 

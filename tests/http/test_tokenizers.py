@@ -41,6 +41,16 @@ class OtherTokenizers(unittest.TestCase):
                                      [oracle.decode(want.ids, skip_special_tokens=skip)], (name, text))
             self.assertEqual(server.stop()[0], 0)
 
+    def test_characters_of_several_tokens(self):
+        """Each token's place is told in characters, and takes no longer the farther it is from the beginning."""
+        server = Server(os.path.join(MODELS, "roberta-texts"))
+        n = 300_000
+        reply = server.post("/tokenize", {"inputs": "\u20ac" * n})
+        self.assertEqual(reply.status, 200)
+        last = json.loads(b"{" + reply.body.rpartition(b",{")[0].rpartition(b",{")[2])  # before the closing special one
+        self.assertEqual((last["text"], last["start"], last["stop"]), ("\u20ac", n - 1, n))
+        self.assertEqual(server.stop()[0], 0)
+
 
 def tensors_of(path):
     with open(path, "rb") as file:

@@ -515,6 +515,11 @@ class Kinds(Served):
         server = Server(os.path.join(TINY, "bert-cross-encoder"))
         kind = server.get("/info").json()["model_type"]["reranker"]
         self.assertEqual(set(kind), {"id2label", "label2id"})
+        query = {"query": "w" * 16384, "truncate": True}  # read with each text: 2,048 of them are as much as a body may have
+        self.assertEqual(server.post("/rerank", {**query, "texts": ["a"] * 2048}).status, 200)
+        reply = server.post("/rerank", {**query, "query": "w" * 16385, "texts": ["a"] * 2048})
+        self.assertEqual(reply.status, 413)
+        self.assertIn("16385 bytes, which 2048 documents make 33556480 of, at most 33554432 (--max-body-bytes)", reply.json()["error"])
         self.assertEqual(server.stop()[0], 0)
 
 
