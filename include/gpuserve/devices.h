@@ -258,6 +258,36 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_stats(gpuserve_mod
                                                                    gpuserve_model_counts *counts,
                                                                    gpuserve_error *error);
 
+/** The batches of one number of texts; see gpuserve_model_counts for which are counted. */
+typedef struct gpuserve_batch_counts {
+    uint32_t struct_size;
+    uint32_t n_texts;   /**< in each */
+    uint64_t batches;   /**< how many there were; what follows is the sum over them */
+    uint64_t input_ns;  /**< to lay their tokens side by side */
+    uint64_t infer_ns;  /**< in the network, with the copies to and from a device */
+    uint64_t output_ns; /**< to hand the results out */
+} gpuserve_batch_counts;
+
+/* clang-format off */
+#define GPUSERVE_BATCH_COUNTS_INIT { (uint32_t)sizeof(gpuserve_batch_counts), 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/**
+ * Read which sizes a model's batches had: a row for each number of texts that there was, smallest
+ * first. The rows' sum is what gpuserve_model_stats() tells, at nearly the same moment.
+ *
+ * @param rows  Array of `capacity` elements whose struct_size is set in the first; may be NULL
+ *              when capacity is 0.
+ * @param n     Receives how many there are, at most 4096; more than `capacity` means the array
+ *              holds only the first ones.
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_FORKED
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_model_batches(gpuserve_model *model, gpuserve_batch_counts *rows, size_t capacity,
+                       size_t *n, gpuserve_error *error);
+
 /* ================================================================================ lost devices */
 
 /**

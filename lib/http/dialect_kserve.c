@@ -58,7 +58,8 @@ static void server_metadata(struct gsv_exchange *exchange)
     gsv_buffer_format(&exchange->reply,
                       "{\"name\":\"gpuserve\",\"version\":\"%s\",\"extensions\":["
                       "\"binary_tensor_data\",\"classification\",\"model_configuration\","
-                      "\"model_repository\",\"model_repository(unload_dependents)\"]}",
+                      "\"model_repository\",\"model_repository(unload_dependents)\","
+                      "\"statistics\"]}",
                       gpuserve_version());
     gsv_reply_json(exchange);
 }
@@ -124,54 +125,6 @@ static void model_config(struct gsv_exchange *exchange)
 {
     if (gsv_kserve_model(exchange))
         put_model(exchange, true);
-}
-
-static void put_statistics(struct gsv_buffer *to, const char *name, uint64_t count, uint64_t us)
-{
-    gsv_buffer_format(to, "\"%s\":{\"count\":%llu,\"ns\":%llu}", name, (unsigned long long)count,
-                      (unsigned long long)us * 1000);
-}
-
-static uint64_t count_of(_Atomic uint64_t *count)
-{
-    return atomic_load(count);
-}
-
-/* Of this model alone, as Triton means them: inferences are texts that were computed, executions
- * the batches they were computed in, by whoever asked; the kinds below count requests. Computing
- * includes what Triton tells apart as output. */
-static void model_stats(struct gsv_exchange *exchange)
-{
-    struct gsv_buffer *to = &exchange->reply;
-    gpuserve_model_counts counts;
-    struct gsv_tally *tally;
-    uint64_t n_ok;
-
-    if (!gsv_kserve_model(exchange))
-        return;
-    tally = &exchange->served->tally;
-    n_ok = count_of(&tally->n_ok);
-    gsv_served_counts(exchange->served, &counts);
-    gsv_buffer_text(to, "{\"model_stats\":[{\"name\":");
-    gsv_put_text(to, exchange->model_name);
-    gsv_buffer_format(to,
-                      ",\"version\":\"1\",\"last_inference\":%llu,\"inference_count\":%llu,"
-                      "\"execution_count\":%llu,\"inference_stats\":{",
-                      (unsigned long long)count_of(&tally->last_ms),
-                      (unsigned long long)counts.items, (unsigned long long)counts.batches);
-    put_statistics(to, "success", n_ok, count_of(&tally->total_us));
-    gsv_buffer_text(to, ",");
-    put_statistics(to, "fail", count_of(&tally->n_failed), 0);
-    gsv_buffer_text(to, ",");
-    put_statistics(to, "queue", n_ok, count_of(&tally->queue_us));
-    gsv_buffer_text(to, ",");
-    put_statistics(to, "compute_input", n_ok, count_of(&tally->tokenize_us));
-    gsv_buffer_text(to, ",");
-    put_statistics(to, "compute_infer", n_ok, count_of(&tally->compute_us));
-    gsv_buffer_text(to, ",");
-    put_statistics(to, "compute_output", n_ok, 0);
-    gsv_buffer_text(to, "}}]}");
-    gsv_reply_json(exchange);
 }
 
 /* ---------------------------------------------------------------------------------- repository */
@@ -264,11 +217,12 @@ const struct gsv_route gsv_kserve_routes[] = {
     { "POST", MODEL "/infer", GSV_KSERVE, GSV_RAW_BODY, gsv_kserve_infer },
     { "GET", VERSION "/ready", GSV_KSERVE, GSV_WITHOUT_BODY, model_ready },
     { "GET", VERSION "/config", GSV_KSERVE, GSV_WITHOUT_BODY, model_config },
-    { "GET", VERSION "/stats", GSV_KSERVE, GSV_WITHOUT_BODY, model_stats },
+    { "GET", VERSION "/stats", GSV_KSERVE, GSV_WITHOUT_BODY, gsv_kserve_model_stats },
+    { "GET", "/v2/models/stats", GSV_KSERVE, GSV_WITHOUT_BODY, gsv_kserve_stats },
     { "GET", VERSION, GSV_KSERVE, GSV_WITHOUT_BODY, model_metadata },
     { "GET", MODEL "/ready", GSV_KSERVE, GSV_WITHOUT_BODY, model_ready },
     { "GET", MODEL "/config", GSV_KSERVE, GSV_WITHOUT_BODY, model_config },
-    { "GET", MODEL "/stats", GSV_KSERVE, GSV_WITHOUT_BODY, model_stats },
+    { "GET", MODEL "/stats", GSV_KSERVE, GSV_WITHOUT_BODY, gsv_kserve_model_stats },
     { "GET", MODEL, GSV_KSERVE, GSV_WITHOUT_BODY, model_metadata },
     { 0 },
 };

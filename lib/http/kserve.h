@@ -1,7 +1,8 @@
 /*
  * kserve.h - what the files of the Open Inference Protocol (KServe v2, Triton) share.
  *
- *   dialect_kserve.c     paths: health, metadata, repository, statistics
+ *   dialect_kserve.c     paths: health, metadata, repository
+ *   kserve_stats.c       statistics of a model, or of all
  *   kserve_infer.c       one inference: which job, and its answer
  *   kserve_tensor.c      tensors in, as JSON or binary, checked
  */
@@ -12,6 +13,10 @@
 
 /* POST /v2/models/{model}[/versions/{version}]/infer */
 void gsv_kserve_infer(struct gsv_exchange *exchange);
+
+/* GET /v2/models/{model}[/versions/{version}]/stats, GET /v2/models/stats */
+void gsv_kserve_model_stats(struct gsv_exchange *exchange);
+void gsv_kserve_stats(struct gsv_exchange *exchange);
 
 /* The model of the path, held; only version 1 exists. False after gsv_refuse. */
 bool gsv_kserve_model(struct gsv_exchange *exchange);

@@ -64,7 +64,6 @@ static bool has_task(const json_t *facts, const char *task)
 static struct gsv_served *describe(gpuserve_model *model, bool owned, const char *name,
                                    gpuserve_error *error)
 {
-    const gpuserve_model_counts no_counts = GPUSERVE_MODEL_COUNTS_INIT;
     struct gsv_served *served = calloc(1, sizeof(*served));
 
     if (!served) {
@@ -80,7 +79,6 @@ static struct gsv_served *describe(gpuserve_model *model, bool owned, const char
     served->model = model;
     served->owned = owned;
     served->name = name;
-    served->tried = no_counts;
     served->device = text_of(served->facts, "device");
     served->dtype = text_of(served->facts, "dtype");
     served->space = gpuserve_model_fingerprint(model);
@@ -103,19 +101,8 @@ void gsv_served_release(struct gsv_served *served)
     if (served->owned)
         gpuserve_model_close(&served->model);
     json_decref(served->facts);
+    gsv_batches_free(&served->tried_batches);
     free(served);
-}
-
-void gsv_served_counts(const struct gsv_served *served, gpuserve_model_counts *counts)
-{
-    const gpuserve_model_counts none = GPUSERVE_MODEL_COUNTS_INIT, *tried = &served->tried;
-
-    *counts = none;
-    if (gpuserve_model_stats(served->model, counts, NULL) != GPUSERVE_OK ||
-        counts->batches < tried->batches) /* exchanged by its owner since: begun anew */
-        return;
-    counts->batches -= tried->batches;
-    counts->items -= tried->items < counts->items ? tried->items : counts->items;
 }
 
 const json_t *gsv_served_prompts(const struct gsv_served *served)
@@ -436,7 +423,7 @@ gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *ent
         st = gsv_served_try(served, error);
     gsv_served_release(before);
     if (served && st == GPUSERVE_OK)
-        st = gpuserve_model_stats(served->model, &served->tried, error);
+        st = gsv_served_begin_counts(served, error);
     if (served && st == GPUSERVE_OK)
         put(models, entry, served, NULL);
     else if (served)

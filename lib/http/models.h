@@ -8,6 +8,8 @@
 #ifndef GSV_HTTP_MODELS_H
 #define GSV_HTTP_MODELS_H
 
+#include "lib/http/counts.h"
+
 #include <gpuserve/http.h>
 
 #include <jansson.h>
@@ -26,7 +28,8 @@ struct gsv_tally {
 struct gsv_served {
     _Atomic size_t n_users;
     struct gsv_tally tally;
-    gpuserve_model_counts tried; /* what it had computed when it took its place */
+    gpuserve_model_counts tried;      /* what it had computed when it took its place */
+    struct gsv_batches tried_batches; /* of these */
     gpuserve_model *model;
     bool owned;                         /* opened here */
     const char *name;                   /* lent by the entry */
@@ -73,9 +76,6 @@ gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *ent
                                 gpuserve_error *error);
 gpuserve_status gsv_models_unload(struct gsv_models *models, struct gsv_entry *entry,
                                   gpuserve_error *error);
-
-/* Batches and texts it has computed since it took its place, also for the program around. */
-void gsv_served_counts(const struct gsv_served *served, gpuserve_model_counts *counts);
 
 /* The prompt names of a model as ["query", "passage"]; lent text of the facts. */
 const json_t *gsv_served_prompts(const struct gsv_served *served);

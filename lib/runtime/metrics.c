@@ -3,6 +3,7 @@
  */
 #include "lib/runtime/metrics.h"
 
+#include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/structs.h"
 #include "lib/base/utf8.h"
@@ -11,6 +12,7 @@
 #include "lib/runtime/registry.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const struct gsv_bounds gsv_bounds_time = {
@@ -74,25 +76,36 @@ void gsv_metrics_request(struct gsv_metrics *metrics, const struct gsv_request_f
     }
 }
 
-void gsv_metrics_batch(struct gsv_metrics *metrics, struct gsv_model_metrics *model, bool is_ok,
-                       uint64_t sequences, uint64_t tokens, uint64_t longest, uint64_t nanoseconds)
+static void add_to_size(struct gsv_model_metrics *model, const struct gsv_batch_facts *facts)
 {
-    struct gsv_computed *computed;
+    struct gsv_batch_row *row;
+
+    if (facts->sequences - 1 >= model->n_rows) /* 0 too */
+        return;
+    row = &model->rows[facts->sequences - 1];
+    atomic_fetch_add(&row->batches, 1);
+    for (int time = 0; time < GSV_BATCH_TIMES; time++)
+        atomic_fetch_add(&row->ns[time], facts->ns[time]);
+}
+
+void gsv_metrics_batch(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
+                       const struct gsv_batch_facts *facts)
+{
+    struct gsv_computed *computed = &model->computed[facts->is_ok];
 
     atomic_fetch_add(&metrics->batches, 1);
-    atomic_fetch_add(&metrics->items, sequences);
-    atomic_fetch_add(&metrics->tokens, tokens);
-    atomic_fetch_add(&metrics->padding_saved, sequences * longest - tokens);
-    atomic_fetch_add(&metrics->compute_ns, nanoseconds);
-    gsv_histogram_add(&metrics->batch_texts, &gsv_bounds_texts, sequences);
-    gsv_histogram_add(&metrics->batch_tokens, &gsv_bounds_tokens, tokens);
-    if (!model)
-        return;
-    computed = &model->computed[is_ok];
+    atomic_fetch_add(&metrics->items, facts->sequences);
+    atomic_fetch_add(&metrics->tokens, facts->tokens);
+    atomic_fetch_add(&metrics->padding_saved, facts->sequences * facts->longest - facts->tokens);
+    atomic_fetch_add(&metrics->compute_ns, facts->all_ns);
+    gsv_histogram_add(&metrics->batch_texts, &gsv_bounds_texts, facts->sequences);
+    gsv_histogram_add(&metrics->batch_tokens, &gsv_bounds_tokens, facts->tokens);
     atomic_fetch_add(&computed->batches, 1);
-    atomic_fetch_add(&computed->items, sequences);
-    atomic_fetch_add(&computed->tokens, tokens);
-    atomic_fetch_add(&computed->compute_ns, nanoseconds);
+    atomic_fetch_add(&computed->items, facts->sequences);
+    atomic_fetch_add(&computed->tokens, facts->tokens);
+    atomic_fetch_add(&computed->compute_ns, facts->all_ns);
+    if (facts->is_ok)
+        add_to_size(model, facts);
 }
 
 void gsv_metrics_item(struct gsv_metrics *metrics, uint64_t tokens, bool truncated)
@@ -100,6 +113,20 @@ void gsv_metrics_item(struct gsv_metrics *metrics, uint64_t tokens, bool truncat
     gsv_histogram_add(&metrics->text_tokens, &gsv_bounds_tokens, tokens);
     if (truncated)
         atomic_fetch_add(&metrics->truncated_items, 1);
+}
+
+bool gsv_metrics_model_init(struct gsv_model_metrics *model, uint32_t most_sequences)
+{
+    model->rows = gsv_alloc_array(most_sequences, sizeof(*model->rows));
+    model->n_rows = model->rows ? most_sequences : 0;
+    return model->rows != NULL;
+}
+
+void gsv_metrics_model_reset(struct gsv_model_metrics *model)
+{
+    free(model->rows);
+    model->rows = NULL;
+    model->n_rows = 0;
 }
 
 void gsv_metrics_model_add(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
@@ -321,6 +348,50 @@ GPUSERVE_API gpuserve_status gpuserve_model_stats(gpuserve_model *handle,
     counts->items = atomic_load(&computed->items);
     counts->tokens = atomic_load(&computed->tokens);
     counts->compute_ns = atomic_load(&computed->compute_ns);
+    gsv_handle_unpin(handle, &model);
+    return GPUSERVE_OK;
+}
+
+/* The row at `i` of the caller's array, whose elements are as large as their struct_size says. */
+static void fill_row(gpuserve_batch_counts *rows, size_t i, uint32_t n_texts,
+                     const struct gsv_batch_row *from)
+{
+    gpuserve_batch_counts *to =
+        (gpuserve_batch_counts *)(void *)((char *)rows + i * rows->struct_size);
+
+    to->struct_size = rows->struct_size;
+    to->n_texts = n_texts;
+    to->batches = atomic_load(&from->batches);
+    to->input_ns = atomic_load(&from->ns[GSV_BATCH_INPUT]);
+    to->infer_ns = atomic_load(&from->ns[GSV_BATCH_INFER]);
+    to->output_ns = atomic_load(&from->ns[GSV_BATCH_OUTPUT]);
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_batches(gpuserve_model *handle,
+                                                    gpuserve_batch_counts *rows, size_t capacity,
+                                                    size_t *n, gpuserve_error *error)
+{
+    struct gsv_model *model;
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (!n)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`n` is NULL");
+    if (capacity > 0)
+        st = gsv_check_struct(rows, sizeof(*rows), "gpuserve_batch_counts", error);
+    if (st == GPUSERVE_OK)
+        st = gsv_handle_pin(handle, &model, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    *n = 0;
+    for (uint32_t i = 0; i < model->metrics.n_rows; i++) {
+        const struct gsv_batch_row *row = &model->metrics.rows[i];
+
+        if (atomic_load(&row->batches) == 0)
+            continue;
+        if (*n < capacity)
+            fill_row(rows, *n, i + 1, row);
+        ++*n;
+    }
     gsv_handle_unpin(handle, &model);
     return GPUSERVE_OK;
 }

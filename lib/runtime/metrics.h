@@ -46,6 +46,14 @@ struct gsv_memory {
     uint64_t weights, workspace, stream, host;
 };
 
+/* What a batch's time goes to. */
+enum gsv_batch_time { GSV_BATCH_INPUT, GSV_BATCH_INFER, GSV_BATCH_OUTPUT, GSV_BATCH_TIMES };
+
+/* Those of one number of texts that did not fail. */
+struct gsv_batch_row {
+    atomic_uint_fast64_t batches, ns[GSV_BATCH_TIMES];
+};
+
 #define GSV_MODEL_NAME_BYTES 192
 #define GSV_DEVICES_BYTES 512
 
@@ -59,7 +67,9 @@ struct gsv_model_metrics {
     struct gsv_memory memory; /* on these devices */
     struct gsv_computed {
         atomic_uint_fast64_t items, tokens, batches, compute_ns;
-    } computed[2]; /* [1] in batches that did not fail */
+    } computed[2];              /* [1] in batches that did not fail */
+    struct gsv_batch_row *rows; /* [n_rows] by the number of texts, from 1 on */
+    uint32_t n_rows;            /* the most texts of a batch */
 };
 
 struct gsv_metrics {
@@ -102,11 +112,20 @@ struct gsv_request_facts {
 };
 void gsv_metrics_request(struct gsv_metrics *metrics, const struct gsv_request_facts *facts);
 
-/* A batch that ran, well or not; `model` may be NULL. */
-void gsv_metrics_batch(struct gsv_metrics *metrics, struct gsv_model_metrics *model, bool is_ok,
-                       uint64_t sequences, uint64_t tokens, uint64_t longest, uint64_t nanoseconds);
+/* A batch that ran, well or not. */
+struct gsv_batch_facts {
+    bool is_ok;
+    uint64_t sequences, tokens, longest;
+    uint64_t all_ns, ns[GSV_BATCH_TIMES];
+};
+void gsv_metrics_batch(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
+                       const struct gsv_batch_facts *facts);
 /* One text of it. */
 void gsv_metrics_item(struct gsv_metrics *metrics, uint64_t tokens, bool truncated);
+
+/* Room for the rows of a model with batches of so many texts at most. False: out of memory. */
+bool gsv_metrics_model_init(struct gsv_model_metrics *model, uint32_t most_sequences);
+void gsv_metrics_model_reset(struct gsv_model_metrics *model);
 
 /* Name and count an open model until it is removed. What is not UTF-8 of `name` is cut off. */
 void gsv_metrics_model_add(struct gsv_metrics *metrics, struct gsv_model_metrics *model,

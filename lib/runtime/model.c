@@ -36,6 +36,9 @@ gpuserve_status gsv_model_plan(struct gsv_model **out, gpuserve_context *context
                      : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's name");
     if (st == GPUSERVE_OK)
         st = gsv_plan_size(&model->plan, context, options, error);
+    if (st == GPUSERVE_OK &&
+        !gsv_metrics_model_init(&model->metrics, (uint32_t)model->plan.narrow.max_sequences))
+        st = gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's counts");
     if (st == GPUSERVE_OK)
         *out = model;
     else
@@ -425,6 +428,7 @@ void gsv_model_free(struct gsv_model **out)
     atomic_fetch_sub(&model->context->metrics.replicas_lost,
                      (uint64_t)__builtin_popcountll(atomic_load(&model->lost_replicas)));
     gsv_encoders_reset(&model->encoders);
+    gsv_metrics_model_reset(&model->metrics);
     gsv_plan_reset(&model->plan);
     gpuserve_context_unref(&model->context);
     free(model->name);

@@ -223,8 +223,9 @@ static uint64_t runtime_bytes(const struct gsv_plan *plan)
                            (uint64_t)plan->narrow.max_sequences * SEQUENCE_BYTES +
                            (uint64_t)gsv_plan_output_floats(plan) * sizeof(float);
 
-    return (uint64_t)plan->n_workers * batch + plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN +
-           plan->cache_bytes;
+    return (uint64_t)plan->n_workers * batch +
+           (uint64_t)plan->narrow.max_sequences * sizeof(struct gsv_batch_row) +
+           plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN + plan->cache_bytes;
 }
 
 /* Bytes by purpose, for batches of `batch_tokens`; false when they are more than can be counted. */

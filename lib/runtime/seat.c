@@ -124,16 +124,21 @@ gpuserve_request *gsv_seat_run(struct gsv_seat *seat)
                                  .score = batch->key.score,
                                  .skip = batch->key.skip,
                                  .output = seat->output };
+    struct gsv_batch_facts facts = { .sequences = (uint64_t)batch->n_parts,
+                                     .tokens = (uint64_t)batch->n_tokens,
+                                     .longest = (uint64_t)batch->longest };
     const uint64_t begin = gsv_now_ns();
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gpuserve_host_batch host;
     gpuserve_status st;
-    uint64_t spent;
+    uint64_t packed, ran;
 
     gsv_nvtx_push(&model->context->nvtx, "gpuserve batch of %d texts, %d tokens", batch->n_parts,
                   batch->n_tokens);
     pack(seat, &host);
+    packed = gsv_now_ns();
     st = gsv_net_run(batch->is_wide ? model->workers.wide : seat->work, &host, &run, &error);
+    ran = gsv_now_ns();
     gsv_batcher_land(model->batcher, batch);
     if (st == GPUSERVE_OK)
         unpack(seat);
@@ -143,11 +148,13 @@ gpuserve_request *gsv_seat_run(struct gsv_seat *seat)
     if (st == GPUSERVE_E_DEVICE)
         gsv_lost_note(model);
     gsv_nvtx_pop(&model->context->nvtx);
-    spent = gsv_now_ns() - begin;
-    gsv_metrics_batch(&model->context->metrics, &model->metrics, st == GPUSERVE_OK,
-                      (uint64_t)batch->n_parts, (uint64_t)batch->n_tokens, (uint64_t)batch->longest,
-                      spent);
-    return gsv_batcher_ran(model->batcher, batch, spent, st, &error);
+    facts.is_ok = st == GPUSERVE_OK;
+    facts.all_ns = gsv_now_ns() - begin;
+    facts.ns[GSV_BATCH_INPUT] = packed - begin;
+    facts.ns[GSV_BATCH_INFER] = ran - packed;
+    facts.ns[GSV_BATCH_OUTPUT] = facts.all_ns - (ran - begin);
+    gsv_metrics_batch(&model->context->metrics, &model->metrics, &facts);
+    return gsv_batcher_ran(model->batcher, batch, facts.all_ns, st, &error);
 }
 
 /* --------------------------------------------------------------------------- start and stop */

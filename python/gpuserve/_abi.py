@@ -543,6 +543,18 @@ class ModelCounts(Structure):
     ]
 
 
+class BatchCounts(Structure):
+    c_name = "gpuserve_batch_counts"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_texts", c_uint32),
+        ("batches", c_uint64),
+        ("input_ns", c_uint64),
+        ("infer_ns", c_uint64),
+        ("output_ns", c_uint64),
+    ]
+
+
 class RerankOptions(Structure):
     c_name = "gpuserve_rerank_options"
     _fields_ = [
@@ -589,6 +601,7 @@ STRUCTS: List[Type[Structure]] = [
     Stats,
     ProfileOptions,
     ModelCounts,
+    BatchCounts,
     RerankOptions,
 ]
 
@@ -918,6 +931,13 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_model_stats": (c_int, [
         c_void_p,
         POINTER(ModelCounts),
+        POINTER(Error),
+    ]),
+    "gpuserve_model_batches": (c_int, [
+        c_void_p,
+        POINTER(BatchCounts),
+        c_size_t,
+        POINTER(c_size_t),
         POINTER(Error),
     ]),
     "gpuserve_model_ready": (c_int, [

@@ -12,7 +12,7 @@ import json
 import sys
 import threading
 import weakref
-from ctypes import byref, c_uint32, c_void_p
+from ctypes import Array, byref, c_size_t, c_uint32, c_void_p, sizeof
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, TypeVar
 
 from . import _abi
@@ -160,6 +160,21 @@ class Handle(Closing):
         counts = _abi.new(_abi.ModelCounts)
         self._guarded(lambda: call(self._library.gpuserve_model_stats, self._handle, byref(counts)))
         return {name: getattr(counts, name) for name, *_ in counts._fields_[2:]}
+
+    def batches(self) -> Dict[int, Dict[str, int]]:
+        """The batches of counts() by how many texts they had: how many there were, and the
+        nanoseconds that they took to be packed, in the network and to be handed out."""
+        n = c_size_t()
+        capacity = 16
+        while True:
+            rows: Array[_abi.BatchCounts] = (_abi.BatchCounts * capacity)()
+            rows[0].struct_size = sizeof(_abi.BatchCounts)
+            self._guarded(lambda: call(self._library.gpuserve_model_batches, self._handle, rows,
+                                       capacity, byref(n)))
+            if n.value <= capacity:
+                return {row.n_texts: {name: getattr(row, name) for name, *_ in row._fields_[2:]}
+                        for row in rows[: n.value]}
+            capacity = n.value
 
     # ------------------------------------------------------------------- exchange, suspend, end
 

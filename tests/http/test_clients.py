@@ -78,7 +78,14 @@ class Triton(Served):
                          "embedding")
         self.ask()
         stats = self.client.get_inference_statistics("org/model")
-        self.assertGreater(stats["model_stats"][0]["inference_count"], 0)
+        for stats in (stats, self.client.get_inference_statistics()):
+            stats = stats["model_stats"][0]
+            self.assertGreater(stats["inference_count"], 0)
+            self.assertEqual(sum(row["compute_infer"]["count"] for row in stats["batch_stats"]), stats["execution_count"])
+            self.assertEqual(sum(row["batch_size"] * row["compute_infer"]["count"] for row in stats["batch_stats"]),
+                             stats["inference_count"])
+            self.assertIn(len(TEXTS), [row["batch_size"] for row in stats["batch_stats"]])
+        self.assertIn("statistics", self.client.get_server_metadata()["extensions"])
 
     def test_inference(self):
         want = embed(TEXTS)

@@ -430,6 +430,9 @@ class Several(Served):
         self.server.post("/v1/embeddings", {"model": "two", "input": "w1"})
         self.assertEqual((self.stats("one")[:3], self.stats("two")[:3]), ((3, 1, 1), (1, 1, 0)))
         self.assertGreater(self.stats("one")[3], 0)
+        stats = self.server.get("/v2/models/stats").json()["model_stats"]
+        self.assertEqual([(one["name"], one["inference_count"], one["batch_stats"][0]["batch_size"]) for one in stats],
+                         [("one", 3, 3), ("two", 1, 1)])
 
 
 class Executions(Served):
@@ -438,6 +441,15 @@ class Executions(Served):
 
     def stats(self):
         return self.server.get("/v2/models/st-newer/stats").json()["model_stats"][0]
+
+    def batches(self):
+        """How many there were of each number of texts, which is what the totals are made of."""
+        stats = self.stats()
+        rows = {row["batch_size"]: row["compute_infer"]["count"] for row in stats["batch_stats"]}
+        self.assertEqual(list(rows), sorted(rows))
+        self.assertEqual((sum(rows.values()), sum(size * n for size, n in rows.items())),
+                         (stats["execution_count"], stats["inference_count"]))
+        return rows
 
     def counted(self, inputs, status=200, headers=None):
         """What a request adds: inferences and executions."""
@@ -460,8 +472,14 @@ class Executions(Served):
         self.assertEqual((kinds["success"]["count"], kinds["fail"]["count"]), (4, 1))
         for kind in ("queue", "compute_input", "compute_infer", "compute_output"):  # perf_analyzer reads all of them
             self.assertEqual(kinds[kind]["count"], 4, kind)
+        self.assertEqual(self.batches(), {1: 4, 2: 1, 6: 1})
+        for row in stats["batch_stats"]:
+            self.assertGreater(row["compute_infer"]["ns"], 0)
+            for kind in ("compute_input", "compute_output"):
+                self.assertEqual(row[kind]["count"], row["compute_infer"]["count"])
         self.server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: self.stats()["inference_stats"]["success"]["count"] == 0)  # a new model begins anew
+        self.assertEqual(self.batches(), {})
         self.assertEqual((self.stats()["inference_count"], self.stats()["execution_count"]), (0, 0), "it was tried before")
 
 

@@ -176,6 +176,10 @@ class Budgets(Case):
             counts = cached.counts()
             self.assertEqual((counts["batches"], counts["items"]), (3, 4))  # not what the cache had
             self.assertGreater(counts["compute_ns"], 0)
+            batches = cached.batches()
+            self.assertEqual({size: row["batches"] for size, row in batches.items()}, {1: 2, 2: 1})
+            self.assertEqual(sum(row["input_ns"] + row["infer_ns"] + row["output_ns"] for row in batches.values()),
+                             counts["compute_ns"])
             expected = cached.fingerprint
             self.assertEqual(cached.encode("a", expected_fingerprint=expected).shape, (128,))
             with self.assertRaises(errors.MismatchError):

@@ -94,6 +94,36 @@ static double metric(gpuserve_context *context, const char *name)
     return -1;
 }
 
+/* One of 2 texts and one of 3: whole, cut short, and what is refused. */
+static void expect_batches(gpuserve_model *model, uint64_t compute_ns)
+{
+    gpuserve_batch_counts rows[3] = { GPUSERVE_BATCH_COUNTS_INIT };
+    uint64_t sum = 0;
+    size_t n = 0;
+
+    cr_assert_eq(gpuserve_model_batches(model, NULL, 0, &n, NULL), GPUSERVE_OK);
+    cr_expect_eq(n, 2);
+    cr_assert_eq(gpuserve_model_batches(model, rows, 1, &n, NULL), GPUSERVE_OK);
+    cr_expect_eq(n, 2);
+    cr_expect_eq(rows[0].n_texts, 2);
+    cr_expect_eq(rows[1].n_texts, 0, "beyond the capacity");
+    cr_assert_eq(gpuserve_model_batches(model, rows, 3, &n, NULL), GPUSERVE_OK);
+    cr_expect_eq(n, 2);
+    for (size_t i = 0; i < 2; i++) {
+        cr_expect_eq(rows[i].struct_size, sizeof(rows[i]));
+        cr_expect_eq(rows[i].n_texts, i + 2);
+        cr_expect_eq(rows[i].batches, 1);
+        sum += rows[i].input_ns + rows[i].infer_ns + rows[i].output_ns;
+    }
+    cr_expect_eq(sum, compute_ns);
+    cr_expect_eq(rows[2].n_texts, 0);
+    cr_expect_eq(gpuserve_model_batches(NULL, rows, 3, &n, NULL), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_model_batches(model, NULL, 3, &n, NULL), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_model_batches(model, rows, 3, NULL, NULL), GPUSERVE_E_INVALID);
+    rows[0].struct_size = 8;
+    cr_expect_eq(gpuserve_model_batches(model, rows, 3, &n, NULL), GPUSERVE_E_INVALID);
+}
+
 Test(context, metrics_count_what_happened)
 {
     gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
@@ -155,6 +185,7 @@ Test(context, metrics_count_what_happened)
     cr_expect_eq(counts.items, 5);
     cr_expect_eq(counts.tokens, 3 + 4 + 3 + 4 + 3);
     cr_expect_gt(counts.compute_ns, 0);
+    expect_batches(model, counts.compute_ns);
     cr_expect_eq(gpuserve_embed(model, &broken, 1, rows, FAKE_DIM, NULL, NULL), GPUSERVE_E_DEVICE);
     cr_expect_eq(gpuserve_model_stats(model, &counts, NULL), GPUSERVE_OK);
     cr_expect_eq(counts.batches, 2, "one that failed is none");

@@ -83,6 +83,15 @@ INFER = record(("inputs",), id={"type": "string"}, parameters={"type": "object"}
                outputs={"type": "array", "items": record(("name",), name={"type": "string"}, parameters={"type": "object"})})
 INFER_REPLY = record(("model_name", "outputs"), model_name={"type": "string"},
                      outputs={"type": "array", "items": TENSOR})
+DURATION = record(("count", "ns"), count=COUNT, ns=COUNT)
+STATISTICS = record(("model_stats",), model_stats={"type": "array", "items": record(
+    ("name", "version", "last_inference", "inference_count", "execution_count", "inference_stats", "batch_stats"),
+    name={"type": "string"}, version={"type": "string"}, last_inference=COUNT, inference_count=COUNT, execution_count=COUNT,
+    inference_stats=record(("success", "fail", "queue"), **{name: DURATION for name in (
+        "success", "fail", "queue", "compute_input", "compute_infer", "compute_output")}),
+    batch_stats={"type": "array", "items": record(
+        ("batch_size", "compute_input", "compute_infer", "compute_output"), batch_size=COUNT,
+        **{name: DURATION for name in ("compute_input", "compute_infer", "compute_output")})})})
 
 # (method, path, dialect, summary, request or None, reply: a schema, or a media type)
 ROWS = [
@@ -142,6 +151,7 @@ ROWS = [
         ("name", "state"), name={"type": "string"}, state={"type": "string"})}),
     ("POST", "/v2/repository/models/{model}/load", "kserve", "Load a model", record(), {}),
     ("POST", "/v2/repository/models/{model}/unload", "kserve", "Unload a model", record(), {}),
+    ("GET", "/v2/models/stats", "kserve", "The statistics of all models (Triton)", None, STATISTICS),
     *[(method, f"/v2/models/{{model}}{version}{rest}", "kserve", summary, request, reply)
       for version in ("", "/versions/{version}")
       for method, rest, summary, request, reply in (
@@ -149,7 +159,7 @@ ROWS = [
            inputs={"type": "array"}, outputs={"type": "array"})),
           ("GET", "/ready", "A model is loaded", None, {}),
           ("GET", "/config", "A model's configuration (Triton)", None, record(("name",), name={"type": "string"})),
-          ("GET", "/stats", "A model's statistics (Triton)", None, {}),
+          ("GET", "/stats", "A model's statistics (Triton)", None, STATISTICS),
           ("POST", "/infer", "Infer", INFER, INFER_REPLY))],
     *[("POST", f"/v1/models/{{model}}{version}:{verb}", "kserve", f"{verb} (TensorFlow Serving)", INSTANCES[field], reply)
       for version in ("", "/versions/{version}")
