@@ -191,15 +191,27 @@ static gpuserve_status exchange(gpuserve_model *handle, gpuserve_error *error)
     return st;
 }
 
+/* Another replica's loss may be remembered meanwhile. */
+static gpuserve_error cause_of(struct gsv_lost *lost)
+{
+    gpuserve_error cause;
+
+    pthread_mutex_lock(&lost->lock);
+    cause = lost->cause;
+    pthread_mutex_unlock(&lost->lock);
+    return cause;
+}
+
 /* True when the model serves again, or always did. */
 static bool move(gpuserve_model *handle)
 {
     struct gsv_lost *lost = &handle->lost;
+    const gpuserve_error cause = cause_of(lost);
     gpuserve_error moving = GPUSERVE_ERROR_INIT;
     gpuserve_status st;
 
     if (!handle->is_suspended)
-        gsv_batcher_break(handle->current->batcher, &lost->cause);
+        gsv_batcher_break(handle->current->batcher, &cause);
     if (lost->policy == GPUSERVE_LOST_FAIL)
         return false;
     gsv_handle_suspend(handle, false, false); /* nothing can be read from it */
@@ -218,6 +230,7 @@ static bool move(gpuserve_model *handle)
 
 static void tell(struct gsv_lost *lost, gpuserve_status status)
 {
+    const gpuserve_error cause = cause_of(lost);
     const struct gsv_model *model;
     char device[64];
 
@@ -227,7 +240,7 @@ static void tell(struct gsv_lost *lost, gpuserve_status status)
     model = lost->handle->current;
     gsv_plan_selector(&model->plan, ~atomic_load(&model->lost_replicas), device, sizeof(device));
     pthread_mutex_unlock(&lost->handle->lock);
-    lost->tell(lost->user, status, status == GPUSERVE_OK ? device : NULL, &lost->cause);
+    lost->tell(lost->user, status, status == GPUSERVE_OK ? device : NULL, &cause);
 }
 
 static void handle_loss(gpuserve_model *handle)

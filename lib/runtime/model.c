@@ -298,10 +298,13 @@ static void count(struct gsv_model *model)
 bool gsv_model_lose_replica(struct gsv_model *model, size_t which)
 {
     const uint64_t bit = UINT64_C(1) << which;
-    const bool is_new = (atomic_fetch_or(&model->lost_replicas, bit) & bit) == 0;
+    const uint64_t all = UINT64_MAX >> (64 - model->plan.n_replicas);
+    uint64_t lost = atomic_load(&model->lost_replicas);
 
-    if (!is_new)
-        return false;
+    do {
+        if ((lost & bit) != 0 || (lost | bit) == all)
+            return false;
+    } while (!atomic_compare_exchange_weak(&model->lost_replicas, &lost, lost | bit));
     atomic_fetch_add(&model->context->metrics.replicas_lost, 1);
     gsv_budget_lose(model->context, &model->claim, which);
     place(model);

@@ -74,7 +74,8 @@ void gsv_model_park(struct gsv_model *model);
 /* Whether a replica's device is not lost, as far as is known. */
 bool gsv_model_has_replica(const struct gsv_model *model, size_t which);
 
-/* Do without a replica from now on; false when that was known. */
+/* Do without a replica from now on; false when that was known, or it is the last: a model without
+ * any has no weights, and is lost as a whole. */
 bool gsv_model_lose_replica(struct gsv_model *model, size_t which);
 
 /* Wait until its requests have completed, then give everything back. Accepts NULL, a pointer to

@@ -2,6 +2,7 @@
  * test_budget.c - models of 9 GB and 5 GB on a device of 12 GB: refused, waiting, evicting; and the
  * budgets of contexts, models and devices.
  */
+#include "lib/runtime/handle.h"
 #include "tests/runtime/claims.h"
 #include "tests/runtime/fake.h"
 
@@ -391,6 +392,26 @@ Test(budget, replicas_share_a_queue_and_are_claimed_together)
         cr_expect_eq(memcmp(rows[i], want, sizeof(want)), 0);
         gpuserve_request_free(&requests[i]);
     }
+    cr_assert_eq(gpuserve_model_suspend(both, NULL), GPUSERVE_OK);
+    check_answer(both);
+    gpuserve_model_close(&both);
+    end_context(&context);
+}
+
+/* Two devices are lost at once: the second while a thread takes it for the one that is left. */
+Test(budget, the_last_replica_is_not_left_out)
+{
+    gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
+    gpuserve_model_options options = named("both");
+    gpuserve_model *both = NULL;
+
+    options.device = "cuda:*";
+    cr_assert_eq(try_open(&both, context, 5 * GB, &options, NULL), GPUSERVE_OK);
+    cr_expect(gsv_model_lose_replica(both->current, 0));
+    cr_expect_not(gsv_model_lose_replica(both->current, 0));
+    cr_expect_not(gsv_model_lose_replica(both->current, 1));
+    cr_expect(gsv_model_has_replica(both->current, 1));
+    expect_state(context, "both", "cuda:1");
     cr_assert_eq(gpuserve_model_suspend(both, NULL), GPUSERVE_OK);
     check_answer(both);
     gpuserve_model_close(&both);
