@@ -185,7 +185,7 @@ struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, int32_t group)
             gsv_cores_enter(batcher->options.cores, &batcher->share);
             has_core = true;
             pthread_mutex_lock(&batcher->lock);
-        } else {
+        } else if (!batcher->to_complete) { /* which what has just expired is in */
             if (has_core)
                 leave_core(batcher, gsv_now_ns(), false);
             has_core = !batcher->options.cores;

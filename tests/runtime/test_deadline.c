@@ -5,6 +5,7 @@
 #include "tests/runtime/fake.h"
 
 #include <criterion/criterion.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -120,6 +121,38 @@ Test(deadline, passing_unwatched_is_found_by_the_worker)
     finish(running, GPUSERVE_OK);
     finish(waiting, GPUSERVE_E_EXPIRED);
     cr_expect_eq(fake_batches(), 1);
+    gpuserve_model_close(&model);
+}
+
+static void note_status(void *user, gpuserve_request *request, gpuserve_status status)
+{
+    (void)request;
+    atomic_store((_Atomic int *)user, (int)status);
+}
+
+/* Waiting would wake the worker again when the deadline passes: here nothing does. */
+Test(deadline, passing_is_told_where_nobody_waits, .timeout = 60)
+{
+    gpuserve_model *model = fake_open(1, 0, 0);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float rows[2][FAKE_DIM];
+    gpuserve_job first = job_of(text, 1, rows[0]), second = job_of(text, 1, rows[1]);
+    gpuserve_request *running, *left = NULL;
+    _Atomic int told = -1;
+
+    second.deadline_us = 1000;
+    fake_hold();
+    running = submit(model, &first);
+    fake_wait_running(1);
+    cr_assert_eq(gpuserve_submit(&left, model, &second, note_status, &told, &error), GPUSERVE_OK,
+                 "%s", error.message);
+    usleep(3000);
+    fake_release();
+    while (atomic_load(&told) < 0)
+        usleep(1000);
+    cr_expect_eq(atomic_load(&told), GPUSERVE_E_EXPIRED);
+    gpuserve_request_free(&left);
+    finish(running, GPUSERVE_OK);
     gpuserve_model_close(&model);
 }
 
