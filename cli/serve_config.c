@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_CONFIG_BYTES = 1 << 20 };
+
 /* "1", "true", "yes" and "on"; their opposites leave a flag as it is. False: neither. */
 static bool read_flag(const char *text, bool *is_on)
 {
@@ -213,15 +215,44 @@ static size_t size_before(const char *text, const char *word)
     return found ? (size_t)(found - text) : strlen(text);
 }
 
+/* The file's bytes, whatever they are; NULL after a message. */
+static char *read_file(const char *path, size_t *size)
+{
+    FILE *file = fopen(path, "re");
+    char *bytes;
+    bool failed;
+
+    if (!file) {
+        cli_fail("%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    bytes = cli_alloc(MOST_CONFIG_BYTES + 1, 1);
+    *size = fread(bytes, 1, MOST_CONFIG_BYTES + 1, file);
+    failed = ferror(file) != 0;
+    if (failed)
+        cli_fail("%s: %s", path, strerror(errno));
+    else if (*size > MOST_CONFIG_BYTES)
+        cli_fail("%s has more than %d bytes", path, MOST_CONFIG_BYTES);
+    fclose(file);
+    if (!failed && *size <= MOST_CONFIG_BYTES)
+        return bytes;
+    free(bytes);
+    return NULL;
+}
+
 static int from_file(struct cli_args *args, const struct cli_command *command)
 {
+    size_t size;
+    char *bytes = read_file(args->config, &size);
     json_error_t error;
-    json_t *file = json_load_file(args->config, JSON_REJECT_DUPLICATES, &error), *value;
+    json_t *file, *value;
     const char *name;
     int result = CLI_OK;
 
-    if (!file && error.line < 0)
-        return cli_fail("%s: %s", args->config, strerror(errno));
+    if (!bytes)
+        return CLI_FAILED;
+    file = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &error);
+    free(bytes);
     if (!file) /* without what it is near to: that may be a key */
         return cli_usage("%s: line %d, column %d: %.*s", args->config, error.line, error.column,
                          (int)size_before(error.text, " near "), error.text);

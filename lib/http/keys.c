@@ -17,7 +17,13 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_KEYS = 10000, MAX_KEY_BYTES = 512, MAX_LINE_BYTES = 1024, HASHED_PREFIX = 7 };
+enum {
+    MAX_KEYS = 10000,
+    MAX_KEY_BYTES = 512,
+    MAX_LINE_BYTES = 1024,
+    MAX_FILE_BYTES = 1 << 24, /* it may be a pipe that never ends */
+    HASHED_PREFIX = 7,
+};
 
 /* -------------------------------------------------------------------------------------- one key */
 
@@ -126,23 +132,50 @@ static char *trim(char *line)
     return line;
 }
 
+/* One line with its end, or as much of it as there is room for; false at the file's end. */
+static bool read_line(FILE *file, char line[MAX_LINE_BYTES], size_t *size)
+{
+    int c;
+
+    for (*size = 0; *size < MAX_LINE_BYTES - 1 && (c = getc(file)) != EOF;) {
+        line[(*size)++] = (char)c;
+        if (c == '\n')
+            break;
+    }
+    line[*size] = 0;
+    return *size > 0;
+}
+
+static gpuserve_status add_line(struct set *set, char *line, size_t size, const char *where,
+                                gpuserve_error *error)
+{
+    const bool is_cut = size == MAX_LINE_BYTES - 1 && line[size - 1] != '\n';
+    const bool has_nul = strlen(line) < size; /* what follows it would be passed over */
+    const char *text = trim(line);
+
+    if (is_cut)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s has more than %d bytes", where,
+                        MAX_LINE_BYTES - 2);
+    if (has_nul)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s holds a NUL, which no key has", where);
+    return text[0] && text[0] != '#' ? add(set, text, where, error) : GPUSERVE_OK;
+}
+
 static gpuserve_status add_lines(struct set *set, FILE *file, const char *path,
                                  gpuserve_error *error)
 {
     char line[MAX_LINE_BYTES], where[320];
     gpuserve_status st = GPUSERVE_OK;
     const size_t before = set->n;
+    size_t size, n_bytes = 0;
 
-    for (size_t i = 1; st == GPUSERVE_OK && fgets(line, sizeof(line), file); i++) {
-        const bool is_cut = strlen(line) == sizeof(line) - 1 && line[sizeof(line) - 2] != '\n';
-        const char *text = trim(line);
-
+    for (size_t i = 1; st == GPUSERVE_OK && read_line(file, line, &size); i++) {
+        n_bytes += size;
         snprintf(where, sizeof(where), "%.256s: line %zu", path, i);
-        if (is_cut)
-            st = gsv_fail(error, GPUSERVE_E_INVALID, "%s has more than %d bytes", where,
-                          MAX_LINE_BYTES - 2);
-        else if (text[0] && text[0] != '#')
-            st = add(set, text, where, error);
+        st = n_bytes <= MAX_FILE_BYTES
+                 ? add_line(set, line, size, where, error)
+                 : gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                            "%s: more than %d bytes of keys and remarks", path, MAX_FILE_BYTES);
     }
     OPENSSL_cleanse(line, sizeof(line));
     if (st == GPUSERVE_OK && ferror(file))

@@ -249,12 +249,15 @@ class Configuration(Folder):
         self.fails(["AUTO_TRUNCATE", "maybe"], "m", AUTO_TRUNCATE="maybe")
         self.fails(["no model"])
         self.fails(["/nowhere.json", "No such file"], "m", "--config", "/nowhere.json")
+        self.fails([self.folder, "Is a directory"], "m", "--config", self.folder)
+        self.fails(["/dev/zero has more than 1048576 bytes"], "m", "--config", "/dev/zero")
         for text, words in (('{"prot": 1}', ['"prot"', 'did you mean "port"']),
                             ('{"port": 1, "port": 2}', ["duplicate"]), ("[1]", ["no JSON object"]),
                             ('{"port": {}}', ['"port"', "neither text"]), ('{"port"', ["line 1"]),
                             ('{"port": 70000}', ["70000", '"port"']),
                             ('{"models": []}', ["not a list"]), ('{"models": [{}]}', ["model 1"]),
-                            ('{"config": "x"}', ['"config"'])):
+                            ('{"config": "x"}', ['"config"']), ("[" * 3000, ["line 1", "depth"]),
+                            ('{"port": 1' + " " * (1 << 20) + "}", ["has more than 1048576 bytes"])):
             arguments = [] if "models" in text else ["m"]
             self.fails(words, *arguments, "--config", self.write("c.json", text))
 
