@@ -2,11 +2,13 @@
  * attention: softmax(scale * Q K^T + relative bias) V for each sequence, head and query.
  *
  * Written without scratch memory: the scores of a query are computed again in each of the passes
- * for the maximum, the sum and the weighted values.
+ * for the maximum, the sum and COLUMNS of the weighted values.
  */
 #include "kernels/ref/ref.h"
 
 #include <math.h>
+
+enum { COLUMNS = 64 };
 
 /* One query of one head against the keys of its own sequence, [first, end). */
 struct query {
@@ -38,6 +40,23 @@ static double score(const struct query *q, int32_t key)
     return sum;
 }
 
+/* The values from column `begin` on, weighted by the softmax. */
+static void weigh(const struct query *q, double most, double total, int32_t begin, float *out)
+{
+    const int32_t left = q->op->head_size - begin, n = left < COLUMNS ? left : COLUMNS;
+    double sums[COLUMNS] = { 0.0 };
+
+    for (int32_t key = q->first; key < q->end; key++) {
+        const double weight = exp(score(q, key) - most);
+        const float *values = row_of(q, key, 2) + begin;
+
+        for (int32_t i = 0; i < n; i++)
+            sums[i] += weight * (double)values[i];
+    }
+    for (int32_t i = 0; i < n; i++)
+        out[begin + i] = (float)(sums[i] / total);
+}
+
 static void run_query(const struct query *q)
 {
     const struct gpuserve_op_attention *op = q->op;
@@ -49,13 +68,8 @@ static void run_query(const struct query *q)
         most = fmax(most, score(q, key));
     for (int32_t key = q->first; key < q->end; key++)
         total += exp(score(q, key) - most);
-    for (int32_t i = 0; i < op->head_size; i++) {
-        double sum = 0.0;
-
-        for (int32_t key = q->first; key < q->end; key++)
-            sum += exp(score(q, key) - most) * (double)row_of(q, key, 2)[i];
-        out[i] = (float)(sum / total);
-    }
+    for (int32_t i = 0; i < op->head_size; i += COLUMNS)
+        weigh(q, most, total, i, out);
 }
 
 gpuserve_status gsv_ref_attention(struct gpuserve_stream *stream,
