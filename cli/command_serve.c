@@ -167,6 +167,7 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.tls_certificate_file = args->tls_cert;
     options.tls_key_file = args->tls_key;
     options.tls_client_ca_file = args->tls_client_ca;
+    options.tls_client_crl_file = args->tls_client_crl;
     options.log = cli_log;
     options.log_level = cli_log_level(args);
     return options;

@@ -84,7 +84,8 @@ struct cli_args {
         min_body_rate, max_address_connections, max_unread_bytes;
     struct cli_list aliases, api_keys, cors_origins;
     const char *default_prompt, *default_prompt_name;
-    const char *api_key_file, *access_log, *config, *unix_path, *tls_cert, *tls_key, *tls_client_ca;
+    const char *api_key_file, *access_log, *config, *unix_path, *tls_cert, *tls_key, *tls_client_ca,
+        *tls_client_crl;
     uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;
     void **owned; /* [n_owned] memory of what --config says */
     size_t n_owned, owned_capacity;

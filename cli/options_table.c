@@ -186,6 +186,7 @@ const struct cli_option cli_options[] = {
     TEXT("tls-cert", 0, CMD_SERVE, tls_cert, "FILE", "speak TLS with this certificate and those above it (PEM); read again when it changes, and at SIGHUP"),
     TEXT("tls-key", 0, CMD_SERVE, tls_key, "FILE", "its private key (PEM, not encrypted; default: in the certificate's file)"),
     TEXT("tls-client-ca", 0, CMD_SERVE, tls_client_ca, "FILE", "answer only clients with a certificate by one of its CAs (PEM); read again as the others"),
+    TEXT("tls-client-crl", 0, CMD_SERVE, tls_client_crl, "FILE", "refuse those that its lists name (PEM, one of each of these CAs); read again as the others"),
     LIST("cors-origin", CMD_SERVE, cors_origins, "ORIGIN", "let pages of https://example.com ask, or of all with *"),
     FLAG("open-metrics", 0, CMD_SERVE, open_metrics, 1, "answer /metrics without a key"),
     TEXT("access-log", 0, CMD_SERVE, access_log, "FILE", "add a JSON line for each request; - is standard output; opened anew at SIGHUP"),

@@ -234,6 +234,8 @@ static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
     if (result == 0)
         result = allow_file(landlock, options->tls_client_ca_file);
     if (result == 0)
+        result = allow_file(landlock, options->tls_client_crl_file);
+    if (result == 0)
         result = allow_socket(landlock, options->unix_path);
     return result ? result : allow_log(landlock, options->access_log);
 }

@@ -112,10 +112,15 @@ typedef struct gpuserve_http_options {
                                          for health. Read again as the other files. Other addresses
                                          than the loopback's are then allowed without a key; default:
                                          clients are not asked for certificates */
+    const char *tls_client_crl_file; /**< with these CAs: a PEM file of the lists of certificates that
+                                          they have revoked, one of each CA; a client with such a
+                                          one is refused. Read again as the other files; one that
+                                          has ended is an error, and when one ends while it is in
+                                          use, all clients of its CA are refused; default: none */
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

@@ -59,11 +59,11 @@ static bool begin_session(struct gsv_client *client)
 
 bool gsv_client_make_ready(struct gsv_client *client)
 {
-    const char *reason = NULL;
+    char reason[GSV_TLS_REASON_BYTES];
 
     if (!client->tls && !begin_session(client))
         return false;
-    switch (gsv_tls_handshake(client->tls, &reason)) {
+    switch (gsv_tls_handshake(client->tls, reason)) {
     case GSV_TLS_WANTS_IN:
         gsv_client_watch(client, &client->net, EPOLLIN | EPOLLRDHUP);
         return false;

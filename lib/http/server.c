@@ -292,6 +292,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     server->options.tls_certificate_file = NULL;
     server->options.tls_key_file = NULL;
     server->options.tls_client_ca_file = NULL;
+    server->options.tls_client_crl_file = NULL;
     if (st == GPUSERVE_OK)
         st = start_daemon(server, error);
     if (st == GPUSERVE_OK)

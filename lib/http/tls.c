@@ -1,5 +1,6 @@
 /*
- * tls.c - the certificate, its key and the CAs of clients: read, checked, exchanged; see tls.h.
+ * tls.c - the certificate and its key, and with them the CAs of clients: read, checked, exchanged;
+ * see tls.h.
  *
  * OpenSSL, which the API keys need in any case. TLS 1.2 and 1.3 with forward secrecy and
  * authenticated ciphers only; no renegotiation, no compression, no data before the handshake's end.
@@ -10,6 +11,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/http/tls_pem.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -24,22 +26,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_FILE_BYTES = 1 << 20, MAX_CHAIN = 16, MAX_AUTHORITIES = 256 };
-enum { MAX_SHOWN_BYTES = 32 << 10 }; /* of a client's certificate and those above it */
+enum { MAX_FILE_BYTES = 1 << 20, MAX_LIST_BYTES = 16 << 20, MAX_CHAIN = 16 };
 
 static const char ciphers_of_1_2[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
 /* ---------------------------------------------------------------------------------------- files */
-
-/* In OpenSSL's words; its list of errors is emptied. */
-static const char *reason(void)
-{
-    const unsigned long code = ERR_peek_error();
-    const char *text = code ? ERR_reason_error_string(code) : NULL;
-
-    ERR_clear_error();
-    return text ? text : "no reason is known";
-}
 
 static void look_at(const char *path, struct gsv_file_stamp *stamp)
 {
@@ -62,6 +53,8 @@ static struct gsv_file_stamps look(const struct gsv_tls *tls)
     look_at(tls->key_file, &stamps.key);
     if (tls->client_ca_file)
         look_at(tls->client_ca_file, &stamps.client_ca);
+    if (tls->client_crl_file)
+        look_at(tls->client_crl_file, &stamps.client_crl);
     return stamps;
 }
 
@@ -74,11 +67,11 @@ static bool same_stamp(const struct gsv_file_stamp *a, const struct gsv_file_sta
 static bool same_stamps(const struct gsv_file_stamps *a, const struct gsv_file_stamps *b)
 {
     return same_stamp(&a->certificate, &b->certificate) && same_stamp(&a->key, &b->key) &&
-           same_stamp(&a->client_ca, &b->client_ca);
+           same_stamp(&a->client_ca, &b->client_ca) && same_stamp(&a->client_crl, &b->client_crl);
 }
 
 /* The file's bytes, [*size], to be freed after they are wiped. */
-static gpuserve_status read_file(const char *path, char **bytes, size_t *size,
+static gpuserve_status read_file(const char *path, size_t most, char **bytes, size_t *size,
                                  gpuserve_error *error)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* nor waits for a pipe */
@@ -88,7 +81,7 @@ static gpuserve_status read_file(const char *path, char **bytes, size_t *size,
     if (fd < 0)
         return gsv_fail(error, GPUSERVE_E_IO, "%s: %s", path, strerror(errno));
     *size = 0;
-    *bytes = malloc(MAX_FILE_BYTES + 1);
+    *bytes = malloc(most + 1);
     if (!*bytes) {
         close(fd);
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %s", path);
@@ -97,8 +90,8 @@ static gpuserve_status read_file(const char *path, char **bytes, size_t *size,
         errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
         n = -1;
     }
-    while (n > 0 && *size <= MAX_FILE_BYTES) {
-        n = read(fd, *bytes + *size, MAX_FILE_BYTES + 1 - *size);
+    while (n > 0 && *size <= most) {
+        n = read(fd, *bytes + *size, most + 1 - *size);
         if (n < 0 && errno == EINTR)
             n = 1;
         else if (n > 0)
@@ -109,70 +102,47 @@ static gpuserve_status read_file(const char *path, char **bytes, size_t *size,
     close(fd);
     if (n < 0)
         return GPUSERVE_E_IO;
-    return *size <= MAX_FILE_BYTES
-               ? GPUSERVE_OK
-               : gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                          "%s: more than %d bytes, which no PEM file of a certificate has", path,
-                          MAX_FILE_BYTES);
+    return *size <= most ? GPUSERVE_OK
+                         : gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                                    "%s: more than %zu bytes, the most that is read", path, most);
 }
 
 /* ---------------------------------------------------------------------------------- certificate */
-
-/* PEM readers ask for a passphrase here: there is nobody who could give one. */
-static int refuse_passphrase(char *to, int size, int writing, void *asked)
-{
-    (void)to;
-    (void)size;
-    (void)writing;
-    *(bool *)asked = true;
-    return -1;
-}
-
-/* Whether the last attempt to read found no more of the kind; then OpenSSL's errors are emptied. */
-static bool is_at_end(void)
-{
-    const unsigned long code = ERR_peek_last_error();
-    const bool at_end =
-        ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
-
-    if (at_end)
-        ERR_clear_error();
-    return at_end;
-}
 
 static gpuserve_status use_chain(SSL_CTX *context, BIO *pem, const char *path,
                                  gpuserve_error *error)
 {
     bool asked = false;
-    X509 *certificate = PEM_read_bio_X509_AUX(pem, NULL, refuse_passphrase, &asked);
+    X509 *certificate = PEM_read_bio_X509_AUX(pem, NULL, gsv_pem_refuse_passphrase, &asked);
     int n = 0, good = certificate ? SSL_CTX_use_certificate(context, certificate) : 0;
 
     if (!certificate)
         return gsv_hint(error,
                         gsv_fail(error, GPUSERVE_E_INVALID,
-                                 "%s holds no certificate in the PEM format: %s", path, reason()),
+                                 "%s holds no certificate in the PEM format: %s", path,
+                                 gsv_tls_reason()),
                         "it begins with -----BEGIN CERTIFICATE-----; first the server's own, then "
                         "those between it and the root");
     X509_free(certificate);
     if (good != 1)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: %s", path, reason());
-    for (; (certificate = PEM_read_bio_X509(pem, NULL, refuse_passphrase, &asked)); n++) {
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: %s", path, gsv_tls_reason());
+    for (; (certificate = PEM_read_bio_X509(pem, NULL, gsv_pem_refuse_passphrase, &asked)); n++) {
         if (n == MAX_CHAIN || SSL_CTX_add0_chain_cert(context, certificate) != 1) {
             X509_free(certificate);
             return gsv_fail(error, GPUSERVE_E_INVALID, "%s: certificate %d: %s", path, n + 2,
-                            n == MAX_CHAIN ? "too many" : reason());
+                            n == MAX_CHAIN ? "too many" : gsv_tls_reason());
         }
     }
-    return is_at_end() ? GPUSERVE_OK
-                       : gsv_fail(error, GPUSERVE_E_INVALID, "%s: certificate %d: %s", path, n + 2,
-                                  reason());
+    return gsv_pem_is_at_end() ? GPUSERVE_OK
+                               : gsv_fail(error, GPUSERVE_E_INVALID, "%s: certificate %d: %s", path,
+                                          n + 2, gsv_tls_reason());
 }
 
 static gpuserve_status use_key(SSL_CTX *context, BIO *pem, const char *path,
                                const char *certificate_path, gpuserve_error *error)
 {
     bool asked = false;
-    EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, refuse_passphrase, &asked);
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, gsv_pem_refuse_passphrase, &asked);
     gpuserve_status st = GPUSERVE_OK;
 
     if (asked)
@@ -186,75 +156,30 @@ static gpuserve_status use_key(SSL_CTX *context, BIO *pem, const char *path,
     else if (!key)
         st = gsv_hint(error,
                       gsv_fail(error, GPUSERVE_E_INVALID,
-                               "%s holds no private key in the PEM format: %s", path, reason()),
+                               "%s holds no private key in the PEM format: %s", path,
+                               gsv_tls_reason()),
                       "it begins with -----BEGIN PRIVATE KEY-----");
     else if (X509_check_private_key(SSL_CTX_get0_certificate(context), key) != 1)
         st = gsv_fail(error, GPUSERVE_E_INVALID,
                       "the key of %s does not belong to the first certificate of %s", path,
                       certificate_path);
     else if (SSL_CTX_use_PrivateKey(context, key) != 1) /* it fits: only memory can be missing */
-        st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: %s", path, reason());
+        st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: %s", path, gsv_tls_reason());
     EVP_PKEY_free(key);
     ERR_clear_error();
     return st;
 }
 
-/* One of whose clients may come; *error says what is wrong with it. */
-static bool use_authority(SSL_CTX *context, X509 *certificate, int n, const char *path,
-                          gpuserve_error *error)
-{
-    if (n == MAX_AUTHORITIES)
-        gsv_fail(error, GPUSERVE_E_INVALID, "%s: more than %d certificates", path, n);
-    else if (X509_check_ca(certificate) == 0)
-        gsv_hint(error,
-                 gsv_fail(error, GPUSERVE_E_INVALID,
-                          "%s: certificate %d is no CA's: it may sign none of clients", path,
-                          n + 1),
-                 "the file is of those who sign the clients' certificates, not of the clients");
-    else if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) != 1 ||
-             SSL_CTX_add_client_CA(context, certificate) != 1)
-        gsv_fail(error, GPUSERVE_E_INVALID, "%s: certificate %d: %s", path, n + 1, reason());
-    else
-        return true;
-    return false;
-}
-
-/* Each connection shows its certificate: a ticket would be taken when that has long ended. An
- * intermediate CA is trusted without its root. */
-static void ask_for_certificates(SSL_CTX *context)
-{
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-    SSL_CTX_set_verify_depth(context, MAX_CHAIN);
-    SSL_CTX_set_max_cert_list(context, MAX_SHOWN_BYTES);
-    X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context), X509_V_FLAG_PARTIAL_CHAIN);
-    SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
-    SSL_CTX_set_num_tickets(context, 0);
-}
-
 static gpuserve_status use_authorities(SSL_CTX *context, BIO *pem, const struct gsv_tls *tls,
                                        gpuserve_error *error)
 {
-    const char *path = tls->client_ca_file;
-    bool asked = false, good = true;
-    X509 *certificate;
-    int n = 0;
+    return gsv_tls_use_authorities(context, pem, tls->client_ca_file, error);
+}
 
-    for (; good && (certificate = PEM_read_bio_X509(pem, NULL, refuse_passphrase, &asked)); n++) {
-        good = use_authority(context, certificate, n, path, error);
-        X509_free(certificate);
-    }
-    if (!good)
-        return GPUSERVE_E_INVALID;
-    if (!is_at_end())
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: certificate %d: %s", path, n + 1, reason());
-    if (n == 0)
-        return gsv_hint(
-            error,
-            gsv_fail(error, GPUSERVE_E_INVALID, "%s holds no certificate in the PEM format", path),
-            "it begins with -----BEGIN CERTIFICATE-----; of each CA whose clients may "
-            "come");
-    ask_for_certificates(context);
-    return GPUSERVE_OK;
+static gpuserve_status use_lists(SSL_CTX *context, BIO *pem, const struct gsv_tls *tls,
+                                 gpuserve_error *error)
+{
+    return gsv_tls_use_lists(context, pem, tls->client_crl_file, error);
 }
 
 typedef gpuserve_status (*use_fn)(SSL_CTX *context, BIO *pem, const struct gsv_tls *tls,
@@ -273,11 +198,11 @@ static gpuserve_status use_key_file(SSL_CTX *context, BIO *pem, const struct gsv
 }
 
 static gpuserve_status use_file(SSL_CTX *context, const struct gsv_tls *tls, const char *path,
-                                use_fn use, gpuserve_error *error)
+                                size_t most, use_fn use, gpuserve_error *error)
 {
     char *bytes = NULL;
     size_t size = 0;
-    gpuserve_status st = read_file(path, &bytes, &size, error);
+    gpuserve_status st = read_file(path, most, &bytes, &size, error);
     BIO *pem = st == GPUSERVE_OK ? BIO_new_mem_buf(bytes, (int)size) : NULL;
 
     if (st == GPUSERVE_OK)
@@ -346,12 +271,15 @@ static gpuserve_status load(struct gsv_tls *tls, gpuserve_error *error)
     ERR_clear_error();
     context = create_context();
     if (!context)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "TLS cannot be set up: %s", reason());
-    st = use_file(context, tls, tls->certificate_file, use_certificate_file, error);
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "TLS cannot be set up: %s",
+                        gsv_tls_reason());
+    st = use_file(context, tls, tls->certificate_file, MAX_FILE_BYTES, use_certificate_file, error);
     if (st == GPUSERVE_OK)
-        st = use_file(context, tls, tls->key_file, use_key_file, error);
+        st = use_file(context, tls, tls->key_file, MAX_FILE_BYTES, use_key_file, error);
     if (st == GPUSERVE_OK && tls->client_ca_file)
-        st = use_file(context, tls, tls->client_ca_file, use_authorities, error);
+        st = use_file(context, tls, tls->client_ca_file, MAX_FILE_BYTES, use_authorities, error);
+    if (st == GPUSERVE_OK && tls->client_crl_file)
+        st = use_file(context, tls, tls->client_crl_file, MAX_LIST_BYTES, use_lists, error);
     pthread_mutex_lock(&tls->lock);
     tls->tried = tls->seen = stamps;
     before = tls->context;
@@ -371,12 +299,16 @@ gpuserve_status gsv_tls_open(struct gsv_tls *tls, const gpuserve_http_options *o
 {
     const char *certificate = options->tls_certificate_file;
     const char *key = options->tls_key_file ? options->tls_key_file : certificate;
-
     const char *client_ca = options->tls_client_ca_file;
+    const char *client_crl = options->tls_client_crl_file;
 
     if (!certificate && client_ca)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "certificates of clients (--tls-client-ca) without TLS (--tls-cert)");
+    if (client_crl && !client_ca)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "lists of revoked certificates (--tls-client-crl) without the CAs of "
+                        "clients (--tls-client-ca)");
     if (!certificate && key)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "a key for TLS (--tls-key) without a certificate (--tls-cert)");
@@ -390,7 +322,10 @@ gpuserve_status gsv_tls_open(struct gsv_tls *tls, const gpuserve_http_options *o
     tls->key_file = gsv_copy_text(key, strlen(key));
     if (client_ca)
         tls->client_ca_file = gsv_copy_text(client_ca, strlen(client_ca));
-    if (!tls->certificate_file || !tls->key_file || !tls->client_ca_file != !client_ca)
+    if (client_crl)
+        tls->client_crl_file = gsv_copy_text(client_crl, strlen(client_crl));
+    if (!tls->certificate_file || !tls->key_file || !tls->client_ca_file != !client_ca ||
+        !tls->client_crl_file != !client_crl)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a file's name");
     return load(tls, error);
 }
@@ -401,8 +336,10 @@ void gsv_tls_close(struct gsv_tls *tls)
     free(tls->certificate_file);
     free(tls->key_file);
     free(tls->client_ca_file);
+    free(tls->client_crl_file);
     tls->context = NULL;
-    tls->certificate_file = tls->key_file = tls->client_ca_file = NULL;
+    tls->certificate_file = tls->key_file = NULL;
+    tls->client_ca_file = tls->client_crl_file = NULL;
 }
 
 gpuserve_status gsv_tls_reload(struct gsv_tls *tls, gpuserve_error *error)

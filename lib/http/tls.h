@@ -26,12 +26,13 @@ struct gsv_file_stamp {
 };
 
 struct gsv_file_stamps {
-    struct gsv_file_stamp certificate, key, client_ca;
+    struct gsv_file_stamp certificate, key, client_ca, client_crl;
 };
 
 struct gsv_tls {
     char *certificate_file, *key_file; /* NULL: the server speaks plain HTTP */
     char *client_ca_file;              /* NULL: clients are not asked for certificates */
+    char *client_crl_file;             /* NULL: nor for lists of revoked ones */
     pthread_mutex_t lock;              /* over what follows */
     struct ssl_ctx_st *context;
     struct gsv_file_stamps tried, seen; /* the files of the last attempt; of the last look */
@@ -65,8 +66,10 @@ void gsv_tls_session_free(struct ssl_st *session); /* accepts NULL */
 /* What all calls on a session return beside a number of bytes. */
 enum { GSV_TLS_END = 0, GSV_TLS_WANTS_IN = -1, GSV_TLS_WANTS_OUT = -2, GSV_TLS_FAILED = -3 };
 
-/* 1: done. With GSV_TLS_FAILED *reason says why, in OpenSSL's words. */
-int gsv_tls_handshake(struct ssl_st *session, const char **reason);
+enum { GSV_TLS_REASON_BYTES = 160 };
+
+/* 1: done. With GSV_TLS_FAILED `reason` says why, in OpenSSL's words. */
+int gsv_tls_handshake(struct ssl_st *session, char reason[GSV_TLS_REASON_BYTES]);
 /* GSV_TLS_END: the client has said that nothing more comes, or has closed its side. */
 ssize_t gsv_tls_read(struct ssl_st *session, char *to, size_t size);
 /* Offered again after GSV_TLS_WANTS_*, the bytes must be the same, wherever they lie. */

@@ -9,6 +9,8 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
+#include <stdio.h>
+
 struct ssl_st *gsv_tls_session(struct gsv_tls *tls, int fd)
 {
     SSL *session;
@@ -46,9 +48,20 @@ static int outcome(SSL *session, int result)
     }
 }
 
-int gsv_tls_handshake(struct ssl_st *session, const char **reason)
+/* Of a client's certificate also what is wrong with it. */
+static void tell_reason(const SSL *session, char reason[GSV_TLS_REASON_BYTES])
 {
-    unsigned long code;
+    const unsigned long code = ERR_peek_error();
+    const char *text = code ? ERR_reason_error_string(code) : NULL;
+    const long verified = SSL_get_verify_result(session);
+
+    snprintf(reason, GSV_TLS_REASON_BYTES, "%s%s%s", text ? text : "the client has gone",
+             verified == X509_V_OK ? "" : ": ",
+             verified == X509_V_OK ? "" : X509_verify_cert_error_string(verified));
+}
+
+int gsv_tls_handshake(struct ssl_st *session, char reason[GSV_TLS_REASON_BYTES])
+{
     int result;
 
     ERR_clear_error();
@@ -58,12 +71,8 @@ int gsv_tls_handshake(struct ssl_st *session, const char **reason)
     result = outcome(session, result);
     if (result == GSV_TLS_END)
         result = GSV_TLS_FAILED;
-    if (result == GSV_TLS_FAILED) {
-        code = ERR_peek_error();
-        *reason = code ? ERR_reason_error_string(code) : NULL;
-        if (!*reason)
-            *reason = "the client has gone";
-    }
+    if (result == GSV_TLS_FAILED)
+        tell_reason(session, reason);
     ERR_clear_error();
     return result;
 }

@@ -34,7 +34,7 @@ class Authority:
         self.folder = folder
         self.key("ca")
         openssl("req", "-x509", "-key", self.at("ca.key"), "-out", self.at("ca.pem"), "-days", "30",
-                "-subj", "/CN=a CA of the tests", "-addext", "keyUsage=critical,keyCertSign")
+                "-subj", "/CN=a CA of the tests", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
 
     def at(self, name):
         return os.path.join(self.folder, name)

@@ -12,7 +12,8 @@ from serving import MINILM, PATIENCE, Server, environment, gpuserve, main, use_c
 from test_tls import TEXT, Authority, openssl
 
 SERVER_ONLY = "extendedKeyUsage=serverAuth\n"
-FOR_CA = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\n"
+FOR_CA = "subjectKeyIdentifier=hash\nbasicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\n"
+NO_LISTS = "subjectKeyIdentifier=hash\nbasicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\n"
 
 
 class Signer(Authority):
@@ -39,6 +40,19 @@ class Signer(Authority):
         self.key(name)
         openssl("req", "-x509", "-key", self.at(name + ".key"), "-out", self.at(name + ".pem"), "-days", "30",
                 "-subj", "/CN=" + name, "-addext", "basicConstraints=critical,CA:FALSE")
+
+    def list(self, name, *revoked, by="ca", times=("-crldays", "30"), extended=True):
+        """The list of a CA, by OpenSSL's own program; what is extended tells which key of its has signed it."""
+        with open(self.at("config"), "w", encoding="ascii") as file:
+            file.write("[ca]\ndefault_ca=one\n[one]\ndatabase=%s\ndefault_md=sha256\n" % self.at("index"))
+            file.write("crl_extensions=two\n[two]\nauthorityKeyIdentifier=keyid:always\n" if extended else "")
+        with open(self.at("index"), "w", encoding="ascii"):
+            pass
+        run = ("ca", "-config", self.at("config"), "-cert", self.at(by + ".pem"), "-keyfile", self.at(by + ".key"))
+        for certificate in revoked:
+            openssl(*run, "-revoke", self.at(certificate + ".pem"))
+        openssl(*run, "-gencrl", *times, "-out", self.at(name))
+        return self.at(name)
 
 
 class Case(test_tls.Case):
@@ -222,6 +236,126 @@ class Changes(Case):
         err = self.stop()
         self.assertIn("clients.pem: certificate 1 is no CA's", err)
         self.assertIn("clients.pem holds no certificate", err)
+
+
+class Revoked(Case):
+    """Lists of revoked certificates."""
+
+    def begin(self, *arguments, crl, **more):
+        super().begin("--tls-client-crl", crl, *arguments, **more)
+
+    def test_who_is_on_the_list_is_refused(self):
+        self.users.issue("emil")
+        self.begin("--verbose", crl=self.users.list("crl", "emil"))
+        for number in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            only = {"minimum_version": number, "maximum_version": number}
+            self.assertLetIn(self.client(self.users, "anna", **only))
+            self.assertRefused(self.client(self.users, "emil", **only))
+            self.assertRefused(self.client(self.others, "berta", **only))
+        self.assertIn("TLS handshake failed: certificate verify failed: certificate revoked", self.stop())
+
+    def test_lists_change(self):
+        """By themselves and at SIGHUP; what is no good changes nothing."""
+        anna = self.client(self.users, "anna")
+        self.users.issue("frida")
+        frida = self.client(self.users, "frida")
+        self.users.list("crl")
+        self.begin(crl=self.users.at("crl"))
+        self.assertLetIn(frida)
+        self.users.list("next", "frida")
+        os.rename(self.users.at("next"), self.users.at("crl"))
+        wait_until(lambda: not self.answer_to(frida))
+        self.assertLetIn(anna)
+        bad = (self.users.list("ended", times=("-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", "20200201000000Z")),
+               self.others.list("foreign"), self.users.at("ca.pem"))
+        for n, path in enumerate(bad, 1):
+            shutil.copy(path, self.users.at("next"))
+            os.rename(self.users.at("next"), self.users.at("crl"))
+            self.server.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: b"\ngpuserve_http_failed_reloads_total %d\n" % n in self.server.get("/metrics").body)
+            self.assertRefused(frida)
+            self.assertLetIn(anna)
+        os.rename(self.users.list("next"), self.users.at("crl"))
+        self.server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: self.answer_to(frida))
+        self.assertIn("ended at 2020-02-01 00:00:00 UTC", self.stop())
+
+    def test_a_list_that_ends_lets_nobody_in(self):
+        """What it was is not known any more."""
+        anna = self.client(self.users, "anna")
+        self.begin("--verbose", crl=self.users.list("short", times=("-crlsec", "20")))
+        wait_until(lambda: not self.answer_to(anna))
+        self.users.list("next")
+        os.rename(self.users.at("next"), self.users.at("short"))
+        wait_until(lambda: self.answer_to(anna))
+        self.assertIn("certificate verify failed: CRL has expired", self.stop())
+
+    def test_cas_between(self):
+        users = self.users
+        for name in ("north", "south"):
+            users.issue(name, FOR_CA)
+        for name, by in (("gustav", "north"), ("hanna", "south")):
+            users.issue(name, by=by)
+            users.join("shown.pem", name + ".pem", by + ".pem")
+            shutil.copy(users.at("shown.pem"), users.at(name + ".pem"))
+        gustav, hanna = self.client(users, "gustav"), self.client(users, "hanna")
+        all_of_them = users.join("all", "ca.pem", "north.pem", "south.pem")
+        for extended in (True, False):
+            for name, by, revoked in (("root", "ca", ["south"]), ("north", "north", []), ("south", "south", [])):
+                users.list(name + ".crl", *revoked, by=by, extended=extended)
+            self.begin("--verbose", crl=users.at("root.crl"))  # CAs that only the clients show have no list
+            for client in (gustav, hanna):
+                self.assertRefused(client)
+            self.assertIn("unable to get certificate CRL", self.stop())
+            self.begin("--verbose", ca=all_of_them, crl=users.join("all.crl", "root.crl", "north.crl", "south.crl"))
+            self.assertLetIn(gustav)
+            self.assertRefused(hanna)  # its CA is revoked
+            self.assertIn("certificate revoked", self.stop())
+        self.begin(ca=users.at("south.pem"), crl=users.at("south.crl"))  # trusted by itself: nobody above it is asked
+        self.server.tls = hanna
+        self.assertLetIn(hanna)
+        self.assertRefused(gustav)
+        self.stop()
+
+    def refused(self, words, path, *more):
+        for check in ((), ("--check-config",)):
+            done = gpuserve("serve", MINILM, "--port", "0", *(more or (
+                "--tls-cert", self.ca.at("one.pem"), "--tls-key", self.ca.at("one.key"), "--tls-client-ca", self.users.at("ca.pem"))),
+                "--tls-client-crl", path, *check)
+            self.assertNotEqual(done.returncode, 0, words)
+            self.assertIn(words, done.err)
+
+    def test_what_cannot_be_used(self):
+        users = self.users
+        good = users.list("good")
+        one = ("--tls-cert", self.ca.at("one.pem"), "--tls-key", self.ca.at("one.key"))
+        self.refused("without the CAs of clients (--tls-client-ca)", good, *one)
+        self.refused("without the CAs of clients", good, "--no-sandbox")
+        self.refused(users.at("missing") + ": No such file", users.at("missing"))
+        self.refused("holds no list in the PEM format", users.at("ca.pem"))
+        self.refused("holds no list", users.join("empty"))
+        with open(good, encoding="ascii") as source, open(users.at("broken"), "w", encoding="ascii") as target:
+            target.write(source.read().replace("M", "N", 3))
+        self.refused("broken: list 1: ", users.at("broken"))
+        self.refused("list 2: ", users.join("second", "good", "broken"))
+        self.refused("list 1 (/CN=a CA of the tests) ended at 2020-02-01 00:00:00 UTC",
+                     users.list("ended", times=("-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", "20200201000000Z")))
+        self.refused("list 2 (/CN=a CA of the tests) begins only at 2090-01-01 00:00:00 UTC", users.join(
+            "early", "good", os.path.basename(users.list("later", times=(
+                "-crl_lastupdate", "20900101000000Z", "-crl_nextupdate", "20900201000000Z")))))
+        self.refused("list 1 (/CN=a CA of the tests) is signed by none of the CAs", self.others.list("foreign"))
+        self.refused("more than 256 lists", users.join("many", *["good"] * 257))
+        with open(users.at("huge"), "wb") as file:
+            file.truncate((16 << 20) + 1)
+        self.refused("more than 16777216 bytes", users.at("huge"))
+        users.join("two", "ca.pem", "../others/ca.pem")
+        self.refused("has no list of the CA /CN=a CA of the tests", good, *one, "--tls-client-ca", users.at("two"))
+        users.issue("mute", NO_LISTS)
+        self.refused("does not let it sign lists", users.list("mute.crl", by="mute"), *one, "--tls-client-ca", users.at("mute.pem"))
+        done = gpuserve("serve", MINILM, "--check-config", *one, "--tls-client-ca", users.at("two"), "--tls-client-crl",
+                        users.join("both", "good", "../others/foreign"))
+        self.assertEqual(done.returncode, 0, done.err)
+        self.assertEqual(json.loads(done.out)["tls-client-crl"], users.at("both"))
 
 
 class Files(Case):
