@@ -362,7 +362,7 @@ gpuserve_status gsv_cuda_stream_wait(struct gpuserve_stream *stream, gpuserve_er
     if (take_up(stream) != GPUSERVE_OK)
         return give_up(stream, error);
     if (stream->phase != GSV_PHASE_ENDED)
-        return GPUSERVE_OK; /* nothing under way */
+        return give_up(stream, NULL); /* nothing under way, or a batch that nobody will end */
     if (watch(stream) != GPUSERVE_OK)
         return give_up(stream, error);
     memcpy(stream->to_host, stream->host_out, stream->to_host_size);

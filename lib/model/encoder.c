@@ -7,6 +7,8 @@
  */
 #include "lib/model/encoder.h"
 
+#include "lib/base/error.h"
+
 #include <math.h>
 
 static const struct gpuserve_linear *linear_of(const struct gsv_net *net, int32_t layer,
@@ -150,4 +152,16 @@ gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *st
         st = gsv_encode_stage(net, stream, batch, at, i / GSV_STAGE_COUNT,
                               (enum gsv_stage)(i % GSV_STAGE_COUNT));
     return st;
+}
+
+gpuserve_status gsv_give_up_batch(const struct gpuserve_backend *backend,
+                                  struct gpuserve_stream *stream, gpuserve_status refused,
+                                  gpuserve_error *error)
+{
+    const gpuserve_status st = backend->stream_wait(stream, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    return gsv_fail(error, refused, "the %s backend refused an operation%s", backend->name,
+                    refused == GPUSERVE_E_NOMEM ? ": out of memory" : "");
 }

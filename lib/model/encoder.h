@@ -40,4 +40,10 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
                            const struct gpuserve_batch *batch, const struct gsv_activations *at);
 
+/* An operation of a batch failed with `refused`. Ends the batch, so that the stream is free for
+ * another; the status, and the error with what the backend knows. */
+gpuserve_status gsv_give_up_batch(const struct gpuserve_backend *backend,
+                                  struct gpuserve_stream *stream, gpuserve_status refused,
+                                  gpuserve_error *error);
+
 #endif

@@ -498,8 +498,7 @@ gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_ba
     if (!replayed) {
         st = issue(&rows, run);
         if (st != GPUSERVE_OK)
-            return gsv_fail(error, st, "the %s backend refused an operation: %s", backend->name,
-                            st == GPUSERVE_E_NOMEM ? "out of memory" : "see the log");
+            return gsv_give_up_batch(backend, work->stream, st, error);
     }
     if (gsv_is_by_token(run->task))
         return finish_tokens(work, host, run, error);

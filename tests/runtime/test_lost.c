@@ -207,6 +207,54 @@ Test(lost, an_error_that_does_not_stick_moves_nothing)
     cr_expect_eq(place.told.n, 0);
 }
 
+/* Whichever call of a batch it is, the next batches are computed. Each time a new model, whose
+ * batch is not a graph yet. */
+Test(lost, an_error_that_does_not_stick_leaves_nothing_behind)
+{
+    const float *right = right_vector();
+    struct place place;
+    float vector[1024];
+    int n_failed = 0;
+
+    for (uint64_t n = 1; n <= 8; n++) {
+        make_place(&place);
+        cr_assert_eq(open_on(&place, "cuda:0", GPUSERVE_LOST_FAIL), GPUSERVE_OK, "%s",
+                     place.error.message);
+        gsv_emu_fail_call(n, 2);
+        if (embed(&place, vector) != GPUSERVE_OK) {
+            n_failed++;
+            cr_expect_eq(place.error.status, GPUSERVE_E_NOMEM);
+            cr_expect_neq(strstr(place.error.message, "CUDA error 2 "), NULL, "%s in %s",
+                          place.error.message, gsv_emu_failed_call());
+        }
+        for (int i = 0; i < 3; i++)
+            expect_right(&place, right);
+        close_place(&place);
+    }
+    cr_expect_geq(n_failed, 4);
+}
+
+Test(lost, each_call_of_a_batch_tells_what_failed)
+{
+    struct place place;
+    float vector[1024];
+
+    gsv_emu_set_devices(8, 0);
+    for (int i = 0; i < 8; i++) {
+        char device[16];
+
+        make_place(&place);
+        snprintf(device, sizeof(device), "cuda:%d", i);
+        cr_assert_eq(open_on(&place, device, GPUSERVE_LOST_FAIL), GPUSERVE_OK, "%s",
+                     place.error.message);
+        gsv_emu_fail_call((uint64_t)i + 1, 700);
+        cr_expect_eq(embed(&place, vector), GPUSERVE_E_DEVICE);
+        cr_expect_neq(strstr(place.error.message, "CUDA error 700 "), NULL, "%s in %s",
+                      place.error.message, gsv_emu_failed_call());
+        close_place(&place);
+    }
+}
+
 /* ------------------------------------------------------------------------------------- hangs */
 
 /* The time is that of the device's opening: enough for what is only slow, on a busy machine too. */

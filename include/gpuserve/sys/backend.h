@@ -373,6 +373,8 @@ struct gpuserve_backend {
     /** Bring `size` bytes at `from` back to `to_host`, which must stay valid until stream_wait. */
     gpuserve_status (*batch_end)(struct gpuserve_stream *stream, void *to_host, const void *from,
                                  size_t size, gpuserve_error *error);
+    /** After a batch_end. When an operation failed, instead of one: gives the batch up and tells why,
+     *  or GPUSERVE_OK where more than the operation's own status is not known. */
     gpuserve_status (*stream_wait)(struct gpuserve_stream *stream, gpuserve_error *error);
 
     /* --- operations ------------------------------------------------------------------------ */
