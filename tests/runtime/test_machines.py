@@ -489,6 +489,14 @@ class Smi(WithSmi):
                 driver = report(of=(None,), **self.machine([]))["driver"]
                 self.assertFalse(driver["works"])
 
+    def test_a_flood_of_good_lines(self):
+        """What fits is not taken for all of it."""
+        line = ("0, %s, NVIDIA Test, 00000000:01:00.0, 15360, 0, 15360, 0, 40, 101.25, [N/A], Default, 580.65.06, [N/A]" % ONE)
+        for program, works in (("echo", True), ("yes", False)):
+            self.program("#!/bin/sh\nexec %s '%s'\n" % (program, line))
+            driver = report(of=(None,), **self.machine([]))["driver"]
+            self.assertEqual(driver["works"], works, driver)
+
     def test_a_signal_of_the_host_does_not_lengthen_the_wait(self):
         self.program("#!/bin/sh\nsleep 1000\n")
         done = subprocess.run([sys.executable, "-c", INTERRUPTED, LIBRARY], timeout=PATIENCE, text=True,
