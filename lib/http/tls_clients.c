@@ -20,25 +20,24 @@ enum { NAME_BYTES = 200, TIME_BYTES = 32 };
 
 /* ----------------------------------------------------------------------------------------- CAs */
 
-/* One of whose clients may come; *error says what is wrong with it. */
-static bool use_authority(SSL_CTX *context, X509 *certificate, int n, const char *path,
-                          gpuserve_error *error)
+/* One of whose clients may come. */
+static gpuserve_status use_authority(SSL_CTX *context, X509 *certificate, int n, const char *path,
+                                     gpuserve_error *error)
 {
     if (n == MAX_AUTHORITIES)
-        gsv_fail(error, GPUSERVE_E_INVALID, "%s: more than %d certificates", path, n);
-    else if (X509_check_ca(certificate) == 0)
-        gsv_hint(error,
-                 gsv_fail(error, GPUSERVE_E_INVALID,
-                          "%s: certificate %d is no CA's: it may sign none of clients", path,
-                          n + 1),
-                 "the file is of those who sign the clients' certificates, not of the clients");
-    else if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) != 1 ||
-             SSL_CTX_add_client_CA(context, certificate) != 1)
-        gsv_fail(error, GPUSERVE_E_INVALID, "%s: certificate %d: %s", path, n + 1,
-                 gsv_tls_reason());
-    else
-        return true;
-    return false;
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: more than %d certificates", path, n);
+    if (X509_check_ca(certificate) == 0)
+        return gsv_hint(
+            error,
+            gsv_fail(error, GPUSERVE_E_INVALID,
+                     "%s: certificate %d is no CA's: it may sign none of clients", path, n + 1),
+            "the file is of those who sign the clients' certificates, not of the clients");
+    /* It was read, and may be there already: only memory can be missing. */
+    if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) != 1 ||
+        SSL_CTX_add_client_CA(context, certificate) != 1)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: certificate %d: %s", path, n + 1,
+                        gsv_tls_reason());
+    return GPUSERVE_OK;
 }
 
 /* Each connection shows its certificate: a ticket would be taken when that has long ended. An
@@ -56,17 +55,19 @@ static void ask_for_certificates(SSL_CTX *context)
 gpuserve_status gsv_tls_use_authorities(SSL_CTX *context, BIO *pem, const char *path,
                                         gpuserve_error *error)
 {
-    bool asked = false, good = true;
+    gpuserve_status st = GPUSERVE_OK;
+    bool asked = false;
     X509 *certificate;
     int n = 0;
 
-    for (; good && (certificate = PEM_read_bio_X509(pem, NULL, gsv_pem_refuse_passphrase, &asked));
+    for (; st == GPUSERVE_OK &&
+           (certificate = PEM_read_bio_X509(pem, NULL, gsv_pem_refuse_passphrase, &asked));
          n++) {
-        good = use_authority(context, certificate, n, path, error);
+        st = use_authority(context, certificate, n, path, error);
         X509_free(certificate);
     }
-    if (!good)
-        return GPUSERVE_E_INVALID;
+    if (st != GPUSERVE_OK)
+        return st;
     if (!gsv_pem_is_at_end())
         return gsv_fail(error, GPUSERVE_E_INVALID, "%s: certificate %d: %s", path, n + 1,
                         gsv_tls_reason());
