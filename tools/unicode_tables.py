@@ -20,6 +20,7 @@ PINNED = "0.23.3"
 LIMIT = 0x110000
 BLOCK = 128
 HANGUL = range(0xAC00, 0xAC00 + 11172)
+SURROGATES = range(0xD800, 0xE000)
 OUTPUT = pathlib.Path(__file__).parent.parent / "lib" / "text" / "unicode_tables.c"
 
 # Bits of gsv_unicode_flags; the names are those of lib/text/unicode.h.
@@ -32,55 +33,85 @@ NUMERIC = 1 << len(REGEX)
 
 def code_points():
     for c in range(LIMIT):
-        if not 0xD800 <= c <= 0xDFFF:
+        if c not in SURROGATES:
             yield c
+
+
+class Probe:
+    """Flags of each code point, and {code point: its lowercase, decompositions and class} where it has one."""
+    CLEAN = normalizers.BertNormalizer(True, False, False, False).normalize_str
+    ACCENTS = normalizers.BertNormalizer(False, False, True, False).normalize_str
+    MARKS = normalizers.StripAccents().normalize_str
+    LOWER = normalizers.Lowercase().normalize_str
+    NFD = normalizers.NFD().normalize_str
+    NFKD = normalizers.NFKD().normalize_str
+    BERT = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    WORDS = pre_tokenizers.Whitespace().pre_tokenize_str
+
+    def __init__(self):
+        self.flags = [0] * LIMIT
+        self.lowered, self.canonical, self.compatible, self.classes = {}, {}, {}, {}
+
+    def plain(self, block):
+        """Whether no code point of a block is changed or moved by anything, and all are of words, or none is:
+        then their flags are set. Each stands between two "a", so what happens to one happens to it alone."""
+        text = "a" + "".join(chr(c) + "a" for c in block)
+        before = "".join("a" + chr(c) + "\u0334" for c in block)
+        after = "".join("a\u0345" + chr(c) for c in block)
+        # One piece: all are of the word that "a" begins. Two, of which "a" is the first: none is.
+        words = self.WORDS("a" + "".join(map(chr, block)))
+        if any(change(text) != text for change in (self.CLEAN, self.ACCENTS, self.MARKS, self.LOWER, self.NFKD)) or \
+                self.NFD(before) != before or self.NFD(after) != after or len(self.BERT(text)) != 1 or \
+                not (len(words) == 1 or len(words) == 2 and words[0][0] == "a"):
+            return False
+        for c in block:
+            self.flags[c] = WORD if len(words) == 1 else 0
+        return True
+
+    def one(self, c):
+        s = chr(c)
+        n = len(self.BERT("a" + s + "a"))
+        f = (0 if n == 1 else SPACE if n == 2 else PUNCTUATION)
+        if self.CLEAN("a" + s + "a") == "aa":
+            f |= CONTROL
+        if len(self.WORDS("a" + s + "a")) == 1:
+            f |= WORD
+        if self.ACCENTS("a" + s) == "a":
+            f |= NONSPACING
+        if self.MARKS("a" + s) == "a":
+            f |= COMBINING
+        low, d, k = self.LOWER(s), self.NFD(s), self.NFKD(s)
+        if low != s:
+            self.lowered[c] = low
+        if d != s:
+            self.canonical[c] = d
+        if k != d:
+            self.compatible[c] = k
+        # A class is proved by the swaps it makes; its number is fixed by Unicode's stability policy.
+        swaps = self.NFD("a" + s + "\u0334") != "a" + d + "\u0334" or self.NFD("a\u0345" + s) != "a\u0345" + d
+        if swaps and d == s:
+            self.classes[c] = unicodedata.combining(s)
+            assert self.classes[c], hex(c)
+        self.flags[c] = f
 
 
 def probe():
     """Per code point: flags, lowercase, canonical and compatibility decomposition, class."""
-    clean = normalizers.BertNormalizer(True, False, False, False).normalize_str
-    accents = normalizers.BertNormalizer(False, False, True, False).normalize_str
-    marks = normalizers.StripAccents().normalize_str
-    lower = normalizers.Lowercase().normalize_str
-    nfd = normalizers.NFD().normalize_str
-    nfkd = normalizers.NFKD().normalize_str
-    bert = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
-    words = pre_tokenizers.Whitespace().pre_tokenize_str
-    flags, lowered, canonical, compatible, classes = [0] * LIMIT, {}, {}, {}, {}
-
+    found = Probe()
+    for start in range(0, LIMIT, BLOCK):
+        block = range(start, start + BLOCK)
+        if start in SURROGATES or found.plain(block):
+            continue
+        for c in block:
+            found.one(c)
+    verify_classes(found.classes, found.NFD)
     for c in code_points():
-        s = chr(c)
-        n = len(bert("a" + s + "a"))
-        f = (0 if n == 1 else SPACE if n == 2 else PUNCTUATION)
-        if clean("a" + s + "a") == "aa":
-            f |= CONTROL
-        if len(words("a" + s + "a")) == 1:
-            f |= WORD
-        if accents("a" + s) == "a":
-            f |= NONSPACING
-        if marks("a" + s) == "a":
-            f |= COMBINING
-        low, d, k = lower(s), nfd(s), nfkd(s)
-        if low != s:
-            lowered[c] = low
-        if d != s:
-            canonical[c] = d
-        if k != d:
-            compatible[c] = k
-        # A class is proved by the swaps it makes; its number is fixed by Unicode's stability policy.
-        swaps = nfd("a" + s + "\u0334") != "a" + d + "\u0334" or nfd("a\u0345" + s) != "a\u0345" + d
-        if swaps and d == s:
-            classes[c] = unicodedata.combining(s)
-            assert classes[c], hex(c)
-        flags[c] = f
-    verify_classes(classes, nfd)
-    for c in code_points():
-        d = canonical.get(c, chr(c))
-        if chr(c) != d or c in lowered:
-            flags[c] |= CHANGES
-        if any(ord(x) in classes and not flags[ord(x)] & NONSPACING for x in d):
-            flags[c] |= REORDERS
-    return flags, lowered, canonical, compatible, classes
+        d = found.canonical.get(c, chr(c))
+        if chr(c) != d or c in found.lowered:
+            found.flags[c] |= CHANGES
+        if any(ord(x) in found.classes and not found.flags[ord(x)] & NONSPACING for x in d):
+            found.flags[c] |= REORDERS
+    return found.flags, found.lowered, found.canonical, found.compatible, found.classes
 
 
 def verify_classes(classes, nfd):
