@@ -186,10 +186,10 @@ static void reload(gpuserve_http *server, const struct cli_args *args)
 }
 
 /* The next signal; meanwhile systemd's watchdog hears that the server answers. */
-static int next_signal(const gpuserve_http *server, const struct cli_args *args,
-                       const sigset_t *signals)
+static int next_signal(gpuserve_http *server, const sigset_t *signals)
 {
-    const uint64_t beat_us = cli_watchdog_us();
+    const uint64_t beat_us = cli_watchdog_us(), whole_ms = beat_us / 1000 + 1;
+    const uint32_t beat_ms = whole_ms < UINT32_MAX ? (uint32_t)whole_ms : UINT32_MAX;
     const struct timespec beat = { (time_t)(beat_us / 1000000), (long)(beat_us % 1000000) * 1000 };
 
     for (;;) {
@@ -198,8 +198,7 @@ static int next_signal(const gpuserve_http *server, const struct cli_args *args,
 
         if (number > 0)
             return number;
-        if (errno == EAGAIN &&
-            cli_is_alive(gpuserve_http_address(server), args->tls_client_ca != NULL, beat_us))
+        if (errno == EAGAIN && gpuserve_http_alive(server, beat_ms, NULL) == GPUSERVE_OK)
             cli_notify("WATCHDOG=1");
     }
 }
@@ -214,7 +213,7 @@ static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *a
     struct timespec begin, end;
     int number;
 
-    while ((number = next_signal(server, args, signals)) == SIGHUP)
+    while ((number = next_signal(server, signals)) == SIGHUP)
         reload(server, args);
     cli_notify("STOPPING=1");
     if (!args->quiet)

@@ -158,6 +158,20 @@ gpuserve_http_check(const gpuserve_http_options *options, gpuserve_error *error)
 GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server);
 
 /**
+ * Whether the server answers: a request of our own for /livez, over the way that its clients take.
+ * What a watchdog asks. With `tls_client_ca_file` this one connection needs no certificate.
+ *
+ * @param timeout_ms  How long each of its steps may take, at least 1.
+ * @return GPUSERVE_OK; GPUSERVE_E_INVALID; GPUSERVE_E_IO when there was no answer, also because the
+ *         server drains and listens no more
+ *
+ * Thread-safety: safe; one asks at a time. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_alive(gpuserve_http  *server,
+                                                                   uint32_t        timeout_ms,
+                                                                   gpuserve_error *error);
+
+/**
  * Take up what has changed on disk while requests go on: the key file, the certificate, and the
  * models that the server opened. Each is read, opened and tried first, then takes the old one's place; a request
  * is answered by the old or by the new one, never by both. A model needs memory for both until the

@@ -216,6 +216,7 @@ static struct gpuserve_http *create(void)
     pthread_mutex_init(&server->keys.lock, NULL);
     pthread_mutex_init(&server->access_log.lock, NULL);
     pthread_mutex_init(&server->tls.lock, NULL);
+    pthread_mutex_init(&server->asking, NULL);
     pthread_cond_init(&server->idle, NULL);
     server->started_ns = gsv_http_now();
     if (getrandom(&server->seed, sizeof(server->seed), GRND_NONBLOCK) < 0)
@@ -393,6 +394,7 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     pthread_mutex_destroy(&server->keys.lock);
     pthread_mutex_destroy(&server->access_log.lock);
     pthread_mutex_destroy(&server->tls.lock);
+    pthread_mutex_destroy(&server->asking);
     pthread_mutex_destroy(&server->lock);
     free(server);
 }

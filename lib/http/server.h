@@ -34,6 +34,7 @@ struct gpuserve_http {
     uint64_t seed; /* of request names */
     _Atomic unsigned long long n_requests, n_reloads, n_failed_reloads;
     pthread_mutex_t reloading; /* one at a time */
+    pthread_mutex_t asking;    /* itself: one at a time */
 
     _Atomic bool draining;
     pthread_mutex_t lock; /* over what follows, and the `request` of every exchange's work */

@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 struct ssl_st;
@@ -36,7 +37,12 @@ struct gsv_tls {
     pthread_mutex_t lock;              /* over what follows */
     struct ssl_ctx_st *context;
     struct gsv_file_stamps tried, seen; /* the files of the last attempt; of the last look */
-    _Atomic long long not_after;        /* the certificate's end, in seconds since 1970 */
+    /* Our own end of a connection to ourselves, and the server's; own_size is 0 while there is
+     * none.
+     */
+    struct sockaddr_storage own, own_peer;
+    socklen_t own_size;
+    _Atomic long long not_after; /* the certificate's end, in seconds since 1970 */
     _Atomic unsigned long long n_failed_handshakes;
 };
 
@@ -61,6 +67,8 @@ bool gsv_tls_has_changed(struct gsv_tls *tls);
 
 /* A server's side on a socket that does not block; NULL: out of memory. */
 struct ssl_st *gsv_tls_session(struct gsv_tls *tls, int fd);
+/* The server's side of this connected socket shall ask for no certificate; -1: of none any more. */
+void gsv_tls_expect_own(struct gsv_tls *tls, int fd);
 void gsv_tls_session_free(struct ssl_st *session); /* accepts NULL */
 
 /* What all calls on a session return beside a number of bytes. */

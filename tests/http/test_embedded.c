@@ -104,7 +104,11 @@ Test(embedded, start_address_reload_drain_stop)
     cr_expect_eq(ask(server, "GET", "/health", "", text, sizeof(text)), 200);
     cr_expect_eq(gpuserve_http_reload(server, &error), GPUSERVE_OK, "%s", error.message);
     expect_embedded(server, "one");
+    cr_expect_eq(gpuserve_http_alive(server, 10000, &error), GPUSERVE_OK, "%s", error.message);
+    cr_expect_eq(gpuserve_http_alive(server, 0, &error), GPUSERVE_E_INVALID);
     cr_expect_eq(gpuserve_http_drain(server, 10000), GPUSERVE_OK);
+    cr_expect_eq(gpuserve_http_alive(server, 10000, &error), GPUSERVE_E_IO);
+    cr_expect_neq(strstr(error.message, "Connection refused"), NULL, "%s", error.message);
     gpuserve_http_stop(&server);
     cr_expect_null(server);
 }
@@ -281,6 +285,7 @@ Test(embedded, a_handle_that_is_null)
     cr_expect_null(gpuserve_http_address(NULL));
     cr_expect_eq(gpuserve_http_reload(NULL, &error), GPUSERVE_E_INVALID);
     cr_expect_eq(gpuserve_http_drain(NULL, 1), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_http_alive(NULL, 1, &error), GPUSERVE_E_INVALID);
     gpuserve_http_stop(&none);
     gpuserve_http_stop(NULL);
 }

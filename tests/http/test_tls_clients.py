@@ -190,16 +190,22 @@ class Clients(Case):
             self.assertTrue(good or "--tls-client-ca" in done.err, done.err)
 
     def test_the_watchdog_has_none(self):
-        """That the server misses its certificate is answer enough."""
+        """The server knows itself: it answers, and no handshake fails; nobody else comes without one meanwhile."""
         path = self.ca.at("notify")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
             systemd.settimeout(PATIENCE)
             systemd.bind(path)
-            self.begin(env=environment(NOTIFY_SOCKET=path, WATCHDOG_USEC="2000000"))
+            self.begin("--verbose", "--access-log", self.ca.at("beats"), env=environment(NOTIFY_SOCKET=path, WATCHDOG_USEC="2000000"))
             got = [systemd.recv(4096) for _ in range(3)]
             self.assertEqual(got, [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"])
+            self.assertIn(b"\ngpuserve_http_tls_failed_handshakes_total 0\n", self.server.get("/metrics").body)
+            self.assertRefused(self.client(None, None))
         os.unlink(path)
-        self.stop()
+        self.assertEqual(self.stop().count("handshake failed"), 1)
+        with open(self.ca.at("beats"), encoding="utf-8") as log:
+            beats = [line for line in map(json.loads, log) if line["path"] == "/livez"]
+        self.assertGreaterEqual(len(beats), 2)
+        self.assertEqual({line["status"] for line in beats}, {200})
 
 
 class Changes(Case):
