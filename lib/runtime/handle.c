@@ -195,8 +195,6 @@ static gpuserve_status fill(gpuserve_model *handle, const char *path,
     if (st == GPUSERVE_OK)
         st = gsv_model_warm(model, options, GPUSERVE_WARMUP_OFF, error);
     if (st == GPUSERVE_OK)
-        st = gsv_lost_arm(handle, options, model, error);
-    if (st == GPUSERVE_OK)
         st = gsv_face_create(&face, model, error);
     if (st != GPUSERVE_OK) {
         gsv_model_free(&model);
@@ -204,7 +202,8 @@ static gpuserve_status fill(gpuserve_model *handle, const char *path,
     }
     gsv_handle_exchange(handle, model, face);
     handle->opening.options.progress = NULL; /* for this time only */
-    return GPUSERVE_OK;
+    /* Its thread may have a replica to tell of that was lost meanwhile, and looks at the model. */
+    return gsv_lost_arm(handle, options, model, error);
 }
 
 static gpuserve_status set_names(gpuserve_model *handle, const char *path,
