@@ -83,6 +83,22 @@ Test(entities, neighbours_of_one_kind_are_one)
     gpuserve_model_close(&model);
 }
 
+/* Refused for its tokens, before any is looked at. */
+static void expect_no_tokens(gpuserve_model *model, const gpuserve_entity *entity,
+                             const char *words)
+{
+    const gpuserve_span spans[2] = { { 0, 2 }, { 0, 2 } };
+    const int32_t ids[2] = { 7, 7 };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char word[64];
+    size_t n;
+
+    cr_expect_eq(gpuserve_entity_word(model, entity, 1, "ab", 2, ids, spans, 1 + entity->first,
+                                      word, sizeof(word), &n, &error),
+                 GPUSERVE_E_INVALID);
+    cr_expect_neq(strstr(error.message, words), NULL, "%s, not: %s", words, error.message);
+}
+
 Test(entities, what_cannot_be)
 {
     gpuserve_model *model = open_model();
@@ -105,14 +121,17 @@ Test(entities, what_cannot_be)
                  GPUSERVE_E_INVALID);
     cr_expect_eq(gpuserve_entities(model, scores, &span, 1, 2, &found, &n, NULL),
                  GPUSERVE_E_INVALID);
+    cr_expect_eq(
+        gpuserve_entities(model, scores, &span, (size_t)UINT32_MAX + 1, 0, &found, &n, NULL),
+        GPUSERVE_E_INVALID);
     cr_expect_null(gpuserve_entity_name(model, &entity, 0));
     cr_expect_null(gpuserve_entity_name(model, NULL, 0));
 
 #define WORD(entity, text, size, ids, spans) \
     gpuserve_entity_word(model, entity, 1, text, size, ids, spans, 1, word, sizeof(word), &n, NULL)
     cr_expect_eq(WORD(&entity, "ab", 2, &id, &span), GPUSERVE_OK);
-    cr_expect_eq(WORD(&past, "ab", 2, &id, &span), GPUSERVE_E_INVALID);
-    cr_expect_eq(WORD(&odd, "ab", 2, &id, &span), GPUSERVE_E_INVALID);
+    expect_no_tokens(model, &past, "tokens 0 to 1 of 1");
+    expect_no_tokens(model, &odd, "tokens 1 to 0 of 2");
     cr_expect_eq(WORD(&entity, "a", 1, &id, &span), GPUSERVE_E_INVALID, "beyond the text");
     cr_expect_eq(WORD(&entity, "ab", 2, &id, &backwards), GPUSERVE_E_INVALID);
     cr_expect_eq(WORD(&entity, "ab", 2, &no_id, &span), GPUSERVE_E_INVALID);
