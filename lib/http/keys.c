@@ -276,8 +276,10 @@ gpuserve_status gsv_keys_reload(struct gsv_keys *keys, gpuserve_error *error)
     if (!gsv_grow((void **)&set.keys, &set.capacity, keys->n_given + 1, sizeof(*set.keys),
                   MAX_KEYS))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for keys");
+    pthread_mutex_lock(&keys->lock); /* the given ones never change but for their counts */
     for (; set.n < keys->n_given; set.n++)
-        set.keys[set.n] = keys->keys[set.n]; /* given ones never change but for their count */
+        set.keys[set.n] = keys->keys[set.n];
+    pthread_mutex_unlock(&keys->lock);
     st = add_file(&set, keys->file, error);
     if (st == GPUSERVE_OK)
         exchange_keys(keys, &set);
