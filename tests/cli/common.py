@@ -20,6 +20,8 @@ PATIENCE = 120
 
 # A build with a sanitizer, where what is computed takes minutes and is in the library's tests.
 INSTRUMENTED = bool(os.environ.get("GPUSERVE_TEST_INSTRUMENTED"))
+# How a program ends in which the sanitizer has found something; tools/dev/sanitize.sh says so to it.
+FINDING = 66
 numbers = unittest.skipIf(INSTRUMENTED, "numbers of a real model")
 
 

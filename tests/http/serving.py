@@ -3,15 +3,17 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "cli"))
-from common import PATIENCE, PROGRAM, environment, gpuserve, lines, main, model, wait_until  # noqa: E402
+from common import (FINDING, PATIENCE, PROGRAM, environment, gpuserve, lines, main, model,  # noqa: E402
+                    wait_until)
 
-__all__ = ["MINILM", "PATIENCE", "Served", "Server", "cosine", "embed", "figure", "main", "model", "use_clients", "wait_until"]
+__all__ = ["MINILM", "PATIENCE", "Served", "Server", "UnixConnection", "cosine", "embed", "figure", "main", "model", "use_clients", "wait_until"]
 MINILM = model("all-MiniLM-L6-v2")
 
 
@@ -53,21 +55,36 @@ class Reply:
         return json.loads(self.body)
 
 
-class Server:
-    """`gpuserve serve` on a free port, until stop()."""
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=PATIENCE)
+        self.path = path
 
-    def __init__(self, *arguments, env=None, stderr=subprocess.PIPE, before=None, tls=None):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(PATIENCE)
+        self.sock.connect(self.path)
+
+
+class Server:
+    """`gpuserve serve` on a free port, or at the path `unix`, until stop()."""
+
+    def __init__(self, *arguments, env=None, stderr=subprocess.PIPE, before=None, tls=None, unix=None):
         self.tls = tls  # the ssl.SSLContext of a client, where the server speaks TLS
+        self.unix = unix
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--port", "0", *map(str, arguments)], stdout=subprocess.PIPE,
-            stderr=stderr, env=env or environment(), text=True, preexec_fn=before)
+            [PROGRAM, "serve", *(("--unix", unix) if unix else ("--port", "0")), *map(str, arguments)],
+            stdout=subprocess.PIPE, stderr=stderr, env=env or environment(), text=True, preexec_fn=before)
         self.url = self.process.stdout.readline().strip()
         if not self.url:
             raise AssertionError("no server: " + self.process.stderr.read())
-        self.host, self.port = self.url.split("//")[1].rsplit(":", 1)
-        self.port = int(self.port)
+        if not unix:
+            self.host, self.port = self.url.split("//")[1].rsplit(":", 1)
+            self.port = int(self.port)
 
     def connect(self):
+        if self.unix:
+            return UnixConnection(self.unix)
         if self.tls:
             return http.client.HTTPSConnection(self.host, self.port, timeout=PATIENCE, context=self.tls)
         return http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
@@ -92,6 +109,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(number)
         _, err = self.process.communicate(timeout=300)
+        assert self.process.returncode != FINDING, err
         return self.process.returncode, err
 
 

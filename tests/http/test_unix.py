@@ -10,20 +10,9 @@ import subprocess
 import tempfile
 import unittest
 
-from serving import MINILM, PATIENCE, PROGRAM, Reply, embed, environment, main
+from serving import MINILM, PATIENCE, PROGRAM, Reply, UnixConnection, embed, environment, main
 
 BODY = json.dumps({"inputs": ["a dog"]})
-
-
-class Connection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("localhost", timeout=PATIENCE)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(PATIENCE)
-        self.sock.connect(self.path)
 
 
 class Unix(unittest.TestCase):
@@ -66,7 +55,7 @@ class Unix(unittest.TestCase):
         self.assertIn(words, err)
 
     def ask(self, method="POST", path="/embed", body=BODY, headers=None):
-        connection = Connection(self.path)
+        connection = UnixConnection(self.path)
         try:
             connection.request(method, path, body, headers or {})
             return Reply(connection.getresponse())
@@ -102,7 +91,7 @@ class Unix(unittest.TestCase):
 
     def test_no_limit_of_one_address(self):
         server = self.serve("--max-address-connections", "1")
-        connections = [Connection(self.path) for _ in range(8)]
+        connections = [UnixConnection(self.path) for _ in range(8)]
         for connection in connections:
             connection.request("POST", "/embed", BODY)
         for connection in connections:
@@ -151,7 +140,7 @@ class Unix(unittest.TestCase):
         busy.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(BODY))
         waiting = []
         for _ in range(20):
-            one = Connection(self.path)
+            one = UnixConnection(self.path)
             one.request("POST", "/embed", BODY)
             waiting.append(one)
         server.send_signal(signal.SIGTERM)
