@@ -32,6 +32,9 @@ void cli_warn(const char *format, ...) GPUSERVE_PRINTF(1, 2);
 void cli_hint(const char *format, ...) GPUSERVE_PRINTF(1, 2);
 /* The library's error with its hint; `where` may be NULL. */
 int cli_fail_with(const gpuserve_error *error, const char *where);
+/* From now on a message waits for no reader: it is cut to PIPE_BUF bytes, and left out, which a
+ * later one tells, where there is no room. */
+void cli_never_wait_for_messages(void);
 
 /* -------------------------------------------------------------------------------------- memory */
 

@@ -266,6 +266,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
+    cli_never_wait_for_messages();
     if (cli_context(&context, args) != CLI_OK)
         return CLI_FAILED;
     /* A signal while models load ends the program as before; threads inherit the mask. */

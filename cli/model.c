@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Called from the library's threads; one fprintf keeps a line whole. */
+/* Called from the library's threads. */
 void cli_log(void *user, int32_t level, const char *message)
 {
     static const char *const names[] = { "", "error", "warning", "info", "debug" };
@@ -14,7 +14,7 @@ void cli_log(void *user, int32_t level, const char *message)
     (void)user;
     if (level < GPUSERVE_LOG_ERROR || level > GPUSERVE_LOG_DEBUG)
         level = GPUSERVE_LOG_DEBUG;
-    fprintf(stderr, "gpuserve: %s: %s\n", names[level], message);
+    cli_warn("%s: %s", names[level], message);
 }
 
 int32_t cli_log_level(const struct cli_args *args)

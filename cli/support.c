@@ -1,5 +1,5 @@
 /*
- * support.c - messages, memory, signals: the ground the commands stand on.
+ * support.c - memory, signals: the ground the commands stand on.
  */
 #include "cli.h"
 
@@ -12,67 +12,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-static void print_message(const char *format, va_list arguments)
-{
-    fputs("gpuserve: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-}
-
-int cli_fail(const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    print_message(format, arguments);
-    va_end(arguments);
-    return CLI_FAILED;
-}
-
-int cli_usage(const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    print_message(format, arguments);
-    va_end(arguments);
-    return CLI_USAGE;
-}
-
-void cli_warn(const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    print_message(format, arguments);
-    va_end(arguments);
-}
-
-void cli_hint(const char *format, ...)
-{
-    va_list arguments;
-
-    fputs("  hint: ", stderr);
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-}
-
-int cli_fail_with(const gpuserve_error *error, const char *where)
-{
-    const char *message =
-        error->message[0] ? error->message : gpuserve_status_name((gpuserve_status)error->status);
-
-    if (where)
-        cli_fail("%s: %s", where, message);
-    else
-        cli_fail("%s", message);
-    if (error->hint[0])
-        cli_hint("%s", error->hint);
-    return CLI_FAILED;
-}
 
 /* -------------------------------------------------------------------------------------- memory */
 

@@ -8,7 +8,7 @@ import struct
 import tempfile
 import unittest
 
-from serving import MINILM, Server, embed, main, wait_until
+from serving import MINILM, PATIENCE, Server, embed, main, wait_until
 
 CREATE_RULESET, ASK_VERSION = 444, 1
 SECRET = "a-secret-that-no-answer-shows"
@@ -164,6 +164,33 @@ class Files(unittest.TestCase):
         self.assertFalse(os.path.exists(beyond))
         with open(log + ".1", encoding="utf-8") as file:
             self.assertIn('"path":"/embed"', file.read())
+
+    def test_standard_error_that_nobody_reads(self):
+        """It keeps nobody waiting; what found no room there is told when there is some."""
+        begin, end = os.pipe()
+        os.set_blocking(end, False)
+        n_before = 0
+        try:
+            while True:
+                n_before += os.write(end, bytes(4096))
+        except BlockingIOError:
+            os.set_blocking(end, True)
+        self.server = Server(MINILM, "--verbose", "--open-metrics", stderr=end)
+        os.close(end)
+        self.assertServes()
+        self.reload("reloads")
+        with open(begin, "rb") as file:
+            file.read(n_before)
+            self.reload("reloads")
+            self.assertServes()
+            self.server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(self.server.process.wait(PATIENCE), 0)
+            lines = file.read().decode().splitlines()
+        self.server = None
+        self.assertRegex(lines[0], r"^gpuserve: warning: \d+ lines found no room here$")
+        self.assertGreater(len(lines), 1)
+        for line in lines:
+            self.assertRegex(line, "^gpuserve: ")
 
     def test_a_log_directly_in_a_common_directory(self):
         """It is made before these are closed, and written; anew it cannot be made there."""
