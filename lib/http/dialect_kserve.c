@@ -175,7 +175,7 @@ static struct gsv_entry *controlled_entry(struct gsv_exchange *exchange)
 
 static gpuserve_status run_load(struct gsv_exchange *exchange, gpuserve_error *error)
 {
-    return gsv_models_load(&exchange->server->models, exchange->state, error);
+    return gsv_models_load(&exchange->server->models, exchange->state, false, error);
 }
 
 static gpuserve_status run_unload(struct gsv_exchange *exchange, gpuserve_error *error)

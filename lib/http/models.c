@@ -262,7 +262,7 @@ static gpuserve_status open_entry(struct gsv_models *models, struct gsv_entry *e
     st = check_name(models, entry->name, entry, error);
     for (size_t i = 0; i < entry->n_aliases && st == GPUSERVE_OK; i++)
         st = check_name(models, entry->aliases[i], entry, error);
-    return st == GPUSERVE_OK ? gsv_models_load(models, entry, error) : st;
+    return st == GPUSERVE_OK ? gsv_models_load(models, entry, false, error) : st;
 }
 
 gpuserve_status gsv_models_open(struct gsv_models *models, gpuserve_context *context,
@@ -347,16 +347,21 @@ struct gsv_served *gsv_models_hold(struct gsv_models *models, struct gsv_entry *
 
 /* ----------------------------------------------------------------------------- load and unload */
 
+/* With `instead` only if there is one: otherwise it is given up. */
 static void put(struct gsv_models *models, struct gsv_entry *entry, struct gsv_served *served,
-                const char *reason)
+                const char *reason, bool instead)
 {
     struct gsv_served *before;
 
     pthread_rwlock_wrlock(&models->lock);
     before = entry->served;
-    entry->served = served;
-    free(entry->reason);
-    entry->reason = reason ? gsv_copy_text(reason, strlen(reason)) : NULL;
+    if (instead && !before) {
+        before = served;
+    } else {
+        entry->served = served;
+        free(entry->reason);
+        entry->reason = reason ? gsv_copy_text(reason, strlen(reason)) : NULL;
+    }
     pthread_rwlock_unlock(&models->lock);
     gsv_served_release(before);
 }
@@ -405,7 +410,7 @@ gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *
     return st;
 }
 
-gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *entry,
+gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *entry, bool instead,
                                 gpuserve_error *error)
 {
     gpuserve_model *model = entry->borrowed;
@@ -425,7 +430,7 @@ gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *ent
     if (served && st == GPUSERVE_OK)
         st = gsv_served_begin_counts(served, error);
     if (served && st == GPUSERVE_OK)
-        put(models, entry, served, NULL);
+        put(models, entry, served, NULL, instead);
     else if (served)
         gsv_served_release(served);
     else if (st == GPUSERVE_OK && entry->path)
@@ -442,6 +447,6 @@ gpuserve_status gsv_models_unload(struct gsv_models *models, struct gsv_entry *e
     if (!entry->path)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "model \"%s\" belongs to the program around the server", entry->name);
-    put(models, entry, NULL, "unloaded");
+    put(models, entry, NULL, "unloaded", false);
     return GPUSERVE_OK;
 }

@@ -71,8 +71,9 @@ void gsv_served_release(struct gsv_served *served); /* accepts NULL */
 /* One text through it, another one each time, so that no cache can answer. */
 gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *error);
 
-/* Load (again) or unload what the server opened itself. */
-gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *entry,
+/* Load (again) or unload what the server opened itself. Instead of what is loaded: not if a client
+ * unloads it meanwhile. */
+gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *entry, bool instead,
                                 gpuserve_error *error);
 gpuserve_status gsv_models_unload(struct gsv_models *models, struct gsv_entry *entry,
                                   gpuserve_error *error);

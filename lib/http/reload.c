@@ -32,7 +32,7 @@ static gpuserve_status reload_model(struct gpuserve_http *server, struct gsv_ent
     if (!before) /* a client has unloaded it */
         return GPUSERVE_OK;
     if (before->owned)
-        st = gsv_models_load(&server->models, entry, error);
+        st = gsv_models_load(&server->models, entry, true, error);
     gsv_served_release(before);
     return st;
 }

@@ -10,7 +10,7 @@ import time
 import unittest
 
 import withstand
-from serving import MINILM, PATIENCE, Server, main, wait_until
+from serving import MINILM, PATIENCE, Server, figure, main, wait_until
 
 TEXT, SECOND = withstand.TEXTS
 
@@ -48,6 +48,20 @@ class Reload(unittest.TestCase):
         self.assertEqual(load.failures, [])
         self.assertLessEqual({status for status, _ in load.answers}, {200, 503})
         self.assertEqual({body for status, body in load.answers if status == 200}, {known})
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_what_is_unloaded_meanwhile_stays_so(self):
+        server = Server(MINILM, "--model-control", "--quiet")
+        path = "/v2/repository/models/all-MiniLM-L6-v2/"
+        for i in range(10):
+            reloads = figure(server, "gpuserve_http_reloads_total")
+            server.process.send_signal(signal.SIGHUP)
+            time.sleep(i / 500)  # loading takes some 50 ms
+            self.assertEqual(server.post(path + "unload", {}).status, 200)
+            wait_until(lambda: figure(server, "gpuserve_http_reloads_total") > reloads)
+            self.assertEqual(server.get("/readyz").status, 503)
+            self.assertEqual(server.post(path + "load", {}).status, 200)
+            self.assertEqual(server.get("/readyz").status, 200)
         self.assertEqual(server.stop()[0], 0)
 
     def test_a_bad_model_changes_nothing(self):
