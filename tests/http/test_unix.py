@@ -1,5 +1,4 @@
 """A unix socket instead of a port."""
-import http.client
 import json
 import os
 import shutil
