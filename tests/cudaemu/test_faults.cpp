@@ -262,9 +262,14 @@ Test(cudaemu_faults, matrix_load_past_shared_memory)
     expect_fault(cudaErrorIllegalAddress, { "ldmatrix.x1", "offset 128 of 128 bytes" });
 }
 
-/* The address sanitizer ends the process at the access itself, with its exit status. */
+/* The address sanitizer ends the process at the access itself, with its exit status: that which
+ * ./dev asan asks for. */
 #if GSV_EMU_ASAN
-#define OUT_OF_BOUNDS(name) Test(cudaemu_faults, name, .exit_code = 1)
+extern "C" __attribute__((visibility("default"))) const char *__asan_default_options()
+{
+    return "exitcode=66";
+}
+#define OUT_OF_BOUNDS(name) Test(cudaemu_faults, name, .exit_code = 66)
 #else
 #define OUT_OF_BOUNDS(name) Test(cudaemu_faults, name)
 #endif
