@@ -48,21 +48,49 @@ gpuserve_status gsv_served_begin_counts(struct gsv_served *served, gpuserve_erro
     return st == GPUSERVE_OK ? read_batches(&served->tried_batches, served->model, error) : st;
 }
 
+/* The row of as many texts, or NULL. */
+static const gpuserve_batch_counts *row_of(const struct gsv_batches *batches, uint32_t n_texts)
+{
+    for (size_t i = 0; i < batches->n; i++) {
+        if (batches->rows[i].n_texts == n_texts)
+            return &batches->rows[i];
+    }
+    return NULL;
+}
+
+/* Its owner has exchanged the model since, whose counts were 0 then: they never shrink otherwise.
+ */
+static bool has_begun_anew(const struct gsv_served *served, const gpuserve_model_counts *counts,
+                           const struct gsv_batches *batches)
+{
+    const struct gsv_batches *tried = &served->tried_batches;
+
+    if (counts->batches < served->tried.batches || counts->items < served->tried.items)
+        return true;
+    for (size_t i = 0; i < tried->n; i++) {
+        const gpuserve_batch_counts *was = &tried->rows[i], *is = row_of(batches, was->n_texts);
+
+        if (!is || is->batches < was->batches || is->input_ns < was->input_ns ||
+            is->infer_ns < was->infer_ns || is->output_ns < was->output_ns)
+            return true;
+    }
+    return false;
+}
+
 /* Rows that nothing is left of are dropped. */
 static void subtract(struct gsv_batches *from, const struct gsv_batches *tried)
 {
-    size_t n = 0, next = 0;
+    size_t n = 0;
 
     for (size_t i = 0; i < from->n; i++) {
         gpuserve_batch_counts row = from->rows[i];
+        const gpuserve_batch_counts *was = row_of(tried, row.n_texts);
 
-        while (next < tried->n && tried->rows[next].n_texts < row.n_texts)
-            next++;
-        if (next < tried->n && tried->rows[next].n_texts == row.n_texts) {
-            row.batches -= tried->rows[next].batches;
-            row.input_ns -= tried->rows[next].input_ns;
-            row.infer_ns -= tried->rows[next].infer_ns;
-            row.output_ns -= tried->rows[next].output_ns;
+        if (was) {
+            row.batches -= was->batches;
+            row.input_ns -= was->input_ns;
+            row.infer_ns -= was->infer_ns;
+            row.output_ns -= was->output_ns;
         }
         if (row.batches > 0)
             from->rows[n++] = row;
@@ -81,8 +109,8 @@ gpuserve_status gsv_served_counts(const struct gsv_served *served, gpuserve_mode
     st = gpuserve_model_stats(served->model, counts, error);
     if (st == GPUSERVE_OK)
         st = read_batches(batches, served->model, error);
-    if (st != GPUSERVE_OK || counts->batches < tried->batches)
-        return st; /* exchanged by its owner since: begun anew */
+    if (st != GPUSERVE_OK || has_begun_anew(served, counts, batches))
+        return st;
     counts->batches -= tried->batches;
     counts->items -= tried->items;
     subtract(batches, &served->tried_batches);

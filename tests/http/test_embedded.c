@@ -180,6 +180,45 @@ Test(embedded, a_borrowed_model_stays_the_callers)
     gpuserve_context_unref(&context);
 }
 
+/* What the one before had computed until it was served is not taken off. */
+Test(embedded, a_borrowed_model_that_is_swapped_counts_anew)
+{
+    enum { N = 64 };
+    gpuserve_http_model served = GPUSERVE_HTTP_MODEL_INIT;
+    gpuserve_model_counts counts = GPUSERVE_MODEL_COUNTS_INIT;
+    gpuserve_http_options options;
+    gpuserve_context *context = NULL;
+    gpuserve_model *model = NULL;
+    gpuserve_http *server = NULL;
+    char text[4096], expected[128], words[N][8];
+    const char *texts[N];
+    static float rows[N * 1024];
+
+    for (int i = 0; i < N; i++) {
+        snprintf(words[i], sizeof(words[i]), "w%d", i);
+        texts[i] = words[i];
+    }
+    cr_assert_eq(gpuserve_context_create(&context, NULL, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_model_open(&model, context, TINY, NULL, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_embed(model, texts, N, rows, N * 1024, NULL, NULL), GPUSERVE_OK);
+    served.model = model;
+    options = with(&served, 1);
+    cr_assert_eq(gpuserve_http_start(&server, context, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    cr_assert_eq(gpuserve_model_swap(model, TINY, NULL, NULL, NULL, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    for (int i = 0; i < N / 4; i++)
+        cr_assert_eq(gpuserve_embed(model, texts + i, 1, rows, 1024, NULL, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_model_stats(model, &counts, NULL), GPUSERVE_OK);
+    snprintf(expected, sizeof(expected), "\"inference_count\":%llu,\"execution_count\":%llu,",
+             (unsigned long long)counts.items, (unsigned long long)counts.batches);
+    cr_expect_eq(ask(server, "GET", "/v2/models/default/stats", "", text, sizeof(text)), 200);
+    cr_expect_neq(strstr(text, expected), NULL, "%s, not: %s", expected, text);
+    gpuserve_http_stop(&server);
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+}
+
 static void refused(const gpuserve_http_options *options, const char *words)
 {
     gpuserve_http *server = (gpuserve_http *)&error; /* to be set to NULL */
