@@ -1,12 +1,14 @@
 /*
  * admission.c - room in a queue: a request is taken whole or refused, before any work on it.
  *
- * Admission is fair between clients in three steps. Each bound (tokens, bytes, tokens by time) has
- * one limit for large requests, a higher one for small requests, and the highest one for small
- * requests of clients with little in the queue. So large requests, however many clients send them,
- * leave room for small ones, and one client with many small requests leaves room for the others. A
- * large request of a client with nothing in the queue has a reserve before those of other clients.
- * For tokens and bytes the highest limit is the bound itself; by time the lowest one is.
+ * Admission is fair between clients:
+ *   - Of tokens and bytes, large requests fill the least part of the bound, small ones more, and
+ *     small ones of clients with little in the queue all of it.
+ *   - Of tokens by time (in_time), large requests are counted by themselves, so that small ones
+ *     take no room from them. Small requests have a reserve that large ones cannot fill, and those
+ *     of clients with little in the queue have one that other small ones cannot fill. A large
+ *     request of a client with nothing in the queue has one before other large ones. All together
+ *     are at most 7/4 in_time.
  *
  * retry_after_ms is the time until enough is released. Small requests are computed first, so their
  * tokens are released at the recent throughput. Large ones share the device: of n with the
@@ -19,7 +21,7 @@
 #include <stdlib.h>
 
 #define RETRY_LEAST_MS 10
-#define RETRY_MOST_MS 60000
+#define RETRY_MOST_MS 3600000
 #define RETRY_UNKNOWN_MS 100
 #define TIMED_SHARE 8       /* a request counts as one of so many parts at most */
 #define BATCHES_WAITING 2   /* for each worker, however slow it is */
@@ -32,19 +34,25 @@
 enum room_class { ROOM_LARGE, ROOM_LARGE_FIRST, ROOM_SMALL, ROOM_SMALL_FIRST };
 
 /* What a limit counts. */
-enum bound { BOUND_TOKENS, BOUND_TIMED, BOUND_BYTES };
+enum bound { BOUND_TOKENS, BOUND_BYTES, BOUND_TIMED, BOUND_LARGE };
 
 static uint64_t amount(const struct gsv_charge *charge, enum bound bound)
 {
+    if (bound == BOUND_LARGE && charge->is_small)
+        return 0;
     return bound == BOUND_TOKENS  ? charge->tokens
-           : bound == BOUND_TIMED ? charge->timed
-                                  : charge->bytes;
+           : bound == BOUND_BYTES ? charge->bytes
+                                  : charge->timed;
+}
+
+static uint64_t held(const struct gsv_batcher *batcher, enum bound bound)
+{
+    return amount(&batcher->charged, bound) - (bound == BOUND_LARGE ? batcher->small_timed : 0);
 }
 
 /* A mixed hash, so that clients with neighbouring numbers do not share a bucket. */
 static struct gsv_client_usage *usage_of(struct gsv_batcher *batcher, uint64_t client)
 {
-    client ^= (uint64_t)(uintptr_t)batcher; /* which clients share one is not the same everywhere */
     client = (client ^ client >> 31) * UINT64_C(0x9e3779b97f4a7c15);
     client = (client ^ client >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
     return &batcher->usage[(client ^ client >> 32) % GSV_CLIENT_BUCKETS];
@@ -94,12 +102,9 @@ static size_t list_releases(struct gsv_batcher *batcher, enum bound bound,
 static double tokens_until(struct gsv_batcher *batcher, enum bound bound, uint64_t excess)
 {
     struct release releases[MAX_LARGE];
-    uint64_t small = amount(&batcher->charged, bound), released;
+    uint64_t small = held(batcher, bound), released;
     const size_t n = list_releases(batcher, bound, releases, &small);
-    const double small_tokens =
-        bound == BOUND_BYTES
-            ? (double)batcher->charged.tokens * (double)small / (double)(batcher->charged.bytes + 1)
-            : (double)small;
+    const double small_tokens = (double)batcher->small_timed;
     double shared = 0; /* by the large requests that have ended */
 
     if (n == 0 || excess <= small)
@@ -128,18 +133,13 @@ static uint32_t retry_after_ms(struct gsv_batcher *batcher, enum bound bound, ui
     return ms < RETRY_LEAST_MS ? RETRY_LEAST_MS : ms > RETRY_MOST_MS ? RETRY_MOST_MS : (uint32_t)ms;
 }
 
-/* Of each bound: what the request's class may fill, and what the highest class may. */
-struct limits {
-    uint64_t of[3], most[3];
-};
-
 static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
-                                 const struct gsv_charge *charge, const struct limits *limits,
+                                 const struct gsv_charge *charge, uint64_t limit, uint64_t most,
                                  gpuserve_error *error)
 {
-    static const char *const options[] = { "max_queue_tokens", "max_queue_ms", "max_queue_bytes" };
-    const uint64_t holds = amount(&batcher->charged, bound), needs = amount(charge, bound);
-    const uint64_t limit = limits->of[bound], most = limits->most[bound];
+    static const char *const options[] = { "max_queue_tokens", "max_queue_bytes", "max_queue_ms",
+                                           "max_queue_ms" };
+    const uint64_t holds = held(batcher, bound), needs = amount(charge, bound);
 
     gsv_fail(error, GPUSERVE_E_BUSY,
              "the queue holds %" PRIu64 " %s of %" PRIu64 " (%" PRIu64
@@ -184,31 +184,47 @@ static uint64_t limit_within(uint64_t bound, enum room_class class)
     return bound - bound / 16 * sixteenths[class];
 }
 
-/* Of tokens by time: small requests and first ones have a reserve above it. */
-static uint64_t limit_in_time(uint64_t in_time, enum room_class class)
-{
-    static const uint64_t eighths[] = { 0, 1, 2, 4 };
-
-    return in_time + in_time / 8 * eighths[class];
-}
-
-static struct limits make_limits(const struct gsv_batcher_options *options, uint64_t in_time,
-                                 enum room_class class)
-{
-    return (struct limits){
-        .of = { limit_within(options->max_queue_tokens, class), limit_in_time(in_time, class),
-                limit_within(options->max_queue_bytes, class) },
-        .most = { options->max_queue_tokens, limit_in_time(in_time, ROOM_SMALL_FIRST),
-                  options->max_queue_bytes },
-    };
-}
-
 static bool has_room(const struct gsv_batcher *batcher, const struct gsv_charge *charge,
                      enum bound bound, uint64_t limit)
 {
-    const uint64_t holds = amount(&batcher->charged, bound);
+    const uint64_t holds = held(batcher, bound);
 
     return holds <= limit && amount(charge, bound) <= limit - holds;
+}
+
+static gpuserve_status check_bound(struct gsv_batcher *batcher, const struct gsv_charge *charge,
+                                   enum bound bound, uint64_t most, enum room_class class,
+                                   gpuserve_error *error)
+{
+    const uint64_t limit = limit_within(most, class);
+
+    return has_room(batcher, charge, bound, limit)
+               ? GPUSERVE_OK
+               : fail_busy(batcher, bound, charge, limit, most, error);
+}
+
+static gpuserve_status check_time(struct gsv_batcher *batcher, const struct gsv_charge *charge,
+                                  uint64_t in_time, enum room_class class, gpuserve_error *error)
+{
+    const uint64_t most = in_time + in_time / 4 * 3;
+    const uint64_t large = class == ROOM_LARGE_FIRST ? in_time + in_time / 8 : in_time;
+    const uint64_t total = class == ROOM_LARGE_FIRST ? most : most - in_time / 8;
+    const uint64_t small = class == ROOM_SMALL_FIRST ? in_time + in_time / 4 : in_time;
+    const uint64_t reserve = class == ROOM_SMALL_FIRST ? in_time / 4 * 3 : in_time / 2;
+
+    /* So many find room although the speed, and with it the room, has fallen since they came. */
+    if (batcher->n_charged < TIMED_SHARE)
+        return GPUSERVE_OK;
+    if (charge->is_small)
+        return batcher->small_timed + charge->timed <= reserve ||
+                       has_room(batcher, charge, BOUND_TIMED, small)
+                   ? GPUSERVE_OK
+                   : fail_busy(batcher, BOUND_TIMED, charge, small, most, error);
+    if (!has_room(batcher, charge, BOUND_LARGE, large))
+        return fail_busy(batcher, BOUND_LARGE, charge, large, most, error);
+    return has_room(batcher, charge, BOUND_TIMED, total)
+               ? GPUSERVE_OK
+               : fail_busy(batcher, BOUND_TIMED, charge, total, most, error);
 }
 
 /* The lock is held. */
@@ -217,7 +233,7 @@ static gpuserve_status check_room(struct gsv_batcher *batcher, const struct gsv_
 {
     const struct gsv_batcher_options *options = &batcher->options;
     const enum room_class class = class_of(batcher, charge, in_time);
-    const struct limits limits = make_limits(options, in_time, class);
+    gpuserve_status st;
 
     if (batcher->broken.status != GPUSERVE_OK) {
         gsv_error_copy(error, &batcher->broken);
@@ -225,15 +241,12 @@ static gpuserve_status check_room(struct gsv_batcher *batcher, const struct gsv_
     }
     if (batcher->is_closing)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the model is being closed");
-    if (!has_room(batcher, charge, BOUND_TOKENS, limits.of[BOUND_TOKENS]))
-        return fail_busy(batcher, BOUND_TOKENS, charge, &limits, error);
-    /* So many find room although the speed, and with it the room, has fallen since they came. */
-    if (batcher->n_charged >= TIMED_SHARE &&
-        !has_room(batcher, charge, BOUND_TIMED, limits.of[BOUND_TIMED]))
-        return fail_busy(batcher, BOUND_TIMED, charge, &limits, error);
-    if (!has_room(batcher, charge, BOUND_BYTES, limits.of[BOUND_BYTES]))
-        return fail_busy(batcher, BOUND_BYTES, charge, &limits, error);
-    return GPUSERVE_OK;
+    st = check_bound(batcher, charge, BOUND_TOKENS, options->max_queue_tokens, class, error);
+    if (st == GPUSERVE_OK)
+        st = check_time(batcher, charge, in_time, class, error);
+    if (st == GPUSERVE_OK)
+        st = check_bound(batcher, charge, BOUND_BYTES, options->max_queue_bytes, class, error);
+    return st;
 }
 
 static uint64_t share_at_most(uint64_t wanted, uint64_t room, uint64_t share)
@@ -262,6 +275,7 @@ static void count_in(struct gsv_batcher *batcher, const struct gsv_charge *charg
     batcher->charged.tokens += charge->tokens;
     batcher->charged.bytes += charge->bytes;
     batcher->charged.timed += charge->timed;
+    batcher->small_timed += charge->is_small ? charge->timed : 0;
     batcher->n_charged++;
     batcher->n_requests++;
 }
@@ -306,6 +320,7 @@ void gsv_batcher_uncharge(struct gsv_batcher *batcher, struct gsv_charge *charge
     batcher->charged.tokens -= charge->tokens;
     batcher->charged.bytes -= charge->bytes;
     batcher->charged.timed -= charge->timed;
+    batcher->small_timed -= charge->is_small ? charge->timed : 0;
     batcher->n_charged--;
     pthread_mutex_unlock(&batcher->lock);
 }

@@ -304,10 +304,10 @@ Test(batcher, work_waits_for_so_long_by_the_speed_of_late)
 
     cr_expect_eq(fill(model, "word", &error), MOST_TRIED, "without the bound");
     gpuserve_model_close(&model);
-    /* A millisecond is less than a token; two batches of 64 tokens may wait in any case, a quarter
-     * more of small requests, and the word is taken for 4 with the special ones. */
+    /* A millisecond is less than a token; two batches of 64 tokens may wait in any case, and the
+     * word is taken for 4 with the special ones. */
     model = open_slow(1);
-    cr_expect_eq(fill(model, "word", &error), (128 + 32) / 4, "%s", error.message);
+    cr_expect_eq(fill(model, "word", &error), 128 / 4, "%s", error.message);
     cr_expect_eq(error.status, GPUSERVE_E_BUSY);
     cr_expect_neq(strstr(error.hint, "max_queue_ms"), NULL, "%s", error.hint);
     cr_expect_gt(error.retry_after_ms, 0);

@@ -12,6 +12,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum {
@@ -51,7 +52,8 @@ struct simulation {
     size_t n_bulk;
     uint64_t seed, single_ns, single_gap_ns, single_client;
     size_t n_singles, n_answered, n_refused;
-    uint64_t bulk_tokens, single_tokens, longest_single_ns;
+    uint64_t computed; /* tokens */
+    uint64_t longest_single_ns;
     uint64_t most_timed; /* in the queue at any time */
     struct prediction prediction;
     size_t n_predictions, n_right, n_bulk_refused;
@@ -117,12 +119,10 @@ static void end_request(struct simulation *s, gpuserve_request *request)
     gsv_batcher_leave(s->batcher);
     if (bulk) {
         bulk->send_ns = s->now_ns;
-        s->bulk_tokens += request->charge.work;
     } else {
         const uint64_t took = s->now_ns - request->submitted_ns;
 
         s->n_answered++;
-        s->single_tokens += request->charge.work;
         s->longest_single_ns = took > s->longest_single_ns ? took : s->longest_single_ns;
     }
     free(request->items);
@@ -163,6 +163,7 @@ static void end_batches(struct simulation *s)
         if (!batch || s->end_ns[i] > s->now_ns)
             continue;
         s->running[i] = NULL;
+        s->computed += (uint64_t)batch->n_tokens;
         over = gsv_batcher_ran(s->batcher, batch, (uint64_t)batch->n_tokens * s->token_ns,
                                GPUSERVE_OK, NULL);
         while (over) {
@@ -257,7 +258,8 @@ static struct simulation *start(size_t n_bulk, enum identity identity, uint64_t 
                                            .n_replicas = 1 };
 
     options.metrics = &s->metrics;
-    cr_assert_eq(gsv_completions_create(&options.completions, NULL), GPUSERVE_OK);
+    options.completions = gsv_completions_create();
+    cr_assert_not_null(options.completions);
     cr_assert_eq(gsv_batcher_create(&s->batcher, &options, NULL), GPUSERVE_OK);
     gsv_completions_unref(&options.completions);
     for (int i = 0; i < WORKERS; i++) {
@@ -305,39 +307,114 @@ static void end(struct simulation *s)
 
 /* A fast device, whose room is 500 ms of it, and a slow one, whose room is the least there is. */
 static const uint64_t speeds[] = { 50000, 2000000 };
+static const size_t counts[] = { 1, 8, 100 };
 
-static void beside_bulk_clients(size_t n_bulk, enum identity identity)
+static void beside_bulk_clients(size_t n_bulk, enum identity identity, uint64_t token_ns)
 {
-    for (size_t i = 0; i < 2; i++) {
-        struct simulation *s = start(n_bulk, identity, speeds[i]);
-        const uint64_t seconds = s->token_ns * 4000; /* 20 kinds of batches long at least */
-        uint64_t computed, possible;
+    struct simulation *s = start(n_bulk, identity, token_ns);
+    uint64_t possible;
 
-        run_until(s, 40 * seconds);
-        computed = s->bulk_tokens + s->single_tokens;
-        possible = s->now_ns / s->token_ns * WORKERS;
-        fprintf(stderr, "%zu bulk, %s, %lu ns: %zu of %zu refused, %zu of %zu predictions, bulk refused %zu, computed %f, longest %f batches\n",
-                n_bulk, identity == ALL_ONE ? "one" : "own", (unsigned long)s->token_ns, s->n_refused, s->n_singles, s->n_right, s->n_predictions, s->n_bulk_refused,
-                (double)computed / (double)possible, (double)s->longest_single_ns / (double)(s->token_ns * BATCH_TOKENS));
-        cr_expect_gt(s->n_singles, 4000);
-        cr_expect_leq(s->n_refused * 1000, s->n_singles * 5, "%zu of %zu refused", s->n_refused,
-                      s->n_singles);
-        end(s);
+    run_until(s, 500000 * token_ns);
+    possible = s->now_ns / token_ns * WORKERS;
+    cr_expect_gt(s->n_singles, 10000);
+    cr_expect_leq(s->n_refused * 1000, s->n_singles * 5, "%zu of %zu refused beside %zu",
+                  s->n_refused, s->n_singles, n_bulk);
+    cr_expect_leq(s->longest_single_ns, 3 * BATCH_TOKENS * token_ns, "%.1f batches beside %zu",
+                  (double)s->longest_single_ns / (double)(BATCH_TOKENS * token_ns), n_bulk);
+    cr_expect_geq(s->computed * 100, possible * 95, "%lu of %lu tokens beside %zu", s->computed,
+                  possible, n_bulk);
+    cr_expect_geq(s->n_right * 100, s->n_predictions * 95, "%zu of %zu predictions beside %zu",
+                  s->n_right, s->n_predictions, n_bulk);
+    if (n_bulk == MAX_BULK)
+        cr_expect_gt(s->n_predictions, 50);
+    end(s);
+}
+
+static void beside_all(enum identity identity)
+{
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t k = 0; k < 2; k++)
+            beside_bulk_clients(counts[i], identity, speeds[k]);
     }
 }
 
 Test(fairness, single_texts_are_answered_beside_bulk_clients)
 {
-    static const size_t counts[] = { 1, 8, 100 };
-
-    for (size_t i = 0; i < 3; i++)
-        beside_bulk_clients(counts[i], EACH_ITS_OWN);
+    beside_all(EACH_ITS_OWN);
 }
 
 Test(fairness, single_texts_of_a_bulk_client_are_answered_too)
 {
-    static const size_t counts[] = { 1, 8, 100 };
+    beside_all(ALL_ONE);
+}
 
-    for (size_t i = 0; i < 3; i++)
-        beside_bulk_clients(counts[i], ALL_ONE);
+/* Learn the speed, so that the bound by time holds from the first request on. */
+static struct simulation *start_warm(uint64_t token_ns)
+{
+    struct simulation *s = start(1, EACH_ITS_OWN, token_ns);
+
+    s->single_ns = forever;
+    run_until(s, 10 * BATCH_TOKENS * token_ns);
+    cr_assert_gt(s->batcher->tokens_per_ns, 0);
+    return s;
+}
+
+/* Requests of `n_texts` by `client` until one is refused. */
+static size_t fill(struct simulation *s, size_t n_texts, uint64_t client)
+{
+    size_t n = 0;
+
+    while (n < 100000 && send(s, n_texts, client, NULL) == 0)
+        n++;
+    return n;
+}
+
+Test(fairness, no_number_of_clients_exceeds_the_bound)
+{
+    struct simulation *s = start_warm(50000);
+    const uint64_t room = (uint64_t)(s->batcher->tokens_per_ns * 500e6);
+    size_t n = 0;
+
+    while (n < 100000 && send(s, 1, n + 5000, NULL) == 0)
+        n++;
+    cr_expect_lt(n, 100000);
+    cr_expect_leq(s->batcher->charged.timed, room + room / 4 * 3);
+    for (uint64_t client = 1; client < 3000; client++) {
+        send(s, BULK_TEXTS, client + 900000, NULL);
+        send(s, 1, client + 500000, NULL);
+    }
+    cr_expect_leq(s->batcher->charged.timed, room + room / 4 * 3);
+    end(s);
+}
+
+Test(fairness, a_client_that_fills_the_queue_leaves_room_for_the_others)
+{
+    struct simulation *s = start_warm(50000);
+
+    cr_expect_gt(fill(s, 1, 1), 100, "small ones of one client");
+    cr_expect_eq(send(s, 1, 2, NULL), 0, "a client with nothing in the queue");
+    cr_expect_eq(send(s, BULK_TEXTS, 3, NULL), 0, "a large one, counted by itself");
+    cr_expect_gt(fill(s, BULK_TEXTS, 4), 1, "large ones of one client");
+    cr_expect_eq(send(s, BULK_TEXTS, 5, NULL), 0, "of a client with nothing in the queue");
+    cr_expect_gt(send(s, BULK_TEXTS, 4, NULL), 0, "no more of the first");
+    end(s);
+}
+
+Test(fairness, tokens_and_bytes_keep_a_reserve_for_small_requests)
+{
+    struct simulation *s = start_warm(50000);
+
+    s->batcher->options.max_queue_ns = 0;
+    s->batcher->options.max_queue_tokens = 40000;
+    cr_expect_gt(fill(s, BULK_TEXTS, 1), 5);
+    cr_expect_gt(fill(s, 1, 1), 10, "small ones of the same client");
+    cr_expect_gt(fill(s, 1, 2), 10, "and of another one");
+    cr_expect_leq(s->batcher->charged.tokens, 40000);
+    s->batcher->options.max_queue_tokens = 1000000;
+    s->batcher->options.max_queue_bytes = s->batcher->charged.bytes * 16 / 13;
+    cr_expect_gt(send(s, BULK_TEXTS, 1, NULL), 0);
+    cr_expect_eq(send(s, BULK_TEXTS, 3, NULL), 0, "of a client with nothing in the queue");
+    cr_expect_gt(fill(s, 1, 3), 10);
+    cr_expect_leq(s->batcher->charged.bytes, s->batcher->options.max_queue_bytes);
+    end(s);
 }
