@@ -2,7 +2,6 @@
 
 cmd_limits()
 {
-    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}"
-    configure build -Dbuildtype=release # tells with its folders which environments there must be
+    configure_tests # its folders tell which environments there must be
     with_test_environment build python3 tools/limits/run.py --jobs "${GPUSERVE_TEST_JOBS:-$n_jobs}" "$@"
 }
