@@ -42,17 +42,31 @@ class Authority:
     def key(self, name, kind="EC", option="ec_paramgen_curve:P-256"):
         openssl("genpkey", "-algorithm", kind, "-pkeyopt", option, "-out", self.at(name + ".key"))
 
-    def sign(self, name, days="30"):
+    def sign(self, name):
         """NAME.pem with NAME.key."""
         if not os.path.exists(self.at(name + ".key")):
             self.key(name)
         with open(self.at("extensions"), "w", encoding="ascii") as file:
             file.write("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
         request = openssl("req", "-new", "-key", self.at(name + ".key"), "-subj", "/CN=" + name)
-        openssl("x509", "-req", "-CA", self.at("ca.pem"), "-CAkey", self.at("ca.key"), "-days", days,
+        openssl("x509", "-req", "-CA", self.at("ca.pem"), "-CAkey", self.at("ca.key"), "-days", "30",
                 "-CAcreateserial", "-extfile", self.at("extensions"), "-out",
                 self.at(name + ".pem"), stdin=request)
         return self.at(name + ".pem"), self.at(name + ".key")
+
+    def sign_ended(self, name, extensions="", by="ca"):
+        """NAME.pem with NAME.key, which ended in 2020. `openssl x509` of version 3.5 refuses negative days."""
+        self.key(name)
+        config, request = self.at("ended.cnf"), self.at("ended.csr")
+        with open(config, "w", encoding="ascii") as file:
+            file.write("[ca]\ndefault_ca=one\n[one]\ndatabase=%s\nnew_certs_dir=%s\nrand_serial=yes\n"
+                       "default_md=sha256\npolicy=any\nunique_subject=no\nx509_extensions=more\n[any]\ncommonName=supplied\n"
+                       "[more]\n%s" % (self.at("ended.index"), self.folder, extensions))
+        with open(self.at("ended.index"), "w", encoding="ascii"):
+            pass
+        openssl("req", "-new", "-key", self.at(name + ".key"), "-subj", "/CN=" + name, "-out", request)
+        openssl("ca", "-batch", "-notext", "-config", config, "-cert", self.at(by + ".pem"), "-keyfile", self.at(by + ".key"),
+                "-startdate", "200101000000Z", "-enddate", "200102000000Z", "-in", request, "-out", self.at(name + ".pem"))
 
     def put(self, name, certificate="server.pem", key="server.key"):
         """In the place of the files that the server uses."""
@@ -551,14 +565,27 @@ class Files(Case):
         self.assertEqual(done.returncode, 1, done.err)
         self.assertIn("TLS cannot be set up", done.err)
 
+    def reachable_program(self):
+        """A copy of the program that any user can reach: the checkout may lie below a home of mode 700."""
+        source = os.path.dirname(os.path.dirname(PROGRAM))
+        target = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, target)
+        os.chmod(target, 0o755)
+        for part in ("cli/gpuserve", "lib/libgpuserve.so.0", "lib/http/libgpuserve-http.so.0"):
+            os.makedirs(os.path.dirname(os.path.join(target, part)), exist_ok=True)
+            shutil.copy(os.path.join(source, part), os.path.join(target, part))
+        return os.path.join(target, "cli/gpuserve")
+
     def test_what_may_not_be_read(self):
         """As another user than root, whom no mode keeps out."""
         name = self.ca.at("closed")
         shutil.copy(self.ca.at("one.key"), name)
         os.chmod(name, 0)
         os.chmod(self.folder, 0o755)
-        other = {"user": 65534, "group": 65534, "extra_groups": []} if os.getuid() == 0 else {}
-        done = subprocess.run([PROGRAM, "serve", "model", "--check-config", "--tls-cert",
+        root = os.getuid() == 0
+        program = self.reachable_program() if root else PROGRAM
+        other = {"user": 65534, "group": 65534, "extra_groups": []} if root else {}
+        done = subprocess.run([program, "serve", "model", "--check-config", "--tls-cert",
                                self.ca.at("one.pem"), "--tls-key", name], capture_output=True,
                               text=True, check=False, env=environment(), **other)
         self.assertNotEqual(done.returncode, 0)
@@ -580,10 +607,7 @@ class Files(Case):
         self.assertEqual(json.loads(done.out)["tls-cert"], both)
 
     def test_an_old_certificate_is_told_of(self):
-        self.ca.key("old")
-        request = openssl("req", "-new", "-key", self.ca.at("old.key"), "-subj", "/CN=old")
-        openssl("x509", "-req", "-CA", self.ca.at("ca.pem"), "-CAkey", self.ca.at("ca.key"), "-days",
-                "-1", "-CAcreateserial", "-out", self.ca.at("old.pem"), stdin=request)
+        self.ca.sign_ended("old")
         self.ca.put("old")
         self.server = Server(MINILM, "--tls-cert", self.ca.at("server.pem"), "--tls-key",
                              self.ca.at("server.key"))
