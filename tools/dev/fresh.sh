@@ -49,13 +49,17 @@ fresh_settings()
 {
     local root=$1 file
     for file in /etc/apt/apt.conf.d/*proxy* /etc/apt/apt.conf.d/99* /etc/apt/auth.conf.d/* /etc/pip.conf /etc/hosts \
-        /etc/resolv.conf /etc/ssl/certs/ca-certificates.crt; do
+        /etc/resolv.conf; do
         [[ -f $file ]] || continue
         mkdir -p "$root${file%/*}"
         cp -L "$file" "$root$file"
     done
-    env | grep -E '^(https?_proxy|no_proxy|HTTPS?_PROXY|NO_PROXY|PIP_[A-Z_]+|SSL_CERT_[A-Z]+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE)=' |
-        grep -v '^PIP_FIND_LINKS=' >"$root/etc/fresh-environment" || true
+    env | grep -E '^(https?_proxy|no_proxy|HTTPS?_PROXY|NO_PROXY|PIP_[A-Z_]+)=' |
+        grep -vE '^PIP_(FIND_LINKS|CERT)=' >"$root/etc/fresh-environment" || true
+    # Certificates that only this machine trusts; the package ca-certificates writes its own list.
+    [[ -f /etc/ssl/certs/ca-certificates.crt ]] || return 0
+    cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/fresh-certificates.pem"
+    printf '%s=/etc/fresh-certificates.pem\n' PIP_CERT SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE >>"$root/etc/fresh-environment"
 }
 
 # fresh_call ROOT USER COMMAND: by a shell in the root, with nothing of this environment but the settings.
