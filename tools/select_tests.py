@@ -12,8 +12,9 @@ of a test's name. Several choices add up. The folder of a test is the folder of 
 tests/programs.txt lists every test program, so that count_tests.py notices one that did not run. A line is a
 name and, where a program needs what not every machine has, a condition:
 
-    nvcc      the build has the CUDA backend, or nvcc is found
+    nvcc      the CUDA toolkit
     chromium  a browser with its driver; not every release has the packages
+    tsan      the thread sanitizer: ./dev tsan runs it
     proxies   haproxy or nginx, which start services when installed and come with ./dev install-deps only
 """
 import json
@@ -74,7 +75,7 @@ def needs(tests):
 
 def holds(condition):
     """Whether this machine has what a condition of tests/programs.txt names."""
-    programs = {"nvcc": ["nvcc", "/usr/local/cuda/bin/nvcc"], "chromium": ["chromedriver"],
+    programs = {"tsan": [], "nvcc": ["nvcc", "/usr/local/cuda/bin/nvcc"], "chromium": ["chromedriver"],
                 "proxies": ["haproxy", "/usr/sbin/haproxy", "nginx", "/usr/sbin/nginx"]}
     return not condition or any(shutil.which(program) for program in programs[condition])
 

@@ -14,7 +14,7 @@ import time
 import unittest
 import warnings
 
-from serving import MINILM, PATIENCE, PROGRAM, Server, embed, environment, gpuserve, main, use_clients, wait_until
+from serving import MINILM, PATIENCE, Server, embed, environment, gpuserve, main, run_as_nobody, use_clients, wait_until
 from withstand import Load
 
 TEXT = "a dog in the park"
@@ -565,29 +565,12 @@ class Files(Case):
         self.assertEqual(done.returncode, 1, done.err)
         self.assertIn("TLS cannot be set up", done.err)
 
-    def reachable_program(self):
-        """A copy of the program that any user can reach: the checkout may lie below a home of mode 700."""
-        source = os.path.dirname(os.path.dirname(PROGRAM))
-        target = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, target)
-        os.chmod(target, 0o755)
-        for part in ("cli/gpuserve", "lib/libgpuserve.so.0", "lib/http/libgpuserve-http.so.0"):
-            os.makedirs(os.path.dirname(os.path.join(target, part)), exist_ok=True)
-            shutil.copy(os.path.join(source, part), os.path.join(target, part))
-        return os.path.join(target, "cli/gpuserve")
-
     def test_what_may_not_be_read(self):
-        """As another user than root, whom no mode keeps out."""
         name = self.ca.at("closed")
         shutil.copy(self.ca.at("one.key"), name)
         os.chmod(name, 0)
         os.chmod(self.folder, 0o755)
-        root = os.getuid() == 0
-        program = self.reachable_program() if root else PROGRAM
-        other = {"user": 65534, "group": 65534, "extra_groups": []} if root else {}
-        done = subprocess.run([program, "serve", "model", "--check-config", "--tls-cert",
-                               self.ca.at("one.pem"), "--tls-key", name], capture_output=True,
-                              text=True, check=False, env=environment(), **other)
+        done = run_as_nobody("serve", "model", "--check-config", "--tls-cert", self.ca.at("one.pem"), "--tls-key", name)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(name + ": Permission denied", done.stderr)
 

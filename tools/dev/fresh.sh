@@ -84,8 +84,8 @@ fresh_run()
 {
     local release=$1 user=$2 last=$3 root home status=0
     root=$(mktemp -d "$cache_dir/fresh-$release-$user.XXXXXX")
-    chmod 755 "$root"
     tar -C "$root" -xf "$cache_dir/fresh-$release.tar"
+    chmod 755 "$root" # mktemp's mode, which the tar file has too, keeps all users but root out
     # shellcheck disable=SC2064  # this folder, now
     trap "fresh_unmount '$root'; rm -rf --one-file-system '$root'" EXIT
     mount -t proc proc "$root/proc"
