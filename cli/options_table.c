@@ -96,7 +96,7 @@ const struct cli_option cli_options[] = {
          "most work waiting, in milliseconds at the speed measured of late; what comes then is refused with 429; 0 for no such bound (default 500)"),
     CHOICE("pooling", VECTORS | CMD_FIT | CMD_INSPECT | CMD_RERANK | CMD_SERVE, pooling, poolings,
            "how token vectors become one, instead of the model's own way"),
-    FLAG("mmap", 0, OPENS, mmap, 1, "map the weights instead of reading them; the file must not change meanwhile"),
+    FLAG("mmap", 0, OPENS, mmap, 1, "accepted and without effect: weights are read, never mapped"),
     SIZE("memory-budget", OPENS | CMD_INSPECT | CMD_PROFILE, memory_budget, 0x1p60,
          "most memory for all models together, such as 12G or 800MB (default: what the device has free)"),
     SIZE("result-cache", CMD_SERVE | CMD_INSPECT, cache_bytes, 0x1p46,

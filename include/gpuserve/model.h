@@ -59,7 +59,7 @@ typedef struct gpuserve_model_options {
                                        More work is split into batches of this size */
     uint32_t    n_threads;        /**< of the context's threads; default all */
     uint32_t    pooling;          /**< gpuserve_pooling_kind instead of the model's own */
-    uint32_t    use_mmap;         /**< 1: map the weights; the file must stay as it is meanwhile */
+    uint32_t    use_mmap;         /**< 0 or 1, without effect: weights are read, never mapped */
     uint32_t    max_queue_tokens; /**< waiting, a request counts as half at most; default 1048576 */
     uint32_t    warmup;           /**< batches run before the model is handed out: a number, or
                                        GPUSERVE_WARMUP_AUTO, or GPUSERVE_WARMUP_OFF. Default: off

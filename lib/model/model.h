@@ -72,6 +72,11 @@ struct gsv_spec_facts {
     const char *weights_dtype; /* "F32", "F16", "BF16", "mixed" */
 };
 
+/* Positions of a text's tokens, as transformers numbers them: pad tokens inside a text take the
+ * position before the first and are not counted. BERT and DistilBERT count every token. */
+void gsv_positions(const struct gsv_spec_facts *facts, const int32_t *ids, size_t n,
+                   int32_t *positions);
+
 struct gsv_spec;
 
 /* Read the configuration and the headers of the weights. `head` is a head file's path or NULL;

@@ -127,8 +127,7 @@ gpuserve_status gsv_calibration_make(struct gsv_calibration *calibration,
         if (st != GPUSERVE_OK || encoding.n == 0)
             continue;
         memcpy(ids + batch->n_tokens, encoding.ids, encoding.n * sizeof(int32_t));
-        for (size_t j = 0; j < encoding.n; j++)
-            positions[batch->n_tokens + (int32_t)j] = plan->facts->first_position + (int32_t)j;
+        gsv_positions(plan->facts, encoding.ids, encoding.n, positions + batch->n_tokens);
         batch->n_tokens += (int32_t)encoding.n;
         cu_seqlens[++batch->n_sequences] = batch->n_tokens;
         if ((int32_t)encoding.n > batch->max_seqlen)

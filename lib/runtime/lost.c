@@ -318,6 +318,15 @@ void gsv_lost_stop(gpuserve_model *handle)
     pthread_mutex_unlock(&lost->lock);
     if (lost->has_thread)
         pthread_join(lost->thread, NULL);
+    pthread_mutex_lock(&lost->lock);
+    lost->has_thread = false;
+    pthread_mutex_unlock(&lost->lock);
+}
+
+void gsv_lost_reset(gpuserve_model *handle)
+{
+    struct gsv_lost *lost = &handle->lost;
+
     if (lost->state == GSV_LOST)
         atomic_fetch_sub(&handle->context->metrics.models_lost, 1);
     pthread_cond_destroy(&lost->changed);

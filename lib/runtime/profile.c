@@ -138,7 +138,6 @@ static gpuserve_status make_batch(struct gsv_profile *profile, struct gsv_encodi
                                   double *tokenize_ns, double *pack_ns, gpuserve_error *error)
 {
     const struct gsv_encode_options how = { .max_tokens = profile->options.text_tokens };
-    const int32_t first_position = profile->plan.facts->first_position;
     const bool has_types = profile->plan.facts->type_vocab_size > 1;
     int32_t at = 0, longest = 0;
     uint64_t packed = 0;
@@ -155,8 +154,8 @@ static gpuserve_status make_batch(struct gsv_profile *profile, struct gsv_encodi
         for (size_t j = 0; j < encoding->n; j++) {
             profile->ids[at + (int32_t)j] = encoding->ids[j];
             profile->type_ids[at + (int32_t)j] = has_types ? encoding->type_ids[j] : 0;
-            profile->positions[at + (int32_t)j] = first_position + (int32_t)j;
         }
+        gsv_positions(profile->plan.facts, profile->ids + at, encoding->n, profile->positions + at);
         at += (int32_t)encoding->n;
         longest = (int32_t)encoding->n > longest ? (int32_t)encoding->n : longest;
         profile->cu_seqlens[i + 1] = at;

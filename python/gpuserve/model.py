@@ -76,7 +76,7 @@ class Model(Handle):
         max_batch_tokens: most tokens computed together.
         n_threads: of the context's threads.
         pooling: instead of the model's own: cls, mean, max, mean_sqrt_len, weighted_mean, last.
-        mmap: map the weights; the file must not be changed while the model is open.
+        mmap: accepted and without effect: weights are read, never mapped.
         max_queue_tokens, max_queue_bytes: most of both that wait to be computed.
         max_queue_ms: most work that waits, in the time that it takes at the speed of late; default any.
         default_prompt_name, default_prompt: one of the model's prompts, or a text, put before texts where a
