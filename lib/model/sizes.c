@@ -28,6 +28,31 @@ size_t gsv_item_bytes(const struct gsv_spec *spec, const struct gpuserve_backend
     }
 }
 
+size_t gsv_part_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                      int32_t part)
+{
+    const uint32_t dtype = gsv_between_products(backend, GPUSERVE_DTYPE_INT8);
+    const int32_t first = part % 2 ? GSV_LAYER_FFN_IN : GSV_LAYER_QKV;
+    const int32_t second = part % 2 ? GSV_LAYER_FFN_OUT : GSV_LAYER_OUT;
+
+    return gsv_item_bytes(spec, backend, gsv_spec_layer_item(spec, part / 2, first), dtype) +
+           gsv_item_bytes(spec, backend, gsv_spec_layer_item(spec, part / 2, second), dtype);
+}
+
+uint64_t gsv_kept_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend)
+{
+    uint64_t total = 0, largest = 0;
+
+    for (int32_t part = 0; part < 2 * spec->config.n_layers; part++) {
+        const uint64_t bytes = gsv_part_bytes(spec, backend, part);
+
+        total = gsv_add_bytes(total, bytes);
+        largest = bytes > largest ? bytes : largest;
+    }
+    total = total / 2 / GSV_PLACE_ALIGNMENT * GSV_PLACE_ALIGNMENT;
+    return total > largest ? total : largest;
+}
+
 uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                        uint32_t dtype)
 {
@@ -37,6 +62,8 @@ uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backen
         return GSV_TOO_MANY_BYTES;
     for (size_t i = 0; i < spec->n_items; i++)
         total = gsv_add_bytes(total, gsv_item_bytes(spec, backend, &spec->items[i], dtype));
+    if (dtype == GPUSERVE_DTYPE_INT8)
+        total = gsv_add_bytes(total, gsv_kept_bytes(spec, backend));
     return total;
 }
 
