@@ -13,11 +13,8 @@
 size_t gsv_item_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                       const struct gsv_item *item, uint32_t dtype);
 
-/* INT8: the linears of a part (see struct gsv_int8_facts) in higher precision, and the memory for
- * all that may be kept in it: half of the layers' products, or the largest part. It lies behind the
- * items. */
-size_t gsv_part_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                      int32_t part);
+/* INT8: the memory behind the items for products that are kept in higher precision: enough for half
+ * of the layers' weights, and for the largest product. */
 uint64_t gsv_kept_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend);
 
 /* Byte offsets of a work's buffers. */

@@ -91,8 +91,8 @@ struct gsv_work_options {
     int32_t max_seqlen;    /* longest text */
 };
 
-/* Exact bytes of device memory: the weights as packed, INT8 with room for the parts that may be kept
- * in higher precision, whether or not any is; activations of one gsv_work; and what the
+/* Exact bytes of device memory: the weights as packed, INT8 with room for the products that may be
+ * kept in higher precision, whether or not any is; activations of one gsv_work; and what the
  * backend takes for its stream. GSV_TOO_MANY_BYTES (lib/base/alloc.h) when `dtype` cannot be had on
  * this backend or a size does not fit. */
 uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
@@ -129,27 +129,27 @@ gpuserve_status gsv_net_load(struct gsv_net **net, const struct gsv_spec *spec,
                              const struct gsv_net_options *options, gpuserve_error *error);
 void gsv_net_free(struct gsv_net **net);
 
-/* The least cosine to full precision that an INT8 model may have on any probe, and the one that
- * parts are kept in higher precision for: other texts lose a little more than the probes. */
+/* The least cosine to full precision that INT8 vectors are to have, and the least one on the probes:
+ * other texts lose a little more. */
 #define GSV_INT8_BOUND 0.997
 #define GSV_INT8_TARGET 0.9985
 
-#define GSV_MOST_PARTS 1024 /* config.c allows half as many layers */
+#define GSV_MOST_PRODUCTS 2048 /* four a layer: config.c allows 512 */
 
-/* What INT8 costs this net, as measured when it was loaded. Part 2i is the attention of layer i
- * (both of its products), part 2i + 1 its feed-forward. */
+/* What INT8 costs a net, as measured when it was loaded. The products of layer i are 4i (query, key
+ * and value), 4i + 1 (attention's output), 4i + 2 and 4i + 3 (feed-forward). */
 struct gsv_int8_facts {
     bool is_measured;
-    float cosine; /* the least of all probes, with the kept parts */
+    float cosine; /* the least of all probes */
     int32_t n_probes;
-    int32_t n_parts, n_kept;
-    uint64_t kept[GSV_MOST_PARTS / 64]; /* bit: the part computes in kept_dtype */
-    uint32_t kept_dtype;                /* FLOAT32 or, on a GPU, FLOAT16 */
+    int32_t n_products, n_kept;
+    uint64_t kept[GSV_MOST_PRODUCTS / 64]; /* bit: the product computes in kept_dtype */
+    uint32_t kept_dtype;                   /* FLOAT32 or, on a GPU, FLOAT16 */
 };
 
-static inline bool gsv_int8_keeps(const struct gsv_int8_facts *facts, int32_t part)
+static inline bool gsv_int8_keeps(const struct gsv_int8_facts *facts, int32_t product)
 {
-    return (facts->kept[part / 64] >> part % 64 & 1) != 0;
+    return (facts->kept[product / 64] >> product % 64 & 1) != 0;
 }
 
 /* All zero unless the net is INT8 and was measured. */

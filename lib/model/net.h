@@ -33,7 +33,7 @@ gpuserve_status gsv_net_smooth(struct gsv_net *net, struct gsv_reader *reader,
                                gpuserve_error *error);
 
 /* INT8 with probes, after smoothing: compare the vectors of the probes with full precision, and
- * keep parts in it until all are near enough. GPUSERVE_E_UNSUPPORTED when that is not possible
+ * keep products in it until all are near enough. GPUSERVE_E_UNSUPPORTED when that is not possible
  * within the memory that gsv_net_bytes() has for them. In mixed.c. */
 gpuserve_status gsv_net_mix(struct gsv_net *net, struct gsv_reader *reader,
                             const struct gpuserve_host_batch *probes, int32_t n_threads,

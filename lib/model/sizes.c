@@ -28,24 +28,18 @@ size_t gsv_item_bytes(const struct gsv_spec *spec, const struct gpuserve_backend
     }
 }
 
-size_t gsv_part_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                      int32_t part)
-{
-    const uint32_t dtype = gsv_between_products(backend, GPUSERVE_DTYPE_INT8);
-    const int32_t first = part % 2 ? GSV_LAYER_FFN_IN : GSV_LAYER_QKV;
-    const int32_t second = part % 2 ? GSV_LAYER_FFN_OUT : GSV_LAYER_OUT;
-
-    return gsv_item_bytes(spec, backend, gsv_spec_layer_item(spec, part / 2, first), dtype) +
-           gsv_item_bytes(spec, backend, gsv_spec_layer_item(spec, part / 2, second), dtype);
-}
-
 uint64_t gsv_kept_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend)
 {
+    const uint32_t dtype = gsv_between_products(backend, GPUSERVE_DTYPE_INT8);
+    const int32_t n = spec->config.n_layers * GSV_LAYER_ITEMS;
     uint64_t total = 0, largest = 0;
 
-    for (int32_t part = 0; part < 2 * spec->config.n_layers; part++) {
-        const uint64_t bytes = gsv_part_bytes(spec, backend, part);
+    for (int32_t i = 0; i < n; i++) {
+        const struct gsv_item *item = &spec->items[spec->first_layer + i];
+        const uint64_t bytes = gsv_item_bytes(spec, backend, item, dtype);
 
+        if (item->kind != GSV_ITEM_LINEAR)
+            continue;
         total = gsv_add_bytes(total, bytes);
         largest = bytes > largest ? bytes : largest;
     }

@@ -157,19 +157,20 @@ static struct gsv_json memory_of(const struct gsv_plan *plan)
     return json;
 }
 
-static json_t *kept_parts(const struct gsv_int8_facts *facts)
+static json_t *kept_products(const struct gsv_int8_facts *facts)
 {
+    static const char *const names[] = { "query-key-value", "attention output", "feed-forward in",
+                                         "feed-forward out" };
     json_t *array = json_array();
 
-    for (int32_t i = 0; i < facts->n_parts && array; i++) {
+    for (int32_t i = 0; i < facts->n_products && array; i++) {
         if (gsv_int8_keeps(facts, i))
-            array = append(array, json_sprintf("layer %d %s", i / 2,
-                                               i % 2 ? "feed-forward" : "attention"));
+            array = append(array, json_sprintf("layer %d %s", i / 4, names[i % 4]));
     }
     return array;
 }
 
-/* What int8 costs, and which parts are kept in higher precision for it. */
+/* What int8 costs, and which products are kept in higher precision for it. */
 static struct gsv_json int8_of(const struct gsv_int8_facts *facts)
 {
     struct gsv_json json = gsv_json_begin();
@@ -179,8 +180,8 @@ static struct gsv_json int8_of(const struct gsv_int8_facts *facts)
                        json_real(floor((double)facts->cosine * 10000.0) / 10000.0));
     gsv_json_add_value(&json, "bound", json_real(GSV_INT8_BOUND));
     gsv_json_add_number(&json, "probe_texts", facts->n_probes);
-    gsv_json_add_number(&json, "parts", facts->n_parts);
-    gsv_json_add_value(&json, "kept_parts", kept_parts(facts));
+    gsv_json_add_number(&json, "products", facts->n_products);
+    gsv_json_add_value(&json, "kept", kept_products(facts));
     gsv_json_add_text(&json, "kept_dtype", gsv_dtype_name(facts->kept_dtype));
     return json;
 }
