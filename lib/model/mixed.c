@@ -192,10 +192,10 @@ static gpuserve_status run_product(struct mixer *m, int32_t product, gpuserve_er
 
     if (st != GPUSERVE_OK)
         return st;
-    st = product < 0 ? gsv_encode_embed(m->net, lane->stream, &batch, &lane->at)
-                     : gsv_encode_stage(m->net, lane->stream, &batch, &lane->at,
-                                        product / GSV_STAGE_COUNT,
-                                        (enum gsv_stage)(product % GSV_STAGE_COUNT));
+    st = product < 0
+             ? gsv_encode_embed(m->net, lane->stream, &batch, &lane->at)
+             : gsv_encode_stage(m->net, lane->stream, &batch, &lane->at, product / GSV_STAGE_COUNT,
+                                (enum gsv_stage)(product % GSV_STAGE_COUNT));
     if (st != GPUSERVE_OK)
         return gsv_give_up_batch(backend, lane->stream, st, error);
     st = backend->batch_end(lane->stream, &one, lane->at.hidden, sizeof(one), error);
@@ -218,7 +218,8 @@ static gpuserve_status run_exact(struct mixer *m, int32_t product, gpuserve_erro
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------- vectors */
+/* ---------------------------------------------------------------------------------------- vectors
+ */
 
 /* A row of hidden as floats. */
 static void widen_row(const struct mixer *m, const char *from, float *to)
@@ -289,9 +290,9 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
 {
     const size_t bytes = (size_t)m->host->n_tokens * m->row_bytes;
     char *hidden = gsv_alloc_array(bytes, 1);
-    gpuserve_status st = hidden ? run_product(m, -1, error)
-                                : gsv_fail(error, GPUSERVE_E_NOMEM,
-                                           "out of memory for measuring int8");
+    gpuserve_status st =
+        hidden ? run_product(m, -1, error)
+               : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for measuring int8");
 
     for (int32_t i = 0; i < m->net->int8.n_products && st == GPUSERVE_OK; i++)
         st = run_exact(m, i, error);
@@ -333,7 +334,8 @@ static gpuserve_status measure(struct mixer *m, gpuserve_error *error)
     return st;
 }
 
-/* ----------------------------------------------------------------------------------------- choice */
+/* ----------------------------------------------------------------------------------------- choice
+ */
 
 /* Product number `at` of the order. */
 static int32_t product_at(const struct mixer *m, int32_t at)

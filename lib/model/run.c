@@ -517,8 +517,8 @@ gpuserve_status gsv_work_embed(struct gsv_work *work, const struct gpuserve_host
                                const void *hidden, const struct gsv_run *run, gpuserve_error *error)
 {
     const struct gsv_net *net = work->net;
-    const size_t row = (size_t)net->spec->config.hidden_size *
-                       net->backend->activation_size(net->dtype);
+    const size_t row =
+        (size_t)net->spec->config.hidden_size * net->backend->activation_size(net->dtype);
     struct gpuserve_batch batch;
     struct rows rows = { .work = work, .batch = &batch };
     int32_t replayed = 0;

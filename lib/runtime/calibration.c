@@ -162,15 +162,14 @@ static gpuserve_status add(struct filling *f, const char *text, size_t size, gpu
 {
     struct gpuserve_host_batch *batch = &f->to->batch;
     struct gsv_encoding *encoding = &f->encoding;
-    const gpuserve_status st = gsv_tokenizer_encode(f->plan->tokenizer, encoding, text, size, NULL,
-                                                    0, &f->options, error);
+    const gpuserve_status st =
+        gsv_tokenizer_encode(f->plan->tokenizer, encoding, text, size, NULL, 0, &f->options, error);
 
     if (st != GPUSERVE_OK || encoding->n == 0)
         return st;
     memcpy(f->ids + batch->n_tokens, encoding->ids, encoding->n * sizeof(int32_t));
     for (size_t j = 0; j < encoding->n; j++)
-        f->positions[batch->n_tokens + (int32_t)j] =
-            f->plan->facts->first_position + (int32_t)j;
+        f->positions[batch->n_tokens + (int32_t)j] = f->plan->facts->first_position + (int32_t)j;
     batch->n_tokens += (int32_t)encoding->n;
     f->cu_seqlens[++batch->n_sequences] = batch->n_tokens;
     if ((int32_t)encoding->n > batch->max_seqlen)

@@ -318,13 +318,16 @@ bool gsv_model_lose_replica(struct gsv_model *model, size_t which)
 /* The first load names the vector space; a later one must find the same. */
 static gpuserve_status take_fingerprint(struct gsv_model *model, gpuserve_error *error)
 {
-    char fingerprint[sizeof(model->fingerprint)];
-    const gpuserve_status st = gsv_fingerprint(fingerprint, &model->plan, any_net(model), error);
+    char fingerprint[sizeof(model->fingerprint)], files[sizeof(model->files)];
+    const gpuserve_status st =
+        gsv_fingerprint(fingerprint, files, &model->plan, any_net(model), error);
 
     if (st != GPUSERVE_OK)
         return st;
-    if (!model->fingerprint[0])
+    if (!model->fingerprint[0]) {
         memcpy(model->fingerprint, fingerprint, sizeof(fingerprint));
+        memcpy(model->files, files, sizeof(files));
+    }
     if (strcmp(model->fingerprint, fingerprint) == 0)
         return GPUSERVE_OK;
     gsv_fail(error, GPUSERVE_E_MISMATCH,
