@@ -298,7 +298,8 @@ GPUSERVE_API const char *gpuserve_model_label(const gpuserve_model *model, size_
 /**
  * The name of the vector space, 32 hexadecimal digits, lent: equal for two models exactly when
  * weights, tokenizer, pooling, prompts and normalization are equal, whatever their device and
- * dtype. Store it beside vectors. Since: 0.1
+ * dtype. An int8 model has another one on each instruction set, because its vectors differ there.
+ * Store it beside vectors. Since: 0.1
  */
 GPUSERVE_API const char *gpuserve_model_fingerprint(const gpuserve_model *model);
 

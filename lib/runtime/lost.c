@@ -160,14 +160,14 @@ void gsv_lost_forget(gpuserve_model *handle)
 static gpuserve_status check_same(const gpuserve_model *handle, const struct gsv_model *fresh,
                                   gpuserve_error *error)
 {
-    const char *was = handle->current->fingerprint;
+    const char *was = handle->current->files;
 
-    if (strcmp(fresh->fingerprint, was) == 0)
+    if (strcmp(fresh->files, was) == 0)
         return GPUSERVE_OK;
     return gsv_fail(error, GPUSERVE_E_MISMATCH,
                     "%s: its files are no longer those that were opened: the fingerprint was %s "
                     "and is %s",
-                    handle->name, was, fresh->fingerprint);
+                    handle->name, handle->current->fingerprint, fresh->fingerprint);
 }
 
 /* `changing` is held, and the old model is suspended. */

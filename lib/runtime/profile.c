@@ -90,7 +90,7 @@ static gpuserve_status load(struct gsv_profile *profile, gpuserve_error *error)
         .use_mmap = plan->use_mmap,
         .n_threads = plan->n_workers,
     };
-    struct gsv_calibration calibration = { 0 };
+    struct gsv_calibration calibration = { 0 }, probes = { 0 };
     gpuserve_status st;
 
     profile->profiler = gsv_alloc_array(1, sizeof(*profile->profiler));
@@ -100,12 +100,16 @@ static gpuserve_status load(struct gsv_profile *profile, gpuserve_error *error)
     st = gsv_profiler_open(profile->profiler, &profile->device, plan->device.facts.index, error);
     if (st == GPUSERVE_OK && plan->dtype == GPUSERVE_DTYPE_INT8) {
         st = gsv_calibration_make(&calibration, plan, error);
+        if (st == GPUSERVE_OK)
+            st = gsv_calibration_make_probes(&probes, plan, error);
         options.calibration = &calibration.batch;
+        options.probes = &probes.batch;
     }
     if (st == GPUSERVE_OK)
         st = gsv_net_load(&profile->net, plan->spec, &profile->profiler->table, profile->device,
                           &options, error);
     gsv_calibration_reset(&calibration);
+    gsv_calibration_reset(&probes);
     if (st == GPUSERVE_OK)
         st = gsv_work_create(&profile->work, profile->net, profile->shape, error);
     return st;

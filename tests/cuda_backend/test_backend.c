@@ -172,10 +172,12 @@ Test(cuda_backend, calibrated_int8_is_that_of_the_cpu)
         dim = (size_t)gsv_spec_facts(model.spec)->dim;
         if (i == 0) {
             calibration = make_batch(gsv_spec_facts(model.spec), &texts, 0, texts.n);
-            options.calibration = &calibration;
+            options.calibration = options.probes = &calibration;
             unload_model(&model);
             continue;
         }
+        cr_expect(gsv_net_int8(model.net)->is_measured);
+        cr_expect_geq(gsv_net_int8(model.net)->cosine, 0.997f);
         got = run_all(&model, &texts, embed_run(&model));
         d = compare_rows(got, want, texts.n, dim);
         cr_expect_geq(d.least_cosine, i == 1 ? 0.99 : 0.999, "%d: cosine %.6f", i, d.least_cosine);

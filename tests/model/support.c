@@ -50,6 +50,7 @@ void load_model(struct loaded *model, const char *path, const struct load_option
         .use_mmap = options->use_mmap,
         .n_threads = 2,
         .calibration = options->calibration,
+        .probes = options->probes,
     };
     struct gsv_work_options work = {
         .dtype = net.dtype,
