@@ -140,7 +140,7 @@ class Case(unittest.TestCase):
         raise AssertionError(name)
 
     def ask(self, connection, body=BODY, more=b""):
-        connection.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\n%sContent-Length: %d\r\n\r\n%s" %
+        connection.sendall(b"POST /embed HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s" %
                            (more, len(body), body))
 
     def answer(self, connection):
@@ -258,12 +258,12 @@ class Bytes(Case):
     def test_small_records_and_many_requests(self):
         self.start()
         with self.secure() as connection:
-            for byte in (b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" %
+            for byte in (b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" %
                          len(BODY) + BODY):
                 connection.sendall(bytes([byte]))
             want = self.answer(connection)
             for _ in range(3):  # one record, two requests
-                request = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
+                request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
                 connection.sendall(request * 2)
                 got = b""
                 while got.count(b"live\n") < 2:
@@ -277,7 +277,7 @@ class Bytes(Case):
         self.start()
         connection = self.ca.client().wrap_socket(self.plain(), server_hostname=self.server.host,
                                                   suppress_ragged_eofs=False)
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         self.assertTrue(read_all(connection).endswith(b"live\n"))
         connection.close()
         connection = self.ca.client().wrap_socket(self.plain(), server_hostname=self.server.host,
@@ -286,7 +286,7 @@ class Bytes(Case):
         self.assertTrue(read_all(connection).startswith(b"HTTP/1.1 400 "))
         connection.close()
         connection = self.secure()
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         connection.recv(1000)
         connection.unwrap().close()  # ours is answered by the server's
         self.assertWorks()
@@ -303,7 +303,7 @@ class Bytes(Case):
                 connection = self.ca.client().wrap_socket(connection,
                                                           server_hostname=self.server.host)
             if stage > 1:
-                connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n"
+                connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
                                    b"\r\n%s" % (len(body), body))
                 connection.recv(1000)
             connection.close()
@@ -326,7 +326,7 @@ class Bytes(Case):
 class Handshakes(Case):
     def test_plain_http(self):
         self.start()
-        for first in (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"POST /embed HTTP/1.1\r\n"):
+        for first in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"POST /embed HTTP/1.1\r\n"):
             with self.plain() as connection:
                 connection.sendall(first)
                 got = read_all(connection)

@@ -88,7 +88,7 @@ class Case(test_tls.Case):
         """The bytes of the answer; none: it was refused before."""
         try:
             with self.secure(context) as connection:
-                connection.sendall(b"GET %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" % path)
+                connection.sendall(b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path)
                 got = b""
                 while part := connection.recv(65536):
                     got += part
@@ -164,7 +164,7 @@ class Clients(Case):
             self.assertFalse(second.session_reused)
         context = self.client(self.users, "anna")
         with self.secure(context) as first:
-            first.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            first.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             first.recv(1000)
             self.assertFalse(first.session and first.session.has_ticket)
         self.stop()
