@@ -2,11 +2,11 @@
  * command_serve.c - `gpuserve serve`: models over HTTP until a signal ends it.
  *
  * SIGHUP takes up changed files: models, keys, the certificate.
- * SIGTERM and SIGINT drain: not ready at once, no new connections (after --shutdown-delay), accepted
- * requests are answered, then exit 0; a second signal, or the end of --drain-timeout, cancels what is left. What is being
- * computed then cannot be cancelled: it has a moment to end, and the program ends without it.
- * With --on-device-lost exit the first device that is lost for good does what SIGTERM does, and the
- * program exits with 1: whoever started it starts it anew.
+ * SIGTERM and SIGINT drain: not ready at once, no new connections (after --shutdown-delay),
+ * accepted requests are answered, then exit 0; a second signal, or the end of --drain-timeout,
+ * cancels what is left. What is being computed then cannot be cancelled: it has a moment to end,
+ * and the program ends without it. With --on-device-lost exit the first device that is lost for
+ * good does what SIGTERM does, and the program exits with 1: whoever started it starts it anew.
  * Signals are blocked in every thread and waited for here.
  */
 #include "model.h"

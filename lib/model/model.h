@@ -73,9 +73,18 @@ struct gsv_spec_facts {
 };
 
 /* Positions of a text's tokens, as transformers numbers them: pad tokens inside a text take the
- * position before the first and are not counted. BERT and DistilBERT count every token. */
-void gsv_positions(const struct gsv_spec_facts *facts, const int32_t *ids, size_t n,
-                   int32_t *positions);
+ * position before the first and are not counted (create_position_ids_from_input_ids()). RoBERTa's
+ * padding_idx is its pad_token_id, MPNet's is 1 whatever its pad_token_id is. BERT and DistilBERT
+ * count every token: where positions begin at 0 no id matches. */
+static inline void gsv_positions(const struct gsv_spec_facts *facts, const int32_t *ids, size_t n,
+                                 int32_t *positions)
+{
+    const int32_t padding_idx = facts->first_position - 1;
+    int32_t next = facts->first_position;
+
+    for (size_t i = 0; i < n; i++)
+        positions[i] = ids[i] == padding_idx ? padding_idx : next++;
+}
 
 struct gsv_spec;
 
@@ -134,8 +143,8 @@ gpuserve_status gsv_net_load(struct gsv_net **net, const struct gsv_spec *spec,
                              const struct gsv_net_options *options, gpuserve_error *error);
 void gsv_net_free(struct gsv_net **net);
 
-/* The least cosine to full precision that INT8 vectors are to have, and the least one on the probes:
- * other texts lose a little more. */
+/* The least cosine to full precision that INT8 vectors are to have, and the least one on the
+ * probes: other texts lose a little more. */
 #define GSV_INT8_BOUND 0.997
 #define GSV_INT8_TARGET 0.9985
 

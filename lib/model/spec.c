@@ -54,21 +54,6 @@ static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *d
     return st;
 }
 
-/* ---------------------------------------------------------------------------------- positions */
-
-/* create_position_ids_from_input_ids() of transformers: RoBERTa's padding_idx is its pad_token_id,
- * MPNet's is 1 whatever its pad_token_id is. In both it is also the pad tokens' position. Where
- * positions begin at 0 no id matches. */
-void gsv_positions(const struct gsv_spec_facts *facts, const int32_t *ids, size_t n,
-                   int32_t *positions)
-{
-    const int32_t padding_idx = facts->first_position - 1;
-    int32_t next = facts->first_position;
-
-    for (size_t i = 0; i < n; i++)
-        positions[i] = ids[i] == padding_idx ? padding_idx : next++;
-}
-
 /* -------------------------------------------------------------------------------------- facts */
 
 static void set_encoder_facts(struct gsv_spec *spec)

@@ -54,8 +54,8 @@ static double distance(const float *got, const float *want, size_t n)
         apart += d * d;
         size += (double)want[i] * (double)want[i];
     }
-    /* States lie between -1 and 1 and are made of terms of that size: a net of one unit whose state is near
-     * zero has no more correct digits for that. */
+    /* States lie between -1 and 1 and are made of terms of that size: a net of one unit whose state
+     * is near zero has no more correct digits for that. */
     return n ? sqrt(apart / fmax(size, 0.01 * (double)n)) : 0;
 }
 
