@@ -10,11 +10,10 @@ import os
 import select
 import threading
 from concurrent.futures import Future
-from ctypes import byref, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
 
 from . import _abi
-from ._calls import Call, submit
+from ._calls import Call, Request
 from .errors import DeviceError
 
 if TYPE_CHECKING:
@@ -29,8 +28,10 @@ class Dispatcher:
     def __init__(self, model: "Handle") -> None:
         # No reference to the model: its thread would keep it alive for ever.
         self._library = model._library
-        self._lock = threading.Lock()
-        self._pending: Dict[int, Tuple[c_void_p, Call, "Future[Any]", Finish]] = {}
+        # Reentrant: the garbage collector may run in a thread that holds it, and close a model, which calls
+        # stop().
+        self._lock = threading.RLock()
+        self._pending: Dict[int, Tuple[Request, Call, "Future[Any]", Finish]] = {}
         self._fd: int = self._library.gpuserve_completion_fd(model._handle)
         if self._fd < 0:
             raise DeviceError("the model has no descriptor of completions",
@@ -43,19 +44,27 @@ class Dispatcher:
     def start(self, model: "Handle", call: Call, finish: Finish) -> "Future[Any]":
         """Submit a call; its future gets what `finish` makes of it. BusyError for a full queue."""
         future: Future[Any] = Future()
-        request = submit(model, call)
-        key = request.value or 0
+        request = Request(model, call)
+        key = id(request)
+        # Before it is submitted: an exception of a signal handler leaves it to the thread.
         with self._lock:
             self._pending[key] = (request, call, future, finish)
+        try:
+            request.submit(model)
+        except BaseException:
+            if not request.pointer.value:
+                with self._lock:
+                    self._pending.pop(key, None)
+            raise
         future.add_done_callback(lambda done: self._cancel(key) if done.cancelled() else None)
-        # It may have completed before it was listed here.
+        # It may have completed before its pointer was seen here.
         os.write(self._wake_write, b"x")
         return future
 
     def _cancel(self, key: int) -> None:
         with self._lock:
             if key in self._pending:
-                self._library.gpuserve_cancel(self._pending[key][0])
+                self._pending[key][0].cancel()
 
     def _loop(self) -> None:
         poll = select.poll()
@@ -80,12 +89,18 @@ class Dispatcher:
         """Resolve one future, if its request completes in that time."""
         error = _abi.new(_abi.Error)
         with self._lock:
-            request, call, future, finish = self._pending[key]
-            status = self._library.gpuserve_wait(request, timeout_us, byref(error))
+            request, call, future, finish = self._pending.get(key) or (None, None, None, None)
+            if request is None or call is None or future is None or finish is None:
+                return  # its submission has failed meanwhile
+            if not request.pointer.value:
+                if timeout_us < 0:  # no submission comes any more
+                    del self._pending[key]
+                return
+            status = request.wait(timeout_us, error)
             if status == _abi.E_TIMEOUT:
                 return
             del self._pending[key]
-            self._library.gpuserve_request_free(byref(request))
+            request.free()
         if not future.set_running_or_notify_cancel():
             return
         try:
@@ -99,7 +114,7 @@ class Dispatcher:
         with self._lock:
             self._stopping = True
             for request, _, _, _ in self._pending.values():
-                self._library.gpuserve_cancel(request)
+                request.cancel()
         os.write(self._wake_write, b"x")
         # The last reference to a model may be dropped by a callback of this very thread.
         if threading.current_thread() is not self._thread:
