@@ -6,11 +6,13 @@ they should compute. They raise the model's eventfd instead, and this thread rea
 
 from __future__ import annotations
 
+import collections
 import os
 import select
 import threading
+import weakref
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple
 
 from . import _abi
 from ._calls import Call, Request
@@ -22,21 +24,36 @@ if TYPE_CHECKING:
 Finish = Callable[[Call], Any]
 
 
+class _Ticket:
+    """Lives as long as start(): without it, and without a pointer, a request is not submitted any more."""
+
+    __slots__ = ("__weakref__",)
+
+
+class _Pending(NamedTuple):
+    request: Request
+    call: Call
+    future: "Future[Any]"
+    finish: Finish
+    ticket: "weakref.ref[_Ticket]"
+
+
 class Dispatcher:
     """The futures of one model that are not resolved yet."""
 
     def __init__(self, model: "Handle") -> None:
         # No reference to the model: its thread would keep it alive for ever.
         self._library = model._library
-        # Reentrant: the garbage collector may run in a thread that holds it, and close a model, which calls
-        # stop().
-        self._lock = threading.RLock()
-        self._pending: Dict[int, Tuple[Request, Call, "Future[Any]", Finish]] = {}
+        # Held by the dispatcher's thread and by start(), which has a reference to the model: so no thread that
+        # holds it can be the one in which the garbage collector closes the model, which waits for the thread.
+        self._lock = threading.Lock()
+        self._cancelled: "Deque[int]" = collections.deque()
+        self._pending: Dict[int, _Pending] = {}
+        self._wake_read, self._wake_write = os.pipe()
         self._fd: int = self._library.gpuserve_completion_fd(model._handle)
         if self._fd < 0:
             raise DeviceError("the model has no descriptor of completions",
                               "too many open files? see `ulimit -n`")
-        self._wake_read, self._wake_write = os.pipe()
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="gpuserve-completions", daemon=True)
         self._thread.start()
@@ -45,26 +62,33 @@ class Dispatcher:
         """Submit a call; its future gets what `finish` makes of it. BusyError for a full queue."""
         future: Future[Any] = Future()
         request = Request(model, call)
+        ticket = _Ticket()
         key = id(request)
-        # Before it is submitted: an exception of a signal handler leaves it to the thread.
-        with self._lock:
-            self._pending[key] = (request, call, future, finish)
+        # First: an exception in it may leave the future's own lock taken, and then nobody must resolve it.
+        future.add_done_callback(lambda done: self._cancel(key) if done.cancelled() else None)
         try:
+            # Before it is submitted: an exception of a signal handler leaves it to the thread.
+            with self._lock:
+                self._pending[key] = _Pending(request, call, future, finish, weakref.ref(ticket))
             request.submit(model)
         except BaseException:
             if not request.pointer.value:
                 with self._lock:
                     self._pending.pop(key, None)
             raise
-        future.add_done_callback(lambda done: self._cancel(key) if done.cancelled() else None)
-        # It may have completed before its pointer was seen here.
+        # It may have completed before its pointer was seen by the thread.
         os.write(self._wake_write, b"x")
         return future
 
     def _cancel(self, key: int) -> None:
-        with self._lock:
-            if key in self._pending:
-                self._pending[key][0].cancel()
+        """Leave it to the thread: a callback must not wait for the lock."""
+        self._cancelled.append(key)
+        os.write(self._wake_write, b"x")
+
+    def __del__(self) -> None:
+        # Not before: a callback of a future may still write.
+        os.close(self._wake_read)
+        os.close(self._wake_write)
 
     def _loop(self) -> None:
         poll = select.poll()
@@ -73,13 +97,19 @@ class Dispatcher:
         while not self._stopping:
             for fd, _ in poll.poll():
                 os.read(fd, 8 if fd == self._fd else 4096)
+            self._cancel_requests()
             for key in self._keys():
                 self._resolve(key, 0)
         # All that is left was cancelled.
         for key in self._keys():
             self._resolve(key, -1)
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+
+    def _cancel_requests(self) -> None:
+        while self._cancelled:
+            key = self._cancelled.popleft()
+            with self._lock:
+                if key in self._pending:
+                    self._pending[key].request.cancel()
 
     def _keys(self) -> List[int]:
         with self._lock:
@@ -89,11 +119,12 @@ class Dispatcher:
         """Resolve one future, if its request completes in that time."""
         error = _abi.new(_abi.Error)
         with self._lock:
-            request, call, future, finish = self._pending.get(key) or (None, None, None, None)
-            if request is None or call is None or future is None or finish is None:
+            pending = self._pending.get(key)
+            if pending is None:
                 return  # its submission has failed meanwhile
+            request, call, future, finish, ticket = pending
             if not request.pointer.value:
-                if timeout_us < 0:  # no submission comes any more
+                if timeout_us < 0 or ticket() is None:  # no submission comes any more
                     del self._pending[key]
                 return
             status = request.wait(timeout_us, error)
@@ -113,8 +144,8 @@ class Dispatcher:
         """Cancel what is pending, and wait until all of it is resolved."""
         with self._lock:
             self._stopping = True
-            for request, _, _, _ in self._pending.values():
-                request.cancel()
+            for pending in self._pending.values():
+                pending.request.cancel()
         os.write(self._wake_write, b"x")
         # The last reference to a model may be dropped by a callback of this very thread.
         if threading.current_thread() is not self._thread:

@@ -2,7 +2,7 @@
 """Exceptions of signal handlers at random moments of calls: Ctrl-C, pytest-timeout, Celery's time limit.
 
 Python raises them between any two instructions. The library must not write to memory that the call had, no
-request may be left behind, and nothing may crash. GPUSERVE_TEST_INTERRUPTIONS: how many (10,000 by default).
+request may be left behind, and nothing may crash. GPUSERVE_TEST_INTERRUPTIONS: how many, about; 2,500 by default.
 """
 import asyncio
 import gc
@@ -22,7 +22,7 @@ from common import main, model  # noqa: E402
 
 from gpuserve import Model, _calls  # noqa: E402
 
-N = int(os.environ.get("GPUSERVE_TEST_INTERRUPTIONS", "10000"))
+N = int(os.environ.get("GPUSERVE_TEST_INTERRUPTIONS", "2500"))
 TEXTS = ["interrupted text number %d of a call" % i for i in range(200)]
 
 
@@ -43,7 +43,7 @@ def free_memory():
 class Signals(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.model = Model(model("splade-tiny"), device="cpu", pooling="mean")
+        cls.model = Model(model("splade-tiny"), device="cpu")
         cls.random = random.Random(7)
         cls.before = signal.signal(signal.SIGALRM, interrupt)
 
@@ -75,9 +75,22 @@ class Signals(unittest.TestCase):
                 hits += 1
             check()
         self.assertGreater(hits, n // 20, "hardly any call was interrupted")
-        free_memory()
-        self.assertEqual(_calls._submitted, {}, "requests were left behind")
+        self.assertNothingLeft()
         return hits
+
+    def assertNothingLeft(self):
+        """Abandoned futures complete, and each turn of the dispatcher drops what was never submitted."""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            free_memory()
+            if self.model._dispatcher is not None:
+                self.model.submit("a").result()
+                if self.model._dispatcher._pending:
+                    time.sleep(0.01)
+                    continue
+            if not _calls._submitted:
+                break
+        self.assertEqual(len(_calls._submitted), 0, "requests were left behind")
 
     def test_encode_into_memory_of_the_caller(self):
         out = np.zeros((len(TEXTS), self.model.dim), dtype=np.float32)
@@ -99,27 +112,24 @@ class Signals(unittest.TestCase):
     def test_encode_and_classes_of_calls(self):
         self.try_often(lambda: self.model.encode(TEXTS[:100]), N // 4)
         self.try_often(lambda: self.model.encode_sparse(TEXTS[:70]), N // 20)
-        self.try_often(lambda: self.model.rerank("text", TEXTS[:70]), N // 20)
+        self.try_often(lambda: self.model.rank("text", TEXTS[:70]), N // 20)
 
     def test_streams(self):
         self.try_often(lambda: list(self.model.encode_stream(TEXTS, batch_size=40)), N // 5)
 
     def test_futures(self):
         def work():
-            futures = [self.model.submit(TEXTS[i:i + 20]) for i in range(0, 100, 20)]
-            for future in futures:
-                future.result()
+            """Not result(): concurrent.futures itself may keep its lock when it is interrupted."""
+            for i in range(0, 100, 20):
+                self.model.submit(TEXTS[i:i + 20])
 
         self.try_often(work, N // 5)
 
         async def some():
-            await asyncio.gather(*(self.model.aencode(TEXTS[i:i + 9]) for i in range(0, 27, 9)))
+            await asyncio.gather(*(self.model.encode_async(TEXTS[i:i + 9]) for i in range(0, 27, 9)))
 
         asyncio.run(some())
-        until = time.monotonic() + 60
-        while self.model._dispatcher._pending and time.monotonic() < until:
-            time.sleep(0.01)
-        self.assertEqual(self.model._dispatcher._pending, {})
+        self.assertNothingLeft()
 
     def test_memory_stays(self):
         def peak():
@@ -131,21 +141,16 @@ class Signals(unittest.TestCase):
         self.try_often(work, N // 10)
         self.assertLess(peak() - first, 50_000, "kB more after as many interruptions again")
 
-    def test_a_model_closed_by_the_collector_in_its_own_lock(self):
-        """__del__ may run in a thread that holds the dispatcher's lock: it takes it again."""
-        one = Model(model("splade-tiny"), device="cpu", pooling="mean")
+    def test_no_callback_waits_for_the_dispatchers_lock(self):
+        """A future may be cancelled, and its model closed by the collector, in a thread that holds any lock."""
+        one = Model(model("splade-tiny"), device="cpu")
         one.submit("a").result()
-        dispatcher = one._dispatcher
         done = threading.Event()
-
-        def close():
-            with dispatcher._lock:
-                one.close()
-            done.set()
-
-        threading.Thread(target=close, daemon=True).start()
-        self.assertTrue(done.wait(60), "close() waits for a lock that its own thread holds")
+        with one._dispatcher._lock:
+            threading.Thread(target=lambda: (one._dispatcher._cancel(0), done.set()), daemon=True).start()
+            self.assertTrue(done.wait(60), "cancelling waits for the lock")
+        one.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(__name__)
