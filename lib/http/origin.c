@@ -26,8 +26,8 @@ static bool is_host_name(const char *text)
 
     if (strcmp(text, "*") == 0)
         return true;
-    return text[0] && (strspn(text, plain) == strlen(text) ||
-                       inet_pton(AF_INET6, text, &address) == 1);
+    return text[0] &&
+           (strspn(text, plain) == strlen(text) || inet_pton(AF_INET6, text, &address) == 1);
 }
 
 gpuserve_status gsv_hosts_open(struct gpuserve_http *server, gpuserve_error *error)

@@ -342,7 +342,8 @@ static bool wait_until_idle(struct gpuserve_http *server, uint32_t timeout_ms)
     return idle;
 }
 
-/* Meanwhile the server serves, and says that it is not ready: balancers see it and choose others. */
+/* Meanwhile the server serves, and says that it is not ready: balancers see it and choose others.
+ */
 static void wait_for_delay(uint32_t delay_ms)
 {
     struct timespec left = { delay_ms / 1000, (long)(delay_ms % 1000) * 1000000 };
