@@ -152,5 +152,25 @@ class Signals(unittest.TestCase):
         one.close()
 
 
+class Collected(unittest.TestCase):
+    def test_a_model_that_the_collector_closes_in_the_dispatchers_thread(self):
+        """There __del__ runs while the thread holds the dispatcher's lock."""
+        one = Model(model("splade-tiny"), device="cpu")
+        one.submit("a").result()
+        dispatcher = one._dispatcher
+        keys, handles = dispatcher._keys, [one]
+        del one
+
+        def keys_while_collecting():
+            with dispatcher._lock:
+                handles.clear()  # the last reference
+            return keys()
+
+        dispatcher._keys = keys_while_collecting
+        os.write(dispatcher._wake_write, b"x")
+        dispatcher._thread.join(60)
+        self.assertFalse(dispatcher._thread.is_alive(), "close() waits for a lock that its own thread holds")
+
+
 if __name__ == "__main__":
     main(__name__)
