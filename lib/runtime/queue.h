@@ -54,7 +54,7 @@ struct gsv_batcher {
     gpuserve_request *to_complete;
     struct gsv_charge charged; /* of all that have not got theirs back */
     size_t n_charged;
-    uint64_t small_timed; /* of charged.timed, by small requests */
+    uint64_t small_timed;  /* of charged.timed, by small requests */
     struct gsv_link large; /* admitted requests that are not small, until they are uncharged */
     struct gsv_client_usage usage[GSV_CLIENT_BUCKETS];
     struct gsv_part **flights; /* [n_flights] what is being computed, by hash: see take.c */
