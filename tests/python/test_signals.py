@@ -2,7 +2,7 @@
 """Exceptions of signal handlers at random moments of calls: Ctrl-C, pytest-timeout, Celery's time limit.
 
 Python raises them between any two instructions. The library must not write to memory that the call had, no
-request may be left behind, and nothing may crash. GPUSERVE_TEST_INTERRUPTIONS: how many, about; 2,500 by default.
+request may be left behind, and nothing may crash. GPUSERVE_TEST_INTERRUPTIONS: how many, about; 1,000 by default.
 """
 import asyncio
 import gc
@@ -22,7 +22,7 @@ from common import main, model  # noqa: E402
 
 from gpuserve import Model, _calls  # noqa: E402
 
-N = int(os.environ.get("GPUSERVE_TEST_INTERRUPTIONS", "2500"))
+N = int(os.environ.get("GPUSERVE_TEST_INTERRUPTIONS", "1000"))
 TEXTS = ["interrupted text number %d of a call" % i for i in range(200)]
 
 
