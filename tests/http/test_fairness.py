@@ -7,7 +7,7 @@ import unittest
 from serving import MINILM, PATIENCE, Server, main
 
 BULK_TEXTS = 200
-SINGLES = 120
+SINGLES = 60  # 99.5 % of them are all
 
 
 def embed(connection, texts, key):
@@ -21,7 +21,7 @@ def embed(connection, texts, key):
 
 
 def connect(server, address):
-    return http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE,
+    return http.client.HTTPConnection(server.host, server.port, timeout=5 * PATIENCE,
                                       source_address=(address, 0))
 
 
@@ -35,6 +35,13 @@ class Bulk(threading.Thread):
         self.wrong = []
 
     def run(self):
+        try:
+            self.send_all()
+        except (OSError, http.client.HTTPException):
+            if not self.stop.is_set():  # the server ends with requests of bulk clients
+                self.wrong.append("connection")
+
+    def send_all(self):
         connection, sent = connect(self.server, self.address), 0
         while not self.stop.is_set():
             sent += 1
@@ -45,7 +52,7 @@ class Bulk(threading.Thread):
             elif reply.status == 429:
                 self.n_refused += 1
                 self.stop.wait(int(reply.headers["retry-after-ms"]) / 1000)
-            else:
+            elif not self.stop.is_set():
                 self.wrong.append(reply.status)
         connection.close()
 
@@ -53,25 +60,27 @@ class Bulk(threading.Thread):
 class Fairness(unittest.TestCase):
     def check(self, n_bulk, of_bulk, of_single, *arguments):
         """of_bulk(number) and of_single are (address, key)."""
-        server = Server(MINILM, *arguments)
+        server = Server(MINILM, "--max-batch-tokens", 512, "--drain-timeout", 1, *arguments)
         self.addCleanup(server.stop)
         stop = threading.Event()
+        address, key = of_single
+        single, statuses = connect(server, address), []
+        embed(single, ["a first text"], key)  # from here on the server knows its speed
         clients = [Bulk(server, i, *of_bulk(i), stop) for i in range(n_bulk)]
         for client in clients:
             client.start()
         self.addCleanup(lambda: [client.join() for client in clients])
         self.addCleanup(stop.set)
-        address, key = of_single
-        connection, statuses = connect(server, address), []
         for i in range(SINGLES):
-            statuses.append(embed(connection, [f"single text {i}"], key).status)
-        connection.close()
+            statuses.append(embed(single, [f"single text {i}"], key).status)
+        single.close()
         stop.set()
+        server.process.terminate()
         for client in clients:
             client.join()
             self.assertEqual(client.wrong, [])
-        self.assertGreater(sum(client.n_answered for client in clients), 0)
-        self.assertGreaterEqual(statuses.count(200), 0.995 * SINGLES, statuses)
+        self.assertGreater(sum(client.n_answered + client.n_refused for client in clients), 0)
+        self.assertEqual(statuses, [200] * SINGLES)
 
     def test_by_address(self):
         for n_bulk in (1, 8, 100):
