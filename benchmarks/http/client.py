@@ -45,7 +45,9 @@ def ask(url, texts, timeout=60):
                                      {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=timeout) as reply:
         found = json.load(reply)
-    rows = sorted(found["data"], key=lambda row: row["index"])
+    rows = found["data"] if isinstance(found, dict) else []
+    if all("index" in row for row in rows):
+        rows = sorted(rows, key=lambda row: row["index"])
     return [row["embedding"] for row in rows], found.get("usage", {}).get("prompt_tokens")
 
 
