@@ -9,6 +9,7 @@
 #include "lib/http/exchange.h"
 #include "lib/http/guard.h"
 #include "lib/http/keys.h"
+#include "lib/http/load_queue.h"
 #include "lib/http/models.h"
 #include "lib/http/tls.h"
 
@@ -25,11 +26,16 @@ struct gpuserve_http {
     struct gsv_guard guard;
     struct gsv_crew crew;
     struct gsv_models models;
+    struct gsv_load_queue loads, checks;
     struct gsv_keys keys;
     struct gsv_access_log access_log;
     struct gsv_tls tls;
     char **origins; /* [n_origins] whose pages may ask */
     size_t n_origins;
+    char **allowed_hosts; /* [n_allowed_hosts] */
+    size_t n_allowed_hosts;
+    char own_name[256]; /* of this machine */
+    bool is_loopback;   /* the address that it listens on */
     uint64_t started_ns;
     uint64_t seed; /* of request names */
     _Atomic unsigned long long n_requests, n_reloads, n_failed_reloads;
