@@ -1,5 +1,6 @@
 /*
- * command_inspect.c - `gpuserve inspect`: facts of a model, nothing is loaded.
+ * command_inspect.c - `gpuserve inspect`: facts of a model, from its files; for int8 it is
+ * loaded too, because what int8 costs is measured then.
  */
 #include "facts.h"
 #include "model.h"
@@ -21,6 +22,34 @@ static json_t *footprint_facts(const gpuserve_footprint *f)
                      (json_int_t)f->max_batch_tokens, "n_streams", (json_int_t)f->n_streams);
 }
 
+static gpuserve_status info_text(void *of, const char *name, char *text, size_t capacity,
+                                 size_t *size, gpuserve_error *error)
+{
+    (void)name;
+    return gpuserve_model_info(of, text, capacity, size, error);
+}
+
+/* What int8 costs, and the products that stay in higher precision. */
+static int add_int8(json_t *facts, gpuserve_context *context, const char *name,
+                    const gpuserve_model_options *options)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+    json_t *info;
+    int result = CLI_OK;
+
+    if (gpuserve_model_open(&model, context, name, options, &error) != GPUSERVE_OK)
+        return cli_fail_with(&error, NULL);
+    info = cli_facts_parse(cli_text_of(info_text, model, name));
+    if (!info)
+        result = CLI_FAILED;
+    else if (json_object_set(facts, "int8", json_object_get(info, "int8")))
+        result = cli_fail("out of memory");
+    json_decref(info);
+    gpuserve_model_close(&model);
+    return result;
+}
+
 static int inspect_model(gpuserve_context *context, const char *name, const struct cli_args *args)
 {
     const gpuserve_model_options options = cli_model_options(args);
@@ -36,6 +65,11 @@ static int inspect_model(gpuserve_context *context, const char *name, const stru
     }
     if (json_object_set_new(facts, "footprint", footprint_facts(&footprint)))
         return cli_fail("out of memory");
+    if (options.dtype == GPUSERVE_DTYPE_INT8 &&
+        add_int8(facts, context, name, &options) != CLI_OK) {
+        json_decref(facts);
+        return CLI_FAILED;
+    }
     return cli_facts_print(facts, args->json);
 }
 

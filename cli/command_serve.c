@@ -2,11 +2,11 @@
  * command_serve.c - `gpuserve serve`: models over HTTP until a signal ends it.
  *
  * SIGHUP takes up changed files: models, keys, the certificate.
- * SIGTERM and SIGINT drain: not ready at once, no new connections, accepted requests are answered,
- * then exit 0; a second signal, or the end of --drain-timeout, cancels what is left. What is being
- * computed then cannot be cancelled: it has a moment to end, and the program ends without it.
- * With --on-device-lost exit the first device that is lost for good does what SIGTERM does, and the
- * program exits with 1: whoever started it starts it anew.
+ * SIGTERM and SIGINT drain: not ready at once, no new connections (after --shutdown-delay),
+ * accepted requests are answered, then exit 0; a second signal, or the end of --drain-timeout,
+ * cancels what is left. What is being computed then cannot be cancelled: it has a moment to end,
+ * and the program ends without it. With --on-device-lost exit the first device that is lost for
+ * good does what SIGTERM does, and the program exits with 1: whoever started it starts it anew.
  * Signals are blocked in every thread and waited for here.
  */
 #include "model.h"
@@ -161,6 +161,9 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.key_burst = args->key_burst;
     options.cors_origins = args->cors_origins.items;
     options.n_cors_origins = args->cors_origins.n;
+    options.allowed_hosts = args->allowed_hosts.items;
+    options.n_allowed_hosts = args->allowed_hosts.n;
+    options.shutdown_delay_ms = (uint32_t)(args->shutdown_delay * 1000);
     options.open_metrics = args->open_metrics;
     options.access_log = args->access_log;
     options.unix_path = args->unix_path;
@@ -209,6 +212,7 @@ static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *a
                                  const sigset_t *signals)
 {
     const uint32_t drain_s = args->drain_timeout ? args->drain_timeout : default_drain_s;
+    const uint32_t all_s = (uint32_t)args->shutdown_delay + drain_s;
     sigset_t fatal = *signals;
     struct timespec begin, end;
     int number;
@@ -217,7 +221,7 @@ static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *a
         reload(server, args);
     cli_notify("STOPPING=1");
     if (!args->quiet)
-        cli_warn("signal %d: answering what was accepted, %u s at most", number, drain_s);
+        cli_warn("signal %d: answering what was accepted, %u s at most", number, all_s);
     /* A second signal ends the program as it would any other. */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
@@ -227,8 +231,7 @@ static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *a
     if (gpuserve_http_drain(server, drain_s * 1000) != GPUSERVE_OK)
         cli_warn("requests were still unanswered after %u s; they are cancelled", drain_s);
     clock_gettime(CLOCK_MONOTONIC, &end);
-    return end.tv_sec - begin.tv_sec < drain_s ? drain_s - (uint32_t)(end.tv_sec - begin.tv_sec)
-                                               : 0;
+    return end.tv_sec - begin.tv_sec < all_s ? all_s - (uint32_t)(end.tv_sec - begin.tv_sec) : 0;
 }
 
 static void end_at_once(int number)

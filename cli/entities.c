@@ -301,9 +301,7 @@ static int read_all(struct tagger *tagger, struct cli_progress *progress)
         if (chunk->n == tagger->limit || chunk->token_at[chunk->n] > CHUNK_TOKENS ||
             (chunk->n > 0 && cli_input_would_wait(tagger->input))) {
             result = finish_chunk(tagger);
-            cli_progress_update(
-                progress, (double)tagger->n_texts,
-                reader->file_size ? (double)reader->n_read / (double)reader->file_size : -1.0);
+            cli_progress_update(progress, (double)tagger->n_texts, cli_reader_share(reader));
             continue;
         }
         found = cli_input_next(tagger->input, &record);

@@ -77,7 +77,7 @@ static int fill(struct cli_pump *pump, struct ring *ring, struct cli_chunk *chun
         if (pump->would_wait && pump->would_wait(pump->source)) {
             *idle = true;
             if (chunk->n || ring->n)
-                return CLI_OK; /* hand on what there is, then wait */
+                break; /* hand on what there is, then wait */
         }
         const int found = pump->next(pump->source, &record);
 
@@ -92,6 +92,7 @@ static int fill(struct cli_pump *pump, struct ring *ring, struct cli_chunk *chun
         append(chunk, record.second, record.second_size);
         chunk->n++;
     }
+    chunk->share = pump->share ? pump->share(pump->source) : -1.0;
     return CLI_OK;
 }
 
@@ -224,10 +225,16 @@ static bool input_would_wait(const void *source)
     return cli_input_would_wait(source);
 }
 
+static double share_of_input(const void *source)
+{
+    return cli_reader_share(&((const struct cli_input *)source)->reader);
+}
+
 void cli_pump_from_input(struct cli_pump *pump, struct cli_input *input)
 {
     pump->next = next_of_input;
     pump->would_wait = input_would_wait;
+    pump->share = share_of_input;
     pump->source = input;
     pump->name = input->arguments ? NULL : input->reader.name;
 }

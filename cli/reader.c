@@ -85,6 +85,13 @@ int cli_reader_fill(struct cli_reader *reader)
     return CLI_OK;
 }
 
+double cli_reader_share(const struct cli_reader *reader)
+{
+    const uint64_t returned = reader->n_read - (uint64_t)(reader->end - reader->begin);
+
+    return reader->file_size ? (double)returned / (double)reader->file_size : -1.0;
+}
+
 bool cli_reader_would_wait(const struct cli_reader *reader)
 {
     struct pollfd p = { .fd = reader->fd, .events = POLLIN };

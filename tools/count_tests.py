@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Count the tests of a `meson test` run: count_tests.py testlog.json
+"""Count the tests of a `meson test` run: count_tests.py testlog.json [--complete]
 
 One line of the log is one program. What it printed says how many tests it held:
 
@@ -8,11 +8,14 @@ One line of the log is one program. What it printed says how many tests it held:
     anything else  one test, by its exit status
 
 A program that says all is well and yet fails (a leak found at exit, a timeout) is one failure
-more. Ends with the line "N passed, N failed"; exit status 1 on a failure, or when nothing ran.
+more. With --complete, so is a program of tests/programs.txt that did not run. Ends with the line "N passed, N failed"; exit status 1 on a failure, or when nothing ran.
 """
+import argparse
 import json
 import re
 import sys
+
+import select_tests
 
 SYNTHESIS = re.compile(r"Synthesis: Tested: \D*(\d+) \D*Passing: \D*(\d+) "
                        r"\D*Failing: \D*(\d+) \D*Crashing: \D*(\d+)")
@@ -39,18 +42,32 @@ def count(test):
     return passed, failed, 0
 
 
+def last_line(test):
+    lines = (test.get("stdout", "") + test.get("stderr", "")).strip().splitlines()
+    return lines[-1] if lines else "it gives no reason"
+
+
 def main():
-    total = [0, 0, 0]
-    with open(sys.argv[1], encoding="utf-8") as log:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("log")
+    parser.add_argument("--complete", action="store_true")
+    options = parser.parse_args()
+    total, results = [0, 0, 0], {}
+    with open(options.log, encoding="utf-8") as log:
         for line in log:
             test = json.loads(line)
+            name = test["name"].split(" / ")[-1]
+            results[name] = test["result"]
             numbers = count(test)
             total = [a + b for a, b in zip(total, numbers)]
             if numbers[1]:
-                print(f"failed: {test['name']} ({test['result']}, {numbers[0]} passed, "
-                      f"{numbers[1]} failed)")
+                print(f"failed: {name} ({test['result']}, {numbers[0]} passed, {numbers[1]} failed)")
             if numbers[2]:
-                print(f"skipped: {test['name']}")
+                print(f"skipped: {name}: {last_line(test)}")
+    for name, why in sorted(select_tests.check(results).items() if options.complete else ()):
+        print(f"failed: {name}: {why}")
+        total[1] += 1
+    print(f"{len(results)} test programs")
     print(f"{total[0]} passed, {total[1]} failed")
     return 1 if total[1] or not total[0] else 0
 

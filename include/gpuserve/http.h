@@ -86,7 +86,9 @@ typedef struct gpuserve_http_options {
     uint32_t                   key_rate;  /**< requests a minute for each key; default: no limit */
     uint32_t                   key_burst; /**< of them at once; default a sixth of them, plus one */
     const char *const         *cors_origins; /**< [n_cors_origins] "https://example.com", or "*":
-                                                  whose pages may ask; default: none */
+                                                  whose pages may ask; default: none. A server
+                                                  without keys refuses requests of pages of other
+                                                  origins with 403 */
     size_t                     n_cors_origins;
     uint32_t                   open_metrics; /**< 1: /metrics is answered without a key */
     const char                *access_log; /**< a JSON line for each request is added to this file,
@@ -117,10 +119,19 @@ typedef struct gpuserve_http_options {
                                           one is refused. Read again as the other files; one that
                                           has ended is an error, and when one ends while it is in
                                           use, all clients of its CA are refused; default: none */
+    const char *const *allowed_hosts; /**< [n_allowed_hosts] further host names that a server without
+                                           keys answers to, without port; "*": all. Requests whose
+                                           Host is another are refused with 403, against DNS
+                                           rebinding. Default: on a loopback address localhost, the
+                                           address and the name of this machine; elsewhere all */
+    size_t             n_allowed_hosts;
+    uint32_t           shutdown_delay_ms; /**< gpuserve_http_drain() first serves on for this time,
+                                               while health says "not ready"; default 0 */
+    uint32_t           reserved;
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -186,10 +197,10 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_reload(gpuserve_htt
                                                                    gpuserve_error *error);
 
 /**
- * Stop taking connections, say "not ready" at once, and wait until every request that was accepted
- * has been answered.
+ * Say "not ready" at once, serve on for `shutdown_delay_ms`, then stop taking connections, and wait
+ * until every request that was accepted has been answered.
  *
- * @param timeout_ms  Longest wait.
+ * @param timeout_ms  Longest wait after the delay.
  * @return GPUSERVE_OK; GPUSERVE_E_TIMEOUT when some are still unanswered (gpuserve_http_stop() will
  *         cancel them); GPUSERVE_E_INVALID for NULL
  *

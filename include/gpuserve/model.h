@@ -59,7 +59,7 @@ typedef struct gpuserve_model_options {
                                        More work is split into batches of this size */
     uint32_t    n_threads;        /**< of the context's threads; default all */
     uint32_t    pooling;          /**< gpuserve_pooling_kind instead of the model's own */
-    uint32_t    use_mmap;         /**< 1: map the weights; the file must stay as it is meanwhile */
+    uint32_t    use_mmap;         /**< 0 or 1, without effect: weights are read, never mapped */
     uint32_t    max_queue_tokens; /**< waiting, a request counts as half at most; default 1048576 */
     uint32_t    warmup;           /**< batches run before the model is handed out: a number, or
                                        GPUSERVE_WARMUP_AUTO, or GPUSERVE_WARMUP_OFF. Default: off
@@ -298,7 +298,8 @@ GPUSERVE_API const char *gpuserve_model_label(const gpuserve_model *model, size_
 /**
  * The name of the vector space, 32 hexadecimal digits, lent: equal for two models exactly when
  * weights, tokenizer, pooling, prompts and normalization are equal, whatever their device and
- * dtype. Store it beside vectors. Since: 0.1
+ * dtype. An int8 model has another one on each instruction set, because its vectors differ there.
+ * Store it beside vectors. Since: 0.1
  */
 GPUSERVE_API const char *gpuserve_model_fingerprint(const gpuserve_model *model);
 

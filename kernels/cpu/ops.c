@@ -3,6 +3,8 @@
  */
 #include "kernels/cpu/cpu.h"
 
+#include <stdbool.h>
+
 /* Below it another thread costs more than it takes off: a task is about a microsecond. */
 #define TASK_FLOATS 8192
 
@@ -91,6 +93,12 @@ gpuserve_status gsv_cpu_activate(struct gpuserve_stream *stream, const struct gp
     return GPUSERVE_OK;
 }
 
+/* Before a product in float32 of a model that otherwise rounds, nothing is rounded either. */
+static bool is_exact(const struct gpuserve_op_attention *op)
+{
+    return op->reader && op->reader->dtype == GPUSERVE_DTYPE_FLOAT32;
+}
+
 /* One task is one head of one sequence. */
 static void attention_task(void *job_, int32_t thread, int32_t task)
 {
@@ -98,8 +106,10 @@ static void attention_task(void *job_, int32_t thread, int32_t task)
     const struct gpuserve_op_attention *op = job->op;
     const struct gpuserve_stream *stream = job->stream;
 
-    stream->attention(op, task / op->n_heads, task % op->n_heads,
-                      stream->scratch + (size_t)thread * stream->scratch_floats);
+    const gsv_attention_fn run = is_exact(op) ? stream->isa->attention : stream->attention;
+
+    run(op, task / op->n_heads, task % op->n_heads,
+        stream->scratch + (size_t)thread * stream->scratch_floats);
 }
 
 gpuserve_status gsv_cpu_attention(struct gpuserve_stream *stream,

@@ -160,11 +160,22 @@ GSV_INLINE vf pool_lanes(const struct gpuserve_op_pool *op, int32_t first, int32
     return pooled;
 }
 
+static void clear_row(float *row, int32_t cols)
+{
+    for (int32_t i = 0; i < cols; i += GSV_VL)
+        store_lanes(row + i, vf_set(0.0f), lanes_at(cols, i));
+}
+
+/* A sequence of no tokens gives zeros, whatever the pooling: the row at `first` is another's. */
 static void pool_row(const struct gpuserve_op_pool *op, int32_t first, int32_t end, float *out)
 {
     const double n = end - first;
     float factor = 1.0f;
 
+    if (end <= first) {
+        clear_row(out, op->columns);
+        return;
+    }
     if (op->pooling == GPUSERVE_POOL_CLS)
         end = first + 1;
     else if (op->pooling == GPUSERVE_POOL_LAST)

@@ -191,11 +191,11 @@ struct gpuserve_linear {
     enum gsv_element element;
     int32_t n;
     int32_t k;
-    const void *weight;                 /* [n, k] */
-    const float *bias;                  /* [n] or NULL */
-    const void *element_bias;           /* the same in the activation type, for cuBLASLt; or NULL */
-    struct gsv_int8_weights int8;       /* GSV_MATH_S8: instead of `weight` */
-    const struct gsv_lt_choice *choice; /* when cuBLASLt is taken; NULL: never */
+    const void *weight;           /* [n, k] */
+    const float *bias;            /* [n] or NULL */
+    const void *element_bias;     /* the same in the activation type, for cuBLASLt; or NULL */
+    struct gsv_int8_weights int8; /* GSV_MATH_S8: instead of `weight` */
+    struct gsv_lt_choice *choice; /* when cuBLASLt is taken; NULL: never */
 };
 
 size_t gsv_cuda_linear_bytes(int32_t n, int32_t k, uint32_t dtype);

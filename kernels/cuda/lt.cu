@@ -7,6 +7,11 @@
  * bias_act after it.
  *
  * No algorithm that splits k is taken.
+ *
+ * An algorithm was timed for one number of rows and serves a range of them. cublasLtMatmulAlgoCheck
+ * is asked once for each number of rows; a product that the library refuses, then or in the call
+ * itself, is our own kernel's. A refusal in the call withdraws the algorithm for its whole range.
+ * Neither is a fault of the device.
  */
 #include "kernels/cuda/lt_library.cuh"
 #include "kernels/cuda/stream.cuh"
@@ -29,12 +34,18 @@ const int REPEATS = 5;
 #endif
 const int32_t LARGE_ROWS = 1024; /* more than these are of the second class */
 const int CANDIDATES = 4;
+/* Numbers of rows whose check is remembered; the check of larger ones is repeated. */
+const int32_t CHECKED_ROWS = 8192;
 
 } /* namespace */
 
 struct gsv_lt_algo {
-    bool wins;
+    bool wins;           /* the timing; constant once the choice is in the list */
+    uint32_t withdrawn;  /* atomic: a call was refused */
+    uint32_t has_warned; /* atomic */
     cublasLtMatmulAlgo_t algo;
+    uint32_t checked[CHECKED_ROWS /
+                     32]; /* atomic, a bit for each number of rows that passed the check */
 };
 
 struct gsv_lt_choice {
@@ -124,13 +135,12 @@ static cudaError_t run_product(const struct gpuserve_linear *linear, const struc
     return gsv_lt_error(status);
 }
 
-static const struct gsv_lt_algo *choice_of(const struct gsv_lt_choice *choice,
-                                           const struct gsv_gemm *gemm)
+static struct gsv_lt_algo *choice_of(struct gsv_lt_choice *choice, const struct gsv_gemm *gemm)
 {
     return &choice->choices[gemm->m > LARGE_ROWS][gemm->activation != GPUSERVE_ACT_NONE];
 }
 
-bool gsv_lt_wins(const struct gsv_lt_choice *choice, const struct gsv_gemm *gemm)
+bool gsv_lt_wins(struct gsv_lt_choice *choice, const struct gsv_gemm *gemm)
 {
     const uintptr_t addresses = reinterpret_cast<uintptr_t>(gemm->in) |
                                 reinterpret_cast<uintptr_t>(gemm->out) |
@@ -138,27 +148,92 @@ bool gsv_lt_wins(const struct gsv_lt_choice *choice, const struct gsv_gemm *gemm
 
     /* The candidates were asked for with rows without gaps, 16-byte aligned. */
     return choice && gemm->m >= GSV_LT_MIN_ROWS && gemm->in_ld == gemm->k &&
-           gemm->out_ld == gemm->n && addresses % 16 == 0 && choice_of(choice, gemm)->wins;
+           gemm->out_ld == gemm->n && addresses % 16 == 0 && choice_of(choice, gemm)->wins &&
+           !__atomic_load_n(&choice_of(choice, gemm)->withdrawn, __ATOMIC_RELAXED);
 }
 
-/* `algo` and then what it cannot do. */
+/* What the algorithm cannot do: the activation, and a residual that is added after it. */
+static cudaError_t finish_product(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                                  cudaStream_t stream)
+{
+    struct gsv_gemm rest = *gemm;
+
+    if (gemm->activation == GPUSERVE_ACT_NONE)
+        return cudaSuccess;
+    rest.bias = NULL; /* cuBLASLt has added it */
+    return gsv_cuda_bias_act(&rest, linear->element, stream);
+}
+
 static cudaError_t multiply_with(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                                  const cublasLtMatmulAlgo_t *algo, void *workspace,
                                  cudaStream_t stream)
 {
-    struct gsv_gemm rest = *gemm;
     const cudaError_t code = run_product(linear, gemm, algo, workspace, stream);
 
-    if (code != cudaSuccess || gemm->activation == GPUSERVE_ACT_NONE)
-        return code;
-    rest.bias = NULL; /* cuBLASLt has added it */
-    return gsv_cuda_bias_act(&rest, linear->element, stream);
+    return code == cudaSuccess ? finish_product(linear, gemm, stream) : code;
+}
+
+/* The library would run the algorithm for this number of rows, in the workspace there is. */
+static bool passes_check(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                         const cublasLtMatmulAlgo_t *algo)
+{
+    const struct gsv_lt *const lt = linear->device->lt;
+    cublasLtMatmulHeuristicResult_t result = {};
+    struct product p;
+    const bool passes = describe(&lt->f, linear, gemm, &p) &&
+                        lt->f.check(lt->handle, p.desc, p.weight, p.in, p.out, p.out, algo,
+                                    &result) == CUBLAS_STATUS_SUCCESS &&
+                        result.workspaceSize <= GSV_LT_WORKSPACE_BYTES;
+
+    release_product(&lt->f, &p);
+    return passes;
+}
+
+static bool is_checked(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                       struct gsv_lt_algo *choice)
+{
+    const uint32_t bit = 1u << (gemm->m % 32);
+    uint32_t *const word = gemm->m < CHECKED_ROWS ? &choice->checked[gemm->m / 32] : NULL;
+
+    if (word && (__atomic_load_n(word, __ATOMIC_RELAXED) & bit))
+        return true;
+    if (!passes_check(linear, gemm, &choice->algo))
+        return false;
+    if (word)
+        __atomic_fetch_or(word, bit, __ATOMIC_RELAXED);
+    return true;
+}
+
+/* Once for each algorithm: the client of a service does not fill its log. */
+static void warn_of_refusal(struct gsv_lt_algo *choice, const struct gsv_gemm *gemm,
+                            const char *range)
+{
+    if (__atomic_exchange_n(&choice->has_warned, 1, __ATOMIC_RELAXED))
+        return;
+    gsv_cuda_log(
+        GPUSERVE_LOG_WARNING,
+        "cuBLASLt refuses a product of %d x %d with %d rows%s, for which it was the fastest: "
+        "our own kernel multiplies instead, for %s",
+        gemm->n, gemm->k, gemm->m, gemm->activation ? " and GELU" : "", range);
 }
 
 cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                             void *workspace, cudaStream_t stream)
 {
-    return multiply_with(linear, gemm, &choice_of(linear->choice, gemm)->algo, workspace, stream);
+    struct gsv_lt_algo *const choice = choice_of(linear->choice, gemm);
+    cudaError_t code;
+
+    if (!is_checked(linear, gemm, choice)) {
+        warn_of_refusal(choice, gemm, "numbers of rows that it refuses");
+        return gsv_cuda_multiply(linear, gemm, stream);
+    }
+    code = run_product(linear, gemm, &choice->algo, workspace, stream);
+    if (code == cudaErrorNotSupported) {
+        __atomic_store_n(&choice->withdrawn, 1, __ATOMIC_RELAXED);
+        warn_of_refusal(choice, gemm, "all products of this size from now on");
+        return gsv_cuda_multiply(linear, gemm, stream);
+    }
+    return code == cudaSuccess ? finish_product(linear, gemm, stream) : code;
 }
 
 /* ------------------------------------------------------------------------------------ timing */
@@ -313,7 +388,7 @@ static struct gsv_lt_choice *make_choice(const struct gpuserve_linear *linear)
     return choice;
 }
 
-const struct gsv_lt_choice *gsv_lt_choose(const struct gpuserve_linear *linear)
+struct gsv_lt_choice *gsv_lt_choose(const struct gpuserve_linear *linear)
 {
     struct gsv_lt *const lt = linear->device->lt;
     struct gsv_lt_choice *choice;

@@ -23,12 +23,13 @@ void gsv_lt_close(struct gsv_lt **lt);
 
 /* What was found fastest for products with these weights; timed now if they are the first of
  * their size. Lent by `lt`. NULL when out of memory: our own kernels are taken. */
-const struct gsv_lt_choice *gsv_lt_choose(const struct gpuserve_linear *linear);
+struct gsv_lt_choice *gsv_lt_choose(const struct gpuserve_linear *linear);
 
 /* Whether cuBLASLt is to do this product. */
-bool gsv_lt_wins(const struct gsv_lt_choice *choice, const struct gsv_gemm *gemm);
+bool gsv_lt_wins(struct gsv_lt_choice *choice, const struct gsv_gemm *gemm);
 
-/* Do it. `workspace` has GSV_LT_WORKSPACE_BYTES. */
+/* Do it. `workspace` has GSV_LT_WORKSPACE_BYTES. A product that the library refuses is our own
+ * kernel's; one warning is logged, and an algorithm whose call was refused is not taken again. */
 cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                             void *workspace, cudaStream_t stream);
 

@@ -24,6 +24,7 @@ static bool load_functions(struct gsv_lt *lt)
               cublasLtMatmulPreferenceDestroy,
               cublasLtMatmulPreferenceSetAttribute,
               cublasLtMatmulAlgoGetHeuristic,
+              cublasLtMatmulAlgoCheck,
               cublasLtMatmul };
     return true;
 }
@@ -63,6 +64,7 @@ static bool load_functions(struct gsv_lt *lt)
            load(library, "cublasLtMatmulPreferenceDestroy", &f->preference_destroy) &&
            load(library, "cublasLtMatmulPreferenceSetAttribute", &f->preference_set) &&
            load(library, "cublasLtMatmulAlgoGetHeuristic", &f->heuristic) &&
+           load(library, "cublasLtMatmulAlgoCheck", &f->check) &&
            load(library, "cublasLtMatmul", &f->matmul);
 }
 
@@ -132,5 +134,5 @@ cudaError_t gsv_lt_error(cublasStatus_t status)
 
     if (status == CUBLAS_STATUS_SUCCESS)
         return cudaSuccess;
-    return last != cudaSuccess ? last : cudaErrorUnknown;
+    return last != cudaSuccess ? last : cudaErrorNotSupported;
 }

@@ -21,6 +21,7 @@ struct gsv_lt_functions {
     decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
     decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
     decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+    decltype(&cublasLtMatmulAlgoCheck) check;
     decltype(&cublasLtMatmul) matmul;
 };
 
@@ -29,12 +30,14 @@ struct gsv_lt {
     struct gsv_lt_functions f;
     cublasLtHandle_t handle;
     pthread_mutex_t lock;
-    struct gsv_lt_choice *choices; /* under `lock`; entries are never changed once they are in */
+    struct gsv_lt_choice
+        *choices; /* under `lock`; of an entry that is in only the atomics change */
 };
 
 /* The element type of a product's operands. */
 cudaDataType_t gsv_lt_type(enum gsv_math math);
-/* The CUDA error behind a status of the library, cudaSuccess for success. */
+/* The CUDA error behind a status of the library, cudaSuccess for success. A status without one is a
+ * refusal of this product, cudaErrorNotSupported: the device is as it was. */
 cudaError_t gsv_lt_error(cublasStatus_t status);
 /* gsv_lt_close() frees the choices by it: lt.cu. */
 void gsv_lt_free_choices(struct gsv_lt_choice *choices);

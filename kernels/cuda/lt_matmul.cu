@@ -93,5 +93,5 @@ cudaError_t gsv_lt_matmul(struct gsv_lt *lt, const struct gsv_matmul *of,
                               of->c, d.c, of->c, d.c, &found.algo, workspace,
                               GSV_LT_WORKSPACE_BYTES, stream);
     release(&lt->f, &d);
-    return status == CUBLAS_STATUS_NOT_SUPPORTED ? cudaErrorNotSupported : gsv_lt_error(status);
+    return gsv_lt_error(status);
 }

@@ -28,6 +28,8 @@ static double pool_column(const struct gpuserve_op_pool *op, int32_t first, int3
     const double n = end - first;
     double sum = 0.0, most = -INFINITY, weights = 0.0;
 
+    if (end <= first) /* no tokens: zeros, whatever the pooling */
+        return 0.0;
     for (int32_t t = first; t < end; t++) {
         const double x = in[(size_t)t * hidden];
         const double weight = op->pooling == GPUSERVE_POOL_WEIGHTED_MEAN ? t - first + 1 : 1.0;

@@ -6,11 +6,12 @@
  * the page.
  */
 #include "lib/http/keys.h"
+#include "lib/http/origin.h"
 #include "lib/http/server.h"
 
 #include <string.h>
 
-static bool is_allowed(const struct gpuserve_http *server, const char *origin, bool *anyone)
+bool gsv_cors_allows(const struct gpuserve_http *server, const char *origin, bool *anyone)
 {
     *anyone = false;
     for (size_t i = 0; i < server->n_origins; i++) {
@@ -32,7 +33,7 @@ bool gsv_cors_begin(struct gsv_exchange *exchange)
         return false;
     gsv_add_header(exchange, "Vary", "Origin");
     origin = gsv_header(exchange, "Origin");
-    if (!origin || !is_allowed(server, origin, &anyone))
+    if (!origin || !gsv_cors_allows(server, origin, &anyone))
         return false;
     gsv_add_header(exchange, "Access-Control-Allow-Origin", anyone ? "*" : origin);
     if (strcmp(exchange->method, "OPTIONS") != 0 ||

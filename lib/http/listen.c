@@ -116,6 +116,7 @@ gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *er
     st = resolve(server, &found, error);
     if (st != GPUSERVE_OK)
         return st;
+    server->is_loopback = is_loopback(found->ai_addr);
     st = bind_to(server, found, error);
     freeaddrinfo(found);
     if (st == GPUSERVE_OK)

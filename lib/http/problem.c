@@ -26,6 +26,7 @@ static const struct row rows[GSV_N_PROBLEMS] = {
     [GSV_P_TOO_MANY]     = { 400, 422, 0, INVALID, "too_many_inputs", "Validation" },
     [GSV_P_TOO_LARGE]    = { 413, 0, 0, INVALID, "request_too_large", "Validation" },
     [GSV_P_UNAUTHORIZED] = { 401, 0, 0, INVALID, "invalid_api_key", "Unauthorized" },
+    [GSV_P_FORBIDDEN]    = { 403, 0, 0, INVALID, "forbidden", "Unauthorized" },
     [GSV_P_NO_ROUTE]     = { 404, 0, 0, INVALID, "unknown_url", "NotFound" },
     [GSV_P_NO_MODEL]     = { 404, 0, 0, INVALID, "model_not_found", "NotFound" },
     [GSV_P_METHOD]       = { 405, 0, 0, INVALID, "method_not_allowed", "Validation" },

@@ -27,6 +27,7 @@ enum gsv_problem {
     GSV_P_TOO_MANY,     /* too many inputs */
     GSV_P_TOO_LARGE,    /* the body */
     GSV_P_UNAUTHORIZED, /* no key, or none of ours */
+    GSV_P_FORBIDDEN,    /* from another site, or by another host's name */
     GSV_P_NO_ROUTE,     /* no such path */
     GSV_P_NO_MODEL,     /* no such model */
     GSV_P_METHOD,       /* not with this method */

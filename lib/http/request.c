@@ -5,6 +5,7 @@
 
 #include "lib/base/json.h"
 #include "lib/http/keys.h"
+#include "lib/http/origin.h"
 #include "lib/http/route.h"
 #include "lib/http/server.h"
 #include "lib/http/unpack.h"
@@ -125,6 +126,8 @@ bool gsv_request_begin(struct gsv_exchange *exchange)
         if (!gsv_keys_admit(&exchange->server->keys, exchange))
             return false;
         exchange->n_headers = n_found;
+        if (found && !(exchange->route->flags & GSV_OPEN) && !gsv_origin_admit(exchange))
+            return false;
     }
     return found && check_length(exchange);
 }

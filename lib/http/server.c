@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/structs.h"
+#include "lib/http/origin.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -237,6 +238,8 @@ static gpuserve_status prepare(struct gpuserve_http *server, const gpuserve_http
     if (st == GPUSERVE_OK)
         st = copy_origins(server, error);
     if (st == GPUSERVE_OK)
+        st = gsv_hosts_open(server, error);
+    if (st == GPUSERVE_OK)
         st = gsv_keys_open(&server->keys, &server->options, error);
     if (st == GPUSERVE_OK)
         st = gsv_tls_open(&server->tls, &server->options, error);
@@ -290,6 +293,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     server->options.api_keys = NULL;
     server->options.api_key_file = NULL;
     server->options.cors_origins = NULL;
+    server->options.allowed_hosts = NULL;
     server->options.access_log = NULL;
     server->options.unix_path = NULL;
     server->options.tls_certificate_file = NULL;
@@ -340,11 +344,22 @@ static bool wait_until_idle(struct gpuserve_http *server, uint32_t timeout_ms)
     return idle;
 }
 
+/* Meanwhile the server serves, and says that it is not ready: balancers see it and choose others.
+ */
+static void wait_for_delay(uint32_t delay_ms)
+{
+    struct timespec left = { delay_ms / 1000, (long)(delay_ms % 1000) * 1000000 };
+
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        continue;
+}
+
 GPUSERVE_API gpuserve_status gpuserve_http_drain(gpuserve_http *server, uint32_t timeout_ms)
 {
     if (!server)
         return GPUSERVE_E_INVALID;
     atomic_store(&server->draining, true);
+    wait_for_delay(server->options.shutdown_delay_ms);
     gsv_load_queue_close(&server->loads);
     gsv_guard_drain(&server->guard);
     return wait_until_idle(server, timeout_ms ? timeout_ms : 1) ? GPUSERVE_OK : GPUSERVE_E_TIMEOUT;
@@ -396,6 +411,7 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     for (size_t i = 0; i < server->n_origins; i++)
         free(server->origins[i]);
     free(server->origins);
+    gsv_hosts_close(server);
     gsv_keys_close(&server->keys);
     gsv_tls_close(&server->tls);
     gsv_access_log_close(&server->access_log);

@@ -32,6 +32,10 @@ struct gpuserve_http {
     struct gsv_tls tls;
     char **origins; /* [n_origins] whose pages may ask */
     size_t n_origins;
+    char **allowed_hosts; /* [n_allowed_hosts] */
+    size_t n_allowed_hosts;
+    char own_name[256]; /* of this machine */
+    bool is_loopback;   /* the address that it listens on */
     uint64_t started_ns;
     uint64_t seed; /* of request names */
     _Atomic unsigned long long n_requests, n_reloads, n_failed_reloads;

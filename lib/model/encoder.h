@@ -20,6 +20,12 @@ enum gsv_stage {
     GSV_STAGE_COUNT
 };
 
+/* As gsv_net_run() for EMBED, of hidden states that are in host memory: batch->n_tokens rows as the
+ * net's activations are. */
+gpuserve_status gsv_work_embed(struct gsv_work *work, const struct gpuserve_host_batch *host,
+                               const void *hidden, const struct gsv_run *run,
+                               gpuserve_error *error);
+
 /* The offset of the stage's linear among the items of its layer. */
 int32_t gsv_stage_linear(enum gsv_stage stage);
 

@@ -13,6 +13,10 @@
 size_t gsv_item_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                       const struct gsv_item *item, uint32_t dtype);
 
+/* INT8: the memory behind the items for products that are kept in higher precision: enough for half
+ * of the layers' weights, and for the largest product. */
+uint64_t gsv_kept_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend);
+
 /* Byte offsets of a work's buffers. */
 struct gsv_work_layout {
     uint64_t hidden;    /* [max_tokens, hidden] the residual stream */

@@ -72,6 +72,20 @@ struct gsv_spec_facts {
     const char *weights_dtype; /* "F32", "F16", "BF16", "mixed" */
 };
 
+/* Positions of a text's tokens, as transformers numbers them: pad tokens inside a text take the
+ * position before the first and are not counted (create_position_ids_from_input_ids()). RoBERTa's
+ * padding_idx is its pad_token_id, MPNet's is 1 whatever its pad_token_id is. BERT and DistilBERT
+ * count every token: where positions begin at 0 no id matches. */
+static inline void gsv_positions(const struct gsv_spec_facts *facts, const int32_t *ids, size_t n,
+                                 int32_t *positions)
+{
+    const int32_t padding_idx = facts->first_position - 1;
+    int32_t next = facts->first_position;
+
+    for (size_t i = 0; i < n; i++)
+        positions[i] = ids[i] == padding_idx ? padding_idx : next++;
+}
+
 struct gsv_spec;
 
 /* Read the configuration and the headers of the weights. `head` is a head file's path or NULL;
@@ -91,7 +105,8 @@ struct gsv_work_options {
     int32_t max_seqlen;    /* longest text */
 };
 
-/* Exact bytes of device memory: the weights as packed; activations of one gsv_work; and what the
+/* Exact bytes of device memory: the weights as packed, INT8 with room for the products that may be
+ * kept in higher precision, whether or not any is; activations of one gsv_work; and what the
  * backend takes for its stream. GSV_TOO_MANY_BYTES (lib/base/alloc.h) when `dtype` cannot be had on
  * this backend or a size does not fit. */
 uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
@@ -112,6 +127,9 @@ struct gsv_net_options {
     /* INT8 only: token ids of ordinary texts from which the activations' ranges are taken, packed
      * as in gpuserve_host_batch. NULL: no smoothing. */
     const struct gpuserve_host_batch *calibration;
+    /* INT8 only: ordinary, odd and repeated texts on which the vectors are compared with those of
+     * full precision; see struct gsv_int8_facts. NULL: nothing is measured. */
+    const struct gpuserve_host_batch *probes;
     /* Told how many bytes of the files have been read so far, from the calling thread; not 0 ends
      * the loading with GPUSERVE_E_CANCELLED. May be NULL. */
     int32_t (*progress)(void *user, uint64_t bytes);
@@ -124,6 +142,32 @@ gpuserve_status gsv_net_load(struct gsv_net **net, const struct gsv_spec *spec,
                              const struct gpuserve_backend *backend, struct gpuserve_device *device,
                              const struct gsv_net_options *options, gpuserve_error *error);
 void gsv_net_free(struct gsv_net **net);
+
+/* The least cosine to full precision that INT8 vectors are to have, and the least one on the
+ * probes: other texts lose a little more. */
+#define GSV_INT8_BOUND 0.997
+#define GSV_INT8_TARGET 0.9985
+
+#define GSV_MOST_PRODUCTS 2048 /* four a layer: config.c allows 512 */
+
+/* What INT8 costs a net, as measured when it was loaded. The products of layer i are 4i (query, key
+ * and value), 4i + 1 (attention's output), 4i + 2 and 4i + 3 (feed-forward). */
+struct gsv_int8_facts {
+    bool is_measured;
+    float cosine; /* the least of all probes */
+    int32_t n_probes;
+    int32_t n_products, n_kept;
+    uint64_t kept[GSV_MOST_PRODUCTS / 64]; /* bit: the product computes in kept_dtype */
+    uint32_t kept_dtype;                   /* FLOAT32 or, on a GPU, FLOAT16 */
+};
+
+static inline bool gsv_int8_keeps(const struct gsv_int8_facts *facts, int32_t product)
+{
+    return (facts->kept[product / 64] >> product % 64 & 1) != 0;
+}
+
+/* All zero unless the net is INT8 and was measured. */
+const struct gsv_int8_facts *gsv_net_int8(const struct gsv_net *net);
 
 /* Give a net's device memory back, its packed weights copied to `host` first, gsv_net_bytes() long;
  * NULL: not copied, another replica's are the same. No work of the net is left. On failure nothing

@@ -276,6 +276,9 @@ static gpuserve_status smooth(struct loader *loader, gpuserve_error *error)
         return st;
     st = gsv_net_smooth(loader->net, &reader, loader->options->calibration,
                         loader->options->n_threads, error);
+    if (st == GPUSERVE_OK && loader->options->probes)
+        st = gsv_net_mix(loader->net, &reader, loader->options->probes, loader->options->n_threads,
+                         error);
     gsv_reader_reset(&reader);
     return st;
 }
@@ -348,6 +351,11 @@ void gsv_net_free(struct gsv_net **out)
     free(net->places);
     free(net);
     *out = NULL;
+}
+
+const struct gsv_int8_facts *gsv_net_int8(const struct gsv_net *net)
+{
+    return &net->int8;
 }
 
 void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2])

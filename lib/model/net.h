@@ -17,6 +17,7 @@ struct gsv_net {
     char **places;                    /* [n_items] within memory */
     struct gpuserve_linear **linears; /* [n_items], NULL for tables */
     uint64_t digest[2];
+    struct gsv_int8_facts int8;
 };
 
 /* The address of an item by its index; NULL for -1. */
@@ -30,5 +31,12 @@ static inline void *gsv_net_place(const struct gsv_net *net, int32_t item)
 gpuserve_status gsv_net_smooth(struct gsv_net *net, struct gsv_reader *reader,
                                const struct gpuserve_host_batch *batch, int32_t n_threads,
                                gpuserve_error *error);
+
+/* INT8 with probes, after smoothing: compare the vectors of the probes with full precision, and
+ * keep products in it until all are near enough. GPUSERVE_E_UNSUPPORTED when that is not possible
+ * within the memory that gsv_net_bytes() has for them. In mixed.c. */
+gpuserve_status gsv_net_mix(struct gsv_net *net, struct gsv_reader *reader,
+                            const struct gpuserve_host_batch *probes, int32_t n_threads,
+                            gpuserve_error *error);
 
 #endif

@@ -153,20 +153,13 @@ void gsv_reader_reset(struct gsv_reader *reader)
     memset(reader, 0, sizeof(*reader));
 }
 
-/* The piece's bytes: in the map, or read to `to`. */
-static gpuserve_status fetch(const struct gsv_reader *reader, const struct gsv_tensor *tensor,
-                             uint64_t offset, size_t size, void *to, const void **bytes,
-                             gpuserve_error *error)
+/* Read, never mapped: a page of a mapped file that another process has cut ends this process with
+ * SIGBUS, at any moment and whatever was checked before. A read reports where the file ends. */
+static gpuserve_status fetch(const struct gsv_tensor *tensor, uint64_t offset, size_t size,
+                             void *to, gpuserve_error *error)
 {
-    const char *name = gsv_safetensors_name(tensor->file);
-
-    *bytes = to;
-    if (!reader->use_mmap)
-        return gsv_fd_read(gsv_safetensors_fd(tensor->file), to, size, offset, name, error);
-    if (!gsv_safetensors_map(tensor->file))
-        return gsv_fail(error, GPUSERVE_E_IO, "%s: it cannot be mapped", name);
-    *bytes = gsv_safetensors_map(tensor->file) + offset;
-    return GPUSERVE_OK;
+    return gsv_fd_read(gsv_safetensors_fd(tensor->file), to, size, offset,
+                       gsv_safetensors_name(tensor->file), error);
 }
 
 static gpuserve_status count(const struct gsv_reader *reader, size_t size, gpuserve_error *error)
@@ -208,7 +201,7 @@ static gpuserve_status read_tensor_piece(struct gsv_reader *reader, const struct
 {
     const size_t element = gsv_tensor_element_size(tensor->type);
     const size_t begin = piece * GSV_PIECE_ELEMENTS;
-    const void *bytes;
+    void *bytes = tensor->type == GSV_TENSOR_F32 ? (void *)to : (void *)reader->raw;
     XXH128_hash_t hash;
     size_t good;
     gpuserve_status st;
@@ -216,8 +209,7 @@ static gpuserve_status read_tensor_piece(struct gsv_reader *reader, const struct
     *n = (size_t)tensor->count - begin;
     if (*n > GSV_PIECE_ELEMENTS)
         *n = GSV_PIECE_ELEMENTS;
-    st = fetch(reader, tensor, tensor->offset + begin * element, *n * element,
-               tensor->type == GSV_TENSOR_F32 ? (void *)to : (void *)reader->raw, &bytes, error);
+    st = fetch(tensor, tensor->offset + begin * element, *n * element, bytes, error);
     if (st != GPUSERVE_OK)
         return st;
     hash = XXH3_128bits(bytes, *n * element);

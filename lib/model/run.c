@@ -363,6 +363,8 @@ static void saturate(float *values, size_t n, bool twice)
 
 /* ---------------------------------------------------------------------------------------- run */
 
+#define HIDDEN_GIVEN (UINT64_C(1) << 63) /* a program without the encoder */
+
 /* Two runs with equal names issue the same operations on this work. */
 static uint64_t program_of(const struct gsv_run *run)
 {
@@ -509,4 +511,30 @@ gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_ba
         saturate(run->output, (size_t)host->n_sequences * (size_t)rows.columns,
                  work->net->spec->modules.log_twice);
     return st;
+}
+
+gpuserve_status gsv_work_embed(struct gsv_work *work, const struct gpuserve_host_batch *host,
+                               const void *hidden, const struct gsv_run *run, gpuserve_error *error)
+{
+    const struct gsv_net *net = work->net;
+    const size_t row =
+        (size_t)net->spec->config.hidden_size * net->backend->activation_size(net->dtype);
+    struct gpuserve_batch batch;
+    struct rows rows = { .work = work, .batch = &batch };
+    int32_t replayed = 0;
+    gpuserve_status st = net->backend->memory_write(net->device, work->at.hidden, hidden,
+                                                    (size_t)host->n_tokens * row, error);
+
+    if (st == GPUSERVE_OK)
+        st = net->backend->batch_begin(work->stream, program_of(run) | HIDDEN_GIVEN, host, &batch,
+                                       &replayed, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (!replayed) {
+        st = embed(&rows, run->dimensions, run->normalize);
+        if (st != GPUSERVE_OK)
+            return gsv_give_up_batch(net->backend, work->stream, st, error);
+    }
+    locate(&rows, run);
+    return finish_rows(&rows, host->n_sequences, run->dimensions, run->output, error);
 }

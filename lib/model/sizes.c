@@ -28,6 +28,25 @@ size_t gsv_item_bytes(const struct gsv_spec *spec, const struct gpuserve_backend
     }
 }
 
+uint64_t gsv_kept_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend)
+{
+    const uint32_t dtype = gsv_between_products(backend, GPUSERVE_DTYPE_INT8);
+    const int32_t n = spec->config.n_layers * GSV_LAYER_ITEMS;
+    uint64_t total = 0, largest = 0;
+
+    for (int32_t i = 0; i < n; i++) {
+        const struct gsv_item *item = &spec->items[spec->first_layer + i];
+        const uint64_t bytes = gsv_item_bytes(spec, backend, item, dtype);
+
+        if (item->kind != GSV_ITEM_LINEAR)
+            continue;
+        total = gsv_add_bytes(total, bytes);
+        largest = bytes > largest ? bytes : largest;
+    }
+    total = total / 2 / GSV_PLACE_ALIGNMENT * GSV_PLACE_ALIGNMENT;
+    return total > largest ? total : largest;
+}
+
 uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                        uint32_t dtype)
 {
@@ -37,6 +56,8 @@ uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backen
         return GSV_TOO_MANY_BYTES;
     for (size_t i = 0; i < spec->n_items; i++)
         total = gsv_add_bytes(total, gsv_item_bytes(spec, backend, &spec->items[i], dtype));
+    if (dtype == GPUSERVE_DTYPE_INT8)
+        total = gsv_add_bytes(total, gsv_kept_bytes(spec, backend));
     return total;
 }
 

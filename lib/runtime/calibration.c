@@ -89,55 +89,139 @@ static const char *const texts[] = {
 
 #define N_TEXTS ((int32_t)(sizeof(texts) / sizeof(texts[0])))
 
-/* The arrays of a batch of at most N_TEXTS * LONGEST tokens, in one block. */
-static void lay_out(struct gsv_calibration *calibration, int32_t **ids, int32_t **type_ids,
-                    int32_t **positions, int32_t **cu_seqlens)
-{
-    const size_t most = (size_t)N_TEXTS * LONGEST;
+/* On these int8 is compared with full precision: `text` as often as `times` says. One token again
+ * and again gives every row of a batch the same outliers, which ordinary texts never do. */
+static const struct probe {
+    const char *text;
+    int32_t times;
+} probes[] = {
+    { "The train to the coast leaves at ten past seven and arrives shortly before noon.", 1 },
+    { "How do I reset the password of my account?", 1 },
+    { "Der Zug nach M\xC3\xBCnchen hat heute leider zwanzig Minuten Versp\xC3\xA4tung.", 1 },
+    { "Le march\xC3\xA9 aux fleurs a lieu chaque dimanche, m\xC3\xAAme quand il pleut.", 1 },
+    { "\xD0\x9F\xD0\xBE\xD0\xB5\xD0\xB7\xD0\xB4 \xD1\x83\xD1\x88\xD1\x91\xD0\xBB", 1 },
+    { "\xE6\xBC\xA2\xE5\xAD\x97\xE3\x81\xAE\xE6\x96\x87\xE7\xAB\xA0", 1 },
+    { "SELECT name, COUNT(*) FROM orders WHERE total > 100 GROUP BY name;", 1 },
+    { "Please find attached the signed invoice no. 2041-B for EUR 1,250.00.", 1 },
+    { "yes", 1 },
+    { "?", 1 },
+    { "- -", 1 },
+    { "1 2 3", 1 },
+    { "x", 1 },
+    { "\xF0\x9F\x98\x80 \xF0\x9F\x91\x8D", 1 },
+    { "\xE3\x80\x82 ", 5 },
+    { "a ", 8 },
+    { "\xE0\xB8\x81 ", 30 },
+    { "the ", 30 },
+    { "Paris ", 17 },
+    { "42 ", 50 },
+    { ". ", 34 },
+    { "? ", 100 },
+    { "\xE6\xBC\xA2 ", 94 },
+    { "\xE6\xBC\xA2 ", 250 },
+};
 
-    *ids = calibration->memory;
-    *type_ids = *ids + most;
-    *positions = *type_ids + most;
-    *cu_seqlens = *positions + most;
-    calibration->batch.ids = *ids;
-    calibration->batch.type_ids = *type_ids;
-    calibration->batch.positions = *positions;
-    calibration->batch.cu_seqlens = *cu_seqlens;
+#define N_PROBES ((int32_t)(sizeof(probes) / sizeof(probes[0])))
+#define LONGEST_PROBE 256 /* tokens */
+
+/* A batch that is being filled. */
+struct filling {
+    struct gsv_calibration *to;
+    const struct gsv_plan *plan;
+    int32_t *ids, *positions, *cu_seqlens;
+    struct gsv_encode_options options;
+    struct gsv_encoding encoding;
+};
+
+/* The arrays of at most `n` texts of at most `longest` tokens, in one block. */
+static gpuserve_status begin(struct filling *f, struct gsv_calibration *to,
+                             const struct gsv_plan *plan, int32_t n, int32_t longest,
+                             gpuserve_error *error)
+{
+    const size_t most = (size_t)n * (size_t)longest;
+
+    memset(f, 0, sizeof(*f));
+    memset(to, 0, sizeof(*to));
+    f->to = to;
+    f->plan = plan;
+    f->options.max_tokens = (size_t)(plan->max_tokens < longest ? plan->max_tokens : longest);
+    to->memory = gsv_alloc_array(3 * most + (size_t)n + 1, sizeof(int32_t));
+    if (!to->memory)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the calibration texts");
+    f->ids = to->memory;
+    f->positions = f->ids + 2 * most;
+    f->cu_seqlens = f->positions + most;
+    to->batch.ids = f->ids;
+    to->batch.type_ids = f->ids + most;
+    to->batch.positions = f->positions;
+    to->batch.cu_seqlens = f->cu_seqlens;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status add(struct filling *f, const char *text, size_t size, gpuserve_error *error)
+{
+    struct gpuserve_host_batch *batch = &f->to->batch;
+    struct gsv_encoding *encoding = &f->encoding;
+    const gpuserve_status st =
+        gsv_tokenizer_encode(f->plan->tokenizer, encoding, text, size, NULL, 0, &f->options, error);
+
+    if (st != GPUSERVE_OK || encoding->n == 0)
+        return st;
+    memcpy(f->ids + batch->n_tokens, encoding->ids, encoding->n * sizeof(int32_t));
+    gsv_positions(f->plan->facts, encoding->ids, encoding->n, f->positions + batch->n_tokens);
+    batch->n_tokens += (int32_t)encoding->n;
+    f->cu_seqlens[++batch->n_sequences] = batch->n_tokens;
+    if ((int32_t)encoding->n > batch->max_seqlen)
+        batch->max_seqlen = (int32_t)encoding->n;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status end(struct filling *f, gpuserve_status st)
+{
+    gsv_encoding_reset(&f->encoding);
+    if (st != GPUSERVE_OK)
+        gsv_calibration_reset(f->to);
+    return st;
+}
+
+static gpuserve_status add_probe(struct filling *f, const struct probe *probe,
+                                 gpuserve_error *error)
+{
+    const size_t size = strlen(probe->text), all = size * (size_t)probe->times;
+    char *text = malloc(all);
+    gpuserve_status st;
+
+    if (!text)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the probe texts");
+    for (size_t at = 0; at < all; at += size)
+        memcpy(text + at, probe->text, size);
+    st = add(f, text, all, error);
+    free(text);
+    return st;
 }
 
 gpuserve_status gsv_calibration_make(struct gsv_calibration *calibration,
                                      const struct gsv_plan *plan, gpuserve_error *error)
 {
-    const struct gsv_encode_options options = {
-        .max_tokens = plan->max_tokens < LONGEST ? (size_t)plan->max_tokens : LONGEST,
-    };
-    struct gpuserve_host_batch *batch = &calibration->batch;
-    struct gsv_encoding encoding = { 0 };
-    int32_t *ids, *type_ids, *positions, *cu_seqlens;
-    gpuserve_status st = GPUSERVE_OK;
+    struct filling f;
+    gpuserve_status st = begin(&f, calibration, plan, N_TEXTS + N_PROBES, LONGEST, error);
 
-    memset(calibration, 0, sizeof(*calibration));
-    calibration->memory = gsv_alloc_array((size_t)N_TEXTS * (3 * LONGEST + 1) + 1, sizeof(int32_t));
-    if (!calibration->memory)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the calibration texts");
-    lay_out(calibration, &ids, &type_ids, &positions, &cu_seqlens);
-    for (int32_t i = 0; i < N_TEXTS && st == GPUSERVE_OK; i++) {
-        st = gsv_tokenizer_encode(plan->tokenizer, &encoding, texts[i], strlen(texts[i]), NULL, 0,
-                                  &options, error);
-        if (st != GPUSERVE_OK || encoding.n == 0)
-            continue;
-        memcpy(ids + batch->n_tokens, encoding.ids, encoding.n * sizeof(int32_t));
-        for (size_t j = 0; j < encoding.n; j++)
-            positions[batch->n_tokens + (int32_t)j] = plan->facts->first_position + (int32_t)j;
-        batch->n_tokens += (int32_t)encoding.n;
-        cu_seqlens[++batch->n_sequences] = batch->n_tokens;
-        if ((int32_t)encoding.n > batch->max_seqlen)
-            batch->max_seqlen = (int32_t)encoding.n;
-    }
-    gsv_encoding_reset(&encoding);
-    if (st != GPUSERVE_OK)
-        gsv_calibration_reset(calibration);
-    return st;
+    for (int32_t i = 0; i < N_TEXTS && st == GPUSERVE_OK; i++)
+        st = add(&f, texts[i], strlen(texts[i]), error);
+    for (int32_t i = 0; i < N_PROBES && st == GPUSERVE_OK; i++)
+        st = add_probe(&f, &probes[i], error);
+    return end(&f, st);
+}
+
+gpuserve_status gsv_calibration_make_probes(struct gsv_calibration *calibration,
+                                            const struct gsv_plan *plan, gpuserve_error *error)
+{
+    struct filling f;
+    gpuserve_status st = begin(&f, calibration, plan, N_PROBES, LONGEST_PROBE, error);
+
+    for (int32_t i = 0; i < N_PROBES && st == GPUSERVE_OK; i++)
+        st = add_probe(&f, &probes[i], error);
+    return end(&f, st);
 }
 
 void gsv_calibration_reset(struct gsv_calibration *calibration)

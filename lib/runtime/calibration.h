@@ -14,6 +14,10 @@ struct gsv_calibration {
 
 gpuserve_status gsv_calibration_make(struct gsv_calibration *calibration,
                                      const struct gsv_plan *plan, gpuserve_error *error);
+/* Ordinary, odd and repeated texts, on which an int8 model is measured: see struct gsv_int8_facts.
+ */
+gpuserve_status gsv_calibration_make_probes(struct gsv_calibration *calibration,
+                                            const struct gsv_plan *plan, gpuserve_error *error);
 void gsv_calibration_reset(struct gsv_calibration *calibration);
 
 #endif

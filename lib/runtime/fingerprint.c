@@ -37,13 +37,19 @@ static void feed_text(void *state, const char *text)
         feed(state, text, size);
 }
 
-gpuserve_status gsv_fingerprint(char out[33], const struct gsv_plan *plan,
+static void write_digest(char out[33], XXH3_state_t *state)
+{
+    const XXH128_hash_t hash = XXH3_128bits_digest(state);
+
+    snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64, (uint64_t)hash.low64);
+}
+
+gpuserve_status gsv_fingerprint(char out[33], char files[33], const struct gsv_plan *plan,
                                 const struct gsv_net *net, gpuserve_error *error)
 {
     const struct gsv_spec_facts *facts = plan->facts;
     XXH3_state_t *state = XXH3_createState();
     uint64_t weights[2];
-    XXH128_hash_t hash;
 
     if (!state)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the fingerprint");
@@ -65,8 +71,13 @@ gpuserve_status gsv_fingerprint(char out[33], const struct gsv_plan *plan,
     feed_text(state, plan->default_prompt_name);
     if (plan->prompt_text) /* none of them */
         feed_text(state, plan->prompt_text);
-    hash = XXH3_128bits_digest(state);
+    write_digest(files, state);
+    if (plan->dtype == GPUSERVE_DTYPE_INT8) { /* its bits differ between instruction sets */
+        feed_text(state, "int8");
+        feed_text(state, plan->device.backend->name);
+        feed_text(state, plan->device.facts.isa);
+    }
+    write_digest(out, state);
     XXH3_freeState(state);
-    snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64, (uint64_t)hash.low64);
     return GPUSERVE_OK;
 }

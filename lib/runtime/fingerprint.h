@@ -6,9 +6,10 @@
 
 #include "lib/runtime/plan.h"
 
-/* 32 hexadecimal digits and a NUL: XXH3-128 over everything that decides what a text's vector is,
- * in exact arithmetic: device and dtype have no part in it. */
-gpuserve_status gsv_fingerprint(char out[33], const struct gsv_plan *plan,
+/* 32 hexadecimal digits and a NUL each. `files`: XXH3-128 over everything that decides what a
+ * text's vector is in exact arithmetic; device and dtype have no part in it. `out`: the same; but
+ * of an int8 model also the backend and the instruction set, on which its bits depend. */
+gpuserve_status gsv_fingerprint(char out[33], char files[33], const struct gsv_plan *plan,
                                 const struct gsv_net *net, gpuserve_error *error);
 
 #endif

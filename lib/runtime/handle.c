@@ -143,14 +143,19 @@ struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *
 
 /* --------------------------------------------------------------------------- open and close */
 
-/* Accepts a half-built handle. */
+/* Accepts a half-built handle. A batch in flight may still fail and note a lost device: the model
+ * stays the current one, and the locks stay, until gsv_model_free() has ended the last batch. */
 static void handle_free(gpuserve_model *handle)
 {
+    struct gsv_model *model;
+
     gsv_lost_stop(handle); /* it may be exchanging the model */
     gsv_registry_remove(handle);
     pthread_mutex_lock(&handle->changing); /* an eviction that found it before may still run */
     pthread_mutex_unlock(&handle->changing);
-    gsv_model_free(&handle->current);
+    model = handle->current;
+    gsv_model_free(&model);
+    gsv_lost_reset(handle);
     gsv_faces_free(handle->faces);
     gsv_opening_reset(&handle->opening);
     gsv_completions_unref(&handle->completions);

@@ -6,6 +6,7 @@
 #include "lib/runtime/handle.h"
 #include "lib/runtime/rerank.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *pooling_name(int32_t pooling)
@@ -156,6 +157,35 @@ static struct gsv_json memory_of(const struct gsv_plan *plan)
     return json;
 }
 
+static json_t *kept_products(const struct gsv_int8_facts *facts)
+{
+    static const char *const names[] = { "query-key-value", "attention output", "feed-forward in",
+                                         "feed-forward out" };
+    json_t *array = json_array();
+
+    for (int32_t i = 0; i < facts->n_products && array; i++) {
+        if (gsv_int8_keeps(facts, i))
+            array = append(array, json_sprintf("layer %d %s", i / 4, names[i % 4]));
+    }
+    return array;
+}
+
+/* What int8 costs, and which products are kept in higher precision for it. */
+static struct gsv_json int8_of(const struct gsv_int8_facts *facts)
+{
+    struct gsv_json json = gsv_json_begin();
+
+    /* Four digits, rounded down: no float's tail, and never above what was measured. */
+    gsv_json_add_value(&json, "least_cosine",
+                       json_real(floor((double)facts->cosine * 10000.0) / 10000.0));
+    gsv_json_add_value(&json, "bound", json_real(GSV_INT8_BOUND));
+    gsv_json_add_number(&json, "probe_texts", facts->n_probes);
+    gsv_json_add_number(&json, "products", facts->n_products);
+    gsv_json_add_value(&json, "kept", kept_products(facts));
+    gsv_json_add_text(&json, "kept_dtype", gsv_dtype_name(facts->kept_dtype));
+    return json;
+}
+
 static json_t *replicas_of(const struct gsv_model *model)
 {
     const uint64_t lost = atomic_load(&model->lost_replicas);
@@ -186,6 +216,8 @@ static struct gsv_json describe_open(const struct gsv_model *model)
     gsv_json_add_text(&json, "device_isa", model->plan.device.facts.isa);
     gsv_json_add_text(&json, "device_reason", model->plan.device.reason);
     gsv_json_add_text(&json, "dtype", gsv_dtype_name(model->plan.dtype));
+    if (model->int8.is_measured)
+        gsv_json_add_object(&json, "int8", int8_of(&model->int8));
     gsv_json_add_number(&json, "threads", model->plan.n_workers);
     gsv_json_add_number(&json, "max_batch_tokens", model->plan.narrow.max_tokens);
     gsv_json_add_number(&json, "max_queue_tokens", (int64_t)model->plan.max_queue_tokens);

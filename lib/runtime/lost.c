@@ -160,14 +160,14 @@ void gsv_lost_forget(gpuserve_model *handle)
 static gpuserve_status check_same(const gpuserve_model *handle, const struct gsv_model *fresh,
                                   gpuserve_error *error)
 {
-    const char *was = handle->current->fingerprint;
+    const char *was = handle->current->files;
 
-    if (strcmp(fresh->fingerprint, was) == 0)
+    if (strcmp(fresh->files, was) == 0)
         return GPUSERVE_OK;
     return gsv_fail(error, GPUSERVE_E_MISMATCH,
                     "%s: its files are no longer those that were opened: the fingerprint was %s "
                     "and is %s",
-                    handle->name, was, fresh->fingerprint);
+                    handle->name, handle->current->fingerprint, fresh->fingerprint);
 }
 
 /* `changing` is held, and the old model is suspended. */
@@ -318,6 +318,15 @@ void gsv_lost_stop(gpuserve_model *handle)
     pthread_mutex_unlock(&lost->lock);
     if (lost->has_thread)
         pthread_join(lost->thread, NULL);
+    pthread_mutex_lock(&lost->lock);
+    lost->has_thread = false;
+    pthread_mutex_unlock(&lost->lock);
+}
+
+void gsv_lost_reset(gpuserve_model *handle)
+{
+    struct gsv_lost *lost = &handle->lost;
+
     if (lost->state == GSV_LOST)
         atomic_fetch_sub(&handle->context->metrics.models_lost, 1);
     pthread_cond_destroy(&lost->changed);

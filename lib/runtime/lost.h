@@ -42,8 +42,11 @@ void gsv_lost_init(gpuserve_model *handle);
 gpuserve_status gsv_lost_arm(gpuserve_model *handle, const gpuserve_model_options *options,
                              const struct gsv_model *model, gpuserve_error *error);
 
-/* Wait for a move that is under way, and end. */
+/* Wait for a move that is under way, and end the thread. A loss noted afterwards fails at once. */
 void gsv_lost_stop(gpuserve_model *handle);
+
+/* Free the rest, after gsv_lost_stop() and after the model's last batch has ended. */
+void gsv_lost_reset(gpuserve_model *handle);
 
 /* Plan and load a model; elsewhere, when its device is lost and the policy has another place. On
  * failure *model is NULL. */

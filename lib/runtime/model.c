@@ -197,7 +197,7 @@ static gpuserve_status load_replicas(struct gsv_model *model,
         .progress = progress && progress->progress ? tell_read : NULL,
         .progress_user = &reading,
     };
-    struct gsv_calibration calibration = { 0 };
+    struct gsv_calibration calibration = { 0 }, probes = { 0 };
     gpuserve_status st = GPUSERVE_OK;
 
     if (model->parked)
@@ -207,10 +207,14 @@ static gpuserve_status load_replicas(struct gsv_model *model,
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
     if (plan->dtype == GPUSERVE_DTYPE_INT8) {
         st = gsv_calibration_make(&calibration, plan, error);
+        if (st == GPUSERVE_OK)
+            st = gsv_calibration_make_probes(&probes, plan, error);
         options.calibration = &calibration.batch;
+        options.probes = &probes.batch;
     }
     st = st == GPUSERVE_OK ? load_live_replicas(model, &options, &reading.before, error) : st;
     gsv_calibration_reset(&calibration);
+    gsv_calibration_reset(&probes);
     return st;
 }
 
@@ -314,13 +318,16 @@ bool gsv_model_lose_replica(struct gsv_model *model, size_t which)
 /* The first load names the vector space; a later one must find the same. */
 static gpuserve_status take_fingerprint(struct gsv_model *model, gpuserve_error *error)
 {
-    char fingerprint[sizeof(model->fingerprint)];
-    const gpuserve_status st = gsv_fingerprint(fingerprint, &model->plan, any_net(model), error);
+    char fingerprint[sizeof(model->fingerprint)], files[sizeof(model->files)];
+    const gpuserve_status st =
+        gsv_fingerprint(fingerprint, files, &model->plan, any_net(model), error);
 
     if (st != GPUSERVE_OK)
         return st;
-    if (!model->fingerprint[0])
+    if (!model->fingerprint[0]) {
         memcpy(model->fingerprint, fingerprint, sizeof(fingerprint));
+        memcpy(model->files, files, sizeof(files));
+    }
     if (strcmp(model->fingerprint, fingerprint) == 0)
         return GPUSERVE_OK;
     gsv_fail(error, GPUSERVE_E_MISMATCH,
@@ -353,6 +360,8 @@ static gpuserve_status load(struct gsv_model *model, struct gsv_completions *com
     gsv_nvtx_pop(&model->context->nvtx);
     if (st == GPUSERVE_OK && !was_parked)
         st = take_fingerprint(model, error);
+    if (st == GPUSERVE_OK)
+        model->int8 = *gsv_net_int8(any_net(model));
     if (st == GPUSERVE_OK)
         st = tell(options, bytes, bytes, error);
     return st == GPUSERVE_OK ? start(model, completions, error) : st;

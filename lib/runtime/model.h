@@ -45,9 +45,11 @@ struct gsv_model {
     struct gsv_model_metrics metrics; /* in the context's list while `is_counted` */
     bool is_counted;
     char fingerprint[33];
-    struct gsv_lost *lost; /* its handle's; NULL: nobody is told of a lost device */
-    size_t n_pins;         /* calls that look at it now; under the lock of its handle */
-    size_t n_users;        /* of them those that submit a request to it */
+    char files[33]; /* the fingerprint without what it has of the device: see fingerprint.h */
+    struct gsv_int8_facts int8; /* of an int8 model, from its last loading */
+    struct gsv_lost *lost;      /* its handle's; NULL: nobody is told of a lost device */
+    size_t n_pins;              /* calls that look at it now; under the lock of its handle */
+    size_t n_users;             /* of them those that submit a request to it */
 };
 
 /* Read what the directory says and choose the device; no weights are read. `name` is for messages

@@ -90,7 +90,7 @@ static gpuserve_status load(struct gsv_profile *profile, gpuserve_error *error)
         .use_mmap = plan->use_mmap,
         .n_threads = plan->n_workers,
     };
-    struct gsv_calibration calibration = { 0 };
+    struct gsv_calibration calibration = { 0 }, probes = { 0 };
     gpuserve_status st;
 
     profile->profiler = gsv_alloc_array(1, sizeof(*profile->profiler));
@@ -100,12 +100,16 @@ static gpuserve_status load(struct gsv_profile *profile, gpuserve_error *error)
     st = gsv_profiler_open(profile->profiler, &profile->device, plan->device.facts.index, error);
     if (st == GPUSERVE_OK && plan->dtype == GPUSERVE_DTYPE_INT8) {
         st = gsv_calibration_make(&calibration, plan, error);
+        if (st == GPUSERVE_OK)
+            st = gsv_calibration_make_probes(&probes, plan, error);
         options.calibration = &calibration.batch;
+        options.probes = &probes.batch;
     }
     if (st == GPUSERVE_OK)
         st = gsv_net_load(&profile->net, plan->spec, &profile->profiler->table, profile->device,
                           &options, error);
     gsv_calibration_reset(&calibration);
+    gsv_calibration_reset(&probes);
     if (st == GPUSERVE_OK)
         st = gsv_work_create(&profile->work, profile->net, profile->shape, error);
     return st;
@@ -138,7 +142,6 @@ static gpuserve_status make_batch(struct gsv_profile *profile, struct gsv_encodi
                                   double *tokenize_ns, double *pack_ns, gpuserve_error *error)
 {
     const struct gsv_encode_options how = { .max_tokens = profile->options.text_tokens };
-    const int32_t first_position = profile->plan.facts->first_position;
     const bool has_types = profile->plan.facts->type_vocab_size > 1;
     int32_t at = 0, longest = 0;
     uint64_t packed = 0;
@@ -155,8 +158,8 @@ static gpuserve_status make_batch(struct gsv_profile *profile, struct gsv_encodi
         for (size_t j = 0; j < encoding->n; j++) {
             profile->ids[at + (int32_t)j] = encoding->ids[j];
             profile->type_ids[at + (int32_t)j] = has_types ? encoding->type_ids[j] : 0;
-            profile->positions[at + (int32_t)j] = first_position + (int32_t)j;
         }
+        gsv_positions(profile->plan.facts, profile->ids + at, encoding->n, profile->positions + at);
         at += (int32_t)encoding->n;
         longest = (int32_t)encoding->n > longest ? (int32_t)encoding->n : longest;
         profile->cu_seqlens[i + 1] = at;

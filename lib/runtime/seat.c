@@ -18,7 +18,6 @@
 static void pack(struct gsv_seat *seat, struct gpuserve_host_batch *host)
 {
     const struct gsv_batch *batch = &seat->batch;
-    const int32_t first_position = seat->model->plan.facts->first_position;
     int32_t at = 0;
 
     seat->cu_seqlens[0] = 0;
@@ -29,10 +28,9 @@ static void pack(struct gsv_seat *seat, struct gpuserve_host_batch *host)
         const uint8_t *types = part->chunk->type_ids;
 
         memcpy(seat->ids + at, part->chunk->ids + item->offset, (size_t)n * sizeof(int32_t));
-        for (int32_t j = 0; j < n; j++) {
+        gsv_positions(seat->model->plan.facts, seat->ids + at, (size_t)n, seat->positions + at);
+        for (int32_t j = 0; j < n; j++)
             seat->type_ids[at + j] = types ? types[item->offset + (size_t)j] : 0;
-            seat->positions[at + j] = first_position + j;
-        }
         at += n;
         seat->cu_seqlens[i + 1] = at;
     }

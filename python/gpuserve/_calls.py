@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
+import weakref
 from ctypes import byref, c_char_p, c_size_t, c_void_p
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, NamedTuple, Optional, Sequence, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,10 +199,119 @@ def patiently(model: "Handle", work: Callable[[], Answer]) -> Answer:
             time.sleep(error.retry_after or 0.001)
 
 
+class _Submitted:
+    """What the library holds of a request: it writes to the memory of `call` until `pointer` is freed."""
+
+    __slots__ = ("library", "pointer", "call", "owner")
+
+    def __init__(self, library: Any, call: Call) -> None:
+        self.library = library
+        self.pointer = c_void_p()
+        self.call = call
+        self.owner: Optional["weakref.ref[Request]"] = None
+
+    def free(self) -> None:
+        """Cancel the request, wait until the library is done with its memory, and free it. May be repeated.
+
+        By one thread only: the collector may finish a request in one while another frees the abandoned ones.
+        """
+        me = threading.get_ident()
+        if id(self) not in _submitted or _freeing.setdefault(id(self), me) != me:
+            return
+        if self.pointer.value:
+            self.library.gpuserve_cancel(self.pointer)
+            self.library.gpuserve_request_free(byref(self.pointer))
+        _submitted.pop(id(self), None)
+        _freeing.pop(id(self), None)
+
+
+#: Every request from before its submission until it is freed. No exception, whenever it comes, takes memory
+#: away that the library writes to.
+_submitted: Dict[int, _Submitted] = {}
+#: The thread that frees each of them; setdefault() is atomic.
+_freeing: Dict[int, int] = {}
+
+
+def _free_abandoned() -> None:
+    """Free the requests whose owners are gone: two exceptions came at once, and the second one stopped free()."""
+    for state in list(_submitted.values()):
+        if state.owner is not None and state.owner() is None:
+            state.free()
+
+
+def free_all(requests: Iterable["Request"]) -> None:
+    """Free requests. An exception that a signal handler raises meanwhile is raised when all are freed."""
+    raised: Optional[BaseException] = None
+    left = [request._state for request in requests]
+    while left:
+        try:
+            while left:
+                left[-1].free()
+                left.pop()
+        except BaseException as error:  # noqa: B902  (it is raised below)
+            raised = error
+    if raised is not None:
+        raise raised
+
+
+class Request:
+    """A request of the library, owned before it is submitted.
+
+    A signal handler (Ctrl-C, an alarm, a worker's time limit) may raise between any two instructions: also
+    after the library has taken the request and before Python has stored the result of that call. So the
+    pointer that the library fills exists before, and the request is freed with this object at the latest.
+    """
+
+    __slots__ = ("_state", "__weakref__")
+
+    def __init__(self, model: "Handle", call: Call) -> None:
+        self._state = state = _Submitted(model._library, call)
+        state.owner = weakref.ref(self)
+        _submitted[id(state)] = state
+
+    @property
+    def pointer(self) -> c_void_p:
+        return self._state.pointer
+
+    def submit(self, model: "Handle") -> None:
+        """BusyError for a full queue."""
+        if model._closing:
+            raise ClosedError("the model is being closed")
+        if len(_submitted) > 1:
+            _free_abandoned()
+        state = self._state
+        error = _abi.new(_abi.Error)
+        status = state.library.gpuserve_submit(
+            byref(state.pointer), model._handle, byref(state.call.job), None, None, byref(error))
+        if status != _abi.OK:
+            raise_status(status, error)
+
+    def wait(self, timeout_us: int, error: _abi.Error) -> int:
+        """The library's status."""
+        status: int = self._state.library.gpuserve_wait(self._state.pointer, timeout_us, byref(error))
+        return status
+
+    def cancel(self) -> None:
+        self._state.library.gpuserve_cancel(self._state.pointer)
+
+    def free(self) -> None:
+        free_all((self,))
+
+    def __del__(self) -> None:
+        state = getattr(self, "_state", None)
+        if state is not None:
+            state.free()
+
+
 def run(model: "Handle", call: Call, first: int = 0) -> None:
     """Run one call to its end. BusyError for a full queue."""
     if call.job.n_items > DIRECT_TEXTS:
-        finish(model, call, submit(model, call), first)
+        request = Request(model, call)
+        try:
+            request.submit(model)
+            finish(model, request, first)
+        finally:
+            request.free()
         return
     error = _abi.new(_abi.Error)
     status = model._library.gpuserve_run(model._handle, byref(call.job), byref(error))
@@ -208,36 +319,23 @@ def run(model: "Handle", call: Call, first: int = 0) -> None:
         call.finish(status, error, first)
 
 
-def submit(model: "Handle", call: Call) -> c_void_p:
-    """Start a call; the request must be waited for, and its call kept until then."""
-    if model._closing:
-        raise ClosedError("the model is being closed")
-    request = c_void_p()
-    error = _abi.new(_abi.Error)
-    status = model._library.gpuserve_submit(
-        byref(request), model._handle, byref(call.job), None, None, byref(error))
-    if status != _abi.OK:
-        raise_status(status, error)
+def submit(model: "Handle", call: Call) -> Request:
+    """Start a call."""
+    request = Request(model, call)
+    request.submit(model)
     return request
 
 
-def finish(model: "Handle", call: Call, request: c_void_p, first: int = 0) -> None:
-    """Wait for a request and end it. Ctrl-C and close() cancel it first."""
-    library = model._library
+def finish(model: "Handle", request: Request, first: int = 0) -> None:
+    """Wait for a request and raise what the library says of it. The caller frees it, whatever happens."""
     error = _abi.new(_abi.Error)
-    try:
-        while True:
-            status = library.gpuserve_wait(request, WAIT_US, byref(error))
-            if status != _abi.E_TIMEOUT:
-                break
-            if model._closing:
-                raise ClosedError("the model was closed while this call ran")
-    except BaseException:
-        library.gpuserve_cancel(request)
-        raise
-    finally:
-        library.gpuserve_request_free(byref(request))
-    call.finish(status, error, first)
+    while True:
+        status = request.wait(WAIT_US, error)
+        if status != _abi.E_TIMEOUT:
+            break
+        if model._closing:
+            raise ClosedError("the model was closed while this call ran")
+    request._state.call.finish(status, error, first)
 
 
 def rerank(model: "Handle", query: str, documents: Sequence[str], scores: Floats, first: int) -> None:

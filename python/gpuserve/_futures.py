@@ -6,15 +6,16 @@ they should compute. They raise the model's eventfd instead, and this thread rea
 
 from __future__ import annotations
 
+import collections
 import os
 import select
 import threading
+import weakref
 from concurrent.futures import Future
-from ctypes import byref, c_void_p
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple
 
 from . import _abi
-from ._calls import Call, submit
+from ._calls import Call, Request
 from .errors import DeviceError
 
 if TYPE_CHECKING:
@@ -23,19 +24,35 @@ if TYPE_CHECKING:
 Finish = Callable[[Call], Any]
 
 
+class _Ticket:
+    """Lives as long as start(): without it, and without a pointer, a request is not submitted any more."""
+
+    __slots__ = ("__weakref__",)
+
+
+class _Pending(NamedTuple):
+    request: Request
+    call: Call
+    future: "Future[Any]"
+    finish: Finish
+    ticket: "weakref.ref[_Ticket]"
+
+
 class Dispatcher:
     """The futures of one model that are not resolved yet."""
 
     def __init__(self, model: "Handle") -> None:
         # No reference to the model: its thread would keep it alive for ever.
         self._library = model._library
+        # Not for stop(): the collector may close the model in the thread that holds it.
         self._lock = threading.Lock()
-        self._pending: Dict[int, Tuple[c_void_p, Call, "Future[Any]", Finish]] = {}
+        self._cancelled: "Deque[int]" = collections.deque()
+        self._pending: Dict[int, _Pending] = {}
+        self._wake_read, self._wake_write = os.pipe()
         self._fd: int = self._library.gpuserve_completion_fd(model._handle)
         if self._fd < 0:
             raise DeviceError("the model has no descriptor of completions",
                               "too many open files? see `ulimit -n`")
-        self._wake_read, self._wake_write = os.pipe()
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="gpuserve-completions", daemon=True)
         self._thread.start()
@@ -43,19 +60,34 @@ class Dispatcher:
     def start(self, model: "Handle", call: Call, finish: Finish) -> "Future[Any]":
         """Submit a call; its future gets what `finish` makes of it. BusyError for a full queue."""
         future: Future[Any] = Future()
-        request = submit(model, call)
-        key = request.value or 0
-        with self._lock:
-            self._pending[key] = (request, call, future, finish)
+        request = Request(model, call)
+        ticket = _Ticket()
+        key = id(request)
+        # First: an exception in it may leave the future's own lock taken, and then nobody must resolve it.
         future.add_done_callback(lambda done: self._cancel(key) if done.cancelled() else None)
-        # It may have completed before it was listed here.
+        try:
+            # Before it is submitted: an exception of a signal handler leaves it to the thread.
+            with self._lock:
+                self._pending[key] = _Pending(request, call, future, finish, weakref.ref(ticket))
+            request.submit(model)
+        except BaseException:
+            if not request.pointer.value:
+                with self._lock:
+                    self._pending.pop(key, None)
+            raise
+        # It may have completed before its pointer was seen by the thread.
         os.write(self._wake_write, b"x")
         return future
 
     def _cancel(self, key: int) -> None:
-        with self._lock:
-            if key in self._pending:
-                self._library.gpuserve_cancel(self._pending[key][0])
+        """Leave it to the thread: a callback must not wait for the lock."""
+        self._cancelled.append(key)
+        os.write(self._wake_write, b"x")
+
+    def __del__(self) -> None:
+        # Not before: a callback of a future may still write.
+        os.close(self._wake_read)
+        os.close(self._wake_write)
 
     def _loop(self) -> None:
         poll = select.poll()
@@ -64,13 +96,21 @@ class Dispatcher:
         while not self._stopping:
             for fd, _ in poll.poll():
                 os.read(fd, 8 if fd == self._fd else 4096)
+            self._cancel_requests()
             for key in self._keys():
                 self._resolve(key, 0)
-        # All that is left was cancelled.
+        with self._lock:
+            for pending in self._pending.values():
+                pending.request.cancel()
         for key in self._keys():
             self._resolve(key, -1)
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+
+    def _cancel_requests(self) -> None:
+        while self._cancelled:
+            key = self._cancelled.popleft()
+            with self._lock:
+                if key in self._pending:
+                    self._pending[key].request.cancel()
 
     def _keys(self) -> List[int]:
         with self._lock:
@@ -80,12 +120,19 @@ class Dispatcher:
         """Resolve one future, if its request completes in that time."""
         error = _abi.new(_abi.Error)
         with self._lock:
-            request, call, future, finish = self._pending[key]
-            status = self._library.gpuserve_wait(request, timeout_us, byref(error))
+            pending = self._pending.get(key)
+            if pending is None:
+                return  # its submission has failed meanwhile
+            request, call, future, finish, ticket = pending
+            if not request.pointer.value:
+                if timeout_us < 0 or ticket() is None:  # no submission comes any more
+                    del self._pending[key]
+                return
+            status = request.wait(timeout_us, error)
             if status == _abi.E_TIMEOUT:
                 return
             del self._pending[key]
-            self._library.gpuserve_request_free(byref(request))
+            request.free()
         if not future.set_running_or_notify_cancel():
             return
         try:
@@ -96,10 +143,7 @@ class Dispatcher:
 
     def stop(self) -> None:
         """Cancel what is pending, and wait until all of it is resolved."""
-        with self._lock:
-            self._stopping = True
-            for request, _, _, _ in self._pending.values():
-                self._library.gpuserve_cancel(request)
+        self._stopping = True
         os.write(self._wake_write, b"x")
         # The last reference to a model may be dropped by a callback of this very thread.
         if threading.current_thread() is not self._thread:

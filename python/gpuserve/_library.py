@@ -18,7 +18,7 @@ ABI_VERSION = 0
 SONAME = f"libgpuserve.so.{ABI_VERSION}"
 VARIABLE = "GPUSERVE_LIBRARY"
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # close() of what the garbage collector finds may take it again
 _loaded: Optional[ctypes.CDLL] = None
 
 

@@ -69,7 +69,7 @@ class Compute(Closing):
                  context: Optional[Context] = None) -> None:
         self._library = library()
         self._handle = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # close() of what the garbage collector finds may take it again
         self._lstms: "WeakSet[Lstm]" = WeakSet()
         options = _abi.new(_abi.ComputeOptions, n_threads=number(n_threads, "n_threads"),
                            device=text(device, "device"))

@@ -58,7 +58,7 @@ class Context(Closing):
                  memory_wait: float = 0) -> None:
         self._library = library()
         self._handle = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # close() of what the garbage collector finds may take it again
         self._models: "weakref.WeakSet[Any]" = weakref.WeakSet()
         options = _abi.new(
             _abi.ContextOptions, n_threads=number(n_threads, "n_threads"),

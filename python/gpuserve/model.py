@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from concurrent.futures import Future
+from contextlib import closing
 from ctypes import byref, c_void_p, cast as cast_to_pointer
 from typing import (
     Any,
     Dict,
+    Generator,
     Iterable,
     Iterator,
     List,
@@ -25,7 +27,7 @@ import numpy as np
 from . import _abi, _arguments as arguments, _texts
 from ._arguments import Path
 from ._calls import (
-    Call, Floats, Items, Result, finish, items_of, patiently, rerank, result_of, run, submit,
+    Call, Floats, Items, Request, Result, finish, free_all, items_of, patiently, rerank, result_of, run,
 )
 from ._entities import Entity, TokenLabels, entities, label_tokens
 from ._handle import Handle, View
@@ -76,7 +78,7 @@ class Model(Handle):
         max_batch_tokens: most tokens computed together.
         n_threads: of the context's threads.
         pooling: instead of the model's own: cls, mean, max, mean_sqrt_len, weighted_mean, last.
-        mmap: map the weights; the file must not be changed while the model is open.
+        mmap: accepted and without effect: weights are read, never mapped.
         max_queue_tokens, max_queue_bytes: most of both that wait to be computed.
         max_queue_ms: most work that waits, in the time that it takes at the speed of late; default any.
         default_prompt_name, default_prompt: one of the model's prompts, or a text, put before texts where a
@@ -145,7 +147,8 @@ class Model(Handle):
             convert_to_tensor: a torch tensor, sharing its memory with the array.
             device: where the model is; another one is refused: open a model there.
             normalize_embeddings: to length 1, also where the model does not do so itself.
-            truncate_dim: keep the first numbers of each vector.
+            truncate_dim: keep the first numbers of each vector, as the model's modules leave them: their length is
+                below 1 then, as in sentence-transformers, unless normalize_embeddings makes it 1.
             truncation: ``"right"``, ``"left"``, or ``"strict"``: refuse what is too long.
             cache: ``"on"``: answer from the model's cache, refused without one; ``"off"``: compute
                 every text, also equal ones.
@@ -176,8 +179,9 @@ class Model(Handle):
             raise InvalidError(f'precision "{precision}" is unknown',
                                "known are float32, binary and ubinary")
         view = self._view
+        dimensions, keep = arguments.dimensions(truncate_dim, view.dim, normalize_embeddings)
         fields = {**arguments.prompt_fields(prompt_name, prompt),
-                  "dimensions": arguments.dimensions(truncate_dim, view.dim),
+                  "dimensions": dimensions,
                   "normalize": 1 if normalize_embeddings else 0,
                   "cache": arguments.named(arguments.CACHES, cache, "cache"),
                   "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
@@ -192,9 +196,10 @@ class Model(Handle):
             raise UnsupportedError("this model has no embeddings: it only "
                                    + ("classifies" if view.labels else "gives sparse vectors"))
         made = self._rows(
-            view, inputs, _abi.TASK_EMBED, fields["dimensions"] or view.dim, fields, batch_size=batch_size,
-            progress=show_progress_bar, out=out, want_items=return_items, want_result=return_result)
-        shaped = arguments.precision(made.output, precision)
+            view, inputs, _abi.TASK_EMBED, dimensions or view.dim, fields, batch_size=batch_size,
+            progress=show_progress_bar, out=None if keep else out, want_items=return_items,
+            want_result=return_result)
+        shaped = arguments.precision(arguments.truncated(made.output, keep, out), precision)
         return made.with_more(arguments.converted(shaped[0] if made.alone else shaped, made.alone,
                                                   convert_to_numpy, convert_to_tensor))
 
@@ -224,13 +229,15 @@ class Model(Handle):
                       truncate_dim: Optional[int] = None) -> Iterator[Floats]:
         """Embed any number of texts in bounded memory: [at most batch_size, dim] at a time."""
         view = self._view
+        dimensions, keep = arguments.dimensions(truncate_dim, view.dim, normalize_embeddings)
         fields = {**arguments.prompt_fields(prompt_name, prompt),
-                  "dimensions": arguments.dimensions(truncate_dim, view.dim),
+                  "dimensions": dimensions,
                   "normalize": 1 if normalize_embeddings else 0}
-        columns = fields["dimensions"] or view.dim
-        for made in self._stream(view, arguments.chunks(inputs, batch_size), _abi.TASK_EMBED,
-                                 columns, fields):
-            yield made.output
+        columns = dimensions or view.dim
+        with closing(self._stream(view, arguments.chunks(inputs, batch_size), _abi.TASK_EMBED,
+                                  columns, fields)) as stream:
+            for made in stream:
+                yield arguments.truncated(made.output, keep)
 
     def encode_ids(self, ids: Iterable[Sequence[int]], *, normalize_embeddings: bool = False,
                    truncate_dim: Optional[int] = None) -> Floats:
@@ -240,13 +247,13 @@ class Model(Handle):
         """
         view = self._view
         lists = list(ids)
-        dimensions = arguments.dimensions(truncate_dim, view.dim)
+        dimensions, keep = arguments.dimensions(truncate_dim, view.dim, normalize_embeddings)
         output = np.empty((len(lists), dimensions or view.dim), dtype=np.float32)
         if lists:
             one = Call.of_ids(lists, output, task=_abi.TASK_EMBED, dimensions=dimensions,
                               normalize=1 if normalize_embeddings else 0)
             patiently(self, lambda: self._guarded(lambda: run(self, one), view))
-        return output
+        return arguments.truncated(output, keep)
 
     def encode_sparse(self, inputs: Union[str, Iterable[str]]) -> Union[Sparse, List[Sparse]]:
         """The weights of the vocabulary's words for each text, of a masked language model (SPLADE).
@@ -419,11 +426,12 @@ class Model(Handle):
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else list(inputs)
         view = self._view
-        dimensions = arguments.dimensions(truncate_dim, view.dim)
+        dimensions, keep = arguments.dimensions(truncate_dim, view.dim, normalize_embeddings)
         output = np.empty((len(texts), dimensions or view.dim), dtype=np.float32)
 
         def done(call: Call) -> Any:
-            vectors = call.output[0] if alone else call.output
+            rows = arguments.truncated(call.output, keep)
+            vectors = rows[0] if alone else rows
             return (vectors, result_of([call.result])) if call.result is not None else vectors
 
         def start() -> "Future[Any]":
@@ -534,10 +542,12 @@ class Model(Handle):
             parts = ((texts[i:i + size], seconds[i:i + size] if seconds else None)
                      for i in range(0, len(texts), size))
             bar = Progress(len(texts), bool(progress))
-            for one in self._stream(view, parts, task, columns,
-                                    {**fields, "want_result": want_result}, output):
-                bar.advance(one.job.n_items)
-                calls.append(one)
+            # Closed by name: a traceback would keep the stream alive, and the library would go on writing.
+            with closing(self._stream(view, parts, task, columns, {**fields, "want_result": want_result},
+                                      output)) as stream:
+                for one in stream:
+                    bar.advance(one.job.n_items)
+                    calls.append(one)
             bar.close()
         return _Made(
             output, items_of(np.concatenate([cast(Any, one.items) for one in calls])) if want_items else None,
@@ -545,29 +555,31 @@ class Model(Handle):
 
     def _stream(self, view: View, parts: Iterable[Tuple[Sequence[str], Optional[Sequence[str]]]], task: int,
                 columns: int, fields: Dict[str, Any],
-                output: Optional[Floats] = None) -> Iterator[Call]:
+                output: Optional[Floats] = None) -> "Generator[Call, None, None]":
         """Calls in their order, a few of them under way; into `output`, or each its own array."""
-        waiting: List[Tuple[int, Call, c_void_p]] = []
+        waiting: List[Tuple[int, Call, Request]] = []
         first = 0
         try:
             for texts, pairs in parts:
                 rows = (output[first:first + len(texts)] if output is not None
                         else np.empty((len(texts), columns), dtype=np.float32))
                 started = Call(texts, rows, first=first, pairs=pairs, task=task, **fields)
-                request = patiently(self, lambda: self._guarded(lambda: submit(self, started), view))
-                waiting.append((first, started, request))
+                waiting.append((first, started, Request(self, started)))
+                patiently(self, lambda: self._guarded(lambda: waiting[-1][2].submit(self), view))
                 first += len(texts)
                 if len(waiting) >= IN_FLIGHT:
-                    yield self._finished(*waiting.pop(0))
+                    yield self._finished(waiting)
             while waiting:
-                yield self._finished(*waiting.pop(0))
+                yield self._finished(waiting)
         finally:
-            for _, _, request in waiting:
-                self._library.gpuserve_cancel(request)
-                self._library.gpuserve_request_free(byref(request))
+            free_all(request for _, _, request in waiting)
 
-    def _finished(self, first: int, started: Call, request: c_void_p) -> Call:
-        finish(self, started, request, first)
+    def _finished(self, waiting: "List[Tuple[int, Call, Request]]") -> Call:
+        """The first of the calls under way, when it is complete; out of the list once it is freed."""
+        first, started, request = waiting[0]
+        finish(self, request, first)
+        request.free()
+        del waiting[0]
         return started
 
     def _token_embeddings(self, view: View, inputs: Union[str, Iterable[str]], fields: Dict[str, Any]) -> Any:

@@ -54,7 +54,9 @@ static double distance(const float *got, const float *want, size_t n)
         apart += d * d;
         size += (double)want[i] * (double)want[i];
     }
-    return size > 0 ? sqrt(apart / size) : sqrt(apart);
+    /* States lie between -1 and 1 and are made of terms of that size: a net of one unit whose state
+     * is near zero has no more correct digits for that. */
+    return n ? sqrt(apart / fmax(size, 0.01 * (double)n)) : 0;
 }
 
 static void run_way(const struct problem *p, const struct way *way, const char *name)

@@ -172,10 +172,12 @@ Test(cuda_backend, calibrated_int8_is_that_of_the_cpu)
         dim = (size_t)gsv_spec_facts(model.spec)->dim;
         if (i == 0) {
             calibration = make_batch(gsv_spec_facts(model.spec), &texts, 0, texts.n);
-            options.calibration = &calibration;
+            options.calibration = options.probes = &calibration;
             unload_model(&model);
             continue;
         }
+        cr_expect(gsv_net_int8(model.net)->is_measured);
+        cr_expect_geq(gsv_net_int8(model.net)->cosine, 0.997f);
         got = run_all(&model, &texts, embed_run(&model));
         d = compare_rows(got, want, texts.n, dim);
         cr_expect_geq(d.least_cosine, i == 1 ? 0.99 : 0.999, "%d: cosine %.6f", i, d.least_cosine);
@@ -216,6 +218,62 @@ Test(cuda_backend, replayed_batches_have_the_same_bits_in_any_order)
     free(first);
     free_texts(&texts);
     unload_model(&model);
+}
+
+/* The texts of a file `times` times over. */
+static struct texts repeated_texts(const char *path, size_t times)
+{
+    const struct texts once = read_texts(path);
+    struct texts all = { .n = once.n * times };
+    size_t n_ids = 0;
+
+    for (size_t i = 0; i < once.n; i++)
+        n_ids += (size_t)once.n_tokens[i];
+    all.ids = malloc(times * n_ids * sizeof(*all.ids));
+    all.n_tokens = malloc(all.n * sizeof(*all.n_tokens));
+    for (size_t i = 0; i < times; i++) {
+        memcpy(all.ids + i * n_ids, once.ids, n_ids * sizeof(*all.ids));
+        memcpy(all.n_tokens + i * once.n, once.n_tokens, once.n * sizeof(*all.n_tokens));
+    }
+    free_texts((struct texts *)&once);
+    return all;
+}
+
+/* A batch of 192 rows in a whole encoder, run, recorded and replayed. Products that cuBLASLt
+ * refuses, while the batch is recorded too, are our own kernels': vectors and device stay right. */
+Test(cuda_backend, vectors_are_right_whatever_cublaslt_refuses)
+{
+    static const struct gsv_emu_refusal refusals[] = {
+        { .columns_to = 1 << 20, .one_in = 2, .seed = 5 },
+        { .in_check = 1, .columns_to = 1 << 20, .one_in = 3, .seed = 2 },
+        { .columns_to = 1 << 20, .one_in = 1 },
+    };
+    struct texts texts = repeated_texts(tiny_reference(), 3);
+    double *want = read_reference(tiny_reference(), "embedding_f64", &(size_t){ 0 });
+
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        struct loaded model;
+        size_t dim;
+
+        load_tiny(&model, GPUSERVE_DTYPE_FLOAT16);
+        dim = (size_t)gsv_spec_facts(model.spec)->dim;
+        gsv_emu_refuse_products(&refusals[i]);
+        for (int run = 0; run < 4; run++) {
+            float *got = run_all(&model, &texts, embed_run(&model));
+
+            for (size_t t = 0; t < texts.n; t += 6)
+                cr_expect_geq(compare_rows(got + t * dim, want, 6, dim).least_cosine, 0.9999,
+                              "refusal %zu, run %d, text %zu", i, run, t);
+            free(got);
+        }
+        cr_expect_gt(gsv_emu_refused_products(), 0, "refusal %zu", i);
+        gsv_emu_refuse_products(&(struct gsv_emu_refusal){ 0 });
+        cr_expect_str_empty(gsv_emu_report());
+        unload_model(&model);
+    }
+    cr_expect_gt(counters().graph_launches, 3, "batches are recorded and replayed");
+    free(want);
+    free_texts(&texts);
 }
 
 Test(cuda_backend, a_batch_costs_few_launches_one_copy_each_way_and_no_memory)

@@ -95,6 +95,21 @@ GSV_EMU_API void gsv_emu_fail_call(uint64_t n, int cuda_error);
 /** Whether the planned failure has happened, and in which function. NULL: not yet. */
 GSV_EMU_API const char *gsv_emu_failed_call(void);
 
+/** Which matrix products cuBLASLt refuses with CUBLAS_STATUS_NOT_SUPPORTED, no CUDA error behind
+ * it. One in `one_in` of those whose number of columns is in [columns_from, columns_to], or, with
+ * `alignment`, of those with an operand that is not aligned to so many bytes. 1: every one. 0:
+ * none, as at the start. */
+struct gsv_emu_refusal {
+    int in_check; /**< cublasLtMatmulAlgoCheck refuses too; else only the call */
+    int64_t columns_from, columns_to;
+    int alignment; /**< bytes; 0: any */
+    uint32_t one_in;
+    uint32_t seed; /**< of the choice, for one_in above 1 */
+};
+GSV_EMU_API void gsv_emu_refuse_products(const struct gsv_emu_refusal *refusal);
+/** Refusals since then, checks and calls together. */
+GSV_EMU_API uint64_t gsv_emu_refused_products(void);
+
 /** 1: nothing in any stream makes progress until it is told 0; waiting blocks. 2: nor does any call
  *  come back, as with a driver that hangs. */
 GSV_EMU_API void gsv_emu_hang(int hang);

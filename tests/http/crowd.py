@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 
-REQUEST = b"%s %s HTTP/1.1\r\nHost: a\r\n"
+REQUEST = b"%s %s HTTP/1.1\r\nHost: localhost\r\n"
 FIRST = {"header": REQUEST % (b"GET", b"/health"),
          "body": REQUEST % (b"POST", b"/embed") + b"Content-Length: 100000\r\n\r\n{",
          "reader": REQUEST % (b"POST", b"/tokenize") + b"Content-Length: 16013\r\n\r\n" +

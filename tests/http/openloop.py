@@ -46,7 +46,7 @@ def bodies(n, n_texts, series):
 
 
 def requests(source):
-    head = (b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = (b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n")
     return [head % len(body) + body for body in source]
 

@@ -2,10 +2,12 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -13,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "cli"))
 from common import (FINDING, PATIENCE, PROGRAM, environment, gpuserve, lines, main, model,  # noqa: E402
                     wait_until)
 
-__all__ = ["MINILM", "PATIENCE", "Served", "Server", "UnixConnection", "cosine", "embed", "figure", "main", "model", "use_clients", "wait_until"]
+__all__ = ["MINILM", "PATIENCE", "Served", "Server", "UnixConnection", "cosine", "embed", "figure", "main", "model", "run_as_nobody", "use_clients", "wait_until"]
 MINILM = model("all-MiniLM-L6-v2")
 
 
@@ -44,6 +46,21 @@ def figure(server, name):
         if line.startswith(name + " "):
             return int(line.split()[1])
     raise AssertionError(name)
+
+def run_as_nobody(*arguments):
+    """The program as a user whom file modes keep out, which root is not. That user runs a copy: the checkout may
+    lie below a home of mode 700."""
+    if os.getuid() != 0:
+        return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False, env=environment())
+    source = os.path.dirname(os.path.dirname(PROGRAM))
+    with tempfile.TemporaryDirectory() as target:
+        for part in ("cli/gpuserve", "lib/libgpuserve.so.0", "lib/http/libgpuserve-http.so.0"):
+            os.makedirs(os.path.dirname(os.path.join(target, part)), exist_ok=True)
+            shutil.copy(os.path.join(source, part), os.path.join(target, part))
+        subprocess.run(["chmod", "-R", "a+rX", target], check=True)
+        return subprocess.run([os.path.join(target, "cli/gpuserve"), *arguments], capture_output=True, text=True,
+                              check=False, env=environment(), user=65534, group=65534, extra_groups=[])
+
 
 
 class Reply:

@@ -87,7 +87,7 @@ class AccessLog(Folder):
         server = Server(MINILM, "--access-log", self.path("log"))
         body = json.dumps({"inputs": ["text %d " % i + "of many words " * 60 for i in range(1500)]}).encode()
         with socket.create_connection((server.host, server.port)) as client:
-            client.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            client.sendall(b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             wait_until(lambda: figure(server, "te_queue_size") > 0)
         line = self.lines(n=1)[0]
         self.assertEqual(line["status"], 499)

@@ -58,9 +58,10 @@ static int ask_over(int fd, const char *method, const char *path, const char *bo
     char request[512];
     ssize_t n;
 
-    snprintf(request, sizeof(request),
-             "%s %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
-             method, path, strlen(body), body);
+    snprintf(
+        request, sizeof(request),
+        "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
+        method, path, strlen(body), body);
     cr_assert_eq(send(fd, request, strlen(request), 0), (ssize_t)strlen(request));
     while (size + 1 < room && (n = recv(fd, text + size, room - 1 - size, 0)) > 0)
         size += (size_t)n;

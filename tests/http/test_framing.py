@@ -12,7 +12,7 @@ BODY = b'{"inputs":"a","dimensions":2}'
 
 
 def post(*fields, body=BODY, path=b"/embed", version=b"HTTP/1.1"):
-    return b"\r\n".join([b"POST " + path + b" " + version, b"Host: a", *fields, b"", body])
+    return b"\r\n".join([b"POST " + path + b" " + version, b"Host: localhost", *fields, b"", body])
 
 
 def length(n=len(BODY)):
@@ -29,7 +29,7 @@ INNER = b"GET /ping HTTP/1.1\r\nHost: a\r\nx-request-id: inner\r\n\r\n"
 
 
 def get(*fields, line=b"GET /health HTTP/1.1", body=b""):
-    return b"\r\n".join([line, b"Host: a", *fields, b"", body])
+    return b"\r\n".join([line, b"Host: localhost", *fields, b"", body])
 
 
 def encoded(field):

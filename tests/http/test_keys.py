@@ -2,12 +2,11 @@
 import hashlib
 import os
 import signal
-import subprocess
 import tempfile
 import time
 import unittest
 
-from serving import MINILM, PROGRAM, Served, Server, environment, figure, main, wait_until
+from serving import MINILM, Served, Server, environment, figure, main, run_as_nobody, wait_until
 from common import gpuserve
 
 KEY, HASHED, RAW = "sk-first-0123456789", "second+key/of=mine", "third-key"
@@ -140,10 +139,7 @@ class Bad(unittest.TestCase):
             os.unlink(path)
         path = key_file("k")
         os.chmod(path, 0)
-        # no mode keeps root out: then as another user
-        other = {"user": 65534, "group": 65534, "extra_groups": []} if os.getuid() == 0 else {}
-        done = subprocess.run([PROGRAM, "serve", "model", "--check-config", "--api-key-file", path],
-                              capture_output=True, text=True, check=False, env=environment(), **other)
+        done = run_as_nobody("serve", "model", "--check-config", "--api-key-file", path)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(path + ": Permission denied", done.stderr)
         os.unlink(path)

@@ -13,7 +13,7 @@ import unittest
 import withstand
 from serving import MINILM, PATIENCE, Served, Server, figure, main, wait_until
 
-HEAD = b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def metric(server, name):
@@ -132,7 +132,7 @@ class Slow(unittest.TestCase):
 
     def test_slow_headers(self):
         server = Server(MINILM, "--header-timeout", 2)
-        self.crowd(server, b"the header did not arrive in time", b"GET /health HTTP/1.1\r\nHost: a\r\n", b"X-a: b\r\n")
+        self.crowd(server, b"the header did not arrive in time", b"GET /health HTTP/1.1\r\nHost: localhost\r\n", b"X-a: b\r\n")
         self.assertEqual(server.stop()[0], 0)
 
     def test_slow_bodies(self):
@@ -171,7 +171,7 @@ class Slow(unittest.TestCase):
         body = b'{"inputs":"%s"}' % (b"a b " * 20000)
         server.post("/tokenize", body)
         self.before_kb = metric(server, "VmHWM")
-        request = b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        request = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         return body, request, [connect_as_from_afar(server) for _ in range(n)]
 
     def test_replies_that_are_read_slowly(self):
@@ -215,7 +215,7 @@ class Slow(unittest.TestCase):
         server = Server(MINILM, "--idle-timeout", 3)  # enough to ask in
         silent = connect(server)
         used = connect(server)
-        used.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        used.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         self.assertTrue(used.recv(1000).startswith(b"HTTP/1.1 200"))
         self.assertEqual((answer(silent), answer(used)), (b"", b""))
         self.assertEqual(server.stop()[0], 0)
@@ -245,7 +245,7 @@ class Slow(unittest.TestCase):
         waiting = []
         for _ in range(40):  # one after the other: of those that ask at once 32 are answered
             waiting.append(connect(server))
-            waiting[-1].sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+            waiting[-1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             self.assertTrue(waiting[-1].recv(1000).startswith(b"HTTP/1.1 200 "))
         reply = server.post("/embed", {"inputs": "a"})
         self.assertEqual(reply.status, 503)

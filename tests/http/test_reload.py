@@ -131,13 +131,13 @@ class End(unittest.TestCase):
         server = Server(MINILM)
         begun, fresh, busy = (socket.create_connection((server.host, server.port), timeout=PATIENCE) for _ in range(3))
         body = json.dumps({"inputs": ["words " * 200] * 50}).encode()
-        busy.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body))
+        busy.sendall(b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body))
         begun.sendall(b"GET /readyz ")
         told = time.monotonic()
         self.ends(server)
-        fresh.sendall(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n")
+        fresh.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         in_time = time.monotonic() - told < 1  # for so long those without a request yet are waited for
-        begun.sendall(b"HTTP/1.1\r\nHost: a\r\n\r\n")
+        begun.sendall(b"HTTP/1.1\r\nHost: localhost\r\n\r\n")
         for client in (begun, fresh) if in_time else (begun,):
             reply = http.client.HTTPResponse(client)
             reply.begin()
@@ -153,7 +153,7 @@ class End(unittest.TestCase):
     def test_hangup_while_draining_ends_nothing(self):
         server = Server(MINILM)
         busy = socket.create_connection((server.host, server.port), timeout=PATIENCE)
-        busy.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n")
+        busy.sendall(b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\n")
         self.ends(server)
         server.process.send_signal(signal.SIGHUP)
         time.sleep(0.1)

@@ -14,7 +14,7 @@ import time
 import unittest
 import warnings
 
-from serving import MINILM, PATIENCE, PROGRAM, Server, embed, environment, gpuserve, main, use_clients, wait_until
+from serving import MINILM, PATIENCE, Server, embed, environment, gpuserve, main, run_as_nobody, use_clients, wait_until
 from withstand import Load
 
 TEXT = "a dog in the park"
@@ -42,17 +42,31 @@ class Authority:
     def key(self, name, kind="EC", option="ec_paramgen_curve:P-256"):
         openssl("genpkey", "-algorithm", kind, "-pkeyopt", option, "-out", self.at(name + ".key"))
 
-    def sign(self, name, days="30"):
+    def sign(self, name):
         """NAME.pem with NAME.key."""
         if not os.path.exists(self.at(name + ".key")):
             self.key(name)
         with open(self.at("extensions"), "w", encoding="ascii") as file:
             file.write("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
         request = openssl("req", "-new", "-key", self.at(name + ".key"), "-subj", "/CN=" + name)
-        openssl("x509", "-req", "-CA", self.at("ca.pem"), "-CAkey", self.at("ca.key"), "-days", days,
+        openssl("x509", "-req", "-CA", self.at("ca.pem"), "-CAkey", self.at("ca.key"), "-days", "30",
                 "-CAcreateserial", "-extfile", self.at("extensions"), "-out",
                 self.at(name + ".pem"), stdin=request)
         return self.at(name + ".pem"), self.at(name + ".key")
+
+    def sign_ended(self, name, extensions="", by="ca"):
+        """NAME.pem with NAME.key, which ended in 2020. `openssl x509` of version 3.5 refuses negative days."""
+        self.key(name)
+        config, request = self.at("ended.cnf"), self.at("ended.csr")
+        with open(config, "w", encoding="ascii") as file:
+            file.write("[ca]\ndefault_ca=one\n[one]\ndatabase=%s\nnew_certs_dir=%s\nrand_serial=yes\n"
+                       "default_md=sha256\npolicy=any\nunique_subject=no\nx509_extensions=more\n[any]\ncommonName=supplied\n"
+                       "[more]\n%s" % (self.at("ended.index"), self.folder, extensions))
+        with open(self.at("ended.index"), "w", encoding="ascii"):
+            pass
+        openssl("req", "-new", "-key", self.at(name + ".key"), "-subj", "/CN=" + name, "-out", request)
+        openssl("ca", "-batch", "-notext", "-config", config, "-cert", self.at(by + ".pem"), "-keyfile", self.at(by + ".key"),
+                "-startdate", "200101000000Z", "-enddate", "200102000000Z", "-in", request, "-out", self.at(name + ".pem"))
 
     def put(self, name, certificate="server.pem", key="server.key"):
         """In the place of the files that the server uses."""
@@ -126,7 +140,7 @@ class Case(unittest.TestCase):
         raise AssertionError(name)
 
     def ask(self, connection, body=BODY, more=b""):
-        connection.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\n%sContent-Length: %d\r\n\r\n%s" %
+        connection.sendall(b"POST /embed HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s" %
                            (more, len(body), body))
 
     def answer(self, connection):
@@ -244,12 +258,12 @@ class Bytes(Case):
     def test_small_records_and_many_requests(self):
         self.start()
         with self.secure() as connection:
-            for byte in (b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" %
+            for byte in (b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" %
                          len(BODY) + BODY):
                 connection.sendall(bytes([byte]))
             want = self.answer(connection)
             for _ in range(3):  # one record, two requests
-                request = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
+                request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
                 connection.sendall(request * 2)
                 got = b""
                 while got.count(b"live\n") < 2:
@@ -263,7 +277,7 @@ class Bytes(Case):
         self.start()
         connection = self.ca.client().wrap_socket(self.plain(), server_hostname=self.server.host,
                                                   suppress_ragged_eofs=False)
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         self.assertTrue(read_all(connection).endswith(b"live\n"))
         connection.close()
         connection = self.ca.client().wrap_socket(self.plain(), server_hostname=self.server.host,
@@ -272,7 +286,7 @@ class Bytes(Case):
         self.assertTrue(read_all(connection).startswith(b"HTTP/1.1 400 "))
         connection.close()
         connection = self.secure()
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         connection.recv(1000)
         connection.unwrap().close()  # ours is answered by the server's
         self.assertWorks()
@@ -289,7 +303,7 @@ class Bytes(Case):
                 connection = self.ca.client().wrap_socket(connection,
                                                           server_hostname=self.server.host)
             if stage > 1:
-                connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n"
+                connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
                                    b"\r\n%s" % (len(body), body))
                 connection.recv(1000)
             connection.close()
@@ -312,7 +326,7 @@ class Bytes(Case):
 class Handshakes(Case):
     def test_plain_http(self):
         self.start()
-        for first in (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"POST /embed HTTP/1.1\r\n"):
+        for first in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"POST /embed HTTP/1.1\r\n"):
             with self.plain() as connection:
                 connection.sendall(first)
                 got = read_all(connection)
@@ -552,15 +566,11 @@ class Files(Case):
         self.assertIn("TLS cannot be set up", done.err)
 
     def test_what_may_not_be_read(self):
-        """As another user than root, whom no mode keeps out."""
         name = self.ca.at("closed")
         shutil.copy(self.ca.at("one.key"), name)
         os.chmod(name, 0)
         os.chmod(self.folder, 0o755)
-        other = {"user": 65534, "group": 65534, "extra_groups": []} if os.getuid() == 0 else {}
-        done = subprocess.run([PROGRAM, "serve", "model", "--check-config", "--tls-cert",
-                               self.ca.at("one.pem"), "--tls-key", name], capture_output=True,
-                              text=True, check=False, env=environment(), **other)
+        done = run_as_nobody("serve", "model", "--check-config", "--tls-cert", self.ca.at("one.pem"), "--tls-key", name)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(name + ": Permission denied", done.stderr)
 
@@ -580,10 +590,7 @@ class Files(Case):
         self.assertEqual(json.loads(done.out)["tls-cert"], both)
 
     def test_an_old_certificate_is_told_of(self):
-        self.ca.key("old")
-        request = openssl("req", "-new", "-key", self.ca.at("old.key"), "-subj", "/CN=old")
-        openssl("x509", "-req", "-CA", self.ca.at("ca.pem"), "-CAkey", self.ca.at("ca.key"), "-days",
-                "-1", "-CAcreateserial", "-out", self.ca.at("old.pem"), stdin=request)
+        self.ca.sign_ended("old")
         self.ca.put("old")
         self.server = Server(MINILM, "--tls-cert", self.ca.at("server.pem"), "--tls-key",
                              self.ca.at("server.key"))

@@ -20,12 +20,12 @@ NO_LISTS = "subjectKeyIdentifier=hash\nbasicConstraints=critical,CA:TRUE\nkeyUsa
 class Signer(Authority):
     """A CA, and what it signs with any extensions."""
 
-    def issue(self, name, extensions="extendedKeyUsage=clientAuth\n", by="ca", days="30"):
+    def issue(self, name, extensions="extendedKeyUsage=clientAuth\n", by="ca"):
         self.key(name)
         with open(self.at("extensions"), "w", encoding="ascii") as file:
             file.write(extensions)
         request = openssl("req", "-new", "-key", self.at(name + ".key"), "-subj", "/CN=" + name)
-        openssl("x509", "-req", "-CA", self.at(by + ".pem"), "-CAkey", self.at(by + ".key"), "-days", days,
+        openssl("x509", "-req", "-CA", self.at(by + ".pem"), "-CAkey", self.at(by + ".key"), "-days", "30",
                 "-CAcreateserial", "-extfile", self.at("extensions"), "-out", self.at(name + ".pem"), stdin=request)
 
     def join(self, target, *names):
@@ -88,7 +88,7 @@ class Case(test_tls.Case):
         """The bytes of the answer; none: it was refused before."""
         try:
             with self.secure(context) as connection:
-                connection.sendall(b"GET %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" % path)
+                connection.sendall(b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path)
                 got = b""
                 while part := connection.recv(65536):
                     got += part
@@ -106,7 +106,7 @@ class Case(test_tls.Case):
 class Clients(Case):
     def test_only_those_with_a_certificate_by_the_ca(self):
         users = self.users
-        users.issue("ended", days="-1")
+        users.sign_ended("ended", "extendedKeyUsage=clientAuth\n")
         users.issue("server", SERVER_ONLY)
         users.issue("plain", "basicConstraints=CA:FALSE\n")
         users.self_signed("own")
@@ -164,7 +164,7 @@ class Clients(Case):
             self.assertFalse(second.session_reused)
         context = self.client(self.users, "anna")
         with self.secure(context) as first:
-            first.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            first.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             first.recv(1000)
             self.assertFalse(first.session and first.session.has_ticket)
         self.stop()

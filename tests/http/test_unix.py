@@ -136,7 +136,7 @@ class Unix(unittest.TestCase):
         busy = socket.socket(socket.AF_UNIX)
         busy.settimeout(PATIENCE)
         busy.connect(self.path)
-        busy.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(BODY))
+        busy.sendall(b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(BODY))
         waiting = []
         for _ in range(20):
             one = UnixConnection(self.path)

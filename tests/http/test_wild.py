@@ -27,17 +27,17 @@ KEY = b"Authorization: Bearer one\r\n"
 
 
 def get(path):
-    return b"GET %s HTTP/1.1\r\nHost: a\r\n%s\r\n" % (path, KEY)
+    return b"GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n" % (path, KEY)
 
 
 def post(path, value, more=b""):
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return b"POST %s HTTP/1.1\r\nHost: a\r\n%s%sContent-Length: %d\r\n\r\n%s" % (path, KEY, more, len(body), body)
+    return b"POST %s HTTP/1.1\r\nHost: localhost\r\n%s%sContent-Length: %d\r\n\r\n%s" % (path, KEY, more, len(body), body)
 
 
 def chunked(path, body, size):
     parts = [body[i:i + size] for i in range(0, len(body), size)]
-    return b"POST %s HTTP/1.1\r\nHost: a\r\n%sTransfer-Encoding: chunked\r\n\r\n" % (path, KEY) + b"".join(
+    return b"POST %s HTTP/1.1\r\nHost: localhost\r\n%sTransfer-Encoding: chunked\r\n\r\n" % (path, KEY) + b"".join(
         b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
 
@@ -55,7 +55,7 @@ REQUESTS = [
     post(b"/embed", {"inputs": "hello"}, b"Connection: close\r\n"),
     post(b"/embed", {"inputs": "hello"}, b"timeout: 0.001\r\n"),
     chunked(b"/embed", b'{"inputs":"hello"}', 3), chunked(b"/embed", LARGE, 5000),
-    b"GET / HTTP/1.1\r\n\r\n", b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    b"GET / HTTP/1.1\r\n\r\n", b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
 ]
 
 

@@ -192,6 +192,37 @@ Test(rows, pool_matches_ref_in_all_six_kinds)
     }
 }
 
+/* Empty sequences first, between others, twice and last, with a guard value in every other row: a
+ * read outside of a sequence shows as the guard or, past the input, to the address sanitizer. */
+Test(rows, pool_of_an_empty_sequence_is_zeros)
+{
+    static const int32_t lengths[] = { 0, 2, 0, 0, 3, 0 };
+    const struct gpuserve_batch batch = make_batch(lengths, 6);
+
+    for (int b = 0; b < target_count(); b++) {
+        for (int variant = 0; variant < 4 * 12; variant++) {
+            const int32_t hidden = widths[4 + variant % 4], pooling = 1 + variant / 4 % 6;
+            const bool normalize = variant >= 24;
+            float *in = make_floats(5 * (size_t)hidden, 33), *out;
+
+            for (int32_t i = 0; i < 5 * hidden; i++)
+                in[i] = 1e6f + (float)i;
+            out = run_pool(target_at(b), &batch, in, hidden, hidden, pooling, normalize);
+            for (int32_t s = 0; s < 6; s++) {
+                for (int32_t c = 0; c < hidden; c++) {
+                    const float x = out[s * (hidden + 7) + c];
+
+                    cr_assert(lengths[s] > 0 ? x > 0.0f : x == 0.0f,
+                              "%s, pooling %d, sequence %d, column %d: %g", target_at(b)->name,
+                              (int)pooling, (int)s, (int)c, x);
+                }
+            }
+            free_floats(out);
+            free_floats(in);
+        }
+    }
+}
+
 Test(rows, pool_keeps_a_nan_in_its_sequence)
 {
     static const int32_t lengths[] = { 4, 9, 5 };

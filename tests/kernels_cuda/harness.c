@@ -19,11 +19,19 @@ const struct format formats[4] = {
     { GPUSERVE_DTYPE_TF32, "tf32", 1e-3 },
 };
 
+static int32_t n_warnings;
+
 static void print_log(void *user, int32_t level, const char *message)
 {
     (void)user;
     if (level <= GPUSERVE_LOG_WARNING)
         fprintf(stderr, "%s\n", message);
+    n_warnings += level == GPUSERVE_LOG_WARNING;
+}
+
+int32_t cuda_warnings(void)
+{
+    return n_warnings;
 }
 
 const struct gpuserve_backend *cuda_backend(void)

@@ -28,6 +28,8 @@ extern const struct format formats[4];
 
 const struct gpuserve_backend *cuda_backend(void);
 struct gpuserve_device *cuda_device(void);
+/* How many warnings the backend has logged in this process. */
+int32_t cuda_warnings(void);
 
 /* Of a square product that the tiles of this size are taken for, 64 x 64 or 128 x 128, on whatever
  * device: rows and columns but for the last tile, of which it shall have a part. */

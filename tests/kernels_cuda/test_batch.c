@@ -114,6 +114,61 @@ Test(kernels_cuda_batch, recordings_are_replaced)
     net_close(&net);
 }
 
+/* Whether a batch of these lengths replays a recording. It has no operations. */
+static int32_t is_replayed(struct gpuserve_stream *stream, const struct lengths *lengths,
+                           const struct buffer *some)
+{
+    struct gpuserve_host_batch host = make_host_batch(lengths, 9, 1);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gpuserve_batch batch;
+    int32_t replayed;
+
+    cr_assert_eq(cuda_backend()->batch_begin(stream, 1, &host, &batch, &replayed, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    finish(stream, some->device);
+    free_host_batch(&host);
+    return replayed;
+}
+
+/* `n` lengths that are `length`, but for the last two. */
+static struct lengths lengths_of(int32_t n, int32_t length, int32_t last_but_one, int32_t last)
+{
+    struct lengths lengths = { .n = n };
+
+    for (int32_t i = 0; i < n; i++)
+        lengths.of[i] = length;
+    lengths.of[n - 2] = last_but_one;
+    lengths.of[n - 1] = last;
+    return lengths;
+}
+
+/* Two shapes that differ in one member, of which the number of tiles follows: the recording of one
+ * is not the other's. `./dev limits keys` leaves each member out of the key. */
+Test(kernels_cuda_batch, a_recording_is_of_one_shape)
+{
+    const struct {
+        const char *member;
+        struct lengths a, b;
+    } pairs[] = {
+        { "n_rows", lengths_of(2, 0, 8, 8), lengths_of(2, 0, 16, 16) },
+        { "n_sequences", lengths_of(2, 0, 8, 8), lengths_of(4, 4, 4, 4) },
+        { "tile_height", lengths_of(64, 16, 16, 16), lengths_of(64, 16, 4, 28) },
+        { "short_texts", lengths_of(2, 0, 64, 64), lengths_of(2, 0, 63, 65) },
+    };
+    struct buffer some = make_input(GPUSERVE_DTYPE_FLOAT32, 1, 1, 1.0f);
+
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT16, 1024, 64, 64, 0);
+
+        for (int run = 0; run < 3; run++)
+            cr_expect_eq(is_replayed(stream, &pairs[i].a, &some), run == 2, "%s, run %d",
+                         pairs[i].member, run);
+        cr_expect_eq(is_replayed(stream, &pairs[i].b, &some), 0, "%s", pairs[i].member);
+        cuda_backend()->stream_destroy(&stream);
+    }
+    free_buffer(&some);
+}
+
 /* One program of no operations, three times with this many tokens: the rows of the last, and
  * whether it was replayed. */
 static int32_t rows_of_third(int32_t n_tokens, int32_t *replayed)

@@ -82,6 +82,140 @@ static uint64_t multiply_rows(struct gpuserve_stream *stream, const struct gpuse
     return after.products - before.products;
 }
 
+/* ------------------------------------------------------------------------- cuBLASLt refuses */
+
+/* One product of weights, `n` outputs of `k` inputs, in a stream of its own. */
+struct product {
+    struct buffer in, weight;
+    struct gpuserve_linear *linear;
+    void *memory;
+    int32_t n, k;
+};
+
+static struct product make_product(int32_t n, int32_t k, int32_t max_rows)
+{
+    const struct gpuserve_backend *cuda = cuda_backend();
+    struct product p = { .in = make_input(GPUSERVE_DTYPE_FLOAT16, (size_t)max_rows * (size_t)k, 3,
+                                          1.0f),
+                         .weight = make_input(GPUSERVE_DTYPE_FLOAT16, (size_t)(n * k), 4, 1.0f),
+                         .n = n,
+                         .k = k };
+    const struct gpuserve_linear_source source = { .struct_size = sizeof(source),
+                                                   .dtype = GPUSERVE_DTYPE_FLOAT16,
+                                                   .n = n,
+                                                   .k = k,
+                                                   .weight = p.weight.host };
+
+    cr_assert_eq(cuda->memory_alloc(cuda_device(), &p.memory,
+                                    cuda->linear_bytes(n, k, GPUSERVE_DTYPE_FLOAT16), NULL),
+                 GPUSERVE_OK);
+    cr_assert_eq(cuda->linear_create(cuda_device(), &p.linear, p.memory, &source, NULL),
+                 GPUSERVE_OK);
+    return p;
+}
+
+static void free_product(struct product *p)
+{
+    cuda_backend()->linear_destroy(&p->linear);
+    cuda_backend()->memory_free(cuda_device(), p->memory);
+    free_buffer(&p->in);
+    free_buffer(&p->weight);
+}
+
+/* All rows are right, whoever has multiplied; how many products were cuBLASLt's. */
+static uint64_t check_product(const struct product *p, struct gpuserve_stream *stream, int32_t rows)
+{
+    float row[128], want[128];
+    const uint64_t products = multiply_rows(stream, p->linear, &p->in, rows, row, p->n, p->k);
+
+    for (int32_t j = 0; j < p->n; j++) {
+        double sum = 0;
+
+        for (int32_t i = 0; i < p->k; i++)
+            sum += (double)p->in.host[i] * (double)p->weight.host[j * p->k + i];
+        want[j] = (float)sum;
+    }
+    cr_expect_leq(distance(row, want, (size_t)p->n), 2e-3, "%d rows", rows);
+    return products;
+}
+
+static void refuse(struct gsv_emu_refusal refusal)
+{
+    gsv_emu_refuse_products(&refusal);
+}
+
+/* The check says which numbers of rows an algorithm cannot do: these only are our own kernel's. */
+Test(kernels_cuda_faults, a_number_of_rows_that_cublaslt_cannot_do_is_our_kernels)
+{
+    struct product p = make_product(64, 32, 1025);
+    struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT16, 16, 4, 1, 0);
+    const int32_t warnings = cuda_warnings();
+
+    refuse((struct gsv_emu_refusal){
+        .in_check = 1, .columns_from = 300, .columns_to = 310, .one_in = 1 });
+    for (int i = 0; i < 3; i++) {
+        cr_expect_eq(check_product(&p, stream, 300), 0);
+        cr_expect_eq(check_product(&p, stream, 299), 1);
+        cr_expect_eq(check_product(&p, stream, 310), 0);
+        cr_expect_eq(check_product(&p, stream, 311), 1);
+    }
+    cr_expect_eq(gsv_emu_refused_products(), 6, "a call was made that the check had refused");
+    cr_expect_eq(cuda_warnings() - warnings, 1, "%d warnings", cuda_warnings() - warnings);
+    cuda_backend()->stream_destroy(&stream);
+    free_product(&p);
+    refuse((struct gsv_emu_refusal){ 0 });
+}
+
+/* A call that is refused although the check passed withdraws the algorithm for its range of rows.
+ */
+Test(kernels_cuda_faults, a_refused_call_withdraws_the_algorithm_and_not_the_device)
+{
+    struct product p = make_product(96, 64, 1100);
+    struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT16, 16, 4, 1, 0);
+    struct gpuserve_device *again = NULL;
+    const int32_t warnings = cuda_warnings();
+
+    refuse((struct gsv_emu_refusal){ .columns_from = 200, .columns_to = 200, .one_in = 1 });
+    cr_expect_eq(check_product(&p, stream, 199), 1);
+    cr_expect_eq(check_product(&p, stream, 200), 0);
+    cr_expect_eq(check_product(&p, stream, 199), 0, "the algorithm is still taken");
+    cr_expect_eq(check_product(&p, stream, 1025), 1, "that of more rows was withdrawn too");
+    cr_expect_eq(gsv_emu_refused_products(), 1);
+    cr_expect_eq(cuda_warnings() - warnings, 1);
+    cr_expect_eq(cuda_backend()->device_open(&again, 0, NULL), GPUSERVE_OK, "the device is lost");
+    cuda_backend()->device_close(&again);
+    cuda_backend()->stream_destroy(&stream);
+    free_product(&p);
+    refuse((struct gsv_emu_refusal){ 0 });
+}
+
+/* Operands that are not aligned to what the library wants, and refusals at random: every product is
+ * right. */
+Test(kernels_cuda_faults, products_are_right_whatever_cublaslt_refuses)
+{
+    static const struct gsv_emu_refusal refusals[] = {
+        { .columns_to = 1 << 20, .alignment = 1 << 20, .one_in = 1 },
+        { .columns_to = 1 << 20, .one_in = 2, .seed = 1 },
+        { .in_check = 1, .columns_to = 1 << 20, .one_in = 3, .seed = 2 },
+        { .in_check = 1, .columns_to = 1 << 20, .one_in = 1 },
+    };
+
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        struct product p = make_product(32 + 8 * (int32_t)i, 40, 1100);
+        struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT16, 16, 4, 1, 0);
+
+        refuse(refusals[i]);
+        for (int32_t rows = 129; rows < 1100; rows += 97)
+            check_product(&p, stream, rows);
+        cr_expect_gt(gsv_emu_refused_products(), 0, "refusal %zu", i);
+        refuse((struct gsv_emu_refusal){ 0 });
+        cuda_backend()->stream_destroy(&stream);
+        free_product(&p);
+    }
+}
+
+/* -------------------------------------------------------------------------------- algorithms */
+
 /* cuBLASLt has one algorithm for few rows and another for many: where bits must not depend on the
  * rows it is never called, and our own kernel gives them in every number of rows. */
 Test(kernels_cuda_faults, a_deterministic_product_has_one_algorithm)

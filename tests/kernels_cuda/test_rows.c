@@ -193,6 +193,49 @@ Test(kernels_cuda_rows, pool)
                          pooling, f != 1);
 }
 
+static void try_empty(const struct format *format, int32_t hidden, int32_t pooling, bool normalize)
+{
+    static const struct lengths mix = { 2, { 2, 3 } };
+    static const int32_t cuts[] = { 0, 0, 2, 2, 2, 5, 5 }; /* 0, 2, 0, 0, 3 and 0 tokens */
+    const struct gpuserve_backend *cuda = cuda_backend();
+    struct gpuserve_host_batch host = make_host_batch(&mix, 9, 1);
+    struct gpuserve_stream *stream = cuda_stream(format->dtype, 200, 16, 1, 0);
+    struct gpuserve_batch batch = begin(stream, &host);
+    struct buffer in = make_input(format->dtype, (size_t)batch.n_rows * (size_t)hidden, 21, 1.0f);
+    struct buffer out = make_output(GPUSERVE_DTYPE_FLOAT32, 6 * (size_t)hidden);
+    struct buffer parts = make_output(GPUSERVE_DTYPE_FLOAT32, 7);
+    struct gpuserve_op_pool op = { &batch, in.device, out.device, pooling,
+                                   hidden, hidden,    hidden,     normalize };
+
+    cr_assert_eq(cuda->memory_write(cuda_device(), parts.device, cuts, sizeof(cuts), NULL),
+                 GPUSERVE_OK);
+    batch.cu_seqlens = parts.device;
+    batch.n_sequences = 6;
+    cr_assert_eq(cuda->pool(stream, &op), GPUSERVE_OK);
+    finish(stream, out.device);
+    download(&out);
+    for (int32_t s = 0; s < 6; s++) {
+        for (int32_t c = 0; c < hidden; c++) {
+            const float x = out.host[(size_t)s * (size_t)hidden + (size_t)c];
+
+            cr_assert(cuts[s + 1] > cuts[s] ? isfinite(x) : x == 0.0f,
+                      "%s, pooling %d, sequence %d, column %d: %g", format->name, pooling, s, c, x);
+        }
+    }
+    free_buffer(&in), free_buffer(&out), free_buffer(&parts);
+    free_host_batch(&host);
+    cuda->stream_destroy(&stream);
+}
+
+/* Empty sequences first, between others, twice and last. */
+Test(kernels_cuda_rows, pool_of_an_empty_sequence_is_zeros)
+{
+    for (int32_t pooling = GPUSERVE_POOL_CLS; pooling <= GPUSERVE_POOL_LAST; pooling++)
+        for (size_t f = 0; f < 3; f++)
+            for (int32_t hidden = 33; hidden <= 128; hidden += 95)
+                try_empty(&formats[f], hidden, pooling, f == 1);
+}
+
 Test(kernels_cuda_rows, normalize_and_activate)
 {
     static const int32_t shapes[][2] = { { 1, 1 }, { 3, 7 }, { 5, 128 }, { 2, 1000 }, { 0, 4 } };

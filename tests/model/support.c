@@ -50,6 +50,7 @@ void load_model(struct loaded *model, const char *path, const struct load_option
         .use_mmap = options->use_mmap,
         .n_threads = 2,
         .calibration = options->calibration,
+        .probes = options->probes,
     };
     struct gsv_work_options work = {
         .dtype = net.dtype,
@@ -129,8 +130,8 @@ struct gpuserve_host_batch make_batch(const struct gsv_spec_facts *facts, const 
     positions = calloc((size_t)batch.n_tokens, sizeof(int32_t));
     memcpy(ids, texts->ids + skip, (size_t)batch.n_tokens * sizeof(int32_t));
     for (size_t i = 0; i < n; i++)
-        for (int32_t t = cu_seqlens[i]; t < cu_seqlens[i + 1]; t++)
-            positions[t] = facts->first_position + t - cu_seqlens[i];
+        gsv_positions(facts, ids + cu_seqlens[i], (size_t)(cu_seqlens[i + 1] - cu_seqlens[i]),
+                      positions + cu_seqlens[i]);
     batch.ids = ids;
     batch.type_ids = types;
     batch.positions = positions;

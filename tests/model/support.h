@@ -31,7 +31,7 @@ struct load_options {
     uint32_t pooling;
     uint32_t dtype;                         /* 0: float32 */
     const struct gpuserve_backend *backend; /* NULL: the CPU's */
-    const struct gpuserve_host_batch *calibration;
+    const struct gpuserve_host_batch *calibration, *probes;
     int32_t max_tokens, max_sequences; /* 0: 1024, 64 */
     bool use_mmap;
 };

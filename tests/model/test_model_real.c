@@ -113,6 +113,7 @@ Test(model_real, calibrated_int8_keeps_the_direction)
         float *got;
 
         options.calibration = calibrated ? &calibration : NULL;
+        options.probes = options.calibration;
         load_model(&model, real_model("all-MiniLM-L6-v2"), &options);
         got = run_all(&model, &texts, run);
         d = compare_rows(got, want, texts.n, 384);
@@ -128,6 +129,89 @@ Test(model_real, calibrated_int8_keeps_the_direction)
     free(want);
     free_batch(&calibration);
     free_texts(&texts);
+}
+
+/* A backend that makes int8 products of the opposite of the weights: all, or those of which the
+ * input is wider than the output. */
+static struct gpuserve_backend bad;
+static bool spoils_all;
+
+static gpuserve_status spoil(struct gpuserve_device *device, struct gpuserve_linear **linear,
+                             void *memory, const struct gpuserve_linear_source *source,
+                             gpuserve_error *error)
+{
+    const size_t n = (size_t)source->n * (size_t)source->k;
+    struct gpuserve_linear_source other = *source;
+    float *weight;
+    gpuserve_status st;
+
+    if (source->dtype != GPUSERVE_DTYPE_INT8 || (!spoils_all && source->k <= source->n))
+        return gsv_backend_cpu()->linear_create(device, linear, memory, source, error);
+    weight = malloc(n * sizeof(float));
+    cr_assert_not_null(weight);
+    for (size_t i = 0; i < n; i++)
+        weight[i] = -source->weight[i];
+    other.weight = weight;
+    st = gsv_backend_cpu()->linear_create(device, linear, memory, &other, error);
+    free(weight);
+    return st;
+}
+
+static gpuserve_status load_spoiled(struct gsv_int8_facts *facts, gpuserve_error *error)
+{
+    struct texts texts = read_texts(test_data("oracle/vectors/all-MiniLM-L6-v2.safetensors"));
+    const struct gsv_spec_facts first = { .first_position = 0 };
+    struct gpuserve_host_batch probes = make_batch(&first, &texts, 0, 8);
+    const struct gsv_net_options options = {
+        .dtype = GPUSERVE_DTYPE_INT8, .n_threads = 1, .calibration = &probes, .probes = &probes
+    };
+    struct gpuserve_device *device;
+    struct gsv_spec *spec;
+    struct gsv_dir *dir;
+    struct gsv_net *net = NULL;
+    gpuserve_status st;
+
+    bad = *gsv_backend_cpu();
+    bad.linear_create = spoil;
+    cr_assert_eq(gsv_dir_open(&dir, real_model("all-MiniLM-L6-v2"), error), GPUSERVE_OK);
+    cr_assert_eq(gsv_spec_load(&spec, dir, NULL, 0, error), GPUSERVE_OK);
+    cr_assert_eq(bad.device_open(&device, 0, error), GPUSERVE_OK);
+    st = gsv_net_load(&net, spec, &bad, device, &options, error);
+    if (st == GPUSERVE_OK)
+        *facts = *gsv_net_int8(net);
+    gsv_net_free(&net);
+    bad.device_close(&device);
+    gsv_spec_free(&spec);
+    gsv_dir_close(&dir);
+    free_batch(&probes);
+    free_texts(&texts);
+    return st;
+}
+
+Test(model_real, int8_keeps_the_products_that_lose)
+{
+    struct gsv_int8_facts facts;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    spoils_all = false;
+    cr_assert_eq(load_spoiled(&facts, &error), GPUSERVE_OK, "%s", error.message);
+    cr_expect(facts.is_measured);
+    cr_expect_geq(facts.cosine, 0.997f);
+    cr_expect_geq(facts.n_kept, 6);
+    for (int32_t layer = 0; layer < 6; layer++)
+        cr_expect(gsv_int8_keeps(&facts, 4 * layer + 3), "layer %d", layer);
+}
+
+Test(model_real, int8_that_loses_everywhere_is_refused_with_the_numbers)
+{
+    struct gsv_int8_facts facts;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    spoils_all = true;
+    cr_expect_eq(load_spoiled(&facts, &error), GPUSERVE_E_UNSUPPORTED);
+    cr_expect(strstr(error.message, "0.9985"), "%s", error.message);
+    cr_expect(strstr(error.message, "8 probe texts"), "%s", error.message);
+    cr_expect(strstr(error.message, "float32"), "%s", error.message);
 }
 
 Test(model_real, facts_are_those_of_the_files)

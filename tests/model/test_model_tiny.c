@@ -123,6 +123,34 @@ Test(model_tiny, every_variant_equals_torch_in_float64)
         check_model(&models[i]);
 }
 
+/* Special tokens at the start, inside, at the end and alone: tools/make_specials_reference.py. */
+static void check_specials(const char *name, const struct gpuserve_backend *backend)
+{
+    struct loaded model;
+    char path[1024], reference[1100];
+    struct texts texts;
+
+    snprintf(path, sizeof(path), "%s/models/%s", TEST_DATA_DIR, name);
+    snprintf(reference, sizeof(reference), "%s/specials.safetensors", path);
+    texts = read_texts(reference);
+    load_model(&model, path, &(struct load_options){ .backend = backend });
+    check_rows(&model, name, &texts, reference, "hidden_f64",
+               (struct gsv_run){ .task = GPUSERVE_TASK_TOKEN_VECTORS });
+    unload_model(&model);
+    free_texts(&texts);
+}
+
+Test(model_tiny, special_tokens_inside_texts_equal_transformers_in_every_family)
+{
+    static const char *const families[] = { "bert",    "distilbert-single",  "mpnet",
+                                            "roberta", "xlm-roberta-single", "camembert" };
+
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        check_specials(families[i], gsv_backend_cpu());
+        check_specials(families[i], gsv_backend_ref());
+    }
+}
+
 /* The first `dimensions` columns, then normalized: as sentence-transformers' truncate_dim. */
 static void check_cut(const char *name, int32_t dimensions)
 {

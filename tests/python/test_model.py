@@ -168,6 +168,23 @@ class Encode(WithMiniLM):
         self.assertTrue((wide[:, 8:392] == expected).all())
         self.assertTrue((wide[:, :8] == 7).all() and (wide[:, 392:] == 7).all())
 
+    def test_truncate_dim_is_that_of_sentence_transformers(self):
+        """After the model's modules, of which the last one made the length 1, and not normalized again."""
+        whole = self.model.encode(TEXTS)
+        want = whole[:, :64]
+        self.assertLess(np.linalg.norm(want, axis=1).max(), 0.9)
+        out = np.zeros_like(want)
+        for found in (self.model.encode(TEXTS, truncate_dim=64), self.model.encode(TEXTS, truncate_dim=64, out=out), out,
+                      np.concatenate(list(self.model.encode_stream(TEXTS, truncate_dim=64, batch_size=3))),
+                      self.model.submit(TEXTS, truncate_dim=64).result(),
+                      self.model.encode_ids([self.model.tokenize(text) for text in TEXTS], truncate_dim=64)
+                      if not isinstance(self.model.tokenize(TEXTS[0]), tuple) else want):
+            self.assertEqual(found.shape, want.shape)
+            self.assertLess(np.abs(found - want).max(), 1e-6)
+        unit = self.model.encode(TEXTS, truncate_dim=64, normalize_embeddings=True)
+        again = want / np.linalg.norm(want, axis=1, keepdims=True)
+        self.assertLess(np.abs(unit - again).max(), 1e-6)
+
     def test_dimensions_normalization_and_signs(self):
         whole = self.model.encode(TEXTS)
         cut = self.model.encode(TEXTS, truncate_dim=64, normalize_embeddings=True)

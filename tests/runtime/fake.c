@@ -314,6 +314,14 @@ gpuserve_status gsv_net_unpark(struct gsv_net *net, const void *host, gpuserve_e
     return GPUSERVE_OK;
 }
 
+const struct gsv_int8_facts *gsv_net_int8(const struct gsv_net *net)
+{
+    static const struct gsv_int8_facts none;
+
+    (void)net;
+    return &none;
+}
+
 void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2])
 {
     (void)net;

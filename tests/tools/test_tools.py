@@ -18,6 +18,7 @@ import check_includes                                                           
 import check_sources                                                            # noqa: E402
 import count_tests                                                              # noqa: E402
 import fetch                                                                    # noqa: E402
+import select_tests                                                             # noqa: E402
 
 
 def log_line(result, stdout="", stderr=""):
@@ -62,6 +63,49 @@ def test_nothing_counted_is_a_failure():
         log.write(json.dumps(log_line("OK", "1 passed, 0 failed\n")) + "\n")
         log.flush()
         assert count_tests.main() == 0
+
+
+def test_a_program_that_did_not_run_is_a_failure():
+    """A build folder without tests ran a fifth of the programs, and all of them passed."""
+    listed = select_tests.read_list()
+    results = {name: "OK" for name in listed}
+    assert not select_tests.check(results)
+    for name, condition in listed.items():
+        few = {other: result for other, result in results.items() if other != name}
+        assert (name in select_tests.check(few)) == select_tests.holds(condition), name
+        assert (name in select_tests.check({**results, name: "SKIP"})) == select_tests.holds(condition), name
+    assert "new" in select_tests.check({**results, "new": "OK"})
+
+
+def test_a_run_of_some_programs_is_not_complete():
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as log:
+        log.write(json.dumps(log_line("OK", "1 passed, 0 failed\n")) + "\n")
+        log.flush()
+        sys.argv = ["count_tests.py", log.name, "--complete"]
+        assert count_tests.main() == 1
+
+
+def test_tests_are_chosen_by_folder_and_by_name():
+    tests = [{"name": "text-bpe", "cmd": ["/b/tests/text/test_bpe"]},
+             {"name": "text-tables", "cmd": ["python3", "/s/tests/text/../../tools/tables.py"]},
+             {"name": "http_tls", "cmd": ["python3", "/s/tests/http/test_tls.py"]},
+             {"name": "runtime_job", "cmd": ["/b/tests/runtime/scheduler/test_job"]}]
+
+    def chosen(*arguments):
+        return [test["name"] for test in select_tests.select(tests, arguments)]
+
+    assert chosen() == [test["name"] for test in tests]
+    assert chosen("text") == chosen("tests/text/") == ["text-bpe", "text-tables"]
+    assert chosen("runtime") == chosen("runtime/scheduler") == ["runtime_job"]
+    assert chosen("-k", "tls", "runtime") == ["http_tls", "runtime_job"]
+    for nothing in (["run"], ["-k", "nothing"], ["-k"]):
+        try:
+            chosen(*nothing)
+        except SystemExit as error:
+            assert "no test matches" in str(error)
+        else:
+            raise AssertionError(nothing)
+    assert select_tests.needs(tests[:1]) == [] and "clients" in select_tests.needs(tests)
 
 
 def test_arrows_between_folders_go_one_way():

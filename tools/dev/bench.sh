@@ -69,8 +69,8 @@ prepared_models()
 bench_peers()
 {
     local python model prepared gemm=()
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build examples/tour
     if ninja -C build -t query benchmarks/gemm_chain >/dev/null 2>&1; then
         compile build benchmarks/gemm_chain
@@ -86,8 +86,8 @@ bench_peers()
 bench_load()
 {
     local model
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build benchmarks/load
     model=$(fetch_models "$default_model")
     python3 benchmarks/load.py build/benchmarks/load "$model" --results benchmarks/results "$@"
@@ -96,8 +96,8 @@ bench_load()
 bench_batcher()
 {
     local model
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build benchmarks/batcher/bench_batcher
     model=$(fetch_models "$default_model")
     python3 benchmarks/batcher/bench.py build/benchmarks/batcher/bench_batcher "$model" \
@@ -116,8 +116,7 @@ bench_fairness()
 
 bench_simulation()
 {
-    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}"
-    configure build -Dbuildtype=release
+    configure_tests
     compile build benchmarks/simulation/simulate benchmarks/simulation/libgpuserve-cuda.so
     python3 benchmarks/simulation/simulate.py build/benchmarks/simulation/simulate \
         --results benchmarks/results --plot docs/simulation.svg "$@"
@@ -127,8 +126,8 @@ bench_simulation()
 bench_http_peers()
 {
     local python servers infinity model prepared given=()
-    need_packages "${build_packages[@]}" "${python_packages[@]}" wrk
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}" wrk
+    configure_build
     compile build cli/gpuserve
     python=$(python_env bench benchmarks/peers/requirements.txt)/bin/python
     servers=$(python_env http-peers benchmarks/http/requirements-peers.txt)/bin/python
@@ -151,8 +150,8 @@ bench_http()
         bench_http_peers "$@"
         return
     fi
-    need_packages "${build_packages[@]}" "${python_packages[@]}" wrk
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}" wrk
+    configure_build
     compile build cli/gpuserve benchmarks/http/http_writing
     model=$(fetch_models "$default_model")
     python3 benchmarks/http/bench.py build/cli/gpuserve build/benchmarks/http/http_writing "$model" \
@@ -162,8 +161,8 @@ bench_http()
 bench_tokenizer()
 {
     local python model
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build benchmarks/tokenizer/bench_tokenizer
     python=$(python_env tokenizer benchmarks/tokenizer/requirements.txt)/bin/python
     model=$(fetch_models "$default_model")
@@ -181,8 +180,8 @@ bench_subword()
         shift
     done
     shift
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build benchmarks/tokenizer/bench_tokenizer
     python=$(python_env tokenizer benchmarks/tokenizer/requirements.txt)/bin/python
     mapfile -t folders < <(fetch_models "${models[@]}")
@@ -193,8 +192,8 @@ bench_subword()
 
 bench_matmul()
 {
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build examples/matmul_ladder
     python3 benchmarks/matmul.py build/examples/matmul_ladder --results benchmarks/results "$@"
 }
@@ -202,8 +201,8 @@ bench_matmul()
 bench_accuracy()
 {
     local python model reviews intents
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build cli/gpuserve
     python=$(python_env tests tests/requirements.txt)/bin/python
     model=$(fetch_models "$default_model")
@@ -220,8 +219,8 @@ bench_python()
     for argument in "$@"; do
         if [[ $argument == --no-peer ]]; then peer=; else arguments+=("$argument"); fi
     done
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build lib/libgpuserve.so.0.1.0
     venv=$(python_env tests tests/requirements.txt)
     if [[ -n $peer ]]; then

@@ -1,16 +1,49 @@
 # build.sh - configuring and building; every kind of build has its own folder.
 
-# configure FOLDER MESON_OPTION...: does nothing when the folder is already configured.
+# configure FOLDER MESON_OPTION...: sets the folder up, or changes the options of one that was set up
+# otherwise, by this command or by hand. Does nothing when the folder has these options.
 configure()
 {
     local folder=$1
     shift
-    [[ -f $folder/build.ninja ]] && return
-    say "configuring $folder"
-    # A folder left by an interrupted setup has no build.ninja and would be refused.
-    rm -rf "$folder/meson-private" "$folder/meson-info"
-    meson setup "$folder" "$@" >"$folder.log" 2>&1 || { cat "$folder.log" >&2; die "meson failed"; }
-    mv "$folder.log" "$folder/setup.log"
+    if [[ ! -f $folder/build.ninja ]]; then
+        say "configuring $folder"
+        # A folder left by an interrupted setup has no build.ninja and would be refused.
+        rm -rf "$folder/meson-private" "$folder/meson-info"
+        meson setup "$folder" "$@" >"$folder.log" 2>&1 || { cat "$folder.log" >&2; die "meson failed"; }
+        mv "$folder.log" "$folder/setup.log"
+    elif ! has_options "$folder" "$@"; then
+        say "configuring $folder with $*"
+        run_quietly "$folder/configure.log" meson configure "$folder" "$@"
+    fi
+}
+
+# has_options FOLDER MESON_OPTION...: the folder was set up with each -Dname=value.
+has_options()
+{
+    python3 - "$@" <<'PYTHON'
+import json, sys
+with open(sys.argv[1] + "/meson-info/intro-buildoptions.json", encoding="utf-8") as file:
+    options = {option["name"]: option["value"] for option in json.load(file)}
+for name, value in (word[2:].split("=", 1) for word in sys.argv[2:]):
+    has = options.get(name)
+    if str(has).lower() != value and has != [value]:
+        sys.exit(1)
+PYTHON
+}
+
+# The release build in build/, with the program and the server.
+configure_build()
+{
+    need_packages "${build_packages[@]}"
+    configure build -Dbuildtype=release -Dcli=enabled -Dhttp=enabled
+}
+
+# The same with every test.
+configure_tests()
+{
+    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}"
+    configure build -Dbuildtype=release -Dcli=enabled -Dhttp=enabled -Dtests=enabled
 }
 
 # compile FOLDER TARGET...: quiet when there is nothing to do.
@@ -35,8 +68,7 @@ run_quietly()
 
 cmd_build()
 {
-    need_packages "${build_packages[@]}" "${test_packages[@]}"
-    configure build -Dbuildtype=release
+    configure_tests
     compile build
     say "built into build/"
 }

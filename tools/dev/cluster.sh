@@ -6,8 +6,8 @@ cluster_run()
 {
     local venv model=$1
     shift
-    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}" util-linux iproute2
-    configure build -Dbuildtype=release
+    need_packages util-linux iproute2
+    configure_tests
     compile build lib/libgpuserve.so.0.1.0 tests/cudaemu/libgpuserve-cuda.so
     venv=$(python_env cluster tests/cluster/requirements.txt)
     fetch_models "$model" >/dev/null

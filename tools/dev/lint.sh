@@ -90,8 +90,8 @@ lint_headers()
 cmd_lint()
 {
     local check started passed=0 failed=0
-    need_packages "${build_packages[@]}" "${lint_packages[@]}" "${clang_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${lint_packages[@]}" "${clang_packages[@]}"
+    configure_tests # the compile commands of the tests are checked too
     compile build
     for check in "${lint_checks[@]}"; do
         started=$SECONDS

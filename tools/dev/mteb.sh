@@ -4,8 +4,8 @@
 cmd_mteb()
 {
     local base venv
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build lib/libgpuserve.so.0.1.0
     base=$(python_env bench benchmarks/peers/requirements.txt)
     venv=$(python_env mteb tests/python/requirements-mteb.txt "$base")

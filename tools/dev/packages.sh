@@ -23,8 +23,13 @@ as_root()
     elif have sudo; then
         sudo "$@"
     else
-        die "need root to run: $*"
+        die "this needs an administrator: $*"
     fi
+}
+
+can_be_root()
+{
+    [[ $(id -u) == 0 ]] || have sudo
 }
 
 # Prints the needs of "$@" that no installed package meets.
@@ -70,6 +75,10 @@ need_packages()
     mapfile -t missing < <(missing_packages "$@")
     optional_only "${missing[@]}" && [[ -e $cache_dir/optional-packages-asked ]] && return
     [[ ${#missing[@]} == 0 ]] && return
+    if ! can_be_root; then
+        optional_only "${missing[@]}" && return
+        ask_administrator "${missing[@]}"
+    fi
 
     as_root apt-get update -qq
     for need in "${missing[@]}"; do
@@ -85,6 +94,19 @@ need_packages()
         install_packages "${install[@]}"
     fi
     mkdir -p "$cache_dir" && touch "$cache_dir/optional-packages-asked"
+}
+
+# Ends with the command that somebody has to call who may install packages. Of alternatives it names the first
+# that this release has, as far as its package lists are here.
+ask_administrator()
+{
+    local need name names=()
+    for need in "$@"; do
+        [[ $need == *\? ]] && continue
+        name=$(available_package "$need")
+        names+=("${name:-${need%%|*}}")
+    done
+    die "these packages are missing, and you are neither root nor have sudo; ask an administrator for: apt-get install ${names[*]}"
 }
 
 # With a terminal somebody watches; a log gets apt's pages of output only when they say why it failed.

@@ -3,8 +3,8 @@
 cmd_run()
 {
     local model
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build cli/gpuserve examples/tour
     model=$(fetch_models "$default_model")
     build/examples/tour "$model" share/heads "$@"

@@ -3,8 +3,8 @@
 cmd_soak()
 {
     local minutes=${1:-60} model result
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build benchmarks/soak
     model=$(fetch_models "$default_model")
     result=benchmarks/results/$(date +%F)-soak.json

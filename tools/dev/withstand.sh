@@ -4,8 +4,8 @@
 cmd_withstand()
 {
     local venv
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build cli/gpuserve
     venv=$(python_env tests tests/requirements.txt)
     fetch_models "$default_model" >/dev/null

@@ -231,7 +231,50 @@ bool on_device(const void *p, const gsv_emu_blas_layout &m)
     return found && found->device;
 }
 
+/* What the test has asked to be refused; under gsv_emu.lock. */
+gsv_emu_refusal refusal = {};
+uint64_t n_refused = 0;
+uint32_t refusal_state = 0;
+
+bool is_aligned(const void *p, int alignment)
+{
+    return alignment == 0 ||
+           reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(alignment) == 0;
+}
+
+/* `b` and `d` are NULL in a check, which sees no addresses. */
+bool is_refused(const gsv_emu_blas_layout &d_layout, const void *b, const void *d)
+{
+    const int64_t columns = static_cast<int64_t>(d_layout.cols);
+    const bool misaligned = !is_aligned(b, refusal.alignment) || !is_aligned(d, refusal.alignment);
+
+    if (refusal.one_in == 0 || (!misaligned && refusal.alignment) ||
+        columns < refusal.columns_from || columns > refusal.columns_to)
+        return false;
+    refusal_state = refusal_state * 1664525u + 1013904223u;
+    if ((refusal_state >> 16) % refusal.one_in != 0)
+        return false;
+    n_refused++;
+    return true;
+}
+
 } // namespace
+
+void gsv_emu_refuse_products(const gsv_emu_refusal *next)
+{
+    std::lock_guard<std::mutex> lock(gsv_emu.lock);
+
+    refusal = *next;
+    refusal_state = next->seed;
+    n_refused = 0;
+}
+
+uint64_t gsv_emu_refused_products(void)
+{
+    std::lock_guard<std::mutex> lock(gsv_emu.lock);
+
+    return n_refused;
+}
 
 extern "C" {
 
@@ -402,6 +445,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    gsv_emu_entry entry("cublasLtMatmulAlgoCheck");
+
+    if (entry.failed())
+        return to_status(entry.error());
+    if (!consistent(*desc, *a, *b, *c, *d) ||
+        (refusal.in_check && is_refused(*d, nullptr, nullptr)))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    *result = cublasLtMatmulHeuristicResult_t();
+    result->algo = *algo;
+    result->workspaceSize = algo->data[1];
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute,
                                                     void *value, size_t size, size_t *written)
@@ -438,6 +500,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return CUBLAS_STATUS_INVALID_VALUE;
     if (algo && (algo->data[1] > workspace_bytes || (algo->data[1] && !workspace)))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (is_refused(*d_layout, b, d))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     matmul work = { *desc, *a_layout, *b_layout, *c_layout, *d_layout, a, b, c, d, 0, 0 };
     memcpy(&work.alpha, alpha, sizeof(work.alpha));
     memcpy(&work.beta, beta, sizeof(work.beta));

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Leave out each member of each cache key, one at a time: some test must fail.
+
+    cache_keys.py [KEY...]      through `./dev limits keys`
+
+A cache that ignores a member of its key gives one caller what was computed for another. KEYS has every cache:
+where its keys are compared, and the tests that must notice. The comparison is cut at && or ||; each operand in
+turn is replaced by what lets every entry match, in a copy of the tree below build-limits/, and the tests run.
+An operand of EQUIVALENT only saves time: what follows it decides. Prints a table; the last line is
+"N noticed, N unnoticed".
+"""
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TREE = ROOT / "build-limits" / "keys"
+BUILD = TREE / "build"
+
+# key: (file, text of the comparison, operator, tests)
+KEYS = {
+    "CUDA graph, shape": ("kernels/cuda/graphs.cu", """a->n_rows == b->n_rows && a->n_sequences == b->n_sequences && a->n_tiles == b->n_tiles &&
+           a->tile_height == b->tile_height && a->short_texts == b->short_texts""", "&&",
+                          ["kernels-cuda-batch"]),
+    "CUDA graph, program": ("kernels/cuda/graphs.cu",
+                            "graph->last_use > 0 && graph->program == program && same_shape(&graph->shape, shape)", "&&",
+                            ["kernels-cuda-batch"]),
+    "cuBLASLt choice": ("kernels/cuda/lt.cu", "choice->n == linear->n && choice->k == linear->k && choice->math == linear->math",
+                        "&&", ["kernels-cuda-faults", "kernels-cuda-linear"]),
+    "cuBLASLt checked rows": ("kernels/cuda/lt.cu", "word && (__atomic_load_n(word, __ATOMIC_RELAXED) & bit)", "&&",
+                              ["kernels-cuda-faults"]),
+    "generated kernel": ("kernels/cuda/chain_generated.cu", "e->source && strcmp(e->source, source) == 0", "&&",
+                         ["compute-generated", "compute-chain"]),
+    "compiled code on disk": ("kernels/cuda/code_cache.cu", """memcmp(h.magic, MAGIC, sizeof(MAGIC)) != 0 || h.key_size != key_size ||
+        key_size > size - sizeof(h) || h.code_size != size - sizeof(h) - key_size ||
+        h.code_size == 0 || memcmp(bytes + sizeof(h), key, key_size) != 0 ||
+        h.sum != add_to_sum(SUM_OF_NOTHING, bytes + sizeof(h), size - sizeof(h))""", "||", ["compute-code_cache"]),
+    "batch that requests share": ("lib/runtime/request.h", """a->task == b->task && a->dimensions == b->dimensions && a->normalize == b->normalize &&
+           a->score == b->score && a->skip == b->skip""", "&&",
+                                  ["runtime_batcher", "runtime_cache", "runtime_prompt", "runtime_job"]),
+    "tokens of a text": ("lib/runtime/tokens.h", """a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof(*a->ids)) == 0 &&
+           gsv_types_equal(a->type_ids, b->type_ids, a->n)""", "&&", ["runtime_cache", "runtime_batcher"]),
+    "result cache": ("lib/runtime/cache.c", """entry->key.hash != key->hash || !gsv_same_batch_key(&entry->key.batch, &key->batch) ||
+            !gsv_tokens_equal(&entry->key.tokens, &key->tokens)""", "||", ["runtime_cache"]),
+    "request coalescing": ("lib/runtime/take.c", """item_of(part)->hash == item->hash &&
+            gsv_same_batch_key(&part->batch->key, &request->key) &&
+            gsv_tokens_equal(&flying, &wanted)""", "&&", ["runtime_cache", "runtime_batcher"]),
+    "words of a tokenizer": ("lib/text/sink.h", "cached->key[0] == key[0] && cached->key[1] == key[1]", "&&",
+                             ["text-wordpiece", "text-tokenizer", "text-bpe", "text-oracle", "text-differential"]),
+}
+# What a key is made of where it is one text: each of these must be in it.
+TEXTS = {
+    "compiled code on disk, processor": ("kernels/cuda/code_cache.cu", "key->capability, key->version)", "0, key->version)",
+                                         ["compute-code_cache"]),
+    "compiled code on disk, compiler": ("kernels/cuda/code_cache.cu", "key->capability, key->version)", "key->capability, 0)",
+                                        ["compute-code_cache"]),
+    "compiled code on disk, options": ("kernels/cuda/code_cache.cu", 'at += snprintf(text + at, size - at, " %s", key->options[i]);',
+                                       ";", ["compute-code_cache"]),
+    "compiled code on disk, source": ("kernels/cuda/code_cache.cu", 'snprintf(text + at, size - at, "\\n%s", key->source);',
+                                      "(void)at;", ["compute-code_cache"]),
+}
+# The rest of the comparison decides; or a damaged file is caught by what stands beside it.
+EQUIVALENT = {"a->n_tiles == b->n_tiles",  # follows from the others
+              "entry->key.hash != key->hash", "item_of(part)->hash == item->hash", "h.key_size != key_size",
+              "key_size > size - sizeof(h)", "h.code_size == 0", "graph->last_use > 0", "e->source", "word"}
+
+
+def operands(text, operator):
+    """(begin, end) of each operand at the top of the expression."""
+    found, depth, begin = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if depth == 0 and text.startswith(operator, at):
+            found.append((begin, at))
+            begin = at + len(operator)
+    return found + [(begin, len(text))]
+
+
+def mutations():
+    """(key, member, file, old text, new text, tests)"""
+    for key, (path, text, operator, tests) in KEYS.items():
+        for begin, end in operands(text, operator):
+            member = " ".join(text[begin:end].split())
+            if member not in EQUIVALENT:
+                constant = "1" if operator == "&&" else "0"
+                yield key, member, path, text, text[:begin] + f" {constant} " + text[end:], tests
+    for key, (path, old, new, tests) in TEXTS.items():
+        yield key, old, path, old, new, tests
+
+
+def run(*words):
+    return subprocess.run(words, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+
+def copy_tree():
+    TREE.mkdir(parents=True, exist_ok=True)
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE)
+    for name in listed.stdout.split("\n"):
+        if name and (ROOT / name).is_file() and not name.startswith("build"):
+            content = (ROOT / name).read_bytes()
+            target = TREE / name
+            if not target.is_file() or target.read_bytes() != content:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+                target.chmod((ROOT / name).stat().st_mode & 0o777)
+    if not (BUILD / "build.ninja").exists():
+        made = run("meson", "setup", str(BUILD), "-Dbuildtype=release", "-Dcuda=disabled", "-Dtests=enabled")
+        if made.returncode:
+            sys.exit(made.stdout)
+
+
+def failing(tests):
+    """The first test that fails, "" when all pass. Building is a part of it."""
+    for test in tests:
+        done = run("meson", "test", "-C", str(BUILD), test)
+        if "ninja: build stopped" in done.stdout or "FAILED:" in done.stdout:
+            sys.exit(f"the mutated tree does not compile:\n{done.stdout[-3000:]}")
+        if "No suitable tests defined" in done.stdout:
+            sys.exit(f"there is no test {test}")
+        if done.returncode:
+            return test
+    return ""
+
+
+def main():
+    copy_tree()
+    wanted = sys.argv[1:]
+    chosen = [m for m in mutations() if not wanted or any(word in m[0] for word in wanted)]
+    every = sorted({test for m in chosen for test in m[5]})
+    if broken := failing(every):
+        sys.exit(f"{broken} fails without any mutation")
+    unnoticed = 0
+    for key, member, path, old, new, tests in chosen:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        if source.count(old) != 1:
+            sys.exit(f"{path} has {source.count(old)} times what cache_keys.py says of {key}: write KEYS anew")
+        (TREE / path).write_text(source.replace(old, new), encoding="utf-8")
+        try:
+            found = failing(tests)
+        finally:
+            (TREE / path).write_text(source, encoding="utf-8")
+        unnoticed += not found
+        print(f"{key} | {member} | {found or 'UNNOTICED'}", flush=True)
+    print(f"{len(chosen) - unnoticed} noticed, {unnoticed} unnoticed")
+    return 1 if unnoticed or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
