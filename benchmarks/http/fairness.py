@@ -193,7 +193,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("model")
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=10, help="of each part of a round")
+    parser.add_argument("--seconds", type=float, default=40, help="of each part of a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 100])
     args = parser.parse_args()
