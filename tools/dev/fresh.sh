@@ -82,7 +82,7 @@ fresh_unmount()
 
 fresh_run()
 {
-    local release=$1 user=$2 last=$3 root home status=0
+    local release=$1 user=$2 last=$3 root account=root home=/root status=0
     root=$(mktemp -d "$cache_dir/fresh-$release-$user.XXXXXX")
     tar -C "$root" -xf "$cache_dir/fresh-$release.tar"
     chmod 755 "$root" # mktemp's mode, which the tar file has too, keeps all users but root out
@@ -93,48 +93,54 @@ fresh_run()
     mount --make-rslave "$root/dev"
     mount -t sysfs sysfs "$root/sys" 2>/dev/null || true
     fresh_settings "$root"
-    home=/root
     if [[ $user != root ]]; then
-        home=/home/$user
-        chroot "$root" useradd --create-home --shell /bin/bash "$user"
+        account=newcomer # not "sudo": Debian has a group of that name
+        home=/home/$account
+        chroot "$root" useradd --create-home --shell /bin/bash --user-group "$account"
     fi
-    [[ $user == sudo ]] && fresh_sudo "$root"
+    [[ $user == sudo ]] && fresh_sudo "$root" "$account"
     git clone --quiet --no-hardlinks . "$root$home/gpuserve"
-    chroot "$root" chown -R "$user:" "$home/gpuserve"
+    chroot "$root" chown -R "$account:" "$home/gpuserve"
     chmod 700 "$root$home" # as Debian makes homes; other users do not reach the checkout
-    fresh_steps "$root" "$user" "$last" || status=1
+    fresh_steps "$root" "$user" "$account" "$last" || status=1
     return $status
 }
 
 fresh_sudo()
 {
-    chroot "$1" bash -c 'apt-get update -qq && apt-get install -y -qq --no-install-recommends sudo' >/dev/null
-    printf 'sudo ALL=(ALL) NOPASSWD: ALL\n' >"$1/etc/sudoers.d/fresh"
+    run_quietly "$1/tmp/fresh.log" fresh_call "$1" root \
+        'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends sudo'
+    printf '%s ALL=(ALL) NOPASSWD: ALL\n' "$2" >"$1/etc/sudoers.d/fresh"
 }
 
 # The two commands; the last line is the count of the tests, or of the checks of ./dev run.
 fresh_steps()
 {
-    local root=$1 user=$2 last=$3 log="$1/tmp/fresh.log" names
+    local root=$1 user=$2 account=$3 last=$4 log="$1/tmp/fresh.log" names
     if [[ $user == user ]]; then
-        if fresh_call "$root" "$user" 'cd ~/gpuserve && ./dev run' >"$log" 2>&1; then
+        if fresh_call "$root" "$account" 'cd ~/gpuserve && ./dev run' >"$log" 2>&1; then
             die "./dev run went well without the packages it needs"
         fi
         names=$(sed -n 's/^dev: .*apt-get install \(.*\)$/\1/p' "$log")
         [[ -n $names ]] || { cat "$log" >&2; die "./dev run did not say what an administrator has to install"; }
         say "an administrator installs what ./dev run names, and what ./dev test needs"
-        fresh_call "$root" root "apt-get update -qq && apt-get install -y -qq --no-install-recommends git $names" >"$log" 2>&1
-        fresh_call "$root" root "git config --system safe.directory '*'; cd ~user/gpuserve && ./dev install-deps" >"$log" 2>&1
-        chroot "$root" chown -R "$user:" "/home/$user"
+        run_quietly "$log" fresh_call "$root" root \
+            "apt-get update -qq && apt-get install -y -qq --no-install-recommends git $names"
+        run_quietly "$log" fresh_call "$root" root \
+            "git config --system safe.directory '*'; cd ~$account/gpuserve && ./dev install-deps"
+        chroot "$root" chown -R "$account:" "/home/$account"
     fi
     say "$user: ./dev run"
-    fresh_call "$root" "$user" 'cd ~/gpuserve && ./dev run' 2>&1 | tee "$log"
-    grep -q 'Labels: sentiment' "$log" || { printf '0 passed, 1 failed\n'; return 1; }
+    if ! fresh_call "$root" "$account" 'cd ~/gpuserve && ./dev run' 2>&1 | tee "$log" ||
+        ! grep -q 'Labels: sentiment' "$log"; then
+        printf '0 passed, 1 failed\n'
+        return 1
+    fi
     if [[ $last == run ]]; then
         printf '1 passed, 0 failed\n'
         return
     fi
     say "$user: ./dev test"
-    fresh_call "$root" "$user" 'cd ~/gpuserve && ./dev test' 2>&1 | tee "$log"
-    grep -qE '^[1-9][0-9]* passed, 0 failed$' "$log"
+    fresh_call "$root" "$account" 'cd ~/gpuserve && ./dev test' 2>&1 | tee "$log" || return 1 # of pipefail
+    tail -n 1 "$log" | grep -qE '^[1-9][0-9]* passed, 0 failed$'
 }
