@@ -67,11 +67,8 @@ static void write_text(struct classify *classify, const float *scores)
 static int write_chunk(void *user, const struct cli_chunk *chunk)
 {
     struct classify *classify = user;
-    const struct cli_reader *reader = &classify->input->reader;
 
-    cli_progress_update(&classify->progress, (double)(chunk->first + chunk->n),
-                        reader->file_size ? (double)reader->n_read / (double)reader->file_size
-                                          : -1.0);
+    cli_progress_update(&classify->progress, (double)(chunk->first + chunk->n), chunk->share);
     for (size_t i = 0; i < chunk->n; i++)
         write_text(classify, chunk->rows + i * classify->n_labels);
     if (fflush(classify->output.stream))

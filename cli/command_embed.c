@@ -62,11 +62,8 @@ static void write_sparse(struct embed *embed, const struct cli_chunk *chunk, siz
 static int write_chunk(void *user, const struct cli_chunk *chunk)
 {
     struct embed *embed = user;
-    const struct cli_reader *reader = &embed->input->reader;
 
-    cli_progress_update(&embed->progress, (double)(chunk->first + chunk->n),
-                        reader->file_size ? (double)reader->n_read / (double)reader->file_size
-                                          : -1.0);
+    cli_progress_update(&embed->progress, (double)(chunk->first + chunk->n), chunk->share);
     if (embed->format == CLI_NPY)
         return cli_npy_rows(&embed->output, chunk->rows, chunk->n, embed->dim);
     for (size_t i = 0; i < chunk->n; i++) {

@@ -156,6 +156,7 @@ static int submit(struct cli_pump *pump, struct ring *ring, struct cli_chunk *ch
         chunk->rows = cli_alloc(ring->limit * pump->row_floats, sizeof(float));
     point_at_texts(chunk);
     chunk->first = pump->n_texts;
+    chunk->share = pump->share ? pump->share(pump->source) : -1;
     job.n_items = chunk->n;
     job.texts = chunk->texts;
     job.text_sizes = chunk->sizes;
@@ -224,10 +225,18 @@ static bool input_would_wait(const void *source)
     return cli_input_would_wait(source);
 }
 
+static double share_of_input(const void *source)
+{
+    const struct cli_input *input = source;
+
+    return cli_reader_share(&input->reader);
+}
+
 void cli_pump_from_input(struct cli_pump *pump, struct cli_input *input)
 {
     pump->next = next_of_input;
     pump->would_wait = input_would_wait;
+    pump->share = share_of_input;
     pump->source = input;
     pump->name = input->arguments ? NULL : input->reader.name;
 }

@@ -17,7 +17,8 @@ struct cli_chunk {
     size_t n;
     const char **texts; /* [n] */
     size_t *sizes;
-    float *rows; /* [n, row_floats] */
+    float *rows;  /* [n, row_floats] */
+    double share; /* of the source, up to its last text; negative: not known */
     gpuserve_item *items;
     /* the pump's own */
     const char **seconds; /* of pairs */
@@ -36,6 +37,7 @@ struct cli_pump {
     const char *name;   /* of the input, for messages; may be NULL */
     int (*next)(void *source, struct cli_record *record); /* 1, 0, -1 as cli_input_next() */
     bool (*would_wait)(const void *source);               /* may be NULL */
+    double (*share)(const void *source);                  /* may be NULL */
     void *source;
     int (*sink)(void *user, const struct cli_chunk *chunk); /* CLI_OK or CLI_FAILED */
     void *user;

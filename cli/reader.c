@@ -97,6 +97,13 @@ bool cli_reader_would_wait(const struct cli_reader *reader)
     return poll(&p, 1, 0) == 0;
 }
 
+double cli_reader_share(const struct cli_reader *reader)
+{
+    if (reader->file_size == 0)
+        return -1;
+    return (double)(reader->n_read - (reader->end - reader->begin)) / (double)reader->file_size;
+}
+
 int cli_reader_line(struct cli_reader *reader, char **line, size_t *size, uint64_t *number)
 {
     size_t looked = 0;
