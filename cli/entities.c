@@ -291,6 +291,7 @@ static int finish_chunk(struct tagger *tagger)
 
 static int read_all(struct tagger *tagger, struct cli_progress *progress)
 {
+    const struct cli_reader *reader = &tagger->input->reader;
     struct cli_record record;
     int found = 1, result = CLI_OK;
 
@@ -300,8 +301,7 @@ static int read_all(struct tagger *tagger, struct cli_progress *progress)
         if (chunk->n == tagger->limit || chunk->token_at[chunk->n] > CHUNK_TOKENS ||
             (chunk->n > 0 && cli_input_would_wait(tagger->input))) {
             result = finish_chunk(tagger);
-            cli_progress_update(progress, (double)tagger->n_texts,
-                                cli_reader_share(&tagger->input->reader));
+            cli_progress_update(progress, (double)tagger->n_texts, cli_reader_share(reader));
             continue;
         }
         found = cli_input_next(tagger->input, &record);

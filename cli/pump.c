@@ -156,7 +156,7 @@ static int submit(struct cli_pump *pump, struct ring *ring, struct cli_chunk *ch
         chunk->rows = cli_alloc(ring->limit * pump->row_floats, sizeof(float));
     point_at_texts(chunk);
     chunk->first = pump->n_texts;
-    chunk->share = pump->share ? pump->share(pump->source) : -1;
+    chunk->share = pump->share ? pump->share(pump->source) : -1.0;
     job.n_items = chunk->n;
     job.texts = chunk->texts;
     job.text_sizes = chunk->sizes;
@@ -227,9 +227,7 @@ static bool input_would_wait(const void *source)
 
 static double share_of_input(const void *source)
 {
-    const struct cli_input *input = source;
-
-    return cli_reader_share(&input->reader);
+    return cli_reader_share(&((const struct cli_input *)source)->reader);
 }
 
 void cli_pump_from_input(struct cli_pump *pump, struct cli_input *input)

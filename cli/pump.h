@@ -17,9 +17,9 @@ struct cli_chunk {
     size_t n;
     const char **texts; /* [n] */
     size_t *sizes;
-    float *rows;  /* [n, row_floats] */
-    double share; /* of the source, up to its last text; negative: not known */
+    float *rows; /* [n, row_floats] */
     gpuserve_item *items;
+    double share; /* of the input, up to the end of its last text: 0 to 1; below 0: not known */
     /* the pump's own */
     const char **seconds; /* of pairs */
     size_t *second_sizes;
@@ -37,7 +37,7 @@ struct cli_pump {
     const char *name;   /* of the input, for messages; may be NULL */
     int (*next)(void *source, struct cli_record *record); /* 1, 0, -1 as cli_input_next() */
     bool (*would_wait)(const void *source);               /* may be NULL */
-    double (*share)(const void *source);                  /* may be NULL */
+    double (*share)(const void *source); /* of what next() has returned; may be NULL */
     void *source;
     int (*sink)(void *user, const struct cli_chunk *chunk); /* CLI_OK or CLI_FAILED */
     void *user;

@@ -85,6 +85,13 @@ int cli_reader_fill(struct cli_reader *reader)
     return CLI_OK;
 }
 
+double cli_reader_share(const struct cli_reader *reader)
+{
+    const uint64_t returned = reader->n_read - (uint64_t)(reader->end - reader->begin);
+
+    return reader->file_size ? (double)returned / (double)reader->file_size : -1.0;
+}
+
 bool cli_reader_would_wait(const struct cli_reader *reader)
 {
     struct pollfd p = { .fd = reader->fd, .events = POLLIN };
@@ -95,13 +102,6 @@ bool cli_reader_would_wait(const struct cli_reader *reader)
         memchr(reader->bytes + reader->begin, '\n', reader->end - reader->begin))
         return false;
     return poll(&p, 1, 0) == 0;
-}
-
-double cli_reader_share(const struct cli_reader *reader)
-{
-    if (reader->file_size == 0)
-        return -1;
-    return (double)(reader->n_read - (reader->end - reader->begin)) / (double)reader->file_size;
 }
 
 int cli_reader_line(struct cli_reader *reader, char **line, size_t *size, uint64_t *number)

@@ -30,11 +30,11 @@ void cli_reader_close(struct cli_reader *reader);
 /* More bytes into the window: CLI_OK also at the end of the file, which at_end tells. */
 int cli_reader_fill(struct cli_reader *reader);
 
+/* The part of the file, 0 to 1, whose lines were returned; below 0 where the size is not known. */
+double cli_reader_share(const struct cli_reader *reader);
+
 /* Whether reading on would have to wait for another program. */
 bool cli_reader_would_wait(const struct cli_reader *reader);
-
-/* The part of the file before the window, from 0 to 1; negative when its size is not known. */
-double cli_reader_share(const struct cli_reader *reader);
 
 /* The next line without its end (LF or CR LF), lent until the next call. 1, 0 at the end of the
  * file, -1 after a message. *number is its line, from 1. */

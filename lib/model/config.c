@@ -104,6 +104,26 @@ static gpuserve_status read_family(struct gsv_config *config, const struct gsv_j
     return GPUSERVE_OK;
 }
 
+/* Members that change what a model computes, and that no family here reads. */
+static gpuserve_status refuse_members(const struct gsv_json_value *json, gpuserve_error *error)
+{
+    const struct gsv_json_value *const code = gsv_json_member(json, "auto_map");
+    const struct gsv_json_value *const scaling = gsv_json_member(json, "rope_scaling");
+
+    if (code && !gsv_json_is(code, GSV_JSON_NULL) &&
+        !(gsv_json_is(code, GSV_JSON_OBJECT) && code->n == 0))
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        FILE_NAME
+                        ": \"auto_map\" names Python code of the model's own, which is not "
+                        "run: its architecture may be another one than model_type says");
+    if (scaling && !gsv_json_is(scaling, GSV_JSON_NULL))
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        FILE_NAME
+                        ": \"rope_scaling\" is not supported: this model_type has no rotary "
+                        "positions");
+    return GPUSERVE_OK;
+}
+
 static gpuserve_status refuse_variants(const struct gsv_json_value *json, gpuserve_error *error)
 {
     const char *kind = "absolute";
@@ -125,7 +145,7 @@ static gpuserve_status refuse_variants(const struct gsv_json_value *json, gpuser
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         FILE_NAME ": a decoder (is_decoder or add_cross_attention); only encoders "
                                   "are supported");
-    return GPUSERVE_OK;
+    return refuse_members(json, error);
 }
 
 /* ------------------------------------------------------------------------------------- sizes */

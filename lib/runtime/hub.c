@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #define REVISION_MAX_BYTES 256
@@ -74,6 +75,13 @@ static bool is_directory(const char *path)
     struct stat st;
 
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 /* Parts of [A-Za-z0-9._-] without a leading dot, parted by single slashes. */
@@ -197,6 +205,23 @@ static gpuserve_status find_revision(const struct gsv_hub *hub, const char *give
     return st == GPUSERVE_OK && !*path ? fail_no_revision(name, at + 1, error) : st;
 }
 
+/* A file where a directory is asked for; the formats that other programs take have names. */
+static gpuserve_status fail_file(const char *name, gpuserve_error *error)
+{
+    const char *const suffix = strrchr(name, '.');
+    const char *const format =
+        !suffix                            ? "a file"
+        : strcasecmp(suffix, ".gguf") == 0 ? "a GGUF file, a format that is not supported"
+        : strcasecmp(suffix, ".onnx") == 0 ? "an ONNX file, a format that is not supported"
+                                           : "a file";
+
+    gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: %s, not a model's directory", name, format);
+    return gsv_hint(
+        error, GPUSERVE_E_UNSUPPORTED,
+        "give the directory that has config.json, the tokenizer and *.safetensors, as on the "
+        "Hugging Face hub");
+}
+
 gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char **path,
                              gpuserve_error *error)
 {
@@ -211,6 +236,8 @@ gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char *
         *path = gsv_copy_text(name, strlen(name));
         return *path ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
     }
+    if (is_file(name))
+        return fail_file(name, error);
     at = strchr(name, '@');
     if (at)
         return find_revision(hub, name, at, path, error);

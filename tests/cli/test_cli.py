@@ -760,6 +760,9 @@ class Help(Case):
             self.assertEqual(program.wait(), 0)
         os.close(leader)
         self.assertRegex(shown.decode(), r"\[#*\.*\] +\d+ %  \d+ texts, \d+ texts/s, \d+:\d\d left")
+        # The share is of the texts that are done, not of the file that was read ahead.
+        for percent, done in re.findall(r"(\d+) %  (\d+) texts", shown.decode()):
+            self.assertAlmostEqual(int(percent), 100 * int(done) / n, delta=2, msg=done)
         self.assertEqual(self.works(*arguments[1:]).err, "")
 
     def shares(self, n, pipe, *arguments):

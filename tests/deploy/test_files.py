@@ -122,11 +122,13 @@ class Kubernetes(unittest.TestCase):
                          things["configmap"]["metadata"]["name"])
 
     def test_time_for_the_drain(self):
-        drain = json.loads(manifest("configmap.yaml")["data"]["config.json"])["drain-timeout"]
+        """While /health says 503 the server serves on, until no proxy sends new connections any more; then the drain."""
+        options = json.loads(manifest("configmap.yaml")["data"]["config.json"])
+        self.assertEqual(options["shutdown-delay"], 5)
         for name, thing in deployments():
             pod = thing["spec"]["template"]["spec"]
-            sleep = int(pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
-            self.assertLess(sleep + drain, pod["terminationGracePeriodSeconds"], name)
+            self.assertNotIn("lifecycle", pod["containers"][0], name)
+            self.assertLess(options["shutdown-delay"] + options["drain-timeout"], pod["terminationGracePeriodSeconds"], name)
         unit = read("deploy", "systemd", "gpuserve.service")
         self.assertLess(30, int(re.search(r"^TimeoutStopSec=(\d+)", unit, re.M)[1]))
 

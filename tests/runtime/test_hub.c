@@ -160,6 +160,32 @@ Test(hub, names_that_are_paths_in_disguise_lead_nowhere, .init = make_home, .fin
     gsv_hub_reset(&hub);
 }
 
+/* An existing file is not looked for in the cache: what it is, is said. */
+Test(hub, a_file_is_no_model, .init = make_home, .fini = remove_home)
+{
+    static const struct {
+        const char *name, *words;
+    } cases[] = {
+        { "x.gguf", "GGUF" }, { "x.ONNX", "ONNX" }, { "x.bin", "a file" }, { "plain", "a file" }
+    };
+    struct gsv_hub hub = { 0 };
+
+    cr_assert_eq(gsv_hub_init(&hub, NULL, NULL), GPUSERVE_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        char *found = NULL, path[512];
+
+        make_file(cases[i].name, "GGUF");
+        snprintf(path, sizeof(path), "%s/%s", home, cases[i].name);
+        cr_expect_eq(gsv_hub_find(&hub, path, &found, &error), GPUSERVE_E_UNSUPPORTED, "%s", path);
+        cr_expect_not_null(strstr(error.message, cases[i].words), "%s", error.message);
+        cr_expect_null(strstr(error.hint, "pull"), "%s", error.hint);
+        cr_expect_null(found);
+        unlink(path);
+    }
+    gsv_hub_reset(&hub);
+}
+
 Test(hub, the_environment_moves_the_cache_as_it_does_for_others, .init = make_home,
      .fini = remove_home)
 {

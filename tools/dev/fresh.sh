@@ -124,7 +124,7 @@ fresh_steps()
         [[ -n $names ]] || { cat "$log" >&2; die "./dev run did not say what an administrator has to install"; }
         say "an administrator installs what ./dev run names, and what ./dev test needs"
         fresh_call "$root" root "apt-get update -qq && apt-get install -y -qq --no-install-recommends git $names" >"$log" 2>&1
-        fresh_call "$root" root "git config --system safe.directory '*'; cd /home/user/gpuserve && ./dev install-deps" >"$log" 2>&1
+        fresh_call "$root" root "git config --system safe.directory '*'; cd ~user/gpuserve && ./dev install-deps" >"$log" 2>&1
         chroot "$root" chown -R "$user:" "/home/$user"
     fi
     say "$user: ./dev run"
