@@ -2,10 +2,10 @@
  * bench_batcher.c - what many callers cost: batching of single texts, latency of one client,
  * overhead of a request, behaviour under overload.
  *
- *   bench_batcher MODEL [fp32|int8] [seconds of each part]
+ *   bench_batcher MODEL [fp32|int8] [seconds of each part] [rounds]
  *
- * Prints one JSON object; ./dev bench batcher keeps it. Ratios are taken between parts that
- * alternate in one run, so that a change of the machine's speed meets all of them.
+ * Prints one JSON object of what each round gave; bench.py drops the rounds in which others took
+ * processor time. The parts of a round take turns, and all texts have as many tokens.
  */
 #define _GNU_SOURCE
 #include "benchmarks/batcher/bench.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_CLIENTS = 64, N_ROUNDS = 5, N_OVERLOADS = 5, MOST_SAMPLES = 1 << 20 };
+enum { N_CLIENTS = 64, MOST_SAMPLES = 1 << 20 };
 
 /* ----------------------------------------------------------------------- closed-loop clients */
 
@@ -147,34 +147,58 @@ static struct figures closed_loop(const struct bench *bench, double seconds,
 
 /* ----------------------------------------------------------------------------------- the run */
 
-static double median(double *values)
-{
-    return bench_quantile(values, N_ROUNDS, 0.5);
-}
+/* One part of a round: closed-loop clients, or the offline rate. */
+static const struct part {
+    const char *name;
+    void (*run)(struct crowd *, double); /* NULL: offline */
+} parts[] = {
+    { "offline", NULL },
+    { "threads", run_threads },
+    { "callbacks", run_callbacks },
+    { "offline_again", NULL },
+};
 
-static void bench_throughput(const struct bench *bench, double seconds)
-{
-    double offline[N_ROUNDS], threads[N_ROUNDS], callbacks[N_ROUNDS], ratios[2][N_ROUNDS];
-    struct figures last[2];
+enum { N_PARTS = sizeof(parts) / sizeof(parts[0]) };
 
-    for (int i = 0; i < N_ROUNDS; i++) {
-        offline[i] = bench_offline(bench, seconds);
-        last[0] = closed_loop(bench, seconds, run_threads);
-        last[1] = closed_loop(bench, seconds, run_callbacks);
-        threads[i] = last[0].rate;
-        callbacks[i] = last[1].rate;
-        ratios[0][i] = threads[i] / offline[i];
-        ratios[1][i] = callbacks[i] / offline[i];
+static void measure_part(const struct bench *bench, double seconds, const struct part *part)
+{
+    if (part->run) {
+        const struct figures found = closed_loop(bench, seconds, part->run);
+
+        printf("\"%s\": {\"texts_per_s\": %.1f, \"p50_us\": %.0f, \"p99_us\": %.0f, "
+               "\"cpu_us\": %.1f}",
+               part->name, found.rate, found.p50_us, found.p99_us, found.cpu_us);
+    } else {
+        printf("\"%s\": %.1f", part->name, bench_offline(bench, seconds));
     }
-    printf(" \"offline_texts_per_s\": %.1f,\n", median(offline));
-    printf(" \"clients_64_threads\": {\"texts_per_s\": %.1f, \"of_offline\": %.3f, "
-           "\"p50_us\": %.0f, \"p99_us\": %.0f, \"cpu_us\": %.1f},\n",
-           median(threads), median(ratios[0]), last[0].p50_us, last[0].p99_us, last[0].cpu_us);
-    printf(" \"clients_64_callbacks\": {\"texts_per_s\": %.1f, \"of_offline\": %.3f, "
-           "\"p50_us\": %.0f, \"p99_us\": %.0f, \"cpu_us\": %.1f},\n",
-           median(callbacks), median(ratios[1]), last[1].p50_us, last[1].p99_us, last[1].cpu_us);
 }
 
+static void bench_throughput(const struct bench *bench, double seconds, int n_rounds)
+{
+    bench_offline(bench, seconds / 2); /* warm, as are both kinds of clients */
+    closed_loop(bench, seconds / 2, run_threads);
+    closed_loop(bench, seconds / 2, run_callbacks);
+    printf(" \"throughput\": [");
+    for (int i = 0; i < n_rounds; i++) {
+        const struct bench_watch watch = bench_watch_begin();
+
+        printf("%s{", i ? ",\n  " : "");
+        for (int j = 0; j < N_PARTS;
+             j++) { /* begun one further each round, every other backwards */
+            const int at = (i / 2 + j) % N_PARTS;
+
+            if (j > 0)
+                printf(", ");
+            measure_part(bench, seconds, &parts[i % 2 ? N_PARTS - 1 - at : at]);
+        }
+        printf(", ");
+        bench_watch_print(&watch);
+        printf("\"round\": %d}", i);
+    }
+    printf("],\n");
+}
+
+/* Each word is one token of BERT's vocabulary; the last three are the text's number. */
 static void make_texts(struct bench *bench)
 {
     static const char *const words[] = {
@@ -192,8 +216,26 @@ static void make_texts(struct bench *bench)
             length +=
                 snprintf(text + length, sizeof(text) - (size_t)length, "%s ", words[state >> 28]);
         }
-        snprintf(text + length, sizeof(text) - (size_t)length, "%zu", i);
+        snprintf(text + length, sizeof(text) - (size_t)length, "%s %s %s", words[i >> 8],
+                 words[i >> 4 & 15], words[i & 15]);
         bench->texts[i] = strdup(text);
+    }
+}
+
+/* Every part of the benchmark is to do the same for a text, whichever texts it gets to. */
+static void check_texts(struct bench *bench)
+{
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        int32_t ids[64];
+        size_t n = 0;
+
+        if (gpuserve_tokenize(bench->model, bench->texts[i], strlen(bench->texts[i]), ids, NULL, 64,
+                              &n, NULL, &error) != GPUSERVE_OK)
+            bench_die("tokenizing", &error);
+        if (i > 0 && n != bench->n_tokens)
+            bench_die("unequal work: the texts differ in tokens", NULL);
+        bench->n_tokens = n;
     }
 }
 
@@ -205,9 +247,10 @@ int main(int argc, char **argv)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_context *context;
     const double seconds = argc > 3 ? atof(argv[3]) : 1.0;
+    const int n_rounds = argc > 4 ? atoi(argv[4]) : 5;
 
-    if (argc < 2) {
-        fprintf(stderr, "usage: bench_batcher MODEL [fp32|int8] [seconds of each part]\n");
+    if (argc < 2 || !(seconds > 0) || n_rounds < 1) {
+        fprintf(stderr, "usage: bench_batcher MODEL [fp32|int8] [seconds of each part] [rounds]\n");
         return 2;
     }
     bench.path = argv[1];
@@ -220,15 +263,16 @@ int main(int argc, char **argv)
         bench_die("opening the model", &error);
     bench.dim = gpuserve_model_dim(bench.model);
     make_texts(&bench);
-    printf("{\"dtype\": \"%s\",\n", bench.dtype == GPUSERVE_DTYPE_INT8 ? "int8" : "fp32");
-    bench_offline(&bench, seconds); /* warm */
-    bench_throughput(&bench, seconds);
+    check_texts(&bench);
+    printf("{\"dtype\": \"%s\", \"tokens_each\": %zu,\n",
+           bench.dtype == GPUSERVE_DTYPE_INT8 ? "int8" : "fp32", bench.n_tokens);
+    bench_throughput(&bench, seconds, n_rounds);
     bench_latency(&bench);
     printf(",\n");
     printf(" \"overload\": [");
-    for (int i = 0; i < N_OVERLOADS; i++) {
+    for (int i = 0; i < n_rounds; i++) {
         bench_overload(&bench, 10, 2 * seconds);
-        printf(i + 1 < N_OVERLOADS ? ",\n  " : "]}\n");
+        printf(i + 1 < n_rounds ? ",\n  " : "]}\n");
     }
     gpuserve_model_close(&bench.model);
     gpuserve_context_unref(&context);

@@ -2,8 +2,8 @@
  * latency.c - one client's latency, beside what tokenizer and forward take by themselves.
  *
  * The forward alone is the same network on the same number of threads, called on the client's own
- * thread. All three alternate in blocks of some texts, so that they see the same machine, and each
- * its own weights in the caches.
+ * thread. All three alternate in blocks of some texts, whose order turns, so that they see the same
+ * machine, and each its own weights in the caches.
  */
 #include "benchmarks/batcher/bench.h"
 #include "kernels/kernels.h"
@@ -13,13 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    N_BLOCKS = 20,
-    N_BLOCK = 20,
-    N_SAMPLES = N_BLOCKS * N_BLOCK,
-    MOST_TOKENS = 512,
-    N_HITS = 20000
-};
+enum { N_BLOCKS = 20, N_BLOCK = 20, MOST_TOKENS = 512, N_HITS = 20000, N_HIT_ROUNDS = 7 };
 
 struct bare {
     struct gsv_dir *dir;
@@ -83,52 +77,91 @@ static void bare_run(const struct bare *bare, const struct bench *bench, const i
         bench_die("the forward alone", &error);
 }
 
+struct one_text {
+    const struct bench *bench;
+    const struct bare *bare;
+    const char *text;
+    float *row;
+    int32_t ids[MOST_TOKENS];
+    size_t n;
+};
+
+static void run_tokenizer(struct one_text *one)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    if (gpuserve_tokenize(one->bench->model, one->text, strlen(one->text), one->ids, NULL,
+                          MOST_TOKENS, &one->n, NULL, &error) != GPUSERVE_OK)
+        bench_die("tokenizing", &error);
+}
+
+static void run_forward(struct one_text *one)
+{
+    bare_run(one->bare, one->bench, one->ids, one->n);
+}
+
+static void run_whole(struct one_text *one)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    if (gpuserve_embed(one->bench->model, &one->text, 1, one->row, one->bench->dim, NULL, &error) !=
+        GPUSERVE_OK)
+        bench_die("one text", &error);
+}
+
+/* The median microseconds of a block of calls; the first one brings the weights into the caches. */
+static double block_us(void (*run)(struct one_text *), struct one_text *one)
+{
+    double times[N_BLOCK];
+
+    run(one);
+    for (int i = 0; i < N_BLOCK; i++) {
+        const uint64_t begin = bench_now_ns();
+
+        run(one);
+        times[i] = (double)(bench_now_ns() - begin) / 1e3;
+    }
+    return bench_quantile(times, N_BLOCK, 0.5);
+}
+
+/* The forward alone gives the vector that the library gives. */
+static void check_vector(const struct one_text *one)
+{
+    const double cosine = gpuserve_dot(one->row, one->bare->output, one->bench->dim);
+
+    if (!(cosine > 0.99999))
+        fprintf(stderr, "cos %g norm %g\n", cosine,
+                gpuserve_dot(one->bare->output, one->bare->output, one->bench->dim)),
+            bench_die("the forward alone gives another vector", NULL);
+}
+
 static void measure(const struct bench *bench, const struct bare *bare, const char *name,
                     const char *text)
 {
-    static double whole[N_SAMPLES], tokenizer[N_SAMPLES], forward[N_SAMPLES];
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    int32_t ids[MOST_TOKENS];
-    float *row = malloc(bench->dim * sizeof(*row));
-    size_t n = 0;
-    double one, beside;
+    static void (*const parts[])(struct one_text *) = { run_tokenizer, run_forward, run_whole };
+    struct one_text one = { .bench = bench, .bare = bare, .text = text };
 
-    for (size_t i = 0; i < N_BLOCKS; i++) {
-        double *at = forward + i * N_BLOCK;
+    one.row = malloc(bench->dim * sizeof(*one.row));
+    for (int i = 0; i < 3; i++)
+        parts[i](&one);
+    check_vector(&one);
+    printf("\"%s\": {\"tokens\": %zu, \"blocks\": [", name, one.n);
+    for (int i = 0; i < N_BLOCKS; i++) {
+        const struct bench_watch watch = bench_watch_begin();
+        double us[3];
 
-        for (int j = -1; j < N_BLOCK; j++) { /* the first brings the weights into the caches */
-            const uint64_t begin = bench_now_ns();
+        for (int j = 0; j < 3; j++) {
+            const int at = (i / 2 + j) % 3, part = i % 2 ? 2 - at : at;
 
-            if (gpuserve_tokenize(bench->model, text, strlen(text), ids, NULL, MOST_TOKENS, &n,
-                                  NULL, &error) != GPUSERVE_OK)
-                bench_die("tokenizing", &error);
-            if (j >= 0)
-                tokenizer[i * N_BLOCK + (size_t)j] = (double)(bench_now_ns() - begin) / 1e3;
+            us[part] = block_us(parts[part], &one);
         }
-        for (int j = -1; j < N_BLOCK; j++) {
-            const uint64_t begin = bench_now_ns();
-
-            bare_run(bare, bench, ids, n);
-            if (j >= 0)
-                at[j] = (double)(bench_now_ns() - begin) / 1e3;
-        }
-        at = whole + i * N_BLOCK;
-        for (int j = -1; j < N_BLOCK; j++) {
-            const uint64_t begin = bench_now_ns();
-
-            if (gpuserve_embed(bench->model, &text, 1, row, bench->dim, NULL, &error) !=
-                GPUSERVE_OK)
-                bench_die("one text", &error);
-            if (j >= 0)
-                at[j] = (double)(bench_now_ns() - begin) / 1e3;
-        }
+        printf("%s{", i ? ", " : "");
+        bench_watch_print(&watch);
+        printf("\"whole_us\": %.1f, \"forward_us\": %.1f, \"tokenizer_us\": %.1f}", us[2], us[1],
+               us[0]);
     }
-    one = bench_quantile(whole, N_SAMPLES, 0.5);
-    beside = bench_quantile(forward, N_SAMPLES, 0.5);
-    printf("\"%s\": {\"tokens\": %zu, \"p50_us\": %.1f, \"forward_us\": %.1f, "
-           "\"tokenizer_us\": %.1f, \"goal_us\": %.1f}",
-           name, n, one, beside, bench_quantile(tokenizer, N_SAMPLES, 0.5), beside * 1.1 + 50);
-    free(row);
+    printf("]}");
+    free(one.row);
 }
 
 /* A request whose result is in the cache goes the whole way but for the worker: its time is that of
@@ -142,7 +175,6 @@ static void measure_request(const struct bench *bench)
     float *row = malloc(bench->dim * sizeof(*row));
     int32_t ids[MOST_TOKENS];
     size_t offsets[2] = { 0, 0 };
-    uint64_t begin;
 
     options.device = "cpu";
     options.dtype = bench->dtype;
@@ -156,14 +188,18 @@ static void measure_request(const struct bench *bench)
     job.id_offsets = offsets;
     job.output = row;
     job.output_capacity = bench->dim;
-    begin = bench_now_ns();
-    for (int i = 0; i < N_HITS; i++) {
-        if (gpuserve_run(model, &job, &error) != GPUSERVE_OK)
-            bench_die("a text in the cache", &error);
-        if (i == 0)
-            begin = bench_now_ns(); /* the first is computed */
+    if (gpuserve_run(model, &job, &error) != GPUSERVE_OK) /* this one is computed */
+        bench_die("a text for the cache", &error);
+    printf("\"request_us\": [");
+    for (int round = 0; round < N_HIT_ROUNDS; round++) {
+        const uint64_t begin = bench_now_ns();
+
+        for (int i = 0; i < N_HITS; i++)
+            if (gpuserve_run(model, &job, &error) != GPUSERVE_OK)
+                bench_die("a text in the cache", &error);
+        printf("%s%.3f", round ? ", " : "", (double)(bench_now_ns() - begin) / 1e3 / N_HITS);
     }
-    printf("\"request_us\": %.2f", (double)(bench_now_ns() - begin) / 1e3 / (N_HITS - 1));
+    printf("]");
     gpuserve_model_close(&model);
     free(row);
 }

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 1 << 20, TOKENS = 14 };
+enum { MOST = 1 << 20 };
 
 struct load {
     atomic_size_t n_good, n_pending;
@@ -67,7 +67,9 @@ static bool send_one(const struct bench *bench, gpuserve_model *model, struct lo
 
 void bench_overload(const struct bench *bench, double factor, double seconds)
 {
-    double peak = bench_offline(bench, seconds / 2), after;
+    const struct bench_watch watch = bench_watch_begin();
+    const double before = bench_offline(bench, seconds / 2);
+    double peak = before, after;
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model *model = NULL;
@@ -81,7 +83,7 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
 
     options.device = "cpu";
     options.dtype = bench->dtype;
-    options.max_queue_tokens = (uint32_t)(peak * TOKENS / 4) + 1000;
+    options.max_queue_tokens = (uint32_t)(peak * (double)bench->n_tokens / 4) + 1000;
     if (gpuserve_model_open(&model, NULL, bench->path, &options, &error) != GPUSERVE_OK)
         bench_die("a model with a short queue", &error);
     begin = bench_now_ns();
@@ -114,7 +116,10 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
     peak = (peak + after) / 2;
     offline_cpu = bench_cpu_ns() - offline_cpu;
     offline_texts = after * ((double)(bench_now_ns() - now) / 1e9);
-    printf("{\"factor\": %.0f, \"sent_per_s\": %.0f, \"goodput_texts_per_s\": %.1f, "
+    printf("{");
+    bench_watch_print(&watch);
+    printf("\"peak_before\": %.1f, \"peak_after\": %.1f, ", before, after);
+    printf("\"factor\": %.0f, \"sent_per_s\": %.0f, \"goodput_texts_per_s\": %.1f, "
            "\"of_peak\": %.3f, \"refused\": %zu, \"refusal_p99_us\": %.1f, "
            "\"refusal_most_us\": %.1f, \"retry_after_ms\": %u, ",
            factor, (double)n_sent / seconds, (double)n_good / spent, (double)n_good / spent / peak,

@@ -1,29 +1,31 @@
 #!/usr/bin/env python3
-"""A batching Python server as one writes it today: uvicorn, a queue, ONNX Runtime on two threads.
+"""A batching Python server at its best: uvicorn with uvloop and httptools, orjson, a queue, ONNX
+Runtime.
 
-batching_server.py MODEL GRAPH PORT
+batching_server.py MODEL GRAPH PORT [WORKERS] [BATCH]
 
 POST /v1/embeddings {"input": TEXT or [TEXT...]}. Requests that wait while a batch is computed make
-the next one, sorted by length, 32 texts at most; tokenizing and computing happen beside the event loop.
+the next one, sorted by length, BATCH texts at most (default 32); tokenizing and computing happen beside
+the event loop. WORKERS batches are computed side by side (default 1), on 2 / WORKERS threads each.
 """
 import asyncio
-import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
+import orjson
 import tokenizers
 import uvicorn
 
-MAX_BATCH = 32
+THREADS = 2
 
 
 class Embedder:
-    def __init__(self, model, graph):
+    def __init__(self, model, graph, threads):
         options = ort.SessionOptions()
-        options.intra_op_num_threads = 2
+        options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         self.session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
         self.tokenizer = tokenizers.Tokenizer.from_file(str(Path(model) / "tokenizer.json"))
@@ -36,14 +38,16 @@ class Embedder:
         mask = np.array([one.attention_mask for one in encoded], np.int64)
         hidden = self.session.run(None, {"input_ids": ids, "attention_mask": mask,
                                          "token_type_ids": np.zeros_like(ids)})[0]
-        vectors = (hidden * mask[:, :, None]).sum(1) / mask.sum(1)[:, None]
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True), mask.sum(1).tolist()
+        weights = mask[:, None, :].astype(np.float32)
+        vectors = np.matmul(weights, hidden)[:, 0]  # the length cancels out
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors, mask.sum(1).tolist()
 
 
 class Batcher:
-    def __init__(self, embedder):
-        self.embedder, self.waiting = embedder, []
-        self.some, self.pool = asyncio.Event(), ThreadPoolExecutor(1)
+    def __init__(self, embedder, workers, most):
+        self.embedder, self.workers, self.most, self.waiting = embedder, workers, most, []
+        self.some, self.pool = asyncio.Event(), ThreadPoolExecutor(workers)
 
     async def embed(self, texts):
         futures = []
@@ -58,9 +62,11 @@ class Batcher:
         while True:
             await self.some.wait()
             self.waiting.sort(key=lambda one: len(one[0]))
-            batch, self.waiting = self.waiting[:MAX_BATCH], self.waiting[MAX_BATCH:]
+            batch, self.waiting = self.waiting[:self.most], self.waiting[self.most:]
             if not self.waiting:
                 self.some.clear()
+            if not batch:
+                continue
             vectors, sizes = await loop.run_in_executor(self.pool, self.embedder.run,
                                                         [text for text, _ in batch])
             for (_, future), vector, size in zip(batch, vectors, sizes):
@@ -70,27 +76,29 @@ class Batcher:
 
 class Application:
     def __init__(self, batcher):
-        self.batcher, self.task = batcher, None
+        self.batcher, self.tasks = batcher, []
 
     async def __call__(self, scope, receive, send):
         if scope["type"] != "http":
             return
-        if self.task is None:
-            self.task = asyncio.create_task(self.batcher.work())
+        if not self.tasks:
+            self.tasks = [asyncio.create_task(self.batcher.work())
+                          for _ in range(self.batcher.workers)]
         body, more = b"", True
         while more:
             part = await receive()
             body, more = body + part.get("body", b""), part.get("more_body", False)
         reply = b"{}"
         if scope["method"] == "POST":
-            texts = json.loads(body)["input"]
+            texts = orjson.loads(body)["input"]
             rows = await self.batcher.embed([texts] if isinstance(texts, str) else texts)
             n_tokens = sum(size for _, size in rows)
-            reply = json.dumps({
+            reply = orjson.dumps({
                 "object": "list", "model": "all-MiniLM-L6-v2",
-                "data": [{"object": "embedding", "index": i, "embedding": vector.tolist()}
+                "data": [{"object": "embedding", "index": i, "embedding": vector}
                          for i, (vector, _) in enumerate(rows)],
-                "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens}}).encode()
+                "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens}},
+                option=orjson.OPT_SERIALIZE_NUMPY)
         await send({"type": "http.response.start", "status": 200, "headers": [
             (b"content-type", b"application/json"), (b"content-length", b"%d" % len(reply))]})
         await send({"type": "http.response.body", "body": reply})
@@ -98,8 +106,10 @@ class Application:
 
 def main():
     model, graph, port = sys.argv[1:4]
-    uvicorn.run(Application(Batcher(Embedder(model, graph))), host="127.0.0.1", port=int(port),
-                log_level="error", lifespan="off")
+    workers, most = (int(one) for one in (sys.argv[4:6] + ["1", "32"][len(sys.argv[4:6]):]))
+    batcher = Batcher(Embedder(model, graph, max(1, THREADS // workers)), workers, most)
+    uvicorn.run(Application(batcher), host="127.0.0.1", port=int(port), log_level="error",
+                lifespan="off", loop="uvloop", http="httptools", access_log=False)
 
 
 if __name__ == "__main__":

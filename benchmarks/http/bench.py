@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
-"""The server on loopback: bench.py GPUSERVE WRITING MODEL --results FOLDER [--seconds S] [--rounds N]
+"""The server on loopback: bench.py GPUSERVE WRITING MODEL --results FOLDER [--quick]
 
-Interleaved rounds, medians: the library's own throughput on short texts (gpuserve bench), and wrk with
-1, 8 and 64 connections against `gpuserve serve`, on the same cores. What the server costs beside the
-model is the median difference of pairs, a second of the library and a second of the server each, one
-after the other: the machine's speed varies more from minute to minute than the server costs. Then the
+The library's own throughput (gpuserve bench), and wrk with 1, 8 and 64 connections against `gpuserve
+serve`, on the same cores and the same texts, in rounds whose order turns. What the server costs
+beside the model is the difference of a second of the library and a second of the server, one after
+the other. Each round measures the library twice: what these two differ is the noise floor. Then the
 speed of writing JSON and base64, the time from start to ready, and memory.
 """
 import argparse
-import datetime
 import json
 import os
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,33 +18,34 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parent / "common"))
 
-from report import processor  # noqa: E402
+from client import N_CHECKED, ask, make_texts, tokens_each, write_texts, wrk  # noqa: E402
+from measure import keep, machine, rounds, today  # noqa: E402
+from verdict import line, noise_floor, same_input, spread, verdict  # noqa: E402
 
 CONNECTIONS = (1, 8, 64)
-PAIRS_A_ROUND = 4
-TEXT = "the quick fox number %d jumps over a dog\n"  # as post.lua's
 GOALS = {"share_of_library_at_64": 0.85, "overhead_p50_us": 150, "json_mb_per_s": 250,
          "base64_mb_per_s": 2000, "ready_ms": 300}
+AT_MOST = ("overhead_p50_us", "ready_ms", "idle_mb")
 
 
 class Server:
     def __init__(self, program, model):
         started = time.monotonic()
-        self.process = subprocess.Popen([program, "serve", model, "--port", "0"],
+        self.process = subprocess.Popen([program, "serve", model, "--port", "0", "--quiet"],
                                         stdout=subprocess.PIPE, text=True)
         self.url = self.process.stdout.readline().strip()
         host, port = self.url.split("//")[1].split(":")
         with socket.create_connection((host, int(port))) as client:
-            client.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            client.sendall(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
             assert client.recv(100).startswith(b"HTTP/1.1 200"), "not ready"
         self.ready_ms = (time.monotonic() - started) * 1e3
 
-    def memory_kb(self, name):
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith(name + ":"):
-                return int(line.split()[1])
+    def memory_mb(self, name):
+        for row in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if row.startswith(name + ":"):
+                return int(row.split()[1]) / 1024
         raise KeyError(name)
 
     def stop(self):
@@ -54,123 +53,166 @@ class Server:
         self.process.wait(60)
 
 
-def wrk(server, connections, seconds):
-    done = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s",
-                           str(HERE / "post.lua"), server.url], check=True, text=True,
+def library(args, texts, seconds):
+    """`gpuserve bench` over a file of texts: all in one job, again and again."""
+    done = subprocess.run([args.program, "bench", "-m", args.model, "--input", str(texts),
+                           "--seconds", str(seconds), "--json"], check=True, text=True,
                           stdout=subprocess.PIPE)
-    row = json.loads(done.stdout.strip().splitlines()[-1])
-    assert row["errors"] == 0, row
-    return {"requests_per_s": row["requests"] / row["seconds"], "p50_us": row["p50_us"],
-            "p99_us": row["p99_us"]}
-
-
-def library(program, model, texts, seconds):
-    done = subprocess.run([program, "bench", "-m", model, "--input", texts, "--seconds",
-                           str(seconds), "--json"], check=True, text=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout)["workloads"]["input"]
 
 
-def pairs(server, args):
-    """(the library, the server): a text's median time in us, of pairs that follow each other."""
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
-        text.write(TEXT % 1000000)
-        text.flush()
-
-        def alone():
-            return 1e6 / library(args.program, args.model, text.name, 1)["texts_per_s"]
-
-        def served():
-            return wrk(server, 1, 1)["p50_us"]
-
-        found = []
-        for i in range(PAIRS_A_ROUND * args.rounds):
-            if i % 2:
-                found.append((alone(), served()))
-            else:
-                found.append((served(), alone())[::-1])
-        return found
+def check_equal_work(args, server, files):
+    """The same texts have the same tokens on both sides; how many each has."""
+    each = tokens_each(args.program, args.model, files["all"])
+    texts = files["all"].read_text("utf-8").splitlines()
+    _, served = ask(server.url, texts[:N_CHECKED])
+    alone = library(args, files["all"], 0.1)
+    same_input({"library, texts": alone["texts"], "server, texts": len(texts)})
+    same_input({"library, tokens": alone["tokens"], "tokenizer": each * len(texts)})
+    same_input({"server, tokens": served, "tokenizer": each * N_CHECKED})
+    return each
 
 
-def spread(values):
-    """Quartiles."""
-    return [round(one, 1) for one in statistics.quantiles(values, n=4)]
+def throughput(args, server, files):
+    """Rounds of the library and of the server with each number of connections."""
+    def alone():
+        return library(args, files["all"], args.seconds)["texts_per_s"]
+
+    parts = {"library": alone, "library again": alone}
+    for n in args.connections:
+        parts[n] = lambda n=n: wrk(server.url, server.process.pid, files["all"], n, args.seconds)
+    for n in args.connections:
+        wrk(server.url, server.process.pid, files["all"], n, 1)  # warm
+    return rounds(args.rounds, parts, say=print)
 
 
-def middle(rows):
-    return {key: round(statistics.median(row[key] for row in rows), 1) for key in rows[0]}
+def one_text(args, server, files):
+    """Rounds of one text at a time: median microseconds of the library and of the server."""
+    def alone():
+        return 1e6 / library(args, files["one"], 1)["texts_per_s"]
+
+    def served():
+        return wrk(server.url, server.process.pid, files["one"], 1, 1)["p50_us"]
+
+    served()
+    return rounds(args.pairs, {"library": alone, "server": served, "library again": alone},
+                  say=print)
+
+
+def pairs_of(found):
+    return [(row["library"], row["library again"]) for row in found.kept]
+
+
+def beside_library(found, value):
+    """value(row, library): `library` is the mean of both of its turns in the round."""
+    return [value(row, (row["library"] + row["library again"]) / 2) for row in found.kept]
+
+
+def start_once(args):
+    server = Server(args.program, args.model)
+    found = {"ready_ms": server.ready_ms, "idle_mb": server.memory_mb("VmRSS")}
+    server.stop()
+    return found
+
+
+def write_once(args):
+    done = subprocess.run([args.writing], check=True, text=True, stdout=subprocess.PIPE)
+    found = json.loads(done.stdout)
+    return {"json_mb_per_s": found["json_bytes_per_s"] / 1e6,
+            "base64_mb_per_s": found["base64_bytes_per_s"] / 1e6}
+
+
+def alone(args):
+    """Rounds of the server's start and of writing, on their own."""
+    start_once(args)  # brings the files into the page cache
+    found = rounds(args.rounds, {"start": lambda: start_once(args),
+                                 "writing": lambda: write_once(args)}, say=print)
+    return found, {name: [row[name] for row in found.values(part)] for part, name in (
+        ("start", "ready_ms"), ("start", "idle_mb"), ("writing", "json_mb_per_s"),
+        ("writing", "base64_mb_per_s"))}
 
 
 def measure(args):
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as texts:
-        for i in range(400):
-            texts.write(TEXT % (1000000 + i))
-        texts.flush()
+    with tempfile.TemporaryDirectory() as folder:
+        texts = make_texts()
+        files = {"all": write_texts(folder, texts, "all.txt"),
+                 "one": write_texts(folder, texts[:1], "one.txt")}
         server = Server(args.program, args.model)
-        idle_kb = server.memory_kb("VmRSS")
-        rows = {n: [] for n in CONNECTIONS}
-        own = []
-        for _ in range(args.rounds):
-            own.append(library(args.program, args.model, texts.name, args.seconds))
-            for n in CONNECTIONS:
-                rows[n].append(wrk(server, n, args.seconds))
-        found = pairs(server, args)
-        result = {"idle_mb": round(idle_kb / 1024, 1),
-                  "peak_mb": round(server.memory_kb("VmHWM") / 1024, 1)}
-        server.stop()
-    result["library"] = middle([{"texts_per_s": row["texts_per_s"]} for row in own])
-    result["one_text_us"] = {"library": spread([alone for alone, _ in found]),
-                             "server": spread([served for _, served in found]),
-                             "difference": spread([served - alone for alone, served in found])}
-    result["connections"] = {str(n): middle(rows[n]) for n in CONNECTIONS}
-    ready = []
-    for _ in range(5):
-        server = Server(args.program, args.model)
-        ready.append(server.ready_ms)
-        server.stop()
-    result["ready_ms"] = round(statistics.median(ready), 1)
-    written = json.loads(subprocess.run([args.writing], check=True, text=True,
-                                        stdout=subprocess.PIPE).stdout)
-    result["json_mb_per_s"] = round(written["json_bytes_per_s"] / 1e6, 1)
-    result["base64_mb_per_s"] = round(written["base64_bytes_per_s"] / 1e6, 1)
-    return result
+        try:
+            each = check_equal_work(args, server, files)
+            many = throughput(args, server, files)
+            one = one_text(args, server, files)
+            peak = server.memory_mb("VmHWM")
+        finally:
+            server.stop()
+    small, others = alone(args)
+    return each, {"throughput": many, "one_text": one, "start_and_writing": small}, {
+        **others, "peak_mb": peak}
 
 
-def main():
+def judge(args, found, others):
+    many, one = found["throughput"], found["one_text"]
+    weights_mb = sum(p.stat().st_size for p in Path(args.model).glob("*.safetensors")) / 2 ** 20
+    goals = {**GOALS, "idle_mb": round(weights_mb * 1.3 + 80, 1)}
+    values = {
+        "share_of_library_at_64": beside_library(
+            many, lambda row, alone: row[64]["requests_per_s"] / alone),
+        "overhead_p50_us": beside_library(one, lambda row, alone: row["server"] - alone),
+        **{name: others[name] for name in goals if name in others}}
+    noise = {"share_of_library_at_64": noise_floor(pairs_of(many), relative=True),
+             "overhead_p50_us": noise_floor(pairs_of(one))}
+    least = {"overhead_p50_us": 0}
+    return {name: verdict(values[name], goals[name], name in AT_MOST, noise.get(name, 0.0),
+                          least.get(name)) for name in goals}
+
+
+def document(args, facts, each, found, verdicts, peak_mb):
+    many, one = found["throughput"], found["one_text"]
+    connections = {str(n): {key: spread([row[n][key] for row in many.kept])
+                            for key in ("requests_per_s", "p50_us", "p99_us", "client_cores")}
+                   for n in args.connections}
+    return {"date": today(), "quick": args.quick,
+            "machine": {**facts, "load_average_after": round(os.getloadavg()[0], 2)},
+            "seconds": args.seconds, "texts": len(make_texts()), "tokens_each": each,
+            "figures": verdicts, "peak_mb": round(peak_mb, 1),
+            "library_texts_per_s": spread([a for pair in pairs_of(many) for a in pair]),
+            "connections": connections,
+            "one_text_us": {"library": spread([a for pair in pairs_of(one) for a in pair]),
+                            "server": spread(one.values("server"))},
+            "rounds": {name: part.facts() for name, part in found.items()},
+            "values": {name: part.kept for name, part in found.items()}}
+
+
+def parse_arguments():
     parser = argparse.ArgumentParser(description="Measure the HTTP server.")
     parser.add_argument("program")
     parser.add_argument("writing")
     parser.add_argument("model")
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--seconds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="1 and 64 connections, 3 minutes")
+    parser.add_argument("--seconds", type=int, help="of each measurement (default 3, quick 2)")
+    parser.add_argument("--rounds", type=int, help="undisturbed ones wanted (default 7, quick 5)")
+    parser.add_argument("--pairs", type=int, help="of one text at a time (default 20, quick 10)")
     args = parser.parse_args()
+    args.connections = (1, 64) if args.quick else CONNECTIONS
+    args.seconds = args.seconds or (2 if args.quick else 3)
+    args.rounds = args.rounds or (5 if args.quick else 7)
+    args.pairs = args.pairs or (10 if args.quick else 20)
+    return args
 
-    result = measure(args)
-    many = result["connections"]["64"]
-    weights_mb = sum(p.stat().st_size for p in Path(args.model).glob("*.safetensors")) / 2 ** 20
-    figures = {
-        "share_of_library_at_64": many["requests_per_s"] / result["library"]["texts_per_s"],
-        "overhead_p50_us": result["one_text_us"]["difference"][1],
-        "json_mb_per_s": result["json_mb_per_s"], "base64_mb_per_s": result["base64_mb_per_s"],
-        "ready_ms": result["ready_ms"], "idle_mb": result["idle_mb"]}
-    goals = {**GOALS, "idle_mb": round(weights_mb * 1.3 + 80, 1)}
-    most = ("overhead_p50_us", "ready_ms", "idle_mb")
-    verdicts = {}
-    for name, value in figures.items():
-        met = value <= goals[name] if name in most else value >= goals[name]
-        verdicts[name] = {"value": round(value, 3), "goal": goals[name], "met": met}
-        print(f"{name}: {value:.3f} (goal {'<=' if name in most else '>='} {goals[name]}): "
-              f"{'met' if met else 'missed'}")
+
+def main():
+    args, facts = parse_arguments(), machine()
+    each, found, others = measure(args)
+    verdicts = judge(args, found, others)
+    result = document(args, facts, each, found, verdicts, others["peak_mb"])
+    for name, one in verdicts.items():
+        print(line(name, one))
     for n, row in result["connections"].items():
-        print(f"{n} connections: {row['requests_per_s']} requests/s, p50 {row['p50_us']} us, "
-              f"p99 {row['p99_us']} us")
-    args.results.mkdir(parents=True, exist_ok=True)
-    today = datetime.date.today().isoformat()
-    path = args.results / f"{today}-http.json"
-    path.write_text(json.dumps({"date": today, "processor": processor(), "cores": os.cpu_count(),
-                                "rounds": args.rounds, "seconds": args.seconds, "figures": verdicts,
-                                **result}, indent=1) + "\n")
-    print(path)
+        if row["requests_per_s"]["n"]:
+            print(f"{n} connections: {row['requests_per_s']['median']:.1f} requests/s, p50 "
+                  f"{row['p50_us']['median']:.0f} us, p99 {row['p99_us']['median']:.0f} us")
+    print(keep(result, args.results, "http"))
     return 0
 
 

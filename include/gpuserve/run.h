@@ -248,10 +248,13 @@ typedef struct gpuserve_job {
     const char          *expected_fingerprint; /**< refuse with GPUSERVE_E_MISMATCH unless it is the
                                            model's; default NULL: any */
     gpuserve_result     *result;      /**< receives tokens, device and times, or NULL */
+    uint64_t             client;      /**< any number that names the caller on whose behalf it runs:
+                                           a full queue keeps a reserve for clients with little in
+                                           it. Callers with equal numbers, 0 too, are one client */
 } gpuserve_job;
 
 /* clang-format off */
-#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Called once when a request completes, from a library thread: it may submit (which does not resume
@@ -297,10 +300,11 @@ typedef struct gpuserve_embed_options {
     uint32_t       cache;
     const char    *expected_fingerprint;
     gpuserve_result *result;
+    uint64_t       client;
 } gpuserve_embed_options;
 
 /* clang-format off */
-#define GPUSERVE_EMBED_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_embed_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_EMBED_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_embed_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -339,10 +343,11 @@ typedef struct gpuserve_classify_options {
     uint32_t           cache;
     const char        *expected_fingerprint;
     gpuserve_result   *result;
+    uint64_t           client;
 } gpuserve_classify_options;
 
 /* clang-format off */
-#define GPUSERVE_CLASSIFY_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_classify_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_CLASSIFY_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_classify_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

@@ -105,7 +105,7 @@ static bool takes_long(const struct gsv_exchange *exchange)
         route && route->flags & GSV_LONG_REPLY ? TINY_BODY_BYTES : SMALL_BODY_BYTES;
 
     if (work->waiting)
-        return !work->aside && work->job.output_capacity > SMALL_REPLY_FLOATS;
+        return !work->is_load && work->job.output_capacity > SMALL_REPLY_FLOATS;
     return exchange->body.size > small || gsv_header(exchange, "Content-Encoding");
 }
 

@@ -53,12 +53,18 @@ void gsv_end_close(struct gsv_end *end)
 void gsv_client_give_up(struct gsv_client *client)
 {
     struct gpuserve_http *server = client->guard->server;
+    struct gsv_load_queue *queue;
+    struct gsv_exchange *exchange;
 
     pthread_mutex_lock(&server->lock);
+    exchange = client->exchange; /* which ends on this thread only */
+    queue = exchange ? exchange->work.load_queue : NULL;
     client->gone = true;
     if (client->exchange && client->exchange->work.request)
         gpuserve_cancel(client->exchange->work.request);
     pthread_mutex_unlock(&server->lock);
+    if (queue)
+        gsv_load_queue_leave(queue, exchange);
 }
 
 void gsv_client_close(struct gsv_client *client)

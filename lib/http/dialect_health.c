@@ -58,45 +58,12 @@ static void ready(struct gsv_exchange *exchange)
 
 /* ----------------------------------------------------------------------------------------- deep */
 
-/* On a thread of its own: one text after the other through each model that is loaded, and what
- * became of it into the reply. */
-static gpuserve_status try_all(struct gsv_exchange *exchange, gpuserve_error *unused)
-{
-    struct gsv_models *models = &exchange->server->models;
-    struct gsv_buffer *to = &exchange->reply;
-    bool *good = exchange->state;
-
-    (void)unused;
-    *good = true;
-    gsv_buffer_text(to, "{\"models\":[");
-    for (size_t i = 0, n = 0; i < models->n; i++) {
-        struct gsv_served *served = gsv_models_hold(models, &models->entries[i]);
-        const uint64_t begun_ns = gsv_http_now();
-        gpuserve_error error = GPUSERVE_ERROR_INIT;
-        gpuserve_status st;
-
-        if (!served)
-            continue;
-        st = gsv_served_try(served, &error);
-        /* A full queue is load, not illness. */
-        *good = *good && (st == GPUSERVE_OK || st == GPUSERVE_E_BUSY);
-        gsv_buffer_text(to, n++ > 0 ? ",{\"name\":" : "{\"name\":");
-        gsv_put_text(to, served->name);
-        gsv_buffer_format(to, ",\"status\":\"%s\",\"us\":%llu,\"error\":", gpuserve_status_name(st),
-                          (unsigned long long)(gsv_http_now() - begun_ns) / 1000);
-        gsv_put_text(to, st == GPUSERVE_OK ? NULL : error.message);
-        gsv_buffer_text(to, "}");
-        gsv_served_release(served);
-    }
-    return GPUSERVE_OK;
-}
-
 static void tell_all(struct gsv_exchange *exchange)
 {
     const bool *good = exchange->state;
     const bool is_ready = *good && gsv_http_ready(exchange->server, NULL);
 
-    gsv_buffer_format(&exchange->reply, "],\"ready\":%s}", is_ready ? "true" : "false");
+    gsv_buffer_format(&exchange->reply, ",\"ready\":%s}", is_ready ? "true" : "false");
     gsv_reply(exchange, is_ready ? 200 : 503, "application/json");
 }
 
@@ -104,7 +71,7 @@ static void deep(struct gsv_exchange *exchange)
 {
     exchange->state = gsv_keep(exchange, 1, sizeof(bool));
     if (exchange->state)
-        gsv_work_aside(exchange, try_all, tell_all);
+        gsv_work_load(exchange, &exchange->server->checks, NULL, GSV_CHECK, tell_all);
 }
 
 const struct gsv_route gsv_health_routes[] = {

@@ -2,7 +2,7 @@
  * dialect_kserve.c - the Open Inference Protocol beside inference: health, metadata, the
  * repository.
  *
- * Loading and unloading need the server's model_control; a load runs on a thread of its own, the
+ * Loading and unloading need the server's model_control; load_queue.h does them, the
  * connection waits suspended.
  */
 #include "lib/http/kserve.h"
@@ -173,34 +173,28 @@ static struct gsv_entry *controlled_entry(struct gsv_exchange *exchange)
     return exchange->status == 0 ? entry : NULL;
 }
 
-static gpuserve_status run_load(struct gsv_exchange *exchange, gpuserve_error *error)
-{
-    return gsv_models_load(&exchange->server->models, exchange->state, false, error);
-}
-
-static gpuserve_status run_unload(struct gsv_exchange *exchange, gpuserve_error *error)
-{
-    return gsv_models_unload(&exchange->server->models, exchange->state, error);
-}
-
 static void say_done(struct gsv_exchange *exchange)
 {
     gsv_buffer_text(&exchange->reply, "{}");
     gsv_reply_json(exchange);
 }
 
+static void control(struct gsv_exchange *exchange, enum gsv_load_kind kind)
+{
+    struct gsv_entry *entry = controlled_entry(exchange);
+
+    if (entry)
+        gsv_work_load(exchange, &exchange->server->loads, entry, kind, say_done);
+}
+
 static void load(struct gsv_exchange *exchange)
 {
-    exchange->state = controlled_entry(exchange);
-    if (exchange->state)
-        gsv_work_aside(exchange, run_load, say_done);
+    control(exchange, GSV_LOAD);
 }
 
 static void unload(struct gsv_exchange *exchange)
 {
-    exchange->state = controlled_entry(exchange);
-    if (exchange->state)
-        gsv_work_aside(exchange, run_unload, say_done);
+    control(exchange, GSV_UNLOAD);
 }
 
 #define MODEL "/v2/models/{model}"

@@ -51,6 +51,15 @@ static void put_server(struct gsv_exchange *exchange)
     put_figure(to, "gpuserve_http_failed_reloads_total", "counter",
                "Reloads of which some part failed and stayed as it was.",
                atomic_load(&server->n_failed_reloads));
+    put_figure(to, "gpuserve_http_model_loads_total", "counter",
+               "Loads that clients asked for, begun.", atomic_load(&server->loads.n_loads));
+    put_figure(to, "gpuserve_http_model_loads_joined_total", "counter",
+               "Requests for a load or an unload that joined an equal one.",
+               atomic_load(&server->loads.n_joined));
+    put_figure(
+        to, "gpuserve_http_model_loads_cancelled_total", "counter",
+        "Loads and unloads dropped before they began: no client waited, or the server stopped.",
+        atomic_load(&server->loads.n_cancelled));
     put_figure(to, "gpuserve_http_access_log_lost_total", "counter",
                "Lines of the access log that could not be written.",
                atomic_load(&server->access_log.n_lost));

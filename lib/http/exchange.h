@@ -39,9 +39,12 @@ enum gsv_handshake { GSV_SUBMITTING, GSV_SUSPENDED, GSV_DONE };
 /* One job of the library. */
 struct gsv_work {
     gpuserve_job job;
-    gpuserve_request *request; /* NULL: none was submitted */
-    gpuserve_status (*aside)(struct gsv_exchange *exchange, gpuserve_error *error);
-    gpuserve_error error; /* of `aside`, or of what was led */
+    gpuserve_request *request;         /* NULL: none was submitted */
+    bool is_load;                      /* a load, an unload or a check: no job of the library */
+    struct gsv_load_queue *load_queue; /* of it; under the server's lock */
+    struct gsv_load_task *load;        /* that it waits for; under the lock of its queue, as is: */
+    struct gsv_exchange *next_waiter;
+    gpuserve_error error; /* of a load, or of what was led */
     bool is_led;          /* computed by the guard's thread: there is no request */
     gpuserve_status status;
     gpuserve_item *items; /* [job.n_items] */

@@ -410,6 +410,42 @@ gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *
     return st;
 }
 
+/* A full queue is load, not a failure. Appends the result to the report. */
+static bool try_one(const struct gsv_served *served, struct gsv_buffer *to)
+{
+    const uint64_t begun_ns = gsv_http_now();
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    const gpuserve_status st = gsv_served_try(served, &error);
+
+    gsv_buffer_text(to, "{\"name\":");
+    gsv_put_text(to, served->name);
+    gsv_buffer_format(to, ",\"status\":\"%s\",\"us\":%llu,\"error\":", gpuserve_status_name(st),
+                      (unsigned long long)(gsv_http_now() - begun_ns) / 1000);
+    gsv_put_text(to, st == GPUSERVE_OK ? NULL : error.message);
+    gsv_buffer_text(to, "}");
+    return st == GPUSERVE_OK || st == GPUSERVE_E_BUSY;
+}
+
+bool gsv_models_try(struct gsv_models *models, struct gsv_buffer *to)
+{
+    const char *comma = "";
+    bool is_good = true;
+
+    gsv_buffer_text(to, "{\"models\":[");
+    for (size_t i = 0; i < models->n; i++) {
+        struct gsv_served *served = gsv_models_hold(models, &models->entries[i]);
+
+        if (!served)
+            continue;
+        gsv_buffer_text(to, comma);
+        comma = ",";
+        is_good = try_one(served, to) && is_good;
+        gsv_served_release(served);
+    }
+    gsv_buffer_text(to, "]");
+    return is_good;
+}
+
 gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *entry, bool instead,
                                 gpuserve_error *error)
 {

@@ -8,6 +8,7 @@
 #ifndef GSV_HTTP_MODELS_H
 #define GSV_HTTP_MODELS_H
 
+#include "lib/http/buffer.h"
 #include "lib/http/counts.h"
 
 #include <gpuserve/http.h>
@@ -70,6 +71,10 @@ struct gsv_served *gsv_models_hold(struct gsv_models *models, struct gsv_entry *
 void gsv_served_release(struct gsv_served *served); /* accepts NULL */
 /* One text through it, another one each time, so that no cache can answer. */
 gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *error);
+
+/* One text after the other through each model that is loaded; what became of each is appended as
+ * `{"models":[...]`, without the closing brace. True: all are good or busy. */
+bool gsv_models_try(struct gsv_models *models, struct gsv_buffer *to);
 
 /* Load (again) or unload what the server opened itself. Instead of what is loaded: not if a client
  * unloads it meanwhile. */

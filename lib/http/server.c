@@ -219,6 +219,8 @@ static struct gpuserve_http *create(void)
     pthread_mutex_init(&server->tls.lock, NULL);
     pthread_mutex_init(&server->asking, NULL);
     pthread_cond_init(&server->idle, NULL);
+    gsv_load_queue_init(&server->loads, &server->models);
+    gsv_load_queue_init(&server->checks, &server->models);
     server->started_ns = gsv_http_now();
     if (getrandom(&server->seed, sizeof(server->seed), GRND_NONBLOCK) < 0)
         server->seed = server->started_ns; /* only names requests: no secret */
@@ -358,6 +360,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_drain(gpuserve_http *server, uint32_t
         return GPUSERVE_E_INVALID;
     atomic_store(&server->draining, true);
     wait_for_delay(server->options.shutdown_delay_ms);
+    gsv_load_queue_close(&server->loads);
     gsv_guard_drain(&server->guard);
     return wait_until_idle(server, timeout_ms ? timeout_ms : 1) ? GPUSERVE_OK : GPUSERVE_E_TIMEOUT;
 }
@@ -371,6 +374,10 @@ static void cancel_all(struct gpuserve_http *server)
         if (x->work.request)
             gpuserve_cancel(x->work.request);
     }
+    pthread_mutex_unlock(&server->lock);
+    gsv_load_queue_close(&server->loads);
+    gsv_load_queue_close(&server->checks);
+    pthread_mutex_lock(&server->lock);
     while (server->n_working > 0)
         pthread_cond_wait(&server->idle, &server->lock);
     pthread_mutex_unlock(&server->lock);
@@ -386,6 +393,10 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     atomic_store(&server->draining, true);
     if (server->daemon)
         cancel_all(server);
+    gsv_load_queue_close(&server->loads);
+    gsv_load_queue_close(&server->checks);
+    gsv_load_queue_destroy(&server->loads);
+    gsv_load_queue_destroy(&server->checks);
     gsv_crew_stop(&server->crew);
     gsv_guard_stop(&server->guard);
     if (server->daemon)

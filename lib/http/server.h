@@ -9,6 +9,7 @@
 #include "lib/http/exchange.h"
 #include "lib/http/guard.h"
 #include "lib/http/keys.h"
+#include "lib/http/load_queue.h"
 #include "lib/http/models.h"
 #include "lib/http/tls.h"
 
@@ -25,6 +26,7 @@ struct gpuserve_http {
     struct gsv_guard guard;
     struct gsv_crew crew;
     struct gsv_models models;
+    struct gsv_load_queue loads, checks;
     struct gsv_keys keys;
     struct gsv_access_log access_log;
     struct gsv_tls tls;

@@ -3,6 +3,7 @@
  */
 #include "lib/http/work.h"
 
+#include "lib/http/identity.h"
 #include "lib/http/models.h"
 #include "lib/http/server.h"
 
@@ -53,7 +54,7 @@ static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *
 }
 
 /* From another thread. After the resumption the exchange may be gone. */
-static void complete(struct gsv_exchange *exchange)
+void gsv_work_complete(struct gsv_exchange *exchange)
 {
     if (atomic_exchange(&exchange->work.handshake, GSV_DONE) == GSV_SUSPENDED)
         gsv_guard_resume(&exchange->server->guard, exchange);
@@ -63,7 +64,7 @@ static void on_complete(void *user, gpuserve_request *request, gpuserve_status s
 {
     (void)request;
     (void)status; /* asked for when the work is taken up, with its message */
-    complete(user);
+    gsv_work_complete(user);
 }
 
 /* Counted before it is submitted, so that stopping never misses one. */
@@ -119,14 +120,14 @@ static bool refuse_job(struct gsv_exchange *exchange, gpuserve_status status,
 {
     const struct gsv_work *work = &exchange->work;
 
-    if (status == GPUSERVE_E_INVALID && !work->aside && has_no_text(exchange, &work->job))
+    if (status == GPUSERVE_E_INVALID && !work->is_load && has_no_text(exchange, &work->job))
         return gsv_refuse_tokens(exchange, status, error);
     return gsv_refuse_error(exchange, status, error);
 }
 
 static void count_failure(struct gsv_exchange *exchange)
 {
-    if (exchange->served && !exchange->work.aside)
+    if (exchange->served && !exchange->work.is_load)
         atomic_fetch_add(&exchange->served->tally.n_failed, 1u);
 }
 
@@ -207,6 +208,7 @@ bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
     work->finish = finish;
     work->result = none;
     work->job.result = &work->result;
+    work->job.client = gsv_client_identity(exchange);
     if (exchange->deadline_ns)
         work->job.deadline_us = ((int64_t)exchange->deadline_ns - (int64_t)gsv_http_now()) / 1000;
     if (exchange->deadline_ns && work->job.deadline_us == 0)
@@ -229,36 +231,44 @@ bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
     return true;
 }
 
-static void *run_aside(void *user)
+/* From now on a client that leaves leaves the queue. False: it has left already. */
+static bool set_queue(struct gsv_exchange *exchange, struct gsv_load_queue *queue)
 {
-    struct gsv_exchange *exchange = user;
+    bool gone;
 
-    exchange->work.status = exchange->work.aside(exchange, &exchange->work.error);
-    complete(exchange);
-    return NULL;
+    pthread_mutex_lock(&exchange->server->lock);
+    exchange->work.load_queue = queue;
+    gone = exchange->client && exchange->client->gone;
+    pthread_mutex_unlock(&exchange->server->lock);
+    return !gone;
 }
 
-bool gsv_work_aside(struct gsv_exchange *exchange,
-                    gpuserve_status (*aside)(struct gsv_exchange *exchange, gpuserve_error *error),
-                    gsv_handler finish)
+bool gsv_work_load(struct gsv_exchange *exchange, struct gsv_load_queue *queue,
+                   struct gsv_entry *entry, enum gsv_load_kind kind, gsv_handler finish)
 {
     const gpuserve_error no_error = GPUSERVE_ERROR_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_work *work = &exchange->work;
-    pthread_t thread;
+    gpuserve_status st;
 
     if (!gsv_work_count_in(exchange))
         return refuse_late(exchange);
-    work->aside = aside;
+    work->is_load = true;
     work->error = no_error;
     work->finish = finish;
     atomic_store(&work->handshake, GSV_SUBMITTING);
-    if (pthread_create(&thread, NULL, run_aside, exchange) != 0) {
-        work->aside = NULL;
+    st = gsv_load_queue_add(queue, exchange, entry, kind, &error);
+    if (st != GPUSERVE_OK) {
+        work->is_load = false;
         gsv_work_count_out(exchange);
-        return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "no thread can be started");
+        if (st != GPUSERVE_E_BUSY)
+            return gsv_refuse_error(exchange, st, &error);
+        gsv_add_retry_after(exchange, error.retry_after_ms);
+        return gsv_refuse(exchange, GSV_P_OVERLOADED, NULL, "%s", error.message);
     }
-    pthread_detach(thread);
     work->waiting = true;
+    if (!set_queue(exchange, queue))
+        gsv_load_queue_leave(queue, exchange);
     return true;
 }
 
@@ -355,7 +365,7 @@ void gsv_work_abandon(struct gsv_exchange *exchange)
 void gsv_work_finish(struct gsv_exchange *exchange)
 {
     struct gsv_work *work = &exchange->work;
-    const bool is_job = !work->aside;
+    const bool is_job = !work->is_load;
 
     work->waiting = false;
     if (is_job && !work->is_led)

@@ -14,6 +14,7 @@
 
 #include "lib/http/exchange.h"
 #include "lib/http/inputs.h"
+#include "lib/http/load_queue.h"
 
 /* Submit `job` over `inputs` to exchange->served; the output's memory is made here. `finish` runs
  * when it has succeeded: items and job.output are in exchange->work. A failure is told to the
@@ -21,10 +22,11 @@
 bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
                     const struct gsv_inputs *inputs, gsv_handler finish);
 
-/* Run `aside` on a thread of its own, for what takes long and is no job: loading a model. */
-bool gsv_work_aside(struct gsv_exchange *exchange,
-                    gpuserve_status (*aside)(struct gsv_exchange *exchange, gpuserve_error *error),
-                    gsv_handler finish);
+/* A load, an unload (of `entry`) or a check, which `queue` does. False after gsv_refuse. */
+bool gsv_work_load(struct gsv_exchange *exchange, struct gsv_load_queue *queue,
+                   struct gsv_entry *entry, enum gsv_load_kind kind, gsv_handler finish);
+/* From any thread: the work is done, its status is set. The exchange may be gone on return. */
+void gsv_work_complete(struct gsv_exchange *exchange);
 
 /* For advance.c: suspend the connection unless the work is done already (false); leave one that is
  * suspended to whoever completes the work, unless that has happened (false); take up the result. */

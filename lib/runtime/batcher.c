@@ -51,7 +51,9 @@ gpuserve_status gsv_batcher_create(struct gsv_batcher **out,
     atomic_init(&batcher->n_owners, 1);
     batcher->options = *options;
     gsv_completions_ref(options->completions);
+    gsv_list_init(&batcher->large);
     for (size_t i = 0; i < GSV_LANES; i++) {
+        gsv_list_init(&batcher->lanes[i].small);
         gsv_list_init(&batcher->lanes[i].ready);
         gsv_list_init(&batcher->lanes[i].raw);
     }
@@ -178,6 +180,8 @@ void gsv_enqueue(struct gsv_batcher *batcher, gpuserve_request *request)
     size_t tokens = 0, n_ready = 0, n_raw;
 
     request->n_untaken = request->job.n_items;
+    if (!request->charge.is_small)
+        gsv_list_append(&batcher->large, &request->charge.link);
     for (; n_ready < request->n_chunks && request->chunks[n_ready].state == GSV_CHUNK_READY;
          n_ready++) {
         request->n_untaken -= request->chunks[n_ready].n_cached;
@@ -273,6 +277,7 @@ void gsv_batcher_break(struct gsv_batcher *batcher, const gpuserve_error *error)
     pthread_mutex_lock(&batcher->lock);
     batcher->broken = *error;
     for (size_t i = 0; i < GSV_LANES; i++) {
+        fail_all(batcher, &batcher->lanes[i].small, gsv_of_ready, error);
         fail_all(batcher, &batcher->lanes[i].ready, gsv_of_ready, error);
         fail_all(batcher, &batcher->lanes[i].raw, gsv_of_raw, error);
     }

@@ -123,12 +123,13 @@ void gsv_batcher_unref(struct gsv_batcher **batcher);
 /* Room for a request that wants *charge: counts the request and sets *charge to what it got, or
  * GPUSERVE_E_BUSY. One request is charged half the queue at most, so that a huge one can be
  * admitted at all and does not lock small ones out; of what may wait by time an eighth, since
- * requests take turns: what a small one waits for is a part of each other one, not all of it. */
+ * requests take turns: what a small one waits for is a part of each other one, not all of it.
+ * Small requests and clients with nothing in the queue have reserves: see admission.c. */
 gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, struct gsv_charge *charge,
                                   gpuserve_error *error);
 /* The opposite, in two steps: its room is free once its result is known, or when it was never
  * enqueued; it has left when nobody will touch it again. */
-void gsv_batcher_uncharge(struct gsv_batcher *batcher, const struct gsv_charge *charge);
+void gsv_batcher_uncharge(struct gsv_batcher *batcher, struct gsv_charge *charge);
 void gsv_batcher_leave(struct gsv_batcher *batcher);
 
 /* A batch to be used from now on, unless its replica was taken out; lent until the workers have

@@ -284,6 +284,9 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
         st = gsv_job_check_output(job, job->n_items, size->columns, error);
     if (st == GPUSERVE_OK)
         st = job->ids ? size_ids(model, job, size, error) : size_texts(model, job, size, error);
+    size->charge.work = size->charge.tokens;
+    size->charge.client = job->client;
+    size->charge.n_items = job->n_items;
     if (st == GPUSERVE_OK) { /* neither count is over 2^58 */
         const uint64_t rows = gsv_is_by_token(job->task) ? size->charge.tokens : job->n_items;
 

@@ -18,7 +18,8 @@
 
 /* The requests of one priority class. */
 struct gsv_lane {
-    struct gsv_link ready; /* those with tokenized items that no batch has taken, in turn */
+    struct gsv_link small; /* small requests with tokenized items that no batch has taken, FIFO */
+    struct gsv_link ready; /* the others with such items, in turn */
     struct gsv_link raw;   /* those with chunks that nobody has begun to tokenize, in turn */
     size_t ready_tokens;
     size_t n_raw_chunks;
@@ -30,6 +31,15 @@ struct gsv_stand {
     int32_t n_seats; /* batches that run there */
     int32_t n_running;
     bool is_out;
+};
+
+/* Clients share these counts by hash (stochastic fairness queueing): memory is bounded, whatever
+ * number of clients there is. */
+#define GSV_CLIENT_BUCKETS 2048
+
+struct gsv_client_usage {
+    uint64_t timed; /* sum over the admitted requests of the bucket's clients */
+    size_t n_requests;
 };
 
 struct gsv_batcher {
@@ -44,6 +54,9 @@ struct gsv_batcher {
     gpuserve_request *to_complete;
     struct gsv_charge charged; /* of all that have not got theirs back */
     size_t n_charged;
+    uint64_t small_timed;  /* of charged.timed, by small requests */
+    struct gsv_link large; /* admitted requests that are not small, until they are uncharged */
+    struct gsv_client_usage usage[GSV_CLIENT_BUCKETS];
     struct gsv_part **flights; /* [n_flights] what is being computed, by hash: see take.c */
     size_t n_flights;          /* a power of two */
     size_t n_requests;         /* admitted and not completed */
@@ -97,6 +110,11 @@ static inline void gsv_list_remove(struct gsv_link *link)
 static inline gpuserve_request *gsv_of_ready(struct gsv_link *link)
 {
     return (gpuserve_request *)(void *)((char *)link - offsetof(gpuserve_request, ready));
+}
+
+static inline gpuserve_request *gsv_of_large(struct gsv_link *link)
+{
+    return (gpuserve_request *)(void *)((char *)link - offsetof(gpuserve_request, charge.link));
 }
 
 static inline gpuserve_request *gsv_of_raw(struct gsv_link *link)

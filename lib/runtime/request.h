@@ -48,6 +48,11 @@ struct gsv_charge {
     uint64_t tokens; /* an estimate from the bytes; exact for ids */
     uint64_t bytes;  /* texts and results */
     uint64_t timed;  /* tokens, as they count against the time of what waits */
+    uint64_t work;   /* tokens as estimated, whatever the others are limited to */
+    uint64_t client; /* gpuserve_job.client */
+    size_t n_items;
+    bool is_small;        /* set by admission: see admission.c */
+    struct gsv_link link; /* in the batcher's list of large requests, from enqueue to uncharge */
 };
 
 /* One text: where its tokens are and what became of it. */

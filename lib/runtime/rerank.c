@@ -149,6 +149,7 @@ static gpuserve_job new_job(const struct rerank *r)
     job.priority = r->options.priority;
     job.cache = r->options.cache;
     job.expected_fingerprint = r->options.expected_fingerprint;
+    job.client = r->options.client;
     job.deadline_us = r->options.deadline_us;
     if (job.deadline_us > 0)
         job.deadline_us = job.deadline_us > spent_us ? job.deadline_us - spent_us : -1;

@@ -179,6 +179,7 @@ GPUSERVE_API gpuserve_status gpuserve_embed(gpuserve_model *model, const char *c
     job.cache = options.cache;
     job.expected_fingerprint = options.expected_fingerprint;
     job.result = options.result;
+    job.client = options.client;
     return run(model, &job, error);
 }
 
@@ -211,6 +212,7 @@ GPUSERVE_API gpuserve_status gpuserve_classify(gpuserve_model *model, const char
     job.cache = options.cache;
     job.expected_fingerprint = options.expected_fingerprint;
     job.result = options.result;
+    job.client = options.client;
     return run(model, &job, error);
 }
 

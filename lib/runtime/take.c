@@ -5,9 +5,11 @@
  * what it leaves of the budget goes to the next. A lane that was empty starts where the one served
  * last stands, so that nobody saves up turns.
  *
- * Within a lane requests stand in line. The first gives items up to a quantum and goes to the end
- * if it has more; so a request of one text waits for a quantum of each before it, not for all of
- * them.
+ * Within a lane small requests (admission.c) come first, in order of arrival: a single text waits
+ * for no large request's turn. While large ones wait, small ones leave them a quantum of each batch
+ * (or half of it), so that neither starves. Large requests stand in line. The first gives items up
+ * to a quantum and goes to the end if it has more; so a request of one text waits for a quantum of
+ * each before it, not for all of them.
  */
 #include "lib/runtime/clock.h"
 #include "lib/runtime/queue.h"
@@ -67,6 +69,11 @@ static void set_due(struct gsv_batcher *batcher, const gpuserve_request *request
         batcher->due_ns = now;
 }
 
+static struct gsv_link *list_of(struct gsv_lane *lane, const gpuserve_request *request)
+{
+    return request->charge.is_small ? &lane->small : &lane->ready;
+}
+
 void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_t tokens)
 {
     struct gsv_lane *lane = &batcher->lanes[request->job.priority];
@@ -78,7 +85,7 @@ void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_
     if (lane->ready_tokens == 0 && lane->served < batcher->served)
         lane->served = batcher->served;
     if (request->ready_tokens == 0)
-        gsv_list_append(&lane->ready, &request->ready);
+        gsv_list_append(list_of(lane, request), &request->ready);
     request->ready_tokens += tokens;
     lane->ready_tokens += tokens;
     batcher->ready_tokens += tokens;
@@ -252,18 +259,23 @@ static bool take_quantum(struct gsv_batcher *batcher, struct gsv_batch *batch,
     return request->n_untaken < n_untaken;
 }
 
-/* One look at everyone in a lane, those who go to its end included. */
-static bool take_round(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_lane *lane,
-                       int32_t budget, int *visits)
+static int32_t quantum_of(const struct gsv_batcher *batcher)
 {
     const int32_t part = batcher->options.max_batch_tokens / QUANTA_A_BATCH;
-    const int32_t quantum = part > GSV_FEW_TOKENS ? part : GSV_FEW_TOKENS;
-    struct gsv_link *link = lane->ready.after;
+
+    return part > GSV_FEW_TOKENS ? part : GSV_FEW_TOKENS;
+}
+
+/* One look at all requests in a list of a lane, those that move to its end included. */
+static bool take_round(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_link *list,
+                       int32_t budget, int *visits)
+{
+    const int32_t quantum = quantum_of(batcher);
+    struct gsv_link *link = list->after;
     int misfits = 0;
     bool any = false;
 
-    while (link != &lane->ready && batch->n_tokens < budget && misfits < MOST_MISFITS &&
-           --*visits > 0) {
+    while (link != list && batch->n_tokens < budget && misfits < MOST_MISFITS && --*visits > 0) {
         gpuserve_request *request = gsv_of_ready(link);
 
         link = link->after;
@@ -282,12 +294,40 @@ static bool take_round(struct gsv_batcher *batcher, struct gsv_batch *batch, str
         any = true;
         gsv_list_remove(&request->ready);
         if (request->ready_tokens > 0)
-            gsv_list_append(&lane->ready, &request->ready);
+            gsv_list_append(list, &request->ready);
     }
     return any;
 }
 
 /* ----------------------------------------------------------------------------------- batches */
+
+/* Tokens of a batch that small requests may fill, beside large ones. */
+static int32_t small_budget(const struct gsv_batcher *batcher, const struct gsv_lane *lane,
+                            int32_t budget)
+{
+    const int32_t quantum = quantum_of(batcher), half = budget / 2;
+
+    if (gsv_list_is_empty(&lane->ready))
+        return budget;
+    return budget - (quantum < half ? quantum : half);
+}
+
+static void take_all(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_link *list,
+                     int32_t budget, int *visits)
+{
+    while (batch->n_tokens<budget && * visits> 0 &&
+           take_round(batcher, batch, list, budget, visits))
+        continue;
+}
+
+/* Small requests, then large ones, then what small ones are left. */
+static void take_lane(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_lane *lane,
+                      int32_t budget, int *visits)
+{
+    take_all(batcher, batch, &lane->small, small_budget(batcher, lane, budget), visits);
+    take_all(batcher, batch, &lane->ready, budget, visits);
+    take_all(batcher, batch, &lane->small, budget, visits);
+}
 
 /* Whether the next batch has the context's cores for itself; then it is asked no more. */
 static bool widen(const struct gsv_batcher *batcher)
@@ -329,9 +369,7 @@ void gsv_take_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
         if (lane->served > batcher->served)
             batcher->served = lane->served;
         is_done[lane - batcher->lanes] = true;
-        while (batch->n_tokens < budget && visits > 0 &&
-               take_round(batcher, batch, lane, budget, &visits))
-            continue;
+        take_lane(batcher, batch, lane, budget, &visits);
     }
     /* One long text and nobody else: nothing to divide but its operations. */
     if (batch->n_parts == 1 && !batch->is_wide && batcher->ready_tokens == 0)

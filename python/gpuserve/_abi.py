@@ -318,6 +318,7 @@ class Job(Structure):
         ("cache", c_uint32),
         ("expected_fingerprint", c_char_p),
         ("result", c_void_p),
+        ("client", c_uint64),
     ]
 
 
@@ -336,6 +337,7 @@ class EmbedOptions(Structure):
         ("cache", c_uint32),
         ("expected_fingerprint", c_char_p),
         ("result", c_void_p),
+        ("client", c_uint64),
     ]
 
 
@@ -353,6 +355,7 @@ class ClassifyOptions(Structure):
         ("cache", c_uint32),
         ("expected_fingerprint", c_char_p),
         ("result", c_void_p),
+        ("client", c_uint64),
     ]
 
 
@@ -573,6 +576,7 @@ class RerankOptions(Structure):
         ("cache", c_uint32),
         ("expected_fingerprint", c_char_p),
         ("result", c_void_p),
+        ("client", c_uint64),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 import weakref
 from ctypes import byref, c_char_p, c_size_t, c_void_p
@@ -210,16 +211,25 @@ class _Submitted:
         self.owner: Optional["weakref.ref[Request]"] = None
 
     def free(self) -> None:
-        """Cancel the request, wait until the library is done with its memory, and free it. May be repeated."""
+        """Cancel the request, wait until the library is done with its memory, and free it. May be repeated.
+
+        By one thread only: the collector may finish a request in one while another frees the abandoned ones.
+        """
+        me = threading.get_ident()
+        if id(self) not in _submitted or _freeing.setdefault(id(self), me) != me:
+            return
         if self.pointer.value:
             self.library.gpuserve_cancel(self.pointer)
             self.library.gpuserve_request_free(byref(self.pointer))
         _submitted.pop(id(self), None)
+        _freeing.pop(id(self), None)
 
 
 #: Every request from before its submission until it is freed. No exception, whenever it comes, takes memory
 #: away that the library writes to.
 _submitted: Dict[int, _Submitted] = {}
+#: The thread that frees each of them; setdefault() is atomic.
+_freeing: Dict[int, int] = {}
 
 
 def _free_abandoned() -> None:

@@ -44,8 +44,7 @@ class Dispatcher:
     def __init__(self, model: "Handle") -> None:
         # No reference to the model: its thread would keep it alive for ever.
         self._library = model._library
-        # Held by the dispatcher's thread and by start(), which has a reference to the model: so no thread that
-        # holds it can be the one in which the garbage collector closes the model, which waits for the thread.
+        # Not for stop(): the collector may close the model in the thread that holds it.
         self._lock = threading.Lock()
         self._cancelled: "Deque[int]" = collections.deque()
         self._pending: Dict[int, _Pending] = {}
@@ -100,7 +99,9 @@ class Dispatcher:
             self._cancel_requests()
             for key in self._keys():
                 self._resolve(key, 0)
-        # All that is left was cancelled.
+        with self._lock:
+            for pending in self._pending.values():
+                pending.request.cancel()
         for key in self._keys():
             self._resolve(key, -1)
 
@@ -142,10 +143,7 @@ class Dispatcher:
 
     def stop(self) -> None:
         """Cancel what is pending, and wait until all of it is resolved."""
-        with self._lock:
-            self._stopping = True
-            for pending in self._pending.values():
-                pending.request.cancel()
+        self._stopping = True
         os.write(self._wake_write, b"x")
         # The last reference to a model may be dropped by a callback of this very thread.
         if threading.current_thread() is not self._thread:

@@ -169,7 +169,7 @@ FIELD(gpuserve_result, total_us, 56);
 FIELD(gpuserve_result, device, 64);
 FIELD(gpuserve_result, fingerprint, 128);
 
-SIZE(gpuserve_job, 168);
+SIZE(gpuserve_job, 176);
 FIELD(gpuserve_job, struct_size, 0);
 FIELD(gpuserve_job, task, 4);
 FIELD(gpuserve_job, n_items, 8);
@@ -195,8 +195,9 @@ FIELD(gpuserve_job, priority, 144);
 FIELD(gpuserve_job, cache, 148);
 FIELD(gpuserve_job, expected_fingerprint, 152);
 FIELD(gpuserve_job, result, 160);
+FIELD(gpuserve_job, client, 168);
 
-SIZE(gpuserve_embed_options, 72);
+SIZE(gpuserve_embed_options, 80);
 FIELD(gpuserve_embed_options, struct_size, 0);
 FIELD(gpuserve_embed_options, dimensions, 4);
 FIELD(gpuserve_embed_options, truncation, 8);
@@ -209,8 +210,9 @@ FIELD(gpuserve_embed_options, priority, 48);
 FIELD(gpuserve_embed_options, cache, 52);
 FIELD(gpuserve_embed_options, expected_fingerprint, 56);
 FIELD(gpuserve_embed_options, result, 64);
+FIELD(gpuserve_embed_options, client, 72);
 
-SIZE(gpuserve_classify_options, 64);
+SIZE(gpuserve_classify_options, 72);
 FIELD(gpuserve_classify_options, struct_size, 0);
 FIELD(gpuserve_classify_options, truncation, 4);
 FIELD(gpuserve_classify_options, score, 8);
@@ -222,8 +224,9 @@ FIELD(gpuserve_classify_options, priority, 40);
 FIELD(gpuserve_classify_options, cache, 44);
 FIELD(gpuserve_classify_options, expected_fingerprint, 48);
 FIELD(gpuserve_classify_options, result, 56);
+FIELD(gpuserve_classify_options, client, 64);
 
-SIZE(gpuserve_rerank_options, 96);
+SIZE(gpuserve_rerank_options, 104);
 FIELD(gpuserve_rerank_options, struct_size, 0);
 FIELD(gpuserve_rerank_options, method, 4);
 FIELD(gpuserve_rerank_options, score, 8);
@@ -239,6 +242,7 @@ FIELD(gpuserve_rerank_options, priority, 72);
 FIELD(gpuserve_rerank_options, cache, 76);
 FIELD(gpuserve_rerank_options, expected_fingerprint, 80);
 FIELD(gpuserve_rerank_options, result, 88);
+FIELD(gpuserve_rerank_options, client, 96);
 
 NUMBER(GPUSERVE_RERANK_DEFAULT, 0);
 NUMBER(GPUSERVE_RERANK_CROSS_ENCODER, 1);

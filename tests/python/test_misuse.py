@@ -171,7 +171,7 @@ print("child", process.exitcode, m.encode("a").shape)
         done = python("""
 import threading, gpuserve
 m = gpuserve.Model(path)
-futures = [m.submit([f"word{i} " * 150 for i in range(2000)]) for _ in range(2)]
+futures = [m.submit([f"word{i} " * 150 for i in range(1000)]) for _ in range(2)]
 threading.Thread(target=lambda: m.encode([f"word{i} " * 150 for i in range(20000)]), daemon=True).start()
 print("over")
 """)

@@ -2,7 +2,7 @@
 """Exceptions of signal handlers at random moments of calls: Ctrl-C, pytest-timeout, Celery's time limit.
 
 Python raises them between any two instructions. The library must not write to memory that the call had, no
-request may be left behind, and nothing may crash. GPUSERVE_TEST_INTERRUPTIONS: how many, about; 2,500 by default.
+request may be left behind, and nothing may crash. GPUSERVE_TEST_INTERRUPTIONS: how many, about; 1,000 by default.
 """
 import asyncio
 import gc
@@ -22,7 +22,7 @@ from common import main, model  # noqa: E402
 
 from gpuserve import Model, _calls  # noqa: E402
 
-N = int(os.environ.get("GPUSERVE_TEST_INTERRUPTIONS", "2500"))
+N = int(os.environ.get("GPUSERVE_TEST_INTERRUPTIONS", "1000"))
 TEXTS = ["interrupted text number %d of a call" % i for i in range(200)]
 
 
@@ -150,6 +150,26 @@ class Signals(unittest.TestCase):
             threading.Thread(target=lambda: (one._dispatcher._cancel(0), done.set()), daemon=True).start()
             self.assertTrue(done.wait(60), "cancelling waits for the lock")
         one.close()
+
+
+class Collected(unittest.TestCase):
+    def test_a_model_that_the_collector_closes_in_the_dispatchers_thread(self):
+        """There __del__ runs while the thread holds the dispatcher's lock."""
+        one = Model(model("splade-tiny"), device="cpu")
+        one.submit("a").result()
+        dispatcher = one._dispatcher
+        keys, handles = dispatcher._keys, [one]
+        del one
+
+        def keys_while_collecting():
+            with dispatcher._lock:
+                handles.clear()  # the last reference
+            return keys()
+
+        dispatcher._keys = keys_while_collecting
+        os.write(dispatcher._wake_write, b"x")
+        dispatcher._thread.join(60)
+        self.assertFalse(dispatcher._thread.is_alive(), "close() waits for a lock that its own thread holds")
 
 
 if __name__ == "__main__":

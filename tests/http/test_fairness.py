@@ -1,0 +1,99 @@
+"""Single texts are answered beside bulk clients, told apart by address, by key, and not at all."""
+import http.client
+import json
+import threading
+import unittest
+
+from serving import MINILM, PATIENCE, Server, main
+
+BULK_TEXTS = 200
+SINGLES = 60  # 99.5 % of them are all
+
+
+def embed(connection, texts, key):
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers["Authorization"] = "Bearer " + key
+    connection.request("POST", "/v1/embeddings", json.dumps({"input": texts}), headers)
+    reply = connection.getresponse()
+    reply.read()
+    return reply
+
+
+def connect(server, address):
+    return http.client.HTTPConnection(server.host, server.port, timeout=5 * PATIENCE,
+                                      source_address=(address, 0))
+
+
+class Bulk(threading.Thread):
+    """Sends again as soon as it is answered, or when it shall."""
+
+    def __init__(self, server, number, address, key, stop):
+        super().__init__()
+        self.server, self.number, self.address, self.key, self.stop = server, number, address, key, stop
+        self.n_answered = self.n_refused = 0
+        self.wrong = []
+
+    def run(self):
+        try:
+            self.send_all()
+        except (OSError, http.client.HTTPException):
+            if not self.stop.is_set():  # the server ends with requests of bulk clients
+                self.wrong.append("connection")
+
+    def send_all(self):
+        connection, sent = connect(self.server, self.address), 0
+        while not self.stop.is_set():
+            sent += 1
+            reply = embed(connection, [f"text {i} of request {sent} of client {self.number}"
+                                       for i in range(BULK_TEXTS)], self.key)
+            if reply.status == 200:
+                self.n_answered += 1
+            elif reply.status == 429:
+                self.n_refused += 1
+                self.stop.wait(int(reply.headers["retry-after-ms"]) / 1000)
+            elif not self.stop.is_set():
+                self.wrong.append(reply.status)
+        connection.close()
+
+
+class Fairness(unittest.TestCase):
+    def check(self, n_bulk, of_bulk, of_single, *arguments):
+        """of_bulk(number) and of_single are (address, key)."""
+        server = Server(MINILM, "--max-batch-tokens", 512, "--drain-timeout", 1, *arguments)
+        self.addCleanup(server.stop)
+        stop = threading.Event()
+        address, key = of_single
+        single, statuses = connect(server, address), []
+        embed(single, ["a first text"], key)  # from here on the server knows its speed
+        clients = [Bulk(server, i, *of_bulk(i), stop) for i in range(n_bulk)]
+        for client in clients:
+            client.start()
+        self.addCleanup(lambda: [client.join() for client in clients])
+        self.addCleanup(stop.set)
+        for i in range(SINGLES):
+            statuses.append(embed(single, [f"single text {i}"], key).status)
+        single.close()
+        stop.set()
+        server.process.terminate()
+        for client in clients:
+            client.join()
+            self.assertEqual(client.wrong, [])
+        self.assertGreater(sum(client.n_answered + client.n_refused for client in clients), 0)
+        self.assertEqual(statuses, [200] * SINGLES)
+
+    def test_by_address(self):
+        for n_bulk in (1, 8, 100):
+            with self.subTest(n_bulk=n_bulk):
+                self.check(n_bulk, lambda i: (f"127.0.1.{i + 1}", None), ("127.0.2.1", None))
+
+    def test_by_key(self):
+        self.check(8, lambda i: ("127.0.0.1", f"bulk{i}"), ("127.0.0.1", "single"), "--api-key", "single",
+                   *(part for i in range(8) for part in ("--api-key", f"bulk{i}")))
+
+    def test_of_one_client(self):
+        self.check(8, lambda i: ("127.0.0.1", None), ("127.0.0.1", None))
+
+
+if __name__ == "__main__":
+    main(__name__)
