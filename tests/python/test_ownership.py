@@ -185,16 +185,16 @@ class Ownership(Case):
         """The pointer is there before the request is in the queue; expiring it then would free it too early."""
         self.model.submit("a").result()
         dispatcher = self.model._dispatcher
-        asked, within = [], []
+        asked, within, turns, keys = [], [1], threading.Semaphore(0), dispatcher._keys
+        dispatcher._keys = lambda: (turns.release(), keys())[1]
 
         def after(name):
             if name == "gpuserve_wait" and within:
                 asked.append(name)
             if name == "gpuserve_submit":
-                within.append(1)
-                for _ in range(20):
+                for _ in range(3):  # the first turn may have begun before, and the last one has just begun
                     os.write(dispatcher._wake_write, b"x")
-                    time.sleep(0.005)
+                    self.assertTrue(turns.acquire(timeout=PATIENCE))
                 within.clear()
 
         self.library.after = after
