@@ -83,7 +83,9 @@ typedef struct gpuserve_model_options {
                                        a CPU; see docs/batching.md. GPUSERVE_WAIT_NONE: none */
     uint32_t    max_queue_ms;     /**< most work waiting, in the time that it takes at the speed of late: a bound
                                        below max_queue_tokens, in which a request counts as an eighth at
-                                       most. Two batches for each thread may wait in any case. Default none */
+                                       most. Two batches for each thread may wait in any case. Small requests,
+                                       and clients with little in the queue, have reserves above it, so that
+                                       7/4 of it wait at most. Default none */
     const char *default_prompt_name; /**< one of the model's prompts, put before the texts of jobs that name
                                        none; default: the model's own default */
     const char *default_prompt;   /**< or this text, UTF-8; "": none at all */

@@ -49,6 +49,7 @@ gpuserve_status gsv_batcher_create(struct gsv_batcher **out,
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a queue");
     }
     atomic_init(&batcher->n_owners, 1);
+    batcher->n_since_small = UINT32_MAX; /* none yet */
     batcher->options = *options;
     gsv_completions_ref(options->completions);
     gsv_list_init(&batcher->large);

@@ -52,6 +52,7 @@ struct gsv_batcher {
     struct gsv_lane lanes[GSV_LANES]; /* by gpuserve_priority */
     uint64_t served;                  /* where the lane stood that gave items last */
     gpuserve_request *to_complete;
+    uint32_t n_since_small;    /* batches taken since a small request came, up to a limit */
     struct gsv_charge charged; /* of all that have not got theirs back */
     size_t n_charged;
     uint64_t small_timed;  /* of charged.timed, by small requests */

@@ -16,6 +16,8 @@
 
 /* A request gives this part of the largest batch before the next one's turn. */
 #define QUANTA_A_BATCH 32
+/* Small requests are taken to come again for so many batches after the last one. */
+#define RECENT_BATCHES 256
 /* Requests looked at for a batch: those that cannot share it are passed over. */
 #define MOST_VISITS 4096
 /* Of them, in a row, such as are too large for the little that is left of the budget. */
@@ -84,6 +86,8 @@ void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_
         set_due(batcher, request);
     if (lane->ready_tokens == 0 && lane->served < batcher->served)
         lane->served = batcher->served;
+    if (request->charge.is_small)
+        batcher->n_since_small = 0;
     if (request->ready_tokens == 0)
         gsv_list_append(list_of(lane, request), &request->ready);
     request->ready_tokens += tokens;
@@ -337,6 +341,17 @@ static bool widen(const struct gsv_batcher *batcher)
             gsv_cores_widen(batcher->options.cores, batcher->options.n_workers));
 }
 
+/* A small request waits for the end of a batch: on a CPU, batches of large requests have no more
+ * tokens than a core needs while small requests come. */
+static bool expects_small(const struct gsv_batcher *batcher)
+{
+    bool has_large = false;
+
+    for (size_t i = 0; i < GSV_LANES; i++)
+        has_large = has_large || !gsv_list_is_empty(&batcher->lanes[i].ready);
+    return has_large && batcher->options.cores && batcher->n_since_small < RECENT_BATCHES;
+}
+
 /* Tokens that the next batch should have: see the head of batcher.h. */
 static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
 {
@@ -346,6 +361,8 @@ static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
     size_t each = (batcher->ready_tokens + n - 1) / n;
 
     *is_wide = batcher->ready_tokens <= n * GSV_FEW_TOKENS && widen(batcher);
+    if (!*is_wide && expects_small(batcher) && most > GSV_FEW_TOKENS)
+        return GSV_FEW_TOKENS;
     if (*is_wide || each > most)
         return (int32_t)most;
     each = each < least ? least : each;
@@ -361,6 +378,7 @@ void gsv_take_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
     batch->n_parts = batch->n_riders = batch->n_tokens = batch->longest = 0;
     batch->is_led = batch->is_rerun = false;
     batch->taken_ns = gsv_now_ns();
+    batcher->n_since_small += batcher->n_since_small < RECENT_BATCHES;
     for (size_t i = 0; i < GSV_LANES && batch->n_tokens < budget; i++) {
         struct gsv_lane *lane = next_ready_lane(batcher, is_done);
 

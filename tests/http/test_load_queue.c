@@ -122,9 +122,7 @@ static void teardown(void)
     cr_expect_leq(world.most_running, 1);
 }
 
-TestSuite(load_queue, .init = setup, .fini = teardown, .timeout = 60);
-
-Test(load_queue, equal_requests_share_one_load)
+Test(load_queue, equal_requests_share_one_load, .init = setup, .fini = teardown)
 {
     hold(true);
     for (size_t i = 0; i < MANY; i++)
@@ -140,7 +138,7 @@ Test(load_queue, equal_requests_share_one_load)
     cr_expect_eq(atomic_load(&queue.n_joined), MANY - 1);
 }
 
-Test(load_queue, a_failure_is_the_result_of_all)
+Test(load_queue, a_failure_is_the_result_of_all, .init = setup, .fini = teardown)
 {
     hold(true);
     cr_assert_eq(add(0, &first, GSV_LOAD, NULL), GPUSERVE_OK);
@@ -156,7 +154,7 @@ Test(load_queue, a_failure_is_the_result_of_all)
     cr_expect_eq(world.n_loads, 2);
 }
 
-Test(load_queue, loads_and_unloads_of_a_model_keep_their_order)
+Test(load_queue, loads_and_unloads_of_a_model_keep_their_order, .init = setup, .fini = teardown)
 {
     hold(true);
     cr_assert_eq(add(0, &first, GSV_LOAD, NULL), GPUSERVE_OK);
@@ -169,7 +167,7 @@ Test(load_queue, loads_and_unloads_of_a_model_keep_their_order)
     cr_expect_str_eq(world.order, "LUL");
 }
 
-Test(load_queue, what_nobody_waits_for_does_not_begin)
+Test(load_queue, what_nobody_waits_for_does_not_begin, .init = setup, .fini = teardown)
 {
     hold(true);
     cr_assert_eq(add(0, &first, GSV_LOAD, NULL), GPUSERVE_OK);
@@ -190,7 +188,7 @@ Test(load_queue, what_nobody_waits_for_does_not_begin)
     cr_expect_eq(atomic_load(&queue.n_cancelled), 1);
 }
 
-Test(load_queue, a_load_goes_on_for_those_who_stay)
+Test(load_queue, a_load_goes_on_for_those_who_stay, .init = setup, .fini = teardown)
 {
     hold(true);
     for (size_t i = 0; i < 3; i++)
@@ -203,7 +201,7 @@ Test(load_queue, a_load_goes_on_for_those_who_stay)
     cr_expect_eq(exchanges[2].work.status, GPUSERVE_OK);
 }
 
-Test(load_queue, closing_completes_all_without_the_running_load)
+Test(load_queue, closing_completes_all_without_the_running_load, .init = setup, .fini = teardown)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
@@ -221,7 +219,7 @@ Test(load_queue, closing_completes_all_without_the_running_load)
     cr_expect_eq(world.n_loads, 1);
 }
 
-Test(load_queue, the_number_of_tasks_is_bounded)
+Test(load_queue, the_number_of_tasks_is_bounded, .init = setup, .fini = teardown)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
@@ -236,7 +234,7 @@ Test(load_queue, the_number_of_tasks_is_bounded)
     wait_for(&world.n_completed, GSV_MAX_LOAD_TASKS + 1);
 }
 
-Test(load_queue, checks_are_shared_and_each_has_its_own_reply)
+Test(load_queue, checks_are_shared_and_each_has_its_own_reply, .init = setup, .fini = teardown)
 {
     bool good[3] = { false, false, false };
 

@@ -122,6 +122,27 @@ Test(batcher, a_small_request_passes_between_the_pieces_of_a_large_one)
     free(rows);
 }
 
+/* A batch of a large request is what a small one waits for. */
+Test(batcher, batches_of_large_requests_are_short_while_small_ones_come)
+{
+    static const char *const small[] = { "only one" };
+    gpuserve_model *model = fake_open(1, 1024, 0);
+    char **texts = make_texts(400);
+    float *rows = calloc(400 * FAKE_DIM, sizeof(*rows)), row[FAKE_DIM];
+    const gpuserve_job large_job = fake_job((const char *const *)texts, 400, rows);
+    const gpuserve_job small_job = fake_job(small, 1, row);
+
+    cr_assert_eq(gpuserve_run(model, &small_job, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_run(model, &large_job, NULL), GPUSERVE_OK);
+    cr_expect_leq(fake_largest_batch_tokens(), 128);
+    for (int i = 0; i < 10; i++) /* more batches than a small one is expected for */
+        cr_assert_eq(gpuserve_run(model, &large_job, NULL), GPUSERVE_OK);
+    cr_expect_gt(fake_largest_batch_tokens(), 128);
+    gpuserve_model_close(&model);
+    free_texts(texts, 400);
+    free(rows);
+}
+
 Test(batcher, requests_of_several_callers_share_one_batch)
 {
     static const char *const text[] = { "one two three" };

