@@ -113,7 +113,7 @@ const struct cli_option cli_options[] = {
     COUNT("batch", (READS & ~CMD_RERANK) | CMD_FIT, batch, 65536, "texts handed to the model at a time (default 512)"),
     TEXT("prompt", 0, VECTORS | CMD_FIT, prompt, "TEXT", "put TEXT before every text"),
     TEXT("prompt-name", 0, VECTORS | CMD_FIT, prompt_name, "NAME", "put one of the model's prompts before every text, such as query"),
-    COUNT("dimensions", VECTORS, dimensions, 1048576, "keep the first N numbers of a vector"),
+    COUNT("dimensions", VECTORS, dimensions, 1048576, "keep the first N numbers of a vector, then normalize"),
     FLAG("normalize", 0, CMD_EMBED, normalize, GPUSERVE_NORMALIZE_YES, "make vectors of length 1, whatever the model says"),
     FLAG("no-normalize", 0, CMD_EMBED, normalize, GPUSERVE_NORMALIZE_NO, "leave the length of vectors as it is"),
     CHOICE("truncate", CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_RERANK, truncate, truncations,

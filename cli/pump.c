@@ -77,7 +77,7 @@ static int fill(struct cli_pump *pump, struct ring *ring, struct cli_chunk *chun
         if (pump->would_wait && pump->would_wait(pump->source)) {
             *idle = true;
             if (chunk->n || ring->n)
-                break; /* hand on what there is, then wait */
+                return CLI_OK; /* hand on what there is, then wait */
         }
         const int found = pump->next(pump->source, &record);
 
@@ -92,7 +92,6 @@ static int fill(struct cli_pump *pump, struct ring *ring, struct cli_chunk *chun
         append(chunk, record.second, record.second_size);
         chunk->n++;
     }
-    chunk->share = pump->share ? pump->share(pump->source) : -1.0;
     return CLI_OK;
 }
 
@@ -157,6 +156,7 @@ static int submit(struct cli_pump *pump, struct ring *ring, struct cli_chunk *ch
         chunk->rows = cli_alloc(ring->limit * pump->row_floats, sizeof(float));
     point_at_texts(chunk);
     chunk->first = pump->n_texts;
+    chunk->share = pump->share ? pump->share(pump->source) : -1.0;
     job.n_items = chunk->n;
     job.texts = chunk->texts;
     job.text_sizes = chunk->sizes;

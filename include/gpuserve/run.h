@@ -230,7 +230,11 @@ typedef struct gpuserve_job {
     const size_t        *id_offsets;  /**< [n_items + 1] where each list begins in `ids` */
     const char          *prompt_name; /**< one of the model's prompts ("query"), or NULL */
     const char          *prompt;      /**< put before every text, or NULL; excludes prompt_name */
-    uint32_t             dimensions;  /**< keep the first ones of an embedding; default all */
+    uint32_t             dimensions;  /**< keep the first ones of an embedding; default all. Before
+                                           it is normalized, so that a normalized one has norm 1,
+                                           as OpenAI's `dimensions`. sentence-transformers'
+                                           truncate_dim does not normalize again: for that, take
+                                           the first floats of a whole row */
     uint32_t             truncation;  /**< gpuserve_truncation */
     uint32_t             normalize;   /**< gpuserve_normalize, of an embedding */
     uint32_t             score;       /**< gpuserve_score, of a text's or a token's labels */

@@ -202,13 +202,17 @@ def patiently(model: "Handle", work: Callable[[], Answer]) -> Answer:
 class _Submitted:
     """What the library holds of a request: it writes to the memory of `call` until `pointer` is freed."""
 
-    __slots__ = ("library", "pointer", "call", "owner")
+    __slots__ = ("library", "pointer", "call", "owner", "freeing", "is_returned")
 
     def __init__(self, library: Any, call: Call) -> None:
         self.library = library
         self.pointer = c_void_p()
         self.call = call
         self.owner: Optional["weakref.ref[Request]"] = None
+        #: The thread that frees it; setdefault() is atomic. Not by id(), which another object may have later.
+        self.freeing: Dict[str, int] = {}
+        #: gpuserve_submit() has returned. Until then the pointer may be set, but nothing else may use it.
+        self.is_returned = False
 
     def free(self) -> None:
         """Cancel the request, wait until the library is done with its memory, and free it. May be repeated.
@@ -216,20 +220,17 @@ class _Submitted:
         By one thread only: the collector may finish a request in one while another frees the abandoned ones.
         """
         me = threading.get_ident()
-        if id(self) not in _submitted or _freeing.setdefault(id(self), me) != me:
+        if self.freeing.setdefault("thread", me) != me:
             return
         if self.pointer.value:
             self.library.gpuserve_cancel(self.pointer)
             self.library.gpuserve_request_free(byref(self.pointer))
         _submitted.pop(id(self), None)
-        _freeing.pop(id(self), None)
 
 
 #: Every request from before its submission until it is freed. No exception, whenever it comes, takes memory
 #: away that the library writes to.
 _submitted: Dict[int, _Submitted] = {}
-#: The thread that frees each of them; setdefault() is atomic.
-_freeing: Dict[int, int] = {}
 
 
 def _free_abandoned() -> None:
@@ -270,6 +271,11 @@ class Request:
         _submitted[id(state)] = state
 
     @property
+    def is_returned(self) -> bool:
+        """Whether gpuserve_submit() has returned."""
+        return self._state.is_returned
+
+    @property
     def pointer(self) -> c_void_p:
         return self._state.pointer
 
@@ -281,8 +287,11 @@ class Request:
             _free_abandoned()
         state = self._state
         error = _abi.new(_abi.Error)
-        status = state.library.gpuserve_submit(
-            byref(state.pointer), model._handle, byref(state.call.job), None, None, byref(error))
+        try:
+            status = state.library.gpuserve_submit(
+                byref(state.pointer), model._handle, byref(state.call.job), None, None, byref(error))
+        finally:
+            state.is_returned = True
         if status != _abi.OK:
             raise_status(status, error)
 
@@ -311,7 +320,11 @@ def run(model: "Handle", call: Call, first: int = 0) -> None:
             request.submit(model)
             finish(model, request, first)
         finally:
-            request.free()
+            # Twice: the handler of a second signal raises where the first call of a function begins.
+            try:
+                free_all((request,))
+            finally:
+                free_all((request,))
         return
     error = _abi.new(_abi.Error)
     status = model._library.gpuserve_run(model._handle, byref(call.job), byref(error))

@@ -124,9 +124,11 @@ class Dispatcher:
             if pending is None:
                 return  # its submission has failed meanwhile
             request, call, future, finish, ticket = pending
-            if not request.pointer.value:
-                if timeout_us < 0 or ticket() is None:  # no submission comes any more
-                    del self._pending[key]
+            # The library sets the pointer before it queues the request: nothing may use it until then.
+            if timeout_us >= 0 and not request.is_returned and ticket() is not None:
+                return
+            if not request.pointer.value:  # no submission comes any more
+                del self._pending[key]
                 return
             status = request.wait(timeout_us, error)
             if status == _abi.E_TIMEOUT:

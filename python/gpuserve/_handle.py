@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from ctypes import Array, byref, c_size_t, c_uint32, c_void_p, sizeof
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, TypeVar
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Set, TypeVar
 
 from . import _abi
 from ._arguments import Path
@@ -56,11 +56,15 @@ class Handle(Closing):
         self._closing = False
         #: True while calls must not begin: the model is closing, or changes its shape.
         self._gate = False
-        #: One entry a call under way. A list because appending and popping need no lock, and as the
-        #: first thing inside `try` are done whatever signal comes.
-        self._active: List[None] = []
+        #: One entry a call under way. A set because adding and discarding need no lock, and discarding
+        #: does no harm where an exception of a signal handler came before the entry was there.
+        self._active: Set[object] = set()
         self._slots: List[Slot] = []
-        self._idle = threading.Condition()
+        # Taken by itself, never as the condition's: Condition.__enter__ is code in Python, which an exception
+        # of a signal handler may end with the lock taken. Reentrant, as close() may come from the collector.
+        self._mutex = threading.RLock()
+        self._idle = threading.Condition(self._mutex)
+        self._closer = threading.RLock()
         self._swaps = threading.Lock()
         self._dispatcher: Optional[Dispatcher] = None
         self._library = library()
@@ -236,20 +240,25 @@ class Handle(Closing):
         self._guarded(lambda: call(self._library.gpuserve_model_resume, self._handle))
 
     def close(self) -> None:
-        """Wait for calls in progress, cancel what is asynchronous, and give everything back."""
-        with self._idle:
+        """Wait for calls in progress, cancel what is asynchronous, and give everything back.
+
+        One that an exception ended, Ctrl-C perhaps, is finished by the next.
+        """
+        with self._mutex:
             self._closing = self._gate = True
             self._idle.notify_all()
             self._wait_for_calls(0)
-            handle, self._handle = self._handle, None
-            dispatcher, self._dispatcher = self._dispatcher, None
-        if handle is None:
-            return
-        if dispatcher is not None:
-            dispatcher.stop()
-        self._library.gpuserve_model_close(byref(handle))
-        if self._own_context:
-            self.context.close()
+        with self._closer:
+            if self._handle is None:
+                return
+            if self._dispatcher is not None:
+                self._dispatcher.stop()
+                self._dispatcher = None
+            # Sets the handle to NULL, which may be closed again.
+            self._library.gpuserve_model_close(byref(self._handle))
+            if self._own_context:
+                self.context.close()
+            self._handle = None
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None and not sys.is_finalizing():
@@ -262,16 +271,16 @@ class Handle(Closing):
 
     def _guarded(self, work: Callable[[], Result], view: Optional[View] = None) -> Result:
         """Do something with the handle, which is not closed meanwhile and has the shape expected."""
-        active = self._active
+        active, token = self._active, object()
         while True:
             try:
-                active.append(None)
+                active.add(token)
                 if not self._gate:
                     if view is not None and view is not self._view:
                         self._check_shape(view)
                     return work()
             finally:
-                active.pop()
+                active.discard(token)
                 if self._gate:
                     self._wake()
             self._wait_at_the_gate()
@@ -282,11 +291,11 @@ class Handle(Closing):
                                 "call again")
 
     def _wake(self) -> None:
-        with self._idle:
+        with self._mutex:
             self._idle.notify_all()
 
     def _wait_at_the_gate(self) -> None:
-        with self._idle:
+        with self._mutex:
             while self._gate and not self._closing:
                 self._idle.wait()
             if self._closing:
@@ -299,19 +308,20 @@ class Handle(Closing):
 
     def _alone(self, work: Callable[[], Result]) -> Result:
         """Do something that changes the model's shape: no call begins or is under way meanwhile."""
-        with self._idle:
+        with self._mutex:
             if self._closing:
                 raise ClosedError("the model was closed")
             self._gate = True
+        token = object()
         try:
-            self._active.append(None)
-            with self._idle:
+            self._active.add(token)
+            with self._mutex:
                 self._wait_for_calls(1)
             return work()
         finally:
+            self._active.discard(token)
             self._slots.clear()
-            self._active.pop()
-            with self._idle:
+            with self._mutex:
                 self._gate = self._closing
                 self._idle.notify_all()
 
@@ -322,9 +332,9 @@ class Handle(Closing):
         processor's caches, so this is as little as there can be: a job made once, of which only the
         text changes. Whatever is not as usual is left to the long way, errors too.
         """
-        active = self._active
+        active, token = self._active, object()
         try:
-            active.append(None)
+            active.add(token)
             if self._gate or not self._slots and not self._add_slot():
                 return None
             slot = self._slots.pop()
@@ -337,7 +347,7 @@ class Handle(Closing):
         except (UnicodeEncodeError, IndexError):    # another thread may have taken the slot
             return None
         finally:
-            active.pop()
+            active.discard(token)
             if self._gate:
                 self._wake()
 
@@ -347,10 +357,11 @@ class Handle(Closing):
         return bool(self._view.dim)
 
     def _futures(self) -> Dispatcher:
-        with self._idle:
+        with self._mutex:
             if self._dispatcher is None:
                 self._dispatcher = Dispatcher(self)
-            return self._dispatcher
+            found = self._dispatcher
+        return found
 
 
 def _shape(view: View) -> Any:

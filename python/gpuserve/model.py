@@ -543,11 +543,16 @@ class Model(Handle):
                      for i in range(0, len(texts), size))
             bar = Progress(len(texts), bool(progress))
             # Closed by name: a traceback would keep the stream alive, and the library would go on writing.
-            with closing(self._stream(view, parts, task, columns, {**fields, "want_result": want_result},
-                                      output)) as stream:
+            stream = self._stream(view, parts, task, columns, {**fields, "want_result": want_result}, output)
+            try:
                 for one in stream:
                     bar.advance(one.job.n_items)
                     calls.append(one)
+            finally:
+                try:
+                    stream.close()
+                finally:
+                    stream.close()
             bar.close()
         return _Made(
             output, items_of(np.concatenate([cast(Any, one.items) for one in calls])) if want_items else None,
@@ -572,7 +577,11 @@ class Model(Handle):
             while waiting:
                 yield self._finished(waiting)
         finally:
-            free_all(request for _, _, request in waiting)
+            # Twice: the handler of a second signal raises where the first call of a function begins.
+            try:
+                free_all([request for _, _, request in waiting])
+            finally:
+                free_all([request for _, _, request in waiting])
 
     def _finished(self, waiting: "List[Tuple[int, Call, Request]]") -> Call:
         """The first of the calls under way, when it is complete; out of the list once it is freed."""

@@ -23,7 +23,8 @@ class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
     Args:
         model: a directory, or the name of a model in the Hugging Face cache.
         device, dtype: as for :class:`gpuserve.Model`.
-        prompt_name, normalize_embeddings, truncate_dim: as for :meth:`gpuserve.Model.encode`.
+        prompt_name, normalize_embeddings, truncate_dim: as for :meth:`gpuserve.Model.encode`; what is truncated
+            is not normalized again unless normalize_embeddings is given.
     """
 
     def __init__(self, model: Path, *, device: Optional[str] = None, dtype: Optional[str] = None,

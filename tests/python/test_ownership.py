@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Who frees a request, and which locks stay taken, when exceptions, threads and the collector meet.
+
+test_signals.py does the same with signals at random moments.
+"""
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+
+from common import PATIENCE, Case, main, model
+from gpuserve import Model, _calls
+
+TEXTS = ["text number %d of a call" % i for i in range(70)]
+LONG = ["long text %d " % i + "word " * 100 for i in range(400)]
+
+
+class Interrupted(BaseException):
+    pass
+
+
+def interrupt(*_):
+    raise Interrupted
+
+
+class Points:
+    """Raises at the n-th place where Python 3.11 calls signal handlers: where a function of the package or of
+    `threading` begins, and where a call of a function in C or of the library ends."""
+
+    def __init__(self, n):
+        self.left = n
+        self.thread = threading.get_ident()
+        self.is_on = False
+
+    def __call__(self, frame, event, _argument):
+        name = frame.f_code.co_filename
+        if event in ("call", "c_return") and ("/gpuserve/" in name or name.endswith("threading.py")):
+            self.place()
+
+    def place(self):
+        if not self.is_on or threading.get_ident() != self.thread:
+            return
+        self.left -= 1
+        if self.left < 0:
+            self.stop()
+            raise Interrupted
+
+    def start(self):
+        self.is_on = True
+        sys.setprofile(self)
+
+    def stop(self):
+        sys.setprofile(None)
+        self.is_on = False
+
+
+class Library:
+    """The library; `after` is called with its name when one of its functions returns."""
+
+    def __init__(self, library):
+        self._library = library
+        self.after = None
+
+    def __getitem__(self, name):
+        return self._library[name]
+
+    def __getattr__(self, name):
+        function = getattr(self._library, name)
+
+        def called(*arguments):
+            status = function(*arguments)
+            if self.after is not None:
+                self.after(name)
+            return status
+
+        return called
+
+
+class Ownership(Case):
+    def setUp(self):
+        super().setUp()
+        self.model = Model(model("splade-tiny"), device="cpu")
+        self.addCleanup(self.model.close)
+        self.library = self.model._library = Library(self.model._library)
+
+    def at_every_place(self, work, most=3000):
+        """Interrupt the work at each place; returns at how many."""
+        work()
+        for n in range(most):
+            raised = None
+            points = Points(n)
+            self.library.after = lambda _name, points=points: points.place()
+            try:
+                points.start()
+                work()
+            except Interrupted as error:
+                raised = error
+            finally:
+                points.stop()
+                self.library.after = None
+            if points.left >= 0:
+                return n
+            self.check(n, raised)
+        return most
+
+    def check(self, n, raised):
+        """While the exception, and with it all frames, still exists."""
+        self.assertEqual(len(self.model._active), 0, f"at {n}: close() would wait for ever: {raised!r}")
+        free = []
+        thread = threading.Thread(target=lambda: free.append(self.model._mutex.acquire(timeout=PATIENCE)
+                                                             and not self.model._mutex.release()))
+        thread.start()
+        thread.join()
+        self.assertEqual(free, [True], f"at {n}: a lock stays taken")
+
+    def left(self):
+        gc.collect()
+        _calls._free_abandoned()
+        return len(_calls._submitted)
+
+    def test_an_exception_at_each_place_of_encode(self):
+        self.assertGreater(self.at_every_place(lambda: self.model.encode(TEXTS)), 50)
+        self.assertEqual(self.left(), 0)
+
+    def test_an_exception_at_each_place_of_a_stream(self):
+        self.assertGreater(self.at_every_place(
+            lambda: list(self.model.encode_stream(TEXTS[:9], batch_size=3))), 100)
+        self.assertEqual(self.left(), 0)
+
+    def test_an_exception_at_each_place_of_submit(self):
+        self.assertGreater(self.at_every_place(lambda: self.model.submit(TEXTS[:2]) and None), 50)
+        until = time.monotonic() + PATIENCE
+        while self.left() and time.monotonic() < until:
+            self.model.submit("a").result()
+        self.assertEqual(self.left(), 0)
+
+    def test_an_exception_at_each_place_of_classes_of_calls(self):
+        for work in (lambda: self.model.encode_sparse("a"), lambda: self.model.encode("a"),
+                     lambda: self.model.rank("a", TEXTS[:3]), lambda: self.model.tokenize("a b")):
+            self.assertGreater(self.at_every_place(work), 5)
+        self.assertEqual(self.left(), 0)
+
+    def test_two_signals_at_once_leave_nothing_that_writes(self):
+        """The second handler raises while the first exception is on its way: in the cleanup."""
+        before = [(one, signal.signal(one, interrupt)) for one in (signal.SIGUSR1, signal.SIGUSR2)]
+        self.addCleanup(lambda: [signal.signal(*one) for one in before])
+        out = np.empty((len(LONG), self.model.dim), np.float32)
+        for options in ({"batch_size": 500}, {"batch_size": 50}):
+            for _ in range(20):
+                out[...] = -7
+                raised = self.doubly_interrupted(lambda: self.model.encode(LONG, out=out, **options))
+                seen = out.copy()
+                self.assertIsNotNone(raised)
+                self.assertEqual(len(_calls._submitted), 0, "a request lives on")
+                self.assertTrue((out == seen).all())
+
+    def doubly_interrupted(self, work):
+        """Both signals are sent while the library waits for a request."""
+        def send():
+            while not any(state.pointer.value for state in list(_calls._submitted.values())):
+                time.sleep(0.0001)
+            # Blocked by nobody: both are pending when the wait of the main thread returns.
+            os.kill(os.getpid(), signal.SIGUSR1)
+            os.kill(os.getpid(), signal.SIGUSR2)
+
+        sender = threading.Thread(target=send)
+        raised = None
+        sender.start()
+        try:
+            try:
+                work()
+            except Interrupted as error:
+                raised = error
+            sender.join()
+        except Interrupted as error:
+            raised = error
+        sender.join()
+        return raised
+
+    def test_nothing_is_asked_of_a_request_before_its_submission_is_over(self):
+        """The pointer is there before the request is in the queue; expiring it then would free it too early."""
+        self.model.submit("a").result()
+        dispatcher = self.model._dispatcher
+        asked, within, turns, keys = [], [1], threading.Semaphore(0), dispatcher._keys
+        dispatcher._keys = lambda: (turns.release(), keys())[1]
+
+        def after(name):
+            if name == "gpuserve_wait" and within:
+                asked.append(name)
+            if name == "gpuserve_submit":
+                for _ in range(3):  # the first turn may have begun before, and the last one has just begun
+                    os.write(dispatcher._wake_write, b"x")
+                    self.assertTrue(turns.acquire(timeout=PATIENCE))
+                within.clear()
+
+        self.library.after = after
+        future = self.model.submit("b")
+        self.assertEqual(asked, [])
+        future.result(timeout=PATIENCE)
+
+    def test_close_that_was_interrupted_is_finished_by_the_next(self):
+        for n in range(200):
+            one = Model(model("splade-tiny"), device="cpu")
+            one.submit("a").result()
+            handle, points = one._handle, Points(n)
+            one._library = Library(one._library)
+            one._library.after = lambda _name, points=points: points.place()
+            try:
+                points.start()
+                one.close()
+            except Interrupted:
+                pass
+            finally:
+                points.stop()
+            one.close()
+            self.assertFalse(handle.value, f"at {n}: the model was not closed")
+            if points.left >= 0:
+                break
+        self.assertGreater(n, 5)
+
+
+if __name__ == "__main__":
+    main(__name__)
