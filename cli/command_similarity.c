@@ -125,6 +125,7 @@ static int compare(struct similarity *s, gpuserve_model *model, const struct cli
         pump.source = s;
         pump.next = next_of_pairs;
         pump.would_wait = pairs_would_wait;
+        pump.share = NULL; /* of another source; nothing here shows progress */
         pump.sink = write_pairs;
     }
     result = cli_pump_run(&pump);
