@@ -327,6 +327,7 @@ static gpuserve_status take_fingerprint(struct gsv_model *model, gpuserve_error 
     if (!model->fingerprint[0]) {
         memcpy(model->fingerprint, fingerprint, sizeof(fingerprint));
         memcpy(model->files, files, sizeof(files));
+        model->int8 = *gsv_net_int8(any_net(model)); /* once: callers read it while it loads again */
     }
     if (strcmp(model->fingerprint, fingerprint) == 0)
         return GPUSERVE_OK;
@@ -360,8 +361,6 @@ static gpuserve_status load(struct gsv_model *model, struct gsv_completions *com
     gsv_nvtx_pop(&model->context->nvtx);
     if (st == GPUSERVE_OK && !was_parked)
         st = take_fingerprint(model, error);
-    if (st == GPUSERVE_OK)
-        model->int8 = *gsv_net_int8(any_net(model));
     if (st == GPUSERVE_OK)
         st = tell(options, bytes, bytes, error);
     return st == GPUSERVE_OK ? start(model, completions, error) : st;

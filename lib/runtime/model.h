@@ -46,7 +46,7 @@ struct gsv_model {
     bool is_counted;
     char fingerprint[33];
     char files[33]; /* the fingerprint without what it has of the device: see fingerprint.h */
-    struct gsv_int8_facts int8; /* of an int8 model, from its last loading */
+    struct gsv_int8_facts int8; /* of an int8 model, from its first loading */
     struct gsv_lost *lost;      /* its handle's; NULL: nobody is told of a lost device */
     size_t n_pins;              /* calls that look at it now; under the lock of its handle */
     size_t n_users;             /* of them those that submit a request to it */
