@@ -150,6 +150,12 @@ class LineResult(unittest.TestResult):
         super().addError(test, err)
         print("FAILED", test.id(), "\n" + self.errors[-1][1], flush=True)
 
+    def addSubTest(self, test, subtest, err):
+        n_failures, n_errors = len(self.failures), len(self.errors)
+        super().addSubTest(test, subtest, err)
+        for _, text in self.failures[n_failures:] + self.errors[n_errors:]:
+            print("FAILED", subtest.id(), "\n" + text, flush=True)
+
 
 def main(module):
     loader = unittest.TestLoader()
