@@ -179,11 +179,34 @@ static void say_done(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
+/* A model is loaded as the server's own options say. A body may be empty. */
+static bool check_load(struct gsv_exchange *exchange)
+{
+    const json_t *parameters;
+    const char *key;
+    json_t *value;
+
+    if (exchange->body.size == 0)
+        return true;
+    if (!gsv_request_parse(exchange, exchange->body.bytes, exchange->body.size))
+        return false;
+    parameters = json_object_get(exchange->json, "parameters");
+    json_object_foreach((json_t *)parameters, key, value)
+    {
+        if (strcmp(key, "config") == 0 || strncmp(key, "file:", 5) == 0)
+            return gsv_refuse(exchange, GSV_P_INVALID, "parameters",
+                              "`parameters` holds \"%.100s\": a model is loaded from the server's "
+                              "own files, as its own options say",
+                              key);
+    }
+    return true;
+}
+
 static void control(struct gsv_exchange *exchange, enum gsv_load_kind kind)
 {
     struct gsv_entry *entry = controlled_entry(exchange);
 
-    if (entry)
+    if (entry && (kind != GSV_LOAD || check_load(exchange)))
         gsv_work_load(exchange, &exchange->server->loads, entry, kind, say_done);
 }
 

@@ -1,7 +1,8 @@
 /*
  * dialect_ollama.c - /api/embed, /api/embeddings, /api/tags and /api/version of Ollama.
  *
- * Its names may end in ":latest", which means nothing here.
+ * Its names may end in ":latest", which means nothing here. Of `options` only num_ctx has an effect
+ * on an embedding, there and here; `keep_alive` has none here.
  */
 #include "lib/http/options.h"
 #include "lib/http/request.h"
@@ -40,6 +41,45 @@ static void write_embeddings(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
+/* `options.num_ctx`, the tokens that a text is cut at; 0: it is not given, or is the model's limit.
+ * There have to be more than the tokenizer's special ones. */
+static bool read_limit(struct gsv_exchange *exchange, size_t *limit)
+{
+    const json_t *options = json_object_get(exchange->json, "options");
+    const int64_t most = (int64_t)exchange->served->max_tokens;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    int64_t num_ctx = most;
+    size_t n_special = 0;
+    gpuserve_status st;
+
+    *limit = 0;
+    if (!options || json_is_null(options))
+        return true;
+    if (!json_is_object(options))
+        return gsv_refuse(exchange, GSV_P_INVALID, "options", "`options` is no object");
+    st = gpuserve_tokenize(exchange->served->model, "", 0, NULL, NULL, 0, &n_special, NULL, &error);
+    if (st != GPUSERVE_OK)
+        return gsv_refuse_error(exchange, st, &error);
+    if (!gsv_member_count(exchange, options, "num_ctx", (int64_t)n_special + 1, most, &num_ctx))
+        return false;
+    *limit = num_ctx < most ? (size_t)num_ctx : 0;
+    return true;
+}
+
+/* A limit of the request's own is kept by tokenizing here. */
+static void start(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_inputs *inputs,
+                  gsv_handler finish)
+{
+    if (!read_limit(exchange, &inputs->limit))
+        return;
+    if (inputs->limit > 0) {
+        if (!gsv_inputs_prompt(exchange, inputs, NULL) ||
+            !gsv_inputs_tokenize(exchange, inputs, job->truncation))
+            return;
+    }
+    gsv_work_start(exchange, job, inputs, finish);
+}
+
 static void embed(struct gsv_exchange *exchange)
 {
     gpuserve_job job = GPUSERVE_JOB_INIT;
@@ -55,11 +95,13 @@ static void embed(struct gsv_exchange *exchange)
                          GSV_INPUTS_EMPTY_TEXTS | GSV_INPUTS_NO_IDS, NULL, &inputs))
         return;
     job.dimensions = (uint32_t)dimensions;
+    job.normalize = GPUSERVE_NORMALIZE_YES;
     job.truncation = truncate ? GPUSERVE_TRUNCATE_DEFAULT : GPUSERVE_TRUNCATE_STRICT;
-    gsv_work_start(exchange, &job, &inputs, write_embeddings);
+    exchange->cut_by = "`truncate`: true";
+    start(exchange, &job, &inputs, write_embeddings);
 }
 
-/* The older path: one text, one vector, not of length 1 there; here as the model says. */
+/* The older path: one text, one vector, which is not normalized. */
 static void write_embedding(struct gsv_exchange *exchange)
 {
     gsv_buffer_text(&exchange->reply, "{\"embedding\":");
@@ -80,8 +122,14 @@ static void embed_one(struct gsv_exchange *exchange)
         gsv_refuse(exchange, GSV_P_INVALID, "prompt", "`prompt` is no text");
         return;
     }
-    if (gsv_inputs_read(exchange, prompt, "prompt", GSV_INPUTS_EMPTY_TEXTS, NULL, &inputs))
-        gsv_work_start(exchange, &job, &inputs, write_embedding);
+    if (json_string_length(prompt) == 0) { /* as there */
+        gsv_buffer_text(&exchange->reply, "{\"embedding\":[]}");
+        gsv_reply_json(exchange);
+        return;
+    }
+    job.normalize = GPUSERVE_NORMALIZE_NO;
+    if (gsv_inputs_read(exchange, prompt, "prompt", 0, NULL, &inputs))
+        start(exchange, &job, &inputs, write_embedding);
 }
 
 static void tags(struct gsv_exchange *exchange)

@@ -51,7 +51,8 @@ static void embeddings(struct gsv_exchange *exchange)
     uint32_t format = 0;
 
     exchange->state = wanted;
-    job.truncation = gsv_server_truncation(exchange);
+    if (!gsv_option_truncation(exchange, body, &job)) /* an extension */
+        return;
     if (!wanted || !gsv_request_body_model(exchange) ||
         !gsv_member_text(exchange, body, "user", &user) ||
         !gsv_member_choice(exchange, body, "encoding_format", formats, &format))

@@ -35,6 +35,13 @@ static bool start(struct gsv_exchange *exchange, struct ranking *ranking, const 
            gsv_rerank_start(exchange, &ranking->rerank, finish);
 }
 
+static size_t n_told(const struct ranking *ranking)
+{
+    const size_t n = ranking->rerank.documents.n;
+
+    return ranking->top_n < n ? ranking->top_n : n;
+}
+
 /* ----------------------------------------------------------------------------------------- TEI */
 
 static void write_tei(struct gsv_exchange *exchange)
@@ -44,7 +51,7 @@ static void write_tei(struct gsv_exchange *exchange)
     struct gsv_buffer *to = &exchange->reply;
 
     gsv_buffer_text(to, "[");
-    for (size_t i = 0; i < texts->n; i++) {
+    for (size_t i = 0; i < n_told(ranking); i++) {
         const struct gsv_ranked *one = &ranking->rerank.ranked[i];
 
         gsv_buffer_format(to, "%s{\"index\":%zu,\"score\":", i > 0 ? "," : "", one->index);
@@ -63,11 +70,14 @@ static void rerank_tei(struct gsv_exchange *exchange, struct ranking *ranking)
 {
     const json_t *body = exchange->json;
     gpuserve_job job = GPUSERVE_JOB_INIT;
+    int64_t top_n = INT64_MAX;
 
     if (!gsv_request_body_model(exchange) || !gsv_option_truncation(exchange, body, &job) ||
+        !gsv_member_count(exchange, body, "top_n", 1, INT64_MAX, &top_n) ||
         !gsv_member_flag(exchange, body, "raw_scores", &ranking->rerank.raw) ||
         !gsv_member_flag(exchange, body, "return_text", &ranking->return_texts))
         return;
+    ranking->top_n = (size_t)top_n;
     ranking->rerank.truncation = job.truncation;
     start(exchange, ranking, json_object_get(body, "texts"), "texts", write_tei);
 }
@@ -79,7 +89,7 @@ static void write_results(struct gsv_exchange *exchange)
 {
     const struct ranking *ranking = exchange->state;
     const struct gsv_inputs *texts = &ranking->rerank.documents;
-    const size_t n = ranking->top_n < texts->n ? ranking->top_n : texts->n;
+    const size_t n = n_told(ranking);
     const bool v2 = exchange->path[2] == '2';
     struct gsv_buffer *to = &exchange->reply;
 

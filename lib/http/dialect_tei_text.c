@@ -20,6 +20,28 @@ static bool tokenize_text(struct gsv_exchange *exchange, const char *text, size_
     return gsv_tokens_of_text(exchange, text, size, &options, most, tokens);
 }
 
+/* Its id and, as the member `name`, the part of the text that it is of, or a special token's own.
+ */
+static void put_token(struct gsv_exchange *exchange, const char *text, size_t size,
+                      const struct gsv_tokens *tokens, size_t i, const char *name)
+{
+    const gpuserve_span span = tokens->spans[i];
+    struct gsv_buffer *to = &exchange->reply;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    size_t word_size = 0;
+    char word[512];
+
+    gsv_buffer_text(to, i > 0 ? ",{\"id\":" : "{\"id\":");
+    gsv_put_number(to, tokens->ids[i]);
+    gsv_buffer_format(to, ",\"%s\":", name);
+    if (gsv_is_special(span) &&
+        gpuserve_detokenize(exchange->served->model, &tokens->ids[i], 1, 0, word, sizeof(word),
+                            &word_size, &error) == GPUSERVE_OK)
+        gsv_put_text(to, word);
+    else
+        gsv_put_bytes(to, text + span.begin, span.end <= size ? span.end - span.begin : 0);
+}
+
 static bool put_tokens(struct gsv_exchange *exchange, const char *text, size_t size,
                        const struct gsv_tokens *tokens)
 {
@@ -29,20 +51,9 @@ static bool put_tokens(struct gsv_exchange *exchange, const char *text, size_t s
     gsv_buffer_text(to, "[");
     for (size_t i = 0; i < tokens->n; i++) {
         const gpuserve_span span = tokens->spans[i];
-        const bool special = gsv_is_special(span);
-        char word[512];
-        size_t word_size = 0;
-        gpuserve_error error = GPUSERVE_ERROR_INIT;
 
-        gsv_buffer_text(to, i > 0 ? ",{\"id\":" : "{\"id\":");
-        gsv_put_number(to, tokens->ids[i]);
-        gsv_buffer_text(to, ",\"text\":");
-        if (special && gpuserve_detokenize(exchange->served->model, &tokens->ids[i], 1, 0, word,
-                                           sizeof(word), &word_size, &error) == GPUSERVE_OK)
-            gsv_put_text(to, word);
-        else
-            gsv_put_bytes(to, text + span.begin, span.end <= size ? span.end - span.begin : 0);
-        if (special) {
+        put_token(exchange, text, size, tokens, i, "text");
+        if (gsv_is_special(span)) {
             gsv_buffer_text(to, ",\"special\":true,\"start\":null,\"stop\":null}");
         } else {
             gsv_buffer_text(to, ",\"special\":false,\"start\":");
@@ -83,26 +94,46 @@ static void tokenize_tei(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
+static void put_llama(struct gsv_exchange *exchange, const char *text, size_t size,
+                      const struct gsv_tokens *tokens, bool with_pieces)
+{
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "{\"tokens\":[");
+    for (size_t i = 0; i < tokens->n; i++) {
+        if (with_pieces) {
+            put_token(exchange, text, size, tokens, i, "piece");
+            gsv_buffer_text(to, "}");
+        } else {
+            gsv_buffer_text(to, i > 0 ? "," : "");
+            gsv_put_number(to, tokens->ids[i]);
+        }
+    }
+    gsv_buffer_text(to, "]}");
+    gsv_reply_json(exchange);
+}
+
 static void tokenize_llama(struct gsv_exchange *exchange, const json_t *content)
 {
+    bool add_special = false, with_pieces = false, parse_special = true; /* llama.cpp's defaults */
+    const size_t size = json_string_length(content);
+    const char *text = json_string_value(content);
     struct gsv_tokens tokens = { 0 };
-    bool add_special = false;
 
-    if (!json_is_string(content)) {
+    if (!text) {
         gsv_refuse(exchange, GSV_P_INVALID, "content", "`content` is no text");
         return;
     }
     if (!gsv_member_flag(exchange, exchange->json, "add_special", &add_special) ||
-        !tokenize_text(exchange, json_string_value(content), json_string_length(content),
-                       add_special, GSV_MOST_TOKENS, &tokens))
+        !gsv_member_flag(exchange, exchange->json, "with_pieces", &with_pieces) ||
+        !gsv_member_flag(exchange, exchange->json, "parse_special", &parse_special))
         return;
-    gsv_buffer_text(&exchange->reply, "{\"tokens\":[");
-    for (size_t i = 0; i < tokens.n; i++) {
-        gsv_buffer_text(&exchange->reply, i > 0 ? "," : "");
-        gsv_put_number(&exchange->reply, tokens.ids[i]);
-    }
-    gsv_buffer_text(&exchange->reply, "]}");
-    gsv_reply_json(exchange);
+    if (!parse_special)
+        gsv_refuse(
+            exchange, GSV_P_UNSUPPORTED, "parse_special",
+            "`parse_special` is false, but special tokens in a text are always read as such");
+    else if (tokenize_text(exchange, text, size, add_special, GSV_MOST_TOKENS, &tokens))
+        put_llama(exchange, text, size, &tokens, with_pieces);
 }
 
 static void tokenize(struct gsv_exchange *exchange)

@@ -191,7 +191,8 @@ static bool tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, u
         if (!gsv_tokens_of_text(exchange, inputs->texts[i], inputs->sizes[i], &options,
                                 GSV_MOST_TOKENS, &question->tokens[i]))
             return false;
-        gsv_note_cut(exchange, inputs->texts[i], inputs->sizes[i], question->tokens[i].n);
+        gsv_note_cut(exchange, inputs->texts[i], inputs->sizes[i], question->tokens[i].n,
+                     options.max_tokens);
         inputs->offsets[i + 1] = inputs->offsets[i] + question->tokens[i].n;
     }
     inputs->ids = gsv_keep(exchange, inputs->offsets[inputs->n], sizeof(*inputs->ids));

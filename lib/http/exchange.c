@@ -209,6 +209,23 @@ void gsv_add_retry_after(struct gsv_exchange *exchange, uint32_t after_ms)
     gsv_add_header(exchange, "retry-after-ms", gsv_keep_format(exchange, "%u", ms));
 }
 
+bool gsv_refuse_length(struct gsv_exchange *exchange, const char *message, bool is_ids)
+{
+    const char *cut_by = exchange->cut_by;
+
+    if (exchange->dialect == GSV_COHERE)
+        cut_by = "`truncate`: \"END\"";
+    if (is_ids || !cut_by)
+        return gsv_refuse(exchange, GSV_P_TOO_LONG, NULL,
+                          "%s; this model's maximum context length is %zu tokens: send %s", message,
+                          exchange->served->max_tokens,
+                          is_ids ? "fewer ids, which are never cut" : "a shorter text");
+    return gsv_refuse(exchange, GSV_P_TOO_LONG, NULL,
+                      "%s; this model's maximum context length is %zu tokens: send a shorter text, "
+                      "or %s to have it cut",
+                      message, exchange->served->max_tokens, cut_by);
+}
+
 bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
                       const gpuserve_error *error)
 {
@@ -219,9 +236,8 @@ bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
         gsv_add_retry_after(exchange, error->retry_after_ms);
         return gsv_refuse(exchange, kind, NULL, "%s (--queue-ms, --queue-tokens)", message);
     }
-    if (kind == GSV_P_TOO_LONG && exchange->served)
-        return gsv_refuse(exchange, kind, NULL, "%s; " GSV_TOKENS_LIMIT, message,
-                          exchange->served->max_tokens);
+    if (kind == GSV_P_TOO_LONG && exchange->served && !error->hint[0])
+        return gsv_refuse_length(exchange, message, exchange->work.job.ids != NULL);
     if (error->hint[0])
         return gsv_refuse(exchange, kind, NULL, "%s (%s)", message, error->hint);
     return gsv_refuse(exchange, kind, NULL, "%s", message);

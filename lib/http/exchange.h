@@ -90,6 +90,7 @@ struct gsv_exchange {
     void *state;               /* the handler's own, for its finish */
     struct gsv_rerank *rerank; /* of a handler that ranks */
     uint64_t deadline_ns;      /* when the client stops waiting; 0: it does not say */
+    const char *cut_by;        /* what the client sends to have long texts cut, or NULL */
 
     /* The reply. */
     unsigned status; /* 0: none yet */
@@ -138,7 +139,9 @@ bool gsv_refuse(struct gsv_exchange *exchange, enum gsv_problem kind, const char
                 const char *format, ...) GPUSERVE_PRINTF(4, 5);
 /* When to come back, in the two headers for it. */
 void gsv_add_retry_after(struct gsv_exchange *exchange, uint32_t after_ms);
-#define GSV_TOKENS_LIMIT "the limit is %zu tokens (--max-tokens, or --auto-truncate to cut)"
+/* The library's error about a text, or a list of ids, that the model is too short for: with the
+ * model's limit, in the words that clients look for, and with what the client can do. */
+bool gsv_refuse_length(struct gsv_exchange *exchange, const char *message, bool is_ids);
 /* The library's error; of its tokenizer alone, where only text or ids can be wrong. */
 bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
                       const gpuserve_error *error);

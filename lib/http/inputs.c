@@ -159,12 +159,14 @@ static bool read_one_id_list(struct gsv_exchange *exchange, const json_t *list, 
     return true;
 }
 
-/* The ids of one text, in memory that grows with the exchange's list of ids. */
-static bool tokenize(struct gsv_exchange *exchange, const char *text, size_t size, size_t place,
+/* The ids of text i, in memory that grows with the exchange's list of ids. */
+static bool tokenize(struct gsv_exchange *exchange, const struct gsv_inputs *inputs, size_t i,
                      uint32_t truncation, struct gsv_buffer *ids)
 {
     gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
-    const size_t limit = exchange->served->max_tokens;
+    const size_t limit = inputs->limit ? inputs->limit : exchange->served->max_tokens;
+    const size_t size = inputs->sizes[i];
+    const char *text = inputs->texts[i];
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     size_t n = 0;
     char *to = gsv_buffer_reserve(ids, limit * sizeof(int32_t));
@@ -176,13 +178,14 @@ static bool tokenize(struct gsv_exchange *exchange, const char *text, size_t siz
     options.max_tokens = (uint32_t)limit;
     st = gpuserve_tokenize(exchange->served->model, text, size, (int32_t *)(void *)to, NULL, limit,
                            &n, &options, &error);
-    if (st == GPUSERVE_E_TOO_LARGE)
-        return gsv_refuse(exchange, GSV_P_TOO_LONG, NULL, "input %zu: %s; " GSV_TOKENS_LIMIT, place,
-                          error.message, limit);
+    if (st == GPUSERVE_E_TOO_LARGE) {
+        gsv_fail_in(&error, st, "input %zu", i);
+        return gsv_refuse_length(exchange, error.message, false);
+    }
     if (st != GPUSERVE_OK)
-        return gsv_refuse_tokens(exchange, gsv_fail_in(&error, st, "input %zu", place), &error);
+        return gsv_refuse_tokens(exchange, gsv_fail_in(&error, st, "input %zu", i), &error);
     ids->size += n * sizeof(int32_t);
-    gsv_note_cut(exchange, text, size, n);
+    gsv_note_cut(exchange, text, size, n, limit);
     return true;
 }
 
@@ -196,7 +199,7 @@ bool gsv_inputs_tokenize(struct gsv_exchange *exchange, struct gsv_inputs *input
         return true;
     inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
     for (size_t i = 0; i < inputs->n && inputs->offsets && good; i++) {
-        good = tokenize(exchange, inputs->texts[i], inputs->sizes[i], i, truncation, &ids);
+        good = tokenize(exchange, inputs, i, truncation, &ids);
         inputs->offsets[i + 1] = ids.size / sizeof(int32_t);
     }
     if (good && inputs->offsets)

@@ -17,6 +17,7 @@ struct gsv_inputs {
     int32_t *ids;    /* end to end */
     size_t *offsets; /* [n + 1] */
     size_t n_characters;
+    size_t limit;    /* where gsv_inputs_tokenize() cuts, below the model's limit, or 0 */
     bool has_prompt; /* in the ids of those that were texts */
 };
 

@@ -25,4 +25,10 @@ bool gsv_kserve_model(struct gsv_exchange *exchange);
 bool gsv_kserve_inputs(struct gsv_exchange *exchange, const json_t *list, const char *binary,
                        size_t binary_size, struct gsv_inputs *inputs);
 
+/* Refuses `shared_memory_region` among the parameters of what is so named. */
+bool gsv_kserve_check_shared(struct gsv_exchange *exchange, const json_t *parameters,
+                             const char *what, const char *name);
+/* Refuses binary tensors without the header that says where they begin. */
+bool gsv_kserve_refuse_binary(struct gsv_exchange *exchange);
+
 #endif

@@ -199,7 +199,8 @@ static bool read_output(struct gsv_exchange *exchange, const json_t *given, bool
     }
     output->kind = (enum output_kind)kind;
     output->binary = binary;
-    if (!gsv_member_flag(exchange, parameters, "binary_data", &output->binary) ||
+    if (!gsv_kserve_check_shared(exchange, parameters, "output", name) ||
+        !gsv_member_flag(exchange, parameters, "binary_data", &output->binary) ||
         !gsv_member_count(exchange, parameters, "classification", 0, INT32_MAX, &classes))
         return false;
     if (classes > 0 && kind != SCORES)
@@ -243,14 +244,27 @@ static bool read_outputs(struct gsv_exchange *exchange, const json_t *body, stru
                                                : gsv_require_classifier(exchange);
 }
 
-/* `timeout` is in microseconds; priority 1 comes first and 0 is the default, as in Triton. */
+/* A request is never one of a sequence: 0, Triton's number for none, says so too. */
+static bool check_sequence(struct gsv_exchange *exchange, const json_t *parameters)
+{
+    const json_t *id = json_object_get(parameters, "sequence_id");
+
+    return !id || json_is_null(id) || (json_is_integer(id) && json_integer_value(id) == 0) ||
+           gsv_refuse(exchange, GSV_P_INVALID, "sequence_id",
+                      "`sequence_id` is not offered: no model here keeps a state between requests");
+}
+
+/* `timeout` is in microseconds; priority 1 comes first and 0 is the default, as in Triton. What
+ * `truncate` says is an extension. */
 static bool read_parameters(struct gsv_exchange *exchange, const json_t *body, gpuserve_job *job)
 {
     const json_t *parameters = json_object_get(body, "parameters");
     int64_t timeout_us = 0, priority = 0;
     uint64_t deadline_ns;
 
-    if (!gsv_member_count(exchange, parameters, "timeout", 0, INT64_MAX / 2000, &timeout_us) ||
+    if (!check_sequence(exchange, parameters) ||
+        !gsv_option_truncation(exchange, parameters, job) ||
+        !gsv_member_count(exchange, parameters, "timeout", 0, INT64_MAX / 2000, &timeout_us) ||
         !gsv_member_count(exchange, parameters, "priority", 0, INT32_MAX, &priority))
         return false;
     deadline_ns = exchange->begun_ns + (uint64_t)timeout_us * 1000;
@@ -261,6 +275,13 @@ static bool read_parameters(struct gsv_exchange *exchange, const json_t *body, g
     if (priority == 2)
         job->priority = GPUSERVE_PRIORITY_NORMAL;
     return true;
+}
+
+bool gsv_kserve_refuse_binary(struct gsv_exchange *exchange)
+{
+    return gsv_refuse(exchange, GSV_P_INVALID, "binary_data_size",
+                      "`binary_data_size`: binary tensors need the header "
+                      "Inference-Header-Content-Length, the length of the JSON before them");
 }
 
 /* How much of the body is JSON. */
@@ -278,7 +299,27 @@ static bool split_body(struct gsv_exchange *exchange, size_t *json_size)
         return gsv_refuse(exchange, GSV_P_INVALID, NULL,
                           "Inference-Header-Content-Length is %.20s, the body has %zu bytes", given,
                           exchange->body.size);
+    if (*json_size == 0)
+        return gsv_refuse(
+            exchange, GSV_P_INVALID, NULL,
+            "Inference-Header-Content-Length is 0: raw binary requests are for models "
+            "of one input, and there are TEXT and input_ids; name the tensor in JSON "
+            "before its bytes");
     return true;
+}
+
+/* Binary tensors after JSON whose length no header tells make it no JSON. */
+static bool parse_head(struct gsv_exchange *exchange, size_t size)
+{
+    static const char mark[] = "\"binary_data_size\"";
+    const char *bytes = exchange->body.bytes;
+
+    if (gsv_request_parse(exchange, bytes, size))
+        return true;
+    if (size > 0 && !gsv_header(exchange, "Inference-Header-Content-Length") &&
+        memmem(bytes, size, mark, sizeof(mark) - 1))
+        gsv_kserve_refuse_binary(exchange);
+    return false;
 }
 
 void gsv_kserve_infer(struct gsv_exchange *exchange)
@@ -290,7 +331,7 @@ void gsv_kserve_infer(struct gsv_exchange *exchange)
 
     exchange->state = infer;
     if (!infer || !gsv_kserve_model(exchange) || !split_body(exchange, &json_size) ||
-        !gsv_request_parse(exchange, exchange->body.bytes, json_size) ||
+        !parse_head(exchange, json_size) ||
         !gsv_member_text(exchange, exchange->json, "id", &infer->id) ||
         !read_outputs(exchange, exchange->json, infer) ||
         !read_parameters(exchange, exchange->json, &job) ||
@@ -299,6 +340,5 @@ void gsv_kserve_infer(struct gsv_exchange *exchange)
                            &inputs))
         return;
     job.task = infer->outputs[0].kind == EMBEDDING ? GPUSERVE_TASK_EMBED : GPUSERVE_TASK_CLASSIFY;
-    job.truncation = gsv_server_truncation(exchange);
     gsv_work_start(exchange, &job, &inputs, write_outputs);
 }

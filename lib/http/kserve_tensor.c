@@ -3,7 +3,8 @@
  *
  *   TEXT        BYTES [n] or [n,1]       texts
  *   TEXT_PAIR   BYTES [n] or [n,1]       second texts
- *   input_ids   INT64 or INT32 [n,len]   token ids, padded; attention_mask says which count
+ *   input_ids   INT64 or INT32 [n,len]   token ids, padded at the end; attention_mask has 1 where
+ *                                        they count and 0 at the padding
  *
  * In JSON a BYTES element is a string; in binary it is a little-endian 32-bit length and as many
  * bytes. Nothing that a shape or a size says is believed before it is compared with what is there.
@@ -28,6 +29,18 @@ struct tensor {
 };
 
 /* --------------------------------------------------------------------------------- description */
+
+bool gsv_kserve_check_shared(struct gsv_exchange *exchange, const json_t *parameters,
+                             const char *what, const char *name)
+{
+    const json_t *region = json_object_get(parameters, "shared_memory_region");
+
+    return !region || json_is_null(region) ||
+           gsv_refuse(exchange, GSV_P_INVALID, "shared_memory_region",
+                      "%s \"%.40s\": `shared_memory_region` is not offered: send the data in the "
+                      "body, and take it from the reply's",
+                      what, name);
+}
 
 static bool read_shape(struct gsv_exchange *exchange, const json_t *shape, struct tensor *tensor)
 {
@@ -60,6 +73,8 @@ static bool read_shape(struct gsv_exchange *exchange, const json_t *shape, struc
 static bool take_binary(struct gsv_exchange *exchange, const json_t *size, struct tensor *tensor,
                         const char **binary, size_t *left)
 {
+    if (json_integer_value(size) > 0 && !gsv_header(exchange, "Inference-Header-Content-Length"))
+        return gsv_kserve_refuse_binary(exchange);
     /* A negative size is larger than any. */
     if (!json_is_integer(size) || (uint64_t)json_integer_value(size) > *left)
         return gsv_refuse(
@@ -77,7 +92,8 @@ static bool take_binary(struct gsv_exchange *exchange, const json_t *size, struc
 static bool read_tensor(struct gsv_exchange *exchange, const json_t *given, struct tensor *tensor,
                         const char **binary, size_t *left)
 {
-    const json_t *size = json_object_get(json_object_get(given, "parameters"), "binary_data_size");
+    const json_t *parameters = json_object_get(given, "parameters");
+    const json_t *size = json_object_get(parameters, "binary_data_size");
 
     *tensor = (struct tensor){ 0 };
     tensor->name = json_string_value(json_object_get(given, "name"));
@@ -86,7 +102,8 @@ static bool read_tensor(struct gsv_exchange *exchange, const json_t *given, stru
     if (!tensor->name || !tensor->datatype)
         return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
                           "an input needs a `name`, a `shape` and a `datatype`");
-    if (!read_shape(exchange, json_object_get(given, "shape"), tensor))
+    if (!gsv_kserve_check_shared(exchange, parameters, "tensor", tensor->name) ||
+        !read_shape(exchange, json_object_get(given, "shape"), tensor))
         return false;
     if (size)
         return take_binary(exchange, size, tensor, binary, left);
@@ -224,29 +241,56 @@ static bool number_at(const struct tensor *tensor, size_t i, int64_t *number)
     return json_is_integer(element(tensor, i));
 }
 
-static bool take_id(struct gsv_exchange *exchange, const struct tensor *ids,
-                    const struct tensor *mask, size_t i, struct gsv_inputs *inputs, size_t *n)
+/* How many ids of a row count: those before the padding, which is at its end. */
+static bool count_ids(struct gsv_exchange *exchange, const struct tensor *mask, size_t row,
+                      size_t *n)
+{
+    int64_t counts = 0;
+
+    *n = 0;
+    for (size_t i = 0; i < mask->columns; i++) {
+        if (!number_at(mask, row * mask->columns + i, &counts))
+            return gsv_refuse(exchange, GSV_P_INVALID, "data",
+                              "attention_mask: row %zu, place %zu: no whole number", row, i);
+        if (counts != 0 && counts != 1)
+            return gsv_refuse(exchange, GSV_P_INVALID, "attention_mask",
+                              "attention_mask: row %zu, place %zu: %lld is neither 0 nor 1", row, i,
+                              (long long)counts);
+        if (counts == 1 && *n < i)
+            return gsv_refuse(exchange, GSV_P_INVALID, "attention_mask",
+                              "attention_mask: row %zu has 0 at place %zu and 1 at place %zu: only "
+                              "the end of a row can be padding",
+                              row, *n, i);
+        *n += (size_t)counts;
+    }
+    return true;
+}
+
+static bool take_ids(struct gsv_exchange *exchange, const struct tensor *ids, size_t row, size_t n,
+                     int32_t *to)
 {
     const json_int_t n_ids =
         json_integer_value(json_object_get(exchange->served->facts, "vocab_size"));
-    int64_t id = 0, counts = 1;
 
-    if (!number_at(ids, i, &id) || (mask->name && !number_at(mask, i, &counts)))
-        return gsv_refuse(exchange, GSV_P_INVALID, "data", "element %zu is no whole number", i);
-    if (counts != 0 && (id < 0 || id >= n_ids))
-        return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
-                          "token id %lld is outside the %lld of this model's vocabulary",
-                          (long long)id, (long long)n_ids);
-    if (counts != 0)
-        inputs->ids[(*n)++] = (int32_t)id;
+    for (size_t i = 0; i < n; i++) {
+        int64_t id = 0;
+
+        if (!number_at(ids, row * ids->columns + i, &id))
+            return gsv_refuse(exchange, GSV_P_INVALID, "data",
+                              "input_ids: row %zu, place %zu: no whole number", row, i);
+        if (id < 0 || id >= n_ids)
+            return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
+                              "input_ids: row %zu, place %zu: token id %lld is outside the %lld of "
+                              "this model's vocabulary",
+                              row, i, (long long)id, (long long)n_ids);
+        to[i] = (int32_t)id;
+    }
     return true;
 }
 
 static bool read_ids(struct gsv_exchange *exchange, const struct tensor *ids,
                      const struct tensor *mask, struct gsv_inputs *inputs)
 {
-    size_t n = 0;
-
     if (!check_numbers(exchange, ids) || (mask->name && !check_numbers(exchange, mask)) ||
         !gsv_inputs_count(exchange, ids->rows, ids->name))
         return false;
@@ -260,12 +304,13 @@ static bool read_ids(struct gsv_exchange *exchange, const struct tensor *ids,
     if (!inputs->ids || !inputs->offsets)
         return false;
     for (size_t row = 0; row < ids->rows; row++) {
-        for (size_t i = 0; i < ids->columns; i++) {
-            if (!take_id(exchange, ids, mask, row * ids->columns + i, inputs, &n))
-                return false;
-        }
-        inputs->offsets[row + 1] = n;
-        if (n == inputs->offsets[row])
+        size_t n = ids->columns;
+
+        if ((mask->name && !count_ids(exchange, mask, row, &n)) ||
+            !take_ids(exchange, ids, row, n, inputs->ids + inputs->offsets[row]))
+            return false;
+        inputs->offsets[row + 1] = inputs->offsets[row] + n;
+        if (n == 0)
             return gsv_refuse(exchange, GSV_P_EMPTY, "inputs", "row %zu has no token ids", row);
     }
     return true;
@@ -318,6 +363,14 @@ bool gsv_kserve_inputs(struct gsv_exchange *exchange, const json_t *list, const 
     if (!text->name == !tensors[INPUT_IDS].name)
         return gsv_refuse(exchange, GSV_P_INVALID, "inputs", "%s TEXT and input_ids: give one",
                           text->name ? "both" : "neither");
+    if (text->name && tensors[ATTENTION_MASK].name)
+        return gsv_refuse(
+            exchange, GSV_P_INVALID, "attention_mask",
+            "attention_mask goes with input_ids, not with TEXT, whose tokens are made "
+            "here");
+    if (!text->name && pair->name)
+        return gsv_refuse(exchange, GSV_P_INVALID, "TEXT_PAIR",
+                          "TEXT_PAIR goes with TEXT, not with input_ids, which hold both texts");
     if (!text->name)
         return read_ids(exchange, &tensors[INPUT_IDS], &tensors[ATTENTION_MASK], inputs);
     return gsv_inputs_count(exchange, text->rows, "TEXT") &&

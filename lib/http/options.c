@@ -25,6 +25,8 @@ bool gsv_option_truncation(struct gsv_exchange *exchange, const json_t *object, 
         !gsv_member_choice(exchange, object, "truncation_direction", directions, &direction))
         return false;
     job->truncation = truncate ? truncations[direction] : (uint32_t)GPUSERVE_TRUNCATE_STRICT;
+    exchange->cut_by =
+        object == exchange->json ? "`truncate`: true" : "`truncate`: true in `parameters`";
     return true;
 }
 

@@ -35,11 +35,11 @@ bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t 
     return st == GPUSERVE_OK || gsv_refuse_tokens(exchange, st, &error);
 }
 
-void gsv_note_cut(struct gsv_exchange *exchange, const char *text, size_t size, size_t n)
+void gsv_note_cut(struct gsv_exchange *exchange, const char *text, size_t size, size_t n,
+                  size_t limit)
 {
     gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    const size_t limit = exchange->served->max_tokens;
 
     if (n < limit)
         return;

@@ -27,8 +27,9 @@ bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t 
                         struct gsv_tokens *tokens);
 
 /* Tells the account of a text that was tokenized here and not in its job, to `n` tokens: it is cut
- * where it has more than the model takes. */
-void gsv_note_cut(struct gsv_exchange *exchange, const char *text, size_t size, size_t n);
+ * where it has more than `limit`. */
+void gsv_note_cut(struct gsv_exchange *exchange, const char *text, size_t size, size_t n,
+                  size_t limit);
 
 /* How far characters were counted; zero at the start of a text. */
 struct gsv_place {

@@ -7,8 +7,8 @@
  * normalizer and pre-tokenizer. Here is the other, which normalizes the whole piece first.
  *
  * Work is bounded: all of it is linear in the text, and where the right end is cut it stops at the
- * limit. Only of a pair of which both texts are too long is the length counted to the end, for the
- * longer one gets the odd token.
+ * limit. The length is counted to the end only of a pair of which both texts are too long, for the
+ * longer one gets the odd token, and in strict mode, whose error tells it.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -365,15 +365,24 @@ static gpuserve_status failed(const struct gsv_sink *sink, gpuserve_error *error
                     "token for unknown ones");
 }
 
-/* Remember that the texts were cut; in strict mode that is an error. */
-static gpuserve_status note_truncation(const struct job *job, bool truncated, gpuserve_error *error)
+/* More tokens than this need not be found. */
+static size_t enough_tokens(const struct job *job)
 {
+    return job->sink.left || job->strict ? SIZE_MAX : job->limit;
+}
+
+/* Remember whether `what`, of `n` tokens, was cut; in strict mode that is an error. */
+static gpuserve_status note_truncation(const struct job *job, const char *what, bool truncated,
+                                       size_t n, gpuserve_error *error)
+{
+    const size_t special = job->n_before + job->n_between + job->n_after;
+
     job->sink.out->truncated = truncated;
     if (!truncated || !job->strict)
         return GPUSERVE_OK;
     return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                    "a text of more than %zu tokens and %zu special ones, with strict truncation",
-                    job->limit, job->n_before + job->n_between + job->n_after);
+                    "%s of %zu tokens, %zu of them special, more than the limit of %zu", what,
+                    n + special, special, job->limit + special);
 }
 
 /* The first of the tokens that a text, cut at its left end, has kept. */
@@ -391,11 +400,11 @@ static gpuserve_status encode_single(struct job *job, const char *text, size_t s
     gpuserve_status status;
     size_t count;
 
-    s->stop = s->left ? SIZE_MAX : s->limit;
+    s->stop = enough_tokens(job);
     count = encode_text(s, text, size, job->n_before);
     if (s->no_memory || s->no_unknown || !gsv_encoding_grow(s->out, s->n + job->n_after))
         return failed(s, error);
-    status = note_truncation(job, count > job->limit, error);
+    status = note_truncation(job, "a text", count > job->limit, count, error);
     if (status != GPUSERVE_OK)
         return status;
     if (s->left && count > job->limit && job->limit > 0)
@@ -420,7 +429,7 @@ static gpuserve_status encode_pair(struct job *job, const struct two_texts *text
     size_t a, b, found_a, found_b, first_b, to_b, all_a, all_b;
     gpuserve_status status;
 
-    s->stop = s->left || job->limit % 2 == 1 ? SIZE_MAX : job->limit;
+    s->stop = job->limit % 2 == 1 ? SIZE_MAX : enough_tokens(job);
     a = encode_text(s, texts->a, texts->size_a, job->n_before);
     found_a = s->n - job->n_before;
     first_b = s->n + job->n_between;
@@ -428,7 +437,8 @@ static gpuserve_status encode_pair(struct job *job, const struct two_texts *text
     found_b = s->n - first_b;
     if (s->no_memory || s->no_unknown || !gsv_encoding_grow(e, s->n + job->n_after))
         return failed(s, error);
-    status = note_truncation(job, a > job->limit || b > job->limit - a, error);
+    status =
+        note_truncation(job, "a pair of texts", a > job->limit || b > job->limit - a, a + b, error);
     if (status != GPUSERVE_OK)
         return status;
     all_a = a;

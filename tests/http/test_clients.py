@@ -219,7 +219,13 @@ class Ollama(Served):
         self.assertEqual(got.prompt_eval_count, 4 + 4 + 7)
         got = client.embed(model=NAME + ":latest", input="a dog", dimensions=16)
         self.assertEqual(len(got.embeddings[0]), 16)
-        self.assertEqual(len(client.embeddings(model=NAME, prompt="a dog").embedding), 384)
+        self.assertVector(client.embed(model=NAME, input="a dog ran", options={"num_ctx": 4}).embeddings[0], embed(["a dog"])[0])
+        raw = client.embeddings(model=NAME, prompt="a dog").embedding
+        length = sum(x * x for x in raw) ** 0.5
+        self.assertGreater(abs(length - 1), 0.01)
+        self.assertVector([x / length for x in raw], embed(["a dog"])[0])
+        with self.assertRaisesRegex(ollama.ResponseError, "`num_ctx` is 8192, not between 3 and 256"):
+            client.embed(model=NAME, input="a", options={"num_ctx": 8192})
         self.assertEqual([one.model for one in client.list().models], [NAME])
         with self.assertRaisesRegex(ollama.ResponseError, "no model"):
             client.embed(model="other", input="a")

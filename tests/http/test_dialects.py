@@ -39,6 +39,13 @@ class Text(Served):
         got = self.server.post("/tokenize", {"content": "a dog"}).json()
         self.assertEqual(got, {"tokens": [1037, 3899]})
         self.assertEqual(self.server.post("/detokenize", got).json(), {"content": "a dog"})
+        got = self.server.post("/tokenize", {"content": "Ünï dogs", "with_pieces": True, "add_special": True,
+                                             "parse_special": True}).json()["tokens"]
+        self.assertEqual([one["piece"] for one in (got[0], got[-2], got[-1])], ["[CLS]", "dogs", "[SEP]"])
+        self.assertEqual("".join(one["piece"] for one in got[1:-1]), "Ünïdogs")
+        self.assertEqual([one["id"] for one in got], self.server.post(
+            "/tokenize", {"content": "Ünï dogs", "add_special": True}).json()["tokens"])
+        self.refused(422, "`parse_special` is false", "/tokenize", {"content": "a [SEP]", "parse_special": False})
 
     def test_similarity(self):
         vectors = embed(["a puppy", *TEXTS])
@@ -63,6 +70,10 @@ class Rank(Served):
             self.assertAlmostEqual(one["score"], score, places=5)
         for one in self.server.post("/rerank", {"query": "a", "texts": TEXTS}).json():
             self.assertTrue(0 <= one["score"] <= 1)
+        every = self.server.post("/rerank", {"query": "a puppy", "texts": TEXTS}).json()
+        for n in (1, 2, 3, 9):
+            some = self.server.post("/rerank", {"query": "a puppy", "texts": TEXTS, "top_n": n}).json()
+            self.assertEqual(some, every[:n])
         self.refused(400, "empty", "/rerank", {"query": "", "texts": ["a"]})
         self.refused(400, "empty", "/rerank", {"query": "a", "texts": []})
         self.refused(422, "texts", "/rerank", {"query": "a", "texts": [1]})
@@ -124,6 +135,46 @@ class CrossEncoder(Served):
     def test_it_does_not_embed(self):
         self.assertIn(self.server.post("/v1/embeddings", {"input": "w1"}).status, (400, 424, 501))
         self.assertEqual(self.server.get("/health").status, 200)
+
+
+class Ollama(Served):
+    """What its own client does not show: vectors of another length than 1, and `options`."""
+    arguments = (model("splade-tiny"),)
+
+    def vector(self, text, **more):
+        return self.server.post("/api/embed", {"input": text, **more}).json()["embeddings"][0]
+
+    def test_raw_vectors(self):
+        raw = self.server.post("/api/embeddings", {"prompt": "a dog"}).json()["embedding"]
+        plain = self.server.post("/embed", {"inputs": "a dog", "normalize": False}).json()[0]
+        self.assertVector(raw, plain)
+        length = math.sqrt(sum(x * x for x in raw))
+        self.assertGreater(abs(length - 1), 0.01)
+        self.assertVector(self.vector("a dog"), [x / length for x in raw])
+        self.assertEqual(self.server.post("/api/embeddings", {"prompt": ""}).json(), {"embedding": []})
+
+    def test_num_ctx(self):
+        """Cuts where it says, below the model's own limit; other options have no effect there either."""
+        most = self.server.get("/v1/models/splade-tiny").json()["max_tokens"]
+        for options, want in (({"num_ctx": 4}, "a a"), ({"num_ctx": 4, "temperature": 1, "none": []}, "a a"),
+                              ({"num_ctx": most}, "a a b b"), ({"num_ctx": None}, "a a b b"), (None, "a a b b"),
+                              ({}, "a a b b")):
+            self.assertVector(self.vector("a a b b", options=options), self.vector(want))
+        old = {"prompt": "a a b b", "options": {"num_ctx": 4}}
+        self.assertVector(self.server.post("/api/embeddings", old).json()["embedding"],
+                          self.server.post("/api/embeddings", {"prompt": "a a"}).json()["embedding"])
+        for text, cut in (("a a b b", "1"), ("a a", "0"), ("", "0")):
+            reply = self.server.post("/api/embed", {"input": text, "options": {"num_ctx": 4}})
+            self.assertEqual((reply.status, reply.headers["x-gpuserve-truncated"]), (200, cut), reply.body)
+        for path, field in (("/api/embed", "input"), ("/api/embeddings", "prompt")):
+            for wrong in (most + 1, 2, 0, -1, 1.5, "4", True):
+                self.refused(400, "`num_ctx` is", path, {field: "a", "options": {"num_ctx": wrong}})
+            for wrong in (7, "num_ctx", [], True):
+                self.refused(400, "`options` is no object", path, {field: "a", "options": wrong})
+        error = self.refused(400, "more than the limit of 4", "/api/embed",
+                             {"input": "a a b b", "truncate": False, "options": {"num_ctx": 4}})
+        self.assertIn("a text of 6 tokens", error["error"])
+        self.assertIn("`truncate`: true", error["error"])
 
 
 class Several(Served):

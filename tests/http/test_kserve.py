@@ -89,12 +89,77 @@ class Infer(Served):
             self.assertEqual(reply.status, status, (words, reply.body))
             self.assertIn(words, reply.json()["error"])
 
+    def test_a_mask(self):
+        """Padding is left out at the end of each row; any other mask would lose tokens in silence."""
+        def ask(*rows):
+            shape, datatype = [len(rows), len(rows[0])], "INT64"
+            ids = [[101, 1037, 3899, 102, 0, 0]] * len(rows)
+            return self.server.post(PATH, {"inputs": [
+                {"name": "input_ids", "shape": shape, "datatype": datatype, "data": ids},
+                {"name": "attention_mask", "shape": shape, "datatype": datatype, "data": list(rows)}]})
+        good = [1, 1, 1, 1, 0, 0]
+        self.assertVector(ask(good).json()["outputs"][0]["data"], embed(["a dog"])[0])
+        for row, words in (([1, 0, 1, 1, 0, 0], "row 1 has 0 at place 1 and 1 at place 2"),
+                           ([0, 0, 1, 1, 1, 1], "row 1 has 0 at place 0 and 1 at place 2"),
+                           ([1, 1, 1, 5, 0, 0], "row 1, place 3: 5 is neither 0 nor 1"),
+                           ([1, 1, 1, 1, 0, -1], "row 1, place 5: -1 is neither 0 nor 1")):
+            reply = ask(good, row)
+            self.assertEqual(reply.status, 400, reply.body)
+            self.assertIn("attention_mask: " + words, reply.json()["error"])
+
+    def test_tensors_that_do_not_go_together(self):
+        ids = {"name": "input_ids", "shape": [1, 2], "datatype": "INT64", "data": [101, 102]}
+        for inputs, words in (
+                ([*text(["a"])["inputs"], {**ids, "name": "attention_mask", "data": [1, 0]}], "not with TEXT"),
+                ([ids, {**text(["a"])["inputs"][0], "name": "TEXT_PAIR"}], "TEXT_PAIR goes with TEXT")):
+            self.refused(400, words, PATH, {"inputs": inputs})
+
+    def test_what_is_not_offered(self):
+        region = {"shared_memory_region": "r", "shared_memory_byte_size": 4}
+        one = text(["a"])
+        shared = {**one["inputs"][0], "parameters": region}
+        del shared["data"]
+        self.refused(400, 'tensor \\"TEXT\\": `shared_memory_region`', PATH, {"inputs": [shared]})
+        self.refused(400, 'output \\"embedding\\": `shared_memory_region`', PATH,
+                     {**one, "outputs": [{"name": "embedding", "parameters": region}]})
+        for number in (1, "one"):
+            self.refused(400, "`sequence_id`", PATH, {**one, "parameters": {"sequence_id": number}})
+        self.assertEqual(self.server.post(PATH, {**one, "parameters": {"sequence_id": 0}}).status, 200)
+
+    def test_binary_without_its_header(self):
+        tail = binary(b"a dog")
+        head = json.dumps({"inputs": [{"name": "TEXT", "shape": [1], "datatype": "BYTES",
+                                       "parameters": {"binary_data_size": len(tail)}}]}).encode()
+        for body in (head + tail, head):
+            self.refused(400, "need the header Inference-Header-Content-Length", PATH, body)
+        for body in (tail, b""):
+            self.refused(400, "raw binary requests", PATH, body, {"Inference-Header-Content-Length": "0"})
+
+    def test_a_long_text(self):
+        long = text(["long " * 300])
+        self.refused(400, "a text of 302 tokens", PATH, long)
+        reply = self.server.post(PATH, {**long, "parameters": {"truncate": True}})
+        self.assertEqual((reply.status, reply.headers["x-gpuserve-truncated"]), (200, "1"), reply.body)
+
     def test_paths(self):
         for path in ("/v2/models/other/infer", "/v2/models/all-MiniLM-L6-v2/versions/2/infer"):
             self.assertEqual(self.server.post(path, text(["a"])).status, 404)
         self.assertEqual(self.server.get("/v2/models/other/ready").status, 404)
         self.assertEqual(self.server.get(PATH).status, 405)
         self.assertEqual(self.server.get("/v2/nothing").json().keys(), {"error"})
+
+
+class Load(Served):
+    """A client cannot say how a model is loaded, and is told so."""
+    arguments = (MINILM, "--model-control")
+
+    def test_parameters(self):
+        path = "/v2/repository/models/all-MiniLM-L6-v2/load"
+        for name in ("config", "file:1/model.onnx"):
+            self.refused(400, '`parameters` holds \\"%s\\"' % name, path, {"parameters": {name: "{}"}})
+        self.refused(400, "body", path, b"{")
+        for body in (b"", {}, {"parameters": {}}, {"parameters": {"unload_dependents": True}}):
+            self.assertEqual(self.server.post(path, body).status, 200)
 
 
 class Compressed(Served):

@@ -32,6 +32,8 @@ PAIRS = [None, 7, True, {}, "", [], [7], [""], ["a", "b", "c"], [["a", "b", "c"]
          [["a"]] * (MOST + 1)]
 PROMPT_TEXT = [None, 7, True, [], ["a"], {}]
 
+OPTIONS = [7, True, "a", [], *({"num_ctx": wrong} for wrong in [*COUNT, 2, 257])]
+
 TRUNCATION = {"truncate": FLAG, "truncation_direction": CHOICE}
 VECTOR = {"normalize": FLAG, "dimensions": [*COUNT, 385]}
 
@@ -47,12 +49,14 @@ def by(*fields):
 # path, dialect, a right body, the wrong forms of its fields
 ROWS = [
     ("/v1/embeddings", "openai", by("input"),
-     {"input": OR_IDS, "model": MODEL, "encoding_format": FORMAT, "dimensions": [*COUNT, 385], "user": TEXT}),
+     {"input": OR_IDS, "model": MODEL, "encoding_format": FORMAT, "dimensions": [*COUNT, 385], "user": TEXT,
+      **TRUNCATION}),
     ("/embed", "tei", by("inputs"), {"model": MODEL, "inputs": OR_IDS, "prompt_name": PROMPT, **TRUNCATION, **VECTOR}),
     ("/embed_all", "tei", by("inputs"), {"model": MODEL, "inputs": OR_IDS, "prompt_name": PROMPT, **TRUNCATION}),
     ("/predict", "tei", by("inputs"), {"model": MODEL, "inputs": PAIRS, "raw_scores": FLAG, **TRUNCATION}),
     ("/rerank", "tei", by("query", "texts"),
-     {"model": MODEL, "query": QUERY, "texts": LIST, "raw_scores": FLAG, "return_text": FLAG, **TRUNCATION}),
+     {"model": MODEL, "query": QUERY, "texts": LIST, "raw_scores": FLAG, "return_text": FLAG, "top_n": COUNT[:-1],
+      **TRUNCATION}),
     ("/similarity", "tei", {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
      {"model": MODEL, "inputs": [None, 7, "a", [], {}, {"source_sentence": "a"}, {"sentences": ["a"]},
                  *({"source_sentence": wrong, "sentences": ["a"]} for wrong in QUERY),
@@ -65,7 +69,8 @@ ROWS = [
         *({"truncate": wrong} for wrong in FLAG), {"candidate_labels": 7}, {"candidate_labels": []},
         {"candidate_labels": ["a"], "multi_label": 1}, {"candidate_labels": ["a"], "hypothesis_template": 7}]}),
     # llama.cpp, Jina
-    ("/tokenize", "tei", by("content"), {"model": MODEL, "content": [7, True, [], {}], "add_special": FLAG}),
+    ("/tokenize", "tei", by("content"), {"model": MODEL, "content": [7, True, [], {}], "add_special": FLAG,
+                                            "with_pieces": FLAG, "parse_special": [*FLAG, False]}),
     ("/detokenize", "tei", by("tokens"), {"model": MODEL, "tokens": IDS}),
     ("/rerank", "tei", by("query", "documents"),
      {"query": QUERY, "documents": LIST[1:], "model": MODEL, "top_n": COUNT[:-1], "return_documents": FLAG}),
@@ -82,8 +87,8 @@ ROWS = [
     # Ollama: an empty text is one there
     ("/api/embed", "kserve", by("input"),
      {"input": [None, 7, True, {}, [], ["a", 7], [7], [["a"]], ["a"] * (MOST + 1)], "model": MODEL,
-      "truncate": FLAG, "dimensions": [*COUNT[1:], 385]}),
-    ("/api/embeddings", "kserve", by("prompt"), {"prompt": PROMPT_TEXT, "model": MODEL}),
+      "truncate": FLAG, "dimensions": [*COUNT[1:], 385], "options": OPTIONS}),
+    ("/api/embeddings", "kserve", by("prompt"), {"prompt": PROMPT_TEXT, "model": MODEL, "options": OPTIONS}),
     # TensorFlow Serving
     ("/v1/models/%s:predict" % NAME, "kserve", by("instances"),
      {"instances": [*LIST[:8], [{"a": "b", "c": "d"}], [{}], [{"a": 7}], ["a"] * (MOST + 1)]}),
@@ -94,6 +99,7 @@ ROWS = [
      {"inputs": [None, 7, "a", {}, [], [7], [{}]], "id": TEXT, "outputs": [7, "a", {}, [7], [{}]],
       "parameters": [*({"timeout": wrong} for wrong in (-1, 1.5, "soon", True)),
                      *({"priority": wrong} for wrong in (-1, 1.5, "high", 1 << 40)),
+                     *({"truncate": wrong} for wrong in FLAG), *({"sequence_id": wrong} for wrong in (1, "a", True)),
                      {"binary_data_output": 1}]}),
 ]
 # The keys of an error, by dialect.
@@ -199,11 +205,28 @@ class Rows(Asking):
             elif path in CUT or "documents" in right:
                 self.good(path, body.encode())
             else:
-                error = self.bad(path, dialect, body.encode())
-                self.assertIn("--max-tokens", json.dumps(error), path)
-        self.bad("/api/embed", "kserve", {"input": LONG, "truncate": False})
-        for path in ("/v1/embed", "/v2/embed"):
-            self.bad(path, "cohere", {"texts": [LONG], "truncate": "NONE"})
+                self.check_length(path, body, self.bad(path, dialect, body.encode()))
+        for path, dialect, body in (("/api/embed", "kserve", {"input": LONG, "truncate": False}),
+                                    ("/v1/embed", "cohere", {"texts": [LONG], "truncate": "NONE"}),
+                                    ("/v2/embed", "cohere", {"texts": [LONG], "truncate": "NONE"})):
+            self.check_length(path, body, self.bad(path, dialect, body))
+
+    def check_length(self, path, body, error):
+        """The length, the limit in the words that clients look for, and a remedy that is the client's and works."""
+        told = error.get("error", error.get("message"))
+        told = told["message"] if isinstance(told, dict) else told
+        self.assertRegex(told, r"of 100\d tokens, \d of them special", path)
+        self.assertIn("maximum context length is 256 tokens: send a shorter text", told, path)
+        self.assertNotIn("--", told, path)
+        body = json.loads(body) if isinstance(body, str) else body
+        if "`truncate`: \"END\"" in told:
+            self.good(path, {**body, "truncate": "END"})
+        elif "`truncate`: true in `parameters`" in told:
+            self.good(path, {**body, "parameters": {"truncate": True}})
+        elif "`truncate`: true" in told:
+            self.good(path, {**body, "truncate": True})
+        else:
+            self.assertIn("/v1/models/", path)  # TensorFlow Serving: its clients cannot ask for it
 
     def test_what_each_reply_says(self):
         """The space, the device, how long it took, and whether a text was cut: of whatever dialect."""

@@ -277,7 +277,13 @@ class Prompts(Served):
                 body = {"inputs": [text, *inputs[1:]], "truncate": True, "parameters": {"truncate": True}}
                 got = self.server.post(path, body)
                 self.assertEqual((got.status, got.headers["x-gpuserve-truncated"]), (200, n), (path, got.body[:200]))
-        self.refused(422, "--max-tokens", "/embed", {"inputs": [long, [1, 2]]})
+        for inputs in ([long, [1, 2]], [long, "w1"]):
+            error = self.refused(422, "maximum context length is ", "/embed", {"inputs": inputs})["error"]
+            self.assertIn("0: a text of ", error)
+            self.assertIn("`truncate`: true to have it cut", error)
+        error = self.refused(422, "maximum context length is ", "/embed", {"inputs": [[1] * 600], "truncate": True})
+        self.assertIn("item 0 has 600 ids", error["error"])
+        self.assertIn("send fewer ids, which are never cut", error["error"])
 
 
 class Refusals(Served):

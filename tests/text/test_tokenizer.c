@@ -172,6 +172,24 @@ Test(tokenizer, a_text_of_four_gigabytes_is_refused)
     gsv_tokenizer_free(&t);
 }
 
+/* In strict mode a text that is too long is counted to its end, alone and in a pair. */
+static void expect_length(const struct gsv_tokenizer *t, const char *pair, const char *message)
+{
+    const struct gsv_encode_options options = { .max_tokens = 5,
+                                                .truncation = GPUSERVE_TRUNCATE_STRICT };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_encoding e = { 0 };
+    char text[40000];
+
+    for (size_t i = 0; i < sizeof(text); i++)
+        text[i] = i % 2 ? ' ' : 'a';
+    cr_expect_eq(gsv_tokenizer_encode(t, &e, text, sizeof(text), pair, pair ? strlen(pair) : 0,
+                                      &options, &error),
+                 GPUSERVE_E_TOO_LARGE);
+    cr_expect_str_eq(error.message, message);
+    gsv_encoding_reset(&e);
+}
+
 Test(tokenizer, limits_cut_refuse_or_are_too_small)
 {
     struct gsv_tokenizer *t = small();
@@ -189,6 +207,9 @@ Test(tokenizer, limits_cut_refuse_or_are_too_small)
     options.truncation = GPUSERVE_TRUNCATE_STRICT;
     cr_expect_eq(gsv_tokenizer_encode(t, &e, "a aa a .", 8, NULL, 0, &options, NULL),
                  GPUSERVE_E_TOO_LARGE);
+    expect_length(t, NULL, "a text of 20002 tokens, 2 of them special, more than the limit of 5");
+    expect_length(t, "a aa",
+                  "a pair of texts of 20005 tokens, 3 of them special, more than the limit of 5");
     cr_expect_eq(gsv_tokenizer_encode(t, &e, "a aa a", 6, NULL, 0, &options, NULL), GPUSERVE_OK);
     cr_expect(!e.truncated);
     options.max_tokens = 1;

@@ -15,6 +15,9 @@ VECTORS = {"type": "array", "items": NUMBERS}
 MODEL = {"type": "string", "description": "a name of a model; default: the first one"}
 COUNT = {"type": "integer", "minimum": 0}
 ANY_INPUT = {"anyOf": [TEXT, TEXTS, IDS, {"type": "array", "items": IDS, "minItems": 1}]}
+TRUNCATE = {"type": ["boolean", "null"], "description": "cut texts over the model's limit; else they are refused"}
+OLLAMA_OPTIONS = {"type": ["object", "null"], "description": "others than num_ctx have no effect", "properties": {
+    "num_ctx": {"type": ["integer", "null"], "minimum": 1, "description": "cut texts here; at most the model's limit"}}}
 SIDE = {"type": ["string", "null"], "enum": ["left", "right", "Left", "Right", None]}
 DIMENSIONS = {"type": "integer", "minimum": 1}
 FLAG = {"type": "boolean"}
@@ -97,36 +100,38 @@ STATISTICS = record(("model_stats",), model_stats={"type": "array", "items": rec
 ROWS = [
     ("POST", "/v1/embeddings", "openai", "Embed (OpenAI)", record(
         ("input",), model=MODEL, input=ANY_INPUT, encoding_format={"type": "string", "enum": ["float", "base64"]},
-        dimensions=DIMENSIONS, user={"type": "string"}), EMBED_REPLY),
+        dimensions=DIMENSIONS, user={"type": "string"}, truncate=TRUNCATE, truncation_direction=SIDE), EMBED_REPLY),
     ("GET", "/v1/models", "openai", "The models", None, record(("object", "data"), object={"const": "list"}, data={
         "type": "array", "items": record(("id", "object"), id={"type": "string"}, object={"const": "model"})})),
     ("GET", "/v1/models/{model}", "openai", "One model", None, record(
         ("id", "dim", "labels", "token_labels", "max_tokens", "dtype", "device", "space"), id={"type": "string"}, dim=COUNT, labels=COUNT,
         token_labels=COUNT, max_tokens=COUNT, dtype={"type": "string"}, device={"type": "string"}, space={"type": "string"})),
     ("POST", "/embed", "tei", "Embed", record(
-        ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
+        ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate=TRUNCATE, truncation_direction=SIDE,
         prompt_name={"type": ["string", "null"]}, normalize=FLAG, dimensions={"type": ["integer", "null"], "minimum": 1}), VECTORS),
     ("POST", "/embed_all", "tei", "A vector for each token", record(
-        ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
+        ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate=TRUNCATE, truncation_direction=SIDE,
         prompt_name={"type": ["string", "null"]}), {"type": "array", "items": VECTORS}),
     ("POST", "/embed_sparse", "tei", "Weights of words, of a masked language model", record(
-        ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE,
+        ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate=TRUNCATE, truncation_direction=SIDE,
         prompt_name={"type": ["string", "null"]}), {"type": "array", "items": {"type": "array", "items": record(
             ("index", "value"), index=COUNT, value={"type": "number"})}}),
     ("POST", "/predict", "tei", "Classify", record(("inputs",), model=MODEL, inputs={}, raw_scores=FLAG,
-     truncate={"type": ["boolean", "null"]}, truncation_direction=SIDE),
+     truncate=TRUNCATE, truncation_direction=SIDE),
      {"anyOf": [SCORED, {"type": "array", "items": SCORED}]}),
     ("GET", "/info", "tei", "What is served", None, record(("model_id", "max_input_length", "version"),
      model_id={"type": "string"}, max_input_length=COUNT, version={"type": "string"})),
     ("POST", "/rerank", "tei", "Rank texts (TEI) or documents (llama.cpp)", {"anyOf": [record(
-        ("query", "texts"), model=MODEL, query=TEXT, texts=TEXTS, raw_scores=FLAG, return_text=FLAG), RERANK]}, {}),
+        ("query", "texts"), model=MODEL, query=TEXT, texts=TEXTS, raw_scores=FLAG, return_text=FLAG,
+        top_n={"type": "integer", "minimum": 1}, truncate=TRUNCATE, truncation_direction=SIDE), RERANK]}, {}),
     ("POST", "/reranking", "tei", "As /rerank", RERANK, RANKED),
     ("POST", "/similarity", "tei", "Similarity of a sentence with others", record(
         ("inputs",), model=MODEL, inputs=record(("source_sentence", "sentences"), source_sentence=TEXT, sentences=TEXTS),
         parameters={"type": "object"}), NUMBERS),
     ("POST", "/tokenize", "tei", "Tokens (TEI: inputs; llama.cpp: content)", {"anyOf": [record(
         ("inputs",), model=MODEL, inputs={"anyOf": [TEXT, TEXTS]}, add_special_tokens=FLAG, prompt_name={"type": ["string", "null"]}),
-        record(("content",), model=MODEL, content={"type": "string"})]}, {"anyOf": [TOKENS, record(("tokens",), tokens={"type": "array"})]}),
+        record(("content",), model=MODEL, content={"type": "string"}, add_special=FLAG, with_pieces=FLAG,
+               parse_special={"const": True})]}, {"anyOf": [TOKENS, record(("tokens",), tokens={"type": "array"})]}),
     ("POST", "/decode", "tei", "Text of token ids", record(("ids",), model=MODEL, ids={"anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]},
      skip_special_tokens=FLAG), {"type": "array", "items": {"type": "string"}}),
     ("POST", "/detokenize", "tei", "Text of token ids (llama.cpp)", record(("tokens",), model=MODEL, tokens=IDS),
@@ -137,8 +142,9 @@ ROWS = [
     ("POST", "/v1/embed", "cohere", "Embed (Cohere v1)", COHERE_EMBED, record(("embeddings",), embeddings={})),
     ("POST", "/v2/embed", "cohere", "Embed (Cohere v2)", COHERE_EMBED, record(("embeddings",), embeddings={})),
     ("POST", "/api/embed", "kserve", "Embed (Ollama)", record(("input",), model=MODEL, input={"anyOf": [TEXT, TEXTS]},
-     truncate=FLAG, dimensions=DIMENSIONS), record(("model", "embeddings"), model={"type": "string"}, embeddings=VECTORS)),
-    ("POST", "/api/embeddings", "kserve", "Embed one text (Ollama)", record(("prompt",), model=MODEL, prompt=TEXT),
+     truncate=FLAG, dimensions=DIMENSIONS, options=OLLAMA_OPTIONS), record(("model", "embeddings"), model={"type": "string"}, embeddings=VECTORS)),
+    ("POST", "/api/embeddings", "kserve", "Embed one text, not normalized (Ollama)", record(
+        ("prompt",), model=MODEL, prompt=TEXT, options=OLLAMA_OPTIONS),
      record(("embedding",), embedding=NUMBERS)),
     ("GET", "/api/tags", "kserve", "The models (Ollama)", None, record(("models",), models={"type": "array"})),
     ("GET", "/api/version", "kserve", "The server's version (Ollama)", None, record(("version",), version={"type": "string"})),
