@@ -181,10 +181,8 @@ class Model(Handle):
             raise InvalidError(f'precision "{precision}" is unknown',
                                "known are float32, binary and ubinary")
         view = self._view
-        dimensions, keep = arguments.dimensions(truncate_dim, view.dim, normalize_embeddings)
-        fields = {**arguments.prompt_fields(prompt_name, prompt),
-                  "dimensions": dimensions,
-                  "normalize": 1 if normalize_embeddings else 0,
+        shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
+        fields = {**arguments.prompt_fields(prompt_name, prompt), **shape,
                   "client": number(client, "client", 64),
                   "cache": arguments.named(arguments.CACHES, cache, "cache"),
                   "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
@@ -199,10 +197,10 @@ class Model(Handle):
             raise UnsupportedError("this model has no embeddings: it only "
                                    + ("classifies" if view.labels else "gives sparse vectors"))
         made = self._rows(
-            view, inputs, _abi.TASK_EMBED, dimensions or view.dim, fields, batch_size=batch_size,
-            progress=show_progress_bar, out=None if keep else out, want_items=return_items,
+            view, inputs, _abi.TASK_EMBED, shape["dimensions"] or view.dim, fields, batch_size=batch_size,
+            progress=show_progress_bar, out=out, want_items=return_items,
             want_result=return_result)
-        shaped = arguments.precision(arguments.truncated(made.output, keep, out), precision)
+        shaped = arguments.precision(made.output, precision)
         return made.with_more(arguments.converted(shaped[0] if made.alone else shaped, made.alone,
                                                   convert_to_numpy, convert_to_tensor))
 
@@ -232,16 +230,14 @@ class Model(Handle):
                       truncate_dim: Optional[int] = None, client: int = 0) -> Iterator[Floats]:
         """Embed any number of texts in bounded memory: [at most batch_size, dim] at a time."""
         view = self._view
-        dimensions, keep = arguments.dimensions(truncate_dim, view.dim, normalize_embeddings)
-        fields = {**arguments.prompt_fields(prompt_name, prompt),
-                  "dimensions": dimensions,
-                  "normalize": 1 if normalize_embeddings else 0,
+        shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
+        fields = {**arguments.prompt_fields(prompt_name, prompt), **shape,
                   "client": number(client, "client", 64)}
-        columns = dimensions or view.dim
+        columns = shape["dimensions"] or view.dim
         with closing(self._stream(view, arguments.chunks(inputs, batch_size), _abi.TASK_EMBED,
                                   columns, fields)) as stream:
             for made in stream:
-                yield arguments.truncated(made.output, keep)
+                yield made.output
 
     def encode_ids(self, ids: Iterable[Sequence[int]], *, normalize_embeddings: bool = False,
                    truncate_dim: Optional[int] = None) -> Floats:
@@ -251,13 +247,12 @@ class Model(Handle):
         """
         view = self._view
         lists = list(ids)
-        dimensions, keep = arguments.dimensions(truncate_dim, view.dim, normalize_embeddings)
-        output = np.empty((len(lists), dimensions or view.dim), dtype=np.float32)
+        shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
+        output = np.empty((len(lists), shape["dimensions"] or view.dim), dtype=np.float32)
         if lists:
-            one = Call.of_ids(lists, output, task=_abi.TASK_EMBED, dimensions=dimensions,
-                              normalize=1 if normalize_embeddings else 0)
+            one = Call.of_ids(lists, output, task=_abi.TASK_EMBED, **shape)
             patiently(self, lambda: self._guarded(lambda: run(self, one), view))
-        return arguments.truncated(output, keep)
+        return output
 
     def encode_sparse(self, inputs: Union[str, Iterable[str]]) -> Union[Sparse, List[Sparse]]:
         """The weights of the vocabulary's words for each text, of a masked language model (SPLADE).
@@ -433,22 +428,19 @@ class Model(Handle):
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else list(inputs)
         view = self._view
-        dimensions, keep = arguments.dimensions(truncate_dim, view.dim, normalize_embeddings)
-        output = np.empty((len(texts), dimensions or view.dim), dtype=np.float32)
+        shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
+        output = np.empty((len(texts), shape["dimensions"] or view.dim), dtype=np.float32)
 
         def done(call: Call) -> Any:
-            rows = arguments.truncated(call.output, keep)
-            vectors = rows[0] if alone else rows
+            vectors = call.output[0] if alone else call.output
             return (vectors, result_of([call.result])) if call.result is not None else vectors
 
         def start() -> "Future[Any]":
-            started = Call(texts, output, task=_abi.TASK_EMBED, dimensions=dimensions,
-                           want_result=return_result,
-                           normalize=1 if normalize_embeddings else 0,
+            started = Call(texts, output, task=_abi.TASK_EMBED, want_result=return_result,
                            deadline_us=0 if deadline is None else int(deadline * 1e6) or -1,
                            priority=arguments.named(arguments.PRIORITIES, priority, "priority"),
                            client=number(client, "client", 64),
-                           **arguments.prompt_fields(prompt_name, prompt))
+                           **shape, **arguments.prompt_fields(prompt_name, prompt))
             return self._futures().start(self, started, done)
         return self._guarded(start, view)
 
