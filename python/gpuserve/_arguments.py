@@ -77,7 +77,7 @@ def prompt_fields(prompt_name: Optional[str], prompt: Optional[str]) -> Dict[str
     return {"prompt_name": text(prompt_name, "prompt_name"), "prompt": text(prompt, "prompt")}
 
 
-def vector_fields(truncate_dim: Optional[int], dim: int, normalize: bool) -> Dict[str, int]:
+def vector_fields(truncate_dim: Optional[int], dim: int, normalize: bool) -> Dict[str, Any]:
     """`dimensions` (0: all) and `normalize` of a job.
 
     sentence-transformers truncates after the model's modules, and normalizes only when asked to: the library
