@@ -153,7 +153,9 @@ typedef enum gpuserve_task {
 typedef enum gpuserve_normalize {
     GPUSERVE_NORMALIZE_DEFAULT = 0, /**< as the model says */
     GPUSERVE_NORMALIZE_YES = 1,     /**< to L2 norm 1 */
-    GPUSERVE_NORMALIZE_NO = 2
+    GPUSERVE_NORMALIZE_NO = 2,
+    GPUSERVE_NORMALIZE_WHOLE = 3    /**< as the model says, the whole vector, of which `dimensions`
+                                         are kept afterwards: truncate_dim of sentence-transformers */
 } gpuserve_normalize;
 
 typedef enum gpuserve_score {
@@ -232,9 +234,8 @@ typedef struct gpuserve_job {
     const char          *prompt;      /**< put before every text, or NULL; excludes prompt_name */
     uint32_t             dimensions;  /**< keep the first ones of an embedding; default all. Before
                                            it is normalized, so that a normalized one has norm 1,
-                                           as OpenAI's `dimensions`. sentence-transformers'
-                                           truncate_dim does not normalize again: for that, take
-                                           the first floats of a whole row */
+                                           as OpenAI's `dimensions`; with
+                                           GPUSERVE_NORMALIZE_WHOLE after it */
     uint32_t             truncation;  /**< gpuserve_truncation */
     uint32_t             normalize;   /**< gpuserve_normalize, of an embedding */
     uint32_t             score;       /**< gpuserve_score, of a text's or a token's labels */

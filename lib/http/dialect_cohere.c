@@ -1,9 +1,11 @@
 /*
  * dialect_cohere.c - /v1/embed and /v2/embed of Cohere.
  *
- * `input_type` chooses the model's prompt for queries or documents where it has one. Of
- * `embedding_types` float and base64 are given; the others are refused by name.
+ * `input_type` selects the model's prompt for queries or documents, if it has one. Of
+ * `embedding_types` float and base64 are offered; the others are refused by name. The reply is
+ * keyed by type in v2 and, as in Cohere's API, in v1 whenever the request names `embedding_types`.
  */
+#include "lib/http/cut.h"
 #include "lib/http/options.h"
 #include "lib/http/request.h"
 #include "lib/http/rerank.h"
@@ -15,7 +17,7 @@
 
 struct cohere {
     struct gsv_inputs inputs;
-    bool v2, floats, base64;
+    bool by_type, v2, floats, base64;
 };
 
 static void write_base64(struct gsv_exchange *exchange)
@@ -40,7 +42,7 @@ static void write_embeddings(struct gsv_exchange *exchange)
 {
     const struct cohere *cohere = exchange->state;
     struct gsv_buffer *to = &exchange->reply;
-    const bool by_type = cohere->v2 || cohere->base64;
+    const bool by_type = cohere->by_type;
 
     gsv_buffer_text(to, "{\"id\":");
     gsv_put_text(to, exchange->id);
@@ -72,7 +74,9 @@ static bool read_types(struct gsv_exchange *exchange, struct cohere *cohere)
     json_t *type;
     size_t i;
 
+    cohere->v2 = exchange->path[2] == '2';
     cohere->floats = json_array_size(types) == 0;
+    cohere->by_type = cohere->v2 || !cohere->floats;
     if (types && !json_is_array(types) && !json_is_null(types))
         return gsv_refuse(exchange, GSV_P_INVALID, "embedding_types",
                           "`embedding_types` is no list");
@@ -108,16 +112,35 @@ static bool read_input_type(struct gsv_exchange *exchange, gpuserve_job *job)
     return true;
 }
 
-static bool read_truncate(struct gsv_exchange *exchange, gpuserve_job *job)
+static bool read_cut(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_cut *cut)
 {
-    static const char *const names[] = { "END", "START", "NONE", NULL };
-    static const uint32_t truncations[] = { GPUSERVE_TRUNCATE_RIGHT, GPUSERVE_TRUNCATE_LEFT,
-                                            GPUSERVE_TRUNCATE_STRICT };
-    uint32_t truncate = 0; /* END is Cohere's default */
+    const json_t *body = exchange->json;
+    int64_t limit = 0;
 
-    if (!gsv_member_choice(exchange, exchange->json, "truncate", names, &truncate))
+    job->truncation = GPUSERVE_TRUNCATE_RIGHT; /* END is Cohere's default */
+    if (!gsv_option_truncated_end(exchange, body, job) ||
+        !gsv_member_count(exchange, body, "max_tokens", 1, INT32_MAX, &limit))
         return false;
-    job->truncation = truncations[truncate];
+    *cut = (struct gsv_cut){ "max_tokens", (size_t)limit, true, job->truncation };
+    return true;
+}
+
+static bool read_options(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_cut *cut)
+{
+    static const struct gsv_unoffered unoffered[] = {
+        { "images", "only texts are embedded" },
+        { "inputs", "only texts are embedded, as `texts`" },
+        { 0 },
+    };
+    int64_t dimensions = 0;
+
+    if (!gsv_option_unoffered(exchange, exchange->json, unoffered) ||
+        !read_types(exchange, exchange->state) || !read_input_type(exchange, job) ||
+        !read_cut(exchange, job, cut) ||
+        !gsv_member_count(exchange, exchange->json, "output_dimension", 1,
+                          (int64_t)exchange->served->dim, &dimensions))
+        return false;
+    job->dimensions = (uint32_t)dimensions;
     return true;
 }
 
@@ -125,20 +148,18 @@ static void embed(struct gsv_exchange *exchange)
 {
     struct cohere *cohere = gsv_keep(exchange, 1, sizeof(*cohere));
     gpuserve_job job = GPUSERVE_JOB_INIT;
-    int64_t dimensions = 0;
+    struct gsv_inputs inputs;
+    struct gsv_cut cut;
 
     exchange->state = cohere;
     if (!cohere || !gsv_request_body_model(exchange) || !gsv_require_embedder(exchange) ||
-        !read_types(exchange, cohere) || !read_input_type(exchange, &job) ||
-        !read_truncate(exchange, &job) ||
-        !gsv_member_count(exchange, exchange->json, "output_dimension", 1,
-                          (int64_t)exchange->served->dim, &dimensions) ||
+        !read_options(exchange, &job, &cut) ||
         !gsv_inputs_read(exchange, json_object_get(exchange->json, "texts"), "texts",
                          GSV_INPUTS_NO_IDS, NULL, &cohere->inputs))
         return;
-    cohere->v2 = exchange->path[2] == '2';
-    job.dimensions = (uint32_t)dimensions;
-    gsv_work_start(exchange, &job, &cohere->inputs, write_embeddings);
+    inputs = cohere->inputs; /* the reply repeats the whole texts */
+    if (gsv_inputs_cut(exchange, &inputs, &cut))
+        gsv_work_start(exchange, &job, &inputs, write_embeddings);
 }
 
 const struct gsv_route gsv_cohere_routes[] = {

@@ -7,6 +7,9 @@
  *   other inputs, to a token classifier       token classification, as [{entity_group,...}]
  *   other inputs, to a classifier             text classification, as [[{label,score}]]
  *   other inputs, to an embedder              feature extraction, as [[f]]
+ *
+ * Members of `parameters` that a task does not know are refused by name. `options` (`use_cache`,
+ * `wait_for_model`) has no effect: they say how Hugging Face's own servers load a model.
  */
 #include "lib/http/entities.h"
 #include "lib/http/inputs.h"
@@ -26,13 +29,27 @@ static void write_vectors(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
+/* Its options are members of the body, as InferenceClient sends them, or of `parameters`. */
 static void extract(struct gsv_exchange *exchange)
 {
-    const json_t *body = exchange->json;
+    static const char *const known[] = { "normalize",   "truncate",   "truncation_direction",
+                                         "prompt_name", "dimensions", "encoding_format",
+                                         NULL };
+    static const char *const formats[] = { "float", NULL };
+    json_t *body = exchange->json;
+    json_t *parameters = json_object_get(body, "parameters");
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
+    uint32_t format;
 
-    if (gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
+    if (!gsv_option_known(exchange, parameters, "parameters", known))
+        return;
+    if (json_object_update(body, parameters) != 0 && json_object_size(parameters) > 0) {
+        gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for the parameters");
+        return;
+    }
+    if (gsv_member_choice(exchange, body, "encoding_format", formats, &format) &&
+        gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
         gsv_option_vector(exchange, body, &job) &&
         gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs))
         gsv_work_start(exchange, &job, &inputs, write_vectors);
@@ -54,6 +71,8 @@ static void write_labels(struct gsv_exchange *exchange)
 
 static void classify(struct gsv_exchange *exchange)
 {
+    static const char *const known[] = { "function_to_apply", "top_k", "truncate",
+                                         "truncation_direction", NULL };
     static const char *const functions[] = { "sigmoid", "softmax", "none", NULL };
     static const uint32_t scores[] = { GPUSERVE_SCORE_SIGMOID, GPUSERVE_SCORE_SOFTMAX,
                                        GPUSERVE_SCORE_RAW, GPUSERVE_SCORE_DEFAULT };
@@ -65,7 +84,8 @@ static void classify(struct gsv_exchange *exchange)
     int64_t most = 0;
 
     exchange->state = top_k;
-    if (!top_k || !gsv_option_truncation(exchange, parameters, &job) ||
+    if (!top_k || !gsv_option_known(exchange, parameters, "parameters", known) ||
+        !gsv_option_truncation(exchange, parameters, &job) ||
         !gsv_member_choice(exchange, parameters, "function_to_apply", functions, &function) ||
         !gsv_member_count(exchange, parameters, "top_k", 1, INT32_MAX, &most) ||
         !gsv_inputs_read(exchange, json_object_get(exchange->json, "inputs"), "inputs",

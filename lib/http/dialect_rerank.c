@@ -7,8 +7,13 @@
  *   POST /v1/reranking, /reranking   llama.cpp
  *
  * Scores are 0 to 1, falling: a cross-encoder's sigmoid, or (1 + cosine) / 2 of an embedder; the
- * header x-gpuserve-rerank-method says which. TEI's `raw_scores` gives the logit or the cosine.
+ * header x-gpuserve-rerank-method says which. `raw_scores` of TEI gives the logit or the cosine.
+ *
+ * `max_tokens_per_doc` (Cohere v2) cuts the documents; `top_k` (Voyage) is `top_n`. A document is
+ * one chunk, and only its `text` is ranked: other `max_chunks_per_doc` and `rank_fields` are
+ * refused.
  */
+#include "lib/http/cut.h"
 #include "lib/http/options.h"
 #include "lib/http/request.h"
 #include "lib/http/rerank.h"
@@ -20,6 +25,8 @@
 
 struct ranking {
     struct gsv_rerank rerank;
+    struct gsv_inputs documents; /* as given: those of `rerank` may be cut */
+    struct gsv_cut cut;
     bool return_texts;
     size_t top_n;
 };
@@ -30,8 +37,11 @@ static bool start(struct gsv_exchange *exchange, struct ranking *ranking, const 
                   const char *name, gsv_handler finish)
 {
     exchange->state = ranking;
-    return gsv_rerank_read(exchange, &ranking->rerank, json_object_get(exchange->json, "query"),
-                           list, name) &&
+    if (!gsv_rerank_read(exchange, &ranking->rerank, json_object_get(exchange->json, "query"), list,
+                         name))
+        return false;
+    ranking->documents = ranking->rerank.documents;
+    return gsv_inputs_cut(exchange, &ranking->rerank.documents, &ranking->cut) &&
            gsv_rerank_start(exchange, &ranking->rerank, finish);
 }
 
@@ -88,7 +98,7 @@ static void rerank_tei(struct gsv_exchange *exchange, struct ranking *ranking)
 static void write_results(struct gsv_exchange *exchange)
 {
     const struct ranking *ranking = exchange->state;
-    const struct gsv_inputs *texts = &ranking->rerank.documents;
+    const struct gsv_inputs *texts = &ranking->documents;
     const size_t n = n_told(ranking);
     const bool v2 = exchange->path[2] == '2';
     struct gsv_buffer *to = &exchange->reply;
@@ -120,17 +130,70 @@ static void write_results(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
+/* `top_n`, or `top_k` as Voyage names it. */
+static bool read_count(struct gsv_exchange *exchange, size_t *n)
+{
+    int64_t top_n = INT64_MAX, top_k = INT64_MAX;
+
+    if (!gsv_member_count(exchange, exchange->json, "top_n", 1, INT64_MAX, &top_n) ||
+        !gsv_member_count(exchange, exchange->json, "top_k", 1, INT64_MAX, &top_k))
+        return false;
+    *n = (size_t)(top_n < top_k ? top_n : top_k);
+    return true;
+}
+
+/* Only what a ranking here is anyway: one chunk of each document, and its `text`. */
+static bool check_form(struct gsv_exchange *exchange)
+{
+    const json_t *fields = json_object_get(exchange->json, "rank_fields");
+    const char *field = json_string_value(json_array_get(fields, 0));
+    const bool by_text = json_array_size(fields) == 1 && field && strcmp(field, "text") == 0;
+    int64_t chunks = 1;
+
+    if (!gsv_member_count(exchange, exchange->json, "max_chunks_per_doc", 1, INT64_MAX, &chunks))
+        return false;
+    if (chunks != 1)
+        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "max_chunks_per_doc",
+                          "`max_chunks_per_doc` is %lld, only 1 is offered: a document is one "
+                          "chunk, cut at the model's limit or at `max_tokens_per_doc`",
+                          (long long)chunks);
+    return !fields || json_is_null(fields) || by_text ||
+           gsv_refuse(exchange, GSV_P_UNSUPPORTED, "rank_fields",
+                      "`rank_fields` is not offered: a document is ranked by its `text`");
+}
+
+static bool read_options(struct gsv_exchange *exchange, struct ranking *ranking)
+{
+    static const struct gsv_unoffered unoffered[] = {
+        { "truncate_prompt_tokens", "`max_tokens_per_doc` cuts documents" },
+        { "max_tokens_per_query", "the query is never cut alone" },
+        { "max_query_tokens", "the query is never cut alone" },
+        { "instruction", "the model's own prompts are used" },
+        { 0 },
+    };
+    const json_t *body = exchange->json;
+    int64_t limit = 0;
+    bool cut = true;
+
+    if (!gsv_option_unoffered(exchange, body, unoffered) || !check_form(exchange) ||
+        !read_count(exchange, &ranking->top_n) ||
+        !gsv_member_count(exchange, body, "max_tokens_per_doc", 1, INT32_MAX, &limit) ||
+        !gsv_member_flag(exchange, body, "truncation", &cut) ||
+        !gsv_member_flag(exchange, body, "raw_scores", &ranking->rerank.raw) ||
+        !gsv_member_flag(exchange, body, "return_documents", &ranking->return_texts))
+        return false;
+    ranking->rerank.truncation = cut ? GPUSERVE_TRUNCATE_DEFAULT : GPUSERVE_TRUNCATE_STRICT;
+    ranking->cut =
+        (struct gsv_cut){ "max_tokens_per_doc", (size_t)limit, false, GPUSERVE_TRUNCATE_RIGHT };
+    return true;
+}
+
 static void rerank_documents(struct gsv_exchange *exchange, struct ranking *ranking)
 {
     const json_t *body = exchange->json;
-    int64_t top_n = INT64_MAX;
 
-    if (!gsv_request_body_model(exchange) ||
-        !gsv_member_count(exchange, body, "top_n", 1, INT64_MAX, &top_n) ||
-        !gsv_member_flag(exchange, body, "return_documents", &ranking->return_texts))
+    if (!gsv_request_body_model(exchange) || !read_options(exchange, ranking))
         return;
-    ranking->top_n = (size_t)top_n;
-    ranking->rerank.truncation = GPUSERVE_TRUNCATE_DEFAULT;
     start(exchange, ranking, json_object_get(body, "documents"), "documents", write_results);
 }
 

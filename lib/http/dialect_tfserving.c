@@ -2,7 +2,8 @@
  * dialect_tfserving.c - TensorFlow Serving's REST and KServe v1: :predict and :classify.
  *
  * An instance is a text, or an object with one member that is a text. :predict gives vectors of an
- * embedder and scores of a classifier.
+ * embedder and scores of a classifier. There is one version, 1, and one signature,
+ * "serving_default"; others are refused in TensorFlow Serving's words.
  */
 #include "lib/http/models.h"
 #include "lib/http/options.h"
@@ -10,6 +11,8 @@
 #include "lib/http/route.h"
 #include "lib/http/scores.h"
 #include "lib/http/work.h"
+
+#include <string.h>
 
 static void write_predictions(struct gsv_exchange *exchange)
 {
@@ -77,13 +80,32 @@ static bool read_instances(struct gsv_exchange *exchange, const char *name,
     return true;
 }
 
+static bool take_model(struct gsv_exchange *exchange)
+{
+    static const char served[] = "serving_default";
+    const char *signature = NULL;
+
+    if (exchange->version && strcmp(exchange->version, "1") != 0)
+        return gsv_refuse(exchange, GSV_P_NO_MODEL, "version",
+                          "Servable not found for request: Specific(%.100s, %.20s): the only "
+                          "version is 1",
+                          exchange->model_name, exchange->version);
+    if (!gsv_member_text(exchange, exchange->json, "signature_name", &signature))
+        return false;
+    if (signature && signature[0] && strcmp(signature, served) != 0)
+        return gsv_refuse(exchange, GSV_P_INVALID, "signature_name",
+                          "Serving signature name: \"%.100s\" not found in signature def: the "
+                          "only `signature_name` is \"%s\"",
+                          signature, served);
+    return gsv_request_model(exchange, exchange->model_name);
+}
+
 static void predict(struct gsv_exchange *exchange)
 {
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
 
-    if (!gsv_request_model(exchange, exchange->model_name) ||
-        !read_instances(exchange, "instances", &inputs))
+    if (!take_model(exchange) || !read_instances(exchange, "instances", &inputs))
         return;
     job.task = exchange->served->n_labels > 0 ? GPUSERVE_TASK_CLASSIFY : GPUSERVE_TASK_EMBED;
     job.truncation = gsv_server_truncation(exchange);
@@ -95,7 +117,7 @@ static void classify(struct gsv_exchange *exchange)
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
 
-    if (!gsv_request_model(exchange, exchange->model_name) || !gsv_require_classifier(exchange) ||
+    if (!take_model(exchange) || !gsv_require_classifier(exchange) ||
         !read_instances(exchange, "examples", &inputs))
         return;
     job.task = GPUSERVE_TASK_CLASSIFY;

@@ -206,6 +206,8 @@ static bool tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, u
 
 void gsv_entities(struct gsv_exchange *exchange)
 {
+    static const char *const known[] = { "aggregation_strategy", "ignore_labels", "truncate",
+                                         "truncation_direction", NULL };
     static const char *const strategies[] = { "simple", "none", NULL }; /* gpuserve_aggregation */
     const json_t *parameters = json_object_get(exchange->json, "parameters");
     const json_t *given = json_object_get(exchange->json, "inputs");
@@ -217,7 +219,8 @@ void gsv_entities(struct gsv_exchange *exchange)
         return;
     exchange->state = question;
     question->is_list = json_is_array(given);
-    if (!gsv_member_choice(exchange, parameters, "aggregation_strategy", strategies,
+    if (!gsv_option_known(exchange, parameters, "parameters", known) ||
+        !gsv_member_choice(exchange, parameters, "aggregation_strategy", strategies,
                            &question->aggregation) ||
         !read_ignored(exchange, parameters, question) ||
         !gsv_option_truncation(exchange, parameters, &job) ||

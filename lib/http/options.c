@@ -7,18 +7,20 @@
 #include "lib/http/request.h"
 #include "lib/http/server.h"
 
+#include <string.h>
+
 uint32_t gsv_server_truncation(const struct gsv_exchange *exchange)
 {
     return exchange->server->options.auto_truncate ? GPUSERVE_TRUNCATE_DEFAULT
                                                    : GPUSERVE_TRUNCATE_STRICT;
 }
 
-bool gsv_option_truncation(struct gsv_exchange *exchange, const json_t *object, gpuserve_job *job)
+bool gsv_option_truncation_or(struct gsv_exchange *exchange, const json_t *object, bool truncate,
+                              gpuserve_job *job)
 {
     static const char *const directions[] = { "right", "left", NULL };
     static const uint32_t truncations[] = { GPUSERVE_TRUNCATE_RIGHT, GPUSERVE_TRUNCATE_LEFT,
                                             GPUSERVE_TRUNCATE_DEFAULT };
-    bool truncate = exchange->server->options.auto_truncate;
     uint32_t direction = 2;
 
     if (!gsv_member_flag(exchange, object, "truncate", &truncate) ||
@@ -27,6 +29,26 @@ bool gsv_option_truncation(struct gsv_exchange *exchange, const json_t *object, 
     job->truncation = truncate ? truncations[direction] : (uint32_t)GPUSERVE_TRUNCATE_STRICT;
     exchange->cut_by =
         object == exchange->json ? "`truncate`: true" : "`truncate`: true in `parameters`";
+    return true;
+}
+
+bool gsv_option_truncation(struct gsv_exchange *exchange, const json_t *object, gpuserve_job *job)
+{
+    return gsv_option_truncation_or(exchange, object, exchange->server->options.auto_truncate, job);
+}
+
+bool gsv_option_truncated_end(struct gsv_exchange *exchange, const json_t *object,
+                              gpuserve_job *job)
+{
+    static const char *const names[] = { "END", "START", "NONE", NULL };
+    static const uint32_t truncations[] = { GPUSERVE_TRUNCATE_RIGHT, GPUSERVE_TRUNCATE_LEFT,
+                                            GPUSERVE_TRUNCATE_STRICT };
+    uint32_t truncate = UINT32_MAX;
+
+    if (!gsv_member_choice(exchange, object, "truncate", names, &truncate))
+        return false;
+    if (truncate != UINT32_MAX)
+        job->truncation = truncations[truncate];
     return true;
 }
 
@@ -77,6 +99,65 @@ bool gsv_option_vector(struct gsv_exchange *exchange, const json_t *object, gpus
     job->dimensions = (uint32_t)dimensions;
     return true;
 }
+
+/* ---------------------------------------------------------------------------- members not offered
+ */
+
+static bool has_no_effect(const json_t *value)
+{
+    return !value || json_is_null(value) || json_is_false(value) ||
+           (json_is_array(value) && json_array_size(value) == 0);
+}
+
+bool gsv_option_unoffered(struct gsv_exchange *exchange, const json_t *object,
+                          const struct gsv_unoffered *list)
+{
+    for (; list->name; list++) {
+        if (!has_no_effect(json_object_get(object, list->name)))
+            return gsv_refuse(exchange, GSV_P_UNSUPPORTED, list->name, "`%s` is not offered: %s",
+                              list->name, list->why);
+    }
+    return true;
+}
+
+static bool refuse_member(struct gsv_exchange *exchange, const char *name, const char *key,
+                          const char *const *known)
+{
+    struct gsv_buffer names = { .maximum = 512 };
+
+    for (const char *const *one = known; *one; one++)
+        gsv_buffer_format(&names, "%s%s", names.size ? ", " : "", *one);
+    gsv_buffer_add(&names, "", 1);
+    gsv_refuse(exchange, GSV_P_UNSUPPORTED, key,
+               "`%s` holds `%.64s`, which is not offered for this task, only %s", name, key,
+               names.failed ? "others" : names.bytes);
+    gsv_buffer_reset(&names);
+    return false;
+}
+
+bool gsv_option_known(struct gsv_exchange *exchange, const json_t *object, const char *name,
+                      const char *const *known)
+{
+    const char *key;
+    json_t *value;
+
+    if (!object || json_is_null(object))
+        return true;
+    if (!json_is_object(object))
+        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is no object", name);
+    json_object_foreach((json_t *)object, key, value)
+    {
+        const char *const *one = known;
+
+        while (*one && strcmp(*one, key) != 0)
+            one++;
+        if (!*one && !json_is_null(value))
+            return refuse_member(exchange, name, key, known);
+    }
+    return true;
+}
+
+/* --------------------------------------------------------------------------------------- models */
 
 bool gsv_require_embedder(struct gsv_exchange *exchange)
 {

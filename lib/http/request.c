@@ -303,6 +303,20 @@ bool gsv_member_text(struct gsv_exchange *exchange, const json_t *object, const 
     return true;
 }
 
+static bool refuse_choice(struct gsv_exchange *exchange, const char *key, const char *text,
+                          const char *const *names)
+{
+    struct gsv_buffer known = { .maximum = 512 };
+
+    for (size_t i = 0; names[i]; i++)
+        gsv_buffer_format(&known, "%s%s", i > 0 ? ", " : "", names[i]);
+    gsv_buffer_add(&known, "", 1);
+    gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is \"%.64s\", not one of %s", key, text,
+               known.failed ? "those that are known" : known.bytes);
+    gsv_buffer_reset(&known);
+    return false;
+}
+
 bool gsv_member_choice(struct gsv_exchange *exchange, const json_t *object, const char *key,
                        const char *const *names, uint32_t *value)
 {
@@ -318,6 +332,5 @@ bool gsv_member_choice(struct gsv_exchange *exchange, const json_t *object, cons
             return true;
         }
     }
-    return gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is \"%.64s\", not one of %s, %s", key,
-                      text, names[0], names[1]);
+    return refuse_choice(exchange, key, text, names);
 }

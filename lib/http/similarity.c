@@ -34,13 +34,16 @@ static bool set(struct gsv_exchange *exchange, struct gsv_inputs *inputs, size_t
 
 void gsv_similarity(struct gsv_exchange *exchange)
 {
+    static const char *const known[] = { "truncate", "truncation_direction", "prompt_name", NULL };
     const json_t *given = json_object_get(exchange->json, "inputs");
     const json_t *sentences = json_object_get(given, "sentences");
     const json_t *parameters = json_object_get(exchange->json, "parameters");
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
 
-    if (!gsv_require_embedder(exchange) || !gsv_option_truncation(exchange, parameters, &job) ||
+    if (!gsv_require_embedder(exchange) ||
+        !gsv_option_known(exchange, parameters, "parameters", known) ||
+        !gsv_option_truncation(exchange, parameters, &job) ||
         !gsv_option_prompt(exchange, parameters, &job))
         return;
     if (!json_is_array(sentences)) {

@@ -107,6 +107,9 @@ static bool check_question(struct gsv_exchange *exchange, const json_t *text, co
 
 void gsv_zero_shot(struct gsv_exchange *exchange)
 {
+    static const char *const known[] = { "candidate_labels",     "multi_label",
+                                         "hypothesis_template",  "truncate",
+                                         "truncation_direction", NULL };
     const json_t *parameters = json_object_get(exchange->json, "parameters");
     const json_t *text = json_object_get(exchange->json, "inputs");
     struct zero_shot *wanted = gsv_keep(exchange, 1, sizeof(*wanted));
@@ -116,6 +119,7 @@ void gsv_zero_shot(struct gsv_exchange *exchange)
 
     exchange->state = wanted;
     if (!wanted || !gsv_require_embedder(exchange) ||
+        !gsv_option_known(exchange, parameters, "parameters", known) ||
         !gsv_option_truncation(exchange, parameters, &job) ||
         !gsv_member_flag(exchange, parameters, "multi_label", &wanted->multi_label) ||
         !gsv_member_text(exchange, parameters, "hypothesis_template", &template))

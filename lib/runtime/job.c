@@ -54,7 +54,7 @@ static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *erro
     if (st == GPUSERVE_OK)
         st = check_enum("truncation", job->truncation, GPUSERVE_TRUNCATE_STRICT, error);
     if (st == GPUSERVE_OK)
-        st = check_enum("normalize", job->normalize, GPUSERVE_NORMALIZE_NO, error);
+        st = check_enum("normalize", job->normalize, GPUSERVE_NORMALIZE_WHOLE, error);
     if (st == GPUSERVE_OK)
         st = check_enum("score", job->score, GPUSERVE_SCORE_SIGMOID, error);
     if (st == GPUSERVE_OK)
@@ -246,14 +246,17 @@ static void make_key(const struct gsv_spec_facts *facts, const gpuserve_job *job
     struct gsv_run run = { .task = job->task };
 
     if (job->task == GPUSERVE_TASK_EMBED) {
-        run.dimensions = job->dimensions ? (int32_t)job->dimensions : facts->dim;
-        run.normalize = job->normalize == GPUSERVE_NORMALIZE_DEFAULT
+        const bool is_whole = job->normalize == GPUSERVE_NORMALIZE_WHOLE;
+
+        run.dimensions = job->dimensions && !is_whole ? (int32_t)job->dimensions : facts->dim;
+        run.normalize = job->normalize == GPUSERVE_NORMALIZE_DEFAULT || is_whole
                             ? facts->normalize
                             : job->normalize == GPUSERVE_NORMALIZE_YES;
     } else if (job->task == GPUSERVE_TASK_CLASSIFY || job->task == GPUSERVE_TASK_TOKEN_LABELS) {
         run.score = job->score ? job->score : (uint32_t)facts->score;
     }
     size->columns = gsv_run_columns(facts, &run);
+    size->kept = job->dimensions ? (int32_t)job->dimensions : size->columns;
     size->key = (struct gsv_batch_key){ .task = run.task,
                                         .dimensions = run.dimensions,
                                         .normalize = run.normalize,
@@ -281,7 +284,7 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
     make_key(model->plan.facts, job, size);
     /* Rows of token vectors are known after tokenization. */
     if (!gsv_is_by_token(job->task))
-        st = gsv_job_check_output(job, job->n_items, size->columns, error);
+        st = gsv_job_check_output(job, job->n_items, size->kept, error);
     if (st == GPUSERVE_OK)
         st = job->ids ? size_ids(model, job, size, error) : size_texts(model, job, size, error);
     size->charge.work = size->charge.tokens;

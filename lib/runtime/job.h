@@ -9,7 +9,8 @@
 /* What a job comes to. */
 struct gsv_job_size {
     struct gsv_batch_key key;
-    int32_t columns;
+    int32_t columns; /* of a row as computed */
+    int32_t kept;    /* the first of them, which are the caller's */
     struct gsv_charge charge;
     const char *prompt; /* lent by the job or the model; NULL or empty: none */
 };

@@ -126,7 +126,8 @@ static gpuserve_status make_staging(gpuserve_request *request, gpuserve_error *e
         if (st != GPUSERVE_OK)
             return st;
     }
-    /* No more than the output has room for, which was checked: no product wraps around. */
+    /* Items are at most 2^28, and rows of tokens have room in the output: no product wraps around.
+     */
     request->staging = gsv_alloc_array(row * (size_t)request->columns, sizeof(float));
     return request->staging ? GPUSERVE_OK
                             : gsv_fail(error, GPUSERVE_E_NOMEM,
@@ -187,6 +188,7 @@ static gpuserve_request *request_alloc(struct gsv_model *model, const gpuserve_j
     request->job.prompt = request->job.prompt_name = NULL;
     request->key = size->key;
     request->columns = size->columns;
+    request->kept = size->kept;
     describe(request, model);
     request->error = (gpuserve_error)GPUSERVE_ERROR_INIT;
     pthread_mutex_init(&request->lock, NULL);
@@ -329,17 +331,17 @@ static void write_rows(const gpuserve_request *request)
 {
     const gpuserve_job *job = &request->job;
     const size_t columns = (size_t)request->columns;
-    const size_t stride = job->output_stride ? job->output_stride : columns;
+    const size_t kept = (size_t)request->kept;
+    const size_t stride = job->output_stride ? job->output_stride : kept;
 
     if (request->n_rows == 0)
         return;
-    if (stride == columns) {
+    if (stride == columns && kept == columns) {
         memcpy(job->output, request->staging, request->n_rows * columns * sizeof(float));
         return;
     }
     for (size_t row = 0; row < request->n_rows; row++)
-        memcpy(job->output + row * stride, request->staging + row * columns,
-               columns * sizeof(float));
+        memcpy(job->output + row * stride, request->staging + row * columns, kept * sizeof(float));
 }
 
 static void write_items(const gpuserve_request *request)

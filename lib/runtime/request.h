@@ -94,7 +94,8 @@ struct gpuserve_request {
     gpuserve_completion_fn callback;
     void *user;
     struct gsv_batch_key key;
-    int32_t columns;          /* of a row */
+    int32_t columns;          /* of a row as computed */
+    int32_t kept;             /* the first of them, which are written to the job's output */
     struct gsv_item *items;   /* [job.n_items] */
     struct gsv_chunk *chunks; /* [n_chunks] */
     size_t n_chunks;

@@ -77,28 +77,18 @@ def prompt_fields(prompt_name: Optional[str], prompt: Optional[str]) -> Dict[str
     return {"prompt_name": text(prompt_name, "prompt_name"), "prompt": text(prompt, "prompt")}
 
 
-def dimensions(truncate_dim: Optional[int], dim: int, normalize: bool) -> Tuple[int, Optional[int]]:
-    """(numbers that the library keeps of a vector, 0 for all; numbers to keep of what it returns, None for all).
+def vector_fields(truncate_dim: Optional[int], dim: int, normalize: bool) -> Dict[str, Any]:
+    """`dimensions` (0: all) and `normalize` of a job.
 
-    The library truncates and then does what the model's modules say, which makes the length of most models'
-    vectors 1. sentence-transformers truncates after its modules, and normalizes only when asked to.
+    sentence-transformers truncates after the model's modules, and normalizes only when asked to: the library
+    does as the modules say with the whole vector then.
     """
     if truncate_dim is None:
-        return 0, None
+        return {"dimensions": 0, "normalize": _abi.NORMALIZE_YES if normalize else _abi.NORMALIZE_DEFAULT}
     found = whole(truncate_dim, "truncate_dim")
     if not 1 <= found <= dim:
         raise InvalidError(f"truncate_dim is {truncate_dim}, the vectors have 1 to {dim} numbers")
-    return (found, None) if normalize else (0, found)
-
-
-def truncated(vectors: Floats, keep: Optional[int], out: Optional[Floats] = None) -> Floats:
-    """The first `keep` numbers of each vector, in memory of their own or in `out`."""
-    if keep is None:
-        return vectors
-    if out is None:
-        return np.ascontiguousarray(vectors[:, :keep])
-    output(out, len(vectors), keep)[...] = vectors[:, :keep]
-    return out
+    return {"dimensions": found, "normalize": _abi.NORMALIZE_YES if normalize else _abi.NORMALIZE_WHOLE}
 
 
 def batch_size(batch_size: Optional[int]) -> int:

@@ -351,11 +351,12 @@ def finish(model: "Handle", request: Request, first: int = 0) -> None:
     request._state.call.finish(status, error, first)
 
 
-def rerank(model: "Handle", query: str, documents: Sequence[str], scores: Floats, first: int) -> None:
+def rerank(model: "Handle", query: str, documents: Sequence[str], scores: Floats, first: int,
+           client: int) -> None:
     """Write how well each document answers the query. BusyError for a full queue."""
     asked = _texts._encode(query, 0, "query")
     packed = _texts.pack(documents, "document", first)
-    options = _abi.new(_abi.RerankOptions, query_size=len(asked),
+    options = _abi.new(_abi.RerankOptions, query_size=len(asked), client=client,
                        document_sizes=_texts.address(packed.sizes))
     error = _abi.new(_abi.Error)
     status = model._library.gpuserve_rerank(

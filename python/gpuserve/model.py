@@ -130,7 +130,7 @@ class Model(Handle):
                convert_to_numpy: bool = True, convert_to_tensor: bool = False,
                device: Optional[str] = None, normalize_embeddings: bool = False,
                truncate_dim: Optional[int] = None, *, sentences: Union[str, Iterable[str], None] = None,
-               truncation: str = "default", cache: str = "default",
+               truncation: str = "default", cache: str = "default", client: int = 0,
                expected_fingerprint: Optional[str] = None, out: Optional[Floats] = None,
                return_items: bool = False, return_result: bool = False) -> Any:
         """Embed one text or many; the arguments are those of sentence-transformers.
@@ -152,6 +152,8 @@ class Model(Handle):
             truncation: ``"right"``, ``"left"``, or ``"strict"``: refuse what is too long.
             cache: ``"on"``: answer from the model's cache, refused without one; ``"off"``: compute
                 every text, also equal ones.
+            client: any number that identifies the caller on whose behalf it runs, 0 to 2**64 - 1: a full
+                queue keeps a reserve for clients with little in it.
             expected_fingerprint: refuse to embed with a model that has another one.
             out: write here, [n, dim] float32 with tight columns; it is returned.
             return_items: return (vectors, :class:`Items`) with the tokens of each text and
@@ -165,7 +167,7 @@ class Model(Handle):
         if (type(inputs) is str and convert_to_numpy and not convert_to_tensor
                 and prompt_name is None and prompt is None and truncate_dim is None and out is None
                 and device is None and sentences is None and expected_fingerprint is None
-                and batch_size is None and precision == "float32"
+                and batch_size is None and client == 0 and precision == "float32"
                 and output_value == "sentence_embedding" and truncation == cache == "default"
                 and not (normalize_embeddings or show_progress_bar or return_items or return_result)):
             vector = self._embed_one(inputs)
@@ -179,10 +181,9 @@ class Model(Handle):
             raise InvalidError(f'precision "{precision}" is unknown',
                                "known are float32, binary and ubinary")
         view = self._view
-        dimensions, keep = arguments.dimensions(truncate_dim, view.dim, normalize_embeddings)
-        fields = {**arguments.prompt_fields(prompt_name, prompt),
-                  "dimensions": dimensions,
-                  "normalize": 1 if normalize_embeddings else 0,
+        shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
+        fields = {**arguments.prompt_fields(prompt_name, prompt), **shape,
+                  "client": number(client, "client", 64),
                   "cache": arguments.named(arguments.CACHES, cache, "cache"),
                   "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
         if expected_fingerprint is not None:
@@ -196,10 +197,10 @@ class Model(Handle):
             raise UnsupportedError("this model has no embeddings: it only "
                                    + ("classifies" if view.labels else "gives sparse vectors"))
         made = self._rows(
-            view, inputs, _abi.TASK_EMBED, dimensions or view.dim, fields, batch_size=batch_size,
-            progress=show_progress_bar, out=None if keep else out, want_items=return_items,
+            view, inputs, _abi.TASK_EMBED, shape["dimensions"] or view.dim, fields, batch_size=batch_size,
+            progress=show_progress_bar, out=out, want_items=return_items,
             want_result=return_result)
-        shaped = arguments.precision(arguments.truncated(made.output, keep, out), precision)
+        shaped = arguments.precision(made.output, precision)
         return made.with_more(arguments.converted(shaped[0] if made.alone else shaped, made.alone,
                                                   convert_to_numpy, convert_to_tensor))
 
@@ -226,18 +227,17 @@ class Model(Handle):
     def encode_stream(self, inputs: Iterable[str], *, batch_size: int = arguments.CHUNK_TEXTS,
                       prompt_name: Optional[str] = None, prompt: Optional[str] = None,
                       normalize_embeddings: bool = False,
-                      truncate_dim: Optional[int] = None) -> Iterator[Floats]:
+                      truncate_dim: Optional[int] = None, client: int = 0) -> Iterator[Floats]:
         """Embed any number of texts in bounded memory: [at most batch_size, dim] at a time."""
         view = self._view
-        dimensions, keep = arguments.dimensions(truncate_dim, view.dim, normalize_embeddings)
-        fields = {**arguments.prompt_fields(prompt_name, prompt),
-                  "dimensions": dimensions,
-                  "normalize": 1 if normalize_embeddings else 0}
-        columns = dimensions or view.dim
+        shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
+        fields = {**arguments.prompt_fields(prompt_name, prompt), **shape,
+                  "client": number(client, "client", 64)}
+        columns = shape["dimensions"] or view.dim
         with closing(self._stream(view, arguments.chunks(inputs, batch_size), _abi.TASK_EMBED,
                                   columns, fields)) as stream:
             for made in stream:
-                yield arguments.truncated(made.output, keep)
+                yield made.output
 
     def encode_ids(self, ids: Iterable[Sequence[int]], *, normalize_embeddings: bool = False,
                    truncate_dim: Optional[int] = None) -> Floats:
@@ -247,13 +247,12 @@ class Model(Handle):
         """
         view = self._view
         lists = list(ids)
-        dimensions, keep = arguments.dimensions(truncate_dim, view.dim, normalize_embeddings)
-        output = np.empty((len(lists), dimensions or view.dim), dtype=np.float32)
+        shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
+        output = np.empty((len(lists), shape["dimensions"] or view.dim), dtype=np.float32)
         if lists:
-            one = Call.of_ids(lists, output, task=_abi.TASK_EMBED, dimensions=dimensions,
-                              normalize=1 if normalize_embeddings else 0)
+            one = Call.of_ids(lists, output, task=_abi.TASK_EMBED, **shape)
             patiently(self, lambda: self._guarded(lambda: run(self, one), view))
-        return arguments.truncated(output, keep)
+        return output
 
     def encode_sparse(self, inputs: Union[str, Iterable[str]]) -> Union[Sparse, List[Sparse]]:
         """The weights of the vocabulary's words for each text, of a masked language model (SPLADE).
@@ -293,20 +292,21 @@ class Model(Handle):
     def predict_proba(self, inputs: Union[str, Iterable[str]],
                       pairs: Union[str, Iterable[str], None] = None, *, score: str = "default",
                       truncation: str = "default", batch_size: Optional[int] = None,
-                      show_progress_bar: Optional[bool] = None, return_items: bool = False,
-                      return_result: bool = False) -> Any:
+                      show_progress_bar: Optional[bool] = None, client: int = 0,
+                      return_items: bool = False, return_result: bool = False) -> Any:
         """Scores of every label, [n, len(labels)]: probabilities unless the model is a regression.
 
         Args:
             pairs: second texts, for a model of pairs.
             score: ``"raw"``, ``"softmax"``, ``"sigmoid"``; default what the model says.
-            return_items, return_result: as for :meth:`encode`.
+            client, return_items, return_result: as for :meth:`encode`.
         """
         view = self._view
         if not view.labels:
             raise UnsupportedError("this model has no labels: it only embeds",
                                    "open it with head=FILE, as `gpuserve fit` makes them")
         fields = {"score": arguments.named(arguments.SCORES, score, "score"),
+                  "client": number(client, "client", 64),
                   "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
         made = self._rows(view, inputs, _abi.TASK_CLASSIFY, len(view.labels), fields, pairs=pairs,
                           batch_size=batch_size, progress=show_progress_bar,
@@ -370,19 +370,20 @@ class Model(Handle):
         return cast(Floats, flat[0] if alone else flat)
 
     def rank(self, query: str, documents: Sequence[str], top_k: Optional[int] = None,
-             return_documents: bool = False) -> List[Dict[str, Any]]:
+             return_documents: bool = False, *, client: int = 0) -> List[Dict[str, Any]]:
         """Documents in the order of their relevance, as ``CrossEncoder.rank``.
 
         By the model's own score of the pair where it is a cross-encoder, else by the cosine
-        similarity of the embeddings.
+        similarity of the embeddings. ``client`` as for :meth:`encode`.
         """
         if _texts.is_text(documents):
             raise TypeError("documents is one str, not a list of them")
         scores = np.empty(len(documents), dtype=np.float32)
+        caller = number(client, "client", 64)
         for i in range(0, len(documents), arguments.CHUNK_TEXTS):
             part = slice(i, i + arguments.CHUNK_TEXTS)
             patiently(self, lambda: self._guarded(
-                lambda: rerank(self, query, documents[part], scores[part], i)))
+                lambda: rerank(self, query, documents[part], scores[part], i, caller)))
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [{"corpus_id": int(i), "score": float(scores[i]),
                  **({"text": documents[i]} if return_documents else {})} for i in order]
@@ -411,7 +412,8 @@ class Model(Handle):
     def submit(self, inputs: Union[str, Sequence[str]], *, prompt_name: Optional[str] = None,
                prompt: Optional[str] = None, normalize_embeddings: bool = False,
                truncate_dim: Optional[int] = None, deadline: Optional[float] = None,
-               priority: str = "normal", return_result: bool = False) -> "Future[Any]":
+               priority: str = "normal", client: int = 0,
+               return_result: bool = False) -> "Future[Any]":
         """Start to embed and return at once; the future gives what :meth:`encode` would.
 
         Cancelling the future cancels the work, if it has not begun. A full queue is a
@@ -421,26 +423,24 @@ class Model(Handle):
             deadline: seconds from now; what has not begun by then is
                 :class:`~gpuserve.errors.ExpiredError`.
             priority: ``"high"``, ``"normal"`` or ``"low"``.
-            return_result: as for :meth:`encode`.
+            client, return_result: as for :meth:`encode`.
         """
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else list(inputs)
         view = self._view
-        dimensions, keep = arguments.dimensions(truncate_dim, view.dim, normalize_embeddings)
-        output = np.empty((len(texts), dimensions or view.dim), dtype=np.float32)
+        shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
+        output = np.empty((len(texts), shape["dimensions"] or view.dim), dtype=np.float32)
 
         def done(call: Call) -> Any:
-            rows = arguments.truncated(call.output, keep)
-            vectors = rows[0] if alone else rows
+            vectors = call.output[0] if alone else call.output
             return (vectors, result_of([call.result])) if call.result is not None else vectors
 
         def start() -> "Future[Any]":
-            started = Call(texts, output, task=_abi.TASK_EMBED, dimensions=dimensions,
-                           want_result=return_result,
-                           normalize=1 if normalize_embeddings else 0,
+            started = Call(texts, output, task=_abi.TASK_EMBED, want_result=return_result,
                            deadline_us=0 if deadline is None else int(deadline * 1e6) or -1,
                            priority=arguments.named(arguments.PRIORITIES, priority, "priority"),
-                           **arguments.prompt_fields(prompt_name, prompt))
+                           client=number(client, "client", 64),
+                           **shape, **arguments.prompt_fields(prompt_name, prompt))
             return self._futures().start(self, started, done)
         return self._guarded(start, view)
 

@@ -182,6 +182,28 @@ class Cohere(Served):
         got = one.embed(model=NAME, texts=TEXTS, input_type="classification")
         self.assertVector(got.embeddings[0], want[0])
 
+    def test_v1_by_type(self):
+        """As langchain-cohere asks: with `embedding_types` the reply of v1 is keyed by type, too."""
+        want = embed(TEXTS)
+        got = cohere.Client(api_key="none", base_url=self.server.url).embed(
+            model=NAME, texts=TEXTS, input_type="search_document", embedding_types=["float"])
+        self.assertEqual(got.response_type, "embeddings_by_type")
+        for row, vector in zip(got.embeddings.float_, want):
+            self.assertVector(row, vector)
+
+    def test_max_tokens(self):
+        client = cohere.ClientV2(api_key="none", base_url=self.server.url)
+        asked = {"model": NAME, "texts": ["a dog and cats", "a dog"], "input_type": "classification",
+                 "embedding_types": ["float"]}
+        for truncate, kept in (("END", "a dog"), ("START", "and cats")):
+            got = client.embed(**asked, truncate=truncate, max_tokens=4)
+            for row, vector in zip(got.embeddings.float, embed([kept, "a dog"])):
+                self.assertVector(row, vector)
+            self.assertEqual(got.texts, asked["texts"])
+        with self.assertRaises(cohere.errors.BadRequestError) as caught:
+            client.embed(**asked, truncate="NONE", max_tokens=4)
+        self.assertIn("input 0 has 6 tokens, `max_tokens` is 4", str(caught.exception.body))
+
     def test_rerank(self):
         vectors = embed([TEXTS[1], TEXTS[2], TEXTS[0]])
         for client in (cohere.ClientV2, cohere.Client):

@@ -96,6 +96,32 @@ class Rank(Served):
             self.assertEqual(got["model"], "all-MiniLM-L6-v2")
 
 
+    def test_members_of_rankings(self):
+        asked = {"query": "a puppy", "documents": TEXTS}
+        for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+            best = self.server.post(path, {**asked, "top_k": 2}).json()["results"]
+            self.assertEqual([one["index"] for one in best], [1, 2])
+            self.assertEqual(len(self.server.post(path, {**asked, "top_k": 2, "top_n": 1}).json()["results"]), 1)
+            for same in ({"max_chunks_per_doc": 1}, {"rank_fields": ["text"]}, {"max_tokens_per_doc": 4096}, {"truncation": True},
+                         {"rank_fields": None}):
+                self.assertEqual(self.server.post(path, {**asked, **same, "top_k": 2}).json()["results"], best, same)
+            for name, value in (("max_chunks_per_doc", 10), ("rank_fields", ["title", "text"]), ("rank_fields", "text"),
+                                ("instruction", "find"), ("truncate_prompt_tokens", 5), ("max_tokens_per_query", 5)):
+                self.refused(422 if path == "/rerank" else 400, "`%s`" % name, path, {**asked, name: value})
+            self.refused(422 if path == "/rerank" else 400, "--max-tokens", path,
+                         {"query": "a", "documents": ["w " * 400], "truncation": False})
+
+    def test_documents_are_cut(self):
+        long = [text + " and much more of it" for text in ("cats", "dogs")]
+        got = self.server.post("/v2/rerank", {"query": "a puppy", "documents": long, "max_tokens_per_doc": 1,
+                                              "return_documents": True})
+        self.assertEqual(got.headers["x-gpuserve-truncated"], "2")
+        short = self.server.post("/v2/rerank", {"query": "a puppy", "documents": ["cats", "dogs"]}).json()
+        for one, want in zip(got.json()["results"], short["results"]):
+            self.assertEqual((one["index"], one["relevance_score"]), (want["index"], want["relevance_score"]))
+            self.assertEqual(one["document"], {"text": long[one["index"]]})
+
+
 class CrossEncoder(Served):
     """A classifier of pairs with one label ranks by itself; its scores are those of the reference."""
     arguments = ("tiny=" + TINY,)
@@ -225,9 +251,43 @@ class TensorFlow(Served):
         got = self.server.post("/v1/models/m/versions/1:classify",
                                {"examples": [{"text": "a fine film"}]}).json()
         self.assertEqual(got["result"][0][0][0], "positive")
+        self.refused(422, "`return_all_scores`", "/", {"inputs": "a", "parameters": {"return_all_scores": True}})
         self.refused(400, "instances", "/v1/models/m:predict", {})
         self.refused(400, "item 0", "/v1/models/m:predict", {"instances": [[1]]})
         self.refused(404, "no model", "/v1/models/other:predict", {"instances": ["a"]})
+
+    def test_one_version_and_one_signature(self):
+        for verb, body in (("predict", {"instances": ["a"]}), ("classify", {"examples": [{"text": "a"}]})):
+            good = {**body, "signature_name": "serving_default"}
+            self.assertEqual(self.server.post("/v1/models/m/versions/1:" + verb, good).status, 200)
+            self.refused(404, "Specific(m, 2)", "/v1/models/m/versions/2:" + verb, body)
+            self.refused(404, "stable", "/v1/models/m/labels/stable:" + verb, body)
+            self.refused(400, 'name: \\"other\\" not found', "/v1/models/m:" + verb, {**body, "signature_name": "other"})
+            self.refused(400, "signature_name", "/v1/models/m:" + verb, {**body, "signature_name": 7})
+
+
+class HuggingFace(Served):
+    arguments = ("minilm=" + MINILM, "tokens=" + os.path.join(ROOT, "tests/data/models/bert-tokens"),
+                 "tiny=" + os.path.join(ROOT, "tests/data/models/st-dense"))
+
+    def test_feature_extraction_takes_parameters(self):
+        """In the body, as InferenceClient sends them, or in `parameters`."""
+        for options in ({"dimensions": 4}, {"normalize": False}, {"truncate": True, "normalize": True}):
+            want = self.server.post("/", {"inputs": "a dog", **options}).json()
+            got = self.server.post("/", {"inputs": "a dog", "parameters": options, "options": {"wait_for_model": True}})
+            self.assertEqual(got.json(), want)
+        self.assertEqual(len(self.server.post("/", {"inputs": "a", "parameters": {"dimensions": 4}}).json()[0]), 4)
+        self.assertEqual(len(self.server.post("/", {"inputs": "w " * 400, "parameters": {"truncate": True}}).json()), 1)
+
+    def test_unknown_parameters(self):
+        pair = {"source_sentence": "a", "sentences": ["b"]}
+        for path, inputs, known in (("/", "a", {"normalize": True}), ("/", pair, {"truncate": True}),
+                                    ("/", "a", {"candidate_labels": ["b"]}), ("/similarity", pair, {}),
+                                    ("/models/tokens", "w1", {"aggregation_strategy": "none"})):
+            self.assertEqual(self.server.post(path, {"inputs": inputs, "parameters": {**known, "stride": None}}).status, 200)
+            self.refused(422, "`stride`", path, {"inputs": inputs, "parameters": {**known, "stride": 1}})
+        self.refused(422, "`parameters` is no object", "/", {"inputs": "a", "parameters": [1]})
+        self.refused(422, "encoding_format", "/", {"inputs": "a", "encoding_format": "base64"})
 
 
 if __name__ == "__main__":

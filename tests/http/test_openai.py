@@ -1,5 +1,6 @@
 """The `openai` package, unmodified, against the server; and what it must be told when it errs."""
 import base64
+import os
 import struct
 
 from serving import MINILM, Served, Server, embed, main, use_clients
@@ -7,6 +8,8 @@ from serving import MINILM, Served, Server, embed, main, use_clients
 use_clients()
 
 import openai  # noqa: E402
+
+from common import ROOT  # noqa: E402
 
 NAME = "all-MiniLM-L6-v2"
 TEXTS = ["a dog", "Une phrase française.", "x" * 40, "two\nlines\tand \"quotes\" \\ \U0001F600"]
@@ -104,6 +107,79 @@ class OpenAI(Served):
         good = self.server.post("/v1/embeddings", {"input": "a"}, {"x-gpuserve-space": space})
         self.assertEqual(good.status, 200)
         self.refused(409, space, "/v1/embeddings", {"input": "a"}, {"x-gpuserve-space": "0" * 32})
+
+
+class Members(Served):
+    """Members that other services have on this path: honoured, or refused by name."""
+    arguments = (MINILM, "dense=" + os.path.join(ROOT, "tests/data/models/st-dense"))
+
+    def vector(self, text, **members):
+        reply = self.server.post("/v1/embeddings", {"input": text, **members})
+        self.assertEqual(reply.status, 200, (members, reply.body))
+        return reply.json()["data"][0]["embedding"]
+
+    def test_long_texts(self):
+        """Jina, NVIDIA NIM, Voyage and vLLM each have a member of their own."""
+        long = "a dog " + "w " * 400
+        want = embed([long])[0]
+        for cut in ({"truncate": True}, {"truncate": "END"}, {"truncation": True}, {"truncate_prompt_tokens": -1}):
+            self.assertVector(self.vector(long, **cut), want)
+        for strict in ({"truncate": False}, {"truncate": "NONE"}, {"truncation": False}, {}):
+            self.refused(400, "256", "/v1/embeddings", {"input": long, **strict})
+        self.assertVector(self.vector(long + "cats", truncate="START"), embed(["w " * 253 + "cats"])[0])
+
+    def test_truncate_prompt_tokens(self):
+        dog, cats = embed(["a dog", "and cats"])
+        self.assertVector(self.vector(" a dog and cats", truncate_prompt_tokens=4), dog)
+        self.assertVector(self.vector("a dog and cats", truncate_prompt_tokens=4, truncate="START"), cats)
+        self.assertVector(self.vector("a dog", truncate_prompt_tokens=4), dog)
+        self.assertVector(self.vector([101, 1037, 3899, 102], truncate_prompt_tokens=4), dog)
+        reply = self.server.post("/v1/embeddings", {"input": ["a dog and cats", "a"], "truncate_prompt_tokens": 4})
+        self.assertEqual((reply.headers["x-gpuserve-truncated"], reply.json()["usage"]["prompt_tokens"]), ("1", 7))
+        for words, members in (("special tokens alone are 2", {"truncate_prompt_tokens": 2}),
+                               ("not between -1 and 256", {"truncate_prompt_tokens": 257}),
+                               ("input 0 has 6 tokens", {"truncate_prompt_tokens": 4, "truncate": False}),
+                               ("never cut", {"truncate_prompt_tokens": 3, "input": [101, 1037, 3899, 102]})):
+            self.refused(400, words, "/v1/embeddings", {"input": "a dog and cats", **members})
+
+    def test_what_a_text_is_for(self):
+        asked = {"model": "dense"}
+        query, passage = (self.vector("w1 w2", **asked, prompt_name=name) for name in ("query", "passage"))
+        self.assertNotEqual(query, passage)
+        for member, name, want in (("input_type", "query", query), ("input_type", "passage", passage), ("input_type", "document", passage),
+                                   ("task", "retrieval.query", query), ("task", "retrieval.passage", passage), ("task", None, query)):
+            self.assertEqual(self.vector("w1 w2", **asked, **{member: name}), want, name)
+        self.refused(400, "`task`", "/v1/embeddings", {**asked, "input": "a", "task": "clustering"})
+        self.refused(400, "prompt_name", "/v1/embeddings", {**asked, "input": "a", "prompt_name": "none"})
+        plain = self.vector("a dog")
+        for name in ("query", "document", "clustering"):  # a model without prompts
+            self.assertEqual(self.vector("a dog", input_type=name), plain)
+        self.refused(400, "`input_type`", "/v1/embeddings", {"input": "a", "input_type": "image"})
+
+    def test_form_of_the_vector(self):
+        for dimension in ({"dimensions": 16}, {"output_dimension": 16}, {"dimensions": 16, "output_dimension": 16}):
+            vector = self.vector("a dog", **dimension)
+            self.assertEqual(len(vector), 16)
+            self.assertAlmostEqual(sum(x * x for x in vector), 1, places=5)
+        for flag in ("normalize", "normalized"):
+            plain = self.vector("a dog", **{flag: False})
+            self.assertGreater(abs(sum(x * x for x in plain) - 1), 0.01)
+            self.assertVector(self.vector("a dog", **{flag: True}), embed(["a dog"])[0])
+        self.refused(400, "`output_dimension` is 8, but `dimensions` is 16", "/v1/embeddings",
+                     {"input": "a", "dimensions": 16, "output_dimension": 8})
+        self.assertIsInstance(self.vector("a dog", embedding_type="base64"), str)
+
+    def test_what_is_not_offered(self):
+        plain = self.vector("a dog")
+        for same in ({"late_chunking": False}, {"output_dtype": "float"}, {"embed_dtype": "float32"}, {"endianness": "little"},
+                     {"modality": "text"}, {"add_special_tokens": True}, {"user": "me"}, {"priority": 1}, {"output_dtype": None}):
+            self.assertEqual(self.vector("a dog", **same), plain)
+        for name, value in (("late_chunking", True), ("output_dtype", "int8"), ("embed_dtype", "float16"), ("endianness", "big"),
+                            ("modality", "image"), ("add_special_tokens", False), ("embedding_type", "ubinary"),
+                            ("messages", [{"role": "user", "content": "a"}]), ("instruction", "find"), ("truncation_side", "left"),
+                            ("truncate", 1), ("task", 7)):
+            error = self.refused(400, "`%s`" % name, "/v1/embeddings", {"input": "a", name: value})["error"]
+            self.assertEqual(error["param"], name)
 
 
 class Limits(Served):

@@ -21,6 +21,10 @@ CASES = [
     ("/v2/embed", {"model": NAME, "texts": ["a"], "embedding_types": ["int8"]}, 'type \\"int8\\"'),
     ("/v2/embed", {"model": NAME, "texts": ["a"], "embedding_types": [1]}, "not offered"),
     ("/v2/embed", {"model": NAME, "texts": ["a"], "input_type": "image"}, "images cannot be"),
+    ("/v1/embed", {"model": NAME, "images": ["data:image/png;base64,"]}, "`images` is not offered"),
+    ("/v2/embed", {"model": NAME, "inputs": [{"content": [{"type": "text", "text": "a"}]}]}, "`inputs` is not offered"),
+    ("/v2/embed", {"model": NAME, "texts": ["a"], "max_tokens": 0}, "`max_tokens` is 0"),
+    ("/v2/embed", {"model": NAME, "texts": ["a"], "max_tokens": 2}, "special tokens alone are 2"),
     # Ollama
     ("/api/embeddings", {"model": NAME, "prompt": ["a"]}, "`prompt` is no text"),
     # text-embeddings-inference

@@ -94,6 +94,32 @@ class Asynchronous(Case):
         with self.assertRaises(gpuserve.errors.ClosedError):
             self.model.submit("a")
 
+    def test_a_client_with_nothing_in_the_queue_finds_room(self):
+        """A full queue keeps a part for it: of the same request only the other client's is taken."""
+        futures = [self.model.submit(LONG, client=1)]
+        for n in range(1500, 0, -50):
+            with self.assertRaises(gpuserve.errors.BusyError):
+                futures.append(self.model.submit(LONG[:n], client=1))
+            try:
+                futures.append(self.model.submit(LONG[:n], client=2**64 - 1))
+                break
+            except gpuserve.errors.BusyError:
+                pass
+        self.assertEqual(len(futures), 2)
+
+    def test_every_call_takes_a_client(self):
+        want = self.model.encode(TEXTS)
+        self.assertTrue((self.model.encode(TEXTS, client=7) == want).all())
+        self.assertTrue((self.model.encode(TEXTS[0], client=7) == want[0]).all())
+        self.assertTrue((next(self.model.encode_stream(TEXTS, client=7)) == want).all())
+        self.assertEqual(len(self.model.rank("a", TEXTS[:3], client=7)), 3)
+        for wrong, error in ((-1, gpuserve.errors.InvalidError), (2**64, gpuserve.errors.InvalidError), ("a", TypeError)):
+            for call in (self.model.encode, self.model.submit):
+                with self.assertRaises(error):
+                    call("a", client=wrong)
+            with self.assertRaises(error):
+                self.model.rank("a", ["b"], client=wrong)
+
     def test_closing_ends_a_long_call_of_another_thread(self):
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             call = pool.submit(self.model.encode, LONG)

@@ -186,6 +186,33 @@ Test(real, an_empty_text_has_a_vector_and_cutting_dimensions_cuts_before_normali
     gpuserve_model_close(&model);
 }
 
+Test(real, dimensions_of_a_whole_vector_are_its_first_ones)
+{
+    static const char *const texts[] = { "A man is eating food.", "A dog." };
+    gpuserve_model *model = open_real("all-MiniLM-L6-v2", 0, 0);
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    float whole[2 * 384], cut[2 * 100];
+
+    cr_assert_eq(gpuserve_embed(model, texts, 2, whole, 768, NULL, NULL), GPUSERVE_OK);
+    job.n_items = 2;
+    job.texts = texts;
+    job.normalize = GPUSERVE_NORMALIZE_WHOLE;
+    job.dimensions = 64;
+    job.output = cut;
+    for (size_t stride = 64; stride <= 100; stride += 36) {
+        memset(cut, 0, sizeof(cut));
+        job.output_stride = stride;
+        job.output_capacity = stride + 64;
+        cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+        for (size_t i = 0; i < 2; i++)
+            cr_expect_arr_eq(cut + i * stride, whole + i * 384, 64 * sizeof(float));
+        cr_expect_eq(cut[stride + 64 < 200 ? stride + 64 : 199], 0, "nothing past the last row");
+    }
+    job.output_capacity--;
+    cr_expect_eq(gpuserve_run(model, &job, NULL), GPUSERVE_E_INVALID);
+    gpuserve_model_close(&model);
+}
+
 Test(real, the_fingerprint_is_of_the_space_and_of_int8)
 {
     gpuserve_model *a = open_real("all-MiniLM-L6-v2", GPUSERVE_DTYPE_FLOAT32, 1);

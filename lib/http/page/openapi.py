@@ -19,7 +19,8 @@ TRUNCATE = {"type": ["boolean", "null"], "description": "cut texts over the mode
 OLLAMA_OPTIONS = {"type": ["object", "null"], "description": "others than num_ctx have no effect", "properties": {
     "num_ctx": {"type": ["integer", "null"], "minimum": 1, "description": "cut texts here; at most the model's limit"}}}
 SIDE = {"type": ["string", "null"], "enum": ["left", "right", "Left", "Right", None]}
-DIMENSIONS = {"type": "integer", "minimum": 1}
+DIMENSIONS = {"type": "integer", "minimum": 1, "description": "the first numbers of each vector, taken before the model normalizes it: "
+              "norm 1 if the model's whole vectors have it (or `normalize` asks for it)"}
 FLAG = {"type": "boolean"}
 
 
@@ -74,13 +75,21 @@ EMBED_REPLY = record(("object", "data", "model", "usage"), object={"const": "lis
                          ("object", "index", "embedding"), object={"const": "embedding"}, index=COUNT,
                          embedding={"anyOf": [NUMBERS, {"type": "string", "description": "base64 of little-endian float32"}]})},
                      model={"type": "string"}, usage=USAGE)
+AT_LEAST_1 = {"type": "integer", "minimum": 1}
 COHERE_EMBED = record(("texts",), model=MODEL, texts=TEXTS, input_type={"type": "string", "enum": [
     "search_query", "search_document", "classification", "clustering", "image"]},
-    embedding_types={"type": "array", "items": {"type": "string"}}, truncate={"type": "string", "enum": ["NONE", "START", "END"]})
+    embedding_types={"type": "array", "items": {"type": "string", "enum": ["float", "base64"]},
+                     "description": "the reply of /v1/embed is keyed by type where this is given, that of /v2/embed always"},
+    truncate={"type": "string", "enum": ["NONE", "START", "END"]}, output_dimension=DIMENSIONS,
+    max_tokens={**AT_LEAST_1, "description": "cut each text at so many tokens, special ones included"})
 RERANK = record(("query", "documents"), model=MODEL, query=TEXT, documents=DOCUMENTS,
-                top_n={"type": "integer", "minimum": 1}, return_documents=FLAG)
-INSTANCES = {name: record((name,), **{name: {"type": "array", "minItems": 1, "items": {"anyOf": [TEXT, record(("text",), text=TEXT)]}}})
+                top_n=AT_LEAST_1, top_k={**AT_LEAST_1, "description": "as `top_n`"}, return_documents=FLAG, raw_scores=FLAG,
+                max_tokens_per_doc={**AT_LEAST_1, "description": "cut each document at so many tokens"},
+                truncation={**FLAG, "description": "false: refuse what is over the model's limit"})
+INSTANCES = {name: record((name,), signature_name={"type": "string", "enum": ["serving_default"]},
+                          **{name: {"type": "array", "minItems": 1, "items": {"anyOf": [TEXT, record(("text",), text=TEXT)]}}})
              for name in ("instances", "examples")}
+PARAMETERS = {"type": "object", "description": "members that the task does not know are refused"}
 INFER = record(("inputs",), id={"type": "string"}, parameters={"type": "object"},
                inputs={"type": "array", "minItems": 1, "items": TENSOR},
                outputs={"type": "array", "items": record(("name",), name={"type": "string"}, parameters={"type": "object"})})
@@ -100,7 +109,11 @@ STATISTICS = record(("model_stats",), model_stats={"type": "array", "items": rec
 ROWS = [
     ("POST", "/v1/embeddings", "openai", "Embed (OpenAI)", record(
         ("input",), model=MODEL, input=ANY_INPUT, encoding_format={"type": "string", "enum": ["float", "base64"]},
-        dimensions=DIMENSIONS, user={"type": "string"}, truncate=TRUNCATE, truncation_direction=SIDE), EMBED_REPLY),
+        dimensions=DIMENSIONS, output_dimension=DIMENSIONS, normalize=FLAG, user={"type": "string"},
+        truncate={"anyOf": [FLAG, {"type": "string", "enum": ["NONE", "START", "END"]}]}, truncation=FLAG, truncation_direction=SIDE,
+        truncate_prompt_tokens={"type": "integer", "minimum": -1, "description": "cut at so many tokens, special ones included; -1: at the model's limit"},
+        prompt_name={"type": ["string", "null"]}, input_type={"type": "string", "description": "query, document, or another prompt of the model"},
+        task={"type": "string", "description": "as `input_type`: retrieval.query, retrieval.passage"}), EMBED_REPLY),
     ("GET", "/v1/models", "openai", "The models", None, record(("object", "data"), object={"const": "list"}, data={
         "type": "array", "items": record(("id", "object"), id={"type": "string"}, object={"const": "model"})})),
     ("GET", "/v1/models/{model}", "openai", "One model", None, record(
@@ -148,8 +161,8 @@ ROWS = [
      record(("embedding",), embedding=NUMBERS)),
     ("GET", "/api/tags", "kserve", "The models (Ollama)", None, record(("models",), models={"type": "array"})),
     ("GET", "/api/version", "kserve", "The server's version (Ollama)", None, record(("version",), version={"type": "string"})),
-    ("POST", "/", "tei", "Any task of Hugging Face's InferenceClient", record(("inputs",), model=MODEL, inputs={}, parameters={"type": "object"}), {}),
-    ("POST", "/models/{model}", "tei", "As /, of a named model", record(("inputs",), inputs={}, parameters={"type": "object"}), {}),
+    ("POST", "/", "tei", "Any task of Hugging Face's InferenceClient", record(("inputs",), model=MODEL, inputs={}, parameters=PARAMETERS), {}),
+    ("POST", "/models/{model}", "tei", "As /, of a named model", record(("inputs",), inputs={}, parameters=PARAMETERS), {}),
     ("GET", "/v2", "kserve", "The server (KServe v2)", None, record(("name", "version"), name={"type": "string"}, version={"type": "string"})),
     ("GET", "/v2/health/live", "kserve", "It answers", None, record(("live",), live=FLAG)),
     ("GET", "/v2/health/ready", "kserve", "It is ready for work", None, record(("ready",), ready=FLAG)),
