@@ -194,6 +194,7 @@ static void rerank_documents(struct gsv_exchange *exchange, struct ranking *rank
 
     if (!gsv_request_body_model(exchange) || !read_options(exchange, ranking))
         return;
+    exchange->cut_by = "`truncation`: true";
     start(exchange, ranking, json_object_get(body, "documents"), "documents", write_results);
 }
 

@@ -108,7 +108,7 @@ class Rank(Served):
             for name, value in (("max_chunks_per_doc", 10), ("rank_fields", ["title", "text"]), ("rank_fields", "text"),
                                 ("instruction", "find"), ("truncate_prompt_tokens", 5), ("max_tokens_per_query", 5)):
                 self.refused(422 if path == "/rerank" else 400, "`%s`" % name, path, {**asked, name: value})
-            self.refused(422 if path == "/rerank" else 400, "--max-tokens", path,
+            self.refused(422 if path == "/rerank" else 400, "`truncation`: true to have it cut", path,
                          {"query": "a", "documents": ["w " * 400], "truncation": False})
 
     def test_documents_are_cut(self):
