@@ -319,7 +319,6 @@ Test(cuda, a_text_of_which_its_prompt_leaves_nothing_is_zeros_beside_anothers)
 {
     static const char *const modes[] = { "pooling_mode_mean_tokens", "pooling_mode_max_tokens",
                                          "pooling_mode_mean_sqrt_len_tokens",
-                                         "pooling_mode_weightedmean_tokens",
                                          "pooling_mode_lasttoken" };
     struct folder folder;
 
