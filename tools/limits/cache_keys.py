@@ -69,7 +69,7 @@ TEXTS = {
                                         ["cuda-programs"]),
 }
 # The rest of the comparison decides; or a damaged file is caught by what stands beside it.
-EQUIVALENT = {"a->n_tiles == b->n_tiles",  # follows from the others
+EQUIVALENT = {"a->n_tiles == b->n_tiles",  # pack.cu makes it of rows, sequences and height
               "entry->key.hash != key->hash", "item_of(part)->hash == item->hash",
               "key_size > size - sizeof(h)", "graph->last_use > 0", "e->source", "word"}
 
