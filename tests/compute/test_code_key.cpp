@@ -146,6 +146,32 @@ Test(code_key, a_file_of_the_same_name_may_be_of_another_key)
     cr_expect_not(is_kept(&key, code, sizeof(code)));
 }
 
+/* The compiler is known without opening it while its file is the same, in size and time. */
+Test(code_key, a_compiler_that_was_replaced_is_not_known)
+{
+    struct timespec times[2] = { { 100, 0 }, { 100, 7 } };
+    char library[PATH_MAX];
+
+    cr_assert(write_path(&cache, "libnvrtc.so", library));
+    overwrite(library, "one", 3);
+    cr_assert_eq(utimensat(AT_FDCWD, library, times, 0), 0);
+    gsv_code_cache_know_version(&cache, library, 12008);
+    cr_expect_eq(gsv_code_cache_known_version(&cache), 12008);
+    overwrite(library, "three", 5);
+    cr_assert_eq(utimensat(AT_FDCWD, library, times, 0), 0);
+    cr_expect_eq(gsv_code_cache_known_version(&cache), 0, "of another size");
+    overwrite(library, "two", 3);
+    for (int i = 0; i < 2; i++) { /* whole seconds, then parts of one */
+        times[1].tv_sec = i ? 100 : 101;
+        times[1].tv_nsec = i ? 8 : 7;
+        cr_assert_eq(utimensat(AT_FDCWD, library, times, 0), 0);
+        cr_expect_eq(gsv_code_cache_known_version(&cache), 0, "of another time");
+    }
+    times[1].tv_nsec = 7;
+    cr_assert_eq(utimensat(AT_FDCWD, library, times, 0), 0);
+    cr_expect_eq(gsv_code_cache_known_version(&cache), 12008);
+}
+
 Test(code_key, no_code_is_not_kept_code)
 {
     gsv_code_cache_write(&cache, &key, code, 0);

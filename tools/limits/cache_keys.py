@@ -48,6 +48,8 @@ KEYS = {
     "words of a tokenizer": ("lib/text/sink.h", "cached->key[0] == key[0] && cached->key[1] == key[1]", "&&",
                              ["text-wordpiece", "text-tokenizer", "text-bpe", "text-oracle", "text-differential"]),
     "words of a tokenizer, whose": ("lib/text/sink.c", "scratch->serial == t->serial", "&&", ["text-tokenizer"]),
+    "load that clients share, model": ("lib/http/load_queue.c", "(**place)->entry == entry", "&&", ["http_load_queue"]),
+    "load that clients share, kind": ("lib/http/load_queue.c", "*task && (*task)->kind == kind", "&&", ["http_load_queue"]),
 }
 # What a key is made of where it is one text: each of these must be in it.
 TEXTS = {
@@ -59,6 +61,11 @@ TEXTS = {
                                        ";", ["compute-code_key"]),
     "compiled code on disk, source": ("kernels/cuda/code_cache.cu", 'snprintf(text + at, size - at, "\\n%s", key->source);',
                                       "(void)at;", ["compute-code_key"]),
+    "known compiler, size": ("kernels/cuda/code_cache.cu", "static_cast<long long>(s.st_size),", "0LL,", ["compute-code_key"]),
+    "known compiler, seconds": ("kernels/cuda/code_cache.cu", "static_cast<long long>(s.st_mtim.tv_sec), s.st_mtim.tv_nsec,",
+                                "0LL, s.st_mtim.tv_nsec,", ["compute-code_key"]),
+    "known compiler, nanoseconds": ("kernels/cuda/code_cache.cu", "tv_sec), s.st_mtim.tv_nsec,", "tv_sec), 0L,",
+                                    ["compute-code_key"]),
     # The program of a CUDA graph: a number made of what the run is to do.
     "program of a run, dimensions": ("lib/model/run.c", "(uint64_t)(uint32_t)run->dimensions << 16 |", "", ["cuda-programs"]),
     "program of a run, skip": ("lib/model/run.c", "(uint64_t)(run->skip > 0) << 9 |", "", ["cuda-programs"]),
@@ -71,7 +78,7 @@ TEXTS = {
 # The rest of the comparison decides; or a damaged file is caught by what stands beside it.
 EQUIVALENT = {"a->n_tiles == b->n_tiles",  # pack.cu makes it of rows, sequences and height
               "entry->key.hash != key->hash", "item_of(part)->hash == item->hash",
-              "key_size > size - sizeof(h)", "graph->last_use > 0", "e->source", "word"}
+              "key_size > size - sizeof(h)", "graph->last_use > 0", "e->source", "word", "*task"}
 
 
 def operands(text, operator):
