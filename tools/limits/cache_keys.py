@@ -19,7 +19,7 @@ BUILD = TREE / "build"
 
 # key: (file, text of the comparison, operator, tests)
 KEYS = {
-    "CUDA graph, shape": ("kernels/cuda/graphs.cu", """a->n_rows == b->n_rows && a->n_sequences == b->n_sequences && a->n_tiles == b->n_tiles &&
+    "CUDA graph, shape": ("kernels/cuda/graphs.cu", """a->n_rows == b->n_rows && a->n_sequences == b->n_sequences &&
            a->tile_height == b->tile_height && a->short_texts == b->short_texts""", "&&",
                           ["kernels-cuda-batch"]),
     "CUDA graph, program": ("kernels/cuda/graphs.cu",
@@ -76,8 +76,7 @@ TEXTS = {
                                         ["cuda-programs"]),
 }
 # The rest of the comparison decides; or a damaged file is caught by what stands beside it.
-EQUIVALENT = {"a->n_tiles == b->n_tiles",  # pack.cu makes it of rows, sequences and height
-              "entry->key.hash != key->hash", "item_of(part)->hash == item->hash",
+EQUIVALENT = {"entry->key.hash != key->hash", "item_of(part)->hash == item->hash",
               "key_size > size - sizeof(h)", "graph->last_use > 0", "e->source", "word", "*task"}
 
 
