@@ -21,7 +21,8 @@ enum { N_ROUNDS = 40, N_CLIENTS = 6 };
 static atomic_int n_refused_locks;
 
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+/* Seen by shared libraries: with a sanitizer the linker asks for that. */
+__attribute__((visibility("default"))) int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
 
 /* The linker puts it in the place of the server's: one that was destroyed is refused. */
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
