@@ -231,7 +231,11 @@ typedef struct gpuserve_job {
                                            over the model's limit is refused, never cut */
     const size_t        *id_offsets;  /**< [n_items + 1] where each list begins in `ids` */
     const char          *prompt_name; /**< one of the model's prompts ("query"), or NULL */
-    const char          *prompt;      /**< put before every text, or NULL; excludes prompt_name */
+    const char          *prompt;      /**< put before every text, or NULL; excludes prompt_name.
+                                           Where pooling leaves the prompt's tokens out
+                                           (include_prompt false) and no others are there, as when the
+                                           text joins the prompt's last word, it gives zeros; a cls
+                                           pooling has its first token all the same */
     uint32_t             dimensions;  /**< keep the first ones of an embedding; default all. Before
                                            it is normalized, so that a normalized one has norm 1,
                                            as OpenAI's `dimensions`; with

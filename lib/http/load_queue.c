@@ -256,10 +256,14 @@ void gsv_load_queue_close(struct gsv_load_queue *queue)
     pthread_mutex_unlock(&queue->lock);
 }
 
-void gsv_load_queue_destroy(struct gsv_load_queue *queue)
+void gsv_load_queue_join(struct gsv_load_queue *queue)
 {
     if (queue->is_started)
         pthread_join(queue->thread, NULL);
+}
+
+void gsv_load_queue_destroy(struct gsv_load_queue *queue)
+{
     pthread_cond_destroy(&queue->changed);
     pthread_mutex_destroy(&queue->lock);
 }

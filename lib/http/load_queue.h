@@ -59,7 +59,10 @@ void gsv_load_queue_leave(struct gsv_load_queue *queue, struct gsv_exchange *exc
  * no more. */
 void gsv_load_queue_close(struct gsv_load_queue *queue);
 
-/* After gsv_load_queue_close(): wait for the thread, free what is left. */
+/* After gsv_load_queue_close(): wait for the thread. */
+void gsv_load_queue_join(struct gsv_load_queue *queue);
+
+/* After gsv_load_queue_join(), when there is no client more that could leave. */
 void gsv_load_queue_destroy(struct gsv_load_queue *queue);
 
 #endif

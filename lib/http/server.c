@@ -395,12 +395,15 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
         cancel_all(server);
     gsv_load_queue_close(&server->loads);
     gsv_load_queue_close(&server->checks);
-    gsv_load_queue_destroy(&server->loads);
-    gsv_load_queue_destroy(&server->checks);
+    gsv_load_queue_join(&server->loads);
+    gsv_load_queue_join(&server->checks);
     gsv_crew_stop(&server->crew);
-    gsv_guard_stop(&server->guard);
+    gsv_guard_stop(
+        &server->guard); /* its clients leave the queues, also those that had their answer */
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
+    gsv_load_queue_destroy(&server->loads);
+    gsv_load_queue_destroy(&server->checks);
     gsv_crew_reset(&server->crew);
     gsv_http_close_listener(server);
     for (size_t i = 0; i < server->n_expected; i++) {

@@ -121,8 +121,7 @@ struct gsv_net;
 struct gsv_work;
 
 struct gsv_net_options {
-    uint32_t dtype; /* gpuserve_dtype, never DEFAULT */
-    bool use_mmap;
+    uint32_t dtype;    /* gpuserve_dtype, never DEFAULT */
     int32_t n_threads; /* that may help to read and pack */
     /* INT8 only: token ids of ordinary texts from which the activations' ranges are taken, packed
      * as in gpuserve_host_batch. NULL: no smoothing. */

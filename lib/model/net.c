@@ -190,8 +190,7 @@ static void note_failure(struct loader *loader, size_t job, gpuserve_status st,
 static gpuserve_status make_reader(struct loader *loader, struct gsv_reader *reader,
                                    gpuserve_error *error)
 {
-    const gpuserve_status st = gsv_reader_init(reader, loader->net->spec, &loader->hashes,
-                                               loader->options->use_mmap, error);
+    const gpuserve_status st = gsv_reader_init(reader, loader->net->spec, &loader->hashes, error);
 
     reader->reading = &loader->reading;
     reader->tells = pthread_equal(loader->caller, pthread_self());

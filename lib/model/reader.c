@@ -124,12 +124,11 @@ void gsv_hashes_digest(const struct gsv_hashes *hashes, const struct gsv_spec *s
 /* ------------------------------------------------------------------------------------- reader */
 
 gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec *spec,
-                                struct gsv_hashes *hashes, bool use_mmap, gpuserve_error *error)
+                                struct gsv_hashes *hashes, gpuserve_error *error)
 {
     memset(reader, 0, sizeof(*reader));
     reader->spec = spec;
     reader->hashes = hashes;
-    reader->use_mmap = use_mmap;
     reader->capacity = GSV_PIECE_ELEMENTS;
     for (size_t i = 0; i < spec->n_items; i++) {
         const struct gsv_item *item = &spec->items[i];

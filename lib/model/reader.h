@@ -43,15 +43,14 @@ struct gsv_reader {
     struct gsv_hashes *hashes;   /* each piece is written by the one thread that reads it */
     struct gsv_reading *reading; /* may be NULL */
     bool tells;                  /* it is the thread that tells the progress */
-    bool use_mmap;
-    unsigned char *raw; /* bytes of one piece as the file holds it */
-    float *floats;      /* [capacity] for the caller */
+    unsigned char *raw;          /* bytes of one piece as the file holds it */
+    float *floats;               /* [capacity] for the caller */
     size_t capacity;
 };
 
 /* Buffers for the largest single read that the spec's items need. */
 gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec *spec,
-                                struct gsv_hashes *hashes, bool use_mmap, gpuserve_error *error);
+                                struct gsv_hashes *hashes, gpuserve_error *error);
 void gsv_reader_reset(struct gsv_reader *reader);
 
 size_t gsv_piece_count(const struct gsv_tensor *tensor);

@@ -12,11 +12,9 @@
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define LENGTH_BYTES 8
@@ -32,7 +30,6 @@ struct gsv_safetensors {
     uint64_t size_bytes;
     uint64_t data_begin; /* where the tensors' bytes begin */
     struct gsv_json_value *header;
-    _Atomic(void *) map; /* the whole file, or NULL */
 };
 
 /* Where one tensor lies, while the header is checked. */
@@ -343,8 +340,6 @@ void gsv_safetensors_close(struct gsv_safetensors **file)
 {
     if (!file || !*file)
         return;
-    if ((*file)->map)
-        munmap((*file)->map, (size_t)(*file)->size_bytes);
     if ((*file)->fd >= 0)
         close((*file)->fd);
     gsv_json_free(&(*file)->header);
@@ -393,21 +388,4 @@ const char *gsv_safetensors_name(const struct gsv_safetensors *file)
 int gsv_safetensors_fd(const struct gsv_safetensors *file)
 {
     return file->fd;
-}
-
-const unsigned char *gsv_safetensors_map(const struct gsv_safetensors *file)
-{
-    struct gsv_safetensors *self = (struct gsv_safetensors *)file; /* only the map changes */
-    void *first = NULL;
-    void *map = atomic_load(&self->map);
-
-    if (map)
-        return map;
-    map = mmap(NULL, (size_t)file->size_bytes, PROT_READ, MAP_PRIVATE, file->fd, 0);
-    if (map == MAP_FAILED)
-        return NULL;
-    if (atomic_compare_exchange_strong(&self->map, &first, map))
-        return map;
-    munmap(map, (size_t)file->size_bytes); /* another thread was faster */
-    return first;
 }

@@ -59,9 +59,6 @@ const char *gsv_safetensors_metadata(const struct gsv_safetensors *file, const c
 const char *gsv_safetensors_name(const struct gsv_safetensors *file); /* for messages */
 int gsv_safetensors_fd(const struct gsv_safetensors *file);
 
-/* The whole file mapped for reading, from the first use on; NULL when that fails. */
-const unsigned char *gsv_safetensors_map(const struct gsv_safetensors *file);
-
 /* Bytes of one element; 0 for OTHER. */
 size_t gsv_tensor_element_size(enum gsv_tensor_type type);
 

@@ -192,7 +192,6 @@ static gpuserve_status load_replicas(struct gsv_model *model,
     struct reading reading = { progress, plan->facts->file_bytes, 0, plan->n_replicas };
     struct gsv_net_options options = {
         .dtype = plan->dtype,
-        .use_mmap = plan->use_mmap,
         .n_threads = plan->n_workers,
         .progress = progress && progress->progress ? tell_read : NULL,
         .progress_user = &reading,

@@ -324,7 +324,6 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
         plan->dtype = plan->device.is_cpu ? GPUSERVE_DTYPE_FLOAT32 : GPUSERVE_DTYPE_FLOAT16;
     plan->may_widen =
         options->dtype == GPUSERVE_DTYPE_DEFAULT && plan->dtype == GPUSERVE_DTYPE_FLOAT16;
-    plan->use_mmap = options->use_mmap != 0;
     plan->max_wait_ns = wait_ns(plan, options->max_wait_us);
     plan->max_queue_tokens = options->max_queue_tokens ? options->max_queue_tokens : QUEUE_TOKENS;
     plan->max_queue_bytes = options->max_queue_bytes ? options->max_queue_bytes : QUEUE_BYTES;

@@ -30,7 +30,6 @@ struct gsv_plan {
     size_t n_replicas;                  /* at most GSV_MOST_CUDA, which is 64 */
     uint32_t dtype;                     /* never DEFAULT */
     bool may_widen; /* float16 was nobody's wish: bfloat16 where the model leaves its range */
-    bool use_mmap;
     bool may_move;                   /* another device may do the work of one that is lost */
     int32_t max_tokens;              /* of a text */
     const char *default_prompt;      /* before texts of jobs that name none, or NULL */

@@ -87,7 +87,6 @@ static gpuserve_status load(struct gsv_profile *profile, gpuserve_error *error)
     const struct gsv_plan *plan = &profile->plan;
     struct gsv_net_options options = {
         .dtype = plan->dtype,
-        .use_mmap = plan->use_mmap,
         .n_threads = plan->n_workers,
     };
     struct gsv_calibration calibration = { 0 }, probes = { 0 };

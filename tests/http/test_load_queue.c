@@ -117,6 +117,7 @@ static void teardown(void)
 {
     gsv_load_queue_close(&queue);
     hold(false);
+    gsv_load_queue_join(&queue);
     gsv_load_queue_destroy(&queue);
     cr_expect_eq(queue.n, 0);
     cr_expect_leq(world.most_running, 1);

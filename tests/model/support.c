@@ -47,7 +47,6 @@ void load_model(struct loaded *model, const char *path, const struct load_option
     struct gsv_dir *dir = NULL;
     const struct gsv_net_options net = {
         .dtype = options->dtype ? options->dtype : (uint32_t)GPUSERVE_DTYPE_FLOAT32,
-        .use_mmap = options->use_mmap,
         .n_threads = 2,
         .calibration = options->calibration,
         .probes = options->probes,

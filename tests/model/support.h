@@ -33,7 +33,6 @@ struct load_options {
     const struct gpuserve_backend *backend; /* NULL: the CPU's */
     const struct gpuserve_host_batch *calibration, *probes;
     int32_t max_tokens, max_sequences; /* 0: 1024, 64 */
-    bool use_mmap;
 };
 
 void load_model(struct loaded *model, const char *path, const struct load_options *options);

@@ -235,7 +235,7 @@ Test(model_tiny, neighbours_do_not_change_a_text)
     free_texts(&texts);
 }
 
-/* The digest tells models apart, and does not depend on threads, mapping or dtype. */
+/* The digest tells models apart, and does not depend on threads or dtype. */
 Test(model_tiny, the_digest_names_the_weights)
 {
     uint64_t digests[4][2];
@@ -244,7 +244,7 @@ Test(model_tiny, the_digest_names_the_weights)
         struct load_options options;
     } cases[4] = {
         { "models/bert", { 0 } },
-        { "models/bert", { .use_mmap = true, .dtype = GPUSERVE_DTYPE_INT8 } },
+        { "models/bert", { .dtype = GPUSERVE_DTYPE_INT8 } },
         { "models/bert", { .pooling = GPUSERVE_POOLING_CLS } },
         { "models/bert-gelu-new", { 0 } },
     };

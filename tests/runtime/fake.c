@@ -27,9 +27,10 @@ static struct {
     uint64_t weights;
     double token_ns, batch_ns; /* what they take on one thread; 0: nothing */
     bool is_shared;            /* a net's streams take turns */
-} fake = {
-    PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0, 0, 0, 0, 1000, 0, 0, false
-};
+    bool is_sparse_and_skips;
+} fake = { .lock = PTHREAD_MUTEX_INITIALIZER,
+           .changed = PTHREAD_COND_INITIALIZER,
+           .weights = 1000 };
 
 /* --------------------------------------------------------------------------------- tokenizer */
 
@@ -245,6 +246,8 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
         .n_labels = FAKE_LABELS,
         .score = GPUSERVE_SCORE_SOFTMAX,
         .weights_dtype = "F32",
+        .is_sparse = fake.is_sparse_and_skips,
+        .skips_prompt = fake.is_sparse_and_skips,
     };
     return GPUSERVE_OK;
 }
@@ -350,6 +353,7 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
 {
     return run->task == GPUSERVE_TASK_EMBED      ? run->dimensions
            : run->task == GPUSERVE_TASK_CLASSIFY ? (int32_t)facts->n_labels
+           : run->task == GPUSERVE_TASK_SPARSE   ? facts->vocab_size
                                                  : facts->hidden_size;
 }
 
@@ -410,6 +414,41 @@ static void take_time(struct gsv_work *work, int32_t n_tokens)
         pthread_mutex_unlock(&work->net->device);
 }
 
+/* A row for each token: its id, its place and its type. */
+static float *put_tokens(float *out, const struct gpuserve_host_batch *batch, int32_t s)
+{
+    for (int32_t t = batch->cu_seqlens[s]; t < batch->cu_seqlens[s + 1]; t++) {
+        for (int32_t j = 0; j < FAKE_DIM; j++)
+            *out++ = (float)batch->ids[t] + (float)batch->positions[t] / 1000 +
+                     100000.0f * (float)batch->type_ids[t];
+    }
+    return out;
+}
+
+/* How often each word is in the text. */
+static float *put_words(float *out, const struct gpuserve_host_batch *batch, int32_t s)
+{
+    memset(out, 0, FAKE_VOCAB * sizeof(*out));
+    for (int32_t t = batch->cu_seqlens[s]; t < batch->cu_seqlens[s + 1]; t++)
+        out[batch->ids[t]]++;
+    return out + FAKE_VOCAB;
+}
+
+static float *put_vector(float *out, const struct gpuserve_host_batch *batch, int32_t s,
+                         const struct gsv_run *run)
+{
+    const int32_t begin = batch->cu_seqlens[s] + run->skip, end = batch->cu_seqlens[s + 1];
+    const bool embeds = run->task == GPUSERVE_TASK_EMBED;
+    float vector[FAKE_DIM];
+
+    vector_of(batch->ids + begin, begin < end ? (size_t)(end - begin) : 0, vector);
+    if (embeds && run->normalize)
+        make_unit(vector, run->dimensions);
+    for (int32_t j = 0; j < (embeds ? run->dimensions : FAKE_LABELS); j++)
+        *out++ = run->score == GPUSERVE_SCORE_SIGMOID ? 1 / (1 + expf(-vector[j])) : vector[j];
+    return out;
+}
+
 static _Thread_local int n_here;
 
 gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_batch *batch,
@@ -429,24 +468,10 @@ gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_ba
             return gsv_fail(error, GPUSERVE_E_DEVICE, "the fake device broke");
     }
     for (int32_t s = 0; s < batch->n_sequences; s++) {
-        const int32_t begin = batch->cu_seqlens[s], end = batch->cu_seqlens[s + 1];
-        float vector[FAKE_DIM];
-
-        cr_assert_leq(end - begin, batch->max_seqlen);
-        vector_of(batch->ids + begin, (size_t)(end - begin), vector);
-        if (run->task == GPUSERVE_TASK_TOKEN_VECTORS) {
-            for (int32_t t = begin; t < end; t++) {
-                for (int32_t j = 0; j < FAKE_DIM; j++)
-                    *out++ = (float)batch->ids[t] + (float)batch->positions[t] / 1000 +
-                             100000.0f * (float)batch->type_ids[t];
-            }
-            continue;
-        }
-        if (run->task == GPUSERVE_TASK_EMBED && run->normalize)
-            make_unit(vector, run->dimensions);
-        for (int32_t j = 0; j < (run->task == GPUSERVE_TASK_EMBED ? run->dimensions : FAKE_LABELS);
-             j++)
-            *out++ = vector[j];
+        cr_assert_leq(batch->cu_seqlens[s + 1] - batch->cu_seqlens[s], batch->max_seqlen);
+        out = run->task == GPUSERVE_TASK_TOKEN_VECTORS ? put_tokens(out, batch, s)
+              : run->task == GPUSERVE_TASK_SPARSE      ? put_words(out, batch, s)
+                                                       : put_vector(out, batch, s, run);
     }
     return GPUSERVE_OK;
 }
@@ -518,6 +543,11 @@ void fake_set_weights(uint64_t bytes)
     pthread_mutex_lock(&fake.lock);
     fake.weights = bytes;
     pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_set_sparse_and_skipping(void)
+{
+    fake.is_sparse_and_skips = true;
 }
 
 void fake_vector(const char *text, float vector[FAKE_DIM])

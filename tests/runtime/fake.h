@@ -35,6 +35,8 @@ int fake_batches_here(void);
 
 /* Weights of models opened from now on, as their headers would tell; nothing is allocated. */
 void fake_set_weights(uint64_t bytes);
+/* Models opened from now on give sparse vectors too, and leave prompts out of their pooling. */
+void fake_set_sparse_and_skipping(void);
 
 /* What the model must answer for a text (after its prompt). */
 void fake_vector(const char *text, float vector[FAKE_DIM]);

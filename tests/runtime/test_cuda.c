@@ -224,3 +224,109 @@ Test(cuda, a_model_that_overflows_in_float16_computes_in_bfloat16)
     gpuserve_context_unref(&context);
     folder_remove(&folder);
 }
+
+/* ------------------------------------------------------------------------------- empty parts */
+
+/* A prompt of seven tokens, [SEP] aside, to which a digit makes one unknown word: of the text is
+ * nothing left where pooling begins. */
+static const char empty_prompt[] = "abcdef", *const empty_text[] = { "0" };
+static const char *const full_text[] = { " w1 w2 w3" };
+
+static void pool_by(const struct folder *folder, const char *mode)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/1_Pooling/config.json", folder->path);
+    file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fprintf(file, "{\"word_embedding_dimension\": 32, \"include_prompt\": false, \"%s\": true}",
+            mode);
+    fclose(file);
+}
+
+static uint64_t n_batches(gpuserve_context *context)
+{
+    gpuserve_stats stats = { .struct_size = sizeof(stats) };
+
+    cr_assert_eq(gpuserve_context_stats(context, &stats, NULL), GPUSERVE_OK);
+    return stats.batches;
+}
+
+static gpuserve_job prompted(const char *const *text, float *row)
+{
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+
+    job.texts = text;
+    job.n_items = 1;
+    job.prompt = empty_prompt;
+    job.output = row;
+    job.output_capacity = FOLDER_HIDDEN;
+    return job;
+}
+
+/* Two callers whose texts wait while another one's is computed; true when one batch had both. */
+static bool run_two(gpuserve_context *context, gpuserve_model *model, float *empty, float *full)
+{
+    static const char *const first[] = { "w9 w8 w7 w6 w5 w4 w3 w2 w1 w9 w8 w7 w6 w5 w4 w3 w2 w1" };
+    const uint64_t before = n_batches(context);
+    float other[FOLDER_HIDDEN];
+    gpuserve_job jobs[3] = { prompted(first, other), prompted(empty_text, empty),
+                             prompted(full_text, full) };
+    gpuserve_request *requests[3];
+
+    jobs[0].prompt = ""; /* another key */
+    for (size_t i = 0; i < 3; i++)
+        cr_assert_eq(gpuserve_submit(&requests[i], model, &jobs[i], NULL, NULL, NULL), GPUSERVE_OK);
+    for (size_t i = 0; i < 3; i++) {
+        cr_expect_eq(gpuserve_wait(requests[i], -1, NULL), GPUSERVE_OK, "job %zu", i);
+        gpuserve_request_free(&requests[i]);
+    }
+    return n_batches(context) - before == 2;
+}
+
+static void expect_zeros(const char *path, const char *device, const char *mode)
+{
+    gpuserve_context *context = emulated();
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+    float alone[FOLDER_HIDDEN], empty[FOLDER_HIDDEN], full[FOLDER_HIDDEN];
+    gpuserve_job job = prompted(full_text, alone);
+    bool shared = false;
+
+    options.device = device;
+    options.n_threads = 1;
+    options.max_wait_us = 20000;
+    cr_assert_eq(gpuserve_model_open(&model, context, path, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+    for (int round = 0; !shared && round < 100; round++) {
+        memset(empty, 0xff, sizeof(empty));
+        shared = run_two(context, model, empty, full);
+        for (size_t i = 0; i < FOLDER_HIDDEN; i++) {
+            cr_expect_eq(empty[i], 0.0f, "%s, %s, number %zu: %g, the other's is %g", device, mode,
+                         i, (double)empty[i], (double)full[i]);
+            cr_expect_float_eq(full[i], alone[i], 1e-2, "%s, %s, number %zu", device, mode, i);
+        }
+    }
+    cr_expect(shared, "%s, %s: never in one batch", device, mode);
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+}
+
+Test(cuda, a_text_of_which_its_prompt_leaves_nothing_is_zeros_beside_anothers)
+{
+    static const char *const modes[] = { "pooling_mode_mean_tokens", "pooling_mode_max_tokens",
+                                         "pooling_mode_mean_sqrt_len_tokens",
+                                         "pooling_mode_lasttoken" };
+    struct folder folder;
+
+    folder_make(&folder, "st-no-prompt");
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        pool_by(&folder, modes[i]);
+        expect_zeros(folder.path, "cpu", modes[i]);
+        expect_zeros(folder.path, "cuda:0", modes[i]);
+    }
+    folder_remove(&folder);
+}

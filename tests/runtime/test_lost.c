@@ -10,6 +10,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -445,6 +446,81 @@ Test(lost, a_model_closes_while_it_moves)
     gsv_emu_fail_call(2, 719);
     cr_expect_eq(embed(&place, vector), GPUSERVE_E_DEVICE);
     close_place(&place);
+}
+
+/* ------------------------------------------------------------------------------------- closing */
+
+static atomic_int n_refused_locks;
+
+int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+
+/* The linker puts it in the place of the library's: one that was destroyed is refused. */
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    const int failed = __real_pthread_mutex_lock(mutex);
+
+    if (failed)
+        atomic_fetch_add(&n_refused_locks, 1);
+    return failed;
+}
+
+static void *close_model(void *argument)
+{
+    struct place *place = argument;
+
+    gpuserve_model_close(&place->model);
+    return NULL;
+}
+
+/* The batch that hung fails while the model is being closed, and what waits behind it with it:
+ * each notes the loss in what belongs to the handle. */
+static void close_amid(const char *device, uint32_t policy)
+{
+    enum { N = 3 };
+    static const char *const texts[N] = { "hello world", "hello", "world" };
+    float vectors[N][1024];
+    gpuserve_request *requests[N];
+    struct place place;
+    pthread_t closer;
+
+    make_place(&place);
+    cr_assert_eq(open_on(&place, device, policy), GPUSERVE_OK, "%s", place.error.message);
+    cr_assert_eq(embed(&place, vectors[0]), GPUSERVE_OK, "%s", place.error.message);
+    gsv_emu_hang(1);
+    for (int i = 0; i < N; i++) {
+        gpuserve_job job = GPUSERVE_JOB_INIT;
+
+        job.n_items = 1;
+        job.texts = &texts[i];
+        job.output = vectors[i];
+        job.output_capacity = 1024;
+        cr_assert_eq(gpuserve_submit(&requests[i], place.model, &job, NULL, NULL, &place.error),
+                     GPUSERVE_OK, "%s", place.error.message);
+    }
+    usleep(20000); /* it begins */
+    cr_assert_eq(pthread_create(&closer, NULL, close_model, &place), 0);
+    usleep(100000); /* the handle's thread ends */
+    gsv_emu_fail_call(1, 719);
+    gsv_emu_hang(0);
+    pthread_join(closer, NULL);
+    for (int i = 0; i < N; i++) {
+        cr_expect_eq(gpuserve_wait(requests[i], -1, &place.error), GPUSERVE_E_DEVICE, "%s, %d: %s",
+                     device, i, place.error.message);
+        gpuserve_request_free(&requests[i]);
+    }
+    expect_in_metrics(&place, "gpuserve_devices_lost_total 1\n");
+    expect_in_metrics(&place, "gpuserve_models_lost 0\n");
+    close_place(&place);
+}
+
+Test(lost, a_model_closes_while_its_batches_fail, .timeout = 60)
+{
+    gsv_emu_set_devices(3, 0);
+    close_amid("cuda:0", GPUSERVE_LOST_FAIL);
+    close_amid("cuda:1", GPUSERVE_LOST_CPU);
+    close_amid("cuda:2", GPUSERVE_LOST_GPU_OR_CPU);
+    cr_expect_eq(atomic_load(&n_refused_locks), 0, "a lock was destroyed before its last use");
 }
 
 Test(lost, a_wrong_policy_is_refused)

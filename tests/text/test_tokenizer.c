@@ -158,6 +158,26 @@ Test(tokenizer, a_text_that_is_not_utf8_is_refused_with_the_byte)
     gsv_tokenizer_free(&t);
 }
 
+/* Buffers may go from one tokenizer to another; what words came to stays behind. */
+Test(tokenizer, words_of_one_tokenizer_are_not_anothers)
+{
+    char *json = tokenizer_json(NULL, bert, bert_words, bert_ends);
+    struct gsv_tokenizer *first = small(), *second = NULL;
+    struct gsv_encoding e = { 0 };
+
+    memcpy(strstr(json, "\"a\": 6"), "\"z\": 6", 6); /* "a" is unknown to this one */
+    cr_assert_eq(load_json(&second, json, NULL), GPUSERVE_OK);
+    for (int i = 0; i < 4; i++) {
+        cr_assert_eq(gsv_tokenizer_encode(i % 2 ? second : first, &e, "a", 1, NULL, 0, NULL, NULL),
+                     GPUSERVE_OK);
+        cr_expect_eq(e.n, 3);
+        cr_expect_eq(e.ids[1], i % 2 ? 0 : 6, "%d", e.ids[1]);
+    }
+    gsv_encoding_reset(&e);
+    gsv_tokenizer_free(&first);
+    gsv_tokenizer_free(&second);
+}
+
 /* Places in a text have 32 bits. Not a byte of it is looked at. */
 Test(tokenizer, a_text_of_four_gigabytes_is_refused)
 {

@@ -1,0 +1,118 @@
+/*
+ * test_programs.c - what a batch is to do is part of its recording's name: runs of equal shapes
+ * that differ in one respect are not replayed for each other.
+ */
+#include "lib/model/encoder.h"
+#include "tests/kernels_cuda/harness.h"
+#include "tests/model/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { N_TEXTS = 2, N_RECORDED = 4 /* run, recorded, replayed */ };
+
+#define EMBED(columns, ...)                                               \
+    {                                                                     \
+        .task = GPUSERVE_TASK_EMBED, .dimensions = (columns), __VA_ARGS__ \
+    }
+
+static const struct {
+    const char *member, *model;
+    struct gsv_run before, run;
+} pairs[] = {
+    { "task",
+      "bert-masked",
+      { .task = GPUSERVE_TASK_TOKEN_VECTORS },
+      { .task = GPUSERVE_TASK_SPARSE } },
+    { "score",
+      "bert-multi",
+      { .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_RAW },
+      { .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_SIGMOID } },
+    { "normalize", "bert", EMBED(32, .normalize = false), EMBED(32, .normalize = true) },
+    { "dimensions", "bert", EMBED(32, .normalize = true), EMBED(8, .normalize = true) },
+    { "skip", "st-no-prompt", EMBED(96, .skip = 0), EMBED(96, .skip = 1) },
+};
+
+static void load(struct loaded *model, struct texts *texts, const char *name)
+{
+    const struct load_options options = { .backend = cuda_backend(), .max_tokens = 256 };
+    char path[1024], below[128];
+
+    snprintf(below, sizeof(below), "models/%s", name);
+    snprintf(path, sizeof(path), "%s", test_data(below));
+    load_model(model, path, &options);
+    snprintf(below, sizeof(below), "models/%s/reference.safetensors", name);
+    *texts = read_texts(test_data(below));
+}
+
+static size_t n_floats(const struct loaded *model, const struct texts *texts,
+                       const struct gsv_run *run)
+{
+    size_t rows = 0;
+
+    for (size_t i = 0; i < N_TEXTS; i++)
+        rows += gsv_is_by_token(run->task) ? (size_t)texts->n_tokens[i] : 1;
+    return rows * (size_t)gsv_run_columns(gsv_spec_facts(model->spec), run);
+}
+
+/* The first texts, as one batch, so often. Owned. */
+static float *run_often(const struct loaded *model, const struct texts *texts, struct gsv_run run,
+                        int n)
+{
+    run.output = calloc(n_floats(model, texts, &run), sizeof(float));
+    cr_assert_not_null(run.output);
+    for (int i = 0; i < n; i++)
+        run_texts(model, texts, 0, N_TEXTS, &run);
+    return run.output;
+}
+
+Test(cuda_programs, each_member_of_a_program_tells_recordings_apart)
+{
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        struct loaded fresh, used;
+        struct texts texts;
+        float *want, *got;
+
+        load(&fresh, &texts, pairs[i].model);
+        want = run_often(&fresh, &texts, pairs[i].run, 1);
+        unload_model(&fresh);
+        free_texts(&texts);
+        load(&used, &texts, pairs[i].model);
+        free(run_often(&used, &texts, pairs[i].before, N_RECORDED));
+        got = run_often(&used, &texts, pairs[i].run, 1);
+        cr_expect_leq(distance(got, want, n_floats(&used, &texts, &pairs[i].run)), 1e-5,
+                      "%s is not looked at", pairs[i].member);
+        unload_model(&used);
+        free_texts(&texts);
+        free(want);
+        free(got);
+    }
+}
+
+/* Given hidden states are pooled; those that the encoder would make are not. */
+Test(cuda_programs, given_hidden_states_tell_recordings_apart)
+{
+    const struct gsv_run embed = EMBED(32, .normalize = false);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct loaded model;
+    struct texts texts;
+    struct gpuserve_host_batch batch;
+    struct gsv_run run = embed;
+    float vectors[N_TEXTS * 32] = { 0 }, *hidden;
+
+    load(&model, &texts, "bert");
+    free(run_often(&model, &texts, embed, N_RECORDED));
+    batch = make_batch(gsv_spec_facts(model.spec), &texts, 0, N_TEXTS);
+    hidden = calloc((size_t)batch.n_tokens * 32, sizeof(*hidden));
+    for (int32_t i = 0; i < batch.n_tokens * 32; i++)
+        hidden[i] = 2.0f;
+    run.output = vectors;
+    cr_assert_eq(gsv_work_embed(model.work, &batch, hidden, &run, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++)
+        cr_expect_float_eq(vectors[i], 2, 1e-5, "number %zu", i);
+    free(hidden);
+    free_batch(&batch);
+    unload_model(&model);
+    free_texts(&texts);
+}

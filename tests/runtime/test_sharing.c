@@ -1,0 +1,203 @@
+/*
+ * test_sharing.c - jobs on equal texts that differ in one respect share no batch, no computation
+ * and no row of the cache, one respect after the other.
+ */
+#include "tests/runtime/fake.h"
+
+#include "lib/text/tokenizer.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FLOATS = FAKE_MAX_TOKENS * FAKE_VOCAB };
+
+static const char *const text[] = { "one two three" };
+
+/* What a job has beside the text. */
+struct kind {
+    uint32_t task, dimensions, normalize, score;
+    const char *prompt;
+};
+
+/* All else of the batch's key is equal. */
+static const struct {
+    const char *member;
+    struct kind a, b;
+} pairs[] = {
+    { "task", { .task = GPUSERVE_TASK_TOKEN_VECTORS }, { .task = GPUSERVE_TASK_SPARSE } },
+    { "dimensions", { .dimensions = 0 }, { .dimensions = 3 } },
+    { "normalize",
+      { .normalize = GPUSERVE_NORMALIZE_NO },
+      { .normalize = GPUSERVE_NORMALIZE_YES } },
+    { "score",
+      { .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_RAW },
+      { .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_SIGMOID } },
+    { "skip", { .prompt = "one " }, { .prompt = "one two " } },
+};
+#define N_PAIRS (sizeof(pairs) / sizeof(pairs[0]))
+
+static gpuserve_model *open_model(uint64_t cache_bytes)
+{
+    gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = NULL;
+    gpuserve_model *model = NULL;
+
+    fake_set_sparse_and_skipping();
+    context_options.n_threads = 1; /* so that what waits is taken together */
+    options.device = "cpu";
+    options.cache_bytes = cache_bytes;
+    cr_assert_eq(gpuserve_context_create(&context, &context_options, &error), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_model_open(&model, context, ".", &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    gpuserve_context_unref(&context);
+    return model;
+}
+
+/* The prompt makes the text whole, so that the tokens are equal whatever the prompt is. */
+static gpuserve_job job_of(const struct kind *kind, const char **rest, float *row)
+{
+    gpuserve_job job = fake_job(rest, 1, row);
+
+    *rest = text[0] + (kind->prompt ? strlen(kind->prompt) : 0);
+    job.output_capacity = MOST_FLOATS;
+    job.task = kind->task;
+    job.dimensions = kind->dimensions;
+    job.normalize = kind->normalize;
+    job.score = kind->score;
+    job.prompt = kind->prompt;
+    return job;
+}
+
+static float *make_row(void)
+{
+    float *row = calloc(MOST_FLOATS, sizeof(*row));
+
+    cr_assert_not_null(row);
+    return row;
+}
+
+static void expect_alone(gpuserve_model *model, const char *member, const struct kind *kind,
+                         const float *row)
+{
+    const char *rest;
+    float *want = make_row();
+    gpuserve_job job = job_of(kind, &rest, want);
+
+    job.cache = GPUSERVE_CACHE_OFF;
+    cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK, "%s", member);
+    cr_expect_eq(memcmp(row, want, MOST_FLOATS * sizeof(*row)), 0, "%s: another's row", member);
+    free(want);
+}
+
+/* Both wait for the same worker, which takes all that may share a batch. */
+static void run_both(gpuserve_model *model, const char *member, const struct kind *kinds[2],
+                     uint32_t cache)
+{
+    static const char *const other[] = { "it keeps the worker" };
+    float first[FAKE_DIM], *rows[2] = { make_row(), make_row() };
+    const gpuserve_job blocker = fake_job(other, 1, first);
+    const int running = fake_batches();
+    gpuserve_request *requests[3];
+    const char *rest[2];
+
+    fake_hold();
+    cr_assert_eq(gpuserve_submit(&requests[2], model, &blocker, NULL, NULL, NULL), GPUSERVE_OK);
+    fake_wait_running(1);
+    for (size_t i = 0; i < 2; i++) {
+        gpuserve_job job = job_of(kinds[i], &rest[i], rows[i]);
+
+        job.cache = cache;
+        cr_assert_eq(gpuserve_submit(&requests[i], model, &job, NULL, NULL, NULL), GPUSERVE_OK,
+                     "%s", member);
+    }
+    fake_release();
+    for (size_t i = 0; i < 3; i++) {
+        cr_expect_eq(gpuserve_wait(requests[i], -1, NULL), GPUSERVE_OK, "%s", member);
+        gpuserve_request_free(&requests[i]);
+    }
+    cr_expect_eq(fake_batches() - running, 3, "%s: %d batches", member, fake_batches() - running);
+    for (size_t i = 0; i < 2; i++) {
+        expect_alone(model, member, kinds[i], rows[i]);
+        free(rows[i]);
+    }
+}
+
+Test(sharing, a_batch_is_of_one_key)
+{
+    gpuserve_model *model = open_model(0);
+
+    for (size_t i = 0; i < 2 * N_PAIRS; i++) {
+        const struct kind *kinds[] = { &pairs[i / 2].a, &pairs[i / 2].b };
+        const struct kind *turned[] = { kinds[1], kinds[0] };
+
+        run_both(model, pairs[i / 2].member, i % 2 ? turned : kinds, GPUSERVE_CACHE_OFF);
+    }
+    gpuserve_model_close(&model);
+}
+
+Test(sharing, a_row_of_the_cache_is_of_one_key)
+{
+    for (size_t i = 0; i < N_PAIRS; i++) {
+        gpuserve_model *model = open_model(1 << 20);
+        const struct kind *kinds[] = { &pairs[i].a, &pairs[i].b };
+
+        for (size_t k = 0; k < 2; k++) {
+            const char *rest;
+            float *row = make_row();
+            gpuserve_result result = GPUSERVE_RESULT_INIT;
+            gpuserve_job job = job_of(kinds[k], &rest, row);
+
+            job.result = &result;
+            cr_expect_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+            cr_expect_eq(result.n_cached, 0, "%s: a row of another key", pairs[i].member);
+            expect_alone(model, pairs[i].member, kinds[k], row);
+            cr_expect_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+            cr_expect_eq(result.n_cached, 1, "%s", pairs[i].member);
+            free(row);
+        }
+        gpuserve_model_close(&model);
+    }
+}
+
+/* A pair of texts, and the ids of its tokens as one text: equal tokens of other types, and the hash
+ * is of the ids alone. */
+Test(sharing, equal_ids_of_other_types_are_computed_each)
+{
+    enum { N = 4 };
+    static const char *const one[] = { "one" }, *const two[] = { "two" };
+    const int32_t ids[N] = { 1, gsv_tokenizer_id(NULL, "one"), 2, gsv_tokenizer_id(NULL, "two") };
+    const size_t offsets[] = { 0, N };
+    gpuserve_model *model = open_model(0);
+    float rows[2][N * FAKE_DIM], first[FAKE_DIM];
+    gpuserve_job jobs[3] = { fake_job(one, 1, rows[0]), fake_job(NULL, 1, rows[1]),
+                             fake_job(text, 1, first) };
+    gpuserve_request *requests[3];
+
+    jobs[0].pairs = two;
+    jobs[1].ids = ids;
+    jobs[1].id_offsets = offsets;
+    for (size_t i = 0; i < 2; i++) {
+        jobs[i].task = GPUSERVE_TASK_TOKEN_VECTORS;
+        jobs[i].output_capacity = N * (size_t)FAKE_DIM;
+    }
+    fake_hold();
+    for (size_t i = 3; i-- > 0;) { /* the last keeps the worker */
+        cr_assert_eq(gpuserve_submit(&requests[i], model, &jobs[i], NULL, NULL, NULL), GPUSERVE_OK);
+        if (i == 2)
+            fake_wait_running(1);
+    }
+    fake_release();
+    for (size_t i = 0; i < 3; i++) {
+        cr_expect_eq(gpuserve_wait(requests[i], -1, NULL), GPUSERVE_OK);
+        gpuserve_request_free(&requests[i]);
+    }
+    cr_expect_eq(fake_batches(), 2, "the two share a batch");
+    for (size_t i = 0; i < N * FAKE_DIM; i++)
+        cr_expect_float_eq(rows[0][i] - rows[1][i], i / FAKE_DIM == N - 1 ? 100000 : 0, 0.1,
+                           "token %zu: %g and %g", i / FAKE_DIM, rows[0][i], rows[1][i]);
+    gpuserve_model_close(&model);
+}
