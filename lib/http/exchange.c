@@ -213,7 +213,7 @@ bool gsv_refuse_length(struct gsv_exchange *exchange, const char *message, bool 
 {
     const char *cut_by = exchange->cut_by;
 
-    if (exchange->dialect == GSV_COHERE)
+    if (!cut_by && exchange->dialect == GSV_COHERE)
         cut_by = "`truncate`: \"END\"";
     if (is_ids || !cut_by)
         return gsv_refuse(exchange, GSV_P_TOO_LONG, NULL,
