@@ -29,9 +29,9 @@ struct gsv_plan {
     struct gsv_device_choice *replicas; /* [n_replicas], of one backend; each gets all weights */
     size_t n_replicas;                  /* at most GSV_MOST_CUDA, which is 64 */
     uint32_t dtype;                     /* never DEFAULT */
-    bool may_widen; /* float16 was nobody's wish: bfloat16 where the model leaves its range */
-    bool may_move;                   /* another device may do the work of one that is lost */
-    int32_t max_tokens;              /* of a text */
+    bool may_widen;     /* float16 was nobody's wish: bfloat16 where the model leaves its range */
+    bool may_move;      /* another device may do the work of one that is lost */
+    int32_t max_tokens; /* of a text */
     const char *default_prompt;      /* before texts of jobs that name none, or NULL */
     const char *default_prompt_name; /* of the model's prompts, where it is one of them */
     char *prompt_text;               /* owned: the default prompt of the options */

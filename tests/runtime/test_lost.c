@@ -453,7 +453,8 @@ Test(lost, a_model_closes_while_it_moves)
 static atomic_int n_refused_locks;
 
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+/* Seen by shared libraries: with a sanitizer the linker asks for that. */
+__attribute__((visibility("default"))) int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
 
 /* The linker puts it in the place of the library's: one that was destroyed is refused. */
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
