@@ -406,7 +406,7 @@ static float expected_least(struct mixer *m)
     qsort(m->sorted, n, sizeof(float), compare_floats);
     worst = fmaxf(0.0f, 1.0f - m->sorted[0]);
     middle = 1.0f - m->sorted[n / 2];
-    return fmaxf(-1.0f, 1.0f - 0.7f * worst * sqrtf(worst / fmaxf(middle, 1e-6f)));
+    return fmaxf(-1.0f, 1.0f - worst * fmaxf(1.0f, worst / (3.0f * fmaxf(middle, 1e-6f))));
 }
 
 /* Of all probes. */
