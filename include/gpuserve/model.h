@@ -301,7 +301,12 @@ GPUSERVE_API const char *gpuserve_model_label(const gpuserve_model *model, size_
  * The name of the vector space, 32 hexadecimal digits, lent: equal for two models exactly when
  * weights, tokenizer, pooling, prompts and normalization are equal, whatever their device and
  * dtype. An int8 model has another one on each instruction set, because its vectors differ there.
- * Store it beside vectors. Since: 0.1
+ * Store it beside vectors.
+ *
+ * It names the space that the files define, as transformers computes it. A correction that moves
+ * the vectors of rare texts only towards that does not change it: the stored vectors of all other
+ * texts stay comparable. The changelog names such texts, whose vectors are to be made again; the
+ * positions of pad tokens written out in a text ("<pad>") were one. Since: 0.1
  */
 GPUSERVE_API const char *gpuserve_model_fingerprint(const gpuserve_model *model);
 

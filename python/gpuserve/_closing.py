@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from ctypes import c_void_p
-from typing import Optional, TypeVar
+from typing import TypeVar
 
 Kept = TypeVar("Kept", bound="Closing")
 
 
 class Closing:
-    """What owns a handle; close() gives it back and may be called again."""
+    """What owns a handle; close() gives it back and may be called again.
 
-    _handle: Optional[c_void_p] = None
+    The handle is there, NULL, before the library opens it, and only the library sets it: to what it opened, and to
+    NULL again. So an exception of a signal handler between any two instructions leaves nothing open that has no
+    owner, and a close() that it ended is finished by the next.
+    """
+
+    _handle: c_void_p = c_void_p()
 
     def close(self) -> None:
         raise NotImplementedError
@@ -23,5 +28,10 @@ class Closing:
         self.close()
 
     def __del__(self) -> None:
-        if self._handle is not None:
-            self.close()
+        # Twice: nobody else finishes a close() that an exception ended.
+        try:
+            if self._handle:
+                self.close()
+        finally:
+            if self._handle:
+                self.close()

@@ -52,7 +52,7 @@ class Handle(Closing):
     """A gpuserve_model, shared by any number of threads; Model is what is made of it."""
 
     def __init__(self, path: Path, context: Optional[Context], options: Dict[str, Any]) -> None:
-        self._handle = None
+        self._handle = c_void_p()
         self._closing = False
         #: True while calls must not begin: the model is closing, or changes its shape.
         self._gate = False
@@ -75,25 +75,22 @@ class Handle(Closing):
         try:
             # Its functions are called as long as the model is open.
             self._opening = Opening(options)
-            self._handle = self._opened(encode_path(path))
+            self._open(encode_path(path))
+            self._view = self._looked_at()
+            _open_models.add(self)
+            self.context._models.add(self)
         except BaseException:
-            if self._own_context:
-                self.context.close()
+            self.close()
             raise
-        self._view = self._looked_at()
-        _open_models.add(self)
-        self.context._models.add(self)
 
-    def _opened(self, path: bytes) -> c_void_p:
-        handle = c_void_p()
+    def _open(self, path: bytes) -> None:
         error = _abi.new(_abi.Error)
         status = self._library.gpuserve_model_open(
-            byref(handle), self.context._open_handle(), path, byref(self._opening.struct),
+            byref(self._handle), self.context._open_handle(), path, byref(self._opening.struct),
             byref(error))
         self._opening.raise_what_progress_raised()
         if status != _abi.OK:
             raise_status(status, error)
-        return handle
 
     def _looked_at(self) -> View:
         """The shape of what is behind the handle now."""
@@ -249,20 +246,20 @@ class Handle(Closing):
             self._idle.notify_all()
             self._wait_for_calls(0)
         with self._closer:
-            if self._handle is None:
-                return
             if self._dispatcher is not None:
                 self._dispatcher.stop()
                 self._dispatcher = None
-            # Sets the handle to NULL, which may be closed again.
             self._library.gpuserve_model_close(byref(self._handle))
             if self._own_context:
                 self.context.close()
-            self._handle = None
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None and not sys.is_finalizing():
-            self.close()
+        try:
+            if self._handle and not sys.is_finalizing():
+                self.close()
+        finally:
+            if self._handle and not sys.is_finalizing():
+                self.close()
 
     def __reduce__(self) -> Any:
         raise TypeError("a gpuserve.Model cannot be pickled: open it in each process")

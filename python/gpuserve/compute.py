@@ -68,17 +68,15 @@ class Compute(Closing):
     def __init__(self, device: Optional[str] = None, *, n_threads: int = 0,
                  context: Optional[Context] = None) -> None:
         self._library = library()
-        self._handle = None
+        self._handle = c_void_p()
         self._lock = threading.RLock()  # close() of what the garbage collector finds may take it again
         self._lstms: "WeakSet[Lstm]" = WeakSet()
         options = _abi.new(_abi.ComputeOptions, n_threads=number(n_threads, "n_threads"),
                            device=text(device, "device"))
-        handle = c_void_p()
-        call(self._library.gpuserve_compute_open, byref(handle),
+        call(self._library.gpuserve_compute_open, byref(self._handle),
              context._open_handle() if context else None, byref(options))
-        self._handle = handle
         #: What it computes on: "cpu", "cuda:0".
-        self.device: str = self._library.gpuserve_compute_device(handle).decode()
+        self.device: str = self._library.gpuserve_compute_device(self._handle).decode()
         #: What the last call took.
         self.took: Optional[Took] = None
 
@@ -150,7 +148,7 @@ class Compute(Closing):
               arguments: Callable[[c_void_p], Tuple[Any, ...]]) -> None:
         took = _abi.new(_abi.ComputeResult)
         with self._lock:
-            if self._handle is None:
+            if not self._handle:
                 raise ClosedError("the compute handle was closed")
             call(function, *arguments(self._handle), byref(took))
         ran = next(name for name, value in names.items() if value == took.variant)
@@ -161,17 +159,16 @@ class Compute(Closing):
         with self._lock:
             for lstm in list(self._lstms):
                 lstm._end()
-            if self._handle is not None:
+            if self._handle:
                 self._library.gpuserve_compute_close(byref(self._handle))
-                self._handle = None
 
 
-class Lstm:
+class Lstm(Closing):
     """Layers of an LSTM on a device: made by ``Compute.lstm()``, called with sequences."""
 
     def __init__(self, compute: Compute, weights: Mapping[str, Any], dtype: Optional[str]) -> None:
         self._compute = compute
-        self._handle: Optional[c_void_p] = None
+        self._handle = c_void_p()
         directions = 2 if "weight_ih_l0_reverse" in weights else 1
         layers = 0
         parts: List[Any] = []
@@ -190,14 +187,12 @@ class Lstm:
             _abi.LstmNetwork, dtype=named(DTYPES, dtype or "default", "dtype"),
             input_size=self.input_size, hidden_size=self.hidden_size, n_layers=layers,
             bidirectional=directions - 1, weights=cast(list_of, c_void_p), n_weights=len(parts))
-        handle = c_void_p()
         with compute._lock:
-            if compute._handle is None:
+            if not compute._handle:
                 raise ClosedError("the compute handle was closed")
-            call(compute._library.gpuserve_lstm_create, byref(handle), compute._handle,
+            compute._lstms.add(self)  # before there is anything to end
+            call(compute._library.gpuserve_lstm_create, byref(self._handle), compute._handle,
                  byref(network))
-            self._handle = handle
-            compute._lstms.add(self)
         del kept  # copied by the library
 
     def __call__(self, sequences: Sequence[Any], state: Optional[Tuple[Any, Any]] = None,
@@ -242,9 +237,9 @@ class Lstm:
         return [output[ends[i]:ends[i + 1]] for i in range(len(rows))], (h_n, c_n)
 
     def _end(self) -> None:
-        if self._handle is not None:
+        # Of a cycle the collector may close the device first, and the weights' memory with it.
+        if self._handle and self._compute._handle:
             self._compute._library.gpuserve_lstm_destroy(byref(self._handle))
-            self._handle = None
 
     def close(self) -> None:
         """Give the weights' memory back."""

@@ -57,7 +57,7 @@ class Context(Closing):
                  log_level: int = logging.WARNING, memory_policy: str = "refuse",
                  memory_wait: float = 0) -> None:
         self._library = library()
-        self._handle = None
+        self._handle = c_void_p()
         self._lock = threading.RLock()  # close() of what the garbage collector finds may take it again
         self._models: "weakref.WeakSet[Any]" = weakref.WeakSet()
         options = _abi.new(
@@ -68,12 +68,10 @@ class Context(Closing):
             log=cast(_log_function, c_void_p), log_level=_level_of(log_level),
             plugin_dir=encode_path(plugin_dir) if plugin_dir else None,
             cache_dir=encode_path(cache_dir) if cache_dir else None)
-        handle = c_void_p()
-        call(self._library.gpuserve_context_create, byref(handle), byref(options))
-        self._handle = handle
+        call(self._library.gpuserve_context_create, byref(self._handle), byref(options))
 
     def _open_handle(self) -> c_void_p:
-        if self._handle is None:
+        if not self._handle:
             raise ClosedError("the context was closed")
         return self._handle
 
@@ -91,15 +89,18 @@ class Context(Closing):
             version: default: the one of that name that was opened last.
         """
         handle = c_void_p()
-        call(self._library.gpuserve_context_find, byref(handle), self._open_handle(),
-             text(name, "name"), text(version, "version"))
         try:
+            call(self._library.gpuserve_context_find, byref(handle), self._open_handle(),
+                 text(name, "name"), text(version, "version"))
             for model in list(self._models):
-                if model._handle is not None and model._handle.value == handle.value:
+                if handle and model._handle.value == handle.value:
                     found: "Model" = model
                     return found
         finally:
-            self._library.gpuserve_model_close(byref(handle))
+            try:  # twice: a signal may come where the first begins
+                self._library.gpuserve_model_close(byref(handle))
+            finally:
+                self._library.gpuserve_model_close(byref(handle))
         raise NotFoundError(f'model "{name}" is being closed')
 
     def set_budget(self, memory_budget: int, device: Optional[str] = None) -> None:
@@ -132,9 +133,8 @@ class Context(Closing):
     def close(self) -> None:
         """Let go of the context; open models keep it alive themselves."""
         with self._lock:
-            handle, self._handle = self._handle, None
-        if handle is not None:
-            self._library.gpuserve_context_unref(byref(handle))
+            if self._handle:
+                self._library.gpuserve_context_unref(byref(self._handle))
 
 
 @contextlib.contextmanager

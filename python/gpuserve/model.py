@@ -507,7 +507,7 @@ class Model(Handle):
     get_sentence_embedding_dimension = get_embedding_dimension
 
     def __repr__(self) -> str:
-        if self._handle is None:
+        if not self._handle:
             return "<gpuserve.Model, closed>"
         return f"<gpuserve.Model {self._view.facts.get('path')} on {self.device}, dim {self.dim}>"
 

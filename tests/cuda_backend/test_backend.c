@@ -138,6 +138,42 @@ Test(cuda_backend, tiny_models_equal_torch)
     }
 }
 
+/* A row a token of texts with special tokens anywhere: pad tokens have positions of their own. */
+static void check_specials(const char *name)
+{
+    const struct gsv_run run = { .task = GPUSERVE_TASK_TOKEN_VECTORS };
+    struct loaded model;
+    char reference[128];
+    struct texts texts;
+    struct difference d;
+    size_t count, columns;
+    double *want;
+    float *got;
+
+    snprintf(reference, sizeof(reference), "models/%s/specials.safetensors", name);
+    texts = read_texts(test_data(reference));
+    want = read_reference(test_data(reference), "hidden_f64", &count);
+    load_named(&model, name, GPUSERVE_DTYPE_FLOAT32);
+    columns = (size_t)gsv_run_columns(gsv_spec_facts(model.spec), &run);
+    got = run_all(&model, &texts, run);
+    d = compare_rows(got, want, count / columns, columns);
+    cr_expect(d.largest <= 5e-5, "%s: difference %g", name, d.largest);
+    free(got);
+    free(want);
+    free_texts(&texts);
+    unload_model(&model);
+    cr_expect_str_empty(gsv_emu_report());
+}
+
+Test(cuda_backend, special_tokens_inside_texts_equal_transformers)
+{
+    check_specials("bert");
+    check_specials("roberta");
+    check_specials("xlm-roberta-single");
+    check_specials("camembert");
+    check_specials("mpnet");
+}
+
 Test(cuda_backend, minilm_equals_torch)
 {
     static const struct bounds fp16 = { GPUSERVE_DTYPE_FLOAT16, 0.99999, 5e-3 };

@@ -1,10 +1,13 @@
 """The Open Inference Protocol by hand: what its clients never send."""
 import gzip
 import json
+import os
 import struct
 import zlib
 
-from serving import MINILM, Served, embed, main
+from serving import MINILM, Served, cosine, embed, main
+
+from common import ROOT
 
 PATH = "/v2/models/all-MiniLM-L6-v2/infer"
 
@@ -160,6 +163,62 @@ class Load(Served):
         self.refused(400, "body", path, b"{")
         for body in (b"", {}, {"parameters": {}}, {"parameters": {"unload_dependents": True}}):
             self.assertEqual(self.server.post(path, body).status, 200)
+
+
+class SpecialTokens(Served):
+    """Written in texts, and as token ids: the vectors of transformers, whatever the dialect. XLM-R counts no pad token
+    inside a text and gives it the position before the first (tools/make_specials_reference.py)."""
+    MODEL = os.path.join(ROOT, "tests/data/models/st-xlm-roberta")
+    PATH = "/v2/models/st-xlm-roberta/infer"
+    arguments = (MODEL,)
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        with open(os.path.join(cls.MODEL, "specials.json"), encoding="utf-8") as file:
+            cls.wanted = json.load(file)
+
+    def assertNear(self, got, want, what):
+        length = sum(x * x for x in want) ** 0.5
+        self.assertLess(max(abs(x - y) for x, y in zip(got, want)), 1e-5 * length, what)
+
+    def infer(self, *tensors):
+        reply = self.server.post(self.PATH, {"inputs": list(tensors)})
+        self.assertEqual(reply.status, 200, reply.body)
+        output = reply.json()["outputs"][0]
+        n, dim = output["shape"]
+        return [output["data"][i * dim:(i + 1) * dim] for i in range(n)]
+
+    def test_texts_in_one_batch_and_alone(self):
+        texts, rows = self.wanted["texts"], self.wanted["embeddings"]
+        together = self.infer(*text(texts)["inputs"])
+        for one, got, want in zip(texts, together, rows):
+            self.assertNear(got, want, one)
+            self.assertEqual(self.infer(*text([one])["inputs"]), [got], one)
+
+    def test_texts_by_other_dialects(self):
+        for one, want in zip(self.wanted["texts"], self.wanted["embeddings"]):
+            if "<pad>" in one:
+                self.assertNear(self.server.post("/embed", {"inputs": one}).json()[0], want, one)
+                row = self.server.post("/v1/embeddings", {"model": "st-xlm-roberta", "input": one}).json()["data"][0]
+                self.assertGreater(cosine(row["embedding"], want), 0.999999, one)
+
+    def test_token_ids(self):
+        """Padded to the longest with the very id that is inside some of them: the mask tells them apart."""
+        ids, width = self.wanted["ids"], max(map(len, self.wanted["ids"]))
+        for datatype in ("INT64", "INT32"):
+            def tensor(name, rows, fill, datatype=datatype):
+                return {"name": name, "shape": [len(ids), width], "datatype": datatype,
+                        "data": [row + [fill] * (width - len(row)) for row in rows]}
+            rows = self.infer(tensor("input_ids", ids, 1), tensor("attention_mask", [[1] * len(one) for one in ids], 0))
+            for one, got, want in zip(self.wanted["texts"], rows, self.wanted["embeddings"]):
+                self.assertNear(got, want, one)
+
+    def test_token_ids_without_a_mask(self):
+        """Each id counts, pads too, as in transformers without a mask."""
+        for one, ids, want in zip(*(self.wanted[key] for key in ("texts", "ids", "embeddings"))):
+            got, = self.infer({"name": "input_ids", "shape": [1, len(ids)], "datatype": "INT64", "data": ids})
+            self.assertNear(got, want, one)
 
 
 class Compressed(Served):

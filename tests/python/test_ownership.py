@@ -12,8 +12,10 @@ import time
 
 import numpy as np
 
-from common import PATIENCE, Case, main, model
-from gpuserve import Model, _calls
+import gpuserve.compute
+import gpuserve.context
+from common import PATIENCE, ROOT, Case, main, model
+from gpuserve import Compute, Context, Model, _calls, _handle
 
 TEXTS = ["text number %d of a call" % i for i in range(70)]
 LONG = ["long text %d " % i + "word " * 100 for i in range(400)]
@@ -58,12 +60,24 @@ class Points:
         self.is_on = False
 
 
+class PointsButOne(Points):
+    """But where __del__() begins: no code in Python can catch what is raised there."""
+
+    def __call__(self, frame, event, argument):
+        if event != "call" or frame.f_code.co_name != "__del__":
+            super().__call__(frame, event, argument)
+
+
 class Library:
-    """The library; `after` is called with its name when one of its functions returns."""
+    """The library; `after` is called with its name when one of its functions returns. `n_open` counts handles."""
+    OPENS = ("gpuserve_context_create", "gpuserve_compute_open", "gpuserve_model_open", "gpuserve_lstm_create",
+             "gpuserve_context_find")
+    CLOSES = ("gpuserve_context_unref", "gpuserve_compute_close", "gpuserve_model_close", "gpuserve_lstm_destroy")
 
     def __init__(self, library):
         self._library = library
         self.after = None
+        self.n_open = 0
 
     def __getitem__(self, name):
         return self._library[name]
@@ -72,7 +86,11 @@ class Library:
         function = getattr(self._library, name)
 
         def called(*arguments):
+            if name in self.CLOSES and arguments[0]._obj:
+                self.n_open -= 1
             status = function(*arguments)
+            if name in self.OPENS and status == 0:
+                self.n_open += 1
             if self.after is not None:
                 self.after(name)
             return status
@@ -143,6 +161,17 @@ class Ownership(Case):
                      lambda: self.model.rank("a", TEXTS[:3]), lambda: self.model.tokenize("a b")):
             self.assertGreater(self.at_every_place(work), 5)
         self.assertEqual(self.left(), 0)
+
+    def test_an_exception_at_each_place_of_classify(self):
+        self.model = Model(model("splade-tiny"), device="cpu",
+                           head=os.path.join(ROOT, "tests/data/heads/splade-polarity.safetensors"))
+        self.addCleanup(self.model.close)
+        self.library = self.model._library = Library(self.model._library)
+        want = self.model.classify(TEXTS)
+        for work in (lambda: self.model.classify("a"), lambda: self.model.classify(TEXTS)):
+            self.assertGreater(self.at_every_place(work), 10)
+            self.assertEqual(self.left(), 0)
+        self.assertEqual(self.model.classify(TEXTS), want)
 
     def test_two_signals_at_once_leave_nothing_that_writes(self):
         """The second handler raises while the first exception is on its way: in the cleanup."""
@@ -221,6 +250,88 @@ class Ownership(Case):
             if points.left >= 0:
                 break
         self.assertGreater(n, 5)
+
+
+class Handles(Case):
+    """Exceptions at each place where a handle is opened or closed: none is left open, and no close() is lost."""
+
+    def setUp(self):
+        super().setUp()
+        self.library = Library(_handle.library())
+        for module in (gpuserve.context, gpuserve.compute, _handle):
+            self.addCleanup(setattr, module, "library", module.library)
+            module.library = lambda: self.library
+
+    def interrupted(self, n, work):
+        """Whether the work came to the n-th place."""
+        points = PointsButOne(n)
+        self.library.after = lambda _name: points.place()
+        try:
+            points.start()
+            work()
+        except Interrupted:
+            pass
+        finally:
+            points.stop()
+            self.library.after = None
+        return points.left < 0
+
+    def check_opening(self, make, least):
+        """... and forgotten."""
+        opened, kept = self.library.n_open, []
+        for drop in (lambda: None, kept.clear):
+            for n in range(3000):
+                was_there = self.interrupted(n, lambda: (kept.append(make()), drop()))
+                kept.clear()
+                gc.collect()
+                self.assertEqual(self.library.n_open, opened, f"at {n}: a handle stays open")
+                if not was_there:
+                    break
+            self.assertGreater(n, least)
+
+    def check_closing(self, make, least):
+        for n in range(3000):
+            one = make()
+            was_there = self.interrupted(n, one.close)
+            one.close()
+            self.assertFalse(one._handle, f"at {n}: it was not closed")
+            self.assertEqual(self.library.n_open, 0, f"at {n}: a handle stays open")
+            if not was_there:
+                break
+        self.assertGreater(n, least)
+
+    def test_opening(self):
+        self.check_opening(Context, 5)
+        self.check_opening(lambda: Compute("cpu"), 5)
+        self.check_opening(lambda: Model(model("splade-tiny"), device="cpu"), 20)
+
+    def test_opening_an_lstm(self):
+        random = np.random.RandomState(1)
+        weights = {"weight_ih_l0": random.rand(12, 4), "weight_hh_l0": random.rand(12, 3)}
+        with Compute("cpu") as compute:
+            self.check_opening(lambda: compute.lstm(weights), 5)
+
+    def test_finding(self):
+        with Context() as context, Model(model("splade-tiny"), device="cpu", name="one", context=context) as one:
+            opened = self.library.n_open
+            self.assertIs(context.find("one"), one)
+            for n in range(3000):
+                was_there = self.interrupted(n, lambda: context.find("one"))
+                self.assertEqual(self.library.n_open, opened, f"at {n}: a handle stays open")
+                if not was_there:
+                    break
+            self.assertGreater(n, 3)
+
+    def test_closing(self):
+        self.check_closing(Context, 1)
+        self.check_closing(lambda: Compute("cpu"), 1)
+
+        def used():
+            one = Model(model("splade-tiny"), device="cpu")
+            one.submit("a").result()
+            return one
+
+        self.check_closing(used, 5)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""int8 of random models that are hard on it: near full precision on any text, or refused with the numbers.
+
+The measurement at loading sees 141 texts, and this test others. That is no proof for all texts and models: of 48 random
+models with peaked attention some have one text in 650 below the bound (docs/accuracy.md).
+"""
+import os
+import re
+
+import numpy as np
+
+from common import Case, main, oracle_texts
+from gpuserve import Context, Model, errors
+from random_models import Kind, make
+
+UNITS = ["漢", "語", "。", "ก", "ß", "😀", "?", "!", ".", "-", "_", "a", "the", "42", "no", "hello", "Paris", "(", "x y", "..."]
+TIMES = [1, 2, 5, 17, 50, 94, 101, 200]
+BOUND = 0.997
+
+
+def texts():
+    return [" ".join([unit] * n) for unit in UNITS for n in TIMES] + [one["text"] for one in oracle_texts()]
+
+
+class Int8(Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.texts = texts()
+        cls.context = Context()
+        cls.addClassCleanup(cls.context.close)
+
+    def open(self, path, dtype):
+        opened = Model(path, device="cpu", dtype=dtype, context=self.context)
+        self.addCleanup(opened.close)
+        return opened
+
+    def cosines(self, kind):
+        """Of all texts, and what the loading told."""
+        path = make(self.path("-".join(map(str, kind))), kind)
+        model = self.open(path, "int8")
+        a, b = self.open(path, "float32").encode(self.texts), model.encode(self.texts)
+        return (a * b).sum(1) / np.sqrt((a * a).sum(1) * (b * b).sum(1)), model.info()["int8"]
+
+    def expect_bound(self, kind):
+        cosines, facts = self.cosines(kind)
+        self.assertGreaterEqual(cosines.min(), BOUND, (kind, facts, self.texts[int(cosines.argmin())]))
+        self.assertGreaterEqual(facts["least_cosine"], 0.998)
+        self.assertGreater(facts["probe_texts"], 100)
+        return facts
+
+    def test_outlier_channels(self):
+        for kind in (Kind(1, n_outliers=3, outlier=10, layers=3), Kind(2, n_outliers=3, outlier=30, layers=3),
+                     Kind(3, n_outliers=1, outlier=100, layers=3, heads=4)):
+            self.expect_bound(kind)
+
+    def test_peaked_attention_of_wide_heads_keeps_products(self):
+        """By the 24 longest probes alone each of these is taken as it is, and a text of these has 0.9923 and 0.9954."""
+        for seed, heads, peak in KEPT:
+            facts = self.expect_bound(Kind(seed, heads=heads, layers=3, peak=peak))
+            if heads == 2:  # the errors of the other one differ between instruction sets
+                self.assertTrue(facts["kept"], (seed, facts))
+
+    def test_what_int8_cannot_hold_is_refused(self):
+        """Deep, and so peaked that each layer makes the errors of the last one larger."""
+        kind = REFUSED
+        path = make(self.path("refused"), kind)
+        with self.assertRaises(errors.UnsupportedError) as caught:
+            self.open(path, "int8")
+        told = str(caught.exception)
+        self.assertRegex(told, r"on the worst of 1\d\d probe texts .* is 0\.\d{4}, where at least 0\.9980 is needed")
+        self.assertIn("even with half of the weights in float32", told)
+        self.assertIn("load it in float32", told)
+        least = float(re.search(r"is (0\.\d{4}), where", told)[1])
+        self.assertLess(least, 0.998)
+        self.assertEqual(self.open(path, "float32").encode("a").shape, (kind.hidden,))
+
+
+KEPT = ((24, 2, 6), (30, 4, 4))
+REFUSED = Kind(1, hidden=256, heads=2, layers=8, peak=40)
+
+if __name__ == "__main__":
+    main(__name__)
