@@ -1,7 +1,7 @@
 /*
  * main.c - finds the command and runs it.
  */
-#include "options.h"
+#include "cli/options/options.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #ifndef CLI_MODEL_H
 #define CLI_MODEL_H
 
-#include "options.h"
+#include "cli/options/options.h"
 
 /* Prints the library's log lines, and how loud the options want them. */
 void cli_log(void *user, int32_t level, const char *message);

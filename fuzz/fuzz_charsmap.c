@@ -7,8 +7,8 @@
 #include "fuzz/fuzz.h"
 
 #include "lib/base/utf8.h"
-#include "lib/text/graphemes.h"
-#include "lib/text/normalizer.h"
+#include "lib/text/pipeline/graphemes.h"
+#include "lib/text/pipeline/normalizer.h"
 
 #include <stdlib.h>
 #include <string.h>

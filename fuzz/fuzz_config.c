@@ -4,7 +4,7 @@
 #include "fuzz/fuzz.h"
 
 #include "lib/base/json_tree.h"
-#include "lib/model/config.h"
+#include "lib/model/families/config.h"
 #include "lib/model/modules.h"
 
 #include <stdlib.h>

@@ -4,10 +4,10 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "lib/http/inputs.h"
-#include "lib/http/kserve.h"
-#include "lib/http/models.h"
-#include "lib/http/request.h"
+#include "lib/http/inference/inputs.h"
+#include "lib/http/dialects/kserve.h"
+#include "lib/http/inference/model_registry.h"
+#include "lib/http/protocol/request.h"
 #include "lib/http/server.h"
 
 #include <stdlib.h>

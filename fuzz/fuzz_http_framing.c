@@ -4,7 +4,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "lib/http/framing.h"
+#include "lib/http/net/framing.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 
 #include "lib/base/json_tree.h"
 #include "lib/base/utf8.h"
-#include "lib/text/byte_alphabet.h"
+#include "lib/text/models/byte_alphabet.h"
 #include "lib/text/tokenizer_parts.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include "lib/base/utf8.h"
 #include "lib/text/scratch.h"
-#include "lib/text/unigram.h"
+#include "lib/text/models/unigram.h"
 
 #include <stdlib.h>
 #include <string.h>

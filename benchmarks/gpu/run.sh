@@ -64,9 +64,7 @@ build_plain() {
     for source in lib/base/error.c lib/base/alloc.c; do
         gcc -O2 -fPIC $includes -c "$source" -o "$work/$(basename "$source" .c).o" || return 1
     done
-    for source in kernels/cuda/*.cu; do
-        echo "$source"
-    done | xargs -P "$(nproc)" -I{} sh -c "${NVCC:-nvcc} -std=c++17 -O3 -DGPUSERVE_BUILDING $includes \
+    find kernels/cuda -name '*.cu' | sort | xargs -P "$(nproc)" -I{} sh -c "${NVCC:-nvcc} -std=c++17 -O3 -DGPUSERVE_BUILDING $includes \
         -gencode=arch=compute_90,code=sm_90 -Xcompiler=-fPIC,-fvisibility=hidden -c {} -o $work/\$(basename {}).o" || return 1
     ${NVCC:-nvcc} -shared -cudart static -o "$work/libgpuserve-cuda.so" "$work"/*.cu.o "$work"/error.o "$work"/alloc.o -ldl -lpthread || return 1
     for name in attention batch int8 linear quantize rows; do

@@ -2,7 +2,7 @@
  * writing.c - how fast vectors are written as JSON and as base64, on one core: prints a JSON object
  * of bytes of output a second. bench.py runs it once a round.
  */
-#include "lib/http/buffer.h"
+#include "lib/http/core/buffer.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,12 +7,12 @@
  *
  * Listing devices makes no context: a context takes some 300 MB of the device.
  */
-#include "kernels/cuda/guard.cuh"
-#include "kernels/cuda/int8.cuh"
-#include "kernels/cuda/chain_generated.cuh"
-#include "kernels/cuda/lt.cuh"
-#include "kernels/cuda/lstm.cuh"
-#include "kernels/cuda/matmul.cuh"
+#include "kernels/cuda/runtime/watchdog.cuh"
+#include "kernels/cuda/runtime/int8.cuh"
+#include "kernels/cuda/compute/chain_generated.cuh"
+#include "kernels/cuda/runtime/cublaslt.cuh"
+#include "kernels/cuda/compute/lstm.cuh"
+#include "kernels/cuda/compute/matmul.cuh"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -4,8 +4,8 @@
  * Nothing is waited for here. What a launch returns is kept in the stream; the caller learns of it
  * by the status at once, and of the text from batch_end or stream_wait.
  */
-#include "kernels/cuda/lt.cuh"
-#include "kernels/cuda/stream.cuh"
+#include "kernels/cuda/runtime/cublaslt.cuh"
+#include "kernels/cuda/runtime/stream.cuh"
 
 gpuserve_status gsv_cuda_note(struct gpuserve_stream *stream, cudaError_t code, const char *call)
 {

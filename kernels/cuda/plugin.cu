@@ -1,7 +1,7 @@
 /*
  * plugin.cu - the table of the CUDA backend and the one symbol that libgpuserve-cuda.so exports.
  */
-#include "kernels/cuda/backend.cuh"
+#include "kernels/cuda/runtime/backend.cuh"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -4,14 +4,14 @@
 #ifndef GSV_HTTP_SERVER_H
 #define GSV_HTTP_SERVER_H
 
-#include "lib/http/access_log.h"
-#include "lib/http/crew.h"
-#include "lib/http/exchange.h"
-#include "lib/http/guard.h"
-#include "lib/http/keys.h"
-#include "lib/http/load_queue.h"
-#include "lib/http/models.h"
-#include "lib/http/tls.h"
+#include "lib/http/server/access_log.h"
+#include "lib/http/protocol/worker_threads.h"
+#include "lib/http/protocol/exchange.h"
+#include "lib/http/net/event_loop.h"
+#include "lib/http/protocol/api_keys.h"
+#include "lib/http/inference/load_queue.h"
+#include "lib/http/inference/model_registry.h"
+#include "lib/http/net/tls.h"
 
 #include <sys/un.h>
 
@@ -76,7 +76,7 @@ gpuserve_status gsv_http_listen_unix(struct gpuserve_http *server, const char *p
                                      gpuserve_error *error);
 void gsv_http_remove_socket(const struct gpuserve_http *server);
 
-/* connection.c: libmicrohttpd's callbacks; `user` is the server. */
+/* mhd_callbacks.c: libmicrohttpd's callbacks; `user` is the server. */
 void *gsv_on_request_line(void *user, const char *target, struct MHD_Connection *connection);
 enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, const char *url,
                                const char *method, const char *version, const char *upload,

@@ -4,7 +4,7 @@
 #ifndef GSV_MODEL_ENCODER_H
 #define GSV_MODEL_ENCODER_H
 
-#include "lib/model/net.h"
+#include "lib/model/weights.h"
 
 /* Device memory of the activations; see struct gsv_work_layout. */
 struct gsv_activations {

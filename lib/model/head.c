@@ -9,8 +9,8 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
-#include "lib/model/config.h"
-#include "lib/model/files.h"
+#include "lib/model/families/config.h"
+#include "lib/model/formats/checkpoint.h"
 
 #include <errno.h>
 #include <stdio.h>

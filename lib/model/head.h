@@ -4,7 +4,7 @@
 #ifndef GSV_MODEL_HEAD_H
 #define GSV_MODEL_HEAD_H
 
-#include "lib/model/safetensors.h"
+#include "lib/model/formats/safetensors.h"
 
 #define GSV_MAX_HEAD_LAYERS 4
 

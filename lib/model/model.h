@@ -143,7 +143,7 @@ gpuserve_status gsv_net_load(struct gsv_net **net, const struct gsv_spec *spec,
 void gsv_net_free(struct gsv_net **net);
 
 /* The least cosine to full precision that INT8 vectors are to have, and the least one on the
- * probes: other texts lose a little more, which is estimated too (mixed.c). */
+ * probes: other texts lose a little more, which is estimated too (mixed_precision.c). */
 #define GSV_INT8_BOUND 0.997
 #define GSV_INT8_TARGET 0.998
 

@@ -5,7 +5,7 @@
 #ifndef GSV_MODEL_MODULES_H
 #define GSV_MODEL_MODULES_H
 
-#include "lib/model/files.h"
+#include "lib/model/formats/checkpoint.h"
 #include "lib/model/model.h"
 
 struct gsv_dense_module {

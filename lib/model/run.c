@@ -17,7 +17,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/convert.h"
+#include "lib/model/formats/convert.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #ifndef GSV_MODEL_SPEC_H
 #define GSV_MODEL_SPEC_H
 
-#include "lib/model/config.h"
+#include "lib/model/families/config.h"
 #include "lib/model/head.h"
 #include "lib/model/model.h"
 #include "lib/model/modules.h"
@@ -110,7 +110,7 @@ static inline const struct gsv_item *gsv_spec_layer_item(const struct gsv_spec *
 /* Float32 values an item takes on the device (RELATIVE and FLOATS), or elements of a table. */
 size_t gsv_item_elements(const struct gsv_spec *spec, const struct gsv_item *item);
 
-/* Fill items from the open files; in items.c. */
+/* Fill items from the open files; in weight_map.c. */
 gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error);
 
 #endif

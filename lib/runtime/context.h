@@ -6,13 +6,13 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/topology.h"
-#include "lib/runtime/budget.h"
-#include "lib/runtime/cores.h"
-#include "lib/runtime/fork.h"
-#include "lib/runtime/hub.h"
-#include "lib/runtime/metrics.h"
-#include "lib/runtime/nvtx.h"
-#include "lib/runtime/plugin.h"
+#include "lib/runtime/memory/budget.h"
+#include "lib/runtime/scheduler/concurrency.h"
+#include "lib/runtime/core/fork_check.h"
+#include "lib/runtime/models/model_path.h"
+#include "lib/runtime/core/metrics.h"
+#include "lib/runtime/observe/nvtx.h"
+#include "lib/runtime/devices/plugin.h"
 
 #include <gpuserve/gpuserve.h>
 

@@ -11,13 +11,13 @@
 #ifndef GSV_RUNTIME_MODEL_H
 #define GSV_RUNTIME_MODEL_H
 
-#include "lib/runtime/batcher.h"
-#include "lib/runtime/budget.h"
-#include "lib/runtime/cache.h"
+#include "lib/runtime/scheduler/batcher.h"
+#include "lib/runtime/memory/budget.h"
+#include "lib/runtime/scheduler/cache.h"
 #include "lib/runtime/context.h"
-#include "lib/runtime/encode.h"
-#include "lib/runtime/plan.h"
-#include "lib/runtime/worker.h"
+#include "lib/runtime/scheduler/tokenize_chunk.h"
+#include "lib/runtime/memory/load_plan.h"
+#include "lib/runtime/scheduler/worker.h"
 
 struct gsv_lost;
 

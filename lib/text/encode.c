@@ -3,7 +3,7 @@
  *
  *   text -> added tokens split it into pieces -> normalized -> words -> pieces of words
  *
- * A piece goes one of two ways. bert_scan.c does all in one pass over the bytes, for BERT's
+ * A piece goes one of two ways. bert_fast_path.c does all in one pass over the bytes, for BERT's
  * normalizer and pre-tokenizer. Here is the other, which normalizes the whole piece first.
  *
  * Work is bounded: all of it is linear in the text, and where the right end is cut it stops at the
@@ -13,11 +13,11 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
-#include "lib/text/bert_scan.h"
-#include "lib/text/lowering.h"
-#include "lib/text/sink.h"
-#include "lib/text/trim.h"
-#include "lib/text/unicode.h"
+#include "lib/text/pipeline/bert_fast_path.h"
+#include "lib/text/pipeline/lowercase.h"
+#include "lib/text/pipeline/token_writer.h"
+#include "lib/text/pipeline/span_trim.h"
+#include "lib/text/unicode/unicode.h"
 
 /* ------------------------------------------------------------------ added tokens */
 
@@ -220,7 +220,7 @@ static void put_normalized(struct gsv_sink *sink, const char *text, size_t begin
 
 /* ------------------------------------------------------------------ one text */
 
-/* What bert_scan.c makes of an ASCII byte that it does not drop. */
+/* What bert_fast_path.c makes of an ASCII byte that it does not drop. */
 static unsigned char normalized_byte(const struct gsv_tokenizer *t, unsigned char c)
 {
     if (t->normalizer.clean && t->byte_classes[c] == GSV_BYTE_SPACE)

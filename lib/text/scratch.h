@@ -7,10 +7,10 @@
 #ifndef GSV_TEXT_SCRATCH_H
 #define GSV_TEXT_SCRATCH_H
 
-#include "lib/text/bpe.h"
-#include "lib/text/pretokenizer.h"
-#include "lib/text/unigram.h"
-#include "lib/text/wordpiece.h"
+#include "lib/text/models/bpe.h"
+#include "lib/text/pipeline/pretokenizer.h"
+#include "lib/text/models/unigram.h"
+#include "lib/text/models/wordpiece.h"
 
 #include <gpuserve/gpuserve.h>
 

@@ -5,7 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/text/bert_scan.h"
+#include "lib/text/pipeline/bert_fast_path.h"
 #include "lib/text/tokenizer_parts.h"
 
 #include <stdatomic.h>

@@ -4,17 +4,17 @@
 #ifndef GSV_TEXT_TOKENIZER_PARTS_H
 #define GSV_TEXT_TOKENIZER_PARTS_H
 
-#include "lib/text/added_tokens.h"
-#include "lib/text/decoder.h"
-#include "lib/text/normalizer.h"
-#include "lib/text/post_processor.h"
-#include "lib/text/pretokenizer.h"
+#include "lib/text/pipeline/added_tokens.h"
+#include "lib/text/pipeline/decoder.h"
+#include "lib/text/pipeline/normalizer.h"
+#include "lib/text/pipeline/post_processor.h"
+#include "lib/text/pipeline/pretokenizer.h"
 #include "lib/text/tokenizer.h"
-#include "lib/text/token_model.h"
-#include "lib/text/trim.h"
-#include "lib/text/vocab.h"
+#include "lib/text/models/token_model.h"
+#include "lib/text/pipeline/span_trim.h"
+#include "lib/text/models/vocab.h"
 
-/* What bert_scan.c does at a byte. */
+/* What bert_fast_path.c does at a byte. */
 enum gsv_byte_class {
     GSV_BYTE_SPACE,
     GSV_BYTE_ALNUM,
@@ -39,7 +39,7 @@ struct gsv_tokenizer {
     struct gsv_trim *trims; /* [vocab.n_ids] with trim_offsets; NULL: no token is trimmed */
     bool truncate_left;
     bool lowers; /* see struct gsv_tokenizer_place */
-    bool scans;  /* bert_scan.c does normalizing and pre-tokenizing */
+    bool scans;  /* bert_fast_path.c does normalizing and pre-tokenizing */
     uint8_t byte_classes[256];
     int32_t ascii_ids[128]; /* of words of one ASCII character, normalized */
     /* What each becomes where that is one character of a word, else 0. */

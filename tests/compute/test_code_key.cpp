@@ -4,7 +4,7 @@
  *
  * The source is that of the emulated backend, which hides its functions.
  */
-#include "kernels/cuda/code_cache.cu"
+#include "kernels/cuda/compute/kernel_cache.cu"
 
 #include <criterion/criterion.h>
 

@@ -6,7 +6,7 @@
  * and copies of one small library, under a name that is nowhere else, for the toolkit's.
  */
 #define GSV_LIBRARY_ROOT "root"
-#include "kernels/cuda/library.cu"
+#include "kernels/cuda/runtime/toolkit_loader.cu"
 
 #include <criterion/criterion.h>
 #include <fstream>

@@ -124,7 +124,7 @@ def budgets_for(found, old):
 def overlapping_kernels(root):
     """The names of all kernels that GSV_LAUNCH_OVERLAP launches."""
     names = set()
-    for path in (root / "kernels" / "cuda").glob("*.cu*"):
+    for path in (root / "kernels" / "cuda").rglob("*.cu*"):
         names.update(OVERLAPPING.findall(path.read_text(encoding="utf-8")))
     return names - {"kernel"}  # the macro's own
 
@@ -173,7 +173,7 @@ def main():
     targets = options.targets.split(",")
     if targets == ["release"]:
         targets = (folder_of_sources / "release_targets.txt").read_text(encoding="utf-8").split()
-    sources = sorted(folder_of_sources.glob("*.cu"))
+    sources = sorted(folder_of_sources.rglob("*.cu"))
     overlapping = overlapping_kernels(options.root)
     budgets = read_budgets(options.budgets)
 

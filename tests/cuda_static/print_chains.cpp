@@ -5,7 +5,7 @@
  *
  *     print_chains FOLDER      NAME.cu for each; prints the options of the compiler, one a line
  */
-#include "kernels/cuda/chain_source.cu"
+#include "kernels/cuda/compute/chain_source.cu"
 
 #include <vector>
 

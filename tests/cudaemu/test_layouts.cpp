@@ -12,8 +12,8 @@
 
 #include "device_memory.h"
 #include "emu.h"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/runtime/launch.cuh"
+#include "kernels/cuda/ops/ptx.cuh"
 
 namespace
 {

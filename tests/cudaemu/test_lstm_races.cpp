@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "emu.h"
-#include "kernels/cuda/lstm_fused.cu"
-#include "kernels/cuda/lstm_plan.cu"
+#include "kernels/cuda/compute/lstm_fused.cu"
+#include "kernels/cuda/compute/lstm_plan.cu"
 
 namespace
 {

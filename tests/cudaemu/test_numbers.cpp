@@ -14,7 +14,7 @@
 
 #include "device_memory.h"
 #include "emu.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/runtime/launch.cuh"
 
 namespace
 {

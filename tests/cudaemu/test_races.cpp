@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "emu.h"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/runtime/launch.cuh"
+#include "kernels/cuda/ops/ptx.cuh"
 
 #if defined(__SANITIZE_THREAD__)
 #define HAVE_TSAN 1

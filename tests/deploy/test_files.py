@@ -200,7 +200,7 @@ class Metrics(Served):
             cls.names |= ({name + end for end in ("_bucket", "_sum", "_count")}
                           if kind == "histogram" else {name})
         # Those a server without a GPU does not show.
-        cls.names |= set(re.findall(r'{ "(gpuserve_device_\w+)",', read("lib/runtime/metrics_devices.c")))
+        cls.names |= set(re.findall(r'{ "(gpuserve_device_\w+)",', read("lib/runtime/observe/prometheus_devices.c")))
 
     def exist(self, expression, recorded=()):
         # Recorded series have colons; names of labels and words of PromQL do not begin with gpuserve_.

@@ -15,7 +15,7 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(os.path.dirname(HERE), "http"))
+sys.path[:0] = [os.path.join(os.path.dirname(HERE), "http"), os.path.join(os.path.dirname(HERE), "http", "net")]
 from serving import MINILM, Server, cosine, embed, main  # noqa: E402
 from test_framing import CASES, GOOD  # noqa: E402
 

@@ -1,7 +1,7 @@
 /*
  * test_stream.c - what a device, a stream and its threads promise: facts, sizes, tasks.
  */
-#include "kernels/cpu/team.h"
+#include "kernels/cpu/runtime/thread_pool.h"
 #include "tests/kernels/harness.h"
 
 #include <malloc.h>

@@ -8,7 +8,7 @@
  * differential_tokenizer.py and mutants.py, which ask the reference implementations the same. Ends
  * with 3 when memory has grown beyond what files of this size may take (safety: T2).
  */
-#include "lib/model/safetensors.h"
+#include "lib/model/formats/safetensors.h"
 #include "lib/text/tokenizer.h"
 
 #include <gpuserve/gpuserve.h>

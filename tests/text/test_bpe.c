@@ -1,7 +1,7 @@
 /*
  * test_bpe.c - byte pair encoding is what its definition says, and costs what it may.
  */
-#include "lib/text/bpe.h"
+#include "lib/text/models/bpe.h"
 #include "lib/text/scratch.h"
 #include "tests/text/support.h"
 

@@ -3,9 +3,9 @@
  * characters, clusters and spans come out of the normalizer.
  */
 #define _GNU_SOURCE
-#include "lib/text/charsmap.h"
-#include "lib/text/graphemes.h"
-#include "lib/text/normalizer.h"
+#include "lib/text/pipeline/charsmap.h"
+#include "lib/text/pipeline/graphemes.h"
+#include "lib/text/pipeline/normalizer.h"
 #include "tests/text/small_charsmap.h"
 
 #include <criterion/criterion.h>

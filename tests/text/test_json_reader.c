@@ -2,7 +2,7 @@
  * test_json_reader.c - walking JSON in place; vocabularies out of it and out of lines.
  */
 #include "lib/base/json_reader.h"
-#include "lib/text/vocab.h"
+#include "lib/text/models/vocab.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * against what transformers gives there (tests/data/tokenizers, written by
  * tools/make_test_tokenizers.py); and broken merges, for broken models see test_spm.c.
  */
-#include "lib/text/bpe.h"
+#include "lib/text/models/bpe.h"
 #include "lib/text/tokenizer.h"
 
 #include <criterion/criterion.h>

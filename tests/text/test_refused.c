@@ -6,12 +6,12 @@
 #define _GNU_SOURCE
 #include "tests/text/support.h"
 
-#include "lib/text/added_tokens.h"
-#include "lib/text/decoder.h"
-#include "lib/text/normalizer.h"
-#include "lib/text/post_processor.h"
-#include "lib/text/pretokenizer.h"
-#include "lib/text/vocab.h"
+#include "lib/text/pipeline/added_tokens.h"
+#include "lib/text/pipeline/decoder.h"
+#include "lib/text/pipeline/normalizer.h"
+#include "lib/text/pipeline/post_processor.h"
+#include "lib/text/pipeline/pretokenizer.h"
+#include "lib/text/models/vocab.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * test_spm.c - SentencePiece's files that are broken, cut, or of another kind than XLM-RoBERTa's.
  * What sound ones give is compared in test_merges_files.c.
  */
-#include "lib/text/protobuf.h"
+#include "lib/text/load/protobuf.h"
 #include "lib/text/tokenizer_parts.h"
 
 #include <criterion/criterion.h>

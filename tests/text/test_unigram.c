@@ -7,7 +7,7 @@
 #include "tests/text/support.h"
 
 #include "lib/text/scratch.h"
-#include "lib/text/unigram.h"
+#include "lib/text/models/unigram.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /*
  * test_wordpiece.c - one linear walk gives what trying the longest token first gives.
  */
-#include "lib/text/trie.h"
-#include "lib/text/wordpiece.h"
+#include "lib/text/models/trie.h"
+#include "lib/text/models/wordpiece.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -209,14 +209,14 @@ class Limits(unittest.TestCase):
     def test_the_library_s_own_are_found(self):
         """Some of those that must never get lost, in each part that reads what comes from outside."""
         checks = {(check.path, check.function, check.text) for check in find_checks(ROOT, sources(ROOT))}
-        for one in [("lib/model/safetensors.c", "read_header", "header_size > MAX_HEADER_BYTES"),
-                    ("lib/model/safetensors.c", "check_cover", "e->begin != at"),
+        for one in [("lib/model/formats/safetensors.c", "read_header", "header_size > MAX_HEADER_BYTES"),
+                    ("lib/model/formats/safetensors.c", "check_cover", "e->begin != at"),
                     ("lib/base/json_tree.c", "gsv_json_check_limits", "++depth > limits.max_depth"),
                     ("lib/base/dir.c", "gsv_dir_open_file", "!name_stays_inside(name)"),
                     ("lib/text/encode.c", "check_text", "valid < size"),
-                    ("lib/http/framing.c", "take_length", "++header->n_lengths > 1"),
-                    ("lib/http/unpack.c", "inflate_all", "room == 0"),
-                    ("lib/http/keys.c", "gsv_keys_admit", "!known")]:
+                    ("lib/http/net/framing.c", "take_length", "++header->n_lengths > 1"),
+                    ("lib/http/protocol/decompress.c", "inflate_all", "room == 0"),
+                    ("lib/http/protocol/api_keys.c", "gsv_keys_admit", "!known")]:
             self.assertIn(one, checks)
         self.assertGreater(len(checks), 600)
 

@@ -19,52 +19,52 @@ BUILD = TREE / "build"
 
 # key: (file, text of the comparison, operator, tests)
 KEYS = {
-    "CUDA graph, shape": ("kernels/cuda/graphs.cu", """a->n_rows == b->n_rows && a->n_sequences == b->n_sequences &&
+    "CUDA graph, shape": ("kernels/cuda/runtime/graph_cache.cu", """a->n_rows == b->n_rows && a->n_sequences == b->n_sequences &&
            a->tile_height == b->tile_height && a->short_texts == b->short_texts""", "&&",
                           ["kernels-cuda-batch"]),
-    "CUDA graph, program": ("kernels/cuda/graphs.cu",
+    "CUDA graph, program": ("kernels/cuda/runtime/graph_cache.cu",
                             "graph->last_use > 0 && graph->program == program && same_shape(&graph->shape, shape)", "&&",
                             ["kernels-cuda-batch"]),
-    "cuBLASLt choice": ("kernels/cuda/lt.cu", "choice->n == linear->n && choice->k == linear->k && choice->math == linear->math",
+    "cuBLASLt choice": ("kernels/cuda/runtime/cublaslt.cu", "choice->n == linear->n && choice->k == linear->k && choice->math == linear->math",
                         "&&", ["kernels-cuda-faults"]),
-    "cuBLASLt checked rows": ("kernels/cuda/lt.cu", "word && (__atomic_load_n(word, __ATOMIC_RELAXED) & bit)", "&&",
+    "cuBLASLt checked rows": ("kernels/cuda/runtime/cublaslt.cu", "word && (__atomic_load_n(word, __ATOMIC_RELAXED) & bit)", "&&",
                               ["kernels-cuda-faults"]),
-    "generated kernel": ("kernels/cuda/chain_generated.cu", "e->source && strcmp(e->source, source) == 0", "&&",
+    "generated kernel": ("kernels/cuda/compute/chain_generated.cu", "e->source && strcmp(e->source, source) == 0", "&&",
                          ["compute-generated", "compute-chain"]),
-    "compiled code on disk": ("kernels/cuda/code_cache.cu", """memcmp(h.magic, MAGIC, sizeof(MAGIC)) != 0 || h.key_size != key_size ||
+    "compiled code on disk": ("kernels/cuda/compute/kernel_cache.cu", """memcmp(h.magic, MAGIC, sizeof(MAGIC)) != 0 || h.key_size != key_size ||
         key_size > size - sizeof(h) || h.code_size != size - sizeof(h) - key_size ||
         h.code_size == 0 || memcmp(bytes + sizeof(h), key, key_size) != 0 ||
         h.sum != add_to_sum(SUM_OF_NOTHING, bytes + sizeof(h), size - sizeof(h))""", "||", ["compute-code_key"]),
-    "batch that requests share": ("lib/runtime/request.h", """a->task == b->task && a->dimensions == b->dimensions && a->normalize == b->normalize &&
+    "batch that requests share": ("lib/runtime/scheduler/request.h", """a->task == b->task && a->dimensions == b->dimensions && a->normalize == b->normalize &&
            a->score == b->score && a->skip == b->skip""", "&&",
                                   ["runtime_sharing"]),
-    "tokens of a text": ("lib/runtime/tokens.h", """a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof(*a->ids)) == 0 &&
+    "tokens of a text": ("lib/runtime/scheduler/tokens.h", """a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof(*a->ids)) == 0 &&
            gsv_types_equal(a->type_ids, b->type_ids, a->n)""", "&&", ["runtime_cache", "runtime_sharing"]),
-    "result cache": ("lib/runtime/cache.c", """entry->key.hash != key->hash || !gsv_same_batch_key(&entry->key.batch, &key->batch) ||
+    "result cache": ("lib/runtime/scheduler/cache.c", """entry->key.hash != key->hash || !gsv_same_batch_key(&entry->key.batch, &key->batch) ||
             !gsv_tokens_equal(&entry->key.tokens, &key->tokens)""", "||", ["runtime_cache"]),
-    "request coalescing": ("lib/runtime/take.c", """item_of(part)->hash == item->hash &&
+    "request coalescing": ("lib/runtime/scheduler/batch_formation.c", """item_of(part)->hash == item->hash &&
             gsv_same_batch_key(&part->batch->key, &request->key) &&
             gsv_tokens_equal(&flying, &wanted)""", "&&", ["runtime_cache", "runtime_sharing"]),
-    "words of a tokenizer": ("lib/text/sink.h", "cached->key[0] == key[0] && cached->key[1] == key[1]", "&&",
+    "words of a tokenizer": ("lib/text/pipeline/token_writer.h", "cached->key[0] == key[0] && cached->key[1] == key[1]", "&&",
                              ["text-wordpiece", "text-tokenizer", "text-bpe", "text-oracle", "text-differential"]),
-    "words of a tokenizer, whose": ("lib/text/sink.c", "scratch->serial == t->serial", "&&", ["text-tokenizer"]),
-    "load that clients share, model": ("lib/http/load_queue.c", "(**place)->entry == entry", "&&", ["http_load_queue"]),
-    "load that clients share, kind": ("lib/http/load_queue.c", "*task && (*task)->kind == kind", "&&", ["http_load_queue"]),
+    "words of a tokenizer, whose": ("lib/text/pipeline/token_writer.c", "scratch->serial == t->serial", "&&", ["text-tokenizer"]),
+    "load that clients share, model": ("lib/http/inference/load_queue.c", "(**place)->entry == entry", "&&", ["http_load_queue"]),
+    "load that clients share, kind": ("lib/http/inference/load_queue.c", "*task && (*task)->kind == kind", "&&", ["http_load_queue"]),
 }
 # What a key is made of where it is one text: each of these must be in it.
 TEXTS = {
-    "compiled code on disk, processor": ("kernels/cuda/code_cache.cu", "key->capability, key->version)", "0, key->version)",
+    "compiled code on disk, processor": ("kernels/cuda/compute/kernel_cache.cu", "key->capability, key->version)", "0, key->version)",
                                          ["compute-code_key"]),
-    "compiled code on disk, compiler": ("kernels/cuda/code_cache.cu", "key->capability, key->version)", "key->capability, 0)",
+    "compiled code on disk, compiler": ("kernels/cuda/compute/kernel_cache.cu", "key->capability, key->version)", "key->capability, 0)",
                                         ["compute-code_key"]),
-    "compiled code on disk, options": ("kernels/cuda/code_cache.cu", 'at += snprintf(text + at, size - at, " %s", key->options[i]);',
+    "compiled code on disk, options": ("kernels/cuda/compute/kernel_cache.cu", 'at += snprintf(text + at, size - at, " %s", key->options[i]);',
                                        ";", ["compute-code_key"]),
-    "compiled code on disk, source": ("kernels/cuda/code_cache.cu", 'snprintf(text + at, size - at, "\\n%s", key->source);',
+    "compiled code on disk, source": ("kernels/cuda/compute/kernel_cache.cu", 'snprintf(text + at, size - at, "\\n%s", key->source);',
                                       "(void)at;", ["compute-code_key"]),
-    "known compiler, size": ("kernels/cuda/code_cache.cu", "static_cast<long long>(s.st_size),", "0LL,", ["compute-code_key"]),
-    "known compiler, seconds": ("kernels/cuda/code_cache.cu", "static_cast<long long>(s.st_mtim.tv_sec), s.st_mtim.tv_nsec,",
+    "known compiler, size": ("kernels/cuda/compute/kernel_cache.cu", "static_cast<long long>(s.st_size),", "0LL,", ["compute-code_key"]),
+    "known compiler, seconds": ("kernels/cuda/compute/kernel_cache.cu", "static_cast<long long>(s.st_mtim.tv_sec), s.st_mtim.tv_nsec,",
                                 "0LL, s.st_mtim.tv_nsec,", ["compute-code_key"]),
-    "known compiler, nanoseconds": ("kernels/cuda/code_cache.cu", "tv_sec), s.st_mtim.tv_nsec,", "tv_sec), 0L,",
+    "known compiler, nanoseconds": ("kernels/cuda/compute/kernel_cache.cu", "tv_sec), s.st_mtim.tv_nsec,", "tv_sec), 0L,",
                                     ["compute-code_key"]),
     # The program of a CUDA graph: a number made of what the run is to do.
     "program of a run, dimensions": ("lib/model/run.c", "(uint64_t)(uint32_t)run->dimensions << 16 |", "", ["cuda-programs"]),

@@ -2,8 +2,8 @@
  * warp.cpp - what the lanes of a warp do together: shuffles, ballots, mma.sync, ldmatrix; and the
  * copies of cp.async, which land only when they are waited for.
  *
- * The fragment layouts are those of the PTX ISA, written down in kernels/cuda/ptx.cuh. Products are
- * summed in float32 in the order of k; the device rounds a little differently.
+ * The fragment layouts are those of the PTX ISA, written down in kernels/cuda/ops/ptx.cuh. Products
+ * are summed in float32 in the order of k; the device rounds a little differently.
  */
 #include <cstring>
 

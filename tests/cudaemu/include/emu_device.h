@@ -2,7 +2,7 @@
  * emu_device.h - what nvcc builds in and a C++ compiler lacks: qualifiers, vector types, threadIdx
  * and its kin, barriers, warp functions and atomics. Bodies are in tests/cudaemu/device/.
  *
- * There is no __shared__ and no <<< >>> here: see kernels/cuda/launch.cuh.
+ * There is no __shared__ and no <<< >>> here: see kernels/cuda/runtime/launch.cuh.
  */
 #ifndef GSV_EMU_DEVICE_H
 #define GSV_EMU_DEVICE_H

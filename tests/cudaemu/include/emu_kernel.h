@@ -1,4 +1,4 @@
-/* emu_kernel.h - the emulator's side of kernels/cuda/launch.cuh. */
+/* emu_kernel.h - the emulator's side of kernels/cuda/runtime/launch.cuh. */
 #ifndef GSV_EMU_KERNEL_H
 #define GSV_EMU_KERNEL_H
 

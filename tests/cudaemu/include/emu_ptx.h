@@ -1,5 +1,5 @@
 /*
- * emu_ptx.h - the emulator's side of kernels/cuda/ptx.cuh, where the functions are described.
+ * emu_ptx.h - the emulator's side of kernels/cuda/ops/ptx.cuh, where the functions are described.
  * What the lanes do together is in tests/cudaemu/device/.
  */
 #ifndef GSV_EMU_PTX_H

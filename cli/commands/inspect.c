@@ -1,0 +1,92 @@
+/*
+ * inspect.c - `gpuserve inspect`: facts of a model, from its files; for int8 it is
+ * loaded too, because what int8 costs is measured then.
+ */
+#include "cli/io/print_json.h"
+#include "cli/model.h"
+
+static gpuserve_status inspect_text(void *of, const char *name, char *text, size_t capacity,
+                                    size_t *size, gpuserve_error *error)
+{
+    return gpuserve_model_inspect(of, name, text, capacity, size, error);
+}
+
+static json_t *footprint_facts(const gpuserve_footprint *f)
+{
+    return json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "fits", (int)f->fits,
+                     "total_bytes", (json_int_t)f->total_bytes, "weights_bytes",
+                     (json_int_t)f->weights_bytes, "workspace_bytes",
+                     (json_int_t)f->workspace_bytes, "stream_bytes", (json_int_t)f->stream_bytes,
+                     "host_bytes", (json_int_t)f->host_bytes, "available_bytes",
+                     (json_int_t)f->available_bytes, "max_batch_tokens",
+                     (json_int_t)f->max_batch_tokens, "n_streams", (json_int_t)f->n_streams);
+}
+
+static gpuserve_status info_text(void *of, const char *name, char *text, size_t capacity,
+                                 size_t *size, gpuserve_error *error)
+{
+    (void)name;
+    return gpuserve_model_info(of, text, capacity, size, error);
+}
+
+/* What int8 costs, and the products that stay in higher precision. */
+static int add_int8(json_t *facts, gpuserve_context *context, const char *name,
+                    const gpuserve_model_options *options)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+    json_t *info;
+    int result = CLI_OK;
+
+    if (gpuserve_model_open(&model, context, name, options, &error) != GPUSERVE_OK)
+        return cli_fail_with(&error, NULL);
+    info = cli_facts_parse(cli_text_of(info_text, model, name));
+    if (!info)
+        result = CLI_FAILED;
+    else if (json_object_set(facts, "int8", json_object_get(info, "int8")))
+        result = cli_fail("out of memory");
+    json_decref(info);
+    gpuserve_model_close(&model);
+    return result;
+}
+
+static int inspect_model(gpuserve_context *context, const char *name, const struct cli_args *args)
+{
+    const gpuserve_model_options options = cli_model_options(args);
+    gpuserve_footprint footprint = GPUSERVE_FOOTPRINT_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    json_t *facts = cli_facts_parse(cli_text_of(inspect_text, context, name));
+
+    if (!facts)
+        return CLI_FAILED;
+    if (gpuserve_model_footprint(context, name, &options, &footprint, &error) != GPUSERVE_OK) {
+        json_decref(facts);
+        return cli_fail_with(&error, NULL);
+    }
+    if (json_object_set_new(facts, "footprint", footprint_facts(&footprint)))
+        return cli_fail("out of memory");
+    if (options.dtype == GPUSERVE_DTYPE_INT8 &&
+        add_int8(facts, context, name, &options) != CLI_OK) {
+        json_decref(facts);
+        return CLI_FAILED;
+    }
+    return cli_facts_print(facts, args->json);
+}
+
+int cli_inspect(const struct cli_args *args)
+{
+    const char *model = args->n_rest == 1 ? args->rest[0] : args->model;
+    gpuserve_context *context;
+    int result;
+
+    if (!model || args->n_rest > 1 || (args->n_rest && args->model)) {
+        cli_usage("inspect takes one model");
+        cli_hint("gpuserve inspect MODEL, a directory or a name in the Hugging Face cache");
+        return CLI_USAGE;
+    }
+    if (cli_context(&context, args) != CLI_OK)
+        return CLI_FAILED;
+    result = inspect_model(context, model, args);
+    gpuserve_context_unref(&context);
+    return result;
+}

@@ -1,0 +1,141 @@
+/*
+ * pull.c - `gpuserve pull`: a model of the hub into the cache.
+ */
+#include "cli/pull/pull.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/statvfs.h>
+
+#define DESCRIPTION_BYTES ((size_t)16 << 20)
+#define DEFAULT_REVISION "main"
+
+static bool is_offline(void)
+{
+    static const char *const yes[] = { "1", "ON", "YES", "TRUE" };
+    const char *value = getenv("HF_HUB_OFFLINE");
+
+    for (size_t i = 0; value && i < sizeof(yes) / sizeof(yes[0]); i++) {
+        if (strcasecmp(value, yes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int find_offline(const struct pull_cache *cache, const char *name, const char *revision)
+{
+    char *snapshot = cli_cache_snapshot(cache, revision);
+
+    if (!snapshot) {
+        cli_fail("%s: revision %s is not in the cache, and HF_HUB_OFFLINE is set", name, revision);
+        cli_hint("unset HF_HUB_OFFLINE to fetch it");
+        return CLI_FAILED;
+    }
+    puts(snapshot);
+    free(snapshot);
+    return CLI_OK;
+}
+
+static int list_files(struct pull_list *list, struct pull_http *http, const char *name,
+                      const char *revision, const struct cli_args *args)
+{
+    char *escaped = cli_http_escape(revision, false);
+    char *url =
+        cli_format("%s/api/models/%s/revision/%s?blobs=true", http->endpoint, name, escaped);
+    size_t size;
+    char *json = cli_http_get(http, url, DESCRIPTION_BYTES, &size, name);
+    int result = CLI_FAILED;
+
+    if (json)
+        result = cli_pull_list(list, json, size, name, &args->include);
+    free(json);
+    free(url);
+    free(escaped);
+    return result;
+}
+
+static int check_room(const struct pull_cache *cache, const struct pull_list *list)
+{
+    struct statvfs fs;
+
+    if (statvfs(cache->folder, &fs) == 0 && list->total_bytes / fs.f_frsize > (uint64_t)fs.f_bavail)
+        return cli_fail("%s: %llu bytes are needed, %llu are free", cache->folder,
+                        (unsigned long long)list->total_bytes,
+                        (unsigned long long)fs.f_bavail * fs.f_frsize);
+    return CLI_OK;
+}
+
+static int fetch_all(struct pull_job *job, const struct pull_list *list)
+{
+    int result = CLI_OK;
+
+    job->total = (double)list->total_bytes;
+    cli_progress_begin(&job->progress, "bytes", job->quiet);
+    for (size_t i = 0; i < list->n && result == CLI_OK; i++) {
+        result = cli_pull_file(job, &list->files[i]);
+        if (result == CLI_OK)
+            result = cli_cache_link(job->cache, list->commit, &list->files[i]);
+    }
+    cli_progress_end(&job->progress);
+    return result;
+}
+
+static int pull(struct pull_http *http, const struct pull_cache *cache, const char *name,
+                const char *revision, const struct cli_args *args)
+{
+    struct pull_job job = { .http = http, .cache = cache, .name = name, .quiet = args->quiet };
+    struct pull_list list;
+    char *folder = cli_format("%s/blobs/", cache->folder);
+    int result = list_files(&list, http, name, revision, args);
+
+    if (result == CLI_OK) {
+        job.commit = list.commit;
+        result = cli_make_folders(folder);
+        if (result == CLI_OK)
+            result = check_room(cache, &list);
+        if (result == CLI_OK)
+            result = fetch_all(&job, &list);
+        /* Last, so that the name stands for a whole snapshot. */
+        if (result == CLI_OK && !cli_pull_is_commit(revision))
+            result = cli_cache_set_ref(cache, revision, list.commit);
+        if (result == CLI_OK)
+            printf("%s/snapshots/%s\n", cache->folder, list.commit);
+        cli_pull_list_free(&list);
+    }
+    free(folder);
+    return result;
+}
+
+int cli_pull(const struct cli_args *args)
+{
+    const char *revision = args->revision ? args->revision : DEFAULT_REVISION;
+    struct pull_cache cache;
+    struct pull_http http;
+    int result;
+
+    if (args->n_rest != 1) {
+        cli_usage("pull takes one model");
+        cli_hint("gpuserve pull sentence-transformers/all-MiniLM-L6-v2");
+        return CLI_USAGE;
+    }
+    if (!cli_pull_name_ok(args->rest[0]))
+        return cli_usage("\"%s\" is no name of a model on the hub", args->rest[0]);
+    if (!cli_pull_revision_ok(revision))
+        return cli_usage("--revision: \"%s\" is no branch, tag or commit", revision);
+    if (cli_cache_init(&cache, args->rest[0], args->cache_dir) != CLI_OK)
+        return CLI_FAILED;
+    if (is_offline()) {
+        result = find_offline(&cache, args->rest[0], revision);
+    } else {
+        signal(SIGPIPE, SIG_IGN); /* a connection that the hub closes is an error to report */
+        result = cli_http_init(&http);
+        if (result == CLI_OK)
+            result = pull(&http, &cache, args->rest[0], revision, args);
+        cli_http_reset(&http);
+    }
+    cli_cache_reset(&cache);
+    return result;
+}

@@ -1,0 +1,360 @@
+/*
+ * serve.c - `gpuserve serve`: models over HTTP until a signal ends it.
+ *
+ * SIGHUP takes up changed files: models, keys, the certificate.
+ * SIGTERM and SIGINT drain: not ready at once, no new connections (after --shutdown-delay),
+ * accepted requests are answered, then exit 0; a second signal, or the end of --drain-timeout,
+ * cancels what is left. What is being computed then cannot be cancelled: it has a moment to end,
+ * and the program ends without it. With --on-device-lost exit the first device that is lost for
+ * good does what SIGTERM does, and the program exits with 1: whoever started it starts it anew.
+ * Signals are blocked in every thread and waited for here.
+ */
+#include "cli/model.h"
+#include "cli/pull/pull.h"
+#include "cli/serve/files.h"
+#include "cli/serve/notify.h"
+#include "cli/serve/port.h"
+#include "cli/serve/sandbox.h"
+
+#include <gpuserve/http.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+/* Each connection takes three descriptors, and the usual soft limit is 1,024. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* What a large reply took goes back to the system when it is freed. glibc raises this limit after
+ * the first of them, and a crowd of slow readers would leave its memory behind. */
+static void return_large_blocks(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 64 * 1024);
+#endif
+}
+
+static const uint32_t default_drain_s = 30, default_queue_ms = 500;
+static const unsigned grace_s = 5; /* for what is being computed when all else is cancelled */
+
+/* NAME=PATH names a model; anything else is a path. Owned text in *name. */
+static void read_model(gpuserve_http_model *model, const char *argument)
+{
+    const gpuserve_http_model none = GPUSERVE_HTTP_MODEL_INIT;
+    const char *equals = strchr(argument, '=');
+
+    *model = none;
+    model->path = equals ? equals + 1 : argument;
+    model->name = equals ? cli_copy(argument, (size_t)(equals - argument)) : NULL;
+}
+
+/* --alias NAME belongs to the first model, --alias NAME=MODEL to the one called MODEL or given so.
+ */
+static int read_alias(gpuserve_http_model *models, size_t n, const char *given)
+{
+    const char *equals = strchr(given, '=');
+    const char *wanted = equals ? equals + 1 : NULL;
+    gpuserve_http_model *model = wanted ? NULL : &models[0];
+    const char **aliases;
+
+    for (size_t i = 0; wanted && i < n; i++) {
+        if (strcmp(models[i].path, wanted) == 0 ||
+            (models[i].name && strcmp(models[i].name, wanted) == 0))
+            model = &models[i];
+    }
+    if (!model)
+        return cli_usage("--alias %s: no model is given as \"%s\"", given, wanted);
+    aliases = cli_alloc(model->n_aliases + 1, sizeof(*aliases));
+    for (size_t i = 0; i < model->n_aliases; i++)
+        aliases[i] = model->aliases[i];
+    aliases[model->n_aliases] = cli_copy(given, equals ? (size_t)(equals - given) : strlen(given));
+    free((void *)model->aliases);
+    model->aliases = aliases;
+    model->n_aliases++;
+    return CLI_OK;
+}
+
+/* --revision is of the one model, a name in the cache: NAME@REVISION. Owned text in *named. */
+static int read_revision(gpuserve_http_model *models, size_t n, const char *revision, char **named)
+{
+    struct stat st;
+
+    if (n > 1 || strchr(models->path, '@')) {
+        cli_usage("--revision is of one model");
+        cli_hint("with several write MODEL@REVISION");
+        return CLI_USAGE;
+    }
+    if (!cli_pull_revision_ok(revision))
+        return cli_usage("--revision: \"%s\" is no branch, tag or commit", revision);
+    if (stat(models->path, &st) == 0)
+        return cli_usage("--revision: %s is a directory, not a name in the cache", models->path);
+    *named = cli_format("%s@%s", models->path, revision);
+    models->path = *named;
+    return CLI_OK;
+}
+
+static void free_models(gpuserve_http_model *models, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < models[i].n_aliases; j++)
+            free((void *)models[i].aliases[j]);
+        free((void *)models[i].aliases);
+        free((void *)models[i].name);
+    }
+    free(models);
+}
+
+/* Whether a device was lost for good while --on-device-lost said exit. */
+static atomic_bool device_lost;
+
+static void end_with_device(void *user, gpuserve_status status, const char *device,
+                            const gpuserve_error *cause)
+{
+    (void)user, (void)device;
+    if (status != GPUSERVE_E_DEVICE || atomic_exchange(&device_lost, true))
+        return;
+    cli_fail_with(cause, "the device is lost");
+    kill(getpid(), SIGTERM);
+}
+
+static gpuserve_http_options http_options(const struct cli_args *args)
+{
+    gpuserve_http_options options = GPUSERVE_HTTP_OPTIONS_INIT;
+
+    options.port = args->port ? args->port - 1 : 8080;
+    options.host = args->host;
+    options.insecure = args->insecure;
+    options.n_threads = args->http_threads;
+    options.max_connections = args->max_connections;
+    options.max_address_connections = args->max_address_connections;
+    options.header_timeout_ms = args->header_timeout * 1000;
+    options.body_timeout_ms = args->body_timeout * 1000;
+    options.idle_timeout_ms = args->idle_timeout * 1000;
+    options.min_body_rate = args->min_body_rate;
+    options.max_body_bytes = args->max_body_bytes;
+    options.max_unread_bytes = args->max_unread_bytes;
+    options.max_client_batch = args->max_client_batch;
+    options.auto_truncate = args->auto_truncate;
+    options.model_control = args->model_control;
+    options.api_keys = args->api_keys.items;
+    options.n_api_keys = args->api_keys.n;
+    options.api_key_file = args->api_key_file;
+    options.key_rate = args->key_rate;
+    options.key_burst = args->key_burst;
+    options.cors_origins = args->cors_origins.items;
+    options.n_cors_origins = args->cors_origins.n;
+    options.allowed_hosts = args->allowed_hosts.items;
+    options.n_allowed_hosts = args->allowed_hosts.n;
+    options.shutdown_delay_ms = (uint32_t)(args->shutdown_delay * 1000);
+    options.open_metrics = args->open_metrics;
+    options.access_log = args->access_log;
+    options.unix_path = args->unix_path;
+    options.tls_certificate_file = args->tls_cert;
+    options.tls_key_file = args->tls_key;
+    options.tls_client_ca_file = args->tls_client_ca;
+    options.tls_client_crl_file = args->tls_client_crl;
+    options.log = cli_log;
+    options.log_level = cli_log_level(args);
+    return options;
+}
+
+static void reload(gpuserve_http *server, const struct cli_args *args)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    cli_notify_reloading();
+    if (gpuserve_http_reload(server, &error) != GPUSERVE_OK)
+        cli_fail_with(&error, "reload");
+    else if (!args->quiet)
+        cli_warn("reloaded");
+    cli_notify("READY=1");
+}
+
+/* The next signal; meanwhile systemd's watchdog hears that the server answers. */
+static int next_signal(gpuserve_http *server, const sigset_t *signals)
+{
+    const uint64_t beat_us = cli_watchdog_us(), whole_ms = beat_us / 1000 + 1;
+    const uint32_t beat_ms = whole_ms < UINT32_MAX ? (uint32_t)whole_ms : UINT32_MAX;
+    const struct timespec beat = { (time_t)(beat_us / 1000000), (long)(beat_us % 1000000) * 1000 };
+
+    for (;;) {
+        const int number =
+            beat_us ? sigtimedwait(signals, NULL, &beat) : sigwaitinfo(signals, NULL);
+
+        if (number > 0)
+            return number;
+        if (errno == EAGAIN && gpuserve_http_alive(server, beat_ms, NULL) == GPUSERVE_OK)
+            cli_notify("WATCHDOG=1");
+    }
+}
+
+/* Until a signal, and then until what was accepted is answered. The seconds that are left of the
+ * time for that. */
+static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *args,
+                                 const sigset_t *signals)
+{
+    const uint32_t drain_s = args->drain_timeout ? args->drain_timeout : default_drain_s;
+    const uint32_t all_s = (uint32_t)args->shutdown_delay + drain_s;
+    sigset_t fatal = *signals;
+    struct timespec begin, end;
+    int number;
+
+    while ((number = next_signal(server, signals)) == SIGHUP)
+        reload(server, args);
+    cli_notify("STOPPING=1");
+    if (!args->quiet)
+        cli_warn("signal %d: answering what was accepted, %u s at most", number, all_s);
+    /* A second signal ends the program as it would any other. */
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    sigdelset(&fatal, SIGHUP); /* nothing is reloaded any more, and nothing ends by it */
+    pthread_sigmask(SIG_UNBLOCK, &fatal, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    if (gpuserve_http_drain(server, drain_s * 1000) != GPUSERVE_OK)
+        cli_warn("requests were still unanswered after %u s; they are cancelled", drain_s);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    return end.tv_sec - begin.tv_sec < all_s ? all_s - (uint32_t)(end.tv_sec - begin.tv_sec) : 0;
+}
+
+static void end_at_once(int number)
+{
+    static const char text[] = "gpuserve: a computation did not end in time; it is left\n";
+
+    (void)number;
+    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
+        _exit(CLI_FAILED); /* nobody listens, and it ends all the same */
+    _exit(CLI_FAILED);
+}
+
+/* From here on nothing can keep the program from its end. A batch whose requests were cancelled may
+ * still be computed: it has what is left of the time to answer, and a grace. */
+static void limit_the_end(uint32_t left_s)
+{
+    const struct sigaction action = { .sa_handler = end_at_once };
+
+    sigaction(SIGALRM, &action, NULL);
+    alarm(left_s + grace_s);
+}
+
+static int serve(const struct cli_args *args, gpuserve_http_options *options)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = NULL;
+    gpuserve_http *server = NULL;
+    gpuserve_status status;
+    sigset_t signals;
+    char *holder;
+
+    return_large_blocks();
+    raise_descriptor_limit();
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    cli_never_wait_for_messages();
+    if (cli_context(&context, args) != CLI_OK)
+        return CLI_FAILED;
+    /* A signal while models load ends the program as before; threads inherit the mask. */
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    /* A reader that goes away, of the access log or of the watchdog's question, ends nothing. */
+    signal(SIGPIPE, SIG_IGN);
+    holder = options->unix_path ? NULL : cli_port_holder(options->port);
+    if (!args->no_sandbox)
+        cli_limit_files(args, context, options);
+    status = gpuserve_http_start(&server, context, options, &error);
+    gpuserve_context_unref(&context);
+    if (status == GPUSERVE_E_IO && holder)
+        cli_warn("port %u is held by %s", options->port, holder);
+    free(holder);
+    if (status != GPUSERVE_OK)
+        return cli_fail_with(&error, NULL);
+    if (!args->no_sandbox && cli_sandbox(cli_watchdog_us() > 0 && !options->unix_path) != 0)
+        cli_warn("no sandbox: %s; --no-sandbox keeps this remark away", strerror(errno));
+    printf("%s\n", gpuserve_http_address(server));
+    fflush(stdout);
+    cli_notify("READY=1");
+    limit_the_end(wait_for_signals(server, args, &signals));
+    gpuserve_http_stop(&server);
+    return atomic_load(&device_lost) ? CLI_FAILED : CLI_OK;
+}
+
+/* What flags, environment and file say together, and whether the files of it can be used. */
+static int check(const struct cli_args *args, const gpuserve_http_options *options)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    const int result = cli_serve_print(args);
+
+    if (result != CLI_OK)
+        return result;
+    return gpuserve_http_check(options, &error) == GPUSERVE_OK ? CLI_OK
+                                                               : cli_fail_with(&error, NULL);
+}
+
+static int serve_models(const struct cli_args *args)
+{
+    gpuserve_model_options model_options = cli_model_options(args);
+    const size_t n_extra = args->model ? 1 : 0;
+    gpuserve_http_options options = http_options(args);
+    gpuserve_http_model *models;
+    char *named = NULL;
+    int result = CLI_OK;
+
+    if (args->default_prompt && args->default_prompt_name)
+        return cli_usage("--default-prompt and --default-prompt-name exclude each other");
+    if (args->queue_ms == 0)
+        model_options.max_queue_ms = default_queue_ms;
+    if (args->n_rest + n_extra == 0) {
+        cli_usage("no model");
+        cli_hint("gpuserve serve MODEL [MODEL...]; `gpuserve pull NAME` fetches one");
+        return CLI_USAGE;
+    }
+    if (args->on_device_lost == CLI_LOST_EXIT)
+        model_options.lost = end_with_device;
+    models = cli_alloc(args->n_rest + n_extra, sizeof(*models));
+    if (args->model)
+        read_model(&models[0], args->model);
+    for (size_t i = 0; i < args->n_rest; i++)
+        read_model(&models[i + n_extra], args->rest[i]);
+    options.models = models;
+    options.n_models = args->n_rest + n_extra;
+    for (size_t i = 0; i < options.n_models; i++)
+        models[i].options = &model_options;
+    for (size_t i = 0; i < args->aliases.n && result == CLI_OK; i++)
+        result = read_alias(models, options.n_models, args->aliases.items[i]);
+    if (args->revision && result == CLI_OK)
+        result = read_revision(models, options.n_models, args->revision, &named);
+    if (result == CLI_OK)
+        result = args->check_config ? check(args, &options) : serve(args, &options);
+    free_models(models, options.n_models);
+    free(named);
+    return result;
+}
+
+int cli_serve(const struct cli_args *given)
+{
+    struct cli_args complete = *given;
+    int result = cli_serve_complete(&complete);
+
+    if (result == CLI_OK)
+        result = serve_models(&complete);
+    cli_serve_release(&complete);
+    return result;
+}

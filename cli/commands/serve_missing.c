@@ -1,0 +1,12 @@
+/*
+ * serve_missing.c - `gpuserve serve` of a build without libmicrohttpd.
+ */
+#include "cli/options/options.h"
+
+int cli_serve(const struct cli_args *args)
+{
+    (void)args;
+    cli_fail("this build has no HTTP front end");
+    cli_hint("install libmicrohttpd-dev and build again");
+    return CLI_FAILED;
+}

@@ -1,0 +1,162 @@
+/*
+ * similarity.c - `gpuserve similarity`: cosines of texts with each other, or of pairs.
+ */
+#include "cli/model.h"
+#include "cli/io/output.h"
+#include "cli/io/pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* All vectors of a matrix are held at once. */
+#define MATRIX_TEXTS 100000
+
+struct similarity {
+    struct cli_output output;
+    size_t dim;
+    /* matrix: every vector, [n, dim] */
+    float *vectors;
+    size_t n, capacity;
+    /* pairs: texts go through the pump one by one, first and second in turn */
+    struct cli_input *input;
+    struct cli_record record;
+    bool second_is_next;
+    float *first; /* [dim] the vector that waits for its second */
+    bool have_first;
+};
+
+static int keep_vectors(void *user, const struct cli_chunk *chunk)
+{
+    struct similarity *s = user;
+
+    if (s->n + chunk->n > MATRIX_TEXTS)
+        return cli_fail("more than %d texts: their matrix is too large", MATRIX_TEXTS);
+    s->vectors = cli_grow(s->vectors, &s->capacity, s->n + chunk->n, s->dim * sizeof(*s->vectors));
+    memcpy(s->vectors + s->n * s->dim, chunk->rows, chunk->n * s->dim * sizeof(*s->vectors));
+    s->n += chunk->n;
+    return CLI_OK;
+}
+
+static int write_matrix(struct similarity *s)
+{
+    float *row = cli_alloc(s->n, sizeof(*row));
+    int result = CLI_OK;
+
+    for (size_t i = 0; i < s->n && result == CLI_OK; i++) {
+        for (size_t j = 0; j < s->n; j++)
+            row[j] = gpuserve_dot(s->vectors + i * s->dim, s->vectors + j * s->dim, s->dim);
+        fprintf(s->output.stream, "{\"index\":%zu,\"similarity\":[", i);
+        cli_output_floats(&s->output, row, s->n, ",");
+        fputs("]}\n", s->output.stream);
+        result = cli_output_check(&s->output);
+    }
+    free(row);
+    return result;
+}
+
+static int next_of_pairs(void *source, struct cli_record *record)
+{
+    struct similarity *s = source;
+    int found = 1;
+
+    if (s->second_is_next) {
+        record->text = s->record.second;
+        record->text_size = s->record.second_size;
+    } else {
+        found = cli_input_next(s->input, &s->record);
+        record->text = s->record.text;
+        record->text_size = s->record.text_size;
+    }
+    record->second = NULL;
+    record->second_size = 0;
+    s->second_is_next = !s->second_is_next;
+    return found;
+}
+
+static bool pairs_would_wait(const void *source)
+{
+    const struct similarity *s = source;
+
+    return !s->second_is_next && cli_input_would_wait(s->input);
+}
+
+/* A pair may be cut by the end of a chunk, so its first vector is kept. */
+static int write_pairs(void *user, const struct cli_chunk *chunk)
+{
+    struct similarity *s = user;
+
+    for (size_t i = 0; i < chunk->n; i++) {
+        const float *vector = chunk->rows + i * s->dim;
+
+        s->have_first = !s->have_first;
+        if (s->have_first) {
+            memcpy(s->first, vector, s->dim * sizeof(*vector));
+            continue;
+        }
+        const float cosine = gpuserve_dot(s->first, vector, s->dim);
+        fputs("{\"similarity\":", s->output.stream);
+        cli_output_floats(&s->output, &cosine, 1, "");
+        fputs("}\n", s->output.stream);
+    }
+    if (fflush(s->output.stream))
+        return cli_output_check(&s->output);
+    return CLI_OK;
+}
+
+static int compare(struct similarity *s, gpuserve_model *model, const struct cli_args *args)
+{
+    struct cli_pump pump = { .model = model, .job = GPUSERVE_JOB_INIT };
+    int result;
+
+    s->dim = args->dimensions ? args->dimensions : gpuserve_model_dim(model);
+    s->first = cli_alloc(s->dim, sizeof(*s->first));
+    pump.job.task = GPUSERVE_TASK_EMBED;
+    pump.job.normalize = GPUSERVE_NORMALIZE_YES; /* the dot product is then the cosine */
+    pump.job.dimensions = args->dimensions;
+    pump.job.truncation = args->truncate;
+    pump.job.prompt = args->prompt;
+    pump.job.prompt_name = args->prompt_name;
+    pump.row_floats = s->dim;
+    pump.chunk_texts = args->batch;
+    cli_pump_from_input(&pump, s->input);
+    pump.user = s;
+    pump.sink = keep_vectors;
+    if (args->pairs) {
+        pump.source = s;
+        pump.next = next_of_pairs;
+        pump.would_wait = pairs_would_wait;
+        pump.share = NULL; /* of another source; nothing here shows progress */
+        pump.sink = write_pairs;
+    }
+    result = cli_pump_run(&pump);
+    if (result == CLI_OK && !args->pairs)
+        result = write_matrix(s);
+    if (result == CLI_OK)
+        cli_pump_remarks(&pump, args);
+    return result;
+}
+
+int cli_similarity(const struct cli_args *args)
+{
+    struct similarity s = { 0 };
+    gpuserve_model *model = NULL;
+    struct cli_input input;
+    int result = cli_input_from(&input, args, args->pairs);
+
+    if (result != CLI_OK)
+        return result;
+    s.input = &input;
+    result = cli_model_open(&model, args);
+    if (result == CLI_OK)
+        result = cli_output_open(&s.output, args->output);
+    if (result == CLI_OK)
+        result = compare(&s, model, args);
+    if (result == CLI_OK)
+        result = cli_output_finish(&s.output);
+    cli_output_abandon(&s.output);
+    free(s.vectors);
+    free(s.first);
+    gpuserve_model_close(&model);
+    cli_input_close(&input);
+    return result;
+}

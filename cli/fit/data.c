@@ -1,0 +1,273 @@
+/*
+ * data.c - labelled texts in memory.
+ */
+#include "cli/fit/fit.h"
+#include "cli/io/input.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int32_t label_index(struct fit_labels *labels, const char *text, size_t size)
+{
+    for (size_t i = 0; i < labels->n; i++) {
+        if (strlen(labels->given[i]) == size && memcmp(labels->given[i], text, size) == 0)
+            return (int32_t)i;
+    }
+    if (labels->n == FIT_LABELS)
+        return -1;
+    labels->given[labels->n] = cli_copy(text, size);
+    return (int32_t)labels->n++;
+}
+
+static void add_text(struct fit_set *set, const char *text, size_t size, int32_t label)
+{
+    set->bytes = cli_grow(set->bytes, &set->bytes_capacity, set->n_bytes + size, 1);
+    set->offsets =
+        cli_grow(set->offsets, &set->offsets_capacity, set->n + 2, sizeof(*set->offsets));
+    set->labels = cli_grow(set->labels, &set->labels_capacity, set->n + 1, sizeof(*set->labels));
+    if (size)
+        memcpy(set->bytes + set->n_bytes, text, size);
+    set->offsets[set->n] = set->n_bytes;
+    set->n_bytes += size;
+    set->labels[set->n++] = label;
+    set->offsets[set->n] = set->n_bytes;
+}
+
+static int add_record(struct fit_set *set, struct fit_labels *labels,
+                      const struct cli_record *record, const struct cli_input *input)
+{
+    int32_t label;
+    char *where = NULL;
+
+    if (memchr(record->second, '\0', record->second_size) || record->second_size == 0)
+        label = -1;
+    else
+        label = label_index(labels, record->second, record->second_size);
+    if (label >= 0) {
+        add_text(set, record->text, record->text_size, label);
+        return CLI_OK;
+    }
+    where = cli_input_where(input);
+    if (labels->n == FIT_LABELS)
+        cli_fail("%s: more than %d labels; is --label-column the right one?", where, FIT_LABELS);
+    else
+        cli_fail("%s: an empty label", where);
+    free(where);
+    return CLI_FAILED;
+}
+
+int cli_fit_read(struct fit_set *set, struct fit_labels *labels, const char *path,
+                 const struct cli_args *args)
+{
+    struct cli_record record;
+    struct cli_input input;
+    int found = 0, result = CLI_OK;
+
+    if (cli_input_open(&input, path, CLI_INPUT_BY_NAME, args->text_column,
+                       args->label_column ? args->label_column : "label", &args->where) != CLI_OK)
+        return CLI_FAILED;
+    if (input.format == CLI_INPUT_LINES) {
+        cli_input_close(&input);
+        return cli_fail("%s: labelled texts come as .csv or .jsonl", path);
+    }
+    while (result == CLI_OK && (found = cli_input_next(&input, &record)) > 0)
+        result = add_record(set, labels, &record, &input);
+    cli_input_close(&input);
+    if (found < 0)
+        return CLI_FAILED;
+    if (result == CLI_OK && set->n == 0)
+        return cli_fail("%s: holds no labelled texts", path);
+    return result;
+}
+
+void cli_fit_set_free(struct fit_set *set)
+{
+    free(set->bytes);
+    free(set->offsets);
+    free(set->labels);
+    free(set->vectors);
+    memset(set, 0, sizeof(*set));
+}
+
+/* -------------------------------------------------------------------------------------- labels */
+
+void cli_fit_labels_free(struct fit_labels *labels)
+{
+    for (size_t i = 0; i < labels->n; i++)
+        free(labels->given[i]);
+    labels->n = 0;
+}
+
+static bool is_integer(const char *text)
+{
+    char *end;
+
+    errno = 0;
+    strtol(text, &end, 10);
+    return end != text && !*end && errno == 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const long x = strtol(*(char *const *)a, NULL, 10), y = strtol(*(char *const *)b, NULL, 10);
+
+    return (x > y) - (x < y);
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static size_t index_of(char *const *texts, size_t n, const char *text, size_t size)
+{
+    size_t i = 0;
+
+    while (i < n && (strncmp(texts[i], text, size) != 0 || texts[i][size]))
+        i++;
+    return i;
+}
+
+static int rename_labels(struct fit_labels *labels, const struct cli_list *names)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        const char *equals = strchr(names->items[i], '=');
+        size_t label;
+
+        if (!equals || !equals[1])
+            return cli_usage("--label-name %s: write OLD=NEW", names->items[i]);
+        label =
+            index_of(labels->given, labels->n, names->items[i], (size_t)(equals - names->items[i]));
+        if (label == labels->n)
+            return cli_fail("--label-name %s: the data has no such label", names->items[i]);
+        labels->names[label] = equals + 1;
+    }
+    return CLI_OK;
+}
+
+int cli_fit_order_labels(struct fit_labels *labels, struct fit_set *const *sets, size_t n_sets,
+                         const struct cli_list *names)
+{
+    char **before = cli_alloc(labels->n, sizeof(*before));
+    int32_t *places = cli_alloc(labels->n, sizeof(*places));
+    bool numbers = true;
+
+    memcpy(before, labels->given, labels->n * sizeof(*before));
+    for (size_t i = 0; i < labels->n; i++)
+        numbers = numbers && is_integer(labels->given[i]);
+    qsort(labels->given, labels->n, sizeof(*labels->given), numbers ? by_number : by_bytes);
+    for (size_t i = 0; i < labels->n; i++) {
+        places[i] = (int32_t)index_of(labels->given, labels->n, before[i], strlen(before[i]));
+        labels->names[i] = labels->given[i];
+    }
+    for (size_t s = 0; s < n_sets; s++) {
+        for (size_t i = 0; i < sets[s]->n; i++)
+            sets[s]->labels[i] = places[sets[s]->labels[i]];
+    }
+    free(before);
+    free(places);
+    return rename_labels(labels, names);
+}
+
+/* -------------------------------------------------------------------------------------- choice */
+
+static const char *text_of(const struct fit_set *set, size_t i, size_t *size)
+{
+    *size = set->offsets[i + 1] - set->offsets[i];
+    return set->bytes + set->offsets[i];
+}
+
+/* FNV-1a, then a finisher: its high bits alone are too regular for short texts. */
+static uint64_t text_hash(const struct fit_set *set, size_t i, uint64_t seed)
+{
+    uint64_t hash = 0xcbf29ce484222325u ^ (seed * 0x9e3779b97f4a7c15u);
+    size_t size;
+    const char *text = text_of(set, i, &size);
+
+    for (size_t j = 0; j < size; j++)
+        hash = (hash ^ (unsigned char)text[j]) * 0x100000001b3u;
+    hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccdu;
+    return hash ^ (hash >> 29);
+}
+
+void cli_fit_split(struct fit_set *from, struct fit_set *to, double part, uint64_t seed)
+{
+    struct fit_set kept = { 0 };
+    size_t size;
+
+    for (size_t i = 0; i < from->n; i++) {
+        const double place = (double)(text_hash(from, i, seed) >> 11) * 0x1p-53;
+        const char *text = text_of(from, i, &size);
+
+        add_text(place < part ? to : &kept, text, size, from->labels[i]);
+    }
+    cli_fit_set_free(from);
+    *from = kept;
+}
+
+struct hashed {
+    uint64_t hash;
+    size_t text;
+};
+
+static int by_hash(const void *a, const void *b)
+{
+    const struct hashed *x = a, *y = b;
+
+    if (x->hash != y->hash)
+        return x->hash < y->hash ? -1 : 1;
+    return (x->text > y->text) - (x->text < y->text);
+}
+
+/* The texts' hashes, sorted. Owned. */
+static struct hashed *hashes(const struct fit_set *set, uint64_t seed)
+{
+    struct hashed *all = cli_alloc(set->n, sizeof(*all));
+
+    for (size_t i = 0; i < set->n; i++)
+        all[i] = (struct hashed){ text_hash(set, i, seed), i };
+    qsort(all, set->n, sizeof(*all), by_hash);
+    return all;
+}
+
+void cli_fit_sample(struct fit_set *set, size_t limit, uint64_t seed)
+{
+    struct fit_set kept = { 0 };
+    struct hashed *all;
+    size_t size;
+
+    if (set->n <= limit)
+        return;
+    /* Another seed than the split's: the texts that it leaves have hashes above its part. */
+    all = hashes(set, seed + 1);
+    for (size_t i = 0; i < limit; i++) {
+        const char *text = text_of(set, all[i].text, &size);
+
+        add_text(&kept, text, size, set->labels[all[i].text]);
+    }
+    free(all);
+    cli_fit_set_free(set);
+    *set = kept;
+}
+
+size_t cli_fit_common(const struct fit_set *a, const struct fit_set *b)
+{
+    struct hashed *in_a = hashes(a, 0), *in_b = hashes(b, 0);
+    size_t n = 0;
+
+    /* Equal 64-bit hashes stand for equal texts: the number is only told. */
+    for (size_t i = 0, j = 0; i < a->n && j < b->n;) {
+        if (in_a[i].hash == in_b[j].hash) {
+            n++;
+            i++;
+        } else if (in_a[i].hash < in_b[j].hash) {
+            i++;
+        } else {
+            j++;
+        }
+    }
+    free(in_a);
+    free(in_b);
+    return n;
+}

@@ -1,0 +1,129 @@
+/*
+ * solve.c - multinomial logistic regression in float64.
+ */
+#include "cli/fit/fit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ITERATIONS 2000
+
+struct problem {
+    const struct fit_set *set;
+    size_t n_labels, dim;
+    double penalty; /* of 1/2 * squared weights, beside the mean loss */
+    double *scores; /* [n_labels] */
+};
+
+static double dot_mixed(const double *w, const float *x, size_t n)
+{
+    double sum = 0;
+
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < n; i++)
+        sum += w[i] * (double)x[i];
+    return sum;
+}
+
+/* scores[k] -> probability of k; returns the logarithm of the sum, with the largest taken out so
+ * that no exponential overflows. */
+static double softmax(double *scores, size_t n)
+{
+    double most = scores[0], sum = 0;
+
+    for (size_t k = 1; k < n; k++)
+        most = fmax(most, scores[k]);
+    for (size_t k = 0; k < n; k++) {
+        scores[k] = exp(scores[k] - most);
+        sum += scores[k];
+    }
+    for (size_t k = 0; k < n; k++)
+        scores[k] /= sum;
+    return log(sum) + most;
+}
+
+/* The mean loss with its penalty, and the gradient, at x = weights then biases. */
+static double loss(void *of, const double *x, double *gradient)
+{
+    const struct problem *p = of;
+    const size_t n_weights = p->n_labels * p->dim;
+    const double *bias = x + n_weights, share = 1.0 / (double)p->set->n;
+    double *bias_gradient = gradient + n_weights, value = 0, squares = 0;
+
+    memset(gradient, 0, (n_weights + p->n_labels) * sizeof(*gradient));
+    for (size_t i = 0; i < p->set->n; i++) {
+        const float *vector = p->set->vectors + i * p->dim;
+        const size_t label = (size_t)p->set->labels[i];
+
+        for (size_t k = 0; k < p->n_labels; k++)
+            p->scores[k] = dot_mixed(x + k * p->dim, vector, p->dim) + bias[k];
+        value -= p->scores[label];
+        value += softmax(p->scores, p->n_labels);
+        p->scores[label] -= 1;
+        for (size_t k = 0; k < p->n_labels; k++) {
+            const double slope = p->scores[k] * share;
+            double *row = gradient + k * p->dim;
+
+            for (size_t j = 0; j < p->dim; j++)
+                row[j] += slope * (double)vector[j];
+            bias_gradient[k] += slope;
+        }
+    }
+    for (size_t j = 0; j < n_weights; j++) {
+        squares += x[j] * x[j];
+        gradient[j] += p->penalty * x[j];
+    }
+    return value * share + 0.5 * p->penalty * squares;
+}
+
+void cli_fit_head_init(struct fit_head *head, size_t n_labels, size_t dim)
+{
+    *head = (struct fit_head){ .n_labels = n_labels, .dim = dim };
+    head->weight = cli_alloc(n_labels, (dim + 1) * sizeof(*head->weight));
+}
+
+void cli_fit_head_free(struct fit_head *head)
+{
+    free(head->weight);
+    head->weight = NULL;
+}
+
+void cli_fit_solve(struct fit_head *head, const struct fit_set *set, double c, double tolerance)
+{
+    struct problem p = { .set = set, .n_labels = head->n_labels, .dim = head->dim };
+    struct cli_minimum minimum;
+
+    /* Two labels are one weight vector w to scikit-learn, with 1/2 w^2; here they are two rows,
+     * which come out as -w/2 and w/2 with half that penalty. Doubling it gives the same w. */
+    p.penalty = (head->n_labels == 2 ? 2 : 1) / (c * (double)set->n);
+    p.scores = cli_alloc(p.n_labels, sizeof(*p.scores));
+    minimum =
+        cli_minimize(loss, &p, head->weight, p.n_labels * (p.dim + 1), tolerance, MAX_ITERATIONS);
+    free(p.scores);
+    head->iterations = minimum.iterations;
+    head->converged = minimum.converged;
+}
+
+double cli_fit_accuracy(const struct fit_head *head, const struct fit_set *set)
+{
+    const double *bias = head->weight + head->n_labels * head->dim;
+    size_t right = 0;
+
+    for (size_t i = 0; i < set->n; i++) {
+        double best_score = -INFINITY;
+        size_t best = 0;
+
+        for (size_t k = 0; k < head->n_labels; k++) {
+            const double score =
+                dot_mixed(head->weight + k * head->dim, set->vectors + i * head->dim, head->dim) +
+                bias[k];
+            if (score > best_score) {
+                best_score = score;
+                best = k;
+            }
+        }
+        right += best == (size_t)set->labels[i];
+    }
+    return (double)right / (double)set->n;
+}

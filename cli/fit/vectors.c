@@ -1,0 +1,69 @@
+/*
+ * vectors.c - the embeddings of a set of texts.
+ */
+#include "cli/fit/fit.h"
+#include "cli/io/progress.h"
+#include "cli/io/pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct embedding {
+    struct fit_set *set;
+    struct cli_progress progress;
+    size_t next, dim;
+};
+
+static int next_text(void *source, struct cli_record *record)
+{
+    struct embedding *e = source;
+    const struct fit_set *set = e->set;
+
+    if (e->next == set->n)
+        return 0;
+    record->text = set->bytes + set->offsets[e->next];
+    record->text_size = set->offsets[e->next + 1] - set->offsets[e->next];
+    record->second = NULL;
+    record->second_size = 0;
+    e->next++;
+    return 1;
+}
+
+static int keep_rows(void *user, const struct cli_chunk *chunk)
+{
+    struct embedding *e = user;
+
+    memcpy(e->set->vectors + chunk->first * e->dim, chunk->rows,
+           chunk->n * e->dim * sizeof(*chunk->rows));
+    cli_progress_update(&e->progress, (double)(chunk->first + chunk->n),
+                        (double)(chunk->first + chunk->n) / (double)e->set->n);
+    return CLI_OK;
+}
+
+int cli_fit_embed(struct fit_set *set, gpuserve_model *model, const char *what,
+                  const struct cli_args *args)
+{
+    struct embedding e = { .set = set, .dim = gpuserve_model_dim(model) };
+    struct cli_pump pump = { .model = model, .job = GPUSERVE_JOB_INIT };
+    size_t row_bytes = e.dim * sizeof(*set->vectors);
+    int result;
+
+    pump.job.task = GPUSERVE_TASK_EMBED;
+    pump.job.normalize = GPUSERVE_NORMALIZE_YES;
+    pump.job.prompt = args->prompt;
+    pump.job.prompt_name = args->prompt_name;
+    pump.row_floats = e.dim;
+    pump.chunk_texts = args->batch;
+    pump.name = what;
+    pump.next = next_text;
+    pump.source = &e;
+    pump.sink = keep_rows;
+    pump.user = &e;
+    set->vectors = cli_alloc(set->n, row_bytes);
+    cli_progress_begin(&e.progress, "texts", args->quiet);
+    result = cli_pump_run(&pump);
+    cli_progress_end(&e.progress);
+    if (result == CLI_OK)
+        cli_pump_remarks(&pump, args);
+    return result;
+}

@@ -1,0 +1,159 @@
+/*
+ * output.c - see output.h.
+ */
+#include "cli/io/output.h"
+
+#include "lib/base/number.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NPY_HEADER_BYTES 128
+
+static int open_temporary(struct cli_output *output, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const int folder = slash ? (int)(slash - path) + 1 : 0;
+    mode_t mask;
+    int fd;
+
+    output->temporary = cli_format("%.*s.%s.XXXXXX", folder, path, path + folder);
+    fd = mkstemp(output->temporary);
+    if (fd < 0) {
+        cli_fail("%s: %s", path, strerror(errno));
+        free(output->temporary);
+        output->temporary = NULL;
+        return CLI_FAILED;
+    }
+    cli_partial_file(output->temporary);
+    mask = umask(0);
+    umask(mask);
+    if (fchmod(fd, 0666 & ~mask) == 0)
+        output->stream = fdopen(fd, "w+b");
+    if (output->stream)
+        return CLI_OK;
+    cli_fail("%s: %s", path, strerror(errno));
+    close(fd);
+    cli_output_abandon(output);
+    return CLI_FAILED;
+}
+
+int cli_output_open(struct cli_output *output, const char *path)
+{
+    struct stat st;
+
+    memset(output, 0, sizeof(*output));
+    if (!path || strcmp(path, "-") == 0) {
+        output->name = "standard output";
+        output->stream = stdout;
+        return CLI_OK;
+    }
+    output->name = path;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode))
+        return open_temporary(output, path);
+    output->stream = fopen(path, "wb"); /* a pipe or a device: nothing to rename */
+    return output->stream ? CLI_OK : cli_fail("%s: %s", path, strerror(errno));
+}
+
+int cli_output_check(const struct cli_output *output)
+{
+    if (ferror(output->stream))
+        return cli_fail("%s: cannot be written: %s", output->name, strerror(errno));
+    return CLI_OK;
+}
+
+int cli_output_finish(struct cli_output *output)
+{
+    FILE *stream = output->stream;
+    int result = CLI_OK;
+
+    if (stream == stdout) {
+        if (fflush(stream) || ferror(stream))
+            result = cli_fail("%s: cannot be written: %s", output->name, strerror(errno));
+        output->stream = NULL;
+        return result;
+    }
+    output->stream = NULL;
+    if (fflush(stream) || ferror(stream) || (output->temporary && fsync(fileno(stream))))
+        result = cli_fail("%s: cannot be written: %s", output->name, strerror(errno));
+    if (fclose(stream) && result == CLI_OK)
+        result = cli_fail("%s: cannot be written: %s", output->name, strerror(errno));
+    if (result == CLI_OK && output->temporary && rename(output->temporary, output->name))
+        result = cli_fail("%s: %s", output->name, strerror(errno));
+    if (result == CLI_OK)
+        cli_partial_file(NULL);
+    else
+        cli_remove_partial_file();
+    free(output->temporary);
+    output->temporary = NULL;
+    return result;
+}
+
+void cli_output_abandon(struct cli_output *output)
+{
+    if (output->stream && output->stream != stdout)
+        fclose(output->stream);
+    if (output->temporary)
+        cli_remove_partial_file();
+    free(output->temporary);
+    memset(output, 0, sizeof(*output));
+}
+
+void cli_output_floats(struct cli_output *output, const float *values, size_t n,
+                       const char *separator)
+{
+    char text[GSV_FLOAT_BYTES];
+
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            fputs_unlocked(separator, output->stream);
+        fwrite_unlocked(text, 1, gsv_float_text(values[i], text), output->stream);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- .npy */
+
+static int npy_header(struct cli_output *output, size_t n, size_t dim)
+{
+    char header[NPY_HEADER_BYTES + 1];
+    const char magic[10] = { '\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, NPY_HEADER_BYTES - 10, 0 };
+    int size;
+
+    memcpy(header, magic, sizeof(magic));
+    size = snprintf(header + 10, sizeof(header) - 10,
+                    "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %zu), }", n, dim);
+    /* Spaces up to a line end at a multiple of 64, as the format asks. */
+    memset(header + 10 + size, ' ', NPY_HEADER_BYTES - 10 - (size_t)size);
+    header[NPY_HEADER_BYTES - 1] = '\n';
+    if (fwrite(header, 1, NPY_HEADER_BYTES, output->stream) != NPY_HEADER_BYTES)
+        return cli_output_check(output);
+    return CLI_OK;
+}
+
+int cli_npy_begin(struct cli_output *output, size_t dim)
+{
+    if (!output->temporary) {
+        cli_fail("%s: a .npy file cannot be written there: its count of rows comes last",
+                 output->name);
+        cli_hint("name a file with --output");
+        return CLI_FAILED;
+    }
+    return npy_header(output, 0, dim);
+}
+
+int cli_npy_rows(struct cli_output *output, const float *rows, size_t n, size_t dim)
+{
+    /* float32 in the machine's order, which is little-endian wherever the library runs */
+    fwrite(rows, sizeof(float), n * dim, output->stream);
+    return cli_output_check(output);
+}
+
+int cli_npy_end(struct cli_output *output, size_t n, size_t dim)
+{
+    if (fseek(output->stream, 0, SEEK_SET))
+        return cli_fail("%s: %s", output->name, strerror(errno));
+    return npy_header(output, n, dim);
+}

@@ -1,0 +1,321 @@
+/*
+ * options.c - reads the command line against the tables.
+ *
+ * Long options as `--name value` or `--name=value`, short ones as `-m value` or `-mvalue`; `--`
+ * ends them; `-` alone is an argument. Options and arguments may be mixed.
+ */
+#include "cli/options/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEAR_NAME_BYTES 32
+
+/* How many letters to insert, remove or change to get from a to b (Levenshtein), cut off at
+ * names longer than any of ours. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[NEAR_NAME_BYTES + 1];
+    const size_t n = strlen(a), m = strlen(b);
+
+    if (n > NEAR_NAME_BYTES || m > NEAR_NAME_BYTES)
+        return NEAR_NAME_BYTES;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            const size_t changed = diagonal + (a[i - 1] != b[j - 1]);
+            const size_t other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+
+            diagonal = row[j];
+            row[j] = changed < other ? changed : other;
+        }
+    }
+    return row[m];
+}
+
+const char *cli_nearest(const char *name, const char *const *names, size_t n)
+{
+    const char *best = NULL;
+    size_t best_distance = strlen(name) / 3 + 2; /* farther than this is another word */
+
+    for (size_t i = 0; i < n; i++) {
+        const size_t d = distance(name, names[i]);
+
+        if (d < best_distance) {
+            best_distance = d;
+            best = names[i];
+        }
+    }
+    return best;
+}
+
+const struct cli_command *cli_command_find(const char *name)
+{
+    for (size_t i = 0; i < cli_n_commands; i++) {
+        if (strcmp(cli_commands[i].name, name) == 0)
+            return &cli_commands[i];
+    }
+    return NULL;
+}
+
+static const struct cli_option *find_long(const struct cli_command *command, const char *name,
+                                          size_t size)
+{
+    const struct cli_tei_name *tei;
+
+    for (size_t i = 0; i < cli_n_options; i++) {
+        const struct cli_option *option = &cli_options[i];
+
+        if (cli_option_of(option, command) && strlen(option->name) == size &&
+            memcmp(option->name, name, size) == 0)
+            return option;
+    }
+    tei = cli_tei_flag(command, name, size);
+    return tei && tei->option ? find_long(command, tei->option, strlen(tei->option)) : NULL;
+}
+
+static const struct cli_option *find_short(const struct cli_command *command, char letter)
+{
+    for (size_t i = 0; i < cli_n_options; i++) {
+        if (cli_options[i].letter == letter && cli_option_of(&cli_options[i], command))
+            return &cli_options[i];
+    }
+    return NULL;
+}
+
+/* Its value is not told: it may be a key. */
+static int unknown_option(const struct cli_command *command, const char *given, size_t size)
+{
+    const char *names[128], *nearest = NULL;
+    char *name = cli_copy(given, size);
+    size_t n = 0;
+
+    for (size_t i = 0; i < cli_n_options && n < sizeof(names) / sizeof(names[0]); i++) {
+        if (cli_option_of(&cli_options[i], command))
+            names[n++] = cli_options[i].name;
+    }
+    cli_usage("%s has no option %s", command->name, name);
+    if (strncmp(name, "--", 2) == 0)
+        nearest = cli_nearest(name + 2, names, n);
+    if (nearest)
+        cli_hint("did you mean --%s?", nearest);
+    else
+        cli_hint("`gpuserve %s --help` lists them", command->name);
+    free(name);
+    return CLI_USAGE;
+}
+
+/* One that means something to text-embeddings-inference only; its value is passed over. */
+static int tell_tei(const struct cli_tei_name *tei, bool has_value, int *at)
+{
+    char given[64];
+
+    snprintf(given, sizeof(given), "--%s", tei->flag);
+    *at += tei->value == TEI_VALUE && !has_value;
+    return cli_tei_tell(tei, given);
+}
+
+/* "true" or "false", in or behind a flag that text-embeddings-inference lets have it. *is_on: what
+ * it says; a flag that is not on is as if it were not given. */
+static bool take_truth(const struct cli_tei_name *tei, const char *value, const char *next, int *at,
+                       bool *is_on)
+{
+    const char *given = value ? value : next;
+    const bool is_false = given && strcmp(given, "false") == 0;
+
+    *is_on = true;
+    if (!tei || tei->value != TEI_TRUTH)
+        return !value;
+    if (!is_false && (!given || strcmp(given, "true") != 0))
+        return !value;
+    *at += !value;
+    *is_on = !is_false;
+    return true;
+}
+
+static int set_number(const struct cli_option *option, const char *text, void *field)
+{
+    char *end;
+    const double least = option->kind == OPTION_COUNT ? 1 : 0;
+    double number;
+
+    errno = 0;
+    number = strtod(text, &end);
+    if (end == text || *end || errno || isnan(number) ||
+        (option->kind != OPTION_REAL && number != floor(number)))
+        return cli_usage("--%s: \"%s\" is no number", option->name, text);
+    if (number < least || number > option->maximum)
+        return cli_usage("--%s: %s is not between %g and %.10g", option->name, text, least,
+                         option->maximum);
+    if (option->kind == OPTION_PORT)
+        *(uint32_t *)field = (uint32_t)number + 1;
+    else if (option->kind == OPTION_COUNT)
+        *(uint32_t *)field = (uint32_t)number;
+    else
+        *(double *)field = number;
+    return CLI_OK;
+}
+
+static int set_size(const struct cli_option *option, const char *text, uint64_t *field)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = { { "", 1 },       { "B", 1 },        { "KB", 1e3 },   { "MB", 1e6 },
+                  { "GB", 1e9 },   { "TB", 1e12 },    { "K", 0x1p10 }, { "KiB", 0x1p10 },
+                  { "M", 0x1p20 }, { "MiB", 0x1p20 }, { "G", 0x1p30 }, { "GiB", 0x1p30 },
+                  { "T", 0x1p40 }, { "TiB", 0x1p40 } };
+    char *end;
+    const double number = strtod(text, &end);
+
+    for (size_t i = 0; end > text && i < sizeof(units) / sizeof(units[0]); i++) {
+        const double bytes = number * units[i].bytes;
+
+        if (strcmp(end, units[i].name) != 0)
+            continue;
+        if (!(bytes >= 1 && bytes <= option->maximum))
+            return cli_usage("--%s: %s is not between 1 and %.10g bytes", option->name, text,
+                             option->maximum);
+        *field = (uint64_t)bytes;
+        return CLI_OK;
+    }
+    cli_usage("--%s: \"%s\" is no size", option->name, text);
+    cli_hint("bytes, or a number with K, M, G, T (of 1024) or KB, MB, GB, TB (of 1000)");
+    return CLI_USAGE;
+}
+
+static int set_choice(const struct cli_option *option, const char *text, uint32_t *field)
+{
+    char known[256] = "";
+
+    for (const struct cli_choice *choice = option->choices; choice->name; choice++) {
+        if (strcmp(choice->name, text) == 0) {
+            *field = choice->value;
+            return CLI_OK;
+        }
+        strncat(known, known[0] ? ", " : "", sizeof(known) - strlen(known) - 1);
+        strncat(known, choice->name, sizeof(known) - strlen(known) - 1);
+    }
+    cli_usage("--%s: \"%s\" is not known", option->name, text);
+    if (strcmp(option->name, "pooling") == 0 && strcmp(text, "splade") == 0)
+        cli_hint("a masked language model weighs its words without being told to");
+    else
+        cli_hint("one of %s", known);
+    return CLI_USAGE;
+}
+
+int cli_option_set(struct cli_args *args, const struct cli_option *option, const char *text)
+{
+    void *field = (char *)args + option->offset;
+    struct cli_list *list;
+
+    switch (option->kind) {
+    case OPTION_FLAG:
+        *(uint32_t *)field = option->value;
+        return CLI_OK;
+    case OPTION_TEXT:
+        *(const char **)field = text;
+        return CLI_OK;
+    case OPTION_CHOICE:
+        return set_choice(option, text, field);
+    case OPTION_SIZE:
+        return set_size(option, text, field);
+    case OPTION_LIST:
+        list = field;
+        if (list->n == CLI_LIST_MAX)
+            return cli_usage("--%s: more than %d times", option->name, CLI_LIST_MAX);
+        list->items[list->n++] = text;
+        return CLI_OK;
+    default:
+        return set_number(option, text, field);
+    }
+}
+
+bool cli_option_given(const struct cli_args *args, const struct cli_option *option)
+{
+    const void *field = (const char *)args + option->offset;
+
+    switch (option->kind) {
+    case OPTION_TEXT:
+        return *(const char *const *)field != NULL;
+    case OPTION_REAL:
+        return *(const double *)field != 0;
+    case OPTION_SIZE:
+        return *(const uint64_t *)field != 0;
+    case OPTION_LIST:
+        return ((const struct cli_list *)field)->n > 0;
+    default:
+        return *(const uint32_t *)field != 0;
+    }
+}
+
+const struct cli_option *cli_option_find(const struct cli_command *command, const char *name)
+{
+    return find_long(command, name, strlen(name));
+}
+
+/* One option at argv[*at], with its value there or in the next argument. */
+static int parse_option(struct cli_args *args, const struct cli_command *command, int argc,
+                        char **argv, int *at)
+{
+    const char *given = argv[*at], *value = NULL;
+    size_t size = 2; /* of its name, with the dashes */
+    const struct cli_option *option;
+    const struct cli_tei_name *tei;
+    bool is_on = true;
+
+    if (given[1] == '-') {
+        size = strcspn(given, "=");
+        option = find_long(command, given + 2, size - 2);
+        value = given[size] ? given + size + 1 : NULL;
+    } else {
+        option = find_short(command, given[1]);
+        value = given[2] ? given + 2 : NULL;
+    }
+    tei = size > 2 ? cli_tei_flag(command, given + 2, size - 2) : NULL;
+    if (!option && tei)
+        return tell_tei(tei, value != NULL, at);
+    if (!option)
+        return unknown_option(command, given, size);
+    if (option->kind == OPTION_FLAG) {
+        if (!take_truth(tei, value, *at + 1 < argc ? argv[*at + 1] : NULL, at, &is_on))
+            return cli_usage("--%s takes no value", option->name);
+        if (!is_on)
+            return CLI_OK;
+    } else if (!value) {
+        if (*at + 1 >= argc)
+            return cli_usage("--%s needs a value", option->name);
+        value = argv[++*at];
+    }
+    return cli_option_set(args, option, value);
+}
+
+int cli_parse(struct cli_args *args, const struct cli_command *command, int argc, char **argv)
+{
+    int n_rest = 0, result;
+
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            while (++i < argc)
+                argv[n_rest++] = argv[i];
+        } else if (argv[i][0] == '-' && argv[i][1]) {
+            result = parse_option(args, command, argc, argv, &i);
+            if (result != CLI_OK)
+                return result;
+        } else {
+            argv[n_rest++] = argv[i];
+        }
+    }
+    if (args->prompt && args->prompt_name)
+        return cli_usage("--prompt and --prompt-name exclude each other");
+    args->rest = (const char *const *)argv;
+    args->n_rest = (size_t)n_rest;
+    return CLI_OK;
+}

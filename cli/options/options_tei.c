@@ -1,0 +1,91 @@
+/*
+ * options_tei.c - what text-embeddings-inference calls options of `serve`, so that its command
+ * lines and its containers' variables go on working: all of its router's.
+ *
+ * What has no counterpart here and changes no answer is passed over, with a remark that says what
+ * is done instead; what would change answers is an error that says what to use.
+ */
+#include "cli/options/options.h"
+#include "cli/cli.h"
+
+#include <string.h>
+
+#define SAME(flag, variable, option)                      \
+    {                                                     \
+        flag, variable, option, NULL, TEI_SAME, TEI_VALUE \
+    }
+#define PASSED(flag, variable, value, remark)           \
+    {                                                   \
+        flag, variable, NULL, remark, TEI_PASSED, value \
+    }
+#define REFUSED(flag, variable, remark)                      \
+    {                                                        \
+        flag, variable, NULL, remark, TEI_REFUSED, TEI_VALUE \
+    }
+
+const struct cli_tei_name cli_tei_names[] = {
+    SAME("model-id", "MODEL_ID", "model"),
+    SAME("revision", "REVISION", "revision"),
+    SAME("dtype", "DTYPE", "dtype"),
+    SAME("served-model-name", "SERVED_MODEL_NAME", "alias"),
+    SAME("pooling", "POOLING", "pooling"),
+    SAME("max-concurrent-requests", "MAX_CONCURRENT_REQUESTS", "max-connections"),
+    SAME("max-batch-tokens", "MAX_BATCH_TOKENS", "batch-tokens"),
+    SAME("max-client-batch-size", "MAX_CLIENT_BATCH_SIZE", "max-client-batch-size"),
+    { "auto-truncate", "AUTO_TRUNCATE", "auto-truncate", NULL, TEI_SAME, TEI_TRUTH },
+    SAME("default-prompt-name", "DEFAULT_PROMPT_NAME", "default-prompt-name"),
+    SAME("default-prompt", "DEFAULT_PROMPT", "default-prompt"),
+    SAME("hostname", "HOSTNAME", "host"),
+    SAME("port", "PORT", "port"),
+    SAME("huggingface-hub-cache", "HUGGINGFACE_HUB_CACHE", "cache-dir"),
+    SAME("payload-limit", "PAYLOAD_LIMIT", "max-body-bytes"),
+    SAME("api-key", "API_KEY", "api-key"),
+    SAME("cors-allow-origin", "CORS_ALLOW_ORIGIN", "cors-origin"),
+    PASSED("tokenization-workers", "TOKENIZATION_WORKERS", TEI_VALUE,
+           "texts are tokenized by the threads of --threads and --http-threads"),
+    PASSED("max-batch-requests", "MAX_BATCH_REQUESTS", TEI_VALUE,
+           "a batch is bounded by its tokens alone, --batch-tokens"),
+    PASSED("hf-token", "HF_TOKEN", TEI_VALUE,
+           "nothing is downloaded here; `gpuserve pull` does, and asks with HF_TOKEN"),
+    PASSED("hf-api-token", "HF_API_TOKEN", TEI_VALUE,
+           "nothing is downloaded here; `gpuserve pull` does, and asks with HF_TOKEN"),
+    PASSED("uds-path", "UDS_PATH", TEI_VALUE,
+           "models are computed in this process, without a socket in between"),
+    PASSED("json-output", "JSON_OUTPUT", TEI_FLAG,
+           "requests are told in JSON by --access-log, remarks as text"),
+    PASSED("disable-spans", "DISABLE_SPANS", TEI_FLAG, "there are no spans"),
+    PASSED("otlp-endpoint", "OTLP_ENDPOINT", TEI_VALUE,
+           "traces are sent nowhere; --access-log has their ids, /metrics the times"),
+    PASSED("otlp-service-name", "OTLP_SERVICE_NAME", TEI_VALUE,
+           "traces are sent nowhere; --access-log has their ids, /metrics the times"),
+    PASSED("prometheus-port", "PROMETHEUS_PORT", TEI_VALUE,
+           "/metrics is answered on the server's own port (--open-metrics: without a key)"),
+    REFUSED("dense-path", "DENSE_PATH",
+            "the Dense modules are those that the model's modules.json lists: name the other "
+            "folder there"),
+};
+
+const size_t cli_n_tei_names = sizeof(cli_tei_names) / sizeof(cli_tei_names[0]);
+
+const struct cli_tei_name *cli_tei_flag(const struct cli_command *command, const char *name,
+                                        size_t size)
+{
+    if (strcmp(command->name, "serve") != 0)
+        return NULL;
+    for (size_t i = 0; i < cli_n_tei_names; i++) {
+        if (strlen(cli_tei_names[i].flag) == size && memcmp(cli_tei_names[i].flag, name, size) == 0)
+            return &cli_tei_names[i];
+    }
+    return NULL;
+}
+
+int cli_tei_tell(const struct cli_tei_name *tei, const char *given)
+{
+    if (tei->kind == TEI_REFUSED) {
+        cli_usage("%s of text-embeddings-inference is no option here", given);
+        cli_hint("%s", tei->remark);
+        return CLI_USAGE;
+    }
+    cli_warn("%s of text-embeddings-inference means nothing here: %s", given, tei->remark);
+    return CLI_OK;
+}

@@ -1,0 +1,144 @@
+/*
+ * cache.c - the layout of the Hugging Face cache, as huggingface_hub writes it.
+ */
+#include "cli/pull/pull.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *set_or_null(const char *variable)
+{
+    const char *value = getenv(variable);
+
+    return value && *value ? value : NULL;
+}
+
+/* Where the library looks: --cache-dir, HF_HUB_CACHE, HF_HOME/hub, then below the user's cache. */
+static char *cache_root(const char *cache_dir)
+{
+    const char *hub = set_or_null("HF_HUB_CACHE"), *hf_home = set_or_null("HF_HOME");
+    const char *xdg = set_or_null("XDG_CACHE_HOME"), *home = set_or_null("HOME");
+
+    if (cache_dir || hub)
+        return cli_format("%s", cache_dir ? cache_dir : hub);
+    if (hf_home)
+        return cli_format("%s/hub", hf_home);
+    if (xdg)
+        return cli_format("%s/huggingface/hub", xdg);
+    return home ? cli_format("%s/.cache/huggingface/hub", home) : NULL;
+}
+
+int cli_cache_init(struct pull_cache *cache, const char *name, const char *cache_dir)
+{
+    const char *slash = strchr(name, '/');
+    char *root = cache_root(cache_dir);
+
+    cache->folder = NULL;
+    if (!root)
+        return cli_fail("no place for the cache: set HOME, HF_HOME or --cache-dir");
+    if (slash)
+        cache->folder =
+            cli_format("%s/models--%.*s--%s", root, (int)(slash - name), name, slash + 1);
+    else
+        cache->folder = cli_format("%s/models--%s", root, name);
+    free(root);
+    return CLI_OK;
+}
+
+void cli_cache_reset(struct pull_cache *cache)
+{
+    free(cache->folder);
+    cache->folder = NULL;
+}
+
+int cli_make_folders(const char *path)
+{
+    char *copy = cli_copy(path, strlen(path));
+    int result = CLI_OK;
+
+    for (char *slash = strchr(copy + 1, '/'); slash && result == CLI_OK;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(copy, 0777) && errno != EEXIST)
+            result = cli_fail("%s: %s", copy, strerror(errno));
+        *slash = '/';
+    }
+    free(copy);
+    return result;
+}
+
+int cli_cache_link(const struct pull_cache *cache, const char *commit, const struct pull_file *file)
+{
+    char *path = cli_format("%s/snapshots/%s/%s", cache->folder, commit, file->name);
+    char *temporary = cli_format("%s.%ld.tmp", path, (long)getpid());
+    char *target = cli_format("../../blobs/%s", file->hash), *deeper;
+    int result;
+
+    for (const char *p = strchr(file->name, '/'); p; p = strchr(p + 1, '/')) {
+        deeper = cli_format("../%s", target);
+        free(target);
+        target = deeper;
+    }
+    result = cli_make_folders(path);
+    if (result == CLI_OK) {
+        unlink(temporary);
+        if (symlink(target, temporary) || rename(temporary, path))
+            result = cli_fail("%s: %s", path, strerror(errno));
+    }
+    free(path);
+    free(temporary);
+    free(target);
+    return result;
+}
+
+int cli_cache_set_ref(const struct pull_cache *cache, const char *revision, const char *commit)
+{
+    char *path = cli_format("%s/refs/%s", cache->folder, revision);
+    char *temporary = cli_format("%s.%ld.tmp", path, (long)getpid());
+    int result = cli_make_folders(path);
+    FILE *file = result == CLI_OK ? fopen(temporary, "we") : NULL;
+    bool written;
+
+    if (result == CLI_OK) {
+        written = file && fputs(commit, file) >= 0;
+        if (file && fclose(file))
+            written = false;
+        if (!written || rename(temporary, path)) {
+            result = cli_fail("%s: %s", path, strerror(errno));
+            unlink(temporary);
+        }
+    }
+    free(path);
+    free(temporary);
+    return result;
+}
+
+char *cli_cache_snapshot(const struct pull_cache *cache, const char *revision)
+{
+    char *ref = cli_format("%s/refs/%s", cache->folder, revision), *snapshot, *config;
+    char commit[PULL_COMMIT_BYTES] = "";
+    FILE *file;
+
+    if (cli_pull_is_commit(revision)) {
+        memcpy(commit, revision, sizeof(commit));
+    } else if ((file = fopen(ref, "re"))) {
+        if (!fgets(commit, sizeof(commit), file))
+            commit[0] = '\0';
+        fclose(file);
+    }
+    free(ref);
+    if (!cli_pull_is_commit(commit))
+        return NULL;
+    snapshot = cli_format("%s/snapshots/%s", cache->folder, commit);
+    config = cli_format("%s/config.json", snapshot);
+    if (access(config, R_OK)) {
+        free(snapshot);
+        snapshot = NULL;
+    }
+    free(config);
+    return snapshot;
+}

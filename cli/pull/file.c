@@ -1,0 +1,196 @@
+/*
+ * file.c - one file of the hub into blobs/HASH.
+ *
+ * It grows as blobs/HASH.incomplete, which stays when the download breaks off and is gone on with
+ * by the next try. A lock on it keeps two programs from writing it together. When it is whole its
+ * hash is taken, from what is on the disk, and only then it gets its name.
+ */
+#include "cli/pull/pull.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TRIES 6
+#define FIRST_PAUSE_MS 250
+#define HASH_READ_BYTES (1 << 20)
+
+/* ---------------------------------------------------------------------------------------- hash */
+
+static bool hash_bytes(EVP_MD_CTX *context, int fd)
+{
+    unsigned char *bytes = cli_alloc(HASH_READ_BYTES, 1);
+    ssize_t n = -1;
+
+    if (lseek(fd, 0, SEEK_SET) == 0) {
+        while ((n = read(fd, bytes, HASH_READ_BYTES)) > 0 || (n < 0 && errno == EINTR)) {
+            if (n > 0)
+                EVP_DigestUpdate(context, bytes, (size_t)n);
+        }
+    }
+    free(bytes);
+    return n == 0;
+}
+
+/* The hash of the file's kind as hexadecimal digits; false when the file cannot be read. */
+static bool hash_file(int fd, const struct pull_file *file, char text[PULL_HASH_BYTES])
+{
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    unsigned char hash[EVP_MAX_MD_SIZE];
+    unsigned int size = 0;
+    char header[64];
+    bool ok = context && EVP_DigestInit_ex(context, file->is_lfs ? EVP_sha256() : EVP_sha1(), NULL);
+
+    if (ok && !file->is_lfs) {
+        /* git hashes a blob with its kind, its size and a NUL before it */
+        const int n = snprintf(header, sizeof(header), "blob %llu", (unsigned long long)file->size);
+
+        EVP_DigestUpdate(context, header, (size_t)n + 1);
+    }
+    ok = ok && hash_bytes(context, fd) && EVP_DigestFinal_ex(context, hash, &size) &&
+         2 * size < PULL_HASH_BYTES;
+    for (unsigned int i = 0; ok && i < size; i++)
+        snprintf(text + 2 * i, 3, "%02x", hash[i]);
+    EVP_MD_CTX_free(context);
+    return ok;
+}
+
+/* ---------------------------------------------------------------------------------------- file */
+
+/* The incomplete file, locked: another program may finish and rename it while we wait, then the
+ * lock is on a file that no longer bears the name. */
+static int open_incomplete(const char *path, const char *name)
+{
+    struct stat ours, there;
+    bool told = false;
+
+    for (;;) {
+        const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+
+        if (fd < 0) {
+            cli_fail("%s: %s", path, strerror(errno));
+            return -1;
+        }
+        if (flock(fd, LOCK_EX | LOCK_NB)) {
+            if (!told)
+                cli_warn("%s: another program fetches it, waiting", name);
+            told = true;
+            while (flock(fd, LOCK_EX) && errno == EINTR)
+                ;
+        }
+        if (fstat(fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_ino == there.st_ino &&
+            ours.st_dev == there.st_dev)
+            return fd;
+        close(fd);
+    }
+}
+
+static char *url_of(const struct pull_job *job, const struct pull_file *file)
+{
+    char *name = cli_http_escape(file->name, true);
+    char *url =
+        cli_format("%s/%s/resolve/%s/%s", job->http->endpoint, job->name, job->commit, name);
+
+    free(name);
+    return url;
+}
+
+/* All bytes into the file, going on after breaks; more tries only while something comes. */
+static int receive(struct pull_job *job, const struct pull_file *file, struct http_file *to)
+{
+    char *url = url_of(job, file);
+    int failures = 0, result = CLI_FAILED;
+
+    for (;;) {
+        const uint64_t before = to->have;
+        const enum http_end end =
+            to->have == to->size && to->size ? HTTP_DONE : cli_http_get_file(job->http, url, to);
+
+        if (end == HTTP_DONE)
+            result = CLI_OK;
+        if (end != HTTP_BROKEN)
+            break;
+        failures = to->have > before ? 1 : failures + 1;
+        if (failures == TRIES) {
+            cli_fail("%s: broken off at %llu of %llu bytes", file->name,
+                     (unsigned long long)to->have, (unsigned long long)to->size);
+            cli_hint("run the command again: it goes on from there");
+            break;
+        }
+        const long ms = (long)FIRST_PAUSE_MS << (failures - 1);
+        nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL);
+    }
+    free(url);
+    return result;
+}
+
+static int fetch(struct pull_job *job, const struct pull_file *file, int fd)
+{
+    struct http_file to = { .fd = fd,
+                            .size = file->size,
+                            .progress = &job->progress,
+                            .done_before = job->done,
+                            .total = job->total,
+                            .what = file->name };
+    char hash[PULL_HASH_BYTES] = "";
+    struct stat st;
+    bool resumed;
+
+    if (fstat(fd, &st))
+        return cli_fail("%s: %s", file->name, strerror(errno));
+    if ((uint64_t)st.st_size <= file->size)
+        to.have = (uint64_t)st.st_size;
+    do {
+        resumed = to.have > 0;
+        if (receive(job, file, &to) != CLI_OK)
+            return CLI_FAILED;
+        if (!hash_file(fd, file, hash))
+            return cli_fail("%s: cannot be read back: %s", file->name, strerror(errno));
+        if (strcmp(hash, file->hash) == 0)
+            return fsync(fd) == 0 ? CLI_OK : cli_fail("%s: %s", file->name, strerror(errno));
+        to.have = 0;
+        if (ftruncate(fd, 0))
+            return cli_fail("%s: %s", file->name, strerror(errno));
+    } while (resumed); /* the part from an earlier time may be what was wrong: once more, whole */
+    cli_fail("%s: its %s is %s, but the hub lists %s", file->name,
+             file->is_lfs ? "sha256" : "git hash", hash, file->hash);
+    cli_hint("what came was thrown away; a proxy or a mirror may change files");
+    return CLI_FAILED;
+}
+
+int cli_pull_file(struct pull_job *job, const struct pull_file *file)
+{
+    char *blob = cli_format("%s/blobs/%s", job->cache->folder, file->hash);
+    char *incomplete = cli_format("%s.incomplete", blob);
+    struct stat st;
+    int fd = -1, result = cli_make_folders(blob);
+
+    if (result == CLI_OK && !(stat(blob, &st) == 0 && (uint64_t)st.st_size == file->size)) {
+        fd = open_incomplete(incomplete, file->name);
+        if (fd < 0) {
+            result = CLI_FAILED;
+        } else if (stat(blob, &st) == 0 && (uint64_t)st.st_size == file->size) {
+            unlink(incomplete); /* made anew by us while the other program finished */
+        } else {
+            result = fetch(job, file, fd);
+            if (result == CLI_OK && rename(incomplete, blob))
+                result = cli_fail("%s: %s", blob, strerror(errno));
+            if (lseek(fd, 0, SEEK_END) == 0 && result != CLI_OK)
+                unlink(incomplete); /* nothing to go on with */
+        }
+    }
+    if (fd >= 0)
+        close(fd);
+    if (result == CLI_OK)
+        job->done += (double)file->size;
+    free(blob);
+    free(incomplete);
+    return result;
+}

@@ -1,0 +1,223 @@
+/*
+ * list.c - the hub's answer about a revision, checked, and what of it is needed.
+ */
+#include "cli/pull/pull.h"
+
+#include <jansson.h>
+
+#include <ctype.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_FILES 20000
+#define MAX_NAME_BYTES 1024
+#define MAX_PART_BYTES 255
+
+/* --------------------------------------------------------------------------------------- names */
+
+static bool is_hex(const char *text, size_t digits)
+{
+    return text && strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
+}
+
+/* One part of a model's name: no way to mean another folder, no "--", which the cache's names use
+ * for the slash. */
+static bool part_ok(const char *part, size_t size)
+{
+    if (size == 0 || size > 96 || part[0] == '.' || part[0] == '-')
+        return false;
+    for (size_t i = 0; i < size; i++) {
+        if (!isalnum((unsigned char)part[i]) && !strchr("._-", part[i]))
+            return false;
+        if (i && (part[i] == '-' || part[i] == '.') && part[i] == part[i - 1])
+            return false;
+    }
+    return true;
+}
+
+bool cli_pull_name_ok(const char *name)
+{
+    const size_t first = strcspn(name, "/");
+
+    if (!part_ok(name, first))
+        return false;
+    return !name[first] || part_ok(name + first + 1, strlen(name + first + 1));
+}
+
+/* Also of files: every part names something inside the folder before it. */
+static bool path_ok(const char *path)
+{
+    if (!*path || strlen(path) > MAX_NAME_BYTES)
+        return false;
+    for (;;) {
+        const size_t size = strcspn(path, "/");
+
+        if (size == 0 || size > MAX_PART_BYTES || (size == 1 && path[0] == '.') ||
+            (size == 2 && path[0] == '.' && path[1] == '.'))
+            return false;
+        for (size_t i = 0; i < size; i++) {
+            if ((unsigned char)path[i] < 0x20 || path[i] == 0x7F || path[i] == '\\')
+                return false;
+        }
+        if (!path[size])
+            return true;
+        path += size + 1;
+    }
+}
+
+bool cli_pull_revision_ok(const char *revision)
+{
+    return path_ok(revision) && strspn(revision, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv"
+                                                 "wxyz0123456789._-/+") == strlen(revision);
+}
+
+bool cli_pull_is_commit(const char *revision)
+{
+    return is_hex(revision, PULL_COMMIT_BYTES - 1);
+}
+
+/* ---------------------------------------------------------------------------------- what is needed
+ */
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* "1_Pooling/config.json": the folders of sentence-transformers' modules. */
+static bool in_module_folder(const char *name)
+{
+    const size_t digits = strspn(name, "0123456789");
+
+    return digits > 0 && name[digits] == '_' && strchr(name, '/') == strrchr(name, '/');
+}
+
+static bool is_main_weights(const char *name)
+{
+    return strcmp(name, "model.safetensors") == 0 ||
+           fnmatch("model-*-of-*.safetensors", name, 0) == 0;
+}
+
+/* What decides over other files. */
+struct has {
+    bool main;      /* the weights have their usual name: other safetensors are variants */
+    bool tokenizer; /* tokenizer.json: what SentencePiece made is in it */
+};
+
+static bool is_needed(const char *name, struct has has, const struct cli_list *include)
+{
+    for (size_t i = 0; i < include->n; i++) {
+        if (fnmatch(include->items[i], name, 0) == 0)
+            return true;
+    }
+    if (strchr(name, '/'))
+        return in_module_folder(name) &&
+               (ends_with(name, ".json") || ends_with(name, ".safetensors"));
+    if (ends_with(name, ".safetensors"))
+        return !has.main || is_main_weights(name);
+    if (strcmp(name, "sentencepiece.bpe.model") == 0)
+        return !has.tokenizer;
+    return ends_with(name, ".json") || strcmp(name, "vocab.txt") == 0 ||
+           strcmp(name, "merges.txt") == 0;
+}
+
+/* ------------------------------------------------------------------------------------- reading */
+
+static int read_file(struct pull_file *file, const json_t *entry, const char *model)
+{
+    const char *name = json_string_value(json_object_get(entry, "rfilename"));
+    const json_t *lfs = json_object_get(entry, "lfs");
+    const json_t *size = json_object_get(json_is_object(lfs) ? lfs : entry, "size");
+    const char *hash = json_is_object(lfs) ? json_string_value(json_object_get(lfs, "sha256"))
+                                           : json_string_value(json_object_get(entry, "blobId"));
+
+    if (!name || !path_ok(name))
+        return cli_fail("%s: the hub lists a file of a forbidden name: \"%s\"", model,
+                        name ? name : "");
+    if (json_is_object(lfs) && !hash) /* as an other endpoint of the hub calls it */
+        hash = json_string_value(json_object_get(lfs, "oid"));
+    file->is_lfs = json_is_object(lfs);
+    if (!is_hex(hash, file->is_lfs ? 64 : 40) || !json_is_integer(size) ||
+        json_integer_value(size) < 0)
+        return cli_fail("%s: the hub tells neither size nor hash of %s", model, name);
+    file->name = cli_copy(name, strlen(name));
+    file->size = (uint64_t)json_integer_value(size);
+    snprintf(file->hash, sizeof(file->hash), "%s", hash);
+    return CLI_OK;
+}
+
+static const char *name_at(const json_t *siblings, size_t i)
+{
+    const char *name = json_string_value(json_object_get(json_array_get(siblings, i), "rfilename"));
+
+    return name ? name : "";
+}
+
+static int read_files(struct pull_list *list, const json_t *siblings, const char *model,
+                      const struct cli_list *include)
+{
+    const size_t n = json_array_size(siblings);
+    bool has_weights = false, has_config = false;
+    struct has has = { 0 };
+
+    for (size_t i = 0; i < n; i++) {
+        has.main = has.main || is_main_weights(name_at(siblings, i));
+        has.tokenizer = has.tokenizer || strcmp(name_at(siblings, i), "tokenizer.json") == 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const char *name = name_at(siblings, i);
+
+        if (!is_needed(name, has, include))
+            continue;
+        list->files = cli_grow(list->files, &list->capacity, list->n + 1, sizeof(*list->files));
+        if (read_file(&list->files[list->n], json_array_get(siblings, i), model) != CLI_OK)
+            return CLI_FAILED;
+        list->total_bytes += list->files[list->n++].size;
+        has_weights = has_weights || (!strchr(name, '/') && ends_with(name, ".safetensors"));
+        has_config = has_config || strcmp(name, "config.json") == 0;
+    }
+    if (has_weights && has_config)
+        return CLI_OK;
+    cli_fail("%s: has no %s", model, has_config ? "weights in safetensors format" : "config.json");
+    cli_hint("gpuserve reads config.json and *.safetensors; another revision may have them");
+    return CLI_FAILED;
+}
+
+int cli_pull_list(struct pull_list *list, const char *json, size_t size, const char *name,
+                  const struct cli_list *include)
+{
+    json_error_t where;
+    json_t *root = json_loadb(json, size, 0, &where);
+    const char *commit = json_string_value(json_object_get(root, "sha"));
+    const json_t *siblings = json_object_get(root, "siblings");
+    int result;
+
+    memset(list, 0, sizeof(*list));
+    if (!root)
+        result = cli_fail("%s: the hub's answer is no JSON: %s", name, where.text);
+    else if (!commit || !cli_pull_is_commit(commit) || !json_is_array(siblings))
+        result = cli_fail("%s: the hub's answer does not describe a model", name);
+    else if (json_array_size(siblings) > MAX_FILES)
+        result =
+            cli_fail("%s: %zu files, more than %d", name, json_array_size(siblings), MAX_FILES);
+    else
+        result = read_files(list, siblings, name, include);
+    if (result == CLI_OK)
+        memcpy(list->commit, commit, PULL_COMMIT_BYTES);
+    json_decref(root);
+    if (result != CLI_OK)
+        cli_pull_list_free(list);
+    return result;
+}
+
+void cli_pull_list_free(struct pull_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        free(list->files[i].name);
+    free(list->files);
+    memset(list, 0, sizeof(*list));
+}

@@ -1,0 +1,139 @@
+/*
+ * util.c - memory, signals: the ground the commands stand on.
+ */
+#include "cli/cli.h"
+
+#include <jansson.h>
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* -------------------------------------------------------------------------------------- memory */
+
+static void out_of_memory(void)
+{
+    cli_fail("out of memory");
+    cli_remove_partial_file();
+    exit(CLI_FAILED);
+}
+
+void *cli_alloc(size_t n, size_t size)
+{
+    void *memory = calloc(n ? n : 1, size);
+
+    if (!memory)
+        out_of_memory();
+    return memory;
+}
+
+void *cli_grow(void *array, size_t *capacity, size_t needed, size_t size)
+{
+    size_t wanted = *capacity + *capacity / 2, bytes;
+
+    if (needed <= *capacity)
+        return array;
+    if (wanted < needed)
+        wanted = needed;
+    if (wanted < 16)
+        wanted = 16;
+    if (__builtin_mul_overflow(wanted, size, &bytes))
+        out_of_memory();
+    array = realloc(array, bytes);
+    if (!array)
+        out_of_memory();
+    *capacity = wanted;
+    return array;
+}
+
+char *cli_copy(const char *text, size_t size)
+{
+    char *copy = cli_alloc(size + 1, 1);
+
+    if (size)
+        memcpy(copy, text, size);
+    return copy;
+}
+
+char *cli_format(const char *format, ...)
+{
+    va_list arguments;
+    char *text;
+    int size;
+
+    va_start(arguments, format);
+    size = vasprintf(&text, format, arguments);
+    va_end(arguments);
+    if (size < 0)
+        out_of_memory();
+    return text;
+}
+
+/* ------------------------------------------------------------------------------------- signals */
+
+static const char *volatile partial_file;
+
+void cli_partial_file(const char *path)
+{
+    partial_file = path;
+}
+
+void cli_remove_partial_file(void)
+{
+    const char *path = partial_file;
+
+    partial_file = NULL;
+    if (path)
+        unlink(path);
+}
+
+/* Only async-signal-safe calls. Ending here, instead of asking the loops to stop, is prompt
+ * wherever the program is: reading a pipe, loading a model, computing. */
+static void on_signal(int number)
+{
+    cli_remove_partial_file();
+    raise(number); /* SA_RESETHAND made it the default again: the shell sees why we ended */
+}
+
+void cli_signals_init(void)
+{
+    static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE };
+    struct sigaction action = { .sa_handler = on_signal };
+    struct sigaction before;
+
+    action.sa_flags = (int)(SA_RESETHAND | SA_NODEFER);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        /* What the parent ignores stays ignored: nohup, background jobs. */
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    }
+}
+
+/* ------------------------------------------------------------------------------- small helpers */
+
+double cli_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+bool cli_is_utf8(const char *text, size_t size)
+{
+    json_t *string;
+
+    /* Plain ASCII, most of all text, needs no copy. */
+    size_t i = 0;
+    while (i < size && (unsigned char)text[i] < 0x80)
+        i++;
+    if (i == size)
+        return true;
+    string = json_stringn(text + i, size - i); /* jansson refuses what is not UTF-8 */
+    json_decref(string);
+    return string != NULL;
+}

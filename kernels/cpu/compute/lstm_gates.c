@@ -1,0 +1,51 @@
+/*
+ * lstm_gates: the end of one step of an LSTM for one sequence, from the sums of its gates to its
+ * states.
+ */
+#include "kernels/cpu/runtime/isa_symbols.h"
+#include "kernels/cpu/runtime/vmath.h"
+
+GSV_INLINE vf load(const float *p, int lanes)
+{
+    return lanes == GSV_VL ? vf_load(p) : vf_load_part(p, lanes);
+}
+
+GSV_INLINE void store(float *p, vf v, int lanes)
+{
+    if (lanes == GSV_VL)
+        vf_store(p, v);
+    else
+        vf_store_part(p, v, lanes);
+}
+
+/* The gate's sum at units from j on. */
+GSV_INLINE vf gate(const struct gsv_lstm_gates *g, int number, int32_t j, int lanes)
+{
+    const size_t at = (size_t)number * (size_t)g->n + (size_t)j;
+
+    return load(g->sums + at, lanes) + load(g->add + at, lanes);
+}
+
+GSV_INLINE void units(const struct gsv_lstm_gates *g, int32_t j, int lanes)
+{
+    const vf in = vf_sigmoid(gate(g, 0, j, lanes));
+    const vf forget = vf_sigmoid(gate(g, 1, j, lanes));
+    const vf cell = vf_tanh(gate(g, 2, j, lanes));
+    const vf out = vf_sigmoid(gate(g, 3, j, lanes));
+    const vf c = vf_fma(forget, load(g->c + j, lanes), in * cell);
+    const vf h = out * vf_tanh(c);
+
+    store(g->c + j, c, lanes);
+    store(g->h + j, h, lanes);
+    store(g->out + j, h, lanes);
+}
+
+void GSV_VARIANT(gsv_lstm_gates)(const struct gsv_lstm_gates *g)
+{
+    int32_t j = 0;
+
+    for (; j + GSV_VL <= g->n; j += GSV_VL)
+        units(g, j, GSV_VL);
+    if (j < g->n)
+        units(g, j, g->n - j);
+}

@@ -1,0 +1,95 @@
+/*
+ * matmul_plain: the two first steps of the ladder, in plain C for one thread.
+ *
+ *   naive   every output is one sum over k, read straight from A and B: for large matrices each
+ *           step of the inner loop waits for a cache line of B of which it takes one number
+ *   tiled   blocks of A and B are copied to where they stay in the first-level cache, transposed
+ *           where needed, and multiplied there; the compiler's own vectors
+ *
+ * matmul.c has the third: packed panels, vector registers, threads.
+ */
+#include "kernels/cpu/runtime/cpu.h"
+
+#define TILE 64 /* three tiles of floats are 48 KiB */
+
+/* Number of the element (row, column) of op(matrix). */
+static int64_t place(int64_t stride, int32_t transpose, int64_t row, int64_t column)
+{
+    return transpose ? column * stride + row : row * stride + column;
+}
+
+static void put(const struct gpuserve_op_matmul *op, int64_t row, int64_t column, float sum)
+{
+    float *c = &op->c[row * op->c_stride + column];
+
+    *c = op->beta != 0.0f ? op->alpha * sum + op->beta * *c : op->alpha * sum;
+}
+
+void gsv_cpu_matmul_naive(const struct gpuserve_op_matmul *op)
+{
+    for (int32_t i = 0; i < op->m; i++) {
+        for (int32_t j = 0; j < op->n; j++) {
+            float sum = 0.0f;
+
+            for (int32_t p = 0; p < op->k; p++)
+                sum += op->a[place(op->a_stride, op->transpose_a, i, p)] *
+                       op->b[place(op->b_stride, op->transpose_b, p, j)];
+            put(op, i, j, sum);
+        }
+    }
+}
+
+/* Where a tile begins, and how much of it lies within the matrix. */
+struct corner {
+    int32_t row, column, rows, columns;
+};
+
+static struct corner corner_at(int32_t row, int32_t column, int32_t rows, int32_t columns)
+{
+    return (struct corner){ row, column, gsv_least(TILE, rows - row),
+                            gsv_least(TILE, columns - column) };
+}
+
+/* The tile of op(matrix), zeros outside of it. */
+static void fetch(float (*tile)[TILE], const float *matrix, int64_t stride, int32_t transpose,
+                  struct corner at)
+{
+    for (int32_t r = 0; r < TILE; r++) {
+        for (int32_t c = 0; c < TILE; c++)
+            tile[r][c] = r < at.rows && c < at.columns
+                             ? matrix[place(stride, transpose, at.row + r, at.column + c)]
+                             : 0.0f;
+    }
+}
+
+/* sums += a b, all of them whole tiles: lengths known to the compiler make its best loops. */
+static void multiply(float (*sums)[TILE], float (*a)[TILE], float (*b)[TILE])
+{
+    for (int i = 0; i < TILE; i++) {
+        for (int p = 0; p < TILE; p++) {
+            for (int j = 0; j < TILE; j++)
+                sums[i][j] += a[i][p] * b[p][j];
+        }
+    }
+}
+
+void gsv_cpu_matmul_tiled(const struct gpuserve_op_matmul *op)
+{
+    for (int32_t i = 0; i < op->m; i += TILE) {
+        for (int32_t j = 0; j < op->n; j += TILE) {
+            const struct corner c = corner_at(i, j, op->m, op->n);
+            float sums[TILE][TILE] = { { 0.0f } };
+            float a[TILE][TILE], b[TILE][TILE];
+
+            for (int32_t p = 0; p < op->k; p += TILE) {
+                fetch(a, op->a, op->a_stride, op->transpose_a, corner_at(i, p, op->m, op->k));
+                fetch(b, op->b, op->b_stride, op->transpose_b, corner_at(p, j, op->k, op->n));
+                multiply(sums, a, b);
+            }
+            for (int32_t r = 0; r < c.rows; r++) {
+                for (int32_t s = 0; s < c.columns; s++)
+                    put(op, i + r, j + s, sums[r][s]);
+            }
+        }
+    }
+}

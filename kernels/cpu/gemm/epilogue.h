@@ -1,0 +1,113 @@
+/*
+ * epilogue.h - what follows the sums of a product while they are still in the first-level cache:
+ * back to float32 where they are whole numbers, bias, activation, residual, and the cut at the
+ * last column. Inlined into each product, once for each activation.
+ */
+#ifndef GSV_CPU_EPILOGUE_H
+#define GSV_CPU_EPILOGUE_H
+
+#include "kernels/cpu/runtime/isa.h"
+#include "kernels/cpu/runtime/vmath.h"
+
+/* One column of vectors through the rows of a tile; all of it in registers of the caller. */
+struct finish_column {
+    const float *sums; /* GSV_NR apart */
+    float *out;        /* ld apart */
+    const float *residual;
+    const float *step, *least; /* of the rows; int8 only */
+    size_t ld;
+    int32_t rows;
+    int width; /* GSV_VL but for the last columns */
+    vf bias, scale, column_sum;
+};
+
+GSV_INLINE void finish_rows(struct finish_column c, int32_t activation, int bytes, int residual,
+                            int whole)
+{
+    for (int32_t r = 0; r < c.rows; r++) {
+        vf x = vf_load(c.sums);
+
+        if (bytes) {
+            x = __builtin_convertvector((vi)x, vf);
+            x = vf_fma(vf_set(c.step[r]), x, vf_set(c.least[r]) * c.column_sum);
+            x = vf_fma(x, c.scale, c.bias);
+        } else {
+            x = x + c.bias;
+        }
+        if (bytes && activation == GPUSERVE_ACT_GELU)
+            x = vf_gelu_bytes(x);
+        else
+            x = vf_activation(x, activation);
+        if (residual)
+            x = x + (whole ? vf_load(c.residual) : vf_load_part(c.residual, c.width));
+        if (whole)
+            vf_store(c.out, x);
+        else
+            vf_store_part(c.out, x, c.width);
+        c.sums += GSV_NR;
+        c.out += c.ld;
+        if (residual)
+            c.residual += c.ld;
+    }
+}
+
+/* Rows [row, row + rows) of one panel from `column` on. `sums` is [rows][GSV_NR] floats, or whole
+ * numbers with `bytes`, the int8 product they belong to. */
+GSV_INLINE void finish_as(const struct gsv_finish *finish, const struct gsv_gemm_s8 *bytes,
+                          const void *sums, int32_t row, int32_t rows, int32_t column,
+                          int32_t activation)
+{
+    for (int32_t from = column; from < column + GSV_NR && from < finish->n; from += GSV_VL) {
+        const size_t at = (size_t)row * finish->out_ld + (size_t)from;
+        struct finish_column c = {
+            .sums = (const float *)sums + (from - column),
+            .out = finish->out + at,
+            .ld = finish->out_ld,
+            .rows = rows,
+            .width = finish->n - from < GSV_VL ? finish->n - from : GSV_VL,
+            .bias = vf_load(finish->bias + from),
+        };
+
+        if (finish->residual)
+            c.residual = finish->residual + at;
+        if (bytes) {
+            c.step = bytes->step + row;
+            c.least = bytes->least + row;
+            c.scale = vf_load(bytes->scale + from);
+            c.column_sum = vf_load(bytes->column_sum + from);
+        }
+        if (c.width < GSV_VL)
+            finish_rows(c, activation, bytes != NULL, c.residual != NULL, 0);
+        else if (c.residual)
+            finish_rows(c, activation, bytes != NULL, 1, 1);
+        else
+            finish_rows(c, activation, bytes != NULL, 0, 1);
+    }
+}
+
+GSV_INLINE void finish_tile(const struct gsv_finish *finish, const struct gsv_gemm_s8 *bytes,
+                            const void *sums, int32_t row, int32_t rows, int32_t column)
+{
+    switch (finish->activation) {
+    case GPUSERVE_ACT_GELU:
+        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_GELU);
+        break;
+    case GPUSERVE_ACT_GELU_TANH:
+        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_GELU_TANH);
+        break;
+    case GPUSERVE_ACT_RELU:
+        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_RELU);
+        break;
+    case GPUSERVE_ACT_TANH:
+        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_TANH);
+        break;
+    case GPUSERVE_ACT_SILU:
+        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_SILU);
+        break;
+    default:
+        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_NONE);
+        break;
+    }
+}
+
+#endif

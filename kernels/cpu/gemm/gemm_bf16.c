@@ -1,0 +1,104 @@
+/*
+ * gemm_bf16: the product on bfloat16 rows and weights, sums in float32. Only where the processor
+ * has vdpbf16ps, which adds two products to each lane; activations stay float32 between
+ * operations and are rounded here, row by row.
+ *
+ * The order of additions is that of k, two by two, for every tile height.
+ */
+#include "kernels/cpu/runtime/isa_symbols.h"
+
+#if defined(GSV_HAS_BF16)
+#include "kernels/cpu/gemm/epilogue.h"
+
+GSV_INLINE vf broadcast2(const uint16_t *p)
+{
+    int32_t two;
+
+    memcpy(&two, p, sizeof(two));
+    return (vf)vi_set(two);
+}
+
+GSV_INLINE void tile(int32_t rows, const uint16_t *a, size_t lda, const uint16_t *b, int32_t k,
+                     float *c)
+{
+    vf sums[GSV_MR][GSV_NV];
+
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 16
+        for (int v = 0; v < GSV_NV; v++)
+            sums[r][v] = vf_set(0.0f);
+    for (int32_t i = 0; i < k; i += 2) {
+        vf weight[GSV_NV];
+
+#pragma GCC unroll 16
+        for (int v = 0; v < GSV_NV; v++) {
+            weight[v] = *(const vf_any *)(const void *)(b + v * 2 * GSV_VL);
+            __builtin_prefetch((const char *)(b + v * 2 * GSV_VL) + GSV_AHEAD_BYTES);
+        }
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            const vf x = broadcast2(a + (size_t)r * lda);
+
+#pragma GCC unroll 16
+            for (int v = 0; v < GSV_NV; v++)
+                sums[r][v] =
+                    (vf)_mm512_dpbf16_ps((__m512)sums[r][v], (__m512bh)x, (__m512bh)weight[v]);
+        }
+        a += 2;
+        b += 2 * GSV_NR;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 16
+        for (int v = 0; v < GSV_NV; v++)
+            vf_store(c + r * GSV_NR + v * GSV_VL, sums[r][v]);
+}
+
+typedef void (*tile_fn)(const uint16_t *a, size_t lda, const uint16_t *b, int32_t k, float *c);
+
+#define TILE(rows)                                                                                 \
+    static void tile_##rows(const uint16_t *a, size_t lda, const uint16_t *b, int32_t k, float *c) \
+    {                                                                                              \
+        tile(rows, a, lda, b, k, c);                                                               \
+    }
+#define TILE_NAME(rows) tile_##rows,
+
+GSV_HEIGHTS(TILE)
+
+static const tile_fn tiles[GSV_MR + 1] = { NULL, GSV_HEIGHTS(TILE_NAME) };
+
+void GSV_VARIANT(gsv_gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span)
+{
+    const size_t panel_words = (size_t)gemm->k * GSV_NR;
+    float sums[GSV_MR * GSV_NR] __attribute__((aligned(64)));
+
+    for (int32_t row = span->row; row < span->row_end;) {
+        const int32_t rows = gsv_tile_height(span->row_end - row, GSV_MR);
+        const uint16_t *in = gemm->in + (size_t)row * gemm->in_ld;
+
+        for (int32_t panel = span->panel; panel < span->panel_end; panel++) {
+            tiles[rows](in, gemm->in_ld, gemm->weight + (size_t)panel * panel_words, gemm->k, sums);
+            finish_tile(&gemm->finish, NULL, sums, row, rows, panel * GSV_NR);
+        }
+        row += rows;
+    }
+}
+
+/* Ties to even, a NaN stays one; zeros behind the last column, up to a whole vector. */
+void GSV_VARIANT(gsv_round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end)
+{
+    for (; row < row_end; row++) {
+        const float *in = r->in + (size_t)row * r->in_ld;
+        uint16_t *out = r->out + (size_t)row * r->out_ld;
+
+        for (int32_t i = 0; i < r->k; i += GSV_VL) {
+            const int32_t left = r->k - i;
+            const vf x = left >= GSV_VL ? vf_load(in + i) : vf_load_part(in + i, left);
+            const __m256bh rounded = _mm512_cvtneps_pbh((__m512)x);
+
+            memcpy(out + i, &rounded, sizeof(rounded));
+        }
+    }
+}
+#endif

@@ -1,0 +1,153 @@
+/*
+ * gemm_s8: the same product on bytes: unsigned rows, signed weights, sums in 32-bit whole numbers.
+ *
+ * quantize() gives each row its own least value and step (kernels/ref/linear.c defines them), so
+ * a row's bits depend on that row alone. Sums are exact whatever the order; what follows is
+ *
+ *   ((step * sum) + (least * column_sum)) * scale + bias, then activation and residual
+ *
+ * Four products of a column lie in one 32-bit lane. dot4() adds them with one VNNI instruction,
+ * else with two 16-bit multiply-adds (no saturation: 2 * 255 * 127 needs the 32 bits they give),
+ * else with plain vector arithmetic (255 * 127 still fits 16 bits).
+ */
+#include "kernels/cpu/runtime/isa_symbols.h"
+#include "kernels/cpu/gemm/epilogue.h"
+
+#if defined(__AVX512VNNI__) && GSV_VL == 16
+#define DOT4_VNNI(sum, x, w) (vi) _mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(x), (__m512i)(w))
+#elif defined(__AVXVNNI__) && GSV_VL == 8
+#define DOT4_VNNI(sum, x, w) \
+    (vi) _mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(x), (__m256i)(w))
+#elif GSV_VL == 16 && defined(__AVX512BW__)
+#define MADD16(a, b) (vi) _mm512_madd_epi16((__m512i)(a), (__m512i)(b))
+#elif GSV_VL == 8
+#define MADD16(a, b) (vi) _mm256_madd_epi16((__m256i)(a), (__m256i)(b))
+#endif
+
+typedef int16_t vs __attribute__((vector_size(4 * GSV_VL)));
+typedef uint16_t vus __attribute__((vector_size(4 * GSV_VL)));
+
+/* Four bytes of each lane as two 16-bit numbers (bytes 0 and 2) and two more (1 and 3). */
+struct split {
+    vs even, odd;
+};
+
+GSV_INLINE struct split split_weight(vi w)
+{
+    return (struct split){ (vs)((vus)w << 8) >> 8, (vs)w >> 8 };
+}
+
+GSV_INLINE struct split split_input(vi x)
+{
+    return (struct split){ (vs)(x & vi_set(0x00FF00FF)), (vs)((vus)x >> 8) };
+}
+
+GSV_INLINE vi dot4(vi sum, struct split x, struct split w)
+{
+#if defined(MADD16)
+    return sum + MADD16(x.even, w.even) + MADD16(x.odd, w.odd);
+#else
+    const vi even = (vi)(x.even * w.even), odd = (vi)(x.odd * w.odd);
+
+    return sum + ((even << 16) >> 16) + (even >> 16) + ((odd << 16) >> 16) + (odd >> 16);
+#endif
+}
+
+GSV_INLINE vi broadcast4(const uint8_t *p)
+{
+    int32_t four;
+
+    memcpy(&four, p, sizeof(four));
+    return vi_set(four);
+}
+
+/* One step of four k: sums[r][v] += in[r] . weight[v]. */
+GSV_INLINE void step4(int32_t rows, const uint8_t *a, size_t lda, const int8_t *b,
+                      vi sums[GSV_MR][GSV_NV])
+{
+#if defined(DOT4_VNNI)
+    vi weight[GSV_NV];
+#else
+    struct split weight[GSV_NV];
+#endif
+
+#pragma GCC unroll 16
+    for (int v = 0; v < GSV_NV; v++) {
+        const vi w = *(const vi_any *)(b + v * 4 * GSV_VL);
+
+        __builtin_prefetch((const char *)(b + v * 4 * GSV_VL) + GSV_AHEAD_BYTES);
+#if defined(DOT4_VNNI)
+        weight[v] = w;
+#else
+        weight[v] = split_weight(w);
+#endif
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++) {
+        const vi x = broadcast4(a + (size_t)r * lda);
+#if defined(DOT4_VNNI)
+#pragma GCC unroll 16
+        for (int v = 0; v < GSV_NV; v++)
+            sums[r][v] = DOT4_VNNI(sums[r][v], x, weight[v]);
+#else
+        const struct split in = split_input(x);
+
+#pragma GCC unroll 16
+        for (int v = 0; v < GSV_NV; v++)
+            sums[r][v] = dot4(sums[r][v], in, weight[v]);
+#endif
+    }
+}
+
+GSV_INLINE void tile(int32_t rows, const uint8_t *a, size_t lda, const int8_t *b, int32_t k,
+                     int32_t *c)
+{
+    vi sums[GSV_MR][GSV_NV];
+
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 16
+        for (int v = 0; v < GSV_NV; v++)
+            sums[r][v] = vi_set(0);
+    for (int32_t i = 0; i < k; i += 4) {
+        step4(rows, a, lda, b, sums);
+        a += 4;
+        b += 4 * GSV_NR;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 16
+        for (int v = 0; v < GSV_NV; v++)
+            *(vi_any *)(c + r * GSV_NR + v * GSV_VL) = sums[r][v];
+}
+
+typedef void (*tile_fn)(const uint8_t *a, size_t lda, const int8_t *b, int32_t k, int32_t *c);
+
+#define TILE(rows)                                                                                \
+    static void tile_##rows(const uint8_t *a, size_t lda, const int8_t *b, int32_t k, int32_t *c) \
+    {                                                                                             \
+        tile(rows, a, lda, b, k, c);                                                              \
+    }
+
+#define TILE_NAME(rows) tile_##rows,
+
+GSV_HEIGHTS(TILE)
+
+static const tile_fn tiles[GSV_MR + 1] = { NULL, GSV_HEIGHTS(TILE_NAME) };
+
+void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span)
+{
+    const size_t panel_bytes = (size_t)gemm->k * GSV_NR;
+    int32_t sums[GSV_MR * GSV_NR] __attribute__((aligned(64)));
+
+    for (int32_t row = span->row; row < span->row_end;) {
+        const int32_t rows = gsv_tile_height(span->row_end - row, GSV_MR);
+        const uint8_t *in = gemm->in + (size_t)row * gemm->in_ld;
+
+        for (int32_t panel = span->panel; panel < span->panel_end; panel++) {
+            tiles[rows](in, gemm->in_ld, gemm->weight + (size_t)panel * panel_bytes, gemm->k, sums);
+            finish_tile(&gemm->finish, gemm, sums, row, rows, panel * GSV_NR);
+        }
+        row += rows;
+    }
+}

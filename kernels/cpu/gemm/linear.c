@@ -1,0 +1,163 @@
+/*
+ * linear.c - cutting a product into tasks for the stream's threads.
+ *
+ * A task is a block of rows by a block of panels. Blocks of panels fit half of a second-level
+ * cache, so that all rows of the task find them there. With few rows and several threads the
+ * panels are divided (each weight is read by one thread only), with many the rows.
+ */
+#include "kernels/cpu/runtime/cpu.h"
+
+#define BLOCK_BYTES (512 << 10)
+#define TASKS_PER_THREAD 2 /* evens out what other processes take from one of the threads */
+
+struct gemm_job {
+    const struct gsv_cpu_isa *isa;
+    const struct gsv_gemm_f32 *f32; /* one of the three */
+    const struct gsv_gemm_s8 *s8;
+    const struct gsv_gemm_bf16 *bf16;
+    int32_t rows, panels;         /* all of them */
+    int32_t row_step, panel_step; /* of a task */
+    int32_t row_tasks;
+};
+
+static void gemm_task(void *job_, int32_t thread, int32_t task)
+{
+    const struct gemm_job *job = job_;
+    struct gsv_span span;
+
+    (void)thread;
+    span.row = task % job->row_tasks * job->row_step;
+    span.row_end = span.row + gsv_least(job->row_step, job->rows - span.row);
+    span.panel = task / job->row_tasks * job->panel_step;
+    span.panel_end = span.panel + gsv_least(job->panel_step, job->panels - span.panel);
+    if (job->s8)
+        job->isa->gemm_s8(job->s8, &span);
+    else if (job->bf16)
+        job->isa->gemm_bf16(job->bf16, &span);
+    else
+        job->isa->gemm_f32(job->f32, &span);
+}
+
+/* The largest step up to `most` that gives each thread the same number of tasks, at least
+ * TASKS_PER_THREAD of them. */
+static int32_t even_step(int32_t panels, int32_t most, int32_t n_threads)
+{
+    const int32_t rounds = gsv_parts(gsv_parts(panels, most), n_threads);
+    const int32_t tasks = n_threads * (rounds > TASKS_PER_THREAD ? rounds : TASKS_PER_THREAD);
+
+    return gsv_parts(panels, tasks);
+}
+
+/* How a task is cut changes no bit of the result, only who computes it and from which cache. */
+static void cut(struct gemm_job *job, int32_t n_threads, size_t panel_bytes)
+{
+    const int32_t many_rows = 4 * job->isa->tile_rows * n_threads;
+
+    job->row_step = job->rows;
+    job->panel_step = gsv_least(job->panels, (int32_t)(1 + (BLOCK_BYTES - 1) / panel_bytes));
+    if (n_threads > 1 && job->rows >= many_rows)
+        job->row_step = gsv_parts(job->rows, n_threads * 2);
+    else if (n_threads > 1 && job->rows > job->isa->tile_rows)
+        job->panel_step = even_step(job->panels, job->panel_step, n_threads);
+    else if (n_threads > 1) /* memory is waited for, and best read in long runs */
+        job->panel_step =
+            gsv_least(job->panel_step, gsv_parts(job->panels, n_threads * TASKS_PER_THREAD));
+    job->row_tasks = gsv_parts(job->rows, job->row_step);
+}
+
+static void run_gemm(struct gpuserve_stream *stream, struct gemm_job *job, int32_t n, int32_t depth,
+                     size_t element)
+{
+    job->isa = stream->isa;
+    job->panels = gsv_parts(n, stream->isa->panel);
+    cut(job, stream->n_threads, (size_t)depth * element * (size_t)stream->isa->panel);
+    gsv_team_run(stream->team, job->row_tasks * gsv_parts(job->panels, job->panel_step), gemm_task,
+                 job);
+}
+
+struct quantize_job {
+    const struct gsv_cpu_isa *isa;
+    struct gsv_quantize quantize;
+};
+
+static void quantize_rows(const void *job_, int32_t row, int32_t row_end)
+{
+    const struct quantize_job *job = job_;
+
+    job->isa->quantize(&job->quantize, row, row_end);
+}
+
+static void run_s8(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op,
+                   const struct gsv_finish *finish)
+{
+    const struct gpuserve_linear *w = op->weight;
+    const int32_t depth = gsv_cpu_depth_up(w->k, w->dtype);
+    const struct quantize_job quantize = {
+        stream->isa,
+        { op->in, w->input_scale, stream->bytes, stream->least, stream->step, (size_t)op->in_ld,
+          stream->byte_ld, w->k },
+    };
+    const struct gsv_gemm_s8 gemm = {
+        stream->bytes, stream->least,   stream->step, w->weight, w->scale,
+        w->column_sum, stream->byte_ld, depth,        *finish,
+    };
+    struct gemm_job job = { .s8 = &gemm, .rows = op->rows };
+
+    gsv_cpu_run_rows(stream, quantize_rows, &quantize, op->rows, w->k);
+    run_gemm(stream, &job, w->n, depth, sizeof(int8_t));
+}
+
+struct round_job {
+    const struct gsv_cpu_isa *isa;
+    struct gsv_round_bf16 round;
+};
+
+static void round_rows(const void *job_, int32_t row, int32_t row_end)
+{
+    const struct round_job *job = job_;
+
+    job->isa->round_bf16(&job->round, row, row_end);
+}
+
+static void run_bf16(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op,
+                     const struct gsv_finish *finish)
+{
+    const struct gpuserve_linear *w = op->weight;
+    const int32_t depth = gsv_cpu_depth_up(w->k, w->dtype);
+    uint16_t *words = (uint16_t *)(void *)stream->bytes;
+    const size_t word_ld = stream->byte_ld / sizeof(*words);
+    const struct round_job round = { stream->isa,
+                                     { op->in, words, (size_t)op->in_ld, word_ld, w->k } };
+    const struct gsv_gemm_bf16 gemm = { words, w->weight, word_ld, depth, *finish };
+    struct gemm_job job = { .bf16 = &gemm, .rows = op->rows };
+
+    gsv_cpu_run_rows(stream, round_rows, &round, op->rows, w->k);
+    run_gemm(stream, &job, w->n, depth, sizeof(uint16_t));
+}
+
+static void run_f32(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op,
+                    const struct gsv_finish *finish)
+{
+    const struct gpuserve_linear *w = op->weight;
+    const struct gsv_gemm_f32 gemm = { op->in, w->weight, (size_t)op->in_ld, w->k, *finish };
+    struct gemm_job job = { .f32 = &gemm, .rows = op->rows };
+
+    run_gemm(stream, &job, w->n, w->k, sizeof(float));
+}
+
+gpuserve_status gsv_cpu_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op)
+{
+    const struct gsv_finish finish = {
+        op->weight->bias, op->residual, op->out, (size_t)op->out_ld, op->weight->n, op->activation,
+    };
+
+    if (op->rows <= 0)
+        return GPUSERVE_OK;
+    if (op->weight->dtype == GPUSERVE_DTYPE_INT8)
+        run_s8(stream, op, &finish);
+    else if (op->weight->dtype == GPUSERVE_DTYPE_BFLOAT16)
+        run_bf16(stream, op, &finish);
+    else
+        run_f32(stream, op, &finish);
+    return GPUSERVE_OK;
+}

@@ -1,0 +1,114 @@
+/*
+ * quantize: float32 rows to unsigned bytes, each row by its own least value and step.
+ *
+ * The row is read twice: for its range, and to be rounded. Both times it is multiplied by
+ * input_scale in the same way. A row with a NaN or an infinity gets NaN for its step, and so a
+ * result of NaN: x * 0 summed over the row is not 0 exactly then.
+ */
+#include "kernels/cpu/runtime/isa_symbols.h"
+#include "kernels/cpu/runtime/vec.h"
+
+#include <math.h>
+
+#define LEAST_WIDTH 1e-30f /* of a range that is divided into steps: 255 / width stays finite */
+
+/* Elements [i, i + n) of the row, scaled; lanes from n on repeat the first element. */
+GSV_INLINE vf scaled(const struct gsv_quantize *q, const float *x, int32_t i, int n)
+{
+    vf v = n == GSV_VL ? vf_load(x + i) : vf_load_part(x + i, n);
+
+    if (q->input_scale)
+        v = v * (n == GSV_VL ? vf_load(q->input_scale + i) : vf_load_part(q->input_scale + i, n));
+    return n == GSV_VL ? v : vf_keep(v, n, vf_set(v[0]));
+}
+
+GSV_INLINE int lanes_at(const struct gsv_quantize *q, int32_t i)
+{
+    return q->k - i < GSV_VL ? q->k - i : GSV_VL;
+}
+
+struct range {
+    float least, most;
+    int finite;
+};
+
+/* Sums and extremes of a few vectors at a time: the next need not wait for the one before. */
+#define STREAMS 4
+
+static struct range range_of(const struct gsv_quantize *q, const float *x)
+{
+    const int32_t whole = q->k / (STREAMS * GSV_VL) * (STREAMS * GSV_VL);
+    vf least[STREAMS], most[STREAMS], poison[STREAMS];
+
+#pragma GCC unroll 4
+    for (int s = 0; s < STREAMS; s++) {
+        least[s] = vf_set(INFINITY);
+        most[s] = vf_set(-INFINITY);
+        poison[s] = vf_set(0.0f);
+    }
+    for (int32_t i = 0; i < whole; i += STREAMS * GSV_VL) {
+#pragma GCC unroll 4
+        for (int s = 0; s < STREAMS; s++) {
+            const vf v = scaled(q, x, i + s * GSV_VL, GSV_VL);
+
+            least[s] = vf_min(v, least[s]);
+            most[s] = vf_max(v, most[s]);
+            poison[s] = vf_fma(v, vf_set(0.0f), poison[s]);
+        }
+    }
+    for (int32_t i = whole; i < q->k; i += GSV_VL) {
+        const vf v = scaled(q, x, i, lanes_at(q, i));
+
+        least[0] = vf_min(v, least[0]);
+        most[0] = vf_max(v, most[0]);
+        poison[0] = vf_fma(v, vf_set(0.0f), poison[0]);
+    }
+#pragma GCC unroll 4
+    for (int s = 1; s < STREAMS; s++) {
+        least[0] = vf_min(least[s], least[0]);
+        most[0] = vf_max(most[s], most[0]);
+        poison[0] = poison[0] + poison[s];
+    }
+    return (struct range){ -vf_largest(-least[0]), vf_largest(most[0]), vf_sum(poison[0]) == 0.0f };
+}
+
+/* To the nearest whole numbers, ties to even, as bytes. The lanes are from 0 to 255 and a little:
+ * (most - least) * (255 / (most - least)) may be a rounding more than 255, which rounds to it. */
+GSV_INLINE void store_bytes(uint8_t *out, vf v)
+{
+#if defined(__AVX512F__)
+    _mm_storeu_si128((__m128i *)(void *)out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32((__m512)v)));
+#else
+    const vf magic = vf_set(12582912.0f); /* adding it rounds to a whole number, ties to even */
+    const vi whole = (vi)(v + magic) - (vi)magic;
+
+    for (int i = 0; i < GSV_VL; i++)
+        out[i] = (uint8_t)whole[i];
+#endif
+}
+
+static void quantize_row(const struct gsv_quantize *q, const float *x, uint8_t *out, float least,
+                         float inverse)
+{
+    for (int32_t i = 0; i < q->k; i += GSV_VL)
+        store_bytes(out + i, (scaled(q, x, i, lanes_at(q, i)) - vf_set(least)) * vf_set(inverse));
+}
+
+void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end)
+{
+    for (; row < row_end; row++) {
+        const float *x = q->in + (size_t)row * q->in_ld;
+        uint8_t *out = q->out + (size_t)row * q->out_ld;
+        const struct range range = range_of(q, x);
+        const float width = range.most - range.least;
+
+        if (!range.finite || !(width < INFINITY)) {
+            q->least[row] = q->step[row] = NAN;
+            memset(out, 0, q->out_ld);
+            continue;
+        }
+        q->least[row] = range.least;
+        q->step[row] = width / 255.0f;
+        quantize_row(q, x, out, range.least, width >= LEAST_WIDTH ? 255.0f / width : 0.0f);
+    }
+}

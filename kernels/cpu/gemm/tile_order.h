@@ -1,0 +1,72 @@
+/*
+ * tile_order.h - the order in which the tiles of a float32 product are computed.
+ *
+ *   for each chunk of up to three tiles' rows
+ *     for each panel
+ *       for each tile, which fetches its part of the next panel
+ *
+ * So weights come from memory evenly. With the rows outside, the first tile would wait for them and
+ * the others would leave the memory idle. Packed bytes and bfloat16 gain nothing from it: their
+ * weights stay in the caches.
+ */
+#ifndef GSV_CPU_TILE_ORDER_H
+#define GSV_CPU_TILE_ORDER_H
+
+#include "kernels/cpu/runtime/isa_symbols.h"
+#include "kernels/cpu/runtime/vec.h"
+
+#include <stdbool.h>
+
+#define GSV_STEP_BYTES (4 * GSV_NR) /* of packed weights: one k of each column */
+#define GSV_CHUNK_TILES 3
+/* With more rows memory has nothing to do with it, and low tiles do better one after the other. */
+#define GSV_CHUNKED_ROWS (GSV_MR == 14 ? INT32_MAX : 8 * GSV_MR)
+
+/* `ahead` is fetched while the tile is computed, ahead_step bytes on for each k. */
+struct gsv_tile {
+    int32_t row, rows, panel;
+    const char *weight, *ahead;
+    size_t ahead_step;
+};
+
+typedef void (*gsv_tile_fn)(const void *gemm, const struct gsv_tile *tile);
+
+GSV_INLINE void gsv_walk_chunk(const void *gemm, const struct gsv_span *span, const char *weight,
+                               size_t panel_bytes, gsv_tile_fn run)
+{
+    const size_t n_tiles = (size_t)(span->row_end - span->row - 1) / GSV_MR + 1;
+    struct gsv_tile tile = { .ahead_step = GSV_STEP_BYTES / n_tiles };
+
+    for (tile.panel = span->panel; tile.panel < span->panel_end; tile.panel++) {
+        tile.weight = weight + (size_t)tile.panel * panel_bytes;
+        tile.ahead = tile.weight + (n_tiles == 1 ? GSV_AHEAD_BYTES : panel_bytes);
+        for (tile.row = span->row; tile.row < span->row_end; tile.row += tile.rows) {
+            tile.rows = gsv_tile_height(span->row_end - tile.row, GSV_MR);
+            run(gemm, &tile);
+            tile.ahead += panel_bytes / n_tiles;
+        }
+    }
+}
+
+GSV_INLINE void gsv_walk(const void *gemm, const struct gsv_span *span, const void *weight,
+                         size_t panel_bytes, gsv_tile_fn run)
+{
+    const bool chunked = span->row_end - span->row <= GSV_CHUNKED_ROWS;
+    const int32_t most = chunked ? GSV_CHUNK_TILES * GSV_MR : GSV_MR;
+    struct gsv_span chunk = *span;
+
+    for (; chunk.row < span->row_end; chunk.row = chunk.row_end) {
+        chunk.row_end = chunk.row + gsv_tile_height(span->row_end - chunk.row, most);
+        gsv_walk_chunk(gemm, &chunk, weight, panel_bytes, run);
+    }
+}
+
+/* A step's share of what is fetched ahead. */
+GSV_INLINE void gsv_fetch(const char *ahead)
+{
+#pragma GCC unroll 4
+    for (size_t i = 0; i < GSV_STEP_BYTES; i += 64)
+        __builtin_prefetch(ahead + i);
+}
+
+#endif

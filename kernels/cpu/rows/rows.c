@@ -1,0 +1,258 @@
+/*
+ * rows: LayerNorm, pooling, normalization and activations: one row after the other, each row by
+ * itself, in float32 with vector sums of a fixed order.
+ */
+#include "kernels/cpu/runtime/isa_symbols.h"
+#include "kernels/cpu/runtime/vmath.h"
+
+#include <math.h>
+
+#define LEAST_NORM 1e-12f
+
+GSV_INLINE int lanes_at(int32_t cols, int32_t c)
+{
+    return cols - c < GSV_VL ? cols - c : GSV_VL;
+}
+
+GSV_INLINE vf load_lanes(const float *p, int n)
+{
+    return n == GSV_VL ? vf_load(p) : vf_load_part(p, n);
+}
+
+GSV_INLINE void store_lanes(float *p, vf v, int n)
+{
+    if (n == GSV_VL)
+        vf_store(p, v);
+    else
+        vf_store_part(p, v, n);
+}
+
+/* ---------------------------------------------------------------------------------- LayerNorm */
+
+struct layernorm {
+    const float *gamma, *beta;
+    float eps;
+    int32_t cols;
+};
+
+/* out[c] = sum of up to three rows; the rows' own sum comes back. */
+static float add_rows(float *out, const float *a, const float *b, const float *c, int32_t cols)
+{
+    vf sum = vf_set(0.0f);
+
+    for (int32_t i = 0; i < cols; i += GSV_VL) {
+        const int n = lanes_at(cols, i);
+        vf x = load_lanes(a + i, n);
+
+        if (b)
+            x = x + load_lanes(b + i, n);
+        if (c)
+            x = x + load_lanes(c + i, n);
+        store_lanes(out + i, x, n);
+        sum = sum + x;
+    }
+    return vf_sum(sum);
+}
+
+/* In place; the mean is known. The variance is of (x - mean): E[x^2] - mean^2 loses all digits
+ * when |mean| is much larger than the deviation. */
+static void layernorm_row(const struct layernorm *l, float *row, float mean)
+{
+    const vf center = vf_set(mean);
+    vf square = vf_set(0.0f), factor;
+
+    for (int32_t i = 0; i < l->cols; i += GSV_VL) {
+        const int n = lanes_at(l->cols, i);
+        vf x = load_lanes(row + i, n) - center;
+
+        if (n < GSV_VL)
+            x = vf_keep(x, n, vf_set(0.0f));
+        square = vf_fma(x, x, square);
+    }
+    factor = vf_set(1.0f / sqrtf(vf_sum(square) / (float)l->cols + l->eps));
+    for (int32_t i = 0; i < l->cols; i += GSV_VL) {
+        const int n = lanes_at(l->cols, i);
+        const vf x = (load_lanes(row + i, n) - center) * factor;
+
+        store_lanes(row + i, vf_fma(x, load_lanes(l->gamma + i, n), load_lanes(l->beta + i, n)), n);
+    }
+}
+
+void GSV_VARIANT(gsv_embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end)
+{
+    const struct layernorm l = { op->gamma, op->beta, op->eps, op->hidden };
+    const size_t hidden = (size_t)op->hidden;
+    const struct gpuserve_batch *b = op->batch;
+
+    for (; row < row_end; row++) {
+        const float *word = (const float *)op->word + (size_t)b->ids[row] * hidden;
+        const float *position = op->position, *type = op->type;
+        float *out = (float *)op->out + (size_t)row * hidden;
+        float sum;
+
+        if (position)
+            position += (size_t)b->positions[row] * hidden;
+        if (type)
+            type += (size_t)b->type_ids[row] * hidden;
+        sum = add_rows(out, word, position, type, op->hidden);
+        layernorm_row(&l, out, sum / (float)op->hidden);
+    }
+}
+
+void GSV_VARIANT(gsv_add_layernorm)(const struct gpuserve_op_add_layernorm *op, int32_t row,
+                                    int32_t row_end)
+{
+    const struct layernorm l = { op->gamma, op->beta, op->eps, op->cols };
+
+    for (; row < row_end; row++) {
+        const size_t at = (size_t)row * (size_t)op->cols;
+        float *out = (float *)op->out + at;
+        const float *residual = op->residual ? (const float *)op->residual + at : NULL;
+        const float sum = add_rows(out, (const float *)op->in + at, residual, NULL, op->cols);
+
+        layernorm_row(&l, out, sum / (float)op->cols);
+    }
+}
+
+/* ------------------------------------------------------------------- pooling and normalization */
+
+static void multiply_row(float *row, int32_t cols, float factor)
+{
+    for (int32_t i = 0; i < cols; i += GSV_VL) {
+        const int n = lanes_at(cols, i);
+
+        store_lanes(row + i, load_lanes(row + i, n) * vf_set(factor), n);
+    }
+}
+
+static void normalize_row(float *row, int32_t cols)
+{
+    vf square = vf_set(0.0f);
+    float norm;
+
+    for (int32_t i = 0; i < cols; i += GSV_VL) {
+        const vf x = load_lanes(row + i, lanes_at(cols, i));
+
+        square = vf_fma(x, x, square);
+    }
+    norm = sqrtf(vf_sum(square));
+    multiply_row(row, cols, 1.0f / (norm < LEAST_NORM ? LEAST_NORM : norm));
+}
+
+/* The tokens [first, end) of columns [i, i + n), added up by weight or the largest of them. */
+GSV_INLINE vf pool_lanes(const struct gpuserve_op_pool *op, int32_t first, int32_t end, int32_t i,
+                         int n)
+{
+    const float *in = (const float *)op->in + i;
+    const size_t hidden = (size_t)op->hidden;
+    vf pooled = load_lanes(in + (size_t)first * hidden, n);
+
+    for (int32_t t = first + 1; t < end; t++) {
+        const vf x = load_lanes(in + (size_t)t * hidden, n);
+
+        if (op->pooling == GPUSERVE_POOL_MAX) /* a NaN stays */
+            pooled = vf_select(pooled != pooled, pooled, vf_max(pooled, x));
+        else if (op->pooling == GPUSERVE_POOL_WEIGHTED_MEAN)
+            pooled = vf_fma(vf_set((float)(t - first + 1)), x, pooled);
+        else
+            pooled = pooled + x;
+    }
+    return pooled;
+}
+
+static void clear_row(float *row, int32_t cols)
+{
+    for (int32_t i = 0; i < cols; i += GSV_VL)
+        store_lanes(row + i, vf_set(0.0f), lanes_at(cols, i));
+}
+
+/* A sequence of no tokens gives zeros, whatever the pooling: the row at `first` is another's. */
+static void pool_row(const struct gpuserve_op_pool *op, int32_t first, int32_t end, float *out)
+{
+    const double n = end - first;
+    float factor = 1.0f;
+
+    if (end <= first) {
+        clear_row(out, op->columns);
+        return;
+    }
+    if (op->pooling == GPUSERVE_POOL_CLS)
+        end = first + 1;
+    else if (op->pooling == GPUSERVE_POOL_LAST)
+        first = end - 1;
+    for (int32_t i = 0; i < op->columns; i += GSV_VL) {
+        const int lanes = lanes_at(op->columns, i);
+
+        store_lanes(out + i, pool_lanes(op, first, end, i, lanes), lanes);
+    }
+    if (op->pooling == GPUSERVE_POOL_MEAN)
+        factor = (float)(1.0 / n);
+    else if (op->pooling == GPUSERVE_POOL_MEAN_SQRT_LEN)
+        factor = (float)(1.0 / sqrt(n));
+    else if (op->pooling == GPUSERVE_POOL_WEIGHTED_MEAN)
+        factor = (float)(2.0 / (n * (n + 1.0)));
+    if (factor != 1.0f)
+        multiply_row(out, op->columns, factor);
+}
+
+void GSV_VARIANT(gsv_pool)(const struct gpuserve_op_pool *op, int32_t sequence)
+{
+    const int32_t first = op->batch->cu_seqlens[sequence],
+                  end = op->batch->cu_seqlens[sequence + 1];
+    float *out = op->out + (size_t)sequence * (size_t)op->out_ld;
+
+    pool_row(op, first, end, out);
+    if (op->normalize)
+        normalize_row(out, op->columns);
+}
+
+void GSV_VARIANT(gsv_normalize)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end)
+{
+    for (; row < row_end; row++)
+        normalize_row(op->data + (size_t)row * (size_t)op->ld, op->cols);
+}
+
+/* --------------------------------------------------------------------------------- activations */
+
+static void softmax_row(float *row, int32_t cols)
+{
+    vf largest = vf_set(-INFINITY), sum = vf_set(0.0f);
+
+    for (int32_t i = 0; i < cols; i += GSV_VL) {
+        const int n = lanes_at(cols, i);
+
+        largest = vf_max(vf_keep(load_lanes(row + i, n), n, vf_set(-INFINITY)), largest);
+    }
+    largest = vf_set(vf_largest(largest));
+    for (int32_t i = 0; i < cols; i += GSV_VL) {
+        const int n = lanes_at(cols, i);
+        const vf weight = vf_exp(load_lanes(row + i, n) - largest);
+
+        store_lanes(row + i, weight, n);
+        sum = sum + (n == GSV_VL ? weight : vf_keep(weight, n, vf_set(0.0f)));
+    }
+    multiply_row(row, cols, 1.0f / vf_sum(sum));
+}
+
+GSV_INLINE void activate_row(float *row, int32_t cols, int32_t activation)
+{
+    for (int32_t i = 0; i < cols; i += GSV_VL) {
+        const int n = lanes_at(cols, i);
+
+        store_lanes(row + i, vf_activation(load_lanes(row + i, n), activation), n);
+    }
+}
+
+void GSV_VARIANT(gsv_activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end)
+{
+    for (; row < row_end; row++) {
+        float *data = op->data + (size_t)row * (size_t)op->ld;
+
+        if (op->activation == GPUSERVE_ACT_SOFTMAX)
+            softmax_row(data, op->cols);
+        else if (op->activation == GPUSERVE_ACT_SIGMOID)
+            activate_row(data, op->cols, GPUSERVE_ACT_SIGMOID);
+        else
+            activate_row(data, op->cols, op->activation);
+    }
+}

@@ -1,0 +1,129 @@
+/*
+ * cpu.c - the table of the CPU backend and its one device.
+ *
+ *   pack.c                           weights as the products read them
+ *   linear.c ops.c stream.c thread_pool.c   operations cut into tasks for a stream's threads
+ *   dispatch.c                       chooses an instruction set
+ *   gemm_f32.c gemm_s8.c ...         inner loops, compiled for each instruction set
+ *
+ * What always holds: the bits of a text's result depend on that text alone, not on its neighbours,
+ * the batch, the number of threads or how tasks fell to them. A NaN stays in its text.
+ */
+#include "kernels/cpu/runtime/cpu.h"
+
+#include "kernels/hostmem.h"
+#include "kernels/kernels.h"
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+
+#include <stdio.h>
+#include <time.h>
+
+double gsv_cpu_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static gpuserve_status check_index(int32_t index, gpuserve_error *error)
+{
+    if (index == 0)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "cpu:%d: there is only cpu:0", (int)index);
+}
+
+static gpuserve_status device_facts(int32_t index, struct gpuserve_device_facts *facts,
+                                    gpuserve_error *error)
+{
+    const gpuserve_status st = check_index(index, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    gsv_hostmem_facts(facts);
+    snprintf(facts->isa, sizeof(facts->isa), "%s", gsv_cpu_choose_isa()->name);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status device_open(struct gpuserve_device **device, int32_t index,
+                                   gpuserve_error *error)
+{
+    const gpuserve_status st = check_index(index, error);
+
+    *device = NULL;
+    if (st != GPUSERVE_OK)
+        return st;
+    *device = gsv_alloc_array(1, sizeof(**device));
+    if (!*device)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a device");
+    (*device)->isa = gsv_cpu_choose_isa();
+    return GPUSERVE_OK;
+}
+
+/* Asked often while a model is opened, and a virtual machine takes long to say what its processor
+ * can: only where the answer follows from it. */
+static size_t activation_size(uint32_t dtype)
+{
+    return gsv_cpu_activation_size(dtype == GPUSERVE_DTYPE_BFLOAT16 ? gsv_cpu_choose_isa() : NULL,
+                                   dtype);
+}
+
+static gpuserve_status batch_begin(struct gpuserve_stream *stream, uint64_t program,
+                                   const struct gpuserve_host_batch *host,
+                                   struct gpuserve_batch *batch, int32_t *replayed,
+                                   gpuserve_error *error)
+{
+    (void)program;
+    (void)error;
+    gsv_hostmem_batch_copy(stream->batch_memory, host, batch);
+    *replayed = 0;
+    return GPUSERVE_OK;
+}
+
+static const struct gpuserve_backend backend = {
+    .struct_size = sizeof(struct gpuserve_backend),
+    .abi = GPUSERVE_BACKEND_ABI,
+    .name = "cpu",
+    .device_count = gsv_hostmem_device_count,
+    .device_facts = device_facts,
+    .device_open = device_open,
+    .device_close = gsv_hostmem_device_close,
+    .device_check = gsv_hostmem_device_check,
+    .activation_size = activation_size,
+    .linear_bytes = gsv_cpu_linear_bytes,
+    .stream_bytes = gsv_cpu_stream_bytes,
+    .memory_alloc = gsv_hostmem_alloc,
+    .memory_free = gsv_hostmem_free,
+    .memory_write = gsv_hostmem_write,
+    .memory_read = gsv_hostmem_read,
+    .memory_write_floats = gsv_hostmem_memory_write_floats,
+    .linear_create = gsv_cpu_linear_create,
+    .linear_destroy = gsv_cpu_linear_destroy,
+    .linear_move = gsv_cpu_linear_move,
+    .stream_create = gsv_cpu_stream_create,
+    .stream_destroy = gsv_cpu_stream_destroy,
+    .batch_begin = batch_begin,
+    .batch_end = gsv_hostmem_batch_end,
+    .stream_wait = gsv_hostmem_stream_wait,
+    .embed = gsv_cpu_embed,
+    .linear = gsv_cpu_linear,
+    .add_layernorm = gsv_cpu_add_layernorm,
+    .attention = gsv_cpu_attention,
+    .pool = gsv_cpu_pool,
+    .normalize = gsv_cpu_normalize,
+    .activate = gsv_cpu_activate,
+    .matmul_bytes = gsv_cpu_matmul_bytes,
+    .matmul = gsv_cpu_matmul,
+    .chain = gsv_cpu_chain,
+    .lstm_layer_bytes = gsv_cpu_lstm_layer_bytes,
+    .lstm_layer_create = gsv_cpu_lstm_layer_create,
+    .lstm_layer_destroy = gsv_cpu_lstm_layer_destroy,
+    .lstm_bytes = gsv_cpu_lstm_bytes,
+    .lstm = gsv_cpu_lstm,
+};
+
+const struct gpuserve_backend *gsv_backend_cpu(void)
+{
+    return &backend;
+}

@@ -1,0 +1,129 @@
+/*
+ * cpu.h - what the files of the CPU backend share.
+ */
+#ifndef GSV_CPU_CPU_H
+#define GSV_CPU_CPU_H
+
+#include "kernels/cpu/runtime/isa.h"
+#include "kernels/cpu/runtime/thread_pool.h"
+
+#include <string.h>
+
+struct gpuserve_device {
+    const struct gsv_cpu_isa *isa;
+};
+
+/* Weights in panels, as isa.h lays them out. All arrays are in the caller's memory. */
+struct gpuserve_linear {
+    int32_t n, k;
+    uint32_t dtype;
+    void *weight; /* float, uint16_t (bfloat16) or int8_t */
+    float *bias;  /* [n up], zeros when there is none */
+    float *scale; /* INT8, and the next two */
+    float *column_sum;
+    float *input_scale; /* [k] or NULL */
+};
+
+struct gpuserve_stream {
+    const struct gsv_cpu_isa *isa;
+    struct gsv_team *team;
+    int32_t n_threads;
+    void *batch_memory;
+    gsv_attention_fn attention; /* in bfloat16 where the products are rounded anyway */
+    float *scratch;             /* scratch_floats for each thread */
+    size_t scratch_floats;
+    uint8_t *bytes; /* INT8, BFLOAT16: the rows of one linear's input, byte_ld apart */
+    size_t byte_ld;
+    float *least, *step;
+};
+
+static inline int32_t gsv_least(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How many steps cover `whole`, which is positive. */
+static inline int32_t gsv_parts(int32_t whole, int32_t step)
+{
+    return (whole - 1) / step + 1;
+}
+
+/* To the nearest, ties to even; a NaN stays one. */
+static inline uint16_t gsv_bf16_of(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    if (x != x)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+/* pack.c; `isa` counts for bfloat16 only */
+size_t gsv_cpu_activation_size(const struct gsv_cpu_isa *isa, uint32_t dtype);
+int32_t gsv_cpu_depth_up(int32_t k, uint32_t dtype); /* as the packed weights have it */
+size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
+gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
+                                      struct gpuserve_linear **linear, void *memory,
+                                      const struct gpuserve_linear_source *source,
+                                      gpuserve_error *error);
+void gsv_cpu_linear_destroy(struct gpuserve_linear **linear);
+void gsv_cpu_linear_move(struct gpuserve_linear *linear, const void *from, void *to);
+
+/* linear.c */
+gpuserve_status gsv_cpu_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op);
+
+/* stream.c */
+size_t gsv_cpu_stream_bytes(const struct gpuserve_stream_options *options);
+gpuserve_status gsv_cpu_stream_create(struct gpuserve_device *device,
+                                      struct gpuserve_stream **stream,
+                                      const struct gpuserve_stream_options *options,
+                                      gpuserve_error *error);
+void gsv_cpu_stream_destroy(struct gpuserve_stream **stream);
+
+/* ops.c */
+gpuserve_status gsv_cpu_embed(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op);
+gpuserve_status gsv_cpu_add_layernorm(struct gpuserve_stream *stream,
+                                      const struct gpuserve_op_add_layernorm *op);
+gpuserve_status gsv_cpu_attention(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_attention *op);
+gpuserve_status gsv_cpu_pool(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op);
+gpuserve_status gsv_cpu_normalize(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_rows *op);
+gpuserve_status gsv_cpu_activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
+
+/* chain.c */
+gpuserve_status gsv_cpu_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
+                              gpuserve_error *error);
+
+/* lstm.c */
+gpuserve_status gsv_cpu_lstm_layer_bytes(struct gpuserve_device *device,
+                                         const struct gpuserve_lstm_source *source, size_t *size,
+                                         gpuserve_error *error);
+gpuserve_status gsv_cpu_lstm_layer_create(struct gpuserve_device *device,
+                                          struct gpuserve_lstm_layer **layer, void *memory,
+                                          const struct gpuserve_lstm_source *source,
+                                          gpuserve_error *error);
+void gsv_cpu_lstm_layer_destroy(struct gpuserve_lstm_layer **layer);
+gpuserve_status gsv_cpu_lstm_bytes(struct gpuserve_device *device, struct gpuserve_op_lstm *op,
+                                   size_t *size, gpuserve_error *error);
+gpuserve_status gsv_cpu_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
+                             gpuserve_error *error);
+
+/* matmul.c; the two plain ones: matmul_plain.c */
+gpuserve_status gsv_cpu_matmul_bytes(struct gpuserve_device *device, struct gpuserve_op_matmul *op,
+                                     size_t *size, gpuserve_error *error);
+gpuserve_status gsv_cpu_matmul(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
+                               gpuserve_error *error);
+void gsv_cpu_matmul_naive(const struct gpuserve_op_matmul *op);
+void gsv_cpu_matmul_tiled(const struct gpuserve_op_matmul *op);
+
+/* Seconds of a clock that only goes forward. */
+double gsv_cpu_now(void);
+
+/* Rows [0, rows) of `cols` floats in pieces worth a thread's while; task(row, row_end). */
+typedef void (*gsv_rows_fn)(const void *op, int32_t row, int32_t row_end);
+void gsv_cpu_run_rows(struct gpuserve_stream *stream, gsv_rows_fn run, const void *op, int32_t rows,
+                      int32_t cols);
+
+#endif

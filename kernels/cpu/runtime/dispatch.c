@@ -1,0 +1,95 @@
+/*
+ * dispatch.c - which instruction set to run: the best the processor has, or less when asked.
+ */
+#include "kernels/cpu/runtime/isa.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+extern const struct gsv_cpu_isa gsv_cpu_isa_generic;
+
+#if defined(__x86_64__)
+extern const struct gsv_cpu_isa gsv_cpu_isa_avx2;
+extern const struct gsv_cpu_isa gsv_cpu_isa_avx2_vnni;
+extern const struct gsv_cpu_isa gsv_cpu_isa_avx512;
+extern const struct gsv_cpu_isa gsv_cpu_isa_avx512_vnni;
+extern const struct gsv_cpu_isa gsv_cpu_isa_avx512_bf16;
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+/* Compilers of this age have no name for it: leaf 7, subleaf 1, EAX bit 4. */
+static bool has_avx2_vnni(void)
+{
+    unsigned a, b, c, d;
+
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+static bool has_avx512_vnni(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512vnni");
+}
+
+/* Leaf 7, subleaf 1, EAX bit 5. */
+static bool has_avx512_bf16(void)
+{
+    unsigned a, b, c, d;
+
+    return has_avx512_vnni() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+}
+#endif
+
+static bool always(void)
+{
+    return true;
+}
+
+/* From the least to the best. */
+static const struct choice {
+    const struct gsv_cpu_isa *isa;
+    bool (*supported)(void);
+} choices[] = {
+    { &gsv_cpu_isa_generic, always },
+#if defined(__x86_64__)
+    { &gsv_cpu_isa_avx2, has_avx2 },
+    { &gsv_cpu_isa_avx2_vnni, has_avx2_vnni },
+    { &gsv_cpu_isa_avx512, has_avx512 },
+    { &gsv_cpu_isa_avx512_vnni, has_avx512_vnni },
+    { &gsv_cpu_isa_avx512_bf16, has_avx512_bf16 },
+#endif
+};
+
+#define N_CHOICES (sizeof(choices) / sizeof(choices[0]))
+
+/* One past the choice named `limit`; a name nobody has limits nothing. */
+static size_t end_of(const char *limit)
+{
+    for (size_t i = 0; limit && i < N_CHOICES; i++) {
+        if (strcmp(limit, choices[i].isa->name) == 0)
+            return i + 1;
+    }
+    return N_CHOICES;
+}
+
+const struct gsv_cpu_isa *gsv_cpu_choose_isa(void)
+{
+    size_t i = end_of(getenv("GPUSERVE_MAX_ISA"));
+
+    while (i > 1 && !choices[i - 1].supported())
+        i--;
+    return choices[i - 1].isa;
+}

@@ -1,0 +1,53 @@
+/*
+ * isa_symbols.h - names of what is compiled once for each instruction set: GSV_VARIANT(gsv_x) is
+ * gsv_x_avx512 in the library built with -DGSV_ISA_NAME=avx512.
+ */
+#ifndef GSV_CPU_ISA_SYMBOLS_H
+#define GSV_CPU_ISA_SYMBOLS_H
+
+#include "kernels/cpu/runtime/isa.h"
+
+#define GSV_JOIN_NAMES(a, b) a##_##b
+#define GSV_JOIN(a, b) GSV_JOIN_NAMES(a, b)
+#define GSV_VARIANT(name) GSV_JOIN(name, GSV_ISA_NAME)
+#define GSV_NAME_TEXT(name) #name
+#define GSV_NAME_OF(name) GSV_NAME_TEXT(name)
+
+/* c[r][0..panel) = sum over i of a[r][i] * b[i][0..panel), r below the tile's height. What lies at
+ * ahead + i * ahead_step is fetched meanwhile, so far as anything lies there. */
+typedef void (*gsv_tile_f32_fn)(const float *a, size_t lda, const float *b, int32_t k, float *c,
+                                size_t ldc, const char *ahead, size_t ahead_step);
+/* By height; [0] is NULL. */
+extern const gsv_tile_f32_fn GSV_VARIANT(gsv_tiles_f32)[GSV_TILE_ROWS + 1];
+
+void GSV_VARIANT(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
+void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
+#if defined(__AVX512BF16__)
+#define GSV_HAS_BF16 1
+void GSV_VARIANT(gsv_gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span);
+void GSV_VARIANT(gsv_round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end);
+void GSV_VARIANT(gsv_attention_bf16)(const struct gpuserve_op_attention *op, int32_t sequence,
+                                     int32_t head, float *scratch);
+#endif
+void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
+void GSV_VARIANT(gsv_attention)(const struct gpuserve_op_attention *op, int32_t sequence,
+                                int32_t head, float *scratch);
+void GSV_VARIANT(gsv_embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end);
+void GSV_VARIANT(gsv_add_layernorm)(const struct gpuserve_op_add_layernorm *op, int32_t row,
+                                    int32_t row_end);
+void GSV_VARIANT(gsv_pool)(const struct gpuserve_op_pool *op, int32_t sequence);
+void GSV_VARIANT(gsv_normalize)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
+void GSV_VARIANT(gsv_activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
+void GSV_VARIANT(gsv_lstm_gates)(const struct gsv_lstm_gates *gates);
+void GSV_VARIANT(gsv_chain)(float *x, size_t n, const gpuserve_chain_step *steps, size_t n_steps);
+
+/* Height of the next tile: `left` rows are cut into tiles as equal as can be, since a low tile
+ * keeps too few sums in flight. */
+static inline int32_t gsv_tile_height(int32_t left, int32_t most)
+{
+    const int32_t tiles = (left + most - 1) / most;
+
+    return (left + tiles - 1) / tiles;
+}
+
+#endif

@@ -1,0 +1,138 @@
+/*
+ * ops.c - everything but the matrix product, cut into tasks for the stream's threads.
+ */
+#include "kernels/cpu/runtime/cpu.h"
+
+#include <stdbool.h>
+
+/* Below it another thread costs more than it takes off: a task is about a microsecond. */
+#define TASK_FLOATS 8192
+
+struct rows_job {
+    gsv_rows_fn run;
+    const void *op;
+    int32_t rows, rows_per_task;
+};
+
+static void rows_task(void *job_, int32_t thread, int32_t task)
+{
+    const struct rows_job *job = job_;
+    const int32_t row = task * job->rows_per_task;
+    const int32_t left = job->rows - row;
+
+    (void)thread;
+    job->run(job->op, row, row + (left < job->rows_per_task ? left : job->rows_per_task));
+}
+
+void gsv_cpu_run_rows(struct gpuserve_stream *stream, gsv_rows_fn run, const void *op, int32_t rows,
+                      int32_t cols)
+{
+    struct rows_job job = { run, op, rows, cols < TASK_FLOATS ? TASK_FLOATS / cols : 1 };
+
+    if (rows > 0)
+        gsv_team_run(stream->team, (rows - 1) / job.rows_per_task + 1, rows_task, &job);
+}
+
+/* An operation with the table of its stream: what a task needs. */
+struct op_job {
+    const struct gpuserve_stream *stream;
+    const void *op;
+};
+
+static void embed_rows(const void *job_, int32_t row, int32_t row_end)
+{
+    const struct op_job *job = job_;
+
+    job->stream->isa->embed(job->op, row, row_end);
+}
+
+gpuserve_status gsv_cpu_embed(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op)
+{
+    gsv_cpu_run_rows(stream, embed_rows, &(struct op_job){ stream, op }, op->batch->n_rows,
+                     op->hidden);
+    return GPUSERVE_OK;
+}
+
+static void layernorm_rows(const void *job_, int32_t row, int32_t row_end)
+{
+    const struct op_job *job = job_;
+
+    job->stream->isa->add_layernorm(job->op, row, row_end);
+}
+
+gpuserve_status gsv_cpu_add_layernorm(struct gpuserve_stream *stream,
+                                      const struct gpuserve_op_add_layernorm *op)
+{
+    gsv_cpu_run_rows(stream, layernorm_rows, &(struct op_job){ stream, op }, op->rows, op->cols);
+    return GPUSERVE_OK;
+}
+
+static void normalize_rows(const void *job_, int32_t row, int32_t row_end)
+{
+    const struct op_job *job = job_;
+
+    job->stream->isa->normalize(job->op, row, row_end);
+}
+
+gpuserve_status gsv_cpu_normalize(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op)
+{
+    gsv_cpu_run_rows(stream, normalize_rows, &(struct op_job){ stream, op }, op->rows, op->cols);
+    return GPUSERVE_OK;
+}
+
+static void activate_rows(const void *job_, int32_t row, int32_t row_end)
+{
+    const struct op_job *job = job_;
+
+    job->stream->isa->activate(job->op, row, row_end);
+}
+
+gpuserve_status gsv_cpu_activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op)
+{
+    gsv_cpu_run_rows(stream, activate_rows, &(struct op_job){ stream, op }, op->rows, op->cols);
+    return GPUSERVE_OK;
+}
+
+/* Before a product in float32 of a model that otherwise rounds, nothing is rounded either. */
+static bool is_exact(const struct gpuserve_op_attention *op)
+{
+    return op->reader && op->reader->dtype == GPUSERVE_DTYPE_FLOAT32;
+}
+
+/* One task is one head of one sequence. */
+static void attention_task(void *job_, int32_t thread, int32_t task)
+{
+    const struct op_job *job = job_;
+    const struct gpuserve_op_attention *op = job->op;
+    const struct gpuserve_stream *stream = job->stream;
+
+    const gsv_attention_fn run = is_exact(op) ? stream->isa->attention : stream->attention;
+
+    run(op, task / op->n_heads, task % op->n_heads,
+        stream->scratch + (size_t)thread * stream->scratch_floats);
+}
+
+gpuserve_status gsv_cpu_attention(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_attention *op)
+{
+    struct op_job job = { stream, op };
+
+    gsv_team_run(stream->team, op->batch->n_sequences * op->n_heads, attention_task, &job);
+    return GPUSERVE_OK;
+}
+
+static void pool_task(void *job_, int32_t thread, int32_t task)
+{
+    const struct op_job *job = job_;
+
+    (void)thread;
+    job->stream->isa->pool(job->op, task);
+}
+
+gpuserve_status gsv_cpu_pool(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op)
+{
+    struct op_job job = { stream, op };
+
+    gsv_team_run(stream->team, op->batch->n_sequences, pool_task, &job);
+    return GPUSERVE_OK;
+}

@@ -1,0 +1,112 @@
+/*
+ * stream.c - a stream's memory, one allocation cut into its parts, and its threads.
+ */
+#include "kernels/cpu/runtime/cpu.h"
+
+#include "kernels/hostmem.h"
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+
+#include <string.h>
+
+/* Byte offsets of the parts in the stream's one allocation. */
+struct plan {
+    int32_t n_threads;
+    size_t batch, scratch, scratch_floats;
+    size_t bytes, byte_ld, ranges; /* INT8 and BFLOAT16 only */
+    size_t rows;
+    size_t total;
+};
+
+static size_t take(size_t *total, size_t size)
+{
+    const size_t at = *total;
+
+    *total = at + gsv_round_up(size, 64);
+    return at;
+}
+
+/* Keys, values and scores of one head; in bfloat16 also its bias, queries and outputs. */
+size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size)
+{
+    const size_t length = gsv_round_up((size_t)max_seqlen, GSV_COLUMN_STEP);
+    const size_t size = gsv_round_up((size_t)head_size, GSV_COLUMN_STEP);
+    const size_t whole = length * (2 * size + GSV_TILE_ROWS);
+    const size_t halves = length * (size + GSV_COLUMN_STEP + 2) + size * 2 * GSV_COLUMN_STEP;
+
+    return whole > halves ? whole : halves;
+}
+
+static struct plan plan_of(const struct gpuserve_stream_options *o)
+{
+    struct plan plan = { .total = gsv_round_up(sizeof(struct gpuserve_stream), 64) };
+    const int32_t heads = o->n_heads > 0 ? o->n_heads : 1;
+
+    plan.n_threads = o->n_threads < 1 ? 1 : o->n_threads;
+    if (plan.n_threads > GSV_MAX_TEAM)
+        plan.n_threads = GSV_MAX_TEAM;
+    plan.rows = (size_t)(o->max_tokens > o->max_sequences ? o->max_tokens : o->max_sequences);
+    plan.batch = take(&plan.total, gsv_hostmem_batch_bytes(o->max_tokens, o->max_sequences));
+    plan.scratch_floats = gsv_cpu_attention_floats(o->max_seqlen, (o->hidden_size - 1) / heads + 1);
+    plan.scratch = take(&plan.total, (size_t)plan.n_threads * plan.scratch_floats * sizeof(float));
+    if (o->dtype != GPUSERVE_DTYPE_INT8 && o->dtype != GPUSERVE_DTYPE_BFLOAT16)
+        return plan;
+    plan.byte_ld = gsv_round_up(
+        (size_t)o->max_columns * (o->dtype == GPUSERVE_DTYPE_INT8 ? 1 : sizeof(uint16_t)), 64);
+    plan.bytes = take(&plan.total, plan.rows * plan.byte_ld);
+    plan.ranges = take(&plan.total, 2 * plan.rows * sizeof(float));
+    return plan;
+}
+
+size_t gsv_cpu_stream_bytes(const struct gpuserve_stream_options *options)
+{
+    const struct plan plan = plan_of(options);
+
+    return plan.total + gsv_team_bytes(plan.n_threads);
+}
+
+gpuserve_status gsv_cpu_stream_create(struct gpuserve_device *device, struct gpuserve_stream **out,
+                                      const struct gpuserve_stream_options *options,
+                                      gpuserve_error *error)
+{
+    const struct plan plan = plan_of(options);
+    struct gpuserve_stream *stream = gsv_alloc_aligned(plan.total);
+    char *memory = (char *)stream;
+    gpuserve_status st;
+
+    *out = NULL;
+    if (!stream)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a stream of %zu bytes",
+                        plan.total);
+    memset(stream, 0, sizeof(*stream));
+    stream->isa = device->isa;
+    stream->n_threads = plan.n_threads;
+    stream->batch_memory = memory + plan.batch;
+    stream->scratch = (float *)(void *)(memory + plan.scratch);
+    stream->scratch_floats = plan.scratch_floats;
+    stream->attention = device->isa->attention;
+    if (plan.byte_ld && device->isa->attention_bf16)
+        stream->attention = device->isa->attention_bf16;
+    if (plan.byte_ld) {
+        stream->bytes = (uint8_t *)(memory + plan.bytes);
+        stream->byte_ld = plan.byte_ld;
+        stream->least = (float *)(void *)(memory + plan.ranges);
+        stream->step = stream->least + plan.rows;
+    }
+    st = gsv_team_create(&stream->team, plan.n_threads, error);
+    if (st != GPUSERVE_OK) {
+        gsv_free_aligned(stream);
+        return st;
+    }
+    *out = stream;
+    return GPUSERVE_OK;
+}
+
+void gsv_cpu_stream_destroy(struct gpuserve_stream **stream)
+{
+    if (!stream || !*stream)
+        return;
+    gsv_team_destroy(&(*stream)->team);
+    gsv_free_aligned(*stream);
+    *stream = NULL;
+}

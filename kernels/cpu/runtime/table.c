@@ -1,0 +1,29 @@
+/*
+ * table: the inner loops of this instruction set, together.
+ */
+#include "kernels/cpu/runtime/isa_symbols.h"
+#include "kernels/cpu/runtime/vec.h"
+
+extern const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa);
+
+const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
+    .name = GSV_NAME_OF(GSV_ISA_NAME),
+    .panel = GSV_NR,
+    .tile_rows = GSV_MR,
+    .gemm_f32 = GSV_VARIANT(gsv_gemm_f32),
+    .gemm_s8 = GSV_VARIANT(gsv_gemm_s8),
+#if defined(GSV_HAS_BF16)
+    .gemm_bf16 = GSV_VARIANT(gsv_gemm_bf16),
+    .round_bf16 = GSV_VARIANT(gsv_round_bf16),
+    .attention_bf16 = GSV_VARIANT(gsv_attention_bf16),
+#endif
+    .quantize = GSV_VARIANT(gsv_quantize),
+    .attention = GSV_VARIANT(gsv_attention),
+    .embed = GSV_VARIANT(gsv_embed),
+    .add_layernorm = GSV_VARIANT(gsv_add_layernorm),
+    .pool = GSV_VARIANT(gsv_pool),
+    .normalize = GSV_VARIANT(gsv_normalize),
+    .activate = GSV_VARIANT(gsv_activate),
+    .chain = GSV_VARIANT(gsv_chain),
+    .lstm_gates = GSV_VARIANT(gsv_lstm_gates),
+};

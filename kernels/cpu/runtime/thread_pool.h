@@ -1,0 +1,30 @@
+/*
+ * thread_pool.h - the threads that share a stream's operations.
+ *
+ * An operation is cut into tasks; the caller and its helpers take one after the other until none
+ * is left. A helper that comes late finds nothing to do, and nobody waits for it. Between
+ * operations helpers spin for some tens of microseconds and then sleep.
+ */
+#ifndef GSV_CPU_THREAD_POOL_H
+#define GSV_CPU_THREAD_POOL_H
+
+#include <gpuserve/types.h>
+
+#include <stddef.h>
+
+#define GSV_MAX_TEAM 256
+
+struct gsv_team;
+
+/* Task numbers are 0 to n_tasks - 1; `thread` below n_threads is the same for no two at a time. */
+typedef void (*gsv_task_fn)(void *context, int32_t thread, int32_t task);
+
+/* n_threads counts the caller; with 1 no thread is started. */
+gpuserve_status gsv_team_create(struct gsv_team **team, int32_t n_threads, gpuserve_error *error);
+void gsv_team_destroy(struct gsv_team **team); /* accepts NULL, leaves NULL */
+size_t gsv_team_bytes(int32_t n_threads);
+
+/* Returns when all tasks are done. One caller at a time. */
+void gsv_team_run(struct gsv_team *team, int32_t n_tasks, gsv_task_fn task, void *context);
+
+#endif

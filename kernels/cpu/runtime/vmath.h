@@ -1,0 +1,152 @@
+/*
+ * vmath.h - exp2, GELU and its relatives on vectors. Coefficients are minimax fits of our own.
+ *
+ * NaN stays NaN everywhere: limits are applied with the value as the second operand of vf_max and
+ * vf_min, which they return when it is NaN.
+ */
+#ifndef GSV_CPU_VMATH_H
+#define GSV_CPU_VMATH_H
+
+#include "kernels/cpu/runtime/vec.h"
+
+#include <gpuserve/sys/backend.h>
+
+#define VMATH_LOG2E 1.44269504088896341f
+
+/* 2^x with a relative error below 2e-7; below -126 the result is 0, above 127 it is 2^127. */
+GSV_INLINE vf vf_exp2(vf x)
+{
+    const vf magic = vf_set(12582912.0f); /* 1.5 * 2^23: adding it rounds to a whole number */
+    const vf bounded = vf_min(vf_set(127.0f), vf_max(vf_set(-126.0f), x));
+    const vf shifted = bounded + magic;
+    const vf part = bounded - (shifted - magic);
+    const vi power = ((vi)shifted << 23) + vi_set(0x3F800000); /* magic's low bits are zero */
+    vf y = vf_set(0.001326472731307149f);
+
+    y = vf_fma(y, part, vf_set(0.009671512991189957f));
+    y = vf_fma(y, part, vf_set(0.05550733581185341f));
+    y = vf_fma(y, part, vf_set(0.24022242426872253f));
+    y = vf_fma(y, part, vf_set(0.6931470036506653f));
+    y = vf_fma(y, part, vf_set(1.0f));
+    y = y * (vf)power;
+#if defined(__AVX512F__)
+    return (vf)_mm512_mask_mov_ps(
+        (__m512)y, _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126.0f), _CMP_LT_OQ),
+        _mm512_setzero_ps());
+#else
+    return vf_select(x < vf_set(-126.0f), vf_set(0.0f), y);
+#endif
+}
+
+/* 2^x for x <= 0 with a relative error below 8e-5: enough for what is rounded to bfloat16. Below
+ * -126 it is some number below 2^-125. */
+GSV_INLINE vf vf_exp2_bf16(vf x)
+{
+    const vf magic = vf_set(12582912.0f);
+    const vf bounded = vf_max(vf_set(-126.0f), x);
+    const vf shifted = bounded + magic;
+    const vf part = bounded - (shifted - magic);
+    const vi power = ((vi)shifted << 23) + vi_set(0x3F800000);
+    vf y = vf_set(0.0551716685295105f);
+
+    y = vf_fma(y, part, vf_set(0.2426111400127411f));
+    y = vf_fma(y, part, vf_set(0.6932609677314758f));
+    y = vf_fma(y, part, vf_set(0.9999280571937561f));
+    return y * (vf)power;
+}
+
+GSV_INLINE vf vf_exp(vf x)
+{
+    return vf_exp2(x * vf_set(VMATH_LOG2E));
+}
+
+GSV_INLINE vf vf_sigmoid(vf x)
+{
+    return vf_set(1.0f) / (vf_set(1.0f) + vf_exp(-x));
+}
+
+/* tanh within 3e-7, relatively: near 0 by a polynomial, since the difference of two numbers near 1
+ * would leave few digits. */
+GSV_INLINE vf vf_tanh(vf x)
+{
+    const vf square = x * x;
+    vf p = vf_set(0.002292476361617446f);
+
+    p = vf_fma(p, square, vf_set(-0.008343655616044998f));
+    p = vf_fma(p, square, vf_set(0.021768804639577866f));
+    p = vf_fma(p, square, vf_set(-0.05395923927426338f));
+    p = vf_fma(p, square, vf_set(0.1333330273628235f));
+    p = vf_fma(p, square, vf_set(-0.3333333432674408f));
+    return vf_select(square < vf_set(0.390625f), vf_fma(p * square, x, x),
+                     vf_fma(vf_set(2.0f), vf_sigmoid(x + x), vf_set(-1.0f)));
+}
+
+/* x * Phi(x), Phi(x) = 1/2 + x P(x^2) / Q(x^2): the normal distribution within 2e-7. Past 5.5 the
+ * fraction reaches one half exactly, so that large negative x give 0. */
+GSV_INLINE vf vf_gelu(vf x)
+{
+    const vf limit = vf_set(5.5f), half = vf_set(0.5f);
+    const vf near = vf_min(limit, vf_max(-limit, x));
+    const vf square = near * near;
+    vf p = vf_set(2.2240763897229954e-08f), q = vf_set(1.1920643601115444e-06f);
+
+    p = vf_fma(p, square, vf_set(6.478022442024667e-06f));
+    q = vf_fma(q, square, vf_set(7.746649498585612e-05f));
+    p = vf_fma(p, square, vf_set(0.00017988325271289796f));
+    q = vf_fma(q, square, vf_set(0.001946431351825595f));
+    p = vf_fma(p, square, vf_set(0.004744356032460928f));
+    q = vf_fma(q, square, vf_set(0.029245875775814056f));
+    p = vf_fma(p, square, vf_set(0.034882549196481705f));
+    q = vf_fma(q, square, vf_set(0.25410231947898865f));
+    p = vf_fma(p, square, vf_set(0.39894214272499084f));
+    q = vf_fma(q, square, vf_set(1.0f));
+    return vf_fma(x, vf_min(half, vf_max(-half, near * p / q)), half * x);
+}
+
+/* The same within 7e-6, for int8: its next step is to round the row to 256 values. */
+GSV_INLINE vf vf_gelu_bytes(vf x)
+{
+    const vf limit = vf_set(4.8f), half = vf_set(0.5f);
+    const vf near = vf_min(limit, vf_max(-limit, x));
+    const vf square = near * near;
+    vf p = vf_set(3.14667959e-05f), q = vf_set(0.00112621672f);
+
+    p = vf_fma(p, square, vf_set(0.00378622115f));
+    q = vf_fma(q, square, vf_set(0.0242145006f));
+    p = vf_fma(p, square, vf_set(0.0284237079f));
+    q = vf_fma(q, square, vf_set(0.23773855f));
+    p = vf_fma(p, square, vf_set(0.398905277f));
+    q = vf_fma(q, square, vf_set(1.0f));
+    return vf_fma(x, vf_min(half, vf_max(-half, near * p / q)), half * x);
+}
+
+/* The tanh form: x / 2 * (1 + tanh u) is x * sigmoid(2 u). */
+GSV_INLINE vf vf_gelu_tanh(vf x)
+{
+    const vf cube = x * x * x;
+
+    return x * vf_sigmoid(vf_set(1.5957691216057308f) * vf_fma(vf_set(0.044715f), cube, x));
+}
+
+/* `kind` is constant where this is inlined. */
+GSV_INLINE vf vf_activation(vf x, int32_t kind)
+{
+    switch (kind) {
+    case GPUSERVE_ACT_GELU:
+        return vf_gelu(x);
+    case GPUSERVE_ACT_GELU_TANH:
+        return vf_gelu_tanh(x);
+    case GPUSERVE_ACT_RELU:
+        return vf_max(vf_set(0.0f), x);
+    case GPUSERVE_ACT_TANH:
+        return vf_fma(vf_set(2.0f), vf_sigmoid(x + x), vf_set(-1.0f));
+    case GPUSERVE_ACT_SILU:
+        return x * vf_sigmoid(x);
+    case GPUSERVE_ACT_SIGMOID:
+        return vf_sigmoid(x);
+    default:
+        return x;
+    }
+}
+
+#endif

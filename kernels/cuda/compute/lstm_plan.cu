@@ -1,0 +1,151 @@
+/*
+ * lstm_plan.cu - how the recurrent kernel divides a layer among blocks that run at the same time.
+ *
+ * A block keeps the recurrent weights of its units in shared memory and needs all hidden states of
+ * its rows at each step. More units a block: fewer blocks wait for each other. Fewer rows a team:
+ * less to read for each step. Every division that fits is weighed by an estimate of a step's time
+ * from orders of magnitude of a large GPU; only their order matters.
+ */
+#include "kernels/cuda/compute/lstm.cuh"
+
+namespace
+{
+
+/* Nanoseconds, bytes a nanosecond of one multiprocessor, multiplications a nanosecond. */
+const double SIGNAL_NS = 1000;
+const double BLOCK_NS = 5;
+const double ALONE_NS = 200;
+const double FIXED_NS = 500;
+const double FROM_L2 = 60;
+const double FROM_SHARED = 200;
+const double FLOAT_PRODUCTS = 100;
+
+const int MOST_ROWS = 1024; /* of a team */
+
+int parts(int whole, int step)
+{
+    return (whole - 1) / step + 1;
+}
+
+int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+int most(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+size_t element_size(enum gsv_element element)
+{
+    return element == GSV_ELEMENT_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* As the kernel carves it. */
+size_t shared_of(const struct gpuserve_lstm_layer *layer, const struct gsv_lstm_plan *plan)
+{
+    const size_t gates = 4 * static_cast<size_t>(plan->units);
+    const size_t weights =
+        plan->resident
+            ? gates * gsv_lstm_shared_ld(layer->units, layer->element == GSV_ELEMENT_F32) *
+                  element_size(layer->element)
+            : 0;
+    const size_t sums =
+        static_cast<size_t>(plan->slices) * plan->tiles * GSV_LSTM_TILE * gates * sizeof(float);
+    const size_t rows =
+        plan->rows * (sizeof(struct gpuserve_lstm_sequence) + plan->units * sizeof(float));
+
+    return weights + sums + gates * sizeof(float) + rows;
+}
+
+/* The rest of a plan whose division is given. */
+void complete(const struct gpuserve_lstm_layer *layer, int n_sequences, struct gsv_lstm_plan *plan)
+{
+    const int groups = plan->units / GSV_LSTM_GROUP;
+
+    plan->rows = least(parts(n_sequences, plan->row_blocks), MOST_ROWS);
+    plan->tiles = least(parts(plan->rows, GSV_LSTM_TILE), GSV_LSTM_MAX_UNITS / plan->units);
+    plan->slices =
+        least(layer->units / GSV_LSTM_STEP, most(1, GSV_LSTM_WARPS / (groups * plan->tiles)));
+    /* Enough for the gates of a pass, too. */
+    plan->warps = least(GSV_LSTM_WARPS,
+                        most(groups * plan->tiles * plan->slices,
+                             plan->tiles * GSV_LSTM_TILE * plan->units / (GSV_LSTM_ELEMENTS * 32)));
+    plan->shared_bytes = shared_of(layer, plan);
+}
+
+double estimate(const struct gpuserve_lstm_layer *layer, int n_sequences,
+                const struct gsv_lstm_plan *plan)
+{
+    const double size = static_cast<double>(element_size(layer->element));
+    const double rows = parts(plan->rows, GSV_LSTM_TILE) * GSV_LSTM_TILE;
+    const double tiles = rows / GSV_LSTM_TILE;
+    const double weights = 4.0 * plan->units * layer->units;
+    const double launches =
+        parts(n_sequences, plan->row_blocks * plan->rows) * (layer->directions / plan->directions);
+    double ns =
+        FIXED_NS + (plan->unit_blocks > 1 ? SIGNAL_NS + BLOCK_NS * plan->unit_blocks : ALONE_NS);
+
+    ns += rows * layer->units * size / FROM_L2;
+    ns += tiles * weights * size / (plan->resident ? FROM_SHARED : FROM_L2);
+    if (layer->element == GSV_ELEMENT_F32)
+        ns += rows * weights / FLOAT_PRODUCTS;
+    return launches * ns;
+}
+
+struct search {
+    const struct gpuserve_lstm_layer *layer;
+    int n_sequences;
+    int n_processors;
+    size_t shared_bytes;
+    struct gsv_lstm_plan best;
+    double best_ns; /* 0: nothing found */
+};
+
+/* All numbers of teams for one division of the units. */
+void try_teams(struct search *s, struct gsv_lstm_plan plan)
+{
+    const int room = s->n_processors / (plan.unit_blocks * plan.directions);
+
+    for (plan.row_blocks = 1; plan.row_blocks <= least(room, s->n_sequences); plan.row_blocks++) {
+        complete(s->layer, s->n_sequences, &plan);
+        if (plan.shared_bytes > s->shared_bytes)
+            continue;
+        const double ns = estimate(s->layer, s->n_sequences, &plan);
+
+        if (s->best_ns == 0 || ns < s->best_ns) {
+            s->best_ns = ns;
+            s->best = plan;
+        }
+    }
+}
+
+void try_all(struct search *s, bool resident)
+{
+    const int groups = s->layer->units / GSV_LSTM_GROUP;
+
+    for (int each = 1; each <= least(groups, GSV_LSTM_MAX_UNITS / GSV_LSTM_GROUP); each++) {
+        struct gsv_lstm_plan plan = {};
+
+        plan.units = each * GSV_LSTM_GROUP;
+        plan.unit_blocks = parts(groups, each);
+        plan.resident = resident;
+        for (plan.directions = 1; plan.directions <= s->layer->directions; plan.directions++)
+            try_teams(s, plan);
+    }
+}
+
+} /* namespace */
+
+bool gsv_lstm_make_plan(const struct gpuserve_lstm_layer *layer, int32_t n_sequences,
+                        int n_processors, size_t shared_bytes, struct gsv_lstm_plan *plan)
+{
+    struct search s = { layer, n_sequences, n_processors, shared_bytes, {}, 0 };
+
+    try_all(&s, true);
+    if (s.best_ns == 0)
+        try_all(&s, false);
+    *plan = s.best;
+    return s.best_ns > 0;
+}

@@ -1,0 +1,88 @@
+/*
+ * bias_act: activation(x + bias) + residual over a product's output, in place.
+ *
+ *   For products whose own epilogue cannot do it: cuBLASLt's GELU is the tanh form, and the rarer
+ *   activations are not built into ours. 16 bytes a thread where rows allow it.
+ *
+ *   Needs:  any size. The bias was added by the product when gemm->bias is NULL.
+ *   Oracle: kernels/ref.
+ */
+#include "kernels/cuda/runtime/backend.cuh"
+#include "kernels/cuda/ops/math.cuh"
+#include "kernels/cuda/ops/ptx.cuh"
+#include "kernels/cuda/ops/rownorm.cuh"
+#include "kernels/cuda/runtime/types.cuh"
+
+namespace
+{
+
+const int THREADS = 256;
+
+/* `width` neighbouring columns of one row. */
+template <typename T, int width> struct alignas(width * sizeof(T)) piece {
+    T v[width];
+};
+
+template <typename T, int width>
+__global__ void __launch_bounds__(THREADS) bias_act(const struct gsv_gemm gemm)
+{
+    const size_t a_row = gemm.n / width;
+    const size_t i = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x;
+
+    gsv_grid_wait();
+    gsv_grid_launch_next();
+    if (i >= gemm.m * a_row)
+        return;
+    const int column = static_cast<int>(i % a_row) * width;
+    const size_t at = i / a_row * gemm.out_ld + column;
+    piece<T, width> *const to =
+        reinterpret_cast<piece<T, width> *>(static_cast<T *>(gemm.out) + at);
+    piece<T, width> x = *to;
+    piece<T, width> residual = {};
+
+    if (gemm.residual)
+        residual =
+            *reinterpret_cast<const piece<T, width> *>(static_cast<const T *>(gemm.residual) + at);
+#pragma unroll
+    for (int j = 0; j < width; j++) {
+        float y = gsv_to_float(x.v[j]) + (gemm.bias ? gemm.bias[column + j] : 0.f);
+
+        y = gsv_activate(y, gemm.activation);
+        x.v[j] = gsv_from_float<T>(gemm.residual ? y + gsv_to_float(residual.v[j]) : y);
+    }
+    *to = x;
+}
+
+template <typename T, int width>
+cudaError_t launch_width(const struct gsv_gemm *gemm, cudaStream_t stream)
+{
+    const size_t pieces = static_cast<size_t>(gemm->m) * (gemm->n / width);
+    const unsigned blocks = static_cast<unsigned>((pieces + THREADS - 1) / THREADS);
+
+    return GSV_LAUNCH_OVERLAP((bias_act<T, width>), blocks, THREADS, 0, stream, *gemm);
+}
+
+template <typename T> cudaError_t launch(const struct gsv_gemm *gemm, cudaStream_t stream)
+{
+    constexpr int width = gsv_chunk<T>::size;
+
+    if (gemm->n % width == 0 && gemm->out_ld % width == 0 && gsv_aligned_16(gemm->out) &&
+        gsv_aligned_16(gemm->residual))
+        return launch_width<T, width>(gemm, stream);
+    return launch_width<T, 1>(gemm, stream);
+}
+
+} /* namespace */
+
+cudaError_t gsv_cuda_bias_act(const struct gsv_gemm *gemm, enum gsv_element element,
+                              cudaStream_t stream)
+{
+    switch (element) {
+    case GSV_ELEMENT_F16:
+        return launch<half>(gemm, stream);
+    case GSV_ELEMENT_BF16:
+        return launch<__nv_bfloat16>(gemm, stream);
+    default:
+        return launch<float>(gemm, stream);
+    }
+}

@@ -1,0 +1,71 @@
+/*
+ * layernorm: residual add and LayerNorm in one pass over the row.
+ *
+ *   The body is rownorm.cuh's: 3 rows of `cols` elements move for each row.
+ *
+ *   Needs:  cols any; 128, 256, 312, 384, 512, 768, 1024 in registers. `out` may be an input.
+ *   Oracle: kernels/ref.
+ */
+#include "kernels/cuda/runtime/backend.cuh"
+#include "kernels/cuda/ops/rownorm.cuh"
+
+namespace
+{
+
+template <typename T> struct sum_source {
+    const T *in;
+    const T *residual; /* or NULL */
+    int32_t cols;
+
+    __device__ __forceinline__ void bind(int row)
+    {
+        in += static_cast<size_t>(row) * cols;
+        if (residual)
+            residual += static_cast<size_t>(row) * cols;
+    }
+
+    __device__ __forceinline__ void add_chunk(int i, float *x) const
+    {
+        gsv_add_chunk(in, i, x);
+        if (residual)
+            gsv_add_chunk(residual, i, x);
+    }
+
+    __device__ __forceinline__ float at(int column) const
+    {
+        const float x = gsv_to_float(in[column]);
+
+        return residual ? x + gsv_to_float(residual[column]) : x;
+    }
+};
+
+template <typename T, typename After>
+cudaError_t launch(const struct gpuserve_op_add_layernorm *op, const After &after,
+                   cudaStream_t stream)
+{
+    const gsv_norm norm = { op->gamma, op->beta, op->eps, op->rows, op->cols };
+    const sum_source<T> source = { static_cast<const T *>(op->in),
+                                   static_cast<const T *>(op->residual), op->cols };
+    const bool aligned = gsv_aligned_16(op->in) && gsv_aligned_16(op->residual) &&
+                         gsv_aligned_16(op->out) && gsv_aligned_16(op->gamma) &&
+                         gsv_aligned_16(op->beta);
+
+    return gsv_norm_launch(source, static_cast<T *>(op->out), norm, aligned, after, stream);
+}
+
+} /* namespace */
+
+cudaError_t gsv_cuda_add_layernorm(const struct gpuserve_op_add_layernorm *op,
+                                   enum gsv_element element, const struct gsv_int8_target *next,
+                                   cudaStream_t stream)
+{
+    switch (element) {
+    case GSV_ELEMENT_F16:
+        return next->rows.values ? launch<half>(op, gsv_norm_quantized{ *next }, stream)
+                                 : launch<half>(op, gsv_norm_only(), stream);
+    case GSV_ELEMENT_BF16:
+        return launch<__nv_bfloat16>(op, gsv_norm_only(), stream);
+    default:
+        return launch<float>(op, gsv_norm_only(), stream);
+    }
+}

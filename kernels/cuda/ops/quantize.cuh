@@ -1,0 +1,214 @@
+/*
+ * quantize.cuh - rows of 16-bit elements to signed bytes, each with its own least value and step:
+ * for the kernels that write such rows, and for quantize.cu.
+ *
+ *   One warp a row. A row that is in memory is read twice, for the range and for the bytes: the
+ *   second time it comes from the first-level cache. A row that a kernel has in registers stays
+ *   there.
+ *
+ *   A row that holds a NaN or an infinity gets NaN for its least value and step, so that its
+ *   products are NaN.
+ *
+ *   A kernel whose blocks each write a part of some rows leaves them to the block that comes last
+ *   (gsv_comes_last): nobody waits, and what is quantized is what was stored, whoever does it.
+ */
+#ifndef GSV_CUDA_QUANTIZE_CUH
+#define GSV_CUDA_QUANTIZE_CUH
+
+#include "kernels/cuda/runtime/int8.cuh"
+#include "kernels/cuda/ops/ptx.cuh"
+#include "kernels/cuda/ops/reduce.cuh"
+#include "kernels/cuda/runtime/types.cuh"
+
+const float GSV_LEAST_WIDTH =
+    1e-30f; /* of a range that is divided into steps: kernels/ref/linear.c */
+
+/* The largest of a warp's numbers, none a NaN, by one instruction: as signed whole numbers the bits
+ * of negative ones are in the wrong order, which turning their low 31 mends. */
+__device__ __forceinline__ float gsv_warp_largest(float x)
+{
+    const int bits = __float_as_int(x);
+    const int largest = __reduce_max_sync(GSV_ALL_LANES, bits ^ (bits >> 31 & 0x7fffffff));
+
+    return __int_as_float(largest ^ (largest >> 31 & 0x7fffffff));
+}
+
+/* What a lane has seen of its row; after settle() what the warp has. */
+struct gsv_row_range {
+    float most = -INFINITY;
+    float least = INFINITY;
+    bool finite = true;
+
+    __device__ __forceinline__ void add(float x)
+    {
+        finite = finite && fabsf(x) < INFINITY; /* false for NaN */
+        most = fmaxf(most, x);                  /* neither takes a NaN */
+        least = fminf(least, x);
+    }
+
+    __device__ __forceinline__ void settle()
+    {
+        most = gsv_warp_largest(most);
+        least = -gsv_warp_largest(-least);
+        finite = __all_sync(GSV_ALL_LANES, finite);
+    }
+
+    __device__ __forceinline__ float inverse() const
+    {
+        return most - least >= GSV_LEAST_WIDTH ? 255.f / (most - least) : 0.f;
+    }
+
+    __device__ __forceinline__ int8_t quantized(float x, float by) const
+    {
+        return finite ? static_cast<int8_t>(__float2int_rn((x - least) * by) - 128)
+                      : static_cast<int8_t>(0);
+    }
+
+    /* Of the value -128: see int8.cuh. One lane. */
+    __device__ __forceinline__ void store(const gsv_int8_rows &rows, size_t row) const
+    {
+        const float step = (most - least) / 255.f;
+
+        rows.step[row] = finite ? step : NAN;
+        rows.least[row] = finite ? fmaf(128.f, step, least) : NAN;
+    }
+};
+
+/* A rounded product: fused into a difference it would give other whole numbers. */
+__device__ __forceinline__ float gsv_scaled_input(float x, const float *scale, int column)
+{
+    return scale ? __fmul_rn(x, scale[column]) : x;
+}
+
+/* `width` neighbours of a row times their scales. */
+template <int width, typename T>
+__device__ __forceinline__ void gsv_load_scaled(float (&x)[width], const T *row, const float *scale,
+                                                int at)
+{
+    if (width == 1) {
+        x[0] = gsv_scaled_input(gsv_to_float(row[at]), scale, at);
+        return;
+    }
+    const gsv_chunk<T> chunk = *reinterpret_cast<const gsv_chunk<T> *>(row + at);
+
+#pragma unroll
+    for (int i = 0; i < width; i++)
+        x[i] = gsv_scaled_input(gsv_to_float(chunk.v[i]), scale, at + i);
+}
+
+template <int width>
+__device__ __forceinline__ void gsv_store_bytes(int8_t *to, const int8_t (&q)[width])
+{
+    if (width == 8)
+        *reinterpret_cast<uint2 *>(to) = *reinterpret_cast<const uint2 *>(q);
+    else
+        to[0] = q[0];
+}
+
+/* Row `row` from memory, by the lanes of a warp. `width` is 8 where rows are 16-byte aligned and k
+ * is a multiple of 8, else 1. */
+template <int width, typename T>
+__device__ __forceinline__ void gsv_quantize_row(const gsv_int8_target &to, const T *from,
+                                                 size_t row, int lane)
+{
+    int8_t *const values = to.rows.values + row * to.rows.ld;
+    gsv_row_range range;
+    float x[width];
+
+#pragma unroll 2
+    for (int at = lane * width; at < to.k; at += GSV_WARP * width) {
+        gsv_load_scaled<width>(x, from, to.input_scale, at);
+#pragma unroll
+        for (int i = 0; i < width; i++)
+            range.add(x[i]);
+    }
+    range.settle();
+    const float inverse = range.inverse();
+#pragma unroll 2
+    for (int at = lane * width; at < to.rows.ld; at += GSV_WARP * width) {
+        alignas(8) int8_t q[width] = {}; /* zeros past k */
+
+        if (at < to.k) {
+            gsv_load_scaled<width>(x, from, to.input_scale, at);
+#pragma unroll
+            for (int i = 0; i < width; i++)
+                q[i] = range.quantized(x[i], inverse);
+        }
+        gsv_store_bytes<width>(values + at, q);
+    }
+    if (lane == 0)
+        range.store(to.rows, row);
+}
+
+/* The same from registers: x holds the row's 8 elements from column (slot * 32 + lane) * 8 on for
+ * each slot, and is changed. k is a multiple of 8. */
+template <int slots>
+__device__ __forceinline__ void gsv_quantize_registers(const gsv_int8_target &to,
+                                                       float (&x)[slots * 8], size_t row, int lane)
+{
+    int8_t *const values = to.rows.values + row * to.rows.ld;
+    gsv_row_range range;
+
+#pragma unroll
+    for (int i = 0; i < slots * 8; i++) {
+        const int column = (i / 8 * GSV_WARP + lane) * 8 + i % 8;
+
+        if (column >= to.k)
+            continue;
+        x[i] = gsv_scaled_input(x[i], to.input_scale, column);
+        range.add(x[i]);
+    }
+    range.settle();
+    const float inverse = range.inverse();
+#pragma unroll
+    for (int slot = 0; slot < slots; slot++) {
+        const int column = (slot * GSV_WARP + lane) * 8;
+        alignas(8) int8_t q[8] = {};
+
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            q[i] = column < to.k ? range.quantized(x[slot * 8 + i], inverse) : q[i];
+        if (column < to.rows.ld)
+            gsv_store_bytes<8>(values + column, q);
+    }
+    if (lane == 0)
+        range.store(to.rows, row);
+}
+
+/* Whether this block is the last of `n_blocks` to come here; what all of them stored is there for
+ * its threads then. All threads of the block; `shared` is one word of theirs, free for it. The
+ * counter is left as it was found: zero. */
+__device__ __forceinline__ bool gsv_comes_last(unsigned *counter, unsigned n_blocks,
+                                               unsigned *shared)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *shared = gsv_arrive(counter) + 1 == n_blocks;
+        if (*shared)
+            *counter = 0;
+    }
+    __syncthreads();
+    return *shared != 0;
+}
+
+/* Rows [first, end) of the output that this kernel's blocks have stored, `ld` elements apart, if
+ * this block comes last of the `n_blocks` that write them. `always_wide`: so are all its rows. */
+template <bool always_wide, typename T>
+__device__ __forceinline__ void
+gsv_quantize_stored(const gsv_int8_target &to, const T *rows, size_t ld, int first, int end,
+                    unsigned *counter, unsigned n_blocks, unsigned *shared)
+{
+    const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
+
+    if (!gsv_comes_last(counter, n_blocks, shared))
+        return;
+    for (int row = first + static_cast<int>(threadIdx.x) / GSV_WARP; row < end;
+         row += static_cast<int>(blockDim.x) / GSV_WARP) {
+        if (always_wide || to.wide)
+            gsv_quantize_row<8>(to, rows + row * ld, static_cast<size_t>(row), lane);
+        else
+            gsv_quantize_row<1>(to, rows + row * ld, static_cast<size_t>(row), lane);
+    }
+}
+
+#endif

@@ -1,0 +1,223 @@
+/*
+ * rownorm.cuh - LayerNorm of a row that a Source hands over piece by piece: the common body of
+ * embed.cu and layernorm.cu.
+ *
+ *   One warp for each row. The row stays in the lanes' registers as float32: it is read once and
+ *   written once, 16 bytes an access, so the kernel is bound by memory. Mean first, then the
+ *   variance of (x - mean): E[x^2] - mean^2 loses all digits when |mean| >> std.
+ *
+ *   A width that is not one of the models' takes one block for each row and reads it three times.
+ *
+ *   Where an int8 product reads the rows next they are quantized here as well, from the registers.
+ *
+ * A Source<T> offers
+ *     bind(row)          choose the row
+ *     add_chunk(i, x)    x[0..] += the row's i-th 16 bytes
+ *     at(column)         one element
+ */
+#ifndef GSV_CUDA_ROWNORM_CUH
+#define GSV_CUDA_ROWNORM_CUH
+
+#include "kernels/cuda/ops/ptx.cuh"
+#include "kernels/cuda/ops/quantize.cuh"
+#include "kernels/cuda/ops/reduce.cuh"
+#include "kernels/cuda/runtime/types.cuh"
+
+#define GSV_NORM_THREADS 128
+
+struct gsv_norm {
+    const float *gamma;
+    const float *beta;
+    float eps;
+    int32_t rows;
+    int32_t cols;
+};
+
+/* x[0..size) += 16 bytes of a row. */
+template <typename T> __device__ __forceinline__ void gsv_add_chunk(const T *row, int i, float *x)
+{
+    const gsv_chunk<T> chunk = reinterpret_cast<const gsv_chunk<T> *>(row)[i];
+
+#pragma unroll
+    for (int j = 0; j < gsv_chunk<T>::size; j++)
+        x[j] += gsv_to_float(chunk.v[j]);
+}
+
+/* The 16 bytes of the output that hold columns [column, column + size). */
+template <typename T>
+__device__ __forceinline__ gsv_chunk<T> gsv_norm_chunk(const float *x, float mean, float scale,
+                                                       const gsv_norm &norm, int column)
+{
+    gsv_chunk<T> chunk;
+
+#pragma unroll
+    for (int j = 0; j < gsv_chunk<T>::size; j += 4) {
+        const float4 g = *reinterpret_cast<const float4 *>(norm.gamma + column + j);
+        const float4 b = *reinterpret_cast<const float4 *>(norm.beta + column + j);
+
+        chunk.v[j] = gsv_from_float<T>((x[j] - mean) * scale * g.x + b.x);
+        chunk.v[j + 1] = gsv_from_float<T>((x[j + 1] - mean) * scale * g.y + b.y);
+        chunk.v[j + 2] = gsv_from_float<T>((x[j + 2] - mean) * scale * g.z + b.z);
+        chunk.v[j + 3] = gsv_from_float<T>((x[j + 3] - mean) * scale * g.w + b.w);
+    }
+    return chunk;
+}
+
+/* What becomes of a row beside being stored: nothing, or whole numbers. */
+struct gsv_norm_only {
+    template <int n> __device__ __forceinline__ void finish(float (&)[n], size_t, int) const
+    {
+    }
+    template <typename T> __device__ __forceinline__ void finish_stored(const T *, size_t) const
+    {
+    }
+};
+
+struct gsv_norm_quantized {
+    gsv_int8_target to;
+
+    template <int n>
+    __device__ __forceinline__ void finish(float (&x)[n], size_t row, int lane) const
+    {
+        gsv_quantize_registers<n / 8>(to, x, row, lane);
+    }
+
+    /* By the block's first warp: widths that have no kernel of their own are rare. */
+    template <typename T>
+    __device__ __forceinline__ void finish_stored(const T *from, size_t row) const
+    {
+        __syncthreads();
+        if (threadIdx.x < GSV_WARP)
+            gsv_quantize_row<1>(to, from, row, static_cast<int>(threadIdx.x));
+    }
+};
+
+/* Left to itself ptxas spills for the sake of more blocks on some targets. */
+template <typename T, int cols, typename Source, typename After>
+__global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
+    gsv_norm_warp(Source source, T *out, const gsv_norm norm, const After after)
+{
+    constexpr int width = gsv_chunk<T>::size;
+    constexpr int n_chunks = cols / width;
+    constexpr int slots = (n_chunks + GSV_WARP - 1) / GSV_WARP;
+    const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
+    const int row = static_cast<int>(blockIdx.x) * (GSV_NORM_THREADS / GSV_WARP) +
+                    static_cast<int>(threadIdx.x) / GSV_WARP;
+    float x[slots * width] = {};
+    float sum = 0.f;
+    float squares = 0.f;
+
+    static_assert(cols % width == 0, "rows are whole chunks");
+    gsv_grid_wait();
+    gsv_grid_launch_next();
+    if (row >= norm.rows)
+        return;
+    source.bind(row);
+#pragma unroll
+    for (int s = 0; s < slots; s++) {
+        if (s * GSV_WARP + lane < n_chunks)
+            source.add_chunk(s * GSV_WARP + lane, x + s * width);
+    }
+#pragma unroll
+    for (int i = 0; i < slots * width; i++)
+        sum += x[i]; /* slots past the row hold 0 */
+    const float mean = gsv_warp_reduce<gsv_sum>(sum) / cols;
+#pragma unroll
+    for (int s = 0; s < slots; s++) {
+        if (s * GSV_WARP + lane >= n_chunks)
+            continue;
+#pragma unroll
+        for (int j = 0; j < width; j++) {
+            const float d = x[s * width + j] - mean;
+            squares += d * d;
+        }
+    }
+    const float scale = 1.f / sqrtf(gsv_warp_reduce<gsv_sum>(squares) / cols + norm.eps);
+    gsv_chunk<T> *to = reinterpret_cast<gsv_chunk<T> *>(out + static_cast<size_t>(row) * cols);
+#pragma unroll
+    for (int s = 0; s < slots; s++) {
+        const int chunk = s * GSV_WARP + lane;
+        if (chunk >= n_chunks)
+            continue;
+        const gsv_chunk<T> y = gsv_norm_chunk<T>(x + s * width, mean, scale, norm, chunk * width);
+        to[chunk] = y;
+#pragma unroll
+        for (int j = 0; j < width; j++)
+            x[s * width + j] = gsv_to_float(y.v[j]); /* as whoever reads the row will find it */
+    }
+    after.finish(x, static_cast<size_t>(row), lane);
+}
+
+template <typename T, typename Source, typename After>
+__global__ void __launch_bounds__(GSV_NORM_THREADS)
+    gsv_norm_block(Source source, T *out, const gsv_norm norm, const After after)
+{
+    GSV_SHARED(float, scratch); /* one float for each warp */
+    const int row = static_cast<int>(blockIdx.x);
+    const float n = static_cast<float>(norm.cols);
+    float sum = 0.f;
+    float squares = 0.f;
+
+    gsv_grid_wait();
+    gsv_grid_launch_next();
+    source.bind(row);
+    for (int c = static_cast<int>(threadIdx.x); c < norm.cols; c += GSV_NORM_THREADS)
+        sum += source.at(c);
+    const float mean = gsv_block_reduce<gsv_sum>(sum, scratch) / n;
+    for (int c = static_cast<int>(threadIdx.x); c < norm.cols; c += GSV_NORM_THREADS) {
+        const float d = source.at(c) - mean;
+        squares += d * d;
+    }
+    const float scale = 1.f / sqrtf(gsv_block_reduce<gsv_sum>(squares, scratch) / n + norm.eps);
+    /* Each thread reads only what it itself overwrites: `out` may be an input. */
+    for (int c = static_cast<int>(threadIdx.x); c < norm.cols; c += GSV_NORM_THREADS) {
+        out[static_cast<size_t>(row) * norm.cols + c] =
+            gsv_from_float<T>((source.at(c) - mean) * scale * norm.gamma[c] + norm.beta[c]);
+    }
+    after.finish_stored(out + static_cast<size_t>(row) * norm.cols, static_cast<size_t>(row));
+}
+
+template <typename T, int cols, typename Source, typename After>
+cudaError_t gsv_norm_launch_warp(const Source &source, T *out, const gsv_norm &norm,
+                                 const After &after, cudaStream_t stream)
+{
+    const int rows_a_block = GSV_NORM_THREADS / GSV_WARP;
+
+    return GSV_LAUNCH_OVERLAP((gsv_norm_warp<T, cols, Source, After>),
+                              (norm.rows + rows_a_block - 1) / rows_a_block, GSV_NORM_THREADS, 0,
+                              stream, source, out, norm, after);
+}
+
+/* `aligned`: every row of the source and of `out` begins at a multiple of 16 bytes. */
+template <typename T, typename Source, typename After>
+cudaError_t gsv_norm_launch(const Source &source, T *out, const gsv_norm &norm, bool aligned,
+                            const After &after, cudaStream_t stream)
+{
+    switch (aligned ? norm.cols : 0) {
+    case 128:
+        return gsv_norm_launch_warp<T, 128>(source, out, norm, after, stream);
+    case 256:
+        return gsv_norm_launch_warp<T, 256>(source, out, norm, after, stream);
+    case 312:
+        return gsv_norm_launch_warp<T, 312>(source, out, norm, after, stream);
+    case 384:
+        return gsv_norm_launch_warp<T, 384>(source, out, norm, after, stream);
+    case 512:
+        return gsv_norm_launch_warp<T, 512>(source, out, norm, after, stream);
+    case 768:
+        return gsv_norm_launch_warp<T, 768>(source, out, norm, after, stream);
+    case 1024:
+        return gsv_norm_launch_warp<T, 1024>(source, out, norm, after, stream);
+    default:
+        return GSV_LAUNCH_OVERLAP((gsv_norm_block<T, Source, After>), norm.rows, GSV_NORM_THREADS,
+                                  GSV_NORM_THREADS / GSV_WARP * sizeof(float), stream, source, out,
+                                  norm, after);
+    }
+}
+
+static inline bool gsv_aligned_16(const void *p)
+{
+    return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
+#endif

@@ -1,0 +1,413 @@
+/*
+ * cublaslt.cu - cuBLASLt: timed against our own kernels, called for a product. cublaslt_loader.cu
+ * opens it.
+ *
+ * Our matrices are row-major, the library's column-major: out^T [n, m] = weight [n, k] in^T, with
+ * the weights as its transposed A and the activations as its B. Its bias runs over the rows of the
+ * result, as ours over n; the residual is its C. Its GELU is the tanh form, so GELU is our own
+ * bias_act after it.
+ *
+ * No algorithm that splits k is taken.
+ *
+ * An algorithm was timed for one number of rows and serves a range of them. cublasLtMatmulAlgoCheck
+ * is asked once for each number of rows; a product that the library refuses, then or in the call
+ * itself, is our own kernel's. A refusal in the call withdraws the algorithm for its whole range.
+ * Neither is a fault of the device.
+ */
+#include "kernels/cuda/runtime/cublaslt_loader.cuh"
+#include "kernels/cuda/runtime/stream.cuh"
+
+#include <stdlib.h>
+#include <string.h>
+
+namespace
+{
+
+/* The sizes that products are timed for, and the rows that each stands for. The emulator is
+ * thousands of times slower, and its times mean nothing. */
+const int CLASSES = 2;
+#ifdef GSV_CUDA_EMU
+const int32_t TUNED_ROWS[CLASSES] = { 1, 2 };
+const int REPEATS = 1;
+#else
+const int32_t TUNED_ROWS[CLASSES] = { 512, 4096 };
+const int REPEATS = 5;
+#endif
+const int32_t LARGE_ROWS = 1024; /* more than these are of the second class */
+const int CANDIDATES = 4;
+/* Numbers of rows whose check is remembered; the check of larger ones is repeated. */
+const int32_t CHECKED_ROWS = 8192;
+
+} /* namespace */
+
+struct gsv_lt_algo {
+    bool wins;           /* the timing; constant once the choice is in the list */
+    uint32_t withdrawn;  /* atomic: a call was refused */
+    uint32_t has_warned; /* atomic */
+    cublasLtMatmulAlgo_t algo;
+    uint32_t checked[CHECKED_ROWS /
+                     32]; /* atomic, a bit for each number of rows that passed the check */
+};
+
+struct gsv_lt_choice {
+    enum gsv_math math;
+    int32_t n;
+    int32_t k;
+    struct gsv_lt_algo choices[CLASSES][2]; /* [][1]: with GELU */
+    struct gsv_lt_choice *next;
+};
+
+void gsv_lt_free_choices(struct gsv_lt_choice *choices)
+{
+    while (choices) {
+        struct gsv_lt_choice *const next = choices->next;
+
+        free(choices);
+        choices = next;
+    }
+}
+
+/* -------------------------------------------------------------------------------- one product */
+
+/* The library's description of one product; released by release_product. */
+struct product {
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t weight;
+    cublasLtMatrixLayout_t in;
+    cublasLtMatrixLayout_t out;
+};
+
+static void release_product(const struct gsv_lt_functions *f, struct product *p)
+{
+    if (p->desc)
+        f->desc_destroy(p->desc);
+    if (p->weight)
+        f->layout_destroy(p->weight);
+    if (p->in)
+        f->layout_destroy(p->in);
+    if (p->out)
+        f->layout_destroy(p->out);
+}
+
+static bool describe(const struct gsv_lt_functions *f, const struct gpuserve_linear *linear,
+                     const struct gsv_gemm *gemm, struct product *p)
+{
+    const cudaDataType_t type = gsv_lt_type(linear->math);
+    const cublasComputeType_t compute =
+        linear->math == GSV_MATH_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+
+    *p = {};
+    if (f->desc_create(&p->desc, compute, CUDA_R_32F) != CUBLAS_STATUS_SUCCESS ||
+        f->desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)) !=
+            CUBLAS_STATUS_SUCCESS ||
+        f->layout_create(&p->weight, type, gemm->k, gemm->n, gemm->weight_ld) !=
+            CUBLAS_STATUS_SUCCESS ||
+        f->layout_create(&p->in, type, gemm->k, gemm->m, gemm->in_ld) != CUBLAS_STATUS_SUCCESS ||
+        f->layout_create(&p->out, type, gemm->n, gemm->m, gemm->out_ld) != CUBLAS_STATUS_SUCCESS)
+        return false;
+    if (!linear->element_bias)
+        return true;
+    return f->desc_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)) ==
+               CUBLAS_STATUS_SUCCESS &&
+           f->desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &linear->element_bias,
+                       sizeof(linear->element_bias)) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* The product alone: with a GELU, bias and residual are left to bias_act. */
+static cudaError_t run_product(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                               const cublasLtMatmulAlgo_t *algo, void *workspace,
+                               cudaStream_t stream)
+{
+    const struct gsv_lt *const lt = linear->device->lt;
+    const bool adds = gemm->residual && gemm->activation == GPUSERVE_ACT_NONE;
+    const void *const c = adds ? gemm->residual : gemm->out;
+    const float one = 1.f;
+    const float beta = adds ? 1.f : 0.f;
+    struct product p;
+    cublasStatus_t status = CUBLAS_STATUS_ALLOC_FAILED;
+
+    if (describe(&lt->f, linear, gemm, &p))
+        status = lt->f.matmul(lt->handle, p.desc, &one, linear->weight, p.weight, gemm->in, p.in,
+                              &beta, c, p.out, gemm->out, p.out, algo, workspace,
+                              GSV_LT_WORKSPACE_BYTES, stream);
+    release_product(&lt->f, &p);
+    return gsv_lt_error(status);
+}
+
+static struct gsv_lt_algo *choice_of(struct gsv_lt_choice *choice, const struct gsv_gemm *gemm)
+{
+    return &choice->choices[gemm->m > LARGE_ROWS][gemm->activation != GPUSERVE_ACT_NONE];
+}
+
+bool gsv_lt_wins(struct gsv_lt_choice *choice, const struct gsv_gemm *gemm)
+{
+    const uintptr_t addresses = reinterpret_cast<uintptr_t>(gemm->in) |
+                                reinterpret_cast<uintptr_t>(gemm->out) |
+                                reinterpret_cast<uintptr_t>(gemm->residual);
+
+    /* The candidates were asked for with rows without gaps, 16-byte aligned. */
+    return choice && gemm->m >= GSV_LT_MIN_ROWS && gemm->in_ld == gemm->k &&
+           gemm->out_ld == gemm->n && addresses % 16 == 0 && choice_of(choice, gemm)->wins &&
+           !__atomic_load_n(&choice_of(choice, gemm)->withdrawn, __ATOMIC_RELAXED);
+}
+
+/* What the algorithm cannot do: the activation, and a residual that is added after it. */
+static cudaError_t finish_product(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                                  cudaStream_t stream)
+{
+    struct gsv_gemm rest = *gemm;
+
+    if (gemm->activation == GPUSERVE_ACT_NONE)
+        return cudaSuccess;
+    rest.bias = NULL; /* cuBLASLt has added it */
+    return gsv_cuda_bias_act(&rest, linear->element, stream);
+}
+
+static cudaError_t multiply_with(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                                 const cublasLtMatmulAlgo_t *algo, void *workspace,
+                                 cudaStream_t stream)
+{
+    const cudaError_t code = run_product(linear, gemm, algo, workspace, stream);
+
+    return code == cudaSuccess ? finish_product(linear, gemm, stream) : code;
+}
+
+/* The library would run the algorithm for this number of rows, in the workspace there is. */
+static bool passes_check(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                         const cublasLtMatmulAlgo_t *algo)
+{
+    const struct gsv_lt *const lt = linear->device->lt;
+    cublasLtMatmulHeuristicResult_t result = {};
+    struct product p;
+    const bool passes = describe(&lt->f, linear, gemm, &p) &&
+                        lt->f.check(lt->handle, p.desc, p.weight, p.in, p.out, p.out, algo,
+                                    &result) == CUBLAS_STATUS_SUCCESS &&
+                        result.workspaceSize <= GSV_LT_WORKSPACE_BYTES;
+
+    release_product(&lt->f, &p);
+    return passes;
+}
+
+static bool is_checked(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                       struct gsv_lt_algo *choice)
+{
+    const uint32_t bit = 1u << (gemm->m % 32);
+    uint32_t *const word = gemm->m < CHECKED_ROWS ? &choice->checked[gemm->m / 32] : NULL;
+
+    if (word && (__atomic_load_n(word, __ATOMIC_RELAXED) & bit))
+        return true;
+    if (!passes_check(linear, gemm, &choice->algo))
+        return false;
+    if (word)
+        __atomic_fetch_or(word, bit, __ATOMIC_RELAXED);
+    return true;
+}
+
+/* Once for each algorithm: the client of a service does not fill its log. */
+static void warn_of_refusal(struct gsv_lt_algo *choice, const struct gsv_gemm *gemm,
+                            const char *range)
+{
+    if (__atomic_exchange_n(&choice->has_warned, 1, __ATOMIC_RELAXED))
+        return;
+    gsv_cuda_log(
+        GPUSERVE_LOG_WARNING,
+        "cuBLASLt refuses a product of %d x %d with %d rows%s, for which it was the fastest: "
+        "our own kernel multiplies instead, for %s",
+        gemm->n, gemm->k, gemm->m, gemm->activation ? " and GELU" : "", range);
+}
+
+cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                            void *workspace, cudaStream_t stream)
+{
+    struct gsv_lt_algo *const choice = choice_of(linear->choice, gemm);
+    cudaError_t code;
+
+    if (!is_checked(linear, gemm, choice)) {
+        warn_of_refusal(choice, gemm, "numbers of rows that it refuses");
+        return gsv_cuda_multiply(linear, gemm, stream);
+    }
+    code = run_product(linear, gemm, &choice->algo, workspace, stream);
+    if (code == cudaErrorNotSupported) {
+        __atomic_store_n(&choice->withdrawn, 1, __ATOMIC_RELAXED);
+        warn_of_refusal(choice, gemm, "all products of this size from now on");
+        return gsv_cuda_multiply(linear, gemm, stream);
+    }
+    return code == cudaSuccess ? finish_product(linear, gemm, stream) : code;
+}
+
+/* ------------------------------------------------------------------------------------ timing */
+
+/* What a timing needs; all of it is given back when the choice is made. */
+struct trial {
+    const struct gpuserve_linear *linear;
+    struct gsv_gemm gemm;
+    void *in;
+    void *out;
+    void *workspace;
+    cudaStream_t stream;
+    cudaEvent_t begin;
+    cudaEvent_t end;
+};
+
+static void end_trial(struct trial *t)
+{
+    if (t->begin)
+        cudaEventDestroy(t->begin);
+    if (t->end)
+        cudaEventDestroy(t->end);
+    if (t->stream)
+        cudaStreamDestroy(t->stream);
+    cudaFree(t->workspace);
+    cudaFree(t->out);
+    cudaFree(t->in);
+    cudaGetLastError();
+}
+
+static bool begin_trial(struct trial *t, const struct gpuserve_linear *linear)
+{
+    const size_t size = linear->element == GSV_ELEMENT_F32 ? 4 : 2;
+    const size_t rows = TUNED_ROWS[CLASSES - 1];
+    const size_t in_bytes = rows * linear->k * size;
+
+    *t = {};
+    t->linear = linear;
+    if (cudaMalloc(&t->in, in_bytes) != cudaSuccess ||
+        cudaMalloc(&t->out, rows * linear->n * size) != cudaSuccess ||
+        cudaMalloc(&t->workspace, GSV_LT_WORKSPACE_BYTES) != cudaSuccess ||
+        cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) != cudaSuccess ||
+        cudaEventCreate(&t->begin) != cudaSuccess || cudaEventCreate(&t->end) != cudaSuccess ||
+        /* Not zeros, which multiply faster than what will come. */
+        cudaMemset(t->in, 0x35, in_bytes) != cudaSuccess ||
+        cudaStreamSynchronize(NULL) != cudaSuccess)
+        return false;
+    t->gemm.in = t->in;
+    t->gemm.out = t->out;
+    t->gemm.weight = linear->weight;
+    t->gemm.bias = linear->bias;
+    t->gemm.n = t->gemm.out_ld = linear->n;
+    t->gemm.k = t->gemm.in_ld = t->gemm.weight_ld = linear->k;
+    return true;
+}
+
+/* One product; our own without an algorithm. */
+static cudaError_t run_trial(struct trial *t, const cublasLtMatmulAlgo_t *algo)
+{
+    return algo ? multiply_with(t->linear, &t->gemm, algo, t->workspace, t->stream)
+                : gsv_cuda_multiply(t->linear, &t->gemm, t->stream);
+}
+
+/* The fastest of some runs after one that is not counted; a huge number when it fails. */
+static float time_trial(struct trial *t, const cublasLtMatmulAlgo_t *algo)
+{
+    const float never = 1e30f;
+    float best = never;
+
+    if (run_trial(t, algo) != cudaSuccess)
+        return never;
+    for (int i = 0; i < REPEATS; i++) {
+        float ms = never;
+
+        if (cudaEventRecord(t->begin, t->stream) != cudaSuccess ||
+            run_trial(t, algo) != cudaSuccess ||
+            cudaEventRecord(t->end, t->stream) != cudaSuccess ||
+            cudaEventSynchronize(t->end) != cudaSuccess ||
+            cudaEventElapsedTime(&ms, t->begin, t->end) != cudaSuccess)
+            return never;
+        best = ms < best ? ms : best;
+    }
+    return best;
+}
+
+/* The library's candidates for the trial's product, best guess first; how many. */
+static int candidates(struct trial *t, cublasLtMatmulHeuristicResult_t (&found)[CANDIDATES])
+{
+    const struct gsv_lt *const lt = t->linear->device->lt;
+    const struct gsv_lt_functions *const f = &lt->f;
+    const size_t workspace = GSV_LT_WORKSPACE_BYTES;
+    const uint32_t no_split = CUBLASLT_REDUCTION_SCHEME_NONE;
+    cublasLtMatmulPreference_t preference = NULL;
+    struct product p;
+    int n = 0;
+
+    if (describe(f, t->linear, &t->gemm, &p) &&
+        f->preference_create(&preference) == CUBLAS_STATUS_SUCCESS &&
+        f->preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                          sizeof(workspace)) == CUBLAS_STATUS_SUCCESS &&
+        f->preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &no_split,
+                          sizeof(no_split)) == CUBLAS_STATUS_SUCCESS &&
+        f->heuristic(lt->handle, p.desc, p.weight, p.in, p.out, p.out, preference, CANDIDATES,
+                     found, &n) != CUBLAS_STATUS_SUCCESS)
+        n = 0;
+    if (preference)
+        f->preference_destroy(preference);
+    release_product(f, &p);
+    return n;
+}
+
+static void choose_one(struct trial *t, struct gsv_lt_algo *choice)
+{
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    const int n = candidates(t, found);
+    float best = time_trial(t, NULL);
+
+    for (int i = 0; i < n; i++) {
+        const float ms = time_trial(t, &found[i].algo);
+
+        if (ms < best) {
+            best = ms;
+            choice->wins = true;
+            choice->algo = found[i].algo;
+        }
+    }
+    gsv_cuda_log(GPUSERVE_LOG_DEBUG, "product of %d x %d with %d rows%s: %s, %.1f us", t->gemm.n,
+                 t->gemm.k, t->gemm.m, t->gemm.activation ? " and GELU" : "",
+                 choice->wins ? "cuBLASLt" : "our kernel", static_cast<double>(best) * 1000);
+}
+
+static struct gsv_lt_choice *make_choice(const struct gpuserve_linear *linear)
+{
+    struct gsv_lt_choice *choice = static_cast<struct gsv_lt_choice *>(calloc(1, sizeof(*choice)));
+    struct trial t;
+
+    if (!choice)
+        return NULL;
+    choice->math = linear->math;
+    choice->n = linear->n;
+    choice->k = linear->k;
+    if (begin_trial(&t, linear)) {
+        for (int c = 0; c < CLASSES; c++) {
+            for (int gelu = 0; gelu < 2; gelu++) {
+                t.gemm.m = TUNED_ROWS[c];
+                t.gemm.activation = gelu ? GPUSERVE_ACT_GELU : GPUSERVE_ACT_NONE;
+                choose_one(&t, &choice->choices[c][gelu]);
+            }
+        }
+    }
+    end_trial(&t);
+    return choice;
+}
+
+struct gsv_lt_choice *gsv_lt_choose(const struct gpuserve_linear *linear)
+{
+    struct gsv_lt *const lt = linear->device->lt;
+    struct gsv_lt_choice *choice;
+
+    if (!lt)
+        return NULL;
+    pthread_mutex_lock(&lt->lock);
+    for (choice = lt->choices; choice; choice = choice->next) {
+        if (choice->n == linear->n && choice->k == linear->k && choice->math == linear->math)
+            break;
+    }
+    if (!choice) {
+        choice = make_choice(linear);
+        if (choice) {
+            choice->next = lt->choices;
+            lt->choices = choice;
+        }
+    }
+    pthread_mutex_unlock(&lt->lock);
+    return choice;
+}

@@ -1,0 +1,226 @@
+/*
+ * memory.cu - device memory, and floats on their way to it in the activation type.
+ */
+#include "kernels/cuda/runtime/watchdog.cuh"
+#include "kernels/cuda/runtime/types.cuh"
+
+extern "C" {
+#include "lib/base/host.h"
+}
+
+#include <stdlib.h>
+#include <string.h>
+
+enum gsv_element gsv_cuda_element(uint32_t dtype)
+{
+    switch (dtype) {
+    case GPUSERVE_DTYPE_FLOAT16:
+    case GPUSERVE_DTYPE_INT8: /* between its products */
+        return GSV_ELEMENT_F16;
+    case GPUSERVE_DTYPE_BFLOAT16:
+        return GSV_ELEMENT_BF16;
+    default:
+        return GSV_ELEMENT_F32;
+    }
+}
+
+size_t gsv_cuda_activation_size(uint32_t dtype)
+{
+    switch (dtype) {
+    case GPUSERVE_DTYPE_FLOAT16:
+    case GPUSERVE_DTYPE_BFLOAT16:
+    case GPUSERVE_DTYPE_INT8:
+        return 2;
+    case GPUSERVE_DTYPE_FLOAT32:
+    case GPUSERVE_DTYPE_TF32:
+        return 4;
+    default:
+        return 0;
+    }
+}
+
+/* Bytes that one guarded copy takes: a copy of it outlives a call that never returns. */
+static const size_t PIECE = static_cast<size_t>(4) << 20;
+
+gpuserve_status gsv_cuda_take(const struct gpuserve_device *device, void **memory, size_t size,
+                              gpuserve_error *error)
+{
+    size_t free = 0;
+    size_t total = 0;
+    gpuserve_status status;
+    const cudaError_t code = cudaMalloc(memory, size > 0 ? size : 1);
+
+    if (code == cudaSuccess)
+        return GPUSERVE_OK;
+    status = gsv_cuda_fail(device->index, code, "cudaMalloc", error);
+    if (status != GPUSERVE_E_NOMEM || cudaMemGetInfo(&free, &total) != cudaSuccess)
+        return status;
+    return gsv_fail_in(error, status, "%.1f MB wanted, %.1f of %.1f MB free on %s", size / 1e6,
+                       free / 1e6, total / 1e6, device->name);
+}
+
+gpuserve_status gsv_cuda_take_pinned(const struct gpuserve_device *device, void **memory,
+                                     size_t size, gpuserve_error *error)
+{
+    gpuserve_status status;
+    const cudaError_t code = cudaMallocHost(memory, size > 0 ? size : 1);
+
+    if (code == cudaSuccess)
+        return GPUSERVE_OK;
+    status = gsv_cuda_fail(device->index, code, "cudaMallocHost", error);
+    if (status != GPUSERVE_E_NOMEM)
+        return status;
+    gsv_hint(error, status,
+             "free memory of the machine, raise the container's limit or that of locked memory "
+             "(ulimit -l), or lower max_batch_tokens");
+    return gsv_fail_in(
+        error, status, "%.1f MB of pinned host memory wanted, %.1f of %.1f MB free on the machine",
+        size / 1e6, gsv_host_memory_free_bytes() / 1e6, gsv_host_memory_bytes() / 1e6);
+}
+
+gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **memory, size_t size,
+                                      gpuserve_error *error)
+{
+    gpuserve_status status = gsv_cuda_check_lost(device->index, error);
+    void **taken;
+    bool left;
+
+    *memory = NULL;
+    if (status != GPUSERVE_OK)
+        return status;
+    taken = static_cast<void **>(calloc(1, sizeof(*taken)));
+    if (!taken)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    status = gsv_guard(
+        device->index, "memory was taken",
+        [=](gpuserve_error *e) { return gsv_cuda_take(device, taken, size, e); }, &left, error);
+    if (left)
+        return status;
+    *memory = status == GPUSERVE_OK ? *taken : NULL;
+    free(taken);
+    return status;
+}
+
+void gsv_cuda_memory_free(struct gpuserve_device *device, void *memory)
+{
+    /* On a lost device this fails: the memory went with the context. */
+    if (memory)
+        gsv_guard_release(device->index, "memory was freed", [=] { cudaFree(memory); });
+}
+
+/* One copy of `size` bytes at most PIECE between the device and `piece`; *left: `piece` is lost. */
+static gpuserve_status copy_piece(const struct gpuserve_device *device, void *to, const void *from,
+                                  size_t size, enum cudaMemcpyKind kind, bool *left,
+                                  gpuserve_error *error)
+{
+    const int index = device->index;
+
+    return gsv_guard(
+        index, "memory was copied",
+        [=](gpuserve_error *e) {
+            const cudaError_t code = cudaMemcpy(to, from, size, kind);
+
+            return code == cudaSuccess ? GPUSERVE_OK : gsv_cuda_fail(index, code, "cudaMemcpy", e);
+        },
+        left, error);
+}
+
+static void *alloc_piece(size_t size, gpuserve_error *error)
+{
+    void *const piece = malloc(size < PIECE ? size + 1 : PIECE);
+
+    if (!piece)
+        gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory while copying to or from the device");
+    return piece;
+}
+
+gpuserve_status gsv_cuda_memory_write(struct gpuserve_device *device, void *to, const void *from,
+                                      size_t size, gpuserve_error *error)
+{
+    gpuserve_status status = gsv_cuda_check_lost(device->index, error);
+    bool left = false;
+    void *piece;
+
+    if (status != GPUSERVE_OK)
+        return status;
+    piece = alloc_piece(size, error);
+    if (!piece)
+        return GPUSERVE_E_NOMEM;
+    for (size_t at = 0; at < size && status == GPUSERVE_OK; at += PIECE) {
+        const size_t n = size - at < PIECE ? size - at : PIECE;
+
+        memcpy(piece, static_cast<const char *>(from) + at, n);
+        status = copy_piece(device, static_cast<char *>(to) + at, piece, n, cudaMemcpyHostToDevice,
+                            &left, error);
+    }
+    if (!left)
+        free(piece);
+    return status;
+}
+
+gpuserve_status gsv_cuda_memory_read(struct gpuserve_device *device, void *to, const void *from,
+                                     size_t size, gpuserve_error *error)
+{
+    gpuserve_status status = gsv_cuda_check_lost(device->index, error);
+    bool left = false;
+    void *piece;
+
+    if (status != GPUSERVE_OK)
+        return status;
+    piece = alloc_piece(size, error);
+    if (!piece)
+        return GPUSERVE_E_NOMEM;
+    for (size_t at = 0; at < size && status == GPUSERVE_OK; at += PIECE) {
+        const size_t n = size - at < PIECE ? size - at : PIECE;
+
+        status = copy_piece(device, piece, static_cast<const char *>(from) + at, n,
+                            cudaMemcpyDeviceToHost, &left, error);
+        if (status == GPUSERVE_OK)
+            memcpy(static_cast<char *>(to) + at, piece, n);
+    }
+    if (!left)
+        free(piece);
+    return status;
+}
+
+static void convert(void *to, const float *from, size_t count, enum gsv_element element)
+{
+    if (element == GSV_ELEMENT_F16) {
+        half *const halves = static_cast<half *>(to);
+        for (size_t i = 0; i < count; i++)
+            halves[i] = __float2half_rn(from[i]);
+    } else {
+        __nv_bfloat16 *const brains = static_cast<__nv_bfloat16 *>(to);
+        for (size_t i = 0; i < count; i++)
+            brains[i] = __float2bfloat16_rn(from[i]);
+    }
+}
+
+gpuserve_status gsv_cuda_memory_write_floats(struct gpuserve_device *device, void *to,
+                                             const float *from, size_t count, uint32_t dtype,
+                                             gpuserve_error *error)
+{
+    const enum gsv_element element = gsv_cuda_element(dtype);
+    const size_t most = PIECE / 2;
+    gpuserve_status status = gsv_cuda_check_lost(device->index, error);
+    bool left = false;
+    void *piece;
+
+    if (element == GSV_ELEMENT_F32)
+        return gsv_cuda_memory_write(device, to, from, count * sizeof(float), error);
+    if (status != GPUSERVE_OK)
+        return status;
+    piece = alloc_piece(count < most ? 2 * count : PIECE, error);
+    if (!piece)
+        return GPUSERVE_E_NOMEM;
+    for (size_t at = 0; at < count && status == GPUSERVE_OK; at += most) {
+        const size_t n = count - at < most ? count - at : most;
+
+        convert(piece, from + at, n, element);
+        status = copy_piece(device, static_cast<char *>(to) + 2 * at, piece, 2 * n,
+                            cudaMemcpyHostToDevice, &left, error);
+    }
+    if (!left)
+        free(piece);
+    return status;
+}

@@ -1,0 +1,371 @@
+/*
+ * stream.cu - batches up, results down, and a watch on the device meanwhile. See stream.cuh.
+ */
+#include "kernels/cuda/runtime/stream.cuh"
+
+#include "kernels/cuda/runtime/watchdog.cuh"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ------------------------------------------------------------------------------ create, destroy */
+
+static size_t output_bytes(const struct gpuserve_stream_options *options)
+{
+    return gsv_round_up(options->output_bytes > 0 ? options->output_bytes : 1, 256);
+}
+
+size_t gsv_cuda_stream_bytes(const struct gpuserve_stream_options *options)
+{
+    size_t all = 2 * gsv_most_upload(options) + output_bytes(options) + GSV_LT_WORKSPACE_BYTES;
+
+    if (options->dtype == GPUSERVE_DTYPE_INT8 &&
+        !gsv_add_size(all, gsv_cuda_int8_stage_bytes(options), &all))
+        return SIZE_MAX;
+    return all;
+}
+
+static gpuserve_status take(struct gpuserve_stream *stream,
+                            const struct gpuserve_stream_options *options, gpuserve_error *error)
+{
+    const struct gpuserve_device *const device = stream->device;
+    const size_t upload = gsv_most_upload(options);
+    const size_t int8_bytes = gsv_cuda_int8_stage_bytes(options);
+    cudaError_t code;
+
+    if (gsv_cuda_take_pinned(device, reinterpret_cast<void **>(&stream->host_in), upload, error) ||
+        gsv_cuda_take_pinned(device, reinterpret_cast<void **>(&stream->host_out),
+                             output_bytes(options), error) ||
+        gsv_cuda_take(device, reinterpret_cast<void **>(&stream->device_in), upload, error) ||
+        gsv_cuda_take(device, &stream->workspace, GSV_LT_WORKSPACE_BYTES, error))
+        return static_cast<gpuserve_status>(error->status);
+    if (options->dtype == GPUSERVE_DTYPE_INT8) {
+        if (gsv_cuda_take(device, &stream->int8_memory, int8_bytes, error))
+            return static_cast<gpuserve_status>(error->status);
+        stream->int8 = gsv_cuda_int8_stage(stream->int8_memory, options);
+    }
+    code = cudaStreamCreateWithFlags(&stream->queue, cudaStreamNonBlocking);
+    if (code != cudaSuccess)
+        return gsv_cuda_fail(device->index, code, "cudaStreamCreateWithFlags", error);
+    code = cudaEventCreateWithFlags(&stream->done, cudaEventDisableTiming);
+    if (code != cudaSuccess)
+        return gsv_cuda_fail(device->index, code, "cudaEventCreateWithFlags", error);
+    if (stream->int8_memory)
+        code = cudaMemsetAsync(stream->int8_memory, 0, int8_bytes, stream->queue);
+    if (code != cudaSuccess)
+        return gsv_cuda_fail(device->index, code, "cudaMemsetAsync", error);
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_cuda_stream_create(struct gpuserve_device *device,
+                                       struct gpuserve_stream **stream,
+                                       const struct gpuserve_stream_options *options,
+                                       gpuserve_error *error)
+{
+    struct gpuserve_stream *made;
+    bool left;
+    gpuserve_status status = gsv_cuda_check_lost(device->index, error);
+
+    *stream = NULL;
+    if (status != GPUSERVE_OK)
+        return status;
+    if (gsv_cuda_activation_size(options->dtype) == 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the CUDA backend does not compute in dtype %u", options->dtype);
+    made = static_cast<struct gpuserve_stream *>(calloc(1, sizeof(*made)));
+    if (!made)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory while opening a stream");
+    made->device = device;
+    made->element = gsv_cuda_element(options->dtype);
+    made->deterministic = (options->flags & GPUSERVE_STREAM_DETERMINISTIC) != 0;
+    made->max_tokens = options->max_tokens;
+    made->max_sequences = options->max_sequences;
+    made->n_heads = options->n_heads > 0 ? options->n_heads : 1;
+    made->output_bytes = options->output_bytes;
+    made->failure.struct_size = sizeof(made->failure);
+    const struct gpuserve_stream_options wanted = *options;
+    status = gsv_guard(
+        device->index, "a stream was made",
+        [=](gpuserve_error *e) { return take(made, &wanted, e); }, &left, error);
+    if (status != GPUSERVE_OK) {
+        if (!left)
+            gsv_cuda_stream_destroy(&made);
+        return status;
+    }
+    *stream = made;
+    return GPUSERVE_OK;
+}
+
+/* ------------------------------------------------------------------------------ the watch */
+
+static int64_t now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<int64_t>(t.tv_sec) * 1000000 + t.tv_nsec / 1000;
+}
+
+/* Give the processor away for the longer the more has passed: a short batch is noticed at once, a
+ * long one costs little to wait for. */
+static void rest(int64_t waited_us)
+{
+    struct timespec t = { 0, 0 };
+
+    if (waited_us < 200)
+        return;
+    if (waited_us < 1000) {
+        sched_yield();
+        return;
+    }
+    t.tv_nsec = waited_us < 20000 ? 20000 : 200000;
+    nanosleep(&t, NULL);
+}
+
+/* cudaStreamSynchronize would wait for ever for a device that hangs. */
+static gpuserve_status watch(struct gpuserve_stream *stream)
+{
+    const int64_t begin = now_us();
+    cudaError_t code;
+
+    while ((code = cudaEventQuery(stream->done)) == cudaErrorNotReady) {
+        const int64_t waited = now_us() - begin;
+
+        if (waited / 1000 >= stream->device->timeout_ms)
+            return gsv_cuda_fail_timeout(stream->device->index, "a batch ran",
+                                         stream->device->timeout_ms, &stream->failure);
+        rest(waited);
+    }
+    return gsv_cuda_note(stream, code, "the batch");
+}
+
+/* ------------------------------------------------------------------------------------ the end */
+
+/* A batch that was begun and not waited for still reads and writes our memory. */
+static void abandon(struct gpuserve_stream *stream)
+{
+    cudaGraph_t graph = NULL;
+
+    if (stream->phase == GSV_PHASE_RECORD &&
+        cudaStreamEndCapture(stream->queue, &graph) == cudaSuccess)
+        cudaGraphDestroy(graph);
+    if (stream->phase != GSV_PHASE_IDLE &&
+        cudaEventRecord(stream->done, stream->queue) == cudaSuccess)
+        (void)watch(stream);
+}
+
+static void release(struct gpuserve_stream *s)
+{
+    if (s->queue)
+        abandon(s);
+    gsv_graphs_clear(&s->graphs);
+    if (s->done)
+        cudaEventDestroy(s->done);
+    if (s->queue)
+        cudaStreamDestroy(s->queue);
+    cudaFree(s->int8_memory);
+    cudaFree(s->workspace);
+    cudaFree(s->device_in);
+    cudaFreeHost(s->host_out);
+    cudaFreeHost(s->host_in);
+}
+
+/* On a device that hangs any call that frees would wait for it for ever. */
+void gsv_cuda_stream_destroy(struct gpuserve_stream **stream)
+{
+    struct gpuserve_stream *const s = stream ? *stream : NULL;
+
+    if (!s)
+        return;
+    *stream = NULL;
+    if (gsv_guard_release(s->device->index, "a stream was ended", [=] { release(s); }))
+        free(s);
+}
+
+/* ---------------------------------------------------------------------------------- one batch */
+
+/* The text of what went wrong with the batch, and the stream is ready for the next one. */
+static gpuserve_status give_up(struct gpuserve_stream *stream, gpuserve_error *error)
+{
+    const gpuserve_status status = static_cast<gpuserve_status>(stream->failure.status);
+
+    gsv_error_copy(error, &stream->failure);
+    stream->failure.status = GPUSERVE_OK;
+    if (!gsv_cuda_hangs(stream->device->index))
+        abandon(stream);
+    stream->recording = NULL;
+    stream->phase = GSV_PHASE_IDLE;
+    return status;
+}
+
+gpuserve_status gsv_cuda_stream_begin(struct gpuserve_stream *stream, gpuserve_error *error)
+{
+    const gpuserve_status status = gsv_cuda_use(stream->device, error);
+
+    if (status != GPUSERVE_OK)
+        return status;
+    if (stream->phase != GSV_PHASE_IDLE)
+        return gsv_fail(error, GPUSERVE_E_INTERNAL, "arithmetic inside of a batch");
+    stream->failure.status = GPUSERVE_OK;
+    stream->phase = GSV_PHASE_RUN;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_cuda_stream_finish(struct gpuserve_stream *stream, gpuserve_error *error)
+{
+    gpuserve_status status = static_cast<gpuserve_status>(stream->failure.status);
+
+    if (status == GPUSERVE_OK)
+        status =
+            gsv_cuda_note(stream, cudaEventRecord(stream->done, stream->queue), "cudaEventRecord");
+    if (status == GPUSERVE_OK)
+        status = watch(stream);
+    if (status != GPUSERVE_OK)
+        return give_up(stream, error);
+    stream->phase = GSV_PHASE_IDLE;
+    return GPUSERVE_OK;
+}
+
+/* This thread goes on with the batch, if nothing of it has failed yet. */
+static gpuserve_status take_up(struct gpuserve_stream *stream)
+{
+    if (stream->failure.status == GPUSERVE_OK)
+        (void)gsv_cuda_use(stream->device, &stream->failure);
+    return static_cast<gpuserve_status>(stream->failure.status);
+}
+
+/* Replay what was recorded, begin a recording, or run. */
+static gpuserve_status start(struct gpuserve_stream *stream, struct gsv_graph *graph,
+                             int32_t *replayed)
+{
+    *replayed = graph && graph->exec ? 1 : 0;
+    stream->recording = NULL;
+    stream->phase = GSV_PHASE_RUN;
+    if (*replayed)
+        return gsv_cuda_note(stream, cudaGraphLaunch(graph->exec, stream->queue),
+                             "cudaGraphLaunch");
+    if (!graph)
+        return GPUSERVE_OK;
+    stream->recording = graph;
+    stream->phase = GSV_PHASE_RECORD;
+    /* Only this thread's calls: others may go on allocating. */
+    return gsv_cuda_note(stream,
+                         cudaStreamBeginCapture(stream->queue, cudaStreamCaptureModeThreadLocal),
+                         "cudaStreamBeginCapture");
+}
+
+gpuserve_status gsv_cuda_batch_begin(struct gpuserve_stream *stream, uint64_t program,
+                                     const struct gpuserve_host_batch *host,
+                                     struct gpuserve_batch *batch, int32_t *replayed,
+                                     gpuserve_error *error)
+{
+    const struct gsv_shape shape = gsv_shape_of(stream, host);
+    const struct gsv_upload parts = gsv_upload_of(&shape);
+    const char *const at = stream->device_in;
+    struct gsv_graph *graph = NULL;
+    gpuserve_status status = gsv_cuda_use(stream->device, error);
+
+    *replayed = 0;
+    if (status != GPUSERVE_OK)
+        return status;
+    if (stream->phase != GSV_PHASE_IDLE)
+        return gsv_fail(error, GPUSERVE_E_INTERNAL,
+                        "a batch was begun before the last was waited for");
+    stream->failure.status = GPUSERVE_OK;
+    gsv_int8_forget(&stream->int8);
+    gsv_pack(stream->host_in, host, &shape, &parts);
+    batch->n_tokens = host->n_tokens;
+    batch->n_sequences = shape.n_sequences;
+    batch->max_seqlen = host->max_seqlen;
+    batch->n_rows = shape.n_rows;
+    batch->ids = reinterpret_cast<const int32_t *>(at + parts.ids);
+    batch->type_ids = reinterpret_cast<const int32_t *>(at + parts.type_ids);
+    batch->positions = reinterpret_cast<const int32_t *>(at + parts.positions);
+    batch->cu_seqlens = reinterpret_cast<const int32_t *>(at + parts.cu_seqlens);
+    stream->tiles.tiles = reinterpret_cast<const struct gsv_tile *>(at + parts.tiles);
+    stream->tiles.n_tiles = shape.n_tiles;
+    stream->tiles.height = shape.tile_height;
+    stream->tiles.short_texts = shape.short_texts != 0;
+
+    stream->phase = GSV_PHASE_RUN;
+    status = gsv_cuda_note(stream,
+                           cudaMemcpyAsync(stream->device_in, stream->host_in, parts.size,
+                                           cudaMemcpyHostToDevice, stream->queue),
+                           "cudaMemcpyAsync of a batch");
+    if (status == GPUSERVE_OK && host->n_tokens <= GSV_GRAPH_MAX_ROWS && !stream->no_graphs) {
+        graph = gsv_graphs_find(&stream->graphs, program, &shape);
+        if (graph->uses < 2)
+            graph = NULL; /* most odd shapes never come again */
+    }
+    if (status == GPUSERVE_OK)
+        status = start(stream, graph, replayed);
+    return status == GPUSERVE_OK ? GPUSERVE_OK : give_up(stream, error);
+}
+
+/* Make the recording launchable, and launch it. */
+static gpuserve_status finish_recording(struct gpuserve_stream *stream)
+{
+    cudaGraph_t graph = NULL;
+    cudaError_t code = cudaStreamEndCapture(stream->queue, &graph);
+    gpuserve_status status = gsv_cuda_note(stream, code, "cudaStreamEndCapture");
+
+    stream->phase = GSV_PHASE_RUN;
+    if (status == GPUSERVE_OK) {
+        code = cudaGraphInstantiate(&stream->recording->exec, graph, 0);
+        status = gsv_cuda_note(stream, code, "cudaGraphInstantiate");
+        if (status != GPUSERVE_OK)
+            stream->recording->exec = NULL;
+        cudaGraphDestroy(graph);
+    }
+    if (status == GPUSERVE_OK)
+        status = gsv_cuda_note(stream, cudaGraphLaunch(stream->recording->exec, stream->queue),
+                               "cudaGraphLaunch");
+    stream->no_graphs = status != GPUSERVE_OK;
+    stream->recording = NULL;
+    return status;
+}
+
+gpuserve_status gsv_cuda_batch_end(struct gpuserve_stream *stream, void *to_host, const void *from,
+                                   size_t size, gpuserve_error *error)
+{
+    gpuserve_status status = take_up(stream);
+
+    if (status != GPUSERVE_OK)
+        return give_up(stream, error);
+    if (size > stream->output_bytes) {
+        gsv_fail(&stream->failure, GPUSERVE_E_INTERNAL,
+                 "a batch's result has %zu bytes, the stream was made for %zu", size,
+                 stream->output_bytes);
+        return give_up(stream, error);
+    }
+    if (stream->phase == GSV_PHASE_RECORD && finish_recording(stream) != GPUSERVE_OK)
+        return give_up(stream, error);
+    status = gsv_cuda_note(
+        stream,
+        cudaMemcpyAsync(stream->host_out, from, size, cudaMemcpyDeviceToHost, stream->queue),
+        "cudaMemcpyAsync of a result");
+    if (status == GPUSERVE_OK)
+        status =
+            gsv_cuda_note(stream, cudaEventRecord(stream->done, stream->queue), "cudaEventRecord");
+    if (status != GPUSERVE_OK)
+        return give_up(stream, error);
+    stream->to_host = to_host;
+    stream->to_host_size = size;
+    stream->phase = GSV_PHASE_ENDED;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_cuda_stream_wait(struct gpuserve_stream *stream, gpuserve_error *error)
+{
+    if (take_up(stream) != GPUSERVE_OK)
+        return give_up(stream, error);
+    if (stream->phase != GSV_PHASE_ENDED)
+        return give_up(stream, NULL); /* nothing under way, or a batch that nobody will end */
+    if (watch(stream) != GPUSERVE_OK)
+        return give_up(stream, error);
+    memcpy(stream->to_host, stream->host_out, stream->to_host_size);
+    stream->phase = GSV_PHASE_IDLE;
+    return GPUSERVE_OK;
+}

@@ -1,0 +1,169 @@
+/*
+ * toolkit_loader.cu - where libraries of the CUDA toolkit lie on machines that were set up
+ * differently.
+ *
+ *   the loader's path                       an installed toolkit
+ *   /usr/local/nvidia/lib64                 what a container's runtime brings
+ *   CUDA_HOME, CUDA_PATH, /usr/local/cuda   the toolkit's folder
+ *   beside the plugin, VIRTUAL_ENV          the nvidia-* packages of PyPI
+ *
+ * The first that can be loaded is taken. Variables are not looked at in a program with the rights
+ * of another user.
+ */
+#include "kernels/cuda/runtime/toolkit_loader.cuh"
+
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What stands before the folders that have a fixed place; a test sets it. */
+#ifndef GSV_LIBRARY_ROOT
+#define GSV_LIBRARY_ROOT ""
+#endif
+
+namespace
+{
+
+const int MOST_PLACES = 12;
+
+struct places {
+    char folders[MOST_PLACES][PATH_MAX];
+    int n;
+};
+
+void add(struct places *p, const char *folder, int length, const char *below)
+{
+    if (p->n < MOST_PLACES &&
+        snprintf(p->folders[p->n], PATH_MAX, "%.*s%s", length, folder, below) < PATH_MAX)
+        p->n++;
+}
+
+void add_toolkit(struct places *p, const char *folder)
+{
+    add(p, folder, PATH_MAX, "/lib64");
+    add(p, folder, PATH_MAX, "/lib"); /* as the wheels have it */
+}
+
+/* The toolkit that a variable names. */
+void add_toolkit_of(struct places *p, const char *variable)
+{
+    const char *const folder = secure_getenv(variable);
+
+    if (folder && *folder == '/')
+        add_toolkit(p, folder);
+}
+
+/* Beside a plugin that was installed as a Python package lie NVIDIA's packages. */
+void add_beside_plugin(struct places *p, const char *wheels)
+{
+    char below[64];
+    Dl_info self;
+    const char *slash;
+
+    if (!dladdr(reinterpret_cast<const void *>(&gsv_cuda_open_library), &self) || !self.dli_fname)
+        return;
+    slash = strrchr(self.dli_fname, '/');
+    snprintf(below, sizeof(below), "/../%s", wheels);
+    if (slash)
+        add(p, self.dli_fname, static_cast<int>(slash - self.dli_fname), below);
+}
+
+/* In the environment of Python that is active; its folder bears Python's version. */
+void add_venv(struct places *p, const char *wheels)
+{
+    const char *const venv = secure_getenv("VIRTUAL_ENV");
+    char pattern[PATH_MAX];
+    glob_t found;
+
+    if (!venv || *venv != '/' ||
+        snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages/%s", venv, wheels) >=
+            static_cast<int>(sizeof(pattern)))
+        return;
+    if (glob(pattern, GLOB_NOCHECK, NULL, &found) != 0)
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        add(p, found.gl_pathv[i], PATH_MAX, "");
+    globfree(&found);
+}
+
+struct places *find_places(void)
+{
+    struct places *const p = static_cast<struct places *>(calloc(1, sizeof(*p)));
+    char wheels[32];
+
+    if (!p)
+        return NULL;
+    snprintf(wheels, sizeof(wheels), "nvidia/cu%d/lib", CUDART_VERSION / 1000);
+    add(p, GSV_LIBRARY_ROOT "/usr/local/nvidia/lib64", PATH_MAX, "");
+    add_toolkit_of(p, "CUDA_HOME");
+    add_toolkit_of(p, "CUDA_PATH");
+    add_toolkit(p, GSV_LIBRARY_ROOT "/usr/local/cuda");
+    add_beside_plugin(p, wheels);
+    add_venv(p, wheels);
+    return p;
+}
+
+/* NULL where the path is too long or cannot be loaded. */
+void *open_in(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+
+    return snprintf(path, sizeof(path), "%s/%s", folder, name) < static_cast<int>(sizeof(path))
+               ? dlopen(path, RTLD_NOW | RTLD_LOCAL)
+               : NULL;
+}
+
+} /* namespace */
+
+void *gsv_cuda_open_library(const char *name)
+{
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    struct places *const p = library ? NULL : find_places();
+
+    for (int i = 0; p && i < p->n && !library; i++)
+        library = open_in(p->folders[i], name);
+    free(p);
+    return library;
+}
+
+/* One that is there and could not be loaded says more than all places where it is not. */
+static bool write_broken(const struct places *p, const char *name, char *text, size_t size)
+{
+    for (int i = 0; i < p->n; i++) {
+        char path[PATH_MAX];
+        const char *cause;
+
+        if (snprintf(path, sizeof(path), "%s/%s", p->folders[i], name) >= PATH_MAX ||
+            access(path, F_OK) != 0)
+            continue;
+        dlerror();
+        if (void *const now = dlopen(path, RTLD_NOW | RTLD_LOCAL)) {
+            dlclose(now);
+            continue;
+        }
+        cause = dlerror();
+        snprintf(text, size, "%s cannot be loaded: %s", path, cause ? cause : "?");
+        return true;
+    }
+    return false;
+}
+
+void gsv_cuda_tell_missing(const char *name, char *text, size_t size)
+{
+    struct places *const p = find_places();
+    size_t at;
+
+    snprintf(text, size, "%s is not in the loader's path", name);
+    if (!p || write_broken(p, name, text, size)) {
+        free(p);
+        return;
+    }
+    for (int i = 0; i < p->n && (at = strlen(text)) + 1 < size; i++)
+        snprintf(text + at, size - at, ", %s", p->folders[i]);
+    free(p);
+}

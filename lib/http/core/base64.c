@@ -1,0 +1,64 @@
+/*
+ * base64.c - see base64.h.
+ *
+ * Six bytes are four numbers of twelve bits, and each of these has two letters in a table of 8 kB.
+ */
+#include "lib/http/core/base64.h"
+
+#include <endian.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { PAIR_BITS = 12, PAIR_MASK = (1 << PAIR_BITS) - 1 };
+
+static char pairs[1 << PAIR_BITS][2];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void make_pairs(void)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    for (unsigned i = 0; i <= PAIR_MASK; i++) {
+        pairs[i][0] = letters[i >> 6];
+        pairs[i][1] = letters[i & 63];
+    }
+}
+
+/* Reads eight bytes, of which six count, and writes eight letters. */
+static inline void encode_six(char *to, const unsigned char *from)
+{
+    uint64_t x;
+
+    memcpy(&x, from, sizeof(x));
+    x = be64toh(x);
+    memcpy(to, pairs[x >> 52], 2);
+    memcpy(to + 2, pairs[x >> 40 & PAIR_MASK], 2);
+    memcpy(to + 4, pairs[x >> 28 & PAIR_MASK], 2);
+    memcpy(to + 6, pairs[x >> 16 & PAIR_MASK], 2);
+}
+
+void gsv_base64_encode(char *to, const void *bytes, size_t size)
+{
+    const unsigned char *from = bytes;
+    unsigned char rest[8];
+    char letters[8];
+
+    pthread_once(&once, make_pairs);
+    for (; size >= 8; size -= 6, from += 6, to += 8)
+        encode_six(to, from);
+    while (size > 0) { /* the last seven bytes at most: nothing past them is read */
+        const size_t n = size < 6 ? size : 6;
+
+        memset(rest, 0, sizeof(rest));
+        memcpy(rest, from, n);
+        encode_six(letters, rest);
+        memcpy(to, letters, gsv_base64_size(n));
+        for (size_t i = (n + 2) / 3 * 3 - n; i > 0; i--)
+            to[gsv_base64_size(n) - i] = '=';
+        to += gsv_base64_size(n);
+        from += n;
+        size -= n;
+    }
+}

@@ -1,0 +1,169 @@
+/*
+ * cohere.c - /v1/embed and /v2/embed of Cohere.
+ *
+ * `input_type` selects the model's prompt for queries or documents, if it has one. Of
+ * `embedding_types` float and base64 are offered; the others are refused by name. The reply is
+ * keyed by type in v2 and, as in Cohere's API, in v1 whenever the request names `embedding_types`.
+ */
+#include "lib/http/inference/truncation.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/protocol/request.h"
+#include "lib/http/inference/rerank.h"
+#include "lib/http/protocol/route.h"
+#include "lib/http/server.h"
+#include "lib/http/inference/inference_call.h"
+
+#include <string.h>
+
+struct cohere {
+    struct gsv_inputs inputs;
+    bool by_type, v2, floats, base64;
+};
+
+static void write_base64(struct gsv_exchange *exchange)
+{
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < exchange->work.job.n_items; i++) {
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        gsv_put_base64(to, gsv_work_row(exchange, i), exchange->work.columns);
+    }
+    gsv_buffer_text(to, "]");
+}
+
+static void write_floats(struct gsv_exchange *exchange)
+{
+    gsv_put_rows(&exchange->reply, exchange->work.job.output, exchange->work.job.n_items,
+                 exchange->work.columns);
+}
+
+static void write_embeddings(struct gsv_exchange *exchange)
+{
+    const struct cohere *cohere = exchange->state;
+    struct gsv_buffer *to = &exchange->reply;
+    const bool by_type = cohere->by_type;
+
+    gsv_buffer_text(to, "{\"id\":");
+    gsv_put_text(to, exchange->id);
+    gsv_buffer_text(to, by_type ? ",\"embeddings\":{" : ",\"embeddings\":");
+    if (by_type && cohere->floats)
+        gsv_buffer_text(to, "\"float\":");
+    if (cohere->floats)
+        write_floats(exchange);
+    if (cohere->base64) {
+        gsv_buffer_text(to, cohere->floats ? ",\"base64\":" : "\"base64\":");
+        write_base64(exchange);
+    }
+    gsv_buffer_text(to, by_type ? "},\"texts\":[" : ",\"texts\":[");
+    for (size_t i = 0; i < cohere->inputs.n; i++) {
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        gsv_put_bytes(to, cohere->inputs.texts[i], cohere->inputs.sizes[i]);
+    }
+    gsv_buffer_format(to,
+                      "],\"meta\":{\"api_version\":{\"version\":\"%d\"},\"billed_units\":{"
+                      "\"input_tokens\":%zu}},\"response_type\":\"%s\"}",
+                      cohere->v2 ? 2 : 1, exchange->account.n_tokens,
+                      by_type ? "embeddings_by_type" : "embeddings_floats");
+    gsv_reply_json(exchange);
+}
+
+static bool read_types(struct gsv_exchange *exchange, struct cohere *cohere)
+{
+    const json_t *types = json_object_get(exchange->json, "embedding_types");
+    json_t *type;
+    size_t i;
+
+    cohere->v2 = exchange->path[2] == '2';
+    cohere->floats = json_array_size(types) == 0;
+    cohere->by_type = cohere->v2 || !cohere->floats;
+    if (types && !json_is_array(types) && !json_is_null(types))
+        return gsv_refuse(exchange, GSV_P_INVALID, "embedding_types",
+                          "`embedding_types` is no list");
+    json_array_foreach(types, i, type)
+    {
+        const char *name = json_string_value(type);
+
+        if (name && strcmp(name, "float") == 0)
+            cohere->floats = true;
+        else if (name && strcmp(name, "base64") == 0)
+            cohere->base64 = true;
+        else
+            return gsv_refuse(exchange, GSV_P_INVALID, "embedding_types",
+                              "embedding type \"%.40s\" is not offered, only float and base64",
+                              name ? name : "");
+    }
+    return true;
+}
+
+static bool read_input_type(struct gsv_exchange *exchange, gpuserve_job *job)
+{
+    static const char *const names[] = { "search_query", "search_document", "classification",
+                                         "clustering",   "image",           NULL };
+    uint32_t type = 2;
+
+    if (!gsv_member_choice(exchange, exchange->json, "input_type", names, &type))
+        return false;
+    if (type == 4)
+        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "input_type", "images cannot be embedded");
+    if (type < 2)
+        job->prompt_name =
+            gsv_prompt_named(exchange, type == 0 ? gsv_query_prompts : gsv_document_prompts);
+    return true;
+}
+
+static bool read_cut(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_cut *cut)
+{
+    const json_t *body = exchange->json;
+    int64_t limit = 0;
+
+    job->truncation = GPUSERVE_TRUNCATE_RIGHT; /* END is Cohere's default */
+    if (!gsv_option_truncated_end(exchange, body, job) ||
+        !gsv_member_count(exchange, body, "max_tokens", 1, INT32_MAX, &limit))
+        return false;
+    *cut = (struct gsv_cut){ "max_tokens", (size_t)limit, true, job->truncation };
+    return true;
+}
+
+static bool read_options(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_cut *cut)
+{
+    static const struct gsv_unoffered unoffered[] = {
+        { "images", "only texts are embedded" },
+        { "inputs", "only texts are embedded, as `texts`" },
+        { 0 },
+    };
+    int64_t dimensions = 0;
+
+    if (!gsv_option_unoffered(exchange, exchange->json, unoffered) ||
+        !read_types(exchange, exchange->state) || !read_input_type(exchange, job) ||
+        !read_cut(exchange, job, cut) ||
+        !gsv_member_count(exchange, exchange->json, "output_dimension", 1,
+                          (int64_t)exchange->served->dim, &dimensions))
+        return false;
+    job->dimensions = (uint32_t)dimensions;
+    return true;
+}
+
+static void embed(struct gsv_exchange *exchange)
+{
+    struct cohere *cohere = gsv_keep(exchange, 1, sizeof(*cohere));
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs inputs;
+    struct gsv_cut cut;
+
+    exchange->state = cohere;
+    if (!cohere || !gsv_request_body_model(exchange) || !gsv_require_embedder(exchange) ||
+        !read_options(exchange, &job, &cut) ||
+        !gsv_inputs_read(exchange, json_object_get(exchange->json, "texts"), "texts",
+                         GSV_INPUTS_NO_IDS, NULL, &cohere->inputs))
+        return;
+    inputs = cohere->inputs; /* the reply repeats the whole texts */
+    if (gsv_inputs_cut(exchange, &inputs, &cut))
+        gsv_work_start(exchange, &job, &inputs, write_embeddings);
+}
+
+const struct gsv_route gsv_cohere_routes[] = {
+    { "POST", "/v1/embed", GSV_COHERE, GSV_JSON_BODY, embed },
+    { "POST", "/v2/embed", GSV_COHERE, GSV_JSON_BODY, embed },
+    { 0 },
+};

@@ -1,0 +1,85 @@
+/*
+ * health.c - whether the server lives, whether it is ready for work, and whether work comes
+ * out right.
+ *
+ * Live: it answers at all. Ready: it is not draining, and a request sent now would be computed: a
+ * lost device shows here with the first request that met it. Deep: each model has computed a text
+ * just now. TEI asks at /health and /ping, Kubernetes at /healthz, /livez and /readyz.
+ */
+#include "lib/base/error.h"
+#include "lib/http/protocol/route.h"
+#include "lib/http/server.h"
+#include "lib/http/inference/inference_call.h"
+
+/* ---------------------------------------------------------------------------------------- ready */
+
+static bool model_is_ready(struct gpuserve_http *server, size_t i, gpuserve_error *why)
+{
+    struct gsv_served *served = gsv_models_hold(&server->models, &server->models.entries[i]);
+    gpuserve_status st;
+
+    if (!served) { /* only the default one has to be there: clients may unload the others */
+        if (i == 0)
+            gsv_fail(why, GPUSERVE_E_BUSY, "no model is loaded");
+        return i != 0;
+    }
+    st = gpuserve_model_ready(served->model, why);
+    gsv_served_release(served);
+    return st == GPUSERVE_OK || (i != 0 && st == GPUSERVE_E_BUSY);
+}
+
+bool gsv_http_ready(struct gpuserve_http *server, gpuserve_error *why)
+{
+    if (atomic_load(&server->draining)) {
+        gsv_fail(why, GPUSERVE_E_BUSY, "draining");
+        return false;
+    }
+    for (size_t i = 0; i < server->models.n; i++) {
+        if (!model_is_ready(server, i, why))
+            return false;
+    }
+    return true;
+}
+
+static void live(struct gsv_exchange *exchange)
+{
+    gsv_reply_text(exchange, 200, "live\n");
+}
+
+static void ready(struct gsv_exchange *exchange)
+{
+    gpuserve_error why = GPUSERVE_ERROR_INIT;
+
+    if (gsv_http_ready(exchange->server, &why))
+        gsv_reply_text(exchange, 200, "ready\n");
+    else
+        gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "%s", why.message);
+}
+
+/* ----------------------------------------------------------------------------------------- deep */
+
+static void tell_all(struct gsv_exchange *exchange)
+{
+    const bool *good = exchange->state;
+    const bool is_ready = *good && gsv_http_ready(exchange->server, NULL);
+
+    gsv_buffer_format(&exchange->reply, ",\"ready\":%s}", is_ready ? "true" : "false");
+    gsv_reply(exchange, is_ready ? 200 : 503, "application/json");
+}
+
+static void deep(struct gsv_exchange *exchange)
+{
+    exchange->state = gsv_keep(exchange, 1, sizeof(bool));
+    if (exchange->state)
+        gsv_work_load(exchange, &exchange->server->checks, NULL, GSV_CHECK, tell_all);
+}
+
+const struct gsv_route gsv_health_routes[] = {
+    { "GET", "/health", GSV_TEI, GSV_OPEN, ready },
+    { "GET", "/ping", GSV_TEI, GSV_OPEN, ready },
+    { "GET", "/healthz", GSV_TEI, GSV_OPEN, ready },
+    { "GET", "/readyz", GSV_TEI, GSV_OPEN, ready },
+    { "GET", "/livez", GSV_TEI, GSV_OPEN, live },
+    { "GET", "/health/deep", GSV_TEI, GSV_WITHOUT_BODY, deep },
+    { 0 },
+};

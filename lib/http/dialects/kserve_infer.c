@@ -1,0 +1,344 @@
+/*
+ * kserve_infer.c - one inference: JSON and binary tensors in, JSON and binary tensors out.
+ *
+ * With Inference-Header-Content-Length the body is that many bytes of JSON, then tensors; the
+ * answer has the same form when a binary output was asked for.
+ */
+#include "lib/http/dialects/kserve.h"
+#include "lib/http/inference/model_registry.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/protocol/request.h"
+#include "lib/http/inference/scores.h"
+#include "lib/http/server.h"
+#include "lib/http/inference/inference_call.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum output_kind { EMBEDDING, SCORES, LABELS, N_OUTPUTS };
+
+static const char *const output_names[] = { "embedding", "scores", "labels" };
+
+struct output {
+    enum output_kind kind;
+    bool binary;
+    size_t classes; /* of scores: this many best as "score:index:label"; 0: the scores */
+};
+
+struct infer {
+    struct output outputs[N_OUTPUTS];
+    size_t n_outputs;
+    const char *id;
+};
+
+/* -------------------------------------------------------------------------------------- answer */
+
+/* A text element of a BYTES tensor: JSON, or its length and itself. */
+static void put_element(struct gsv_buffer *to, bool binary, const char *text)
+{
+    const uint32_t size = htole32((uint32_t)strlen(text));
+
+    if (!binary) {
+        gsv_put_text(to, text);
+        return;
+    }
+    gsv_buffer_add(to, &size, sizeof(size));
+    gsv_buffer_text(to, text);
+}
+
+static const char *separator(const struct output *output, size_t i)
+{
+    return output->binary || i == 0 ? "" : ",";
+}
+
+/* The labels of one row: the best, or the `classes` best with their scores. */
+static bool put_row_labels(struct gsv_exchange *exchange, const struct output *output, size_t row,
+                           struct gsv_buffer *to)
+{
+    const struct gsv_served *served = exchange->served;
+    const size_t n = output->classes ? output->classes : 1;
+    const struct gsv_ranked *ranked =
+        gsv_rank_labels(exchange, gsv_work_row(exchange, row), served->n_labels);
+
+    for (size_t i = 0; i < n && ranked; i++) {
+        const char *label = gpuserve_model_label(served->model, ranked[i].index);
+
+        gsv_buffer_text(to, separator(output, row * n + i));
+        if (output->classes) {
+            struct gsv_buffer text = { 0 };
+
+            gsv_put_float(&text, ranked[i].score);
+            gsv_buffer_format(&text, ":%zu:%s", ranked[i].index, label);
+            gsv_buffer_add(&text, "", 1);
+            if (text.failed)
+                to->failed = true;
+            else
+                put_element(to, output->binary, text.bytes);
+            gsv_buffer_reset(&text);
+        } else {
+            put_element(to, output->binary, label);
+        }
+    }
+    return ranked != NULL;
+}
+
+static bool put_values(struct gsv_exchange *exchange, const struct output *output,
+                       struct gsv_buffer *to)
+{
+    const struct gsv_work *work = &exchange->work;
+    const size_t n = work->job.n_items * work->columns;
+
+    if (output->kind == LABELS || output->classes) {
+        for (size_t i = 0; i < work->job.n_items; i++) {
+            if (!put_row_labels(exchange, output, i, to))
+                return false;
+        }
+    } else if (output->binary) {
+        gsv_buffer_add(to, work->job.output, n * sizeof(float)); /* little-endian, as they are */
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            gsv_buffer_text(to, i > 0 ? "," : "");
+            gsv_put_float(to, work->job.output[i]);
+        }
+    }
+    return true;
+}
+
+static void put_shape(struct gsv_exchange *exchange, const struct output *output)
+{
+    const size_t n = exchange->work.job.n_items;
+    struct gsv_buffer *to = &exchange->reply;
+
+    if (output->kind == LABELS)
+        gsv_buffer_format(to, "[%zu]", n);
+    else
+        gsv_buffer_format(to, "[%zu,%zu]", n,
+                          output->classes ? output->classes : exchange->work.columns);
+}
+
+/* One output's JSON; its bytes, if it is binary, go to `tail`. */
+static bool put_output(struct gsv_exchange *exchange, const struct output *output,
+                       struct gsv_buffer *tail)
+{
+    const bool is_text = output->kind == LABELS || output->classes;
+    struct gsv_buffer *to = &exchange->reply;
+    const size_t before = tail->size;
+    bool good = true;
+
+    gsv_buffer_format(to,
+                      "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":", output_names[output->kind],
+                      is_text ? "BYTES" : "FP32");
+    put_shape(exchange, output);
+    if (output->binary) {
+        good = put_values(exchange, output, tail);
+        gsv_buffer_format(to, ",\"parameters\":{\"binary_data_size\":%zu}}", tail->size - before);
+    } else {
+        gsv_buffer_text(to, ",\"data\":[");
+        good = put_values(exchange, output, to);
+        gsv_buffer_text(to, "]}");
+    }
+    return good;
+}
+
+static void write_outputs(struct gsv_exchange *exchange)
+{
+    const struct infer *infer = exchange->state;
+    struct gsv_buffer *to = &exchange->reply, tail = { 0 };
+    bool good = true;
+    size_t json_size;
+
+    gsv_buffer_text(to, "{");
+    if (infer->id) {
+        gsv_buffer_text(to, "\"id\":");
+        gsv_put_text(to, infer->id);
+        gsv_buffer_text(to, ",");
+    }
+    gsv_buffer_text(to, "\"model_name\":");
+    gsv_put_text(to, exchange->served->name);
+    gsv_buffer_text(to, ",\"model_version\":\"1\",\"outputs\":[");
+    for (size_t i = 0; i < infer->n_outputs && good; i++) {
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        good = put_output(exchange, &infer->outputs[i], &tail);
+    }
+    gsv_buffer_text(to, "]}");
+    json_size = to->size;
+    gsv_buffer_add(to, tail.bytes, tail.size);
+    to->failed |= tail.failed;
+    if (good && tail.size > 0) {
+        gsv_add_header(exchange, "Inference-Header-Content-Length",
+                       gsv_keep_format(exchange, "%zu", json_size));
+        gsv_reply(exchange, 200, "application/octet-stream");
+    } else if (good) {
+        gsv_reply_json(exchange);
+    }
+    gsv_buffer_reset(&tail);
+}
+
+/* ------------------------------------------------------------------------------------ question */
+
+static bool read_output(struct gsv_exchange *exchange, const json_t *given, bool binary,
+                        struct infer *infer)
+{
+    const char *name = json_string_value(json_object_get(given, "name"));
+    const json_t *parameters = json_object_get(given, "parameters");
+    struct output *output = &infer->outputs[infer->n_outputs];
+    int64_t classes = 0;
+    size_t kind = 0;
+
+    while (kind < N_OUTPUTS && (!name || strcmp(name, output_names[kind]) != 0))
+        kind++;
+    if (kind == N_OUTPUTS)
+        return gsv_refuse(exchange, GSV_P_INVALID, "outputs",
+                          "there is no output \"%.40s\", only embedding, scores and labels",
+                          name ? name : "");
+    for (size_t i = 0; i < infer->n_outputs; i++) {
+        if ((size_t)infer->outputs[i].kind == kind)
+            return gsv_refuse(exchange, GSV_P_INVALID, "outputs",
+                              "output \"%s\" is asked for twice", name);
+    }
+    output->kind = (enum output_kind)kind;
+    output->binary = binary;
+    if (!gsv_kserve_check_shared(exchange, parameters, "output", name) ||
+        !gsv_member_flag(exchange, parameters, "binary_data", &output->binary) ||
+        !gsv_member_count(exchange, parameters, "classification", 0, INT32_MAX, &classes))
+        return false;
+    if (classes > 0 && kind != SCORES)
+        return gsv_refuse(exchange, GSV_P_INVALID, "classification",
+                          "`classification` is of the output scores");
+    output->classes =
+        (size_t)classes < exchange->served->n_labels ? (size_t)classes : exchange->served->n_labels;
+    infer->n_outputs++;
+    return true;
+}
+
+static bool read_outputs(struct gsv_exchange *exchange, const json_t *body, struct infer *infer)
+{
+    const json_t *list = json_object_get(body, "outputs");
+    const bool classifies = exchange->served->n_labels > 0;
+    bool binary = false;
+    json_t *given;
+    size_t i;
+
+    if (!gsv_member_flag(exchange, json_object_get(body, "parameters"), "binary_data_output",
+                         &binary))
+        return false;
+    if (list && !json_is_array(list) && !json_is_null(list))
+        return gsv_refuse(exchange, GSV_P_INVALID, "outputs", "`outputs` is no list");
+    json_array_foreach(list, i, given)
+    {
+        if (!read_output(exchange, given, binary, infer))
+            return false;
+    }
+    if (infer->n_outputs == 0) {
+        infer->outputs[0] = (struct output){ classifies ? SCORES : EMBEDDING, binary, 0 };
+        infer->outputs[1] = (struct output){ LABELS, binary, 0 };
+        infer->n_outputs = classifies ? 2 : 1;
+    }
+    for (i = 1; i < infer->n_outputs; i++) {
+        if ((infer->outputs[i].kind == EMBEDDING) != (infer->outputs[0].kind == EMBEDDING))
+            return gsv_refuse(exchange, GSV_P_INVALID, "outputs",
+                              "the embedding and the scores need two requests");
+    }
+    return infer->outputs[0].kind == EMBEDDING ? gsv_require_embedder(exchange)
+                                               : gsv_require_classifier(exchange);
+}
+
+/* A request is never one of a sequence: 0, Triton's number for none, says so too. */
+static bool check_sequence(struct gsv_exchange *exchange, const json_t *parameters)
+{
+    const json_t *id = json_object_get(parameters, "sequence_id");
+
+    return !id || json_is_null(id) || (json_is_integer(id) && json_integer_value(id) == 0) ||
+           gsv_refuse(exchange, GSV_P_INVALID, "sequence_id",
+                      "`sequence_id` is not offered: no model here keeps a state between requests");
+}
+
+/* `timeout` is in microseconds; priority 1 comes first and 0 is the default, as in Triton. What
+ * `truncate` says is an extension. */
+static bool read_parameters(struct gsv_exchange *exchange, const json_t *body, gpuserve_job *job)
+{
+    const json_t *parameters = json_object_get(body, "parameters");
+    int64_t timeout_us = 0, priority = 0;
+    uint64_t deadline_ns;
+
+    if (!check_sequence(exchange, parameters) ||
+        !gsv_option_truncation(exchange, parameters, job) ||
+        !gsv_member_count(exchange, parameters, "timeout", 0, INT64_MAX / 2000, &timeout_us) ||
+        !gsv_member_count(exchange, parameters, "priority", 0, INT32_MAX, &priority))
+        return false;
+    deadline_ns = exchange->begun_ns + (uint64_t)timeout_us * 1000;
+    if (timeout_us > 0 && (exchange->deadline_ns == 0 || deadline_ns < exchange->deadline_ns))
+        exchange->deadline_ns = deadline_ns;
+    if (priority > 0)
+        job->priority = priority == 1 ? GPUSERVE_PRIORITY_HIGH : GPUSERVE_PRIORITY_LOW;
+    if (priority == 2)
+        job->priority = GPUSERVE_PRIORITY_NORMAL;
+    return true;
+}
+
+bool gsv_kserve_refuse_binary(struct gsv_exchange *exchange)
+{
+    return gsv_refuse(exchange, GSV_P_INVALID, "binary_data_size",
+                      "`binary_data_size`: binary tensors need the header "
+                      "Inference-Header-Content-Length, the length of the JSON before them");
+}
+
+/* How much of the body is JSON. */
+static bool split_body(struct gsv_exchange *exchange, size_t *json_size)
+{
+    const char *given = gsv_header(exchange, "Inference-Header-Content-Length");
+    char *end;
+
+    *json_size = exchange->body.size;
+    if (!given)
+        return true;
+    /* strtoull() would take a sign before the digits. */
+    if (given[0] < '0' || strlen(given) > 18 ||
+        (*json_size = strtoull(given, &end, 10)) > exchange->body.size || *end)
+        return gsv_refuse(exchange, GSV_P_INVALID, NULL,
+                          "Inference-Header-Content-Length is %.20s, the body has %zu bytes", given,
+                          exchange->body.size);
+    if (*json_size == 0)
+        return gsv_refuse(
+            exchange, GSV_P_INVALID, NULL,
+            "Inference-Header-Content-Length is 0: raw binary requests are for models "
+            "of one input, and there are TEXT and input_ids; name the tensor in JSON "
+            "before its bytes");
+    return true;
+}
+
+/* Binary tensors after JSON whose length no header tells make it no JSON. */
+static bool parse_head(struct gsv_exchange *exchange, size_t size)
+{
+    static const char mark[] = "\"binary_data_size\"";
+    const char *bytes = exchange->body.bytes;
+
+    if (gsv_request_parse(exchange, bytes, size))
+        return true;
+    if (size > 0 && !gsv_header(exchange, "Inference-Header-Content-Length") &&
+        memmem(bytes, size, mark, sizeof(mark) - 1))
+        gsv_kserve_refuse_binary(exchange);
+    return false;
+}
+
+void gsv_kserve_infer(struct gsv_exchange *exchange)
+{
+    struct infer *infer = gsv_keep(exchange, 1, sizeof(*infer));
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs inputs;
+    size_t json_size;
+
+    exchange->state = infer;
+    if (!infer || !gsv_kserve_model(exchange) || !split_body(exchange, &json_size) ||
+        !parse_head(exchange, json_size) ||
+        !gsv_member_text(exchange, exchange->json, "id", &infer->id) ||
+        !read_outputs(exchange, exchange->json, infer) ||
+        !read_parameters(exchange, exchange->json, &job) ||
+        !gsv_kserve_inputs(exchange, json_object_get(exchange->json, "inputs"),
+                           exchange->body.bytes + json_size, exchange->body.size - json_size,
+                           &inputs))
+        return;
+    job.task = infer->outputs[0].kind == EMBEDDING ? GPUSERVE_TASK_EMBED : GPUSERVE_TASK_CLASSIFY;
+    gsv_work_start(exchange, &job, &inputs, write_outputs);
+}

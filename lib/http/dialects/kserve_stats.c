@@ -1,0 +1,118 @@
+/*
+ * kserve_stats.c - statistics as Triton's extension has them: of each model alone, since it was
+ * loaded.
+ *
+ * Inferences are texts that were computed, executions the batches they were computed in, by whoever
+ * asked, and `batch_stats` has these by the number of their texts; `inference_stats` counts
+ * requests, whose computing includes what Triton tells apart as output.
+ */
+#include "lib/http/dialects/kserve.h"
+#include "lib/http/inference/model_registry.h"
+#include "lib/http/protocol/request.h"
+#include "lib/http/server.h"
+
+static void put_duration(struct gsv_buffer *to, const char *name, uint64_t count, uint64_t ns)
+{
+    gsv_buffer_format(to, "\"%s\":{\"count\":%llu,\"ns\":%llu}", name, (unsigned long long)count,
+                      (unsigned long long)ns);
+}
+
+/* perf_analyzer reads all of them. */
+static void put_requests(struct gsv_buffer *to, const struct gsv_tally *tally)
+{
+    const uint64_t n_ok = atomic_load(&tally->n_ok);
+    const struct {
+        const char *name;
+        uint64_t count, us;
+    } rows[] = { { "success", n_ok, atomic_load(&tally->total_us) },
+                 { "fail", atomic_load(&tally->n_failed), 0 },
+                 { "queue", n_ok, atomic_load(&tally->queue_us) },
+                 { "compute_input", n_ok, atomic_load(&tally->tokenize_us) },
+                 { "compute_infer", n_ok, atomic_load(&tally->compute_us) },
+                 { "compute_output", n_ok, 0 } };
+
+    gsv_buffer_text(to, "\"inference_stats\":{");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (i > 0)
+            gsv_buffer_text(to, ",");
+        put_duration(to, rows[i].name, rows[i].count, rows[i].us * 1000);
+    }
+    gsv_buffer_text(to, "}");
+}
+
+static void put_batches(struct gsv_buffer *to, const struct gsv_batches *batches)
+{
+    gsv_buffer_text(to, "\"batch_stats\":[");
+    for (size_t i = 0; i < batches->n; i++) {
+        const gpuserve_batch_counts *row = &batches->rows[i];
+
+        gsv_buffer_format(to, "%s{\"batch_size\":%u,", i > 0 ? "," : "", row->n_texts);
+        put_duration(to, "compute_input", row->batches, row->input_ns);
+        gsv_buffer_text(to, ",");
+        put_duration(to, "compute_infer", row->batches, row->infer_ns);
+        gsv_buffer_text(to, ",");
+        put_duration(to, "compute_output", row->batches, row->output_ns);
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_text(to, "]");
+}
+
+/* False after gsv_refuse. */
+static bool put_model(struct gsv_exchange *exchange, const struct gsv_served *served,
+                      const char *name)
+{
+    struct gsv_buffer *to = &exchange->reply;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model_counts counts;
+    struct gsv_batches batches;
+
+    if (gsv_served_counts(served, &counts, &batches, &error) != GPUSERVE_OK)
+        return gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "%s", error.message);
+    gsv_buffer_text(to, "{\"name\":");
+    gsv_put_text(to, name);
+    gsv_buffer_format(to,
+                      ",\"version\":\"1\",\"last_inference\":%llu,\"inference_count\":%llu,"
+                      "\"execution_count\":%llu,",
+                      (unsigned long long)atomic_load(&served->tally.last_ms),
+                      (unsigned long long)counts.items, (unsigned long long)counts.batches);
+    put_requests(to, &served->tally);
+    gsv_buffer_text(to, ",");
+    put_batches(to, &batches);
+    gsv_buffer_text(to, "}");
+    gsv_batches_free(&batches);
+    return true;
+}
+
+void gsv_kserve_model_stats(struct gsv_exchange *exchange)
+{
+    if (!gsv_kserve_model(exchange))
+        return;
+    gsv_buffer_text(&exchange->reply, "{\"model_stats\":[");
+    if (!put_model(exchange, exchange->served, exchange->model_name))
+        return;
+    gsv_buffer_text(&exchange->reply, "]}");
+    gsv_reply_json(exchange);
+}
+
+void gsv_kserve_stats(struct gsv_exchange *exchange)
+{
+    struct gsv_models *models = &exchange->server->models;
+    const char *comma = "";
+    bool good = true;
+
+    gsv_buffer_text(&exchange->reply, "{\"model_stats\":[");
+    for (size_t i = 0; i < models->n && good; i++) {
+        struct gsv_served *served = gsv_models_hold(models, &models->entries[i]);
+
+        if (!served)
+            continue;
+        gsv_buffer_text(&exchange->reply, comma);
+        good = put_model(exchange, served, models->entries[i].name);
+        gsv_served_release(served);
+        comma = ",";
+    }
+    if (!good)
+        return;
+    gsv_buffer_text(&exchange->reply, "]}");
+    gsv_reply_json(exchange);
+}

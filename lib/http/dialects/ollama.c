@@ -1,0 +1,164 @@
+/*
+ * ollama.c - /api/embed, /api/embeddings, /api/tags and /api/version of Ollama.
+ *
+ * Its names may end in ":latest", which means nothing here. Of `options` only num_ctx has an effect
+ * on an embedding, there and here; `keep_alive` has none here.
+ */
+#include "lib/http/inference/request_options.h"
+#include "lib/http/protocol/request.h"
+#include "lib/http/protocol/route.h"
+#include "lib/http/server.h"
+#include "lib/http/inference/inference_call.h"
+
+#include <string.h>
+
+static bool take_model(struct gsv_exchange *exchange)
+{
+    static const char latest[] = ":latest";
+    const size_t n = sizeof(latest) - 1;
+    const char *name = NULL;
+
+    if (!gsv_member_text(exchange, exchange->json, "model", &name))
+        return false;
+    if (name && strlen(name) > n && strcmp(name + strlen(name) - n, latest) == 0)
+        name = gsv_keep_text(exchange, name, strlen(name) - n);
+    return exchange->status == 0 && gsv_request_model(exchange, name) &&
+           gsv_require_embedder(exchange);
+}
+
+static void write_embeddings(struct gsv_exchange *exchange)
+{
+    struct gsv_buffer *to = &exchange->reply;
+    const char *name = json_string_value(json_object_get(exchange->json, "model"));
+
+    gsv_buffer_text(to, "{\"model\":");
+    gsv_put_text(to, name ? name : exchange->served->name);
+    gsv_buffer_text(to, ",\"embeddings\":");
+    gsv_put_rows(to, exchange->work.job.output, exchange->work.job.n_items, exchange->work.columns);
+    gsv_buffer_format(to, ",\"total_duration\":%llu,\"load_duration\":0,\"prompt_eval_count\":%zu}",
+                      (unsigned long long)(gsv_http_now() - exchange->begun_ns),
+                      exchange->account.n_tokens);
+    gsv_reply_json(exchange);
+}
+
+/* `options.num_ctx`, the tokens that a text is cut at; 0: it is not given, or is the model's limit.
+ * There have to be more than the tokenizer's special ones. */
+static bool read_limit(struct gsv_exchange *exchange, size_t *limit)
+{
+    const json_t *options = json_object_get(exchange->json, "options");
+    const int64_t most = (int64_t)exchange->served->max_tokens;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    int64_t num_ctx = most;
+    size_t n_special = 0;
+    gpuserve_status st;
+
+    *limit = 0;
+    if (!options || json_is_null(options))
+        return true;
+    if (!json_is_object(options))
+        return gsv_refuse(exchange, GSV_P_INVALID, "options", "`options` is no object");
+    st = gpuserve_tokenize(exchange->served->model, "", 0, NULL, NULL, 0, &n_special, NULL, &error);
+    if (st != GPUSERVE_OK)
+        return gsv_refuse_error(exchange, st, &error);
+    if (!gsv_member_count(exchange, options, "num_ctx", (int64_t)n_special + 1, most, &num_ctx))
+        return false;
+    *limit = num_ctx < most ? (size_t)num_ctx : 0;
+    return true;
+}
+
+/* A limit of the request's own is kept by tokenizing here. */
+static void start(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_inputs *inputs,
+                  gsv_handler finish)
+{
+    if (!read_limit(exchange, &inputs->limit))
+        return;
+    if (inputs->limit > 0) {
+        if (!gsv_inputs_prompt(exchange, inputs, NULL) ||
+            !gsv_inputs_tokenize(exchange, inputs, job->truncation))
+            return;
+    }
+    gsv_work_start(exchange, job, inputs, finish);
+}
+
+static void embed(struct gsv_exchange *exchange)
+{
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs inputs;
+    int64_t dimensions = 0;
+    bool truncate = true; /* Ollama's default */
+
+    if (!take_model(exchange) ||
+        !gsv_member_flag(exchange, exchange->json, "truncate", &truncate) ||
+        !gsv_member_count(exchange, exchange->json, "dimensions", 0, (int64_t)exchange->served->dim,
+                          &dimensions) ||
+        !gsv_inputs_read(exchange, json_object_get(exchange->json, "input"), "input",
+                         GSV_INPUTS_EMPTY_TEXTS | GSV_INPUTS_NO_IDS, NULL, &inputs))
+        return;
+    job.dimensions = (uint32_t)dimensions;
+    job.normalize = GPUSERVE_NORMALIZE_YES;
+    job.truncation = truncate ? GPUSERVE_TRUNCATE_DEFAULT : GPUSERVE_TRUNCATE_STRICT;
+    exchange->cut_by = "`truncate`: true";
+    start(exchange, &job, &inputs, write_embeddings);
+}
+
+/* The older path: one text, one vector, which is not normalized. */
+static void write_embedding(struct gsv_exchange *exchange)
+{
+    gsv_buffer_text(&exchange->reply, "{\"embedding\":");
+    gsv_put_floats(&exchange->reply, exchange->work.job.output, exchange->work.columns);
+    gsv_buffer_text(&exchange->reply, "}");
+    gsv_reply_json(exchange);
+}
+
+static void embed_one(struct gsv_exchange *exchange)
+{
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    const json_t *prompt = json_object_get(exchange->json, "prompt");
+    struct gsv_inputs inputs;
+
+    if (!take_model(exchange))
+        return;
+    if (!json_is_string(prompt)) {
+        gsv_refuse(exchange, GSV_P_INVALID, "prompt", "`prompt` is no text");
+        return;
+    }
+    if (json_string_length(prompt) == 0) { /* as there */
+        gsv_buffer_text(&exchange->reply, "{\"embedding\":[]}");
+        gsv_reply_json(exchange);
+        return;
+    }
+    job.normalize = GPUSERVE_NORMALIZE_NO;
+    if (gsv_inputs_read(exchange, prompt, "prompt", 0, NULL, &inputs))
+        start(exchange, &job, &inputs, write_embedding);
+}
+
+static void tags(struct gsv_exchange *exchange)
+{
+    const struct gsv_models *models = &exchange->server->models;
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "{\"models\":[");
+    for (size_t i = 0; i < models->n; i++) {
+        gsv_buffer_text(to, i > 0 ? ",{\"name\":" : "{\"name\":");
+        gsv_put_text(to, models->entries[i].name);
+        gsv_buffer_text(to, ",\"model\":");
+        gsv_put_text(to, models->entries[i].name);
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_text(to, "]}");
+    gsv_reply_json(exchange);
+}
+
+static void version(struct gsv_exchange *exchange)
+{
+    gsv_buffer_format(&exchange->reply, "{\"version\":\"%s\"}", gpuserve_version());
+    gsv_reply_json(exchange);
+}
+
+const struct gsv_route gsv_ollama_routes[] = {
+    { "POST", "/api/embed", GSV_KSERVE, GSV_JSON_BODY, embed },
+    { "POST", "/api/embeddings", GSV_KSERVE, GSV_JSON_BODY, embed_one },
+    { "GET", "/api/tags", GSV_KSERVE, GSV_WITHOUT_BODY, tags },
+    { "GET", "/api/version", GSV_KSERVE, GSV_WITHOUT_BODY, version },
+    { 0 },
+};

@@ -1,0 +1,275 @@
+/*
+ * openai.c - /v1/embeddings and /v1/models, as the `openai` package speaks them.
+ *
+ * Its default for vectors is base64 of little-endian float32. Lists of token ids are used as they
+ * are. The path is also that of other services; their members are understood where the library can
+ * do the same, and refused by name where they would change the result:
+ *
+ *   truncate, truncation, truncate_prompt_tokens   NVIDIA NIM, Jina, Voyage, vLLM: cut long texts
+ *   input_type, task, prompt_name                  one of the model's prompts
+ *   output_dimension, normalize, normalized        the form of the vector
+ */
+#include "lib/http/inference/truncation.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/protocol/request.h"
+#include "lib/http/inference/rerank.h"
+#include "lib/http/protocol/route.h"
+#include "lib/http/server.h"
+#include "lib/http/inference/inference_call.h"
+
+#include <string.h>
+
+struct embeddings {
+    bool base64;
+};
+
+static void write_embeddings(struct gsv_exchange *exchange)
+{
+    const struct embeddings *wanted = exchange->state;
+    const struct gsv_work *work = &exchange->work;
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < work->job.n_items; i++) {
+        gsv_buffer_format(
+            to, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i > 0 ? "," : "", i);
+        if (wanted->base64)
+            gsv_put_base64(to, gsv_work_row(exchange, i), work->columns);
+        else
+            gsv_put_floats(to, gsv_work_row(exchange, i), work->columns);
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_text(to, "],\"model\":");
+    gsv_put_text(to, exchange->served->name);
+    gsv_buffer_format(to, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}",
+                      exchange->account.n_tokens, exchange->account.n_tokens);
+    gsv_reply_json(exchange);
+}
+
+/* ------------------------------------------------------------------------------------- options */
+
+static bool is_given(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+
+    return value && !json_is_null(value);
+}
+
+/* Members with one value that changes nothing; any other one is refused. */
+static bool check_form(struct gsv_exchange *exchange)
+{
+    static const struct gsv_unoffered unoffered[] = {
+        { "late_chunking", "each text has a vector of its own" },
+        { "messages", "only `input` is embedded" },
+        { "instruction", "give `prompt_name`, one of the model's prompts" },
+        { "truncation_side", "give `truncation_direction`" },
+        { 0 },
+    };
+    static const struct {
+        const char *key, *const values[3];
+    } fixed[] = {
+        { "output_dtype", { "float", "float32", NULL } },
+        { "embed_dtype", { "float", "float32", NULL } },
+        { "endianness", { "native", "little", NULL } },
+        { "modality", { "text", NULL } },
+    };
+    bool special = true;
+
+    if (!gsv_option_unoffered(exchange, exchange->json, unoffered) ||
+        !gsv_member_flag(exchange, exchange->json, "add_special_tokens", &special))
+        return false;
+    if (!special)
+        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "add_special_tokens",
+                          "`add_special_tokens` is false, which is not offered: give token ids");
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+        uint32_t value;
+
+        if (!gsv_member_choice(exchange, exchange->json, fixed[i].key, fixed[i].values, &value))
+            return false;
+    }
+    return true;
+}
+
+/* OpenAI's `encoding_format`, or Jina's `embedding_type`. */
+static bool read_encoding(struct gsv_exchange *exchange, bool *base64)
+{
+    static const char *const formats[] = { "float", "base64", NULL };
+    const json_t *body = exchange->json;
+    const char *user = NULL;
+    uint32_t format = 0;
+
+    if (!gsv_member_text(exchange, body, "user", &user) ||
+        !gsv_member_choice(exchange, body, "embedding_type", formats, &format) ||
+        !gsv_member_choice(exchange, body, "encoding_format", formats, &format))
+        return false;
+    *base64 = format == 1;
+    return true;
+}
+
+/* `truncate` is a flag of Jina or an end of NVIDIA NIM, `truncation` a flag of Voyage, and
+ * `truncate_prompt_tokens` a limit of vLLM, -1 for the model's. */
+static bool read_cut(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_cut *cut)
+{
+    const json_t *body = exchange->json;
+    const json_t *truncate = json_object_get(body, "truncate");
+    bool cuts = exchange->server->options.auto_truncate;
+    int64_t limit = 0;
+
+    if (!gsv_member_count(exchange, body, "truncate_prompt_tokens", -1,
+                          (int64_t)exchange->served->max_tokens, &limit))
+        return false;
+    cuts = cuts || limit != 0;
+    if (!gsv_member_flag(exchange, body, "truncation", &cuts))
+        return false;
+    if (json_is_string(truncate)) {
+        job->truncation = cuts ? GPUSERVE_TRUNCATE_DEFAULT : GPUSERVE_TRUNCATE_STRICT;
+        if (!gsv_option_truncated_end(exchange, body, job))
+            return false;
+    } else if (!gsv_option_truncation_or(exchange, body, cuts, job)) {
+        return false;
+    }
+    *cut = (struct gsv_cut){ "truncate_prompt_tokens", limit > 0 ? (size_t)limit : 0, true,
+                             job->truncation };
+    return true;
+}
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    while (*names && strcmp(*names, name) != 0)
+        names++;
+    return *names != NULL;
+}
+
+/* What the text is for, in the member `key`: the model's prompt for it. A model without prompts
+ * treats all texts alike. */
+static bool read_purpose(struct gsv_exchange *exchange, const char *key, gpuserve_job *job)
+{
+    static const char *const queries[] = { "query", "search_query", "retrieval.query", NULL };
+    static const char *const documents[] = { "document", "passage", "search_document",
+                                             "retrieval.passage", NULL };
+    static const char *const others[] = { "classification", "clustering", "text-matching",
+                                          "separation", NULL };
+    const json_t *prompts = gsv_served_prompts(exchange->served);
+    const char *name = NULL;
+
+    if (!gsv_member_text(exchange, exchange->json, key, &name))
+        return false;
+    if (!name || job->prompt_name)
+        return true;
+    if (json_object_get(prompts, name))
+        job->prompt_name = name;
+    else if (is_one_of(name, queries))
+        job->prompt_name = gsv_prompt_named(exchange, gsv_query_prompts);
+    else if (is_one_of(name, documents))
+        job->prompt_name = gsv_prompt_named(exchange, gsv_document_prompts);
+    else if (!is_one_of(name, others) || json_object_size(prompts) > 0)
+        return gsv_refuse(
+            exchange, GSV_P_UNSUPPORTED, key,
+            "`%s` is \"%.64s\", for which the model has no prompt: query and document "
+            "are always understood",
+            key, name);
+    return true;
+}
+
+static bool read_vector(struct gsv_exchange *exchange, gpuserve_job *job)
+{
+    static const char *const flags[] = { "normalize", "normalized" };
+    static const char *const counts[] = { "dimensions", "output_dimension" };
+    int64_t dimensions = 0;
+
+    for (size_t i = 0; i < 2; i++) {
+        int64_t n = dimensions;
+        bool normalize = true;
+
+        if (!gsv_member_flag(exchange, exchange->json, flags[i], &normalize) ||
+            !gsv_member_count(exchange, exchange->json, counts[i], 1,
+                              (int64_t)exchange->served->dim, &n))
+            return false;
+        if (dimensions != 0 && n != dimensions)
+            return gsv_refuse(exchange, GSV_P_INVALID, counts[i], "`%s` is %lld, but `%s` is %lld",
+                              counts[i], (long long)n, counts[0], (long long)dimensions);
+        dimensions = n;
+        if (is_given(exchange->json, flags[i]))
+            job->normalize = normalize ? GPUSERVE_NORMALIZE_YES : GPUSERVE_NORMALIZE_NO;
+    }
+    job->dimensions = (uint32_t)dimensions;
+    return true;
+}
+
+static void embeddings(struct gsv_exchange *exchange)
+{
+    const json_t *body = exchange->json;
+    struct embeddings *wanted = gsv_keep(exchange, 1, sizeof(*wanted));
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs inputs;
+    struct gsv_cut cut;
+
+    exchange->state = wanted;
+    job.task = GPUSERVE_TASK_EMBED;
+    if (!wanted || !gsv_request_body_model(exchange) || !check_form(exchange) ||
+        !read_encoding(exchange, &wanted->base64) || !gsv_require_embedder(exchange) ||
+        !read_cut(exchange, &job, &cut) || !gsv_option_prompt(exchange, body, &job) ||
+        !read_purpose(exchange, "input_type", &job) || !read_purpose(exchange, "task", &job) ||
+        !read_vector(exchange, &job) ||
+        !gsv_inputs_read(exchange, json_object_get(body, "input"), "input", 0, &job, &inputs) ||
+        !gsv_inputs_cut(exchange, &inputs, &cut))
+        return;
+    gsv_work_start(exchange, &job, &inputs, write_embeddings);
+}
+
+/* -------------------------------------------------------------------------------------- models */
+
+/* Facts are those of a model that is loaded; NULL in a list, where none is held. */
+static void write_model(struct gsv_buffer *to, const char *name, const struct gsv_served *facts)
+{
+    gsv_buffer_text(to, "{\"id\":");
+    gsv_put_text(to, name);
+    gsv_buffer_text(to, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"gpuserve\"");
+    if (facts) {
+        gsv_buffer_format(
+            to, ",\"dim\":%zu,\"labels\":%zu,\"token_labels\":%zu,\"max_tokens\":%zu,\"dtype\":",
+            facts->can_embed ? facts->dim : 0, facts->n_labels, facts->n_token_labels,
+            facts->max_tokens);
+        gsv_put_text(to, facts->dtype);
+        gsv_buffer_text(to, ",\"device\":");
+        gsv_put_text(to, facts->device);
+        gsv_buffer_text(to, ",\"space\":");
+        gsv_put_text(to, facts->space);
+    }
+    gsv_buffer_text(to, "}");
+}
+
+static void list_models(struct gsv_exchange *exchange)
+{
+    const struct gsv_models *models = &exchange->server->models;
+    struct gsv_buffer *to = &exchange->reply;
+    const char *comma = "";
+
+    gsv_buffer_text(to, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < models->n; i++) {
+        gsv_buffer_text(to, comma);
+        write_model(to, models->entries[i].name, NULL);
+        comma = ",";
+        for (size_t j = 0; j < models->entries[i].n_aliases; j++) {
+            gsv_buffer_text(to, comma);
+            write_model(to, models->entries[i].aliases[j], NULL);
+        }
+    }
+    gsv_buffer_text(to, "]}");
+    gsv_reply_json(exchange);
+}
+
+static void one_model(struct gsv_exchange *exchange)
+{
+    if (!gsv_request_model(exchange, exchange->model_name))
+        return;
+    write_model(&exchange->reply, exchange->model_name, exchange->served);
+    gsv_reply_json(exchange);
+}
+
+const struct gsv_route gsv_openai_routes[] = {
+    { "POST", "/v1/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings },
+    { "GET", "/v1/models", GSV_OPENAI, GSV_WITHOUT_BODY, list_models },
+    { "GET", "/v1/models/{model}", GSV_OPENAI, GSV_WITHOUT_BODY, one_model },
+    { 0 },
+};

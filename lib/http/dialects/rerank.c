@@ -1,0 +1,221 @@
+/*
+ * rerank.c - ranking documents, as TEI, Cohere, Jina and llama.cpp ask for it.
+ *
+ *   POST /rerank               `texts`: TEI; `documents`: Jina and llama.cpp
+ *   POST /v1/rerank            Cohere v1 and Jina, who share the path: the reply has what both read
+ *   POST /v2/rerank            Cohere v2
+ *   POST /v1/reranking, /reranking   llama.cpp
+ *
+ * Scores are 0 to 1, falling: a cross-encoder's sigmoid, or (1 + cosine) / 2 of an embedder; the
+ * header x-gpuserve-rerank-method says which. `raw_scores` of TEI gives the logit or the cosine.
+ *
+ * `max_tokens_per_doc` (Cohere v2) cuts the documents; `top_k` (Voyage) is `top_n`. A document is
+ * one chunk, and only its `text` is ranked: other `max_chunks_per_doc` and `rank_fields` are
+ * refused.
+ */
+#include "lib/http/inference/truncation.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/protocol/request.h"
+#include "lib/http/inference/rerank.h"
+#include "lib/http/protocol/route.h"
+#include "lib/http/server.h"
+#include "lib/http/inference/inference_call.h"
+
+#include <string.h>
+
+struct ranking {
+    struct gsv_rerank rerank;
+    struct gsv_inputs documents; /* as given: those of `rerank` may be cut */
+    struct gsv_cut cut;
+    bool return_texts;
+    size_t top_n;
+};
+
+/* Texts over the limit are cut: of documents only the beginning is often enough, and these clients
+ * cannot ask for it. */
+static bool start(struct gsv_exchange *exchange, struct ranking *ranking, const json_t *list,
+                  const char *name, gsv_handler finish)
+{
+    exchange->state = ranking;
+    if (!gsv_rerank_read(exchange, &ranking->rerank, json_object_get(exchange->json, "query"), list,
+                         name))
+        return false;
+    ranking->documents = ranking->rerank.documents;
+    return gsv_inputs_cut(exchange, &ranking->rerank.documents, &ranking->cut) &&
+           gsv_rerank_start(exchange, &ranking->rerank, finish);
+}
+
+static size_t n_told(const struct ranking *ranking)
+{
+    const size_t n = ranking->rerank.documents.n;
+
+    return ranking->top_n < n ? ranking->top_n : n;
+}
+
+/* ----------------------------------------------------------------------------------------- TEI */
+
+static void write_tei(struct gsv_exchange *exchange)
+{
+    const struct ranking *ranking = exchange->state;
+    const struct gsv_inputs *texts = &ranking->rerank.documents;
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < n_told(ranking); i++) {
+        const struct gsv_ranked *one = &ranking->rerank.ranked[i];
+
+        gsv_buffer_format(to, "%s{\"index\":%zu,\"score\":", i > 0 ? "," : "", one->index);
+        gsv_put_float(to, one->score);
+        if (ranking->return_texts) {
+            gsv_buffer_text(to, ",\"text\":");
+            gsv_put_bytes(to, texts->texts[one->index], texts->sizes[one->index]);
+        }
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_text(to, "]");
+    gsv_reply_json(exchange);
+}
+
+static void rerank_tei(struct gsv_exchange *exchange, struct ranking *ranking)
+{
+    const json_t *body = exchange->json;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    int64_t top_n = INT64_MAX;
+
+    if (!gsv_request_body_model(exchange) || !gsv_option_truncation(exchange, body, &job) ||
+        !gsv_member_count(exchange, body, "top_n", 1, INT64_MAX, &top_n) ||
+        !gsv_member_flag(exchange, body, "raw_scores", &ranking->rerank.raw) ||
+        !gsv_member_flag(exchange, body, "return_text", &ranking->return_texts))
+        return;
+    ranking->top_n = (size_t)top_n;
+    ranking->rerank.truncation = job.truncation;
+    start(exchange, ranking, json_object_get(body, "texts"), "texts", write_tei);
+}
+
+/* -------------------------------------------------------------------------- Cohere, Jina and
+ * others */
+
+static void write_results(struct gsv_exchange *exchange)
+{
+    const struct ranking *ranking = exchange->state;
+    const struct gsv_inputs *texts = &ranking->documents;
+    const size_t n = n_told(ranking);
+    const bool v2 = exchange->path[2] == '2';
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "{\"id\":");
+    gsv_put_text(to, exchange->id);
+    gsv_buffer_text(to, ",\"model\":");
+    gsv_put_text(to, exchange->served->name);
+    gsv_buffer_text(to, ",\"object\":\"list\",\"results\":[");
+    for (size_t i = 0; i < n; i++) {
+        const struct gsv_ranked *one = &ranking->rerank.ranked[i];
+
+        gsv_buffer_format(to, "%s{\"index\":%zu,\"relevance_score\":", i > 0 ? "," : "",
+                          one->index);
+        gsv_put_float(to, one->score);
+        if (ranking->return_texts) {
+            gsv_buffer_text(to, ",\"document\":{\"text\":");
+            gsv_put_bytes(to, texts->texts[one->index], texts->sizes[one->index]);
+            gsv_buffer_text(to, "}");
+        }
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_format(to,
+                      "],\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu},\"meta\":{"
+                      "\"api_version\":{\"version\":\"%d\"},\"billed_units\":{\"search_units\":1},"
+                      "\"method\":\"%s\"}}",
+                      exchange->account.n_tokens, exchange->account.n_tokens, v2 ? 2 : 1,
+                      gsv_ranking_method(&ranking->rerank));
+    gsv_reply_json(exchange);
+}
+
+/* `top_n`, or `top_k` as Voyage names it. */
+static bool read_count(struct gsv_exchange *exchange, size_t *n)
+{
+    int64_t top_n = INT64_MAX, top_k = INT64_MAX;
+
+    if (!gsv_member_count(exchange, exchange->json, "top_n", 1, INT64_MAX, &top_n) ||
+        !gsv_member_count(exchange, exchange->json, "top_k", 1, INT64_MAX, &top_k))
+        return false;
+    *n = (size_t)(top_n < top_k ? top_n : top_k);
+    return true;
+}
+
+/* Only what a ranking here is anyway: one chunk of each document, and its `text`. */
+static bool check_form(struct gsv_exchange *exchange)
+{
+    const json_t *fields = json_object_get(exchange->json, "rank_fields");
+    const char *field = json_string_value(json_array_get(fields, 0));
+    const bool by_text = json_array_size(fields) == 1 && field && strcmp(field, "text") == 0;
+    int64_t chunks = 1;
+
+    if (!gsv_member_count(exchange, exchange->json, "max_chunks_per_doc", 1, INT64_MAX, &chunks))
+        return false;
+    if (chunks != 1)
+        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "max_chunks_per_doc",
+                          "`max_chunks_per_doc` is %lld, only 1 is offered: a document is one "
+                          "chunk, cut at the model's limit or at `max_tokens_per_doc`",
+                          (long long)chunks);
+    return !fields || json_is_null(fields) || by_text ||
+           gsv_refuse(exchange, GSV_P_UNSUPPORTED, "rank_fields",
+                      "`rank_fields` is not offered: a document is ranked by its `text`");
+}
+
+static bool read_options(struct gsv_exchange *exchange, struct ranking *ranking)
+{
+    static const struct gsv_unoffered unoffered[] = {
+        { "truncate_prompt_tokens", "`max_tokens_per_doc` cuts documents" },
+        { "max_tokens_per_query", "the query is never cut alone" },
+        { "max_query_tokens", "the query is never cut alone" },
+        { "instruction", "the model's own prompts are used" },
+        { 0 },
+    };
+    const json_t *body = exchange->json;
+    int64_t limit = 0;
+    bool cut = true;
+
+    if (!gsv_option_unoffered(exchange, body, unoffered) || !check_form(exchange) ||
+        !read_count(exchange, &ranking->top_n) ||
+        !gsv_member_count(exchange, body, "max_tokens_per_doc", 1, INT32_MAX, &limit) ||
+        !gsv_member_flag(exchange, body, "truncation", &cut) ||
+        !gsv_member_flag(exchange, body, "raw_scores", &ranking->rerank.raw) ||
+        !gsv_member_flag(exchange, body, "return_documents", &ranking->return_texts))
+        return false;
+    ranking->rerank.truncation = cut ? GPUSERVE_TRUNCATE_DEFAULT : GPUSERVE_TRUNCATE_STRICT;
+    ranking->cut =
+        (struct gsv_cut){ "max_tokens_per_doc", (size_t)limit, false, GPUSERVE_TRUNCATE_RIGHT };
+    return true;
+}
+
+static void rerank_documents(struct gsv_exchange *exchange, struct ranking *ranking)
+{
+    const json_t *body = exchange->json;
+
+    if (!gsv_request_body_model(exchange) || !read_options(exchange, ranking))
+        return;
+    exchange->cut_by = "`truncation`: true";
+    start(exchange, ranking, json_object_get(body, "documents"), "documents", write_results);
+}
+
+static void rerank(struct gsv_exchange *exchange)
+{
+    struct ranking *ranking = gsv_keep(exchange, 1, sizeof(*ranking));
+
+    if (!ranking)
+        return;
+    if (exchange->dialect == GSV_TEI && !json_object_get(exchange->json, "documents")) {
+        rerank_tei(exchange, ranking);
+        return;
+    }
+    rerank_documents(exchange, ranking);
+}
+
+const struct gsv_route gsv_rerank_routes[] = {
+    { "POST", "/rerank", GSV_TEI, GSV_JSON_BODY, rerank },
+    { "POST", "/reranking", GSV_TEI, GSV_JSON_BODY, rerank },
+    { "POST", "/v1/rerank", GSV_JINA, GSV_JSON_BODY, rerank },
+    { "POST", "/v1/reranking", GSV_JINA, GSV_JSON_BODY, rerank },
+    { "POST", "/v2/rerank", GSV_COHERE, GSV_JSON_BODY, rerank },
+    { 0 },
+};

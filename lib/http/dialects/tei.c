@@ -1,0 +1,135 @@
+/*
+ * tei.c - text-embeddings-inference: /embed, /embed_all, /embed_sparse, and its routes.
+ *
+ * There these paths name no model, and the server's first one answers; here a body may have the
+ * member `model`, for a server of several.
+ */
+#include "lib/http/inference/inputs.h"
+#include "lib/http/inference/model_registry.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/protocol/request.h"
+#include "lib/http/protocol/route.h"
+#include "lib/http/dialects/tei.h"
+#include "lib/http/inference/inference_call.h"
+
+static void write_vectors(struct gsv_exchange *exchange)
+{
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_put_rows(to, exchange->work.job.output, exchange->work.job.n_items, exchange->work.columns);
+    gsv_reply_json(exchange);
+}
+
+static void embed(struct gsv_exchange *exchange)
+{
+    const json_t *body = exchange->json;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs inputs;
+
+    if (gsv_request_body_model(exchange) && gsv_require_embedder(exchange) &&
+        gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
+        gsv_option_vector(exchange, body, &job) &&
+        gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs))
+        gsv_work_start(exchange, &job, &inputs, write_vectors);
+}
+
+/* ----------------------------------------------------------------------------------- per token */
+
+static void write_token_vectors(struct gsv_exchange *exchange)
+{
+    const struct gsv_work *work = &exchange->work;
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < work->job.n_items; i++) {
+        const size_t first = work->job.token_offsets[i], end = work->job.token_offsets[i + 1];
+
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        gsv_put_rows(to, work->job.output + first * work->columns, end - first, work->columns);
+    }
+    gsv_buffer_text(to, "]");
+    gsv_reply_json(exchange);
+}
+
+/* The number of rows is known before only when the ids are. */
+static void embed_all(struct gsv_exchange *exchange)
+{
+    const json_t *body = exchange->json;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs inputs;
+
+    if (!gsv_request_body_model(exchange) || !gsv_option_truncation(exchange, body, &job) ||
+        !gsv_option_prompt(exchange, body, &job) ||
+        !gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs) ||
+        !gsv_inputs_prompt(exchange, &inputs, job.prompt_name) ||
+        !gsv_inputs_tokenize(exchange, &inputs, job.truncation))
+        return;
+    job.prompt_name = NULL;
+    job.task = GPUSERVE_TASK_TOKEN_VECTORS;
+    gsv_work_start(exchange, &job, &inputs, write_token_vectors);
+}
+
+/* -------------------------------------------------------------------------------------- sparse */
+
+/* [{"index":1037,"value":0.5},...] of one row */
+static void put_sparse(struct gsv_exchange *exchange, const float *row, uint32_t *indices,
+                       float *values)
+{
+    struct gsv_buffer *to = &exchange->reply;
+    const size_t n = gpuserve_sparse_compact(row, exchange->work.columns, indices, values,
+                                             exchange->work.columns);
+
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < n; i++) {
+        gsv_buffer_format(to, "%s{\"index\":%u,\"value\":", i > 0 ? "," : "", indices[i]);
+        gsv_put_float(to, values[i]);
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_text(to, "]");
+}
+
+static void write_sparse(struct gsv_exchange *exchange)
+{
+    uint32_t *indices = gsv_keep(exchange, exchange->work.columns, sizeof(*indices));
+    float *values = gsv_keep(exchange, exchange->work.columns, sizeof(*values));
+    struct gsv_buffer *to = &exchange->reply;
+
+    if (!indices || !values)
+        return;
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < exchange->work.job.n_items; i++) {
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        put_sparse(exchange, gsv_work_row(exchange, i), indices, values);
+    }
+    gsv_buffer_text(to, "]");
+    gsv_reply_json(exchange);
+}
+
+static void embed_sparse(struct gsv_exchange *exchange)
+{
+    const json_t *body = exchange->json;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs inputs;
+
+    if (!gsv_request_body_model(exchange))
+        return;
+    if (gpuserve_model_sparse_dim(exchange->served->model) == 0) {
+        gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",
+                   "model \"%s\" makes no sparse embeddings: it is no masked language model",
+                   exchange->served->name);
+        return;
+    }
+    job.task = GPUSERVE_TASK_SPARSE;
+    if (gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
+        gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs))
+        gsv_work_start(exchange, &job, &inputs, write_sparse);
+}
+
+const struct gsv_route gsv_tei_routes[] = {
+    { "POST", "/embed", GSV_TEI, GSV_JSON_BODY, embed },
+    { "POST", "/embed_all", GSV_TEI, GSV_JSON_BODY, embed_all },
+    { "POST", "/embed_sparse", GSV_TEI, GSV_JSON_BODY, embed_sparse },
+    { "POST", "/predict", GSV_TEI, GSV_JSON_BODY, gsv_tei_predict },
+    { "GET", "/info", GSV_TEI, GSV_WITHOUT_BODY, gsv_tei_info },
+    { 0 },
+};

@@ -1,0 +1,156 @@
+/*
+ * tei_predict.c - /predict of text-embeddings-inference: labels of texts and of pairs.
+ *
+ *   "a"                    one text
+ *   ["a"], ["a","b"]       one text, one pair
+ *   [["a"],["a","b"]]      any number of both; the reply is nested then
+ *
+ * A job of the library has texts or pairs, so a batch of both is two jobs, one after the other.
+ */
+#include "lib/http/inference/inputs.h"
+#include "lib/http/inference/model_registry.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/protocol/request.h"
+#include "lib/http/inference/scores.h"
+#include "lib/http/dialects/tei.h"
+#include "lib/http/inference/inference_call.h"
+
+/* What one job has of the request. */
+struct part {
+    struct gsv_inputs inputs;
+    size_t *places; /* [inputs.n] in the request */
+};
+
+struct predict {
+    struct part texts, pairs;
+    const struct part *running;
+    const float **rows; /* [n] scores, in the order of the request */
+    size_t n;
+    bool nested, raw;
+    uint32_t truncation;
+};
+
+/* -------------------------------------------------------------------------------------- answer */
+
+static void write_predictions(struct gsv_exchange *exchange)
+{
+    const struct predict *predict = exchange->state;
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, predict->nested ? "[" : "");
+    for (size_t i = 0; i < predict->n; i++) {
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        gsv_put_labels(exchange, predict->rows[i], 0);
+    }
+    gsv_buffer_text(to, predict->nested ? "]" : "");
+    gsv_reply_json(exchange);
+}
+
+static void start(struct gsv_exchange *exchange, const struct part *part);
+
+/* The rows of a job stay where they are as long as the exchange. */
+static void take_rows(struct gsv_exchange *exchange)
+{
+    struct predict *predict = exchange->state;
+    const struct part *done = predict->running;
+
+    for (size_t i = 0; i < done->inputs.n; i++)
+        predict->rows[done->places[i]] = gsv_work_row(exchange, i);
+    if (done == &predict->texts && predict->pairs.inputs.n > 0)
+        start(exchange, &predict->pairs);
+    else
+        write_predictions(exchange);
+}
+
+static void start(struct gsv_exchange *exchange, const struct part *part)
+{
+    struct predict *predict = exchange->state;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+
+    predict->running = part;
+    job.task = GPUSERVE_TASK_CLASSIFY;
+    job.score = predict->raw ? GPUSERVE_SCORE_RAW : GPUSERVE_SCORE_DEFAULT;
+    job.truncation = predict->truncation;
+    gsv_work_start(exchange, &job, &part->inputs, take_rows);
+}
+
+/* ------------------------------------------------------------------------------------ question */
+
+static bool is_pair(const json_t *value)
+{
+    return json_array_size(value) == 2;
+}
+
+/* One input: a text, or a list of one text or two. */
+static bool take_input(struct gsv_exchange *exchange, struct predict *predict, size_t i,
+                       const json_t *value)
+{
+    const json_t *first = json_is_array(value) ? json_array_get(value, 0) : value;
+    const json_t *second = json_array_get(value, 1); /* NULL for a text */
+    struct part *part = second ? &predict->pairs : &predict->texts;
+    const size_t at = part->inputs.n;
+
+    if (!json_is_string(first) || (second && !json_is_string(second)) ||
+        (json_is_array(value) && json_array_size(value) > 2))
+        return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
+                          "`inputs`: input %zu is neither a text nor a list of one text or two", i);
+    if (json_string_length(first) == 0)
+        return gsv_refuse(exchange, GSV_P_EMPTY, "inputs",
+                          "`inputs` cannot be empty: input %zu is an empty text", i);
+    gsv_inputs_set(&part->inputs, at, json_string_value(first), json_string_length(first));
+    if (second)
+        gsv_inputs_set_pair(&part->inputs, at, json_string_value(second),
+                            json_string_length(second));
+    part->places[at] = i;
+    part->inputs.n = at + 1;
+    return true;
+}
+
+/* Room for n inputs, none of which is there yet. */
+static bool make_part(struct gsv_exchange *exchange, struct part *part, size_t n, bool pairs)
+{
+    part->places = gsv_keep(exchange, n, sizeof(*part->places));
+    if (!part->places || !gsv_inputs_make(exchange, n, pairs, &part->inputs))
+        return false;
+    part->inputs.n = 0;
+    return true;
+}
+
+static bool read_inputs(struct gsv_exchange *exchange, const json_t *value, struct predict *predict)
+{
+    size_t n_pairs = 0;
+
+    predict->nested = json_is_array(json_array_get(value, 0));
+    predict->n = predict->nested ? json_array_size(value) : 1;
+    if (!gsv_inputs_count(exchange, predict->n, "inputs"))
+        return false;
+    for (size_t i = 0; predict->nested && i < predict->n; i++)
+        n_pairs += is_pair(json_array_get(value, i));
+    if (!predict->nested)
+        n_pairs = is_pair(value);
+    predict->rows = gsv_keep(exchange, predict->n, sizeof(*predict->rows));
+    if (!predict->rows || !make_part(exchange, &predict->texts, predict->n - n_pairs, false) ||
+        !make_part(exchange, &predict->pairs, n_pairs, true))
+        return false;
+    for (size_t i = 0; i < predict->n; i++) {
+        if (!take_input(exchange, predict, i, predict->nested ? json_array_get(value, i) : value))
+            return false;
+    }
+    return true;
+}
+
+void gsv_tei_predict(struct gsv_exchange *exchange)
+{
+    const json_t *body = exchange->json;
+    struct predict *predict = gsv_keep(exchange, 1, sizeof(*predict));
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+
+    exchange->state = predict;
+    if (!predict || !gsv_request_body_model(exchange) || !gsv_require_classifier(exchange) ||
+        !gsv_option_truncation(exchange, body, &job) ||
+        !gsv_member_flag(exchange, body, "raw_scores", &predict->raw) ||
+        !read_inputs(exchange, json_object_get(body, "inputs"), predict))
+        return;
+    predict->truncation = job.truncation;
+    start(exchange, predict->texts.inputs.n > 0 ? &predict->texts : &predict->pairs);
+}

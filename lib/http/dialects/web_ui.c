@@ -1,0 +1,58 @@
+/*
+ * web_ui.c - the page for people at /, from files that the build puts into the library: nothing is
+ * read from disk, nothing comes from another host.
+ *
+ * It is static and tells nothing, so it is open to those without a key; what it asks for is not.
+ */
+#include "lib/http/protocol/route.h"
+
+/* Scripts and styles from here alone, and the page in nobody's frame. */
+#define POLICY                                                                        \
+    "default-src 'none'; script-src 'self'; style-src 'self'; "                       \
+    "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; " \
+    "frame-ancestors 'none'"
+
+static void put_file(struct gsv_exchange *exchange, const unsigned char *bytes, size_t size,
+                     const char *type)
+{
+    exchange->lent = bytes;
+    exchange->n_lent = size;
+    gsv_add_header(exchange, "Content-Security-Policy", POLICY);
+    gsv_add_header(exchange, "X-Content-Type-Options", "nosniff");
+    gsv_add_header(exchange, "Referrer-Policy", "no-referrer");
+    gsv_add_header(exchange, "Cache-Control", "no-cache");
+    gsv_reply(exchange, 200, type);
+}
+
+/* A file of page/ and the handler that answers with it. */
+#define FILE_OF(name, type)                                                \
+    extern const unsigned char gsv_page_##name[];                          \
+    extern const size_t gsv_page_##name##_size;                            \
+    static void name(struct gsv_exchange *exchange)                        \
+    {                                                                      \
+        put_file(exchange, gsv_page_##name, gsv_page_##name##_size, type); \
+    }
+
+FILE_OF(index_html, "text/html; charset=utf-8")
+FILE_OF(docs_html, "text/html; charset=utf-8")
+FILE_OF(page_css, "text/css; charset=utf-8")
+FILE_OF(base_js, "text/javascript; charset=utf-8")
+FILE_OF(charts_js, "text/javascript; charset=utf-8")
+FILE_OF(docs_js, "text/javascript; charset=utf-8")
+FILE_OF(live_js, "text/javascript; charset=utf-8")
+FILE_OF(page_js, "text/javascript; charset=utf-8")
+FILE_OF(openapi_json, "application/json")
+
+const struct gsv_route gsv_page_routes[] = {
+    { "GET", "/", GSV_TEI, GSV_OPEN, index_html },
+    { "GET", "/page.css", GSV_TEI, GSV_OPEN, page_css },
+    { "GET", "/base.js", GSV_TEI, GSV_OPEN, base_js },
+    { "GET", "/charts.js", GSV_TEI, GSV_OPEN, charts_js },
+    { "GET", "/live.js", GSV_TEI, GSV_OPEN, live_js },
+    { "GET", "/page.js", GSV_TEI, GSV_OPEN, page_js },
+    { "GET", "/docs", GSV_TEI, GSV_OPEN, docs_html },
+    { "GET", "/docs.js", GSV_TEI, GSV_OPEN, docs_js },
+    { "GET", "/openapi.json", GSV_TEI, GSV_OPEN, openapi_json },
+    { "GET", "/api-doc/openapi.json", GSV_TEI, GSV_OPEN, openapi_json },
+    { 0 },
+};

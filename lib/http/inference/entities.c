@@ -1,0 +1,235 @@
+/*
+ * entities.c - see entities.h.
+ *
+ *   texts -> tokens -> job -> scores of each token -> gpuserve_entities() -> JSON
+ *
+ * Places are counted in characters.
+ */
+#include "lib/http/inference/entities.h"
+
+#include "lib/http/inference/inputs.h"
+#include "lib/http/inference/model_registry.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/protocol/request.h"
+#include "lib/http/inference/token_spans.h"
+#include "lib/http/inference/inference_call.h"
+
+#include <string.h>
+
+enum {
+    WORD_BYTES = 512,
+    MAX_IGNORED = 1024, /* labels, each of which is compared with that of each entity */
+};
+
+/* What is asked, and the texts as they were given. */
+struct question {
+    const char **texts;        /* [n] */
+    const size_t *sizes;       /* [n] */
+    const json_t *ignored;     /* labels; NULL: "O" */
+    struct gsv_tokens *tokens; /* [n] */
+    uint32_t aggregation;
+    bool is_list;
+};
+
+/* One text with its tokens, while its entities are written. */
+struct reading {
+    struct gsv_exchange *exchange;
+    const struct question *question;
+    const char *text;
+    size_t size;
+    const struct gsv_tokens *tokens;
+    struct gsv_place place;
+    size_t n_written;
+};
+
+/* ------------------------------------------------------------------------------------- entities */
+
+static bool is_ignored(const struct question *question, const char *name)
+{
+    const json_t *ignored = question->ignored;
+
+    if (!ignored)
+        return strcmp(name, "O") == 0;
+    for (size_t i = 0; i < json_array_size(ignored); i++) {
+        if (strcmp(json_string_value(json_array_get(ignored, i)), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void put_word(const struct reading *r, const gpuserve_entity *entity)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_status st = GPUSERVE_E_TOO_LARGE;
+    size_t room = WORD_BYTES;
+    struct gsv_buffer word = { 0 };
+
+    while (st == GPUSERVE_E_TOO_LARGE) {
+        char *at = gsv_buffer_reserve(&word, room);
+
+        if (!at)
+            break;
+        st = gpuserve_entity_word(r->exchange->served->model, entity, r->question->aggregation,
+                                  r->text, r->size, r->tokens->ids, r->tokens->spans, r->tokens->n,
+                                  at, room, &room, &error);
+        if (st == GPUSERVE_OK)
+            gsv_put_text(&r->exchange->reply, at);
+    }
+    r->exchange->reply.failed |= st != GPUSERVE_OK; /* nothing but memory can be missing */
+    gsv_buffer_reset(&word);
+}
+
+static void put(struct reading *r, const gpuserve_entity *entity)
+{
+    const uint32_t aggregation = r->question->aggregation;
+    const bool grouped = aggregation == GPUSERVE_AGGREGATION_SIMPLE;
+    const char *name = gpuserve_entity_name(r->exchange->served->model, entity, aggregation);
+    const gpuserve_span *spans = r->tokens->spans;
+    struct gsv_buffer *to = &r->exchange->reply;
+
+    if (is_ignored(r->question, name))
+        return;
+    gsv_buffer_text(to, r->n_written++ > 0 ? ",{" : "{");
+    gsv_buffer_text(to, grouped ? "\"entity_group\":" : "\"entity\":");
+    gsv_put_text(to, name);
+    gsv_buffer_text(to, ",\"score\":");
+    gsv_put_float(to, entity->score);
+    if (!grouped)
+        gsv_buffer_format(to, ",\"index\":%u", entity->first);
+    gsv_buffer_text(to, ",\"word\":");
+    put_word(r, entity);
+    gsv_buffer_format(to, ",\"start\":%zu",
+                      gsv_characters_to(r->text, spans[entity->first].begin, &r->place));
+    gsv_buffer_format(to, ",\"end\":%zu}",
+                      gsv_characters_to(r->text, spans[entity->last].end, &r->place));
+}
+
+static void put_entities(struct reading *r, const float *scores)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_entity *found = gsv_keep(r->exchange, r->tokens->n, sizeof(*found));
+    size_t n = 0;
+    gpuserve_status st;
+
+    if (!found)
+        return;
+    st = gpuserve_entities(r->exchange->served->model, scores, r->tokens->spans, r->tokens->n,
+                           r->question->aggregation, found, &n, &error);
+    r->exchange->reply.failed |= st != GPUSERVE_OK; /* of our own tokens and rows */
+    gsv_buffer_text(&r->exchange->reply, "[");
+    for (size_t i = 0; i < n; i++)
+        put(r, &found[i]);
+    gsv_buffer_text(&r->exchange->reply, "]");
+}
+
+/* ----------------------------------------------------------------------------- question, answer */
+
+static void write_entities(struct gsv_exchange *exchange)
+{
+    const struct question *question = exchange->state;
+    const struct gsv_work *work = &exchange->work;
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, question->is_list ? "[" : "");
+    for (size_t i = 0; i < work->job.n_items; i++) {
+        const size_t first = work->job.token_offsets[i];
+        struct reading r = { exchange, question, .text = question->texts[i],
+                             .size = question->sizes[i], .tokens = &question->tokens[i] };
+
+        if (r.tokens->n != work->job.token_offsets[i + 1] - first) {
+            gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "text %zu has %zu tokens and %zu rows", i,
+                       r.tokens->n, work->job.token_offsets[i + 1] - first);
+            return;
+        }
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        put_entities(&r, work->job.output + first * work->columns);
+    }
+    gsv_buffer_text(to, question->is_list ? "]" : "");
+    gsv_reply_json(exchange);
+}
+
+static bool read_ignored(struct gsv_exchange *exchange, const json_t *parameters,
+                         struct question *question)
+{
+    const json_t *ignored = json_object_get(parameters, "ignore_labels");
+    const json_t *label;
+    size_t i;
+
+    if (!ignored || json_is_null(ignored))
+        return true;
+    if (!json_is_array(ignored))
+        return gsv_refuse(exchange, GSV_P_INVALID, "ignore_labels",
+                          "`ignore_labels` is no list of labels");
+    if (json_array_size(ignored) > MAX_IGNORED)
+        return gsv_refuse(exchange, GSV_P_TOO_LARGE, "ignore_labels",
+                          "`ignore_labels` holds %zu labels, at most %d", json_array_size(ignored),
+                          MAX_IGNORED);
+    json_array_foreach(ignored, i, label)
+    {
+        if (!json_is_string(label))
+            return gsv_refuse(exchange, GSV_P_INVALID, "ignore_labels",
+                              "`ignore_labels`: item %zu is no text", i);
+    }
+    question->ignored = ignored;
+    return true;
+}
+
+/* Ids for the job, since the number of rows is known before only when they are, and the places in
+ * the texts for the answer. */
+static bool tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, uint32_t truncation,
+                     struct question *question)
+{
+    gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
+
+    options.max_tokens = (uint32_t)exchange->served->max_tokens;
+    options.truncation = truncation;
+    question->tokens = gsv_keep(exchange, inputs->n, sizeof(*question->tokens));
+    inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
+    if (!question->tokens || !inputs->offsets)
+        return false;
+    for (size_t i = 0; i < inputs->n; i++) {
+        if (!gsv_tokens_of_text(exchange, inputs->texts[i], inputs->sizes[i], &options,
+                                GSV_MOST_TOKENS, &question->tokens[i]))
+            return false;
+        gsv_note_cut(exchange, inputs->texts[i], inputs->sizes[i], question->tokens[i].n,
+                     options.max_tokens);
+        inputs->offsets[i + 1] = inputs->offsets[i] + question->tokens[i].n;
+    }
+    inputs->ids = gsv_keep(exchange, inputs->offsets[inputs->n], sizeof(*inputs->ids));
+    for (size_t i = 0; i < inputs->n && inputs->ids; i++)
+        memcpy(inputs->ids + inputs->offsets[i], question->tokens[i].ids,
+               question->tokens[i].n * sizeof(*inputs->ids));
+    inputs->texts = NULL;
+    inputs->sizes = NULL;
+    return inputs->ids != NULL;
+}
+
+void gsv_entities(struct gsv_exchange *exchange)
+{
+    static const char *const known[] = { "aggregation_strategy", "ignore_labels", "truncate",
+                                         "truncation_direction", NULL };
+    static const char *const strategies[] = { "simple", "none", NULL }; /* gpuserve_aggregation */
+    const json_t *parameters = json_object_get(exchange->json, "parameters");
+    const json_t *given = json_object_get(exchange->json, "inputs");
+    struct question *question = gsv_keep(exchange, 1, sizeof(*question));
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs inputs;
+
+    if (!question)
+        return;
+    exchange->state = question;
+    question->is_list = json_is_array(given);
+    if (!gsv_option_known(exchange, parameters, "parameters", known) ||
+        !gsv_member_choice(exchange, parameters, "aggregation_strategy", strategies,
+                           &question->aggregation) ||
+        !read_ignored(exchange, parameters, question) ||
+        !gsv_option_truncation(exchange, parameters, &job) ||
+        !gsv_inputs_read(exchange, given, "inputs", GSV_INPUTS_NO_IDS, NULL, &inputs))
+        return;
+    question->texts = inputs.texts;
+    question->sizes = inputs.sizes;
+    if (!tokenize(exchange, &inputs, job.truncation, question))
+        return;
+    job.task = GPUSERVE_TASK_TOKEN_LABELS;
+    gsv_work_start(exchange, &job, &inputs, write_entities);
+}

@@ -1,0 +1,384 @@
+/*
+ * inference_call.c - see inference_call.h.
+ */
+#include "lib/http/inference/inference_call.h"
+
+#include "lib/http/protocol/identity.h"
+#include "lib/http/inference/model_registry.h"
+#include "lib/http/server.h"
+
+#include <time.h>
+
+/* A reply larger than this would be a quarter of a gigabyte of JSON. */
+enum { MAX_OUTPUT_FLOATS = 1 << 24 };
+/* What the guard's thread computes itself. */
+enum { LED_ITEMS = 4, LED_BYTES = 1024 };
+
+static const uint64_t lone_ns = 20000000u;
+
+/* --------------------------------------------------------------------------------------- start */
+
+/* Room for the rows: floats in one, and how many there are. */
+static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *inputs)
+{
+    struct gsv_work *work = &exchange->work;
+    const struct gsv_served *served = exchange->served;
+    size_t n_rows = inputs->n, n_floats = 0;
+
+    if (work->job.task == GPUSERVE_TASK_EMBED) {
+        work->columns = work->job.dimensions ? work->job.dimensions : served->dim;
+    } else if (work->job.task == GPUSERVE_TASK_CLASSIFY) {
+        work->columns = served->n_labels;
+    } else if (work->job.task == GPUSERVE_TASK_SPARSE) {
+        work->columns = gpuserve_model_sparse_dim(served->model);
+    } else {
+        work->columns =
+            work->job.task == GPUSERVE_TASK_TOKEN_LABELS
+                ? served->n_token_labels
+                : (size_t)json_integer_value(json_object_get(served->facts, "hidden_size"));
+        n_rows = inputs->offsets[inputs->n];
+        work->job.token_offsets = gsv_keep(exchange, inputs->n + 1, sizeof(size_t));
+        if (!work->job.token_offsets)
+            return false;
+    }
+    if (work->columns > 0 && n_rows > MAX_OUTPUT_FLOATS / work->columns)
+        return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
+                          "%zu rows of %zu numbers in one reply, at most %d numbers: send less",
+                          n_rows, work->columns, MAX_OUTPUT_FLOATS);
+    n_floats = n_rows * work->columns;
+    work->job.output = gsv_keep(exchange, n_floats, sizeof(float));
+    work->job.output_capacity = n_floats;
+    work->items = gsv_keep(exchange, inputs->n, sizeof(*work->items));
+    work->job.items = work->items;
+    return work->job.output && work->items;
+}
+
+/* From another thread. After the resumption the exchange may be gone. */
+void gsv_work_complete(struct gsv_exchange *exchange)
+{
+    if (atomic_exchange(&exchange->work.handshake, GSV_DONE) == GSV_SUSPENDED)
+        gsv_guard_resume(&exchange->server->guard, exchange);
+}
+
+static void on_complete(void *user, gpuserve_request *request, gpuserve_status status)
+{
+    (void)request;
+    (void)status; /* asked for when the work is taken up, with its message */
+    gsv_work_complete(user);
+}
+
+/* Counted before it is submitted, so that stopping never misses one. */
+bool gsv_work_count_in(struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+    bool stopping;
+
+    pthread_mutex_lock(&server->lock);
+    stopping = server->stopping;
+    if (!stopping)
+        server->n_working++;
+    pthread_mutex_unlock(&server->lock);
+    return !stopping;
+}
+
+static bool refuse_late(struct gsv_exchange *exchange)
+{
+    return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "the server is stopping");
+}
+
+void gsv_work_count_out(struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+
+    pthread_mutex_lock(&server->lock);
+    if (--server->n_working == 0)
+        pthread_cond_broadcast(&server->idle);
+    pthread_mutex_unlock(&server->lock);
+}
+
+static bool is_no_text(const struct gsv_exchange *exchange, const char *text, size_t size)
+{
+    size_t n;
+
+    return gpuserve_tokenize(exchange->served->model, text, size, NULL, NULL, 0, &n, NULL, NULL) ==
+           GPUSERVE_E_INVALID;
+}
+
+/* Whether it is one of the texts that the job failed for: the tokenizer makes nothing of it. */
+static bool has_no_text(const struct gsv_exchange *exchange, const gpuserve_job *job)
+{
+    for (size_t i = 0; job->texts && i < job->n_items; i++) {
+        if (is_no_text(exchange, job->texts[i], job->text_sizes[i]) ||
+            (job->pairs && is_no_text(exchange, job->pairs[i], job->pair_sizes[i])))
+            return true;
+    }
+    return false;
+}
+
+static bool refuse_job(struct gsv_exchange *exchange, gpuserve_status status,
+                       const gpuserve_error *error)
+{
+    const struct gsv_work *work = &exchange->work;
+
+    if (status == GPUSERVE_E_INVALID && !work->is_load && has_no_text(exchange, &work->job))
+        return gsv_refuse_tokens(exchange, status, error);
+    return gsv_refuse_error(exchange, status, error);
+}
+
+static void count_failure(struct gsv_exchange *exchange)
+{
+    if (exchange->served && !exchange->work.is_load)
+        atomic_fetch_add(&exchange->served->tally.n_failed, 1u);
+}
+
+/* Others may want to cancel it. */
+static void set_request(struct gsv_exchange *exchange, gpuserve_request *request)
+{
+    pthread_mutex_lock(&exchange->server->lock);
+    exchange->work.request = request;
+    if (request && (exchange->server->stopping || (exchange->client && exchange->client->gone)))
+        gpuserve_cancel(request);
+    pthread_mutex_unlock(&exchange->server->lock);
+}
+
+/* What cannot be cancelled must be over soon. */
+static bool is_small(const gpuserve_job *job)
+{
+    size_t bytes = 0;
+
+    if (job->n_items > LED_ITEMS)
+        return false;
+    if (!job->texts)
+        return job->id_offsets[job->n_items] <= LED_BYTES / 4;
+    for (size_t i = 0; i < job->n_items; i++)
+        bytes += job->text_sizes[i] + (job->pairs ? job->pair_sizes[i] : 0);
+    return bytes <= LED_BYTES;
+}
+
+/* To the guard's thread, which this is, if there has been one request at a time for a while: of
+ * several, whatever comes first shall not hold up that they are computed together. */
+static bool take_lead(struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+    bool is_alone;
+
+    if (exchange->is_aside || !is_small(&exchange->work.job) || !gsv_guard_may_lead(&server->guard))
+        return false;
+    pthread_mutex_lock(&server->lock);
+    is_alone = server->n_working == 1 && exchange->begun_ns - server->crowded_ns > lone_ns;
+    pthread_mutex_unlock(&server->lock);
+    if (is_alone)
+        server->guard.lead = exchange;
+    return is_alone;
+}
+
+void gsv_work_compute(struct gsv_exchange *exchange)
+{
+    struct gsv_work *work = &exchange->work;
+
+    work->status = gpuserve_run(exchange->served->model, &work->job, &work->error);
+    atomic_store(&work->handshake, GSV_DONE);
+}
+
+static void note_begin(struct gsv_tally *tally)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    atomic_store(&tally->last_ms, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+}
+
+bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
+                    const struct gsv_inputs *inputs, gsv_handler finish)
+{
+    const gpuserve_error no_error = GPUSERVE_ERROR_INIT;
+    const gpuserve_result none = GPUSERVE_RESULT_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_work *work = &exchange->work;
+    gpuserve_request *request = NULL;
+    gpuserve_status st = GPUSERVE_OK;
+
+    work->job = *job;
+    note_begin(&exchange->served->tally);
+    gsv_inputs_into(inputs, &work->job);
+    if (!make_output(exchange, inputs))
+        return false;
+    if (!gsv_work_count_in(exchange))
+        return refuse_late(exchange);
+    work->finish = finish;
+    work->result = none;
+    work->job.result = &work->result;
+    work->job.client = gsv_client_identity(exchange);
+    if (exchange->deadline_ns)
+        work->job.deadline_us = ((int64_t)exchange->deadline_ns - (int64_t)gsv_http_now()) / 1000;
+    if (exchange->deadline_ns && work->job.deadline_us == 0)
+        work->job.deadline_us = -1; /* 0 would be "none" */
+    work->job.expected_fingerprint = gsv_header(exchange, "x-gpuserve-space");
+    work->error = no_error;
+    atomic_store(&work->handshake, GSV_SUBMITTING);
+    work->is_led = take_lead(exchange);
+    if (!work->is_led)
+        st = gpuserve_submit(&request, exchange->served->model, &work->job, on_complete, exchange,
+                             &error);
+    if (st != GPUSERVE_OK) {
+        count_failure(exchange);
+        gsv_work_count_out(exchange);
+        return refuse_job(exchange, st, &error);
+    }
+    set_request(exchange, request);
+    work->waiting = true;
+    exchange->account.n_characters += inputs->n_characters;
+    return true;
+}
+
+/* From now on a client that leaves leaves the queue. False: it has left already. */
+static bool set_queue(struct gsv_exchange *exchange, struct gsv_load_queue *queue)
+{
+    bool gone;
+
+    pthread_mutex_lock(&exchange->server->lock);
+    exchange->work.load_queue = queue;
+    gone = exchange->client && exchange->client->gone;
+    pthread_mutex_unlock(&exchange->server->lock);
+    return !gone;
+}
+
+bool gsv_work_load(struct gsv_exchange *exchange, struct gsv_load_queue *queue,
+                   struct gsv_entry *entry, enum gsv_load_kind kind, gsv_handler finish)
+{
+    const gpuserve_error no_error = GPUSERVE_ERROR_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_work *work = &exchange->work;
+    gpuserve_status st;
+
+    if (!gsv_work_count_in(exchange))
+        return refuse_late(exchange);
+    work->is_load = true;
+    work->error = no_error;
+    work->finish = finish;
+    atomic_store(&work->handshake, GSV_SUBMITTING);
+    st = gsv_load_queue_add(queue, exchange, entry, kind, &error);
+    if (st != GPUSERVE_OK) {
+        work->is_load = false;
+        gsv_work_count_out(exchange);
+        if (st != GPUSERVE_E_BUSY)
+            return gsv_refuse_error(exchange, st, &error);
+        gsv_add_retry_after(exchange, error.retry_after_ms);
+        return gsv_refuse(exchange, GSV_P_OVERLOADED, NULL, "%s", error.message);
+    }
+    work->waiting = true;
+    if (!set_queue(exchange, queue))
+        gsv_load_queue_leave(queue, exchange);
+    return true;
+}
+
+/* -------------------------------------------------------------------------------------- finish */
+
+bool gsv_work_suspend(struct gsv_exchange *exchange)
+{
+    if (atomic_load(&exchange->work.handshake) == GSV_DONE)
+        return false;
+    MHD_suspend_connection(exchange->connection);
+    if (!gsv_work_leave(exchange))
+        MHD_resume_connection(exchange->connection);
+    return true;
+}
+
+bool gsv_work_leave(struct gsv_exchange *exchange)
+{
+    return atomic_exchange(&exchange->work.handshake, GSV_SUSPENDED) != GSV_DONE;
+}
+
+static void add_number(struct gsv_exchange *exchange, const char *name, uint64_t number)
+{
+    gsv_add_header(exchange, name, gsv_keep_format(exchange, "%llu", (unsigned long long)number));
+}
+
+/* Whole milliseconds, as text-embeddings-inference has them. */
+static void add_time(struct gsv_exchange *exchange, const char *name, uint64_t us)
+{
+    add_number(exchange, name, us / 1000);
+}
+
+/* What a client can rely on, whatever its dialect. */
+static void add_headers(struct gsv_exchange *exchange)
+{
+    static const char *const dtypes[] = { "", "float32", "float16", "bfloat16", "tf32", "int8" };
+    const struct gsv_account *account = &exchange->account;
+    const gpuserve_result *result = &exchange->work.result;
+    const size_t dtype = result->dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? result->dtype : 0;
+
+    gsv_add_header(exchange, "x-compute-type", result->device);
+    gsv_add_header(exchange, "x-gpuserve-dtype", dtypes[dtype]);
+    gsv_add_header(exchange, "x-gpuserve-space", result->fingerprint);
+    add_number(exchange, "x-gpuserve-truncated", account->n_truncated);
+    add_number(exchange, "x-compute-characters", account->n_characters);
+    add_number(exchange, "x-compute-tokens", account->n_tokens);
+    add_time(exchange, "x-compute-time",
+             account->tokenize_us + account->queue_us + account->compute_us);
+    add_time(exchange, "x-total-time", (gsv_http_now() - exchange->begun_ns) / 1000);
+    add_time(exchange, "x-tokenization-time", account->tokenize_us);
+    add_time(exchange, "x-queue-time", account->queue_us);
+    add_time(exchange, "x-inference-time", account->compute_us);
+}
+
+static void keep_account(struct gsv_exchange *exchange)
+{
+    const gpuserve_result *result = &exchange->work.result;
+    struct gsv_tally *tally = &exchange->served->tally;
+    struct gsv_account *account = &exchange->account;
+
+    atomic_fetch_add(&tally->n_ok, 1u);
+    atomic_fetch_add(&tally->total_us, result->total_us);
+    atomic_fetch_add(&tally->tokenize_us, result->tokenize_us);
+    atomic_fetch_add(&tally->queue_us, result->queue_us);
+    atomic_fetch_add(&tally->compute_us, result->compute_us);
+    account->n_tokens += result->n_tokens;
+    account->n_truncated += result->n_truncated;
+    account->tokenize_us += result->tokenize_us;
+    account->queue_us += result->queue_us;
+    account->compute_us += result->compute_us;
+}
+
+/* The job's end: its status, and its message for a failure. */
+static gpuserve_status take_result(struct gsv_exchange *exchange, gpuserve_error *error)
+{
+    gpuserve_request *request = exchange->work.request;
+    gpuserve_status st = gpuserve_wait(request, -1, error); /* it has completed */
+
+    set_request(exchange, NULL);
+    gpuserve_request_free(&request);
+    return st;
+}
+
+void gsv_work_abandon(struct gsv_exchange *exchange)
+{
+    if (exchange->is_aside)
+        gsv_work_count_out(exchange);
+    if (exchange->work.waiting) {
+        count_failure(exchange);
+        gsv_work_count_out(exchange);
+    }
+    exchange->is_aside = exchange->work.waiting = false;
+}
+
+void gsv_work_finish(struct gsv_exchange *exchange)
+{
+    struct gsv_work *work = &exchange->work;
+    const bool is_job = !work->is_load;
+
+    work->waiting = false;
+    if (is_job && !work->is_led)
+        work->status = take_result(exchange, &work->error);
+    gsv_work_count_out(exchange);
+    if (work->status != GPUSERVE_OK) {
+        count_failure(exchange);
+        refuse_job(exchange, work->status, &work->error);
+        return;
+    }
+    if (is_job)
+        keep_account(exchange);
+    work->finish(exchange);
+    if (is_job && !work->waiting && exchange->status == 200)
+        add_headers(exchange);
+}

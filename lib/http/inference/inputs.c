@@ -1,0 +1,334 @@
+/*
+ * inputs.c - see inputs.h.
+ */
+#include "lib/http/inference/inputs.h"
+
+#include "lib/base/error.h"
+#include "lib/http/inference/model_registry.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/server.h"
+#include "lib/http/inference/token_spans.h"
+
+#include <string.h>
+
+bool gsv_inputs_count(struct gsv_exchange *exchange, size_t n, const char *name)
+{
+    const size_t most = exchange->server->options.max_client_batch;
+
+    if (n == 0)
+        return gsv_refuse(exchange, GSV_P_EMPTY, name, "`%s` cannot be empty", name);
+    return n <= most || gsv_refuse(exchange, GSV_P_TOO_MANY, name,
+                                   "`%s` holds %zu inputs, at most %zu (--max-client-batch-size)",
+                                   name, n, most);
+}
+
+static size_t count_characters(const char *text, size_t size)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < size; i++)
+        n += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return n;
+}
+
+/* --------------------------------------------------------------------------------------- texts */
+
+bool gsv_inputs_make(struct gsv_exchange *exchange, size_t n, bool pairs, struct gsv_inputs *inputs)
+{
+    *inputs = (struct gsv_inputs){ .n = n };
+    inputs->texts = gsv_keep(exchange, n, sizeof(*inputs->texts));
+    inputs->sizes = gsv_keep(exchange, n, sizeof(*inputs->sizes));
+    if (pairs) {
+        inputs->pairs = gsv_keep(exchange, n, sizeof(*inputs->pairs));
+        inputs->pair_sizes = gsv_keep(exchange, n, sizeof(*inputs->pair_sizes));
+    }
+    return inputs->texts && inputs->sizes && (!pairs || (inputs->pairs && inputs->pair_sizes));
+}
+
+void gsv_inputs_set(struct gsv_inputs *inputs, size_t i, const char *text, size_t size)
+{
+    inputs->texts[i] = text;
+    inputs->sizes[i] = size;
+    inputs->n_characters += count_characters(text, size);
+}
+
+void gsv_inputs_set_pair(struct gsv_inputs *inputs, size_t i, const char *text, size_t size)
+{
+    inputs->pairs[i] = text;
+    inputs->pair_sizes[i] = size;
+    inputs->n_characters += count_characters(text, size);
+}
+
+static bool set_text(struct gsv_exchange *exchange, struct gsv_inputs *inputs, size_t i,
+                     const json_t *value, const char *name, unsigned flags)
+{
+    if (json_string_length(value) == 0 && !(flags & GSV_INPUTS_EMPTY_TEXTS))
+        return gsv_refuse(exchange, GSV_P_EMPTY, name,
+                          "`%s` cannot be empty: input %zu is an empty text", name, i);
+    gsv_inputs_set(inputs, i, json_string_value(value), json_string_length(value));
+    return true;
+}
+
+static bool read_texts(struct gsv_exchange *exchange, const json_t *list, const char *name,
+                       unsigned flags, struct gsv_inputs *inputs)
+{
+    json_t *value;
+    size_t i;
+
+    if (!gsv_inputs_make(exchange, json_array_size(list), false, inputs))
+        return false;
+    json_array_foreach(list, i, value)
+    {
+        if (!json_is_string(value))
+            return gsv_refuse(exchange, GSV_P_INVALID, name,
+                              "`%s` is a list of texts, but its item %zu is none", name, i);
+        if (!set_text(exchange, inputs, i, value, name, flags))
+            return false;
+    }
+    return true;
+}
+
+/* ----------------------------------------------------------------------------------- token ids */
+
+static bool read_ids(struct gsv_exchange *exchange, const json_t *list, size_t place,
+                     const char *name, int32_t *ids)
+{
+    json_t *value;
+    size_t i;
+
+    if (json_array_size(list) == 0)
+        return gsv_refuse(exchange, GSV_P_EMPTY, name,
+                          "`%s` cannot be empty: input %zu has no token ids", name, place);
+    json_array_foreach(list, i, value)
+    {
+        const json_int_t id = json_integer_value(value);
+        const json_int_t n_ids =
+            json_integer_value(json_object_get(exchange->served->facts, "vocab_size"));
+
+        if (!json_is_integer(value))
+            return gsv_refuse(exchange, GSV_P_INVALID, name,
+                              "`%s`: input %zu is a list of token ids, but its item %zu is none",
+                              name, place, i);
+        if (id < 0 || id >= n_ids)
+            return gsv_refuse(
+                exchange, GSV_P_TOKENIZER, name,
+                "`%s`: token id %lld of input %zu is outside the %lld of this model's "
+                "vocabulary; ids of another tokenizer do not fit (langchain-openai "
+                "sends them unless check_embedding_ctx_length=False)",
+                name, (long long)id, place, (long long)n_ids);
+        ids[i] = (int32_t)id;
+    }
+    return true;
+}
+
+static bool read_id_lists(struct gsv_exchange *exchange, const json_t *list, const char *name,
+                          struct gsv_inputs *inputs)
+{
+    const size_t n = json_array_size(list);
+    size_t total = 0, i;
+    json_t *value;
+
+    *inputs = (struct gsv_inputs){ .n = n };
+    json_array_foreach(list, i, value) total += json_array_size(value);
+    inputs->ids = gsv_keep(exchange, total, sizeof(*inputs->ids));
+    inputs->offsets = gsv_keep(exchange, n + 1, sizeof(*inputs->offsets));
+    if (!inputs->ids || !inputs->offsets)
+        return false;
+    json_array_foreach(list, i, value)
+    {
+        if (!json_is_array(value))
+            return gsv_refuse(exchange, GSV_P_INVALID, name,
+                              "`%s` is a list of lists of token ids, but its item %zu is none",
+                              name, i);
+        if (!read_ids(exchange, value, i, name, inputs->ids + inputs->offsets[i]))
+            return false;
+        inputs->offsets[i + 1] = inputs->offsets[i] + json_array_size(value);
+    }
+    return true;
+}
+
+static bool read_one_id_list(struct gsv_exchange *exchange, const json_t *list, const char *name,
+                             struct gsv_inputs *inputs)
+{
+    *inputs = (struct gsv_inputs){ .n = 1 };
+    inputs->ids = gsv_keep(exchange, json_array_size(list), sizeof(*inputs->ids));
+    inputs->offsets = gsv_keep(exchange, 2, sizeof(*inputs->offsets));
+    if (!inputs->ids || !inputs->offsets || !read_ids(exchange, list, 0, name, inputs->ids))
+        return false;
+    inputs->offsets[1] = json_array_size(list);
+    return true;
+}
+
+/* The ids of text i, in memory that grows with the exchange's list of ids. */
+static bool tokenize(struct gsv_exchange *exchange, const struct gsv_inputs *inputs, size_t i,
+                     uint32_t truncation, struct gsv_buffer *ids)
+{
+    gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
+    const size_t limit = inputs->limit ? inputs->limit : exchange->served->max_tokens;
+    const size_t size = inputs->sizes[i];
+    const char *text = inputs->texts[i];
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    size_t n = 0;
+    char *to = gsv_buffer_reserve(ids, limit * sizeof(int32_t));
+    gpuserve_status st;
+
+    if (!to)
+        return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for token ids");
+    options.truncation = truncation;
+    options.max_tokens = (uint32_t)limit;
+    st = gpuserve_tokenize(exchange->served->model, text, size, (int32_t *)(void *)to, NULL, limit,
+                           &n, &options, &error);
+    if (st == GPUSERVE_E_TOO_LARGE) {
+        gsv_fail_in(&error, st, "input %zu", i);
+        return gsv_refuse_length(exchange, error.message, false);
+    }
+    if (st != GPUSERVE_OK)
+        return gsv_refuse_tokens(exchange, gsv_fail_in(&error, st, "input %zu", i), &error);
+    ids->size += n * sizeof(int32_t);
+    gsv_note_cut(exchange, text, size, n, limit);
+    return true;
+}
+
+bool gsv_inputs_tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs,
+                         uint32_t truncation)
+{
+    struct gsv_buffer ids = { 0 };
+    bool good = true;
+
+    if (!inputs->texts)
+        return true;
+    inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
+    for (size_t i = 0; i < inputs->n && inputs->offsets && good; i++) {
+        good = tokenize(exchange, inputs, i, truncation, &ids);
+        inputs->offsets[i + 1] = ids.size / sizeof(int32_t);
+    }
+    if (good && inputs->offsets)
+        inputs->ids = (int32_t *)(void *)gsv_keep_text(exchange, ids.bytes, ids.size);
+    gsv_buffer_reset(&ids);
+    inputs->texts = NULL;
+    inputs->sizes = NULL;
+    return good && inputs->ids;
+}
+
+/* NULL: none is put before. */
+static const json_t *prompt_of(const struct gsv_served *served, const char *name)
+{
+    const json_t *prompt = name ? json_object_get(gsv_served_prompts(served), name)
+                                : json_object_get(served->facts, "default_prompt_text");
+
+    return json_is_string(prompt) ? prompt : NULL;
+}
+
+bool gsv_inputs_prompt(struct gsv_exchange *exchange, struct gsv_inputs *inputs, const char *name)
+{
+    const json_t *prompt = prompt_of(exchange->served, name);
+    const size_t size = json_string_length(prompt);
+
+    for (size_t i = 0; prompt && inputs->texts && i < inputs->n; i++) {
+        char *text = gsv_keep(exchange, size + inputs->sizes[i] + 1, 1);
+
+        if (!text)
+            return false;
+        memcpy(text, json_string_value(prompt), size);
+        memcpy(text + size, inputs->texts[i], inputs->sizes[i]);
+        inputs->texts[i] = text;
+        inputs->sizes[i] += size;
+    }
+    return true;
+}
+
+/* ----------------------------------------------------------------------------------- all forms */
+
+static bool read_mixed(struct gsv_exchange *exchange, const json_t *list, const char *name,
+                       unsigned flags, const gpuserve_job *job, struct gsv_inputs *inputs)
+{
+    struct gsv_buffer ids = { 0 };
+    bool good = true;
+    json_t *value;
+    size_t i;
+
+    *inputs = (struct gsv_inputs){ .n = json_array_size(list), .has_prompt = true };
+    inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
+    for (i = 0; i < inputs->n && inputs->offsets && good; i++) {
+        struct gsv_inputs one;
+
+        value = json_array_get(list, i);
+        if (json_is_string(value)) {
+            good = gsv_inputs_make(exchange, 1, false, &one) &&
+                   set_text(exchange, &one, 0, value, name, flags) &&
+                   gsv_inputs_prompt(exchange, &one, job->prompt_name) &&
+                   gsv_inputs_tokenize(exchange, &one, job->truncation);
+            inputs->n_characters += good ? one.n_characters : 0;
+        } else {
+            good = json_is_array(value)
+                       ? read_one_id_list(exchange, value, name, &one)
+                       : gsv_refuse(exchange, GSV_P_INVALID, name,
+                                    "`%s`: item %zu is neither a text nor a list of token ids",
+                                    name, i);
+        }
+        if (good)
+            gsv_buffer_add(&ids, one.ids, one.offsets[1] * sizeof(int32_t));
+        inputs->offsets[i + 1] = ids.size / sizeof(int32_t);
+    }
+    if (good && inputs->offsets)
+        inputs->ids =
+            ids.failed ? NULL : (int32_t *)(void *)gsv_keep_text(exchange, ids.bytes, ids.size);
+    gsv_buffer_reset(&ids);
+    return inputs->ids != NULL;
+}
+
+static bool read_list(struct gsv_exchange *exchange, const json_t *list, const char *name,
+                      unsigned flags, const gpuserve_job *job, struct gsv_inputs *inputs)
+{
+    const json_t *first = json_array_get(list, 0);
+    size_t n_texts = 0, n_lists = 0, i;
+    json_t *value;
+
+    if (json_is_integer(first) && !(flags & GSV_INPUTS_NO_IDS))
+        return read_one_id_list(exchange, list, name, inputs);
+    if (!gsv_inputs_count(exchange, json_array_size(list), name))
+        return false;
+    json_array_foreach(list, i, value)
+    {
+        n_texts += json_is_string(value);
+        n_lists += json_is_array(value);
+    }
+    if (flags & GSV_INPUTS_NO_TEXTS)
+        return read_id_lists(exchange, list, name, inputs);
+    if (flags & GSV_INPUTS_NO_IDS || n_lists == 0)
+        return read_texts(exchange, list, name, flags, inputs);
+    if (n_texts == 0)
+        return read_id_lists(exchange, list, name, inputs);
+    return read_mixed(exchange, list, name, flags, job, inputs);
+}
+
+bool gsv_inputs_read(struct gsv_exchange *exchange, const json_t *value, const char *name,
+                     unsigned flags, const gpuserve_job *job, struct gsv_inputs *inputs)
+{
+    if (!value || json_is_null(value))
+        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is missing", name);
+    if (flags & GSV_INPUTS_NO_TEXTS && !json_is_array(value))
+        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is no list of token ids", name);
+    if (json_is_string(value))
+        return gsv_inputs_make(exchange, 1, false, inputs) &&
+               set_text(exchange, inputs, 0, value, name, flags);
+    if (json_is_array(value))
+        return read_list(exchange, value, name, flags, job, inputs);
+    return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is neither a text nor a list", name);
+}
+
+void gsv_inputs_into(const struct gsv_inputs *inputs, gpuserve_job *job)
+{
+    job->n_items = inputs->n;
+    if (inputs->texts) {
+        job->texts = inputs->texts;
+        job->text_sizes = inputs->sizes;
+        job->pairs = inputs->pairs;
+        job->pair_sizes = inputs->pair_sizes;
+    } else {
+        job->ids = inputs->ids;
+        job->id_offsets = inputs->offsets;
+        if (inputs->has_prompt)
+            job->prompt_name = NULL;
+    }
+}

@@ -1,0 +1,176 @@
+/*
+ * rerank.c - see rerank.h.
+ */
+#include "lib/http/inference/rerank.h"
+
+#include "lib/http/inference/model_registry.h"
+#include "lib/http/server.h"
+#include "lib/http/inference/inference_call.h"
+
+#include <string.h>
+
+const char *const gsv_query_prompts[] = { "query", "search_query", NULL };
+const char *const gsv_document_prompts[] = { "document", "passage", "corpus", "search_document",
+                                             NULL };
+
+const char *gsv_prompt_named(const struct gsv_exchange *exchange, const char *const *names)
+{
+    for (; *names; names++) {
+        if (json_object_get(gsv_served_prompts(exchange->served), *names))
+            return *names;
+    }
+    return NULL;
+}
+
+const char *gsv_ranking_method(const struct gsv_rerank *rerank)
+{
+    return rerank->is_cosine ? "cosine" : "cross-encoder";
+}
+
+/* ---------------------------------------------------------------------------------------- read */
+
+static const json_t *document_text(const json_t *document)
+{
+    return json_is_object(document) ? json_object_get(document, "text") : document;
+}
+
+bool gsv_rerank_read(struct gsv_exchange *exchange, struct gsv_rerank *rerank, const json_t *query,
+                     const json_t *list, const char *name)
+{
+    json_t *document;
+    size_t i;
+
+    if (!json_is_string(query))
+        return gsv_refuse(exchange, GSV_P_INVALID, "query", "`query` is no text");
+    if (json_string_length(query) == 0)
+        return gsv_refuse(exchange, GSV_P_EMPTY, "query", "`query` cannot be empty");
+    if (!json_is_array(list))
+        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is no list of texts", name);
+    rerank->query = json_string_value(query);
+    rerank->query_size = json_string_length(query);
+    if (!gsv_inputs_count(exchange, json_array_size(list), name) ||
+        !gsv_inputs_make(exchange, json_array_size(list), false, &rerank->documents))
+        return false;
+    json_array_foreach(list, i, document)
+    {
+        const json_t *text = document_text(document);
+
+        if (!json_is_string(text))
+            return gsv_refuse(exchange, GSV_P_INVALID, name,
+                              "`%s`: item %zu is neither a text nor an object with a `text`", name,
+                              i);
+        gsv_inputs_set(&rerank->documents, i, json_string_value(text), json_string_length(text));
+    }
+    return true;
+}
+
+/* ----------------------------------------------------------------------------------------- run */
+
+static void finish(struct gsv_exchange *exchange, struct gsv_rerank *rerank)
+{
+    gsv_rank(rerank->ranked, rerank->documents.n);
+    gsv_add_header(exchange, "x-gpuserve-rerank-method", gsv_ranking_method(rerank));
+    rerank->finish(exchange);
+}
+
+static void on_pairs(struct gsv_exchange *exchange)
+{
+    struct gsv_rerank *rerank = exchange->rerank;
+
+    for (size_t i = 0; i < rerank->documents.n; i++)
+        rerank->ranked[i] = (struct gsv_ranked){ i, gsv_work_row(exchange, i)[0] };
+    finish(exchange, rerank);
+}
+
+/* The query is read once with each document: no more of it than if the pairs had been sent. */
+static bool check_pairs(struct gsv_exchange *exchange, const struct gsv_rerank *rerank)
+{
+    const uint64_t most = exchange->server->options.max_body_bytes;
+
+    return rerank->query_size <= most / rerank->documents.n ||
+           gsv_refuse(exchange, GSV_P_TOO_LARGE, "query",
+                      "`query` has %zu bytes, which %zu documents make %zu of, at most %llu "
+                      "(--max-body-bytes)",
+                      rerank->query_size, rerank->documents.n,
+                      rerank->query_size * rerank->documents.n, (unsigned long long)most);
+}
+
+static bool start_pairs(struct gsv_exchange *exchange, struct gsv_rerank *rerank)
+{
+    const struct gsv_inputs *documents = &rerank->documents;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs pairs;
+
+    if (!check_pairs(exchange, rerank) || !gsv_inputs_make(exchange, documents->n, true, &pairs))
+        return false;
+    for (size_t i = 0; i < documents->n; i++) {
+        gsv_inputs_set(&pairs, i, rerank->query, rerank->query_size);
+        gsv_inputs_set_pair(&pairs, i, documents->texts[i], documents->sizes[i]);
+    }
+    job.task = GPUSERVE_TASK_CLASSIFY;
+    job.score = rerank->raw ? GPUSERVE_SCORE_RAW : GPUSERVE_SCORE_SIGMOID;
+    job.truncation = rerank->truncation;
+    return gsv_work_start(exchange, &job, &pairs, on_pairs);
+}
+
+static void on_documents(struct gsv_exchange *exchange)
+{
+    struct gsv_rerank *rerank = exchange->rerank;
+    const size_t dim = exchange->work.columns;
+
+    for (size_t i = 0; i < rerank->documents.n; i++) {
+        const float cosine = gpuserve_dot(rerank->query_vector, gsv_work_row(exchange, i), dim);
+
+        rerank->ranked[i] = (struct gsv_ranked){ i, rerank->raw ? cosine : (1 + cosine) / 2 };
+    }
+    finish(exchange, rerank);
+}
+
+static gpuserve_job embedding_job(const struct gsv_exchange *exchange,
+                                  const struct gsv_rerank *rerank, const char *const *prompts)
+{
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+
+    job.task = GPUSERVE_TASK_EMBED;
+    job.normalize = GPUSERVE_NORMALIZE_YES;
+    job.truncation = rerank->truncation;
+    job.prompt_name = gsv_prompt_named(exchange, prompts);
+    return job;
+}
+
+static void on_query(struct gsv_exchange *exchange)
+{
+    struct gsv_rerank *rerank = exchange->rerank;
+    const gpuserve_job job = embedding_job(exchange, rerank, gsv_document_prompts);
+
+    rerank->query_vector = exchange->work.job.output; /* kept as long as the exchange */
+    gsv_work_start(exchange, &job, &rerank->documents, on_documents);
+}
+
+static bool start_query(struct gsv_exchange *exchange, struct gsv_rerank *rerank)
+{
+    const gpuserve_job job = embedding_job(exchange, rerank, gsv_query_prompts);
+    struct gsv_inputs query;
+
+    if (!gsv_inputs_make(exchange, 1, false, &query))
+        return false;
+    gsv_inputs_set(&query, 0, rerank->query, rerank->query_size);
+    return gsv_work_start(exchange, &job, &query, on_query);
+}
+
+bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, gsv_handler done)
+{
+    const gpuserve_rerank_method method = gpuserve_model_rerank_method(exchange->served->model);
+
+    if (method == GPUSERVE_RERANK_DEFAULT)
+        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",
+                          "model \"%s\" cannot rank: it has %zu labels and no embedding",
+                          exchange->served->name, exchange->served->n_labels);
+    exchange->rerank = rerank;
+    rerank->finish = done;
+    rerank->is_cosine = method == GPUSERVE_RERANK_COSINE;
+    rerank->ranked = gsv_keep(exchange, rerank->documents.n, sizeof(*rerank->ranked));
+    if (!rerank->ranked)
+        return false;
+    return rerank->is_cosine ? start_query(exchange, rerank) : start_pairs(exchange, rerank);
+}

@@ -1,0 +1,40 @@
+/*
+ * rerank.h - documents against a query, for the dialects that rank.
+ *
+ * A cross-encoder scores pairs; an embedder gives cosines, in two jobs, the query's first, because
+ * each may have a prompt of its own. The same rules as gpuserve_rerank(), without its waiting.
+ */
+#ifndef GSV_HTTP_RERANK_H
+#define GSV_HTTP_RERANK_H
+
+#include "lib/http/inference/inputs.h"
+#include "lib/http/inference/scores.h"
+
+struct gsv_rerank {
+    const char *query;
+    size_t query_size;
+    struct gsv_inputs documents;
+    bool raw; /* logits or cosines; else 0 to 1 */
+    uint32_t truncation;
+    struct gsv_ranked *ranked; /* [documents.n], best first: the result */
+    bool is_cosine;
+    float *query_vector;
+    gsv_handler finish;
+};
+
+/* Read `query` and the documents from `list`: texts, or objects with `text`. `name` is the list's
+ * field. */
+bool gsv_rerank_read(struct gsv_exchange *exchange, struct gsv_rerank *rerank, const json_t *query,
+                     const json_t *list, const char *name);
+
+/* Start; `rerank` lives in the exchange, as its state or inside it. exchange->rerank is set. */
+bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, gsv_handler finish);
+
+/* "cross-encoder" or "cosine". */
+const char *gsv_ranking_method(const struct gsv_rerank *rerank);
+
+/* The first of the model's prompts with one of these names, or NULL. Ended by NULL. */
+const char *gsv_prompt_named(const struct gsv_exchange *exchange, const char *const *names);
+extern const char *const gsv_query_prompts[], *const gsv_document_prompts[];
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * scores.c - see scores.h.
+ */
+#include "lib/http/inference/scores.h"
+
+#include "lib/http/inference/model_registry.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int compare(const void *left, const void *right)
+{
+    const struct gsv_ranked *a = left, *b = right;
+
+    if (isnan(a->score) != isnan(b->score))
+        return isnan(a->score) ? 1 : -1;
+    if (a->score != b->score && !isnan(a->score))
+        return a->score > b->score ? -1 : 1;
+    return a->index < b->index ? -1 : a->index > b->index;
+}
+
+void gsv_rank(struct gsv_ranked *ranked, size_t n)
+{
+    qsort(ranked, n, sizeof(*ranked), compare);
+}
+
+struct gsv_ranked *gsv_rank_labels(struct gsv_exchange *exchange, const float *row, size_t n)
+{
+    struct gsv_ranked *ranked = gsv_keep(exchange, n, sizeof(*ranked));
+
+    for (size_t i = 0; i < n && ranked; i++)
+        ranked[i] = (struct gsv_ranked){ i, row[i] };
+    if (ranked)
+        gsv_rank(ranked, n);
+    return ranked;
+}
+
+void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t most)
+{
+    const struct gsv_served *served = exchange->served;
+    const struct gsv_ranked *ranked = gsv_rank_labels(exchange, row, served->n_labels);
+    struct gsv_buffer *to = &exchange->reply;
+
+    if (!ranked) {
+        to->failed = true;
+        return;
+    }
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < served->n_labels && (most == 0 || i < most); i++) {
+        gsv_buffer_text(to, i > 0 ? ",{\"score\":" : "{\"score\":");
+        gsv_put_float(to, ranked[i].score);
+        gsv_buffer_text(to, ",\"label\":");
+        gsv_put_text(to, gpuserve_model_label(served->model, ranked[i].index));
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_text(to, "]");
+}

@@ -1,0 +1,67 @@
+/*
+ * token_spans.c - see token_spans.h.
+ */
+#include "lib/http/inference/token_spans.h"
+
+#include "lib/http/inference/model_registry.h"
+
+enum { LIKELY_TOKENS = 4096, MORE_TOKENS = 16 /* special ones */ };
+
+bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t size,
+                        const gpuserve_tokenize_options *options, size_t most,
+                        struct gsv_tokens *tokens)
+{
+    gpuserve_model *model = exchange->served->model;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_status st;
+
+    /* Few texts have more tokens than that, and those are counted by the call that finds it. */
+    tokens->n = size < LIKELY_TOKENS ? size + MORE_TOKENS : LIKELY_TOKENS;
+    for (int i = 0;; i++) {
+        const size_t room = tokens->n;
+
+        tokens->ids = gsv_keep(exchange, room, sizeof(*tokens->ids));
+        tokens->spans = gsv_keep(exchange, room, sizeof(*tokens->spans));
+        if (!tokens->ids || !tokens->spans)
+            return false;
+        st = gpuserve_tokenize(model, text, size, tokens->ids, tokens->spans, room, &tokens->n,
+                               options, &error);
+        if (st != GPUSERVE_E_TOO_LARGE || tokens->n <= room || tokens->n > most || i > 0)
+            break;
+    }
+    if ((st == GPUSERVE_OK || st == GPUSERVE_E_TOO_LARGE) && tokens->n > most)
+        return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
+                          "more than %d tokens in one reply: send less", GSV_MOST_TOKENS);
+    return st == GPUSERVE_OK || gsv_refuse_tokens(exchange, st, &error);
+}
+
+void gsv_note_cut(struct gsv_exchange *exchange, const char *text, size_t size, size_t n,
+                  size_t limit)
+{
+    gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    if (n < limit)
+        return;
+    options.max_tokens = (uint32_t)limit + 1;
+    if (gpuserve_tokenize(exchange->served->model, text, size, NULL, NULL, 0, &n, &options,
+                          &error) == GPUSERVE_OK &&
+        n > limit)
+        exchange->account.n_truncated++;
+}
+
+static bool begins_character(char byte)
+{
+    return ((unsigned char)byte & 0xC0) != 0x80;
+}
+
+/* Back, too, and not from the start again: tokens that are bytes of one character each begin there.
+ */
+size_t gsv_characters_to(const char *text, size_t end, struct gsv_place *place)
+{
+    for (; place->byte > end; place->byte--)
+        place->count -= begins_character(text[place->byte - 1]);
+    for (; place->byte < end; place->byte++)
+        place->count += begins_character(text[place->byte]);
+    return place->count;
+}

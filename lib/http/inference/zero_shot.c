@@ -1,0 +1,139 @@
+/*
+ * zero_shot.c - see zero_shot.h.
+ *
+ * With an embedder: the text's vector against those of "This example is LABEL." for each label. Of
+ * one label the score is (1 + cosine) / 2; of labels that exclude each other the softmax of their
+ * cosines at a temperature of 0.05, at which sentence embeddings are commonly compared.
+ */
+#include "lib/http/inference/zero_shot.h"
+
+#include "lib/http/inference/inputs.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/protocol/request.h"
+#include "lib/http/inference/scores.h"
+#include "lib/http/inference/inference_call.h"
+
+#include <math.h>
+#include <string.h>
+
+/* It is written anew for each label. */
+enum { MAX_TEMPLATE_BYTES = 4096 };
+
+static const float temperature = 0.05f;
+
+struct zero_shot {
+    const json_t *labels;
+    bool multi_label;
+};
+
+static void exclude_each_other(struct gsv_ranked *ranked, size_t n)
+{
+    const float most = ranked[0].score; /* the best first */
+    float sum = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        ranked[i].score = expf((ranked[i].score - most) / temperature);
+        sum += ranked[i].score;
+    }
+    for (size_t i = 0; i < n; i++)
+        ranked[i].score /= sum;
+}
+
+static void write_labels(struct gsv_exchange *exchange)
+{
+    const struct zero_shot *wanted = exchange->state;
+    const size_t n = json_array_size(wanted->labels);
+    struct gsv_ranked *ranked = gsv_keep(exchange, n, sizeof(*ranked));
+    struct gsv_buffer *to = &exchange->reply;
+
+    if (!ranked)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const float cosine = gpuserve_dot(gsv_work_row(exchange, 0), gsv_work_row(exchange, i + 1),
+                                          exchange->work.columns);
+
+        ranked[i] = (struct gsv_ranked){ i, wanted->multi_label ? (1 + cosine) / 2 : cosine };
+    }
+    gsv_rank(ranked, n);
+    if (!wanted->multi_label)
+        exclude_each_other(ranked, n);
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *label = json_array_get(wanted->labels, ranked[i].index);
+
+        gsv_buffer_text(to, i > 0 ? ",{\"label\":" : "{\"label\":");
+        gsv_put_bytes(to, json_string_value(label), json_string_length(label));
+        gsv_buffer_text(to, ",\"score\":");
+        gsv_put_float(to, ranked[i].score);
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_text(to, "]");
+    gsv_reply_json(exchange);
+}
+
+/* The template with the label in place of its {}. */
+static bool set_label(struct gsv_exchange *exchange, struct gsv_inputs *inputs, size_t i,
+                      const char *template, const json_t *label)
+{
+    const char *gap = strstr(template, "{}");
+    struct gsv_buffer text = { 0 };
+    char *kept;
+
+    if (json_string_length(label) == 0) /* as it is of what is no text */
+        return gsv_refuse(exchange, GSV_P_INVALID, "candidate_labels",
+                          "`candidate_labels`: item %zu is no text", i - 1);
+    gsv_buffer_add(&text, template, (size_t)(gap - template));
+    gsv_buffer_add(&text, json_string_value(label), json_string_length(label));
+    gsv_buffer_text(&text, gap + 2);
+    kept = text.failed ? NULL : gsv_keep_text(exchange, text.bytes, text.size);
+    if (kept)
+        gsv_inputs_set(inputs, i, kept, text.size);
+    gsv_buffer_reset(&text);
+    return kept != NULL;
+}
+
+static bool check_question(struct gsv_exchange *exchange, const json_t *text, const json_t *labels,
+                           const char *template)
+{
+    if (!json_is_string(text) || !json_is_array(labels) || !strstr(template, "{}"))
+        return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
+                          "`inputs` is one text, `candidate_labels` a list of texts and "
+                          "`hypothesis_template` a text with {} in it");
+    return strlen(template) <= MAX_TEMPLATE_BYTES ||
+           gsv_refuse(exchange, GSV_P_TOO_LARGE, "hypothesis_template",
+                      "`hypothesis_template` has %zu bytes, at most %d", strlen(template),
+                      MAX_TEMPLATE_BYTES);
+}
+
+void gsv_zero_shot(struct gsv_exchange *exchange)
+{
+    static const char *const known[] = { "candidate_labels",     "multi_label",
+                                         "hypothesis_template",  "truncate",
+                                         "truncation_direction", NULL };
+    const json_t *parameters = json_object_get(exchange->json, "parameters");
+    const json_t *text = json_object_get(exchange->json, "inputs");
+    struct zero_shot *wanted = gsv_keep(exchange, 1, sizeof(*wanted));
+    const char *template = "This example is {}.";
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs inputs;
+
+    exchange->state = wanted;
+    if (!wanted || !gsv_require_embedder(exchange) ||
+        !gsv_option_known(exchange, parameters, "parameters", known) ||
+        !gsv_option_truncation(exchange, parameters, &job) ||
+        !gsv_member_flag(exchange, parameters, "multi_label", &wanted->multi_label) ||
+        !gsv_member_text(exchange, parameters, "hypothesis_template", &template))
+        return;
+    wanted->labels = json_object_get(parameters, "candidate_labels");
+    if (!check_question(exchange, text, wanted->labels, template) ||
+        !gsv_inputs_count(exchange, json_array_size(wanted->labels), "candidate_labels") ||
+        !gsv_inputs_make(exchange, json_array_size(wanted->labels) + 1, false, &inputs))
+        return;
+    gsv_inputs_set(&inputs, 0, json_string_value(text), json_string_length(text));
+    for (size_t i = 1; i < inputs.n; i++) {
+        if (!set_label(exchange, &inputs, i, template, json_array_get(wanted->labels, i - 1)))
+            return;
+    }
+    job.normalize = GPUSERVE_NORMALIZE_YES;
+    gsv_work_start(exchange, &job, &inputs, write_labels);
+}

@@ -1,0 +1,218 @@
+/*
+ * connection_in.c - from the client to libmicrohttpd: what framing.c has passed, and nothing else.
+ */
+#include "lib/http/net/connection_io.h"
+
+#include "lib/http/server.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* libmicrohttpd gets its end of a pair when the first header has passed, not before. */
+static bool open_mhd(struct gsv_client *client)
+{
+    struct epoll_event event = { .events = EPOLLIN, .data.ptr = &client->mhd };
+    struct gpuserve_http *server = client->guard->server;
+    int pair[2];
+
+    if (client->mhd.fd >= 0)
+        return true;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0)
+        return false;
+    client->mhd.fd = pair[0];
+    client->mhd.events = event.events;
+    if (epoll_ctl(client->guard->epoll, EPOLL_CTL_ADD, pair[0], &event) != 0 ||
+        !gsv_connection_expect(server, pair[1], client)) {
+        close(pair[1]);
+        gsv_end_close(&client->mhd);
+        return false;
+    }
+    if (MHD_add_connection(server->daemon, pair[1], (struct sockaddr *)&client->address,
+                           client->address_size) != MHD_YES) { /* it has closed its end */
+        gsv_end_close(&client->mhd);
+        return false;
+    }
+    return true;
+}
+
+/* To libmicrohttpd what has passed. False: the client is refused or closed. */
+static bool pass_on(struct gsv_client *client)
+{
+    while (client->in_begin < client->in_passed) {
+        ssize_t n;
+
+        if (!open_mhd(client)) {
+            gsv_client_refuse(client, 503, "no more connections can be opened", 0, "");
+            return false;
+        }
+        n = send(client->mhd.fd, client->in + client->in_begin,
+                 client->in_passed - client->in_begin, MSG_NOSIGNAL);
+        if (gsv_must_wait(n))
+            break;
+        if (n < 0) { /* it has ended the connection: an early answer is on its way */
+            client->in_begin = client->in_passed;
+            break;
+        }
+        client->in_begin += (size_t)n;
+    }
+    if (client->in_begin == client->in_end) {
+        client->in_begin = client->in_passed = client->in_end = 0;
+        if (client->waiting) { /* between requests a connection holds no memory for them */
+            free(client->in);
+            client->in = NULL;
+        }
+    }
+    return true;
+}
+
+/* What was counted as passed may go on. False: the client is refused. */
+static bool note_passed(struct gsv_client *client, bool is_header)
+{
+    const struct gsv_framing *framing = &client->framing;
+
+    if (is_header) {
+        if (client->probation && !framing->is_health) {
+            gsv_client_refuse(client, 503, "all connections are taken",
+                              client->guard->server->options.max_connections,
+                              "(--max-connections)");
+            return false;
+        }
+        atomic_fetch_add(&client->n_open, 1);
+        client->since_ns = gsv_http_now();
+        client->body_bytes = 0;
+    }
+    client->in_body = framing->state != GSV_FRAMING_HEADER;
+    if (!client->in_body) {
+        client->waiting = client->in_passed == client->in_end;
+        client->since_ns = gsv_http_now();
+    }
+    return true;
+}
+
+/* Find what is good. False: the client is refused or closed. */
+static bool check_input(struct gsv_client *client)
+{
+    struct gsv_framing *framing = &client->framing;
+
+    while (client->in_passed < client->in_end) {
+        const uint64_t before = framing->n_headers;
+        const size_t n = gsv_framing_take(framing, client->in + client->in_passed,
+                                          client->in_end - client->in_passed);
+
+        if (framing->state == GSV_FRAMING_REFUSED) {
+            /* Whole requests before it are answered first. */
+            if (pass_on(client))
+                gsv_client_refuse(client, framing->status, framing->reason, framing->limit,
+                                  framing->unit);
+            return false;
+        }
+        if (n == 0)
+            break;
+        client->in_passed += n;
+        if (!note_passed(client, framing->n_headers > before))
+            return false;
+    }
+    return true;
+}
+
+static void make_space(struct gsv_client *client)
+{
+    if (client->in_begin == 0 || client->in_end < GSV_HEADER_BYTES)
+        return;
+    memmove(client->in, client->in + client->in_begin, client->in_end - client->in_begin);
+    client->in_end -= client->in_begin;
+    client->in_passed -= client->in_begin;
+    client->in_begin = 0;
+}
+
+void gsv_client_on_end(struct gsv_client *client)
+{
+    client->net.eof = true;
+    gsv_client_give_up(client);
+    if (client->mhd.fd < 0 || client->linger_ns) {
+        gsv_client_close(client);
+        return;
+    }
+    gsv_client_end_input(client); /* what is due is still written, if somebody reads it */
+    gsv_client_watch(client, &client->net, client->out_end > 0 ? EPOLLOUT : 0);
+}
+
+/* Some bytes; false: none now, or the client has ended. */
+static bool read_client(struct gsv_client *client)
+{
+    const bool dropping = client->linger_ns != 0;
+    ssize_t n;
+
+    if (!dropping && !client->in)
+        client->in = malloc(GSV_HEADER_BYTES);
+    if (!dropping && !client->in) {
+        gsv_client_close(client);
+        return false;
+    }
+    make_space(client);
+    n = dropping ? gsv_client_read(client, client->guard->scratch, GSV_SCRATCH_BYTES)
+                 : gsv_client_read(client, client->in + client->in_end,
+                                   GSV_HEADER_BYTES - client->in_end);
+    if (gsv_must_wait(n))
+        return false;
+    if (n <= 0) {
+        gsv_client_on_end(client);
+        return false;
+    }
+    if (dropping)
+        return false;
+    if (client->waiting)
+        client->since_ns = gsv_http_now();
+    client->waiting = false;
+    client->in_end += (size_t)n;
+    client->body_bytes += (size_t)n;
+    return true;
+}
+
+/* libmicrohttpd takes no more now: wait for it, and do not read meanwhile. */
+static void wait_for_room(struct gsv_client *client)
+{
+    gsv_client_watch(client, &client->net, (client->net.events & EPOLLOUT) | EPOLLRDHUP);
+    gsv_client_watch(client, &client->mhd, client->mhd.events | EPOLLOUT);
+}
+
+static void pump_part(struct gsv_client *client)
+{
+    if (client->framing.state == GSV_FRAMING_REFUSED && !client->linger_ns)
+        return; /* its last answers are on their way */
+    if (client->in_end < GSV_HEADER_BYTES || client->in_begin > 0 || client->linger_ns) {
+        if (!read_client(client))
+            return;
+    }
+    if (!check_input(client) || !pass_on(client))
+        return;
+    if (client->in_begin < client->in_passed)
+        wait_for_room(client);
+}
+
+void gsv_client_pump_in(struct gsv_client *client)
+{
+    do {
+        pump_part(client);
+    } while (!client->ended && client->net.events & EPOLLIN && gsv_client_has_more(client));
+}
+
+void gsv_client_resume_in(struct gsv_client *client)
+{
+    if (!pass_on(client))
+        return;
+    if (client->in_begin == client->in_passed) {
+        gsv_client_watch(client, &client->mhd, client->mhd.events & ~(uint32_t)EPOLLOUT);
+        gsv_client_watch(client, &client->net, client->net.events | EPOLLIN | EPOLLRDHUP);
+        if (client->in_passed < client->in_end && (!check_input(client) || !pass_on(client)))
+            return;
+    }
+    /* All may have been read from the client: no event of its would ever try again. */
+    if (client->in_begin < client->in_passed)
+        wait_for_room(client);
+    else if (client->net.events & EPOLLIN && gsv_client_has_more(client))
+        gsv_client_pump_in(client);
+}

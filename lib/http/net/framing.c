@@ -1,0 +1,385 @@
+/*
+ * framing.c - see framing.h.
+ */
+#include "lib/http/net/framing.h"
+
+#include <string.h>
+#include <strings.h>
+
+/* What one header says. */
+struct header {
+    unsigned minor;  /* of HTTP/1.minor */
+    size_t n_fields; /* with the parts of the query and the cookies, each of which takes memory */
+    size_t n_hosts, n_lengths, n_encodings;
+    uint64_t length;
+    bool expects; /* to be told to go on before it sends the body */
+};
+
+static bool fail_limit(struct gsv_framing *framing, unsigned status, const char *reason,
+                       uint64_t limit, const char *unit)
+{
+    framing->state = GSV_FRAMING_REFUSED;
+    framing->status = status;
+    framing->reason = reason;
+    framing->limit = limit;
+    framing->unit = unit;
+    return false;
+}
+
+static bool fail(struct gsv_framing *framing, unsigned status, const char *reason)
+{
+    return fail_limit(framing, status, reason, 0, "");
+}
+
+static bool fail_body(struct gsv_framing *framing, const char *reason)
+{
+    return fail_limit(framing, 413, reason, framing->max_body, "bytes (--max-body-bytes)");
+}
+
+static bool fail_header(struct gsv_framing *framing)
+{
+    return fail_limit(framing, 431, "the header is too large", GSV_HEADER_BYTES, "bytes");
+}
+
+static bool fail_fields(struct gsv_framing *framing)
+{
+    return fail_limit(framing, 431, "too many header fields, parts of the query and cookies",
+                      GSV_HEADER_FIELDS, "together");
+}
+
+/* tchar of RFC 9110 */
+static bool is_token(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
+}
+
+/* ------------------------------------------------------------------------------ the first line */
+
+static bool is_health_path(const char *target, size_t size)
+{
+    static const char *const paths[] = { "/health",         "/ping",    "/livez",
+                                         "/readyz",         "/healthz", "/v2/health/live",
+                                         "/v2/health/ready" };
+
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+        if (strlen(paths[i]) == size && memcmp(paths[i], target, size) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool check_version(struct gsv_framing *framing, const char *text, size_t size,
+                          struct header *header)
+{
+    if (size != 8 || memcmp(text, "HTTP/", 5) != 0 || text[6] != '.')
+        return fail(framing, 400, "the request line is no METHOD target HTTP/1.1");
+    if (text[5] != '1' || (text[7] != '0' && text[7] != '1'))
+        return fail(framing, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+    header->minor = (unsigned)(text[7] - '0');
+    return true;
+}
+
+static bool count_parts(struct gsv_framing *framing, struct header *header, const char *text,
+                        size_t size, char separator)
+{
+    for (size_t i = 0; i < size; i++)
+        header->n_fields += text[i] == separator;
+    return header->n_fields <= GSV_HEADER_FIELDS || fail_fields(framing);
+}
+
+static void keep_target(struct gsv_framing *framing, const char *target, size_t size)
+{
+    if (size >= GSV_TARGET_BYTES)
+        size = GSV_TARGET_BYTES - 1;
+    memcpy(framing->target, target, size);
+    framing->target[size] = 0;
+}
+
+/* A line of `size` bytes and the CR after it, at which each loop ends at the latest. */
+static bool check_request_line(struct gsv_framing *framing, const char *line, size_t size,
+                               struct header *header)
+{
+    size_t method = 0, target, end;
+
+    framing->target[0] = 0;
+    while (line[method] >= 'A' && line[method] <= 'Z')
+        method++;
+    if (method == 0 || method > 16 || line[method] != ' ')
+        return fail(framing, 400, "the request line is no METHOD target HTTP/1.1");
+    target = method + 1;
+    for (end = target; line[end] > ' ' && line[end] < 0x7F; end++) {
+    }
+    if (line[end] != ' ')
+        return fail(framing, 400, "the target holds a byte that no target has");
+    if (line[target] != '/' && !(end - target == 1 && line[target] == '*'))
+        return fail(framing, 400, "the target is no path");
+    framing->is_health = is_health_path(line + target, end - target);
+    keep_target(framing, line + target, end - target);
+    return check_version(framing, line + end + 1, size - end - 1, header) &&
+           count_parts(framing, header, line + target, end - target, '&');
+}
+
+/* ---------------------------------------------------------------------------------- the fields */
+
+static bool is_named(const char *name, size_t size, const char *wanted)
+{
+    return strlen(wanted) == size && strncasecmp(name, wanted, size) == 0;
+}
+
+static bool take_length(struct gsv_framing *framing, struct header *header, const char *value,
+                        size_t size)
+{
+    if (++header->n_lengths > 1)
+        return fail(framing, 400, "more than one Content-Length");
+    if (size == 0)
+        return fail(framing, 400, "Content-Length is no number");
+    for (size_t i = 0; i < size; i++) {
+        if (value[i] < '0' || value[i] > '9')
+            return fail(framing, 400, "Content-Length is no number");
+        if (i >= 18)
+            return fail_body(framing, "Content-Length is larger than any body taken here");
+        header->length = header->length * 10 + (uint64_t)(value[i] - '0');
+    }
+    return true;
+}
+
+/* A name or an address, with a port or without; RFC 9112 wants all else refused. */
+static bool take_host(struct gsv_framing *framing, struct header *header, const char *value,
+                      size_t size)
+{
+    if (++header->n_hosts > 1)
+        return fail(framing, 400, "more than one Host");
+    for (size_t i = 0; i < size; i++) {
+        if ((unsigned char)value[i] <= ' ' || (unsigned char)value[i] > '~' ||
+            strchr("\"#,/<>?@\\^`{|}", value[i]))
+            return fail(framing, 400, "Host is no host");
+    }
+    return true;
+}
+
+static bool take_field(struct gsv_framing *framing, struct header *header, const char *name,
+                       size_t name_size, const char *value, size_t size)
+{
+    if (is_named(name, name_size, "Content-Length"))
+        return take_length(framing, header, value, size);
+    if (is_named(name, name_size, "Host"))
+        return take_host(framing, header, value, size);
+    if (is_named(name, name_size, "Cookie"))
+        return count_parts(framing, header, value, size, ';');
+    if (is_named(name, name_size, "Expect"))
+        header->expects = true;
+    if (is_named(name, name_size, "Transfer-Encoding") &&
+        (++header->n_encodings > 1 || !is_named(value, size, "chunked")))
+        return fail(framing, 400, "a Transfer-Encoding other than chunked");
+    return true;
+}
+
+/* libmicrohttpd takes blanks after a value for a part of it: "31 " is no number to it then, so the
+ * body would be the next request. */
+static bool is_framing_field(const char *name, size_t size)
+{
+    return is_named(name, size, "Content-Length") || is_named(name, size, "Transfer-Encoding");
+}
+
+/* A line as check_request_line() gets it. */
+static bool check_field(struct gsv_framing *framing, const char *line, size_t size,
+                        struct header *header)
+{
+    size_t name = 0, begin, end = size;
+
+    if (++header->n_fields > GSV_HEADER_FIELDS)
+        return fail_fields(framing);
+    while (is_token(line[name]))
+        name++;
+    if (name == 0 || line[name] != ':')
+        return fail(framing, 400, "a header line is no `Name: value`");
+    for (begin = name + 1; begin < size && (line[begin] == ' ' || line[begin] == '\t'); begin++) {
+    }
+    while (end > begin && (line[end - 1] == ' ' || line[end - 1] == '\t'))
+        end--;
+    if (end < size && is_framing_field(line, name))
+        return fail(framing, 400, "a blank after Content-Length or Transfer-Encoding");
+    for (size_t i = begin; i < end; i++) {
+        if (((unsigned char)line[i] < ' ' && line[i] != '\t') || line[i] == 0x7F)
+            return fail(framing, 400, "a header field holds a control character");
+    }
+    return take_field(framing, header, line, name, line + begin, end - begin);
+}
+
+/* What the fields mean together: how the body is framed. */
+static bool check_together(struct gsv_framing *framing, const struct header *header)
+{
+    if (header->n_lengths > 0 && header->n_encodings > 0)
+        return fail(framing, 400, "Content-Length and Transfer-Encoding together");
+    if (header->n_encodings > 0 && header->minor == 0)
+        return fail(framing, 400, "Transfer-Encoding in HTTP/1.0");
+    if (header->n_hosts == 0 && header->minor == 1)
+        return fail(framing, 400, "no Host");
+    /* libmicrohttpd would take what follows for the body that it asked for. */
+    if (header->expects && header->length == 0 && header->n_encodings == 0)
+        return fail(framing, 400, "Expect without a body");
+    framing->left = header->length;
+    framing->chunked = 0;
+    framing->digits = 0;
+    if (header->n_encodings > 0)
+        framing->state = GSV_FRAMING_CHUNK_SIZE;
+    else
+        framing->state = header->length > 0 ? GSV_FRAMING_BODY : GSV_FRAMING_HEADER;
+    framing->n_headers++;
+    return true;
+}
+
+static bool check_header(struct gsv_framing *framing, const char *bytes, size_t size)
+{
+    struct header header = { 0 };
+    size_t at = 0;
+    bool first = true;
+
+    /* Up to the empty line; `size` covers it, and every line ends in CR LF. None begins with LF: it
+     * would have been the header's end. */
+    while (at < size - 2) {
+        const char *end = memchr(bytes + at, '\n', size - at);
+        const size_t line = (size_t)(end - bytes) - at - 1;
+
+        if (end[-1] != '\r')
+            return fail(framing, 400, "a line ends in LF without CR");
+        if (!(first ? check_request_line(framing, bytes + at, line, &header)
+                    : check_field(framing, bytes + at, line, &header)))
+            return false;
+        first = false;
+        at += line + 2;
+    }
+    return !first ? check_together(framing, &header)
+                  : fail(framing, 400, "an empty line where a request is expected");
+}
+
+/* The end of the header, one past its empty line; 0: not there yet. An empty line of LF alone ends
+ * it too, to be refused by check_header instead of waited for. */
+static size_t header_end(struct gsv_framing *framing, const char *bytes, size_t size)
+{
+    size_t at = framing->scanned;
+    const char *lf;
+
+    while (at < size && (lf = memchr(bytes + at, '\n', size - at)) != NULL) {
+        const size_t line = (size_t)(lf - bytes);
+
+        if (line == 0 || bytes[line - 1] == '\n' ||
+            (bytes[line - 1] == '\r' && (line == 1 || bytes[line - 2] == '\n')))
+            return line + 1;
+        at = line + 1;
+    }
+    framing->scanned = at;
+    return 0;
+}
+
+static size_t take_header(struct gsv_framing *framing, const char *bytes, size_t size)
+{
+    const size_t end = header_end(framing, bytes, size);
+
+    if (end == 0)
+        return size < GSV_HEADER_BYTES ? 0 : fail_header(framing);
+    if (end > GSV_HEADER_BYTES)
+        return fail_header(framing);
+    if (end < 2 || bytes[end - 2] != '\r')
+        return fail(framing, 400, "a line ends in LF without CR");
+    framing->scanned = 0;
+    return check_header(framing, bytes, end) ? end : 0;
+}
+
+/* ---------------------------------------------------------------------------------- the chunks */
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* One character of a chunk's size: a digit, or the CR after it. Extensions are refused: nobody
+ * sends them, and readers disagree about them. */
+static bool take_size(struct gsv_framing *framing, char c)
+{
+    const int digit = hex_digit(c);
+
+    if (digit >= 0) {
+        framing->left =
+            framing->digits == 0 ? (uint64_t)digit : framing->left << 4 | (uint64_t)digit;
+        if (++framing->digits > 15)
+            return fail_body(framing, "a chunk is larger than any body taken here");
+        return true;
+    }
+    if (c != '\r' || framing->digits == 0)
+        return fail(framing, 400, "a chunk's size is no hexadecimal number with CR LF");
+    framing->chunked += framing->left;
+    if (framing->chunked > framing->max_body)
+        return fail_body(framing, "the body is larger than this server takes");
+    framing->state = GSV_FRAMING_CHUNK_SIZE_LF;
+    return true;
+}
+
+static bool expect(struct gsv_framing *framing, char c, char wanted, enum gsv_framing_state next)
+{
+    if (c != wanted)
+        return fail(framing, 400, "a chunk does not end in CR LF, or something follows the last");
+    framing->state = next;
+    framing->digits = 0;
+    return true;
+}
+
+static bool take_chunk_byte(struct gsv_framing *framing, char c)
+{
+    switch (framing->state) {
+    case GSV_FRAMING_CHUNK_SIZE:
+        return take_size(framing, c);
+    case GSV_FRAMING_CHUNK_SIZE_LF:
+        return expect(framing, c, '\n',
+                      framing->left > 0 ? GSV_FRAMING_CHUNK_DATA : GSV_FRAMING_END_CR);
+    case GSV_FRAMING_CHUNK_CR:
+        return expect(framing, c, '\r', GSV_FRAMING_CHUNK_LF);
+    case GSV_FRAMING_CHUNK_LF:
+        return expect(framing, c, '\n', GSV_FRAMING_CHUNK_SIZE);
+    case GSV_FRAMING_END_CR:
+        return expect(framing, c, '\r', GSV_FRAMING_END_LF);
+    default:
+        return expect(framing, c, '\n', GSV_FRAMING_HEADER);
+    }
+}
+
+static size_t take_data(struct gsv_framing *framing, size_t size, enum gsv_framing_state next)
+{
+    const size_t taken = framing->left < size ? (size_t)framing->left : size;
+
+    framing->left -= taken;
+    if (framing->left == 0)
+        framing->state = next;
+    return taken;
+}
+
+static size_t take_chunks(struct gsv_framing *framing, const char *bytes, size_t size)
+{
+    size_t at = 0;
+
+    while (at < size && framing->state != GSV_FRAMING_HEADER) {
+        if (framing->state == GSV_FRAMING_CHUNK_DATA)
+            at += take_data(framing, size - at, GSV_FRAMING_CHUNK_CR);
+        else if (take_chunk_byte(framing, bytes[at]))
+            at++;
+        else
+            return 0; /* refused: of what came before nothing more is passed on either */
+    }
+    return at;
+}
+
+size_t gsv_framing_take(struct gsv_framing *framing, const char *bytes, size_t size)
+{
+    if (size == 0 || framing->state == GSV_FRAMING_REFUSED)
+        return 0;
+    if (framing->state == GSV_FRAMING_HEADER)
+        return take_header(framing, bytes, size);
+    if (framing->state == GSV_FRAMING_BODY)
+        return take_data(framing, size, GSV_FRAMING_HEADER);
+    return take_chunks(framing, bytes, size);
+}

@@ -1,0 +1,252 @@
+/*
+ * tls_client_auth.c - whose clients may come: the CAs of their certificates, and the lists of those
+ * that these have revoked.
+ *
+ * Who has lists has one of every CA, and none that has ended: else nobody's certificate could be
+ * looked up, and all clients would be refused. For that is what a list that ends later comes to.
+ */
+#include "lib/base/error.h"
+#include "lib/http/net/tls_pem.h"
+
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <time.h>
+
+enum { MAX_DEPTH = 16, MAX_AUTHORITIES = 256, MAX_LISTS = 256 };
+enum { MAX_SHOWN_BYTES = 32 << 10 }; /* of a client's certificate and those above it */
+enum { NAME_BYTES = 200, TIME_BYTES = 32 };
+
+/* ----------------------------------------------------------------------------------------- CAs */
+
+/* One of whose clients may come. */
+static gpuserve_status use_authority(SSL_CTX *context, X509 *certificate, int n, const char *path,
+                                     gpuserve_error *error)
+{
+    if (n == MAX_AUTHORITIES)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: more than %d certificates", path, n);
+    if (X509_check_ca(certificate) == 0)
+        return gsv_hint(
+            error,
+            gsv_fail(error, GPUSERVE_E_INVALID,
+                     "%s: certificate %d is no CA's: it may sign none of clients", path, n + 1),
+            "the file is of those who sign the clients' certificates, not of the clients");
+    /* It was read, and may be there already: only memory can be missing. */
+    if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) != 1 ||
+        SSL_CTX_add_client_CA(context, certificate) != 1)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: certificate %d: %s", path, n + 1,
+                        gsv_tls_reason());
+    return GPUSERVE_OK;
+}
+
+/* Each connection shows its certificate: a ticket would be taken when that has long ended. An
+ * intermediate CA is trusted without its root. */
+static void ask_for_certificates(SSL_CTX *context)
+{
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    SSL_CTX_set_verify_depth(context, MAX_DEPTH);
+    SSL_CTX_set_max_cert_list(context, MAX_SHOWN_BYTES);
+    X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context), X509_V_FLAG_PARTIAL_CHAIN);
+    SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+    SSL_CTX_set_num_tickets(context, 0);
+}
+
+gpuserve_status gsv_tls_use_authorities(SSL_CTX *context, BIO *pem, const char *path,
+                                        gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+    bool asked = false;
+    X509 *certificate;
+    int n = 0;
+
+    for (; st == GPUSERVE_OK &&
+           (certificate = PEM_read_bio_X509(pem, NULL, gsv_pem_refuse_passphrase, &asked));
+         n++) {
+        st = use_authority(context, certificate, n, path, error);
+        X509_free(certificate);
+    }
+    if (st != GPUSERVE_OK)
+        return st;
+    if (!gsv_pem_is_at_end())
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: certificate %d: %s", path, n + 1,
+                        gsv_tls_reason());
+    if (n == 0)
+        return gsv_hint(
+            error,
+            gsv_fail(error, GPUSERVE_E_INVALID, "%s holds no certificate in the PEM format", path),
+            "it begins with -----BEGIN CERTIFICATE-----; of each CA whose clients may "
+            "come");
+    ask_for_certificates(context);
+    return GPUSERVE_OK;
+}
+
+/* --------------------------------------------------------------------------------------- lists */
+
+/* Whether the CA above a trusted one has revoked it, by a list that is there; or nobody knows, for
+ * that has ended. All lists there are were signed by one of our CAs. */
+static int ask_above(X509_STORE_CTX *store, X509 *authority)
+{
+    STACK_OF(X509_CRL) *lists = X509_STORE_CTX_get1_crls(store, X509_get_issuer_name(authority));
+    int error = X509_V_OK;
+
+    for (int i = 0; i < sk_X509_CRL_num(lists) && error == X509_V_OK; i++) {
+        X509_CRL *list = sk_X509_CRL_value(lists, i);
+        const ASN1_TIME *end = X509_CRL_get0_nextUpdate(list);
+        X509_REVOKED *entry;
+
+        if (X509_CRL_get0_by_cert(list, &entry, authority) == 1)
+            error = X509_V_ERR_CERT_REVOKED;
+        else if (end && X509_cmp_current_time(end) <= 0)
+            error = X509_V_ERR_CRL_HAS_EXPIRED;
+    }
+    sk_X509_CRL_pop_free(lists, X509_CRL_free);
+    return error;
+}
+
+/* OpenSSL looks for the list that a CA is on among those of the CA above, which is not in the chain
+ * when it ends with an intermediate CA that is trusted as it stands in the file. So we look. */
+static int check_trusted(int good, X509_STORE_CTX *store)
+{
+    const int depth = X509_STORE_CTX_get_error_depth(store);
+    const int error = X509_STORE_CTX_get_error(store);
+    X509 *authority = X509_STORE_CTX_get_current_cert(store);
+
+    if (depth == 0 || depth != sk_X509_num(X509_STORE_CTX_get0_chain(store)) - 1 || !authority ||
+        (X509_get_extension_flags(authority) & EXFLAG_SS))
+        return good;
+    if (!good && error != X509_V_ERR_UNABLE_TO_GET_CRL &&
+        error != X509_V_ERR_UNABLE_TO_GET_CRL_ISSUER && error != X509_V_ERR_CRL_SIGNATURE_FAILURE)
+        return 0;
+    X509_STORE_CTX_set_error(store, ask_above(store, authority));
+    return X509_STORE_CTX_get_error(store) == X509_V_OK;
+}
+
+/* Of whose list it is: the CA that has signed it; -1: none. */
+static int authority_of(STACK_OF(X509) * authorities, X509_CRL *list)
+{
+    for (int i = 0; i < sk_X509_num(authorities); i++) {
+        X509 *authority = sk_X509_value(authorities, i);
+
+        if (X509_NAME_cmp(X509_get_subject_name(authority), X509_CRL_get_issuer(list)) == 0 &&
+            X509_CRL_verify(list, X509_get0_pubkey(authority)) == 1)
+            return i;
+    }
+    return -1;
+}
+
+static const char *text_of_time(const ASN1_TIME *time, char text[TIME_BYTES])
+{
+    struct tm parts;
+
+    if (ASN1_TIME_to_tm(time, &parts) != 1 ||
+        strftime(text, TIME_BYTES, "%Y-%m-%d %H:%M:%S UTC", &parts) == 0)
+        return "a time that cannot be read";
+    return text;
+}
+
+/* What is wrong with the list, to be told after its number and name; false: nothing. */
+static bool is_out_of_time(const X509_CRL *list, char *what, size_t size)
+{
+    const ASN1_TIME *begin = X509_CRL_get0_lastUpdate(list), *end = X509_CRL_get0_nextUpdate(list);
+    char text[TIME_BYTES];
+
+    if (!begin || X509_cmp_current_time(begin) >= 0)
+        snprintf(what, size, "begins only at %s", begin ? text_of_time(begin, text) : "no time");
+    else if (end && X509_cmp_current_time(end) <= 0)
+        snprintf(what, size, "ended at %s", text_of_time(end, text));
+    else
+        return false;
+    return true;
+}
+
+/* *error says what is wrong with it. */
+static bool use_list(SSL_CTX *context, X509_CRL *list, int n, STACK_OF(X509) * authorities,
+                     bool *has_list, const char *path, gpuserve_error *error)
+{
+    char name[NAME_BYTES], what[2 * TIME_BYTES];
+    const int which = authority_of(authorities, list);
+
+    X509_NAME_oneline(X509_CRL_get_issuer(list), name, sizeof(name));
+    if (n == MAX_LISTS)
+        gsv_fail(error, GPUSERVE_E_INVALID, "%s: more than %d lists", path, n);
+    else if (which < 0)
+        gsv_fail(error, GPUSERVE_E_INVALID,
+                 "%s: list %d (%s) is signed by none of the CAs of --tls-client-ca", path, n + 1,
+                 name);
+    else if (!(X509_get_key_usage(sk_X509_value(authorities, which)) & KU_CRL_SIGN))
+        gsv_fail(error, GPUSERVE_E_INVALID,
+                 "%s: list %d (%s): the CA's certificate does not let it sign lists (cRLSign)",
+                 path, n + 1, name);
+    else if (is_out_of_time(list, what, sizeof(what)))
+        gsv_hint(
+            error,
+            gsv_fail(error, GPUSERVE_E_INVALID, "%s: list %d (%s) %s", path, n + 1, name, what),
+            "put the CA's newest list there: with one that is not in force all of its "
+            "clients are refused");
+    else if (X509_STORE_add_crl(SSL_CTX_get_cert_store(context), list) != 1)
+        gsv_fail(error, GPUSERVE_E_INVALID, "%s: list %d (%s): %s", path, n + 1, name,
+                 gsv_tls_reason());
+    else
+        return has_list[which] = true;
+    return false;
+}
+
+static gpuserve_status miss_none(STACK_OF(X509) * authorities, const bool *has_list,
+                                 const char *path, gpuserve_error *error)
+{
+    char name[NAME_BYTES];
+
+    for (int i = 0; i < sk_X509_num(authorities); i++) {
+        if (has_list[i])
+            continue;
+        X509_NAME_oneline(X509_get_subject_name(sk_X509_value(authorities, i)), name, sizeof(name));
+        return gsv_hint(
+            error, gsv_fail(error, GPUSERVE_E_INVALID, "%s has no list of the CA %s", path, name),
+            "each CA of --tls-client-ca needs one, or its clients could not come; one "
+            "without revoked certificates may be empty");
+    }
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status read_lists(SSL_CTX *context, BIO *pem, STACK_OF(X509) * authorities,
+                                  const char *path, gpuserve_error *error)
+{
+    bool has_list[MAX_AUTHORITIES] = { false }, asked = false, good = true;
+    X509_CRL *list;
+    int n = 0;
+
+    for (; good && (list = PEM_read_bio_X509_CRL(pem, NULL, gsv_pem_refuse_passphrase, &asked));
+         n++) {
+        good = use_list(context, list, n, authorities, has_list, path, error);
+        X509_CRL_free(list);
+    }
+    if (!good)
+        return GPUSERVE_E_INVALID;
+    if (!gsv_pem_is_at_end())
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: list %d: %s", path, n + 1,
+                        gsv_tls_reason());
+    if (n == 0)
+        return gsv_hint(
+            error, gsv_fail(error, GPUSERVE_E_INVALID, "%s holds no list in the PEM format", path),
+            "it begins with -----BEGIN X509 CRL-----; `openssl crl -inform DER` converts others");
+    return miss_none(authorities, has_list, path, error);
+}
+
+gpuserve_status gsv_tls_use_lists(SSL_CTX *context, BIO *pem, const char *path,
+                                  gpuserve_error *error)
+{
+    STACK_OF(X509) *authorities = X509_STORE_get1_all_certs(SSL_CTX_get_cert_store(context));
+    gpuserve_status st;
+
+    if (!authorities)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %s", path);
+    st = read_lists(context, pem, authorities, path, error);
+    sk_X509_pop_free(authorities, X509_free);
+    if (st != GPUSERVE_OK)
+        return st;
+    X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context),
+                                X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL);
+    SSL_CTX_set_verify(context, SSL_CTX_get_verify_mode(context), check_trusted);
+    return GPUSERVE_OK;
+}

@@ -1,0 +1,72 @@
+/*
+ * decompress.c - see decompress.h.
+ */
+#include "lib/http/protocol/decompress.h"
+
+#include "lib/http/server.h"
+
+#include <strings.h>
+#include <zlib.h>
+
+enum { PART_BYTES = 64 * 1024 };
+
+/* One stream; anything after its end is refused. */
+static bool inflate_all(struct gsv_exchange *exchange, z_stream *stream, struct gsv_buffer *to)
+{
+    const size_t limit = to->maximum;
+    int result = Z_OK;
+
+    while (result != Z_STREAM_END) {
+        size_t room = limit - to->size;
+        char *at;
+
+        if (room == 0) /* one more byte would be too many: see whether there is one */
+            return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
+                              "a body that unpacks to more than %zu bytes (--max-body-bytes)",
+                              limit);
+        room = room < PART_BYTES ? room : PART_BYTES;
+        at = gsv_buffer_reserve(to, room);
+        if (!at)
+            return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for the body");
+        stream->next_out = (Bytef *)at;
+        stream->avail_out = (uInt)room;
+        result = inflate(stream, Z_NO_FLUSH);
+        to->size += room - stream->avail_out;
+        if (result != Z_OK && result != Z_STREAM_END)
+            return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the compressed body is broken");
+        if (result == Z_OK && stream->avail_out > 0 && stream->avail_in == 0)
+            return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the compressed body is cut off");
+    }
+    return stream->avail_in == 0 ||
+           gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "something follows the compressed body");
+}
+
+bool gsv_unpack(struct gsv_exchange *exchange)
+{
+    const char *encoding = gsv_header(exchange, "Content-Encoding");
+    struct gsv_buffer unpacked = { .maximum = exchange->server->options.max_body_bytes };
+    z_stream stream = { 0 };
+    bool good;
+
+    if (!encoding || !encoding[0] || strcasecmp(encoding, "identity") == 0)
+        return true;
+    if (strcasecmp(encoding, "gzip") != 0 && strcasecmp(encoding, "x-gzip") != 0 &&
+        strcasecmp(encoding, "deflate") != 0)
+        return gsv_refuse(exchange, GSV_P_MEDIA, NULL,
+                          "Content-Encoding \"%.40s\": only gzip and deflate", encoding);
+    if (exchange->body.size == 0)
+        return true;
+    if (inflateInit2(&stream, 15 + 32) != Z_OK) /* 32: zlib or gzip, as its header says */
+        return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory to unpack the body");
+    stream.next_in = (Bytef *)exchange->body.bytes;
+    stream.avail_in = (uInt)exchange->body.size;
+    good = inflate_all(exchange, &stream, &unpacked);
+    inflateEnd(&stream);
+    if (!good) {
+        gsv_buffer_reset(&unpacked);
+        return false;
+    }
+    gsv_buffer_reset(&exchange->body);
+    exchange->body = unpacked;
+    return true;
+}

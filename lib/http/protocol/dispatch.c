@@ -1,0 +1,149 @@
+/*
+ * dispatch.c - see dispatch.h.
+ */
+#include "lib/http/protocol/dispatch.h"
+
+#include "lib/http/protocol/request.h"
+#include "lib/http/protocol/route.h"
+#include "lib/http/server.h"
+#include "lib/http/inference/inference_call.h"
+
+/* A step over more than this takes half a millisecond and more. */
+enum { SMALL_BODY_BYTES = 32 * 1024, SMALL_REPLY_FLOATS = 32 * 1024, TINY_BODY_BYTES = 2048 };
+
+/* --------------------------------------------------------------------------------------- reply */
+
+/* The bytes go to libmicrohttpd, which frees them after the last is sent. */
+static struct MHD_Response *make_response(struct gsv_exchange *exchange)
+{
+    struct MHD_Response *response;
+
+    if (exchange->lent) {
+        exchange->n_reply_bytes = exchange->n_lent;
+        return MHD_create_response_from_buffer(exchange->n_lent, (void *)exchange->lent,
+                                               MHD_RESPMEM_PERSISTENT);
+    }
+    response = MHD_create_response_from_buffer(exchange->reply.size, exchange->reply.bytes,
+                                               MHD_RESPMEM_MUST_FREE);
+    if (!response)
+        return NULL;
+    exchange->n_reply_bytes = exchange->reply.size;
+    exchange->reply = (struct gsv_buffer){ 0 };
+    if (exchange->client)
+        gsv_client_hold(exchange->client, exchange->n_reply_bytes);
+    return response;
+}
+
+enum MHD_Result gsv_advance_send(struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+    struct MHD_Response *response = make_response(exchange);
+    enum MHD_Result result;
+
+    gsv_crew_taken_over(&server->crew, exchange);
+    if (!response)
+        return MHD_NO;
+    if (exchange->content_type)
+        MHD_add_response_header(response, "Content-Type", exchange->content_type);
+    for (size_t i = 0; i < exchange->n_headers; i++)
+        MHD_add_response_header(response, exchange->headers[i].name, exchange->headers[i].value);
+    if (exchange->close || atomic_load(&server->draining))
+        MHD_add_response_header(response, "Connection", "close");
+    result = MHD_queue_response(exchange->connection, exchange->status, response);
+    MHD_destroy_response(response);
+    gsv_exchange_shrink(exchange);
+    return result;
+}
+
+/* --------------------------------------------------------------------------------------- steps */
+
+static void answer(struct gsv_exchange *exchange)
+{
+    gsv_request_end(exchange);
+    if (exchange->status != 0)
+        return;
+    if (exchange->route->flags & GSV_JSON_BODY && !gsv_request_json(exchange))
+        return;
+    exchange->route->handler(exchange);
+    if (exchange->status == 0 && !exchange->work.waiting)
+        gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "%s has no answer", exchange->path);
+}
+
+static bool is_over(const struct gsv_exchange *exchange)
+{
+    return !exchange->work.waiting && exchange->status != 0;
+}
+
+/* Nobody will read the answer, or nobody shall wait for it any more. */
+static bool is_in_vain(const struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+    bool in_vain;
+
+    pthread_mutex_lock(&server->lock);
+    in_vain = server->stopping || (exchange->client && exchange->client->gone);
+    pthread_mutex_unlock(&server->lock);
+    return in_vain;
+}
+
+static void take_step(struct gsv_exchange *exchange)
+{
+    if (!exchange->work.waiting && exchange->is_aside && is_in_vain(exchange))
+        gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "the request was cancelled");
+    else if (exchange->work.waiting)
+        gsv_work_finish(exchange);
+    else
+        answer(exchange);
+}
+
+/* Whether the guard's other clients would notice the next step. */
+static bool takes_long(const struct gsv_exchange *exchange)
+{
+    const struct gsv_work *work = &exchange->work;
+    const struct gsv_route *route = exchange->route;
+    const size_t small =
+        route && route->flags & GSV_LONG_REPLY ? TINY_BODY_BYTES : SMALL_BODY_BYTES;
+
+    if (work->waiting)
+        return !work->is_load && work->job.output_capacity > SMALL_REPLY_FLOATS;
+    return exchange->body.size > small || gsv_header(exchange, "Content-Encoding");
+}
+
+/* False: the server is stopping, and this thread has to do it. */
+static bool hand_over(struct gsv_exchange *exchange)
+{
+    if (!gsv_work_count_in(exchange))
+        return false;
+    exchange->is_aside = true;
+    MHD_suspend_connection(exchange->connection);
+    gsv_crew_give(&exchange->server->crew, exchange);
+    return true;
+}
+
+enum MHD_Result gsv_advance(struct gsv_exchange *exchange)
+{
+    if (exchange->is_aside) {
+        exchange->is_aside = false;
+        gsv_work_count_out(exchange);
+    }
+    while (!is_over(exchange)) {
+        if (takes_long(exchange) && hand_over(exchange))
+            return MHD_YES;
+        take_step(exchange);
+        if (exchange->work.waiting && gsv_work_suspend(exchange))
+            return MHD_YES;
+    }
+    return gsv_advance_send(exchange);
+}
+
+void gsv_advance_aside(struct gsv_exchange *exchange)
+{
+    do {
+        take_step(exchange);
+        /* Once it waits, whoever completes the work resumes it: it may be gone here. */
+        if (exchange->work.waiting && gsv_work_leave(exchange))
+            return;
+    } while (!is_over(exchange));
+    gsv_crew_made(&exchange->server->crew, exchange);
+    gsv_guard_resume(&exchange->server->guard, exchange);
+}

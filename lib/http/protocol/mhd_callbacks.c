@@ -1,0 +1,170 @@
+/*
+ * mhd_callbacks.c - what libmicrohttpd calls: request line, header, body, end.
+ *
+ * An exchange is created at the request line, listed at the header, and destroyed when
+ * libmicrohttpd says that the request is over. The access handler is called once with the header,
+ * then with each part of the body, then with an empty part; after a suspension it is called once
+ * more. All of it runs on the guard's thread.
+ */
+#include "lib/base/alloc.h"
+#include "lib/http/protocol/dispatch.h"
+#include "lib/http/protocol/request.h"
+#include "lib/http/server.h"
+#include "lib/http/core/uri.h"
+#include "lib/http/inference/inference_call.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ----------------------------------------------------------------------- the list of exchanges */
+
+static void list(struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+
+    pthread_mutex_lock(&server->lock);
+    exchange->after = server->exchanges;
+    if (exchange->after)
+        exchange->after->before = exchange;
+    server->exchanges = exchange;
+    if (++server->n_exchanges > 1)
+        server->crowded_ns = exchange->begun_ns;
+    if (exchange->client)
+        exchange->client->exchange = exchange;
+    exchange->listed = true;
+    pthread_mutex_unlock(&server->lock);
+}
+
+static void unlist(struct gsv_exchange *exchange)
+{
+    struct gpuserve_http *server = exchange->server;
+
+    if (!exchange->listed)
+        return;
+    pthread_mutex_lock(&server->lock);
+    if (exchange->before)
+        exchange->before->after = exchange->after;
+    else
+        server->exchanges = exchange->after;
+    if (exchange->after)
+        exchange->after->before = exchange->before;
+    if (exchange->client)
+        exchange->client->exchange = NULL;
+    if (--server->n_exchanges == 0)
+        pthread_cond_broadcast(&server->idle);
+    pthread_mutex_unlock(&server->lock);
+}
+
+/* ----------------------------------------------------------------------- libmicrohttpd's calls */
+
+bool gsv_connection_expect(struct gpuserve_http *server, int fd, struct gsv_client *client)
+{
+    size_t capacity = server->n_expected;
+    bool good;
+
+    pthread_mutex_lock(&server->lock);
+    good = gsv_grow((void **)&server->expected, &capacity, (size_t)fd + 1,
+                    sizeof(struct gsv_client *), SIZE_MAX / sizeof(struct gsv_client *));
+    if (good) {
+        memset(server->expected + server->n_expected, 0,
+               (capacity - server->n_expected) * sizeof(struct gsv_client *));
+        server->n_expected = capacity;
+        if (server->expected[fd]) /* a connection that never began */
+            gsv_client_release(server->expected[fd]);
+        server->expected[fd] = client;
+        atomic_fetch_add(&client->n_owners, 1);
+    }
+    pthread_mutex_unlock(&server->lock);
+    return good;
+}
+
+void gsv_on_connection(void *user, struct MHD_Connection *connection, void **context,
+                       enum MHD_ConnectionNotificationCode what)
+{
+    struct gpuserve_http *server = user;
+    const union MHD_ConnectionInfo *info;
+
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*context)
+            gsv_client_release(*context);
+        *context = NULL;
+        return;
+    }
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    pthread_mutex_lock(&server->lock);
+    if (info && (size_t)info->connect_fd < server->n_expected) {
+        *context = server->expected[info->connect_fd];
+        server->expected[info->connect_fd] = NULL;
+    }
+    pthread_mutex_unlock(&server->lock);
+}
+
+void *gsv_on_request_line(void *user, const char *target, struct MHD_Connection *connection)
+{
+    struct gsv_exchange *exchange = gsv_exchange_create(user, connection, target);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    if (exchange && info)
+        exchange->client = info->socket_context;
+    return exchange;
+}
+
+enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, const char *url,
+                               const char *method, const char *version, const char *upload,
+                               size_t *upload_size, void **context)
+{
+    struct gsv_exchange *exchange = *context;
+    bool good;
+
+    (void)user;
+    (void)connection;
+    (void)version;
+    (void)url; /* cut at a NUL that was escaped: our own copy is decoded with care */
+    if (!exchange)
+        return MHD_NO; /* out of memory */
+    if (!exchange->begun) {
+        exchange->begun = true;
+        exchange->method = method;
+        list(exchange);
+        good = gsv_request_begin(exchange);
+        exchange->kept = exchange->memory;
+        if (good || !gsv_request_has_body(exchange))
+            return MHD_YES;
+        exchange->close = true; /* the body is not read */
+        if (exchange->client)
+            exchange->client->is_last = true;
+        return gsv_advance_send(exchange);
+    }
+    if (*upload_size > 0) {
+        gsv_request_take(exchange, upload, *upload_size);
+        *upload_size = 0;
+        return MHD_YES;
+    }
+    if (!exchange->received_ns)
+        exchange->received_ns = gsv_http_now();
+    return gsv_advance(exchange);
+}
+
+void gsv_on_completed(void *user, struct MHD_Connection *connection, void **context,
+                      enum MHD_RequestTerminationCode why)
+{
+    struct gsv_exchange *exchange = *context;
+
+    (void)user;
+    (void)connection;
+    (void)why;
+    if (!exchange)
+        return;
+    *context = NULL;
+    gsv_work_abandon(exchange);
+    gsv_crew_taken_over(&exchange->server->crew, exchange);
+    gsv_access_log_write(&exchange->server->access_log, exchange);
+    unlist(exchange);
+    if (exchange->client) {
+        gsv_client_hold(exchange->client, 0); /* one at a time, whatever a client sends ahead */
+        atomic_fetch_sub(&exchange->client->n_open, 1);
+        gsv_guard_answered(exchange->client);
+    }
+    gsv_exchange_destroy(exchange);
+}

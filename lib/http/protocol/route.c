@@ -1,0 +1,132 @@
+/*
+ * route.c - see route.h.
+ */
+#include "lib/http/protocol/route.h"
+
+#include "lib/http/net/framing.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct gsv_route *const tables[] = {
+    gsv_health_routes, gsv_tfserving_routes, gsv_openai_routes,  gsv_tei_routes,
+    gsv_text_routes,   gsv_rerank_routes,    gsv_cohere_routes,  gsv_ollama_routes,
+    gsv_kserve_routes, gsv_hf_routes,        gsv_metrics_routes, gsv_page_routes,
+};
+
+struct place {
+    const char *begin, *end; /* NULL: the pattern has none */
+};
+
+static bool starts_with(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* The pattern against the path from here on; places of {model} and {version} as found. */
+static bool matches(const char *pattern, const char *path, struct place *model,
+                    struct place *version)
+{
+    for (; *pattern && *pattern != '{'; pattern++, path++) {
+        if (*pattern != *path)
+            return false;
+    }
+    if (!*pattern)
+        return !*path;
+    if (starts_with(pattern, "{version}")) {
+        version->begin = path;
+        version->end = path + strcspn(path, "/:");
+        return version->end > path && matches(pattern + 9, version->end, model, version);
+    }
+    model->begin = path;
+    for (model->end = path + strlen(path); model->end > path; model->end--) {
+        const struct place kept = *model;
+
+        if (matches(pattern + 7, model->end, model, version)) {
+            *model = kept;
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *copy_place(struct gsv_exchange *exchange, struct place place)
+{
+    return place.begin ? gsv_keep_text(exchange, place.begin, (size_t)(place.end - place.begin))
+                       : NULL;
+}
+
+static enum gsv_dialect dialect_of(const char *path)
+{
+    if (starts_with(path, "/v1"))
+        return GSV_OPENAI;
+    return starts_with(path, "/v2") || starts_with(path, "/api/") ? GSV_KSERVE : GSV_TEI;
+}
+
+static bool take(struct gsv_exchange *exchange, const struct gsv_route *route, struct place model,
+                 struct place version)
+{
+    exchange->route = route;
+    exchange->dialect = route->dialect;
+    exchange->model_name = copy_place(exchange, model);
+    exchange->version = copy_place(exchange, version);
+    return exchange->status == 0; /* else out of memory */
+}
+
+static bool refuse(struct gsv_exchange *exchange, const char *allowed)
+{
+    if (!allowed[0])
+        return gsv_refuse(exchange, GSV_P_NO_ROUTE, NULL, "there is no %s %s", exchange->method,
+                          exchange->path);
+    gsv_add_header(exchange, "Allow", gsv_keep_text(exchange, allowed, strlen(allowed)));
+    return gsv_refuse(exchange, GSV_P_METHOD, NULL, "%s %s: only %s", exchange->method,
+                      exchange->path, allowed);
+}
+
+static bool method_matches(const char *given, const struct gsv_route *route)
+{
+    return strcmp(given, route->method) == 0 ||
+           (strcmp(given, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
+}
+
+bool gsv_route_find(struct gsv_exchange *exchange)
+{
+    const char *pattern = NULL; /* the one that matched */
+    char allowed[64] = "";
+
+    exchange->dialect = dialect_of(exchange->path);
+    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
+        for (const struct gsv_route *route = tables[t]; route->method; route++) {
+            struct place model = { 0 }, version = { 0 };
+
+            if ((pattern && strcmp(pattern, route->pattern) != 0) ||
+                !matches(route->pattern, exchange->path, &model, &version))
+                continue;
+            pattern = route->pattern;
+            if (method_matches(exchange->method, route))
+                return take(exchange, route, model, version);
+            if (!strstr(allowed, route->method) &&
+                strlen(allowed) + strlen(route->method) + 3 < sizeof(allowed)) {
+                strcat(allowed, allowed[0] ? ", " : "");
+                strcat(allowed, route->method);
+            }
+        }
+    }
+    return refuse(exchange, allowed);
+}
+
+enum gsv_dialect gsv_route_dialect(const char *target)
+{
+    char path[GSV_TARGET_BYTES];
+
+    snprintf(path, sizeof(path), "%.*s", (int)strcspn(target, "?"), target);
+    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
+        for (const struct gsv_route *route = tables[t]; route->method; route++) {
+            struct place model = { 0 }, version = { 0 };
+
+            if (matches(route->pattern, path, &model, &version))
+                return route->dialect;
+        }
+    }
+    return dialect_of(path);
+}

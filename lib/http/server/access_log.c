@@ -1,0 +1,212 @@
+/*
+ * access_log.c - see access_log.h.
+ */
+#include "lib/http/server/access_log.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/utf8.h"
+#include "lib/http/net/event_loop.h"
+#include "lib/http/inference/model_registry.h"
+#include "lib/http/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_PATH_BYTES = 512, TRACE_BYTES = 55, CLIENT_LEFT = 499 /* as nginx has it */ };
+
+/* ----------------------------------------------------------------------------------- open, close
+ */
+
+static int open_file(const char *path)
+{
+    if (strcmp(path, "-") == 0)
+        return fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0640);
+}
+
+gpuserve_status gsv_access_log_open(struct gsv_access_log *log, const char *path,
+                                    gpuserve_error *error)
+{
+    log->fd = -1;
+    if (!path)
+        return GPUSERVE_OK;
+    log->path = gsv_copy_text(path, strlen(path));
+    if (!log->path)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a file's name");
+    return gsv_access_log_reopen(log, error);
+}
+
+gpuserve_status gsv_access_log_reopen(struct gsv_access_log *log, gpuserve_error *error)
+{
+    int fd, old;
+
+    if (!log->path)
+        return GPUSERVE_OK;
+    fd = open_file(log->path);
+    if (fd < 0)
+        return gsv_fail(error, GPUSERVE_E_IO, "access log %s: %s", log->path, strerror(errno));
+    pthread_mutex_lock(&log->lock);
+    old = log->fd;
+    log->fd = fd;
+    log->is_torn = false;
+    pthread_mutex_unlock(&log->lock);
+    if (old >= 0)
+        close(old);
+    return GPUSERVE_OK;
+}
+
+void gsv_access_log_close(struct gsv_access_log *log)
+{
+    if (log->path && log->fd >= 0)
+        close(log->fd);
+    free(log->path);
+    log->path = NULL;
+}
+
+/* ---------------------------------------------------------------------------------------- a line
+ */
+
+static void put_time(struct gsv_buffer *line)
+{
+    struct timespec now;
+    struct tm utc;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    gsv_buffer_format(line, "{\"time\":\"%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ\"",
+                      utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
+                      utc.tm_sec, now.tv_nsec / 1000000);
+}
+
+/* Text of a client: cut, and only as far as it is UTF-8. */
+static void put_member(struct gsv_buffer *line, const char *name, const char *text)
+{
+    size_t size = text ? strlen(text) : 0;
+
+    if (size == 0)
+        return;
+    if (size > MAX_PATH_BYTES)
+        size = MAX_PATH_BYTES;
+    gsv_buffer_format(line, ",\"%s\":", name);
+    gsv_put_bytes(line, text, gsv_utf8_valid_length(text, size));
+}
+
+/* W3C trace context: 00-TRACE-PARENT-FLAGS in small hexadecimal digits; later versions may go on
+ * after another dash. */
+static bool is_trace(const char *given)
+{
+    static const char hex[] = "0123456789abcdef";
+    const size_t size = strlen(given);
+
+    if (size < TRACE_BYTES || given[2] != '-' || given[35] != '-' || given[52] != '-' ||
+        strspn(given, hex) != 2 || strspn(given + 3, hex) != 32 || strspn(given + 36, hex) != 16 ||
+        strspn(given + 53, hex) != 2)
+        return false;
+    if (strncmp(given, "ff", 2) == 0 || strspn(given + 3, "0") == 32 ||
+        strspn(given + 36, "0") == 16)
+        return false;
+    return size == TRACE_BYTES || (given[TRACE_BYTES] == '-' && strncmp(given, "00", 2) != 0);
+}
+
+static void put_trace(struct gsv_buffer *line, const char *given)
+{
+    if (!given || !is_trace(given))
+        return;
+    gsv_buffer_format(line, ",\"trace_id\":\"%.32s\",\"parent_id\":\"%.16s\"", given + 3,
+                      given + 36);
+}
+
+static void put_client(struct gsv_buffer *line, const struct gsv_client *client)
+{
+    char text[INET6_ADDRSTRLEN] = "";
+    const void *address;
+
+    if (!client)
+        return;
+    if (client->address.ss_family == AF_UNIX) {
+        put_member(line, "client", "unix");
+        return;
+    }
+    address = client->address.ss_family == AF_INET
+                  ? (const void *)&((const struct sockaddr_in *)&client->address)->sin_addr
+                  : (const void *)&((const struct sockaddr_in6 *)&client->address)->sin6_addr;
+    if (inet_ntop(client->address.ss_family, address, text, sizeof(text)))
+        put_member(line, "client", text);
+}
+
+/* Before there was an answer to the question: what was made then says only that. */
+static bool has_left(const struct gsv_exchange *exchange)
+{
+    return exchange->status == 0 || (exchange->work.status == GPUSERVE_E_CANCELLED &&
+                                     exchange->client && exchange->client->gone);
+}
+
+static void put_line(struct gsv_buffer *line, const struct gsv_exchange *exchange)
+{
+    const struct gsv_account *account = &exchange->account;
+    const uint64_t us = (gsv_http_now() - exchange->begun_ns) / 1000;
+
+    put_time(line);
+    put_member(line, "id", exchange->id);
+    put_trace(line, gsv_header(exchange, "traceparent"));
+    put_client(line, exchange->client);
+    put_member(line, "key", exchange->key_name);
+    put_member(line, "method", exchange->method);
+    put_member(line, "path", exchange->path);
+    if (exchange->served)
+        put_member(line, "model", exchange->served->name);
+    gsv_buffer_format(line, ",\"status\":%u,\"bytes\":%zu,\"us\":%llu",
+                      has_left(exchange) ? CLIENT_LEFT : exchange->status, exchange->n_reply_bytes,
+                      (unsigned long long)us);
+    if (account->n_tokens)
+        gsv_buffer_format(
+            line,
+            ",\"tokens\":%zu,\"truncated\":%zu,\"tokenize_us\":%llu,\"queue_us\":%llu"
+            ",\"compute_us\":%llu",
+            account->n_tokens, account->n_truncated, (unsigned long long)account->tokenize_us,
+            (unsigned long long)account->queue_us, (unsigned long long)account->compute_us);
+    put_member(line, "agent", gsv_header(exchange, "User-Agent"));
+    gsv_buffer_text(line, "}\n");
+}
+
+/* Under the lock. Never waits. */
+static bool write_line(struct gsv_access_log *log, const char *bytes, size_t size)
+{
+    struct pollfd ready = { .fd = log->fd, .events = POLLOUT };
+    ssize_t n;
+
+    if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT))
+        return false;
+    n = write(log->fd, bytes, size);
+    if (n > 0)
+        log->is_torn = (size_t)n < size;
+    return n == (ssize_t)size;
+}
+
+void gsv_access_log_write(struct gsv_access_log *log, const struct gsv_exchange *exchange)
+{
+    struct gsv_buffer line = { .maximum = 8192 };
+    bool written = false;
+
+    if (!log->path || !exchange->begun)
+        return;
+    gsv_buffer_text(&line, "\n"); /* used after a torn line only */
+    put_line(&line, exchange);
+    pthread_mutex_lock(&log->lock);
+    if (!line.failed && log->is_torn)
+        written = write_line(log, line.bytes, line.size);
+    else if (!line.failed)
+        written = write_line(log, line.bytes + 1, line.size - 1);
+    pthread_mutex_unlock(&log->lock);
+    if (!written)
+        atomic_fetch_add(&log->n_lost, 1ull);
+    gsv_buffer_reset(&line);
+}

@@ -1,0 +1,430 @@
+/*
+ * server.c - starting, draining and stopping: the calls of <gpuserve/http.h>.
+ *
+ * Always true: an exchange is in the server's list from its header to its end; libmicrohttpd is
+ * stopped only when no connection is suspended, which is when nothing is being worked on.
+ */
+#include "lib/http/server.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/structs.h"
+#include "lib/http/protocol/origin.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The largest header, its cookies once more, a record for each of its fields, and the header of the
+ * answer. Above 32 kB libmicrohttpd maps it, so that what a crowd took goes back to the system, and
+ * what is not touched takes nothing. */
+enum { CONNECTION_MEMORY = 56 * 1024 };
+
+uint64_t gsv_http_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void gsv_http_log(const struct gpuserve_http *server, int32_t level, const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+
+    if (!server->options.log || level > server->options.log_level)
+        return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    server->options.log(server->options.log_user, level, line);
+}
+
+static void log_from_mhd(void *user, const char *format, va_list arguments)
+{
+    const struct gpuserve_http *server = user;
+    char line[512];
+    size_t size;
+
+    if (!server->options.log || server->options.log_level < GPUSERVE_LOG_DEBUG)
+        return;
+    vsnprintf(line, sizeof(line), format, arguments);
+    size = strlen(line);
+    if (size > 0 && line[size - 1] == '\n')
+        line[size - 1] = 0;
+    server->options.log(server->options.log_user, GPUSERVE_LOG_DEBUG, line);
+}
+
+/* ------------------------------------------------------------------------------------- options */
+
+static void set_default(uint32_t *field, uint32_t value)
+{
+    if (*field == 0)
+        *field = value;
+}
+
+/* Beyond these the sums of the guard and sizes of zlib would not hold. */
+static gpuserve_status check_options(const gpuserve_http_options *options, gpuserve_error *error)
+{
+    const struct {
+        const char *name;
+        uint64_t given, most;
+    } limits[] = {
+        { "n_threads", options->n_threads, 256 },
+        { "max_connections", options->max_connections, 1u << 20 },
+        { "max_address_connections", options->max_address_connections, 1u << 20 },
+        { "max_body_bytes", options->max_body_bytes, 1u << 30 },
+        { "max_client_batch", options->max_client_batch, 1u << 20 },
+    };
+
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        if (limits[i].given > limits[i].most)
+            return gsv_fail(error, GPUSERVE_E_INVALID, "`%s` is %llu, at most %llu", limits[i].name,
+                            (unsigned long long)limits[i].given,
+                            (unsigned long long)limits[i].most);
+    }
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status read_options(gpuserve_http_options *options,
+                                    const gpuserve_http_options *given, gpuserve_error *error)
+{
+    const gpuserve_http_options none = GPUSERVE_HTTP_OPTIONS_INIT;
+    gpuserve_status st;
+
+    *options = none;
+    if (!given)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`options` is NULL");
+    st = gsv_read_struct(options, sizeof(*options), given, "gpuserve_http_options", error);
+    if (st == GPUSERVE_OK)
+        st = check_options(options, error);
+    options->struct_size = sizeof(*options);
+    set_default(&options->n_threads, 2);
+    set_default(&options->max_connections, 4096);
+    set_default(&options->max_address_connections, (options->max_connections + 1) / 2);
+    set_default(&options->max_client_batch, 2048);
+    set_default(&options->header_timeout_ms, 10000);
+    set_default(&options->body_timeout_ms, 60000);
+    set_default(&options->idle_timeout_ms, 75000);
+    set_default(&options->min_body_rate, 1024);
+    if (options->max_body_bytes == 0)
+        options->max_body_bytes = 32u << 20;
+    if (options->max_unread_bytes == 0)
+        options->max_unread_bytes = 12u << 20;
+    if (options->log_level == 0)
+        options->log_level = GPUSERVE_LOG_WARNING;
+    return st;
+}
+
+static gpuserve_status copy_host(struct gpuserve_http *server, gpuserve_error *error)
+{
+    const char *host = server->options.host ? server->options.host : "127.0.0.1";
+
+    if (strcmp(host, "localhost") == 0)
+        host = "127.0.0.1";
+    if (strlen(host) >= sizeof(server->host))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "a host of %zu bytes, at most %zu", strlen(host),
+                        sizeof(server->host) - 1);
+    memcpy(server->host, host, strlen(host) + 1);
+    server->options.host = server->host;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status copy_origins(struct gpuserve_http *server, gpuserve_error *error)
+{
+    const gpuserve_http_options *options = &server->options;
+
+    if (options->n_cors_origins > 0 && !options->cors_origins)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`cors_origins` is NULL, n_cors_origins is %zu",
+                        options->n_cors_origins);
+    server->origins = gsv_alloc_array(options->n_cors_origins, sizeof(*server->origins));
+    for (size_t i = 0; server->origins && i < options->n_cors_origins; i++) {
+        const char *origin = options->cors_origins[i];
+
+        if (!origin)
+            return gsv_fail(error, GPUSERVE_E_INVALID, "`cors_origins`: origin %zu is NULL", i);
+        /* Browsers send scheme, host and port, and compare letter by letter. */
+        if (strcmp(origin, "*") != 0 &&
+            (!strstr(origin, "://") || strchr(strstr(origin, "://") + 3, '/')))
+            return gsv_fail(error, GPUSERVE_E_INVALID,
+                            "\"%.200s\" is no origin such as https://example.com", origin);
+        server->origins[i] = gsv_copy_text(origin, strlen(origin));
+        if (!server->origins[i])
+            break;
+        server->n_origins++;
+    }
+    return server->n_origins == options->n_cors_origins
+               ? GPUSERVE_OK
+               : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for origins");
+}
+
+/* --------------------------------------------------------------------------------------- start */
+
+static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error *error)
+{
+    const gpuserve_http_options *options = &server->options;
+    const unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+                           MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET;
+    gpuserve_status st;
+    /* The guard counts connections and time; libmicrohttpd must never be the one to refuse. */
+    const unsigned limit = options->max_connections + 64;
+    struct MHD_OptionItem items[] = {
+        { MHD_OPTION_CONNECTION_LIMIT, limit, NULL },
+        { MHD_OPTION_CONNECTION_TIMEOUT, 0, NULL },
+        { MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL },
+        { MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL },
+        { MHD_OPTION_END, 0, NULL },
+    };
+
+    server->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, gsv_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, log_from_mhd,
+        server, MHD_OPTION_URI_LOG_CALLBACK, gsv_on_request_line, server,
+        MHD_OPTION_NOTIFY_CONNECTION, gsv_on_connection, server, MHD_OPTION_NOTIFY_COMPLETED,
+        gsv_on_completed, server, MHD_OPTION_ARRAY, items, MHD_OPTION_END);
+    if (!server->daemon)
+        return gsv_fail(error, GPUSERVE_E_IO, "%s: the HTTP server did not start: %s",
+                        server->address, strerror(errno));
+    st = gsv_crew_start(&server->crew, options->n_threads, options->max_unread_bytes, error);
+    return st == GPUSERVE_OK ? gsv_guard_start(&server->guard, server, error) : st;
+}
+
+static void warn_of_certificate(const struct gpuserve_http *server)
+{
+    const long long end = atomic_load(&server->tls.not_after), now = (long long)time(NULL);
+
+    if (gsv_tls_is_on(&server->tls) && end < now)
+        gsv_http_log(server, GPUSERVE_LOG_WARNING,
+                     "%s: the certificate ended %lld days ago: clients will refuse it",
+                     server->tls.certificate_file, (now - end) / 86400);
+}
+
+/* A server that does nothing yet, to be stopped; NULL: out of memory. */
+static struct gpuserve_http *create(void)
+{
+    struct gpuserve_http *server = calloc(1, sizeof(*server));
+
+    if (!server)
+        return NULL;
+    server->listener = -1;
+    pthread_mutex_init(&server->lock, NULL);
+    pthread_mutex_init(&server->reloading, NULL);
+    pthread_mutex_init(&server->keys.lock, NULL);
+    pthread_mutex_init(&server->access_log.lock, NULL);
+    pthread_mutex_init(&server->tls.lock, NULL);
+    pthread_mutex_init(&server->asking, NULL);
+    pthread_cond_init(&server->idle, NULL);
+    gsv_load_queue_init(&server->loads, &server->models);
+    gsv_load_queue_init(&server->checks, &server->models);
+    server->started_ns = gsv_http_now();
+    if (getrandom(&server->seed, sizeof(server->seed), GRND_NONBLOCK) < 0)
+        server->seed = server->started_ns; /* only names requests: no secret */
+    return server;
+}
+
+/* What needs neither a port nor a model. */
+static gpuserve_status prepare(struct gpuserve_http *server, const gpuserve_http_options *given,
+                               gpuserve_error *error)
+{
+    gpuserve_status st = read_options(&server->options, given, error);
+
+    if (st == GPUSERVE_OK)
+        st = copy_host(server, error);
+    if (st == GPUSERVE_OK)
+        st = copy_origins(server, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_hosts_open(server, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_keys_open(&server->keys, &server->options, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_tls_open(&server->tls, &server->options, error);
+    return st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_http_check(const gpuserve_http_options *options,
+                                                 gpuserve_error *error)
+{
+    struct gpuserve_http *server = create();
+    gpuserve_status st;
+
+    if (!server)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the server");
+    st = prepare(server, options, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_http_check_address(server, error);
+    gpuserve_http_stop(&server);
+    return st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_context *context,
+                                                 const gpuserve_http_options *given,
+                                                 gpuserve_error *error)
+{
+    struct gpuserve_http *server;
+    gpuserve_context *own = NULL;
+    gpuserve_status st;
+
+    if (!out)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`server` is NULL");
+    *out = NULL;
+    server = create();
+    if (!server)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the server");
+    st = prepare(server, given, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_access_log_open(&server->access_log, server->options.access_log, error);
+    if (st == GPUSERVE_OK)
+        warn_of_certificate(server);
+    /* First the port: to find it taken after loading for a minute would be a pity. */
+    if (st == GPUSERVE_OK)
+        st = gsv_http_listen(server, error);
+    if (st == GPUSERVE_OK && !context)
+        st = gpuserve_context_create(&own, NULL, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_models_open(&server->models, context ? context : own, server->options.models,
+                             server->options.n_models, error);
+    gpuserve_context_unref(&own);
+    server->options.models = NULL; /* the caller's, as these: */
+    server->options.api_keys = NULL;
+    server->options.api_key_file = NULL;
+    server->options.cors_origins = NULL;
+    server->options.allowed_hosts = NULL;
+    server->options.access_log = NULL;
+    server->options.unix_path = NULL;
+    server->options.tls_certificate_file = NULL;
+    server->options.tls_key_file = NULL;
+    server->options.tls_client_ca_file = NULL;
+    server->options.tls_client_crl_file = NULL;
+    if (st == GPUSERVE_OK)
+        st = start_daemon(server, error);
+    if (st == GPUSERVE_OK)
+        *out = server;
+    else
+        gpuserve_http_stop(&server);
+    return st;
+}
+
+GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server)
+{
+    return server ? server->address : NULL;
+}
+
+/* ----------------------------------------------------------------------------------------- end */
+
+/* Under the lock: nobody is there, and nobody can come. */
+static bool is_idle(const struct gpuserve_http *server)
+{
+    return atomic_load(&server->guard.deaf) && server->n_exchanges == 0 &&
+           atomic_load(&server->guard.n_clients) == 0;
+}
+
+/* Whether the last connection was closed within the time. */
+static bool wait_until_idle(struct gpuserve_http *server, uint32_t timeout_ms)
+{
+    struct timespec until;
+    bool idle;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&server->lock);
+    while (!is_idle(server)) {
+        if (pthread_cond_timedwait(&server->idle, &server->lock, &until) == ETIMEDOUT)
+            break;
+    }
+    idle = is_idle(server);
+    pthread_mutex_unlock(&server->lock);
+    return idle;
+}
+
+/* Meanwhile the server serves, and says that it is not ready: balancers see it and choose others.
+ */
+static void wait_for_delay(uint32_t delay_ms)
+{
+    struct timespec left = { delay_ms / 1000, (long)(delay_ms % 1000) * 1000000 };
+
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        continue;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_http_drain(gpuserve_http *server, uint32_t timeout_ms)
+{
+    if (!server)
+        return GPUSERVE_E_INVALID;
+    atomic_store(&server->draining, true);
+    wait_for_delay(server->options.shutdown_delay_ms);
+    gsv_load_queue_close(&server->loads);
+    gsv_guard_drain(&server->guard);
+    return wait_until_idle(server, timeout_ms ? timeout_ms : 1) ? GPUSERVE_OK : GPUSERVE_E_TIMEOUT;
+}
+
+/* Cancel all work, let none begin, and wait until none is left: then nothing is suspended. */
+static void cancel_all(struct gpuserve_http *server)
+{
+    pthread_mutex_lock(&server->lock);
+    server->stopping = true;
+    for (struct gsv_exchange *x = server->exchanges; x; x = x->after) {
+        if (x->work.request)
+            gpuserve_cancel(x->work.request);
+    }
+    pthread_mutex_unlock(&server->lock);
+    gsv_load_queue_close(&server->loads);
+    gsv_load_queue_close(&server->checks);
+    pthread_mutex_lock(&server->lock);
+    while (server->n_working > 0)
+        pthread_cond_wait(&server->idle, &server->lock);
+    pthread_mutex_unlock(&server->lock);
+}
+
+GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
+{
+    struct gpuserve_http *server = handle ? *handle : NULL;
+
+    if (!server)
+        return;
+    *handle = NULL;
+    atomic_store(&server->draining, true);
+    if (server->daemon)
+        cancel_all(server);
+    gsv_load_queue_close(&server->loads);
+    gsv_load_queue_close(&server->checks);
+    gsv_load_queue_join(&server->loads);
+    gsv_load_queue_join(&server->checks);
+    gsv_crew_stop(&server->crew);
+    gsv_guard_stop(
+        &server->guard); /* its clients leave the queues, also those that had their answer */
+    if (server->daemon)
+        MHD_stop_daemon(server->daemon);
+    gsv_load_queue_destroy(&server->loads);
+    gsv_load_queue_destroy(&server->checks);
+    gsv_crew_reset(&server->crew);
+    gsv_http_close_listener(server);
+    for (size_t i = 0; i < server->n_expected; i++) {
+        if (server->expected[i])
+            gsv_client_release(server->expected[i]);
+    }
+    free(server->expected);
+    for (size_t i = 0; i < server->n_origins; i++)
+        free(server->origins[i]);
+    free(server->origins);
+    gsv_hosts_close(server);
+    gsv_keys_close(&server->keys);
+    gsv_tls_close(&server->tls);
+    gsv_access_log_close(&server->access_log);
+    gsv_models_close(&server->models);
+    pthread_cond_destroy(&server->idle);
+    pthread_mutex_destroy(&server->reloading);
+    pthread_mutex_destroy(&server->keys.lock);
+    pthread_mutex_destroy(&server->access_log.lock);
+    pthread_mutex_destroy(&server->tls.lock);
+    pthread_mutex_destroy(&server->asking);
+    pthread_mutex_destroy(&server->lock);
+    free(server);
+}

@@ -1,0 +1,223 @@
+/*
+ * checkpoint.c - a model's files below one folder of its directory.
+ */
+#include "lib/model/formats/checkpoint.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/json_tree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_JSON_BYTES (64u << 20) /* an index of 100,000 tensors has 10 MB */
+#define MAX_JSON_VALUES 1000000u
+#define MAX_JSON_DEPTH 32
+#define MAX_SHARDS 1024
+
+static gpuserve_status fail_name(const struct gsv_dir *dir, const char *name, gpuserve_error *error)
+{
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the name '%.64s...' is longer than %d bytes",
+                    gsv_dir_path(dir), name, GSV_FILE_NAME_BYTES - 1);
+}
+
+static gpuserve_status parse(struct gsv_json_value **json, const char *text, size_t size,
+                             enum gsv_json_kind kind, const char *shown, gpuserve_error *error)
+{
+    static const struct gsv_json_limits limits = { MAX_JSON_VALUES, MAX_JSON_DEPTH };
+    gpuserve_status st;
+
+    if (strncmp(text, "version https://git-lfs", 23) == 0) {
+        st =
+            gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a Git LFS pointer, not the file itself", shown);
+        return gsv_hint(error, st, "run `git lfs pull` in the model's directory");
+    }
+    st = gsv_json_read(json, text, size, shown, limits, error);
+    if (st != GPUSERVE_OK || (*json)->kind == kind)
+        return st;
+    gsv_json_free(json);
+    *json = NULL;
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: not a JSON %s", shown,
+                    kind == GSV_JSON_OBJECT ? "object" : "array");
+}
+
+static gpuserve_status read_json(struct gsv_json_value **json, const struct gsv_dir *dir,
+                                 const char *name, enum gsv_json_kind kind, gpuserve_error *error)
+{
+    char *text;
+    size_t size;
+    gpuserve_status st = gsv_dir_read(dir, name, MAX_JSON_BYTES, &text, &size, error);
+
+    *json = NULL;
+    if (st != GPUSERVE_OK)
+        return st;
+    st = parse(json, text, size, kind, name, error);
+    free(text);
+    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s", gsv_dir_path(dir));
+}
+
+gpuserve_status gsv_read_json(struct gsv_json_value **json, const struct gsv_dir *dir,
+                              const char *folder, const char *name, gpuserve_error *error)
+{
+    char path[GSV_FILE_NAME_BYTES];
+
+    *json = NULL;
+    if (!gsv_join_name(path, folder, name))
+        return fail_name(dir, folder, error);
+    return read_json(json, dir, path, GSV_JSON_OBJECT, error);
+}
+
+gpuserve_status gsv_read_json_array(struct gsv_json_value **json, const struct gsv_dir *dir,
+                                    const char *name, gpuserve_error *error)
+{
+    return read_json(json, dir, name, GSV_JSON_ARRAY, error);
+}
+
+gpuserve_status gsv_read_optional_json(struct gsv_json_value **json, const struct gsv_dir *dir,
+                                       const char *folder, const char *name, gpuserve_error *error)
+{
+    *json = NULL;
+    return gsv_dir_has_in(dir, folder, name) ? gsv_read_json(json, dir, folder, name, error)
+                                             : GPUSERVE_OK;
+}
+
+/* -------------------------------------------------------------------------------- checkpoint */
+
+static gpuserve_status add_file(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
+                                const char *folder, const char *name, gpuserve_error *error)
+{
+    char path[GSV_FILE_NAME_BYTES];
+    gpuserve_status st;
+
+    if (!gsv_join_name(path, folder, name))
+        return fail_name(dir, name, error);
+    st = gsv_safetensors_open(&checkpoint->files[checkpoint->n_files], dir, path, error);
+    if (st == GPUSERVE_OK)
+        checkpoint->n_files++;
+    return st;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const char *const *x = a, *const *y = b;
+
+    return strcmp(*x, *y);
+}
+
+/* The names in a weight map, sorted. */
+static gpuserve_status list_names(const char **names, const struct gsv_json_value *map,
+                                  gpuserve_error *error)
+{
+    for (size_t i = 0; i < map->n; i++) {
+        names[i] = gsv_json_text(map->is.members[i]);
+        if (!names[i])
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "model.safetensors.index.json: weight_map: '%s' names no file",
+                            map->is.members[i]->key);
+    }
+    qsort(names, map->n, sizeof(*names), compare_names);
+    return GPUSERVE_OK;
+}
+
+/* Open each file that a weight map names, once. */
+static gpuserve_status add_shards(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
+                                  const char *folder, const struct gsv_json_value *map,
+                                  gpuserve_error *error)
+{
+    const char **names = gsv_alloc_array(map->n, sizeof(*names));
+    gpuserve_status st;
+
+    if (!names)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
+    st = list_names(names, map, error);
+    for (size_t i = 0; i < map->n && st == GPUSERVE_OK; i++) {
+        if (i > 0 && strcmp(names[i - 1], names[i]) == 0)
+            continue;
+        if (checkpoint->n_files == MAX_SHARDS)
+            st = gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                          "model.safetensors.index.json: more than %d files", MAX_SHARDS);
+        else
+            st = add_file(checkpoint, dir, folder, names[i], error);
+    }
+    free(names);
+    return st;
+}
+
+static gpuserve_status open_sharded(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
+                                    const char *folder, gpuserve_error *error)
+{
+    struct gsv_json_value *index;
+    const struct gsv_json_value *map;
+    gpuserve_status st = gsv_read_json(&index, dir, folder, "model.safetensors.index.json", error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    map = gsv_json_member(index, "weight_map");
+    if (!gsv_json_is(map, GSV_JSON_OBJECT) || map->n == 0)
+        st = gsv_fail(error, GPUSERVE_E_FORMAT, "model.safetensors.index.json: no weight_map");
+    else
+        st = add_shards(checkpoint, dir, folder, map, error);
+    gsv_json_free(&index);
+    return st;
+}
+
+static gpuserve_status fail_no_weights(const struct gsv_dir *dir, const char *folder,
+                                       gpuserve_error *error)
+{
+    const char *slash = *folder ? "/" : "";
+    gpuserve_status st;
+
+    if (gsv_dir_has_in(dir, folder, "pytorch_model.bin") ||
+        gsv_dir_has_in(dir, folder, "pytorch_model.bin.index.json")) {
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                      "%s/%s%spytorch_model.bin: a Python pickle, which can run code when it is "
+                      "opened; gpuserve reads safetensors only",
+                      gsv_dir_path(dir), folder, slash);
+        return gsv_hint(error, st,
+                        "convert it once: python -c \"from transformers import AutoModel; "
+                        "AutoModel.from_pretrained('DIR').save_pretrained('DIR', "
+                        "safe_serialization=True)\", or take the model's safetensors revision");
+    }
+    st = gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s/%s%smodel.safetensors: no such file",
+                  gsv_dir_path(dir), folder, slash);
+    return gsv_hint(error, st, GSV_MODEL_DIRECTORY_HINT);
+}
+
+gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
+                                    const char *folder, gpuserve_error *error)
+{
+    gpuserve_status st;
+
+    checkpoint->n_files = 0;
+    checkpoint->files = gsv_alloc_array(MAX_SHARDS, sizeof(struct gsv_safetensors *));
+    if (!checkpoint->files)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
+    if (gsv_dir_has_in(dir, folder, "model.safetensors"))
+        st = add_file(checkpoint, dir, folder, "model.safetensors", error);
+    else if (gsv_dir_has_in(dir, folder, "model.safetensors.index.json"))
+        st = open_sharded(checkpoint, dir, folder, error);
+    else
+        st = fail_no_weights(dir, folder, error);
+    if (st != GPUSERVE_OK)
+        gsv_checkpoint_close(checkpoint);
+    return st;
+}
+
+void gsv_checkpoint_close(struct gsv_checkpoint *checkpoint)
+{
+    for (size_t i = 0; i < checkpoint->n_files; i++)
+        gsv_safetensors_close(&checkpoint->files[i]);
+    free(checkpoint->files);
+    checkpoint->files = NULL;
+    checkpoint->n_files = 0;
+}
+
+bool gsv_checkpoint_find(const struct gsv_checkpoint *checkpoint, const char *name,
+                         struct gsv_tensor *tensor)
+{
+    for (size_t i = 0; i < checkpoint->n_files; i++)
+        if (gsv_safetensors_find(checkpoint->files[i], name, tensor))
+            return true;
+    return false;
+}

@@ -1,0 +1,85 @@
+/*
+ * convert.c - numbers of a file or device to float32.
+ *
+ * Plain loops over bit patterns, which compilers turn into vector code; memcpy is how C reads one
+ * type's bits as another's.
+ */
+#include "lib/model/formats/convert.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define EXPONENT_MASK 0x7F800000u
+#define BLOCK 1024
+
+/* Shift exponent and mantissa to float32's places, then multiply by 2^112, the difference of the
+ * biases: subnormals come out right. Infinity and NaN need float32's full exponent instead. */
+static inline float float_from_f16(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t bits = (uint32_t)(half & 0x7FFFu) << 13;
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    value *= 0x1p112f;
+    memcpy(&bits, &value, sizeof(bits));
+    bits |= (half & 0x7C00u) == 0x7C00u ? EXPONENT_MASK : 0;
+    bits |= sign;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+void gsv_floats_from_f16(float *to, const void *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half;
+
+        memcpy(&half, (const char *)from + i * sizeof(half), sizeof(half));
+        to[i] = float_from_f16(half);
+    }
+}
+
+void gsv_floats_from_bf16(float *to, const void *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half;
+        uint32_t bits;
+
+        memcpy(&half, (const char *)from + i * sizeof(half), sizeof(half));
+        bits = (uint32_t)half << 16;
+        memcpy(&to[i], &bits, sizeof(bits));
+    }
+}
+
+void gsv_floats_from_f64(float *to, const void *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double wide;
+
+        memcpy(&wide, (const char *)from + i * sizeof(wide), sizeof(wide));
+        to[i] = (float)wide;
+    }
+}
+
+static inline uint32_t not_finite(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return (bits & EXPONENT_MASK) == EXPONENT_MASK;
+}
+
+size_t gsv_floats_finite(const float *values, size_t n)
+{
+    for (size_t block = 0; block < n; block += BLOCK) {
+        const size_t end = n - block < BLOCK ? n : block + BLOCK;
+        uint32_t bad = 0;
+
+        for (size_t i = block; i < end; i++) /* without a branch, so it is vector code */
+            bad |= not_finite(values[i]);
+        for (size_t i = block; bad && i < end; i++)
+            if (not_finite(values[i]))
+                return i;
+    }
+    return n;
+}

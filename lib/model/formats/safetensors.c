@@ -1,0 +1,391 @@
+/*
+ * safetensors.c - the header of one safetensors file, checked, and its tensors by name.
+ *
+ * The header comes from anyone. It is bounded before it is parsed, and nothing of it is believed
+ * until the tensors, sorted by their place, cover the rest of the file without a gap or overlap
+ * and each takes exactly what its type and shape say. After that every lookup may trust the JSON,
+ * so the tree itself is the table of tensors.
+ */
+#include "lib/model/formats/safetensors.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/json_tree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LENGTH_BYTES 8
+#define MAX_HEADER_BYTES 100000000u /* the reference implementation's limit */
+#define MAX_HEADER_VALUES 1000000u
+#define MAX_HEADER_DEPTH 16
+#define METADATA_KEY "__metadata__"
+#define LFS_POINTER "version https://git-lfs"
+
+struct gsv_safetensors {
+    char *shown; /* DIR/NAME */
+    int fd;
+    uint64_t size_bytes;
+    uint64_t data_begin; /* where the tensors' bytes begin */
+    struct gsv_json_value *header;
+};
+
+/* Where one tensor lies, while the header is checked. */
+struct extent {
+    const char *name;
+    const struct gsv_json_value *info;
+    uint64_t begin, end;
+};
+
+static const struct {
+    const char *name;
+    enum gsv_tensor_type type;
+    unsigned bits;
+} types[] = {
+    { "F32", GSV_TENSOR_F32, 32 },      { "F16", GSV_TENSOR_F16, 16 },
+    { "BF16", GSV_TENSOR_BF16, 16 },    { "F64", GSV_TENSOR_F64, 64 },
+    { "I64", GSV_TENSOR_OTHER, 64 },    { "U64", GSV_TENSOR_OTHER, 64 },
+    { "I32", GSV_TENSOR_OTHER, 32 },    { "U32", GSV_TENSOR_OTHER, 32 },
+    { "I16", GSV_TENSOR_OTHER, 16 },    { "U16", GSV_TENSOR_OTHER, 16 },
+    { "I8", GSV_TENSOR_OTHER, 8 },      { "U8", GSV_TENSOR_OTHER, 8 },
+    { "BOOL", GSV_TENSOR_OTHER, 8 },    { "C64", GSV_TENSOR_OTHER, 64 },
+    { "F8_E5M2", GSV_TENSOR_OTHER, 8 }, { "F8_E4M3", GSV_TENSOR_OTHER, 8 },
+    { "F8_E8M0", GSV_TENSOR_OTHER, 8 }, { "F6_E2M3", GSV_TENSOR_OTHER, 6 },
+    { "F6_E3M2", GSV_TENSOR_OTHER, 6 }, { "F4", GSV_TENSOR_OTHER, 4 },
+};
+
+static int type_index(const char *name)
+{
+    for (size_t i = 0; name && i < sizeof(types) / sizeof(types[0]); i++)
+        if (strcmp(types[i].name, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+size_t gsv_tensor_element_size(enum gsv_tensor_type type)
+{
+    switch (type) {
+    case GSV_TENSOR_F32:
+        return 4;
+    case GSV_TENSOR_F16:
+    case GSV_TENSOR_BF16:
+        return 2;
+    case GSV_TENSOR_F64:
+        return 8;
+    default:
+        return 0;
+    }
+}
+
+/* ------------------------------------------------------------------------- checking a header */
+
+static bool is_size(const struct gsv_json_value *value)
+{
+    return gsv_json_is(value, GSV_JSON_WHOLE) && gsv_json_whole(value) >= 0;
+}
+
+/* Fill the extent from a tensor's object. */
+static gpuserve_status read_extent(struct extent *extent, const char *name,
+                                   const struct gsv_json_value *info, const char *shown,
+                                   gpuserve_error *error)
+{
+    const struct gsv_json_value *offsets = gsv_json_member(info, "data_offsets");
+    const struct gsv_json_value *shape = gsv_json_member(info, "shape");
+    const char *dtype = gsv_json_text(gsv_json_member(info, "dtype"));
+
+    if (type_index(dtype) < 0)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': %s '%.32s'", shown, name,
+                        dtype ? "unknown dtype" : "no dtype", dtype ? dtype : "");
+    if (!gsv_json_is(shape, GSV_JSON_ARRAY))
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': no shape", shown, name);
+    for (size_t i = 0; i < gsv_json_count(shape); i++)
+        if (!is_size(gsv_json_at(shape, i)))
+            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': bad shape", shown, name);
+    if (gsv_json_count(offsets) != 2 || !is_size(gsv_json_at(offsets, 0)) ||
+        !is_size(gsv_json_at(offsets, 1)))
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': bad data_offsets", shown, name);
+    extent->name = name;
+    extent->info = info;
+    extent->begin = (uint64_t)gsv_json_whole(gsv_json_at(offsets, 0));
+    extent->end = (uint64_t)gsv_json_whole(gsv_json_at(offsets, 1));
+    return GPUSERVE_OK;
+}
+
+/* Elements of a shape; false when that overflows. */
+static bool count_elements(const struct gsv_json_value *info, uint64_t *count)
+{
+    const struct gsv_json_value *shape = gsv_json_member(info, "shape");
+
+    *count = 1;
+    for (size_t i = 0; i < gsv_json_count(shape); i++)
+        if (__builtin_mul_overflow(*count, (uint64_t)gsv_json_whole(gsv_json_at(shape, i)), count))
+            return false;
+    return true;
+}
+
+/* Whether the type and shape take a whole number of bytes, and which. */
+static bool shape_bytes(const struct gsv_json_value *info, uint64_t *bytes)
+{
+    const unsigned bits = types[type_index(gsv_json_text(gsv_json_member(info, "dtype")))].bits;
+    uint64_t total;
+
+    if (!count_elements(info, &total) || __builtin_mul_overflow(total, (uint64_t)bits, &total) ||
+        total % 8 != 0)
+        return false;
+    *bytes = total / 8;
+    return true;
+}
+
+static int compare_extents(const void *a, const void *b)
+{
+    const struct extent *x = a, *y = b;
+
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return x->end == y->end ? 0 : x->end < y->end ? -1 : 1;
+}
+
+/* The tensors, sorted by place, must follow each other from byte 0 to `data_size`. */
+static gpuserve_status check_cover(const struct extent *extents, size_t n, uint64_t data_size,
+                                   const char *shown, gpuserve_error *error)
+{
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct extent *e = &extents[i];
+        uint64_t bytes;
+
+        if (e->begin != at || e->end < e->begin)
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "%s: tensor '%s' lies at %llu to %llu where %llu was expected: a gap "
+                            "or an overlap",
+                            shown, e->name, (unsigned long long)e->begin,
+                            (unsigned long long)e->end, (unsigned long long)at);
+        if (!shape_bytes(e->info, &bytes))
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "%s: tensor '%s': its shape overflows or is no whole number of bytes",
+                            shown, e->name);
+        if (bytes != e->end - e->begin)
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "%s: tensor '%s': its shape takes %llu bytes, its place has %llu",
+                            shown, e->name, (unsigned long long)bytes,
+                            (unsigned long long)(e->end - e->begin));
+        at = e->end;
+    }
+    if (at != data_size)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: the tensors end at byte %llu of %llu: the file is cut or too long",
+                        shown, (unsigned long long)at, (unsigned long long)data_size);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status check_metadata(const struct gsv_json_value *metadata, const char *shown,
+                                      gpuserve_error *error)
+{
+    if (!metadata || gsv_json_is(metadata, GSV_JSON_NULL))
+        return GPUSERVE_OK;
+    if (!gsv_json_is(metadata, GSV_JSON_OBJECT))
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " METADATA_KEY " is no object", shown);
+    for (size_t i = 0; i < metadata->n; i++) {
+        if (!gsv_json_is(metadata->is.members[i], GSV_JSON_TEXT))
+            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " METADATA_KEY ": '%s' is no string",
+                            shown, metadata->is.members[i]->key);
+    }
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status check_tensors(const struct gsv_json_value *header, uint64_t data_size,
+                                     const char *shown, gpuserve_error *error)
+{
+    struct extent *extents = gsv_alloc_array(header->n, sizeof(*extents));
+    gpuserve_status st = GPUSERVE_OK;
+    size_t n = 0;
+
+    if (!extents)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", shown);
+    for (size_t i = 0; i < header->n; i++) {
+        const struct gsv_json_value *info = header->is.members[i];
+
+        if (strcmp(info->key, METADATA_KEY) == 0)
+            continue;
+        st = read_extent(&extents[n], info->key, info, shown, error);
+        if (st != GPUSERVE_OK)
+            goto out;
+        n++;
+    }
+    qsort(extents, n, sizeof(*extents), compare_extents);
+    st = check_cover(extents, n, data_size, shown, error);
+out:
+    free(extents);
+    return st;
+}
+
+gpuserve_status gsv_safetensors_check(struct gsv_json_value **json, const char *header,
+                                      uint64_t header_size, uint64_t file_size, const char *shown,
+                                      gpuserve_error *error)
+{
+    static const struct gsv_json_limits limits = { MAX_HEADER_VALUES, MAX_HEADER_DEPTH };
+    gpuserve_status st;
+
+    *json = NULL;
+    st = gsv_json_read(json, header, (size_t)header_size, shown, limits, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (!gsv_json_is(*json, GSV_JSON_OBJECT))
+        st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: its header is no JSON object", shown);
+    if (st == GPUSERVE_OK)
+        st = check_metadata(gsv_json_member(*json, METADATA_KEY), shown, error);
+    if (st == GPUSERVE_OK)
+        st = check_tensors(*json, file_size - LENGTH_BYTES - header_size, shown, error);
+    if (st != GPUSERVE_OK)
+        gsv_json_free(json);
+    return st;
+}
+
+/* ---------------------------------------------------------------------------- opening a file */
+
+static uint64_t little_endian(const unsigned char *p)
+{
+    uint64_t value = 0;
+
+    for (int i = 7; i >= 0; i--)
+        value = value << 8 | p[i];
+    return value;
+}
+
+static gpuserve_status refuse_pointer(const struct gsv_safetensors *file, gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_fail(
+        error, GPUSERVE_E_FORMAT, "%s: a Git LFS pointer of %llu bytes, not the weights themselves",
+        file->shown, (unsigned long long)file->size_bytes);
+
+    return gsv_hint(error, st, "run `git lfs pull` in the model's directory, or download the file");
+}
+
+static gpuserve_status read_header(struct gsv_safetensors *file, gpuserve_error *error)
+{
+    unsigned char start[sizeof(LFS_POINTER) - 1];
+    uint64_t header_size;
+    char *header;
+    gpuserve_status st;
+
+    if (file->size_bytes < LENGTH_BYTES)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: %llu bytes are too few for a safetensors file", file->shown,
+                        (unsigned long long)file->size_bytes);
+    memset(start, 0, sizeof(start));
+    st = gsv_fd_read(file->fd, start,
+                     file->size_bytes < sizeof(start) ? LENGTH_BYTES : sizeof(start), 0,
+                     file->shown, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (memcmp(start, LFS_POINTER, sizeof(start)) == 0)
+        return refuse_pointer(file, error);
+    header_size = little_endian(start);
+    if (header_size > MAX_HEADER_BYTES)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: a header of %llu bytes, the limit is %u: not a safetensors file",
+                        file->shown, (unsigned long long)header_size, MAX_HEADER_BYTES);
+    if (header_size > file->size_bytes - LENGTH_BYTES)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: a header of %llu bytes in a file of %llu: the file is cut",
+                        file->shown, (unsigned long long)header_size,
+                        (unsigned long long)file->size_bytes);
+    header = malloc((size_t)header_size + 1);
+    if (!header)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for a header of %llu bytes",
+                        file->shown, (unsigned long long)header_size);
+    st = gsv_fd_read(file->fd, header, (size_t)header_size, LENGTH_BYTES, file->shown, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_safetensors_check(&file->header, header, header_size, file->size_bytes,
+                                   file->shown, error);
+    file->data_begin = LENGTH_BYTES + header_size;
+    free(header);
+    return st;
+}
+
+gpuserve_status gsv_safetensors_open(struct gsv_safetensors **out, const struct gsv_dir *dir,
+                                     const char *name, gpuserve_error *error)
+{
+    const size_t shown_bytes = strlen(gsv_dir_path(dir)) + strlen(name) + 2;
+    struct gsv_safetensors *file = gsv_alloc_array(1, sizeof(*file));
+    gpuserve_status st;
+
+    *out = NULL;
+    if (!file)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
+    file->fd = -1;
+    file->shown = malloc(shown_bytes);
+    if (!file->shown) {
+        st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
+        goto fail;
+    }
+    snprintf(file->shown, shown_bytes, "%s/%s", gsv_dir_path(dir), name);
+    st = gsv_dir_open_file(dir, name, &file->fd, &file->size_bytes, error);
+    if (st != GPUSERVE_OK)
+        goto fail;
+    st = read_header(file, error);
+    if (st != GPUSERVE_OK)
+        goto fail;
+    *out = file;
+    return GPUSERVE_OK;
+fail:
+    gsv_safetensors_close(&file);
+    return st;
+}
+
+void gsv_safetensors_close(struct gsv_safetensors **file)
+{
+    if (!file || !*file)
+        return;
+    if ((*file)->fd >= 0)
+        close((*file)->fd);
+    gsv_json_free(&(*file)->header);
+    free((*file)->shown);
+    free(*file);
+    *file = NULL;
+}
+
+bool gsv_safetensors_find(const struct gsv_safetensors *file, const char *name,
+                          struct gsv_tensor *tensor)
+{
+    const struct gsv_json_value *info = gsv_json_member(file->header, name);
+    const struct gsv_json_value *shape, *offsets;
+    int type;
+
+    if (!info || strcmp(name, METADATA_KEY) == 0)
+        return false;
+    shape = gsv_json_member(info, "shape");
+    offsets = gsv_json_member(info, "data_offsets");
+    memset(tensor, 0, sizeof(*tensor));
+    tensor->name = info->key;
+    tensor->file = file;
+    type = type_index(gsv_json_text(gsv_json_member(info, "dtype")));
+    tensor->type = types[type].type;
+    tensor->type_name = types[type].name;
+    tensor->rank = gsv_json_count(shape);
+    for (size_t i = 0; i < tensor->rank && i < GSV_TENSOR_MAX_RANK; i++)
+        tensor->shape[i] = (uint64_t)gsv_json_whole(gsv_json_at(shape, i));
+    count_elements(info, &tensor->count); /* the check has seen that it fits */
+    tensor->offset = file->data_begin + (uint64_t)gsv_json_whole(gsv_json_at(offsets, 0));
+    tensor->size_bytes =
+        file->data_begin + (uint64_t)gsv_json_whole(gsv_json_at(offsets, 1)) - tensor->offset;
+    return true;
+}
+
+const char *gsv_safetensors_metadata(const struct gsv_safetensors *file, const char *key)
+{
+    return gsv_json_text(gsv_json_member(gsv_json_member(file->header, METADATA_KEY), key));
+}
+
+const char *gsv_safetensors_name(const struct gsv_safetensors *file)
+{
+    return file->shown;
+}
+
+int gsv_safetensors_fd(const struct gsv_safetensors *file)
+{
+    return file->fd;
+}

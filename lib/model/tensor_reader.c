@@ -1,0 +1,281 @@
+/*
+ * tensor_reader.c - tensors from their files as float32, checked and hashed while they pass.
+ */
+#include "lib/model/tensor_reader.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/model/formats/convert.h"
+
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define TENSORS_PER_ITEM 6
+
+size_t gsv_piece_count(const struct gsv_tensor *tensor)
+{
+    return ((size_t)tensor->count + GSV_PIECE_ELEMENTS - 1) / GSV_PIECE_ELEMENTS;
+}
+
+/* ------------------------------------------------------------------------------------- hashes */
+
+/* Tensor 0 to 5 of an item: weights, then biases. Absent ones have count 0. */
+static const struct gsv_tensor *tensor_at(const struct gsv_item *item, size_t i)
+{
+    return i < 3 ? &item->weight[i] : &item->bias[i - 3];
+}
+
+gpuserve_status gsv_hashes_init(struct gsv_hashes *hashes, const struct gsv_spec *spec,
+                                gpuserve_error *error)
+{
+    hashes->n_pieces = 0;
+    hashes->pieces = NULL;
+    hashes->first = gsv_alloc_array(spec->n_items * TENSORS_PER_ITEM, sizeof(*hashes->first));
+    if (!hashes->first)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < spec->n_items * TENSORS_PER_ITEM; i++) {
+        hashes->first[i] = hashes->n_pieces;
+        hashes->n_pieces +=
+            gsv_piece_count(tensor_at(&spec->items[i / TENSORS_PER_ITEM], i % TENSORS_PER_ITEM));
+    }
+    hashes->pieces = gsv_alloc_array(hashes->n_pieces, sizeof(*hashes->pieces));
+    if (!hashes->pieces) {
+        gsv_hashes_reset(hashes);
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    }
+    return GPUSERVE_OK;
+}
+
+void gsv_hashes_reset(struct gsv_hashes *hashes)
+{
+    free(hashes->pieces);
+    free(hashes->first);
+    memset(hashes, 0, sizeof(*hashes));
+}
+
+static void digest_number(XXH3_state_t *state, int64_t number)
+{
+    XXH64_canonical_t canonical; /* the same bytes on every machine */
+
+    XXH64_canonicalFromHash(&canonical, (XXH64_hash_t)number);
+    XXH3_128bits_update(state, &canonical, sizeof(canonical));
+}
+
+static void digest_tensor(XXH3_state_t *state, const struct gsv_hashes *hashes, size_t first,
+                          const struct gsv_tensor *tensor)
+{
+    if (tensor->count == 0)
+        return;
+    XXH3_128bits_update(state, tensor->name, strlen(tensor->name) + 1);
+    XXH3_128bits_update(state, tensor->type_name, strlen(tensor->type_name) + 1);
+    digest_number(state, (int64_t)tensor->rank);
+    for (uint64_t i = 0; i < tensor->rank; i++) /* needed tensors have rank 1 or 2 */
+        digest_number(state, (int64_t)tensor->shape[i]);
+    for (size_t i = 0; i < gsv_piece_count(tensor); i++) {
+        digest_number(state, (int64_t)hashes->pieces[first + i].high);
+        digest_number(state, (int64_t)hashes->pieces[first + i].low);
+    }
+}
+
+/* What decides the result beside the weights. */
+static void digest_settings(XXH3_state_t *state, const struct gsv_spec *spec)
+{
+    const struct gsv_spec_facts *facts = &spec->facts;
+    uint32_t eps;
+
+    memcpy(&eps, &spec->config.eps, sizeof(eps));
+    digest_number(state, facts->n_heads);
+    digest_number(state, facts->first_position);
+    digest_number(state, spec->config.activation);
+    digest_number(state, eps);
+    digest_number(state, facts->n_poolings);
+    for (int32_t i = 0; i < facts->n_poolings; i++)
+        digest_number(state, facts->poolings[i]);
+    digest_number(state, facts->normalize);
+    for (size_t i = (size_t)spec->first_dense; i < spec->n_items; i++)
+        digest_number(state, spec->items[i].activation);
+    digest_number(state, facts->score);
+    digest_number(state, spec->head_normalizes);
+    digest_number(state, facts->is_sparse + spec->modules.log_twice);
+    digest_number(state, facts->skips_prompt);
+    for (size_t i = 0; i < facts->n_labels; i++)
+        XXH3_128bits_update(state, facts->labels[i], strlen(facts->labels[i]) + 1);
+}
+
+void gsv_hashes_digest(const struct gsv_hashes *hashes, const struct gsv_spec *spec,
+                       uint64_t digest[2])
+{
+    XXH3_state_t state;
+    XXH128_hash_t hash;
+
+    XXH3_INITSTATE(&state);
+    XXH3_128bits_reset(&state);
+    for (size_t i = 0; i < spec->n_items * TENSORS_PER_ITEM; i++)
+        digest_tensor(&state, hashes, hashes->first[i],
+                      tensor_at(&spec->items[i / TENSORS_PER_ITEM], i % TENSORS_PER_ITEM));
+    digest_settings(&state, spec);
+    hash = XXH3_128bits_digest(&state);
+    digest[0] = hash.high64;
+    digest[1] = hash.low64;
+}
+
+/* ------------------------------------------------------------------------------------- reader */
+
+gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec *spec,
+                                struct gsv_hashes *hashes, gpuserve_error *error)
+{
+    memset(reader, 0, sizeof(*reader));
+    reader->spec = spec;
+    reader->hashes = hashes;
+    reader->capacity = GSV_PIECE_ELEMENTS;
+    for (size_t i = 0; i < spec->n_items; i++) {
+        const struct gsv_item *item = &spec->items[i];
+        const size_t elements = (size_t)item->n * (size_t)item->k + (size_t)item->n;
+
+        if (item->kind != GSV_ITEM_TABLE && elements > reader->capacity)
+            reader->capacity = elements;
+    }
+    reader->raw = gsv_alloc_mapped(GSV_PIECE_ELEMENTS * sizeof(double));
+    reader->floats = gsv_alloc_mapped(reader->capacity * sizeof(float));
+    if (reader->raw && reader->floats)
+        return GPUSERVE_OK;
+    gsv_reader_reset(reader);
+    return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for reading the weights");
+}
+
+void gsv_reader_reset(struct gsv_reader *reader)
+{
+    gsv_free_mapped(reader->raw);
+    gsv_free_mapped(reader->floats);
+    memset(reader, 0, sizeof(*reader));
+}
+
+/* Read, never mapped: a page of a mapped file that another process has cut ends this process with
+ * SIGBUS, at any moment and whatever was checked before. A read reports where the file ends. */
+static gpuserve_status fetch(const struct gsv_tensor *tensor, uint64_t offset, size_t size,
+                             void *to, gpuserve_error *error)
+{
+    return gsv_fd_read(gsv_safetensors_fd(tensor->file), to, size, offset,
+                       gsv_safetensors_name(tensor->file), error);
+}
+
+static gpuserve_status count(const struct gsv_reader *reader, size_t size, gpuserve_error *error)
+{
+    struct gsv_reading *reading = reader->reading;
+    uint64_t bytes;
+
+    if (!reading)
+        return GPUSERVE_OK;
+    bytes = atomic_fetch_add(&reading->bytes, size) + size;
+    if (!reader->tells || !reading->progress ||
+        reading->progress(reading->progress_user, bytes) == 0)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback ended the loading");
+}
+
+static void convert(float *to, const void *bytes, enum gsv_tensor_type type, size_t n)
+{
+    switch (type) {
+    case GSV_TENSOR_F16:
+        gsv_floats_from_f16(to, bytes, n);
+        break;
+    case GSV_TENSOR_BF16:
+        gsv_floats_from_bf16(to, bytes, n);
+        break;
+    case GSV_TENSOR_F64:
+        gsv_floats_from_f64(to, bytes, n);
+        break;
+    default:
+        if (bytes != to)
+            memcpy(to, bytes, n * sizeof(float));
+        break;
+    }
+}
+
+static gpuserve_status read_tensor_piece(struct gsv_reader *reader, const struct gsv_tensor *tensor,
+                                         size_t first_hash, size_t piece, float *to, size_t *n,
+                                         gpuserve_error *error)
+{
+    const size_t element = gsv_tensor_element_size(tensor->type);
+    const size_t begin = piece * GSV_PIECE_ELEMENTS;
+    void *bytes = tensor->type == GSV_TENSOR_F32 ? (void *)to : (void *)reader->raw;
+    XXH128_hash_t hash;
+    size_t good;
+    gpuserve_status st;
+
+    *n = (size_t)tensor->count - begin;
+    if (*n > GSV_PIECE_ELEMENTS)
+        *n = GSV_PIECE_ELEMENTS;
+    st = fetch(tensor, tensor->offset + begin * element, *n * element, bytes, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    hash = XXH3_128bits(bytes, *n * element);
+    reader->hashes->pieces[first_hash + piece] = (struct gsv_hash){ hash.high64, hash.low64 };
+    convert(to, bytes, tensor->type, *n);
+    good = gsv_floats_finite(to, *n);
+    if (good == *n)
+        return count(reader, *n * element, error);
+    st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': element %zu is %s",
+                  gsv_safetensors_name(tensor->file), tensor->name, begin + good,
+                  to[good] != to[good] ? "not a number (NaN)" : "infinite");
+    return gsv_hint(error, st, "the weights are damaged: download them again");
+}
+
+static size_t hash_index(const struct gsv_reader *reader, const struct gsv_item *item, size_t i)
+{
+    return reader->hashes->first[(size_t)(item - reader->spec->items) * TENSORS_PER_ITEM + i];
+}
+
+gpuserve_status gsv_read_piece(struct gsv_reader *reader, const struct gsv_item *item, size_t piece,
+                               float *to, size_t *n, gpuserve_error *error)
+{
+    return read_tensor_piece(reader, &item->weight[0], hash_index(reader, item, 0), piece, to, n,
+                             error);
+}
+
+static gpuserve_status read_tensor(struct gsv_reader *reader, const struct gsv_item *item, size_t i,
+                                   float *to, gpuserve_error *error)
+{
+    const struct gsv_tensor *tensor = tensor_at(item, i);
+
+    for (size_t piece = 0; piece < gsv_piece_count(tensor); piece++) {
+        size_t n;
+        const gpuserve_status st =
+            read_tensor_piece(reader, tensor, hash_index(reader, item, i), piece,
+                              to + piece * GSV_PIECE_ELEMENTS, &n, error);
+
+        if (st != GPUSERVE_OK)
+            return st;
+    }
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_read_whole(struct gsv_reader *reader, const struct gsv_item *item,
+                               gpuserve_error *error)
+{
+    return read_tensor(reader, item, 0, reader->floats, error);
+}
+
+gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_item *item,
+                                struct gpuserve_linear_source *source, gpuserve_error *error)
+{
+    const size_t rows = (size_t)item->n / (size_t)item->n_parts;
+    float *bias = reader->floats + (size_t)item->n * (size_t)item->k;
+    gpuserve_status st = GPUSERVE_OK;
+
+    for (size_t part = 0; part < (size_t)item->n_parts && st == GPUSERVE_OK; part++) {
+        st = read_tensor(reader, item, part, reader->floats + part * rows * (size_t)item->k, error);
+        if (st == GPUSERVE_OK)
+            st = read_tensor(reader, item, 3 + part, bias + part * rows, error);
+    }
+    *source = (struct gpuserve_linear_source){
+        .struct_size = sizeof(*source),
+        .n = item->n,
+        .k = item->k,
+        .weight = reader->floats,
+        .bias = item->bias[0].count ? bias : NULL,
+    };
+    return st;
+}

@@ -1,0 +1,363 @@
+/*
+ * weights.c - read, check and pack the weights into device memory.
+ *
+ * The work is cut into jobs: one piece of a table, or one whole linear. Threads take the next job
+ * from a counter; the first failure stops them all and the error of the earliest job is told, so
+ * the message does not depend on which thread was faster.
+ */
+#include "lib/model/weights.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/model/layout.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_LOAD_THREADS 8
+
+struct job {
+    size_t item;
+    size_t piece; /* of a table */
+};
+
+struct loader {
+    struct gsv_net *net;
+    struct gsv_hashes hashes;
+    const struct gsv_net_options *options;
+    struct gsv_reading reading;
+    pthread_t caller;
+    struct job *jobs;
+    size_t n_jobs;
+    atomic_size_t next;
+    atomic_bool stop;
+    pthread_mutex_t lock; /* of what follows */
+    gpuserve_status status;
+    size_t failed_job;
+    gpuserve_error error;
+};
+
+/* --------------------------------------------------------------------------------------- jobs */
+
+static bool smooths(const struct gsv_net *net, const struct gsv_net_options *options)
+{
+    return net->dtype == GPUSERVE_DTYPE_INT8 && options->calibration;
+}
+
+static gpuserve_status list_jobs(struct loader *loader, gpuserve_error *error)
+{
+    const struct gsv_spec *spec = loader->net->spec;
+    size_t capacity = spec->n_items;
+
+    for (size_t i = 0; i < spec->n_items; i++)
+        capacity += gsv_piece_count(&spec->items[i].weight[0]);
+    loader->jobs = gsv_alloc_array(capacity, sizeof(*loader->jobs));
+    if (!loader->jobs)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < spec->n_items; i++) {
+        const struct gsv_item *item = &spec->items[i];
+        const size_t pieces = item->kind == GSV_ITEM_TABLE ? gsv_piece_count(&item->weight[0]) : 1;
+
+        if (item->kind == GSV_ITEM_LINEAR && smooths(loader->net, loader->options))
+            continue;
+        for (size_t piece = 0; piece < pieces; piece++)
+            loader->jobs[loader->n_jobs++] = (struct job){ i, piece };
+    }
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status load_table_piece(struct loader *loader, struct gsv_reader *reader,
+                                        const struct job *job, gpuserve_error *error)
+{
+    const struct gsv_net *net = loader->net;
+    const size_t size = net->backend->activation_size(net->dtype);
+    size_t n;
+    const gpuserve_status st =
+        gsv_read_piece(reader, &net->spec->items[job->item], job->piece, reader->floats, &n, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    return net->backend->memory_write_floats(
+        net->device, net->places[job->item] + job->piece * GSV_PIECE_ELEMENTS * size,
+        reader->floats, n, net->dtype, error);
+}
+
+/* The bucket of a distance (key - query), as T5 and MPNet count: half the buckets for each side,
+ * the near ones exact, the far ones on a logarithmic scale up to 128. */
+static int32_t relative_bucket(int32_t distance, int32_t n_buckets)
+{
+    const int32_t half = n_buckets / 2, exact = half / 2;
+    const int32_t side = distance > 0 ? half : 0;
+    const int32_t length = abs(distance);
+    int32_t far;
+
+    if (length < exact)
+        return side + length;
+    far = exact + (int32_t)(logf((float)length / (float)exact) / (float)log(128.0 / (double)exact) *
+                            (float)(half - exact));
+    return side + (far < half - 1 ? far : half - 1);
+}
+
+/* [buckets, heads] of the file to [heads, 2 * span - 1] by distance. */
+static gpuserve_status load_relative(struct loader *loader, struct gsv_reader *reader,
+                                     const struct job *job, gpuserve_error *error)
+{
+    const struct gsv_net *net = loader->net;
+    const struct gsv_item *item = &net->spec->items[job->item];
+    const int32_t span = gsv_relative_span(net->spec);
+    const size_t width = 2 * (size_t)span - 1;
+    const size_t bytes = gsv_item_elements(net->spec, item) * sizeof(float);
+    float *spread;
+    gpuserve_status st = gsv_read_whole(reader, item, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    spread = malloc(bytes);
+    if (!spread)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for relative positions");
+    for (size_t i = 0; i < width; i++) {
+        const int32_t bucket = relative_bucket((int32_t)i - (span - 1), item->n);
+
+        for (size_t head = 0; head < (size_t)item->k; head++)
+            spread[head * width + i] = reader->floats[(size_t)bucket * (size_t)item->k + head];
+    }
+    st = net->backend->memory_write(net->device, net->places[job->item], spread, bytes, error);
+    free(spread);
+    return st;
+}
+
+static gpuserve_status load_floats(struct loader *loader, struct gsv_reader *reader,
+                                   const struct job *job, gpuserve_error *error)
+{
+    const struct gsv_net *net = loader->net;
+    const struct gsv_item *item = &net->spec->items[job->item];
+    const gpuserve_status st = gsv_read_whole(reader, item, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    return net->backend->memory_write(net->device, net->places[job->item], reader->floats,
+                                      (size_t)item->n * (size_t)item->k * sizeof(float), error);
+}
+
+static gpuserve_status load_linear(struct loader *loader, struct gsv_reader *reader,
+                                   const struct job *job, gpuserve_error *error)
+{
+    struct gsv_net *net = loader->net;
+    const struct gsv_item *item = &net->spec->items[job->item];
+    struct gpuserve_linear_source source;
+    const gpuserve_status st = gsv_read_linear(reader, item, &source, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    source.dtype = gsv_item_dtype(item, net->backend, net->dtype);
+    return net->backend->linear_create(net->device, &net->linears[job->item],
+                                       net->places[job->item], &source, error);
+}
+
+static gpuserve_status do_job(struct loader *loader, struct gsv_reader *reader,
+                              const struct job *job, gpuserve_error *error)
+{
+    switch (loader->net->spec->items[job->item].kind) {
+    case GSV_ITEM_TABLE:
+        return load_table_piece(loader, reader, job, error);
+    case GSV_ITEM_RELATIVE:
+        return load_relative(loader, reader, job, error);
+    case GSV_ITEM_FLOATS:
+        return load_floats(loader, reader, job, error);
+    default:
+        return load_linear(loader, reader, job, error);
+    }
+}
+
+/* ------------------------------------------------------------------------------------ threads */
+
+static void note_failure(struct loader *loader, size_t job, gpuserve_status st,
+                         const gpuserve_error *error)
+{
+    atomic_store(&loader->stop, true);
+    pthread_mutex_lock(&loader->lock);
+    if (loader->status == GPUSERVE_OK || job < loader->failed_job) {
+        loader->status = st;
+        loader->failed_job = job;
+        gsv_error_copy(&loader->error, error);
+    }
+    pthread_mutex_unlock(&loader->lock);
+}
+
+static gpuserve_status make_reader(struct loader *loader, struct gsv_reader *reader,
+                                   gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_reader_init(reader, loader->net->spec, &loader->hashes, error);
+
+    reader->reading = &loader->reading;
+    reader->tells = pthread_equal(loader->caller, pthread_self());
+    return st;
+}
+
+static void *work_off(void *argument)
+{
+    struct loader *loader = argument;
+    struct gsv_reader reader;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_status st = make_reader(loader, &reader, &error);
+
+    if (st != GPUSERVE_OK) {
+        note_failure(loader, SIZE_MAX, st, &error);
+        return NULL;
+    }
+    while (!atomic_load(&loader->stop)) {
+        const size_t job = atomic_fetch_add(&loader->next, 1);
+
+        if (job >= loader->n_jobs)
+            break;
+        st = do_job(loader, &reader, &loader->jobs[job], &error);
+        if (st != GPUSERVE_OK)
+            note_failure(loader, job, st, &error);
+    }
+    gsv_reader_reset(&reader);
+    return NULL;
+}
+
+/* A thread that cannot be had is no failure: this one does its work. */
+static void work_off_together(struct loader *loader, int32_t n_threads)
+{
+    pthread_t threads[MAX_LOAD_THREADS];
+    int32_t n = 0;
+
+    if (n_threads > MAX_LOAD_THREADS)
+        n_threads = MAX_LOAD_THREADS;
+    while (n < n_threads - 1 && pthread_create(&threads[n], NULL, work_off, loader) == 0)
+        n++;
+    work_off(loader);
+    while (n > 0)
+        pthread_join(threads[--n], NULL);
+}
+
+/* ---------------------------------------------------------------------------------------- net */
+
+static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
+{
+    const struct gsv_spec *spec = net->spec;
+    const uint64_t bytes = gsv_net_bytes(spec, net->backend, net->dtype);
+    size_t at = 0;
+    void *memory;
+    gpuserve_status st;
+
+    if (bytes == GSV_TOO_MANY_BYTES)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the %s backend cannot compute in the dtype that was asked for (%u)",
+                        net->backend->name, net->dtype);
+    net->places = gsv_alloc_array(spec->n_items, sizeof(*net->places));
+    net->linears = gsv_alloc_array(spec->n_items, sizeof(struct gpuserve_linear *));
+    if (!net->places || !net->linears)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    st = net->backend->memory_alloc(net->device, &memory, (size_t)bytes, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    net->memory = memory;
+    net->bytes = (size_t)bytes;
+    for (size_t i = 0; i < spec->n_items; i++) {
+        net->places[i] = net->memory + at;
+        at += gsv_item_bytes(spec, net->backend, &spec->items[i], net->dtype);
+    }
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status smooth(struct loader *loader, gpuserve_error *error)
+{
+    struct gsv_reader reader;
+    gpuserve_status st = make_reader(loader, &reader, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    st = gsv_net_smooth(loader->net, &reader, loader->options->calibration,
+                        loader->options->n_threads, error);
+    if (st == GPUSERVE_OK && loader->options->probes)
+        st = gsv_net_mix(loader->net, &reader, loader->options->probes, loader->options->n_threads,
+                         error);
+    gsv_reader_reset(&reader);
+    return st;
+}
+
+static gpuserve_status load_weights(struct gsv_net *net, const struct gsv_net_options *options,
+                                    gpuserve_error *error)
+{
+    struct loader loader = { .net = net,
+                             .options = options,
+                             .reading = { .progress = options->progress,
+                                          .progress_user = options->progress_user },
+                             .caller = pthread_self(),
+                             .lock = PTHREAD_MUTEX_INITIALIZER,
+                             .error = GPUSERVE_ERROR_INIT };
+    gpuserve_status st = gsv_hashes_init(&loader.hashes, net->spec, error);
+
+    if (st == GPUSERVE_OK)
+        st = list_jobs(&loader, error);
+    if (st == GPUSERVE_OK) {
+        work_off_together(&loader, options->n_threads);
+        st = loader.status;
+        if (st != GPUSERVE_OK)
+            gsv_error_copy(error, &loader.error);
+    }
+    if (st == GPUSERVE_OK && smooths(net, options))
+        st = smooth(&loader, error);
+    if (st == GPUSERVE_OK)
+        gsv_hashes_digest(&loader.hashes, net->spec, net->digest);
+    gsv_hashes_reset(&loader.hashes);
+    free(loader.jobs);
+    return st;
+}
+
+gpuserve_status gsv_net_load(struct gsv_net **out, const struct gsv_spec *spec,
+                             const struct gpuserve_backend *backend, struct gpuserve_device *device,
+                             const struct gsv_net_options *options, gpuserve_error *error)
+{
+    struct gsv_net *net = gsv_alloc_array(1, sizeof(*net));
+    gpuserve_status st;
+
+    *out = NULL;
+    if (!net)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    net->spec = spec;
+    net->backend = backend;
+    net->device = device;
+    net->dtype = options->dtype;
+    st = alloc_net(net, error);
+    if (st == GPUSERVE_OK)
+        st = load_weights(net, options, error);
+    if (st != GPUSERVE_OK) {
+        gsv_net_free(&net);
+        return st;
+    }
+    *out = net;
+    return GPUSERVE_OK;
+}
+
+void gsv_net_free(struct gsv_net **out)
+{
+    struct gsv_net *net = out ? *out : NULL;
+
+    if (!net)
+        return;
+    for (size_t i = 0; net->linears && i < net->spec->n_items; i++)
+        net->backend->linear_destroy(&net->linears[i]);
+    if (net->memory)
+        net->backend->memory_free(net->device, net->memory);
+    free(net->linears);
+    free(net->places);
+    free(net);
+    *out = NULL;
+}
+
+const struct gsv_int8_facts *gsv_net_int8(const struct gsv_net *net)
+{
+    return &net->int8;
+}
+
+void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2])
+{
+    memcpy(digest, net->digest, sizeof(net->digest));
+}

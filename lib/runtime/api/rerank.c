@@ -1,0 +1,424 @@
+/*
+ * rerank.c - a query against documents: scores and their order.
+ *
+ *   CROSS_ENCODER   (query, document) as a pair -> the model's one logit -> sigmoid
+ *   COSINE          query -> unit vector; documents -> unit vectors -> dot products
+ *
+ * Documents go through the model in blocks, so that memory beside the results does not grow with
+ * their number. The caller's memory is written last, when everything is known.
+ */
+#include "lib/runtime/api/rerank.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/structs.h"
+#include "lib/base/utf8.h"
+#include "lib/runtime/core/clock.h"
+#include "lib/runtime/models/handle.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BLOCK_DOCUMENTS 4096
+
+struct rerank {
+    struct gsv_model *model; /* pinned: one for the query and all documents */
+    const char *query;
+    size_t query_size;
+    const char *const *documents;
+    size_t n;
+    gpuserve_rerank_options options;
+    size_t dim;
+    float *scores;        /* [n] */
+    gpuserve_item *items; /* [n] */
+    float *vectors;       /* COSINE: [block, dim] */
+    float *query_vector;  /* COSINE: [dim] */
+    const char **queries; /* CROSS_ENCODER: the query, [block] times */
+    size_t *query_sizes;  /* [block] */
+    uint64_t begin_ns;
+    gpuserve_result result;
+};
+
+gpuserve_rerank_method gsv_rerank_method(const struct gsv_spec_facts *facts)
+{
+    if (facts->own_classifier && facts->n_labels == 1 && !facts->labels_tokens)
+        return GPUSERVE_RERANK_CROSS_ENCODER;
+    return facts->dim > 0 ? GPUSERVE_RERANK_COSINE : GPUSERVE_RERANK_DEFAULT;
+}
+
+const char *gsv_rerank_method_name(gpuserve_rerank_method method)
+{
+    if (method == GPUSERVE_RERANK_CROSS_ENCODER)
+        return "cross_encoder";
+    return method == GPUSERVE_RERANK_COSINE ? "cosine" : NULL;
+}
+
+GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_model *model)
+{
+    return model ? atomic_load(&model->face)->rerank : GPUSERVE_RERANK_DEFAULT;
+}
+
+/* ------------------------------------------------------------------------------------- checks */
+
+static gpuserve_status check_options(const gpuserve_rerank_options *options, gpuserve_error *error)
+{
+    if (options->method > GPUSERVE_RERANK_COSINE)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "rerank options: method is %u, outside 0 to %d",
+                        options->method, GPUSERVE_RERANK_COSINE);
+    if (options->score != GPUSERVE_SCORE_DEFAULT && options->score != GPUSERVE_SCORE_RAW &&
+        options->score != GPUSERVE_SCORE_SIGMOID)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "rerank options: score is %u, neither raw nor sigmoid", options->score);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status check_texts(const struct rerank *r, gpuserve_error *error)
+{
+    size_t valid;
+
+    if (!r->query)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`query` is NULL");
+    valid = gsv_utf8_valid_length(r->query, r->query_size);
+    if (valid != r->query_size)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the query is not UTF-8 at byte %zu", valid);
+    if (r->n > 0 && !r->documents)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`documents` is NULL");
+    for (size_t i = 0; i < r->n; i++)
+        if (!r->documents[i])
+            return gsv_fail(error, GPUSERVE_E_INVALID, "document %zu is NULL", i);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status choose_method(struct rerank *r, gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = r->model->plan.facts;
+    const gpuserve_rerank_method own = gsv_rerank_method(facts);
+
+    if (r->options.method == GPUSERVE_RERANK_DEFAULT)
+        r->options.method = own;
+    if (r->options.method == GPUSERVE_RERANK_CROSS_ENCODER && own != GPUSERVE_RERANK_CROSS_ENCODER)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model is no cross-encoder: that has a classifier of its own with one "
+                        "label, this one has %zu",
+                        facts->own_classifier ? facts->n_labels : 0);
+    if (r->options.method == GPUSERVE_RERANK_COSINE && facts->dim > 0)
+        return GPUSERVE_OK;
+    if (r->options.method == GPUSERVE_RERANK_COSINE)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model gives no cosines: it has no embedding, and labels: %zu",
+                        facts->n_labels);
+    if (r->options.method != GPUSERVE_RERANK_CROSS_ENCODER)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model cannot rerank: it has %zu labels and no embedding",
+                        facts->n_labels);
+    if (r->options.query_prompt || r->options.document_prompt)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "a cross-encoder takes no prompts");
+    return GPUSERVE_OK;
+}
+
+/* --------------------------------------------------------------------------------------- jobs */
+
+static const char *prompt_named(const struct gsv_spec_facts *facts, const char *const names[])
+{
+    for (; *names; names++)
+        for (size_t i = 0; i < facts->n_prompts; i++)
+            if (strcmp(facts->prompts[i].name, *names) == 0)
+                return facts->prompts[i].name;
+    return NULL;
+}
+
+/* As sentence-transformers' encode_query and encode_document: the prompt of that name, else the
+ * model's default one. */
+static void set_prompt(const struct rerank *r, gpuserve_job *job, bool is_query)
+{
+    static const char *const of_query[] = { "query", NULL };
+    static const char *const of_document[] = { "document", "passage", "corpus", NULL };
+
+    job->prompt = is_query ? r->options.query_prompt : r->options.document_prompt;
+    if (!job->prompt)
+        job->prompt_name = prompt_named(r->model->plan.facts, is_query ? of_query : of_document);
+}
+
+/* What every job of the call has in common; the deadline is the whole call's. */
+static gpuserve_job new_job(const struct rerank *r)
+{
+    const int64_t spent_us = (int64_t)((gsv_now_ns() - r->begin_ns) / 1000);
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+
+    job.truncation = r->options.truncation;
+    job.priority = r->options.priority;
+    job.cache = r->options.cache;
+    job.expected_fingerprint = r->options.expected_fingerprint;
+    job.client = r->options.client;
+    job.deadline_us = r->options.deadline_us;
+    if (job.deadline_us > 0)
+        job.deadline_us = job.deadline_us > spent_us ? job.deadline_us - spent_us : -1;
+    return job;
+}
+
+static gpuserve_job embedding_job(const struct rerank *r, bool is_query)
+{
+    gpuserve_job job = new_job(r);
+
+    job.task = GPUSERVE_TASK_EMBED;
+    job.normalize = GPUSERVE_NORMALIZE_YES; /* the dot product is then the cosine */
+    set_prompt(r, &job, is_query);
+    return job;
+}
+
+/* A row of NaN is told at the end, for all documents together. */
+static gpuserve_status await(struct rerank *r, gpuserve_request **request,
+                             const gpuserve_result *result, gpuserve_error *error)
+{
+    gpuserve_status st = gpuserve_wait(*request, -1, error);
+
+    gpuserve_request_free(request);
+    if (st != GPUSERVE_OK && st != GPUSERVE_E_NUMERIC)
+        return st;
+    r->result.n_tokens += result->n_tokens;
+    r->result.n_truncated += result->n_truncated;
+    r->result.n_cached += result->n_cached;
+    r->result.tokenize_us += result->tokenize_us;
+    r->result.queue_us += result->queue_us;
+    r->result.compute_us += result->compute_us;
+    r->result.dtype = result->dtype;
+    memcpy(r->result.device, result->device, sizeof(result->device));
+    memcpy(r->result.fingerprint, result->fingerprint, sizeof(result->fingerprint));
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status run_block(struct rerank *r, gpuserve_job *job, size_t first,
+                                 gpuserve_error *error)
+{
+    gpuserve_result result = GPUSERVE_RESULT_INIT;
+    gpuserve_request *request = NULL;
+    gpuserve_status st;
+
+    job->items = r->items + first;
+    job->result = &result;
+    st = gsv_request_create(&request, r->model, job, NULL, NULL, true, gsv_now_ns(), error);
+    if (st == GPUSERVE_OK)
+        st = await(r, &request, &result, error);
+    if (st == GPUSERVE_OK) /* an item of the job is a document of the call */
+        return st;
+    return first == 0 ? gsv_fail_in(error, st, "the documents")
+                      : gsv_fail_in(error, st, "the documents from %zu on", first);
+}
+
+static gpuserve_status score_pairs(struct rerank *r, size_t first, size_t n, gpuserve_error *error)
+{
+    gpuserve_job job = new_job(r);
+
+    job.task = GPUSERVE_TASK_CLASSIFY;
+    job.score = r->options.score ? r->options.score : (uint32_t)GPUSERVE_SCORE_SIGMOID;
+    job.n_items = n;
+    job.texts = r->queries;
+    job.text_sizes = r->query_sizes;
+    job.pairs = r->documents + first;
+    job.pair_sizes = r->options.document_sizes ? r->options.document_sizes + first : NULL;
+    job.output = r->scores + first;
+    job.output_capacity = n;
+    return run_block(r, &job, first, error);
+}
+
+static gpuserve_status embed_documents(struct rerank *r, size_t first, size_t n,
+                                       gpuserve_error *error)
+{
+    gpuserve_job job = embedding_job(r, false);
+
+    job.n_items = n;
+    job.texts = r->documents + first;
+    job.text_sizes = r->options.document_sizes ? r->options.document_sizes + first : NULL;
+    job.output = r->vectors;
+    job.output_capacity = n * r->dim;
+    return run_block(r, &job, first, error);
+}
+
+/* The query travels while the first block of documents is computed, mostly in the same batch. */
+static gpuserve_status submit_query(struct rerank *r, gpuserve_request **request,
+                                    gpuserve_result *result, gpuserve_error *error)
+{
+    gpuserve_job job = embedding_job(r, true);
+    gpuserve_status st;
+
+    job.n_items = 1;
+    job.texts = &r->query;
+    job.text_sizes = &r->query_size;
+    job.output = r->query_vector;
+    job.output_capacity = r->dim;
+    job.result = result;
+    st = gsv_request_create(request, r->model, &job, NULL, NULL, false, gsv_now_ns(), error);
+    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "the query");
+}
+
+static gpuserve_status score_cosines(struct rerank *r, gpuserve_error *error)
+{
+    gpuserve_result result = GPUSERVE_RESULT_INIT;
+    gpuserve_request *query = NULL;
+    gpuserve_status st = submit_query(r, &query, &result, error);
+
+    for (size_t first = 0; first < r->n && st == GPUSERVE_OK; first += BLOCK_DOCUMENTS) {
+        const size_t left = r->n - first, n = left < BLOCK_DOCUMENTS ? left : BLOCK_DOCUMENTS;
+
+        st = embed_documents(r, first, n, error);
+        if (st == GPUSERVE_OK && query) {
+            st = await(r, &query, &result, error);
+            if (st != GPUSERVE_OK)
+                gsv_fail_in(error, st, "the query");
+        }
+        for (size_t i = 0; i < n && st == GPUSERVE_OK; i++)
+            r->scores[first + i] = gpuserve_dot(r->query_vector, r->vectors + i * r->dim, r->dim);
+    }
+    gpuserve_request_free(&query);
+    return st;
+}
+
+static gpuserve_status score_all_pairs(struct rerank *r, gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    for (size_t first = 0; first < r->n && st == GPUSERVE_OK; first += BLOCK_DOCUMENTS) {
+        const size_t left = r->n - first;
+
+        st = score_pairs(r, first, left < BLOCK_DOCUMENTS ? left : BLOCK_DOCUMENTS, error);
+    }
+    return st;
+}
+
+/* ------------------------------------------------------------------------------------- memory */
+
+static gpuserve_status make_room(struct rerank *r, gpuserve_error *error)
+{
+    const size_t block = r->n < BLOCK_DOCUMENTS ? r->n : BLOCK_DOCUMENTS;
+    bool whole;
+
+    r->scores = gsv_alloc_array(r->n, sizeof(*r->scores));
+    r->items = gsv_alloc_array(r->n, sizeof(*r->items));
+    whole = r->scores && r->items;
+    if (r->options.method == GPUSERVE_RERANK_COSINE) {
+        r->dim = (size_t)r->model->plan.facts->dim;
+        r->vectors = gsv_alloc_array(block * r->dim, sizeof(*r->vectors));
+        r->query_vector = gsv_alloc_array(r->dim, sizeof(*r->query_vector));
+        whole = whole && r->vectors && r->query_vector;
+    } else {
+        r->queries = gsv_alloc_array(block, sizeof(*r->queries));
+        r->query_sizes = gsv_alloc_array(block, sizeof(*r->query_sizes));
+        whole = whole && r->queries && r->query_sizes;
+        for (size_t i = 0; i < block && whole; i++) {
+            r->queries[i] = r->query;
+            r->query_sizes[i] = r->query_size;
+        }
+    }
+    return whole ? GPUSERVE_OK
+                 : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory to rerank %zu documents", r->n);
+}
+
+static void free_room(struct rerank *r)
+{
+    free(r->scores);
+    free(r->items);
+    free(r->vectors);
+    free(r->query_vector);
+    free(r->queries);
+    free(r->query_sizes);
+}
+
+/* ------------------------------------------------------------------------------------- result */
+
+static gpuserve_status judge(struct rerank *r, gpuserve_error *error)
+{
+    size_t bad = 0, first = 0;
+
+    for (size_t i = r->n; i-- > 0;) {
+        if (isfinite(r->scores[i]))
+            continue;
+        r->items[i].status = GPUSERVE_E_NUMERIC;
+        first = i;
+        bad++;
+    }
+    return bad == 0 ? GPUSERVE_OK
+                    : gsv_fail(error, GPUSERVE_E_NUMERIC,
+                               "%zu of %zu scores are NaN or infinite, the first is of document "
+                               "%zu",
+                               bad, r->n, first);
+}
+
+static void hand_over(const struct rerank *r, float *scores, size_t *order)
+{
+    const size_t top = r->options.top_n;
+    const float one = 1.0f;
+
+    memcpy(scores, r->scores, r->n * sizeof(*scores));
+    if (r->options.items)
+        memcpy(r->options.items, r->items, r->n * sizeof(*r->items));
+    if (r->options.result) {
+        const uint32_t size = r->options.result->struct_size;
+
+        *r->options.result = r->result;
+        r->options.result->struct_size = size;
+        r->options.result->total_us = (gsv_now_ns() - r->begin_ns) / 1000;
+    }
+    if (order)
+        gpuserve_top_k(&one, scores, r->n, 1, top ? top : r->n, order, NULL);
+}
+
+static gpuserve_status rerank(struct rerank *r, float *scores, size_t *order, gpuserve_error *error)
+{
+    gpuserve_status st = make_room(r, error);
+
+    if (st == GPUSERVE_OK)
+        st = r->options.method == GPUSERVE_RERANK_COSINE ? score_cosines(r, error)
+                                                         : score_all_pairs(r, error);
+    if (st == GPUSERVE_OK) {
+        st = judge(r, error);
+        hand_over(r, scores, order);
+    }
+    free_room(r);
+    return st;
+}
+
+static gpuserve_status check_all(struct rerank *r, const float *scores, size_t capacity,
+                                 gpuserve_error *error)
+{
+    gpuserve_status st = check_options(&r->options, error);
+
+    if (st == GPUSERVE_OK)
+        st = check_texts(r, error);
+    if (st == GPUSERVE_OK)
+        st = choose_method(r, error);
+    if (st == GPUSERVE_OK && r->n > 0 && !scores)
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "`scores` is NULL");
+    if (st == GPUSERVE_OK && capacity < r->n)
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "room for %zu scores, there are %zu documents",
+                      capacity, r->n);
+    return st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_rerank(gpuserve_model *handle, const char *query,
+                                             const char *const *documents, size_t n_documents,
+                                             float *scores, size_t *order, size_t capacity,
+                                             const gpuserve_rerank_options *given,
+                                             gpuserve_error *error)
+{
+    struct rerank r = {
+        .query = query, .documents = documents, .n = n_documents, .begin_ns = gsv_now_ns()
+    };
+    gpuserve_status st = gsv_handle_check(handle, error);
+
+    if (st == GPUSERVE_OK)
+        st =
+            gsv_read_struct(&r.options, sizeof(r.options), given, "gpuserve_rerank_options", error);
+    if (st == GPUSERVE_OK && r.options.result)
+        st = gsv_check_struct(r.options.result, sizeof(r.result), "gpuserve_result", error);
+    if (st == GPUSERVE_OK)
+        st = gsv_handle_use(handle, gsv_deadline_ns(r.options.deadline_us, r.begin_ns), &r.model,
+                            error);
+    if (st != GPUSERVE_OK)
+        return st;
+    r.query_size = r.options.query_size || !query ? r.options.query_size : strlen(query);
+    st = check_all(&r, scores, capacity, error);
+    if (st == GPUSERVE_OK && n_documents > 0)
+        st = rerank(&r, scores, order, error);
+    gsv_handle_unuse(handle, &r.model);
+    return st;
+}

@@ -1,0 +1,279 @@
+/*
+ * run.c - the public calls that run jobs.
+ *
+ * The blocking ones are an asynchronous request that the caller waits for, and whose batch it may
+ * run itself while it waits: there is one way through the library.
+ */
+#include "lib/base/error.h"
+#include "lib/base/structs.h"
+#include "lib/runtime/core/clock.h"
+#include "lib/runtime/scheduler/job.h"
+#include "lib/runtime/models/handle.h"
+#include "lib/runtime/scheduler/worker.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+static gpuserve_status read_job(const gpuserve_model *model, const gpuserve_job *given,
+                                gpuserve_job *job, gpuserve_error *error)
+{
+    gpuserve_status st = gsv_handle_check(model, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    if (!given)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`job` is NULL");
+    return gsv_read_struct(job, sizeof(*job), given, "gpuserve_job", error);
+}
+
+/* Of a request that was refused before it knew its model. */
+static void count_refusal(gpuserve_model *handle, const gpuserve_job *job, gpuserve_status status,
+                          uint64_t begin_ns)
+{
+    const struct gsv_request_facts facts = { .task = job->task,
+                                             .n_items = job->n_items,
+                                             .status = status,
+                                             .ns[GSV_TIME_TOTAL] = gsv_now_ns() - begin_ns };
+
+    gsv_metrics_request(&handle->context->metrics, &facts);
+}
+
+/* From here on the request knows the model that is the handle's now, and no other. */
+static gpuserve_status create(gpuserve_request **request, gpuserve_model *handle,
+                              const gpuserve_job *job, gpuserve_completion_fn callback, void *user,
+                              bool leads, gpuserve_error *error)
+{
+    const uint64_t now_ns = gsv_now_ns();
+    struct gsv_model *model;
+    gpuserve_status st =
+        gsv_handle_use(handle, gsv_deadline_ns(job->deadline_us, now_ns), &model, error);
+
+    if (st != GPUSERVE_OK) {
+        count_refusal(handle, job, st, now_ns);
+        return st;
+    }
+    st = gsv_request_create(request, model, job, callback, user, leads, now_ns, error);
+    gsv_handle_unuse(handle, &model);
+    return st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_submit(gpuserve_request **request, gpuserve_model *model,
+                                             const gpuserve_job *given,
+                                             gpuserve_completion_fn callback, void *user,
+                                             gpuserve_error *error)
+{
+    gpuserve_job job;
+    gpuserve_status st;
+
+    if (!request)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`request` is NULL");
+    *request = NULL;
+    st = read_job(model, given, &job, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    return create(request, model, &job, callback, user, false, error);
+}
+
+static struct timespec when(uint64_t ns)
+{
+    return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000),
+                              .tv_nsec = (long)(ns % 1000000000) };
+}
+
+/* Wait until the request is done or `until_ns`, 0 for ever; the request's lock is held. */
+static void wait_until(gpuserve_request *request, uint64_t until_ns)
+{
+    const struct timespec until = when(until_ns);
+    int over = 0;
+
+    while (!request->is_done && over == 0) {
+        if (until_ns == 0)
+            pthread_cond_wait(&request->changed, &request->lock);
+        else
+            over = pthread_cond_timedwait(&request->changed, &request->lock, &until);
+    }
+}
+
+/* When the caller wants to hear again, at the latest. */
+static uint64_t end_of_wait(int64_t timeout_us)
+{
+    const int64_t most_us = INT64_C(1000000) * 1000000000; /* 31 years */
+
+    if (timeout_us < 0)
+        return 0;
+    return gsv_now_ns() + (uint64_t)(timeout_us < most_us ? timeout_us : most_us) * 1000;
+}
+
+static gpuserve_status wait(gpuserve_request *request, int64_t timeout_us, gpuserve_error *error)
+{
+    const uint64_t end = end_of_wait(timeout_us);
+    gpuserve_status st;
+
+    pthread_mutex_lock(&request->lock);
+    if (!request->is_done && request->deadline_ns && (end == 0 || request->deadline_ns < end)) {
+        wait_until(request, request->deadline_ns);
+        if (!request->is_done) {
+            pthread_mutex_unlock(&request->lock);
+            gsv_batcher_expire(request->batcher, request);
+            pthread_mutex_lock(&request->lock);
+        }
+    }
+    wait_until(request, end);
+    st = request->is_done ? request->status : GPUSERVE_E_TIMEOUT;
+    if (st == GPUSERVE_E_TIMEOUT)
+        gsv_fail(error, st, "the request has not completed yet");
+    else if (st != GPUSERVE_OK)
+        gsv_error_copy(error, &request->error);
+    pthread_mutex_unlock(&request->lock);
+    return st;
+}
+
+static gpuserve_status run(gpuserve_model *model, const gpuserve_job *job, gpuserve_error *error)
+{
+    gpuserve_request *request = NULL;
+    gpuserve_status st = create(&request, model, job, NULL, NULL, true, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    st = wait(request, -1, error);
+    gpuserve_request_free(&request);
+    return st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_run(gpuserve_model *model, const gpuserve_job *given,
+                                          gpuserve_error *error)
+{
+    gpuserve_job job;
+    gpuserve_status st = read_job(model, given, &job, error);
+
+    return st == GPUSERVE_OK ? run(model, &job, error) : st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_embed(gpuserve_model *model, const char *const *texts,
+                                            size_t n_texts, float *vectors, size_t n_floats,
+                                            const gpuserve_embed_options *given,
+                                            gpuserve_error *error)
+{
+    gpuserve_embed_options options;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_status st = gsv_handle_check(model, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_read_struct(&options, sizeof(options), given, "gpuserve_embed_options", error);
+    if (st != GPUSERVE_OK)
+        return st;
+    job.task = GPUSERVE_TASK_EMBED;
+    job.n_items = n_texts;
+    job.texts = texts;
+    job.prompt_name = options.prompt_name;
+    job.prompt = options.prompt;
+    job.dimensions = options.dimensions;
+    job.truncation = options.truncation;
+    job.normalize = options.normalize;
+    job.output = vectors;
+    job.output_capacity = n_floats;
+    job.items = options.items;
+    job.deadline_us = options.deadline_us;
+    job.priority = options.priority;
+    job.cache = options.cache;
+    job.expected_fingerprint = options.expected_fingerprint;
+    job.result = options.result;
+    job.client = options.client;
+    return run(model, &job, error);
+}
+
+GPUSERVE_API gpuserve_status gpuserve_classify(gpuserve_model *model, const char *const *texts,
+                                               size_t n_texts, float *scores, size_t n_floats,
+                                               const gpuserve_classify_options *given,
+                                               gpuserve_error *error)
+{
+    gpuserve_classify_options options;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_status st = gsv_handle_check(model, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_read_struct(&options, sizeof(options), given, "gpuserve_classify_options", error);
+    if (st == GPUSERVE_OK && options.reserved != 0)
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "classify options: `reserved` must be zero");
+    if (st != GPUSERVE_OK)
+        return st;
+    job.task = GPUSERVE_TASK_CLASSIFY;
+    job.n_items = n_texts;
+    job.texts = texts;
+    job.pairs = options.pairs;
+    job.truncation = options.truncation;
+    job.score = options.score;
+    job.output = scores;
+    job.output_capacity = n_floats;
+    job.items = options.items;
+    job.deadline_us = options.deadline_us;
+    job.priority = options.priority;
+    job.cache = options.cache;
+    job.expected_fingerprint = options.expected_fingerprint;
+    job.result = options.result;
+    job.client = options.client;
+    return run(model, &job, error);
+}
+
+/* --------------------------------------------------------------------------- wait and cancel */
+
+static gpuserve_status check_request(const gpuserve_request *request, gpuserve_error *error)
+{
+    if (!request)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the request is NULL");
+    return gsv_forked(&request->context->guard) ? gsv_fail_forked(error) : GPUSERVE_OK;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_wait(gpuserve_request *request, int64_t timeout_us,
+                                           gpuserve_error *error)
+{
+    const gpuserve_status wrong = check_request(request, error);
+    struct gsv_batch *batch = NULL;
+
+    if (wrong != GPUSERVE_OK)
+        return wrong;
+    /* A worker was woken, but it takes long to come where nobody is. */
+    if (timeout_us < 0 && !gsv_in_callback())
+        batch = gsv_batcher_lead_queued(request->batcher, request);
+    if (batch)
+        gsv_lead(batch);
+    return wait(request, timeout_us, error);
+}
+
+GPUSERVE_API gpuserve_status gpuserve_cancel(gpuserve_request *request)
+{
+    const gpuserve_status st = check_request(request, NULL);
+
+    if (st == GPUSERVE_OK)
+        gsv_batcher_cancel(request->batcher, request);
+    return st;
+}
+
+GPUSERVE_API void gpuserve_request_free(gpuserve_request **request)
+{
+    gpuserve_request *ended = request ? *request : NULL;
+    bool in_own_callback;
+
+    if (!ended)
+        return;
+    *request = NULL;
+    /* In a child the worker that would complete it does not exist: leave it to the parent. */
+    if (gsv_forked(&ended->context->guard))
+        return;
+    pthread_mutex_lock(&ended->lock);
+    in_own_callback = ended->in_callback && pthread_equal(ended->callback_thread, pthread_self());
+    ended->free_after_callback = in_own_callback;
+    while (!in_own_callback && !ended->is_released)
+        pthread_cond_wait(&ended->changed, &ended->lock);
+    pthread_mutex_unlock(&ended->lock);
+    if (!in_own_callback)
+        gsv_request_destroy(ended);
+}
+
+GPUSERVE_API int gpuserve_completion_fd(gpuserve_model *model)
+{
+    if (gsv_handle_check(model, NULL) != GPUSERVE_OK)
+        return -1;
+    return gsv_completions_fd(model->completions);
+}

@@ -1,0 +1,46 @@
+/*
+ * fork_check.c - telling whether this process is a child of the one that made a handle.
+ */
+#define _GNU_SOURCE
+#include "lib/runtime/core/fork_check.h"
+
+#include "lib/base/error.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+gpuserve_status gsv_fork_guard_init(struct gsv_fork_guard *guard, gpuserve_error *error)
+{
+    const size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    guard->word = NULL;
+    guard->maker = getpid();
+    if (page == MAP_FAILED)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a page");
+    if (madvise(page, size, MADV_WIPEONFORK) != 0) {
+        munmap(page, size);
+        return GPUSERVE_OK;
+    }
+    guard->word = page;
+    *guard->word = 1;
+    return GPUSERVE_OK;
+}
+
+void gsv_fork_guard_reset(struct gsv_fork_guard *guard)
+{
+    if (guard->word)
+        munmap((void *)guard->word, (size_t)sysconf(_SC_PAGESIZE));
+    guard->word = NULL;
+}
+
+bool gsv_forked(const struct gsv_fork_guard *guard)
+{
+    return guard->word ? *guard->word == 0 : guard->maker != getpid();
+}
+
+gpuserve_status gsv_fail_forked(gpuserve_error *error)
+{
+    gsv_fail(error, GPUSERVE_E_FORKED, "this handle was made before fork(), by the parent process");
+    return gsv_hint(error, GPUSERVE_E_FORKED, "create the context and open the model in the child");
+}

@@ -1,0 +1,71 @@
+/*
+ * json_out.c - writing small JSON objects for people and programs.
+ */
+#include "lib/runtime/core/json_out.h"
+
+#include "lib/base/error.h"
+#include "lib/base/structs.h"
+#include "lib/base/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct gsv_json gsv_json_begin(void)
+{
+    return (struct gsv_json){ json_object() };
+}
+
+void gsv_json_add_value(struct gsv_json *json, const char *key, json_t *value)
+{
+    /* Takes over `value` also when it fails, as it does for NULL. */
+    if (json_object_set_new(json->object, key, value) == 0)
+        return;
+    json_decref(json->object);
+    json->object = NULL;
+}
+
+void gsv_json_add_text(struct gsv_json *json, const char *key, const char *text)
+{
+    /* A path may be any bytes: what is not UTF-8 is cut off. */
+    gsv_json_add_value(json, key,
+                       text ? json_stringn(text, gsv_utf8_valid_length(text, strlen(text)))
+                            : json_null());
+}
+
+void gsv_json_add_number(struct gsv_json *json, const char *key, int64_t number)
+{
+    gsv_json_add_value(json, key, json_integer((json_int_t)number));
+}
+
+void gsv_json_add_truth(struct gsv_json *json, const char *key, bool truth)
+{
+    gsv_json_add_value(json, key, json_boolean(truth));
+}
+
+void gsv_json_add_object(struct gsv_json *json, const char *key, struct gsv_json object)
+{
+    gsv_json_add_value(json, key, object.object);
+}
+
+void gsv_json_append(json_t **array, json_t *value)
+{
+    if (json_array_append_new(*array, value) == 0)
+        return;
+    json_decref(*array);
+    *array = NULL;
+}
+
+gpuserve_status gsv_json_write(struct gsv_json *json, char *text, size_t capacity, size_t *size,
+                               gpuserve_error *error)
+{
+    char *dump = json->object ? json_dumps(json->object, JSON_INDENT(2)) : NULL;
+    gpuserve_status st;
+
+    json_decref(json->object);
+    json->object = NULL;
+    if (!dump)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a JSON text");
+    st = gsv_write_text(dump, strlen(dump), text, capacity, size, error);
+    free(dump);
+    return st;
+}

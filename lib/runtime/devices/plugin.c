@@ -1,0 +1,251 @@
+/*
+ * plugin.c - a backend in a shared object of its own.
+ *
+ * Looked for in the context's plugin_dir, in GPUSERVE_PLUGIN_DIR, and beside this library. Never by
+ * a bare name: what the loader's path happens to hold is not ours to run.
+ *
+ * A plugin stays mapped once loaded (RTLD_NODELETE): the runtime libraries behind it do not bear
+ * being torn down and set up again. For the same reason the host struct it keeps is constant; what
+ * it logs goes to the context for which the logging thread works.
+ */
+#define _GNU_SOURCE
+#include "lib/runtime/devices/plugin.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/runtime/context.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct gpuserve_host host = {
+    .struct_size = sizeof(host),
+    .abi = GPUSERVE_BACKEND_ABI,
+    .log = gsv_log_in_scope,
+};
+
+#define SLOT(member)                                       \
+    {                                                      \
+#member, offsetof(struct gpuserve_backend, member) \
+    }
+
+static const struct {
+    const char *name;
+    size_t offset;
+} slots[] = {
+    SLOT(device_count),
+    SLOT(device_facts),
+    SLOT(device_open),
+    SLOT(device_close),
+    SLOT(device_check),
+    SLOT(activation_size),
+    SLOT(linear_bytes),
+    SLOT(stream_bytes),
+    SLOT(memory_alloc),
+    SLOT(memory_free),
+    SLOT(memory_write),
+    SLOT(memory_read),
+    SLOT(memory_write_floats),
+    SLOT(linear_create),
+    SLOT(linear_destroy),
+    SLOT(linear_move),
+    SLOT(stream_create),
+    SLOT(stream_destroy),
+    SLOT(batch_begin),
+    SLOT(batch_end),
+    SLOT(stream_wait),
+    SLOT(embed),
+    SLOT(linear),
+    SLOT(add_layernorm),
+    SLOT(attention),
+    SLOT(pool),
+    SLOT(normalize),
+    SLOT(activate),
+    SLOT(matmul_bytes),
+    SLOT(matmul),
+    SLOT(chain),
+    SLOT(lstm_layer_bytes),
+    SLOT(lstm_layer_create),
+    SLOT(lstm_layer_destroy),
+    SLOT(lstm_bytes),
+    SLOT(lstm),
+};
+
+#define N_SLOTS (sizeof(slots) / sizeof(slots[0]))
+
+/* A slot added to the table must be added here. */
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + N_SLOTS * sizeof(void (*)(void)) ==
+                   sizeof(struct gpuserve_backend),
+               "slots[] lists every slot of struct gpuserve_backend");
+
+gpuserve_status gsv_backend_check(const struct gpuserve_backend *backend, const char *from,
+                                  gpuserve_error *error)
+{
+    if (backend->abi != GPUSERVE_BACKEND_ABI || backend->struct_size < sizeof(*backend)) {
+        gsv_fail(error, GPUSERVE_E_DEVICE,
+                 "%s: made for backend interface %u (%u bytes), this library has %u (%zu bytes)",
+                 from, backend->abi, backend->struct_size, GPUSERVE_BACKEND_ABI, sizeof(*backend));
+        return gsv_hint(error, GPUSERVE_E_DEVICE, "install the plugin of this library's version");
+    }
+    for (size_t i = 0; i < N_SLOTS; i++) {
+        void (*slot)(void);
+
+        memcpy(&slot, (const char *)backend + slots[i].offset, sizeof(slot));
+        if (!slot)
+            return gsv_fail(error, GPUSERVE_E_DEVICE, "%s: the operation `%s` is missing", from,
+                            slots[i].name);
+    }
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_plugin_init(struct gsv_plugin *plugin, const char *name, const char *dir,
+                                gpuserve_error *error)
+{
+    plugin->name = name;
+    if (!dir)
+        return GPUSERVE_OK;
+    plugin->dir = gsv_copy_text(dir, strlen(dir));
+    return plugin->dir ? GPUSERVE_OK
+                       : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for plugin_dir");
+}
+
+void gsv_plugin_close(struct gsv_plugin *plugin)
+{
+    if (plugin->handle)
+        dlclose(plugin->handle);
+    free(plugin->dir);
+    memset(plugin, 0, sizeof(*plugin));
+}
+
+/* The folder this code was loaded from; `length` is 0 when that is unknown. */
+static const char *own_folder(int *length)
+{
+    Dl_info info;
+    const char *slash;
+
+    *length = 0;
+    if (!dladdr(&host, &info) || !info.dli_fname)
+        return "";
+    slash = strrchr(info.dli_fname, '/');
+    if (!slash)
+        return "";
+    *length = (int)(slash - info.dli_fname);
+    return info.dli_fname;
+}
+
+struct place {
+    const char *dir;
+    int length; /* 0: not given */
+    const char *below;
+};
+
+#define N_PLACES 4
+
+static gpuserve_status fail_missing(const struct gsv_plugin *plugin, const struct place *places,
+                                    size_t n, gpuserve_error *error)
+{
+    char list[400] = "";
+    size_t at = 0;
+
+    for (size_t i = 0; i < n && at < sizeof(list); i++) {
+        if (places[i].length > 0)
+            at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%.*s%s", at > 0 ? ", " : "",
+                                   places[i].length, places[i].dir, places[i].below);
+    }
+    gsv_fail(error, GPUSERVE_E_DEVICE, "no plugin: libgpuserve-%s.so is not in %s", plugin->name,
+             list);
+    return gsv_hint(error, GPUSERVE_E_DEVICE,
+                    "install the %s plugin beside the library, or name its folder in plugin_dir or "
+                    "GPUSERVE_PLUGIN_DIR",
+                    plugin->name);
+}
+
+/* The first existing file of these places; the last is the one of `meson install`. *path is owned,
+ * NULL when there is none. */
+static gpuserve_status find(const struct gsv_plugin *plugin, char **path, gpuserve_error *error)
+{
+    const char *variable = secure_getenv("GPUSERVE_PLUGIN_DIR");
+    int length;
+    const char *const own = own_folder(&length);
+    const struct place places[N_PLACES] = {
+        { plugin->dir, plugin->dir ? (int)strlen(plugin->dir) : 0, "" },
+        { variable, variable ? (int)strlen(variable) : 0, "" },
+        { own, length, "" },
+        { own, length, "/gpuserve" },
+    };
+
+    for (size_t i = 0; i < N_PLACES; i++) {
+        if (places[i].length == 0)
+            continue;
+        if (asprintf(path, "%.*s%s/libgpuserve-%s.so", places[i].length, places[i].dir,
+                     places[i].below, plugin->name) < 0) {
+            *path = NULL;
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
+        }
+        if (access(*path, F_OK) == 0)
+            return GPUSERVE_OK;
+        free(*path);
+        *path = NULL;
+    }
+    return fail_missing(plugin, places, N_PLACES, error);
+}
+
+/* dlopen's own words, and what they mean to the user. */
+static gpuserve_status fail_to_load(const char *path, gpuserve_error *error)
+{
+    const char *why = dlerror();
+
+    gsv_fail(error, GPUSERVE_E_DEVICE, "the plugin cannot be loaded: %s", why ? why : path);
+    return gsv_hint(error, GPUSERVE_E_DEVICE,
+                    "install the library it names, or add that library's folder to the loader's "
+                    "path");
+}
+
+gpuserve_status gsv_plugin_load(struct gsv_plugin *plugin, gpuserve_error *error)
+{
+    gpuserve_backend_entry_fn entry;
+    const struct gpuserve_backend *backend;
+    gpuserve_error why = GPUSERVE_ERROR_INIT;
+    char *path = NULL;
+    void *handle = NULL, *symbol;
+    gpuserve_status st;
+
+    if (plugin->backend)
+        return GPUSERVE_OK;
+    st = find(plugin, &path, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!handle) {
+        st = fail_to_load(path, error);
+        goto out;
+    }
+    symbol = dlsym(handle, GPUSERVE_BACKEND_ENTRY);
+    if (!symbol) {
+        st = gsv_fail(error, GPUSERVE_E_DEVICE, "%s: not a gpuserve plugin: it lacks %s", path,
+                      GPUSERVE_BACKEND_ENTRY);
+        goto out;
+    }
+    memcpy(&entry, &symbol, sizeof(entry));
+    backend = entry(&host, &why);
+    if (!backend) {
+        st = gsv_fail(error, GPUSERVE_E_DEVICE, "%s: %s", path,
+                      why.message[0] ? why.message : "refused to start, without a reason");
+        gsv_hint(error, st, "%s", why.hint);
+        goto out;
+    }
+    st = gsv_backend_check(backend, path, error);
+    if (st != GPUSERVE_OK)
+        goto out;
+    plugin->handle = handle;
+    plugin->backend = backend;
+    handle = NULL;
+out:
+    if (handle)
+        dlclose(handle);
+    free(path);
+    return st;
+}

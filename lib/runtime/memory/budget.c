@@ -1,0 +1,414 @@
+/*
+ * budget.c - who holds how much memory, and who may have more.
+ */
+#include "lib/runtime/memory/budget.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/runtime/core/clock.h"
+#include "lib/runtime/context.h"
+#include "lib/runtime/models/evict.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define DEFAULT_WAIT_MS 30000
+#define LOOK_AGAIN_MS 100 /* nobody tells when another process ends or a model becomes idle */
+
+void gsv_budget_init(struct gsv_budget *budget, const gpuserve_context_options *options)
+{
+    pthread_condattr_t monotonic;
+
+    pthread_mutex_init(&budget->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&budget->freed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    budget->bytes = options->memory_budget_bytes;
+    budget->policy = options->memory_policy;
+    budget->wait_ms = options->memory_wait_ms ? options->memory_wait_ms : DEFAULT_WAIT_MS;
+}
+
+void gsv_budget_reset(struct gsv_budget *budget)
+{
+    free(budget->devices);
+    pthread_cond_destroy(&budget->freed);
+    pthread_mutex_destroy(&budget->lock);
+}
+
+/* ------------------------------------------------------------------------------------- sums */
+
+static bool is_lost(const struct gsv_claim *claim, size_t which)
+{
+    return claim->lost >> which & 1;
+}
+
+bool gsv_claim_is_on(const struct gsv_claim *claim, const struct gsv_device_choice *device)
+{
+    for (size_t i = 0; i < claim->n_devices; i++) {
+        if (!is_lost(claim, i) && claim->devices[i].backend == device->backend &&
+            claim->devices[i].facts.index == device->facts.index)
+            return true;
+    }
+    return false;
+}
+
+static uint64_t used(const struct gsv_budget *budget)
+{
+    uint64_t sum = 0;
+
+    for (const struct gsv_claim *claim = budget->claims; claim; claim = claim->next)
+        sum += claim->bytes;
+    return sum;
+}
+
+static uint64_t used_on(const struct gsv_budget *budget, const struct gsv_device_choice *device)
+{
+    uint64_t sum = 0;
+
+    for (const struct gsv_claim *claim = budget->claims; claim; claim = claim->next)
+        sum += gsv_claim_is_on(claim, device) ? claim->device_bytes : 0;
+    return sum;
+}
+
+static struct gsv_device_budget *find_device(const struct gsv_budget *budget,
+                                             const struct gsv_device_choice *device)
+{
+    for (size_t i = 0; i < budget->n_devices; i++) {
+        if (budget->devices[i].backend == device->backend &&
+            budget->devices[i].index == device->facts.index)
+            return &budget->devices[i];
+    }
+    return NULL;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Most that this process may have on a device. */
+static uint64_t device_limit(const struct gsv_budget *budget,
+                             const struct gsv_device_choice *device)
+{
+    const struct gsv_device_budget *found = find_device(budget, device);
+
+    return smaller(found && found->bytes ? found->bytes : UINT64_MAX,
+                   device->mps_bytes ? device->mps_bytes : UINT64_MAX);
+}
+
+void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64_t model_budget)
+{
+    struct gsv_budget *budget = &context->budget;
+    const uint64_t own = model_budget ? model_budget : UINT64_MAX;
+    uint64_t all;
+
+    pthread_mutex_lock(&budget->lock);
+    all = budget->bytes ? budget->bytes : UINT64_MAX;
+    plan->most = (struct gsv_room){ smaller(all, own), UINT64_MAX };
+    plan->room = (struct gsv_room){ smaller(less(all, used(budget)), own), UINT64_MAX };
+    for (size_t i = 0; i < plan->n_replicas; i++) {
+        const struct gsv_device_choice *device = &plan->replicas[i];
+        const uint64_t limit = device_limit(budget, device);
+        const uint64_t left = less(limit, used_on(budget, device));
+
+        plan->most.device = smaller(plan->most.device, smaller(limit, device->facts.memory_bytes));
+        plan->room.device =
+            smaller(plan->room.device, smaller(left, device->facts.memory_free_bytes));
+    }
+    pthread_mutex_unlock(&budget->lock);
+}
+
+/* -------------------------------------------------------------------------------- admission */
+
+/* A limit that a claim is over. */
+struct shortage {
+    const char *what; /* whose limit */
+    uint64_t needed, limit, used, free;
+    bool is_hopeless;                       /* it would be over it alone */
+    bool is_outside;                        /* others than this context may give way */
+    const struct gsv_device_choice *device; /* NULL: of all memory */
+};
+
+/* The lock is held. */
+static bool find_shortage_of(const struct gsv_budget *budget, const struct gsv_claim *claim,
+                             const struct gsv_device_choice *device, struct shortage *shortage)
+{
+    const struct gpuserve_device_facts *facts = &device->facts;
+    const uint64_t limit = device_limit(budget, device), on = used_on(budget, device);
+    const uint64_t needed = claim->device_bytes;
+
+    if (needed > less(limit, on))
+        *shortage =
+            (struct shortage){ .what = limit == device->mps_bytes ? "what MPS allows a process"
+                                                                  : "the budget",
+                               .limit = limit,
+                               .used = on,
+                               .free = less(limit, on),
+                               .is_hopeless = needed > limit };
+    else if (needed > facts->memory_free_bytes)
+        *shortage = (struct shortage){ .what = "the memory",
+                                       .limit = facts->memory_bytes,
+                                       .used = less(facts->memory_bytes, facts->memory_free_bytes),
+                                       .free = facts->memory_free_bytes,
+                                       .is_hopeless = needed > facts->memory_bytes,
+                                       .is_outside = true };
+    else
+        return false;
+    shortage->needed = needed;
+    shortage->device = device;
+    return true;
+}
+
+/* The first limit that the claim is over; the lock is held. */
+static bool find_shortage(const struct gsv_budget *budget, const struct gsv_claim *claim,
+                          struct shortage *shortage)
+{
+    const uint64_t all = budget->bytes ? budget->bytes : UINT64_MAX, in_use = used(budget);
+
+    if (claim->bytes > less(all, in_use)) {
+        *shortage = (struct shortage){ .what = "the context's memory budget",
+                                       .needed = claim->bytes,
+                                       .limit = all,
+                                       .used = in_use,
+                                       .free = less(all, in_use),
+                                       .is_hopeless = claim->bytes > all };
+        return true;
+    }
+    for (size_t i = 0; i < claim->n_devices; i++) {
+        if (!is_lost(claim, i) && find_shortage_of(budget, claim, &claim->devices[i], shortage))
+            return true;
+    }
+    return false;
+}
+
+/* "A holds 9 bytes, B holds 5 bytes", those that matter here; the lock is held. */
+static void list_holders(const struct gsv_budget *budget, const struct shortage *shortage,
+                         char *text, size_t capacity)
+{
+    size_t length = 0;
+
+    text[0] = '\0';
+    for (const struct gsv_claim *claim = budget->claims; claim && length < capacity;
+         claim = claim->next) {
+        const uint64_t bytes = shortage->device ? claim->device_bytes : claim->bytes;
+        int n;
+
+        if (bytes == 0 || (shortage->device && !gsv_claim_is_on(claim, shortage->device)))
+            continue;
+        n = snprintf(text + length, capacity - length, "%s%.100s holds %" PRIu64,
+                     length ? ", " : "; ", claim->name, bytes);
+        length += n > 0 ? (size_t)n : 0;
+    }
+}
+
+static gpuserve_status fail_short(const struct gsv_budget *budget, const struct gsv_plan *plan,
+                                  const struct gsv_claim *claim, const struct shortage *shortage,
+                                  uint64_t waited_ms, gpuserve_error *error)
+{
+    const struct gsv_memory *m = &plan->memory;
+    char holders[320], place[96] = "", selector[64], waited[64] = "";
+
+    list_holders(budget, shortage, holders, sizeof(holders));
+    if (shortage->device) {
+        gsv_device_selector(shortage->device, selector, sizeof(selector));
+        snprintf(place, sizeof(place), " of %s", selector);
+    }
+    if (waited_ms > 0)
+        snprintf(waited, sizeof(waited), " after %" PRIu64 " ms", waited_ms);
+    gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+             "%.120s needs %" PRIu64 " bytes (weights %" PRIu64 ", workspace %" PRIu64
+             ", streams %" PRIu64 ", host %" PRIu64 "); %s%s is %" PRIu64 ", in use are %" PRIu64
+             ", free %" PRIu64 "%s%s",
+             claim->name, shortage->needed, m->weights, m->workspace, m->stream, m->host,
+             shortage->what, place, shortage->limit, shortage->used, shortage->free, waited,
+             holders);
+    return gsv_hint(error, GPUSERVE_E_TOO_LARGE,
+                    "close or suspend another model, raise the budget, or lower max_batch_tokens, "
+                    "n_threads or the dtype");
+}
+
+static void wait_for_more(struct gsv_budget *budget, const struct shortage *shortage,
+                          uint64_t end_ns)
+{
+    const uint64_t soon_ns = gsv_now_ns() + (uint64_t)LOOK_AGAIN_MS * 1000000;
+    const bool looks_again = shortage->is_outside || budget->policy == GPUSERVE_MEMORY_EVICT;
+    const uint64_t until_ns = looks_again ? smaller(soon_ns, end_ns) : end_ns;
+    const struct timespec until = { .tv_sec = (time_t)(until_ns / 1000000000),
+                                    .tv_nsec = (long)(until_ns % 1000000000) };
+
+    pthread_cond_timedwait(&budget->freed, &budget->lock, &until);
+}
+
+/* What the devices have free now; the rest of their facts others may be reading. */
+static void look_again(struct gsv_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_replicas; i++) {
+        struct gsv_device_choice *device = &plan->replicas[i];
+        struct gpuserve_device_facts now = { .struct_size = sizeof(now) };
+        const gpuserve_status st = device->backend->device_facts(device->facts.index, &now, NULL);
+
+        /* A device that cannot say decides when it is asked for memory; one that is a part of a GPU
+         * may speak of all of it. */
+        device->facts.memory_free_bytes =
+            st == GPUSERVE_OK ? smaller(now.memory_free_bytes, device->facts.memory_bytes)
+                              : device->facts.memory_bytes;
+    }
+}
+
+/* Until the claim fits or the policy gives up; the lock is held, but not while a model is evicted
+ * or a device is asked. */
+static gpuserve_status make_room(gpuserve_context *context, struct gsv_plan *plan,
+                                 const struct gsv_claim *claim, uint64_t until_ns,
+                                 gpuserve_error *error)
+{
+    struct gsv_budget *budget = &context->budget;
+    const uint64_t begin_ns = gsv_now_ns();
+    const uint64_t end_ns =
+        smaller(begin_ns + (uint64_t)budget->wait_ms * 1000000, until_ns ? until_ns : UINT64_MAX);
+    struct shortage shortage;
+
+    while (find_shortage(budget, claim, &shortage)) {
+        const uint64_t now_ns = gsv_now_ns();
+
+        if (shortage.is_hopeless || budget->policy == GPUSERVE_MEMORY_REFUSE)
+            return fail_short(budget, plan, claim, &shortage, 0, error);
+        if (budget->policy == GPUSERVE_MEMORY_EVICT && gsv_evict_one(context, shortage.device)) {
+            /* As it says. */
+        } else if (now_ns >= end_ns) {
+            return fail_short(budget, plan, claim, &shortage, (now_ns - begin_ns) / 1000000, error);
+        } else {
+            wait_for_more(budget, &shortage, end_ns);
+        }
+        pthread_mutex_unlock(&budget->lock);
+        look_again(plan);
+        pthread_mutex_lock(&budget->lock);
+    }
+    return GPUSERVE_OK;
+}
+
+/* The lock is held. */
+static void link_claim(struct gsv_budget *budget, struct gsv_claim *claim)
+{
+    claim->next = budget->claims;
+    budget->claims = claim;
+    claim->is_taken = true;
+}
+
+static void unlink_claim(struct gsv_budget *budget, struct gsv_claim *claim)
+{
+    struct gsv_claim **at = &budget->claims;
+
+    while (*at != claim)
+        at = &(*at)->next;
+    *at = claim->next;
+    claim->is_taken = false;
+}
+
+gpuserve_status gsv_budget_take(gpuserve_context *context, struct gsv_plan *plan, const char *name,
+                                uint64_t until_ns, struct gsv_claim *claim, gpuserve_error *error)
+{
+    struct gsv_budget *budget = &context->budget;
+    struct gsv_claim wanted = { .name = name,
+                                .devices = plan->replicas,
+                                .n_devices = plan->n_replicas,
+                                .bytes = plan->total_bytes,
+                                .device_bytes = plan->device_bytes };
+    bool has_kept;
+    gpuserve_status st;
+
+    look_again(plan); /* the plan may be as old as a suspended model */
+    pthread_mutex_lock(&budget->lock);
+    wanted.lost = claim->lost;
+    wanted.bytes -= (uint64_t)__builtin_popcountll(wanted.lost) * wanted.device_bytes;
+    has_kept = claim->is_taken;
+    if (has_kept)
+        unlink_claim(budget, claim);
+    st = make_room(context, plan, &wanted, until_ns, error);
+    if (st == GPUSERVE_OK)
+        *claim = wanted;
+    if (st == GPUSERVE_OK || has_kept)
+        link_claim(budget, claim);
+    pthread_mutex_unlock(&budget->lock);
+    return st;
+}
+
+void gsv_budget_lose(gpuserve_context *context, struct gsv_claim *claim, size_t which)
+{
+    struct gsv_budget *budget = &context->budget;
+
+    pthread_mutex_lock(&budget->lock);
+    claim->lost |= UINT64_C(1) << which;
+    if (claim->is_taken)
+        claim->bytes -= claim->device_bytes;
+    pthread_cond_broadcast(&budget->freed);
+    pthread_mutex_unlock(&budget->lock);
+}
+
+void gsv_budget_keep(gpuserve_context *context, struct gsv_claim *claim, uint64_t bytes)
+{
+    struct gsv_budget *budget = &context->budget;
+
+    pthread_mutex_lock(&budget->lock);
+    claim->bytes = bytes;
+    claim->device_bytes = 0;
+    pthread_cond_broadcast(&budget->freed);
+    pthread_mutex_unlock(&budget->lock);
+}
+
+void gsv_budget_give(gpuserve_context *context, struct gsv_claim *claim)
+{
+    struct gsv_budget *budget = &context->budget;
+
+    pthread_mutex_lock(&budget->lock);
+    if (claim->is_taken)
+        unlink_claim(budget, claim);
+    pthread_cond_broadcast(&budget->freed);
+    pthread_mutex_unlock(&budget->lock);
+}
+
+/* ------------------------------------------------------------------------------------ setting */
+
+static gpuserve_status set_device(struct gsv_budget *budget, const struct gsv_device_choice *device,
+                                  uint64_t bytes, gpuserve_error *error)
+{
+    struct gsv_device_budget *found = find_device(budget, device);
+
+    if (!found) {
+        if (!gsv_grow((void **)&budget->devices, &budget->capacity, budget->n_devices + 1,
+                      sizeof(*budget->devices), SIZE_MAX))
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a budget");
+        found = &budget->devices[budget->n_devices++];
+        *found = (struct gsv_device_budget){ device->backend, device->facts.index, 0 };
+    }
+    found->bytes = bytes;
+    return GPUSERVE_OK;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_context_set_budget(gpuserve_context *context,
+                                                         const char *device, uint64_t bytes,
+                                                         gpuserve_error *error)
+{
+    struct gsv_device_choice choice;
+    gpuserve_status st = gsv_context_check(context, error);
+
+    if (st == GPUSERVE_OK && device)
+        st = gsv_device_choose(context, device, &choice, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    pthread_mutex_lock(&context->budget.lock);
+    if (device)
+        st = set_device(&context->budget, &choice, bytes, error);
+    else
+        context->budget.bytes = bytes;
+    pthread_cond_broadcast(&context->budget.freed); /* it may have grown */
+    pthread_mutex_unlock(&context->budget.lock);
+    return st;
+}

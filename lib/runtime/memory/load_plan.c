@@ -1,0 +1,411 @@
+/*
+ * load_plan.c - everything about a model that is decided before its weights are read.
+ *
+ * The bytes are a closed formula of what the headers say, and exact for the device: weights as
+ * packed, activations and scratch of each stream. For the host they are an upper bound.
+ */
+#include "lib/runtime/memory/load_plan.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/structs.h"
+#include "lib/base/utf8.h"
+#include "lib/runtime/context.h"
+#include "lib/runtime/scheduler/prompt.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CPU_BATCH_TOKENS 512 /* micro-batches of 128 to 512 tokens stay in the caches */
+#define GPU_BATCH_TOKENS 16384
+#define MOST_BATCH_TOKENS (1 << 20)
+#define MOST_SEQUENCES 4096
+#define SPARSE_TOKENS_A_TEXT 16
+#define MOST_WARMUP 1000000
+#define GPU_STREAMS 2   /* one computes while the other copies */
+#define GPU_WAIT_US 300 /* gains at low load and costs nothing at high: docs/batching.md */
+#define QUEUE_TOKENS (1u << 20)
+#define QUEUE_BYTES (256u << 20)
+#define MOST_CACHE_BYTES (UINT64_C(1) << 46)
+#define SEQUENCE_BYTES 192    /* a part, a rider and their places among the flights */
+#define QUEUE_BYTES_A_TOKEN 5 /* id and type */
+
+const char *gsv_dtype_name(uint32_t dtype)
+{
+    static const char *const names[] = {
+        "default", "float32", "float16", "bfloat16", "tf32", "int8"
+    };
+
+    return dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "unknown";
+}
+
+/* It goes into JSON and into Prometheus' text, which are UTF-8. */
+static gpuserve_status check_name(const char *field, const char *text, gpuserve_error *error)
+{
+    const size_t size = text ? strlen(text) : 0;
+    const size_t valid = size > 0 ? gsv_utf8_valid_length(text, size) : 0;
+
+    if (valid != size)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s is not UTF-8 at byte %zu", field, valid);
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
+                                       const gpuserve_model_options *from, gpuserve_error *error)
+{
+    gpuserve_status st = gsv_read_struct(to, sizeof(*to), from, "gpuserve_model_options", error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    if (to->dtype > GPUSERVE_DTYPE_INT8)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "dtype is %u, outside 0 to %d", to->dtype,
+                        GPUSERVE_DTYPE_INT8);
+    if (to->pooling > GPUSERVE_POOLING_LAST)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "pooling is %u, outside 0 to %d", to->pooling,
+                        GPUSERVE_POOLING_LAST);
+    if (to->use_mmap > 1)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "use_mmap is %u, neither 0 nor 1", to->use_mmap);
+    if (to->warmup > MOST_WARMUP && to->warmup < GPUSERVE_WARMUP_OFF)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "warmup is %u batches, more than %d", to->warmup,
+                        MOST_WARMUP);
+    if (to->keep > 1)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "keep is %u, neither 0 nor 1", to->keep);
+    if (to->when_suspended > GPUSERVE_SUSPENDED_REFUSE)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "when_suspended is %u, outside 0 to %d",
+                        to->when_suspended, GPUSERVE_SUSPENDED_REFUSE);
+    if (to->cache_bytes > MOST_CACHE_BYTES)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "cache_bytes is %" PRIu64 ", more than %" PRIu64,
+                        to->cache_bytes, MOST_CACHE_BYTES);
+    if (to->on_device_lost > GPUSERVE_LOST_GPU_OR_CPU)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "on_device_lost is %u, outside 0 to %d",
+                        to->on_device_lost, GPUSERVE_LOST_GPU_OR_CPU);
+    if (to->max_batch_tokens > MOST_BATCH_TOKENS)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "max_batch_tokens is %u, more than %d",
+                        to->max_batch_tokens, MOST_BATCH_TOKENS);
+    st = check_name("name", to->name, error);
+    return st == GPUSERVE_OK ? check_name("version", to->version, error) : st;
+}
+
+static gpuserve_status check_tokenizer(const struct gsv_plan *plan, gpuserve_error *error)
+{
+    const int32_t known = gsv_tokenizer_vocab_size(plan->tokenizer);
+
+    if (known <= plan->facts->vocab_size)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_FORMAT,
+                    "%s: the tokenizer has ids up to %d, the model's table only %d rows",
+                    gsv_dir_path(plan->dir), known - 1, plan->facts->vocab_size);
+}
+
+static gpuserve_status choose_max_tokens(struct gsv_plan *plan, uint32_t wanted,
+                                         gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = plan->facts;
+    /* Some, and no more than a batch may have: config.c has seen to it. */
+    const int32_t positions = facts->max_positions - facts->first_position;
+    const size_t special = gsv_tokenizer_special_count(plan->tokenizer, false);
+
+    plan->max_tokens = facts->max_tokens;
+    if (wanted == 0)
+        return GPUSERVE_OK;
+    if (wanted > (uint32_t)positions)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "max_tokens is %u, but the model has positions for %d tokens", wanted,
+                        positions);
+    if (wanted <= special)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "max_tokens is %u, but %zu of a text's tokens are special ones", wanted,
+                        special);
+    plan->max_tokens = (int32_t)wanted;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, const char *model,
+                              const gpuserve_model_options *options, gpuserve_error *error)
+{
+    char *path = NULL;
+    gpuserve_status st = gsv_hub_find(&context->hub, model, &path, error);
+
+    memset(plan, 0, sizeof(*plan));
+    if (st == GPUSERVE_OK)
+        st = gsv_dir_open(&plan->dir, path, error);
+    free(path);
+    if (st == GPUSERVE_OK)
+        st = gsv_spec_load(&plan->spec, plan->dir, options->head, options->pooling, error);
+    if (st == GPUSERVE_OK) {
+        plan->facts = gsv_spec_facts(plan->spec);
+        st = gsv_tokenizer_load(
+            &plan->tokenizer, plan->dir,
+            &(struct gsv_tokenizer_place){ plan->facts->folder, plan->facts->do_lower_case },
+            error);
+    }
+    if (st == GPUSERVE_OK)
+        st = check_tokenizer(plan, error);
+    if (st == GPUSERVE_OK)
+        st = choose_max_tokens(plan, options->max_tokens, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_prompt_choose(plan, options, error);
+    if (st != GPUSERVE_OK)
+        gsv_plan_reset(plan);
+    return st;
+}
+
+void gsv_plan_reset(struct gsv_plan *plan)
+{
+    gsv_tokenizer_free(&plan->tokenizer);
+    gsv_spec_free(&plan->spec);
+    gsv_dir_close(&plan->dir);
+    plan->facts = NULL;
+    free(plan->prompt_text);
+    plan->prompt_text = NULL;
+    plan->default_prompt = plan->default_prompt_name = NULL;
+    free(plan->replicas);
+    plan->replicas = NULL;
+}
+
+void gsv_plan_selector(const struct gsv_plan *plan, uint64_t which, char *selector, size_t capacity)
+{
+    size_t length = 0;
+
+    selector[0] = '\0';
+    for (size_t i = 0; i < plan->n_replicas && length + 1 < capacity; i++) {
+        if ((which >> i & 1) == 0)
+            continue;
+        if (length > 0)
+            selector[length++] = ',';
+        gsv_device_selector(&plan->replicas[i], selector + length, capacity - length);
+        length += strlen(selector + length);
+    }
+}
+
+/* Texts of a batch: as many as have two tokens; fewer of a sparse model, whose rows are as wide as
+ * its vocabulary. */
+static int32_t most_sequences(const struct gsv_spec_facts *facts, int32_t max_tokens)
+{
+    const int32_t n = max_tokens / (facts->is_sparse ? SPARSE_TOKENS_A_TEXT : 2);
+
+    return n > MOST_SEQUENCES ? MOST_SEQUENCES : n > 1 ? n : 1;
+}
+
+static void size_batches(struct gsv_plan *plan, int32_t batch_tokens)
+{
+    struct gsv_work_options *narrow = &plan->narrow;
+
+    narrow->dtype = plan->dtype;
+    narrow->n_threads = 1;
+    narrow->max_tokens = batch_tokens > plan->max_tokens ? batch_tokens : plan->max_tokens;
+    narrow->max_sequences = most_sequences(plan->facts, narrow->max_tokens);
+    narrow->max_seqlen = plan->max_tokens;
+    plan->wide = *narrow;
+    plan->wide.n_threads = plan->n_workers;
+}
+
+size_t gsv_plan_output_floats(const struct gsv_plan *plan)
+{
+    const struct gsv_spec_facts *facts = plan->facts;
+    const size_t sparse = facts->is_sparse ? (size_t)facts->vocab_size : 0;
+    const size_t dense =
+        (size_t)facts->dim > facts->n_labels ? (size_t)facts->dim : facts->n_labels;
+    const size_t rows = (size_t)plan->narrow.max_sequences * (sparse > dense ? sparse : dense);
+    const size_t hidden = (size_t)facts->hidden_size;
+    const size_t columns =
+        facts->labels_tokens && facts->n_labels > hidden ? facts->n_labels : hidden;
+    const size_t tokens = (size_t)plan->narrow.max_tokens * columns;
+
+    return rows > tokens ? rows : tokens;
+}
+
+/* What workers and queue hold on the host beside the tokenizer. */
+static uint64_t runtime_bytes(const struct gsv_plan *plan)
+{
+    const uint64_t batch = (uint64_t)plan->narrow.max_tokens * 3 * sizeof(int32_t) +
+                           (uint64_t)plan->narrow.max_sequences * SEQUENCE_BYTES +
+                           (uint64_t)gsv_plan_output_floats(plan) * sizeof(float);
+
+    return (uint64_t)plan->n_workers * batch +
+           (uint64_t)plan->narrow.max_sequences * sizeof(struct gsv_batch_row) +
+           plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN + plan->cache_bytes;
+}
+
+/* Bytes by purpose, for batches of `batch_tokens`; false when they are more than can be counted. */
+static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
+{
+    const struct gpuserve_backend *backend = plan->device.backend;
+    const uint64_t n = (uint64_t)plan->n_workers;
+    uint64_t work, stream, wide_work = 0, wide_stream = 0, on_devices;
+    struct gsv_memory *memory = &plan->memory;
+
+    size_batches(plan, batch_tokens);
+    gsv_work_bytes(plan->spec, backend, &plan->narrow, &work, &stream);
+    if (plan->has_wide)
+        gsv_work_bytes(plan->spec, backend, &plan->wide, &wide_work, &wide_stream);
+    memory->weights =
+        gsv_mul_bytes(plan->n_replicas, gsv_net_bytes(plan->spec, backend, plan->dtype));
+    memory->workspace = gsv_add_bytes(gsv_mul_bytes(n, work), wide_work);
+    memory->stream = gsv_add_bytes(gsv_mul_bytes(n, stream), wide_stream);
+    memory->host = gsv_tokenizer_bytes(plan->tokenizer) + runtime_bytes(plan);
+    on_devices = gsv_add_bytes(gsv_add_bytes(memory->weights, memory->workspace), memory->stream);
+    plan->total_bytes = gsv_add_bytes(on_devices, memory->host);
+    plan->device_bytes = plan->device.is_cpu ? plan->total_bytes : on_devices / plan->n_replicas;
+    return plan->total_bytes < GSV_TOO_MANY_BYTES;
+}
+
+static gpuserve_status choose_threads(struct gsv_plan *plan, const gpuserve_context *context,
+                                      uint32_t wanted, gpuserve_error *error)
+{
+    if (wanted > (uint32_t)context->n_threads)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "n_threads is %u, but the context has %d threads", wanted,
+                        context->n_threads);
+    if (!plan->device.is_cpu) {
+        plan->n_workers = GPU_STREAMS * (int32_t)plan->n_replicas;
+        plan->has_wide = false;
+        return GPUSERVE_OK;
+    }
+    plan->n_workers = wanted ? (int32_t)wanted : context->n_threads;
+    plan->has_wide = plan->n_workers > 1;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status check_model_budget(const struct gsv_plan *plan, uint64_t budget,
+                                          gpuserve_error *error)
+{
+    const struct gsv_memory *m = &plan->memory;
+
+    if (budget == 0 || plan->total_bytes <= budget)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+             "%s needs %" PRIu64 " bytes (weights %" PRIu64 ", workspace %" PRIu64
+             ", streams %" PRIu64 ", host %" PRIu64 "); its own budget is %" PRIu64,
+             gsv_dir_path(plan->dir), plan->total_bytes, m->weights, m->workspace, m->stream,
+             m->host, budget);
+    return gsv_hint(error, GPUSERVE_E_TOO_LARGE,
+                    "raise memory_budget_bytes, or lower max_batch_tokens, max_queue_tokens, "
+                    "n_threads or the dtype");
+}
+
+/* As many tokens as were asked for; or where nobody asked, the usual number, halved until it fits.
+ */
+static gpuserve_status size_batches_to_fit(struct gsv_plan *plan, uint32_t wanted, uint32_t usual,
+                                           gpuserve_error *error)
+{
+    int32_t tokens = (int32_t)(wanted ? wanted : usual);
+
+    if (!count_bytes(plan, tokens))
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: it takes more bytes than can be counted",
+                        gsv_dir_path(plan->dir));
+    while (!wanted && !gsv_plan_fits(plan, &plan->most) && tokens > plan->max_tokens) {
+        tokens /= 2;
+        (void)count_bytes(plan, tokens); /* less than what could be counted */
+    }
+    return GPUSERVE_OK;
+}
+
+static uint64_t wait_ns(const struct gsv_plan *plan, uint32_t wanted_us)
+{
+    const uint64_t usual_us = plan->device.is_cpu ? 0 : GPU_WAIT_US;
+
+    if (wanted_us == GPUSERVE_WAIT_NONE)
+        return 0;
+    return (wanted_us ? wanted_us : usual_us) * 1000;
+}
+
+static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *context,
+                                      const gpuserve_model_options *options, gpuserve_error *error)
+{
+    const uint32_t fallback = plan->device.is_cpu ? CPU_BATCH_TOKENS : GPU_BATCH_TOKENS;
+    gpuserve_status st = choose_threads(plan, context, options->n_threads, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    plan->dtype = options->dtype;
+    if (plan->dtype == GPUSERVE_DTYPE_DEFAULT)
+        plan->dtype = plan->device.is_cpu ? GPUSERVE_DTYPE_FLOAT32 : GPUSERVE_DTYPE_FLOAT16;
+    plan->may_widen =
+        options->dtype == GPUSERVE_DTYPE_DEFAULT && plan->dtype == GPUSERVE_DTYPE_FLOAT16;
+    plan->max_wait_ns = wait_ns(plan, options->max_wait_us);
+    plan->max_queue_tokens = options->max_queue_tokens ? options->max_queue_tokens : QUEUE_TOKENS;
+    plan->max_queue_bytes = options->max_queue_bytes ? options->max_queue_bytes : QUEUE_BYTES;
+    plan->max_queue_ns = options->max_queue_ms * UINT64_C(1000000);
+    plan->cache_bytes = options->cache_bytes;
+    gsv_budget_measure(context, plan, options->memory_budget_bytes);
+    if (plan->device.backend->activation_size(plan->dtype) == 0) {
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the device %s cannot compute in %s",
+                 plan->device.facts.name, gsv_dtype_name(plan->dtype));
+        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use float32 or int8");
+    }
+    st = size_batches_to_fit(plan, options->max_batch_tokens, fallback, error);
+    return st == GPUSERVE_OK ? check_model_budget(plan, options->memory_budget_bytes, error) : st;
+}
+
+bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_room *room)
+{
+    return plan->total_bytes <= room->all && plan->device_bytes <= room->device;
+}
+
+int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_room *room)
+{
+    struct gsv_plan probe = *plan;
+    int32_t low = 0, high = MOST_BATCH_TOKENS; /* the bytes only grow with the batch */
+
+    while (low < high) {
+        const int32_t middle = low + (high - low + 1) / 2;
+
+        if (count_bytes(&probe, middle) && gsv_plan_fits(&probe, room))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+static gpuserve_status choose_devices(struct gsv_plan *plan, gpuserve_context *context,
+                                      const char *selector, gpuserve_error *error)
+{
+    gpuserve_status st;
+
+    free(plan->replicas);
+    st = gsv_device_choose_all(context, selector, plan->may_move, &plan->replicas,
+                               &plan->n_replicas, error);
+    if (st == GPUSERVE_OK)
+        plan->device = plan->replicas[0];
+    return st;
+}
+
+/* An `auto` device that is too small gives way to the CPU. */
+static gpuserve_status fall_back(struct gsv_plan *plan, gpuserve_context *context,
+                                 const gpuserve_model_options *options, gpuserve_error *error)
+{
+    const uint64_t needed = plan->device_bytes, room = plan->room.device;
+    char name[sizeof(plan->device.facts.name)];
+    gpuserve_status st;
+
+    memcpy(name, plan->device.facts.name, sizeof(name));
+    st = choose_devices(plan, context, "cpu", error);
+    if (st != GPUSERVE_OK)
+        return st;
+    plan->device.was_auto = true;
+    snprintf(plan->device.reason, sizeof(plan->device.reason),
+             "the GPU is too small: %" PRIu64 " bytes are needed, %s has %" PRIu64 " free", needed,
+             name, room);
+    gsv_log(context, GPUSERVE_LOG_WARNING, "device auto: the CPU, %s", plan->device.reason);
+    return size_on_device(plan, context, options, error);
+}
+
+gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
+                              const gpuserve_model_options *options, gpuserve_error *error)
+{
+    const bool waits = context->budget.policy != GPUSERVE_MEMORY_REFUSE;
+    gpuserve_status st;
+
+    plan->may_move = options->on_device_lost != GPUSERVE_LOST_FAIL;
+    st = choose_devices(plan, context, options->device, error);
+
+    if (st == GPUSERVE_OK)
+        st = size_on_device(plan, context, options, error);
+    if (st != GPUSERVE_OK || plan->device.is_cpu || !plan->device.was_auto ||
+        gsv_plan_fits(plan, waits ? &plan->most : &plan->room))
+        return st;
+    return fall_back(plan, context, options, error);
+}

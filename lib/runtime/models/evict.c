@@ -1,0 +1,71 @@
+/*
+ * evict.c - suspending an idle model in favour of one that loads.
+ */
+#include "lib/runtime/models/evict.h"
+
+#include "lib/runtime/context.h"
+#include "lib/runtime/models/handle.h"
+
+#include <inttypes.h>
+
+static bool may_go(gpuserve_model *handle, const struct gsv_device_choice *device,
+                   uint64_t *last_used_ns)
+{
+    const struct gsv_claim *claim;
+    bool may = false;
+
+    if (handle->is_kept)
+        return false;
+    pthread_mutex_lock(&handle->lock);
+    if (handle->current && handle->is_suspended) {
+        may = !device && handle->current->claim.is_taken; /* its weights are in host memory */
+        *last_used_ns = handle->last_used_ns;
+    } else if (handle->current) {
+        claim = &handle->current->claim;
+        may = gsv_handle_is_idle(handle) && (!device || gsv_claim_is_on(claim, device));
+        *last_used_ns = handle->last_used_ns;
+    }
+    pthread_mutex_unlock(&handle->lock);
+    return may;
+}
+
+/* The victim, its `changing` locked: whoever changes it now, the one that loads included, is left
+ * alone. */
+static gpuserve_model *find_victim(const struct gsv_budget *budget,
+                                   const struct gsv_device_choice *device)
+{
+    gpuserve_model *oldest = NULL;
+    uint64_t oldest_ns = UINT64_MAX, used_ns = 0;
+
+    for (gpuserve_model *handle = budget->handles; handle; handle = handle->next_open) {
+        if (!may_go(handle, device, &used_ns) || used_ns >= oldest_ns ||
+            pthread_mutex_trylock(&handle->changing) != 0)
+            continue;
+        if (oldest)
+            pthread_mutex_unlock(&oldest->changing);
+        oldest = handle;
+        oldest_ns = used_ns;
+    }
+    return oldest;
+}
+
+bool gsv_evict_one(gpuserve_context *context, const struct gsv_device_choice *device)
+{
+    struct gsv_budget *budget = &context->budget;
+    gpuserve_model *victim = find_victim(budget, device);
+    uint64_t bytes;
+
+    if (!victim)
+        return false;
+    /* Nobody frees it without `changing`. */
+    pthread_mutex_unlock(&budget->lock);
+    bytes = victim->current->claim.bytes;
+    /* For the context's own budget it makes no difference where the weights are. If a request came
+     * between, the caller looks again. */
+    if (gsv_handle_suspend(victim, true, device != NULL))
+        gsv_log(context, GPUSERVE_LOG_INFO, "%s: suspended to make room, it held %" PRIu64 " bytes",
+                victim->current->name, bytes);
+    pthread_mutex_unlock(&victim->changing);
+    pthread_mutex_lock(&budget->lock);
+    return true;
+}

@@ -1,0 +1,99 @@
+/*
+ * fp16_probe.c - whether a model's numbers leave the range of float16.
+ *
+ * Weights that were trained in bfloat16 or float32 may carry activations past 65,504. An infinity
+ * in any layer becomes NaN in the next LayerNorm, and attention brings it to every token of its
+ * text: so the answers tell, and each task of the model has some layers of its own.
+ */
+#include "lib/runtime/models/fp16_probe.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/runtime/models/calibration.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* Where ranges are left, the special tokens and the commonest words do it. */
+#define MOST_TOKENS 96
+
+/* As many of the first texts as there is room for. */
+static struct gpuserve_host_batch first_texts(const struct gpuserve_host_batch *all,
+                                              const struct gsv_plan *plan)
+{
+    const int32_t room = plan->narrow.max_tokens, most = MOST_TOKENS < room ? MOST_TOKENS : room;
+    struct gpuserve_host_batch batch = *all;
+
+    batch.n_sequences = batch.n_tokens = batch.max_seqlen = 0;
+    while (batch.n_sequences < all->n_sequences && batch.n_sequences < plan->narrow.max_sequences) {
+        const int32_t end = all->cu_seqlens[batch.n_sequences + 1], length = end - batch.n_tokens;
+
+        if (end > most && (batch.n_sequences > 0 || end > room))
+            break;
+        batch.n_sequences++;
+        batch.n_tokens = end;
+        batch.max_seqlen = length > batch.max_seqlen ? length : batch.max_seqlen;
+    }
+    return batch;
+}
+
+static gpuserve_status run_task(bool *overflows, const struct gsv_plan *plan, struct gsv_work *work,
+                                const struct gpuserve_host_batch *batch, uint32_t task,
+                                float *output, gpuserve_error *error)
+{
+    const struct gsv_run run = {
+        .task = task, .dimensions = plan->facts->dim, .score = GPUSERVE_SCORE_RAW, .output = output
+    };
+    const int32_t n_rows = gsv_is_by_token(task) ? batch->n_tokens : batch->n_sequences;
+    const size_t n = (size_t)n_rows * (size_t)gsv_run_columns(plan->facts, &run);
+    const gpuserve_status st = gsv_net_run(work, batch, &run, error);
+
+    for (size_t i = 0; st == GPUSERVE_OK && i < n; i++)
+        *overflows |= !(fabsf(output[i]) <= FLT_MAX);
+    return st;
+}
+
+static gpuserve_status run_tasks(bool *overflows, const struct gsv_plan *plan,
+                                 struct gsv_work *work, const struct gpuserve_host_batch *batch,
+                                 float *output, gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = plan->facts;
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (facts->dim > 0)
+        st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_EMBED, output, error);
+    if (st == GPUSERVE_OK && gsv_classifies(facts))
+        st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_CLASSIFY, output, error);
+    if (st == GPUSERVE_OK && facts->labels_tokens)
+        st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_TOKEN_LABELS, output, error);
+    if (st == GPUSERVE_OK && facts->is_sparse)
+        st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_SPARSE, output, error);
+    return st;
+}
+
+gpuserve_status gsv_probe_overflow(bool *overflows, const struct gsv_plan *plan,
+                                   const struct gsv_net *net, gpuserve_error *error)
+{
+    struct gsv_calibration texts;
+    struct gpuserve_host_batch batch;
+    struct gsv_work *work = NULL;
+    float *output = NULL;
+    gpuserve_status st = gsv_calibration_make(&texts, plan, error);
+
+    *overflows = false;
+    if (st != GPUSERVE_OK)
+        return st;
+    batch = first_texts(&texts.batch, plan);
+    if (batch.n_sequences > 0) {
+        output = gsv_alloc_array(gsv_plan_output_floats(plan), sizeof(*output));
+        st = output ? gsv_work_create(&work, net, &plan->narrow, error)
+                    : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a first batch");
+        if (st == GPUSERVE_OK)
+            st = run_tasks(overflows, plan, work, &batch, output, error);
+        gsv_work_free(&work);
+        free(output);
+    }
+    gsv_calibration_reset(&texts);
+    return st;
+}

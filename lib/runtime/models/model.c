@@ -1,0 +1,448 @@
+/*
+ * model.c - loading a model and giving it back.
+ *
+ *   plan (headers, device, bytes) -> budget -> device -> weights -> fingerprint -> queue -> threads
+ *
+ * Nothing is read from the weights before the plan's bytes are found to fit. The end goes the same
+ * way back, and so does a load that fails half way.
+ */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "lib/runtime/model.h"
+
+#include "lib/base/error.h"
+#include "lib/runtime/models/calibration.h"
+#include "lib/runtime/models/fingerprint.h"
+#include "lib/runtime/models/failover.h"
+#include "lib/runtime/models/fp16_probe.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+
+gpuserve_status gsv_model_plan(struct gsv_model **out, gpuserve_context *context, const char *name,
+                               const char *path, const gpuserve_model_options *options,
+                               gpuserve_error *error)
+{
+    struct gsv_model *model = gsv_alloc_array(1, sizeof(*model));
+    gpuserve_status st;
+
+    *out = NULL;
+    if (!model)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
+    model->context = gpuserve_context_ref(context);
+    gsv_encoders_init(&model->encoders);
+    model->name = gsv_copy_text(name, strlen(name));
+    st = model->name ? gsv_plan_read(&model->plan, context, path, options, error)
+                     : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's name");
+    if (st == GPUSERVE_OK)
+        st = gsv_plan_size(&model->plan, context, options, error);
+    if (st == GPUSERVE_OK &&
+        !gsv_metrics_model_init(&model->metrics, (uint32_t)model->plan.narrow.max_sequences))
+        st = gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's counts");
+    if (st == GPUSERVE_OK)
+        *out = model;
+    else
+        gsv_model_free(&model);
+    return st;
+}
+
+bool gsv_model_has_replica(const struct gsv_model *model, size_t which)
+{
+    return (atomic_load(&model->lost_replicas) >> which & 1) == 0;
+}
+
+/* Of a loaded model: the weights of any device that is left. */
+static const struct gsv_net *any_net(const struct gsv_model *model)
+{
+    size_t i = 0;
+
+    while (!gsv_model_has_replica(model, i) && i + 1 < model->plan.n_replicas)
+        i++;
+    return model->replicas[i].net;
+}
+
+static gpuserve_status load_replica(struct gsv_model *model, size_t which,
+                                    const struct gsv_net_options *options, gpuserve_error *error)
+{
+    const struct gsv_plan *plan = &model->plan;
+    const struct gsv_device_choice *device = &plan->replicas[which];
+    struct gsv_replica *replica = &model->replicas[which];
+    gpuserve_status st = device->backend->device_open(&replica->device, device->facts.index, error);
+
+    return st == GPUSERVE_OK ? gsv_net_load(&replica->net, plan->spec, device->backend,
+                                            replica->device, options, error)
+                             : st;
+}
+
+static size_t parked_bytes(const struct gsv_plan *plan)
+{
+    return (size_t)(plan->memory.weights / plan->n_replicas);
+}
+
+static void drop_parked(struct gsv_model *model)
+{
+    if (model->parked)
+        munmap(model->parked, parked_bytes(&model->plan));
+    model->parked = NULL;
+}
+
+static void unload_replica(struct gsv_model *model, size_t which)
+{
+    struct gsv_replica *replica = &model->replicas[which];
+
+    gsv_net_free(&replica->net);
+    if (replica->device)
+        model->plan.replicas[which].backend->device_close(&replica->device);
+}
+
+static void unload_replicas(struct gsv_model *model)
+{
+    for (size_t i = 0; model->replicas && i < model->plan.n_replicas; i++)
+        unload_replica(model, i);
+    free(model->replicas);
+    model->replicas = NULL;
+    drop_parked(model);
+}
+
+static gpuserve_status unpark_replicas(struct gsv_model *model, gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    for (size_t i = 0; i < model->plan.n_replicas && st == GPUSERVE_OK; i++) {
+        if (gsv_model_has_replica(model, i))
+            st = gsv_net_unpark(model->replicas[i].net, model->parked, error);
+    }
+    if (st != GPUSERVE_OK)
+        return st;
+    drop_parked(model);
+    return GPUSERVE_OK;
+}
+
+/* One copy is enough for all: equal weights are packed alike by one backend. */
+static bool park_replicas(struct gsv_model *model)
+{
+    const struct gsv_plan *plan = &model->plan;
+    gpuserve_status st = GPUSERVE_OK;
+    void *memory, *copy;
+
+    /* Mapped, so that gigabytes leave the process when they are dropped. */
+    memory =
+        mmap(NULL, parked_bytes(plan), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return false;
+    model->parked = memory;
+    copy = memory;
+    for (size_t i = 0; i < plan->n_replicas && st == GPUSERVE_OK; i++) {
+        if (!gsv_model_has_replica(model, i))
+            continue;
+        st = gsv_net_park(model->replicas[i].net, copy, NULL);
+        copy = NULL;
+    }
+    return st == GPUSERVE_OK;
+}
+
+/* With a policy for lost devices one that is lost already is left out while there is another. */
+static gpuserve_status load_live_replicas(struct gsv_model *model,
+                                          const struct gsv_net_options *options,
+                                          uint64_t *bytes_read, gpuserve_error *error)
+{
+    const struct gsv_plan *plan = &model->plan;
+    gpuserve_status st = GPUSERVE_OK;
+
+    for (size_t i = 0; i < plan->n_replicas && st == GPUSERVE_OK; i++) {
+        *bytes_read = i * plan->facts->file_bytes;
+        if (!gsv_model_has_replica(model, i))
+            continue;
+        st = load_replica(model, i, options, error);
+        if (st != GPUSERVE_E_DEVICE || !plan->may_move)
+            continue;
+        gsv_lost_note(model);
+        if (!gsv_model_has_replica(model, i)) {
+            unload_replica(model, i);
+            st = GPUSERVE_OK;
+        }
+    }
+    return st;
+}
+
+/* How much of the weights has been read, of all replicas together. */
+struct reading {
+    const gpuserve_model_options *options;
+    uint64_t total;  /* bytes of the files */
+    uint64_t before; /* read by the replicas that are loaded, each the whole */
+    uint64_t n_replicas;
+};
+
+static int32_t tell_read(void *user, uint64_t bytes)
+{
+    const struct reading *reading = user;
+    const uint64_t once = bytes < reading->total ? bytes : reading->total;
+    const uint64_t done = (reading->before + once) / reading->n_replicas;
+
+    if (done >= reading->total) /* told when all of it is on the devices */
+        return 0;
+    return reading->options->progress(reading->options->progress_user, GPUSERVE_STAGE_WEIGHTS, done,
+                                      reading->total);
+}
+
+static gpuserve_status load_replicas(struct gsv_model *model,
+                                     const gpuserve_model_options *progress, gpuserve_error *error)
+{
+    const struct gsv_plan *plan = &model->plan;
+    struct reading reading = { progress, plan->facts->file_bytes, 0, plan->n_replicas };
+    struct gsv_net_options options = {
+        .dtype = plan->dtype,
+        .n_threads = plan->n_workers,
+        .progress = progress && progress->progress ? tell_read : NULL,
+        .progress_user = &reading,
+    };
+    struct gsv_calibration calibration = { 0 }, probes = { 0 };
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (model->parked)
+        return unpark_replicas(model, error);
+    model->replicas = gsv_alloc_array(plan->n_replicas, sizeof(*model->replicas));
+    if (!model->replicas)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
+    if (plan->dtype == GPUSERVE_DTYPE_INT8) {
+        st = gsv_calibration_make(&calibration, plan, error);
+        if (st == GPUSERVE_OK)
+            st = gsv_calibration_make_probes(&probes, plan, error);
+        options.calibration = &calibration.batch;
+        options.probes = &probes.batch;
+    }
+    st = st == GPUSERVE_OK ? load_live_replicas(model, &options, &reading.before, error) : st;
+    gsv_calibration_reset(&calibration);
+    gsv_calibration_reset(&probes);
+    return st;
+}
+
+/* The same in bfloat16, of as many bytes, where the first texts leave the range of float16. */
+static gpuserve_status widen_where_needed(struct gsv_model *model, gpuserve_error *error)
+{
+    struct gsv_plan *plan = &model->plan;
+    bool overflows = false;
+    gpuserve_status st;
+
+    if (!plan->may_widen)
+        return GPUSERVE_OK;
+    st = gsv_probe_overflow(&overflows, plan, any_net(model), error);
+    if (st != GPUSERVE_OK)
+        return st;
+    plan->may_widen = false;
+    if (!overflows)
+        return GPUSERVE_OK;
+    gsv_log(model->context, GPUSERVE_LOG_WARNING,
+            "%s: its numbers leave the range of float16: it is loaded in bfloat16", model->name);
+    unload_replicas(model);
+    plan->dtype = plan->narrow.dtype = plan->wide.dtype = GPUSERVE_DTYPE_BFLOAT16;
+    return load_replicas(model, NULL, error);
+}
+
+static gpuserve_status start(struct gsv_model *model, struct gsv_completions *completions,
+                             gpuserve_error *error)
+{
+    const struct gsv_plan *plan = &model->plan;
+    const struct gsv_batcher_options options = {
+        .cores = plan->device.is_cpu ? &model->context->cores : NULL,
+        .metrics = &model->context->metrics,
+        .completions = completions,
+        .max_queue_tokens = plan->max_queue_tokens,
+        .max_queue_bytes = plan->max_queue_bytes,
+        .max_queue_ns = plan->max_queue_ns,
+        .max_batch_tokens = plan->narrow.max_tokens,
+        .max_sequences = plan->narrow.max_sequences,
+        .n_workers = plan->n_workers,
+        .n_replicas = (int32_t)plan->n_replicas,
+        .max_wait_ns = plan->max_wait_ns,
+        .has_wide = plan->has_wide,
+        .reruns = plan->may_move,
+    };
+    gpuserve_status st = gsv_batcher_create(&model->batcher, &options, error);
+
+    if (st == GPUSERVE_OK && plan->cache_bytes > 0)
+        st = gsv_cache_create(&model->cache, plan->cache_bytes, &model->context->metrics, error);
+    return st == GPUSERVE_OK ? gsv_workers_start(&model->workers, model, error) : st;
+}
+
+/* On the devices but these: each holds as much as another. */
+static void place_without(struct gsv_model *model, uint64_t lost)
+{
+    const struct gsv_plan *plan = &model->plan;
+    const uint64_t n = plan->n_replicas, live = n - (uint64_t)__builtin_popcountll(lost);
+    const struct gsv_memory memory = { .weights = plan->memory.weights / n * live,
+                                       .workspace = plan->memory.workspace / n * live,
+                                       .stream = plan->memory.stream / n * live,
+                                       .host = plan->memory.host };
+    char device[GSV_DEVICES_BYTES];
+
+    gsv_plan_selector(plan, ~lost, device, sizeof(device));
+    gsv_metrics_model_place(&model->context->metrics, &model->metrics, device, &memory);
+}
+
+static void place(struct gsv_model *model)
+{
+    uint64_t lost;
+
+    do { /* another may be lost meanwhile */
+        lost = atomic_load(&model->lost_replicas);
+        place_without(model, lost);
+    } while (lost != atomic_load(&model->lost_replicas));
+}
+
+static void count(struct gsv_model *model)
+{
+    place(model);
+    model->metrics.dtype = gsv_dtype_name(model->plan.dtype);
+    gsv_metrics_model_add(&model->context->metrics, &model->metrics, model->name);
+    model->is_counted = true;
+}
+
+bool gsv_model_lose_replica(struct gsv_model *model, size_t which)
+{
+    const uint64_t bit = UINT64_C(1) << which;
+    const uint64_t all = UINT64_MAX >> (64 - model->plan.n_replicas);
+    uint64_t lost = atomic_load(&model->lost_replicas);
+
+    do {
+        if ((lost & bit) != 0 || (lost | bit) == all)
+            return false;
+    } while (!atomic_compare_exchange_weak(&model->lost_replicas, &lost, lost | bit));
+    atomic_fetch_add(&model->context->metrics.replicas_lost, 1);
+    gsv_budget_lose(model->context, &model->claim, which);
+    place(model);
+    return true;
+}
+
+/* The first load names the vector space; a later one must find the same. */
+static gpuserve_status take_fingerprint(struct gsv_model *model, gpuserve_error *error)
+{
+    char fingerprint[sizeof(model->fingerprint)], files[sizeof(model->files)];
+    const gpuserve_status st =
+        gsv_fingerprint(fingerprint, files, &model->plan, any_net(model), error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    if (!model->fingerprint[0]) {
+        memcpy(model->fingerprint, fingerprint, sizeof(fingerprint));
+        memcpy(model->files, files, sizeof(files));
+        /* Once: callers read it while it loads again. */
+        model->int8 = *gsv_net_int8(any_net(model));
+    }
+    if (strcmp(model->fingerprint, fingerprint) == 0)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_MISMATCH,
+             "%s: its files have changed since it was opened: the fingerprint was %s and is %s",
+             model->name, model->fingerprint, fingerprint);
+    return gsv_hint(error, GPUSERVE_E_MISMATCH, "take the change over with gpuserve_model_swap()");
+}
+
+static gpuserve_status tell(const gpuserve_model_options *options, uint64_t done, uint64_t total,
+                            gpuserve_error *error)
+{
+    if (!options || !options->progress ||
+        options->progress(options->progress_user, GPUSERVE_STAGE_WEIGHTS, done, total) == 0)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback ended the loading");
+}
+
+static gpuserve_status load(struct gsv_model *model, struct gsv_completions *completions,
+                            const gpuserve_model_options *options, gpuserve_error *error)
+{
+    const uint64_t bytes = model->plan.facts->file_bytes;
+    const bool was_parked = model->parked != NULL;
+    gpuserve_status st = tell(options, 0, bytes, error);
+
+    gsv_nvtx_push(&model->context->nvtx, "gpuserve load %s", model->name);
+    if (st == GPUSERVE_OK)
+        st = load_replicas(model, options, error);
+    if (st == GPUSERVE_OK)
+        st = widen_where_needed(model, error);
+    gsv_nvtx_pop(&model->context->nvtx);
+    if (st == GPUSERVE_OK && !was_parked)
+        st = take_fingerprint(model, error);
+    if (st == GPUSERVE_OK)
+        st = tell(options, bytes, bytes, error);
+    return st == GPUSERVE_OK ? start(model, completions, error) : st;
+}
+
+gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
+                               const gpuserve_model_options *options, uint64_t until_ns,
+                               gpuserve_error *error)
+{
+    const gpuserve_context *before;
+    gpuserve_status st =
+        gsv_budget_take(model->context, &model->plan, model->name, until_ns, &model->claim, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    before = gsv_log_scope(model->context);
+    st = load(model, completions, options, error);
+    gsv_log_scope(before);
+    gsv_trim_heaps(); /* of what was read and converted */
+    if (st != GPUSERVE_OK) {
+        gsv_model_unload(model);
+        return st;
+    }
+    count(model);
+    gsv_log(model->context, GPUSERVE_LOG_INFO, "%s: %s on %s (%s), %d threads, %" PRIu64 " bytes",
+            model->name, gsv_dtype_name(model->plan.dtype), model->plan.device.facts.name,
+            model->plan.device.reason, model->plan.n_workers, model->plan.total_bytes);
+    return GPUSERVE_OK;
+}
+
+/* Let its requests complete, then end queue and threads. */
+static void stop(struct gsv_model *model)
+{
+    if (model->batcher)
+        gsv_batcher_close(model->batcher);
+    gsv_workers_stop(&model->workers);
+    gsv_batcher_unref(&model->batcher);
+    gsv_cache_free(&model->cache);
+    if (model->is_counted)
+        gsv_metrics_model_remove(&model->context->metrics, &model->metrics);
+    model->is_counted = false;
+}
+
+static void unload(struct gsv_model *model)
+{
+    stop(model);
+    unload_replicas(model);
+    gsv_budget_give(model->context, &model->claim);
+}
+
+void gsv_model_unload(struct gsv_model *model)
+{
+    unload(model);
+    gsv_trim_heaps();
+}
+
+void gsv_model_park(struct gsv_model *model)
+{
+    stop(model);
+    if (model->plan.device.is_cpu || !park_replicas(model)) {
+        gsv_model_unload(model);
+        return;
+    }
+    gsv_budget_keep(model->context, &model->claim, parked_bytes(&model->plan));
+    gsv_trim_heaps();
+}
+
+void gsv_model_free(struct gsv_model **out)
+{
+    struct gsv_model *model = out ? *out : NULL;
+
+    if (!model)
+        return;
+    *out = NULL;
+    unload(model);
+    atomic_fetch_sub(&model->context->metrics.replicas_lost,
+                     (uint64_t)__builtin_popcountll(atomic_load(&model->lost_replicas)));
+    gsv_encoders_reset(&model->encoders);
+    gsv_metrics_model_reset(&model->metrics);
+    gsv_plan_reset(&model->plan);
+    gpuserve_context_unref(&model->context);
+    free(model->name);
+    free(model);
+    gsv_trim_heaps();
+}

@@ -1,0 +1,258 @@
+/*
+ * model_path.c - from a model's name to its directory.
+ *
+ * The environment is read once, when the context is made, as huggingface_hub reads it:
+ * HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
+ * ~/.cache/huggingface/hub.
+ */
+#define _GNU_SOURCE
+#include "lib/runtime/models/model_path.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/dir.h"
+#include "lib/base/error.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#define REVISION_MAX_BYTES 256
+#define NAME_MAX_BYTES 512
+
+static const char *set_or_null(const char *variable)
+{
+    const char *value = getenv(variable);
+
+    return value && *value ? value : NULL;
+}
+
+/* `base` and `below`, joined; NULL when base is NULL or memory is out (*failed says which). */
+static char *join(const char *base, const char *below, bool *failed)
+{
+    char *path = NULL;
+
+    if (!base)
+        return NULL;
+    if (asprintf(&path, "%s%s", base, below) < 0) {
+        *failed = true;
+        return NULL;
+    }
+    return path;
+}
+
+gpuserve_status gsv_hub_init(struct gsv_hub *hub, const char *cache_dir, gpuserve_error *error)
+{
+    const char *given = cache_dir ? cache_dir : set_or_null("HF_HUB_CACHE");
+    const char *hf_home = set_or_null("HF_HOME"), *home = set_or_null("HOME");
+    bool failed = false;
+    char *cache = join(set_or_null("XDG_CACHE_HOME"), "", &failed);
+
+    if (!cache)
+        cache = join(home, "/.cache", &failed);
+    if (given)
+        hub->cache = join(given, "", &failed);
+    else
+        hub->cache =
+            hf_home ? join(hf_home, "/hub", &failed) : join(cache, "/huggingface/hub", &failed);
+    hub->models = join(cache, "/gpuserve/models", &failed);
+    free(cache);
+    return failed ? gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the cache's path")
+                  : GPUSERVE_OK;
+}
+
+void gsv_hub_reset(struct gsv_hub *hub)
+{
+    free(hub->cache);
+    free(hub->models);
+    hub->cache = hub->models = NULL;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* Parts of [A-Za-z0-9._-] without a leading dot, parted by single slashes. */
+static bool is_name(const char *name)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                  "0123456789._-";
+
+    if (strlen(name) > NAME_MAX_BYTES)
+        return false;
+    for (;;) {
+        const size_t length = strspn(name, allowed);
+
+        if (length == 0 || name[0] == '.')
+            return false;
+        if (name[length] == '\0')
+            return true;
+        if (name[length] != '/')
+            return false;
+        name += length + 1;
+    }
+}
+
+/* "org/name" as "models--org--name"; `out` has room for twice the name and a prefix. */
+static void repo_folder(const char *name, char *out)
+{
+    out += sprintf(out, "models--");
+    for (; *name; name++) {
+        if (*name == '/')
+            *out++ = '-';
+        *out++ = *name == '/' ? '-' : *name;
+    }
+    *out = '\0';
+}
+
+/* The snapshot that refs/REVISION names, or is called so. *path stays NULL when there is none. */
+static gpuserve_status find_snapshot(const char *cache, const char *name, const char *revision,
+                                     char **path, gpuserve_error *error)
+{
+    char folder[2 * NAME_MAX_BYTES + 16];
+    char *ref = NULL, *commit = NULL, *found = NULL;
+    const char *snapshot = revision;
+    bool failed = false;
+    size_t size = 0;
+
+    repo_folder(name, folder);
+    if (asprintf(&ref, "%s/%s/refs/%s", cache, folder, revision) < 0)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
+    if (gsv_file_read(ref, REVISION_MAX_BYTES, &commit, &size, NULL) == GPUSERVE_OK) {
+        commit[strcspn(commit, " \t\r\n")] = '\0';
+        snapshot = commit;
+    }
+    if (is_name(snapshot) && !strchr(snapshot, '/'))
+        failed = asprintf(&found, "%s/%s/snapshots/%s", cache, folder, snapshot) < 0;
+    free(ref);
+    free(commit);
+    if (failed)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
+    if (found && is_directory(found))
+        *path = found;
+    else
+        free(found);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status fail_no_name(const char *name, gpuserve_error *error)
+{
+    /* Of a text that was given by mistake the beginning tells enough, and leaves room for the rest.
+     */
+    gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%.300s%s: no such directory, nor a model's name", name,
+             strlen(name) > 300 ? "..." : "");
+    return gsv_hint(error, GPUSERVE_E_NOT_FOUND,
+                    "names are parts of letters, digits, '.', '_' and '-', as in "
+                    "sentence-transformers/all-MiniLM-L6-v2; @REVISION may follow");
+}
+
+static gpuserve_status find_own(const char *models, const char *name, char **path,
+                                gpuserve_error *error)
+{
+    const char *slash = strrchr(name, '/');
+    const char *names[] = { name, slash ? slash + 1 : NULL };
+
+    for (size_t i = 0; i < 2 && names[i]; i++) {
+        if (asprintf(path, "%s/%s", models, names[i]) < 0) {
+            *path = NULL;
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
+        }
+        if (is_directory(*path))
+            return GPUSERVE_OK;
+        free(*path);
+        *path = NULL;
+    }
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status fail_no_revision(const char *name, const char *revision,
+                                        gpuserve_error *error)
+{
+    gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: revision \"%s\" is not in the cache", name,
+             revision);
+    return gsv_hint(error, GPUSERVE_E_NOT_FOUND,
+                    "download it first: gpuserve pull --revision %s %s", revision, name);
+}
+
+/* NAME@REVISION, a branch, tag or commit. */
+static gpuserve_status find_revision(const struct gsv_hub *hub, const char *given, const char *at,
+                                     char **path, gpuserve_error *error)
+{
+    char name[NAME_MAX_BYTES + 1];
+    const size_t length = (size_t)(at - given);
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (length <= NAME_MAX_BYTES) {
+        memcpy(name, given, length);
+        name[length] = '\0';
+    }
+    if (length > NAME_MAX_BYTES || !is_name(name) || !is_name(at + 1))
+        return fail_no_name(given, error);
+    if (hub->cache)
+        st = find_snapshot(hub->cache, name, at + 1, path, error);
+    return st == GPUSERVE_OK && !*path ? fail_no_revision(name, at + 1, error) : st;
+}
+
+/* A file where a directory is asked for; the formats that other programs take have names. */
+static gpuserve_status fail_file(const char *name, gpuserve_error *error)
+{
+    const char *const suffix = strrchr(name, '.');
+    const char *const format =
+        !suffix                            ? "a file"
+        : strcasecmp(suffix, ".gguf") == 0 ? "a GGUF file, a format that is not supported"
+        : strcasecmp(suffix, ".onnx") == 0 ? "an ONNX file, a format that is not supported"
+                                           : "a file";
+
+    gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: %s, not a model's directory", name, format);
+    return gsv_hint(
+        error, GPUSERVE_E_UNSUPPORTED,
+        "give the directory that has config.json, the tokenizer and *.safetensors, as on the "
+        "Hugging Face hub");
+}
+
+gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char **path,
+                             gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+    const char *at;
+
+    *path = NULL;
+    if (!name || !*name)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the model's name is %s",
+                        name ? "empty" : "NULL");
+    if (is_directory(name)) {
+        *path = gsv_copy_text(name, strlen(name));
+        return *path ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
+    }
+    if (is_file(name))
+        return fail_file(name, error);
+    at = strchr(name, '@');
+    if (at)
+        return find_revision(hub, name, at, path, error);
+    if (!is_name(name))
+        return fail_no_name(name, error);
+    if (hub->cache)
+        st = find_snapshot(hub->cache, name, "main", path, error);
+    if (st == GPUSERVE_OK && !*path && hub->models)
+        st = find_own(hub->models, name, path, error);
+    if (st != GPUSERVE_OK || *path)
+        return st;
+    gsv_fail(error, GPUSERVE_E_NOT_FOUND,
+             "%s: no such directory, and no model of that name in %s or %s", name,
+             hub->cache ? hub->cache : "(no cache: HOME is not set)",
+             hub->models ? hub->models : "(no cache: HOME is not set)");
+    return gsv_hint(error, GPUSERVE_E_NOT_FOUND,
+                    "give the model's directory, or download it first: gpuserve pull %s", name);
+}

@@ -1,0 +1,131 @@
+/*
+ * suspend.c - giving a model's memory back while its handle stays open, and loading it again.
+ *
+ * What stays is the plan: configuration, file headers and tokenizer, so texts can be tokenized and
+ * the model described meanwhile. A GPU's weights stay in host memory, packed as they are. A CPU's
+ * are dropped and read from the files again: a copy would free nothing, and the page cache is one.
+ * The files have not changed when the fingerprint is the same; else the model does not come back.
+ */
+#include "lib/base/error.h"
+#include "lib/runtime/models/handle.h"
+
+#include "lib/runtime/core/clock.h"
+
+#include <time.h>
+
+#define MOST_WAIT_NS 100000000
+
+bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool park)
+{
+    struct gsv_model *model = handle->current;
+    bool begins, is_parked;
+
+    pthread_mutex_lock(&handle->lock);
+    is_parked = handle->is_suspended && model->parked;
+    begins = !handle->is_suspended && (!if_idle || gsv_handle_is_idle(handle));
+    if (begins) {
+        handle->is_suspended = true; /* who comes from now on waits in gsv_handle_resume */
+        handle->n_suspensions++;
+        while (model->n_users > 0)
+            pthread_cond_wait(&handle->unpinned, &handle->lock);
+    }
+    pthread_mutex_unlock(&handle->lock);
+    if (begins && park)
+        gsv_model_park(model);
+    else if (begins || (is_parked && !park))
+        gsv_model_unload(model);
+    return begins || (is_parked && !park);
+}
+
+/* `changing`, or the end of the time for it; the clock of such waits is one that can be set, so it
+ * is looked at again and again. */
+static bool lock_changing(gpuserve_model *handle, uint64_t until_ns)
+{
+    if (until_ns == 0) {
+        pthread_mutex_lock(&handle->changing);
+        return true;
+    }
+    for (;;) {
+        const uint64_t now_ns = gsv_now_ns();
+        const uint64_t left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
+        const uint64_t step_ns = left_ns < MOST_WAIT_NS ? left_ns : MOST_WAIT_NS;
+        struct timespec end;
+
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_nsec += (long)step_ns;
+        end.tv_sec += end.tv_nsec / 1000000000;
+        end.tv_nsec %= 1000000000;
+        if (pthread_mutex_timedlock(&handle->changing, &end) == 0)
+            return true;
+        if (left_ns == 0)
+            return false;
+    }
+}
+
+static gpuserve_status load_again(gpuserve_model *handle, uint64_t until_ns, gpuserve_error *error)
+{
+    struct gsv_model *model = handle->current;
+    gpuserve_error why = GPUSERVE_ERROR_INIT;
+    const gpuserve_status st = gsv_model_load(model, handle->completions, NULL, until_ns, &why);
+
+    if (st == GPUSERVE_E_DEVICE)
+        gsv_lost_note(model); /* so that the next one finds it elsewhere */
+    if (st != GPUSERVE_OK)
+        gsv_error_copy(error, &why);
+    /* One that had less time than others would have is nobody's result but its own. */
+    if (st == GPUSERVE_OK || until_ns == 0 || gsv_now_ns() < until_ns) {
+        handle->unresumed = why;
+        handle->unresumed_ns = st == GPUSERVE_OK ? 0 : gsv_now_ns();
+    }
+    return st;
+}
+
+gpuserve_status gsv_handle_resume(gpuserve_model *handle, uint64_t until_ns, struct gsv_model **use,
+                                  gpuserve_error *error)
+{
+    const uint64_t begin_ns = gsv_now_ns();
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (!lock_changing(handle, until_ns))
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "it was being suspended or resumed");
+    if (handle->is_suspended && until_ns && gsv_now_ns() >= until_ns) {
+        st = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "there was no time left to load it");
+    } else if (handle->is_suspended && handle->unresumed_ns > begin_ns) {
+        gsv_error_copy(error, &handle->unresumed);
+        st = (gpuserve_status)handle->unresumed.status;
+    } else if (handle->is_suspended) { /* nobody changes it without `changing` */
+        st = load_again(handle, until_ns, error);
+    }
+    if (st == GPUSERVE_OK) {
+        pthread_mutex_lock(&handle->lock);
+        handle->is_suspended = false;
+        handle->last_used_ns = gsv_now_ns();
+        if (use) {
+            *use = handle->current;
+            (*use)->n_pins++;
+            (*use)->n_users++;
+        }
+        pthread_mutex_unlock(&handle->lock);
+    }
+    pthread_mutex_unlock(&handle->changing);
+    return st;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_suspend(gpuserve_model *model, gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_handle_check_change(model, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    pthread_mutex_lock(&model->changing);
+    gsv_handle_suspend(model, false, true);
+    pthread_mutex_unlock(&model->changing);
+    return GPUSERVE_OK;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_resume(gpuserve_model *model, gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_handle_check_change(model, error);
+
+    return st == GPUSERVE_OK ? gsv_handle_resume(model, 0, NULL, error) : st;
+}

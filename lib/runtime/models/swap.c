@@ -1,0 +1,156 @@
+/*
+ * swap.c - exchanging the model behind a handle while requests run.
+ *
+ *   plan the new one -> compare -> load -> warm up -> exchange -> wait for the old one's requests
+ *
+ * Everything that can fail is done before the exchange, which cannot: until then the old model
+ * serves, and a failure gives the new one back and changes nothing.
+ */
+#include "lib/base/error.h"
+#include "lib/base/structs.h"
+#include "lib/runtime/models/registry.h"
+#include "lib/runtime/models/warmup.h"
+
+#include <string.h>
+
+#define ALLOWABLE (GPUSERVE_CHANGE_DIM | GPUSERVE_CHANGE_LABELS)
+
+/* What a swap is asked for, its parts from the caller or from the last opening. */
+struct order {
+    struct gsv_opening opening;
+    gpuserve_swap_options how;
+    char *version; /* the new one, or NULL */
+};
+
+static gpuserve_status read_order(struct order *order, const gpuserve_model *handle,
+                                  const char *path, const gpuserve_model_options *given,
+                                  const gpuserve_swap_options *how, gpuserve_error *error)
+{
+    gpuserve_model_options options = handle->opening.options;
+    gpuserve_status st =
+        gsv_read_struct(&order->how, sizeof(order->how), how, "gpuserve_swap_options", error);
+
+    if (st == GPUSERVE_OK && order->how.allow & ~(uint32_t)ALLOWABLE)
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "swap options: allow is %#x, more than %#x",
+                      order->how.allow, ALLOWABLE);
+    if (st == GPUSERVE_OK && given)
+        st = gsv_read_model_options(&options, given, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (given && options.version) {
+        order->version = gsv_copy_text(options.version, strlen(options.version));
+        if (!order->version)
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's version");
+    }
+    return gsv_opening_init(&order->opening, path ? path : handle->opening.path, &options, error);
+}
+
+static gpuserve_status check_changes(const struct order *order, uint32_t changes,
+                                     const struct gsv_face *old, const struct gsv_model *fresh,
+                                     gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = fresh->plan.facts;
+    const uint32_t refused = changes & ALLOWABLE & ~order->how.allow;
+
+    if (refused == 0)
+        return GPUSERVE_OK;
+    if (refused & GPUSERVE_CHANGE_DIM)
+        gsv_fail(error, GPUSERVE_E_INVALID,
+                 "%s: its vectors have %d numbers, those of the open model %zu",
+                 gsv_dir_path(fresh->plan.dir), facts->dim, old->dim);
+    else
+        gsv_fail(error, GPUSERVE_E_INVALID, "%s: its %zu labels are not the open model's %zu",
+                 gsv_dir_path(fresh->plan.dir), facts->n_labels, old->n_labels);
+    return gsv_hint(error, GPUSERVE_E_INVALID,
+                    "open it beside the other, or allow the change in the swap's options");
+}
+
+static gpuserve_status check_fingerprint(const struct order *order, const struct gsv_model *fresh,
+                                         gpuserve_error *error)
+{
+    const char *wanted = order->how.fingerprint;
+
+    if (!wanted || strcmp(wanted, fresh->fingerprint) == 0)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_MISMATCH, "%s: its fingerprint is %s, not %.64s",
+                    gsv_dir_path(fresh->plan.dir), fresh->fingerprint, wanted);
+}
+
+/* A new model and its face, ready to serve. */
+static gpuserve_status prepare(gpuserve_model *handle, const struct order *order,
+                               struct gsv_model **fresh, struct gsv_face **face,
+                               gpuserve_error *error)
+{
+    const struct gsv_face *old = atomic_load(&handle->face);
+    const gpuserve_model_options *options = &order->opening.options;
+    gpuserve_status st =
+        gsv_model_plan(fresh, handle->context, handle->name, order->opening.path, options, error);
+
+    if (st == GPUSERVE_OK) {
+        (*fresh)->lost = &handle->lost;
+        st = check_changes(order, gsv_face_changes(old, *fresh), old, *fresh, error);
+    }
+    if (st == GPUSERVE_OK)
+        st = gsv_model_load(*fresh, handle->completions, options, 0, error);
+    if (st == GPUSERVE_OK)
+        st = check_fingerprint(order, *fresh, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_model_warm(*fresh, options, GPUSERVE_WARMUP_AUTO, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_lost_arm(handle, options, *fresh, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_face_create(face, *fresh, error);
+    if (st != GPUSERVE_OK)
+        gsv_model_free(fresh);
+    return st;
+}
+
+static gpuserve_status swap(gpuserve_model *handle, const char *path, uint32_t *changes,
+                            const gpuserve_model_options *options, const gpuserve_swap_options *how,
+                            gpuserve_error *error)
+{
+    struct order order = { 0 };
+    struct gsv_model *fresh = NULL, *old;
+    struct gsv_face *face = NULL;
+    uint32_t changed;
+    gpuserve_status st = read_order(&order, handle, path, options, how, error);
+
+    if (st == GPUSERVE_OK)
+        st = prepare(handle, &order, &fresh, &face, error);
+    if (st != GPUSERVE_OK) {
+        gsv_opening_reset(&order.opening);
+        free(order.version);
+        return st;
+    }
+    changed = gsv_face_changes(atomic_load(&handle->face), fresh);
+    old = gsv_handle_exchange(handle, fresh, face);
+    gsv_lost_forget(handle);
+    gsv_model_free(&old);
+    gsv_opening_reset(&handle->opening);
+    handle->opening = order.opening;         /* ownership moves here */
+    handle->opening.options.progress = NULL; /* for this time only */
+    if (order.version)
+        gsv_registry_set_version(handle, order.version);
+    if (changes)
+        *changes = changed;
+    gsv_log(handle->context, GPUSERVE_LOG_INFO, "%s: swapped in, fingerprint %s (%s)",
+            handle->opening.path, atomic_load(&handle->face)->fingerprint,
+            changed & GPUSERVE_CHANGE_FINGERPRINT ? "another than before" : "as before");
+    return GPUSERVE_OK;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_swap(gpuserve_model *model, const char *path,
+                                                 uint32_t *changes,
+                                                 const gpuserve_model_options *options,
+                                                 const gpuserve_swap_options *how,
+                                                 gpuserve_error *error)
+{
+    gpuserve_status st = gsv_handle_check_change(model, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    pthread_mutex_lock(&model->changing);
+    st = swap(model, path, changes, options, how, error);
+    pthread_mutex_unlock(&model->changing);
+    return st;
+}

@@ -1,0 +1,244 @@
+/*
+ * inspect.c - what a model is, as JSON: from its files alone, or of an open model.
+ */
+#include "lib/base/error.h"
+#include "lib/runtime/core/json_out.h"
+#include "lib/runtime/models/handle.h"
+#include "lib/runtime/api/rerank.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *pooling_name(int32_t pooling)
+{
+    static const char *const names[] = { "unknown",       "cls",           "mean", "max",
+                                         "mean_sqrt_len", "weighted_mean", "last" };
+    const size_t index = (size_t)pooling; /* a negative one is past the end */
+
+    return index < sizeof(names) / sizeof(names[0]) ? names[index] : names[0];
+}
+
+static const char *score_name(int32_t score)
+{
+    switch (score) {
+    case GPUSERVE_SCORE_RAW:
+        return "raw";
+    case GPUSERVE_SCORE_SOFTMAX:
+        return "softmax";
+    case GPUSERVE_SCORE_SIGMOID:
+        return "sigmoid";
+    default:
+        return "unknown";
+    }
+}
+
+/* An array that takes over what is appended; NULL once an allocation has failed. */
+static json_t *append(json_t *array, json_t *value)
+{
+    if (array && json_array_append_new(array, value) == 0)
+        return array;
+    json_decref(array);
+    return NULL;
+}
+
+static json_t *poolings_of(const struct gsv_spec_facts *facts)
+{
+    json_t *array = json_array();
+
+    for (int32_t i = 0; i < facts->n_poolings && array; i++)
+        array = append(array, json_string(pooling_name(facts->poolings[i])));
+    return array;
+}
+
+static json_t *labels_of(const struct gsv_spec_facts *facts)
+{
+    json_t *array = json_array();
+
+    for (size_t i = 0; i < facts->n_labels && array; i++)
+        array = append(array, json_string(facts->labels[i]));
+    return array;
+}
+
+static json_t *tasks_of(const struct gsv_spec_facts *facts)
+{
+    json_t *array = json_array();
+
+    if (facts->dim > 0 && array)
+        array = append(array, json_string("embed"));
+    if (gsv_classifies(facts) && array)
+        array = append(array, json_string("classify"));
+    if (facts->labels_tokens && array)
+        array = append(array, json_string("token_labels"));
+    if (facts->is_sparse && array)
+        array = append(array, json_string("sparse"));
+    return array ? append(array, json_string("token_vectors")) : NULL;
+}
+
+static struct gsv_json prompts_of(const struct gsv_spec_facts *facts)
+{
+    struct gsv_json prompts = gsv_json_begin();
+
+    for (size_t i = 0; i < facts->n_prompts; i++)
+        gsv_json_add_text(&prompts, facts->prompts[i].name, facts->prompts[i].text);
+    return prompts;
+}
+
+static struct gsv_json tokenizer_of(const struct gsv_tokenizer *tokenizer)
+{
+    struct gsv_json json = gsv_json_begin();
+
+    gsv_json_add_text(&json, "kind", gsv_tokenizer_kind(tokenizer));
+    gsv_json_add_number(&json, "vocab_size", gsv_tokenizer_vocab_size(tokenizer));
+    gsv_json_add_number(&json, "special_tokens",
+                        (int64_t)gsv_tokenizer_special_count(tokenizer, false));
+    return json;
+}
+
+static struct gsv_json describe(const struct gsv_plan *plan)
+{
+    const struct gsv_spec_facts *facts = plan->facts;
+    struct gsv_json json = gsv_json_begin();
+
+    gsv_json_add_text(&json, "path", gsv_dir_path(plan->dir));
+    gsv_json_add_text(&json, "architecture", facts->architecture);
+    gsv_json_add_text(&json, "model_type", facts->model_type);
+    gsv_json_add_value(&json, "tasks", tasks_of(facts));
+    gsv_json_add_number(&json, "parameters", (int64_t)facts->parameter_count);
+    gsv_json_add_number(&json, "file_bytes", (int64_t)facts->file_bytes);
+    gsv_json_add_text(&json, "weights_dtype", facts->weights_dtype);
+    gsv_json_add_number(&json, "dim", facts->dim);
+    gsv_json_add_number(&json, "max_tokens", plan->max_tokens);
+    gsv_json_add_number(&json, "max_positions", facts->max_positions);
+    gsv_json_add_number(&json, "vocab_size", facts->vocab_size);
+    gsv_json_add_number(&json, "hidden_size", facts->hidden_size);
+    gsv_json_add_number(&json, "layers", facts->n_layers);
+    gsv_json_add_number(&json, "heads", facts->n_heads);
+    gsv_json_add_number(&json, "intermediate_size", facts->intermediate_size);
+    gsv_json_add_value(&json, "pooling", poolings_of(facts));
+    gsv_json_add_number(&json, "dense_layers", facts->n_dense);
+    gsv_json_add_truth(&json, "normalize", facts->normalize);
+    gsv_json_add_object(&json, "prompts", prompts_of(facts));
+    gsv_json_add_text(&json, "default_prompt", plan->default_prompt_name);
+    gsv_json_add_text(&json, "default_prompt_text", plan->default_prompt);
+    gsv_json_add_value(&json, "labels", labels_of(facts));
+    gsv_json_add_text(&json, "score", facts->n_labels > 0 ? score_name(facts->score) : NULL);
+    gsv_json_add_text(&json, "rerank", gsv_rerank_method_name(gsv_rerank_method(facts)));
+    gsv_json_add_object(&json, "tokenizer", tokenizer_of(plan->tokenizer));
+    return json;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_inspect(gpuserve_context *context, const char *model,
+                                                    char *text, size_t capacity, size_t *size,
+                                                    gpuserve_error *error)
+{
+    const gpuserve_model_options defaults = GPUSERVE_MODEL_OPTIONS_INIT;
+    struct gsv_plan plan;
+    struct gsv_json json;
+    gpuserve_status st = gsv_context_check(context, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_plan_read(&plan, context, model, &defaults, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    json = describe(&plan);
+    gsv_plan_reset(&plan);
+    return gsv_json_write(&json, text, capacity, size, error);
+}
+
+static struct gsv_json memory_of(const struct gsv_plan *plan)
+{
+    struct gsv_json json = gsv_json_begin();
+
+    gsv_json_add_number(&json, "weights_bytes", (int64_t)plan->memory.weights);
+    gsv_json_add_number(&json, "workspace_bytes", (int64_t)plan->memory.workspace);
+    gsv_json_add_number(&json, "stream_bytes", (int64_t)plan->memory.stream);
+    gsv_json_add_number(&json, "host_bytes", (int64_t)plan->memory.host);
+    gsv_json_add_number(&json, "total_bytes", (int64_t)plan->total_bytes);
+    return json;
+}
+
+static json_t *kept_products(const struct gsv_int8_facts *facts)
+{
+    static const char *const names[] = { "query-key-value", "attention output", "feed-forward in",
+                                         "feed-forward out" };
+    json_t *array = json_array();
+
+    for (int32_t i = 0; i < facts->n_products && array; i++) {
+        if (gsv_int8_keeps(facts, i))
+            array = append(array, json_sprintf("layer %d %s", i / 4, names[i % 4]));
+    }
+    return array;
+}
+
+/* What int8 costs, and which products are kept in higher precision for it. */
+static struct gsv_json int8_of(const struct gsv_int8_facts *facts)
+{
+    struct gsv_json json = gsv_json_begin();
+
+    /* Four digits, rounded down: no float's tail, and never above what was measured. */
+    gsv_json_add_value(&json, "least_cosine",
+                       json_real(floor((double)facts->cosine * 10000.0) / 10000.0));
+    gsv_json_add_value(&json, "bound", json_real(GSV_INT8_BOUND));
+    gsv_json_add_number(&json, "probe_texts", facts->n_probes);
+    gsv_json_add_number(&json, "products", facts->n_products);
+    gsv_json_add_value(&json, "kept", kept_products(facts));
+    gsv_json_add_text(&json, "kept_dtype", gsv_dtype_name(facts->kept_dtype));
+    return json;
+}
+
+static json_t *replicas_of(const struct gsv_model *model)
+{
+    const uint64_t lost = atomic_load(&model->lost_replicas);
+    json_t *array = json_array();
+
+    for (size_t i = 0; array && i < model->plan.n_replicas; i++) {
+        struct gsv_json json = gsv_json_begin();
+        char selector[32];
+
+        gsv_device_selector(&model->plan.replicas[i], selector, sizeof(selector));
+        gsv_json_add_text(&json, "device", selector);
+        gsv_json_add_truth(&json, "lost", lost >> i & 1);
+        array = append(array, json.object);
+    }
+    return array;
+}
+
+static struct gsv_json describe_open(const struct gsv_model *model)
+{
+    char selector[64];
+    struct gsv_json json = describe(&model->plan);
+
+    gsv_plan_selector(&model->plan, ~atomic_load(&model->lost_replicas), selector,
+                      sizeof(selector));
+    gsv_json_add_text(&json, "fingerprint", model->fingerprint);
+    gsv_json_add_text(&json, "device", selector);
+    gsv_json_add_text(&json, "device_name", model->plan.device.facts.name);
+    gsv_json_add_text(&json, "device_isa", model->plan.device.facts.isa);
+    gsv_json_add_text(&json, "device_reason", model->plan.device.reason);
+    gsv_json_add_text(&json, "dtype", gsv_dtype_name(model->plan.dtype));
+    if (model->int8.is_measured)
+        gsv_json_add_object(&json, "int8", int8_of(&model->int8));
+    gsv_json_add_number(&json, "threads", model->plan.n_workers);
+    gsv_json_add_number(&json, "max_batch_tokens", model->plan.narrow.max_tokens);
+    gsv_json_add_number(&json, "max_queue_tokens", (int64_t)model->plan.max_queue_tokens);
+    gsv_json_add_object(&json, "memory", memory_of(&model->plan));
+    if (model->plan.n_replicas > 1)
+        gsv_json_add_value(&json, "replicas", replicas_of(model));
+    return json;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_info(gpuserve_model *handle, char *text,
+                                                 size_t capacity, size_t *size,
+                                                 gpuserve_error *error)
+{
+    struct gsv_model *model;
+    struct gsv_json json;
+    gpuserve_status st = gsv_handle_pin(handle, &model, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    json = describe_open(model);
+    gsv_handle_unpin(handle, &model);
+    gsv_lost_describe(handle, &json);
+    return gsv_json_write(&json, text, capacity, size, error);
+}

@@ -1,0 +1,75 @@
+/*
+ * profile.h - one model measured part by part, for gpuserve_model_profile().
+ *
+ *   plan -> net through a gsv_profiler -> rounds of the same batch -> figures -> JSON
+ */
+#ifndef GSV_RUNTIME_PROFILE_H
+#define GSV_RUNTIME_PROFILE_H
+
+#include "lib/runtime/memory/budget.h"
+#include "lib/runtime/context.h"
+#include "lib/runtime/memory/load_plan.h"
+#include "lib/runtime/observe/profile_backend.h"
+
+#define GSV_PROFILE_MOST_LAYERS 256
+
+/* One kind of product, over all layers. */
+struct gsv_profile_product {
+    enum gsv_profile_stage stage;
+    int32_t rows, columns, inner, calls;
+    double ns, flops; /* of a batch */
+};
+#define GSV_PROFILE_PRODUCTS 16
+
+struct gsv_profile {
+    gpuserve_context *context; /* borrowed */
+    const char *path;
+    gpuserve_profile_options options; /* filled in */
+    struct gsv_plan plan;
+    struct gsv_claim claim;
+    const struct gsv_work_options *shape; /* of the batch: plan.wide or plan.narrow */
+    bool by_difference;
+
+    struct gsv_profiler *profiler;
+    struct gpuserve_device *device;
+    struct gsv_net *net;
+    struct gsv_work *work;
+
+    /* The batch. */
+    char *text; /* when the caller gave none: the same for each item */
+    struct gpuserve_host_batch batch;
+    int32_t *ids, *type_ids, *positions, *cu_seqlens;
+    float *output;
+
+    /* Medians over the rounds, of one batch, in nanoseconds. */
+    double tokenize_ns, pack_ns, batch_ns;
+    double stage_ns[GSV_PROFILE_STAGES];
+    int32_t stage_calls[GSV_PROFILE_STAGES];
+    double stage_flops[GSV_PROFILE_STAGES];
+    double layer_ns[GSV_PROFILE_MOST_LAYERS];
+    int32_t n_layers;
+    struct gsv_profile_product products[GSV_PROFILE_PRODUCTS];
+    size_t n_products;
+    double peak_flops; /* a second, of large square products; 0: not measured */
+
+    /* The last whole round, for the trace. */
+    uint64_t tokenize_begin, tokenize_end, pack_end, batch_end;
+    struct gsv_profile_event *events; /* [n_events] */
+    size_t n_events;
+};
+
+/* Whether the stage's time was taken: copies cannot be left out of a batch. */
+static inline bool gsv_profile_has(const struct gsv_profile *profile, enum gsv_profile_stage stage)
+{
+    return !profile->by_difference ||
+           (stage != GSV_PROFILE_UPLOAD && stage != GSV_PROFILE_DOWNLOAD);
+}
+
+/* Best rate of square products in the plan's dtype on its device, in operations a second. */
+gpuserve_status gsv_profile_peak(struct gsv_profile *profile, gpuserve_error *error);
+
+/* The figures as JSON, with the trace when asked for. */
+gpuserve_status gsv_profile_write(const struct gsv_profile *profile, gpuserve_text_fn write,
+                                  void *user, gpuserve_error *error);
+
+#endif

@@ -1,0 +1,133 @@
+/*
+ * prometheus_tei.c - the same figures under the names of text-embeddings-inference, so that
+ * dashboards made for it go on working.
+ *
+ * Its durations are histograms in seconds, of what succeeded: a refusal that takes no time shall
+ * not make the server look fast. `te_request_*` counts requests; `te_embed_*` and `te_predict_*`
+ * are the two kinds of them and count texts, each with the times of its request. Requests refused
+ * before the queue count as failures.
+ */
+#include "lib/runtime/observe/prometheus_writer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* What text-embeddings-inference calls our statuses. */
+static const char *failure_of(gpuserve_status status)
+{
+    switch (status) {
+    case GPUSERVE_E_BUSY:
+        return "overloaded";
+    case GPUSERVE_E_INVALID:
+    case GPUSERVE_E_TOO_LARGE:
+    case GPUSERVE_E_UNSUPPORTED:
+        return "validation";
+    case GPUSERVE_E_CANCELLED:
+    case GPUSERVE_E_EXPIRED:
+        return "cancelled";
+    default:
+        return "inference";
+    }
+}
+
+static uint64_t count_status(const struct gsv_metrics *metrics, int status)
+{
+    uint64_t n = 0;
+
+    for (int family = 0; family < GSV_FAMILIES; family++)
+        n += atomic_load(&metrics->requests[family][status]);
+    return n;
+}
+
+static void add_failures(struct gsv_page *page, const struct gsv_metrics *metrics)
+{
+    static const char *const kinds[] = { "overloaded", "validation", "cancelled", "inference" };
+
+    gsv_page_head(page, "te_request_failure", "counter", "Requests that failed, by kind.");
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        uint64_t n = 0;
+
+        for (int status = GPUSERVE_OK + 1; status < GSV_STATUS_COUNT; status++) {
+            if (failure_of((gpuserve_status)status) == kinds[i])
+                n += count_status(metrics, status);
+        }
+        gsv_page_add(page, "te_request_failure{err=\"%s\"} %" PRIu64 "\n", kinds[i], n);
+    }
+}
+
+/* te_request_count or the like, with its success. */
+static void add_counts(struct gsv_page *page, const char *prefix, const char *what, uint64_t count,
+                       uint64_t success)
+{
+    char name[64], help[64];
+
+    snprintf(name, sizeof(name), "te_%s_count", prefix);
+    snprintf(help, sizeof(help), "%s.", what);
+    gsv_page_number(page, name, "counter", help, count);
+    snprintf(name, sizeof(name), "te_%s_success", prefix);
+    snprintf(help, sizeof(help), "%s that succeeded.", what);
+    gsv_page_number(page, name, "counter", help, success);
+}
+
+/* te_request_duration or the like: each the sum of two histograms, in each an array by gsv_time. */
+static void add_durations(struct gsv_page *page, const char *prefix,
+                          const struct gsv_histogram *first, const struct gsv_histogram *second)
+{
+    static const struct {
+        enum gsv_time time;
+        const char *name, *help;
+    } rows[] = {
+        { GSV_TIME_TOTAL, "duration", "From submission to success, in seconds." },
+        { GSV_TIME_TOKENIZE, "tokenization_duration", "Tokenization, in seconds." },
+        { GSV_TIME_QUEUE, "queue_duration", "Wait in the queue, in seconds." },
+        { GSV_TIME_COMPUTE, "inference_duration", "Computation, in seconds." },
+    };
+    char name[64];
+
+    for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+        const struct gsv_histogram *const parts[] = { &first[rows[row].time],
+                                                      &second[rows[row].time] };
+
+        snprintf(name, sizeof(name), "te_%s_%s", prefix, rows[row].name);
+        gsv_page_histogram(page, name, rows[row].help, &gsv_bounds_time, parts, 2);
+    }
+}
+
+static void add_requests(struct gsv_page *page, const struct gsv_metrics *metrics)
+{
+    uint64_t count = 0;
+
+    for (int status = 0; status < GSV_STATUS_COUNT; status++)
+        count += count_status(metrics, status);
+    add_counts(page, "request", "Requests", count, count_status(metrics, GPUSERVE_OK));
+    add_durations(page, "request", metrics->times[GSV_FAMILY_EMBED][1],
+                  metrics->times[GSV_FAMILY_CLASSIFY][1]);
+}
+
+static void add_texts(struct gsv_page *page, const struct gsv_metrics *metrics,
+                      enum gsv_family family, const char *prefix)
+{
+    const uint64_t success = atomic_load(&metrics->texts[family][1]);
+
+    add_counts(page, prefix, "Texts", success + atomic_load(&metrics->texts[family][0]), success);
+    add_durations(page, prefix, metrics->times[family][1], metrics->more_texts[family]);
+}
+
+void gsv_page_te(struct gsv_page *page, const struct gsv_metrics *m)
+{
+    const struct gsv_histogram *text_tokens = &m->text_tokens, *batch_tokens = &m->batch_tokens,
+                               *batch_texts = &m->batch_texts;
+
+    add_requests(page, m);
+    add_failures(page, m);
+    gsv_page_histogram(page, "te_request_input_length", "Tokens of a text.", &gsv_bounds_tokens,
+                       &text_tokens, 1);
+    add_texts(page, m, GSV_FAMILY_EMBED, "embed");
+    add_texts(page, m, GSV_FAMILY_CLASSIFY, "predict");
+    gsv_page_number(page, "te_queue_size", "gauge", "Requests not completed.",
+                    atomic_load(&m->queued_requests));
+    gsv_page_histogram(page, "te_batch_next_size", "Texts of a batch.", &gsv_bounds_texts,
+                       &batch_texts, 1);
+    gsv_page_histogram(page, "te_batch_next_tokens", "Tokens of a batch.", &gsv_bounds_tokens,
+                       &batch_tokens, 1);
+}

@@ -1,0 +1,334 @@
+/*
+ * admission.c - room in a queue: a request is taken whole or refused, before any work on it.
+ *
+ * Admission is fair between clients:
+ *   - Of tokens and bytes, large requests fill the least part of the bound, small ones more, and
+ *     small ones of clients with little in the queue all of it.
+ *   - Of tokens by time (in_time), large requests are counted by themselves, so that small ones
+ *     take no room from them. Small requests have a reserve that large ones cannot fill, and those
+ *     of clients with little in the queue have one that other small ones cannot fill. A large
+ *     request of a client with nothing in the queue has one before other large ones. All together
+ *     are at most 7/4 in_time.
+ *
+ * retry_after_ms is the time until enough is released. Small requests are computed first, so their
+ * tokens are released at the recent throughput. Large ones share the device: of n with the
+ * remaining work r1 <= r2 <= ..., the k-th ends once sum(min(ri, rk)) tokens are computed.
+ */
+#include "lib/base/error.h"
+#include "lib/runtime/scheduler/batcher_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define RETRY_LEAST_MS 10
+#define RETRY_MOST_MS 3600000
+#define RETRY_UNKNOWN_MS 100
+#define TIMED_SHARE 8       /* a request counts as one of so many parts at most */
+#define BATCHES_WAITING 2   /* for each worker, however slow it is */
+#define SMALL_SHARE 32      /* a small request has at most this part of what may wait by time, */
+#define SMALL_BATCH_SHARE 8 /* and this part of a batch */
+#define LITTLE_SHARE 16     /* a client with at most this part has little in the queue */
+#define MAX_LARGE 128       /* large requests that retry_after_ms considers */
+
+/* From the lowest limit to the highest. */
+enum room_class { ROOM_LARGE, ROOM_LARGE_FIRST, ROOM_SMALL, ROOM_SMALL_FIRST };
+
+/* What a limit counts. */
+enum bound { BOUND_TOKENS, BOUND_BYTES, BOUND_TIMED, BOUND_LARGE };
+
+static uint64_t amount(const struct gsv_charge *charge, enum bound bound)
+{
+    if (bound == BOUND_LARGE && charge->is_small)
+        return 0;
+    return bound == BOUND_TOKENS  ? charge->tokens
+           : bound == BOUND_BYTES ? charge->bytes
+                                  : charge->timed;
+}
+
+static uint64_t held(const struct gsv_batcher *batcher, enum bound bound)
+{
+    return amount(&batcher->charged, bound) - (bound == BOUND_LARGE ? batcher->small_timed : 0);
+}
+
+/* A mixed hash, so that clients with neighbouring numbers do not share a bucket. */
+static struct gsv_client_usage *usage_of(struct gsv_batcher *batcher, uint64_t client)
+{
+    client = (client ^ client >> 31) * UINT64_C(0x9e3779b97f4a7c15);
+    client = (client ^ client >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+    return &batcher->usage[(client ^ client >> 32) % GSV_CLIENT_BUCKETS];
+}
+
+/* ----------------------------------------------------------------------------- when to retry */
+
+/* What a large request releases at its end, and how many tokens of it are not computed yet. */
+struct release {
+    uint64_t remaining, amount;
+};
+
+static int compare_remaining(const void *a, const void *b)
+{
+    const struct release *x = a, *y = b;
+
+    return (x->remaining > y->remaining) - (x->remaining < y->remaining);
+}
+
+static uint64_t remaining_of(const gpuserve_request *request)
+{
+    const size_t n = request->job.n_items, left = request->n_untaken + request->n_in_flight;
+
+    return n == 0 || left >= n
+               ? request->charge.work
+               : (uint64_t)((double)request->charge.work * (double)left / (double)n);
+}
+
+/* The large requests of the queue; *small_amount is reduced to what the others hold. */
+static size_t list_releases(struct gsv_batcher *batcher, enum bound bound,
+                            struct release releases[MAX_LARGE], uint64_t *small_amount)
+{
+    size_t n = 0;
+
+    for (struct gsv_link *link = batcher->large.after; link != &batcher->large && n < MAX_LARGE;
+         link = link->after) {
+        const gpuserve_request *request = gsv_of_large(link);
+
+        releases[n] = (struct release){ remaining_of(request), amount(&request->charge, bound) };
+        *small_amount -= releases[n++].amount;
+    }
+    qsort(releases, n, sizeof(releases[0]), compare_remaining);
+    return n;
+}
+
+/* Tokens that are computed until `excess` is released. */
+static double tokens_until(struct gsv_batcher *batcher, enum bound bound, uint64_t excess)
+{
+    struct release releases[MAX_LARGE];
+    uint64_t small = held(batcher, bound), released;
+    const size_t n = list_releases(batcher, bound, releases, &small);
+    const double small_tokens = (double)batcher->small_timed;
+    double shared = 0; /* by the large requests that have ended */
+
+    if (n == 0 || excess <= small)
+        return small > 0 ? small_tokens * (double)excess / (double)small : (double)excess;
+    released = small;
+    for (size_t k = 0; k < n; k++) {
+        const double last = (double)releases[k].remaining;
+
+        released += releases[k].amount;
+        if (released >= excess || k == n - 1)
+            return small_tokens + shared + last * (double)(n - k);
+        shared += last;
+    }
+    return small_tokens;
+}
+
+/* When `excess` is released, by the recent throughput. */
+static uint32_t retry_after_ms(struct gsv_batcher *batcher, enum bound bound, uint64_t excess)
+{
+    const double speed = batcher->tokens_per_ns;
+    double ms;
+
+    if (!(speed > 0))
+        return RETRY_UNKNOWN_MS;
+    ms = tokens_until(batcher, bound, excess) / speed / 1e6;
+    return ms < RETRY_LEAST_MS ? RETRY_LEAST_MS : ms > RETRY_MOST_MS ? RETRY_MOST_MS : (uint32_t)ms;
+}
+
+static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
+                                 const struct gsv_charge *charge, uint64_t limit, uint64_t most,
+                                 gpuserve_error *error)
+{
+    static const char *const options[] = { "max_queue_tokens", "max_queue_bytes", "max_queue_ms",
+                                           "max_queue_ms" };
+    const uint64_t holds = held(batcher, bound), needs = amount(charge, bound);
+
+    gsv_fail(error, GPUSERVE_E_BUSY,
+             "the queue holds %" PRIu64 " %s of %" PRIu64 " (%" PRIu64
+             " for such a request), this request needs %" PRIu64,
+             holds, bound == BOUND_BYTES ? "bytes" : "tokens", most, limit, needs);
+    gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise %s", options[bound]);
+    return gsv_retry_after(error, GPUSERVE_E_BUSY,
+                           retry_after_ms(batcher, bound, holds + needs - limit));
+}
+
+/* -------------------------------------------------------------------------------------- room */
+
+/* Tokens that may wait, by time: what is computed in it at the speed of late, but enough that no
+ * worker stands still. Before anything has run the speed is not known. The lock is held. */
+static uint64_t room_in_time(const struct gsv_batcher *batcher)
+{
+    const struct gsv_batcher_options *options = &batcher->options;
+    const uint64_t least =
+        (uint64_t)options->max_batch_tokens * (uint64_t)options->n_workers * BATCHES_WAITING;
+    const double room = batcher->tokens_per_ns * (double)options->max_queue_ns;
+
+    if (options->max_queue_ns == 0 || !(room > 0) || room >= (double)options->max_queue_tokens)
+        return options->max_queue_tokens;
+    return room > (double)least ? (uint64_t)room : least;
+}
+
+static enum room_class class_of(struct gsv_batcher *batcher, const struct gsv_charge *charge,
+                                uint64_t in_time)
+{
+    const struct gsv_client_usage *usage = usage_of(batcher, charge->client);
+
+    if (!charge->is_small)
+        return usage->n_requests > 0 ? ROOM_LARGE : ROOM_LARGE_FIRST;
+    return usage->timed + charge->timed > in_time / LITTLE_SHARE ? ROOM_SMALL : ROOM_SMALL_FIRST;
+}
+
+/* Of tokens and bytes. A request of half the bound finds room in an empty queue in any class. */
+static uint64_t limit_within(uint64_t bound, enum room_class class)
+{
+    static const uint64_t sixteenths[] = { 3, 2, 1, 0 };
+
+    return bound - bound / 16 * sixteenths[class];
+}
+
+static bool has_room(const struct gsv_batcher *batcher, const struct gsv_charge *charge,
+                     enum bound bound, uint64_t limit)
+{
+    const uint64_t holds = held(batcher, bound);
+
+    return holds <= limit && amount(charge, bound) <= limit - holds;
+}
+
+static gpuserve_status check_bound(struct gsv_batcher *batcher, const struct gsv_charge *charge,
+                                   enum bound bound, uint64_t most, enum room_class class,
+                                   gpuserve_error *error)
+{
+    const uint64_t limit = limit_within(most, class);
+
+    return has_room(batcher, charge, bound, limit)
+               ? GPUSERVE_OK
+               : fail_busy(batcher, bound, charge, limit, most, error);
+}
+
+static gpuserve_status check_time(struct gsv_batcher *batcher, const struct gsv_charge *charge,
+                                  uint64_t in_time, enum room_class class, gpuserve_error *error)
+{
+    const uint64_t most = in_time + in_time / 4 * 3;
+    const uint64_t large = class == ROOM_LARGE_FIRST ? in_time + in_time / 8 : in_time;
+    const uint64_t total = class == ROOM_LARGE_FIRST ? most : most - in_time / 8;
+    const uint64_t small = class == ROOM_SMALL_FIRST ? in_time + in_time / 4 : in_time;
+    const uint64_t reserve = class == ROOM_SMALL_FIRST ? in_time / 4 * 3 : in_time / 2;
+
+    /* So many find room although the speed, and with it the room, has fallen since they came. */
+    if (batcher->n_charged < TIMED_SHARE)
+        return GPUSERVE_OK;
+    if (charge->is_small)
+        return batcher->small_timed + charge->timed <= reserve ||
+                       has_room(batcher, charge, BOUND_TIMED, small)
+                   ? GPUSERVE_OK
+                   : fail_busy(batcher, BOUND_TIMED, charge, small, most, error);
+    if (!has_room(batcher, charge, BOUND_LARGE, large))
+        return fail_busy(batcher, BOUND_LARGE, charge, large, most, error);
+    return has_room(batcher, charge, BOUND_TIMED, total)
+               ? GPUSERVE_OK
+               : fail_busy(batcher, BOUND_TIMED, charge, total, most, error);
+}
+
+/* The lock is held. */
+static gpuserve_status check_room(struct gsv_batcher *batcher, const struct gsv_charge *charge,
+                                  uint64_t in_time, gpuserve_error *error)
+{
+    const struct gsv_batcher_options *options = &batcher->options;
+    const enum room_class class = class_of(batcher, charge, in_time);
+    gpuserve_status st;
+
+    if (batcher->broken.status != GPUSERVE_OK) {
+        gsv_error_copy(error, &batcher->broken);
+        return (gpuserve_status)batcher->broken.status;
+    }
+    if (batcher->is_closing)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the model is being closed");
+    st = check_bound(batcher, charge, BOUND_TOKENS, options->max_queue_tokens, class, error);
+    if (st == GPUSERVE_OK)
+        st = check_time(batcher, charge, in_time, class, error);
+    if (st == GPUSERVE_OK)
+        st = check_bound(batcher, charge, BOUND_BYTES, options->max_queue_bytes, class, error);
+    return st;
+}
+
+static uint64_t share_at_most(uint64_t wanted, uint64_t room, uint64_t share)
+{
+    return wanted < room / share ? wanted : room / share;
+}
+
+/* One text is small unless it is a large part of what may wait. */
+static bool is_small(const struct gsv_batcher *batcher, const struct gsv_charge *charge,
+                     uint64_t in_time)
+{
+    const uint64_t of_batch = (uint64_t)batcher->options.max_batch_tokens / SMALL_BATCH_SHARE;
+
+    if (charge->n_items <= 1)
+        return charge->work <= in_time / TIMED_SHARE;
+    return charge->work <= in_time / SMALL_SHARE && charge->work <= of_batch;
+}
+
+/* The lock is held. */
+static void count_in(struct gsv_batcher *batcher, const struct gsv_charge *charge)
+{
+    struct gsv_client_usage *usage = usage_of(batcher, charge->client);
+
+    usage->timed += charge->timed;
+    usage->n_requests++;
+    batcher->charged.tokens += charge->tokens;
+    batcher->charged.bytes += charge->bytes;
+    batcher->charged.timed += charge->timed;
+    batcher->small_timed += charge->is_small ? charge->timed : 0;
+    batcher->n_charged++;
+    batcher->n_requests++;
+}
+
+gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, struct gsv_charge *charge,
+                                  gpuserve_error *error)
+{
+    struct gsv_metrics *metrics = batcher->options.metrics;
+    uint64_t in_time;
+    gpuserve_status st;
+
+    charge->tokens = share_at_most(charge->tokens, batcher->options.max_queue_tokens, 2);
+    charge->bytes = share_at_most(charge->bytes, batcher->options.max_queue_bytes, 2);
+    pthread_mutex_lock(&batcher->lock);
+    in_time = room_in_time(batcher);
+    charge->timed = share_at_most(charge->tokens, in_time, TIMED_SHARE);
+    charge->is_small = is_small(batcher, charge, in_time);
+    st = check_room(batcher, charge, in_time, error);
+    if (st == GPUSERVE_OK)
+        count_in(batcher, charge);
+    pthread_mutex_unlock(&batcher->lock);
+    if (st == GPUSERVE_OK) {
+        atomic_fetch_add(&metrics->queued_tokens, charge->tokens);
+        atomic_fetch_add(&metrics->queued_bytes, charge->bytes);
+        atomic_fetch_add(&metrics->queued_requests, 1);
+    }
+    return st;
+}
+
+void gsv_batcher_uncharge(struct gsv_batcher *batcher, struct gsv_charge *charge)
+{
+    struct gsv_metrics *metrics = batcher->options.metrics;
+    struct gsv_client_usage *usage = usage_of(batcher, charge->client);
+
+    atomic_fetch_sub(&metrics->queued_tokens, charge->tokens);
+    atomic_fetch_sub(&metrics->queued_bytes, charge->bytes);
+    atomic_fetch_sub(&metrics->queued_requests, 1);
+    pthread_mutex_lock(&batcher->lock);
+    gsv_list_remove(&charge->link);
+    usage->timed -= charge->timed;
+    usage->n_requests--;
+    batcher->charged.tokens -= charge->tokens;
+    batcher->charged.bytes -= charge->bytes;
+    batcher->charged.timed -= charge->timed;
+    batcher->small_timed -= charge->is_small ? charge->timed : 0;
+    batcher->n_charged--;
+    pthread_mutex_unlock(&batcher->lock);
+}
+
+void gsv_batcher_leave(struct gsv_batcher *batcher)
+{
+    pthread_mutex_lock(&batcher->lock);
+    if (--batcher->n_requests == 0)
+        pthread_cond_broadcast(&batcher->empty);
+    pthread_mutex_unlock(&batcher->lock);
+}

@@ -1,0 +1,229 @@
+/*
+ * cache.c - results of a loaded model that may be asked for again; see cache.h.
+ */
+#include "lib/runtime/scheduler/cache.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+
+#include <stdlib.h>
+#define XXH_INLINE_ALL /* its header only: the library needs no other at run time */
+#include <xxhash.h>
+
+#define N_SHARDS 16
+#define TYPICAL_ENTRY_BYTES 2048 /* a row of 384 floats and some tens of tokens */
+#define ALLOCATOR_BYTES 16       /* what malloc takes for itself */
+
+/* One allocation: the struct, the row, the ids, the types. */
+struct entry {
+    struct entry *next_in_bucket;
+    struct entry *newer, *older; /* by last use */
+    struct gsv_cache_key key;    /* its tokens point into this entry */
+    size_t n_floats;
+    size_t bytes;
+    float row[];
+};
+
+struct shard {
+    pthread_mutex_t lock;
+    struct entry **buckets; /* [n_buckets] */
+    struct entry *newest, *oldest;
+    uint64_t bytes; /* of entries */
+};
+
+struct gsv_cache {
+    struct gsv_metrics *metrics;
+    uint64_t own_bytes;
+    uint64_t shard_bytes; /* most bytes of a shard's entries */
+    size_t n_buckets;     /* a power of two */
+    struct shard shards[N_SHARDS];
+};
+
+uint64_t gsv_tokens_hash(const struct gsv_tokens *tokens)
+{
+    return XXH3_64bits(tokens->ids, tokens->n * sizeof(*tokens->ids));
+}
+
+gpuserve_status gsv_cache_create(struct gsv_cache **out, uint64_t bytes,
+                                 struct gsv_metrics *metrics, gpuserve_error *error)
+{
+    struct gsv_cache *cache = gsv_alloc_array(1, sizeof(*cache));
+    struct entry **buckets;
+
+    *out = NULL;
+    if (!cache)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a cache");
+    cache->n_buckets = 1;
+    while (cache->n_buckets < bytes / N_SHARDS / TYPICAL_ENTRY_BYTES)
+        cache->n_buckets *= 2;
+    buckets = gsv_alloc_array(cache->n_buckets * N_SHARDS, sizeof(struct entry *));
+    if (!buckets) {
+        free(cache);
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a cache");
+    }
+    cache->metrics = metrics;
+    cache->own_bytes = sizeof(*cache) + cache->n_buckets * N_SHARDS * sizeof(struct entry *);
+    cache->shard_bytes = bytes > cache->own_bytes ? (bytes - cache->own_bytes) / N_SHARDS : 0;
+    for (size_t i = 0; i < N_SHARDS; i++) {
+        pthread_mutex_init(&cache->shards[i].lock, NULL);
+        cache->shards[i].buckets = buckets + i * cache->n_buckets;
+    }
+    atomic_fetch_add(&metrics->cache_bytes, cache->own_bytes);
+    *out = cache;
+    return GPUSERVE_OK;
+}
+
+void gsv_cache_free(struct gsv_cache **out)
+{
+    struct gsv_cache *cache = *out;
+
+    if (!cache)
+        return;
+    for (size_t i = 0; i < N_SHARDS; i++) {
+        struct shard *shard = &cache->shards[i];
+
+        while (shard->newest) {
+            struct entry *entry = shard->newest;
+
+            shard->newest = entry->older;
+            free(entry);
+        }
+        atomic_fetch_sub(&cache->metrics->cache_bytes, shard->bytes);
+        pthread_mutex_destroy(&shard->lock);
+    }
+    atomic_fetch_sub(&cache->metrics->cache_bytes, cache->own_bytes);
+    free(cache->shards[0].buckets);
+    free(cache);
+    *out = NULL;
+}
+
+/* ----------------------------------------------------------------------------- under the lock */
+
+static struct shard *shard_of(struct gsv_cache *cache, uint64_t hash)
+{
+    return &cache->shards[hash >> 60 & (N_SHARDS - 1)];
+}
+
+static struct entry **bucket_of(const struct gsv_cache *cache, struct shard *shard, uint64_t hash)
+{
+    return &shard->buckets[hash & (cache->n_buckets - 1)];
+}
+
+static struct entry *find(const struct gsv_cache *cache, struct shard *shard,
+                          const struct gsv_cache_key *key)
+{
+    struct entry *entry = *bucket_of(cache, shard, key->hash);
+
+    while (entry &&
+           (entry->key.hash != key->hash || !gsv_same_batch_key(&entry->key.batch, &key->batch) ||
+            !gsv_tokens_equal(&entry->key.tokens, &key->tokens)))
+        entry = entry->next_in_bucket;
+    return entry;
+}
+
+static void unlink_by_use(struct shard *shard, struct entry *entry)
+{
+    *(entry->newer ? &entry->newer->older : &shard->newest) = entry->older;
+    *(entry->older ? &entry->older->newer : &shard->oldest) = entry->newer;
+}
+
+static void link_newest(struct shard *shard, struct entry *entry)
+{
+    entry->newer = NULL;
+    entry->older = shard->newest;
+    *(entry->older ? &entry->older->newer : &shard->oldest) = entry;
+    shard->newest = entry;
+}
+
+static void drop_oldest(struct gsv_cache *cache, struct shard *shard)
+{
+    struct entry *entry = shard->oldest;
+    struct entry **place = bucket_of(cache, shard, entry->key.hash);
+
+    while (*place != entry)
+        place = &(*place)->next_in_bucket;
+    *place = entry->next_in_bucket;
+    unlink_by_use(shard, entry);
+    shard->bytes -= entry->bytes;
+    atomic_fetch_sub(&cache->metrics->cache_bytes, entry->bytes);
+    free(entry);
+}
+
+/* ------------------------------------------------------------------------------- get and put */
+
+bool gsv_cache_get(struct gsv_cache *cache, const struct gsv_cache_key *key, float *row,
+                   size_t n_floats)
+{
+    struct shard *shard = shard_of(cache, key->hash);
+    struct entry *entry;
+    bool hit;
+
+    pthread_mutex_lock(&shard->lock);
+    entry = find(cache, shard, key);
+    hit = entry && entry->n_floats == n_floats;
+    if (hit) {
+        memcpy(row, entry->row, n_floats * sizeof(float));
+        unlink_by_use(shard, entry);
+        link_newest(shard, entry);
+    }
+    pthread_mutex_unlock(&shard->lock);
+    atomic_fetch_add(hit ? &cache->metrics->cache_hits : &cache->metrics->cache_misses, 1);
+    return hit;
+}
+
+static struct entry *entry_make(const struct gsv_cache_key *key, const float *row, size_t n_floats,
+                                size_t bytes)
+{
+    struct entry *entry = malloc(bytes);
+    const size_t n = key->tokens.n;
+    int32_t *ids;
+    uint8_t *types;
+
+    if (!entry)
+        return NULL;
+    ids = (int32_t *)(void *)(entry->row + n_floats);
+    types = (uint8_t *)(ids + n);
+    memset(entry, 0, sizeof(*entry));
+    memcpy(entry->row, row, n_floats * sizeof(float));
+    memcpy(ids, key->tokens.ids, n * sizeof(*ids));
+    if (key->tokens.type_ids)
+        memcpy(types, key->tokens.type_ids, n);
+    else
+        memset(types, 0, n);
+    entry->key = *key;
+    entry->key.tokens.ids = ids;
+    entry->key.tokens.type_ids = types;
+    entry->n_floats = n_floats;
+    entry->bytes = bytes + ALLOCATOR_BYTES;
+    return entry;
+}
+
+void gsv_cache_put(struct gsv_cache *cache, const struct gsv_cache_key *key, const float *row,
+                   size_t n_floats)
+{
+    struct shard *shard = shard_of(cache, key->hash);
+    const size_t bytes = sizeof(struct entry) + n_floats * sizeof(float) +
+                         key->tokens.n * (sizeof(int32_t) + sizeof(uint8_t));
+    struct entry *entry, **bucket;
+
+    if (bytes + ALLOCATOR_BYTES > cache->shard_bytes)
+        return;
+    entry = entry_make(key, row, n_floats, bytes);
+    if (!entry)
+        return; /* it is computed again next time */
+    pthread_mutex_lock(&shard->lock);
+    if (find(cache, shard, key)) {
+        pthread_mutex_unlock(&shard->lock);
+        free(entry);
+        return;
+    }
+    while (shard->bytes + entry->bytes > cache->shard_bytes)
+        drop_oldest(cache, shard);
+    bucket = bucket_of(cache, shard, key->hash);
+    entry->next_in_bucket = *bucket;
+    *bucket = entry;
+    link_newest(shard, entry);
+    shard->bytes += entry->bytes;
+    atomic_fetch_add(&cache->metrics->cache_bytes, entry->bytes);
+    pthread_mutex_unlock(&shard->lock);
+}

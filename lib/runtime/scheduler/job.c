@@ -1,0 +1,350 @@
+/*
+ * job.c - checking a job against its model before anything is spent on it.
+ *
+ * The order matters under load: fields and sizes first, which cost little; then admission
+ * (batcher.c); only then every byte of the texts.
+ */
+#include "lib/runtime/scheduler/job.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/structs.h"
+#include "lib/base/utf8.h"
+#include "lib/runtime/model.h"
+#include "lib/runtime/scheduler/prompt.h"
+
+#include <string.h>
+
+#define MOST_ITEMS (1u << 28)
+#define MOST_TEXT_BYTES (1u << 30) /* places in a text are 32 bits wide */
+#define BYTES_A_TOKEN 3            /* an estimate: English prose has 4 to 5, other scripts 2 to 3 */
+
+static const char *text_at(const char *const *texts, const size_t *sizes, size_t i, size_t *size)
+{
+    if (!texts)
+        return NULL;
+    *size = sizes ? sizes[i] : strlen(texts[i]);
+    return texts[i];
+}
+
+const char *gsv_job_text(const gpuserve_job *job, size_t i, size_t *size)
+{
+    return text_at(job->texts, job->text_sizes, i, size);
+}
+
+const char *gsv_job_pair(const gpuserve_job *job, size_t i, size_t *size)
+{
+    return text_at(job->pairs, job->pair_sizes, i, size);
+}
+
+/* ------------------------------------------------------------------------------------ fields */
+
+static gpuserve_status check_enum(const char *name, uint32_t value, uint32_t last,
+                                  gpuserve_error *error)
+{
+    return value <= last ? GPUSERVE_OK
+                         : gsv_fail(error, GPUSERVE_E_INVALID, "job.%s is %u, outside 0 to %u",
+                                    name, value, last);
+}
+
+static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *error)
+{
+    gpuserve_status st = check_enum("task", job->task, GPUSERVE_TASK_TOKEN_LABELS, error);
+
+    if (st == GPUSERVE_OK)
+        st = check_enum("truncation", job->truncation, GPUSERVE_TRUNCATE_STRICT, error);
+    if (st == GPUSERVE_OK)
+        st = check_enum("normalize", job->normalize, GPUSERVE_NORMALIZE_WHOLE, error);
+    if (st == GPUSERVE_OK)
+        st = check_enum("score", job->score, GPUSERVE_SCORE_SIGMOID, error);
+    if (st == GPUSERVE_OK)
+        st = check_enum("priority", job->priority, GPUSERVE_PRIORITY_LOW, error);
+    if (st == GPUSERVE_OK)
+        st = check_enum("cache", job->cache, GPUSERVE_CACHE_OFF, error);
+    return st;
+}
+
+static gpuserve_status check_input(const gpuserve_job *job, gpuserve_error *error)
+{
+    if (job->n_items > MOST_ITEMS)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the job has %zu items, more than %u",
+                        job->n_items, MOST_ITEMS);
+    if (job->texts && job->ids)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has both `texts` and `ids`");
+    if (!job->texts && (job->text_sizes || job->pairs))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `%s` but no `texts`",
+                        job->pairs ? "pairs" : "text_sizes");
+    if (!job->pairs && job->pair_sizes)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `pair_sizes` but no `pairs`");
+    if (!job->ids && job->id_offsets)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `id_offsets` but no `ids`");
+    if (job->ids && (job->prompt || job->prompt_name))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "a prompt cannot be put before token ids");
+    if (job->prompt && job->prompt_name)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has both `prompt` and `prompt_name`");
+    if (job->n_items == 0)
+        return GPUSERVE_OK;
+    if (!job->texts && !job->ids)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has neither `texts` nor `ids`");
+    if (job->ids && !job->id_offsets)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `ids` but no `id_offsets`");
+    if (!job->output)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the job's `output` is NULL");
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status check_task(const struct gsv_model *model, const gpuserve_job *job,
+                                  gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = model->plan.facts;
+
+    if (job->task != GPUSERVE_TASK_EMBED && job->dimensions != 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.dimensions is for embeddings only");
+    if (job->task != GPUSERVE_TASK_EMBED && job->normalize != GPUSERVE_NORMALIZE_DEFAULT)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.normalize is for embeddings only");
+    if (job->task != GPUSERVE_TASK_CLASSIFY && job->task != GPUSERVE_TASK_TOKEN_LABELS &&
+        job->score != GPUSERVE_SCORE_DEFAULT)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.score is for classification only");
+    if (!gsv_is_by_token(job->task) && job->token_offsets)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.token_offsets is for rows of tokens only");
+    if (job->task == GPUSERVE_TASK_EMBED && facts->dim == 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model only %s",
+                        facts->labels_tokens  ? "labels tokens"
+                        : facts->n_labels > 0 ? "classifies"
+                                              : "gives sparse vectors");
+    if (job->task == GPUSERVE_TASK_TOKEN_LABELS && !facts->labels_tokens)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model labels no tokens: it is no token classifier");
+    if (job->task == GPUSERVE_TASK_CLASSIFY && facts->labels_tokens)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model's labels are of tokens, not of texts: it is a token classifier");
+    if (job->task == GPUSERVE_TASK_CLASSIFY && facts->n_labels == 0) {
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model has no classifier head");
+        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
+                        "open it with a head file, or open a classifier model");
+    }
+    if (job->task == GPUSERVE_TASK_SPARSE && !facts->is_sparse)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model gives no sparse vectors: it is no masked language model");
+    if (job->dimensions > (uint32_t)facts->dim)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.dimensions is %u, the model has %d",
+                        job->dimensions, facts->dim);
+    return GPUSERVE_OK;
+}
+
+/* What the caller expects of the model and of the time. */
+static gpuserve_status check_expectations(const struct gsv_model *model, const gpuserve_job *job,
+                                          gpuserve_error *error)
+{
+    if (job->cache == GPUSERVE_CACHE_ON && !model->cache) {
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "job.cache is ON, but the model has no cache");
+        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "open the model with cache_bytes");
+    }
+    if (job->expected_fingerprint && strcmp(job->expected_fingerprint, model->fingerprint) != 0) {
+        gsv_fail(error, GPUSERVE_E_MISMATCH, "the model's fingerprint is %s, expected was %.100s",
+                 model->fingerprint, job->expected_fingerprint);
+        return gsv_hint(error, GPUSERVE_E_MISMATCH,
+                        "its vectors cannot be compared with those of the other: embed again, or "
+                        "open the model that made them");
+    }
+    if (job->deadline_us < 0)
+        return gsv_fail(error, GPUSERVE_E_EXPIRED, "the deadline passed %llu us before submission",
+                        0 - (unsigned long long)job->deadline_us);
+    return GPUSERVE_OK;
+}
+
+/* ------------------------------------------------------------------------------------- sizes */
+
+static gpuserve_status add_text(const char *what, size_t i, const char *const *texts,
+                                const size_t *sizes, size_t *bytes, gpuserve_error *error)
+{
+    size_t size = 0;
+
+    if (!texts[i])
+        return gsv_fail(error, GPUSERVE_E_INVALID, "item %zu: its %s is NULL", i, what);
+    text_at(texts, sizes, i, &size);
+    if (size > MOST_TEXT_BYTES)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "item %zu: its %s has %zu bytes, more than %u",
+                        i, what, size, MOST_TEXT_BYTES);
+    *bytes += size;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status size_texts(const struct gsv_model *model, const gpuserve_job *job,
+                                  struct gsv_job_size *size, gpuserve_error *error)
+{
+    const uint64_t limit = (uint64_t)model->plan.max_tokens;
+    const uint64_t special = gsv_tokenizer_special_count(model->plan.tokenizer, job->pairs != NULL);
+    const size_t prompt_bytes = size->prompt ? strlen(size->prompt) : 0;
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (prompt_bytes > MOST_TEXT_BYTES)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the prompt has %zu bytes, more than %u",
+                        prompt_bytes, MOST_TEXT_BYTES);
+    for (size_t i = 0; i < job->n_items && st == GPUSERVE_OK; i++) {
+        size_t bytes = prompt_bytes;
+        uint64_t tokens;
+
+        st = add_text("text", i, job->texts, job->text_sizes, &bytes, error);
+        if (st == GPUSERVE_OK && job->pairs)
+            st = add_text("pair", i, job->pairs, job->pair_sizes, &bytes, error);
+        tokens = special + bytes / BYTES_A_TOKEN + 1;
+        size->charge.bytes += bytes;
+        size->charge.tokens += tokens < limit ? tokens : limit;
+    }
+    return st;
+}
+
+static gpuserve_status size_ids(const struct gsv_model *model, const gpuserve_job *job,
+                                struct gsv_job_size *size, gpuserve_error *error)
+{
+    const size_t limit = (size_t)model->plan.max_tokens;
+
+    for (size_t i = 0; i < job->n_items; i++) {
+        const size_t begin = job->id_offsets[i], end = job->id_offsets[i + 1];
+
+        if (end < begin || (i == 0 && begin != 0))
+            return gsv_fail(error, GPUSERVE_E_INVALID,
+                            "id_offsets must rise from 0: item %zu begins at %zu and ends at %zu",
+                            i, begin, end);
+        if (end == begin)
+            return gsv_fail(error, GPUSERVE_E_INVALID, "item %zu has no ids", i);
+        if (end - begin > limit)
+            return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "item %zu has %zu ids, the limit is %zu",
+                            i, end - begin, limit);
+    }
+    size->charge.tokens = job->n_items > 0 ? job->id_offsets[job->n_items] : 0;
+    size->charge.bytes = size->charge.tokens * sizeof(*job->ids);
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_job_check_output(const gpuserve_job *job, size_t n_rows, int32_t columns,
+                                     gpuserve_error *error)
+{
+    const size_t stride = job->output_stride ? job->output_stride : (size_t)columns;
+    size_t needed = 0;
+
+    if (stride < (size_t)columns)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "output_stride is %zu, less than a row's %d",
+                        job->output_stride, columns);
+    if (n_rows > 0 && (!gsv_mul_size(n_rows - 1, stride, &needed) ||
+                       !gsv_add_size(needed, (size_t)columns, &needed)))
+        return gsv_fail(
+            error, GPUSERVE_E_TOO_LARGE,
+            "the output of %zu rows, %zu floats apart: more floats than there are addresses",
+            n_rows, stride);
+    if (needed > job->output_capacity)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "the output has room for %zu floats, %zu rows of %d need %zu",
+                        job->output_capacity, n_rows, columns, needed);
+    return GPUSERVE_OK;
+}
+
+static void make_key(const struct gsv_spec_facts *facts, const gpuserve_job *job,
+                     struct gsv_job_size *size)
+{
+    struct gsv_run run = { .task = job->task };
+
+    if (job->task == GPUSERVE_TASK_EMBED) {
+        const bool is_whole = job->normalize == GPUSERVE_NORMALIZE_WHOLE;
+
+        run.dimensions = job->dimensions && !is_whole ? (int32_t)job->dimensions : facts->dim;
+        run.normalize = job->normalize == GPUSERVE_NORMALIZE_DEFAULT || is_whole
+                            ? facts->normalize
+                            : job->normalize == GPUSERVE_NORMALIZE_YES;
+    } else if (job->task == GPUSERVE_TASK_CLASSIFY || job->task == GPUSERVE_TASK_TOKEN_LABELS) {
+        run.score = job->score ? job->score : (uint32_t)facts->score;
+    }
+    size->columns = gsv_run_columns(facts, &run);
+    size->kept = job->dimensions ? (int32_t)job->dimensions : size->columns;
+    size->key = (struct gsv_batch_key){ .task = run.task,
+                                        .dimensions = run.dimensions,
+                                        .normalize = run.normalize,
+                                        .score = run.score };
+}
+
+gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job *job,
+                              struct gsv_job_size *size, gpuserve_error *error)
+{
+    gpuserve_status st = check_enums(job, error);
+
+    memset(size, 0, sizeof(*size));
+    if (st == GPUSERVE_OK)
+        st = check_input(job, error);
+    if (st == GPUSERVE_OK)
+        st = check_task(model, job, error);
+    if (st == GPUSERVE_OK && job->result)
+        st = gsv_check_struct(job->result, sizeof(*job->result), "gpuserve_result", error);
+    if (st == GPUSERVE_OK)
+        st = check_expectations(model, job, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_prompt_of(&model->plan, job, &size->prompt, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    make_key(model->plan.facts, job, size);
+    /* Rows of token vectors are known after tokenization. */
+    if (!gsv_is_by_token(job->task))
+        st = gsv_job_check_output(job, job->n_items, size->kept, error);
+    if (st == GPUSERVE_OK)
+        st = job->ids ? size_ids(model, job, size, error) : size_texts(model, job, size, error);
+    size->charge.work = size->charge.tokens;
+    size->charge.client = job->client;
+    size->charge.n_items = job->n_items;
+    if (st == GPUSERVE_OK) { /* neither count is over 2^58 */
+        const uint64_t rows = gsv_is_by_token(job->task) ? size->charge.tokens : job->n_items;
+
+        size->charge.bytes +=
+            rows * (uint64_t)size->columns * sizeof(float) + job->n_items * sizeof(struct gsv_item);
+    }
+    return st;
+}
+
+/* ----------------------------------------------------------------------------------- content */
+
+static gpuserve_status check_utf8(const char *what, size_t i, const char *text, size_t size,
+                                  gpuserve_error *error)
+{
+    const size_t valid = gsv_utf8_valid_length(text, size);
+
+    return valid == size ? GPUSERVE_OK
+                         : gsv_fail(error, GPUSERVE_E_INVALID,
+                                    "item %zu: its %s is not UTF-8 at byte %zu", i, what, valid);
+}
+
+static gpuserve_status check_ids(const struct gsv_model *model, const gpuserve_job *job,
+                                 gpuserve_error *error)
+{
+    const int32_t vocab = model->plan.facts->vocab_size;
+
+    for (size_t i = 0; i < job->n_items; i++) {
+        for (size_t j = job->id_offsets[i]; j < job->id_offsets[i + 1]; j++) {
+            if (job->ids[j] < 0 || job->ids[j] >= vocab)
+                return gsv_fail(error, GPUSERVE_E_INVALID,
+                                "item %zu: id %d at place %zu is outside 0 to %d", i, job->ids[j],
+                                j - job->id_offsets[i], vocab - 1);
+        }
+    }
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_job_check_content(const struct gsv_model *model, const gpuserve_job *job,
+                                      const struct gsv_job_size *size, gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (job->ids)
+        return check_ids(model, job, error);
+    if (size->prompt &&
+        gsv_utf8_valid_length(size->prompt, strlen(size->prompt)) != strlen(size->prompt))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the prompt is not UTF-8");
+    for (size_t i = 0; i < job->n_items && st == GPUSERVE_OK; i++) {
+        size_t bytes = 0;
+        const char *text = gsv_job_text(job, i, &bytes);
+
+        st = check_utf8("text", i, text, bytes, error);
+        text = gsv_job_pair(job, i, &bytes);
+        if (st == GPUSERVE_OK && text)
+            st = check_utf8("pair", i, text, bytes, error);
+    }
+    return st;
+}

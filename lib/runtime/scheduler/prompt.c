@@ -1,0 +1,96 @@
+/*
+ * prompt.c - see prompt.h.
+ */
+#include "lib/runtime/scheduler/prompt.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/utf8.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static gpuserve_status fail_unknown(const struct gsv_spec_facts *facts, const char *name,
+                                    gpuserve_error *error)
+{
+    char names[300];
+    size_t length = 0;
+
+    names[0] = '\0';
+    for (size_t i = 0; i < facts->n_prompts && length < sizeof(names); i++) {
+        const int n = snprintf(names + length, sizeof(names) - length, "%s\"%s\"",
+                               i > 0 ? ", " : "", facts->prompts[i].name);
+
+        length += n > 0 ? (size_t)n : 0;
+    }
+    if (facts->n_prompts == 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "no prompt \"%.100s\": the model has none",
+                        name);
+    return gsv_fail(error, GPUSERVE_E_INVALID, "no prompt \"%.100s\": the model has %s", name,
+                    names);
+}
+
+/* NULL: it is none of the model's. */
+static const struct gsv_prompt *find(const struct gsv_spec_facts *facts, const char *name)
+{
+    for (size_t i = 0; i < facts->n_prompts; i++) {
+        if (strcmp(facts->prompts[i].name, name) == 0)
+            return &facts->prompts[i];
+    }
+    return NULL;
+}
+
+static gpuserve_status choose_text(struct gsv_plan *plan, const char *text, gpuserve_error *error)
+{
+    const size_t size = strlen(text);
+
+    if (gsv_utf8_valid_length(text, size) != size)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "default_prompt is not UTF-8");
+    if (size == 0)
+        return GPUSERVE_OK;
+    plan->prompt_text = gsv_copy_text(text, size);
+    if (!plan->prompt_text)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the default prompt");
+    plan->default_prompt = plan->prompt_text;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_prompt_choose(struct gsv_plan *plan, const gpuserve_model_options *options,
+                                  gpuserve_error *error)
+{
+    const struct gsv_prompt *prompt;
+    const char *name = options->default_prompt_name;
+
+    if (name && options->default_prompt)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "both default_prompt and default_prompt_name are given");
+    if (options->default_prompt)
+        return choose_text(plan, options->default_prompt, error);
+    if (!name)
+        name = plan->facts->default_prompt;
+    if (!name)
+        return GPUSERVE_OK;
+    prompt = find(plan->facts, name);
+    if (!prompt)
+        return gsv_fail_in(error, fail_unknown(plan->facts, name, error), "default_prompt_name");
+    plan->default_prompt = prompt->text;
+    plan->default_prompt_name = prompt->name;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_prompt_of(const struct gsv_plan *plan, const gpuserve_job *job,
+                              const char **prompt, gpuserve_error *error)
+{
+    const struct gsv_prompt *named;
+
+    *prompt = job->prompt ? job->prompt : plan->default_prompt;
+    if (job->ids)
+        *prompt = NULL;
+    if (job->ids || !job->prompt_name)
+        return GPUSERVE_OK;
+    named = find(plan->facts, job->prompt_name);
+    if (!named)
+        return fail_unknown(plan->facts, job->prompt_name, error);
+    *prompt = named->text;
+    return GPUSERVE_OK;
+}

@@ -1,0 +1,339 @@
+/*
+ * scheduler.c - what a worker does next, what a caller may do in its place, and how either is
+ * counted back. batcher.h says in which order and why.
+ */
+#include "lib/base/error.h"
+#include "lib/runtime/core/clock.h"
+#include "lib/runtime/scheduler/batcher_internal.h"
+
+#include <time.h>
+
+#define LEAST_WEIGHT (1.0 / 16) /* of a batch among those that the speed is learned from */
+
+/* The next chunk to tokenize, from the request whose turn it is; false when it has expired. */
+static bool begin_encoding(struct gsv_batcher *batcher, struct gsv_step *step)
+{
+    struct gsv_lane *lane = gsv_next_raw_lane(batcher);
+    gpuserve_request *request = gsv_of_raw(lane->raw.after);
+
+    if (gsv_is_expired(request, gsv_now_ns())) {
+        gsv_expire(batcher, request);
+        return false;
+    }
+    step->kind = GSV_STEP_ENCODE;
+    step->request = request;
+    step->chunk = &request->chunks[request->next_raw++];
+    step->chunk->state = GSV_CHUNK_ENCODING;
+    request->n_in_flight++;
+    lane->n_raw_chunks--;
+    batcher->n_raw_chunks--;
+    gsv_list_remove(&request->raw);
+    if (request->next_raw < request->n_chunks)
+        gsv_list_append(&lane->raw, &request->raw);
+    return true;
+}
+
+/* A step that needs no core; the lock is held. */
+static bool find_end(struct gsv_batcher *batcher, struct gsv_step *step)
+{
+    if (batcher->to_complete) {
+        step->kind = GSV_STEP_COMPLETE;
+        step->request = batcher->to_complete;
+        batcher->to_complete = step->request->next_to_complete;
+        return true;
+    }
+    step->kind = GSV_STEP_STOP;
+    return batcher->is_stopped;
+}
+
+/* There is a step for somebody with a core. */
+static bool has_work(const struct gsv_batcher *batcher)
+{
+    return batcher->n_raw_chunks > 0 || (batcher->reruns && batcher->free_batches) ||
+           (batcher->ready_tokens > 0 && batcher->free_batches && !gsv_holds_back(batcher));
+}
+
+/* ----------------------------------------------------------------------------------- batches */
+
+void gsv_batcher_add_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
+{
+    struct gsv_stand *stand = &batcher->stands[batch->replica];
+
+    pthread_mutex_lock(&batcher->lock);
+    if (!stand->is_out) {
+        stand->n_seats++;
+        batcher->n_seats++;
+        batch->next_free = batcher->free_batches;
+        batcher->free_batches = batch;
+    }
+    pthread_mutex_unlock(&batcher->lock);
+}
+
+struct gsv_batch *gsv_take_free(struct gsv_batcher *batcher, int32_t group)
+{
+    struct gsv_batch **best = &batcher->free_batches, *batch;
+
+    for (struct gsv_batch **place = best; *place; place = &(*place)->next_free) {
+        const int32_t busy = batcher->stands[(*place)->replica].n_running;
+        const int32_t least = batcher->stands[(*best)->replica].n_running;
+
+        if (busy < least || (busy == least && (*best)->group != group && (*place)->group == group))
+            best = place;
+    }
+    batch = *best;
+    *best = batch->next_free;
+    return batch;
+}
+
+/* A filled batch, which is running from now on; NULL when all that is ready has expired or rides
+ * along. */
+static struct gsv_batch *begin_batch(struct gsv_batcher *batcher, int32_t group)
+{
+    struct gsv_batch *batch = gsv_take_free(batcher, group);
+
+    gsv_take_batch(batcher, batch);
+    if (batch->n_parts == 0) {
+        batch->next_free = batcher->free_batches;
+        batcher->free_batches = batch;
+        return NULL;
+    }
+    batcher->stands[batch->replica].n_running++;
+    batcher->n_running++;
+    return batch;
+}
+
+static void end_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
+{
+    struct gsv_stand *stand = &batcher->stands[batch->replica];
+
+    stand->n_running--;
+    batcher->n_running--;
+    if (stand->is_out)
+        return;
+    batch->next_free = batcher->free_batches;
+    batcher->free_batches = batch;
+}
+
+/* -------------------------------------------------------------------------------------- steps */
+
+/* A step that needs a core, which the worker has; the lock is held. */
+static bool find_work(struct gsv_batcher *batcher, int32_t group, struct gsv_step *step)
+{
+    const size_t enough = (size_t)batcher->n_seats * (size_t)batcher->options.max_batch_tokens;
+
+    while (has_work(batcher)) {
+        if (batcher->reruns && batcher->free_batches) {
+            step->batch = gsv_begin_rerun(batcher, group);
+            step->kind = GSV_STEP_RUN;
+            return true;
+        }
+        if (batcher->n_raw_chunks > 0 && batcher->ready_tokens < enough) {
+            if (begin_encoding(batcher, step))
+                return true;
+            continue; /* it had expired */
+        }
+        if (!batcher->free_batches)
+            return false; /* whoever runs the last of them takes what is ready */
+        step->batch = begin_batch(batcher, group);
+        if (!step->batch)
+            continue;
+        step->kind = GSV_STEP_RUN;
+        return true;
+    }
+    return false;
+}
+
+/* Give the core back after a step, or for want of one. */
+static void leave_core(struct gsv_batcher *batcher, uint64_t since_ns, bool is_wide)
+{
+    if (batcher->options.cores)
+        gsv_cores_leave(batcher->options.cores, &batcher->share,
+                        is_wide ? batcher->options.n_workers : 1, gsv_now_ns() - since_ns);
+}
+
+/* Until somebody wakes us, or what is ready must be taken. */
+static void sleep_for_work(struct gsv_batcher *batcher)
+{
+    const bool holds =
+        batcher->ready_tokens > 0 && batcher->free_batches && gsv_holds_back(batcher);
+
+    batcher->n_sleeping++;
+    if (holds) {
+        const struct timespec due = { .tv_sec = (time_t)(batcher->due_ns / 1000000000),
+                                      .tv_nsec = (long)(batcher->due_ns % 1000000000) };
+
+        batcher->n_holding++;
+        pthread_cond_timedwait(&batcher->work, &batcher->lock, &due);
+        batcher->n_holding--;
+    } else {
+        pthread_cond_wait(&batcher->work, &batcher->lock);
+    }
+    batcher->n_sleeping--;
+}
+
+struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, int32_t group)
+{
+    struct gsv_step step = { 0 };
+    bool has_core = !batcher->options.cores, has_step = false;
+
+    pthread_mutex_lock(&batcher->lock);
+    while (!has_step) {
+        if (find_end(batcher, &step) || (has_core && find_work(batcher, group, &step))) {
+            has_step = true;
+        } else if (!has_core && has_work(batcher)) {
+            pthread_mutex_unlock(&batcher->lock);
+            gsv_cores_enter(batcher->options.cores, &batcher->share);
+            has_core = true;
+            pthread_mutex_lock(&batcher->lock);
+        } else if (!batcher->to_complete) { /* which what has just expired is in */
+            if (has_core)
+                leave_core(batcher, gsv_now_ns(), false);
+            has_core = !batcher->options.cores;
+            sleep_for_work(batcher);
+        }
+    }
+    pthread_mutex_unlock(&batcher->lock);
+    if (has_core && (step.kind == GSV_STEP_COMPLETE || step.kind == GSV_STEP_STOP))
+        leave_core(batcher, gsv_now_ns(), false);
+    step.begun_ns = gsv_now_ns();
+    return step;
+}
+
+/* Nothing runs on the CPU, and nothing waits but what this request has ready, if it is in the queue
+ * yet: the lock is held. */
+static bool may_lead(const struct gsv_batcher *batcher, const gpuserve_request *request)
+{
+    return batcher->options.cores && batcher->n_running == 0 &&
+           batcher->ready_tokens == request->ready_tokens && batcher->n_raw_chunks == 0 &&
+           batcher->free_batches;
+}
+
+/* A caller's batch, with the core that it has; the lock is held. */
+static struct gsv_batch *begin_led_batch(struct gsv_batcher *batcher)
+{
+    struct gsv_batch *batch = begin_batch(batcher, 0); /* a caller is anywhere */
+
+    if (!batch)
+        leave_core(batcher, gsv_now_ns(), false);
+    else
+        batch->is_led = true;
+    return batch;
+}
+
+struct gsv_batch *gsv_batcher_lead(struct gsv_batcher *batcher, gpuserve_request *request)
+{
+    struct gsv_batch *batch = NULL;
+    bool leads;
+
+    pthread_mutex_lock(&batcher->lock);
+    leads = may_lead(batcher, request);
+    gsv_enqueue(batcher, request);
+    if (leads && request->ready_tokens > 0 && batcher->n_raw_chunks == 0 &&
+        gsv_cores_try_enter(batcher->options.cores, &batcher->share))
+        batch = begin_led_batch(batcher);
+    if (batcher->ready_tokens > 0 || batcher->n_raw_chunks > 0 || batcher->to_complete)
+        gsv_wake(batcher);
+    pthread_mutex_unlock(&batcher->lock);
+    return batch;
+}
+
+/* A worker was woken for it. One that has a core already is about to take it, or would keep the
+ * batch from having all cores. */
+struct gsv_batch *gsv_batcher_lead_queued(struct gsv_batcher *batcher, gpuserve_request *request)
+{
+    struct gsv_batch *batch = NULL;
+
+    pthread_mutex_lock(&batcher->lock);
+    if (request->ready_tokens > 0 && may_lead(batcher, request) &&
+        gsv_cores_try_enter_first(batcher->options.cores, &batcher->share))
+        batch = begin_led_batch(batcher);
+    pthread_mutex_unlock(&batcher->lock);
+    return batch;
+}
+
+gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct gsv_step *step,
+                                      gpuserve_status status, const gpuserve_error *error)
+{
+    gpuserve_request *request = step->request, *over = NULL;
+    struct gsv_chunk *chunk = step->chunk;
+
+    leave_core(batcher, step->begun_ns, false);
+    pthread_mutex_lock(&batcher->lock);
+    request->n_in_flight--;
+    if (status != GPUSERVE_OK) {
+        gsv_fail_request(batcher, request, status, error);
+    } else if (request->failure == GPUSERVE_OK) {
+        chunk->state = GSV_CHUNK_READY;
+        request->n_untaken -= chunk->n_cached;
+        gsv_add_ready(batcher, request, gsv_board(batcher, request, chunk));
+        gsv_wake(batcher);
+    }
+    gsv_end_if_over(request, &over);
+    pthread_mutex_unlock(&batcher->lock);
+    return over;
+}
+
+/* A wide batch has all workers for itself, a narrow one a worker. A batch that is not full says the
+ * less about full ones the smaller it is. */
+static void learn_speed(struct gsv_batcher *batcher, const struct gsv_batch *batch,
+                        uint64_t nanoseconds)
+{
+    const int32_t share = batch->is_wide ? 1 : batcher->n_seats;
+    const double now = (double)batch->n_tokens * share / (double)(nanoseconds + 1);
+    const double full = (double)batch->n_tokens / batcher->options.max_batch_tokens;
+    const double weight = (full < 1 ? full > LEAST_WEIGHT ? full : LEAST_WEIGHT : 1) / 8;
+    double *speed = &batcher->tokens_per_ns;
+
+    *speed = *speed > 0 ? *speed + (now - *speed) * weight : now;
+}
+
+void gsv_batcher_land(struct gsv_batcher *batcher, struct gsv_batch *batch)
+{
+    pthread_mutex_lock(&batcher->lock);
+    for (int32_t i = 0; i < batch->n_parts; i++)
+        gsv_flight_remove(batcher, &batch->parts[i]);
+    pthread_mutex_unlock(&batcher->lock);
+}
+
+/* Of the parts, then of the riders. */
+static const struct gsv_part *part_at(const struct gsv_batch *batch, int32_t i)
+{
+    return i < batch->n_parts ? &batch->parts[i] : &batch->riders[i - batch->n_parts];
+}
+
+void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, uint64_t nanoseconds,
+                    gpuserve_status status, const gpuserve_error *error, gpuserve_request **list)
+{
+    for (int32_t i = 0; i < batch->n_parts + batch->n_riders; i++) {
+        const struct gsv_part *part = part_at(batch, i);
+
+        part->request->n_in_flight--;
+        part->request->last_run_ns = batch->taken_ns + nanoseconds;
+        part->request->replicas |= UINT64_C(1) << batch->replica;
+        if (--part->chunk->n_left == 0)
+            gsv_chunk_reset(part->chunk);
+        if (status != GPUSERVE_OK)
+            gsv_fail_request(batcher, part->request, status, error);
+    }
+    for (int32_t i = 0; i < batch->n_parts + batch->n_riders; i++)
+        gsv_end_if_over(part_at(batch, i)->request, list);
+}
+
+gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch *batch,
+                                  uint64_t nanoseconds, gpuserve_status status,
+                                  const gpuserve_error *error)
+{
+    gpuserve_request *over = NULL;
+
+    leave_core(batcher, batch->taken_ns, batch->is_wide);
+    pthread_mutex_lock(&batcher->lock);
+    end_batch(batcher, batch);
+    if (!gsv_leave_for_rerun(batcher, batch, status)) {
+        learn_speed(batcher, batch, nanoseconds);
+        gsv_count_back(batcher, batch, nanoseconds, status, error, &over);
+    }
+    if (batch->is_led && has_work(batcher)) /* a worker would take it up itself */
+        gsv_wake(batcher);
+    pthread_mutex_unlock(&batcher->lock);
+    return over;
+}

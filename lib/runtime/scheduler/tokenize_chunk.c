@@ -1,0 +1,216 @@
+/*
+ * tokenize_chunk.c - tokenizing the items of a request, and the buffers for it.
+ */
+#include "lib/runtime/scheduler/tokenize_chunk.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/runtime/core/clock.h"
+#include "lib/runtime/scheduler/job.h"
+#include "lib/runtime/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_IDLE 64              /* encoders that are kept */
+#define MOST_KEPT_BYTES (1 << 20) /* of joined text that an idle encoder keeps */
+
+/* ---------------------------------------------------------------------------------- encoders */
+
+static void encoder_free(struct gsv_encoder *encoder)
+{
+    gsv_encoding_reset(&encoder->encoding);
+    free(encoder->text);
+    free(encoder);
+}
+
+void gsv_encoders_init(struct gsv_encoders *encoders)
+{
+    memset(encoders, 0, sizeof(*encoders));
+    pthread_mutex_init(&encoders->lock, NULL);
+}
+
+void gsv_encoders_reset(struct gsv_encoders *encoders)
+{
+    while (encoders->idle) {
+        struct gsv_encoder *encoder = encoders->idle;
+
+        encoders->idle = encoder->next;
+        encoder_free(encoder);
+    }
+    pthread_mutex_destroy(&encoders->lock);
+}
+
+struct gsv_encoder *gsv_encoder_take(struct gsv_encoders *encoders)
+{
+    struct gsv_encoder *encoder;
+
+    pthread_mutex_lock(&encoders->lock);
+    encoder = encoders->idle;
+    if (encoder) {
+        encoders->idle = encoder->next;
+        encoders->n_idle--;
+    }
+    pthread_mutex_unlock(&encoders->lock);
+    return encoder ? encoder : gsv_alloc_array(1, sizeof(*encoder));
+}
+
+void gsv_encoder_give(struct gsv_encoders *encoders, struct gsv_encoder *encoder)
+{
+    bool keep;
+
+    if (encoder->capacity > MOST_KEPT_BYTES) {
+        free(encoder->text);
+        encoder->text = NULL;
+        encoder->capacity = 0;
+    }
+    pthread_mutex_lock(&encoders->lock);
+    keep = encoders->n_idle < MOST_IDLE;
+    if (keep) {
+        encoder->next = encoders->idle;
+        encoders->idle = encoder;
+        encoders->n_idle++;
+    }
+    pthread_mutex_unlock(&encoders->lock);
+    if (!keep)
+        encoder_free(encoder);
+}
+
+/* ------------------------------------------------------------------------------------ chunks */
+
+/* Room that grows with the chunk's tokens. */
+struct chunk_room {
+    size_t ids, type_ids;
+};
+
+static gpuserve_status join_prompt(struct gsv_encoder *encoder, const char *prompt,
+                                   const char **text, size_t *size, gpuserve_error *error)
+{
+    const size_t before = prompt ? strlen(prompt) : 0;
+
+    if (before == 0)
+        return GPUSERVE_OK;
+    if (!gsv_grow((void **)&encoder->text, &encoder->capacity, before + *size, 1, SIZE_MAX))
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a prompt and its text");
+    memcpy(encoder->text, prompt, before);
+    memcpy(encoder->text + before, *text, *size);
+    *text = encoder->text;
+    *size += before;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status append(const struct gsv_model *model, struct gsv_chunk *chunk,
+                              struct chunk_room *room, const struct gsv_encoding *from,
+                              struct gsv_item *item, gpuserve_error *error)
+{
+    const size_t needed = chunk->n_tokens + from->n;
+
+    if (from->n == 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the text has no tokens");
+    if (!gsv_grow((void **)&chunk->ids, &room->ids, needed, sizeof(*chunk->ids), SIZE_MAX) ||
+        !gsv_grow((void **)&chunk->type_ids, &room->type_ids, needed, 1, SIZE_MAX))
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokens");
+    memcpy(chunk->ids + chunk->n_tokens, from->ids, from->n * sizeof(*from->ids));
+    /* A model without a second type has no row for it. */
+    if (model->plan.facts->type_vocab_size > 1)
+        memcpy(chunk->type_ids + chunk->n_tokens, from->type_ids, from->n);
+    else
+        memset(chunk->type_ids + chunk->n_tokens, 0, from->n);
+    item->offset = chunk->n_tokens;
+    item->n_tokens = (uint32_t)from->n;
+    item->truncated = from->truncated;
+    chunk->n_tokens = needed;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status encode_items(struct gsv_model *model, gpuserve_request *request,
+                                    struct gsv_chunk *chunk, struct gsv_encoder *encoder,
+                                    gpuserve_error *error)
+{
+    const struct gsv_encode_options options = {
+        .max_tokens = (size_t)model->plan.max_tokens,
+        .truncation = request->job.truncation,
+    };
+    struct chunk_room room = { 0 };
+
+    for (size_t i = chunk->first; i < chunk->end; i++) {
+        size_t size = 0, pair_size = 0;
+        const char *text = gsv_job_text(&request->job, i, &size);
+        const char *pair = gsv_job_pair(&request->job, i, &pair_size);
+        gpuserve_status st = join_prompt(encoder, request->prompt, &text, &size, error);
+
+        if (st == GPUSERVE_OK)
+            st = gsv_tokenizer_encode(model->plan.tokenizer, &encoder->encoding, text, size, pair,
+                                      pair_size, &options, error);
+        if (st == GPUSERVE_OK)
+            st = append(model, chunk, &room, &encoder->encoding, &request->items[i], error);
+        if (st != GPUSERVE_OK)
+            return gsv_fail_in(error, st, "item %zu", i);
+    }
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_prompt_tokens(struct gsv_model *model, const char *prompt, int32_t *n,
+                                  gpuserve_error *error)
+{
+    const struct gsv_encode_options options = { .max_tokens = (size_t)model->plan.max_tokens };
+    struct gsv_encoder *encoder = gsv_encoder_take(&model->encoders);
+    gpuserve_status st;
+
+    if (!encoder)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokenization");
+    st = gsv_tokenizer_encode(model->plan.tokenizer, &encoder->encoding, prompt, strlen(prompt),
+                              NULL, 0, &options, error);
+    if (st == GPUSERVE_OK)
+        *n = encoder->encoding.n > 0 ? (int32_t)encoder->encoding.n - 1 : 0;
+    gsv_encoder_give(&model->encoders, encoder);
+    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "the prompt");
+}
+
+gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *request,
+                                 struct gsv_chunk *chunk, gpuserve_error *error)
+{
+    const uint64_t begin = gsv_now_ns();
+    struct gsv_encoder *encoder = gsv_encoder_take(&model->encoders);
+    gpuserve_status st;
+    uint64_t spent;
+
+    if (!encoder)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokenization");
+    chunk->is_owned = true;
+    gsv_nvtx_push(&model->context->nvtx, "gpuserve tokenize");
+    st = encode_items(model, request, chunk, encoder, error);
+    gsv_nvtx_pop(&model->context->nvtx);
+    gsv_encoder_give(&model->encoders, encoder);
+    if (st != GPUSERVE_OK)
+        gsv_chunk_reset(chunk);
+    spent = gsv_now_ns() - begin;
+    atomic_fetch_add(&request->tokenize_ns, spent);
+    atomic_fetch_add(&model->context->metrics.tokenize_ns, spent);
+    return st;
+}
+
+void gsv_recall_chunk(struct gsv_model *model, gpuserve_request *request, struct gsv_chunk *chunk)
+{
+    const bool by_token = gsv_is_by_token(request->job.task);
+    const size_t columns = (size_t)request->columns;
+
+    if (request->job.cache == GPUSERVE_CACHE_OFF)
+        return;
+    for (size_t i = chunk->first; i < chunk->end; i++) {
+        struct gsv_item *item = &request->items[i];
+        struct gsv_cache_key key = { .tokens = gsv_tokens_of(chunk, item), .batch = request->key };
+
+        item->hash = key.hash = gsv_tokens_hash(&key.tokens);
+        if (!model->cache ||
+            !gsv_cache_get(model->cache, &key, request->staging + item->row * columns,
+                           columns * (by_token ? item->n_tokens : 1)))
+            continue;
+        item->is_cached = true;
+        chunk->n_cached++;
+        chunk->cached_tokens += item->n_tokens;
+        chunk->n_left--;
+    }
+    if (chunk->n_left == 0)
+        gsv_chunk_reset(chunk);
+}

@@ -1,0 +1,94 @@
+/*
+ * tokenizer_json.c - tokenizer.json to the parts of a tokenizer.
+ *
+ * What is not known is refused by its name, and so is whatever `tokenizers` would refuse: ids that
+ * are almost right are worse than none.
+ */
+#include "lib/base/error.h"
+#include "lib/base/json_tree.h"
+#include "lib/text/tokenizer_parts.h"
+#include "lib/text/load/memory_usage.h"
+
+#include <string.h>
+
+enum part {
+    ADDED,
+    NORMALIZER,
+    PRE_TOKENIZER,
+    POST_PROCESSOR,
+    DECODER,
+    VERSION,
+    TRUNCATION,
+    PADDING,
+    MODEL,
+    N_PARTS
+};
+
+static gpuserve_status check_version(const struct gsv_json_value *json, const char *name,
+                                     gpuserve_error *error)
+{
+    const char *version = gsv_json_text(json);
+
+    if (json && (!version || strcmp(version, "1.0") != 0))
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: \"version\" is \"%s\", not \"1.0\"",
+                        name, version ? version : "no string");
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status read_part(struct gsv_tokenizer *t, enum part part,
+                                 const struct gsv_json_value *json, const char *name,
+                                 gpuserve_error *error)
+{
+    switch (part) {
+    case ADDED:
+        return gsv_added_parse(&t->added, json, &t->vocab, name, error);
+    case NORMALIZER:
+        return gsv_normalizer_parse(&t->normalizer, json, name, error);
+    case PRE_TOKENIZER:
+        return gsv_pretokenizer_parse(&t->pretokenizer, json, name, error);
+    case POST_PROCESSOR:
+        return gsv_post_processor_parse(&t->post, json, name, error);
+    case DECODER:
+        return gsv_decoder_parse(&t->decoder, json, name, error);
+    case VERSION:
+        return check_version(json, name, error);
+    case TRUNCATION:
+        return gsv_usage_check_truncation(json, name, error);
+    default:
+        return gsv_usage_check_padding(json, name, error);
+    }
+}
+
+gpuserve_status gsv_tokenizer_read_json(struct gsv_tokenizer *t, const char *text, size_t size,
+                                        const char *name, gpuserve_error *error)
+{
+    struct gsv_member members[N_PARTS] = {
+        [ADDED] = { "added_tokens", { 0 } },
+        [NORMALIZER] = { "normalizer", { 0 } },
+        [PRE_TOKENIZER] = { "pre_tokenizer", { 0 } },
+        [POST_PROCESSOR] = { "post_processor", { 0 } },
+        [DECODER] = { "decoder", { 0 } },
+        [VERSION] = { "version", { 0 } },
+        [TRUNCATION] = { "truncation", { 0 } },
+        [PADDING] = { "padding", { 0 } },
+        [MODEL] = { "model", { 0 } },
+    };
+    struct gsv_json_reader reader = { text, text, text + size, name };
+    gpuserve_status status = gsv_members_find(&reader, members, N_PARTS, false, error);
+
+    if (status == GPUSERVE_OK)
+        status = gsv_json_reader_end(&reader, error);
+    if (status == GPUSERVE_OK && !members[MODEL].value.at)
+        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: no \"model\"", name);
+    if (status == GPUSERVE_OK)
+        status = gsv_token_model_read(&t->model, &t->vocab, members[MODEL].value, name, error);
+    for (int part = 0; part < MODEL && status == GPUSERVE_OK; part++) {
+        struct gsv_json_value *json;
+
+        status = gsv_member_parse(&json, members[part].value, name, error);
+        if (status == GPUSERVE_OK)
+            status = read_part(t, (enum part)part, json, name, error);
+        gsv_json_free(&json);
+    }
+    return status;
+}

@@ -1,0 +1,164 @@
+/*
+ * tokenizer_merges.c - vocab.json, merges.txt and the files beside them to the parts of a
+ * byte-level BPE tokenizer, RoBERTa's or GPT-2's.
+ *
+ * Older models have no tokenizer.json. The parts are then those that transformers' conversion
+ * gives. RoBERTa: <s> A </s> </s> B </s>, spans without the white space of their tokens unless
+ * "trim_offsets" says otherwise, and <mask> with the white space before it. GPT-2: nothing around
+ * a text unless "add_bos_token" says so. Both: a space before the first word if "add_prefix_space"
+ * says so. Special and added tokens: see special_tokens.h.
+ */
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/json_tree.h"
+#include "lib/text/load/special_tokens.h"
+
+#include <string.h>
+
+/* In the order of transformers, by which tokens that vocab.json lacks get their ids. */
+enum { BOS, EOS, UNK, SEP, PAD, CLS, MASK, N_KEYS };
+
+static const struct gsv_special roberta_keys[N_KEYS] = {
+    [BOS] = { .key = "bos_token", .usual = "<s>", .flagged = true, .normalized = true },
+    [EOS] = { .key = "eos_token", .usual = "</s>", .flagged = true, .normalized = true },
+    [UNK] = { .key = "unk_token", .usual = "<unk>", .flagged = true, .normalized = true },
+    [SEP] = { .key = "sep_token",
+              .usual = "</s>",
+              .needed = true,
+              .flagged = true,
+              .normalized = true },
+    [PAD] = { .key = "pad_token", .usual = "<pad>", .flagged = true, .normalized = true },
+    [CLS] = { .key = "cls_token",
+              .usual = "<s>",
+              .needed = true,
+              .flagged = true,
+              .normalized = true },
+    [MASK] = { .key = "mask_token", .usual = "<mask>", .flagged = true, .lstrip = true },
+};
+
+static const struct gsv_special gpt2_keys[N_KEYS] = {
+    [BOS] = { .key = "bos_token", .usual = "<|endoftext|>", .flagged = true, .normalized = true },
+    [EOS] = { .key = "eos_token", .usual = "<|endoftext|>", .flagged = true, .normalized = true },
+    [UNK] = { .key = "unk_token", .usual = "<|endoftext|>", .flagged = true, .normalized = true },
+    [SEP] = { .key = "sep_token" },
+    [PAD] = { .key = "pad_token", .flagged = true, .normalized = true },
+    [CLS] = { .key = "cls_token" },
+    [MASK] = { .key = "mask_token" },
+};
+
+/* ------------------------------------------------------------------ vocab.json */
+
+/* Tokens that are added count on from the number of those there are: there may be no holes. */
+static gpuserve_status check_ids(const struct gsv_vocab *vocab, const char *name,
+                                 gpuserve_error *error)
+{
+    for (size_t id = 0; id < vocab->n_ids; id++)
+        if (!vocab->by_id[id])
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "%s: no token has the id %zu, but one has the id %zu", name, id,
+                            vocab->n_ids - 1);
+    return GPUSERVE_OK;
+}
+
+/* As some editors leave it: JSON may not begin so, and a first line is another one with it. */
+static gpuserve_status check_mark(const struct gsv_text_file *file, gpuserve_error *error)
+{
+    if (file->size >= 3 && memcmp(file->text, "\xEF\xBB\xBF", 3) == 0)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s:1: begins with a byte order mark",
+                        file->name);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status read_vocab(struct gsv_vocab *vocab, const struct gsv_text_file *file,
+                                  gpuserve_error *error)
+{
+    struct gsv_json_slice object = { file->text, file->size };
+    struct gsv_json_reader reader = gsv_json_reader_of(object, file->name);
+    gpuserve_status status;
+
+    if (gsv_json_reader_peek(&reader) != '{')
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: not a JSON object", file->name);
+    status = gsv_json_reader_value(&reader, &object, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_json_reader_end(&reader, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_vocab_read_json(vocab, object, file->name, error);
+    return status == GPUSERVE_OK ? check_ids(vocab, file->name, error) : status;
+}
+
+/* ------------------------------------------------------------------ the rest */
+
+static gpuserve_status read_model(struct gsv_tokenizer *t, const struct gsv_text_file *vocab,
+                                  const struct gsv_text_file *merges, gpuserve_error *error)
+{
+    struct gsv_bpe *const bpe = &t->model.bpe;
+    gpuserve_status status = check_mark(vocab, error);
+
+    if (status == GPUSERVE_OK)
+        status = check_mark(merges, error);
+    if (status == GPUSERVE_OK)
+        status = read_vocab(&t->vocab, vocab, error);
+    if (status != GPUSERVE_OK)
+        return status;
+    t->model.kind = GSV_BPE;
+    bpe->unknown = -1;
+    bpe->prefix = gsv_copy_text("", 0);
+    bpe->suffix = gsv_copy_text("", 0);
+    if (!bpe->prefix || !bpe->suffix)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", vocab->name);
+    return gsv_bpe_read_merges(bpe, merges->text, merges->size, &t->vocab, merges->name, error);
+}
+
+static gpuserve_status take_roberta(struct gsv_tokenizer *t, const struct gsv_json_value *config,
+                                    const int32_t *ids, bool prefix, const char *name,
+                                    gpuserve_error *error)
+{
+    t->post.trim_offsets = true;
+    t->post.add_prefix_space = prefix;
+    gsv_post_processor_roberta(&t->post, ids[CLS], ids[SEP]);
+    return gsv_json_bool(config, "trim_offsets", name, &t->post.trim_offsets, error);
+}
+
+static gpuserve_status take_gpt2(struct gsv_tokenizer *t, const struct gsv_json_value *config,
+                                 const int32_t *ids, const char *name, gpuserve_error *error)
+{
+    bool adds = false;
+    const gpuserve_status status = gsv_json_bool(config, "add_bos_token", name, &adds, error);
+
+    if (status != GPUSERVE_OK)
+        return status;
+    if (adds && ids[BOS] < 0)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"add_bos_token\", but no \"bos_token\"",
+                        name);
+    gsv_post_processor_gpt2(&t->post, adds ? ids[BOS] : -1);
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_tokenizer_read_merges(struct gsv_tokenizer *t, enum gsv_tokenizer_class class,
+                                          const struct gsv_text_file *vocab,
+                                          const struct gsv_text_file *merges,
+                                          const struct gsv_vocab_files *files,
+                                          gpuserve_error *error)
+{
+    static const char name[] = "tokenizer_config.json";
+    const bool roberta = class == GSV_CLASS_ROBERTA;
+    int32_t ids[N_KEYS];
+    bool prefix = false;
+    gpuserve_status status = read_model(t, vocab, merges, error);
+
+    if (status == GPUSERVE_OK)
+        status = gsv_specials_read(t, files, roberta ? roberta_keys : gpt2_keys, N_KEYS, ids,
+                                   vocab->name, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_json_bool(files->config, "add_prefix_space", name, &prefix, error);
+    if (status == GPUSERVE_OK)
+        status = roberta ? take_roberta(t, files->config, ids, prefix, name, error)
+                         : take_gpt2(t, files->config, ids, name, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_normalizer_parse(&t->normalizer, NULL, vocab->name, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_decoder_byte_level(&t->decoder, vocab->name, error);
+    if (status == GPUSERVE_OK)
+        gsv_pretokenizer_gpt2(&t->pretokenizer, prefix);
+    return status;
+}

@@ -1,0 +1,153 @@
+/*
+ * token_model.c - which algorithm it is, and asking it.
+ */
+#include "lib/text/models/token_model.h"
+
+#include "lib/base/error.h"
+#include "lib/text/scratch.h"
+
+#include <string.h>
+
+static const char *const names[] = {
+    [GSV_WORDPIECE] = "WordPiece", [GSV_BPE] = "BPE", [GSV_UNIGRAM] = "Unigram"
+};
+
+static gpuserve_status check_type(struct gsv_token_model *model, const struct gsv_member *members,
+                                  const char *name, gpuserve_error *error)
+{
+    const struct gsv_json_slice type = members[GSV_MODEL_TYPE].value;
+    /* Older files do not tell the type; then what they hold does. */
+    const bool wordpiece = members[GSV_MODEL_PREFIX].value.at &&
+                           members[GSV_MODEL_MAX_CHARS].value.at &&
+                           !members[GSV_MODEL_MERGES].value.at;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && type.at; i++) {
+        const size_t size = strlen(names[i]);
+
+        model->kind = (enum gsv_token_model_kind)i;
+        if (type.size == size + 2 && memcmp(type.at + 1, names[i], size) == 0)
+            return GPUSERVE_OK;
+    }
+    if (type.at)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: model %.*s", name,
+                        (int)(type.size < 100 ? type.size : 100), type.at);
+    model->kind = members[GSV_MODEL_MERGES].value.at ? GSV_BPE : GSV_WORDPIECE;
+    return wordpiece || model->kind == GSV_BPE
+               ? GPUSERVE_OK
+               : gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                          "%s: a model without a type, neither WordPiece nor BPE", name);
+}
+
+gpuserve_status gsv_token_model_read(struct gsv_token_model *model, struct gsv_vocab *vocab,
+                                     struct gsv_json_slice json, const char *name,
+                                     gpuserve_error *error)
+{
+    struct gsv_member members[GSV_N_MODEL_MEMBERS] = {
+        [GSV_MODEL_TYPE] = { "type", { 0 } },
+        [GSV_MODEL_UNK] = { "unk_token", { 0 } },
+        [GSV_MODEL_PREFIX] = { "continuing_subword_prefix", { 0 } },
+        [GSV_MODEL_MAX_CHARS] = { "max_input_chars_per_word", { 0 } },
+        [GSV_MODEL_VOCAB] = { "vocab", { 0 } },
+        [GSV_MODEL_MERGES] = { "merges", { 0 } },
+        [GSV_MODEL_UNK_ID] = { "unk_id", { 0 } },
+        [GSV_MODEL_DROPOUT] = { "dropout", { 0 } },
+        [GSV_MODEL_SUFFIX] = { "end_of_word_suffix", { 0 } },
+        [GSV_MODEL_FUSE_UNK] = { "fuse_unk", { 0 } },
+        [GSV_MODEL_BYTE_FALLBACK] = { "byte_fallback", { 0 } },
+        [GSV_MODEL_IGNORE_MERGES] = { "ignore_merges", { 0 } },
+    };
+    struct gsv_json_reader reader = gsv_json_reader_of(json, name);
+    gpuserve_status status = gsv_members_find(&reader, members, GSV_N_MODEL_MEMBERS, true, error);
+
+    if (status == GPUSERVE_OK)
+        status = check_type(model, members, name, error);
+    if (status == GPUSERVE_OK && !members[GSV_MODEL_VOCAB].value.at)
+        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: no \"vocab\"", name);
+    if (status != GPUSERVE_OK)
+        return status;
+    switch (model->kind) {
+    case GSV_WORDPIECE:
+        status = gsv_vocab_read_json(vocab, members[GSV_MODEL_VOCAB].value, name, error);
+        if (status == GPUSERVE_OK)
+            status = gsv_wordpiece_read(&model->wordpiece, members, vocab, name, error);
+        break;
+    case GSV_UNIGRAM:
+        status = gsv_unigram_read(&model->unigram, members, vocab, name, error);
+        break;
+    case GSV_BPE:
+        status = gsv_vocab_read_json(vocab, members[GSV_MODEL_VOCAB].value, name, error);
+        if (status == GPUSERVE_OK)
+            status = gsv_bpe_read(&model->bpe, members, vocab, name, error);
+        break;
+    }
+    return status;
+}
+
+gpuserve_status gsv_token_model_build(struct gsv_token_model *model, const struct gsv_vocab *vocab,
+                                      bool bytes, const char *name, gpuserve_error *error)
+{
+    if (bytes && model->kind != GSV_BPE)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: pre-tokenizer \"ByteLevel\" with a model %s", name,
+                        names[model->kind]);
+    switch (model->kind) {
+    case GSV_WORDPIECE:
+        model->max_chars = model->wordpiece.max_chars;
+        return gsv_wordpiece_build(&model->wordpiece, vocab, name, error);
+    case GSV_UNIGRAM:
+        model->max_chars = SIZE_MAX - 1; /* and a character more is a number, too */
+        return gsv_unigram_build(&model->unigram, vocab, name, error);
+    case GSV_BPE:
+        model->max_chars = SIZE_MAX - 1;
+        return gsv_bpe_build(&model->bpe, vocab, bytes, name, error);
+    }
+    return GPUSERVE_OK;
+}
+
+void gsv_token_model_reset(struct gsv_token_model *model)
+{
+    gsv_wordpiece_reset(&model->wordpiece);
+    gsv_unigram_reset(&model->unigram);
+    gsv_bpe_reset(&model->bpe);
+}
+
+const char *gsv_token_model_name(const struct gsv_token_model *model)
+{
+    return names[model->kind];
+}
+
+int32_t gsv_token_model_unknown(const struct gsv_token_model *model)
+{
+    return model->kind == GSV_WORDPIECE ? model->wordpiece.unknown
+           : model->kind == GSV_BPE     ? model->bpe.unknown
+                                        : model->unigram.unknown;
+}
+
+size_t gsv_token_model_bytes(const struct gsv_token_model *model)
+{
+    const struct gsv_wordpiece *wordpiece = &model->wordpiece;
+
+    return wordpiece->trie.n * (sizeof(*wordpiece->trie.units) + sizeof(*wordpiece->failures)) +
+           wordpiece->pops_capacity * sizeof(*wordpiece->pops) + gsv_bpe_bytes(&model->bpe) +
+           gsv_unigram_bytes(&model->unigram);
+}
+
+size_t gsv_token_model_split(const struct gsv_token_model *model, const char *word, size_t size,
+                             size_t n_chars, struct gsv_scratch *scratch)
+{
+    ptrdiff_t n;
+
+    switch (model->kind) {
+    case GSV_WORDPIECE:
+        return gsv_wordpiece_split(&model->wordpiece, word, size, n_chars, scratch->pieces,
+                                   &scratch->steps);
+    case GSV_UNIGRAM:
+        return gsv_unigram_split(&model->unigram, word, size, scratch);
+    case GSV_BPE:
+        n = gsv_bpe_split(&model->bpe, word, size, &scratch->bpe, scratch->pieces, &scratch->steps);
+        if (n == GSV_BPE_NO_MEMORY)
+            scratch->failure = GSV_SPLIT_NO_MEMORY;
+        return n == GSV_BPE_NO_MEMORY ? 0 : (size_t)n;
+    }
+    return 0;
+}

@@ -1,0 +1,178 @@
+/*
+ * graphemes.c - where grapheme clusters end (Unicode's annex 29), and what a charsmap makes of
+ * them.
+ */
+#include "lib/text/pipeline/graphemes.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/utf8.h"
+#include "lib/text/unicode/generated/grapheme_tables.h"
+#include "lib/text/unicode/normal_forms.h"
+
+#include <string.h>
+
+enum { MOST_LOOKED_UP = 5 /* bytes of a cluster */, ZWJ = 0x200D };
+
+/* How far a sequence has come that only its last character completes. */
+enum progress { NOTHING, BEGUN, READY };
+
+struct cluster {
+    uint8_t last;           /* its last character's properties */
+    uint32_t c;             /* and the character */
+    enum progress emoji;    /* a picture and marks; then a joiner */
+    enum progress conjunct; /* an Indic consonant; then a virama */
+};
+
+static void take(struct cluster *k, uint32_t c, uint8_t property)
+{
+    const unsigned class = property & GSV_GRAPHEME_CLASS;
+
+    if (property & GSV_GRAPHEME_PICTURE)
+        k->emoji = BEGUN;
+    else if (k->emoji != BEGUN || class != GSV_GRAPHEME_EXTEND)
+        k->emoji = k->emoji == BEGUN && c == ZWJ ? READY : NOTHING;
+    if (property & GSV_GRAPHEME_CONSONANT)
+        k->conjunct = BEGUN;
+    else if (property & GSV_GRAPHEME_LINKER)
+        k->conjunct = k->conjunct == NOTHING ? NOTHING : READY;
+    else if (!(property & GSV_GRAPHEME_CONJUNCT))
+        k->conjunct = NOTHING;
+    k->c = c;
+    k->last = property;
+}
+
+static bool joins_hangul(unsigned last, unsigned next)
+{
+    switch (last) {
+    case GSV_GRAPHEME_L:
+        return next == GSV_GRAPHEME_L || next == GSV_GRAPHEME_V || next == GSV_GRAPHEME_LV ||
+               next == GSV_GRAPHEME_LVT;
+    case GSV_GRAPHEME_LV:
+    case GSV_GRAPHEME_V:
+        return next == GSV_GRAPHEME_V || next == GSV_GRAPHEME_T;
+    case GSV_GRAPHEME_LVT:
+    case GSV_GRAPHEME_T:
+        return next == GSV_GRAPHEME_T;
+    default:
+        return false;
+    }
+}
+
+static bool joins(const struct cluster *k, uint32_t c, uint8_t property)
+{
+    const unsigned last = k->last & GSV_GRAPHEME_CLASS, next = property & GSV_GRAPHEME_CLASS;
+
+    if (last == GSV_GRAPHEME_CONTROL || next == GSV_GRAPHEME_CONTROL)
+        return k->c == '\r' && c == '\n';
+    return next == GSV_GRAPHEME_EXTEND || next == GSV_GRAPHEME_SPACING || c == ZWJ ||
+           last == GSV_GRAPHEME_PREPEND || joins_hangul(last, next) ||
+           (k->emoji == READY && property & GSV_GRAPHEME_PICTURE) ||
+           (k->conjunct == READY && property & GSV_GRAPHEME_CONSONANT);
+}
+
+size_t gsv_grapheme_length(const struct gsv_char *at, size_t n)
+{
+    struct cluster cluster = { 0 };
+    size_t length = 0;
+
+    /* Nearly all text: neither has a property. */
+    if (n > 1 && at[0].c < 0x80 && at[1].c < 0x80 && at[0].c != '\r')
+        return 1;
+    do {
+        take(&cluster, at[length].c, gsv_grapheme_property(at[length].c));
+        length++;
+    } while (length < n && joins(&cluster, at[length].c, gsv_grapheme_property(at[length].c)));
+    return length;
+}
+
+/* ------------------------------------------------------------------ the normalizer */
+
+/* The text that is made. The last character waits: that less follow than there were is told by it,
+ * see gsv_decomposed. */
+struct making {
+    const struct gsv_chars *from;
+    struct gsv_chars *to;
+    size_t used; /* of `from` */
+    struct gsv_decomposed last;
+    bool has_last;
+};
+
+static bool put_last(struct making *m)
+{
+    struct gsv_chars *to = m->to;
+
+    if (!m->has_last)
+        return true;
+    if (to->n == to->capacity &&
+        !gsv_grow((void **)&to->at, &to->capacity, to->n + 1, sizeof(*to->at), SIZE_MAX))
+        return false;
+    to->at[to->n++] = gsv_normal_align(m->from, &m->used, m->last.c, m->last.change);
+    return true;
+}
+
+static inline bool put(struct making *m, uint32_t c, int32_t change)
+{
+    const bool good = put_last(m);
+
+    m->last = (struct gsv_decomposed){ .c = c, .change = change };
+    m->has_last = true;
+    return good;
+}
+
+/* A text in place of n_old characters. More of them than before are additions; that there are less
+ * is told by the last one, which may be of what was before. */
+static bool put_text(struct making *m, const char *text, size_t n_old)
+{
+    size_t n_new = 0;
+
+    for (size_t length; *text; text += length, n_new++)
+        if (!put(m, gsv_utf8_decode(text, &length), n_new >= n_old))
+            return false;
+    if (n_new < n_old)
+        m->last.change -= (int32_t)(n_old - n_new);
+    return true;
+}
+
+static bool put_cluster(struct making *m, const struct gsv_char *at, size_t length,
+                        const struct gsv_charsmap *map)
+{
+    char bytes[4 * MOST_LOOKED_UP];
+    size_t size = 0;
+
+    for (size_t i = 0; i < length && size <= MOST_LOOKED_UP; i++)
+        size += gsv_utf8_encode(at[i].c, bytes + size);
+    if (size <= MOST_LOOKED_UP) {
+        const char *text = gsv_charsmap_find(map, bytes, size);
+
+        if (text)
+            return put_text(m, text, length);
+    }
+    for (size_t i = 0; i < length; i++) {
+        const char *text = gsv_charsmap_find(map, bytes, gsv_utf8_encode(at[i].c, bytes));
+
+        if (!(text ? put_text(m, text, 1) : put(m, at[i].c, 0)))
+            return false;
+    }
+    return true;
+}
+
+bool gsv_normal_charsmap(struct gsv_normal_buffers *b, const struct gsv_charsmap *map)
+{
+    const struct gsv_chars from = b->text;
+    struct making making = { .from = &from, .to = &b->other };
+
+    b->other.n = 0;
+    if (!gsv_grow((void **)&b->other.at, &b->other.capacity, from.n, sizeof(*b->other.at),
+                  SIZE_MAX))
+        return false;
+    for (size_t i = 0, length; i < from.n; i += length) {
+        length = gsv_grapheme_length(from.at + i, from.n - i);
+        if (!put_cluster(&making, from.at + i, length, map))
+            return false;
+    }
+    if (!put_last(&making))
+        return false;
+    b->text = b->other;
+    b->other = from;
+    return true;
+}

@@ -1,0 +1,28 @@
+/*
+ * normal_forms.h - NFD, NFC, NFKD, NFKC.
+ */
+#ifndef GSV_TEXT_NORMAL_FORMS_H
+#define GSV_TEXT_NORMAL_FORMS_H
+
+#include "lib/text/unicode/chars.h"
+
+#include <stdbool.h>
+
+/* The next character that a normalizer makes of a text, as `tokenizers` aligns them: those of the
+ * old text, of which there is one at least, are used up in their order, by what `change` says. */
+static inline struct gsv_char gsv_normal_align(const struct gsv_chars *old, size_t *used,
+                                               uint32_t c, int32_t change)
+{
+    size_t source = change > 0 ? (*used > 0 ? *used - 1 : 0) : *used;
+
+    if (source >= old->n)
+        source = old->n - 1;
+    if (change <= 0)
+        *used += 1 + (size_t)-change;
+    return (struct gsv_char){ c, old->at[source].begin, old->at[source].end };
+}
+
+/* Bring buffers->text into the form. False when out of memory. */
+bool gsv_normal_form(struct gsv_normal_buffers *buffers, bool compatible, bool compose);
+
+#endif

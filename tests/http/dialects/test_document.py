@@ -1,0 +1,75 @@
+"""The OpenAPI document: it names every route there is, and the server keeps to it."""
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+from serving import MINILM, Served, main, use_clients
+
+use_clients()
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+HEAD = os.path.join(ROOT, "tests/data/heads/topic.safetensors")
+
+
+def routes():
+    """(method, path) of the tables in the sources."""
+    found, names = set(), {}
+    for path in sorted(glob.glob(os.path.join(ROOT, "lib/http/dialects/*.c"))):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        names.update(re.findall(r'#define (\w+) "(/[^"]*)"', text))
+        names.update({name: names[base] + rest for name, base, rest in
+                      re.findall(r'#define (\w+) (\w+) "(/[^"]*)"', text) if base in names})
+        for method, base, rest in re.findall(
+                r'\{ "(GET|POST)", (?:([A-Z]\w*)(?: ?|,))?(?:"([^"]*)")?,? GSV_', text):
+            found.add((method, names.get(base, "") + rest))
+    return found
+
+
+class Document(Served):
+    arguments = (MINILM, "--head", HEAD)
+
+    def setUp(self):
+        self.document = self.server.get("/openapi.json").json()
+
+    def test_it_names_the_routes_that_there_are(self):
+        named = {(method.upper(), path) for path, methods in self.document["paths"].items()
+                 for method in methods}
+        there = routes()
+        self.assertGreater(len(there), 50)
+        self.assertEqual(named, there)
+
+    def test_tei_s_place_has_the_same(self):
+        self.assertEqual(self.server.get("/api-doc/openapi.json").json(), self.document)
+
+    def test_the_server_keeps_to_it(self):
+        """schemathesis: no answer of 5xx, none that the document does not have."""
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()",
+                 "run", self.server.url + "/openapi.json",
+                 # 501 is how KServe says that clients may not load models here.
+                 "--exclude-path-regex", "/repository/models/", "--checks",
+                 "not_a_server_error,status_code_conformance,content_type_conformance,"
+                 "response_schema_conformance", "--max-examples", "8", "--seed", "1",
+                 "--phases", "fuzzing", "--suppress-health-check", "all",
+                 # A crowded machine is slow; this test is of answers.
+                 "--request-timeout", "120",
+                 "--report", "ndjson", "--report-dir", folder],
+                capture_output=True, text=True, check=False, cwd=folder)
+        self.assertEqual(done.returncode, 0, done.stdout[-6000:] + done.stderr[-2000:])
+        self.assertRegex(done.stdout, r"[1-9]\d* generated")
+
+    def test_every_answer_is_json_that_says_why(self):
+        for method, path in (("POST", "/v1/embeddings"), ("POST", "/embed"), ("POST", "/v2/rerank")):
+            reply = self.server.request(method, path, b"{", {"Content-Type": "application/json"})
+            self.assertEqual(reply.status, 400)
+            self.assertIn("byte 1", json.dumps(reply.json()))
+
+
+if __name__ == "__main__":
+    main(__name__)

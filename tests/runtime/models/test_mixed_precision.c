@@ -1,0 +1,154 @@
+/*
+ * What int8 promises of every model: vectors near those of float32 on any text, or a refusal.
+ */
+#include "tests/runtime/real.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_TEXTS 512
+#define MOST_BYTES 1024
+
+static char odd[MOST_TEXTS][MOST_BYTES];
+static const char *texts[MOST_TEXTS];
+static size_t n_texts;
+
+static void add_repeated(const char *text, int times)
+{
+    char *to = odd[n_texts];
+
+    for (int i = 0; i < times && strlen(to) + strlen(text) + 2 < MOST_BYTES; i++) {
+        strcat(to, text);
+        strcat(to, " ");
+    }
+    texts[n_texts] = to;
+    n_texts++;
+}
+
+static void make_texts(void)
+{
+    static const char *const units[] = {
+        "\xE6\xBC\xA2",
+        "\xE8\xAA\x9E",
+        "\xE3\x80\x82",
+        "\xE0\xB8\x81",
+        "\xC3\x9F",
+        "\xF0\x9F\x98\x80",
+        "?",
+        "!",
+        ".",
+        "-",
+        "_",
+        "a",
+        "the",
+        "42",
+        "no",
+        "hello",
+        "Paris",
+    };
+    static const int times[] = { 1, 2, 5, 17, 50, 94, 101, 200 };
+    size_t n;
+    const char *const *ordinary = oracle_texts(&n);
+
+    n_texts = 0;
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+        for (size_t j = 0; j < sizeof(times) / sizeof(times[0]); j++)
+            add_repeated(units[i], times[j]);
+    for (size_t i = 0; i < n && n_texts < MOST_TEXTS; i++)
+        texts[n_texts++] = ordinary[i];
+}
+
+static float *embed_all(gpuserve_model *model, size_t dim)
+{
+    float *vectors = calloc(n_texts * dim, sizeof(float));
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    cr_assert_not_null(vectors);
+    cr_assert_eq(gpuserve_embed(model, texts, n_texts, vectors, n_texts * dim, NULL, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    return vectors;
+}
+
+static double cosine(const float *a, const float *b, size_t n)
+{
+    double dot = 0, aa = 0, bb = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        dot += (double)a[i] * (double)b[i];
+        aa += (double)a[i] * (double)a[i];
+        bb += (double)b[i] * (double)b[i];
+    }
+    return dot / sqrt(aa * bb);
+}
+
+static void expect_bound(const char *name)
+{
+    gpuserve_model *exact = open_real(name, GPUSERVE_DTYPE_FLOAT32, 0);
+    gpuserve_model *int8 = open_real(name, GPUSERVE_DTYPE_INT8, 0);
+    const size_t dim = gpuserve_model_dim(exact);
+    float *want, *got;
+
+    make_texts();
+    want = embed_all(exact, dim);
+    got = embed_all(int8, dim);
+    for (size_t i = 0; i < n_texts; i++) {
+        const double c = cosine(want + i * dim, got + i * dim, dim);
+
+        cr_expect_geq(c, 0.997, "%s: cosine %.5f of \"%.40s\"", name, c, texts[i]);
+    }
+    free(want);
+    free(got);
+    gpuserve_model_close(&exact);
+    gpuserve_model_close(&int8);
+}
+
+Test(int8, vectors_of_ordinary_odd_and_repeated_texts_are_near)
+{
+    expect_bound("all-MiniLM-L6-v2");
+    expect_bound("splade-tiny");
+}
+
+static void info_of(const char *name, uint32_t dtype, char *text, size_t capacity)
+{
+    gpuserve_model *model = open_real(name, dtype, 0);
+    size_t size;
+
+    cr_assert_eq(gpuserve_model_info(model, text, capacity, &size, NULL), GPUSERVE_OK);
+    gpuserve_model_close(&model);
+}
+
+Test(int8, info_tells_the_cosine_and_what_is_kept)
+{
+    static char text[16384];
+
+    info_of("all-MiniLM-L6-v2", GPUSERVE_DTYPE_INT8, text, sizeof(text));
+    cr_expect(strstr(text, "\"least_cosine\""), "%s", text);
+    cr_expect(strstr(text, "layer 0 feed-forward out"), "%s", text);
+    cr_expect(strstr(text, "\"kept_dtype\""), "%s", text);
+    info_of("all-MiniLM-L6-v2", GPUSERVE_DTYPE_FLOAT32, text, sizeof(text));
+    cr_expect_not(strstr(text, "least_cosine"), "%s", text);
+}
+
+Test(int8, another_instruction_set_is_another_vector_space)
+{
+    char best[64], generic[64];
+    gpuserve_model *model = open_real("splade-tiny", GPUSERVE_DTYPE_INT8, 1);
+
+    snprintf(best, sizeof(best), "%s", gpuserve_model_fingerprint(model));
+    gpuserve_model_close(&model);
+    setenv("GPUSERVE_MAX_ISA", "generic", 1);
+    model = open_real("splade-tiny", GPUSERVE_DTYPE_INT8, 1);
+    snprintf(generic, sizeof(generic), "%s", gpuserve_model_fingerprint(model));
+    gpuserve_model_close(&model);
+    cr_expect_str_neq(best, generic);
+    model = open_real("splade-tiny", GPUSERVE_DTYPE_FLOAT32, 1);
+    snprintf(best, sizeof(best), "%s", gpuserve_model_fingerprint(model));
+    gpuserve_model_close(&model);
+    unsetenv("GPUSERVE_MAX_ISA");
+    model = open_real("splade-tiny", GPUSERVE_DTYPE_FLOAT32, 1);
+    cr_expect_str_eq(best, gpuserve_model_fingerprint(model), "float32 is the same on all");
+    gpuserve_model_close(&model);
+}

@@ -1,0 +1,420 @@
+/*
+ * test_fairness.c - the queue under bulk clients, on a simulated clock.
+ *
+ * The batcher is the library's own. The test takes the place of its workers and of time: a batch
+ * ends so many simulated nanoseconds after it was taken, single texts arrive by a seeded generator,
+ * and bulk clients send again when they are answered, or after retry_after_ms. One thread does all,
+ * so every run counts the same.
+ */
+#include "lib/base/error.h"
+#include "lib/runtime/scheduler/completions.h"
+#include "lib/runtime/scheduler/batcher_internal.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    MAX_BULK = 100,
+    BULK_TEXTS = 200,
+    TEXT_TOKENS = 14,
+    WORKERS = 2,
+    BATCH_TOKENS = 512,
+    MAX_SEQUENCES = 128,
+    SINGLE_CLIENT = 1000, /* the number of the client that sends single texts */
+};
+
+static const uint64_t forever = UINT64_MAX, ms = 1000000;
+
+/* Who is one client to the queue. */
+enum identity { EACH_ITS_OWN, ALL_ONE };
+
+struct bulk {
+    uint64_t client;
+    uint64_t send_ns; /* when it sends next; forever: a request of it is in the queue */
+};
+
+struct prediction {
+    bool is_open;
+    uint64_t client, begun_ns, predicted_ns;
+};
+
+struct simulation {
+    struct gsv_batcher *batcher;
+    struct gsv_metrics metrics;
+    struct gsv_batch batches[WORKERS];
+    struct gsv_batch *running[WORKERS];
+    uint64_t end_ns[WORKERS];
+    uint64_t token_ns; /* on one worker */
+    uint64_t now_ns;
+    struct bulk bulk[MAX_BULK];
+    size_t n_bulk;
+    uint64_t seed, single_ns, single_gap_ns, single_client;
+    size_t n_singles, n_answered, n_refused;
+    uint64_t computed; /* tokens */
+    uint64_t longest_single_ns;
+    uint64_t most_timed; /* in the queue at any time */
+    struct prediction prediction;
+    size_t n_predictions, n_right, n_bulk_refused;
+};
+
+/* ------------------------------------------------------------------------------------ requests */
+
+static struct gsv_charge charge_of(size_t n_texts, uint64_t client)
+{
+    return (struct gsv_charge){ .tokens = n_texts * TEXT_TOKENS,
+                                .work = n_texts * TEXT_TOKENS,
+                                .bytes = n_texts * 100,
+                                .n_items = n_texts,
+                                .client = client };
+}
+
+static gpuserve_request *make_request(size_t n_texts, const struct gsv_charge *charge)
+{
+    gpuserve_request *request = calloc(1, sizeof(*request));
+
+    request->job.n_items = n_texts;
+    request->job.cache = GPUSERVE_CACHE_OFF;
+    request->charge = *charge;
+    request->items = calloc(n_texts, sizeof(*request->items));
+    request->chunks = calloc(1, sizeof(*request->chunks));
+    request->n_chunks = 1;
+    request->chunks[0] = (struct gsv_chunk){ .state = GSV_CHUNK_READY,
+                                             .end = n_texts,
+                                             .n_left = n_texts,
+                                             .n_tokens = n_texts * TEXT_TOKENS };
+    for (size_t i = 0; i < n_texts; i++)
+        request->items[i].n_tokens = TEXT_TOKENS;
+    return request;
+}
+
+/* 0, or the nanoseconds after which to send it again. */
+static uint64_t send(struct simulation *s, size_t n_texts, uint64_t client, void *user)
+{
+    struct gsv_charge charge = charge_of(n_texts, client);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_request *request;
+
+    if (gsv_batcher_admit(s->batcher, &charge, &error) != GPUSERVE_OK) {
+        cr_assert_eq(error.status, GPUSERVE_E_BUSY, "%s", error.message);
+        cr_assert_gt(error.retry_after_ms, 0);
+        return error.retry_after_ms * ms;
+    }
+    if (s->batcher->charged.timed > s->most_timed)
+        s->most_timed = s->batcher->charged.timed;
+    request = make_request(n_texts, &charge);
+    request->user = user;
+    request->submitted_ns = s->now_ns;
+    gsv_batcher_enqueue(s->batcher, request);
+    return 0;
+}
+
+static void end_request(struct simulation *s, gpuserve_request *request)
+{
+    struct bulk *bulk = request->user;
+
+    cr_assert_eq(request->failure, GPUSERVE_OK);
+    gsv_batcher_uncharge(s->batcher, &request->charge);
+    gsv_batcher_leave(s->batcher);
+    if (bulk) {
+        bulk->send_ns = s->now_ns;
+    } else {
+        const uint64_t took = s->now_ns - request->submitted_ns;
+
+        s->n_answered++;
+        s->longest_single_ns = took > s->longest_single_ns ? took : s->longest_single_ns;
+    }
+    free(request->items);
+    free(request->chunks);
+    free(request);
+}
+
+/* --------------------------------------------------------------------------------------- clock */
+
+static double next_random(struct simulation *s)
+{
+    s->seed ^= s->seed << 13;
+    s->seed ^= s->seed >> 7;
+    s->seed ^= s->seed << 17;
+    return ((double)(s->seed >> 11) + 1) / 9007199254740993.0;
+}
+
+static void begin_batches(struct simulation *s)
+{
+    for (int i = 0; i < WORKERS; i++) {
+        struct gsv_step step;
+
+        if (s->running[i] || s->batcher->ready_tokens == 0)
+            continue;
+        step = gsv_batcher_next(s->batcher, 0);
+        cr_assert_eq(step.kind, GSV_STEP_RUN);
+        s->running[i] = step.batch;
+        s->end_ns[i] = s->now_ns + (uint64_t)step.batch->n_tokens * s->token_ns;
+    }
+}
+
+static void end_batches(struct simulation *s)
+{
+    for (int i = 0; i < WORKERS; i++) {
+        struct gsv_batch *batch = s->running[i];
+        gpuserve_request *over;
+
+        if (!batch || s->end_ns[i] > s->now_ns)
+            continue;
+        s->running[i] = NULL;
+        s->computed += (uint64_t)batch->n_tokens;
+        over = gsv_batcher_ran(s->batcher, batch, (uint64_t)batch->n_tokens * s->token_ns,
+                               GPUSERVE_OK, NULL);
+        while (over) {
+            gpuserve_request *next = over->next_to_complete;
+
+            end_request(s, over);
+            over = next;
+        }
+    }
+}
+
+/* Whether a bulk request of the client that was refused would be admitted now. */
+static void check_prediction(struct simulation *s)
+{
+    struct prediction *p = &s->prediction;
+    struct gsv_charge charge = charge_of(BULK_TEXTS, p->client);
+    const uint64_t batch_ns = BATCH_TOKENS * s->token_ns, took = s->now_ns - p->begun_ns;
+
+    if (!p->is_open || gsv_batcher_admit(s->batcher, &charge, NULL) != GPUSERVE_OK)
+        return;
+    gsv_batcher_uncharge(s->batcher, &charge);
+    gsv_batcher_leave(s->batcher);
+    p->is_open = false;
+    s->n_predictions++;
+    /* Room comes at the ends of batches: nothing is known more exactly than one of them. */
+    s->n_right += p->predicted_ns <= 2 * took + batch_ns && took <= 2 * p->predicted_ns + batch_ns;
+}
+
+static void send_bulk(struct simulation *s)
+{
+    for (size_t i = 0; i < s->n_bulk; i++) {
+        struct bulk *bulk = &s->bulk[i];
+        uint64_t retry_ns;
+
+        if (bulk->send_ns > s->now_ns)
+            continue;
+        retry_ns = send(s, BULK_TEXTS, bulk->client, bulk);
+        bulk->send_ns = retry_ns > 0 ? s->now_ns + retry_ns : forever;
+        s->n_bulk_refused += retry_ns > 0;
+        if (retry_ns > 0 && !s->prediction.is_open)
+            s->prediction = (struct prediction){ true, bulk->client, s->now_ns, retry_ns };
+    }
+}
+
+static void send_singles(struct simulation *s)
+{
+    while (s->single_ns <= s->now_ns) {
+        s->n_singles++;
+        s->n_refused += send(s, 1, s->single_client, NULL) > 0;
+        s->single_ns += (uint64_t)(-log(next_random(s)) * (double)s->single_gap_ns) + 1;
+    }
+}
+
+static uint64_t next_event(const struct simulation *s)
+{
+    uint64_t next = s->single_ns;
+
+    for (int i = 0; i < WORKERS; i++) {
+        if (s->running[i] && s->end_ns[i] < next)
+            next = s->end_ns[i];
+    }
+    for (size_t i = 0; i < s->n_bulk; i++) {
+        if (s->bulk[i].send_ns < next)
+            next = s->bulk[i].send_ns;
+    }
+    return next;
+}
+
+static void run_until(struct simulation *s, uint64_t until_ns)
+{
+    while (s->now_ns < until_ns) {
+        end_batches(s);
+        check_prediction(s);
+        send_bulk(s);
+        send_singles(s);
+        begin_batches(s);
+        s->now_ns = next_event(s);
+    }
+}
+
+/* --------------------------------------------------------------------------------------- setup */
+
+static struct simulation *start(size_t n_bulk, enum identity identity, uint64_t token_ns)
+{
+    struct simulation *s = calloc(1, sizeof(*s));
+    struct gsv_batcher_options options = { .max_queue_tokens = 1000000,
+                                           .max_queue_bytes = 1000000000,
+                                           .max_queue_ns = 500 * ms,
+                                           .max_batch_tokens = BATCH_TOKENS,
+                                           .max_sequences = MAX_SEQUENCES,
+                                           .n_workers = WORKERS,
+                                           .n_replicas = 1 };
+
+    options.metrics = &s->metrics;
+    options.completions = gsv_completions_create();
+    cr_assert_not_null(options.completions);
+    cr_assert_eq(gsv_batcher_create(&s->batcher, &options, NULL), GPUSERVE_OK);
+    gsv_completions_unref(&options.completions);
+    for (int i = 0; i < WORKERS; i++) {
+        s->batches[i].parts = calloc(MAX_SEQUENCES, sizeof(struct gsv_part));
+        s->batches[i].riders = calloc(MAX_SEQUENCES, sizeof(struct gsv_part));
+        gsv_batcher_add_batch(s->batcher, &s->batches[i]);
+    }
+    s->n_bulk = n_bulk;
+    for (size_t i = 0; i < n_bulk; i++)
+        s->bulk[i].client = identity == ALL_ONE ? SINGLE_CLIENT : i + 1;
+    s->single_client = SINGLE_CLIENT;
+    s->token_ns = token_ns;
+    s->seed = 88172645463325252u;
+    s->single_gap_ns = TEXT_TOKENS * token_ns / WORKERS * 5; /* 20 % of what the workers compute */
+    return s;
+}
+
+static void end(struct simulation *s)
+{
+    for (size_t i = 0; i < s->n_bulk; i++) { /* no more requests; those in the queue end */
+        s->bulk[i].send_ns = s->bulk[i].send_ns == forever ? forever : forever - 1;
+    }
+    s->single_ns = forever - 1;
+    while (s->batcher->n_requests > 0) {
+        end_batches(s);
+        for (size_t i = 0; i < s->n_bulk; i++)
+            s->bulk[i].send_ns = forever;
+        begin_batches(s);
+        if (s->batcher->n_requests > 0)
+            s->now_ns = next_event(s);
+    }
+    cr_expect_eq(s->batcher->charged.tokens, 0);
+    cr_expect_eq(s->batcher->charged.timed, 0);
+    cr_expect_eq(s->batcher->charged.bytes, 0);
+    cr_expect(gsv_list_is_empty(&s->batcher->large));
+    for (size_t i = 0; i < GSV_CLIENT_BUCKETS; i++)
+        cr_assert_eq(s->batcher->usage[i].timed + s->batcher->usage[i].n_requests, 0);
+    for (int i = 0; i < WORKERS; i++) {
+        free(s->batches[i].parts);
+        free(s->batches[i].riders);
+    }
+    gsv_batcher_unref(&s->batcher);
+    free(s);
+}
+
+/* A fast device, whose room is 500 ms of it, and a slow one, whose room is the least there is. */
+static const uint64_t speeds[] = { 50000, 2000000 };
+static const size_t counts[] = { 1, 8, 100 };
+
+static void beside_bulk_clients(size_t n_bulk, enum identity identity, uint64_t token_ns)
+{
+    struct simulation *s = start(n_bulk, identity, token_ns);
+    uint64_t possible;
+
+    run_until(s, 500000 * token_ns);
+    possible = s->now_ns / token_ns * WORKERS;
+    cr_expect_gt(s->n_singles, 10000);
+    cr_expect_leq(s->n_refused * 1000, s->n_singles * 5, "%zu of %zu refused beside %zu",
+                  s->n_refused, s->n_singles, n_bulk);
+    cr_expect_leq(s->longest_single_ns, 3 * BATCH_TOKENS * token_ns, "%.1f batches beside %zu",
+                  (double)s->longest_single_ns / (double)(BATCH_TOKENS * token_ns), n_bulk);
+    cr_expect_geq(s->computed * 100, possible * 95, "%lu of %lu tokens beside %zu", s->computed,
+                  possible, n_bulk);
+    cr_expect_geq(s->n_right * 100, s->n_predictions * 95, "%zu of %zu predictions beside %zu",
+                  s->n_right, s->n_predictions, n_bulk);
+    if (n_bulk == MAX_BULK)
+        cr_expect_gt(s->n_predictions, 50);
+    end(s);
+}
+
+static void beside_all(enum identity identity)
+{
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t k = 0; k < 2; k++)
+            beside_bulk_clients(counts[i], identity, speeds[k]);
+    }
+}
+
+Test(fairness, single_texts_are_answered_beside_bulk_clients)
+{
+    beside_all(EACH_ITS_OWN);
+}
+
+Test(fairness, single_texts_of_a_bulk_client_are_answered_too)
+{
+    beside_all(ALL_ONE);
+}
+
+/* Learn the speed, so that the bound by time holds from the first request on. */
+static struct simulation *start_warm(uint64_t token_ns)
+{
+    struct simulation *s = start(1, EACH_ITS_OWN, token_ns);
+
+    s->single_ns = forever;
+    run_until(s, 10 * BATCH_TOKENS * token_ns);
+    cr_assert_gt(s->batcher->tokens_per_ns, 0);
+    return s;
+}
+
+/* Requests of `n_texts` by `client` until one is refused. */
+static size_t fill(struct simulation *s, size_t n_texts, uint64_t client)
+{
+    size_t n = 0;
+
+    while (n < 100000 && send(s, n_texts, client, NULL) == 0)
+        n++;
+    return n;
+}
+
+Test(fairness, no_number_of_clients_exceeds_the_bound)
+{
+    struct simulation *s = start_warm(50000);
+    const uint64_t room = (uint64_t)(s->batcher->tokens_per_ns * 500e6);
+    size_t n = 0;
+
+    while (n < 100000 && send(s, 1, n + 5000, NULL) == 0)
+        n++;
+    cr_expect_lt(n, 100000);
+    cr_expect_leq(s->batcher->charged.timed, room + room / 4 * 3);
+    for (uint64_t client = 1; client < 3000; client++) {
+        send(s, BULK_TEXTS, client + 900000, NULL);
+        send(s, 1, client + 500000, NULL);
+    }
+    cr_expect_leq(s->batcher->charged.timed, room + room / 4 * 3);
+    end(s);
+}
+
+Test(fairness, a_client_that_fills_the_queue_leaves_room_for_the_others)
+{
+    struct simulation *s = start_warm(50000);
+
+    cr_expect_gt(fill(s, 1, 1), 100, "small ones of one client");
+    cr_expect_eq(send(s, 1, 2, NULL), 0, "a client with nothing in the queue");
+    cr_expect_eq(send(s, BULK_TEXTS, 3, NULL), 0, "a large one, counted by itself");
+    cr_expect_gt(fill(s, BULK_TEXTS, 4), 1, "large ones of one client");
+    cr_expect_eq(send(s, BULK_TEXTS, 5, NULL), 0, "of a client with nothing in the queue");
+    cr_expect_gt(send(s, BULK_TEXTS, 4, NULL), 0, "no more of the first");
+    end(s);
+}
+
+Test(fairness, tokens_and_bytes_keep_a_reserve_for_small_requests)
+{
+    struct simulation *s = start_warm(50000);
+
+    s->batcher->options.max_queue_ns = 0;
+    s->batcher->options.max_queue_tokens = 40000;
+    cr_expect_gt(fill(s, BULK_TEXTS, 1), 5);
+    cr_expect_gt(fill(s, 1, 1), 10, "small ones of the same client");
+    cr_expect_gt(fill(s, 1, 2), 10, "and of another one");
+    cr_expect_leq(s->batcher->charged.tokens, 40000);
+    s->batcher->options.max_queue_tokens = 1000000;
+    s->batcher->options.max_queue_bytes = s->batcher->charged.bytes * 16 / 13;
+    cr_expect_gt(send(s, BULK_TEXTS, 1, NULL), 0);
+    cr_expect_eq(send(s, BULK_TEXTS, 3, NULL), 0, "of a client with nothing in the queue");
+    cr_expect_gt(fill(s, 1, 3), 10);
+    cr_expect_leq(s->batcher->charged.bytes, s->batcher->options.max_queue_bytes);
+    end(s);
+}
