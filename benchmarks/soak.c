@@ -26,10 +26,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { N_THREADS = 8, MOST_TEXTS = 12, MOST_WORDS = 40, TEXT_BYTES = 512, MOST_SECONDS = 86400 };
+enum { N_THREADS = 8, MAX_TEXTS = 12, MAX_WORDS = 40, TEXT_BYTES = 512, MAX_SECONDS = 86400 };
 
-#define MOST_MB_PER_HOUR 1.0
-#define LEAST_BYTES (256 * 1024)
+#define MAX_MB_PER_HOUR 1.0
+#define MIN_BYTES (256 * 1024)
 
 struct soak {
     gpuserve_context *context;
@@ -57,7 +57,7 @@ static void make_text(char text[TEXT_BYTES], uint32_t *seed)
         "time", "river", "of", "the",     "unbelievable", "grow",
         "a",    "never", "is", "memory.", "42",           "stays"
     };
-    const uint32_t n = 1 + next(seed) % MOST_WORDS;
+    const uint32_t n = 1 + next(seed) % MAX_WORDS;
     size_t length = 0;
 
     text[0] = '\0';
@@ -124,23 +124,23 @@ static void *act(void *argument)
 {
     struct actor *actor = argument;
     struct soak *soak = actor->soak;
-    char(*text)[TEXT_BYTES] = malloc(sizeof(*text) * MOST_TEXTS);
-    float *rows = malloc(sizeof(float) * MOST_TEXTS * soak->dim);
+    char(*text)[TEXT_BYTES] = malloc(sizeof(*text) * MAX_TEXTS);
+    float *rows = malloc(sizeof(float) * MAX_TEXTS * soak->dim);
 
     while (text && rows && !atomic_load(&soak->stop)) {
         gpuserve_error error = GPUSERVE_ERROR_INIT;
-        const char *texts[MOST_TEXTS];
+        const char *texts[MAX_TEXTS];
         gpuserve_job job = GPUSERVE_JOB_INIT;
         const uint32_t dice = next(&actor->seed) % 200;
 
-        job.n_items = dice % 3 ? 1 : 1 + next(&actor->seed) % MOST_TEXTS;
+        job.n_items = dice % 3 ? 1 : 1 + next(&actor->seed) % MAX_TEXTS;
         for (size_t i = 0; i < job.n_items; i++) {
             make_text(text[i], &actor->seed);
             texts[i] = text[i];
         }
         job.texts = texts;
         job.output = rows;
-        job.output_capacity = MOST_TEXTS * soak->dim;
+        job.output_capacity = MAX_TEXTS * soak->dim;
         pthread_rwlock_rdlock(&soak->pause);
         if (dice == 0)
             malformed(soak, &job, next(&actor->seed));
@@ -238,7 +238,7 @@ static bool report_growth(const char *name, const double *samples, int seconds)
 
     printf(" \"%s_mb\": %.3f,\n \"%s_grown_mb\": %.3f,\n \"%s_mb_per_hour\": %.3f,\n", name,
            samples[seconds - 1] / 1e6, name, grown / 1e6, name, slope);
-    return slope > MOST_MB_PER_HOUR && grown > LEAST_BYTES;
+    return slope > MAX_MB_PER_HOUR && grown > MIN_BYTES;
 }
 
 static int report(const struct soak *soak, const struct samples *samples, int seconds)
@@ -296,7 +296,7 @@ int main(int argc, char **argv)
     pthread_rwlockattr_t prefer_writers;
     int result;
 
-    if (seconds < 30 || seconds > MOST_SECONDS) {
+    if (seconds < 30 || seconds > MAX_SECONDS) {
         fprintf(stderr, "usage: soak MODEL MINUTES, 0.5 to 1440\n");
         return 2;
     }

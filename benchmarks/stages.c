@@ -148,7 +148,7 @@ struct opened {
     struct gpuserve_device *device;
     struct gsv_spec *spec;
     struct gsv_net *net;
-    struct gsv_work *work;
+    struct gsv_exec *work;
 };
 
 static void open_model(struct opened *model, const char *path, uint32_t dtype, int32_t length,
@@ -156,7 +156,7 @@ static void open_model(struct opened *model, const char *path, uint32_t dtype, i
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_net_options net = { .dtype = dtype, .n_threads = 1, .calibration = batch };
-    struct gsv_work_options work = {
+    struct gsv_exec_options work = {
         .dtype = dtype, .n_threads = 1, .max_tokens = MAX_TOKENS, .max_sequences = MAX_TEXTS
     };
     struct gsv_dir *dir = NULL;
@@ -169,12 +169,12 @@ static void open_model(struct opened *model, const char *path, uint32_t dtype, i
     check(gsv_net_load(&model->net, model->spec, &model->backend, model->device, &net, &error),
           &error);
     work.max_seqlen = gsv_spec_facts(model->spec)->max_tokens;
-    check(gsv_work_create(&model->work, model->net, &work, &error), &error);
+    check(gsv_exec_create(&model->work, model->net, &work, &error), &error);
 }
 
 static void close_model(struct opened *model)
 {
-    gsv_work_free(&model->work);
+    gsv_exec_free(&model->work);
     gsv_net_free(&model->net);
     gsv_spec_free(&model->spec);
     cpu->device_close(&model->device);

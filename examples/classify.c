@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_SHOWN 3
+#define MAX_SHOWN 3
 
 /* Highest score first; there are few labels, so choosing each anew is quick enough. */
 static void print_best(const gpuserve_model *model, float *scores, size_t n_labels)
 {
-    for (size_t shown = 0; shown < MOST_SHOWN && shown < n_labels; shown++) {
+    for (size_t shown = 0; shown < MAX_SHOWN && shown < n_labels; shown++) {
         size_t best = 0;
 
         for (size_t i = 1; i < n_labels; i++)

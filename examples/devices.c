@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define MOST_DEVICES 16
+#define MAX_DEVICES 16
 
 static int complain(const gpuserve_error *error)
 {
@@ -22,13 +22,13 @@ static int complain(const gpuserve_error *error)
 
 static int list(gpuserve_context *context)
 {
-    gpuserve_device_info devices[MOST_DEVICES] = { GPUSERVE_DEVICE_INFO_INIT };
+    gpuserve_device_info devices[MAX_DEVICES] = { GPUSERVE_DEVICE_INFO_INIT };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     size_t n;
 
-    if (gpuserve_device_list(context, devices, MOST_DEVICES, &n, &error) != GPUSERVE_OK)
+    if (gpuserve_device_list(context, devices, MAX_DEVICES, &n, &error) != GPUSERVE_OK)
         return complain(&error);
-    for (size_t i = 0; i < n && i < MOST_DEVICES; i++)
+    for (size_t i = 0; i < n && i < MAX_DEVICES; i++)
         printf("%-8s %s (%s), %" PRIu64 " MiB free\n", devices[i].selector, devices[i].name,
                devices[i].isa, devices[i].memory_free_bytes >> 20);
     return 0;

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_BEST = 3, MOST_LINES = 100000 };
+enum { N_BEST = 3, MAX_LINES = 100000 };
 
 struct lines {
     char **text;
@@ -33,8 +33,8 @@ static int read_lines(struct lines *lines, const char *path)
         perror(path);
         return 1;
     }
-    lines->text = calloc(MOST_LINES, sizeof(*lines->text));
-    while (lines->text && lines->n < MOST_LINES && (length = getline(&line, &capacity, file)) > 0) {
+    lines->text = calloc(MAX_LINES, sizeof(*lines->text));
+    while (lines->text && lines->n < MAX_LINES && (length = getline(&line, &capacity, file)) > 0) {
         line[strcspn(line, "\r\n")] = '\0';
         if (line[0] == '\0')
             continue;

@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 64, VOCABULARY = 1000 };
+enum { MAX = 64, VOCABULARY = 1000 };
 
 /* What a reader has let through is whole. */
 static void check(const struct gsv_inputs *inputs)
 {
-    if (inputs->n == 0 || inputs->n > MOST || (!inputs->texts && !inputs->ids))
+    if (inputs->n == 0 || inputs->n > MAX || (!inputs->texts && !inputs->ids))
         abort();
     for (size_t i = 0; i < inputs->n; i++) {
         if (inputs->texts && (!inputs->texts[i] || (inputs->pairs && !inputs->pairs[i])))
@@ -46,7 +46,7 @@ static bool has_text_and_ids(const json_t *list)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct gpuserve_http server = { .options = { .max_client_batch = MOST } };
+    struct gpuserve_http server = { .options = { .max_client_batch = MAX } };
     struct gsv_served *served;
     struct gsv_exchange *exchange;
     struct gsv_inputs inputs;

@@ -19,7 +19,7 @@ static size_t count_values(const struct gsv_json_value *json, size_t depth)
     if (json->kind != GSV_JSON_ARRAY && json->kind != GSV_JSON_OBJECT)
         return n;
     for (size_t i = 0; i < json->n; i++) {
-        const struct gsv_json_value *value = json->is.members[i];
+        const struct gsv_json_value *value = json->is.fields[i];
 
         if ((json->kind == GSV_JSON_OBJECT) != (value->key != NULL) ||
             (value->key && gsv_json_member(json, value->key) != value))
@@ -35,7 +35,7 @@ static void read_members(const struct gsv_json_value *object)
     const char *text = NULL;
 
     for (size_t i = 0; i < object->n; i++) {
-        const char *key = object->is.members[i]->key;
+        const char *key = object->is.fields[i]->key;
         int64_t number = 3;
         double real = 0.5;
         bool flag = false;

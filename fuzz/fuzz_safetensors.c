@@ -14,15 +14,15 @@ static uint64_t total_bytes(const struct gsv_json_value *header)
     uint64_t total = 0;
 
     for (size_t i = 0; i < header->n; i++) {
-        const struct gsv_json_value *info = header->is.members[i];
+        const struct gsv_json_value *info = header->is.fields[i];
         const struct gsv_json_value *offsets = gsv_json_member(info, "data_offsets");
 
         if (strcmp(info->key, "__metadata__") == 0)
             continue;
         if (gsv_json_count(offsets) != 2)
             abort();
-        total += (uint64_t)gsv_json_whole(gsv_json_at(offsets, 1)) -
-                 (uint64_t)gsv_json_whole(gsv_json_at(offsets, 0));
+        total += (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 1)) -
+                 (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 0));
     }
     return total;
 }

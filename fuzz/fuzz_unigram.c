@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PIECES = 256 };
+enum { MAX_PIECES = 256 };
 
 /* All but the last line; returns where that begins. */
 static size_t read_pieces(struct gsv_vocab *vocab, struct gsv_unigram *m, const char *text,
@@ -25,7 +25,7 @@ static size_t read_pieces(struct gsv_vocab *vocab, struct gsv_unigram *m, const 
 
     if (gsv_vocab_reserve(vocab, size + 1, "fuzz", NULL) != GPUSERVE_OK)
         abort();
-    while (vocab->n < MOST_PIECES && (newline = memchr(text + at, '\n', size - at))) {
+    while (vocab->n < MAX_PIECES && (newline = memchr(text + at, '\n', size - at))) {
         const size_t end = (size_t)(newline - text);
 
         if (end > at && !memchr(text + at, '\\', end - at)) { /* no escapes: it is as it stands */
@@ -83,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2 || gsv_utf8_valid_length(text, size - 1) != size - 1)
         return 0;
     size--;
-    m.scores = calloc(MOST_PIECES, sizeof(*m.scores));
+    m.scores = calloc(MAX_PIECES, sizeof(*m.scores));
     scratch.pieces = calloc(size, sizeof(*scratch.pieces));
     if (!m.scores || !scratch.pieces)
         abort();

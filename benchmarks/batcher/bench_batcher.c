@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_CLIENTS = 64, MOST_SAMPLES = 1 << 20 };
+enum { N_CLIENTS = 64, MAX_SAMPLES = 1 << 20 };
 
 /* ----------------------------------------------------------------------- closed-loop clients */
 
@@ -24,14 +24,14 @@ struct crowd {
     const struct bench *bench;
     atomic_bool stop;
     atomic_size_t next, n_done;
-    double *latencies; /* [MOST_SAMPLES] us */
+    double *latencies; /* [MAX_SAMPLES] us */
 };
 
 static void note(struct crowd *crowd, uint64_t begin)
 {
     const size_t n = atomic_fetch_add(&crowd->n_done, 1);
 
-    if (n < MOST_SAMPLES)
+    if (n < MAX_SAMPLES)
         crowd->latencies[n] = (double)(bench_now_ns() - begin) / 1e3;
 }
 
@@ -127,7 +127,7 @@ struct figures {
 static struct figures closed_loop(const struct bench *bench, double seconds,
                                   void (*run)(struct crowd *, double))
 {
-    struct crowd crowd = { .bench = bench, .latencies = malloc(MOST_SAMPLES * sizeof(double)) };
+    struct crowd crowd = { .bench = bench, .latencies = malloc(MAX_SAMPLES * sizeof(double)) };
     struct figures figures;
     uint64_t begin, cpu;
     size_t n;
@@ -138,7 +138,7 @@ static struct figures closed_loop(const struct bench *bench, double seconds,
     n = atomic_load(&crowd.n_done);
     figures.rate = (double)n / ((double)(bench_now_ns() - begin) / 1e9);
     figures.cpu_us = (double)(bench_cpu_ns() - cpu) / 1e3 / (double)n;
-    n = n < MOST_SAMPLES ? n : MOST_SAMPLES;
+    n = n < MAX_SAMPLES ? n : MAX_SAMPLES;
     figures.p50_us = bench_quantile(crowd.latencies, n, 0.5);
     figures.p99_us = bench_quantile(crowd.latencies, n, 0.99);
     free(crowd.latencies);

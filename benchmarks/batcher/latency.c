@@ -13,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_BLOCKS = 20, N_BLOCK = 20, MOST_TOKENS = 512, N_HITS = 20000, N_HIT_ROUNDS = 7 };
+enum { N_BLOCKS = 20, N_BLOCK = 20, MAX_TOKENS = 512, N_HITS = 20000, N_HIT_ROUNDS = 7 };
 
 struct bare {
     struct gsv_dir *dir;
     struct gsv_spec *spec;
     struct gsv_net *net;
-    struct gsv_work *work;
+    struct gsv_exec *work;
     struct gpuserve_device *device;
     float *output;
 };
@@ -28,18 +28,18 @@ static void bare_open(struct bare *bare, const struct bench *bench, int32_t n_th
 {
     const struct gpuserve_backend *cpu = gsv_backend_cpu();
     const struct gsv_net_options net = { .dtype = bench->dtype, .n_threads = n_threads };
-    const struct gsv_work_options work = { .dtype = bench->dtype,
+    const struct gsv_exec_options work = { .dtype = bench->dtype,
                                            .n_threads = n_threads,
-                                           .max_tokens = MOST_TOKENS,
+                                           .max_tokens = MAX_TOKENS,
                                            .max_sequences = 1,
-                                           .max_seqlen = MOST_TOKENS };
+                                           .max_seqlen = MAX_TOKENS };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     if (gsv_dir_open(&bare->dir, bench->path, &error) != GPUSERVE_OK ||
         gsv_spec_load(&bare->spec, bare->dir, NULL, 0, &error) != GPUSERVE_OK ||
         cpu->device_open(&bare->device, 0, &error) != GPUSERVE_OK ||
         gsv_net_load(&bare->net, bare->spec, cpu, bare->device, &net, &error) != GPUSERVE_OK ||
-        gsv_work_create(&bare->work, bare->net, &work, &error) != GPUSERVE_OK)
+        gsv_exec_create(&bare->work, bare->net, &work, &error) != GPUSERVE_OK)
         bench_die("the forward alone", &error);
     bare->output = malloc(bench->dim * sizeof(*bare->output));
 }
@@ -47,7 +47,7 @@ static void bare_open(struct bare *bare, const struct bench *bench, int32_t n_th
 static void bare_close(struct bare *bare)
 {
     free(bare->output);
-    gsv_work_free(&bare->work);
+    gsv_exec_free(&bare->work);
     gsv_net_free(&bare->net);
     gsv_backend_cpu()->device_close(&bare->device);
     gsv_spec_free(&bare->spec);
@@ -57,7 +57,7 @@ static void bare_close(struct bare *bare)
 static void bare_run(const struct bare *bare, const struct bench *bench, const int32_t *ids,
                      size_t n)
 {
-    static int32_t zeros[MOST_TOKENS], positions[MOST_TOKENS];
+    static int32_t zeros[MAX_TOKENS], positions[MAX_TOKENS];
     const int32_t ends[2] = { 0, (int32_t)n };
     const struct gpuserve_host_batch batch = { .n_tokens = (int32_t)n,
                                                .n_sequences = 1,
@@ -82,7 +82,7 @@ struct one_text {
     const struct bare *bare;
     const char *text;
     float *row;
-    int32_t ids[MOST_TOKENS];
+    int32_t ids[MAX_TOKENS];
     size_t n;
 };
 
@@ -91,7 +91,7 @@ static void run_tokenizer(struct one_text *one)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     if (gpuserve_tokenize(one->bench->model, one->text, strlen(one->text), one->ids, NULL,
-                          MOST_TOKENS, &one->n, NULL, &error) != GPUSERVE_OK)
+                          MAX_TOKENS, &one->n, NULL, &error) != GPUSERVE_OK)
         bench_die("tokenizing", &error);
 }
 
@@ -173,14 +173,14 @@ static void measure_request(const struct bench *bench)
     gpuserve_model *model = NULL;
     gpuserve_job job = GPUSERVE_JOB_INIT;
     float *row = malloc(bench->dim * sizeof(*row));
-    int32_t ids[MOST_TOKENS];
+    int32_t ids[MAX_TOKENS];
     size_t offsets[2] = { 0, 0 };
 
     options.device = "cpu";
     options.dtype = bench->dtype;
     options.cache_bytes = 1 << 20;
     if (gpuserve_model_open(&model, NULL, bench->path, &options, &error) != GPUSERVE_OK ||
-        gpuserve_tokenize(model, bench->texts[0], strlen(bench->texts[0]), ids, NULL, MOST_TOKENS,
+        gpuserve_tokenize(model, bench->texts[0], strlen(bench->texts[0]), ids, NULL, MAX_TOKENS,
                           &offsets[1], NULL, &error) != GPUSERVE_OK)
         bench_die("a model with a cache", &error);
     job.n_items = 1;

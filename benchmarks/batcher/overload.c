@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 1 << 20 };
+enum { MAX = 1 << 20 };
 
 struct load {
     atomic_size_t n_good, n_pending;
@@ -34,7 +34,7 @@ static void completed(void *user, gpuserve_request *request, gpuserve_status sta
     if (status == GPUSERVE_OK) {
         const size_t n = atomic_fetch_add(&one->load->n_good, 1);
 
-        if (n < MOST)
+        if (n < MAX)
             one->load->accepted[n] = (double)(bench_now_ns() - one->begin) / 1e3;
     }
     gpuserve_request_free(&request);
@@ -73,8 +73,8 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model *model = NULL;
-    struct load load = { .accepted = malloc(MOST * sizeof(double)) };
-    double *refused = malloc(MOST * sizeof(double));
+    struct load load = { .accepted = malloc(MAX * sizeof(double)) };
+    double *refused = malloc(MAX * sizeof(double));
     const double rate = peak * factor;
     size_t n_sent = 0, n_refused = 0, n_before = 0, n_good;
     uint32_t retry_ms = 0;
@@ -93,7 +93,7 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
         for (; n_sent < due; n_sent++) {
             double us;
 
-            if (!send_one(bench, model, &load, n_sent, &us, &retry_ms) && n_refused < MOST)
+            if (!send_one(bench, model, &load, n_sent, &us, &retry_ms) && n_refused < MAX)
                 refused[n_refused++] = us;
         }
         bench_sleep_until(now + 1000000);
@@ -132,7 +132,7 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
     printf("\"of_peak_by_processor_time\": %.3f, ",
            (double)offline_cpu / offline_texts / ((double)cpu / (double)n_good));
     n_good = atomic_load(&load.n_good); /* latencies of all */
-    n_good = n_good < MOST ? n_good : MOST;
+    n_good = n_good < MAX ? n_good : MAX;
     printf("\"accepted_p50_ms\": %.1f, \"accepted_p99_ms\": %.1f}",
            bench_quantile(load.accepted, n_good, 0.5) / 1e3,
            bench_quantile(load.accepted, n_good, 0.99) / 1e3);

@@ -27,7 +27,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-enum { TEXT_TOKENS = 14, MOST_MODELS = 16, N_TEXTS = 4096, MOST = 1 << 21 };
+enum { TEXT_TOKENS = 14, MAX_MODELS = 16, N_TEXTS = 4096, MAX = 1 << 21 };
 
 /* About what a BERT base does in int8 on a core of 2.6 GHz, and in float16 on a GPU: an order
  * slower than small models, so that the two processors under the simulation are not its bound. */
@@ -39,7 +39,7 @@ enum { TEXT_TOKENS = 14, MOST_MODELS = 16, N_TEXTS = 4096, MOST = 1 << 21 };
 #define CORE_CLIENTS 32
 
 static struct {
-    gpuserve_model *models[MOST_MODELS];
+    gpuserve_model *models[MAX_MODELS];
     size_t n_models;
     char texts[N_TEXTS][160];
     atomic_bool stop;
@@ -87,7 +87,7 @@ static void completed(void *user, gpuserve_request *request, gpuserve_status sta
 
     if (status != GPUSERVE_OK)
         die("a text failed");
-    if (n < MOST)
+    if (n < MAX)
         simulation.latencies[n] = (double)(read_clock(CLOCK_MONOTONIC) - client->begin) / 1e3;
     gpuserve_request_free(&request);
     if (client->is_closed && !atomic_load(&simulation.stop)) {
@@ -267,7 +267,7 @@ int main(int argc, char **argv)
     double spent;
     size_t n_done;
 
-    if (argc < 3 || n == 0 || (is_gpu && n > MOST_MODELS))
+    if (argc < 3 || n == 0 || (is_gpu && n > MAX_MODELS))
         die("usage: simulate cpu|gpu|request CORES|DEVICES [LOAD [SECONDS [WAIT_US]]]");
     prctl(PR_SET_TIMERSLACK, 1000); /* threads inherit it */
     make_texts();
@@ -278,7 +278,7 @@ int main(int argc, char **argv)
         return 0;
     }
     fake_set_speed(speed, is_gpu ? GPU_BATCH_US : CORE_BATCH_US, is_gpu);
-    simulation.latencies = malloc(MOST * sizeof(double));
+    simulation.latencies = malloc(MAX * sizeof(double));
     open_models(is_gpu, n, argc > 5 ? (uint32_t)strtoul(argv[5], NULL, 10) : 0);
     begin = read_clock(CLOCK_MONOTONIC);
     cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID);
@@ -296,7 +296,7 @@ int main(int argc, char **argv)
            "\"texts_per_s\": %.0f, \"of_limit\": %.3f, \"batch_texts\": %.1f, ",
            argv[1], n, load, limit, (double)n_done / spent, (double)n_done / spent / limit,
            (double)n_done / fake_batches());
-    n_done = n_done < MOST ? n_done : MOST;
+    n_done = n_done < MAX ? n_done : MAX;
     qsort(simulation.latencies, n_done, sizeof(double), by_value);
     printf("\"p50_us\": %.0f, \"p99_us\": %.0f, \"cpu_us_per_text\": %.2f, \"refused\": %zu}\n",
            simulation.latencies[n_done / 2], simulation.latencies[n_done * 99 / 100],

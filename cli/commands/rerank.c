@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_DOCUMENTS 1000000 /* all are held at once, to be put in order */
+#define MAX_DOCUMENTS 1000000 /* all are held at once, to be put in order */
 
 struct documents {
     char **texts; /* [n] owned, NUL-terminated, but may hold NUL bytes */
@@ -23,8 +23,8 @@ static int add_document(struct documents *d, const struct cli_record *record)
 {
     size_t capacity = d->capacity;
 
-    if (d->n == MOST_DOCUMENTS)
-        return cli_fail("more than %d documents", MOST_DOCUMENTS);
+    if (d->n == MAX_DOCUMENTS)
+        return cli_fail("more than %d documents", MAX_DOCUMENTS);
     d->texts = cli_grow(d->texts, &capacity, d->n + 1, sizeof(*d->texts));
     d->sizes = cli_grow(d->sizes, &d->capacity, d->n + 1, sizeof(*d->sizes));
     d->texts[d->n] = cli_copy(record->text, record->text_size);

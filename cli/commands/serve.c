@@ -191,17 +191,18 @@ static void reload(gpuserve_http *server, const struct cli_args *args)
 /* The next signal; meanwhile systemd's watchdog hears that the server answers. */
 static int next_signal(gpuserve_http *server, const sigset_t *signals)
 {
-    const uint64_t beat_us = cli_watchdog_us(), whole_ms = beat_us / 1000 + 1;
-    const uint32_t beat_ms = whole_ms < UINT32_MAX ? (uint32_t)whole_ms : UINT32_MAX;
-    const struct timespec beat = { (time_t)(beat_us / 1000000), (long)(beat_us % 1000000) * 1000 };
+    const uint64_t heartbeat_us = cli_watchdog_us(), whole_ms = heartbeat_us / 1000 + 1;
+    const uint32_t heartbeat_ms = whole_ms < UINT32_MAX ? (uint32_t)whole_ms : UINT32_MAX;
+    const struct timespec heartbeat = { (time_t)(heartbeat_us / 1000000),
+                                        (long)(heartbeat_us % 1000000) * 1000 };
 
     for (;;) {
         const int number =
-            beat_us ? sigtimedwait(signals, NULL, &beat) : sigwaitinfo(signals, NULL);
+            heartbeat_us ? sigtimedwait(signals, NULL, &heartbeat) : sigwaitinfo(signals, NULL);
 
         if (number > 0)
             return number;
-        if (errno == EAGAIN && gpuserve_http_alive(server, beat_ms, NULL) == GPUSERVE_OK)
+        if (errno == EAGAIN && gpuserve_http_alive(server, heartbeat_ms, NULL) == GPUSERVE_OK)
             cli_notify("WATCHDOG=1");
     }
 }

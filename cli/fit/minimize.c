@@ -38,7 +38,7 @@ static double largest(const double *a, size_t n)
     return most;
 }
 
-struct search {
+struct minimize_search {
     cli_function f;
     void *of;
     size_t n;
@@ -51,7 +51,7 @@ struct search {
 };
 
 /* direction = -H * gradient, H the inverse Hessian as the past tells it. */
-static void find_direction(struct search *search)
+static void find_direction(struct minimize_search *search)
 {
     const size_t n = search->n;
     double alpha[PAST], *d = search->direction;
@@ -80,7 +80,7 @@ static void find_direction(struct search *search)
 }
 
 /* A step along the direction into new_x; false when none goes down any more. */
-static bool find_step(struct search *search, double *new_value)
+static bool find_step(struct minimize_search *search, double *new_value)
 {
     const double slope = dot(search->gradient, search->direction, search->n);
     double low = 0, high = INFINITY, step = 1;
@@ -104,7 +104,7 @@ static bool find_step(struct search *search, double *new_value)
     return false;
 }
 
-static void remember(struct search *search)
+static void remember(struct minimize_search *search)
 {
     const size_t slot = search->n_past ? (search->newest + 1) % PAST : 0;
     double *s = search->s[slot], *y = search->y[slot], product;
@@ -122,7 +122,7 @@ static void remember(struct search *search)
         search->n_past++;
 }
 
-static void search_init(struct search *search, double *memory)
+static void search_init(struct minimize_search *search, double *memory)
 {
     double **const parts[] = { &search->gradient, &search->direction, &search->new_x,
                                &search->new_gradient };
@@ -138,7 +138,7 @@ static void search_init(struct search *search, double *memory)
 struct cli_minimum cli_minimize(cli_function f, void *of, double *x, size_t n, double tolerance,
                                 int max_iterations)
 {
-    struct search search = { .f = f, .of = of, .n = n, .x = x };
+    struct minimize_search search = { .f = f, .of = of, .n = n, .x = x };
     struct cli_minimum minimum = { 0, false };
     double *memory = cli_alloc((4 + 2 * PAST) * n, sizeof(*memory)), value;
 

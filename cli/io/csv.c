@@ -36,14 +36,14 @@ static int have_byte(struct cli_reader *reader, size_t at)
     return 1;
 }
 
-struct row {
+struct csv_row {
     size_t size;      /* of the row, from the window's begin */
     size_t ending;    /* of its line end: LF, CR LF or CR; 0 at the end of the file */
     uint64_t n_lines; /* line ends in quoted fields */
 };
 
 /* 1, 0 at the end of the file, -1 after a message. The row stays in the window. */
-static int find_row(struct cli_reader *reader, struct row *row)
+static int find_row(struct cli_reader *reader, struct csv_row *row)
 {
     enum place place = FIELD_BEGIN;
     int have;
@@ -98,7 +98,7 @@ static int cut_fields(struct cli_csv *csv, char *row, size_t size, const char *f
 
 int cli_csv_next(struct cli_csv *csv, struct cli_reader *reader)
 {
-    struct row row;
+    struct csv_row row;
     char *bytes;
 
     do {

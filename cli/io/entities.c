@@ -164,7 +164,7 @@ static int compute(struct tagger *tagger)
 /* ------------------------------------------------------------------------------------- output */
 
 /* One text of the chunk. */
-struct reading {
+struct cli_entities_reading {
     const char *text;
     size_t size, n_tokens;
     const int32_t *ids;
@@ -172,7 +172,7 @@ struct reading {
     size_t byte, n_characters; /* counted so far */
 };
 
-static size_t characters_to(struct reading *r, size_t end)
+static size_t characters_to(struct cli_entities_reading *r, size_t end)
 {
     if (end < r->byte)
         r->byte = r->n_characters = 0;
@@ -201,7 +201,7 @@ static void write_text(FILE *out, const char *text)
     json_decref(value);
 }
 
-static int write_word(const struct tagger *tagger, const struct reading *r,
+static int write_word(const struct tagger *tagger, const struct cli_entities_reading *r,
                       const gpuserve_entity *entity)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -220,7 +220,7 @@ static int write_word(const struct tagger *tagger, const struct reading *r,
     return status == GPUSERVE_OK ? CLI_OK : fail_chunk(tagger, &error);
 }
 
-static int write_entity(const struct tagger *tagger, struct reading *r,
+static int write_entity(const struct tagger *tagger, struct cli_entities_reading *r,
                         const gpuserve_entity *entity, const char *name)
 {
     const bool grouped = tagger->aggregation == GPUSERVE_AGGREGATION_SIMPLE;
@@ -244,11 +244,11 @@ static int write_entities(struct tagger *tagger, size_t i)
 {
     struct chunk *chunk = &tagger->chunk;
     const size_t first = chunk->token_at[i];
-    struct reading r = { .text = chunk->bytes + chunk->text_at[i],
-                         .size = chunk->text_at[i + 1] - chunk->text_at[i],
-                         .n_tokens = chunk->token_at[i + 1] - first,
-                         .ids = chunk->ids + first,
-                         .spans = chunk->spans + first };
+    struct cli_entities_reading r = { .text = chunk->bytes + chunk->text_at[i],
+                                      .size = chunk->text_at[i + 1] - chunk->text_at[i],
+                                      .n_tokens = chunk->token_at[i + 1] - first,
+                                      .ids = chunk->ids + first,
+                                      .spans = chunk->spans + first };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     const char *comma = "";
     size_t n = 0;

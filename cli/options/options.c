@@ -124,14 +124,14 @@ static int tell_tei(const struct cli_tei_name *tei, bool has_value, int *at)
 
 /* "true" or "false", in or behind a flag that text-embeddings-inference lets have it. *is_on: what
  * it says; a flag that is not on is as if it were not given. */
-static bool take_truth(const struct cli_tei_name *tei, const char *value, const char *next, int *at,
-                       bool *is_on)
+static bool take_bool(const struct cli_tei_name *tei, const char *value, const char *next, int *at,
+                      bool *is_on)
 {
     const char *given = value ? value : next;
     const bool is_false = given && strcmp(given, "false") == 0;
 
     *is_on = true;
-    if (!tei || tei->value != TEI_TRUTH)
+    if (!tei || tei->value != TEI_BOOL)
         return !value;
     if (!is_false && (!given || strcmp(given, "true") != 0))
         return !value;
@@ -285,7 +285,7 @@ static int parse_option(struct cli_args *args, const struct cli_command *command
     if (!option)
         return unknown_option(command, given, size);
     if (option->kind == OPTION_FLAG) {
-        if (!take_truth(tei, value, *at + 1 < argc ? argv[*at + 1] : NULL, at, &is_on))
+        if (!take_bool(tei, value, *at + 1 < argc ? argv[*at + 1] : NULL, at, &is_on))
             return cli_usage("--%s takes no value", option->name);
         if (!is_on)
             return CLI_OK;

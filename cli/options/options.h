@@ -148,7 +148,7 @@ enum cli_tei_kind {
 enum cli_tei_value {
     TEI_VALUE,
     TEI_FLAG,
-    TEI_TRUTH /* a flag that "true" or "false" may follow */
+    TEI_BOOL /* a flag that "true" or "false" may follow */
 };
 
 struct cli_tei_name {

@@ -32,7 +32,7 @@ const struct cli_tei_name cli_tei_names[] = {
     SAME("max-concurrent-requests", "MAX_CONCURRENT_REQUESTS", "max-connections"),
     SAME("max-batch-tokens", "MAX_BATCH_TOKENS", "batch-tokens"),
     SAME("max-client-batch-size", "MAX_CLIENT_BATCH_SIZE", "max-client-batch-size"),
-    { "auto-truncate", "AUTO_TRUNCATE", "auto-truncate", NULL, TEI_SAME, TEI_TRUTH },
+    { "auto-truncate", "AUTO_TRUNCATE", "auto-truncate", NULL, TEI_SAME, TEI_BOOL },
     SAME("default-prompt-name", "DEFAULT_PROMPT_NAME", "default-prompt-name"),
     SAME("default-prompt", "DEFAULT_PROMPT", "default-prompt"),
     SAME("hostname", "HOSTNAME", "host"),

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CONFIG_BYTES = 1 << 20 };
+enum { MAX_CONFIG_BYTES = 1 << 20 };
 
 /* "1", "true", "yes" and "on"; their opposites leave a flag as it is. False: neither. */
 static bool read_flag(const char *text, bool *is_on)
@@ -226,15 +226,15 @@ static char *read_file(const char *path, size_t *size)
         cli_fail("%s: %s", path, strerror(errno));
         return NULL;
     }
-    bytes = cli_alloc(MOST_CONFIG_BYTES + 1, 1);
-    *size = fread(bytes, 1, MOST_CONFIG_BYTES + 1, file);
+    bytes = cli_alloc(MAX_CONFIG_BYTES + 1, 1);
+    *size = fread(bytes, 1, MAX_CONFIG_BYTES + 1, file);
     failed = ferror(file) != 0;
     if (failed)
         cli_fail("%s: %s", path, strerror(errno));
-    else if (*size > MOST_CONFIG_BYTES)
-        cli_fail("%s has more than %d bytes", path, MOST_CONFIG_BYTES);
+    else if (*size > MAX_CONFIG_BYTES)
+        cli_fail("%s has more than %d bytes", path, MAX_CONFIG_BYTES);
     fclose(file);
-    if (!failed && *size <= MOST_CONFIG_BYTES)
+    if (!failed && *size <= MAX_CONFIG_BYTES)
         return bytes;
     free(bytes);
     return NULL;

@@ -260,7 +260,7 @@ gpuserve_status gsv_cuda_device_count(int32_t *count, gpuserve_error *error)
     *count = 0;
     if (!found)
         return status;
-    status = gsv_guard(
+    status = gsv_watchdog(
         -1, "it was asked for its devices",
         [=](gpuserve_error *e) { return count_devices(found, e); }, &left, error);
     if (left)
@@ -274,19 +274,19 @@ gpuserve_status gsv_cuda_device_count(int32_t *count, gpuserve_error *error)
 
 /* NVML knows the free memory without a context. Its header is not in every toolkit: these are the
  * functions used, as its documentation declares them. */
-struct nvml_memory {
+struct device_nvml_memory {
     unsigned long long total;
     unsigned long long free;
     unsigned long long used;
 };
 typedef int (*nvml_init_fn)(void);
 typedef int (*nvml_by_bus_fn)(const char *, void **);
-typedef int (*nvml_memory_fn)(void *, struct nvml_memory *);
+typedef int (*nvml_memory_fn)(void *, struct device_nvml_memory *);
 
 static bool nvml_free_bytes(int index, uint64_t *bytes)
 {
     void *const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    struct nvml_memory memory = {};
+    struct device_nvml_memory memory = {};
     char bus[32] = "";
     void *handle = NULL;
     bool ok = false;
@@ -389,7 +389,7 @@ gpuserve_status gsv_cuda_device_facts(int32_t index, struct gpuserve_device_fact
     found = alloc_result<struct gpuserve_device_facts>(error);
     if (!found)
         return GPUSERVE_E_NOMEM;
-    status = gsv_guard(
+    status = gsv_watchdog(
         index, "it was asked for its properties",
         [=](gpuserve_error *e) { return read_facts(index, found, e); }, &left, error);
     if (left)
@@ -463,7 +463,7 @@ gpuserve_status gsv_cuda_device_open(struct gpuserve_device **device, int32_t in
         return gsv_fail(error, GPUSERVE_E_NOMEM, "device %d: out of memory", index);
     opened->index = index;
     opened->timeout_ms = gsv_cuda_timeout_ms();
-    status = gsv_guard(
+    status = gsv_watchdog(
         index, "its kernels were loaded", [=](gpuserve_error *e) { return open_device(opened, e); },
         &left, error);
     if (status != GPUSERVE_OK) {
@@ -482,7 +482,7 @@ void gsv_cuda_device_close(struct gpuserve_device **device)
     struct gpuserve_device *const closed = *device;
 
     *device = NULL;
-    if (gsv_guard_release(closed->index, "it was closed", [=] {
+    if (gsv_watchdog_release(closed->index, "it was closed", [=] {
             gsv_lt_close(&closed->lt);
             gsv_chains_close(&closed->chains);
         }))

@@ -20,8 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_INT8_K 65536   /* 65536 * 255 * 127 is still below 2^31 */
-#define LEAST_WIDTH 1e-30f /* of a range that is divided into steps: 255 / width stays finite */
+#define MAX_INT8_K 65536 /* 65536 * 255 * 127 is still below 2^31 */
+#define MIN_WIDTH 1e-30f /* of a range that is divided into steps: 255 / width stays finite */
 
 size_t gsv_ref_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
 {
@@ -41,7 +41,7 @@ static void quantize_weights(int8_t *values, float *scale, const struct gpuserve
         for (int32_t i = 0; i < s->k; i++)
             largest = fmaxf(largest, fabsf(w[i]));
         scale[j] = largest / 127.0f;
-        inverse = largest >= LEAST_WIDTH ? 127.0f / largest : 0.0f;
+        inverse = largest >= MIN_WIDTH ? 127.0f / largest : 0.0f;
         for (int32_t i = 0; i < s->k; i++)
             values[(size_t)j * (size_t)s->k + (size_t)i] = (int8_t)lrintf(w[i] * inverse);
     }
@@ -163,7 +163,7 @@ static struct row_range range_of(const struct gpuserve_linear *w, const float *x
     }
     range.least = least;
     range.step = (most - least) / 255.0f;
-    range.inverse = most - least >= LEAST_WIDTH ? 255.0f / (most - least) : 0.0f;
+    range.inverse = most - least >= MIN_WIDTH ? 255.0f / (most - least) : 0.0f;
     return range;
 }
 

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#define LEAST_NORM 1e-12
+#define MIN_NORM 1e-12
 
 static void normalize_row(float *row, int32_t cols)
 {
@@ -14,8 +14,8 @@ static void normalize_row(float *row, int32_t cols)
     for (int32_t c = 0; c < cols; c++)
         sum += (double)row[c] * (double)row[c];
     sum = sqrt(sum);
-    if (sum < LEAST_NORM)
-        sum = LEAST_NORM;
+    if (sum < MIN_NORM)
+        sum = MIN_NORM;
     for (int32_t c = 0; c < cols; c++)
         row[c] = (float)((double)row[c] / sum);
 }

@@ -15,13 +15,13 @@
 
 /* AddressSanitizer watches the ends of what malloc gives, and looks for pointers there. */
 #ifdef __SANITIZE_ADDRESS__
-#define LEAST_MAPPED SIZE_MAX
+#define MIN_MAPPED SIZE_MAX
 #else
-#define LEAST_MAPPED ((size_t)128 << 10)
+#define MIN_MAPPED ((size_t)128 << 10)
 #endif
 
 /* In front of what gsv_alloc_mapped() gives. */
-struct head {
+struct alloc_head {
     _Alignas(64) size_t mapped; /* bytes, with this; 0: it is malloc's */
 };
 
@@ -66,12 +66,12 @@ static void *map_huge(size_t size)
 
 void *gsv_alloc_mapped(size_t size)
 {
-    struct head *head;
+    struct alloc_head *head;
     size_t whole;
 
     if (!gsv_add_size(size, sizeof(*head), &whole) || whole > PTRDIFF_MAX - HUGE_PAGE)
         return NULL;
-    if (whole < LEAST_MAPPED) {
+    if (whole < MIN_MAPPED) {
         head = gsv_alloc_aligned(whole);
         if (head)
             head->mapped = 0;
@@ -85,7 +85,7 @@ void *gsv_alloc_mapped(size_t size)
 
 void gsv_free_mapped(void *memory)
 {
-    struct head *head = memory ? (struct head *)memory - 1 : NULL;
+    struct alloc_head *head = memory ? (struct alloc_head *)memory - 1 : NULL;
 
     if (head && head->mapped > 0)
         munmap(head, head->mapped);

@@ -24,7 +24,7 @@ static json_t *array_of(const struct gsv_json_value *array)
     bool whole = value != NULL;
 
     for (size_t i = 0; whole && i < array->n; i++)
-        whole = json_array_append_new(value, value_of(array->is.members[i])) == 0;
+        whole = json_array_append_new(value, value_of(array->is.fields[i])) == 0;
     return kept(value, whole);
 }
 
@@ -34,7 +34,7 @@ static json_t *object_of(const struct gsv_json_value *object)
     bool whole = value != NULL;
 
     for (size_t i = 0; whole && i < object->n; i++) {
-        const struct gsv_json_value *member = object->is.members[i];
+        const struct gsv_json_value *member = object->is.fields[i];
 
         whole = json_object_set_new_nocheck(value, member->key, value_of(member)) == 0;
     }
@@ -48,13 +48,13 @@ static json_t *value_of(const struct gsv_json_value *value)
     switch (value->kind) {
     case GSV_JSON_NULL:
         return json_null();
-    case GSV_JSON_TRUTH:
-        return json_boolean(value->is.truth);
-    case GSV_JSON_WHOLE:
+    case GSV_JSON_BOOL:
+        return json_boolean(value->is.boolean);
+    case GSV_JSON_INT:
         return json_integer(value->is.whole);
-    case GSV_JSON_REAL:
+    case GSV_JSON_NUMBER:
         return json_real(value->is.real);
-    case GSV_JSON_TEXT:
+    case GSV_JSON_STRING:
         return json_stringn_nocheck(value->is.text, value->n);
     case GSV_JSON_ARRAY:
         return array_of(value);

@@ -31,16 +31,16 @@ static gpuserve_status check_value(struct gsv_json_slice value, const char *name
     return status;
 }
 
-static struct gsv_member *member_of(struct gsv_member *members, size_t n, struct gsv_json_slice key)
+static struct gsv_member *member_of(struct gsv_member *fields, size_t n, struct gsv_json_slice key)
 {
     for (size_t i = 0; i < n; i++)
-        if (strlen(members[i].key) == key.size && memcmp(members[i].key, key.at, key.size) == 0)
-            return &members[i];
+        if (strlen(fields[i].key) == key.size && memcmp(fields[i].key, key.at, key.size) == 0)
+            return &fields[i];
     return NULL;
 }
 
-gpuserve_status gsv_members_find(struct gsv_json_reader *r, struct gsv_member *members, size_t n,
-                                 bool others, gpuserve_error *error)
+gpuserve_status gsv_json_fields_find(struct gsv_json_reader *r, struct gsv_member *fields, size_t n,
+                                     bool others, gpuserve_error *error)
 {
     gpuserve_status status = gsv_json_reader_open(r, '{', error);
 
@@ -54,7 +54,7 @@ gpuserve_status gsv_members_find(struct gsv_json_reader *r, struct gsv_member *m
         status = gsv_json_reader_value(r, &value, error);
         if (status != GPUSERVE_OK)
             break;
-        member = member_of(members, n, key);
+        member = member_of(fields, n, key);
         if (!member && !others)
             return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: \"%.*s\"", r->name,
                             (int)(key.size < 100 ? key.size : 100), key.at);
@@ -77,13 +77,13 @@ gpuserve_status gsv_member_copy_text(const struct gsv_member *member, const char
 
     if (status != GPUSERVE_OK)
         return status;
-    if (!gsv_json_is(json, GSV_JSON_TEXT))
+    if (!gsv_json_is(json, GSV_JSON_STRING))
         status =
             gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: \"%s\" is no string", name, member->key);
-    else if (strlen(gsv_json_text(json)) != json->n)
+    else if (strlen(gsv_json_get_string(json)) != json->n)
         status = gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: model: \"%s\" holds a NUL", name,
                           member->key);
-    else if (!(*copy = gsv_copy_text(gsv_json_text(json), json->n)))
+    else if (!(*copy = gsv_copy_text(gsv_json_get_string(json), json->n)))
         status = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
     gsv_json_free(&json);
     return status;

@@ -14,8 +14,8 @@ struct gsv_member {
 
 /* The values of the members named in `members`; others are refused, or, with `others`, checked to
  * be JSON and stepped over. */
-gpuserve_status gsv_members_find(struct gsv_json_reader *reader, struct gsv_member *members,
-                                 size_t n, bool others, gpuserve_error *error);
+gpuserve_status gsv_json_fields_find(struct gsv_json_reader *reader, struct gsv_member *fields,
+                                     size_t n, bool others, gpuserve_error *error);
 
 /* The tree of a small value, owned; NULL for an absent one. */
 gpuserve_status gsv_member_parse(struct gsv_json_value **json, struct gsv_json_slice value,
@@ -39,7 +39,7 @@ enum gsv_model_member {
     GSV_MODEL_FUSE_UNK,
     GSV_MODEL_BYTE_FALLBACK,
     GSV_MODEL_IGNORE_MERGES,
-    GSV_N_MODEL_MEMBERS
+    GSV_N_MODEL_FIELDS
 };
 
 #endif

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_NUMBER_BYTES \
-    400 /* of a real: more digits than a double's exact decimals in use have */
+#define MAX_NUMBER_BYTES 400 /* of a real: more digits than a double's exact decimals in use have \
+                              */
 
 struct tree_reader {
     struct gsv_json_reader text;
@@ -138,7 +138,7 @@ static bool read_whole(const char *p, size_t size, int64_t *whole)
 static bool read_real(const char *p, size_t size, double *real)
 {
     const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    char copy[MOST_NUMBER_BYTES + 1];
+    char copy[MAX_NUMBER_BYTES + 1];
 
     if (c == (locale_t)0)
         return false;
@@ -156,11 +156,11 @@ static gpuserve_status read_number(struct tree_reader *r, struct gsv_json_slice 
 
     if (number_length(slice.at, slice.at + slice.size, &is_whole) != slice.size)
         return broken(r, slice.at, "no JSON value");
-    value->kind = GSV_JSON_WHOLE;
+    value->kind = GSV_JSON_INT;
     if (is_whole && read_whole(slice.at, slice.size, &value->is.whole))
         return GPUSERVE_OK;
-    value->kind = GSV_JSON_REAL;
-    if (slice.size > MOST_NUMBER_BYTES)
+    value->kind = GSV_JSON_NUMBER;
+    if (slice.size > MAX_NUMBER_BYTES)
         return broken(r, slice.at, "a number of more than 400 characters");
     if (!read_real(slice.at, slice.size, &value->is.real))
         return gsv_fail(r->error, GPUSERVE_E_NOMEM, "%s: out of memory", r->text.name);
@@ -180,13 +180,13 @@ static gpuserve_status read_scalar(struct tree_reader *r, struct gsv_json_value 
     if (st != GPUSERVE_OK)
         return st;
     if (*slice.at == '"') {
-        value->kind = GSV_JSON_TEXT;
+        value->kind = GSV_JSON_STRING;
         return keep_text(r, (struct gsv_json_slice){ slice.at + 1, slice.size - 2 },
                          &value->is.text, &value->n);
     }
-    value->is.truth = is_word(slice, "true");
-    value->kind = is_word(slice, "null") ? GSV_JSON_NULL : GSV_JSON_TRUTH;
-    if (value->kind == GSV_JSON_NULL || value->is.truth || is_word(slice, "false"))
+    value->is.boolean = is_word(slice, "true");
+    value->kind = is_word(slice, "null") ? GSV_JSON_NULL : GSV_JSON_BOOL;
+    if (value->kind == GSV_JSON_NULL || value->is.boolean || is_word(slice, "false"))
         return GPUSERVE_OK;
     return read_number(r, slice, value);
 }
@@ -206,15 +206,15 @@ static gpuserve_status close_container(struct tree_reader *r, struct gsv_json_va
 {
     const bool is_object = value->kind == GSV_JSON_OBJECT;
 
-    value->is.members = r->places;
+    value->is.fields = r->places;
     for (size_t i = 0; first; i++, first = first->next)
-        value->is.members[i] = first;
+        value->is.fields[i] = first;
     r->places += value->n;
     if (!is_object || value->n == 0)
         return GPUSERVE_OK;
     value->sorted = r->places;
     r->places += value->n;
-    memcpy(value->sorted, value->is.members, value->n * sizeof(*value->sorted));
+    memcpy(value->sorted, value->is.fields, value->n * sizeof(*value->sorted));
     qsort(value->sorted, value->n, sizeof(*value->sorted), compare_keys);
     for (size_t i = 1; i < value->n; i++)
         if (strcmp(value->sorted[i - 1]->key, value->sorted[i]->key) == 0)
@@ -361,10 +361,10 @@ static const struct gsv_json_value *present(const struct gsv_json_value *object,
 /* 512.0 and 5.12e2 are whole numbers too. */
 static bool whole_number(const struct gsv_json_value *value, int64_t *number)
 {
-    *number = gsv_json_whole(value);
-    if (value->kind == GSV_JSON_WHOLE)
+    *number = gsv_json_get_int(value);
+    if (value->kind == GSV_JSON_INT)
         return true;
-    if (value->kind != GSV_JSON_REAL || !(fabs(value->is.real) < 0x1p53) ||
+    if (value->kind != GSV_JSON_NUMBER || !(fabs(value->is.real) < 0x1p53) ||
         value->is.real != floor(value->is.real))
         return false;
     *number = (int64_t)value->is.real;
@@ -398,9 +398,9 @@ gpuserve_status gsv_json_double(const struct gsv_json_value *object, const char 
 
     if (!found)
         return GPUSERVE_OK;
-    if (found->kind != GSV_JSON_WHOLE && found->kind != GSV_JSON_REAL)
+    if (found->kind != GSV_JSON_INT && found->kind != GSV_JSON_NUMBER)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is not a number", name, key);
-    number = found->kind == GSV_JSON_REAL ? found->is.real : (double)found->is.whole;
+    number = found->kind == GSV_JSON_NUMBER ? found->is.real : (double)found->is.whole;
     if (!(number >= minimum && number <= maximum))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is %g, outside %g to %g", name, key,
                         number, minimum, maximum);
@@ -415,9 +415,9 @@ gpuserve_status gsv_json_bool(const struct gsv_json_value *object, const char *k
 
     if (!found)
         return GPUSERVE_OK;
-    if (found->kind != GSV_JSON_TRUTH)
+    if (found->kind != GSV_JSON_BOOL)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is not true or false", name, key);
-    *value = found->is.truth;
+    *value = found->is.boolean;
     return GPUSERVE_OK;
 }
 
@@ -428,7 +428,7 @@ gpuserve_status gsv_json_string(const struct gsv_json_value *object, const char 
 
     if (!found)
         return GPUSERVE_OK;
-    if (found->kind != GSV_JSON_TEXT)
+    if (found->kind != GSV_JSON_STRING)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is not a string", name, key);
     *value = found->is.text;
     return GPUSERVE_OK;
@@ -438,12 +438,9 @@ gpuserve_status gsv_json_need(const struct gsv_json_value *object, const char *k
                               enum gsv_json_kind kind, const char *name, gpuserve_error *error)
 {
     static const char *const kinds[] = {
-        [GSV_JSON_NULL] = "null",
-        [GSV_JSON_TRUTH] = "true or false",
-        [GSV_JSON_WHOLE] = "a whole number",
-        [GSV_JSON_REAL] = "a number",
-        [GSV_JSON_TEXT] = "a string",
-        [GSV_JSON_ARRAY] = "an array",
+        [GSV_JSON_NULL] = "null",          [GSV_JSON_BOOL] = "true or false",
+        [GSV_JSON_INT] = "a whole number", [GSV_JSON_NUMBER] = "a number",
+        [GSV_JSON_STRING] = "a string",    [GSV_JSON_ARRAY] = "an array",
         [GSV_JSON_OBJECT] = "an object",
     };
     const struct gsv_json_value *found = gsv_json_member(object, key);

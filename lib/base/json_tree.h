@@ -16,10 +16,10 @@
 
 enum gsv_json_kind {
     GSV_JSON_NULL,
-    GSV_JSON_TRUTH,
-    GSV_JSON_WHOLE, /* a number without fraction and exponent that fits in 64 bits; not "-0" */
-    GSV_JSON_REAL,
-    GSV_JSON_TEXT,
+    GSV_JSON_BOOL,
+    GSV_JSON_INT, /* a number without fraction and exponent that fits in 64 bits; not "-0" */
+    GSV_JSON_NUMBER,
+    GSV_JSON_STRING,
     GSV_JSON_ARRAY,
     GSV_JSON_OBJECT
 };
@@ -29,11 +29,11 @@ struct gsv_json_value {
     const char *key; /* of an object's member, without NUL inside; else NULL */
     size_t n;        /* bytes of a text, elements of an array, members of an object */
     union {
-        bool truth;
+        bool boolean;
         int64_t whole;
         double real;
-        const char *text;                /* [n] and a NUL */
-        struct gsv_json_value **members; /* [n] in the order of the text */
+        const char *text;               /* [n] and a NUL */
+        struct gsv_json_value **fields; /* [n] in the order of the text */
     } is;
     struct gsv_json_value **sorted; /* [n] members of an object by their keys */
     struct gsv_json_value *next;    /* while reading */
@@ -73,19 +73,19 @@ static inline size_t gsv_json_count(const struct gsv_json_value *array)
 
 static inline const struct gsv_json_value *gsv_json_at(const struct gsv_json_value *array, size_t i)
 {
-    return i < gsv_json_count(array) ? array->is.members[i] : NULL;
+    return i < gsv_json_count(array) ? array->is.fields[i] : NULL;
 }
 
 /* NULL for anything but a text. */
-static inline const char *gsv_json_text(const struct gsv_json_value *value)
+static inline const char *gsv_json_get_string(const struct gsv_json_value *value)
 {
-    return gsv_json_is(value, GSV_JSON_TEXT) ? value->is.text : NULL;
+    return gsv_json_is(value, GSV_JSON_STRING) ? value->is.text : NULL;
 }
 
 /* 0 for anything but a whole number. */
-static inline int64_t gsv_json_whole(const struct gsv_json_value *value)
+static inline int64_t gsv_json_get_int(const struct gsv_json_value *value)
 {
-    return gsv_json_is(value, GSV_JSON_WHOLE) ? value->is.whole : 0;
+    return gsv_json_is(value, GSV_JSON_INT) ? value->is.whole : 0;
 }
 
 /* Members of an object. An absent or null member leaves *value as it was and is GPUSERVE_OK; a

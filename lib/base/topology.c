@@ -16,12 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_CACHES 16 /* of a processor */
-#define MOST_NODES 256
+#define MAX_CACHES 16 /* of a processor */
+#define MAX_NODES 256
 #define LIST_BYTES 4096
 #define PATH_BYTES 512
 
-_Static_assert(GSV_MOST_CORES == CPU_SETSIZE, "a core set is a cpu_set_t");
+_Static_assert(GSV_MAX_CORES == CPU_SETSIZE, "a core set is a cpu_set_t");
 
 /* ---------------------------------------------------------------------------------------- sets */
 
@@ -40,14 +40,14 @@ static bool keep_common(struct gsv_core_set *set, const struct gsv_core_set *oth
 {
     uint64_t any = 0;
 
-    for (size_t i = 0; i < GSV_MOST_CORES / 64; i++)
+    for (size_t i = 0; i < GSV_MAX_CORES / 64; i++)
         any |= set->bits[i] &= other->bits[i];
     return any != 0;
 }
 
 static void remove_all(struct gsv_core_set *set, const struct gsv_core_set *other)
 {
-    for (size_t i = 0; i < GSV_MOST_CORES / 64; i++)
+    for (size_t i = 0; i < GSV_MAX_CORES / 64; i++)
         set->bits[i] &= ~other->bits[i];
 }
 
@@ -55,7 +55,7 @@ static int32_t count(const struct gsv_core_set *set)
 {
     int32_t n = 0;
 
-    for (size_t i = 0; i < GSV_MOST_CORES / 64; i++)
+    for (size_t i = 0; i < GSV_MAX_CORES / 64; i++)
         n += __builtin_popcountll(set->bits[i]);
     return n;
 }
@@ -63,7 +63,7 @@ static int32_t count(const struct gsv_core_set *set)
 static void from_mask(struct gsv_core_set *set, const cpu_set_t *mask)
 {
     memset(set, 0, sizeof(*set));
-    for (int32_t i = 0; i < GSV_MOST_CORES; i++) {
+    for (int32_t i = 0; i < GSV_MAX_CORES; i++) {
         if (CPU_ISSET(i, mask))
             add(set, i);
     }
@@ -102,7 +102,7 @@ static bool read_list(const char *path, struct gsv_core_set *set)
             if (end == at)
                 return false;
         }
-        if (first > last || last >= GSV_MOST_CORES)
+        if (first > last || last >= GSV_MAX_CORES)
             return false;
         for (; first <= last; first++)
             add(set, (int32_t)first);
@@ -117,7 +117,7 @@ static bool read_cache(const char *system, int32_t core, struct gsv_core_set *se
 {
     char path[PATH_BYTES], level[8];
 
-    for (int i = 0; i < MOST_CACHES; i++) {
+    for (int i = 0; i < MAX_CACHES; i++) {
         snprintf(path, sizeof(path), "%s/cpu/cpu%d/cache/index%d/level", system, core, i);
         if (!gsv_host_text(path, level, sizeof(level)))
             return false;
@@ -134,7 +134,7 @@ static bool read_node(const char *system, int32_t core, struct gsv_core_set *set
 {
     char path[PATH_BYTES];
 
-    for (int i = 0; i < MOST_NODES; i++) {
+    for (int i = 0; i < MAX_NODES; i++) {
         snprintf(path, sizeof(path), "%s/node/node%d/cpulist", system, i);
         if (read_list(path, set) && has(set, core))
             return true;
@@ -149,7 +149,7 @@ void gsv_topology_read(struct gsv_topology *topology, const char *system,
 
     *topology = (struct gsv_topology){ 0 };
     topology->groups = gsv_alloc_array((size_t)count(allowed) + 1, sizeof(*topology->groups));
-    for (int32_t core = 0; topology->groups && core < GSV_MOST_CORES; core++) {
+    for (int32_t core = 0; topology->groups && core < GSV_MAX_CORES; core++) {
         struct gsv_core_set *group = &topology->groups[topology->n], other;
 
         if (!has(&left, core))
@@ -196,7 +196,7 @@ void gsv_topology_stay(const struct gsv_topology *topology, int32_t group)
         !keep_common(&set, &topology->groups[group]))
         return;
     CPU_ZERO(&mask);
-    for (int32_t i = 0; i < GSV_MOST_CORES; i++) {
+    for (int32_t i = 0; i < GSV_MAX_CORES; i++) {
         if (has(&set, i))
             CPU_SET(i, &mask);
     }

@@ -11,11 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define GSV_MOST_CORES 1024 /* of larger machines nothing is known */
+#define GSV_MAX_CORES 1024 /* of larger machines nothing is known */
 
 /* A set of processors, by number. */
 struct gsv_core_set {
-    uint64_t bits[GSV_MOST_CORES / 64];
+    uint64_t bits[GSV_MAX_CORES / 64];
 };
 
 struct gsv_topology {

@@ -23,8 +23,8 @@ struct gpuserve_http {
     ino_t unix_inode;
     int listener;
     struct MHD_Daemon *daemon;
-    struct gsv_guard guard;
-    struct gsv_crew crew;
+    struct gsv_event_loop event_loop;
+    struct gsv_worker_threads workers;
     struct gsv_models models;
     struct gsv_load_queue loads, checks;
     struct gsv_keys keys;

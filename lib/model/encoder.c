@@ -113,7 +113,7 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
                                  enum gsv_stage stage)
 {
     const int32_t first = net->spec->first_layer + layer * GSV_LAYER_ITEMS;
-    const struct gsv_item *item = gsv_spec_layer_item(net->spec, layer, gsv_stage_linear(stage));
+    const struct gsv_weight *item = gsv_spec_layer_item(net->spec, layer, gsv_stage_linear(stage));
     void *out = stage == GSV_STAGE_CONTRACT ? at->context : at->wide;
     const struct gpuserve_op_linear op = {
         .weight = linear_of(net, layer, stage),

@@ -6,7 +6,7 @@
 
 #include "lib/model/weights.h"
 
-/* Device memory of the activations; see struct gsv_work_layout. */
+/* Device memory of the activations; see struct gsv_exec_layout. */
 struct gsv_activations {
     void *hidden, *context, *wide;
 };
@@ -22,7 +22,7 @@ enum gsv_stage {
 
 /* As gsv_net_run() for EMBED, of hidden states that are in host memory: batch->n_tokens rows as the
  * net's activations are. */
-gpuserve_status gsv_work_embed(struct gsv_work *work, const struct gpuserve_host_batch *host,
+gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host_batch *host,
                                const void *hidden, const struct gsv_run *run,
                                gpuserve_error *error);
 

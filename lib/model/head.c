@@ -115,7 +115,7 @@ static gpuserve_status labels_from_array(struct gsv_head *head, const struct gsv
 {
     const size_t n = gsv_json_count(array);
     const struct gsv_json_value *const *texts =
-        n > 0 ? (const struct gsv_json_value *const *)array->is.members : NULL;
+        n > 0 ? (const struct gsv_json_value *const *)array->is.fields : NULL;
 
     return gsv_labels_copy(&head->labels, &head->n_labels, texts, n,
                            gsv_safetensors_name(head->file), error);

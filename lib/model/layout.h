@@ -10,15 +10,15 @@
 
 /* Device memory of one item, a multiple of GSV_PLACE_ALIGNMENT. Sizes were bounded when the
  * configuration was read, so it cannot overflow. */
-size_t gsv_item_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                      const struct gsv_item *item, uint32_t dtype);
+size_t gsv_weight_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                        const struct gsv_weight *item, uint32_t dtype);
 
 /* INT8: the memory behind the items for products that are kept in higher precision: enough for half
  * of the layers' weights, and for the largest product. */
 uint64_t gsv_kept_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend);
 
 /* Byte offsets of a work's buffers. */
-struct gsv_work_layout {
+struct gsv_exec_layout {
     uint64_t hidden;    /* [max_tokens, hidden] the residual stream */
     uint64_t context;   /* [max_tokens, hidden] attention's output, then the feed-forward's */
     uint64_t wide;      /* [max_tokens, wide_columns] QKV; attention's projection; FFN's middle */
@@ -30,12 +30,12 @@ struct gsv_work_layout {
 };
 
 /* False when the dtype cannot be had or a size overflows. */
-bool gsv_work_layout(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                     const struct gsv_work_options *options, struct gsv_work_layout *layout);
+bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                     const struct gsv_exec_options *options, struct gsv_exec_layout *layout);
 
 struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
                                                   const struct gpuserve_backend *backend,
-                                                  const struct gsv_work_options *options,
-                                                  const struct gsv_work_layout *layout);
+                                                  const struct gsv_exec_options *options,
+                                                  const struct gsv_exec_layout *layout);
 
 #endif

@@ -25,20 +25,20 @@
 #include <string.h>
 
 /* A stream with activations for the probes. */
-struct lane {
+struct probe {
     struct gpuserve_stream *stream;
     char *memory; /* device */
     struct gsv_activations at;
     uint64_t program; /* each batch issues other operations */
 };
 
-enum { MOST_WORST = 4 };
+enum { MAX_WORST = 4 };
 
 /* The probes that lost the most when all were measured last, as a batch of their own. */
 struct worst {
     struct gpuserve_host_batch batch; /* no sequences: all are measured */
     int32_t *memory;
-    int32_t texts[MOST_WORST]; /* which of the probes */
+    int32_t texts[MAX_WORST]; /* which of the probes */
 };
 
 /* The orders in which products are kept. */
@@ -57,7 +57,7 @@ struct mixer {
     struct worst worst;
     int32_t n_threads;
     uint32_t exact_dtype;
-    struct lane lane;
+    struct probe probe;
     char *exact_weights; /* device: the largest product */
     int32_t columns;     /* of a vector */
     size_t row_bytes;    /* of hidden */
@@ -81,9 +81,9 @@ static size_t n_texts(const struct mixer *m)
 
 /* ------------------------------------------------------------------------------ begin and end */
 
-static struct gsv_work_options work_options(const struct mixer *m, uint32_t dtype)
+static struct gsv_exec_options work_options(const struct mixer *m, uint32_t dtype)
 {
-    return (struct gsv_work_options){
+    return (struct gsv_exec_options){
         .dtype = dtype,
         .n_threads = m->n_threads,
         .max_tokens = m->host->n_tokens,
@@ -92,35 +92,35 @@ static struct gsv_work_options work_options(const struct mixer *m, uint32_t dtyp
     };
 }
 
-static gpuserve_status open_lane(struct mixer *m, struct lane *lane, uint32_t dtype,
-                                 gpuserve_error *error)
+static gpuserve_status open_probe(struct mixer *m, struct probe *probe, uint32_t dtype,
+                                  gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = m->net->backend;
-    const struct gsv_work_options options = work_options(m, dtype);
-    struct gsv_work_layout layout;
+    const struct gsv_exec_options options = work_options(m, dtype);
+    struct gsv_exec_layout layout;
     struct gpuserve_stream_options stream;
     void *memory;
     gpuserve_status st;
 
-    if (!gsv_work_layout(m->net->spec, backend, &options, &layout))
+    if (!gsv_exec_layout(m->net->spec, backend, &options, &layout))
         return gsv_fail(error, GPUSERVE_E_INVALID, "the probe batch has no tokens");
     st = backend->memory_alloc(m->net->device, &memory, (size_t)layout.total_bytes, error);
     if (st != GPUSERVE_OK)
         return st;
-    lane->memory = memory;
-    lane->at.hidden = lane->memory + layout.hidden;
-    lane->at.context = lane->memory + layout.context;
-    lane->at.wide = lane->memory + layout.wide;
+    probe->memory = memory;
+    probe->at.hidden = probe->memory + layout.hidden;
+    probe->at.context = probe->memory + layout.context;
+    probe->at.wide = probe->memory + layout.wide;
     stream = gsv_stream_options(m->net->spec, backend, &options, &layout);
-    return backend->stream_create(m->net->device, &lane->stream, &stream, error);
+    return backend->stream_create(m->net->device, &probe->stream, &stream, error);
 }
 
-static void close_lane(struct mixer *m, struct lane *lane)
+static void close_probe(struct mixer *m, struct probe *probe)
 {
-    m->net->backend->stream_destroy(&lane->stream);
-    if (lane->memory)
-        m->net->backend->memory_free(m->net->device, lane->memory);
-    lane->memory = NULL;
+    m->net->backend->stream_destroy(&probe->stream);
+    if (probe->memory)
+        m->net->backend->memory_free(m->net->device, probe->memory);
+    probe->memory = NULL;
 }
 
 static gpuserve_status alloc_host(struct mixer *m, gpuserve_error *error)
@@ -133,7 +133,7 @@ static gpuserve_status alloc_host(struct mixer *m, gpuserve_error *error)
     m->cosines = gsv_alloc_array(n_texts(m), sizeof(float));
     m->sorted = gsv_alloc_array(n_texts(m), sizeof(float));
     m->worst.memory =
-        gsv_alloc_array(3 * (size_t)m->host->n_tokens + MOST_WORST + 1, sizeof(int32_t));
+        gsv_alloc_array(3 * (size_t)m->host->n_tokens + MAX_WORST + 1, sizeof(int32_t));
     m->other = gsv_alloc_array(products, sizeof(struct gpuserve_linear *));
     if (!m->want || !m->got || !m->cosines || !m->sorted || !m->worst.memory || !m->other)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for measuring int8");
@@ -149,8 +149,8 @@ static int32_t item_of(const struct gsv_net *net, int32_t product)
 
 static size_t exact_bytes(const struct gsv_net *net, int32_t product)
 {
-    return gsv_item_bytes(net->spec, net->backend, &net->spec->items[item_of(net, product)],
-                          gsv_between_products(net->backend, GPUSERVE_DTYPE_INT8));
+    return gsv_weight_bytes(net->spec, net->backend, &net->spec->items[item_of(net, product)],
+                            gsv_between_products(net->backend, GPUSERVE_DTYPE_INT8));
 }
 
 static gpuserve_status mixer_init(struct mixer *m, gpuserve_error *error)
@@ -175,13 +175,13 @@ static gpuserve_status mixer_init(struct mixer *m, gpuserve_error *error)
     if (st != GPUSERVE_OK)
         return st;
     m->exact_weights = memory;
-    return open_lane(m, &m->lane, m->exact_dtype, error);
+    return open_probe(m, &m->probe, m->exact_dtype, error);
 }
 
 /* What only the vectors in full precision need. */
 static void end_exact(struct mixer *m)
 {
-    close_lane(m, &m->lane);
+    close_probe(m, &m->probe);
     if (m->exact_weights)
         m->net->backend->memory_free(m->net->device, m->exact_weights);
     m->exact_weights = NULL;
@@ -192,7 +192,7 @@ static void end_exact(struct mixer *m)
 static gpuserve_status make_exact(struct mixer *m, int32_t product, char *memory,
                                   struct gpuserve_linear **linear, gpuserve_error *error)
 {
-    const struct gsv_item *item = &m->net->spec->items[item_of(m->net, product)];
+    const struct gsv_weight *item = &m->net->spec->items[item_of(m->net, product)];
     struct gpuserve_linear_source source;
     const gpuserve_status st = gsv_read_linear(m->reader, item, &source, error);
 
@@ -206,23 +206,23 @@ static gpuserve_status make_exact(struct mixer *m, int32_t product, char *memory
 static gpuserve_status run_product(struct mixer *m, int32_t product, gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = m->net->backend;
-    struct lane *lane = &m->lane;
+    struct probe *probe = &m->probe;
     struct gpuserve_batch batch;
     int32_t replayed = 0;
     float one;
     gpuserve_status st =
-        backend->batch_begin(lane->stream, lane->program++, m->host, &batch, &replayed, error);
+        backend->batch_begin(probe->stream, probe->program++, m->host, &batch, &replayed, error);
 
     if (st != GPUSERVE_OK)
         return st;
-    st = product < 0
-             ? gsv_encode_embed(m->net, lane->stream, &batch, &lane->at)
-             : gsv_encode_stage(m->net, lane->stream, &batch, &lane->at, product / GSV_STAGE_COUNT,
-                                (enum gsv_stage)(product % GSV_STAGE_COUNT));
+    st = product < 0 ? gsv_encode_embed(m->net, probe->stream, &batch, &probe->at)
+                     : gsv_encode_stage(m->net, probe->stream, &batch, &probe->at,
+                                        product / GSV_STAGE_COUNT,
+                                        (enum gsv_stage)(product % GSV_STAGE_COUNT));
     if (st != GPUSERVE_OK)
-        return gsv_give_up_batch(backend, lane->stream, st, error);
-    st = backend->batch_end(lane->stream, &one, lane->at.hidden, sizeof(one), error);
-    return st == GPUSERVE_OK ? backend->stream_wait(lane->stream, error) : st;
+        return gsv_give_up_batch(backend, probe->stream, st, error);
+    st = backend->batch_end(probe->stream, &one, probe->at.hidden, sizeof(one), error);
+    return st == GPUSERVE_OK ? backend->stream_wait(probe->stream, error) : st;
 }
 
 /* A product in full precision, made for this once. */
@@ -256,7 +256,7 @@ static void widen_row(const struct mixer *m, const char *from, float *to)
 }
 
 /* Of a model that does not embed, the first token's hidden state counts. */
-static gpuserve_status first_tokens(struct mixer *m, struct gsv_work *work, float *vectors,
+static gpuserve_status first_tokens(struct mixer *m, struct gsv_exec *work, float *vectors,
                                     gpuserve_error *error)
 {
     const size_t columns = (size_t)m->columns;
@@ -277,7 +277,7 @@ static gpuserve_status first_tokens(struct mixer *m, struct gsv_work *work, floa
 }
 
 /* The vectors of the net as it is; or of hidden states, when these are given. */
-static gpuserve_status run_work(struct mixer *m, struct gsv_work *work, const char *hidden,
+static gpuserve_status run_work(struct mixer *m, struct gsv_exec *work, const char *hidden,
                                 float *vectors, gpuserve_error *error)
 {
     const struct gsv_run run = { .task = GPUSERVE_TASK_EMBED,
@@ -285,7 +285,7 @@ static gpuserve_status run_work(struct mixer *m, struct gsv_work *work, const ch
                                  .output = vectors };
 
     if (m->net->spec->facts.dim > 0)
-        return hidden ? gsv_work_embed(work, m->host, hidden, &run, error)
+        return hidden ? gsv_exec_embed(work, m->host, hidden, &run, error)
                       : gsv_net_run(work, m->host, &run, error);
     if (!hidden)
         return first_tokens(m, work, vectors, error);
@@ -299,13 +299,13 @@ static gpuserve_status run_work(struct mixer *m, struct gsv_work *work, const ch
 static gpuserve_status make_vectors(struct mixer *m, const char *hidden, float *vectors,
                                     gpuserve_error *error)
 {
-    const struct gsv_work_options options = work_options(m, GPUSERVE_DTYPE_INT8);
-    struct gsv_work *work;
-    gpuserve_status st = gsv_work_create(&work, m->net, &options, error);
+    const struct gsv_exec_options options = work_options(m, GPUSERVE_DTYPE_INT8);
+    struct gsv_exec *work;
+    gpuserve_status st = gsv_exec_create(&work, m->net, &options, error);
 
     if (st == GPUSERVE_OK)
         st = run_work(m, work, hidden, vectors, error);
-    gsv_work_free(&work);
+    gsv_exec_free(&work);
     return st;
 }
 
@@ -320,7 +320,7 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
     for (int32_t i = 0; i < m->net->int8.n_products && st == GPUSERVE_OK; i++)
         st = run_exact(m, i, error);
     if (st == GPUSERVE_OK)
-        st = m->net->backend->memory_read(m->net->device, hidden, m->lane.at.hidden, bytes, error);
+        st = m->net->backend->memory_read(m->net->device, hidden, m->probe.at.hidden, bytes, error);
     end_exact(m);
     if (st == GPUSERVE_OK)
         st = make_vectors(m, hidden, m->want, error);
@@ -376,7 +376,7 @@ static void choose_worst(struct mixer *m)
                                                    .type_ids = memory + room,
                                                    .positions = memory + 2 * room,
                                                    .cu_seqlens = memory + 3 * room };
-    while (m->worst.batch.n_sequences < MOST_WORST &&
+    while (m->worst.batch.n_sequences < MAX_WORST &&
            m->worst.batch.n_sequences < m->all->n_sequences) {
         int32_t found = 0;
 
@@ -397,7 +397,7 @@ static int compare_floats(const void *a, const void *b)
 /* The least cosine of other texts, estimated. Where the worst probe lost about as much as a tenth
  * of the probes did, many other texts lose hardly more; where it stands alone, some lose more by
  * about as much again. The factor is from random models: tests/python/random_models.py. */
-static float expected_least(struct mixer *m)
+static float expected_min(struct mixer *m)
 {
     const size_t n = n_texts(m);
     float worst, tenth;
@@ -423,7 +423,7 @@ static gpuserve_status measure_all(struct mixer *m, gpuserve_error *error)
         least = fminf(least, m->cosines[t]);
     }
     m->net->int8.cosine = least;
-    m->expected = expected_least(m);
+    m->expected = expected_min(m);
     m->is_near_enough = least >= (float)GSV_INT8_TARGET && m->expected >= (float)GSV_INT8_BOUND;
     choose_worst(m);
     return GPUSERVE_OK;
@@ -464,7 +464,7 @@ static int32_t product_at(const struct mixer *m, int32_t at)
 }
 
 /* How many products of the order the memory is enough for. */
-static int32_t most_kept(const struct mixer *m)
+static int32_t max_kept(const struct mixer *m)
 {
     uint64_t room = gsv_kept_bytes(m->net->spec, m->net->backend);
     int32_t n = 0;
@@ -533,7 +533,7 @@ static gpuserve_status keep_and_measure(struct mixer *m, int32_t n, gpuserve_err
  * then between the last two. All that there are when these do not. */
 static gpuserve_status search(struct mixer *m, int32_t low, int32_t *found, gpuserve_error *error)
 {
-    const int32_t most = most_kept(m);
+    const int32_t most = max_kept(m);
     int32_t high = low, step = 1;
     gpuserve_status st = GPUSERVE_OK;
 
@@ -562,7 +562,7 @@ static gpuserve_status search(struct mixer *m, int32_t low, int32_t *found, gpus
 /* What does for the worst probes must do for all. If it does not, others are the worst now. */
 static gpuserve_status try_order(struct mixer *m, gpuserve_error *error)
 {
-    const int32_t most = most_kept(m);
+    const int32_t most = max_kept(m);
     int32_t n = 0;
     gpuserve_status st = GPUSERVE_OK;
 

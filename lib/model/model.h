@@ -5,7 +5,7 @@
  *
  * The spec is made from configuration and file headers alone; it knows sizes, names, labels and
  * the tensor that stands for each weight. The net holds packed weights in device memory. Both are
- * immutable and shared by threads; a gsv_work holds one stream and its activations, and one
+ * immutable and shared by threads; a gsv_exec holds one stream and its activations, and one
  * thread uses it at a time.
  *
  * Not here: text (lib/text), queues and threads (lib/runtime).
@@ -97,7 +97,7 @@ const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec);
 
 /* ------------------------------------------------------------------------------------- sizes */
 
-struct gsv_work_options {
+struct gsv_exec_options {
     uint32_t dtype;        /* gpuserve_dtype, never DEFAULT */
     int32_t n_threads;     /* that share each operation */
     int32_t max_tokens;    /* of a batch */
@@ -106,19 +106,19 @@ struct gsv_work_options {
 };
 
 /* Exact bytes of device memory: the weights as packed, INT8 with room for the products that may be
- * kept in higher precision, whether or not any is; activations of one gsv_work; and what the
+ * kept in higher precision, whether or not any is; activations of one gsv_exec; and what the
  * backend takes for its stream. GSV_TOO_MANY_BYTES (lib/base/alloc.h) when `dtype` cannot be had on
  * this backend or a size does not fit. */
 uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                        uint32_t dtype);
-void gsv_work_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                    const struct gsv_work_options *options, uint64_t *activations,
+void gsv_exec_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                    const struct gsv_exec_options *options, uint64_t *activations,
                     uint64_t *stream);
 
 /* --------------------------------------------------------------------------------------- net */
 
 struct gsv_net;
-struct gsv_work;
+struct gsv_exec;
 
 struct gsv_net_options {
     uint32_t dtype;    /* gpuserve_dtype, never DEFAULT */
@@ -147,7 +147,7 @@ void gsv_net_free(struct gsv_net **net);
 #define GSV_INT8_BOUND 0.997
 #define GSV_INT8_TARGET 0.998
 
-#define GSV_MOST_PRODUCTS 2048 /* four a layer: config.c allows 512 */
+#define GSV_MAX_PRODUCTS 2048 /* four a layer: config.c allows 512 */
 
 /* What INT8 costs a net, as measured when it was loaded. The products of layer i are 4i (query, key
  * and value), 4i + 1 (attention's output), 4i + 2 and 4i + 3 (feed-forward). */
@@ -156,8 +156,8 @@ struct gsv_int8_facts {
     float cosine; /* the least of all probes */
     int32_t n_probes;
     int32_t n_products, n_kept;
-    uint64_t kept[GSV_MOST_PRODUCTS / 64]; /* bit: the product computes in kept_dtype */
-    uint32_t kept_dtype;                   /* FLOAT32 or, on a GPU, FLOAT16 */
+    uint64_t kept[GSV_MAX_PRODUCTS / 64]; /* bit: the product computes in kept_dtype */
+    uint32_t kept_dtype;                  /* FLOAT32 or, on a GPU, FLOAT16 */
 };
 
 static inline bool gsv_int8_keeps(const struct gsv_int8_facts *facts, int32_t product)
@@ -171,17 +171,17 @@ const struct gsv_int8_facts *gsv_net_int8(const struct gsv_net *net);
 /* Give a net's device memory back, its packed weights copied to `host` first, gsv_net_bytes() long;
  * NULL: not copied, another replica's are the same. No work of the net is left. On failure nothing
  * has changed. */
-gpuserve_status gsv_net_park(struct gsv_net *net, void *host, gpuserve_error *error);
+gpuserve_status gsv_net_offload(struct gsv_net *net, void *host, gpuserve_error *error);
 /* Bring them back from `host`. On failure the net is still parked. */
-gpuserve_status gsv_net_unpark(struct gsv_net *net, const void *host, gpuserve_error *error);
+gpuserve_status gsv_net_reload(struct gsv_net *net, const void *host, gpuserve_error *error);
 
 /* XXH3-128 over the tensors as the file holds them (their names, shapes, types and bytes) and the
  * pooling, Dense, normalization and head: the weights' part of the fingerprint. */
 void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2]);
 
-gpuserve_status gsv_work_create(struct gsv_work **work, const struct gsv_net *net,
-                                const struct gsv_work_options *options, gpuserve_error *error);
-void gsv_work_free(struct gsv_work **work);
+gpuserve_status gsv_exec_create(struct gsv_exec **work, const struct gsv_net *net,
+                                const struct gsv_exec_options *options, gpuserve_error *error);
+void gsv_exec_free(struct gsv_exec **work);
 
 /* What to compute of a batch. */
 struct gsv_run {
@@ -211,7 +211,7 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
 
 /* Run one packed batch and wait for it. The batch's sizes are within the work's options and its
  * ids within the vocabulary: the runtime has checked them. */
-gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_batch *batch,
+gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_batch *batch,
                             const struct gsv_run *run, gpuserve_error *error);
 
 #endif

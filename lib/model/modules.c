@@ -58,7 +58,7 @@ static gpuserve_status parse_flags(const struct gsv_json_value *json, bool on[],
 static gpuserve_status parse_mode(const struct gsv_json_value *mode, bool on[],
                                   gpuserve_error *error)
 {
-    const char *name = gsv_json_text(mode);
+    const char *name = gsv_json_get_string(mode);
 
     for (size_t i = 0; name && i < n_poolings; i++) {
         if (strcmp(name, poolings[i].mode) == 0) {
@@ -423,16 +423,16 @@ static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv
     if (!modules->prompts)
         return fail_nomem(dir, error);
     for (size_t i = 0; i < prompts->n; i++) {
-        const struct gsv_json_value *text = prompts->is.members[i];
+        const struct gsv_json_value *text = prompts->is.fields[i];
         struct gsv_prompt *prompt = &modules->prompts[modules->n_prompts];
 
-        if (!gsv_json_is(text, GSV_JSON_TEXT))
+        if (!gsv_json_is(text, GSV_JSON_STRING))
             return gsv_fail(error, GPUSERVE_E_FORMAT,
                             "%s/config_sentence_transformers.json: prompt '%.64s' is no string",
                             gsv_dir_path(dir), text->key);
         modules->n_prompts++;
         prompt->name = gsv_copy_text(text->key, strlen(text->key));
-        prompt->text = gsv_copy_text(gsv_json_text(text), text->n);
+        prompt->text = gsv_copy_text(gsv_json_get_string(text), text->n);
         if (!prompt->name || !prompt->text)
             return fail_nomem(dir, error);
     }

@@ -8,7 +8,7 @@
 
 #include "lib/base/alloc.h"
 
-gpuserve_status gsv_net_park(struct gsv_net *net, void *host, gpuserve_error *error)
+gpuserve_status gsv_net_offload(struct gsv_net *net, void *host, gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;
 
@@ -17,7 +17,7 @@ gpuserve_status gsv_net_park(struct gsv_net *net, void *host, gpuserve_error *er
     if (st != GPUSERVE_OK)
         return st;
     net->backend->memory_free(net->device, net->memory);
-    net->parked_from = net->memory;
+    net->offloaded_from = net->memory;
     net->memory = NULL;
     return GPUSERVE_OK;
 }
@@ -25,14 +25,14 @@ gpuserve_status gsv_net_park(struct gsv_net *net, void *host, gpuserve_error *er
 static void move(struct gsv_net *net)
 {
     for (size_t i = 0; i < net->spec->n_items; i++) {
-        net->places[i] = gsv_moved(net->places[i], net->parked_from, net->memory);
+        net->places[i] = gsv_moved(net->places[i], net->offloaded_from, net->memory);
         if (net->linears[i])
-            net->backend->linear_move(net->linears[i], net->parked_from, net->memory);
+            net->backend->linear_move(net->linears[i], net->offloaded_from, net->memory);
     }
-    net->parked_from = NULL;
+    net->offloaded_from = NULL;
 }
 
-gpuserve_status gsv_net_unpark(struct gsv_net *net, const void *host, gpuserve_error *error)
+gpuserve_status gsv_net_reload(struct gsv_net *net, const void *host, gpuserve_error *error)
 {
     void *memory;
     gpuserve_status st = net->backend->memory_alloc(net->device, &memory, net->bytes, error);

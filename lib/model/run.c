@@ -23,10 +23,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct gsv_work {
+struct gsv_exec {
     const struct gsv_net *net; /* borrowed */
     struct gpuserve_stream *stream;
-    struct gsv_work_layout layout;
+    struct gsv_exec_layout layout;
     char *memory; /* device */
     struct gsv_activations at;
     float *pooled[2]; /* device, [max_sequences, pooled_columns] */
@@ -36,8 +36,8 @@ struct gsv_work {
 };
 
 /* Rows of float32 on the device, while they go through the layers after the encoder. */
-struct rows {
-    struct gsv_work *work;
+struct run_rows {
+    struct gsv_exec *work;
     const struct gpuserve_batch *batch;
     float *data; /* one of work->pooled */
     int32_t columns;
@@ -47,8 +47,8 @@ struct rows {
 
 /* --------------------------------------------------------------------------------------- work */
 
-static gpuserve_status alloc_host_buffers(struct gsv_work *work,
-                                          const struct gsv_work_options *options,
+static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
+                                          const struct gsv_exec_options *options,
                                           gpuserve_error *error)
 {
     const struct gsv_spec_facts *facts = &work->net->spec->facts;
@@ -67,11 +67,11 @@ static gpuserve_status alloc_host_buffers(struct gsv_work *work,
     return whole ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
 }
 
-gpuserve_status gsv_work_create(struct gsv_work **out, const struct gsv_net *net,
-                                const struct gsv_work_options *options, gpuserve_error *error)
+gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net,
+                                const struct gsv_exec_options *options, gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = net->backend;
-    struct gsv_work *work = gsv_alloc_array(1, sizeof(*work));
+    struct gsv_exec *work = gsv_alloc_array(1, sizeof(*work));
     struct gpuserve_stream_options stream;
     void *memory;
     gpuserve_status st;
@@ -81,7 +81,7 @@ gpuserve_status gsv_work_create(struct gsv_work **out, const struct gsv_net *net
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     work->net = net;
     if (options->dtype != net->dtype ||
-        !gsv_work_layout(net->spec, backend, options, &work->layout)) {
+        !gsv_exec_layout(net->spec, backend, options, &work->layout)) {
         st = gsv_fail(error, GPUSERVE_E_INVALID, "no activations of %d tokens, %d sequences",
                       options->max_tokens, options->max_sequences);
         goto fail;
@@ -105,13 +105,13 @@ gpuserve_status gsv_work_create(struct gsv_work **out, const struct gsv_net *net
     *out = work;
     return GPUSERVE_OK;
 fail:
-    gsv_work_free(&work);
+    gsv_exec_free(&work);
     return st;
 }
 
-void gsv_work_free(struct gsv_work **out)
+void gsv_exec_free(struct gsv_exec **out)
 {
-    struct gsv_work *work = out ? *out : NULL;
+    struct gsv_exec *work = out ? *out : NULL;
 
     if (!work)
         return;
@@ -141,16 +141,16 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
 
 /* -------------------------------------------------------------------------------- pooled rows */
 
-static float *other_buffer(const struct rows *rows)
+static float *other_buffer(const struct run_rows *rows)
 {
-    struct gsv_work *work = rows->work;
+    struct gsv_exec *work = rows->work;
 
     return rows->data == work->pooled[0] ? work->pooled[1] : work->pooled[0];
 }
 
 /* Where texts that begin with a prompt are cut, on the device: text without prompt, prompt of the
  * next one, text without prompt, ... Every second sequence of these is wanted. */
-static gpuserve_status write_parts(struct gsv_work *work, const struct gpuserve_host_batch *host,
+static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_host_batch *host,
                                    int32_t skip, gpuserve_error *error)
 {
     const size_t n = 2 * (size_t)work->max_sequences;
@@ -169,7 +169,7 @@ static gpuserve_status write_parts(struct gsv_work *work, const struct gpuserve_
 
 /* The first `columns` of the concatenated poolings. CLS takes a text's first token, whether that is
  * skipped or not. */
-static gpuserve_status pool(struct rows *rows, const int32_t poolings[], int32_t n_poolings,
+static gpuserve_status pool(struct run_rows *rows, const int32_t poolings[], int32_t n_poolings,
                             int32_t columns, bool normalize)
 {
     const struct gsv_net *net = rows->work->net;
@@ -201,10 +201,10 @@ static gpuserve_status pool(struct rows *rows, const int32_t poolings[], int32_t
     return st;
 }
 
-static gpuserve_status apply_layer(struct rows *rows, int32_t item_index)
+static gpuserve_status apply_layer(struct run_rows *rows, int32_t item_index)
 {
     const struct gsv_net *net = rows->work->net;
-    const struct gsv_item *item = &net->spec->items[item_index];
+    const struct gsv_weight *item = &net->spec->items[item_index];
     const struct gpuserve_op_linear op = {
         .weight = net->linears[item_index],
         .in = rows->data,
@@ -220,7 +220,7 @@ static gpuserve_status apply_layer(struct rows *rows, int32_t item_index)
     return net->backend->linear(rows->work->stream, &op);
 }
 
-static gpuserve_status apply_layers(struct rows *rows, int32_t first, int32_t n)
+static gpuserve_status apply_layers(struct run_rows *rows, int32_t first, int32_t n)
 {
     gpuserve_status st = GPUSERVE_OK;
 
@@ -230,7 +230,8 @@ static gpuserve_status apply_layers(struct rows *rows, int32_t first, int32_t n)
 }
 
 /* In place over the first `columns` of each row. */
-static gpuserve_status apply_to_rows(const struct rows *rows, int32_t columns, int32_t activation)
+static gpuserve_status apply_to_rows(const struct run_rows *rows, int32_t columns,
+                                     int32_t activation)
 {
     const struct gpuserve_backend *backend = rows->work->net->backend;
     const struct gpuserve_op_rows op = {
@@ -246,7 +247,7 @@ static gpuserve_status apply_to_rows(const struct rows *rows, int32_t columns, i
 }
 
 /* `dimensions` columns of the embedding count; with Dense modules the rows stay whole. */
-static gpuserve_status embed(struct rows *rows, int32_t dimensions, bool normalize)
+static gpuserve_status embed(struct run_rows *rows, int32_t dimensions, bool normalize)
 {
     const struct gsv_spec *spec = rows->work->net->spec;
     const struct gsv_spec_facts *facts = &spec->facts;
@@ -261,7 +262,7 @@ static gpuserve_status embed(struct rows *rows, int32_t dimensions, bool normali
     return st;
 }
 
-static gpuserve_status classify(struct rows *rows, uint32_t score)
+static gpuserve_status classify(struct run_rows *rows, uint32_t score)
 {
     static const int32_t cls = GPUSERVE_POOL_CLS;
     const struct gsv_spec *spec = rows->work->net->spec;
@@ -282,11 +283,11 @@ static gpuserve_status classify(struct rows *rows, uint32_t score)
 
 /* ------------------------------------------------------------------------------------- sparse */
 
-static gpuserve_status token_linear(const struct rows *rows, int32_t item_index, const void *in,
+static gpuserve_status token_linear(const struct run_rows *rows, int32_t item_index, const void *in,
                                     void *out, int32_t out_ld)
 {
     const struct gsv_net *net = rows->work->net;
-    const struct gsv_item *item = &net->spec->items[item_index];
+    const struct gsv_weight *item = &net->spec->items[item_index];
     const struct gpuserve_op_linear op = {
         .weight = net->linears[item_index],
         .in = in,
@@ -301,7 +302,7 @@ static gpuserve_status token_linear(const struct rows *rows, int32_t item_index,
 }
 
 /* hidden = LayerNorm(activation(transform(hidden))) */
-static gpuserve_status transform(const struct rows *rows)
+static gpuserve_status transform(const struct run_rows *rows)
 {
     const struct gsv_net *net = rows->work->net;
     const struct gsv_activations *at = &rows->work->at;
@@ -322,9 +323,9 @@ static gpuserve_status transform(const struct rows *rows)
 
 /* log(1 + relu(x)) rises with x, so the largest of a text's logits is found first and the logarithm
  * is taken of that alone: see saturate(). */
-static gpuserve_status weigh_words(struct rows *rows)
+static gpuserve_status weigh_words(struct run_rows *rows)
 {
-    struct gsv_work *work = rows->work;
+    struct gsv_exec *work = rows->work;
     const struct gsv_net *net = work->net;
     const int32_t vocab = net->spec->config.vocab_size;
     gpuserve_status st = transform(rows);
@@ -373,7 +374,7 @@ static uint64_t program_of(const struct gsv_run *run)
            (uint64_t)(run->task & 0xF);
 }
 
-static gpuserve_status issue(struct rows *rows, const struct gsv_run *run)
+static gpuserve_status issue(struct run_rows *rows, const struct gsv_run *run)
 {
     const struct gsv_spec *spec = rows->work->net->spec;
     const gpuserve_status st =
@@ -392,7 +393,7 @@ static gpuserve_status issue(struct rows *rows, const struct gsv_run *run)
 
 /* A replayed batch issues nothing, so where its rows end up must follow from the run alone: the
  * first pooling goes to buffer 0 and each layer changes sides. */
-static void locate(struct rows *rows, const struct gsv_run *run)
+static void locate(struct run_rows *rows, const struct gsv_run *run)
 {
     const struct gsv_spec *spec = rows->work->net->spec;
     const bool classifies = run->task == GPUSERVE_TASK_CLASSIFY;
@@ -445,7 +446,7 @@ static void score_tokens(float *rows, size_t n_rows, size_t columns, uint32_t sc
 }
 
 /* Rows of 16 bits land in the upper half of the output and are widened from there. */
-static gpuserve_status finish_tokens(struct gsv_work *work, const struct gpuserve_host_batch *host,
+static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserve_host_batch *host,
                                      const struct gsv_run *run, gpuserve_error *error)
 {
     const struct gsv_net *net = work->net;
@@ -466,10 +467,10 @@ static gpuserve_status finish_tokens(struct gsv_work *work, const struct gpuserv
     return st;
 }
 
-static gpuserve_status finish_rows(const struct rows *rows, int32_t n_rows, int32_t columns,
+static gpuserve_status finish_rows(const struct run_rows *rows, int32_t n_rows, int32_t columns,
                                    float *output, gpuserve_error *error)
 {
-    struct gsv_work *work = rows->work;
+    struct gsv_exec *work = rows->work;
     const struct gpuserve_backend *backend = work->net->backend;
     const size_t n = (size_t)n_rows;
     float *to = columns == rows->ld ? output : work->bounce;
@@ -484,12 +485,12 @@ static gpuserve_status finish_rows(const struct rows *rows, int32_t n_rows, int3
     return st;
 }
 
-gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_batch *host,
+gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_batch *host,
                             const struct gsv_run *run, gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = work->net->backend;
     struct gpuserve_batch batch;
-    struct rows rows = { .work = work, .batch = &batch, .skips = run->skip > 0 };
+    struct run_rows rows = { .work = work, .batch = &batch, .skips = run->skip > 0 };
     int32_t replayed = 0;
     gpuserve_status st = rows.skips ? write_parts(work, host, run->skip, error) : GPUSERVE_OK;
 
@@ -513,14 +514,14 @@ gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_ba
     return st;
 }
 
-gpuserve_status gsv_work_embed(struct gsv_work *work, const struct gpuserve_host_batch *host,
+gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host_batch *host,
                                const void *hidden, const struct gsv_run *run, gpuserve_error *error)
 {
     const struct gsv_net *net = work->net;
     const size_t row =
         (size_t)net->spec->config.hidden_size * net->backend->activation_size(net->dtype);
     struct gpuserve_batch batch;
-    struct rows rows = { .work = work, .batch = &batch };
+    struct run_rows rows = { .work = work, .batch = &batch };
     int32_t replayed = 0;
     gpuserve_status st = net->backend->memory_write(net->device, work->at.hidden, hidden,
                                                     (size_t)host->n_tokens * row, error);

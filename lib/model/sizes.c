@@ -9,10 +9,10 @@
 
 #include <string.h>
 
-size_t gsv_item_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                      const struct gsv_item *item, uint32_t dtype)
+size_t gsv_weight_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                        const struct gsv_weight *item, uint32_t dtype)
 {
-    const size_t elements = gsv_item_elements(spec, item);
+    const size_t elements = gsv_weight_elements(spec, item);
 
     switch (item->kind) {
     case GSV_ITEM_TABLE:
@@ -21,7 +21,7 @@ size_t gsv_item_bytes(const struct gsv_spec *spec, const struct gpuserve_backend
     case GSV_ITEM_LINEAR_PLAIN:
     case GSV_ITEM_LINEAR_EXACT:
         return gsv_round_up(
-            backend->linear_bytes(item->n, item->k, gsv_item_dtype(item, backend, dtype)),
+            backend->linear_bytes(item->n, item->k, gsv_weight_dtype(item, backend, dtype)),
             GSV_PLACE_ALIGNMENT);
     default:
         return gsv_round_up(elements * sizeof(float), GSV_PLACE_ALIGNMENT);
@@ -35,8 +35,8 @@ uint64_t gsv_kept_bytes(const struct gsv_spec *spec, const struct gpuserve_backe
     uint64_t total = 0, largest = 0;
 
     for (int32_t i = 0; i < n; i++) {
-        const struct gsv_item *item = &spec->items[spec->first_layer + i];
-        const uint64_t bytes = gsv_item_bytes(spec, backend, item, dtype);
+        const struct gsv_weight *item = &spec->items[spec->first_layer + i];
+        const uint64_t bytes = gsv_weight_bytes(spec, backend, item, dtype);
 
         if (item->kind != GSV_ITEM_LINEAR)
             continue;
@@ -55,7 +55,7 @@ uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backen
     if (backend->activation_size(dtype) == 0)
         return GSV_TOO_MANY_BYTES;
     for (size_t i = 0; i < spec->n_items; i++)
-        total = gsv_add_bytes(total, gsv_item_bytes(spec, backend, &spec->items[i], dtype));
+        total = gsv_add_bytes(total, gsv_weight_bytes(spec, backend, &spec->items[i], dtype));
     if (dtype == GPUSERVE_DTYPE_INT8)
         total = gsv_add_bytes(total, gsv_kept_bytes(spec, backend));
     return total;
@@ -101,8 +101,8 @@ static void add_rows(uint64_t *total, uint64_t *place, int32_t rows, int32_t col
     *total = align(gsv_add_bytes(*total, gsv_mul_bytes(n, size)));
 }
 
-bool gsv_work_layout(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                     const struct gsv_work_options *options, struct gsv_work_layout *layout)
+bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                     const struct gsv_exec_options *options, struct gsv_exec_layout *layout)
 {
     const struct gsv_config *config = &spec->config;
     const size_t size = backend->activation_size(options->dtype);
@@ -132,8 +132,8 @@ bool gsv_work_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
 
 struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
                                                   const struct gpuserve_backend *backend,
-                                                  const struct gsv_work_options *options,
-                                                  const struct gsv_work_layout *layout)
+                                                  const struct gsv_exec_options *options,
+                                                  const struct gsv_exec_layout *layout)
 {
     const int32_t labels = spec->facts.labels_tokens ? (int32_t)spec->facts.n_labels : 0;
     const size_t tokens = (size_t)options->max_tokens *
@@ -156,14 +156,14 @@ struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
     };
 }
 
-void gsv_work_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                    const struct gsv_work_options *options, uint64_t *activations, uint64_t *stream)
+void gsv_exec_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                    const struct gsv_exec_options *options, uint64_t *activations, uint64_t *stream)
 {
-    struct gsv_work_layout layout;
+    struct gsv_exec_layout layout;
     struct gpuserve_stream_options stream_options;
 
     *activations = *stream = GSV_TOO_MANY_BYTES;
-    if (!gsv_work_layout(spec, backend, options, &layout))
+    if (!gsv_exec_layout(spec, backend, options, &layout))
         return;
     stream_options = gsv_stream_options(spec, backend, options, &layout);
     *activations = layout.total_bytes;

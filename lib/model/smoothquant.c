@@ -23,8 +23,8 @@
 #include <string.h>
 
 #define CHUNK_FLOATS ((size_t)1 << 18)
-#define LEAST_SCALE 1e-3f
-#define MOST_SCALE 1e3f
+#define MIN_SCALE 1e-3f
+#define MAX_SCALE 1e3f
 
 struct smoother {
     struct gsv_net *net;
@@ -52,19 +52,19 @@ static void smoother_reset(struct smoother *s)
 static gpuserve_status smoother_init(struct smoother *s, int32_t n_threads, gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = s->net->backend;
-    const struct gsv_work_options options = {
+    const struct gsv_exec_options options = {
         .dtype = GPUSERVE_DTYPE_INT8,
         .n_threads = n_threads,
         .max_tokens = s->host->n_tokens,
         .max_sequences = s->host->n_sequences,
         .max_seqlen = s->host->max_seqlen,
     };
-    struct gsv_work_layout layout;
+    struct gsv_exec_layout layout;
     struct gpuserve_stream_options stream;
     void *memory;
     gpuserve_status st;
 
-    if (!gsv_work_layout(s->net->spec, backend, &options, &layout))
+    if (!gsv_exec_layout(s->net->spec, backend, &options, &layout))
         return gsv_fail(error, GPUSERVE_E_INVALID, "the calibration batch has no tokens");
     st = backend->memory_alloc(s->net->device, &memory, (size_t)layout.total_bytes, error);
     if (st != GPUSERVE_OK)
@@ -158,7 +158,7 @@ static void balance(struct smoother *s, float *weight, size_t n, size_t k)
         float scale = 1.0f; /* a column that is all zero stays as it is */
 
         if (s->range[j] > 0.0f && largest[j] > 0.0f)
-            scale = fminf(fmaxf(sqrtf(s->range[j] / largest[j]), LEAST_SCALE), MOST_SCALE);
+            scale = fminf(fmaxf(sqrtf(s->range[j] / largest[j]), MIN_SCALE), MAX_SCALE);
         largest[j] = scale;
         s->range[j] = 1.0f / scale;
     }
@@ -193,7 +193,7 @@ static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, enum gsv_
     struct gsv_net *net = s->net;
     const int32_t index =
         net->spec->first_layer + layer * GSV_LAYER_ITEMS + gsv_stage_linear(stage);
-    const struct gsv_item *item = &net->spec->items[index];
+    const struct gsv_weight *item = &net->spec->items[index];
     const bool is_last = layer + 1 == net->spec->config.n_layers && stage == GSV_STAGE_COUNT - 1;
     struct gpuserve_linear_source source = { 0 };
     gpuserve_status st = measure_input(s, stage, (size_t)item->k, error);

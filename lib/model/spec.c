@@ -264,7 +264,7 @@ fail:
     return st;
 }
 
-size_t gsv_item_elements(const struct gsv_spec *spec, const struct gsv_item *item)
+size_t gsv_weight_elements(const struct gsv_spec *spec, const struct gsv_weight *item)
 {
     if (item->kind == GSV_ITEM_RELATIVE) /* every distance a text can have, both ways */
         return (size_t)item->k * (2 * (size_t)gsv_relative_span(spec) - 1);

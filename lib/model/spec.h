@@ -15,7 +15,7 @@
 #include "lib/model/model.h"
 #include "lib/model/modules.h"
 
-enum gsv_item_kind {
+enum gsv_weight_kind {
     GSV_ITEM_TABLE,        /* rows in the activations' type */
     GSV_ITEM_FLOATS,       /* float32 */
     GSV_ITEM_RELATIVE,     /* MPNet's buckets, spread over all distances, float32 */
@@ -24,8 +24,8 @@ enum gsv_item_kind {
     GSV_ITEM_LINEAR_EXACT  /* one on pooled vectors: always float32 */
 };
 
-struct gsv_item {
-    enum gsv_item_kind kind;
+struct gsv_weight {
+    enum gsv_weight_kind kind;
     int32_t n, k;                /* rows and columns; FLOATS: n = 1 */
     int32_t n_parts;             /* tensors stacked: 3 for query, key and value, else 1 */
     int32_t activation;          /* gpuserve_activation of a linear */
@@ -59,7 +59,7 @@ struct gsv_spec {
     char **default_labels; /* "LABEL_0", ... where the files name none */
     size_t n_default_labels;
 
-    struct gsv_item *items;
+    struct gsv_weight *items;
     size_t n_items, max_items;
     /* Indexes into items; -1: none. */
     int32_t word, position, type, relative, embedding_gamma, embedding_beta;
@@ -85,8 +85,8 @@ static inline uint32_t gsv_between_products(const struct gpuserve_backend *backe
 }
 
 /* What a linear item computes in when the net computes in `dtype`. */
-static inline uint32_t gsv_item_dtype(const struct gsv_item *item,
-                                      const struct gpuserve_backend *backend, uint32_t dtype)
+static inline uint32_t gsv_weight_dtype(const struct gsv_weight *item,
+                                        const struct gpuserve_backend *backend, uint32_t dtype)
 {
     if (item->kind == GSV_ITEM_LINEAR_EXACT)
         return GPUSERVE_DTYPE_FLOAT32;
@@ -101,14 +101,14 @@ static inline int32_t gsv_relative_span(const struct gsv_spec *spec)
     return spec->config.max_positions - spec->config.first_position;
 }
 
-static inline const struct gsv_item *gsv_spec_layer_item(const struct gsv_spec *spec, int32_t layer,
-                                                         int32_t which)
+static inline const struct gsv_weight *gsv_spec_layer_item(const struct gsv_spec *spec,
+                                                           int32_t layer, int32_t which)
 {
     return &spec->items[spec->first_layer + layer * GSV_LAYER_ITEMS + which];
 }
 
 /* Float32 values an item takes on the device (RELATIVE and FLOATS), or elements of a table. */
-size_t gsv_item_elements(const struct gsv_spec *spec, const struct gsv_item *item);
+size_t gsv_weight_elements(const struct gsv_spec *spec, const struct gsv_weight *item);
 
 /* Fill items from the open files; in weight_map.c. */
 gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error);

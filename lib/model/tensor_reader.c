@@ -22,7 +22,7 @@ size_t gsv_piece_count(const struct gsv_tensor *tensor)
 /* ------------------------------------------------------------------------------------- hashes */
 
 /* Tensor 0 to 5 of an item: weights, then biases. Absent ones have count 0. */
-static const struct gsv_tensor *tensor_at(const struct gsv_item *item, size_t i)
+static const struct gsv_tensor *tensor_at(const struct gsv_weight *item, size_t i)
 {
     return i < 3 ? &item->weight[i] : &item->bias[i - 3];
 }
@@ -131,7 +131,7 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
     reader->hashes = hashes;
     reader->capacity = GSV_PIECE_ELEMENTS;
     for (size_t i = 0; i < spec->n_items; i++) {
-        const struct gsv_item *item = &spec->items[i];
+        const struct gsv_weight *item = &spec->items[i];
         const size_t elements = (size_t)item->n * (size_t)item->k + (size_t)item->n;
 
         if (item->kind != GSV_ITEM_TABLE && elements > reader->capacity)
@@ -223,20 +223,20 @@ static gpuserve_status read_tensor_piece(struct gsv_reader *reader, const struct
     return gsv_hint(error, st, "the weights are damaged: download them again");
 }
 
-static size_t hash_index(const struct gsv_reader *reader, const struct gsv_item *item, size_t i)
+static size_t hash_index(const struct gsv_reader *reader, const struct gsv_weight *item, size_t i)
 {
     return reader->hashes->first[(size_t)(item - reader->spec->items) * TENSORS_PER_ITEM + i];
 }
 
-gpuserve_status gsv_read_piece(struct gsv_reader *reader, const struct gsv_item *item, size_t piece,
-                               float *to, size_t *n, gpuserve_error *error)
+gpuserve_status gsv_read_piece(struct gsv_reader *reader, const struct gsv_weight *item,
+                               size_t piece, float *to, size_t *n, gpuserve_error *error)
 {
     return read_tensor_piece(reader, &item->weight[0], hash_index(reader, item, 0), piece, to, n,
                              error);
 }
 
-static gpuserve_status read_tensor(struct gsv_reader *reader, const struct gsv_item *item, size_t i,
-                                   float *to, gpuserve_error *error)
+static gpuserve_status read_tensor(struct gsv_reader *reader, const struct gsv_weight *item,
+                                   size_t i, float *to, gpuserve_error *error)
 {
     const struct gsv_tensor *tensor = tensor_at(item, i);
 
@@ -252,13 +252,13 @@ static gpuserve_status read_tensor(struct gsv_reader *reader, const struct gsv_i
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_read_whole(struct gsv_reader *reader, const struct gsv_item *item,
+gpuserve_status gsv_read_whole(struct gsv_reader *reader, const struct gsv_weight *item,
                                gpuserve_error *error)
 {
     return read_tensor(reader, item, 0, reader->floats, error);
 }
 
-gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_item *item,
+gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weight *item,
                                 struct gpuserve_linear_source *source, gpuserve_error *error)
 {
     const size_t rows = (size_t)item->n / (size_t)item->n_parts;

@@ -56,15 +56,15 @@ void gsv_reader_reset(struct gsv_reader *reader);
 size_t gsv_piece_count(const struct gsv_tensor *tensor);
 
 /* Piece `piece` of an item's weight 0 to `to`; *n receives its elements. */
-gpuserve_status gsv_read_piece(struct gsv_reader *reader, const struct gsv_item *item, size_t piece,
-                               float *to, size_t *n, gpuserve_error *error);
+gpuserve_status gsv_read_piece(struct gsv_reader *reader, const struct gsv_weight *item,
+                               size_t piece, float *to, size_t *n, gpuserve_error *error);
 
 /* A linear's stacked weights and biases to reader->floats, described by `source`. */
-gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_item *item,
+gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weight *item,
                                 struct gpuserve_linear_source *source, gpuserve_error *error);
 
 /* All of an item's weight 0 to reader->floats. */
-gpuserve_status gsv_read_whole(struct gsv_reader *reader, const struct gsv_item *item,
+gpuserve_status gsv_read_whole(struct gsv_reader *reader, const struct gsv_weight *item,
                                gpuserve_error *error);
 
 #endif

@@ -67,10 +67,10 @@ static gpuserve_status find(const struct collector *c, struct gsv_tensor *tensor
                     gsv_safetensors_name(c->from->files[0]), full);
 }
 
-static struct gsv_item *add_item(struct gsv_spec *spec, enum gsv_item_kind kind, int32_t n,
-                                 int32_t k)
+static struct gsv_weight *add_item(struct gsv_spec *spec, enum gsv_weight_kind kind, int32_t n,
+                                   int32_t k)
 {
-    struct gsv_item *item = &spec->items[spec->n_items++]; /* as many as were counted */
+    struct gsv_weight *item = &spec->items[spec->n_items++]; /* as many as were counted */
 
     item->kind = kind;
     item->n = n;
@@ -79,7 +79,7 @@ static struct gsv_item *add_item(struct gsv_spec *spec, enum gsv_item_kind kind,
     return item;
 }
 
-static gpuserve_status add_table(const struct collector *c, enum gsv_item_kind kind,
+static gpuserve_status add_table(const struct collector *c, enum gsv_weight_kind kind,
                                  const char *name, int32_t rows, int32_t cols, int32_t *index)
 {
     *index = -1;
@@ -94,8 +94,8 @@ static gpuserve_status add_table(const struct collector *c, enum gsv_item_kind k
 static gpuserve_status add_norm(const struct collector *c, const char *name)
 {
     const int32_t hidden = c->spec->config.hidden_size;
-    struct gsv_item *gamma = add_item(c->spec, GSV_ITEM_FLOATS, 1, hidden);
-    struct gsv_item *beta = add_item(c->spec, GSV_ITEM_FLOATS, 1, hidden);
+    struct gsv_weight *gamma = add_item(c->spec, GSV_ITEM_FLOATS, 1, hidden);
+    struct gsv_weight *beta = add_item(c->spec, GSV_ITEM_FLOATS, 1, hidden);
     gpuserve_status st = find(c, &gamma->weight[0], name, ".weight", ".gamma", 0, hidden);
 
     if (st == GPUSERVE_OK)
@@ -103,11 +103,11 @@ static gpuserve_status add_norm(const struct collector *c, const char *name)
     return st;
 }
 
-static gpuserve_status add_linear(const struct collector *c, enum gsv_item_kind kind,
+static gpuserve_status add_linear(const struct collector *c, enum gsv_weight_kind kind,
                                   const char *const names[], int32_t n_parts, bool has_bias,
                                   int32_t rows, int32_t cols, int32_t activation)
 {
-    struct gsv_item *item = add_item(c->spec, kind, rows * n_parts, cols);
+    struct gsv_weight *item = add_item(c->spec, kind, rows * n_parts, cols);
     gpuserve_status st = GPUSERVE_OK;
 
     item->n_parts = n_parts;
@@ -267,7 +267,7 @@ static gpuserve_status add_head_layer(struct gsv_spec *spec, const struct gsv_he
 {
     const struct gsv_tensor *w = &layer->weight;
     const int32_t n = w->rank == 2 && w->shape[0] <= 100000 ? (int32_t)w->shape[0] : 0;
-    struct gsv_item *item;
+    struct gsv_weight *item;
     gpuserve_status st;
 
     if (n == 0)
@@ -351,7 +351,8 @@ static void add_decoder(struct gsv_spec *spec, const struct gsv_tensor *decoder,
 
     for (int32_t first = 0; first < vocab; first += GSV_DECODER_ROWS) {
         const int32_t n = vocab - first < GSV_DECODER_ROWS ? vocab - first : GSV_DECODER_ROWS;
-        struct gsv_item *item = add_item(spec, GSV_ITEM_LINEAR_PLAIN, n, spec->config.hidden_size);
+        struct gsv_weight *item =
+            add_item(spec, GSV_ITEM_LINEAR_PLAIN, n, spec->config.hidden_size);
 
         item->weight[0] = rows_of(decoder, first, n);
         item->bias[0] = rows_of(bias, first, n);

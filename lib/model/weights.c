@@ -19,7 +19,7 @@
 
 #define MAX_LOAD_THREADS 8
 
-struct job {
+struct weights_job {
     size_t item;
     size_t piece; /* of a table */
 };
@@ -30,7 +30,7 @@ struct loader {
     const struct gsv_net_options *options;
     struct gsv_reading reading;
     pthread_t caller;
-    struct job *jobs;
+    struct weights_job *jobs;
     size_t n_jobs;
     atomic_size_t next;
     atomic_bool stop;
@@ -58,19 +58,19 @@ static gpuserve_status list_jobs(struct loader *loader, gpuserve_error *error)
     if (!loader->jobs)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     for (size_t i = 0; i < spec->n_items; i++) {
-        const struct gsv_item *item = &spec->items[i];
+        const struct gsv_weight *item = &spec->items[i];
         const size_t pieces = item->kind == GSV_ITEM_TABLE ? gsv_piece_count(&item->weight[0]) : 1;
 
         if (item->kind == GSV_ITEM_LINEAR && smooths(loader->net, loader->options))
             continue;
         for (size_t piece = 0; piece < pieces; piece++)
-            loader->jobs[loader->n_jobs++] = (struct job){ i, piece };
+            loader->jobs[loader->n_jobs++] = (struct weights_job){ i, piece };
     }
     return GPUSERVE_OK;
 }
 
 static gpuserve_status load_table_piece(struct loader *loader, struct gsv_reader *reader,
-                                        const struct job *job, gpuserve_error *error)
+                                        const struct weights_job *job, gpuserve_error *error)
 {
     const struct gsv_net *net = loader->net;
     const size_t size = net->backend->activation_size(net->dtype);
@@ -103,13 +103,13 @@ static int32_t relative_bucket(int32_t distance, int32_t n_buckets)
 
 /* [buckets, heads] of the file to [heads, 2 * span - 1] by distance. */
 static gpuserve_status load_relative(struct loader *loader, struct gsv_reader *reader,
-                                     const struct job *job, gpuserve_error *error)
+                                     const struct weights_job *job, gpuserve_error *error)
 {
     const struct gsv_net *net = loader->net;
-    const struct gsv_item *item = &net->spec->items[job->item];
+    const struct gsv_weight *item = &net->spec->items[job->item];
     const int32_t span = gsv_relative_span(net->spec);
     const size_t width = 2 * (size_t)span - 1;
-    const size_t bytes = gsv_item_elements(net->spec, item) * sizeof(float);
+    const size_t bytes = gsv_weight_elements(net->spec, item) * sizeof(float);
     float *spread;
     gpuserve_status st = gsv_read_whole(reader, item, error);
 
@@ -130,10 +130,10 @@ static gpuserve_status load_relative(struct loader *loader, struct gsv_reader *r
 }
 
 static gpuserve_status load_floats(struct loader *loader, struct gsv_reader *reader,
-                                   const struct job *job, gpuserve_error *error)
+                                   const struct weights_job *job, gpuserve_error *error)
 {
     const struct gsv_net *net = loader->net;
-    const struct gsv_item *item = &net->spec->items[job->item];
+    const struct gsv_weight *item = &net->spec->items[job->item];
     const gpuserve_status st = gsv_read_whole(reader, item, error);
 
     if (st != GPUSERVE_OK)
@@ -143,22 +143,22 @@ static gpuserve_status load_floats(struct loader *loader, struct gsv_reader *rea
 }
 
 static gpuserve_status load_linear(struct loader *loader, struct gsv_reader *reader,
-                                   const struct job *job, gpuserve_error *error)
+                                   const struct weights_job *job, gpuserve_error *error)
 {
     struct gsv_net *net = loader->net;
-    const struct gsv_item *item = &net->spec->items[job->item];
+    const struct gsv_weight *item = &net->spec->items[job->item];
     struct gpuserve_linear_source source;
     const gpuserve_status st = gsv_read_linear(reader, item, &source, error);
 
     if (st != GPUSERVE_OK)
         return st;
-    source.dtype = gsv_item_dtype(item, net->backend, net->dtype);
+    source.dtype = gsv_weight_dtype(item, net->backend, net->dtype);
     return net->backend->linear_create(net->device, &net->linears[job->item],
                                        net->places[job->item], &source, error);
 }
 
 static gpuserve_status do_job(struct loader *loader, struct gsv_reader *reader,
-                              const struct job *job, gpuserve_error *error)
+                              const struct weights_job *job, gpuserve_error *error)
 {
     switch (loader->net->spec->items[job->item].kind) {
     case GSV_ITEM_TABLE:
@@ -261,7 +261,7 @@ static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
     net->bytes = (size_t)bytes;
     for (size_t i = 0; i < spec->n_items; i++) {
         net->places[i] = net->memory + at;
-        at += gsv_item_bytes(spec, net->backend, &spec->items[i], net->dtype);
+        at += gsv_weight_bytes(spec, net->backend, &spec->items[i], net->dtype);
     }
     return GPUSERVE_OK;
 }

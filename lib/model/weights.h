@@ -12,7 +12,7 @@ struct gsv_net {
     struct gpuserve_device *device;
     uint32_t dtype;
     char *memory;                     /* device; NULL while it is parked */
-    char *parked_from;                /* where it was then: `places` are still relative to it */
+    char *offloaded_from;             /* where it was then: `places` are still relative to it */
     size_t bytes;                     /* of memory */
     char **places;                    /* [n_items] within memory */
     struct gpuserve_linear **linears; /* [n_items], NULL for tables */

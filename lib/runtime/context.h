@@ -22,7 +22,7 @@
 
 struct gpuserve_context {
     atomic_size_t n_owners;
-    struct gsv_fork_guard guard;
+    struct gsv_fork_check fork_check;
     int32_t n_threads;
     gpuserve_log_fn log; /* may be NULL */
     void *log_user;

@@ -36,13 +36,13 @@ struct gsv_model {
                                      anything when lost */
     atomic_uint_fast64_t
         lost_replicas;           /* bit i: the device of replica i is lost, others are left */
-    void *parked;                /* the weights in host memory, or NULL */
+    void *offloaded;             /* the weights in host memory, or NULL */
     struct gsv_batcher *batcher; /* shared with requests */
     struct gsv_encoders encoders;
     struct gsv_cache *cache; /* NULL: none */
     struct gsv_workers workers;
-    struct gsv_claim claim;           /* of the context's and the device's budget */
-    struct gsv_model_metrics metrics; /* in the context's list while `is_counted` */
+    struct gsv_memory_reservation reservation; /* of the context's and the device's budget */
+    struct gsv_model_metrics metrics;          /* in the context's list while `is_counted` */
     bool is_counted;
     char fingerprint[33];
     char files[33]; /* the fingerprint without what it has of the device: see fingerprint.h */
@@ -71,14 +71,14 @@ void gsv_model_unload(struct gsv_model *model);
 
 /* The same, but keep the weights of a GPU in host memory, from where they come back without reading
  * and packing; where that cannot be had, and on a CPU, they are dropped. */
-void gsv_model_park(struct gsv_model *model);
+void gsv_model_offload(struct gsv_model *model);
 
 /* Whether a replica's device is not lost, as far as is known. */
 bool gsv_model_has_replica(const struct gsv_model *model, size_t which);
 
 /* Do without a replica from now on; false when that was known, or it is the last: a model without
  * any has no weights, and is lost as a whole. */
-bool gsv_model_lose_replica(struct gsv_model *model, size_t which);
+bool gsv_model_remove_replica(struct gsv_model *model, size_t which);
 
 /* Wait until its requests have completed, then give everything back. Accepts NULL, a pointer to
  * NULL and a half-built model. */

@@ -22,13 +22,13 @@
 /* ------------------------------------------------------------------ added tokens */
 
 /* A text in which added tokens are looked for, and what is done with what is between them. */
-struct split {
+struct encode_split {
     struct gsv_sink *sink;
     const struct gsv_added_search *search;
     const char *text;
     size_t size;
-    void (*piece)(struct split *split, size_t begin, size_t end);
-    void (*token)(struct split *split, int32_t id, size_t begin, size_t end);
+    void (*piece)(struct encode_split *split, size_t begin, size_t end);
+    void (*token)(struct encode_split *split, int32_t id, size_t begin, size_t end);
 };
 
 /* The character before `at`, which is not 0. */
@@ -42,7 +42,7 @@ static uint32_t char_before(const char *text, size_t at)
     return gsv_utf8_decode(text + at, &length);
 }
 
-static bool is_single_word(const struct split *s, size_t begin, size_t end)
+static bool is_single_word(const struct encode_split *s, size_t begin, size_t end)
 {
     size_t length;
 
@@ -52,7 +52,7 @@ static bool is_single_word(const struct split *s, size_t begin, size_t end)
            !(gsv_unicode_get_flags(gsv_utf8_decode(s->text + end, &length)) & GSV_UNICODE_WORD);
 }
 
-static size_t space_before(const struct split *s, size_t at, size_t from)
+static size_t space_before(const struct encode_split *s, size_t at, size_t from)
 {
     while (at > from) {
         const uint32_t c = char_before(s->text, at);
@@ -65,7 +65,7 @@ static size_t space_before(const struct split *s, size_t at, size_t from)
     return at < from ? from : at;
 }
 
-static size_t space_after(const struct split *s, size_t at)
+static size_t space_after(const struct encode_split *s, size_t at)
 {
     size_t length;
 
@@ -75,7 +75,7 @@ static size_t space_after(const struct split *s, size_t at)
     return at;
 }
 
-static void split_at_added_tokens(struct split *s)
+static void split_at_added_tokens(struct encode_split *s)
 {
     const struct gsv_added_token *token;
     size_t done = 0, from = 0, begin, end;
@@ -101,7 +101,8 @@ static void split_at_added_tokens(struct split *s)
 }
 
 /* An added token that was found in s->text[begin, end), for these bytes of the original. */
-static void put_added(struct split *s, int32_t id, size_t begin, size_t end, gpuserve_span span)
+static void put_added(struct encode_split *s, int32_t id, size_t begin, size_t end,
+                      gpuserve_span span)
 {
     if (s->sink->tokenizer->post.trim_offsets)
         span = gsv_trim_span(s->sink, gsv_trim_of(s->text + begin, end - begin), span);
@@ -137,14 +138,14 @@ static void put_words(struct gsv_sink *sink, size_t begin, size_t end)
     gsv_sink_word(sink);
 }
 
-static void normalized_piece(struct split *s, size_t begin, size_t end)
+static void normalized_piece(struct encode_split *s, size_t begin, size_t end)
 {
     const uint32_t *char_of = s->sink->scratch->char_of;
 
     put_words(s->sink, char_of[begin], char_of[end - 1] + 1);
 }
 
-static void normalized_token(struct split *s, int32_t id, size_t begin, size_t end)
+static void normalized_token(struct encode_split *s, int32_t id, size_t begin, size_t end)
 {
     const struct gsv_scratch *scratch = s->sink->scratch;
     const gpuserve_span span = { scratch->normal.text.at[scratch->char_of[begin]].begin,
@@ -197,10 +198,10 @@ static bool may_have_token(const struct gsv_added_search *search, const struct g
 static void put_normalized(struct gsv_sink *sink, const char *text, size_t begin, size_t end)
 {
     const struct gsv_tokenizer *t = sink->tokenizer;
-    struct split inner = { .sink = sink,
-                           .search = &t->added.normalized,
-                           .piece = normalized_piece,
-                           .token = normalized_token };
+    struct encode_split inner = { .sink = sink,
+                                  .search = &t->added.normalized,
+                                  .piece = normalized_piece,
+                                  .token = normalized_token };
 
     if (!gsv_normalizer_apply(&t->normalizer, text, begin, end, &sink->scratch->normal)) {
         sink->done = sink->no_memory = true;
@@ -261,7 +262,7 @@ static bool may_have_normalized_token(const struct gsv_tokenizer *t, const char 
     return false;
 }
 
-static void raw_piece(struct split *s, size_t begin, size_t end)
+static void raw_piece(struct encode_split *s, size_t begin, size_t end)
 {
     const struct gsv_tokenizer *t = s->sink->tokenizer;
 
@@ -271,7 +272,7 @@ static void raw_piece(struct split *s, size_t begin, size_t end)
         put_normalized(s->sink, s->text, begin, end);
 }
 
-static void raw_token(struct split *s, int32_t id, size_t begin, size_t end)
+static void raw_token(struct encode_split *s, int32_t id, size_t begin, size_t end)
 {
     put_added(s, id, begin, end, (gpuserve_span){ (uint32_t)begin, (uint32_t)end });
 }
@@ -279,12 +280,12 @@ static void raw_token(struct split *s, int32_t id, size_t begin, size_t end)
 /* All tokens of a text into the sink; returns how many it has. */
 static size_t encode_text(struct gsv_sink *sink, const char *text, size_t size, size_t first)
 {
-    struct split split = { .sink = sink,
-                           .search = &sink->tokenizer->added.raw,
-                           .text = text,
-                           .size = size,
-                           .piece = raw_piece,
-                           .token = raw_token };
+    struct encode_split split = { .sink = sink,
+                                  .search = &sink->tokenizer->added.raw,
+                                  .text = text,
+                                  .size = size,
+                                  .piece = raw_piece,
+                                  .token = raw_token };
 
     sink->done = sink->no_memory || sink->no_unknown;
     sink->text = text;
@@ -342,7 +343,7 @@ static void keep(struct gsv_encoding *e, bool left, size_t first, size_t n, size
 
 /* ------------------------------------------------------------------ the whole */
 
-struct job {
+struct encode_job {
     struct gsv_sink sink;
     const struct gsv_template *template;
     size_t n_before, n_between, n_after; /* special tokens; none of them with no_special */
@@ -366,14 +367,14 @@ static gpuserve_status failed(const struct gsv_sink *sink, gpuserve_error *error
 }
 
 /* More tokens than this need not be found. */
-static size_t enough_tokens(const struct job *job)
+static size_t enough_tokens(const struct encode_job *job)
 {
     return job->sink.left || job->strict ? SIZE_MAX : job->limit;
 }
 
 /* Remember whether `what`, of `n` tokens, was cut; in strict mode that is an error. */
-static gpuserve_status note_truncation(const struct job *job, const char *what, bool truncated,
-                                       size_t n, gpuserve_error *error)
+static gpuserve_status note_truncation(const struct encode_job *job, const char *what,
+                                       bool truncated, size_t n, gpuserve_error *error)
 {
     const size_t special = job->n_before + job->n_between + job->n_after;
 
@@ -386,14 +387,14 @@ static gpuserve_status note_truncation(const struct job *job, const char *what, 
 }
 
 /* The first of the tokens that a text, cut at its left end, has kept. */
-static void trim_first(const struct job *job, const char *text, size_t at)
+static void trim_first(const struct encode_job *job, const char *text, size_t at)
 {
     struct gsv_encoding *e = job->sink.out;
 
     e->spans[at] = gsv_trim_first(job->sink.tokenizer, text, e->ids[at], e->spans[at]);
 }
 
-static gpuserve_status encode_single(struct job *job, const char *text, size_t size,
+static gpuserve_status encode_single(struct encode_job *job, const char *text, size_t size,
                                      gpuserve_error *error)
 {
     struct gsv_sink *s = &job->sink;
@@ -421,7 +422,7 @@ struct two_texts {
     size_t size_a, size_b;
 };
 
-static gpuserve_status encode_pair(struct job *job, const struct two_texts *texts,
+static gpuserve_status encode_pair(struct encode_job *job, const struct two_texts *texts,
                                    gpuserve_error *error)
 {
     struct gsv_sink *s = &job->sink;
@@ -460,14 +461,15 @@ static gpuserve_status encode_pair(struct job *job, const struct two_texts *text
     return GPUSERVE_OK;
 }
 
-static gpuserve_status encode(struct job *job, const struct two_texts *texts, gpuserve_error *error)
+static gpuserve_status encode(struct encode_job *job, const struct two_texts *texts,
+                              gpuserve_error *error)
 {
     return texts->b ? encode_pair(job, texts, error)
                     : encode_single(job, texts->a, texts->size_a, error);
 }
 
 /* The texts in lowercase; spans are still of the texts as given. */
-static gpuserve_status encode_lowered(struct job *job, const struct two_texts *texts,
+static gpuserve_status encode_lowered(struct encode_job *job, const struct two_texts *texts,
                                       gpuserve_error *error)
 {
     struct gsv_encoding *e = job->sink.out;
@@ -506,13 +508,13 @@ static gpuserve_status check_text(const char *text, size_t size, const char *wha
     return GPUSERVE_OK;
 }
 
-static gpuserve_status prepare_job(struct job *job, const struct gsv_tokenizer *t,
+static gpuserve_status prepare_job(struct encode_job *job, const struct gsv_tokenizer *t,
                                    struct gsv_encoding *encoding, bool pair,
                                    const struct gsv_encode_options *options, gpuserve_error *error)
 {
     const struct gsv_template *template = pair ? &t->post.pair : &t->post.single;
 
-    *job = (struct job){ .template = template, .limit = SIZE_MAX };
+    *job = (struct encode_job){ .template = template, .limit = SIZE_MAX };
     if (!options->no_special) {
         job->n_before = template->n_before;
         job->n_between = template->n_between;
@@ -543,7 +545,7 @@ gpuserve_status gsv_tokenizer_encode(const struct gsv_tokenizer *t, struct gsv_e
 {
     static const struct gsv_encode_options defaults;
     const struct two_texts texts = { text, pair, size, pair_size };
-    struct job job;
+    struct encode_job job;
     gpuserve_status status = check_text(text, size, "the text", error);
 
     if (status == GPUSERVE_OK && pair)

@@ -68,16 +68,16 @@ static bool fails(void)
 /* glibc counts the room it left for an alignment of pages as usable, and of what was mapped by
  * mmap() it knows nothing: such blocks, of which there are few, are counted as they were asked for.
  */
-#define MOST_ALIGNED 256
+#define MAX_ALIGNED 256
 static struct {
     _Atomic(void *) memory;
     size_t size;
-} aligned[MOST_ALIGNED];
+} aligned[MAX_ALIGNED];
 
 static size_t size_of(void *memory)
 {
     if ((uintptr_t)memory % 4096 == 0) {
-        for (size_t i = 0; i < MOST_ALIGNED; i++) {
+        for (size_t i = 0; i < MAX_ALIGNED; i++) {
             if (atomic_load(&aligned[i].memory) == memory)
                 return aligned[i].size;
         }
@@ -87,7 +87,7 @@ static size_t size_of(void *memory)
 
 static bool note_aligned(void *memory, size_t size)
 {
-    for (size_t i = 0; memory && i < MOST_ALIGNED; i++) {
+    for (size_t i = 0; memory && i < MAX_ALIGNED; i++) {
         void *none = NULL;
 
         if (atomic_compare_exchange_strong(&aligned[i].memory, &none, memory)) {
@@ -100,7 +100,7 @@ static bool note_aligned(void *memory, size_t size)
 
 static bool forget_aligned(void *memory)
 {
-    for (size_t i = 0; i < MOST_ALIGNED; i++) {
+    for (size_t i = 0; i < MAX_ALIGNED; i++) {
         void *same = memory;
 
         if (atomic_compare_exchange_strong(&aligned[i].memory, &same, NULL))

@@ -33,7 +33,7 @@ Test(json_members, of_the_wrong_kind)
     static const char *const others[] = { "text", "object", "array", "truth" };
     int64_t whole = 7;
     double real = 7;
-    bool truth = true;
+    bool boolean = true;
     const char *text = "7";
 
     read_json("{\"text\":\"1\",\"object\":{},\"array\":[],\"truth\":false,\"whole\":5,\"real\":1.5,"
@@ -48,12 +48,12 @@ Test(json_members, of_the_wrong_kind)
     expect_refused(gsv_json_int(json, "whole", "t", 6, 9, &whole, &error), "is 5, outside 6 to 9");
     expect_refused(gsv_json_double(json, "real", "t", 0, 1, &real, &error), "outside 0 to 1");
     expect_refused(gsv_json_double(json, "real", "t", 2, 3, &real, &error), "outside 2 to 3");
-    expect_refused(gsv_json_bool(json, "whole", "t", &truth, &error), "not true or false");
-    expect_refused(gsv_json_bool(json, "text", "t", &truth, &error), "not true or false");
+    expect_refused(gsv_json_bool(json, "whole", "t", &boolean, &error), "not true or false");
+    expect_refused(gsv_json_bool(json, "text", "t", &boolean, &error), "not true or false");
     expect_refused(gsv_json_string(json, "whole", "t", &text, &error), "not a string");
     expect_refused(gsv_json_need(json, "text", GSV_JSON_ARRAY, "t", &error), "not an array");
     expect_refused(gsv_json_need(json, "absent", GSV_JSON_ARRAY, "t", &error), "is missing");
-    cr_expect(whole == 7 && real > 6.9 && truth && strcmp(text, "7") == 0, "left as they were");
+    cr_expect(whole == 7 && real > 6.9 && boolean && strcmp(text, "7") == 0, "left as they were");
     cr_expect_eq(gsv_json_need(json, "array", GSV_JSON_ARRAY, "t", &error), GPUSERVE_OK);
     cr_expect_eq(gsv_json_int(json, "null", "t", 0, 9, &whole, &error), GPUSERVE_OK);
     gsv_json_free(&json);

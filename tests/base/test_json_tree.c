@@ -26,17 +26,17 @@ static bool same(const struct gsv_json_value *ours, const json_t *theirs)
         return ours->kind == GSV_JSON_NULL;
     case JSON_TRUE:
     case JSON_FALSE:
-        return ours->kind == GSV_JSON_TRUTH && ours->is.truth == json_is_true(theirs);
+        return ours->kind == GSV_JSON_BOOL && ours->is.boolean == json_is_true(theirs);
     case JSON_INTEGER: /* only "-0" differs */
-        return ours->kind == GSV_JSON_WHOLE ? ours->is.whole == (int64_t)json_integer_value(theirs)
-                                            : ours->kind == GSV_JSON_REAL && ours->is.real == 0 &&
-                                                  json_integer_value(theirs) == 0;
+        return ours->kind == GSV_JSON_INT ? ours->is.whole == (int64_t)json_integer_value(theirs)
+                                          : ours->kind == GSV_JSON_NUMBER && ours->is.real == 0 &&
+                                                json_integer_value(theirs) == 0;
     case JSON_REAL: /* also whole numbers beside one that does not fit in 64 bits */
-        return ours->kind == GSV_JSON_WHOLE
+        return ours->kind == GSV_JSON_INT
                    ? (double)ours->is.whole == json_real_value(theirs)
-                   : ours->kind == GSV_JSON_REAL && ours->is.real == json_real_value(theirs);
+                   : ours->kind == GSV_JSON_NUMBER && ours->is.real == json_real_value(theirs);
     case JSON_STRING:
-        return ours->kind == GSV_JSON_TEXT && ours->n == json_string_length(theirs) &&
+        return ours->kind == GSV_JSON_STRING && ours->n == json_string_length(theirs) &&
                memcmp(ours->is.text, json_string_value(theirs), ours->n + 1) == 0;
     case JSON_ARRAY:
         if (ours->kind != GSV_JSON_ARRAY || gsv_json_count(ours) != json_array_size(theirs))
@@ -51,9 +51,9 @@ static bool same(const struct gsv_json_value *ours, const json_t *theirs)
         json_object_foreach((json_t *)theirs, key, member)
         {
             /* jansson keeps the order of the text. */
-            if (strcmp(ours->is.members[i]->key, key) != 0 ||
-                gsv_json_member(ours, key) != ours->is.members[i] ||
-                !same(ours->is.members[i], member))
+            if (strcmp(ours->is.fields[i]->key, key) != 0 ||
+                gsv_json_member(ours, key) != ours->is.fields[i] ||
+                !same(ours->is.fields[i], member))
                 return false;
             i++;
         }
@@ -206,9 +206,9 @@ Test(json_tree, absent_things_are_nothing)
 {
     cr_expect_null(gsv_json_member(NULL, "a"));
     cr_expect_null(gsv_json_at(NULL, 0));
-    cr_expect_null(gsv_json_text(NULL));
+    cr_expect_null(gsv_json_get_string(NULL));
     cr_expect_eq(gsv_json_count(NULL), 0);
-    cr_expect_eq(gsv_json_whole(NULL), 0);
+    cr_expect_eq(gsv_json_get_int(NULL), 0);
     cr_expect(!gsv_json_is(NULL, GSV_JSON_NULL));
     gsv_json_free(NULL);
 }

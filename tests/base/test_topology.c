@@ -161,9 +161,9 @@ Test(topology, a_thread_stays_within_its_group_and_its_mask)
     struct gsv_topology topology = { .n = 0 };
 
     cr_assert(gsv_core_set_allowed(&allowed));
-    topology.groups = calloc(GSV_MOST_CORES, sizeof(*topology.groups));
+    topology.groups = calloc(GSV_MAX_CORES, sizeof(*topology.groups));
     cr_assert_not_null(topology.groups);
-    for (int core = 0; core < GSV_MOST_CORES; core++) {
+    for (int core = 0; core < GSV_MAX_CORES; core++) {
         if (allowed.bits[core / 64] >> (core % 64) & 1)
             topology.groups[topology.n++].bits[core / 64] = UINT64_C(1) << (core % 64);
     }

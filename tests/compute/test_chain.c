@@ -126,10 +126,10 @@ Test(chain, every_step_is_within_four_units)
 Test(chain, lists_are_their_steps_in_order)
 {
     static const size_t lengths[] = { 1, 3, 4, 5, 1023, 1025, 40001 };
-    enum { MOST = 37 };
-    gpuserve_chain_step steps[MOST];
+    enum { MAX = 37 };
+    gpuserve_chain_step steps[MAX];
 
-    for (size_t s = 0; s < MOST; s++)
+    for (size_t s = 0; s < MAX; s++)
         steps[s] = (gpuserve_chain_step){ s % 3 == 0   ? GPUSERVE_CHAIN_SIN
                                           : s % 3 == 1 ? GPUSERVE_CHAIN_FMA
                                                        : GPUSERVE_CHAIN_ABSOLUTE,
@@ -138,7 +138,7 @@ Test(chain, lists_are_their_steps_in_order)
         gpuserve_compute *compute = open_place(&places[d]);
 
         for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
-            const size_t n = lengths[l], n_steps = n > 2000 ? 3 : MOST - l;
+            const size_t n = lengths[l], n_steps = n > 2000 ? 3 : MAX - l;
             float *in = random_floats(n + 1, 9), *once = poison_floats(n + 1);
             float *apart = poison_floats(n + 1);
 

@@ -61,7 +61,7 @@ size_t read_kept(char *path, char *bytes, size_t most)
 
 void overwrite(const char *path, const char *bytes, size_t size)
 {
-    const struct part part = { bytes, size };
+    const struct kernel_cache_part part = { bytes, size };
 
     cr_assert(replace_file(&cache, path, &part, 1));
 }
@@ -132,7 +132,7 @@ Test(code_key, a_byte_that_differs_anywhere)
 Test(code_key, a_file_of_the_same_name_may_be_of_another_key)
 {
     char path[PATH_MAX], bytes[512] = {};
-    struct header h;
+    struct kernel_cache_header h;
 
     gsv_code_cache_write(&cache, &key, code, sizeof(code));
     const size_t size = read_kept(path, bytes, sizeof(bytes));

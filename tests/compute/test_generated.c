@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 70, MOST_FLOATS = 1100 };
+enum { MAX = 70, MAX_FLOATS = 1100 };
 
 /* Kinds of one list after the other, each repeated as often as is said. */
 static const struct list {
     const char *what;
-    uint32_t kinds[MOST];
+    uint32_t kinds[MAX];
     size_t n_kinds;
     size_t repeats;
 } lists[] = {

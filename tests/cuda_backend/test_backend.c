@@ -107,8 +107,7 @@ static void check_vectors(const char *path, const char *reference, const char *t
     load_model(&model, path, &options);
     got = run_all(&model, &texts, embed_run(&model));
     d = compare_rows(got, want, texts.n, (size_t)gsv_spec_facts(model.spec)->dim);
-    cr_expect(d.least_cosine >= b->cosine, "%s, dtype %u: cosine %.9f", path, b->dtype,
-              d.least_cosine);
+    cr_expect(d.min_cosine >= b->cosine, "%s, dtype %u: cosine %.9f", path, b->dtype, d.min_cosine);
     cr_expect(d.largest <= b->largest, "%s, dtype %u: difference %g", path, b->dtype, d.largest);
     free(got);
     free(want);
@@ -216,7 +215,7 @@ Test(cuda_backend, calibrated_int8_is_that_of_the_cpu)
         cr_expect_geq(gsv_net_int8(model.net)->cosine, 0.997f);
         got = run_all(&model, &texts, embed_run(&model));
         d = compare_rows(got, want, texts.n, dim);
-        cr_expect_geq(d.least_cosine, i == 1 ? 0.99 : 0.999, "%d: cosine %.6f", i, d.least_cosine);
+        cr_expect_geq(d.min_cosine, i == 1 ? 0.99 : 0.999, "%d: cosine %.6f", i, d.min_cosine);
         for (size_t j = 0; j < texts.n * dim; j++)
             want[j] = (double)got[j]; /* the next is compared with the CPU's */
         free(got);
@@ -298,7 +297,7 @@ Test(cuda_backend, vectors_are_right_whatever_cublaslt_refuses)
             float *got = run_all(&model, &texts, embed_run(&model));
 
             for (size_t t = 0; t < texts.n; t += 6)
-                cr_expect_geq(compare_rows(got + t * dim, want, 6, dim).least_cosine, 0.9999,
+                cr_expect_geq(compare_rows(got + t * dim, want, 6, dim).min_cosine, 0.9999,
                               "refusal %zu, run %d, text %zu", i, run, t);
             free(got);
         }
@@ -359,7 +358,7 @@ Test(cuda_backend, footprint_is_what_is_allocated)
         const uint32_t dtype = cases[i].dtype;
         char reference[64];
         struct texts texts;
-        const struct gsv_work_options options = {
+        const struct gsv_exec_options options = {
             .dtype = dtype,
             .n_threads = 1,
             .max_tokens = 256,
@@ -377,7 +376,7 @@ Test(cuda_backend, footprint_is_what_is_allocated)
         load_named(&model, cases[i].model, dtype);
         out = run_all(&model, &texts, embed_run(&model));
         weights = gsv_net_bytes(model.spec, cuda(), dtype);
-        gsv_work_bytes(model.spec, cuda(), &options, &activations, &stream);
+        gsv_exec_bytes(model.spec, cuda(), &options, &activations, &stream);
         c = counters();
         cr_expect_eq(c.live_bytes + c.live_host_bytes, weights + activations + stream,
                      "%s, dtype %u: %llu + %llu taken, %llu + %llu + %llu told", cases[i].model,
@@ -439,7 +438,7 @@ static gpuserve_status play(const struct scene *scene, bool hang, float *got, gp
 {
     const struct gpuserve_backend *backend = cuda();
     const struct gsv_net_options net_options = { .dtype = GPUSERVE_DTYPE_FLOAT16, .n_threads = 1 };
-    const struct gsv_work_options work_options = { .dtype = GPUSERVE_DTYPE_FLOAT16,
+    const struct gsv_exec_options work_options = { .dtype = GPUSERVE_DTYPE_FLOAT16,
                                                    .n_threads = 1,
                                                    .max_tokens = 256,
                                                    .max_sequences = 8,
@@ -450,7 +449,7 @@ static gpuserve_status play(const struct scene *scene, bool hang, float *got, gp
     struct gpuserve_device_facts facts = { .struct_size = sizeof(facts) };
     struct gpuserve_device *device = NULL;
     struct gsv_net *net = NULL;
-    struct gsv_work *work = NULL;
+    struct gsv_exec *work = NULL;
     int32_t count = 0;
     gpuserve_status st = backend->device_count(&count, error);
 
@@ -461,12 +460,12 @@ static gpuserve_status play(const struct scene *scene, bool hang, float *got, gp
     if (st == GPUSERVE_OK)
         st = gsv_net_load(&net, scene->spec, backend, device, &net_options, error);
     if (st == GPUSERVE_OK)
-        st = gsv_work_create(&work, net, &work_options, error);
+        st = gsv_exec_create(&work, net, &work_options, error);
     if (hang)
         gsv_emu_hang(1);
     for (int i = 0; i < 5 && st == GPUSERVE_OK; i++)
         st = gsv_net_run(work, &scene->batch, &run, error);
-    gsv_work_free(&work);
+    gsv_exec_free(&work);
     gsv_net_free(&net);
     backend->device_close(&device);
     return st;

@@ -107,7 +107,7 @@ Test(cuda_programs, given_hidden_states_tell_recordings_apart)
     for (int32_t i = 0; i < batch.n_tokens * 32; i++)
         hidden[i] = 2.0f;
     run.output = vectors;
-    cr_assert_eq(gsv_work_embed(model.work, &batch, hidden, &run, &error), GPUSERVE_OK, "%s",
+    cr_assert_eq(gsv_exec_embed(model.work, &batch, hidden, &run, &error), GPUSERVE_OK, "%s",
                  error.message);
     for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++)
         cr_expect_float_eq(vectors[i], 2, 1e-5, "number %zu", i);

@@ -87,8 +87,8 @@ static void put_lists(void)
     for (const gpuserve_chain_step &step : mixed(20, 1, 6))
         three_parts.push_back(step);
     put("before-and-after-a-loop", three_parts);
-    put("inlined-most", mixed(MOST_INLINED, GPUSERVE_CHAIN_EXP, GPUSERVE_CHAIN_SIGMOID));
-    put("calls-least", mixed(MOST_INLINED + 1, GPUSERVE_CHAIN_EXP, GPUSERVE_CHAIN_SIGMOID));
+    put("inlined-most", mixed(MAX_INLINED, GPUSERVE_CHAIN_EXP, GPUSERVE_CHAIN_SIGMOID));
+    put("calls-least", mixed(MAX_INLINED + 1, GPUSERVE_CHAIN_EXP, GPUSERVE_CHAIN_SIGMOID));
     put("mixed-500", mixed(500, 1, N_KINDS - 1));
     put("longest", mixed(GSV_CHAIN_MAX_STATEMENTS, 1, N_KINDS - 1));
     put("longest-simple", mixed(GSV_CHAIN_MAX_STATEMENTS, 1, 6));

@@ -194,11 +194,11 @@ Test(cudaemu_numbers, atomics_over_blocks)
     for (int i = 0; i < 96; i++)
         values[i] = (float)i;
     device_memory<float> device_values(values, 96), device_sum(&sum, 1);
-    device_memory<int> device_most(&most, 1);
+    device_memory<int> device_max(&most, 1);
     gsv_emu_seed(9);
-    GSV_LAUNCH(add_all, 3, 32, 0, nullptr, device_sum, device_most, device_values);
+    GSV_LAUNCH(add_all, 3, 32, 0, nullptr, device_sum, device_max, device_values);
     cudaMemcpy(&sum, device_sum, sizeof(sum), cudaMemcpyDeviceToHost);
-    cudaMemcpy(&most, device_most, sizeof(most), cudaMemcpyDeviceToHost);
+    cudaMemcpy(&most, device_max, sizeof(most), cudaMemcpyDeviceToHost);
     cr_expect_eq(sum, 95 * 48);
     cr_expect_eq(most, 95);
 }

@@ -135,7 +135,7 @@ Test(stream, a_batch_is_copied_and_its_result_comes_back)
 
 struct tally {
     atomic_int runs[MAX_TASKS];
-    atomic_int busy[GSV_MAX_TEAM]; /* tasks that thread has at this moment */
+    atomic_int busy[GSV_MAX_POOL_THREADS]; /* tasks that thread has at this moment */
     atomic_int faults;
 };
 
@@ -153,24 +153,24 @@ static void count_task(void *tally_, int32_t thread, int32_t task)
     atomic_fetch_sub(&tally->busy[thread], 1);
 }
 
-Test(team, every_task_runs_once_for_any_number_of_threads)
+Test(thread_pool, every_task_runs_once_for_any_number_of_threads)
 {
     static struct tally tally;
 
     for (int32_t n_threads = 1; n_threads <= 5; n_threads += 2) {
-        struct gsv_team *team = NULL;
+        struct gsv_thread_pool *thread_pool = NULL;
 
-        cr_assert_eq(gsv_team_create(&team, n_threads, NULL), GPUSERVE_OK);
+        cr_assert_eq(gsv_thread_pool_create(&thread_pool, n_threads, NULL), GPUSERVE_OK);
         for (int32_t n_tasks = 0; n_tasks < MAX_TASKS; n_tasks = n_tasks * 2 + 1) {
             memset(&tally, 0, sizeof(tally));
-            gsv_team_run(team, n_tasks, count_task, &tally);
+            gsv_thread_pool_run(thread_pool, n_tasks, count_task, &tally);
             for (int32_t i = 0; i < MAX_TASKS; i++)
                 cr_assert_eq(atomic_load(&tally.runs[i]), i < n_tasks ? 1 : 0,
                              "%d threads, %d tasks: task %d", (int)n_threads, (int)n_tasks, (int)i);
             cr_assert_eq(atomic_load(&tally.faults), 0, "shared thread number or open signals");
         }
-        gsv_team_destroy(&team);
-        cr_assert_null(team);
+        gsv_thread_pool_destroy(&thread_pool);
+        cr_assert_null(thread_pool);
     }
 }
 
@@ -182,17 +182,17 @@ static void add_one(void *sum, int32_t thread, int32_t task)
 }
 
 /* Short jobs in a row meet helpers that spin; a pause in between lets them fall asleep first. */
-Test(team, helpers_asleep_or_awake_lose_no_task)
+Test(thread_pool, helpers_asleep_or_awake_lose_no_task)
 {
-    struct gsv_team *team = NULL;
+    struct gsv_thread_pool *thread_pool = NULL;
     atomic_int sum = 0;
 
-    cr_assert_eq(gsv_team_create(&team, 3, NULL), GPUSERVE_OK);
+    cr_assert_eq(gsv_thread_pool_create(&thread_pool, 3, NULL), GPUSERVE_OK);
     for (int i = 0; i < 2000; i++) {
-        gsv_team_run(team, 3, add_one, &sum);
+        gsv_thread_pool_run(thread_pool, 3, add_one, &sum);
         if (i % 100 == 0)
             nanosleep(&(struct timespec){ 0, 200000 }, NULL);
         cr_assert_eq(atomic_load(&sum), 3 * (i + 1));
     }
-    gsv_team_destroy(&team);
+    gsv_thread_pool_destroy(&thread_pool);
 }

@@ -168,7 +168,7 @@ Test(kernels_cuda_devices, kernels_overlap_from_sm_90_on)
 
 /* ---------------------------------------------------------------------------------- two streams */
 
-enum { MOST_DEEDS = 1024 };
+enum { MAX_DEEDS = 1024 };
 
 /* Where a stream's first deed of a kind stands; -1: nowhere. `last`: its last. */
 static int find(const struct gsv_emu_deed *deeds, size_t n, int stream, enum gsv_emu_did did,
@@ -190,7 +190,7 @@ Test(kernels_cuda_devices, the_next_batch_is_copied_while_one_computes)
     static const struct lengths lengths = { 2, { 7, 12 } };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gpuserve_host_batch hosts[2];
-    struct gsv_emu_deed deeds[MOST_DEEDS];
+    struct gsv_emu_deed deeds[MAX_DEEDS];
     float want[2][2 * NET_HIDDEN], got[2][2 * NET_HIDDEN];
     struct net *nets[2];
     int streams[2], up = 0, down = 0;
@@ -211,8 +211,8 @@ Test(kernels_cuda_devices, the_next_batch_is_copied_while_one_computes)
             cr_assert_eq(net_begin(nets[i], seed, &hosts[i], got[i], NULL, &error), GPUSERVE_OK);
         for (int i = 0; i < 2; i++)
             cr_assert_eq(net_wait(nets[i], &error), GPUSERVE_OK, "%s", error.message);
-        n = gsv_emu_history(deeds, MOST_DEEDS);
-        cr_assert(n > 0 && n <= MOST_DEEDS);
+        n = gsv_emu_history(deeds, MAX_DEEDS);
+        cr_assert(n > 0 && n <= MAX_DEEDS);
         streams[0] = streams[1] = deeds[0].stream;
         for (size_t i = 0; i < n; i++) {
             streams[0] = deeds[i].stream < streams[0] ? deeds[i].stream : streams[0];

@@ -51,7 +51,7 @@ void load_model(struct loaded *model, const char *path, const struct load_option
         .calibration = options->calibration,
         .probes = options->probes,
     };
-    struct gsv_work_options work = {
+    struct gsv_exec_options work = {
         .dtype = net.dtype,
         .n_threads = 1,
         .max_tokens = options->max_tokens ? options->max_tokens : BATCH_TOKENS,
@@ -72,13 +72,13 @@ void load_model(struct loaded *model, const char *path, const struct load_option
     cr_assert_eq(
         gsv_net_load(&model->net, model->spec, model->backend, model->device, &net, &error),
         GPUSERVE_OK, "%s", error.message);
-    cr_assert_eq(gsv_work_create(&model->work, model->net, &work, &error), GPUSERVE_OK, "%s",
+    cr_assert_eq(gsv_exec_create(&model->work, model->net, &work, &error), GPUSERVE_OK, "%s",
                  error.message);
 }
 
 void unload_model(struct loaded *model)
 {
-    gsv_work_free(&model->work);
+    gsv_exec_free(&model->work);
     gsv_net_free(&model->net);
     gsv_spec_free(&model->spec);
     model->backend->device_close(&model->device);
@@ -244,8 +244,8 @@ struct difference compare_rows(const float *got, const double *want, size_t rows
         }
         cosine = aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0.0;
         d.mean_cosine += cosine / (double)rows;
-        if (!(cosine >= d.least_cosine))
-            d.least_cosine = cosine;
+        if (!(cosine >= d.min_cosine))
+            d.min_cosine = cosine;
     }
     return d;
 }

@@ -18,7 +18,7 @@ struct loaded {
     struct gpuserve_device *device;
     struct gsv_spec *spec;
     struct gsv_net *net;
-    struct gsv_work *work;
+    struct gsv_exec *work;
 };
 
 /* The folder of a real model; fails the test when it is not there. Lent, until the next call. */
@@ -66,7 +66,7 @@ void free_texts(struct texts *texts);
 
 struct difference {
     double largest; /* max |a - b| */
-    double least_cosine, mean_cosine;
+    double min_cosine, mean_cosine;
 };
 
 /* Rows of floats against rows of float64. */

@@ -217,12 +217,12 @@ Test(model_many, headers_that_are_none)
 /* ----------------------------------------------------------------------------------- the machine
  */
 
-static void expect_no_work(struct gsv_net *net, struct gsv_work_options options)
+static void expect_no_work(struct gsv_net *net, struct gsv_exec_options options)
 {
     gpuserve_error no = GPUSERVE_ERROR_INIT;
-    struct gsv_work *work = NULL;
+    struct gsv_exec *work = NULL;
 
-    cr_expect_eq(gsv_work_create(&work, net, &options, &no), GPUSERVE_E_INVALID);
+    cr_expect_eq(gsv_exec_create(&work, net, &options, &no), GPUSERVE_E_INVALID);
     cr_expect(strstr(no.message, "no activations of"), "%s", no.message);
     cr_expect_null(work);
 }
@@ -244,10 +244,10 @@ Test(model_many, threads_and_batches)
     cr_assert_eq(backend->device_open(&device, 0, &error), GPUSERVE_OK);
     cr_expect_eq(gsv_net_load(&net, spec, backend, device, &options, &error), GPUSERVE_OK, "%s",
                  error.message);
-    expect_no_work(net, (struct gsv_work_options){ GPUSERVE_DTYPE_INT8, 1, 8, 1, 8 });
-    expect_no_work(net, (struct gsv_work_options){ GPUSERVE_DTYPE_FLOAT32, 1, 0, 1, 8 });
-    expect_no_work(net, (struct gsv_work_options){ GPUSERVE_DTYPE_FLOAT32, 1, 8, 0, 8 });
-    gsv_work_bytes(spec, backend, &(struct gsv_work_options){ 99, 1, 8, 1, 8 }, &activations,
+    expect_no_work(net, (struct gsv_exec_options){ GPUSERVE_DTYPE_INT8, 1, 8, 1, 8 });
+    expect_no_work(net, (struct gsv_exec_options){ GPUSERVE_DTYPE_FLOAT32, 1, 0, 1, 8 });
+    expect_no_work(net, (struct gsv_exec_options){ GPUSERVE_DTYPE_FLOAT32, 1, 8, 0, 8 });
+    gsv_exec_bytes(spec, backend, &(struct gsv_exec_options){ 99, 1, 8, 1, 8 }, &activations,
                    &stream);
     cr_expect(activations == GSV_TOO_MANY_BYTES && stream == GSV_TOO_MANY_BYTES);
     gsv_net_free(&net);

@@ -97,7 +97,7 @@ static gpuserve_status whole_life(const char *path, const char *head, uint32_t d
     const struct gsv_net_options net_options = { .dtype = dtype,
                                                  .n_threads = 1,
                                                  .calibration = calibration };
-    const struct gsv_work_options work_options = {
+    const struct gsv_exec_options work_options = {
         .dtype = dtype, .n_threads = 1, .max_tokens = 64, .max_sequences = 8, .max_seqlen = 36
     };
     struct gsv_run run = { .task = GPUSERVE_TASK_EMBED, .normalize = true, .output = output };
@@ -105,7 +105,7 @@ static gpuserve_status whole_life(const char *path, const char *head, uint32_t d
     struct gsv_dir *dir = NULL;
     struct gsv_spec *spec = NULL;
     struct gsv_net *net = NULL;
-    struct gsv_work *work = NULL;
+    struct gsv_exec *work = NULL;
     gpuserve_status st;
 
     watching = true;
@@ -117,12 +117,12 @@ static gpuserve_status whole_life(const char *path, const char *head, uint32_t d
     if (st == GPUSERVE_OK)
         st = gsv_net_load(&net, spec, backend, device, &net_options, error);
     if (st == GPUSERVE_OK)
-        st = gsv_work_create(&work, net, &work_options, error);
+        st = gsv_exec_create(&work, net, &work_options, error);
     if (st == GPUSERVE_OK) {
         run.dimensions = gsv_spec_facts(spec)->dim - 1;
         st = gsv_net_run(work, batch, &run, error);
     }
-    gsv_work_free(&work);
+    gsv_exec_free(&work);
     gsv_net_free(&net);
     backend->device_close(&device);
     gsv_spec_free(&spec);
@@ -212,7 +212,7 @@ static gpuserve_status counting_alloc(struct gpuserve_device *device, void **mem
 static void check_sizes(const char *path, uint32_t dtype)
 {
     struct gpuserve_backend counting = *gsv_backend_cpu();
-    const struct gsv_work_options options = {
+    const struct gsv_exec_options options = {
         .dtype = dtype, .n_threads = 1, .max_tokens = 333, .max_sequences = 7, .max_seqlen = 36
     };
     const struct load_options load = {
@@ -225,7 +225,7 @@ static void check_sizes(const char *path, uint32_t dtype)
     device_bytes = 0;
     load_model(&model, path, &load);
     weights = gsv_net_bytes(model.spec, &counting, dtype);
-    gsv_work_bytes(model.spec, &counting, &options, &activations, &stream);
+    gsv_exec_bytes(model.spec, &counting, &options, &activations, &stream);
     cr_expect_eq(device_bytes, weights + activations,
                  "%s: %zu bytes were taken, %zu + %zu computed", path, device_bytes,
                  (size_t)weights, (size_t)activations);
@@ -263,7 +263,7 @@ static size_t absurd_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
 
 Test(model_memory, a_size_that_does_not_fit_is_no_size)
 {
-    struct gsv_work_options options = { .dtype = GPUSERVE_DTYPE_FLOAT32,
+    struct gsv_exec_options options = { .dtype = GPUSERVE_DTYPE_FLOAT32,
                                         .n_threads = 1,
                                         .max_tokens = 1,
                                         .max_sequences = 1,
@@ -275,10 +275,10 @@ Test(model_memory, a_size_that_does_not_fit_is_no_size)
     uint64_t activations = 0, stream = 0;
 
     load_model(&model, test_data("models/bert"), &(struct load_options){ 0 });
-    gsv_work_bytes(model.spec, model.backend, &options, &activations, &stream);
+    gsv_exec_bytes(model.spec, model.backend, &options, &activations, &stream);
     cr_expect(activations < 10000 && stream < GSV_TOO_MANY_BYTES);
     options.max_tokens = options.max_sequences = INT32_MAX;
-    gsv_work_bytes(model.spec, model.backend, &options, &activations, &stream);
+    gsv_exec_bytes(model.spec, model.backend, &options, &activations, &stream);
     cr_expect_gt(activations, (uint64_t)INT32_MAX * 32 * 4 * 2);
     cr_expect_lt(activations, GSV_TOO_MANY_BYTES);
     absurd = *model.backend;
@@ -286,7 +286,7 @@ Test(model_memory, a_size_that_does_not_fit_is_no_size)
     options.max_tokens = options.max_sequences = 1;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         absurd_size = sizes[i];
-        gsv_work_bytes(model.spec, &absurd, &options, &activations, &stream);
+        gsv_exec_bytes(model.spec, &absurd, &options, &activations, &stream);
         cr_expect(activations == GSV_TOO_MANY_BYTES && stream == GSV_TOO_MANY_BYTES, "size %zu",
                   sizes[i]);
     }

@@ -26,7 +26,7 @@ static void check_mean(const char *name, const char *reference, const struct loa
     cr_assert_eq(count, texts.n * (size_t)run.dimensions);
     got = run_all(&model, &texts, run);
     d = compare_rows(got, want, texts.n, (size_t)run.dimensions);
-    cr_expect(d.least_cosine >= cosine, "%s: cosine %.9f", name, d.least_cosine);
+    cr_expect(d.min_cosine >= cosine, "%s: cosine %.9f", name, d.min_cosine);
     cr_expect(d.largest <= largest, "%s: difference %g", name, d.largest);
     free(got);
     free(want);
@@ -118,7 +118,7 @@ Test(model_real, calibrated_int8_keeps_the_direction)
         mean[calibrated] = d.mean_cosine;
         if (calibrated) {
             cr_expect(d.mean_cosine >= 0.9985, "mean cosine %.6f", d.mean_cosine);
-            cr_expect(d.least_cosine >= 0.997, "least cosine %.6f", d.least_cosine);
+            cr_expect(d.min_cosine >= 0.997, "least cosine %.6f", d.min_cosine);
         }
         free(got);
         unload_model(&model);

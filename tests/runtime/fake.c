@@ -204,9 +204,9 @@ struct gsv_net {
     pthread_mutex_t device; /* of a speed of its own, which its streams take in turn */
 };
 
-struct gsv_work {
+struct gsv_exec {
     struct gsv_net *net;
-    struct gsv_work_options options;
+    struct gsv_exec_options options;
 };
 
 static const char *const labels[] = { "no", "yes" };
@@ -271,8 +271,8 @@ uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backen
     return spec->weights;
 }
 
-void gsv_work_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                    const struct gsv_work_options *options, uint64_t *activations, uint64_t *stream)
+void gsv_exec_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                    const struct gsv_exec_options *options, uint64_t *activations, uint64_t *stream)
 {
     (void)spec;
     (void)backend;
@@ -301,7 +301,7 @@ void gsv_net_free(struct gsv_net **net)
     *net = NULL;
 }
 
-gpuserve_status gsv_net_park(struct gsv_net *net, void *host, gpuserve_error *error)
+gpuserve_status gsv_net_offload(struct gsv_net *net, void *host, gpuserve_error *error)
 {
     (void)net;
     (void)host;
@@ -309,7 +309,7 @@ gpuserve_status gsv_net_park(struct gsv_net *net, void *host, gpuserve_error *er
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_net_unpark(struct gsv_net *net, const void *host, gpuserve_error *error)
+gpuserve_status gsv_net_reload(struct gsv_net *net, const void *host, gpuserve_error *error)
 {
     (void)net;
     cr_assert_not_null(host);
@@ -332,8 +332,8 @@ void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2])
     digest[1] = 2;
 }
 
-gpuserve_status gsv_work_create(struct gsv_work **work, const struct gsv_net *net,
-                                const struct gsv_work_options *options, gpuserve_error *error)
+gpuserve_status gsv_exec_create(struct gsv_exec **work, const struct gsv_net *net,
+                                const struct gsv_exec_options *options, gpuserve_error *error)
 {
     *work = gsv_alloc_array(1, sizeof(**work));
     if (!*work)
@@ -343,7 +343,7 @@ gpuserve_status gsv_work_create(struct gsv_work **work, const struct gsv_net *ne
     return GPUSERVE_OK;
 }
 
-void gsv_work_free(struct gsv_work **work)
+void gsv_exec_free(struct gsv_exec **work)
 {
     free(*work);
     *work = NULL;
@@ -378,7 +378,7 @@ static void make_unit(float *vector, int32_t n)
         vector[j] = (float)(vector[j] / sqrt(sum));
 }
 
-static void enter(const struct gsv_work *work, int32_t n_tokens)
+static void enter(const struct gsv_exec *work, int32_t n_tokens)
 {
     pthread_mutex_lock(&fake.lock);
     fake.n_running++;
@@ -393,7 +393,7 @@ static void enter(const struct gsv_work *work, int32_t n_tokens)
 }
 
 /* A device of set speed: its threads sleep. Each thread of a wide batch costs 2 % of all. */
-static void take_time(struct gsv_work *work, int32_t n_tokens)
+static void take_time(struct gsv_exec *work, int32_t n_tokens)
 {
     const int32_t n = work->options.n_threads;
     const double threads = n / (1 + 0.02 * (n - 1));
@@ -451,7 +451,7 @@ static float *put_vector(float *out, const struct gpuserve_host_batch *batch, in
 
 static _Thread_local int n_here;
 
-gpuserve_status gsv_net_run(struct gsv_work *work, const struct gpuserve_host_batch *batch,
+gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_batch *batch,
                             const struct gsv_run *run, gpuserve_error *error)
 {
     float *out = run->output;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BYTES (1 << 20)
+#define MAX_BYTES (1 << 20)
 
 static void run_command(const char *format, const char *a, const char *b)
 {
@@ -58,14 +58,14 @@ static size_t embeddings_at(const char *bytes)
 /* The weights with the word changed, at another path. */
 static void write_changed(const struct folder *folder, int id, float value, const char *to)
 {
-    char path[128], *bytes = malloc(MOST_BYTES);
+    char path[128], *bytes = malloc(MAX_BYTES);
     FILE *file;
     size_t size, at;
 
     snprintf(path, sizeof(path), "%s/model.safetensors", folder->path);
     file = fopen(path, "rb");
     cr_assert_not_null(file);
-    size = fread(bytes, 1, MOST_BYTES, file);
+    size = fread(bytes, 1, MAX_BYTES, file);
     fclose(file);
     at = embeddings_at(bytes) + (size_t)id * FOLDER_HIDDEN * sizeof(float);
     for (size_t j = 0; j < FOLDER_HIDDEN; j++)

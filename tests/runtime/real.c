@@ -14,11 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MOST_TEXTS 1024
+#define MAX_TEXTS 1024
 
 const char *const *oracle_texts(size_t *n)
 {
-    static const char *texts[MOST_TEXTS];
+    static const char *texts[MAX_TEXTS];
     static size_t count;
     char *line = NULL;
     size_t capacity = 0;
@@ -29,7 +29,7 @@ const char *const *oracle_texts(size_t *n)
         return texts;
     file = fopen(test_data("oracle/texts.jsonl"), "r");
     cr_assert_not_null(file);
-    while (getline(&line, &capacity, file) > 0 && count < MOST_TEXTS) {
+    while (getline(&line, &capacity, file) > 0 && count < MAX_TEXTS) {
         json_t *row = json_loads(line, JSON_ALLOW_NUL, NULL);
         const json_t *text = json_object_get(row, "text");
 

@@ -45,17 +45,17 @@ struct wrong {
 #define NO_WORDS "\"pre_tokenizer\":null"
 #define NO_TRUNCATION "\"truncation\":null"
 #define NO_PADDING "\"padding\":null"
-#define REPLACE(members) "\"normalizer\":{\"type\":\"Replace\"," members "}"
+#define REPLACE(fields) "\"normalizer\":{\"type\":\"Replace\"," fields "}"
 #define PRECOMPILED(map) \
     "\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":" map "}"
 #define PAD(strategy, direction)                                                       \
     "\"padding\":{\"strategy\":" strategy ",\"direction\":" direction ",\"pad_id\":0," \
     "\"pad_type_id\":0,\"pad_token\":\"[PAD]\"}"
-#define WORDS(members) "\"pre_tokenizer\":{" members "}"
-#define SPLIT(members) WORDS("\"type\":\"Split\",\"invert\":false," members)
+#define WORDS(fields) "\"pre_tokenizer\":{" fields "}"
+#define SPLIT(fields) WORDS("\"type\":\"Split\",\"invert\":false," fields)
 #define BYTES(more) "\"type\":\"ByteLevel\",\"trim_offsets\":true,\"add_prefix_space\":true" more
 #define DECODER "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true}"
-#define DECODES(members) "\"decoder\":{" members "}"
+#define DECODES(fields) "\"decoder\":{" fields "}"
 #define WORDPIECE \
     "\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":\"##\""
 #define BPE(options, merges) "\"type\":\"BPE\"," options "\"merges\":" merges

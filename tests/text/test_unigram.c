@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MODEL(members) \
-    "{\"added_tokens\":[],\"model\":{\"type\":\"Unigram\"," members "},\"decoder\":null}"
+#define MODEL(fields) \
+    "{\"added_tokens\":[],\"model\":{\"type\":\"Unigram\"," fields "},\"decoder\":null}"
 #define SPACES "{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\",\"prepend_scheme\":\"always\"}"
 
 static gpuserve_status load(struct gsv_tokenizer **t, const char *json, gpuserve_error *error)

@@ -15,7 +15,7 @@
 
 #include <math.h>
 
-struct head {
+struct attention_head {
     const struct gpuserve_op_attention *op;
     const float *q, *k, *v; /* this head's first row, rows `ld` apart */
     float *out;             /* rows out_ld apart */
@@ -34,7 +34,8 @@ GSV_INLINE vf load_upto(const float *p, int32_t n)
 }
 
 /* GSV_VL keys by GSV_VL dimensions: rows past the end are zero. */
-static void pack_key_block(const struct head *h, int32_t key, int32_t from, float *to, float factor)
+static void pack_key_block(const struct attention_head *h, int32_t key, int32_t from, float *to,
+                           float factor)
 {
     const int32_t dims = h->size - from < GSV_VL ? h->size - from : GSV_VL;
     vf block[GSV_VL];
@@ -48,7 +49,7 @@ static void pack_key_block(const struct head *h, int32_t key, int32_t from, floa
         vf_store(to + (size_t)i * GSV_NR, block[i]);
 }
 
-static void pack_keys(const struct head *h)
+static void pack_keys(const struct attention_head *h)
 {
     const float factor = h->op->scale * VMATH_LOG2E;
 
@@ -60,7 +61,7 @@ static void pack_keys(const struct head *h)
     }
 }
 
-static void pack_values(const struct head *h)
+static void pack_values(const struct attention_head *h)
 {
     float *to = h->values;
 
@@ -76,7 +77,8 @@ static void pack_values(const struct head *h)
 }
 
 /* Scores [key, key + GSV_VL) of one query; past the last key -infinity, whose weight is 0. */
-GSV_INLINE vf scores_at(const struct head *h, const float *row, int32_t query, int32_t key)
+GSV_INLINE vf scores_at(const struct attention_head *h, const float *row, int32_t query,
+                        int32_t key)
 {
     const int32_t left = h->length - key;
     vf x = vf_load(row + key);
@@ -87,7 +89,7 @@ GSV_INLINE vf scores_at(const struct head *h, const float *row, int32_t query, i
 }
 
 /* Scores of one query to 2^(score - largest); the sum comes back. */
-static float softmax_row(const struct head *h, float *row, int32_t query)
+static float softmax_row(const struct attention_head *h, float *row, int32_t query)
 {
     vf largest = vf_set(-INFINITY), sum = vf_set(0.0f);
 
@@ -103,8 +105,8 @@ static float softmax_row(const struct head *h, float *row, int32_t query)
     return vf_sum(sum);
 }
 
-static void store_outputs(const struct head *h, const float *tile, int32_t query, int32_t queries,
-                          int32_t from, const float *sums)
+static void store_outputs(const struct attention_head *h, const float *tile, int32_t query,
+                          int32_t queries, int32_t from, const float *sums)
 {
     for (int32_t r = 0; r < queries; r++) {
         float *out = h->out + (size_t)(query + r) * h->out_ld + from;
@@ -122,7 +124,7 @@ static void store_outputs(const struct head *h, const float *tile, int32_t query
     }
 }
 
-static void run_queries(const struct head *h, int32_t query, int32_t queries)
+static void run_queries(const struct attention_head *h, int32_t query, int32_t queries)
 {
     const gsv_tile_f32_fn product = GSV_VARIANT(gsv_tiles_f32)[queries];
     const size_t key_panel = (size_t)h->size * GSV_NR, value_panel = (size_t)h->length * GSV_NR;
@@ -148,7 +150,7 @@ void GSV_VARIANT(gsv_attention)(const struct gpuserve_op_attention *op, int32_t 
     const size_t width = (size_t)op->n_heads * (size_t)op->head_size;
     const float *qkv = (const float *)op->qkv + (size_t)first * 3 * width;
     const size_t column = (size_t)head * (size_t)op->head_size;
-    struct head h = {
+    struct attention_head h = {
         .op = op,
         .q = qkv + column,
         .k = qkv + width + column,

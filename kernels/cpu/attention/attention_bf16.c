@@ -23,7 +23,7 @@
 #define PANEL 32 /* queries */
 #define VECTORS (PANEL / GSV_VL)
 
-struct head {
+struct attention_bf16_head {
     const struct gpuserve_op_attention *op;
     const float *q, *k, *v; /* this head's first row, rows `ld` apart */
     float *out;             /* rows out_ld apart */
@@ -73,7 +73,8 @@ GSV_INLINE void store_words(void *p, vi v)
 }
 
 /* 32 dimensions of one row from `from` on, zeros past the last. */
-GSV_INLINE vi row_words(const struct head *h, const float *row, int32_t from, float factor)
+GSV_INLINE vi row_words(const struct attention_bf16_head *h, const float *row, int32_t from,
+                        float factor)
 {
     const vf low = load_upto(row + from, h->size - from);
     const vf high = h->size - from > GSV_VL
@@ -83,7 +84,7 @@ GSV_INLINE vi row_words(const struct head *h, const float *row, int32_t from, fl
     return two_bf16(low * vf_set(factor), high * vf_set(factor));
 }
 
-static void pack_keys(const struct head *h)
+static void pack_keys(const struct attention_bf16_head *h)
 {
     for (int32_t key = 0; key < h->length; key++)
         for (int32_t from = 0; from < h->size; from += 2 * GSV_VL)
@@ -91,7 +92,7 @@ static void pack_keys(const struct head *h)
                         row_words(h, h->k + (size_t)key * h->ld, from, 1.0f));
 }
 
-static void pack_values(const struct head *h)
+static void pack_values(const struct attention_bf16_head *h)
 {
     for (int32_t key = 0; key < h->length; key += 2) {
         const float *even = h->v + (size_t)key * h->ld, *odd = even + h->ld;
@@ -107,7 +108,7 @@ static void pack_values(const struct head *h)
 }
 
 /* Lanes past the last query are zero. */
-static void pack_queries(const struct head *h, int32_t query, int vectors)
+static void pack_queries(const struct attention_bf16_head *h, int32_t query, int vectors)
 {
     const float factor = h->op->scale * VMATH_LOG2E;
 
@@ -131,7 +132,7 @@ static void pack_queries(const struct head *h, int32_t query, int vectors)
 }
 
 /* The bias by query - key, from -(length - 1) to the end of the last panel. */
-static void reverse_bias(struct head *h, const float *bias, float *to)
+static void reverse_bias(struct attention_bf16_head *h, const float *bias, float *to)
 {
     const int32_t end = (h->length + PANEL - 1) / PANEL * PANEL;
 
@@ -141,8 +142,8 @@ static void reverse_bias(struct head *h, const float *bias, float *to)
 }
 
 /* Scores of `rows` keys for a panel of queries; `query` is the panel's first. */
-GSV_INLINE void score_tile(const struct head *h, int rows, int vectors, int32_t query, int32_t key,
-                           vf largest[VECTORS])
+GSV_INLINE void score_tile(const struct attention_bf16_head *h, int rows, int vectors,
+                           int32_t query, int32_t key, vf largest[VECTORS])
 {
     const int32_t depth = (h->size + 1) / 2;
     const uint32_t *k = h->keys + (size_t)key * h->key_ld, *q = h->queries;
@@ -175,8 +176,8 @@ GSV_INLINE void score_tile(const struct head *h, int rows, int vectors, int32_t 
 }
 
 /* `rows` dimensions of the outputs, for a panel of queries. */
-GSV_INLINE void output_tile(const struct head *h, int rows, int vectors, int32_t from,
-                            const vf inverse[VECTORS])
+GSV_INLINE void output_tile(const struct attention_bf16_head *h, int rows, int vectors,
+                            int32_t from, const vf inverse[VECTORS])
 {
     const uint32_t *x = h->values + from;
     const float *weights = h->scores;
@@ -202,25 +203,31 @@ GSV_INLINE void output_tile(const struct head *h, int rows, int vectors, int32_t
             vf_store(out + r * PANEL + v * GSV_VL, sums[r][v] * inverse[v]);
 }
 
-typedef void (*score_fn)(const struct head *h, int32_t query, int32_t key, vf largest[VECTORS]);
-typedef void (*output_fn)(const struct head *h, int32_t from, const vf inverse[VECTORS]);
+typedef void (*score_fn)(const struct attention_bf16_head *h, int32_t query, int32_t key,
+                         vf largest[VECTORS]);
+typedef void (*output_fn)(const struct attention_bf16_head *h, int32_t from,
+                          const vf inverse[VECTORS]);
 
-#define TILES(rows)                                                                           \
-    static void score_1_##rows(const struct head *h, int32_t query, int32_t key, vf *largest) \
-    {                                                                                         \
-        score_tile(h, rows, 1, query, key, largest);                                          \
-    }                                                                                         \
-    static void score_2_##rows(const struct head *h, int32_t query, int32_t key, vf *largest) \
-    {                                                                                         \
-        score_tile(h, rows, 2, query, key, largest);                                          \
-    }                                                                                         \
-    static void output_1_##rows(const struct head *h, int32_t from, const vf *inverse)        \
-    {                                                                                         \
-        output_tile(h, rows, 1, from, inverse);                                               \
-    }                                                                                         \
-    static void output_2_##rows(const struct head *h, int32_t from, const vf *inverse)        \
-    {                                                                                         \
-        output_tile(h, rows, 2, from, inverse);                                               \
+#define TILES(rows)                                                                             \
+    static void score_1_##rows(const struct attention_bf16_head *h, int32_t query, int32_t key, \
+                               vf *largest)                                                     \
+    {                                                                                           \
+        score_tile(h, rows, 1, query, key, largest);                                            \
+    }                                                                                           \
+    static void score_2_##rows(const struct attention_bf16_head *h, int32_t query, int32_t key, \
+                               vf *largest)                                                     \
+    {                                                                                           \
+        score_tile(h, rows, 2, query, key, largest);                                            \
+    }                                                                                           \
+    static void output_1_##rows(const struct attention_bf16_head *h, int32_t from,              \
+                                const vf *inverse)                                              \
+    {                                                                                           \
+        output_tile(h, rows, 1, from, inverse);                                                 \
+    }                                                                                           \
+    static void output_2_##rows(const struct attention_bf16_head *h, int32_t from,              \
+                                const vf *inverse)                                              \
+    {                                                                                           \
+        output_tile(h, rows, 2, from, inverse);                                                 \
     }
 #define SCORE_1(rows) score_1_##rows,
 #define SCORE_2(rows) score_2_##rows,
@@ -252,7 +259,7 @@ GSV_INLINE vf softmax_lanes(float *scores, int32_t length, vf largest)
     return sum;
 }
 
-static void store_outputs(const struct head *h, int32_t query, int vectors)
+static void store_outputs(const struct attention_bf16_head *h, int32_t query, int vectors)
 {
     for (int v = 0; v < vectors; v++) {
         const int32_t first = query + v * GSV_VL;
@@ -277,7 +284,7 @@ static void store_outputs(const struct head *h, int32_t query, int vectors)
     }
 }
 
-static void run_panel(const struct head *h, int32_t query, int vectors)
+static void run_panel(const struct attention_bf16_head *h, int32_t query, int vectors)
 {
     vf largest[VECTORS], inverse[VECTORS];
 
@@ -302,7 +309,7 @@ static void run_panel(const struct head *h, int32_t query, int vectors)
 }
 
 /* Cut the scratch into the arrays of a head. */
-static void lay_out(struct head *h, float *scratch)
+static void lay_out(struct attention_bf16_head *h, float *scratch)
 {
     const size_t length = (size_t)h->length, pairs = (length + 1) / 2;
 
@@ -322,7 +329,7 @@ void GSV_VARIANT(gsv_attention_bf16)(const struct gpuserve_op_attention *op, int
     const size_t width = (size_t)op->n_heads * (size_t)op->head_size;
     const float *qkv = (const float *)op->qkv + (size_t)first * 3 * width;
     const size_t column = (size_t)head * (size_t)op->head_size;
-    struct head h = {
+    struct attention_bf16_head h = {
         .op = op,
         .q = qkv + column,
         .k = qkv + width + column,

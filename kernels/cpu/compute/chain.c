@@ -6,7 +6,7 @@
 #define BLOCK 2048    /* floats: 8 KiB */
 #define TASK_BLOCKS 8 /* of a task; fewer where there are few */
 
-struct job {
+struct chain_job {
     const struct gpuserve_op_chain *op;
     const struct gsv_cpu_isa *isa;
     size_t task_floats;
@@ -14,7 +14,7 @@ struct job {
 
 static void task(void *job_, int32_t thread, int32_t number)
 {
-    const struct job *job = job_;
+    const struct chain_job *job = job_;
     const struct gpuserve_op_chain *op = job->op;
     const size_t begin = (size_t)number * job->task_floats;
     const size_t end = op->n - begin < job->task_floats ? op->n : begin + job->task_floats;
@@ -32,7 +32,7 @@ static void task(void *job_, int32_t thread, int32_t number)
 gpuserve_status gsv_cpu_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
                               gpuserve_error *error)
 {
-    struct job job = { op, stream->isa, BLOCK };
+    struct chain_job job = { op, stream->isa, BLOCK };
     const double begin = gsv_cpu_now();
 
     (void)error;
@@ -41,7 +41,8 @@ gpuserve_status gsv_cpu_chain(struct gpuserve_stream *stream, struct gpuserve_op
         job.task_floats *= 2;
     while ((op->n - 1) / job.task_floats >= INT32_MAX)
         job.task_floats *= 2;
-    gsv_team_run(stream->team, (int32_t)((op->n - 1) / job.task_floats + 1), task, &job);
+    gsv_thread_pool_run(stream->thread_pool, (int32_t)((op->n - 1) / job.task_floats + 1), task,
+                        &job);
     op->seconds = gsv_cpu_now() - begin;
     return GPUSERVE_OK;
 }

@@ -111,7 +111,7 @@ void gsv_cpu_lstm_layer_destroy(struct gpuserve_lstm_layer **layer)
 /* -------------------------------------------------------------------------------------- scratch */
 
 /* Offsets in floats. */
-struct plan {
+struct cpu_lstm_plan {
     size_t add;  /* of the inputs: [n_rows, directions, 4 hidden], or of one step [n, 4 hidden] */
     size_t sums; /* [n_sequences, 4 hidden] */
     size_t h, c; /* [n_sequences, hidden] */
@@ -119,7 +119,7 @@ struct plan {
     size_t total;
 };
 
-static bool take(struct plan *plan, size_t *at, size_t rows, size_t columns)
+static bool take(struct cpu_lstm_plan *plan, size_t *at, size_t rows, size_t columns)
 {
     size_t floats;
 
@@ -128,7 +128,7 @@ static bool take(struct plan *plan, size_t *at, size_t rows, size_t columns)
            gsv_add_size(plan->total, gsv_round_up(floats, 16), &plan->total);
 }
 
-static bool make_plan(const struct gpuserve_op_lstm *op, struct plan *plan)
+static bool make_plan(const struct gpuserve_op_lstm *op, struct cpu_lstm_plan *plan)
 {
     const struct gpuserve_lstm_layer *l = op->layer;
     const size_t n = (size_t)op->n_sequences, hidden = (size_t)l->hidden;
@@ -145,7 +145,7 @@ static bool make_plan(const struct gpuserve_op_lstm *op, struct plan *plan)
 gpuserve_status gsv_cpu_lstm_bytes(struct gpuserve_device *device, struct gpuserve_op_lstm *op,
                                    size_t *size, gpuserve_error *error)
 {
-    struct plan plan;
+    struct cpu_lstm_plan plan;
 
     (void)device;
     if (op->variant == GPUSERVE_LSTM_AUTO)
@@ -159,7 +159,7 @@ gpuserve_status gsv_cpu_lstm_bytes(struct gpuserve_device *device, struct gpuser
 
 /* ------------------------------------------------------------------------------------ computing */
 
-struct job {
+struct lstm_job {
     const struct gpuserve_op_lstm *op;
     const struct gsv_cpu_isa *isa;
     int32_t direction;
@@ -167,13 +167,13 @@ struct job {
     float *add, *sums, *h, *c, *in;
 };
 
-static bool by_steps(const struct job *job)
+static bool by_steps(const struct lstm_job *job)
 {
     return job->op->variant == GPUSERVE_LSTM_STEPS;
 }
 
 /* The row of the i-th sequence's input at this step. */
-static size_t row_of(const struct job *job, int32_t i)
+static size_t row_of(const struct lstm_job *job, int32_t i)
 {
     const struct gpuserve_lstm_sequence *s = &job->op->sequences[i];
 
@@ -198,7 +198,7 @@ static void multiply(struct gpuserve_stream *stream, const struct gpuserve_linea
 
 static void gates_of_rows(const void *job_, int32_t row, int32_t row_end)
 {
-    const struct job *job = job_;
+    const struct lstm_job *job = job_;
     const struct gpuserve_lstm_layer *l = job->op->layer;
     const size_t hidden = (size_t)l->hidden, directions = (size_t)l->directions;
     const size_t d = (size_t)job->direction;
@@ -218,7 +218,7 @@ static void gates_of_rows(const void *job_, int32_t row, int32_t row_end)
     }
 }
 
-static void run_step(struct gpuserve_stream *stream, struct job *job, int32_t active)
+static void run_step(struct gpuserve_stream *stream, struct lstm_job *job, int32_t active)
 {
     const struct gpuserve_lstm_layer *l = job->op->layer;
     const size_t input = (size_t)l->input;
@@ -234,7 +234,7 @@ static void run_step(struct gpuserve_stream *stream, struct job *job, int32_t ac
 }
 
 /* Between the states' places by number and the rows in the order of length. */
-static void begin_states(const struct job *job, float *to, const float *from)
+static void begin_states(const struct lstm_job *job, float *to, const float *from)
 {
     const size_t n = (size_t)job->op->n_sequences, hidden = (size_t)job->op->layer->hidden;
 
@@ -249,7 +249,7 @@ static void begin_states(const struct job *job, float *to, const float *from)
     }
 }
 
-static void end_states(const struct job *job, float *to, const float *from)
+static void end_states(const struct lstm_job *job, float *to, const float *from)
 {
     const size_t n = (size_t)job->op->n_sequences, hidden = (size_t)job->op->layer->hidden;
 
@@ -261,7 +261,7 @@ static void end_states(const struct job *job, float *to, const float *from)
     }
 }
 
-static void run_direction(struct gpuserve_stream *stream, struct job *job)
+static void run_direction(struct gpuserve_stream *stream, struct lstm_job *job)
 {
     const struct gpuserve_op_lstm *op = job->op;
     int32_t active = op->n_sequences;
@@ -288,8 +288,8 @@ gpuserve_status gsv_cpu_lstm(struct gpuserve_stream *stream, struct gpuserve_op_
 {
     const double begin = gsv_cpu_now();
     float *scratch = op->scratch;
-    struct job job = { .op = op, .isa = stream->isa };
-    struct plan plan;
+    struct lstm_job job = { .op = op, .isa = stream->isa };
+    struct cpu_lstm_plan plan;
 
     (void)error;
     (void)make_plan(op, &plan); /* it fitted when the scratch was measured */

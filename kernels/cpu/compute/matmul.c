@@ -22,7 +22,7 @@
 #define ROW_STEP 16      /* a rounded row ends with a whole vector */
 #define CACHE_STRIDE 256 /* floats: rows apart by multiples of it share sets of a cache */
 
-struct plan {
+struct cpu_matmul_plan {
     size_t lanes;        /* of k */
     size_t columns;      /* n up to whole panels of any width */
     size_t bias, panels; /* offsets in bytes */
@@ -38,7 +38,7 @@ static bool is_bf16(const struct gpuserve_op_matmul *op)
 }
 
 /* count * size bytes more; false on overflow. */
-static bool take(struct plan *plan, size_t *at, size_t count, size_t each, size_t size)
+static bool take(struct cpu_matmul_plan *plan, size_t *at, size_t count, size_t each, size_t size)
 {
     size_t bytes;
 
@@ -55,7 +55,7 @@ static bool copies_rows(const struct gpuserve_op_matmul *op)
     return op->transpose_a || (op->a_stride % CACHE_STRIDE == 0 && !is_bf16(op));
 }
 
-static bool make_plan(const struct gpuserve_op_matmul *op, struct plan *plan)
+static bool make_plan(const struct gpuserve_op_matmul *op, struct cpu_matmul_plan *plan)
 {
     const size_t m = (size_t)op->m, k = (size_t)op->k;
     bool fits;
@@ -105,7 +105,7 @@ static gpuserve_status choose(struct gpuserve_device *device, struct gpuserve_op
 gpuserve_status gsv_cpu_matmul_bytes(struct gpuserve_device *device, struct gpuserve_op_matmul *op,
                                      size_t *size, gpuserve_error *error)
 {
-    struct plan plan;
+    struct cpu_matmul_plan plan;
     const gpuserve_status st = choose(device, op, error);
 
     *size = 0;
@@ -119,21 +119,21 @@ gpuserve_status gsv_cpu_matmul_bytes(struct gpuserve_device *device, struct gpus
     return GPUSERVE_OK;
 }
 
-struct job {
+struct matmul_job {
     const struct gpuserve_op_matmul *op;
     const struct gsv_cpu_isa *isa;
-    struct plan plan;
+    struct cpu_matmul_plan plan;
     char *scratch;
     int32_t n_panels;
     int32_t row_tasks;
 };
 
-static float *floats_at(const struct job *job, size_t offset)
+static float *floats_at(const struct matmul_job *job, size_t offset)
 {
     return (float *)(void *)(job->scratch + offset);
 }
 
-static uint16_t *words_at(const struct job *job, size_t offset)
+static uint16_t *words_at(const struct matmul_job *job, size_t offset)
 {
     return (uint16_t *)(void *)(job->scratch + offset);
 }
@@ -176,14 +176,14 @@ static void pair_rows(const struct gpuserve_op_matmul *op, int64_t i, int64_t co
 /* One panel, all pieces of k: [lanes of the piece][panel] of one float or two words. */
 static void pack_panel(void *job_, int32_t thread, int32_t panel)
 {
-    const struct job *job = job_;
+    const struct matmul_job *job = job_;
     const int32_t width = job->isa->panel, lanes = (int32_t)job->plan.lanes;
     const int64_t column = (int64_t)panel * width;
 
     (void)thread;
     for (int32_t lane = 0; lane < lanes; lane++) {
         const int32_t piece = lane / DEPTH * DEPTH;
-        const int32_t depth = gsv_least(DEPTH, lanes - piece);
+        const int32_t depth = gsv_min(DEPTH, lanes - piece);
         const size_t at = (size_t)piece * job->plan.columns +
                           ((size_t)panel * (size_t)depth + (size_t)(lane - piece)) * (size_t)width;
 
@@ -198,9 +198,9 @@ static void pack_panel(void *job_, int32_t thread, int32_t panel)
 /* Some rows of op(A): transposed or copied, then rounded, as the plan has room for. */
 static void pack_rows(void *job_, int32_t thread, int32_t task)
 {
-    const struct job *job = job_;
+    const struct matmul_job *job = job_;
     const struct gpuserve_op_matmul *op = job->op;
-    const int32_t row = task * PACK_ROWS, row_end = gsv_least(op->m, row + PACK_ROWS);
+    const int32_t row = task * PACK_ROWS, row_end = gsv_min(op->m, row + PACK_ROWS);
     struct gsv_round_bf16 round = { op->a, NULL, (size_t)op->a_stride, job->plan.word_ld, op->k };
 
     (void)thread;
@@ -229,7 +229,7 @@ static void pack_rows(void *job_, int32_t thread, int32_t task)
 static void scale_rows(const struct gpuserve_op_matmul *op, const struct gsv_span *span,
                        int32_t panel)
 {
-    const int32_t column_end = gsv_least(op->n, span->panel_end * panel);
+    const int32_t column_end = gsv_min(op->n, span->panel_end * panel);
 
     if (op->beta == 0.0f || op->beta == 1.0f)
         return;
@@ -239,7 +239,7 @@ static void scale_rows(const struct gpuserve_op_matmul *op, const struct gsv_spa
     }
 }
 
-static void run_piece(const struct job *job, const struct gsv_span *span, size_t piece)
+static void run_piece(const struct matmul_job *job, const struct gsv_span *span, size_t piece)
 {
     const struct gpuserve_op_matmul *op = job->op;
     const size_t depth = job->plan.lanes - piece < DEPTH ? job->plan.lanes - piece : DEPTH;
@@ -277,14 +277,14 @@ static void run_piece(const struct job *job, const struct gsv_span *span, size_t
 
 static void multiply_task(void *job_, int32_t thread, int32_t task)
 {
-    const struct job *job = job_;
+    const struct matmul_job *job = job_;
     struct gsv_span span;
 
     (void)thread;
     span.row = task % job->row_tasks * TASK_ROWS;
-    span.row_end = gsv_least(job->op->m, span.row + TASK_ROWS);
+    span.row_end = gsv_min(job->op->m, span.row + TASK_ROWS);
     span.panel = task / job->row_tasks * TASK_PANELS;
-    span.panel_end = gsv_least(job->n_panels, span.panel + TASK_PANELS);
+    span.panel_end = gsv_min(job->n_panels, span.panel + TASK_PANELS);
     scale_rows(job->op, &span, job->isa->panel);
     for (size_t piece = 0; piece < job->plan.lanes; piece += DEPTH)
         run_piece(job, &span, piece);
@@ -292,17 +292,17 @@ static void multiply_task(void *job_, int32_t thread, int32_t task)
 
 static void run_simd(struct gpuserve_stream *stream, const struct gpuserve_op_matmul *op)
 {
-    struct job job = { .op = op, .isa = stream->isa, .scratch = op->scratch };
+    struct matmul_job job = { .op = op, .isa = stream->isa, .scratch = op->scratch };
 
     (void)make_plan(op, &job.plan); /* it fitted when the scratch was measured */
     job.n_panels = gsv_parts(op->n, stream->isa->panel);
     job.row_tasks = gsv_parts(op->m, TASK_ROWS);
     memset(job.scratch + job.plan.bias, 0, job.plan.columns * sizeof(float));
-    gsv_team_run(stream->team, job.n_panels, pack_panel, &job);
+    gsv_thread_pool_run(stream->thread_pool, job.n_panels, pack_panel, &job);
     if (copies_rows(op) || is_bf16(op))
-        gsv_team_run(stream->team, gsv_parts(op->m, PACK_ROWS), pack_rows, &job);
-    gsv_team_run(stream->team, job.row_tasks * gsv_parts(job.n_panels, TASK_PANELS), multiply_task,
-                 &job);
+        gsv_thread_pool_run(stream->thread_pool, gsv_parts(op->m, PACK_ROWS), pack_rows, &job);
+    gsv_thread_pool_run(stream->thread_pool, job.row_tasks * gsv_parts(job.n_panels, TASK_PANELS),
+                        multiply_task, &job);
 }
 
 gpuserve_status gsv_cpu_matmul(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,

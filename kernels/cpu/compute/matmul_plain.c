@@ -46,8 +46,8 @@ struct corner {
 
 static struct corner corner_at(int32_t row, int32_t column, int32_t rows, int32_t columns)
 {
-    return (struct corner){ row, column, gsv_least(TILE, rows - row),
-                            gsv_least(TILE, columns - column) };
+    return (struct corner){ row, column, gsv_min(TILE, rows - row),
+                            gsv_min(TILE, columns - column) };
 }
 
 /* The tile of op(matrix), zeros outside of it. */

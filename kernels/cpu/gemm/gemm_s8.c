@@ -28,21 +28,21 @@ typedef int16_t vs __attribute__((vector_size(4 * GSV_VL)));
 typedef uint16_t vus __attribute__((vector_size(4 * GSV_VL)));
 
 /* Four bytes of each lane as two 16-bit numbers (bytes 0 and 2) and two more (1 and 3). */
-struct split {
+struct gemm_s8_split {
     vs even, odd;
 };
 
-GSV_INLINE struct split split_weight(vi w)
+GSV_INLINE struct gemm_s8_split split_weight(vi w)
 {
-    return (struct split){ (vs)((vus)w << 8) >> 8, (vs)w >> 8 };
+    return (struct gemm_s8_split){ (vs)((vus)w << 8) >> 8, (vs)w >> 8 };
 }
 
-GSV_INLINE struct split split_input(vi x)
+GSV_INLINE struct gemm_s8_split split_input(vi x)
 {
-    return (struct split){ (vs)(x & vi_set(0x00FF00FF)), (vs)((vus)x >> 8) };
+    return (struct gemm_s8_split){ (vs)(x & vi_set(0x00FF00FF)), (vs)((vus)x >> 8) };
 }
 
-GSV_INLINE vi dot4(vi sum, struct split x, struct split w)
+GSV_INLINE vi dot4(vi sum, struct gemm_s8_split x, struct gemm_s8_split w)
 {
 #if defined(MADD16)
     return sum + MADD16(x.even, w.even) + MADD16(x.odd, w.odd);
@@ -68,7 +68,7 @@ GSV_INLINE void step4(int32_t rows, const uint8_t *a, size_t lda, const int8_t *
 #if defined(DOT4_VNNI)
     vi weight[GSV_NV];
 #else
-    struct split weight[GSV_NV];
+    struct gemm_s8_split weight[GSV_NV];
 #endif
 
 #pragma GCC unroll 16
@@ -90,7 +90,7 @@ GSV_INLINE void step4(int32_t rows, const uint8_t *a, size_t lda, const int8_t *
         for (int v = 0; v < GSV_NV; v++)
             sums[r][v] = DOT4_VNNI(sums[r][v], x, weight[v]);
 #else
-        const struct split in = split_input(x);
+        const struct gemm_s8_split in = split_input(x);
 
 #pragma GCC unroll 16
         for (int v = 0; v < GSV_NV; v++)

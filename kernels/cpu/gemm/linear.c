@@ -27,9 +27,9 @@ static void gemm_task(void *job_, int32_t thread, int32_t task)
 
     (void)thread;
     span.row = task % job->row_tasks * job->row_step;
-    span.row_end = span.row + gsv_least(job->row_step, job->rows - span.row);
+    span.row_end = span.row + gsv_min(job->row_step, job->rows - span.row);
     span.panel = task / job->row_tasks * job->panel_step;
-    span.panel_end = span.panel + gsv_least(job->panel_step, job->panels - span.panel);
+    span.panel_end = span.panel + gsv_min(job->panel_step, job->panels - span.panel);
     if (job->s8)
         job->isa->gemm_s8(job->s8, &span);
     else if (job->bf16)
@@ -54,14 +54,14 @@ static void cut(struct gemm_job *job, int32_t n_threads, size_t panel_bytes)
     const int32_t many_rows = 4 * job->isa->tile_rows * n_threads;
 
     job->row_step = job->rows;
-    job->panel_step = gsv_least(job->panels, (int32_t)(1 + (BLOCK_BYTES - 1) / panel_bytes));
+    job->panel_step = gsv_min(job->panels, (int32_t)(1 + (BLOCK_BYTES - 1) / panel_bytes));
     if (n_threads > 1 && job->rows >= many_rows)
         job->row_step = gsv_parts(job->rows, n_threads * 2);
     else if (n_threads > 1 && job->rows > job->isa->tile_rows)
         job->panel_step = even_step(job->panels, job->panel_step, n_threads);
     else if (n_threads > 1) /* memory is waited for, and best read in long runs */
         job->panel_step =
-            gsv_least(job->panel_step, gsv_parts(job->panels, n_threads * TASKS_PER_THREAD));
+            gsv_min(job->panel_step, gsv_parts(job->panels, n_threads * TASKS_PER_THREAD));
     job->row_tasks = gsv_parts(job->rows, job->row_step);
 }
 
@@ -71,8 +71,8 @@ static void run_gemm(struct gpuserve_stream *stream, struct gemm_job *job, int32
     job->isa = stream->isa;
     job->panels = gsv_parts(n, stream->isa->panel);
     cut(job, stream->n_threads, (size_t)depth * element * (size_t)stream->isa->panel);
-    gsv_team_run(stream->team, job->row_tasks * gsv_parts(job->panels, job->panel_step), gemm_task,
-                 job);
+    gsv_thread_pool_run(stream->thread_pool,
+                        job->row_tasks * gsv_parts(job->panels, job->panel_step), gemm_task, job);
 }
 
 struct quantize_job {

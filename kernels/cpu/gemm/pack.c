@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_INT8_K 65536   /* 65536 * 255 * 127 is still below 2^31 */
-#define LEAST_WIDTH 1e-30f /* of a range that is divided into steps: see kernels/ref/linear.c */
+#define MAX_INT8_K 65536 /* 65536 * 255 * 127 is still below 2^31 */
+#define MIN_WIDTH 1e-30f /* of a range that is divided into steps: see kernels/ref/linear.c */
 
 /* Numbers of k in one lane. */
 static size_t lane_depth(uint32_t dtype)
@@ -98,7 +98,7 @@ static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j, size_t
 
     for (size_t i = 0; i < k; i++)
         largest = fabsf(w[i]) > largest ? fabsf(w[i]) : largest;
-    inverse = largest >= LEAST_WIDTH ? 127.0f / largest : 0.0f;
+    inverse = largest >= MIN_WIDTH ? 127.0f / largest : 0.0f;
     for (size_t i = 0; i < k; i++) {
         const int32_t q = nearest(w[i] * inverse);
 

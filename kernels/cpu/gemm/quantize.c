@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#define LEAST_WIDTH 1e-30f /* of a range that is divided into steps: 255 / width stays finite */
+#define MIN_WIDTH 1e-30f /* of a range that is divided into steps: 255 / width stays finite */
 
 /* Elements [i, i + n) of the row, scaled; lanes from n on repeat the first element. */
 GSV_INLINE vf scaled(const struct gsv_quantize *q, const float *x, int32_t i, int n)
@@ -109,6 +109,6 @@ void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_
         }
         q->least[row] = range.least;
         q->step[row] = width / 255.0f;
-        quantize_row(q, x, out, range.least, width >= LEAST_WIDTH ? 255.0f / width : 0.0f);
+        quantize_row(q, x, out, range.least, width >= MIN_WIDTH ? 255.0f / width : 0.0f);
     }
 }

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#define LEAST_NORM 1e-12f
+#define MIN_NORM 1e-12f
 
 GSV_INLINE int lanes_at(int32_t cols, int32_t c)
 {
@@ -136,7 +136,7 @@ static void normalize_row(float *row, int32_t cols)
         square = vf_fma(x, x, square);
     }
     norm = sqrtf(vf_sum(square));
-    multiply_row(row, cols, 1.0f / (norm < LEAST_NORM ? LEAST_NORM : norm));
+    multiply_row(row, cols, 1.0f / (norm < MIN_NORM ? MIN_NORM : norm));
 }
 
 /* The tokens [first, end) of columns [i, i + n), added up by weight or the largest of them. */

@@ -26,7 +26,7 @@ struct gpuserve_linear {
 
 struct gpuserve_stream {
     const struct gsv_cpu_isa *isa;
-    struct gsv_team *team;
+    struct gsv_thread_pool *thread_pool;
     int32_t n_threads;
     void *batch_memory;
     gsv_attention_fn attention; /* in bfloat16 where the products are rounded anyway */
@@ -37,7 +37,7 @@ struct gpuserve_stream {
     float *least, *step;
 };
 
-static inline int32_t gsv_least(int32_t a, int32_t b)
+static inline int32_t gsv_min(int32_t a, int32_t b)
 {
     return a < b ? a : b;
 }

@@ -30,7 +30,8 @@ void gsv_cpu_run_rows(struct gpuserve_stream *stream, gsv_rows_fn run, const voi
     struct rows_job job = { run, op, rows, cols < TASK_FLOATS ? TASK_FLOATS / cols : 1 };
 
     if (rows > 0)
-        gsv_team_run(stream->team, (rows - 1) / job.rows_per_task + 1, rows_task, &job);
+        gsv_thread_pool_run(stream->thread_pool, (rows - 1) / job.rows_per_task + 1, rows_task,
+                            &job);
 }
 
 /* An operation with the table of its stream: what a task needs. */
@@ -117,7 +118,8 @@ gpuserve_status gsv_cpu_attention(struct gpuserve_stream *stream,
 {
     struct op_job job = { stream, op };
 
-    gsv_team_run(stream->team, op->batch->n_sequences * op->n_heads, attention_task, &job);
+    gsv_thread_pool_run(stream->thread_pool, op->batch->n_sequences * op->n_heads, attention_task,
+                        &job);
     return GPUSERVE_OK;
 }
 
@@ -133,6 +135,6 @@ gpuserve_status gsv_cpu_pool(struct gpuserve_stream *stream, const struct gpuser
 {
     struct op_job job = { stream, op };
 
-    gsv_team_run(stream->team, op->batch->n_sequences, pool_task, &job);
+    gsv_thread_pool_run(stream->thread_pool, op->batch->n_sequences, pool_task, &job);
     return GPUSERVE_OK;
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Byte offsets of the parts in the stream's one allocation. */
-struct plan {
+struct stream_plan {
     int32_t n_threads;
     size_t batch, scratch, scratch_floats;
     size_t bytes, byte_ld, ranges; /* INT8 and BFLOAT16 only */
@@ -37,14 +37,14 @@ size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size)
     return whole > halves ? whole : halves;
 }
 
-static struct plan plan_of(const struct gpuserve_stream_options *o)
+static struct stream_plan plan_of(const struct gpuserve_stream_options *o)
 {
-    struct plan plan = { .total = gsv_round_up(sizeof(struct gpuserve_stream), 64) };
+    struct stream_plan plan = { .total = gsv_round_up(sizeof(struct gpuserve_stream), 64) };
     const int32_t heads = o->n_heads > 0 ? o->n_heads : 1;
 
     plan.n_threads = o->n_threads < 1 ? 1 : o->n_threads;
-    if (plan.n_threads > GSV_MAX_TEAM)
-        plan.n_threads = GSV_MAX_TEAM;
+    if (plan.n_threads > GSV_MAX_POOL_THREADS)
+        plan.n_threads = GSV_MAX_POOL_THREADS;
     plan.rows = (size_t)(o->max_tokens > o->max_sequences ? o->max_tokens : o->max_sequences);
     plan.batch = take(&plan.total, gsv_hostmem_batch_bytes(o->max_tokens, o->max_sequences));
     plan.scratch_floats = gsv_cpu_attention_floats(o->max_seqlen, (o->hidden_size - 1) / heads + 1);
@@ -60,16 +60,16 @@ static struct plan plan_of(const struct gpuserve_stream_options *o)
 
 size_t gsv_cpu_stream_bytes(const struct gpuserve_stream_options *options)
 {
-    const struct plan plan = plan_of(options);
+    const struct stream_plan plan = plan_of(options);
 
-    return plan.total + gsv_team_bytes(plan.n_threads);
+    return plan.total + gsv_thread_pool_bytes(plan.n_threads);
 }
 
 gpuserve_status gsv_cpu_stream_create(struct gpuserve_device *device, struct gpuserve_stream **out,
                                       const struct gpuserve_stream_options *options,
                                       gpuserve_error *error)
 {
-    const struct plan plan = plan_of(options);
+    const struct stream_plan plan = plan_of(options);
     struct gpuserve_stream *stream = gsv_alloc_aligned(plan.total);
     char *memory = (char *)stream;
     gpuserve_status st;
@@ -93,7 +93,7 @@ gpuserve_status gsv_cpu_stream_create(struct gpuserve_device *device, struct gpu
         stream->least = (float *)(void *)(memory + plan.ranges);
         stream->step = stream->least + plan.rows;
     }
-    st = gsv_team_create(&stream->team, plan.n_threads, error);
+    st = gsv_thread_pool_create(&stream->thread_pool, plan.n_threads, error);
     if (st != GPUSERVE_OK) {
         gsv_free_aligned(stream);
         return st;
@@ -106,7 +106,7 @@ void gsv_cpu_stream_destroy(struct gpuserve_stream **stream)
 {
     if (!stream || !*stream)
         return;
-    gsv_team_destroy(&(*stream)->team);
+    gsv_thread_pool_destroy(&(*stream)->thread_pool);
     gsv_free_aligned(*stream);
     *stream = NULL;
 }

@@ -30,12 +30,12 @@
 #define STACK_BYTES 262144
 
 struct helper {
-    struct gsv_team *team;
+    struct gsv_thread_pool *thread_pool;
     pthread_t thread;
     int32_t number; /* from 1: the caller is 0 */
 };
 
-struct gsv_team {
+struct gsv_thread_pool {
     _Alignas(64) atomic_int left; /* tasks not taken */
     gsv_task_fn task;
     void *context;
@@ -67,85 +67,86 @@ static int64_t now_ns(void)
 }
 
 /* Take one task and run it; false when none is left. */
-static bool run_one(struct gsv_team *team, int32_t thread)
+static bool run_one(struct gsv_thread_pool *thread_pool, int32_t thread)
 {
-    int left = atomic_load_explicit(&team->left, memory_order_relaxed);
+    int left = atomic_load_explicit(&thread_pool->left, memory_order_relaxed);
 
     do {
         if (left <= 0)
             return false;
-    } while (!atomic_compare_exchange_weak_explicit(&team->left, &left, left - 1,
+    } while (!atomic_compare_exchange_weak_explicit(&thread_pool->left, &left, left - 1,
                                                     memory_order_acquire, memory_order_relaxed));
-    team->task(team->context, thread, team->n_tasks - left);
-    atomic_fetch_add_explicit(&team->done, 1, memory_order_release);
+    thread_pool->task(thread_pool->context, thread, thread_pool->n_tasks - left);
+    atomic_fetch_add_explicit(&thread_pool->done, 1, memory_order_release);
     return true;
 }
 
-static bool has_work(struct gsv_team *team)
+static bool has_work(struct gsv_thread_pool *thread_pool)
 {
-    return atomic_load(&team->left) > 0 || atomic_load(&team->stop);
+    return atomic_load(&thread_pool->left) > 0 || atomic_load(&thread_pool->stop);
 }
 
-static void wait_for_work(struct gsv_team *team)
+static void wait_for_work(struct gsv_thread_pool *thread_pool)
 {
     const int64_t until = now_ns() + SPIN_NS;
 
     do {
         for (int i = 0; i < SPINS_PER_LOOK; i++) {
-            if (has_work(team))
+            if (has_work(thread_pool))
                 return;
             relax();
         }
         sched_yield(); /* to the caller itself, where both have the same processor */
     } while (now_ns() < until);
 
-    pthread_mutex_lock(&team->lock);
-    atomic_fetch_add(&team->sleepers, 1);
-    while (!has_work(team))
-        pthread_cond_wait(&team->wake, &team->lock);
-    atomic_fetch_sub(&team->sleepers, 1);
-    pthread_mutex_unlock(&team->lock);
+    pthread_mutex_lock(&thread_pool->lock);
+    atomic_fetch_add(&thread_pool->sleepers, 1);
+    while (!has_work(thread_pool))
+        pthread_cond_wait(&thread_pool->wake, &thread_pool->lock);
+    atomic_fetch_sub(&thread_pool->sleepers, 1);
+    pthread_mutex_unlock(&thread_pool->lock);
 }
 
 static void *helper_main(void *self_)
 {
     struct helper *self = self_;
-    struct gsv_team *team = self->team;
+    struct gsv_thread_pool *thread_pool = self->thread_pool;
 
-    while (!atomic_load(&team->stop)) {
-        if (!run_one(team, self->number))
-            wait_for_work(team);
+    while (!atomic_load(&thread_pool->stop)) {
+        if (!run_one(thread_pool, self->number))
+            wait_for_work(thread_pool);
     }
     return NULL;
 }
 
-static void wake_helpers(struct gsv_team *team)
+static void wake_helpers(struct gsv_thread_pool *thread_pool)
 {
-    if (atomic_load(&team->sleepers) == 0)
+    if (atomic_load(&thread_pool->sleepers) == 0)
         return;
-    pthread_mutex_lock(&team->lock);
-    pthread_cond_broadcast(&team->wake);
-    pthread_mutex_unlock(&team->lock);
+    pthread_mutex_lock(&thread_pool->lock);
+    pthread_cond_broadcast(&thread_pool->wake);
+    pthread_mutex_unlock(&thread_pool->lock);
 }
 
-void gsv_team_run(struct gsv_team *team, int32_t n_tasks, gsv_task_fn task, void *context)
+void gsv_thread_pool_run(struct gsv_thread_pool *thread_pool, int32_t n_tasks, gsv_task_fn task,
+                         void *context)
 {
     int spins = 0;
 
-    if (team->n_helpers == 0 || n_tasks == 1) {
+    if (thread_pool->n_helpers == 0 || n_tasks == 1) {
         for (int32_t i = 0; i < n_tasks; i++)
             task(context, 0, i);
         return;
     }
-    team->task = task;
-    team->context = context;
-    team->n_tasks = n_tasks;
-    atomic_store_explicit(&team->done, 0, memory_order_relaxed);
-    atomic_store(&team->left, n_tasks);
-    wake_helpers(team);
-    while (run_one(team, 0))
+    thread_pool->task = task;
+    thread_pool->context = context;
+    thread_pool->n_tasks = n_tasks;
+    atomic_store_explicit(&thread_pool->done, 0, memory_order_relaxed);
+    atomic_store(&thread_pool->left, n_tasks);
+    wake_helpers(thread_pool);
+    while (run_one(thread_pool, 0))
         ;
-    while (atomic_load_explicit(&team->done, memory_order_acquire) < n_tasks) {
+    while (atomic_load_explicit(&thread_pool->done, memory_order_acquire) < n_tasks) {
         relax();
         if (++spins % 1024 == 0)
             sched_yield(); /* more threads than processors: let the one with the task go on */
@@ -171,56 +172,57 @@ static int start_helper(struct helper *helper)
     return failed;
 }
 
-size_t gsv_team_bytes(int32_t n_threads)
+size_t gsv_thread_pool_bytes(int32_t n_threads)
 {
     const size_t helpers = n_threads > 1 ? (size_t)n_threads - 1 : 0;
 
-    return gsv_round_up(sizeof(struct gsv_team) + helpers * sizeof(struct helper), 64);
+    return gsv_round_up(sizeof(struct gsv_thread_pool) + helpers * sizeof(struct helper), 64);
 }
 
-gpuserve_status gsv_team_create(struct gsv_team **out, int32_t n_threads, gpuserve_error *error)
+gpuserve_status gsv_thread_pool_create(struct gsv_thread_pool **out, int32_t n_threads,
+                                       gpuserve_error *error)
 {
-    const size_t bytes = gsv_team_bytes(n_threads);
-    struct gsv_team *team = gsv_alloc_aligned(bytes);
+    const size_t bytes = gsv_thread_pool_bytes(n_threads);
+    struct gsv_thread_pool *thread_pool = gsv_alloc_aligned(bytes);
 
     *out = NULL;
-    if (!team)
+    if (!thread_pool)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a team of threads");
-    memset(team, 0, bytes);
-    pthread_mutex_init(&team->lock, NULL);
-    pthread_cond_init(&team->wake, NULL);
+    memset(thread_pool, 0, bytes);
+    pthread_mutex_init(&thread_pool->lock, NULL);
+    pthread_cond_init(&thread_pool->wake, NULL);
     for (int32_t i = 1; i < n_threads; i++) {
-        struct helper *helper = &team->helpers[team->n_helpers];
+        struct helper *helper = &thread_pool->helpers[thread_pool->n_helpers];
         int failed;
 
-        helper->team = team;
+        helper->thread_pool = thread_pool;
         helper->number = i;
         failed = start_helper(helper);
         if (failed) {
-            gsv_team_destroy(&team);
+            gsv_thread_pool_destroy(&thread_pool);
             return gsv_fail(error, GPUSERVE_E_NOMEM, "cannot start thread %d of %d: %s", (int)i + 1,
                             (int)n_threads, strerror(failed));
         }
-        team->n_helpers++;
+        thread_pool->n_helpers++;
     }
-    *out = team;
+    *out = thread_pool;
     return GPUSERVE_OK;
 }
 
-void gsv_team_destroy(struct gsv_team **team_)
+void gsv_thread_pool_destroy(struct gsv_thread_pool **thread_pool_)
 {
-    struct gsv_team *team = team_ ? *team_ : NULL;
+    struct gsv_thread_pool *thread_pool = thread_pool_ ? *thread_pool_ : NULL;
 
-    if (!team)
+    if (!thread_pool)
         return;
-    atomic_store(&team->stop, true);
-    pthread_mutex_lock(&team->lock);
-    pthread_cond_broadcast(&team->wake);
-    pthread_mutex_unlock(&team->lock);
-    for (int32_t i = 0; i < team->n_helpers; i++)
-        pthread_join(team->helpers[i].thread, NULL);
-    pthread_cond_destroy(&team->wake);
-    pthread_mutex_destroy(&team->lock);
-    gsv_free_aligned(team);
-    *team_ = NULL;
+    atomic_store(&thread_pool->stop, true);
+    pthread_mutex_lock(&thread_pool->lock);
+    pthread_cond_broadcast(&thread_pool->wake);
+    pthread_mutex_unlock(&thread_pool->lock);
+    for (int32_t i = 0; i < thread_pool->n_helpers; i++)
+        pthread_join(thread_pool->helpers[i].thread, NULL);
+    pthread_cond_destroy(&thread_pool->wake);
+    pthread_mutex_destroy(&thread_pool->lock);
+    gsv_free_aligned(thread_pool);
+    *thread_pool_ = NULL;
 }

@@ -12,19 +12,21 @@
 
 #include <stddef.h>
 
-#define GSV_MAX_TEAM 256
+#define GSV_MAX_POOL_THREADS 256
 
-struct gsv_team;
+struct gsv_thread_pool;
 
 /* Task numbers are 0 to n_tasks - 1; `thread` below n_threads is the same for no two at a time. */
 typedef void (*gsv_task_fn)(void *context, int32_t thread, int32_t task);
 
 /* n_threads counts the caller; with 1 no thread is started. */
-gpuserve_status gsv_team_create(struct gsv_team **team, int32_t n_threads, gpuserve_error *error);
-void gsv_team_destroy(struct gsv_team **team); /* accepts NULL, leaves NULL */
-size_t gsv_team_bytes(int32_t n_threads);
+gpuserve_status gsv_thread_pool_create(struct gsv_thread_pool **thread_pool, int32_t n_threads,
+                                       gpuserve_error *error);
+void gsv_thread_pool_destroy(struct gsv_thread_pool **thread_pool); /* accepts NULL, leaves NULL */
+size_t gsv_thread_pool_bytes(int32_t n_threads);
 
 /* Returns when all tasks are done. One caller at a time. */
-void gsv_team_run(struct gsv_team *team, int32_t n_tasks, gsv_task_fn task, void *context);
+void gsv_thread_pool_run(struct gsv_thread_pool *thread_pool, int32_t n_tasks, gsv_task_fn task,
+                         void *context);
 
 #endif

@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int MOST_KERNELS = 16;
+static const int MAX_KERNELS = 16;
 /* Operations on elements, some milliseconds of a large GPU when they are interpreted. */
 static const double ENOUGH_WORK = 1 << 28;
 
@@ -53,7 +53,7 @@ struct gsv_chains {
     struct gsv_code_cache cache;
     int version; /* of NVRTC; 0: not known yet */
     uint64_t n_calls;
-    struct gsv_chain_entry entries[MOST_KERNELS];
+    struct gsv_chain_entry entries[MAX_KERNELS];
 };
 
 static enum gsv_chain_mode mode_wanted(void)
@@ -93,7 +93,7 @@ void gsv_chains_close(struct gsv_chains **chains)
     if (!c)
         return;
     *chains = NULL;
-    for (int i = 0; i < MOST_KERNELS; i++) {
+    for (int i = 0; i < MAX_KERNELS; i++) {
         if (c->entries[i].loaded)
             unload(c->entries[i].loaded);
         free(c->entries[i].source);
@@ -111,7 +111,7 @@ static struct gsv_chain_entry *find(struct gpuserve_device *device, char *source
     struct gsv_chains *const chains = device->chains;
     struct gsv_chain_entry *oldest = &chains->entries[0];
 
-    for (int i = 0; i < MOST_KERNELS; i++) {
+    for (int i = 0; i < MAX_KERNELS; i++) {
         struct gsv_chain_entry *const e = &chains->entries[i];
 
         if (e->source && strcmp(e->source, source) == 0) {
@@ -124,7 +124,7 @@ static struct gsv_chain_entry *find(struct gpuserve_device *device, char *source
     if (oldest->loaded) {
         struct gsv_loaded *const gone = oldest->loaded;
 
-        gsv_guard_release(device->index, "a kernel was unloaded", [=] { unload(gone); });
+        gsv_watchdog_release(device->index, "a kernel was unloaded", [=] { unload(gone); });
     }
     free(oldest->source);
     *oldest = {};
@@ -163,7 +163,7 @@ static struct gsv_loaded *load(const struct gpuserve_device *device, void *code)
         return NULL;
     }
     l->code = code;
-    status = gsv_guard(
+    status = gsv_watchdog(
         index, "a kernel was loaded",
         [=](gpuserve_error *e) {
             cudaError_t failed =
@@ -180,7 +180,7 @@ static struct gsv_loaded *load(const struct gpuserve_device *device, void *code)
         return l;
     gsv_cuda_log(GPUSERVE_LOG_WARNING, "a chain of operations is interpreted: %s", error.message);
     if (!left)
-        gsv_guard_release(index, "a kernel was unloaded", [=] { unload(l); });
+        gsv_watchdog_release(index, "a kernel was unloaded", [=] { unload(l); });
     return NULL;
 }
 

@@ -6,7 +6,7 @@
  * A run of operations that repeats becomes a loop, since compile time grows with the operations
  * spelled out: 500 sines one after the other took minutes, a loop takes a fifth of a second. For
  * the same reason operations of many instructions are calls once there are more than
- * MOST_INLINED of them.
+ * MAX_INLINED of them.
  */
 #include "kernels/cuda/compute/chain_source.cuh"
 
@@ -26,8 +26,8 @@ namespace
 {
 
 const size_t LONGEST_PERIOD = 64;
-const size_t LEAST_REPEATS = 3;
-const size_t MOST_INLINED = 16; /* four copies each */
+const size_t MIN_REPEATS = 3;
+const size_t MAX_INLINED = 16; /* four copies each */
 const int N_KINDS = GPUSERVE_CHAIN_GELU + 1;
 
 struct operation {
@@ -50,7 +50,7 @@ struct segment {
     size_t repeats;
 };
 
-struct plan {
+struct chain_source_plan {
     struct segment segments[GSV_CHAIN_MAX_STATEMENTS];
     size_t n_segments;
     size_t n_statements;
@@ -100,13 +100,13 @@ struct segment next_segment(const gpuserve_chain_step *steps, size_t n_steps, si
     for (size_t period = 1; period <= LONGEST_PERIOD && first + period < n_steps; period++) {
         const size_t repeats = count_repeats(steps, n_steps, first, period);
 
-        if (repeats >= LEAST_REPEATS && repeats * period > best.repeats * best.period)
+        if (repeats >= MIN_REPEATS && repeats * period > best.repeats * best.period)
             best = { first, period, repeats };
     }
     return best;
 }
 
-bool make_plan(struct plan *plan, const gpuserve_chain_step *steps, size_t n_steps)
+bool make_plan(struct chain_source_plan *plan, const gpuserve_chain_step *steps, size_t n_steps)
 {
     for (size_t at = 0; at < n_steps;) {
         const struct segment next = next_segment(steps, n_steps, at);
@@ -124,9 +124,9 @@ bool make_plan(struct plan *plan, const gpuserve_chain_step *steps, size_t n_ste
     return true;
 }
 
-void write_functions(struct writer *w, const struct plan *plan)
+void write_functions(struct writer *w, const struct chain_source_plan *plan)
 {
-    const bool calls = plan->n_long > MOST_INLINED;
+    const bool calls = plan->n_long > MAX_INLINED;
 
     write(w, "struct gsv_chain_numbers { unsigned kind; float a; float b; };\n");
     if (plan->used[GPUSERVE_CHAIN_SIN] || plan->used[GPUSERVE_CHAIN_COS])
@@ -162,7 +162,8 @@ void write_begin(struct writer *w)
           GSV_CHAIN_THREADS, GSV_CHAIN_KERNEL, GSV_CHAIN_THREADS, GSV_CHAIN_WIDTH);
 }
 
-void write_steps(struct writer *w, const struct plan *plan, const gpuserve_chain_step *steps)
+void write_steps(struct writer *w, const struct chain_source_plan *plan,
+                 const gpuserve_chain_step *steps)
 {
     for (size_t i = 0; i < plan->n_segments; i++) {
         const struct segment *const of = &plan->segments[i];
@@ -188,7 +189,8 @@ void write_end(struct writer *w)
 
 char *gsv_chain_write_source(const gpuserve_chain_step *steps, size_t n_steps)
 {
-    struct plan *const plan = static_cast<struct plan *>(calloc(1, sizeof(*plan)));
+    struct chain_source_plan *const plan =
+        static_cast<struct chain_source_plan *>(calloc(1, sizeof(*plan)));
     struct writer w = { static_cast<char *>(malloc(GSV_CHAIN_MAX_SOURCE)), 0, false };
 
     if (plan && w.text && make_plan(plan, steps, n_steps)) {

@@ -17,11 +17,11 @@ namespace
 
 const char MAGIC[8] = { 'G', 'S', 'V', 'C', 'O', 'D', 'E', '1' };
 const char VERSION_FILE[] = "nvrtc-version";
-const size_t MOST_FILE_BYTES = static_cast<size_t>(16) << 20;
-const uint64_t MOST_BYTES = 64 << 20;
-const int MOST_FILES = 256;
+const size_t MAX_FILE_BYTES = static_cast<size_t>(16) << 20;
+const uint64_t MAX_BYTES = 64 << 20;
+const int MAX_FILES = 256;
 
-struct header {
+struct kernel_cache_header {
     char magic[8];
     uint64_t key_size;
     uint64_t code_size;
@@ -108,7 +108,7 @@ char *read_file(const char *path, size_t *size)
     if (file < 0)
         return NULL;
     if (fstat(file, &s) == 0 && S_ISREG(s.st_mode) && is_safe(&s) &&
-        static_cast<uint64_t>(s.st_size) <= MOST_FILE_BYTES)
+        static_cast<uint64_t>(s.st_size) <= MAX_FILE_BYTES)
         bytes = static_cast<char *>(malloc(static_cast<size_t>(s.st_size) + 1));
     for (*size = 0; bytes && *size < static_cast<size_t>(s.st_size); *size += n) {
         n = read(file, bytes + *size, static_cast<size_t>(s.st_size) - *size);
@@ -125,12 +125,12 @@ char *read_file(const char *path, size_t *size)
     return bytes;
 }
 
-struct part {
+struct kernel_cache_part {
     const void *data;
     size_t size;
 };
 
-bool write_parts(int file, const struct part *parts, int n_parts)
+bool write_parts(int file, const struct kernel_cache_part *parts, int n_parts)
 {
     for (int i = 0; i < n_parts; i++) {
         for (size_t at = 0; at < parts[i].size;) {
@@ -146,8 +146,8 @@ bool write_parts(int file, const struct part *parts, int n_parts)
 }
 
 /* Another process sees the old file or the new one, each whole. */
-bool replace_file(const struct gsv_code_cache *cache, const char *path, const struct part *parts,
-                  int n_parts)
+bool replace_file(const struct gsv_code_cache *cache, const char *path,
+                  const struct kernel_cache_part *parts, int n_parts)
 {
     char temporary[PATH_MAX];
     int file;
@@ -198,7 +198,7 @@ void keep_bounded(const struct gsv_code_cache *cache)
     char oldest[PATH_MAX];
     uint64_t bytes;
 
-    while (survey(cache, &bytes, oldest) > MOST_FILES || bytes > MOST_BYTES) {
+    while (survey(cache, &bytes, oldest) > MAX_FILES || bytes > MAX_BYTES) {
         if (unlink(oldest) != 0 && errno != ENOENT)
             return;
     }
@@ -208,7 +208,7 @@ void keep_bounded(const struct gsv_code_cache *cache)
 void *take_code(const char *bytes, size_t size, const char *key)
 {
     const size_t key_size = strlen(key);
-    struct header h;
+    struct kernel_cache_header h;
     void *code;
 
     if (size < sizeof(h))
@@ -266,16 +266,18 @@ void gsv_code_cache_write(const struct gsv_code_cache *cache, const struct gsv_c
 {
     char path[PATH_MAX];
     char *const text = *cache->folder ? write_key(key) : NULL;
-    struct header h = {};
+    struct kernel_cache_header h = {};
 
     if (text && write_code_path(cache, text, path)) {
-        const struct part parts[] = { { &h, sizeof(h) }, { text, strlen(text) }, { code, size } };
+        const struct kernel_cache_part parts[] = { { &h, sizeof(h) },
+                                                   { text, strlen(text) },
+                                                   { code, size } };
 
         memcpy(h.magic, MAGIC, sizeof(MAGIC));
         h.key_size = strlen(text);
         h.code_size = size;
         h.sum = add_to_sum(add_to_sum(SUM_OF_NOTHING, text, strlen(text)), code, size);
-        if (sizeof(h) + h.key_size + size <= MOST_FILE_BYTES && replace_file(cache, path, parts, 3))
+        if (sizeof(h) + h.key_size + size <= MAX_FILE_BYTES && replace_file(cache, path, parts, 3))
             keep_bounded(cache);
     }
     free(text);
@@ -325,6 +327,6 @@ void gsv_code_cache_know_version(const struct gsv_code_cache *cache, const char 
 
     if (!write_path(cache, VERSION_FILE, path) || !describe(library, version, text, sizeof(text)))
         return;
-    const struct part part = { text, strlen(text) };
+    const struct kernel_cache_part part = { text, strlen(text) };
     (void)replace_file(cache, path, &part, 1);
 }

@@ -151,7 +151,7 @@ void gsv_cuda_lstm_layer_destroy(struct gpuserve_lstm_layer **layer)
 namespace
 {
 
-struct plan {
+struct cuda_lstm_plan {
     struct gsv_lstm_plan division; /* FUSED */
     size_t rows;   /* FUSED: inputs [n_rows, in_up] unless float32; STEPS: see gsv_lstm_by_steps */
     size_t add;    /* FUSED: [n_rows, directions, 4, units] */
@@ -162,7 +162,7 @@ struct plan {
     size_t total;
 };
 
-bool take(struct plan *plan, size_t *at, size_t rows, size_t columns, size_t size)
+bool take(struct cuda_lstm_plan *plan, size_t *at, size_t rows, size_t columns, size_t size)
 {
     size_t bytes;
 
@@ -172,7 +172,7 @@ bool take(struct plan *plan, size_t *at, size_t rows, size_t columns, size_t siz
            gsv_add_size(plan->total, gsv_round_up(bytes, 256), &plan->total);
 }
 
-bool plan_steps(const struct gpuserve_op_lstm *op, struct plan *plan)
+bool plan_steps(const struct gpuserve_op_lstm *op, struct cuda_lstm_plan *plan)
 {
     const struct gpuserve_lstm_layer *const layer = op->layer;
     const size_t n = static_cast<size_t>(op->n_sequences);
@@ -184,7 +184,7 @@ bool plan_steps(const struct gpuserve_op_lstm *op, struct plan *plan)
            take(plan, &plan->cells, layer->directions * n, units, sizeof(float));
 }
 
-bool plan_fused(const struct gpuserve_op_lstm *op, struct plan *plan)
+bool plan_fused(const struct gpuserve_op_lstm *op, struct cuda_lstm_plan *plan)
 {
     const struct gpuserve_lstm_layer *const layer = op->layer;
     const size_t n = static_cast<size_t>(op->n_sequences);
@@ -212,7 +212,7 @@ bool fuses(const struct gpuserve_device *device, const struct gpuserve_op_lstm *
 }
 
 bool make_plan(const struct gpuserve_device *device, const struct gpuserve_op_lstm *op,
-               struct plan *plan)
+               struct cuda_lstm_plan *plan)
 {
     *plan = {};
     if (op->variant == GPUSERVE_LSTM_STEPS)
@@ -226,7 +226,7 @@ gpuserve_status gsv_cuda_op_lstm_bytes(struct gpuserve_device *device, struct gp
                                        size_t *size, gpuserve_error *error)
 {
     struct gsv_lstm_plan division;
-    struct plan plan;
+    struct cuda_lstm_plan plan;
 
     *size = 0;
     if (op->variant != GPUSERVE_LSTM_STEPS) {
@@ -259,7 +259,7 @@ struct work {
     struct gpuserve_stream *stream;
     const struct gpuserve_op_lstm *op;
     struct gsv_lstm_run run;
-    struct plan plan;
+    struct cuda_lstm_plan plan;
 };
 
 struct gsv_lstm_run run_of(const struct gpuserve_op_lstm *op)

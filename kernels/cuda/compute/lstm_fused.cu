@@ -315,19 +315,19 @@ __device__ __forceinline__ void apply_gates(const struct recurrence &r, const st
 /* --------------------------------------------------------------------------------------- begin */
 
 template <typename T, bool resident>
-__device__ __forceinline__ struct part<T> carve(const struct recurrence &r, char *shared, int team,
-                                                int block) {
+__device__ __forceinline__ struct part<T> carve(const struct recurrence &r, char *shared,
+                                                int thread_group, int block) {
     const struct gpuserve_lstm_layer &layer = r.run.layer;
     const struct gsv_lstm_plan &plan = r.plan;
-    const int row_team = team % plan.row_blocks;
+    const int row_thread_group = thread_group % plan.row_blocks;
     const int64_t ld = static_cast<int64_t>(layer.in_up) + layer.units;
-    const int left = r.run.n_sequences - r.first - row_team;
+    const int left = r.run.n_sequences - r.first - row_thread_group;
     struct part<T> p;
 
-    p.direction = r.direction + team / plan.row_blocks;
+    p.direction = r.direction + thread_group / plan.row_blocks;
     p.first_unit = block * plan.units;
     p.n_units = layer.units - p.first_unit < plan.units ? layer.units - p.first_unit : plan.units;
-    p.first_state = r.first + row_team;
+    p.first_state = r.first + row_thread_group;
     p.n_rows = left <= 0 ? 0 : (left - 1) / plan.row_blocks + 1;
     p.n_rows = p.n_rows < plan.rows ? p.n_rows : plan.rows;
     p.states = static_cast<T *>(r.at.states) +
@@ -360,11 +360,11 @@ __device__ __forceinline__ void fill(const struct recurrence &r, const struct pa
         const int64_t ld = static_cast<int64_t>(layer.in_up) + layer.units;
         const T *const from =
             static_cast<const T *>(layer.weight) + p.direction * 4 * layer.units * ld + layer.in_up;
-        const int chunks = layer.units / gsv_chunk<T>::size;
+        const int chunks = layer.units / gsv_vector_chunk<T>::size;
 
         for (int i = thread; i < 4 * p.n_units * chunks; i += n_threads) {
             const int column = i / chunks;
-            const int at = i % chunks * gsv_chunk<T>::size;
+            const int at = i % chunks * gsv_vector_chunk<T>::size;
 
             *reinterpret_cast<uint4 *>(const_cast<T *>(p.weight) + column * p.weight_ld + at) =
                 *reinterpret_cast<const uint4 *>(
@@ -398,10 +398,10 @@ template <typename T, bool resident>
 __global__ void __launch_bounds__(THREADS) lstm_fused(const struct recurrence r)
 {
     GSV_SHARED(char, shared);
-    const int team = static_cast<int>(blockIdx.x) / r.plan.unit_blocks;
-    const struct part<T> p =
-        carve<T, resident>(r, shared, team, static_cast<int>(blockIdx.x) % r.plan.unit_blocks);
-    unsigned *const counter = r.at.counters + team;
+    const int thread_group = static_cast<int>(blockIdx.x) / r.plan.unit_blocks;
+    const struct part<T> p = carve<T, resident>(r, shared, thread_group,
+                                                static_cast<int>(blockIdx.x) % r.plan.unit_blocks);
+    unsigned *const counter = r.at.counters + thread_group;
     float4 inputs[ELEMENTS] = {};
     int active = p.n_rows;
 

@@ -20,7 +20,7 @@ const double FROM_L2 = 60;
 const double FROM_SHARED = 200;
 const double FLOAT_PRODUCTS = 100;
 
-const int MOST_ROWS = 1024; /* of a team */
+const int MAX_ROWS = 1024; /* of a team */
 
 int parts(int whole, int step)
 {
@@ -64,7 +64,7 @@ void complete(const struct gpuserve_lstm_layer *layer, int n_sequences, struct g
 {
     const int groups = plan->units / GSV_LSTM_GROUP;
 
-    plan->rows = least(parts(n_sequences, plan->row_blocks), MOST_ROWS);
+    plan->rows = least(parts(n_sequences, plan->row_blocks), MAX_ROWS);
     plan->tiles = least(parts(plan->rows, GSV_LSTM_TILE), GSV_LSTM_MAX_UNITS / plan->units);
     plan->slices =
         least(layer->units / GSV_LSTM_STEP, most(1, GSV_LSTM_WARPS / (groups * plan->tiles)));
@@ -94,7 +94,7 @@ double estimate(const struct gpuserve_lstm_layer *layer, int n_sequences,
     return launches * ns;
 }
 
-struct search {
+struct lstm_plan_search {
     const struct gpuserve_lstm_layer *layer;
     int n_sequences;
     int n_processors;
@@ -104,7 +104,7 @@ struct search {
 };
 
 /* All numbers of teams for one division of the units. */
-void try_teams(struct search *s, struct gsv_lstm_plan plan)
+void try_teams(struct lstm_plan_search *s, struct gsv_lstm_plan plan)
 {
     const int room = s->n_processors / (plan.unit_blocks * plan.directions);
 
@@ -121,7 +121,7 @@ void try_teams(struct search *s, struct gsv_lstm_plan plan)
     }
 }
 
-void try_all(struct search *s, bool resident)
+void try_all(struct lstm_plan_search *s, bool resident)
 {
     const int groups = s->layer->units / GSV_LSTM_GROUP;
 
@@ -141,7 +141,7 @@ void try_all(struct search *s, bool resident)
 bool gsv_lstm_make_plan(const struct gpuserve_lstm_layer *layer, int32_t n_sequences,
                         int n_processors, size_t shared_bytes, struct gsv_lstm_plan *plan)
 {
-    struct search s = { layer, n_sequences, n_processors, shared_bytes, {}, 0 };
+    struct lstm_plan_search s = { layer, n_sequences, n_processors, shared_bytes, {}, 0 };
 
     try_all(&s, true);
     if (s.best_ns == 0)

@@ -69,13 +69,13 @@ gpuserve_status choose(const struct gpuserve_device *device, struct gpuserve_op_
 /* ---------------------------------------------------------------------------------- the rows */
 
 /* One operand as rows in the scratch memory; size 0: it is used where it lies. */
-struct rows {
+struct matmul_rows {
     struct gsv_repack repack;
     size_t size;
 };
 
 /* n vectors of k elements, `turned` when k is not the contiguous side. */
-bool measure(struct rows *rows, const float *from, int64_t stride, int32_t n, int32_t k,
+bool measure(struct matmul_rows *rows, const float *from, int64_t stride, int32_t n, int32_t k,
              bool turned, size_t element)
 {
     const size_t ld = gsv_round_up(static_cast<size_t>(k) * element, 16) / element;
@@ -85,9 +85,9 @@ bool measure(struct rows *rows, const float *from, int64_t stride, int32_t n, in
            gsv_round_up(rows->size, 256) != SIZE_MAX;
 }
 
-struct plan {
-    struct rows a;
-    struct rows b;
+struct cuda_matmul_plan {
+    struct matmul_rows a;
+    struct matmul_rows b;
 };
 
 size_t element_of(enum gsv_math math)
@@ -95,7 +95,7 @@ size_t element_of(enum gsv_math math)
     return math == GSV_MATH_F16 || math == GSV_MATH_BF16 ? 2 : 4;
 }
 
-bool make_plan(const struct gpuserve_op_matmul *op, struct plan *plan)
+bool make_plan(const struct gpuserve_op_matmul *op, struct cuda_matmul_plan *plan)
 {
     const enum gsv_math math = math_of(op->dtype);
     const size_t element = element_of(math);
@@ -120,7 +120,7 @@ gpuserve_status gsv_cuda_op_matmul_bytes(struct gpuserve_device *device,
                                          struct gpuserve_op_matmul *op, size_t *size,
                                          gpuserve_error *error)
 {
-    struct plan plan;
+    struct cuda_matmul_plan plan;
     const gpuserve_status status = choose(device, op, error);
 
     *size = 0;
@@ -136,7 +136,7 @@ gpuserve_status gsv_cuda_op_matmul_bytes(struct gpuserve_device *device,
 
 /* ---------------------------------------------------------------------------------- computing */
 
-static cudaError_t pack(const struct gpuserve_op_matmul *op, struct plan *plan,
+static cudaError_t pack(const struct gpuserve_op_matmul *op, struct cuda_matmul_plan *plan,
                         struct gsv_packed *packed, cudaStream_t stream)
 {
     const enum gsv_math math = math_of(op->dtype);
@@ -183,7 +183,7 @@ static cudaError_t launch(struct gpuserve_stream *stream, const struct gpuserve_
     const struct gpuserve_device *const device = stream->device;
     const struct gsv_matmul of = matrices_of(op);
     const enum gsv_math math = math_of(op->dtype);
-    struct plan plan;
+    struct cuda_matmul_plan plan;
     struct gsv_packed packed;
     cudaError_t code;
 

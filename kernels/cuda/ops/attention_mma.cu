@@ -32,16 +32,16 @@ const int KEYS = GSV_ATTENTION_KEYS; /* of a tile; larger ones waste work on sho
 /* Blocks that ptxas is told to be enough for an SM; 0: it decides. For the sake of more it spills
  * with heads of 128, of which shared memory has room for no more, and on sm_110. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 1100
-#define LEAST_BLOCKS(head_size, warps) (8 / (warps))
+#define MIN_BLOCKS(head_size, warps) (8 / (warps))
 #else
-#define LEAST_BLOCKS(head_size, warps) ((head_size) == 128 ? 8 / (warps) : 0)
+#define MIN_BLOCKS(head_size, warps) ((head_size) == 128 ? 8 / (warps) : 0)
 #endif
 const float LOG2E = 1.4426950408889634f;
 
 struct attention_args {
     const void *qkv;
     void *out;
-    const struct gsv_tile *tiles;
+    const struct gsv_attention_tile *tiles;
     const float *relative_bias; /* or NULL */
     int32_t bias_span;
     int32_t n_heads;
@@ -54,11 +54,11 @@ template <int head_size> struct layout {
     static constexpr int row = head_size + 8;    /* elements */
     static constexpr int chunks = head_size / 8; /* of 16 bytes in a row */
     static constexpr int tile = KEYS * row;      /* elements */
-    static constexpr size_t most_bytes = 4 * tile * 2;
+    static constexpr size_t max_bytes = 4 * tile * 2;
 
     static size_t bytes(const struct gsv_tiles *tiles)
     {
-        return tiles->short_texts ? (2 * tile + tiles->height * row) * 2 : most_bytes;
+        return tiles->short_texts ? (2 * tile + tiles->height * row) * 2 : max_bytes;
     }
 };
 
@@ -254,7 +254,7 @@ __device__ __forceinline__ void store_rows(T *to, size_t stride, const T *rows, 
 /* The rows of one piece, for this block's head, to `out`. */
 template <typename T, int head_size, int warps>
 __device__ __forceinline__ void attend(const struct attention_args &args,
-                                       const struct gsv_tile &tile, T *shared, T *out,
+                                       const struct gsv_attention_tile &tile, T *shared, T *out,
                                        size_t out_stride)
 {
     constexpr int threads = warps * GSV_WARP;
@@ -324,14 +324,14 @@ __device__ __forceinline__ void attend(const struct attention_args &args,
 }
 
 template <typename T, int head_size, int warps>
-__global__ void __launch_bounds__(warps *GSV_WARP, LEAST_BLOCKS(head_size, warps))
+__global__ void __launch_bounds__(warps *GSV_WARP, MIN_BLOCKS(head_size, warps))
     attention_mma(const struct attention_args args)
 {
     GSV_SHARED(T, shared);
 
     gsv_grid_wait();
     gsv_grid_launch_next();
-    const struct gsv_tile tile = args.tiles[blockIdx.x];
+    const struct gsv_attention_tile tile = args.tiles[blockIdx.x];
     const size_t out_stride = static_cast<size_t>(args.n_heads) * head_size;
     T *const out =
         static_cast<T *>(args.out) + tile.first_row * out_stride + blockIdx.y * head_size;
@@ -387,12 +387,12 @@ cudaError_t launch(const struct gpuserve_op_attention *op, const struct gsv_tile
 
 template <typename T> cudaError_t allow_shared(void)
 {
-    cudaError_t error = GSV_ALLOW_SHARED((attention_mma<T, 128, 1>), layout<128>::most_bytes);
+    cudaError_t error = GSV_ALLOW_SHARED((attention_mma<T, 128, 1>), layout<128>::max_bytes);
 
     if (error == cudaSuccess)
-        error = GSV_ALLOW_SHARED((attention_mma<T, 128, 2>), layout<128>::most_bytes);
+        error = GSV_ALLOW_SHARED((attention_mma<T, 128, 2>), layout<128>::max_bytes);
     if (error == cudaSuccess)
-        error = GSV_ALLOW_SHARED((attention_mma<T, 128, 4>), layout<128>::most_bytes);
+        error = GSV_ALLOW_SHARED((attention_mma<T, 128, 4>), layout<128>::max_bytes);
     return error;
 }
 

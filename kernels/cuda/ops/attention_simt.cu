@@ -27,7 +27,7 @@ const int TOGETHER = 4; /* rows that share what a lane loads */
 struct simt_args {
     const float *qkv;
     float *out;
-    const struct gsv_tile *tiles;
+    const struct gsv_attention_tile *tiles;
     const float *relative_bias; /* or NULL */
     int32_t bias_span;
     int32_t n_heads;
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(THREADS) attention_simt(const struct simt_args
     gsv_grid_wait();
     gsv_grid_launch_next();
 
-    const struct gsv_tile tile = args.tiles[blockIdx.x];
+    const struct gsv_attention_tile tile = args.tiles[blockIdx.x];
     if (tile.n_rows == 0)
         return;
     const int head = static_cast<int>(blockIdx.y);

@@ -64,7 +64,7 @@ cudaError_t launch_width(const struct gsv_gemm *gemm, cudaStream_t stream)
 
 template <typename T> cudaError_t launch(const struct gsv_gemm *gemm, cudaStream_t stream)
 {
-    constexpr int width = gsv_chunk<T>::size;
+    constexpr int width = gsv_vector_chunk<T>::size;
 
     if (gemm->n % width == 0 && gemm->out_ld % width == 0 && gsv_aligned_16(gemm->out) &&
         gsv_aligned_16(gemm->residual))

@@ -13,7 +13,7 @@
 namespace
 {
 
-const float LEAST_WIDTH = 1e-30f; /* as kernels/ref/linear.c */
+const float MIN_WIDTH = 1e-30f; /* as kernels/ref/linear.c */
 
 size_t k_up(int32_t k)
 {
@@ -64,7 +64,7 @@ void quantize_column(const struct image *to, const float *w, int32_t j, int32_t 
 
     for (int32_t i = 0; i < k; i++)
         largest = fmaxf(largest, fabsf(w[i]));
-    const float inverse = largest >= LEAST_WIDTH ? 127.f / largest : 0.f;
+    const float inverse = largest >= MIN_WIDTH ? 127.f / largest : 0.f;
     for (int32_t i = 0; i < k; i++) {
         values[i] = static_cast<int8_t>(lrintf(w[i] * inverse));
         sum += values[i];
@@ -84,7 +84,7 @@ size_t gsv_cuda_int8_bytes(int32_t n, int32_t k)
     return all;
 }
 
-static size_t most_rows(const struct gpuserve_stream_options *options)
+static size_t max_rows(const struct gpuserve_stream_options *options)
 {
     return static_cast<size_t>(options->max_tokens > options->max_sequences
                                    ? options->max_tokens
@@ -110,14 +110,14 @@ static bool add_part(struct stage_layout *layout, size_t *place, size_t count, s
 }
 
 /* One kernel's parts of its rows are at least 16 high, or end with a sequence. */
-static size_t most_parts(const struct gpuserve_stream_options *options)
+static size_t max_parts(const struct gpuserve_stream_options *options)
 {
-    return most_rows(options) / 16 + static_cast<size_t>(options->max_sequences) + 1;
+    return max_rows(options) / 16 + static_cast<size_t>(options->max_sequences) + 1;
 }
 
 static bool lay_out(const struct gpuserve_stream_options *options, struct stage_layout *layout)
 {
-    const size_t rows = most_rows(options);
+    const size_t rows = max_rows(options);
 
     *layout = {};
     layout->row_bytes[0] = k_up(options->max_columns);
@@ -127,7 +127,7 @@ static bool lay_out(const struct gpuserve_stream_options *options, struct stage_
             !add_part(layout, &layout->steps[i], rows, 2 * sizeof(float)))
             return false;
     }
-    return add_part(layout, &layout->arrived, most_parts(options), sizeof(unsigned));
+    return add_part(layout, &layout->arrived, max_parts(options), sizeof(unsigned));
 }
 
 size_t gsv_cuda_int8_stage_bytes(const struct gpuserve_stream_options *options)
@@ -148,7 +148,7 @@ struct gsv_int8_stage gsv_cuda_int8_stage(void *memory,
     for (int i = 0; i < 2; i++) {
         stage.rows[i].values = reinterpret_cast<int8_t *>(at + layout.values[i]);
         stage.rows[i].step = reinterpret_cast<float *>(at + layout.steps[i]);
-        stage.rows[i].least = stage.rows[i].step + most_rows(options);
+        stage.rows[i].least = stage.rows[i].step + max_rows(options);
         stage.row_bytes[i] = layout.row_bytes[i];
     }
     stage.arrived = reinterpret_cast<unsigned *>(at + layout.arrived);

@@ -117,7 +117,7 @@ gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
         *linear = made;
         return GPUSERVE_OK;
     }
-    status = gsv_guard(
+    status = gsv_watchdog(
         device->index, "products were timed",
         [=](gpuserve_error *) {
             made->choice = gsv_lt_choose(made);

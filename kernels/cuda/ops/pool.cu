@@ -153,7 +153,7 @@ cudaError_t launch_width(struct pool_args args, int n_sequences, cudaStream_t st
 template <typename T>
 cudaError_t launch(const struct pool_args &args, int n_sequences, cudaStream_t stream)
 {
-    constexpr int width = gsv_chunk<T>::size;
+    constexpr int width = gsv_vector_chunk<T>::size;
 
     if (args.hidden % width == 0 && gsv_aligned_16(args.in))
         return launch_width<T, width>(args, n_sequences, stream);

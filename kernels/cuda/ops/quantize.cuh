@@ -20,7 +20,7 @@
 #include "kernels/cuda/ops/reduce.cuh"
 #include "kernels/cuda/runtime/types.cuh"
 
-const float GSV_LEAST_WIDTH =
+const float GSV_MIN_WIDTH =
     1e-30f; /* of a range that is divided into steps: kernels/ref/linear.c */
 
 /* The largest of a warp's numbers, none a NaN, by one instruction: as signed whole numbers the bits
@@ -55,7 +55,7 @@ struct gsv_row_range {
 
     __device__ __forceinline__ float inverse() const
     {
-        return most - least >= GSV_LEAST_WIDTH ? 255.f / (most - least) : 0.f;
+        return most - least >= GSV_MIN_WIDTH ? 255.f / (most - least) : 0.f;
     }
 
     __device__ __forceinline__ int8_t quantized(float x, float by) const
@@ -89,7 +89,7 @@ __device__ __forceinline__ void gsv_load_scaled(float (&x)[width], const T *row,
         x[0] = gsv_scaled_input(gsv_to_float(row[at]), scale, at);
         return;
     }
-    const gsv_chunk<T> chunk = *reinterpret_cast<const gsv_chunk<T> *>(row + at);
+    const gsv_vector_chunk<T> chunk = *reinterpret_cast<const gsv_vector_chunk<T> *>(row + at);
 
 #pragma unroll
     for (int i = 0; i < width; i++)

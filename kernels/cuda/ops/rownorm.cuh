@@ -36,22 +36,22 @@ struct gsv_norm {
 /* x[0..size) += 16 bytes of a row. */
 template <typename T> __device__ __forceinline__ void gsv_add_chunk(const T *row, int i, float *x)
 {
-    const gsv_chunk<T> chunk = reinterpret_cast<const gsv_chunk<T> *>(row)[i];
+    const gsv_vector_chunk<T> chunk = reinterpret_cast<const gsv_vector_chunk<T> *>(row)[i];
 
 #pragma unroll
-    for (int j = 0; j < gsv_chunk<T>::size; j++)
+    for (int j = 0; j < gsv_vector_chunk<T>::size; j++)
         x[j] += gsv_to_float(chunk.v[j]);
 }
 
 /* The 16 bytes of the output that hold columns [column, column + size). */
 template <typename T>
-__device__ __forceinline__ gsv_chunk<T> gsv_norm_chunk(const float *x, float mean, float scale,
-                                                       const gsv_norm &norm, int column)
+__device__ __forceinline__ gsv_vector_chunk<T>
+gsv_norm_chunk(const float *x, float mean, float scale, const gsv_norm &norm, int column)
 {
-    gsv_chunk<T> chunk;
+    gsv_vector_chunk<T> chunk;
 
 #pragma unroll
-    for (int j = 0; j < gsv_chunk<T>::size; j += 4) {
+    for (int j = 0; j < gsv_vector_chunk<T>::size; j += 4) {
         const float4 g = *reinterpret_cast<const float4 *>(norm.gamma + column + j);
         const float4 b = *reinterpret_cast<const float4 *>(norm.beta + column + j);
 
@@ -97,7 +97,7 @@ template <typename T, int cols, typename Source, typename After>
 __global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
     gsv_norm_warp(Source source, T *out, const gsv_norm norm, const After after)
 {
-    constexpr int width = gsv_chunk<T>::size;
+    constexpr int width = gsv_vector_chunk<T>::size;
     constexpr int n_chunks = cols / width;
     constexpr int slots = (n_chunks + GSV_WARP - 1) / GSV_WARP;
     const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
@@ -133,13 +133,15 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
         }
     }
     const float scale = 1.f / sqrtf(gsv_warp_reduce<gsv_sum>(squares) / cols + norm.eps);
-    gsv_chunk<T> *to = reinterpret_cast<gsv_chunk<T> *>(out + static_cast<size_t>(row) * cols);
+    gsv_vector_chunk<T> *to =
+        reinterpret_cast<gsv_vector_chunk<T> *>(out + static_cast<size_t>(row) * cols);
 #pragma unroll
     for (int s = 0; s < slots; s++) {
         const int chunk = s * GSV_WARP + lane;
         if (chunk >= n_chunks)
             continue;
-        const gsv_chunk<T> y = gsv_norm_chunk<T>(x + s * width, mean, scale, norm, chunk * width);
+        const gsv_vector_chunk<T> y =
+            gsv_norm_chunk<T>(x + s * width, mean, scale, norm, chunk * width);
         to[chunk] = y;
 #pragma unroll
         for (int j = 0; j < width; j++)

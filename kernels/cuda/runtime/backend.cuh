@@ -46,7 +46,7 @@ cudaError_t gsv_cuda_activate(const struct gpuserve_op_rows *op, cudaStream_t st
 
 /* A piece of attention's work: some query rows of one sequence. Rows that belong to no sequence
  * come as pieces of n_keys = 0, whose output is set to zero. */
-struct gsv_tile {
+struct gsv_attention_tile {
     int32_t first_key; /* row of the sequence's first token */
     int32_t n_keys;    /* the sequence's length */
     int32_t first_row; /* of the piece */
@@ -54,7 +54,7 @@ struct gsv_tile {
 };
 
 struct gsv_tiles {
-    const struct gsv_tile *tiles; /* device memory */
+    const struct gsv_attention_tile *tiles; /* device memory */
     int32_t n_tiles;
     int32_t height;   /* 16, 32 or 64 rows */
     bool short_texts; /* no sequence has more than GSV_ATTENTION_KEYS */

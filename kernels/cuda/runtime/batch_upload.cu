@@ -39,7 +39,7 @@ static int32_t round_sequences(int32_t n, int32_t most)
 
 /* Most pieces that any lengths can come to: each sequence has at most one partial piece, and the
  * rows of no sequence are one more piece than they fill. */
-static int32_t most_tiles(int32_t n_rows, int32_t n_sequences, int32_t height)
+static int32_t max_tiles(int32_t n_rows, int32_t n_sequences, int32_t height)
 {
     return n_rows / height + n_sequences + 1;
 }
@@ -70,7 +70,7 @@ struct gsv_shape gsv_shape_of(const struct gpuserve_stream *stream,
         shape.n_sequences = host->n_sequences;
     }
     shape.tile_height = tile_height(stream, shape.n_rows, host->max_seqlen);
-    shape.n_tiles = most_tiles(shape.n_rows, shape.n_sequences, shape.tile_height);
+    shape.n_tiles = max_tiles(shape.n_rows, shape.n_sequences, shape.tile_height);
     shape.short_texts = host->max_seqlen <= GSV_ATTENTION_KEYS;
     return shape;
 }
@@ -88,16 +88,16 @@ struct gsv_upload gsv_upload_of(const struct gsv_shape *shape)
     parts.cu_seqlens = 3 * row_bytes;
     parts.tiles = parts.cu_seqlens +
                   gsv_round_up(sizeof(int32_t) * (static_cast<size_t>(shape->n_sequences) + 1), 16);
-    parts.size = parts.tiles + sizeof(struct gsv_tile) * shape->n_tiles;
+    parts.size = parts.tiles + sizeof(struct gsv_attention_tile) * shape->n_tiles;
     return parts;
 }
 
 /* The lowest tiles are the most. */
-size_t gsv_most_upload(const struct gpuserve_stream_options *options)
+size_t gsv_max_upload(const struct gpuserve_stream_options *options)
 {
     struct gsv_shape shape = { options->max_tokens, options->max_sequences, 0, 16, 0 };
 
-    shape.n_tiles = most_tiles(shape.n_rows, shape.n_sequences, shape.tile_height);
+    shape.n_tiles = max_tiles(shape.n_rows, shape.n_sequences, shape.tile_height);
     return gsv_round_up(gsv_upload_of(&shape).size, 256);
 }
 
@@ -108,8 +108,8 @@ static void put_rows(char *to, const int32_t *from, int32_t n, int32_t n_rows)
 }
 
 /* Cut rows [first, end) into pieces; those of no sequence come with n_keys 0. */
-static struct gsv_tile *put_pieces(struct gsv_tile *tile, int32_t first, int32_t end,
-                                   int32_t n_keys, int32_t height)
+static struct gsv_attention_tile *put_pieces(struct gsv_attention_tile *tile, int32_t first,
+                                             int32_t end, int32_t n_keys, int32_t height)
 {
     for (int32_t row = first; row < end; row += height) {
         tile->first_key = first;
@@ -124,8 +124,8 @@ static struct gsv_tile *put_pieces(struct gsv_tile *tile, int32_t first, int32_t
 static void put_tiles(char *to, const struct gpuserve_host_batch *host,
                       const struct gsv_shape *shape)
 {
-    struct gsv_tile *const tiles = reinterpret_cast<struct gsv_tile *>(to);
-    struct gsv_tile *tile = tiles;
+    struct gsv_attention_tile *const tiles = reinterpret_cast<struct gsv_attention_tile *>(to);
+    struct gsv_attention_tile *tile = tiles;
 
     for (int32_t i = 0; i < host->n_sequences; i++) {
         const int32_t first = host->cu_seqlens[i];

@@ -91,7 +91,7 @@ gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **mem
     taken = static_cast<void **>(calloc(1, sizeof(*taken)));
     if (!taken)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
-    status = gsv_guard(
+    status = gsv_watchdog(
         device->index, "memory was taken",
         [=](gpuserve_error *e) { return gsv_cuda_take(device, taken, size, e); }, &left, error);
     if (left)
@@ -105,7 +105,7 @@ void gsv_cuda_memory_free(struct gpuserve_device *device, void *memory)
 {
     /* On a lost device this fails: the memory went with the context. */
     if (memory)
-        gsv_guard_release(device->index, "memory was freed", [=] { cudaFree(memory); });
+        gsv_watchdog_release(device->index, "memory was freed", [=] { cudaFree(memory); });
 }
 
 /* One copy of `size` bytes at most PIECE between the device and `piece`; *left: `piece` is lost. */
@@ -115,7 +115,7 @@ static gpuserve_status copy_piece(const struct gpuserve_device *device, void *to
 {
     const int index = device->index;
 
-    return gsv_guard(
+    return gsv_watchdog(
         index, "memory was copied",
         [=](gpuserve_error *e) {
             const cudaError_t code = cudaMemcpy(to, from, size, kind);

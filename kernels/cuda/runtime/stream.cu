@@ -19,7 +19,7 @@ static size_t output_bytes(const struct gpuserve_stream_options *options)
 
 size_t gsv_cuda_stream_bytes(const struct gpuserve_stream_options *options)
 {
-    size_t all = 2 * gsv_most_upload(options) + output_bytes(options) + GSV_LT_WORKSPACE_BYTES;
+    size_t all = 2 * gsv_max_upload(options) + output_bytes(options) + GSV_LT_WORKSPACE_BYTES;
 
     if (options->dtype == GPUSERVE_DTYPE_INT8 &&
         !gsv_add_size(all, gsv_cuda_int8_stage_bytes(options), &all))
@@ -31,7 +31,7 @@ static gpuserve_status take(struct gpuserve_stream *stream,
                             const struct gpuserve_stream_options *options, gpuserve_error *error)
 {
     const struct gpuserve_device *const device = stream->device;
-    const size_t upload = gsv_most_upload(options);
+    const size_t upload = gsv_max_upload(options);
     const size_t int8_bytes = gsv_cuda_int8_stage_bytes(options);
     cudaError_t code;
 
@@ -86,7 +86,7 @@ gpuserve_status gsv_cuda_stream_create(struct gpuserve_device *device,
     made->output_bytes = options->output_bytes;
     made->failure.struct_size = sizeof(made->failure);
     const struct gpuserve_stream_options wanted = *options;
-    status = gsv_guard(
+    status = gsv_watchdog(
         device->index, "a stream was made",
         [=](gpuserve_error *e) { return take(made, &wanted, e); }, &left, error);
     if (status != GPUSERVE_OK) {
@@ -180,7 +180,7 @@ void gsv_cuda_stream_destroy(struct gpuserve_stream **stream)
     if (!s)
         return;
     *stream = NULL;
-    if (gsv_guard_release(s->device->index, "a stream was ended", [=] { release(s); }))
+    if (gsv_watchdog_release(s->device->index, "a stream was ended", [=] { release(s); }))
         free(s);
 }
 
@@ -284,7 +284,7 @@ gpuserve_status gsv_cuda_batch_begin(struct gpuserve_stream *stream, uint64_t pr
     batch->type_ids = reinterpret_cast<const int32_t *>(at + parts.type_ids);
     batch->positions = reinterpret_cast<const int32_t *>(at + parts.positions);
     batch->cu_seqlens = reinterpret_cast<const int32_t *>(at + parts.cu_seqlens);
-    stream->tiles.tiles = reinterpret_cast<const struct gsv_tile *>(at + parts.tiles);
+    stream->tiles.tiles = reinterpret_cast<const struct gsv_attention_tile *>(at + parts.tiles);
     stream->tiles.n_tiles = shape.n_tiles;
     stream->tiles.height = shape.tile_height;
     stream->tiles.short_texts = shape.short_texts != 0;

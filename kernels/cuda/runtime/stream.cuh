@@ -97,7 +97,7 @@ struct gsv_shape gsv_shape_of(const struct gpuserve_stream *stream,
                               const struct gpuserve_host_batch *host);
 struct gsv_upload gsv_upload_of(const struct gsv_shape *shape);
 /* The largest of a stream. */
-size_t gsv_most_upload(const struct gpuserve_stream_options *options);
+size_t gsv_max_upload(const struct gpuserve_stream_options *options);
 void gsv_pack(char *to, const struct gpuserve_host_batch *host, const struct gsv_shape *shape,
               const struct gsv_upload *parts);
 

@@ -29,16 +29,16 @@
 namespace
 {
 
-const int MOST_PLACES = 12;
+const int MAX_PLACES = 12;
 
 struct places {
-    char folders[MOST_PLACES][PATH_MAX];
+    char folders[MAX_PLACES][PATH_MAX];
     int n;
 };
 
 void add(struct places *p, const char *folder, int length, const char *below)
 {
-    if (p->n < MOST_PLACES &&
+    if (p->n < MAX_PLACES &&
         snprintf(p->folders[p->n], PATH_MAX, "%.*s%s", length, folder, below) < PATH_MAX)
         p->n++;
 }

@@ -77,7 +77,7 @@ template <typename T> __device__ __forceinline__ uint32_t gsv_pair_bits(float a,
 }
 
 /* As many elements as one 16-byte access moves. */
-template <typename T> struct alignas(16) gsv_chunk {
+template <typename T> struct alignas(16) gsv_vector_chunk {
     static constexpr int size = 16 / static_cast<int>(sizeof(T));
     T v[size];
 };

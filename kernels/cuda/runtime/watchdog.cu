@@ -136,8 +136,8 @@ int64_t gsv_cuda_timeout_ms(void)
     return ms > 0 ? ms : DEFAULT_TIMEOUT_MS;
 }
 
-gpuserve_status gsv_guard_run(int index, const char *what, struct gsv_guarded *call, bool *left,
-                              gpuserve_error *error)
+gpuserve_status gsv_watchdog_run(int index, const char *what, struct gsv_guarded *call, bool *left,
+                                 gpuserve_error *error)
 {
     const int64_t timeout_ms = gsv_cuda_timeout_ms();
     struct watch *const w = make_watch(index, call);

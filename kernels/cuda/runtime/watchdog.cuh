@@ -27,8 +27,8 @@ struct gsv_guarded {
 /* Run and end `call`; its status and error. After the device's time-out: GPUSERVE_E_DEVICE, *left
  * is set, the device is marked as one that hangs, and the call ends itself should it ever return.
  */
-gpuserve_status gsv_guard_run(int index, const char *what, struct gsv_guarded *call, bool *left,
-                              gpuserve_error *error);
+gpuserve_status gsv_watchdog_run(int index, const char *what, struct gsv_guarded *call, bool *left,
+                                 gpuserve_error *error);
 
 /* GPUSERVE_CUDA_TIMEOUT_MS, or a minute. */
 int64_t gsv_cuda_timeout_ms(void);
@@ -39,8 +39,8 @@ int64_t gsv_cuda_timeout_ms(void);
  * tells that `work` still has what it borrowed.
  */
 template <typename Work>
-gpuserve_status gsv_guard(int index, const char *what, Work work, bool *left, gpuserve_error *error,
-                          bool always = false)
+gpuserve_status gsv_watchdog(int index, const char *what, Work work, bool *left,
+                             gpuserve_error *error, bool always = false)
 {
     struct call : gsv_guarded {
         explicit call(const Work &given) : gsv_guarded(), work(given)
@@ -61,17 +61,17 @@ gpuserve_status gsv_guard(int index, const char *what, Work work, bool *left, gp
     made->error = GPUSERVE_ERROR_INIT;
     made->run = [](struct gsv_guarded *c) { c->status = static_cast<call *>(c)->work(&c->error); };
     made->end = [](struct gsv_guarded *c) { free(static_cast<call *>(c)); };
-    return gsv_guard_run(index, what, made, left, error);
+    return gsv_watchdog_run(index, what, made, left, error);
 }
 
 /* For work() -> void that gives something back: done on a lost device too, not on one that hangs.
  * False when it was left undone, with what it borrowed. */
-template <typename Work> bool gsv_guard_release(int index, const char *what, Work work)
+template <typename Work> bool gsv_watchdog_release(int index, const char *what, Work work)
 {
     bool left = gsv_cuda_hangs(index);
 
     if (!left)
-        gsv_guard(
+        gsv_watchdog(
             index, what,
             [=](gpuserve_error *) {
                 work();

@@ -5,7 +5,7 @@
 
 #include "lib/http/core/buffer.h"
 
-struct row {
+struct errors_row {
     unsigned status;     /* for most dialects */
     unsigned tei_status; /* 0: the same */
     unsigned kserve_status;
@@ -16,7 +16,7 @@ struct row {
 #define INVALID "invalid_request_error"
 
 /* clang-format off */
-static const struct row rows[GSV_N_PROBLEMS] = {
+static const struct errors_row rows[GSV_N_PROBLEMS] = {
     [GSV_P_FRAMING]      = { 400, 0, 0, INVALID, "bad_request", "Validation" },
     [GSV_P_SYNTAX]       = { 400, 0, 0, INVALID, "invalid_json", "Validation" },
     [GSV_P_INVALID]      = { 400, 422, 0, INVALID, "invalid_value", "Validation" },
@@ -44,7 +44,7 @@ static const struct row rows[GSV_N_PROBLEMS] = {
 
 unsigned gsv_problem_status(enum gsv_problem kind, enum gsv_dialect dialect)
 {
-    const struct row *row = &rows[kind];
+    const struct errors_row *row = &rows[kind];
 
     if (dialect == GSV_TEI && row->tei_status)
         return row->tei_status;
@@ -74,17 +74,17 @@ static void write_openai(struct gsv_buffer *buffer, const struct gsv_complaint *
 void gsv_problem_write(struct gsv_buffer *buffer, const struct gsv_complaint *complaint,
                        enum gsv_dialect dialect)
 {
-    static const char *const members[] = { [GSV_OPENAI] = "error",
-                                           [GSV_TEI] = "error",
-                                           [GSV_KSERVE] = "error",
-                                           [GSV_COHERE] = "message",
-                                           [GSV_JINA] = "message" };
+    static const char *const fields[] = { [GSV_OPENAI] = "error",
+                                          [GSV_TEI] = "error",
+                                          [GSV_KSERVE] = "error",
+                                          [GSV_COHERE] = "message",
+                                          [GSV_JINA] = "message" };
 
     if (dialect == GSV_OPENAI) {
         write_openai(buffer, complaint);
         return;
     }
-    gsv_buffer_format(buffer, "{\"%s\":", members[dialect]);
+    gsv_buffer_format(buffer, "{\"%s\":", fields[dialect]);
     gsv_put_text(buffer, complaint->message);
     if (dialect == GSV_TEI) {
         gsv_buffer_text(buffer, ",\"error_type\":");

@@ -27,7 +27,7 @@ static void write_base64(struct gsv_exchange *exchange)
     gsv_buffer_text(to, "[");
     for (size_t i = 0; i < exchange->work.job.n_items; i++) {
         gsv_buffer_text(to, i > 0 ? "," : "");
-        gsv_put_base64(to, gsv_work_row(exchange, i), exchange->work.columns);
+        gsv_put_base64(to, gsv_call_row(exchange, i), exchange->work.columns);
     }
     gsv_buffer_text(to, "]");
 }
@@ -63,7 +63,7 @@ static void write_embeddings(struct gsv_exchange *exchange)
     gsv_buffer_format(to,
                       "],\"meta\":{\"api_version\":{\"version\":\"%d\"},\"billed_units\":{"
                       "\"input_tokens\":%zu}},\"response_type\":\"%s\"}",
-                      cohere->v2 ? 2 : 1, exchange->account.n_tokens,
+                      cohere->v2 ? 2 : 1, exchange->usage.n_tokens,
                       by_type ? "embeddings_by_type" : "embeddings_floats");
     gsv_reply_json(exchange);
 }
@@ -159,7 +159,7 @@ static void embed(struct gsv_exchange *exchange)
         return;
     inputs = cohere->inputs; /* the reply repeats the whole texts */
     if (gsv_inputs_cut(exchange, &inputs, &cut))
-        gsv_work_start(exchange, &job, &inputs, write_embeddings);
+        gsv_call_start(exchange, &job, &inputs, write_embeddings);
 }
 
 const struct gsv_route gsv_cohere_routes[] = {

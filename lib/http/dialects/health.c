@@ -71,7 +71,7 @@ static void deep(struct gsv_exchange *exchange)
 {
     exchange->state = gsv_keep(exchange, 1, sizeof(bool));
     if (exchange->state)
-        gsv_work_load(exchange, &exchange->server->checks, NULL, GSV_CHECK, tell_all);
+        gsv_call_load(exchange, &exchange->server->checks, NULL, GSV_CHECK, tell_all);
 }
 
 const struct gsv_route gsv_health_routes[] = {

@@ -52,7 +52,7 @@ static void extract(struct gsv_exchange *exchange)
         gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
         gsv_option_vector(exchange, body, &job) &&
         gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs))
-        gsv_work_start(exchange, &job, &inputs, write_vectors);
+        gsv_call_start(exchange, &job, &inputs, write_vectors);
 }
 
 static void write_labels(struct gsv_exchange *exchange)
@@ -63,7 +63,7 @@ static void write_labels(struct gsv_exchange *exchange)
     gsv_buffer_text(to, "[");
     for (size_t i = 0; i < exchange->work.job.n_items; i++) {
         gsv_buffer_text(to, i > 0 ? "," : "");
-        gsv_put_labels(exchange, gsv_work_row(exchange, i), *top_k);
+        gsv_put_labels(exchange, gsv_call_row(exchange, i), *top_k);
     }
     gsv_buffer_text(to, "]");
     gsv_reply_json(exchange);
@@ -94,7 +94,7 @@ static void classify(struct gsv_exchange *exchange)
     *top_k = (size_t)most;
     job.task = GPUSERVE_TASK_CLASSIFY;
     job.score = scores[function];
-    gsv_work_start(exchange, &job, &inputs, write_labels);
+    gsv_call_start(exchange, &job, &inputs, write_labels);
 }
 
 static void any_task(struct gsv_exchange *exchange)

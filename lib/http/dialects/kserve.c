@@ -23,20 +23,20 @@ bool gsv_kserve_model(struct gsv_exchange *exchange)
     return gsv_request_model(exchange, exchange->model_name);
 }
 
-static void put_truth(struct gsv_exchange *exchange, const char *name, bool truth)
+static void put_bool(struct gsv_exchange *exchange, const char *name, bool boolean)
 {
-    gsv_buffer_format(&exchange->reply, "{\"%s\":%s}", name, truth ? "true" : "false");
-    gsv_reply(exchange, truth ? 200 : 503, "application/json");
+    gsv_buffer_format(&exchange->reply, "{\"%s\":%s}", name, boolean ? "true" : "false");
+    gsv_reply(exchange, boolean ? 200 : 503, "application/json");
 }
 
 static void live(struct gsv_exchange *exchange)
 {
-    put_truth(exchange, "live", true);
+    put_bool(exchange, "live", true);
 }
 
 static void ready(struct gsv_exchange *exchange)
 {
-    put_truth(exchange, "ready", gsv_http_ready(exchange->server, NULL));
+    put_bool(exchange, "ready", gsv_http_ready(exchange->server, NULL));
 }
 
 static bool is_ready(const struct gsv_served *served)
@@ -47,8 +47,8 @@ static bool is_ready(const struct gsv_served *served)
 static void model_ready(struct gsv_exchange *exchange)
 {
     if (gsv_kserve_model(exchange))
-        put_truth(exchange, "ready",
-                  !atomic_load(&exchange->server->draining) && is_ready(exchange->served));
+        put_bool(exchange, "ready",
+                 !atomic_load(&exchange->server->draining) && is_ready(exchange->served));
 }
 
 /* ------------------------------------------------------------------------------------ metadata */
@@ -207,7 +207,7 @@ static void control(struct gsv_exchange *exchange, enum gsv_load_kind kind)
     struct gsv_entry *entry = controlled_entry(exchange);
 
     if (entry && (kind != GSV_LOAD || check_load(exchange)))
-        gsv_work_load(exchange, &exchange->server->loads, entry, kind, say_done);
+        gsv_call_load(exchange, &exchange->server->loads, entry, kind, say_done);
 }
 
 static void load(struct gsv_exchange *exchange)

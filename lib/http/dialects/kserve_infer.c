@@ -59,7 +59,7 @@ static bool put_row_labels(struct gsv_exchange *exchange, const struct output *o
     const struct gsv_served *served = exchange->served;
     const size_t n = output->classes ? output->classes : 1;
     const struct gsv_ranked *ranked =
-        gsv_rank_labels(exchange, gsv_work_row(exchange, row), served->n_labels);
+        gsv_rank_labels(exchange, gsv_call_row(exchange, row), served->n_labels);
 
     for (size_t i = 0; i < n && ranked; i++) {
         const char *label = gpuserve_model_label(served->model, ranked[i].index);
@@ -86,7 +86,7 @@ static bool put_row_labels(struct gsv_exchange *exchange, const struct output *o
 static bool put_values(struct gsv_exchange *exchange, const struct output *output,
                        struct gsv_buffer *to)
 {
-    const struct gsv_work *work = &exchange->work;
+    const struct gsv_call *work = &exchange->work;
     const size_t n = work->job.n_items * work->columns;
 
     if (output->kind == LABELS || output->classes) {
@@ -340,5 +340,5 @@ void gsv_kserve_infer(struct gsv_exchange *exchange)
                            &inputs))
         return;
     job.task = infer->outputs[0].kind == EMBEDDING ? GPUSERVE_TASK_EMBED : GPUSERVE_TASK_CLASSIFY;
-    gsv_work_start(exchange, &job, &inputs, write_outputs);
+    gsv_call_start(exchange, &job, &inputs, write_outputs);
 }

@@ -18,17 +18,17 @@ static void put_duration(struct gsv_buffer *to, const char *name, uint64_t count
 }
 
 /* perf_analyzer reads all of them. */
-static void put_requests(struct gsv_buffer *to, const struct gsv_tally *tally)
+static void put_requests(struct gsv_buffer *to, const struct gsv_model_stats *stats)
 {
-    const uint64_t n_ok = atomic_load(&tally->n_ok);
+    const uint64_t n_ok = atomic_load(&stats->n_ok);
     const struct {
         const char *name;
         uint64_t count, us;
-    } rows[] = { { "success", n_ok, atomic_load(&tally->total_us) },
-                 { "fail", atomic_load(&tally->n_failed), 0 },
-                 { "queue", n_ok, atomic_load(&tally->queue_us) },
-                 { "compute_input", n_ok, atomic_load(&tally->tokenize_us) },
-                 { "compute_infer", n_ok, atomic_load(&tally->compute_us) },
+    } rows[] = { { "success", n_ok, atomic_load(&stats->total_us) },
+                 { "fail", atomic_load(&stats->n_failed), 0 },
+                 { "queue", n_ok, atomic_load(&stats->queue_us) },
+                 { "compute_input", n_ok, atomic_load(&stats->tokenize_us) },
+                 { "compute_infer", n_ok, atomic_load(&stats->compute_us) },
                  { "compute_output", n_ok, 0 } };
 
     gsv_buffer_text(to, "\"inference_stats\":{");
@@ -66,16 +66,16 @@ static bool put_model(struct gsv_exchange *exchange, const struct gsv_served *se
     gpuserve_model_counts counts;
     struct gsv_batches batches;
 
-    if (gsv_served_counts(served, &counts, &batches, &error) != GPUSERVE_OK)
+    if (gsv_served_stats(served, &counts, &batches, &error) != GPUSERVE_OK)
         return gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "%s", error.message);
     gsv_buffer_text(to, "{\"name\":");
     gsv_put_text(to, name);
     gsv_buffer_format(to,
                       ",\"version\":\"1\",\"last_inference\":%llu,\"inference_count\":%llu,"
                       "\"execution_count\":%llu,",
-                      (unsigned long long)atomic_load(&served->tally.last_ms),
+                      (unsigned long long)atomic_load(&served->stats.last_ms),
                       (unsigned long long)counts.items, (unsigned long long)counts.batches);
-    put_requests(to, &served->tally);
+    put_requests(to, &served->stats);
     gsv_buffer_text(to, ",");
     put_batches(to, &batches);
     gsv_buffer_text(to, "}");

@@ -37,7 +37,7 @@ static void put_server(struct gsv_exchange *exchange)
     n_working = server->n_working;
     pthread_mutex_unlock(&server->lock);
     put_figure(to, "gpuserve_http_connections", "gauge", "Open connections.",
-               atomic_load(&server->guard.n_clients));
+               atomic_load(&server->event_loop.n_clients));
     put_figure(to, "gpuserve_http_requests_total", "counter", "Requests begun.",
                atomic_load(&server->n_requests));
     put_figure(to, "gpuserve_http_requests_open", "gauge", "Requests not answered yet.",
@@ -45,7 +45,7 @@ static void put_server(struct gsv_exchange *exchange)
     put_figure(to, "gpuserve_http_requests_working", "gauge", "Of them waiting for a model.",
                n_working);
     put_figure(to, "gpuserve_http_unread_bytes", "gauge", "Of replies that wait for their readers.",
-               atomic_load(&server->crew.unread_bytes));
+               atomic_load(&server->workers.unread_bytes));
     put_figure(to, "gpuserve_http_reloads_total", "counter", "Reloads of all files.",
                atomic_load(&server->n_reloads));
     put_figure(to, "gpuserve_http_failed_reloads_total", "counter",

@@ -37,7 +37,7 @@ static void write_embeddings(struct gsv_exchange *exchange)
     gsv_put_rows(to, exchange->work.job.output, exchange->work.job.n_items, exchange->work.columns);
     gsv_buffer_format(to, ",\"total_duration\":%llu,\"load_duration\":0,\"prompt_eval_count\":%zu}",
                       (unsigned long long)(gsv_http_now() - exchange->begun_ns),
-                      exchange->account.n_tokens);
+                      exchange->usage.n_tokens);
     gsv_reply_json(exchange);
 }
 
@@ -77,7 +77,7 @@ static void start(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_i
             !gsv_inputs_tokenize(exchange, inputs, job->truncation))
             return;
     }
-    gsv_work_start(exchange, job, inputs, finish);
+    gsv_call_start(exchange, job, inputs, finish);
 }
 
 static void embed(struct gsv_exchange *exchange)

@@ -26,7 +26,7 @@ struct embeddings {
 static void write_embeddings(struct gsv_exchange *exchange)
 {
     const struct embeddings *wanted = exchange->state;
-    const struct gsv_work *work = &exchange->work;
+    const struct gsv_call *work = &exchange->work;
     struct gsv_buffer *to = &exchange->reply;
 
     gsv_buffer_text(to, "{\"object\":\"list\",\"data\":[");
@@ -34,15 +34,15 @@ static void write_embeddings(struct gsv_exchange *exchange)
         gsv_buffer_format(
             to, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i > 0 ? "," : "", i);
         if (wanted->base64)
-            gsv_put_base64(to, gsv_work_row(exchange, i), work->columns);
+            gsv_put_base64(to, gsv_call_row(exchange, i), work->columns);
         else
-            gsv_put_floats(to, gsv_work_row(exchange, i), work->columns);
+            gsv_put_floats(to, gsv_call_row(exchange, i), work->columns);
         gsv_buffer_text(to, "}");
     }
     gsv_buffer_text(to, "],\"model\":");
     gsv_put_text(to, exchange->served->name);
     gsv_buffer_format(to, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}",
-                      exchange->account.n_tokens, exchange->account.n_tokens);
+                      exchange->usage.n_tokens, exchange->usage.n_tokens);
     gsv_reply_json(exchange);
 }
 
@@ -214,7 +214,7 @@ static void embeddings(struct gsv_exchange *exchange)
         !gsv_inputs_read(exchange, json_object_get(body, "input"), "input", 0, &job, &inputs) ||
         !gsv_inputs_cut(exchange, &inputs, &cut))
         return;
-    gsv_work_start(exchange, &job, &inputs, write_embeddings);
+    gsv_call_start(exchange, &job, &inputs, write_embeddings);
 }
 
 /* -------------------------------------------------------------------------------------- models */

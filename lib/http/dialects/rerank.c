@@ -23,7 +23,7 @@
 
 #include <string.h>
 
-struct ranking {
+struct rerank_ranking {
     struct gsv_rerank rerank;
     struct gsv_inputs documents; /* as given: those of `rerank` may be cut */
     struct gsv_cut cut;
@@ -33,7 +33,7 @@ struct ranking {
 
 /* Texts over the limit are cut: of documents only the beginning is often enough, and these clients
  * cannot ask for it. */
-static bool start(struct gsv_exchange *exchange, struct ranking *ranking, const json_t *list,
+static bool start(struct gsv_exchange *exchange, struct rerank_ranking *ranking, const json_t *list,
                   const char *name, gsv_handler finish)
 {
     exchange->state = ranking;
@@ -45,7 +45,7 @@ static bool start(struct gsv_exchange *exchange, struct ranking *ranking, const 
            gsv_rerank_start(exchange, &ranking->rerank, finish);
 }
 
-static size_t n_told(const struct ranking *ranking)
+static size_t n_told(const struct rerank_ranking *ranking)
 {
     const size_t n = ranking->rerank.documents.n;
 
@@ -56,7 +56,7 @@ static size_t n_told(const struct ranking *ranking)
 
 static void write_tei(struct gsv_exchange *exchange)
 {
-    const struct ranking *ranking = exchange->state;
+    const struct rerank_ranking *ranking = exchange->state;
     const struct gsv_inputs *texts = &ranking->rerank.documents;
     struct gsv_buffer *to = &exchange->reply;
 
@@ -76,7 +76,7 @@ static void write_tei(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-static void rerank_tei(struct gsv_exchange *exchange, struct ranking *ranking)
+static void rerank_tei(struct gsv_exchange *exchange, struct rerank_ranking *ranking)
 {
     const json_t *body = exchange->json;
     gpuserve_job job = GPUSERVE_JOB_INIT;
@@ -97,7 +97,7 @@ static void rerank_tei(struct gsv_exchange *exchange, struct ranking *ranking)
 
 static void write_results(struct gsv_exchange *exchange)
 {
-    const struct ranking *ranking = exchange->state;
+    const struct rerank_ranking *ranking = exchange->state;
     const struct gsv_inputs *texts = &ranking->documents;
     const size_t n = n_told(ranking);
     const bool v2 = exchange->path[2] == '2';
@@ -125,7 +125,7 @@ static void write_results(struct gsv_exchange *exchange)
                       "],\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu},\"meta\":{"
                       "\"api_version\":{\"version\":\"%d\"},\"billed_units\":{\"search_units\":1},"
                       "\"method\":\"%s\"}}",
-                      exchange->account.n_tokens, exchange->account.n_tokens, v2 ? 2 : 1,
+                      exchange->usage.n_tokens, exchange->usage.n_tokens, v2 ? 2 : 1,
                       gsv_ranking_method(&ranking->rerank));
     gsv_reply_json(exchange);
 }
@@ -162,7 +162,7 @@ static bool check_form(struct gsv_exchange *exchange)
                       "`rank_fields` is not offered: a document is ranked by its `text`");
 }
 
-static bool read_options(struct gsv_exchange *exchange, struct ranking *ranking)
+static bool read_options(struct gsv_exchange *exchange, struct rerank_ranking *ranking)
 {
     static const struct gsv_unoffered unoffered[] = {
         { "truncate_prompt_tokens", "`max_tokens_per_doc` cuts documents" },
@@ -188,7 +188,7 @@ static bool read_options(struct gsv_exchange *exchange, struct ranking *ranking)
     return true;
 }
 
-static void rerank_documents(struct gsv_exchange *exchange, struct ranking *ranking)
+static void rerank_documents(struct gsv_exchange *exchange, struct rerank_ranking *ranking)
 {
     const json_t *body = exchange->json;
 
@@ -200,7 +200,7 @@ static void rerank_documents(struct gsv_exchange *exchange, struct ranking *rank
 
 static void rerank(struct gsv_exchange *exchange)
 {
-    struct ranking *ranking = gsv_keep(exchange, 1, sizeof(*ranking));
+    struct rerank_ranking *ranking = gsv_keep(exchange, 1, sizeof(*ranking));
 
     if (!ranking)
         return;

@@ -30,14 +30,14 @@ static void embed(struct gsv_exchange *exchange)
         gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
         gsv_option_vector(exchange, body, &job) &&
         gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs))
-        gsv_work_start(exchange, &job, &inputs, write_vectors);
+        gsv_call_start(exchange, &job, &inputs, write_vectors);
 }
 
 /* ----------------------------------------------------------------------------------- per token */
 
 static void write_token_vectors(struct gsv_exchange *exchange)
 {
-    const struct gsv_work *work = &exchange->work;
+    const struct gsv_call *work = &exchange->work;
     struct gsv_buffer *to = &exchange->reply;
 
     gsv_buffer_text(to, "[");
@@ -66,7 +66,7 @@ static void embed_all(struct gsv_exchange *exchange)
         return;
     job.prompt_name = NULL;
     job.task = GPUSERVE_TASK_TOKEN_VECTORS;
-    gsv_work_start(exchange, &job, &inputs, write_token_vectors);
+    gsv_call_start(exchange, &job, &inputs, write_token_vectors);
 }
 
 /* -------------------------------------------------------------------------------------- sparse */
@@ -99,7 +99,7 @@ static void write_sparse(struct gsv_exchange *exchange)
     gsv_buffer_text(to, "[");
     for (size_t i = 0; i < exchange->work.job.n_items; i++) {
         gsv_buffer_text(to, i > 0 ? "," : "");
-        put_sparse(exchange, gsv_work_row(exchange, i), indices, values);
+        put_sparse(exchange, gsv_call_row(exchange, i), indices, values);
     }
     gsv_buffer_text(to, "]");
     gsv_reply_json(exchange);
@@ -122,7 +122,7 @@ static void embed_sparse(struct gsv_exchange *exchange)
     job.task = GPUSERVE_TASK_SPARSE;
     if (gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
         gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs))
-        gsv_work_start(exchange, &job, &inputs, write_sparse);
+        gsv_call_start(exchange, &job, &inputs, write_sparse);
 }
 
 const struct gsv_route gsv_tei_routes[] = {

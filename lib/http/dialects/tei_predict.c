@@ -16,14 +16,14 @@
 #include "lib/http/inference/inference_call.h"
 
 /* What one job has of the request. */
-struct part {
+struct tei_predict_part {
     struct gsv_inputs inputs;
     size_t *places; /* [inputs.n] in the request */
 };
 
 struct predict {
-    struct part texts, pairs;
-    const struct part *running;
+    struct tei_predict_part texts, pairs;
+    const struct tei_predict_part *running;
     const float **rows; /* [n] scores, in the order of the request */
     size_t n;
     bool nested, raw;
@@ -46,23 +46,23 @@ static void write_predictions(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-static void start(struct gsv_exchange *exchange, const struct part *part);
+static void start(struct gsv_exchange *exchange, const struct tei_predict_part *part);
 
 /* The rows of a job stay where they are as long as the exchange. */
 static void take_rows(struct gsv_exchange *exchange)
 {
     struct predict *predict = exchange->state;
-    const struct part *done = predict->running;
+    const struct tei_predict_part *done = predict->running;
 
     for (size_t i = 0; i < done->inputs.n; i++)
-        predict->rows[done->places[i]] = gsv_work_row(exchange, i);
+        predict->rows[done->places[i]] = gsv_call_row(exchange, i);
     if (done == &predict->texts && predict->pairs.inputs.n > 0)
         start(exchange, &predict->pairs);
     else
         write_predictions(exchange);
 }
 
-static void start(struct gsv_exchange *exchange, const struct part *part)
+static void start(struct gsv_exchange *exchange, const struct tei_predict_part *part)
 {
     struct predict *predict = exchange->state;
     gpuserve_job job = GPUSERVE_JOB_INIT;
@@ -71,7 +71,7 @@ static void start(struct gsv_exchange *exchange, const struct part *part)
     job.task = GPUSERVE_TASK_CLASSIFY;
     job.score = predict->raw ? GPUSERVE_SCORE_RAW : GPUSERVE_SCORE_DEFAULT;
     job.truncation = predict->truncation;
-    gsv_work_start(exchange, &job, &part->inputs, take_rows);
+    gsv_call_start(exchange, &job, &part->inputs, take_rows);
 }
 
 /* ------------------------------------------------------------------------------------ question */
@@ -87,7 +87,7 @@ static bool take_input(struct gsv_exchange *exchange, struct predict *predict, s
 {
     const json_t *first = json_is_array(value) ? json_array_get(value, 0) : value;
     const json_t *second = json_array_get(value, 1); /* NULL for a text */
-    struct part *part = second ? &predict->pairs : &predict->texts;
+    struct tei_predict_part *part = second ? &predict->pairs : &predict->texts;
     const size_t at = part->inputs.n;
 
     if (!json_is_string(first) || (second && !json_is_string(second)) ||
@@ -107,7 +107,8 @@ static bool take_input(struct gsv_exchange *exchange, struct predict *predict, s
 }
 
 /* Room for n inputs, none of which is there yet. */
-static bool make_part(struct gsv_exchange *exchange, struct part *part, size_t n, bool pairs)
+static bool make_part(struct gsv_exchange *exchange, struct tei_predict_part *part, size_t n,
+                      bool pairs)
 {
     part->places = gsv_keep(exchange, n, sizeof(*part->places));
     if (!part->places || !gsv_inputs_make(exchange, n, pairs, &part->inputs))

@@ -12,7 +12,7 @@
 #include <string.h>
 
 static bool tokenize_text(struct gsv_exchange *exchange, const char *text, size_t size,
-                          bool add_special, size_t most, struct gsv_tokens *tokens)
+                          bool add_special, size_t most, struct gsv_token_spans *tokens)
 {
     gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
 
@@ -23,7 +23,7 @@ static bool tokenize_text(struct gsv_exchange *exchange, const char *text, size_
 /* Its id and, as the member `name`, the part of the text that it is of, or a special token's own.
  */
 static void put_token(struct gsv_exchange *exchange, const char *text, size_t size,
-                      const struct gsv_tokens *tokens, size_t i, const char *name)
+                      const struct gsv_token_spans *tokens, size_t i, const char *name)
 {
     const gpuserve_span span = tokens->spans[i];
     struct gsv_buffer *to = &exchange->reply;
@@ -43,7 +43,7 @@ static void put_token(struct gsv_exchange *exchange, const char *text, size_t si
 }
 
 static bool put_tokens(struct gsv_exchange *exchange, const char *text, size_t size,
-                       const struct gsv_tokens *tokens)
+                       const struct gsv_token_spans *tokens)
 {
     struct gsv_buffer *to = &exchange->reply;
     struct gsv_place place = { 0 };
@@ -71,7 +71,7 @@ static void tokenize_tei(struct gsv_exchange *exchange)
 {
     gpuserve_job job = GPUSERVE_JOB_INIT; /* only for its prompt */
     struct gsv_inputs inputs;
-    size_t left = GSV_MOST_TOKENS;
+    size_t left = GSV_MAX_TOKENS;
     bool add_special = true;
 
     if (!gsv_member_flag(exchange, exchange->json, "add_special_tokens", &add_special) ||
@@ -82,7 +82,7 @@ static void tokenize_tei(struct gsv_exchange *exchange)
         return;
     gsv_buffer_text(&exchange->reply, "[");
     for (size_t i = 0; i < inputs.n; i++) {
-        struct gsv_tokens tokens = { 0 };
+        struct gsv_token_spans tokens = { 0 };
 
         if (!tokenize_text(exchange, inputs.texts[i], inputs.sizes[i], add_special, left, &tokens))
             return;
@@ -95,7 +95,7 @@ static void tokenize_tei(struct gsv_exchange *exchange)
 }
 
 static void put_llama(struct gsv_exchange *exchange, const char *text, size_t size,
-                      const struct gsv_tokens *tokens, bool with_pieces)
+                      const struct gsv_token_spans *tokens, bool with_pieces)
 {
     struct gsv_buffer *to = &exchange->reply;
 
@@ -118,7 +118,7 @@ static void tokenize_llama(struct gsv_exchange *exchange, const json_t *content)
     bool add_special = false, with_pieces = false, parse_special = true; /* llama.cpp's defaults */
     const size_t size = json_string_length(content);
     const char *text = json_string_value(content);
-    struct gsv_tokens tokens = { 0 };
+    struct gsv_token_spans tokens = { 0 };
 
     if (!text) {
         gsv_refuse(exchange, GSV_P_INVALID, "content", "`content` is no text");
@@ -132,7 +132,7 @@ static void tokenize_llama(struct gsv_exchange *exchange, const json_t *content)
         gsv_refuse(
             exchange, GSV_P_UNSUPPORTED, "parse_special",
             "`parse_special` is false, but special tokens in a text are always read as such");
-    else if (tokenize_text(exchange, text, size, add_special, GSV_MOST_TOKENS, &tokens))
+    else if (tokenize_text(exchange, text, size, add_special, GSV_MAX_TOKENS, &tokens))
         put_llama(exchange, text, size, &tokens, with_pieces);
 }
 

@@ -33,7 +33,7 @@ static void write_result(struct gsv_exchange *exchange)
     gsv_buffer_text(to, "{\"result\":[");
     for (size_t i = 0; i < exchange->work.job.n_items; i++) {
         const struct gsv_ranked *ranked =
-            gsv_rank_labels(exchange, gsv_work_row(exchange, i), served->n_labels);
+            gsv_rank_labels(exchange, gsv_call_row(exchange, i), served->n_labels);
 
         if (!ranked)
             return;
@@ -109,7 +109,7 @@ static void predict(struct gsv_exchange *exchange)
         return;
     job.task = exchange->served->n_labels > 0 ? GPUSERVE_TASK_CLASSIFY : GPUSERVE_TASK_EMBED;
     job.truncation = gsv_server_truncation(exchange);
-    gsv_work_start(exchange, &job, &inputs, write_predictions);
+    gsv_call_start(exchange, &job, &inputs, write_predictions);
 }
 
 static void classify(struct gsv_exchange *exchange)
@@ -122,7 +122,7 @@ static void classify(struct gsv_exchange *exchange)
         return;
     job.task = GPUSERVE_TASK_CLASSIFY;
     job.truncation = gsv_server_truncation(exchange);
-    gsv_work_start(exchange, &job, &inputs, write_result);
+    gsv_call_start(exchange, &job, &inputs, write_result);
 }
 
 const struct gsv_route gsv_tfserving_routes[] = {

@@ -15,8 +15,8 @@
 static void put_file(struct gsv_exchange *exchange, const unsigned char *bytes, size_t size,
                      const char *type)
 {
-    exchange->lent = bytes;
-    exchange->n_lent = size;
+    exchange->borrowed = bytes;
+    exchange->n_borrowed = size;
     gsv_add_header(exchange, "Content-Security-Policy", POLICY);
     gsv_add_header(exchange, "X-Content-Type-Options", "nosniff");
     gsv_add_header(exchange, "Referrer-Policy", "no-referrer");

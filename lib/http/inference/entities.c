@@ -22,29 +22,29 @@ enum {
 };
 
 /* What is asked, and the texts as they were given. */
-struct question {
-    const char **texts;        /* [n] */
-    const size_t *sizes;       /* [n] */
-    const json_t *ignored;     /* labels; NULL: "O" */
-    struct gsv_tokens *tokens; /* [n] */
+struct entities_question {
+    const char **texts;             /* [n] */
+    const size_t *sizes;            /* [n] */
+    const json_t *ignored;          /* labels; NULL: "O" */
+    struct gsv_token_spans *tokens; /* [n] */
     uint32_t aggregation;
     bool is_list;
 };
 
 /* One text with its tokens, while its entities are written. */
-struct reading {
+struct http_entities_reading {
     struct gsv_exchange *exchange;
-    const struct question *question;
+    const struct entities_question *question;
     const char *text;
     size_t size;
-    const struct gsv_tokens *tokens;
+    const struct gsv_token_spans *tokens;
     struct gsv_place place;
     size_t n_written;
 };
 
 /* ------------------------------------------------------------------------------------- entities */
 
-static bool is_ignored(const struct question *question, const char *name)
+static bool is_ignored(const struct entities_question *question, const char *name)
 {
     const json_t *ignored = question->ignored;
 
@@ -57,7 +57,7 @@ static bool is_ignored(const struct question *question, const char *name)
     return false;
 }
 
-static void put_word(const struct reading *r, const gpuserve_entity *entity)
+static void put_word(const struct http_entities_reading *r, const gpuserve_entity *entity)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_status st = GPUSERVE_E_TOO_LARGE;
@@ -79,7 +79,7 @@ static void put_word(const struct reading *r, const gpuserve_entity *entity)
     gsv_buffer_reset(&word);
 }
 
-static void put(struct reading *r, const gpuserve_entity *entity)
+static void put(struct http_entities_reading *r, const gpuserve_entity *entity)
 {
     const uint32_t aggregation = r->question->aggregation;
     const bool grouped = aggregation == GPUSERVE_AGGREGATION_SIMPLE;
@@ -104,7 +104,7 @@ static void put(struct reading *r, const gpuserve_entity *entity)
                       gsv_characters_to(r->text, spans[entity->last].end, &r->place));
 }
 
-static void put_entities(struct reading *r, const float *scores)
+static void put_entities(struct http_entities_reading *r, const float *scores)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_entity *found = gsv_keep(r->exchange, r->tokens->n, sizeof(*found));
@@ -126,15 +126,16 @@ static void put_entities(struct reading *r, const float *scores)
 
 static void write_entities(struct gsv_exchange *exchange)
 {
-    const struct question *question = exchange->state;
-    const struct gsv_work *work = &exchange->work;
+    const struct entities_question *question = exchange->state;
+    const struct gsv_call *work = &exchange->work;
     struct gsv_buffer *to = &exchange->reply;
 
     gsv_buffer_text(to, question->is_list ? "[" : "");
     for (size_t i = 0; i < work->job.n_items; i++) {
         const size_t first = work->job.token_offsets[i];
-        struct reading r = { exchange, question, .text = question->texts[i],
-                             .size = question->sizes[i], .tokens = &question->tokens[i] };
+        struct http_entities_reading r = { exchange, question, .text = question->texts[i],
+                                           .size = question->sizes[i],
+                                           .tokens = &question->tokens[i] };
 
         if (r.tokens->n != work->job.token_offsets[i + 1] - first) {
             gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "text %zu has %zu tokens and %zu rows", i,
@@ -149,7 +150,7 @@ static void write_entities(struct gsv_exchange *exchange)
 }
 
 static bool read_ignored(struct gsv_exchange *exchange, const json_t *parameters,
-                         struct question *question)
+                         struct entities_question *question)
 {
     const json_t *ignored = json_object_get(parameters, "ignore_labels");
     const json_t *label;
@@ -177,7 +178,7 @@ static bool read_ignored(struct gsv_exchange *exchange, const json_t *parameters
 /* Ids for the job, since the number of rows is known before only when they are, and the places in
  * the texts for the answer. */
 static bool tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, uint32_t truncation,
-                     struct question *question)
+                     struct entities_question *question)
 {
     gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
 
@@ -189,7 +190,7 @@ static bool tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, u
         return false;
     for (size_t i = 0; i < inputs->n; i++) {
         if (!gsv_tokens_of_text(exchange, inputs->texts[i], inputs->sizes[i], &options,
-                                GSV_MOST_TOKENS, &question->tokens[i]))
+                                GSV_MAX_TOKENS, &question->tokens[i]))
             return false;
         gsv_note_cut(exchange, inputs->texts[i], inputs->sizes[i], question->tokens[i].n,
                      options.max_tokens);
@@ -211,7 +212,7 @@ void gsv_entities(struct gsv_exchange *exchange)
     static const char *const strategies[] = { "simple", "none", NULL }; /* gpuserve_aggregation */
     const json_t *parameters = json_object_get(exchange->json, "parameters");
     const json_t *given = json_object_get(exchange->json, "inputs");
-    struct question *question = gsv_keep(exchange, 1, sizeof(*question));
+    struct entities_question *question = gsv_keep(exchange, 1, sizeof(*question));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
 
@@ -231,5 +232,5 @@ void gsv_entities(struct gsv_exchange *exchange)
     if (!tokenize(exchange, &inputs, job.truncation, question))
         return;
     job.task = GPUSERVE_TASK_TOKEN_LABELS;
-    gsv_work_start(exchange, &job, &inputs, write_entities);
+    gsv_call_start(exchange, &job, &inputs, write_entities);
 }

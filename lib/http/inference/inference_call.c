@@ -12,7 +12,7 @@
 /* A reply larger than this would be a quarter of a gigabyte of JSON. */
 enum { MAX_OUTPUT_FLOATS = 1 << 24 };
 /* What the guard's thread computes itself. */
-enum { LED_ITEMS = 4, LED_BYTES = 1024 };
+enum { INLINE_ITEMS = 4, INLINE_BYTES = 1024 };
 
 static const uint64_t lone_ns = 20000000u;
 
@@ -21,7 +21,7 @@ static const uint64_t lone_ns = 20000000u;
 /* Room for the rows: floats in one, and how many there are. */
 static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *inputs)
 {
-    struct gsv_work *work = &exchange->work;
+    struct gsv_call *work = &exchange->work;
     const struct gsv_served *served = exchange->served;
     size_t n_rows = inputs->n, n_floats = 0;
 
@@ -54,21 +54,21 @@ static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *
 }
 
 /* From another thread. After the resumption the exchange may be gone. */
-void gsv_work_complete(struct gsv_exchange *exchange)
+void gsv_call_complete(struct gsv_exchange *exchange)
 {
     if (atomic_exchange(&exchange->work.handshake, GSV_DONE) == GSV_SUSPENDED)
-        gsv_guard_resume(&exchange->server->guard, exchange);
+        gsv_event_loop_resume(&exchange->server->event_loop, exchange);
 }
 
 static void on_complete(void *user, gpuserve_request *request, gpuserve_status status)
 {
     (void)request;
     (void)status; /* asked for when the work is taken up, with its message */
-    gsv_work_complete(user);
+    gsv_call_complete(user);
 }
 
 /* Counted before it is submitted, so that stopping never misses one. */
-bool gsv_work_count_in(struct gsv_exchange *exchange)
+bool gsv_call_count_in(struct gsv_exchange *exchange)
 {
     struct gpuserve_http *server = exchange->server;
     bool stopping;
@@ -86,7 +86,7 @@ static bool refuse_late(struct gsv_exchange *exchange)
     return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "the server is stopping");
 }
 
-void gsv_work_count_out(struct gsv_exchange *exchange)
+void gsv_call_count_out(struct gsv_exchange *exchange)
 {
     struct gpuserve_http *server = exchange->server;
 
@@ -118,7 +118,7 @@ static bool has_no_text(const struct gsv_exchange *exchange, const gpuserve_job 
 static bool refuse_job(struct gsv_exchange *exchange, gpuserve_status status,
                        const gpuserve_error *error)
 {
-    const struct gsv_work *work = &exchange->work;
+    const struct gsv_call *work = &exchange->work;
 
     if (status == GPUSERVE_E_INVALID && !work->is_load && has_no_text(exchange, &work->job))
         return gsv_refuse_tokens(exchange, status, error);
@@ -128,7 +128,7 @@ static bool refuse_job(struct gsv_exchange *exchange, gpuserve_status status,
 static void count_failure(struct gsv_exchange *exchange)
 {
     if (exchange->served && !exchange->work.is_load)
-        atomic_fetch_add(&exchange->served->tally.n_failed, 1u);
+        atomic_fetch_add(&exchange->served->stats.n_failed, 1u);
 }
 
 /* Others may want to cancel it. */
@@ -146,13 +146,13 @@ static bool is_small(const gpuserve_job *job)
 {
     size_t bytes = 0;
 
-    if (job->n_items > LED_ITEMS)
+    if (job->n_items > INLINE_ITEMS)
         return false;
     if (!job->texts)
-        return job->id_offsets[job->n_items] <= LED_BYTES / 4;
+        return job->id_offsets[job->n_items] <= INLINE_BYTES / 4;
     for (size_t i = 0; i < job->n_items; i++)
         bytes += job->text_sizes[i] + (job->pairs ? job->pair_sizes[i] : 0);
-    return bytes <= LED_BYTES;
+    return bytes <= INLINE_BYTES;
 }
 
 /* To the guard's thread, which this is, if there has been one request at a time for a while: of
@@ -162,48 +162,49 @@ static bool take_lead(struct gsv_exchange *exchange)
     struct gpuserve_http *server = exchange->server;
     bool is_alone;
 
-    if (exchange->is_aside || !is_small(&exchange->work.job) || !gsv_guard_may_lead(&server->guard))
+    if (exchange->is_offloaded || !is_small(&exchange->work.job) ||
+        !gsv_event_loop_may_run_inline(&server->event_loop))
         return false;
     pthread_mutex_lock(&server->lock);
     is_alone = server->n_working == 1 && exchange->begun_ns - server->crowded_ns > lone_ns;
     pthread_mutex_unlock(&server->lock);
     if (is_alone)
-        server->guard.lead = exchange;
+        server->event_loop.lead = exchange;
     return is_alone;
 }
 
-void gsv_work_compute(struct gsv_exchange *exchange)
+void gsv_call_compute(struct gsv_exchange *exchange)
 {
-    struct gsv_work *work = &exchange->work;
+    struct gsv_call *work = &exchange->work;
 
     work->status = gpuserve_run(exchange->served->model, &work->job, &work->error);
     atomic_store(&work->handshake, GSV_DONE);
 }
 
-static void note_begin(struct gsv_tally *tally)
+static void note_begin(struct gsv_model_stats *stats)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    atomic_store(&tally->last_ms, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+    atomic_store(&stats->last_ms, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 }
 
-bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
+bool gsv_call_start(struct gsv_exchange *exchange, const gpuserve_job *job,
                     const struct gsv_inputs *inputs, gsv_handler finish)
 {
     const gpuserve_error no_error = GPUSERVE_ERROR_INIT;
     const gpuserve_result none = GPUSERVE_RESULT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    struct gsv_work *work = &exchange->work;
+    struct gsv_call *work = &exchange->work;
     gpuserve_request *request = NULL;
     gpuserve_status st = GPUSERVE_OK;
 
     work->job = *job;
-    note_begin(&exchange->served->tally);
+    note_begin(&exchange->served->stats);
     gsv_inputs_into(inputs, &work->job);
     if (!make_output(exchange, inputs))
         return false;
-    if (!gsv_work_count_in(exchange))
+    if (!gsv_call_count_in(exchange))
         return refuse_late(exchange);
     work->finish = finish;
     work->result = none;
@@ -216,18 +217,18 @@ bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
     work->job.expected_fingerprint = gsv_header(exchange, "x-gpuserve-space");
     work->error = no_error;
     atomic_store(&work->handshake, GSV_SUBMITTING);
-    work->is_led = take_lead(exchange);
-    if (!work->is_led)
+    work->is_inline = take_lead(exchange);
+    if (!work->is_inline)
         st = gpuserve_submit(&request, exchange->served->model, &work->job, on_complete, exchange,
                              &error);
     if (st != GPUSERVE_OK) {
         count_failure(exchange);
-        gsv_work_count_out(exchange);
+        gsv_call_count_out(exchange);
         return refuse_job(exchange, st, &error);
     }
     set_request(exchange, request);
     work->waiting = true;
-    exchange->account.n_characters += inputs->n_characters;
+    exchange->usage.n_characters += inputs->n_characters;
     return true;
 }
 
@@ -243,15 +244,15 @@ static bool set_queue(struct gsv_exchange *exchange, struct gsv_load_queue *queu
     return !gone;
 }
 
-bool gsv_work_load(struct gsv_exchange *exchange, struct gsv_load_queue *queue,
+bool gsv_call_load(struct gsv_exchange *exchange, struct gsv_load_queue *queue,
                    struct gsv_entry *entry, enum gsv_load_kind kind, gsv_handler finish)
 {
     const gpuserve_error no_error = GPUSERVE_ERROR_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    struct gsv_work *work = &exchange->work;
+    struct gsv_call *work = &exchange->work;
     gpuserve_status st;
 
-    if (!gsv_work_count_in(exchange))
+    if (!gsv_call_count_in(exchange))
         return refuse_late(exchange);
     work->is_load = true;
     work->error = no_error;
@@ -260,7 +261,7 @@ bool gsv_work_load(struct gsv_exchange *exchange, struct gsv_load_queue *queue,
     st = gsv_load_queue_add(queue, exchange, entry, kind, &error);
     if (st != GPUSERVE_OK) {
         work->is_load = false;
-        gsv_work_count_out(exchange);
+        gsv_call_count_out(exchange);
         if (st != GPUSERVE_E_BUSY)
             return gsv_refuse_error(exchange, st, &error);
         gsv_add_retry_after(exchange, error.retry_after_ms);
@@ -274,17 +275,17 @@ bool gsv_work_load(struct gsv_exchange *exchange, struct gsv_load_queue *queue,
 
 /* -------------------------------------------------------------------------------------- finish */
 
-bool gsv_work_suspend(struct gsv_exchange *exchange)
+bool gsv_call_suspend(struct gsv_exchange *exchange)
 {
     if (atomic_load(&exchange->work.handshake) == GSV_DONE)
         return false;
     MHD_suspend_connection(exchange->connection);
-    if (!gsv_work_leave(exchange))
+    if (!gsv_call_leave(exchange))
         MHD_resume_connection(exchange->connection);
     return true;
 }
 
-bool gsv_work_leave(struct gsv_exchange *exchange)
+bool gsv_call_leave(struct gsv_exchange *exchange)
 {
     return atomic_exchange(&exchange->work.handshake, GSV_SUSPENDED) != GSV_DONE;
 }
@@ -304,40 +305,39 @@ static void add_time(struct gsv_exchange *exchange, const char *name, uint64_t u
 static void add_headers(struct gsv_exchange *exchange)
 {
     static const char *const dtypes[] = { "", "float32", "float16", "bfloat16", "tf32", "int8" };
-    const struct gsv_account *account = &exchange->account;
+    const struct gsv_request_usage *usage = &exchange->usage;
     const gpuserve_result *result = &exchange->work.result;
     const size_t dtype = result->dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? result->dtype : 0;
 
     gsv_add_header(exchange, "x-compute-type", result->device);
     gsv_add_header(exchange, "x-gpuserve-dtype", dtypes[dtype]);
     gsv_add_header(exchange, "x-gpuserve-space", result->fingerprint);
-    add_number(exchange, "x-gpuserve-truncated", account->n_truncated);
-    add_number(exchange, "x-compute-characters", account->n_characters);
-    add_number(exchange, "x-compute-tokens", account->n_tokens);
-    add_time(exchange, "x-compute-time",
-             account->tokenize_us + account->queue_us + account->compute_us);
+    add_number(exchange, "x-gpuserve-truncated", usage->n_truncated);
+    add_number(exchange, "x-compute-characters", usage->n_characters);
+    add_number(exchange, "x-compute-tokens", usage->n_tokens);
+    add_time(exchange, "x-compute-time", usage->tokenize_us + usage->queue_us + usage->compute_us);
     add_time(exchange, "x-total-time", (gsv_http_now() - exchange->begun_ns) / 1000);
-    add_time(exchange, "x-tokenization-time", account->tokenize_us);
-    add_time(exchange, "x-queue-time", account->queue_us);
-    add_time(exchange, "x-inference-time", account->compute_us);
+    add_time(exchange, "x-tokenization-time", usage->tokenize_us);
+    add_time(exchange, "x-queue-time", usage->queue_us);
+    add_time(exchange, "x-inference-time", usage->compute_us);
 }
 
-static void keep_account(struct gsv_exchange *exchange)
+static void keep_usage(struct gsv_exchange *exchange)
 {
     const gpuserve_result *result = &exchange->work.result;
-    struct gsv_tally *tally = &exchange->served->tally;
-    struct gsv_account *account = &exchange->account;
+    struct gsv_model_stats *stats = &exchange->served->stats;
+    struct gsv_request_usage *usage = &exchange->usage;
 
-    atomic_fetch_add(&tally->n_ok, 1u);
-    atomic_fetch_add(&tally->total_us, result->total_us);
-    atomic_fetch_add(&tally->tokenize_us, result->tokenize_us);
-    atomic_fetch_add(&tally->queue_us, result->queue_us);
-    atomic_fetch_add(&tally->compute_us, result->compute_us);
-    account->n_tokens += result->n_tokens;
-    account->n_truncated += result->n_truncated;
-    account->tokenize_us += result->tokenize_us;
-    account->queue_us += result->queue_us;
-    account->compute_us += result->compute_us;
+    atomic_fetch_add(&stats->n_ok, 1u);
+    atomic_fetch_add(&stats->total_us, result->total_us);
+    atomic_fetch_add(&stats->tokenize_us, result->tokenize_us);
+    atomic_fetch_add(&stats->queue_us, result->queue_us);
+    atomic_fetch_add(&stats->compute_us, result->compute_us);
+    usage->n_tokens += result->n_tokens;
+    usage->n_truncated += result->n_truncated;
+    usage->tokenize_us += result->tokenize_us;
+    usage->queue_us += result->queue_us;
+    usage->compute_us += result->compute_us;
 }
 
 /* The job's end: its status, and its message for a failure. */
@@ -351,33 +351,33 @@ static gpuserve_status take_result(struct gsv_exchange *exchange, gpuserve_error
     return st;
 }
 
-void gsv_work_abandon(struct gsv_exchange *exchange)
+void gsv_call_abandon(struct gsv_exchange *exchange)
 {
-    if (exchange->is_aside)
-        gsv_work_count_out(exchange);
+    if (exchange->is_offloaded)
+        gsv_call_count_out(exchange);
     if (exchange->work.waiting) {
         count_failure(exchange);
-        gsv_work_count_out(exchange);
+        gsv_call_count_out(exchange);
     }
-    exchange->is_aside = exchange->work.waiting = false;
+    exchange->is_offloaded = exchange->work.waiting = false;
 }
 
-void gsv_work_finish(struct gsv_exchange *exchange)
+void gsv_call_finish(struct gsv_exchange *exchange)
 {
-    struct gsv_work *work = &exchange->work;
+    struct gsv_call *work = &exchange->work;
     const bool is_job = !work->is_load;
 
     work->waiting = false;
-    if (is_job && !work->is_led)
+    if (is_job && !work->is_inline)
         work->status = take_result(exchange, &work->error);
-    gsv_work_count_out(exchange);
+    gsv_call_count_out(exchange);
     if (work->status != GPUSERVE_OK) {
         count_failure(exchange);
         refuse_job(exchange, work->status, &work->error);
         return;
     }
     if (is_job)
-        keep_account(exchange);
+        keep_usage(exchange);
     work->finish(exchange);
     if (is_job && !work->waiting && exchange->status == 200)
         add_headers(exchange);

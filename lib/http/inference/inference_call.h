@@ -2,7 +2,7 @@
  * inference_call.h - a job of the library on behalf of an exchange, without a thread that waits for
  * it.
  *
- * gsv_work_start submits; the library's callback and the thread that started it meet in
+ * gsv_call_start submits; the library's callback and the thread that started it meet in
  * work.handshake: whoever comes second knows that the first was there. If the result is there
  * before the handler has returned, the connection is never suspended.
  *
@@ -20,32 +20,32 @@
 /* Submit `job` over `inputs` to exchange->served; the output's memory is made here. `finish` runs
  * when it has succeeded: items and job.output are in exchange->work. A failure is told to the
  * client. False after gsv_refuse. */
-bool gsv_work_start(struct gsv_exchange *exchange, const gpuserve_job *job,
+bool gsv_call_start(struct gsv_exchange *exchange, const gpuserve_job *job,
                     const struct gsv_inputs *inputs, gsv_handler finish);
 
 /* A load, an unload (of `entry`) or a check, which `queue` does. False after gsv_refuse. */
-bool gsv_work_load(struct gsv_exchange *exchange, struct gsv_load_queue *queue,
+bool gsv_call_load(struct gsv_exchange *exchange, struct gsv_load_queue *queue,
                    struct gsv_entry *entry, enum gsv_load_kind kind, gsv_handler finish);
 /* From any thread: the work is done, its status is set. The exchange may be gone on return. */
-void gsv_work_complete(struct gsv_exchange *exchange);
+void gsv_call_complete(struct gsv_exchange *exchange);
 
 /* For dispatch.c: suspend the connection unless the work is done already (false); leave one that is
  * suspended to whoever completes the work, unless that has happened (false); take up the result. */
-bool gsv_work_suspend(struct gsv_exchange *exchange);
-bool gsv_work_leave(struct gsv_exchange *exchange);
-void gsv_work_finish(struct gsv_exchange *exchange);
+bool gsv_call_suspend(struct gsv_exchange *exchange);
+bool gsv_call_leave(struct gsv_exchange *exchange);
+void gsv_call_finish(struct gsv_exchange *exchange);
 /* For mhd_bridge.c: the job that was not submitted. */
-void gsv_work_compute(struct gsv_exchange *exchange);
+void gsv_call_compute(struct gsv_exchange *exchange);
 /* The connection ended before what was done for it could be taken up: it counts no more. */
-void gsv_work_abandon(struct gsv_exchange *exchange);
+void gsv_call_abandon(struct gsv_exchange *exchange);
 
 /* One suspended connection more, and one less: the server ends when there is none. False: it is
  * stopping, and no more may be. */
-bool gsv_work_count_in(struct gsv_exchange *exchange);
-void gsv_work_count_out(struct gsv_exchange *exchange);
+bool gsv_call_count_in(struct gsv_exchange *exchange);
+void gsv_call_count_out(struct gsv_exchange *exchange);
 
 /* Row i of the result. */
-static inline const float *gsv_work_row(const struct gsv_exchange *exchange, size_t i)
+static inline const float *gsv_call_row(const struct gsv_exchange *exchange, size_t i)
 {
     return exchange->work.job.output + i * exchange->work.columns;
 }

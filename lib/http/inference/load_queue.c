@@ -85,7 +85,7 @@ static void complete_all(struct gsv_exchange *waiters, gpuserve_status status,
         waiters->work.status = status;
         if (status != GPUSERVE_OK)
             gsv_error_copy(&waiters->work.error, error);
-        gsv_work_complete(waiters);
+        gsv_call_complete(waiters);
         waiters = next;
     }
 }

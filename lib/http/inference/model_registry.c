@@ -464,7 +464,7 @@ gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *ent
         st = gsv_served_try(served, error);
     gsv_served_release(before);
     if (served && st == GPUSERVE_OK)
-        st = gsv_served_begin_counts(served, error);
+        st = gsv_served_begin_stats(served, error);
     if (served && st == GPUSERVE_OK)
         put(models, entry, served, NULL, instead);
     else if (served)

@@ -21,7 +21,7 @@
 
 /* What clients have had computed by a model since it was loaded: jobs, of which a request may have
  * several. */
-struct gsv_tally {
+struct gsv_model_stats {
     _Atomic uint64_t n_ok, n_failed, total_us, tokenize_us, queue_us, compute_us;
     _Atomic uint64_t last_ms; /* when a job began last, since 1970; 0: none yet */
 };
@@ -29,7 +29,7 @@ struct gsv_tally {
 /* One loaded model. Immutable but for its counts. */
 struct gsv_served {
     _Atomic size_t n_users;
-    struct gsv_tally tally;
+    struct gsv_model_stats stats;
     gpuserve_model_counts tried;      /* what it had computed when it took its place */
     struct gsv_batches tried_batches; /* of these */
     gpuserve_model *model;

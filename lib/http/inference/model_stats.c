@@ -38,7 +38,7 @@ static gpuserve_status read_batches(struct gsv_batches *to, gpuserve_model *mode
     return st;
 }
 
-gpuserve_status gsv_served_begin_counts(struct gsv_served *served, gpuserve_error *error)
+gpuserve_status gsv_served_begin_stats(struct gsv_served *served, gpuserve_error *error)
 {
     const gpuserve_model_counts none = GPUSERVE_MODEL_COUNTS_INIT;
     gpuserve_status st;
@@ -98,8 +98,8 @@ static void subtract(struct gsv_batches *from, const struct gsv_batches *tried)
     from->n = n;
 }
 
-gpuserve_status gsv_served_counts(const struct gsv_served *served, gpuserve_model_counts *counts,
-                                  struct gsv_batches *batches, gpuserve_error *error)
+gpuserve_status gsv_served_stats(const struct gsv_served *served, gpuserve_model_counts *counts,
+                                 struct gsv_batches *batches, gpuserve_error *error)
 {
     const gpuserve_model_counts none = GPUSERVE_MODEL_COUNTS_INIT, *tried = &served->tried;
     gpuserve_status st;

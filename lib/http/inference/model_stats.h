@@ -18,10 +18,10 @@ struct gsv_batches {
 void gsv_batches_free(struct gsv_batches *batches);
 
 /* All before this call was before it took its place. */
-gpuserve_status gsv_served_begin_counts(struct gsv_served *served, gpuserve_error *error);
+gpuserve_status gsv_served_begin_stats(struct gsv_served *served, gpuserve_error *error);
 
 /* Batches and texts; `batches` is to be freed. */
-gpuserve_status gsv_served_counts(const struct gsv_served *served, gpuserve_model_counts *counts,
-                                  struct gsv_batches *batches, gpuserve_error *error);
+gpuserve_status gsv_served_stats(const struct gsv_served *served, gpuserve_model_counts *counts,
+                                 struct gsv_batches *batches, gpuserve_error *error);
 
 #endif

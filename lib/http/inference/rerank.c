@@ -78,7 +78,7 @@ static void on_pairs(struct gsv_exchange *exchange)
     struct gsv_rerank *rerank = exchange->rerank;
 
     for (size_t i = 0; i < rerank->documents.n; i++)
-        rerank->ranked[i] = (struct gsv_ranked){ i, gsv_work_row(exchange, i)[0] };
+        rerank->ranked[i] = (struct gsv_ranked){ i, gsv_call_row(exchange, i)[0] };
     finish(exchange, rerank);
 }
 
@@ -110,7 +110,7 @@ static bool start_pairs(struct gsv_exchange *exchange, struct gsv_rerank *rerank
     job.task = GPUSERVE_TASK_CLASSIFY;
     job.score = rerank->raw ? GPUSERVE_SCORE_RAW : GPUSERVE_SCORE_SIGMOID;
     job.truncation = rerank->truncation;
-    return gsv_work_start(exchange, &job, &pairs, on_pairs);
+    return gsv_call_start(exchange, &job, &pairs, on_pairs);
 }
 
 static void on_documents(struct gsv_exchange *exchange)
@@ -119,7 +119,7 @@ static void on_documents(struct gsv_exchange *exchange)
     const size_t dim = exchange->work.columns;
 
     for (size_t i = 0; i < rerank->documents.n; i++) {
-        const float cosine = gpuserve_dot(rerank->query_vector, gsv_work_row(exchange, i), dim);
+        const float cosine = gpuserve_dot(rerank->query_vector, gsv_call_row(exchange, i), dim);
 
         rerank->ranked[i] = (struct gsv_ranked){ i, rerank->raw ? cosine : (1 + cosine) / 2 };
     }
@@ -144,7 +144,7 @@ static void on_query(struct gsv_exchange *exchange)
     const gpuserve_job job = embedding_job(exchange, rerank, gsv_document_prompts);
 
     rerank->query_vector = exchange->work.job.output; /* kept as long as the exchange */
-    gsv_work_start(exchange, &job, &rerank->documents, on_documents);
+    gsv_call_start(exchange, &job, &rerank->documents, on_documents);
 }
 
 static bool start_query(struct gsv_exchange *exchange, struct gsv_rerank *rerank)
@@ -155,7 +155,7 @@ static bool start_query(struct gsv_exchange *exchange, struct gsv_rerank *rerank
     if (!gsv_inputs_make(exchange, 1, false, &query))
         return false;
     gsv_inputs_set(&query, 0, rerank->query, rerank->query_size);
-    return gsv_work_start(exchange, &job, &query, on_query);
+    return gsv_call_start(exchange, &job, &query, on_query);
 }
 
 bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, gsv_handler done)

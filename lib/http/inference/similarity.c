@@ -10,12 +10,12 @@
 static void write_cosines(struct gsv_exchange *exchange)
 {
     struct gsv_buffer *to = &exchange->reply;
-    const float *source = gsv_work_row(exchange, 0);
+    const float *source = gsv_call_row(exchange, 0);
 
     gsv_buffer_text(to, "[");
     for (size_t i = 1; i < exchange->work.job.n_items; i++) {
         gsv_buffer_text(to, i > 1 ? "," : "");
-        gsv_put_float(to, gpuserve_dot(source, gsv_work_row(exchange, i), exchange->work.columns));
+        gsv_put_float(to, gpuserve_dot(source, gsv_call_row(exchange, i), exchange->work.columns));
     }
     gsv_buffer_text(to, "]");
     gsv_reply_json(exchange);
@@ -59,5 +59,5 @@ void gsv_similarity(struct gsv_exchange *exchange)
             return;
     }
     job.normalize = GPUSERVE_NORMALIZE_YES;
-    gsv_work_start(exchange, &job, &inputs, write_cosines);
+    gsv_call_start(exchange, &job, &inputs, write_cosines);
 }

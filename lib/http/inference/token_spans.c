@@ -9,7 +9,7 @@ enum { LIKELY_TOKENS = 4096, MORE_TOKENS = 16 /* special ones */ };
 
 bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t size,
                         const gpuserve_tokenize_options *options, size_t most,
-                        struct gsv_tokens *tokens)
+                        struct gsv_token_spans *tokens)
 {
     gpuserve_model *model = exchange->served->model;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -31,7 +31,7 @@ bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t 
     }
     if ((st == GPUSERVE_OK || st == GPUSERVE_E_TOO_LARGE) && tokens->n > most)
         return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
-                          "more than %d tokens in one reply: send less", GSV_MOST_TOKENS);
+                          "more than %d tokens in one reply: send less", GSV_MAX_TOKENS);
     return st == GPUSERVE_OK || gsv_refuse_tokens(exchange, st, &error);
 }
 
@@ -47,7 +47,7 @@ void gsv_note_cut(struct gsv_exchange *exchange, const char *text, size_t size, 
     if (gpuserve_tokenize(exchange->served->model, text, size, NULL, NULL, 0, &n, &options,
                           &error) == GPUSERVE_OK &&
         n > limit)
-        exchange->account.n_truncated++;
+        exchange->usage.n_truncated++;
 }
 
 static bool begins_character(char byte)

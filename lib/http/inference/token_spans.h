@@ -6,7 +6,7 @@
 
 #include "lib/http/protocol/exchange.h"
 
-struct gsv_tokens {
+struct gsv_token_spans {
     int32_t *ids;         /* [n], kept by the exchange, as: */
     gpuserve_span *spans; /* [n] bytes of the text; empty for special tokens */
     size_t n;
@@ -19,12 +19,12 @@ static inline bool gsv_is_special(gpuserve_span span)
 }
 
 /* Of all texts of one reply that tells each: more would be a quarter of a gigabyte of JSON. */
-enum { GSV_MOST_TOKENS = 1 << 22 };
+enum { GSV_MAX_TOKENS = 1 << 22 };
 
 /* False after gsv_refuse; so it is when there are more than `most`. */
 bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t size,
                         const gpuserve_tokenize_options *options, size_t most,
-                        struct gsv_tokens *tokens);
+                        struct gsv_token_spans *tokens);
 
 /* Tells the account of a text that was tokenized here and not in its job, to `n` tokens: it is cut
  * where it has more than `limit`. */

@@ -56,7 +56,7 @@ static bool cut_to(struct gsv_exchange *exchange, struct gsv_inputs *inputs, siz
 
         inputs->sizes[i] = spans[n - 1].end - begin;
         inputs->texts[i] += begin;
-        exchange->account.n_truncated++;
+        exchange->usage.n_truncated++;
     }
     gsv_buffer_reset(&scratch);
     return st == GPUSERVE_OK || gsv_refuse_tokens(exchange, st, &error);

@@ -49,7 +49,7 @@ static void write_labels(struct gsv_exchange *exchange)
     if (!ranked)
         return;
     for (size_t i = 0; i < n; i++) {
-        const float cosine = gpuserve_dot(gsv_work_row(exchange, 0), gsv_work_row(exchange, i + 1),
+        const float cosine = gpuserve_dot(gsv_call_row(exchange, 0), gsv_call_row(exchange, i + 1),
                                           exchange->work.columns);
 
         ranked[i] = (struct gsv_ranked){ i, wanted->multi_label ? (1 + cosine) / 2 : cosine };
@@ -135,5 +135,5 @@ void gsv_zero_shot(struct gsv_exchange *exchange)
             return;
     }
     job.normalize = GPUSERVE_NORMALIZE_YES;
-    gsv_work_start(exchange, &job, &inputs, write_labels);
+    gsv_call_start(exchange, &job, &inputs, write_labels);
 }

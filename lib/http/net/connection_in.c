@@ -15,7 +15,7 @@
 static bool open_mhd(struct gsv_client *client)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = &client->mhd };
-    struct gpuserve_http *server = client->guard->server;
+    struct gpuserve_http *server = client->event_loop->server;
     int pair[2];
 
     if (client->mhd.fd >= 0)
@@ -24,7 +24,7 @@ static bool open_mhd(struct gsv_client *client)
         return false;
     client->mhd.fd = pair[0];
     client->mhd.events = event.events;
-    if (epoll_ctl(client->guard->epoll, EPOLL_CTL_ADD, pair[0], &event) != 0 ||
+    if (epoll_ctl(client->event_loop->epoll, EPOLL_CTL_ADD, pair[0], &event) != 0 ||
         !gsv_connection_expect(server, pair[1], client)) {
         close(pair[1]);
         gsv_end_close(&client->mhd);
@@ -76,7 +76,7 @@ static bool note_passed(struct gsv_client *client, bool is_header)
     if (is_header) {
         if (client->probation && !framing->is_health) {
             gsv_client_refuse(client, 503, "all connections are taken",
-                              client->guard->server->options.max_connections,
+                              client->event_loop->server->options.max_connections,
                               "(--max-connections)");
             return false;
         }
@@ -153,7 +153,7 @@ static bool read_client(struct gsv_client *client)
         return false;
     }
     make_space(client);
-    n = dropping ? gsv_client_read(client, client->guard->scratch, GSV_SCRATCH_BYTES)
+    n = dropping ? gsv_client_read(client, client->event_loop->scratch, GSV_SCRATCH_BYTES)
                  : gsv_client_read(client, client->in + client->in_end,
                                    GSV_HEADER_BYTES - client->in_end);
     if (gsv_must_wait(n))

@@ -34,7 +34,7 @@ void gsv_client_watch(struct gsv_client *client, struct gsv_end *end, uint32_t e
     if (end->fd < 0 || end->events == events)
         return;
     end->events = events;
-    epoll_ctl(client->guard->epoll, EPOLL_CTL_MOD, end->fd, &event);
+    epoll_ctl(client->event_loop->epoll, EPOLL_CTL_MOD, end->fd, &event);
 }
 
 /* Out of epoll's set by name, and told to the other side: closing alone does neither while a child
@@ -44,7 +44,7 @@ void gsv_end_close(struct gsv_end *end)
 {
     if (end->fd < 0)
         return;
-    epoll_ctl(end->client->guard->epoll, EPOLL_CTL_DEL, end->fd, NULL);
+    epoll_ctl(end->client->event_loop->epoll, EPOLL_CTL_DEL, end->fd, NULL);
     shutdown(end->fd, SHUT_RDWR);
     close(end->fd);
     end->fd = -1;
@@ -52,7 +52,7 @@ void gsv_end_close(struct gsv_end *end)
 
 void gsv_client_give_up(struct gsv_client *client)
 {
-    struct gpuserve_http *server = client->guard->server;
+    struct gpuserve_http *server = client->event_loop->server;
     struct gsv_load_queue *queue;
     struct gsv_exchange *exchange;
 
@@ -103,7 +103,7 @@ void gsv_client_drain(struct gsv_client *client)
     if ((ioctl(client->net.fd, FIONREAD, &n_unread) == 0 && n_unread > 0) ||
         gsv_client_has_more(client))
         return;
-    since_ns = client->guard->draining_ns;
+    since_ns = client->event_loop->draining_ns;
     if (client->since_ns > since_ns)
         since_ns = client->since_ns;
     if (client->framing.n_headers == 0 && gsv_http_now() - since_ns < first_time_ns)
@@ -157,7 +157,7 @@ void gsv_client_event(struct gsv_client *client, struct gsv_end *end, uint32_t e
     if (client->mhd.fd < 0)
         return;
     if (events & EPOLLHUP && client->out_end > 0) { /* would be told again and again meanwhile */
-        epoll_ctl(client->guard->epoll, EPOLL_CTL_DEL, client->mhd.fd, NULL);
+        epoll_ctl(client->event_loop->epoll, EPOLL_CTL_DEL, client->mhd.fd, NULL);
         client->mhd_off = true;
         return;
     }

@@ -68,7 +68,7 @@ static void on_mhd_end(struct gsv_client *client)
 
 void gsv_client_pump_out(struct gsv_client *client)
 {
-    char *const part = client->guard->scratch;
+    char *const part = client->event_loop->scratch;
     ssize_t n, sent;
 
     if (client->out_end > 0)

@@ -19,7 +19,7 @@ enum { TLS_HANDSHAKE = 0x16 }; /* what each client that speaks TLS sends first *
 /* A failure is the client's; one line for those who look for its reason. */
 static void fail_handshake(struct gsv_client *client, const char *reason)
 {
-    struct gpuserve_http *server = client->guard->server;
+    struct gpuserve_http *server = client->event_loop->server;
     char host[INET6_ADDRSTRLEN] = "?";
 
     atomic_fetch_add(&server->tls.n_failed_handshakes, 1ull);
@@ -47,12 +47,12 @@ static bool begin_session(struct gsv_client *client)
         return false;
     }
     if (first != TLS_HANDSHAKE) {
-        atomic_fetch_add(&client->guard->server->tls.n_failed_handshakes, 1ull);
+        atomic_fetch_add(&client->event_loop->server->tls.n_failed_handshakes, 1ull);
         client->ready = true; /* to be told in plain words */
         gsv_client_refuse(client, 400, "this port speaks TLS: ask with https://", 0, "");
         return false;
     }
-    client->tls = gsv_tls_session(&client->guard->server->tls, client->net.fd);
+    client->tls = gsv_tls_session(&client->event_loop->server->tls, client->net.fd);
     if (!client->tls)
         gsv_client_close(client);
     return client->tls != NULL;

@@ -41,22 +41,23 @@ static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_st
                   &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
 }
 
-static size_t count_of_host(const struct gsv_guard *guard, const struct sockaddr_storage *address)
+static size_t count_of_host(const struct gsv_event_loop *event_loop,
+                            const struct sockaddr_storage *address)
 {
     size_t n = 0;
 
-    for (const struct gsv_client *c = guard->clients; c; c = c->next)
+    for (const struct gsv_client *c = event_loop->clients; c; c = c->next)
         n += same_host(&c->address, address);
     return n;
 }
 
 /* The connection that has waited longest without an unanswered request, or NULL; one of those
  * beyond all limits only if it is descriptors that are wanted. */
-static struct gsv_client *slowest(const struct gsv_guard *guard, bool with_reserved)
+static struct gsv_client *slowest(const struct gsv_event_loop *event_loop, bool with_reserved)
 {
     struct gsv_client *found = NULL;
 
-    for (struct gsv_client *c = guard->clients; c; c = c->next) {
+    for (struct gsv_client *c = event_loop->clients; c; c = c->next) {
         if (atomic_load(&c->n_open) == 0 && !c->ended && !c->linger_ns &&
             (with_reserved || !c->probation) && (!found || c->since_ns < found->since_ns))
             found = c;
@@ -64,7 +65,7 @@ static struct gsv_client *slowest(const struct gsv_guard *guard, bool with_reser
     return found;
 }
 
-static struct gsv_client *add_client(struct gsv_guard *guard, int fd,
+static struct gsv_client *add_client(struct gsv_event_loop *event_loop, int fd,
                                      const struct sockaddr_storage *address, socklen_t size)
 {
     struct gsv_client *client = calloc(1, sizeof(*client));
@@ -72,48 +73,48 @@ static struct gsv_client *add_client(struct gsv_guard *guard, int fd,
 
     if (!client)
         return NULL;
-    client->guard = guard;
+    client->event_loop = event_loop;
     atomic_init(&client->n_owners, 1);
     client->net = (struct gsv_end){ client, fd, event.events, false };
     client->mhd = (struct gsv_end){ client, -1, 0, false };
     client->address = *address;
     client->address_size = size;
-    client->framing.max_body = guard->server->options.max_body_bytes;
+    client->framing.max_body = event_loop->server->options.max_body_bytes;
     client->since_ns = gsv_http_now();
     client->waiting = true;
-    client->ready = !gsv_tls_is_on(&guard->server->tls);
+    client->ready = !gsv_tls_is_on(&event_loop->server->tls);
     event.data.ptr = &client->net;
-    if (epoll_ctl(guard->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (epoll_ctl(event_loop->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
         free(client);
         return NULL;
     }
-    client->next = guard->clients;
+    client->next = event_loop->clients;
     if (client->next)
         client->next->before = client;
-    guard->clients = client;
-    atomic_fetch_add(&guard->n_clients, 1);
+    event_loop->clients = client;
+    atomic_fetch_add(&event_loop->n_clients, 1);
     return client;
 }
 
 /* Of those that count: some are ended and still in the list, some are beyond all limits. */
-static size_t count_regular(const struct gsv_guard *guard)
+static size_t count_regular(const struct gsv_event_loop *event_loop)
 {
     size_t n = 0;
 
-    for (const struct gsv_client *c = guard->clients; c; c = c->next)
+    for (const struct gsv_client *c = event_loop->clients; c; c = c->next)
         n += !c->ended && !c->probation;
     return n;
 }
 
 /* Room for one more, by ending the slowest if need be. False: it may only ask for health. */
-static bool make_room(struct gsv_guard *guard)
+static bool make_room(struct gsv_event_loop *event_loop)
 {
-    const size_t most = guard->server->options.max_connections;
+    const size_t most = event_loop->server->options.max_connections;
     struct gsv_client *victim;
 
-    if (atomic_load(&guard->n_clients) < most || count_regular(guard) < most)
+    if (atomic_load(&event_loop->n_clients) < most || count_regular(event_loop) < most)
         return true;
-    victim = slowest(guard, false);
+    victim = slowest(event_loop, false);
     if (!victim)
         return false;
     gsv_client_close(victim);
@@ -121,14 +122,14 @@ static bool make_room(struct gsv_guard *guard)
 }
 
 /* Beyond all limits, for those who ask for health. */
-static bool make_reserved_room(struct gsv_guard *guard)
+static bool make_reserved_room(struct gsv_event_loop *event_loop)
 {
-    const size_t most = guard->server->options.max_connections;
+    const size_t most = event_loop->server->options.max_connections;
     struct gsv_client *victim;
 
-    if (atomic_load(&guard->n_clients) < most + RESERVED_CONNECTIONS)
+    if (atomic_load(&event_loop->n_clients) < most + RESERVED_CONNECTIONS)
         return true;
-    victim = slowest(guard, true);
+    victim = slowest(event_loop, true);
     if (!victim)
         return false;
     gsv_client_close(victim);
@@ -145,18 +146,18 @@ static void set_up_socket(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
 }
 
-static void accept_one(struct gsv_guard *guard, int fd, const struct sockaddr_storage *address,
-                       socklen_t size)
+static void accept_one(struct gsv_event_loop *event_loop, int fd,
+                       const struct sockaddr_storage *address, socklen_t size)
 {
-    const gpuserve_http_options *options = &guard->server->options;
+    const gpuserve_http_options *options = &event_loop->server->options;
     /* All who reach a unix socket are one user: nothing tells them apart. */
     const bool crowd = address->ss_family != AF_UNIX &&
-                       count_of_host(guard, address) >= options->max_address_connections;
-    const bool room = make_room(guard);
+                       count_of_host(event_loop, address) >= options->max_address_connections;
+    const bool room = make_room(event_loop);
     struct gsv_client *client = NULL;
 
-    if (room || make_reserved_room(guard))
-        client = add_client(guard, fd, address, size);
+    if (room || make_reserved_room(event_loop))
+        client = add_client(event_loop, fd, address, size);
     if (!client) {
         close(fd);
         return;
@@ -169,21 +170,21 @@ static void accept_one(struct gsv_guard *guard, int fd, const struct sockaddr_st
 }
 
 /* False: none is left, or none can be taken. */
-static bool accept_all(struct gsv_guard *guard)
+static bool accept_all(struct gsv_event_loop *event_loop)
 {
     for (int i = 0; i < N_EVENTS; i++) {
         struct sockaddr_storage address = { 0 };
         socklen_t size = sizeof(address);
-        const int fd = accept4(guard->server->listener, (struct sockaddr *)&address, &size,
+        const int fd = accept4(event_loop->server->listener, (struct sockaddr *)&address, &size,
                                SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd >= 0) {
-            accept_one(guard, fd, &address, size);
+            accept_one(event_loop, fd, &address, size);
             continue;
         }
         /* Out of descriptors: end a connection that only waits, so that somebody gets in. */
         if (errno == EMFILE || errno == ENFILE) {
-            struct gsv_client *victim = slowest(guard, true);
+            struct gsv_client *victim = slowest(event_loop, true);
 
             if (victim)
                 gsv_client_close(victim);
@@ -202,64 +203,64 @@ void gsv_client_release(struct gsv_client *client)
 }
 
 /* Those that were ended while events were handled; none of these events names them any more. */
-static void sweep(struct gsv_guard *guard)
+static void sweep(struct gsv_event_loop *event_loop)
 {
     struct gsv_client *next;
     bool left = false;
 
-    for (struct gsv_client *c = guard->clients; c; c = next) {
+    for (struct gsv_client *c = event_loop->clients; c; c = next) {
         next = c->next;
         if (!c->ended)
             continue;
         if (c->before)
             c->before->next = c->next;
         else
-            guard->clients = c->next;
+            event_loop->clients = c->next;
         if (c->next)
             c->next->before = c->before;
-        atomic_fetch_sub(&guard->n_clients, 1);
+        atomic_fetch_sub(&event_loop->n_clients, 1);
         gsv_client_release(c);
         left = true;
     }
-    if (left && !guard->clients) {
-        pthread_mutex_lock(&guard->server->lock);
-        pthread_cond_broadcast(&guard->server->idle);
-        pthread_mutex_unlock(&guard->server->lock);
+    if (left && !event_loop->clients) {
+        pthread_mutex_lock(&event_loop->server->lock);
+        pthread_cond_broadcast(&event_loop->server->idle);
+        pthread_mutex_unlock(&event_loop->server->lock);
     }
 }
 
 /* Only who has the loop touches the listener, so that it never accepts from a number used anew. */
-static void stop_listening(struct gsv_guard *guard)
+static void stop_listening(struct gsv_event_loop *event_loop)
 {
     struct sock_filter drop = { .code = BPF_RET | BPF_K };
     const struct sock_fprog program = { 1, &drop };
-    const int listener = guard->server->listener;
+    const int listener = event_loop->server->listener;
 
     if (listener < 0)
         return;
     /* Connections that the kernel has made and nobody has taken would be reset: no new ones are
      * made from here on, those there are taken, then it closes. */
-    if (guard->server->unix_address.sun_path[0])
+    if (event_loop->server->unix_address.sun_path[0])
         shutdown(listener, SHUT_RDWR); /* the kernel's filter is not asked there, and this keeps
                                           those who wait */
     else
         setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
-    while (accept_all(guard))
+    while (accept_all(event_loop))
         continue;
-    epoll_ctl(guard->epoll, EPOLL_CTL_DEL, listener, NULL); /* children may have it too */
-    gsv_http_close_listener(guard->server);
-    pthread_mutex_lock(&guard->server->lock);
-    atomic_store(&guard->deaf, true);
-    pthread_cond_broadcast(&guard->server->idle);
-    pthread_mutex_unlock(&guard->server->lock);
+    epoll_ctl(event_loop->epoll, EPOLL_CTL_DEL, listener, NULL); /* children may have it too */
+    gsv_http_close_listener(event_loop->server);
+    pthread_mutex_lock(&event_loop->server->lock);
+    atomic_store(&event_loop->deaf, true);
+    pthread_cond_broadcast(&event_loop->server->idle);
+    pthread_mutex_unlock(&event_loop->server->lock);
 }
 
-static void check_times(struct gsv_guard *guard)
+static void check_times(struct gsv_event_loop *event_loop)
 {
     const uint64_t now = gsv_http_now();
-    const bool draining = atomic_load(&guard->draining);
+    const bool draining = atomic_load(&event_loop->draining);
 
-    for (struct gsv_client *c = guard->clients; c; c = c->next) {
+    for (struct gsv_client *c = event_loop->clients; c; c = c->next) {
         if (c->ended)
             continue;
         if (draining)
@@ -267,20 +268,21 @@ static void check_times(struct gsv_guard *guard)
         if (!c->ended)
             gsv_client_check_time(c, now);
     }
-    gsv_clients_relieve(guard, now);
+    gsv_clients_relieve(event_loop, now);
 }
 
-static void handle(struct gsv_guard *guard, const struct epoll_event *event, bool *accepting)
+static void handle(struct gsv_event_loop *event_loop, const struct epoll_event *event,
+                   bool *accepting)
 {
     struct gsv_end *end = event->data.ptr;
     uint64_t count;
 
-    if (event->data.ptr == guard) {
+    if (event->data.ptr == event_loop) {
         *accepting = true;
-    } else if (event->data.ptr == &guard->lock) {
+    } else if (event->data.ptr == &event_loop->lock) {
         return; /* libmicrohttpd's own set, which is run after all others */
-    } else if (event->data.ptr == &guard->wake) {
-        if (read(guard->wake, &count, sizeof(count)) < 0)
+    } else if (event->data.ptr == &event_loop->wake) {
+        if (read(event_loop->wake, &count, sizeof(count)) < 0)
             return; /* nothing to read: somebody was faster */
     } else if (!end->client->ended) {
         gsv_client_event(end->client, end, event->events);
@@ -290,14 +292,14 @@ static void handle(struct gsv_guard *guard, const struct epoll_event *event, boo
 /* ---------------------------------------------------------------------------------- the thread */
 
 /* A certificate that was renewed is taken up without anybody asking. */
-static void check_certificate(struct gsv_guard *guard, uint64_t now)
+static void check_certificate(struct gsv_event_loop *event_loop, uint64_t now)
 {
-    struct gpuserve_http *server = guard->server;
+    struct gpuserve_http *server = event_loop->server;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
-    if (!gsv_tls_is_on(&server->tls) || now - guard->certificate_ns < certificate_look_ns)
+    if (!gsv_tls_is_on(&server->tls) || now - event_loop->certificate_ns < certificate_look_ns)
         return;
-    guard->certificate_ns = now;
+    event_loop->certificate_ns = now;
     if (!gsv_tls_has_changed(&server->tls))
         return;
     if (gsv_tls_reload(&server->tls, &error) == GPUSERVE_OK)
@@ -319,137 +321,138 @@ static void block_broken_pipe(void)
 
 /* Wait for events and handle them; the loop is held but for waiting. What was waited for may be old
  * when it is handled: clients only end meanwhile, they leave the list here. */
-static void take_turn(struct gsv_guard *guard)
+static void take_turn(struct gsv_event_loop *event_loop)
 {
     struct epoll_event events[N_EVENTS];
-    const int timeout_ms = guard->is_done ? TICK_MS : 0;
+    const int timeout_ms = event_loop->is_done ? TICK_MS : 0;
     bool accepting = false;
     uint64_t now;
     int n;
 
-    guard->attended = true;
-    pthread_mutex_unlock(&guard->loop);
-    n = epoll_wait(guard->epoll, events, N_EVENTS, timeout_ms);
-    pthread_mutex_lock(&guard->loop);
+    event_loop->attended = true;
+    pthread_mutex_unlock(&event_loop->loop);
+    n = epoll_wait(event_loop->epoll, events, N_EVENTS, timeout_ms);
+    pthread_mutex_lock(&event_loop->loop);
     for (int i = 0; i < n; i++)
-        handle(guard, &events[i], &accepting);
-    if (atomic_load(&guard->draining))
-        stop_listening(guard);
+        handle(event_loop, &events[i], &accepting);
+    if (atomic_load(&event_loop->draining))
+        stop_listening(event_loop);
     else if (accepting)
-        accept_all(guard);
-    guard->is_done = gsv_guard_run_mhd(guard);
+        accept_all(event_loop);
+    event_loop->is_done = gsv_event_loop_run_mhd(event_loop);
     now = gsv_http_now();
-    if (now - guard->last_tick_ns > TICK_MS * 1000000ull || atomic_load(&guard->draining)) {
-        check_times(guard);
-        check_certificate(guard, now);
-        guard->last_tick_ns = now;
-    } else if (guard->held_bytes > guard->server->options.max_unread_bytes) {
-        gsv_clients_relieve(guard, now);
+    if (now - event_loop->last_tick_ns > TICK_MS * 1000000ull ||
+        atomic_load(&event_loop->draining)) {
+        check_times(event_loop);
+        check_certificate(event_loop, now);
+        event_loop->last_tick_ns = now;
+    } else if (event_loop->held_bytes > event_loop->server->options.max_unread_bytes) {
+        gsv_clients_relieve(event_loop, now);
     }
-    gsv_crew_tell_unread(&guard->server->crew, guard->held_bytes);
-    sweep(guard);
-    guard->attended = false;
+    gsv_worker_threads_tell_unread(&event_loop->server->workers, event_loop->held_bytes);
+    sweep(event_loop);
+    event_loop->attended = false;
 }
 
-static void close_all(struct gsv_guard *guard)
+static void close_all(struct gsv_event_loop *event_loop)
 {
-    for (struct gsv_client *c = guard->clients; c; c = c->next)
+    for (struct gsv_client *c = event_loop->clients; c; c = c->next)
         gsv_client_close(c);
-    sweep(guard);
+    sweep(event_loop);
 }
 
 static void *run(void *user)
 {
-    struct gsv_guard *guard = user;
+    struct gsv_event_loop *event_loop = user;
 
     pthread_setname_np(pthread_self(), "gpuserve-http"); /* others' take a file of /proc */
     block_broken_pipe();
-    pthread_mutex_lock(&guard->loop);
-    while (!atomic_load(&guard->stopping)) {
-        if (guard->attended)
-            pthread_cond_wait(&guard->follow, &guard->loop);
+    pthread_mutex_lock(&event_loop->loop);
+    while (!atomic_load(&event_loop->stopping)) {
+        if (event_loop->attended)
+            pthread_cond_wait(&event_loop->follow, &event_loop->loop);
         else
-            take_turn(guard);
-        while (guard->lead)
-            gsv_guard_lead(guard);
+            take_turn(event_loop);
+        while (event_loop->lead)
+            gsv_event_loop_run_inline(event_loop);
     }
-    if (--guard->n_running == 0)
-        close_all(guard);
-    pthread_mutex_unlock(&guard->loop);
+    if (--event_loop->n_running == 0)
+        close_all(event_loop);
+    pthread_mutex_unlock(&event_loop->loop);
     return NULL;
 }
 
-static gpuserve_status start_threads(struct gsv_guard *guard, gpuserve_error *error)
+static gpuserve_status start_threads(struct gsv_event_loop *event_loop, gpuserve_error *error)
 {
     int failed = 0;
 
-    pthread_mutex_lock(&guard->loop);
-    while (guard->n_threads < GSV_GUARD_THREADS && !failed) {
-        pthread_t *thread = &guard->threads[guard->n_threads];
+    pthread_mutex_lock(&event_loop->loop);
+    while (event_loop->n_threads < GSV_EVENT_LOOP_THREADS && !failed) {
+        pthread_t *thread = &event_loop->threads[event_loop->n_threads];
 
-        failed = pthread_create(thread, NULL, run, guard);
+        failed = pthread_create(thread, NULL, run, event_loop);
         if (failed)
             break;
-        guard->n_threads++;
-        guard->n_running++;
+        event_loop->n_threads++;
+        event_loop->n_running++;
     }
-    pthread_mutex_unlock(&guard->loop);
+    pthread_mutex_unlock(&event_loop->loop);
     return failed ? gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: thread %u: %s",
-                             guard->n_threads, strerror(failed))
+                             event_loop->n_threads, strerror(failed))
                   : GPUSERVE_OK;
 }
 
-gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *server,
-                                gpuserve_error *error)
+gpuserve_status gsv_event_loop_start(struct gsv_event_loop *event_loop,
+                                     struct gpuserve_http *server, gpuserve_error *error)
 {
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     struct epoll_event event = { .events = EPOLLIN };
 
-    guard->server = server;
-    guard->is_done = true;
-    pthread_mutex_init(&guard->lock, NULL);
-    pthread_mutex_init(&guard->loop, NULL);
-    pthread_cond_init(&guard->follow, NULL);
-    guard->epoll = epoll_create1(EPOLL_CLOEXEC);
-    guard->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    guard->scratch = malloc(GSV_SCRATCH_BYTES);
-    if (guard->epoll < 0 || guard->wake < 0 || !guard->scratch)
+    event_loop->server = server;
+    event_loop->is_done = true;
+    pthread_mutex_init(&event_loop->lock, NULL);
+    pthread_mutex_init(&event_loop->loop, NULL);
+    pthread_cond_init(&event_loop->follow, NULL);
+    event_loop->epoll = epoll_create1(EPOLL_CLOEXEC);
+    event_loop->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    event_loop->scratch = malloc(GSV_SCRATCH_BYTES);
+    if (event_loop->epoll < 0 || event_loop->wake < 0 || !event_loop->scratch)
         return gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: %s", strerror(errno));
-    event.data.ptr = guard;
-    if (epoll_ctl(guard->epoll, EPOLL_CTL_ADD, server->listener, &event) != 0)
+    event.data.ptr = event_loop;
+    if (epoll_ctl(event_loop->epoll, EPOLL_CTL_ADD, server->listener, &event) != 0)
         return gsv_fail(error, GPUSERVE_E_IO, "epoll: %s", strerror(errno));
-    event.data.ptr = &guard->lock;
-    if (!info || epoll_ctl(guard->epoll, EPOLL_CTL_ADD, info->epoll_fd, &event) != 0)
+    event.data.ptr = &event_loop->lock;
+    if (!info || epoll_ctl(event_loop->epoll, EPOLL_CTL_ADD, info->epoll_fd, &event) != 0)
         return gsv_fail(error, GPUSERVE_E_IO, "epoll of libmicrohttpd: %s", strerror(errno));
-    event.data.ptr = &guard->wake;
-    if (epoll_ctl(guard->epoll, EPOLL_CTL_ADD, guard->wake, &event) != 0)
+    event.data.ptr = &event_loop->wake;
+    if (epoll_ctl(event_loop->epoll, EPOLL_CTL_ADD, event_loop->wake, &event) != 0)
         return gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: %s", strerror(errno));
-    return start_threads(guard, error);
+    return start_threads(event_loop, error);
 }
 
-void gsv_guard_drain(struct gsv_guard *guard)
+void gsv_event_loop_drain(struct gsv_event_loop *event_loop)
 {
-    atomic_store(&guard->draining_ns, gsv_http_now());
-    atomic_store(&guard->draining, true);
-    gsv_guard_wake(guard);
+    atomic_store(&event_loop->draining_ns, gsv_http_now());
+    atomic_store(&event_loop->draining, true);
+    gsv_event_loop_wake(event_loop);
 }
 
-void gsv_guard_stop(struct gsv_guard *guard)
+void gsv_event_loop_stop(struct gsv_event_loop *event_loop)
 {
-    atomic_store(&guard->stopping, true);
-    if (guard->n_threads > 0) {
-        pthread_mutex_lock(&guard->loop);
-        pthread_cond_broadcast(&guard->follow);
-        pthread_mutex_unlock(&guard->loop);
-        gsv_guard_wake(guard);
+    atomic_store(&event_loop->stopping, true);
+    if (event_loop->n_threads > 0) {
+        pthread_mutex_lock(&event_loop->loop);
+        pthread_cond_broadcast(&event_loop->follow);
+        pthread_mutex_unlock(&event_loop->loop);
+        gsv_event_loop_wake(event_loop);
     }
-    for (uint32_t i = 0; i < guard->n_threads; i++)
-        pthread_join(guard->threads[i], NULL);
-    if (guard->epoll > 0)
-        close(guard->epoll);
-    if (guard->wake > 0)
-        close(guard->wake);
-    free(guard->scratch);
-    *guard = (struct gsv_guard){ 0 };
+    for (uint32_t i = 0; i < event_loop->n_threads; i++)
+        pthread_join(event_loop->threads[i], NULL);
+    if (event_loop->epoll > 0)
+        close(event_loop->epoll);
+    if (event_loop->wake > 0)
+        close(event_loop->wake);
+    free(event_loop->scratch);
+    *event_loop = (struct gsv_event_loop){ 0 };
 }

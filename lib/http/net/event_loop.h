@@ -28,11 +28,11 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-enum { GSV_SCRATCH_BYTES = 64 * 1024, GSV_GUARD_THREADS = 2 };
+enum { GSV_SCRATCH_BYTES = 64 * 1024, GSV_EVENT_LOOP_THREADS = 2 };
 
 struct gpuserve_http;
 struct gsv_exchange;
-struct gsv_guard;
+struct gsv_event_loop;
 
 /* One end of a connection, as epoll knows it. */
 struct gsv_end {
@@ -43,7 +43,7 @@ struct gsv_end {
 };
 
 struct gsv_client {
-    struct gsv_guard *guard;
+    struct gsv_event_loop *event_loop;
     struct gsv_client *next, *before;
     struct gsv_client *next_answered;
     bool is_answered;        /* in the list of those with a reply to read from libmicrohttpd */
@@ -82,9 +82,9 @@ struct gsv_client {
     bool gone; /* the client has closed its side: work is in vain */
 };
 
-struct gsv_guard {
+struct gsv_event_loop {
     struct gpuserve_http *server;
-    pthread_t threads[GSV_GUARD_THREADS];
+    pthread_t threads[GSV_EVENT_LOOP_THREADS];
     uint32_t n_threads;
     pthread_mutex_t loop;  /* over clients and libmicrohttpd: held by the guard's thread, whichever
                               it is, but for waiting and computing */
@@ -111,28 +111,28 @@ struct gsv_guard {
     struct gsv_exchange *resumed; /* under the lock: connections to be resumed */
 };
 
-gpuserve_status gsv_guard_start(struct gsv_guard *guard, struct gpuserve_http *server,
-                                gpuserve_error *error);
+gpuserve_status gsv_event_loop_start(struct gsv_event_loop *event_loop,
+                                     struct gpuserve_http *server, gpuserve_error *error);
 /* Take no new connections; those without an unanswered request are closed. */
-void gsv_guard_drain(struct gsv_guard *guard);
+void gsv_event_loop_drain(struct gsv_event_loop *event_loop);
 /* Close all, end the threads. */
-void gsv_guard_stop(struct gsv_guard *guard);
+void gsv_event_loop_stop(struct gsv_event_loop *event_loop);
 
 /* From any thread: resume the exchange's connection. The exchange may be gone on return. */
-void gsv_guard_resume(struct gsv_guard *guard, struct gsv_exchange *exchange);
+void gsv_event_loop_resume(struct gsv_event_loop *event_loop, struct gsv_exchange *exchange);
 /* On its own thread: libmicrohttpd has written a reply for this client. */
-void gsv_guard_answered(struct gsv_client *client);
+void gsv_event_loop_answered(struct gsv_client *client);
 
 /* mhd_bridge.c */
-void gsv_guard_wake(struct gsv_guard *guard);
+void gsv_event_loop_wake(struct gsv_event_loop *event_loop);
 /* Whether the thread that has the loop may compute a small job itself: the other one is there to
  * wait for events. */
-bool gsv_guard_may_lead(const struct gsv_guard *guard);
+bool gsv_event_loop_may_run_inline(const struct gsv_event_loop *event_loop);
 /* With the loop: compute what it shall, without it meanwhile, and pass the reply on. */
-void gsv_guard_lead(struct gsv_guard *guard);
+void gsv_event_loop_run_inline(struct gsv_event_loop *event_loop);
 /* On the guard's thread: let libmicrohttpd take what is there for it. False: it has more to do at
  * once. */
-bool gsv_guard_run_mhd(struct gsv_guard *guard);
+bool gsv_event_loop_run_mhd(struct gsv_event_loop *event_loop);
 
 /* One owner less; the last one frees it. */
 void gsv_client_release(struct gsv_client *client);
@@ -141,7 +141,7 @@ void gsv_client_release(struct gsv_client *client);
 void gsv_client_event(struct gsv_client *client, struct gsv_end *end, uint32_t events);
 void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns);
 /* timeouts.c: when replies that nobody takes fill too much memory, end the slowest takers. */
-void gsv_clients_relieve(struct gsv_guard *guard, uint64_t now_ns);
+void gsv_clients_relieve(struct gsv_event_loop *event_loop, uint64_t now_ns);
 /* A reply of so many bytes waits for this client, or, with 0, none any more. */
 void gsv_client_hold(struct gsv_client *client, size_t bytes);
 /* `limit`: what was exceeded, in `unit` and with its flag; 0: there is none. The texts outlive it.

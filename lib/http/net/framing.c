@@ -7,7 +7,7 @@
 #include <strings.h>
 
 /* What one header says. */
-struct header {
+struct framing_header {
     unsigned minor;  /* of HTTP/1.minor */
     size_t n_fields; /* with the parts of the query and the cookies, each of which takes memory */
     size_t n_hosts, n_lengths, n_encodings;
@@ -70,7 +70,7 @@ static bool is_health_path(const char *target, size_t size)
 }
 
 static bool check_version(struct gsv_framing *framing, const char *text, size_t size,
-                          struct header *header)
+                          struct framing_header *header)
 {
     if (size != 8 || memcmp(text, "HTTP/", 5) != 0 || text[6] != '.')
         return fail(framing, 400, "the request line is no METHOD target HTTP/1.1");
@@ -80,8 +80,8 @@ static bool check_version(struct gsv_framing *framing, const char *text, size_t 
     return true;
 }
 
-static bool count_parts(struct gsv_framing *framing, struct header *header, const char *text,
-                        size_t size, char separator)
+static bool count_parts(struct gsv_framing *framing, struct framing_header *header,
+                        const char *text, size_t size, char separator)
 {
     for (size_t i = 0; i < size; i++)
         header->n_fields += text[i] == separator;
@@ -98,7 +98,7 @@ static void keep_target(struct gsv_framing *framing, const char *target, size_t 
 
 /* A line of `size` bytes and the CR after it, at which each loop ends at the latest. */
 static bool check_request_line(struct gsv_framing *framing, const char *line, size_t size,
-                               struct header *header)
+                               struct framing_header *header)
 {
     size_t method = 0, target, end;
 
@@ -127,8 +127,8 @@ static bool is_named(const char *name, size_t size, const char *wanted)
     return strlen(wanted) == size && strncasecmp(name, wanted, size) == 0;
 }
 
-static bool take_length(struct gsv_framing *framing, struct header *header, const char *value,
-                        size_t size)
+static bool take_length(struct gsv_framing *framing, struct framing_header *header,
+                        const char *value, size_t size)
 {
     if (++header->n_lengths > 1)
         return fail(framing, 400, "more than one Content-Length");
@@ -145,7 +145,7 @@ static bool take_length(struct gsv_framing *framing, struct header *header, cons
 }
 
 /* A name or an address, with a port or without; RFC 9112 wants all else refused. */
-static bool take_host(struct gsv_framing *framing, struct header *header, const char *value,
+static bool take_host(struct gsv_framing *framing, struct framing_header *header, const char *value,
                       size_t size)
 {
     if (++header->n_hosts > 1)
@@ -158,7 +158,7 @@ static bool take_host(struct gsv_framing *framing, struct header *header, const 
     return true;
 }
 
-static bool take_field(struct gsv_framing *framing, struct header *header, const char *name,
+static bool take_field(struct gsv_framing *framing, struct framing_header *header, const char *name,
                        size_t name_size, const char *value, size_t size)
 {
     if (is_named(name, name_size, "Content-Length"))
@@ -184,7 +184,7 @@ static bool is_framing_field(const char *name, size_t size)
 
 /* A line as check_request_line() gets it. */
 static bool check_field(struct gsv_framing *framing, const char *line, size_t size,
-                        struct header *header)
+                        struct framing_header *header)
 {
     size_t name = 0, begin, end = size;
 
@@ -208,7 +208,7 @@ static bool check_field(struct gsv_framing *framing, const char *line, size_t si
 }
 
 /* What the fields mean together: how the body is framed. */
-static bool check_together(struct gsv_framing *framing, const struct header *header)
+static bool check_together(struct gsv_framing *framing, const struct framing_header *header)
 {
     if (header->n_lengths > 0 && header->n_encodings > 0)
         return fail(framing, 400, "Content-Length and Transfer-Encoding together");
@@ -232,7 +232,7 @@ static bool check_together(struct gsv_framing *framing, const struct header *hea
 
 static bool check_header(struct gsv_framing *framing, const char *bytes, size_t size)
 {
-    struct header header = { 0 };
+    struct framing_header header = { 0 };
     size_t at = 0;
     bool first = true;
 

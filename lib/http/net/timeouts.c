@@ -30,7 +30,7 @@ static void break_off(struct gsv_client *client)
 
 static void check_body(struct gsv_client *client, uint64_t elapsed_ns)
 {
-    const gpuserve_http_options *options = &client->guard->server->options;
+    const gpuserve_http_options *options = &client->event_loop->server->options;
 
     if (client->in_begin < client->in_passed) { /* it is us who do not take it */
         client->since_ns = gsv_http_now();
@@ -46,7 +46,7 @@ static void check_body(struct gsv_client *client, uint64_t elapsed_ns)
 
 void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
 {
-    const gpuserve_http_options *options = &client->guard->server->options;
+    const gpuserve_http_options *options = &client->event_loop->server->options;
     const uint64_t elapsed_ns = now_ns > client->since_ns ? now_ns - client->since_ns : 0;
 
     /* What libmicrohttpd did not take before is offered again, should its sign have been missed. */
@@ -81,8 +81,8 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
 
 void gsv_client_hold(struct gsv_client *client, size_t bytes)
 {
-    client->guard->held_bytes -= client->held_bytes;
-    client->guard->held_bytes += bytes;
+    client->event_loop->held_bytes -= client->held_bytes;
+    client->event_loop->held_bytes += bytes;
     client->held_bytes = bytes;
 }
 
@@ -98,11 +98,11 @@ static uint64_t rate_of(const struct gsv_client *client, uint64_t now_ns)
 }
 
 /* Who holds memory at the lowest rate; NULL: nobody is slow. */
-static struct gsv_client *slowest_reader(const struct gsv_guard *guard, uint64_t now_ns)
+static struct gsv_client *slowest_reader(const struct gsv_event_loop *event_loop, uint64_t now_ns)
 {
     struct gsv_client *found = NULL;
 
-    for (struct gsv_client *c = guard->clients; c; c = c->next) {
+    for (struct gsv_client *c = event_loop->clients; c; c = c->next) {
         if (unread_bytes(c) == 0 || now_ns < c->stalled_ns + relief_grace_ns ||
             rate_of(c, now_ns) >= RELIEVED_RATE)
             continue;
@@ -112,15 +112,16 @@ static struct gsv_client *slowest_reader(const struct gsv_guard *guard, uint64_t
     return found;
 }
 
-void gsv_clients_relieve(struct gsv_guard *guard, uint64_t now_ns)
+void gsv_clients_relieve(struct gsv_event_loop *event_loop, uint64_t now_ns)
 {
     struct gsv_client *victim;
     size_t unread = 0;
 
-    for (const struct gsv_client *c = guard->clients; c; c = c->next)
+    for (const struct gsv_client *c = event_loop->clients; c; c = c->next)
         unread += unread_bytes(c);
-    for (int i = 0; i < RELIEVED_AT_ONCE && unread > guard->server->options.max_unread_bytes; i++) {
-        victim = slowest_reader(guard, now_ns);
+    for (int i = 0; i < RELIEVED_AT_ONCE && unread > event_loop->server->options.max_unread_bytes;
+         i++) {
+        victim = slowest_reader(event_loop, now_ns);
         if (!victim)
             return;
         unread -= unread_bytes(victim);

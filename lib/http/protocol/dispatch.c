@@ -18,9 +18,9 @@ static struct MHD_Response *make_response(struct gsv_exchange *exchange)
 {
     struct MHD_Response *response;
 
-    if (exchange->lent) {
-        exchange->n_reply_bytes = exchange->n_lent;
-        return MHD_create_response_from_buffer(exchange->n_lent, (void *)exchange->lent,
+    if (exchange->borrowed) {
+        exchange->n_reply_bytes = exchange->n_borrowed;
+        return MHD_create_response_from_buffer(exchange->n_borrowed, (void *)exchange->borrowed,
                                                MHD_RESPMEM_PERSISTENT);
     }
     response = MHD_create_response_from_buffer(exchange->reply.size, exchange->reply.bytes,
@@ -40,7 +40,7 @@ enum MHD_Result gsv_advance_send(struct gsv_exchange *exchange)
     struct MHD_Response *response = make_response(exchange);
     enum MHD_Result result;
 
-    gsv_crew_taken_over(&server->crew, exchange);
+    gsv_worker_threads_taken_over(&server->workers, exchange);
     if (!response)
         return MHD_NO;
     if (exchange->content_type)
@@ -88,10 +88,10 @@ static bool is_in_vain(const struct gsv_exchange *exchange)
 
 static void take_step(struct gsv_exchange *exchange)
 {
-    if (!exchange->work.waiting && exchange->is_aside && is_in_vain(exchange))
+    if (!exchange->work.waiting && exchange->is_offloaded && is_in_vain(exchange))
         gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "the request was cancelled");
     else if (exchange->work.waiting)
-        gsv_work_finish(exchange);
+        gsv_call_finish(exchange);
     else
         answer(exchange);
 }
@@ -99,7 +99,7 @@ static void take_step(struct gsv_exchange *exchange)
 /* Whether the guard's other clients would notice the next step. */
 static bool takes_long(const struct gsv_exchange *exchange)
 {
-    const struct gsv_work *work = &exchange->work;
+    const struct gsv_call *work = &exchange->work;
     const struct gsv_route *route = exchange->route;
     const size_t small =
         route && route->flags & GSV_LONG_REPLY ? TINY_BODY_BYTES : SMALL_BODY_BYTES;
@@ -112,38 +112,38 @@ static bool takes_long(const struct gsv_exchange *exchange)
 /* False: the server is stopping, and this thread has to do it. */
 static bool hand_over(struct gsv_exchange *exchange)
 {
-    if (!gsv_work_count_in(exchange))
+    if (!gsv_call_count_in(exchange))
         return false;
-    exchange->is_aside = true;
+    exchange->is_offloaded = true;
     MHD_suspend_connection(exchange->connection);
-    gsv_crew_give(&exchange->server->crew, exchange);
+    gsv_worker_threads_add(&exchange->server->workers, exchange);
     return true;
 }
 
-enum MHD_Result gsv_advance(struct gsv_exchange *exchange)
+enum MHD_Result gsv_dispatch(struct gsv_exchange *exchange)
 {
-    if (exchange->is_aside) {
-        exchange->is_aside = false;
-        gsv_work_count_out(exchange);
+    if (exchange->is_offloaded) {
+        exchange->is_offloaded = false;
+        gsv_call_count_out(exchange);
     }
     while (!is_over(exchange)) {
         if (takes_long(exchange) && hand_over(exchange))
             return MHD_YES;
         take_step(exchange);
-        if (exchange->work.waiting && gsv_work_suspend(exchange))
+        if (exchange->work.waiting && gsv_call_suspend(exchange))
             return MHD_YES;
     }
     return gsv_advance_send(exchange);
 }
 
-void gsv_advance_aside(struct gsv_exchange *exchange)
+void gsv_dispatch_offload(struct gsv_exchange *exchange)
 {
     do {
         take_step(exchange);
         /* Once it waits, whoever completes the work resumes it: it may be gone here. */
-        if (exchange->work.waiting && gsv_work_leave(exchange))
+        if (exchange->work.waiting && gsv_call_leave(exchange))
             return;
     } while (!is_over(exchange));
-    gsv_crew_made(&exchange->server->crew, exchange);
-    gsv_guard_resume(&exchange->server->guard, exchange);
+    gsv_worker_threads_made(&exchange->server->workers, exchange);
+    gsv_event_loop_resume(&exchange->server->event_loop, exchange);
 }

@@ -12,11 +12,11 @@
 
 /* The whole request is there, or its connection was resumed: go on until the reply is on its way or
  * there is something to wait for. On the guard's thread, in a call of libmicrohttpd's. */
-enum MHD_Result gsv_advance(struct gsv_exchange *exchange);
+enum MHD_Result gsv_dispatch(struct gsv_exchange *exchange);
 /* The reply that is there goes to libmicrohttpd. */
 enum MHD_Result gsv_advance_send(struct gsv_exchange *exchange);
 
 /* Step after step on a thread of the crew, until there is a reply or something to wait for. */
-void gsv_advance_aside(struct gsv_exchange *exchange);
+void gsv_dispatch_offload(struct gsv_exchange *exchange);
 
 #endif

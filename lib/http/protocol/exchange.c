@@ -162,7 +162,7 @@ bool gsv_refuse(struct gsv_exchange *exchange, enum gsv_problem kind, const char
         message[gsv_utf8_valid_length(message, end)] = 0;
     }
     gsv_buffer_reset(&exchange->reply);
-    exchange->lent = NULL;
+    exchange->borrowed = NULL;
     gsv_problem_write(&exchange->reply, &complaint, exchange->dialect);
     exchange->status = gsv_problem_status(kind, exchange->dialect);
     exchange->content_type = "application/json";

@@ -6,7 +6,7 @@
  *   MHD <- dispatch.c <- reply <--------------+------ finish <--- resume <--+
  *
  * A handler runs once the whole body is there, on the guard's thread or one of the crew. It either
- * writes the reply (gsv_reply_*, gsv_refuse) or starts work (gsv_work_start) and returns: the
+ * writes the reply (gsv_reply_*, gsv_refuse) or starts work (gsv_call_start) and returns: the
  * connection is suspended, no thread waits, and `finish` is called when the library has done the
  * work. All memory a handler asks for with gsv_keep lives as long as the exchange.
  */
@@ -37,7 +37,7 @@ enum { GSV_MAX_HEADERS = 32 };
 enum gsv_handshake { GSV_SUBMITTING, GSV_SUSPENDED, GSV_DONE };
 
 /* One job of the library. */
-struct gsv_work {
+struct gsv_call {
     gpuserve_job job;
     gpuserve_request *request;         /* NULL: none was submitted */
     bool is_load;                      /* a load, an unload or a check: no job of the library */
@@ -45,7 +45,7 @@ struct gsv_work {
     struct gsv_load_task *load;        /* that it waits for; under the lock of its queue, as is: */
     struct gsv_exchange *next_waiter;
     gpuserve_error error; /* of a load, or of what was led */
-    bool is_led;          /* computed by the guard's thread: there is no request */
+    bool is_inline;       /* computed by the guard's thread: there is no request */
     gpuserve_status status;
     gpuserve_item *items; /* [job.n_items] */
     gpuserve_result result;
@@ -56,7 +56,7 @@ struct gsv_work {
 };
 
 /* What the work so far has cost, for the reply's headers. */
-struct gsv_account {
+struct gsv_request_usage {
     size_t n_tokens, n_truncated, n_characters;
     uint64_t tokenize_us, queue_us, compute_us;
 };
@@ -85,8 +85,8 @@ struct gsv_exchange {
 
     /* The work. */
     struct gsv_served *served; /* the model, held */
-    struct gsv_work work;
-    struct gsv_account account;
+    struct gsv_call work;
+    struct gsv_request_usage usage;
     void *state;               /* the handler's own, for its finish */
     struct gsv_rerank *rerank; /* of a handler that ranks */
     uint64_t deadline_ns;      /* when the client stops waiting; 0: it does not say */
@@ -98,8 +98,9 @@ struct gsv_exchange {
     size_t n_reply_bytes; /* of its body, once it is on its way */
     size_t n_made_bytes;  /* as the crew counts it until then */
     struct gsv_buffer reply;
-    const void *lent; /* [n_lent] the body instead of `reply`: bytes that outlive the server */
-    size_t n_lent;
+    const void
+        *borrowed; /* [n_borrowed] the body instead of `reply`: bytes that outlive the server */
+    size_t n_borrowed;
     struct {
         const char *name, *value;
     } headers[GSV_MAX_HEADERS];
@@ -107,7 +108,7 @@ struct gsv_exchange {
     enum gsv_dialect dialect; /* whose errors to speak */
     bool close;               /* end the connection after the reply */
     bool begun, listed;
-    bool is_aside; /* was given to the crew */
+    bool is_offloaded; /* was given to the crew */
 };
 
 struct gsv_exchange *gsv_exchange_create(struct gpuserve_http *server,

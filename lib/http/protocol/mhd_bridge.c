@@ -11,54 +11,54 @@
 
 enum { N_TURNS = 16 }; /* before others are looked at */
 
-void gsv_guard_wake(struct gsv_guard *guard)
+void gsv_event_loop_wake(struct gsv_event_loop *event_loop)
 {
     const uint64_t one = 1;
 
-    if (write(guard->wake, &one, sizeof(one)) < 0)
+    if (write(event_loop->wake, &one, sizeof(one)) < 0)
         return; /* the counter is full: it will wake */
 }
 
-void gsv_guard_resume(struct gsv_guard *guard, struct gsv_exchange *exchange)
+void gsv_event_loop_resume(struct gsv_event_loop *event_loop, struct gsv_exchange *exchange)
 {
-    pthread_mutex_lock(&guard->lock);
-    exchange->queued = guard->resumed;
-    guard->resumed = exchange;
+    pthread_mutex_lock(&event_loop->lock);
+    exchange->queued = event_loop->resumed;
+    event_loop->resumed = exchange;
     /* Under the lock, so that the guard is not stopped, and `wake` closed, in between. */
     if (!exchange->queued)
-        gsv_guard_wake(guard);
-    pthread_mutex_unlock(&guard->lock);
+        gsv_event_loop_wake(event_loop);
+    pthread_mutex_unlock(&event_loop->lock);
 }
 
-static void resume_all(struct gsv_guard *guard)
+static void resume_all(struct gsv_event_loop *event_loop)
 {
     struct gsv_exchange *exchange, *next;
 
-    pthread_mutex_lock(&guard->lock);
-    exchange = guard->resumed;
-    guard->resumed = NULL;
-    pthread_mutex_unlock(&guard->lock);
+    pthread_mutex_lock(&event_loop->lock);
+    exchange = event_loop->resumed;
+    event_loop->resumed = NULL;
+    pthread_mutex_unlock(&event_loop->lock);
     for (; exchange; exchange = next) {
         next = exchange->queued;
         MHD_resume_connection(exchange->connection);
     }
 }
 
-void gsv_guard_answered(struct gsv_client *client)
+void gsv_event_loop_answered(struct gsv_client *client)
 {
     if (client->ended || client->is_answered)
         return;
     client->is_answered = true;
-    client->next_answered = client->guard->answered;
-    client->guard->answered = client;
+    client->next_answered = client->event_loop->answered;
+    client->event_loop->answered = client;
 }
 
 /* Replies go on at once; epoll would tell of them a turn later. */
-static void pass_replies(struct gsv_guard *guard)
+static void pass_replies(struct gsv_event_loop *event_loop)
 {
-    struct gsv_client *client = guard->answered, *next;
+    struct gsv_client *client = event_loop->answered, *next;
 
-    guard->answered = NULL;
+    event_loop->answered = NULL;
     for (; client; client = next) {
         next = client->next_answered;
         client->is_answered = false;
@@ -67,15 +67,15 @@ static void pass_replies(struct gsv_guard *guard)
     }
 }
 
-bool gsv_guard_run_mhd(struct gsv_guard *guard)
+bool gsv_event_loop_run_mhd(struct gsv_event_loop *event_loop)
 {
-    struct MHD_Daemon *daemon = guard->server->daemon;
+    struct MHD_Daemon *daemon = event_loop->server->daemon;
     MHD_UNSIGNED_LONG_LONG left_ms;
 
-    resume_all(guard);
+    resume_all(event_loop);
     for (int i = 0; i < N_TURNS; i++) {
         MHD_run(daemon);
-        pass_replies(guard);
+        pass_replies(event_loop);
         if (MHD_get_timeout(daemon, &left_ms) != MHD_YES || left_ms > 0)
             return true;
     }
@@ -84,30 +84,30 @@ bool gsv_guard_run_mhd(struct gsv_guard *guard)
 
 /* ------------------------------------------------------------------------------------- leading */
 
-bool gsv_guard_may_lead(const struct gsv_guard *guard)
+bool gsv_event_loop_may_run_inline(const struct gsv_event_loop *event_loop)
 {
-    return !guard->lead && !guard->is_leading;
+    return !event_loop->lead && !event_loop->is_leading;
 }
 
-void gsv_guard_lead(struct gsv_guard *guard)
+void gsv_event_loop_run_inline(struct gsv_event_loop *event_loop)
 {
-    struct gsv_exchange *const exchange = guard->lead;
+    struct gsv_exchange *const exchange = event_loop->lead;
     struct gsv_client *const client = exchange->client;
 
     /* Not attended any more, unless this is the second job in a row: then another thread waits for
      * events, and whoever else did would sweep away the clients that they are of. */
-    guard->lead = NULL;
-    guard->is_leading = true;
+    event_loop->lead = NULL;
+    event_loop->is_leading = true;
     atomic_fetch_add(&client->n_owners, 1); /* libmicrohttpd may be its last one, and end below */
-    pthread_cond_signal(&guard->follow);
-    pthread_mutex_unlock(&guard->loop);
-    gsv_work_compute(exchange);
-    pthread_mutex_lock(&guard->loop);
-    guard->is_leading = false;
+    pthread_cond_signal(&event_loop->follow);
+    pthread_mutex_unlock(&event_loop->loop);
+    gsv_call_compute(exchange);
+    pthread_mutex_lock(&event_loop->loop);
+    event_loop->is_leading = false;
     MHD_resume_connection(exchange->connection);
-    guard->is_done = gsv_guard_run_mhd(guard);
+    event_loop->is_done = gsv_event_loop_run_mhd(event_loop);
     /* Whoever waits for events has not seen this; ended clients leave the list in a turn only. */
-    if (!guard->is_done || client->ended)
-        gsv_guard_wake(guard);
+    if (!event_loop->is_done || client->ended)
+        gsv_event_loop_wake(event_loop);
     gsv_client_release(client);
 }

@@ -143,7 +143,7 @@ enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, co
     }
     if (!exchange->received_ns)
         exchange->received_ns = gsv_http_now();
-    return gsv_advance(exchange);
+    return gsv_dispatch(exchange);
 }
 
 void gsv_on_completed(void *user, struct MHD_Connection *connection, void **context,
@@ -157,14 +157,14 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
     if (!exchange)
         return;
     *context = NULL;
-    gsv_work_abandon(exchange);
-    gsv_crew_taken_over(&exchange->server->crew, exchange);
+    gsv_call_abandon(exchange);
+    gsv_worker_threads_taken_over(&exchange->server->workers, exchange);
     gsv_access_log_write(&exchange->server->access_log, exchange);
     unlist(exchange);
     if (exchange->client) {
         gsv_client_hold(exchange->client, 0); /* one at a time, whatever a client sends ahead */
         atomic_fetch_sub(&exchange->client->n_open, 1);
-        gsv_guard_answered(exchange->client);
+        gsv_event_loop_answered(exchange->client);
     }
     gsv_exchange_destroy(exchange);
 }

@@ -14,7 +14,7 @@ static const struct gsv_route *const tables[] = {
     gsv_kserve_routes, gsv_hf_routes,        gsv_metrics_routes, gsv_page_routes,
 };
 
-struct place {
+struct route_place {
     const char *begin, *end; /* NULL: the pattern has none */
 };
 
@@ -24,8 +24,8 @@ static bool starts_with(const char *text, const char *prefix)
 }
 
 /* The pattern against the path from here on; places of {model} and {version} as found. */
-static bool matches(const char *pattern, const char *path, struct place *model,
-                    struct place *version)
+static bool matches(const char *pattern, const char *path, struct route_place *model,
+                    struct route_place *version)
 {
     for (; *pattern && *pattern != '{'; pattern++, path++) {
         if (*pattern != *path)
@@ -40,7 +40,7 @@ static bool matches(const char *pattern, const char *path, struct place *model,
     }
     model->begin = path;
     for (model->end = path + strlen(path); model->end > path; model->end--) {
-        const struct place kept = *model;
+        const struct route_place kept = *model;
 
         if (matches(pattern + 7, model->end, model, version)) {
             *model = kept;
@@ -50,7 +50,7 @@ static bool matches(const char *pattern, const char *path, struct place *model,
     return false;
 }
 
-static const char *copy_place(struct gsv_exchange *exchange, struct place place)
+static const char *copy_place(struct gsv_exchange *exchange, struct route_place place)
 {
     return place.begin ? gsv_keep_text(exchange, place.begin, (size_t)(place.end - place.begin))
                        : NULL;
@@ -63,8 +63,8 @@ static enum gsv_dialect dialect_of(const char *path)
     return starts_with(path, "/v2") || starts_with(path, "/api/") ? GSV_KSERVE : GSV_TEI;
 }
 
-static bool take(struct gsv_exchange *exchange, const struct gsv_route *route, struct place model,
-                 struct place version)
+static bool take(struct gsv_exchange *exchange, const struct gsv_route *route,
+                 struct route_place model, struct route_place version)
 {
     exchange->route = route;
     exchange->dialect = route->dialect;
@@ -97,7 +97,7 @@ bool gsv_route_find(struct gsv_exchange *exchange)
     exchange->dialect = dialect_of(exchange->path);
     for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
         for (const struct gsv_route *route = tables[t]; route->method; route++) {
-            struct place model = { 0 }, version = { 0 };
+            struct route_place model = { 0 }, version = { 0 };
 
             if ((pattern && strcmp(pattern, route->pattern) != 0) ||
                 !matches(route->pattern, exchange->path, &model, &version))
@@ -122,7 +122,7 @@ enum gsv_dialect gsv_route_dialect(const char *target)
     snprintf(path, sizeof(path), "%.*s", (int)strcspn(target, "?"), target);
     for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
         for (const struct gsv_route *route = tables[t]; route->method; route++) {
-            struct place model = { 0 }, version = { 0 };
+            struct route_place model = { 0 }, version = { 0 };
 
             if (matches(route->pattern, path, &model, &version))
                 return route->dialect;

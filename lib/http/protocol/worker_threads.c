@@ -15,7 +15,7 @@
 
 /* -------------------------------------------------------------------------------------- queues */
 
-static void put(struct gsv_crew_queue *queue, struct gsv_exchange *exchange)
+static void put(struct gsv_worker_threads_queue *queue, struct gsv_exchange *exchange)
 {
     exchange->queued = NULL;
     if (queue->first)
@@ -25,7 +25,7 @@ static void put(struct gsv_crew_queue *queue, struct gsv_exchange *exchange)
     queue->last = exchange;
 }
 
-static struct gsv_exchange *first_of(struct gsv_crew_queue *queue)
+static struct gsv_exchange *first_of(struct gsv_worker_threads_queue *queue)
 {
     struct gsv_exchange *exchange = queue->first;
 
@@ -34,35 +34,35 @@ static struct gsv_exchange *first_of(struct gsv_crew_queue *queue)
     return exchange;
 }
 
-static bool has_room(struct gsv_crew *crew)
+static bool has_room(struct gsv_worker_threads *workers)
 {
-    const size_t unread = atomic_load(&crew->unread_bytes) + atomic_load(&crew->made_bytes);
+    const size_t unread = atomic_load(&workers->unread_bytes) + atomic_load(&workers->made_bytes);
 
-    return crew->closed || unread <= crew->max_unread_bytes ||
-           gsv_http_now() - crew->patient_ns > GSV_PATIENCE_MS * UINT64_C(1000000);
+    return workers->closed || unread <= workers->max_unread_bytes ||
+           gsv_http_now() - workers->backpressure_ns > GSV_BACKPRESSURE_MS * UINT64_C(1000000);
 }
 
 /* Whichever came first of those that may go on, or NULL. The lock is held. */
-static struct gsv_exchange *next(struct gsv_crew *crew)
+static struct gsv_exchange *next(struct gsv_worker_threads *workers)
 {
-    const struct gsv_exchange *prompt = crew->queue.first, *slow = crew->long_queue.first;
-    const bool may = slow && has_room(crew);
+    const struct gsv_exchange *prompt = workers->queue.first, *slow = workers->long_queue.first;
+    const bool may = slow && has_room(workers);
 
-    atomic_store(&crew->postponed, slow && !may);
+    atomic_store(&workers->postponed, slow && !may);
     if (!may || (prompt && prompt->received_ns <= slow->received_ns))
-        return first_of(&crew->queue);
-    crew->patient_ns = gsv_http_now();
-    return first_of(&crew->long_queue);
+        return first_of(&workers->queue);
+    workers->backpressure_ns = gsv_http_now();
+    return first_of(&workers->long_queue);
 }
 
-static struct gsv_exchange *take(struct gsv_crew *crew)
+static struct gsv_exchange *take(struct gsv_worker_threads *workers)
 {
     struct gsv_exchange *exchange;
 
-    pthread_mutex_lock(&crew->lock);
-    while ((exchange = next(crew)) == NULL && !crew->closed)
-        pthread_cond_wait(&crew->some, &crew->lock);
-    pthread_mutex_unlock(&crew->lock);
+    pthread_mutex_lock(&workers->lock);
+    while ((exchange = next(workers)) == NULL && !workers->closed)
+        pthread_cond_wait(&workers->some, &workers->lock);
+    pthread_mutex_unlock(&workers->lock);
     return exchange;
 }
 
@@ -70,56 +70,57 @@ static struct gsv_exchange *take(struct gsv_crew *crew)
 
 static void *run(void *user)
 {
-    struct gsv_crew *crew = user;
+    struct gsv_worker_threads *workers = user;
     struct gsv_exchange *exchange;
 
     pthread_setname_np(pthread_self(), "gpuserve-crew");
-    while ((exchange = take(crew)) != NULL)
-        gsv_advance_aside(exchange);
+    while ((exchange = take(workers)) != NULL)
+        gsv_dispatch_offload(exchange);
     return NULL;
 }
 
-gpuserve_status gsv_crew_start(struct gsv_crew *crew, uint32_t n_threads, uint64_t max_unread_bytes,
-                               gpuserve_error *error)
+gpuserve_status gsv_worker_threads_start(struct gsv_worker_threads *workers, uint32_t n_threads,
+                                         uint64_t max_unread_bytes, gpuserve_error *error)
 {
-    pthread_mutex_init(&crew->lock, NULL);
-    pthread_cond_init(&crew->some, NULL);
-    crew->max_unread_bytes = max_unread_bytes;
-    crew->threads = gsv_alloc_array(n_threads, sizeof(*crew->threads));
-    if (!crew->threads)
+    pthread_mutex_init(&workers->lock, NULL);
+    pthread_cond_init(&workers->some, NULL);
+    workers->max_unread_bytes = max_unread_bytes;
+    workers->threads = gsv_alloc_array(n_threads, sizeof(*workers->threads));
+    if (!workers->threads)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %u threads", n_threads);
-    while (crew->n_threads < n_threads) {
-        const int failed = pthread_create(&crew->threads[crew->n_threads], NULL, run, crew);
+    while (workers->n_threads < n_threads) {
+        const int failed =
+            pthread_create(&workers->threads[workers->n_threads], NULL, run, workers);
 
         if (failed)
             return gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: thread %u: %s",
-                            crew->n_threads, strerror(failed));
-        crew->n_threads++;
+                            workers->n_threads, strerror(failed));
+        workers->n_threads++;
     }
     return GPUSERVE_OK;
 }
 
-void gsv_crew_stop(struct gsv_crew *crew)
+void gsv_worker_threads_stop(struct gsv_worker_threads *workers)
 {
-    if (!crew->threads)
+    if (!workers->threads)
         return;
-    pthread_mutex_lock(&crew->lock);
-    crew->closed = true;
-    pthread_cond_broadcast(&crew->some);
-    pthread_mutex_unlock(&crew->lock);
-    for (uint32_t i = 0; i < crew->n_threads; i++)
-        pthread_join(crew->threads[i], NULL);
-    crew->n_threads = 0;
+    pthread_mutex_lock(&workers->lock);
+    workers->closed = true;
+    pthread_cond_broadcast(&workers->some);
+    pthread_mutex_unlock(&workers->lock);
+    for (uint32_t i = 0; i < workers->n_threads; i++)
+        pthread_join(workers->threads[i], NULL);
+    workers->n_threads = 0;
 }
 
-void gsv_crew_reset(struct gsv_crew *crew)
+void gsv_worker_threads_reset(struct gsv_worker_threads *workers)
 {
-    if (!crew->threads)
+    if (!workers->threads)
         return;
-    pthread_cond_destroy(&crew->some);
-    pthread_mutex_destroy(&crew->lock);
-    free(crew->threads);
-    *crew = (struct gsv_crew){ 0 };
+    pthread_cond_destroy(&workers->some);
+    pthread_mutex_destroy(&workers->lock);
+    free(workers->threads);
+    *workers = (struct gsv_worker_threads){ 0 };
 }
 
 /* ---------------------------------------------------------------------------------- exchanges */
@@ -130,33 +131,34 @@ static bool makes_long_reply(const struct gsv_exchange *exchange)
     return exchange->work.waiting || (exchange->route && exchange->route->flags & GSV_LONG_REPLY);
 }
 
-void gsv_crew_give(struct gsv_crew *crew, struct gsv_exchange *exchange)
+void gsv_worker_threads_add(struct gsv_worker_threads *workers, struct gsv_exchange *exchange)
 {
-    pthread_mutex_lock(&crew->lock);
-    put(makes_long_reply(exchange) ? &crew->long_queue : &crew->queue, exchange);
-    pthread_cond_signal(&crew->some);
-    pthread_mutex_unlock(&crew->lock);
+    pthread_mutex_lock(&workers->lock);
+    put(makes_long_reply(exchange) ? &workers->long_queue : &workers->queue, exchange);
+    pthread_cond_signal(&workers->some);
+    pthread_mutex_unlock(&workers->lock);
 }
 
-void gsv_crew_made(struct gsv_crew *crew, struct gsv_exchange *exchange)
+void gsv_worker_threads_made(struct gsv_worker_threads *workers, struct gsv_exchange *exchange)
 {
     exchange->n_made_bytes = exchange->reply.size;
-    atomic_fetch_add(&crew->made_bytes, exchange->n_made_bytes);
+    atomic_fetch_add(&workers->made_bytes, exchange->n_made_bytes);
 }
 
-void gsv_crew_taken_over(struct gsv_crew *crew, struct gsv_exchange *exchange)
+void gsv_worker_threads_taken_over(struct gsv_worker_threads *workers,
+                                   struct gsv_exchange *exchange)
 {
-    atomic_fetch_sub(&crew->made_bytes, exchange->n_made_bytes);
+    atomic_fetch_sub(&workers->made_bytes, exchange->n_made_bytes);
     exchange->n_made_bytes = 0;
 }
 
-void gsv_crew_tell_unread(struct gsv_crew *crew, size_t n_bytes)
+void gsv_worker_threads_tell_unread(struct gsv_worker_threads *workers, size_t n_bytes)
 {
-    atomic_store(&crew->unread_bytes, n_bytes);
-    if (!atomic_load(&crew->postponed))
+    atomic_store(&workers->unread_bytes, n_bytes);
+    if (!atomic_load(&workers->postponed))
         return;
-    pthread_mutex_lock(&crew->lock);
-    if (has_room(crew))
-        pthread_cond_broadcast(&crew->some);
-    pthread_mutex_unlock(&crew->lock);
+    pthread_mutex_lock(&workers->lock);
+    if (has_room(workers))
+        pthread_cond_broadcast(&workers->some);
+    pthread_mutex_unlock(&workers->lock);
 }

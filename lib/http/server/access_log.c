@@ -151,7 +151,7 @@ static bool has_left(const struct gsv_exchange *exchange)
 
 static void put_line(struct gsv_buffer *line, const struct gsv_exchange *exchange)
 {
-    const struct gsv_account *account = &exchange->account;
+    const struct gsv_request_usage *usage = &exchange->usage;
     const uint64_t us = (gsv_http_now() - exchange->begun_ns) / 1000;
 
     put_time(line);
@@ -166,13 +166,13 @@ static void put_line(struct gsv_buffer *line, const struct gsv_exchange *exchang
     gsv_buffer_format(line, ",\"status\":%u,\"bytes\":%zu,\"us\":%llu",
                       has_left(exchange) ? CLIENT_LEFT : exchange->status, exchange->n_reply_bytes,
                       (unsigned long long)us);
-    if (account->n_tokens)
+    if (usage->n_tokens)
         gsv_buffer_format(
             line,
             ",\"tokens\":%zu,\"truncated\":%zu,\"tokenize_us\":%llu,\"queue_us\":%llu"
             ",\"compute_us\":%llu",
-            account->n_tokens, account->n_truncated, (unsigned long long)account->tokenize_us,
-            (unsigned long long)account->queue_us, (unsigned long long)account->compute_us);
+            usage->n_tokens, usage->n_truncated, (unsigned long long)usage->tokenize_us,
+            (unsigned long long)usage->queue_us, (unsigned long long)usage->compute_us);
     put_member(line, "agent", gsv_header(exchange, "User-Agent"));
     gsv_buffer_text(line, "}\n");
 }

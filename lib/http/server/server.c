@@ -190,8 +190,9 @@ static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error
     if (!server->daemon)
         return gsv_fail(error, GPUSERVE_E_IO, "%s: the HTTP server did not start: %s",
                         server->address, strerror(errno));
-    st = gsv_crew_start(&server->crew, options->n_threads, options->max_unread_bytes, error);
-    return st == GPUSERVE_OK ? gsv_guard_start(&server->guard, server, error) : st;
+    st = gsv_worker_threads_start(&server->workers, options->n_threads, options->max_unread_bytes,
+                                  error);
+    return st == GPUSERVE_OK ? gsv_event_loop_start(&server->event_loop, server, error) : st;
 }
 
 static void warn_of_certificate(const struct gpuserve_http *server)
@@ -319,8 +320,8 @@ GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server)
 /* Under the lock: nobody is there, and nobody can come. */
 static bool is_idle(const struct gpuserve_http *server)
 {
-    return atomic_load(&server->guard.deaf) && server->n_exchanges == 0 &&
-           atomic_load(&server->guard.n_clients) == 0;
+    return atomic_load(&server->event_loop.deaf) && server->n_exchanges == 0 &&
+           atomic_load(&server->event_loop.n_clients) == 0;
 }
 
 /* Whether the last connection was closed within the time. */
@@ -361,7 +362,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_drain(gpuserve_http *server, uint32_t
     atomic_store(&server->draining, true);
     wait_for_delay(server->options.shutdown_delay_ms);
     gsv_load_queue_close(&server->loads);
-    gsv_guard_drain(&server->guard);
+    gsv_event_loop_drain(&server->event_loop);
     return wait_until_idle(server, timeout_ms ? timeout_ms : 1) ? GPUSERVE_OK : GPUSERVE_E_TIMEOUT;
 }
 
@@ -397,14 +398,14 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     gsv_load_queue_close(&server->checks);
     gsv_load_queue_join(&server->loads);
     gsv_load_queue_join(&server->checks);
-    gsv_crew_stop(&server->crew);
-    gsv_guard_stop(
-        &server->guard); /* its clients leave the queues, also those that had their answer */
+    gsv_worker_threads_stop(&server->workers);
+    gsv_event_loop_stop(
+        &server->event_loop); /* its clients leave the queues, also those that had their answer */
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
     gsv_load_queue_destroy(&server->loads);
     gsv_load_queue_destroy(&server->checks);
-    gsv_crew_reset(&server->crew);
+    gsv_worker_threads_reset(&server->workers);
     gsv_http_close_listener(server);
     for (size_t i = 0; i < server->n_expected; i++) {
         if (server->expected[i])

@@ -52,7 +52,7 @@ gpuserve_status gsv_labels_copy(char ***out, size_t *n_out,
     if (!labels)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", shown);
     for (size_t i = 0; i < n; i++) {
-        if (!gsv_json_is(texts[i], GSV_JSON_TEXT)) {
+        if (!gsv_json_is(texts[i], GSV_JSON_STRING)) {
             gsv_labels_free(labels, n);
             return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: label %zu is no string", shown, i);
         }
@@ -71,7 +71,7 @@ gpuserve_status gsv_labels_copy(char ***out, size_t *n_out,
 
 static const char *first_architecture(const struct gsv_json_value *json)
 {
-    return gsv_json_text(gsv_json_at(gsv_json_member(json, "architectures"), 0));
+    return gsv_json_get_string(gsv_json_at(gsv_json_member(json, "architectures"), 0));
 }
 
 static gpuserve_status read_family(struct gsv_config *config, const struct gsv_json_value *json,
@@ -105,7 +105,7 @@ static gpuserve_status read_family(struct gsv_config *config, const struct gsv_j
 }
 
 /* Members that change what a model computes, and that no family here reads. */
-static gpuserve_status refuse_members(const struct gsv_json_value *json, gpuserve_error *error)
+static gpuserve_status refuse_fields(const struct gsv_json_value *json, gpuserve_error *error)
 {
     const struct gsv_json_value *const code = gsv_json_member(json, "auto_map");
     const struct gsv_json_value *const scaling = gsv_json_member(json, "rope_scaling");
@@ -145,7 +145,7 @@ static gpuserve_status refuse_variants(const struct gsv_json_value *json, gpuser
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         FILE_NAME ": a decoder (is_decoder or add_cross_attention); only encoders "
                                   "are supported");
-    return refuse_members(json, error);
+    return refuse_fields(json, error);
 }
 
 /* ------------------------------------------------------------------------------------- sizes */
@@ -307,10 +307,10 @@ static gpuserve_status read_labels(struct gsv_config *config, const struct gsv_j
 static const char *cross_encoder_activation(const struct gsv_json_value *json)
 {
     const struct gsv_json_value *settings = gsv_json_member(json, "sentence_transformers");
-    const char *name = gsv_json_text(gsv_json_member(settings, "activation_fn"));
+    const char *name = gsv_json_get_string(gsv_json_member(settings, "activation_fn"));
 
     if (!name)
-        name = gsv_json_text(gsv_json_member(json, "sbert_ce_default_activation_function"));
+        name = gsv_json_get_string(gsv_json_member(json, "sbert_ce_default_activation_function"));
     return name ? name : "";
 }
 

@@ -110,11 +110,11 @@ static gpuserve_status list_names(const char **names, const struct gsv_json_valu
                                   gpuserve_error *error)
 {
     for (size_t i = 0; i < map->n; i++) {
-        names[i] = gsv_json_text(map->is.members[i]);
+        names[i] = gsv_json_get_string(map->is.fields[i]);
         if (!names[i])
             return gsv_fail(error, GPUSERVE_E_FORMAT,
                             "model.safetensors.index.json: weight_map: '%s' names no file",
-                            map->is.members[i]->key);
+                            map->is.fields[i]->key);
     }
     qsort(names, map->n, sizeof(*names), compare_names);
     return GPUSERVE_OK;

@@ -83,7 +83,7 @@ size_t gsv_tensor_element_size(enum gsv_tensor_type type)
 
 static bool is_size(const struct gsv_json_value *value)
 {
-    return gsv_json_is(value, GSV_JSON_WHOLE) && gsv_json_whole(value) >= 0;
+    return gsv_json_is(value, GSV_JSON_INT) && gsv_json_get_int(value) >= 0;
 }
 
 /* Fill the extent from a tensor's object. */
@@ -93,7 +93,7 @@ static gpuserve_status read_extent(struct extent *extent, const char *name,
 {
     const struct gsv_json_value *offsets = gsv_json_member(info, "data_offsets");
     const struct gsv_json_value *shape = gsv_json_member(info, "shape");
-    const char *dtype = gsv_json_text(gsv_json_member(info, "dtype"));
+    const char *dtype = gsv_json_get_string(gsv_json_member(info, "dtype"));
 
     if (type_index(dtype) < 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': %s '%.32s'", shown, name,
@@ -108,8 +108,8 @@ static gpuserve_status read_extent(struct extent *extent, const char *name,
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': bad data_offsets", shown, name);
     extent->name = name;
     extent->info = info;
-    extent->begin = (uint64_t)gsv_json_whole(gsv_json_at(offsets, 0));
-    extent->end = (uint64_t)gsv_json_whole(gsv_json_at(offsets, 1));
+    extent->begin = (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 0));
+    extent->end = (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 1));
     return GPUSERVE_OK;
 }
 
@@ -120,7 +120,8 @@ static bool count_elements(const struct gsv_json_value *info, uint64_t *count)
 
     *count = 1;
     for (size_t i = 0; i < gsv_json_count(shape); i++)
-        if (__builtin_mul_overflow(*count, (uint64_t)gsv_json_whole(gsv_json_at(shape, i)), count))
+        if (__builtin_mul_overflow(*count, (uint64_t)gsv_json_get_int(gsv_json_at(shape, i)),
+                                   count))
             return false;
     return true;
 }
@@ -128,7 +129,8 @@ static bool count_elements(const struct gsv_json_value *info, uint64_t *count)
 /* Whether the type and shape take a whole number of bytes, and which. */
 static bool shape_bytes(const struct gsv_json_value *info, uint64_t *bytes)
 {
-    const unsigned bits = types[type_index(gsv_json_text(gsv_json_member(info, "dtype")))].bits;
+    const unsigned bits =
+        types[type_index(gsv_json_get_string(gsv_json_member(info, "dtype")))].bits;
     uint64_t total;
 
     if (!count_elements(info, &total) || __builtin_mul_overflow(total, (uint64_t)bits, &total) ||
@@ -189,9 +191,9 @@ static gpuserve_status check_metadata(const struct gsv_json_value *metadata, con
     if (!gsv_json_is(metadata, GSV_JSON_OBJECT))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " METADATA_KEY " is no object", shown);
     for (size_t i = 0; i < metadata->n; i++) {
-        if (!gsv_json_is(metadata->is.members[i], GSV_JSON_TEXT))
+        if (!gsv_json_is(metadata->is.fields[i], GSV_JSON_STRING))
             return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " METADATA_KEY ": '%s' is no string",
-                            shown, metadata->is.members[i]->key);
+                            shown, metadata->is.fields[i]->key);
     }
     return GPUSERVE_OK;
 }
@@ -206,7 +208,7 @@ static gpuserve_status check_tensors(const struct gsv_json_value *header, uint64
     if (!extents)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", shown);
     for (size_t i = 0; i < header->n; i++) {
-        const struct gsv_json_value *info = header->is.members[i];
+        const struct gsv_json_value *info = header->is.fields[i];
 
         if (strcmp(info->key, METADATA_KEY) == 0)
             continue;
@@ -362,22 +364,22 @@ bool gsv_safetensors_find(const struct gsv_safetensors *file, const char *name,
     memset(tensor, 0, sizeof(*tensor));
     tensor->name = info->key;
     tensor->file = file;
-    type = type_index(gsv_json_text(gsv_json_member(info, "dtype")));
+    type = type_index(gsv_json_get_string(gsv_json_member(info, "dtype")));
     tensor->type = types[type].type;
     tensor->type_name = types[type].name;
     tensor->rank = gsv_json_count(shape);
     for (size_t i = 0; i < tensor->rank && i < GSV_TENSOR_MAX_RANK; i++)
-        tensor->shape[i] = (uint64_t)gsv_json_whole(gsv_json_at(shape, i));
+        tensor->shape[i] = (uint64_t)gsv_json_get_int(gsv_json_at(shape, i));
     count_elements(info, &tensor->count); /* the check has seen that it fits */
-    tensor->offset = file->data_begin + (uint64_t)gsv_json_whole(gsv_json_at(offsets, 0));
+    tensor->offset = file->data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 0));
     tensor->size_bytes =
-        file->data_begin + (uint64_t)gsv_json_whole(gsv_json_at(offsets, 1)) - tensor->offset;
+        file->data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 1)) - tensor->offset;
     return true;
 }
 
 const char *gsv_safetensors_metadata(const struct gsv_safetensors *file, const char *key)
 {
-    return gsv_json_text(gsv_json_member(gsv_json_member(file->header, METADATA_KEY), key));
+    return gsv_json_get_string(gsv_json_member(gsv_json_member(file->header, METADATA_KEY), key));
 }
 
 const char *gsv_safetensors_name(const struct gsv_safetensors *file)

@@ -23,7 +23,7 @@ gpuserve_status gsv_context_check(const gpuserve_context *context, gpuserve_erro
 {
     if (!context)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the context is NULL");
-    return gsv_forked(&context->guard) ? gsv_fail_forked(error) : GPUSERVE_OK;
+    return gsv_forked(&context->fork_check) ? gsv_fail_forked(error) : GPUSERVE_OK;
 }
 
 static _Thread_local const gpuserve_context *log_scope;
@@ -80,7 +80,7 @@ static void context_free(gpuserve_context *context)
     gsv_hub_reset(&context->hub);
     gsv_cores_reset(&context->cores);
     gsv_topology_reset(&context->topology);
-    gsv_fork_guard_reset(&context->guard);
+    gsv_fork_check_reset(&context->fork_check);
     pthread_mutex_destroy(&context->lock);
     free(context);
 }
@@ -117,7 +117,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
     context->log_user = options.log_user;
     context->log_level = options.log_level ? options.log_level : GPUSERVE_LOG_WARNING;
     gsv_budget_init(&context->budget, &options);
-    st = gsv_fork_guard_init(&context->guard, error);
+    st = gsv_fork_check_init(&context->fork_check, error);
     if (st == GPUSERVE_OK)
         st = gsv_hub_init(&context->hub, options.cache_dir, error);
     if (st == GPUSERVE_OK)

@@ -100,13 +100,13 @@ GPUSERVE_API gpuserve_status gpuserve_entities(gpuserve_model *model, const floa
 /* -------------------------------------------------------------------------------------- words */
 
 /* A text that grows; it cannot be longer than its tokens and the text they are of. */
-struct word {
+struct entities_word {
     char *bytes;
     size_t size, capacity;
     bool failed;
 };
 
-static void add(struct word *word, const char *bytes, size_t size)
+static void add(struct entities_word *word, const char *bytes, size_t size)
 {
     if (word->size + size > word->capacity) {
         const size_t capacity = 2 * (word->size + size) + 64;
@@ -136,7 +136,7 @@ static bool has_no_blank(const char *piece, size_t size)
     return false;
 }
 
-static void add_wordpiece(struct word *word, const char *piece, size_t size, bool is_known,
+static void add_wordpiece(struct entities_word *word, const char *piece, size_t size, bool is_known,
                           bool is_first)
 {
     if (!is_first && is_known && size >= 2 && memcmp(piece, "##", 2) == 0) {
@@ -149,7 +149,7 @@ static void add_wordpiece(struct word *word, const char *piece, size_t size, boo
 }
 
 /* SentencePiece's mark for a blank; the one before the first piece is none of the text's. */
-static void add_marked(struct word *word, const char *piece, size_t size, bool is_first)
+static void add_marked(struct entities_word *word, const char *piece, size_t size, bool is_first)
 {
     static const char mark[] = "\xe2\x96\x81";
     const size_t n = sizeof(mark) - 1;
@@ -165,7 +165,7 @@ static void add_marked(struct word *word, const char *piece, size_t size, bool i
 }
 
 /* One text with its tokens. */
-struct reading {
+struct runtime_entities_reading {
     const struct gsv_tokenizer *tokenizer;
     const char *text;
     const int32_t *ids;
@@ -173,13 +173,13 @@ struct reading {
     bool is_wordpiece;
 };
 
-static bool is_unknown(const struct reading *r, size_t token)
+static bool is_unknown(const struct runtime_entities_reading *r, size_t token)
 {
     return r->ids[token] == gsv_tokenizer_unknown(r->tokenizer);
 }
 
 /* Whether the decoder has no say: some token is in no vocabulary. */
-static bool has_unknown(const struct reading *r, const gpuserve_entity *entity)
+static bool has_unknown(const struct runtime_entities_reading *r, const gpuserve_entity *entity)
 {
     for (size_t i = entity->first; i <= entity->last; i++) {
         if (is_unknown(r, i))
@@ -188,7 +188,8 @@ static bool has_unknown(const struct reading *r, const gpuserve_entity *entity)
     return false;
 }
 
-static void add_piece(const struct reading *r, size_t token, bool is_first, struct word *word)
+static void add_piece(const struct runtime_entities_reading *r, size_t token, bool is_first,
+                      struct entities_word *word)
 {
     const gpuserve_span span = r->spans[token];
     size_t size = 0;
@@ -207,10 +208,11 @@ static void add_piece(const struct reading *r, size_t token, bool is_first, stru
         add(word, piece, size);
 }
 
-static gpuserve_status put_pieces(const struct reading *r, const gpuserve_entity *entity, char *to,
-                                  size_t capacity, size_t *size, gpuserve_error *error)
+static gpuserve_status put_pieces(const struct runtime_entities_reading *r,
+                                  const gpuserve_entity *entity, char *to, size_t capacity,
+                                  size_t *size, gpuserve_error *error)
 {
-    struct word word = { 0 };
+    struct entities_word word = { 0 };
     gpuserve_status st;
 
     for (size_t i = entity->first; i <= entity->last; i++)
@@ -274,7 +276,7 @@ GPUSERVE_API gpuserve_status gpuserve_entity_word(
     size_t capacity, size_t *size, gpuserve_error *error)
 {
     struct gsv_model *model;
-    struct reading r = { .text = text, .ids = ids, .spans = spans };
+    struct runtime_entities_reading r = { .text = text, .ids = ids, .spans = spans };
     gpuserve_status st = check_entity(entity, text, text_size, ids, spans, n_tokens, error);
 
     if (st == GPUSERVE_OK)

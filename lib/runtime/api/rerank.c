@@ -55,7 +55,7 @@ const char *gsv_rerank_method_name(gpuserve_rerank_method method)
 
 GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_model *model)
 {
-    return model ? atomic_load(&model->face)->rerank : GPUSERVE_RERANK_DEFAULT;
+    return model ? atomic_load(&model->info)->rerank : GPUSERVE_RERANK_DEFAULT;
 }
 
 /* ------------------------------------------------------------------------------------- checks */

@@ -42,7 +42,7 @@ static void count_refusal(gpuserve_model *handle, const gpuserve_job *job, gpuse
 /* From here on the request knows the model that is the handle's now, and no other. */
 static gpuserve_status create(gpuserve_request **request, gpuserve_model *handle,
                               const gpuserve_job *job, gpuserve_completion_fn callback, void *user,
-                              bool leads, gpuserve_error *error)
+                              bool may_run_inline, gpuserve_error *error)
 {
     const uint64_t now_ns = gsv_now_ns();
     struct gsv_model *model;
@@ -53,7 +53,7 @@ static gpuserve_status create(gpuserve_request **request, gpuserve_model *handle
         count_refusal(handle, job, st, now_ns);
         return st;
     }
-    st = gsv_request_create(request, model, job, callback, user, leads, now_ns, error);
+    st = gsv_request_create(request, model, job, callback, user, may_run_inline, now_ns, error);
     gsv_handle_unuse(handle, &model);
     return st;
 }
@@ -98,11 +98,11 @@ static void wait_until(gpuserve_request *request, uint64_t until_ns)
 /* When the caller wants to hear again, at the latest. */
 static uint64_t end_of_wait(int64_t timeout_us)
 {
-    const int64_t most_us = INT64_C(1000000) * 1000000000; /* 31 years */
+    const int64_t max_us = INT64_C(1000000) * 1000000000; /* 31 years */
 
     if (timeout_us < 0)
         return 0;
-    return gsv_now_ns() + (uint64_t)(timeout_us < most_us ? timeout_us : most_us) * 1000;
+    return gsv_now_ns() + (uint64_t)(timeout_us < max_us ? timeout_us : max_us) * 1000;
 }
 
 static gpuserve_status wait(gpuserve_request *request, int64_t timeout_us, gpuserve_error *error)
@@ -222,7 +222,7 @@ static gpuserve_status check_request(const gpuserve_request *request, gpuserve_e
 {
     if (!request)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the request is NULL");
-    return gsv_forked(&request->context->guard) ? gsv_fail_forked(error) : GPUSERVE_OK;
+    return gsv_forked(&request->context->fork_check) ? gsv_fail_forked(error) : GPUSERVE_OK;
 }
 
 GPUSERVE_API gpuserve_status gpuserve_wait(gpuserve_request *request, int64_t timeout_us,
@@ -235,9 +235,9 @@ GPUSERVE_API gpuserve_status gpuserve_wait(gpuserve_request *request, int64_t ti
         return wrong;
     /* A worker was woken, but it takes long to come where nobody is. */
     if (timeout_us < 0 && !gsv_in_callback())
-        batch = gsv_batcher_lead_queued(request->batcher, request);
+        batch = gsv_batcher_begin_queued_inline(request->batcher, request);
     if (batch)
-        gsv_lead(batch);
+        gsv_run_inline(batch);
     return wait(request, timeout_us, error);
 }
 
@@ -259,7 +259,7 @@ GPUSERVE_API void gpuserve_request_free(gpuserve_request **request)
         return;
     *request = NULL;
     /* In a child the worker that would complete it does not exist: leave it to the parent. */
-    if (gsv_forked(&ended->context->guard))
+    if (gsv_forked(&ended->context->fork_check))
         return;
     pthread_mutex_lock(&ended->lock);
     in_own_callback = ended->in_callback && pthread_equal(ended->callback_thread, pthread_self());

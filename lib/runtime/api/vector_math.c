@@ -31,7 +31,7 @@ GPUSERVE_API float gpuserve_dot(const float *a, const float *b, size_t n)
 
 /* Row numbers live in the caller's `indices`; scores are computed anew where the caller gave no
  * room for them, which keeps the function free of allocation. */
-struct ranking {
+struct vector_math_ranking {
     const float *query;
     const float *rows;
     size_t dim;
@@ -39,12 +39,12 @@ struct ranking {
     float *scores; /* or NULL */
 };
 
-static float score_of_row(const struct ranking *r, size_t row)
+static float score_of_row(const struct vector_math_ranking *r, size_t row)
 {
     return (float)dot(r->query, r->rows + row * r->dim, r->dim);
 }
 
-static float score_at(const struct ranking *r, size_t place)
+static float score_at(const struct vector_math_ranking *r, size_t place)
 {
     return r->scores ? r->scores[place] : score_of_row(r, r->indices[place]);
 }
@@ -57,7 +57,7 @@ static bool is_worse(float score, size_t row, float other, size_t other_row)
     return score != other ? score < other : row > other_row;
 }
 
-static void put(const struct ranking *r, size_t place, size_t row, float score)
+static void put(const struct vector_math_ranking *r, size_t place, size_t row, float score)
 {
     r->indices[place] = row;
     if (r->scores)
@@ -65,7 +65,7 @@ static void put(const struct ranking *r, size_t place, size_t row, float score)
 }
 
 /* Let (row, score) sink from the root of a heap of n until no child is worse. */
-static void sink(const struct ranking *r, size_t n, size_t row, float score)
+static void sink(const struct vector_math_ranking *r, size_t n, size_t row, float score)
 {
     size_t place = 0;
 
@@ -93,7 +93,7 @@ static void sink(const struct ranking *r, size_t n, size_t row, float score)
 }
 
 /* Let the row rise from the end of a heap that has `place` elements. */
-static void rise(const struct ranking *r, size_t place, size_t row, float score)
+static void rise(const struct vector_math_ranking *r, size_t place, size_t row, float score)
 {
     while (place > 0) {
         const size_t parent = (place - 1) / 2;
@@ -129,7 +129,7 @@ GPUSERVE_API size_t gpuserve_sparse_compact(const float *row, size_t n, uint32_t
 GPUSERVE_API size_t gpuserve_top_k(const float *query, const float *rows, size_t n_rows, size_t dim,
                                    size_t k, size_t *indices, float *scores)
 {
-    const struct ranking r = { query, rows, dim, indices, scores };
+    const struct vector_math_ranking r = { query, rows, dim, indices, scores };
     size_t kept;
 
     if (!query || !rows || !indices)

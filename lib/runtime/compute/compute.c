@@ -171,7 +171,7 @@ GPUSERVE_API void gpuserve_compute_close(gpuserve_compute **compute)
         return;
     *compute = NULL;
     /* In a child the threads do not exist and the lock may be held by one of them: leave it. */
-    if (gsv_forked(&ended->context->guard))
+    if (gsv_forked(&ended->context->fork_check))
         return;
     if (ended->backend) {
         for (int i = 0; i < GSV_COMPUTE_PLACES && ended->device; i++)

@@ -23,7 +23,7 @@ struct span {
     size_t bytes;
 };
 
-struct call {
+struct lstm_run_call {
     gpuserve_lstm *lstm;
     gpuserve_lstm_job job;
     int32_t n_rows;
@@ -38,7 +38,7 @@ struct call {
 
 /* ------------------------------------------------------------------------------------ checking */
 
-static gpuserve_status check_lengths(struct call *call, gpuserve_error *error)
+static gpuserve_status check_lengths(struct lstm_run_call *call, gpuserve_error *error)
 {
     const gpuserve_lstm_job *job = &call->job;
 
@@ -92,7 +92,7 @@ static gpuserve_status check_capacity(const struct span *span, size_t capacity,
     return GPUSERVE_OK;
 }
 
-static gpuserve_status take_spans(struct call *call, gpuserve_error *error)
+static gpuserve_status take_spans(struct lstm_run_call *call, gpuserve_error *error)
 {
     const gpuserve_lstm *lstm = call->lstm;
     const gpuserve_lstm_job *job = &call->job;
@@ -129,7 +129,7 @@ static bool meet(const struct span *a, const struct span *b)
     return a->bytes > 0 && b->bytes > 0 && from < to + b->bytes && to < from + a->bytes;
 }
 
-static gpuserve_status check_apart(const struct call *call, gpuserve_error *error)
+static gpuserve_status check_apart(const struct lstm_run_call *call, gpuserve_error *error)
 {
     const struct span lengths = { "cu_seqlens", (const float *)(const void *)call->job.cu_seqlens,
                                   ((size_t)call->job.n_sequences + 1) * sizeof(int32_t) };
@@ -156,7 +156,7 @@ static int by_length(const void *a_, const void *b_)
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
-static gpuserve_status sort_sequences(struct call *call, gpuserve_error *error)
+static gpuserve_status sort_sequences(struct lstm_run_call *call, gpuserve_error *error)
 {
     const size_t n = (size_t)call->job.n_sequences;
 
@@ -172,7 +172,7 @@ static gpuserve_status sort_sequences(struct call *call, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
-static gpuserve_status check_job(struct call *call, gpuserve_error *error)
+static gpuserve_status check_job(struct lstm_run_call *call, gpuserve_error *error)
 {
     gpuserve_status st = check_lengths(call, error);
 
@@ -183,19 +183,19 @@ static gpuserve_status check_job(struct call *call, gpuserve_error *error)
 
 /* -------------------------------------------------------------------------------------- memory */
 
-static size_t state_bytes(const struct call *call)
+static size_t state_bytes(const struct lstm_run_call *call)
 {
     return call->state_floats * sizeof(float);
 }
 
 /* Of the states of all layers, each kind rounded up to where the next may begin. */
-static size_t states_bytes(const struct call *call)
+static size_t states_bytes(const struct lstm_run_call *call)
 {
     return gsv_round_up((size_t)call->lstm->n_layers * state_bytes(call), 64);
 }
 
 /* A layer with everything but its operands. */
-static struct gpuserve_op_lstm op_of(const struct call *call, int32_t layer)
+static struct gpuserve_op_lstm op_of(const struct lstm_run_call *call, int32_t layer)
 {
     return (struct gpuserve_op_lstm){
         .layer = call->lstm->layers[layer].layer,
@@ -207,7 +207,7 @@ static struct gpuserve_op_lstm op_of(const struct call *call, int32_t layer)
     };
 }
 
-static gpuserve_status reserve_scratch(const struct call *call, gpuserve_error *error)
+static gpuserve_status reserve_scratch(const struct lstm_run_call *call, gpuserve_error *error)
 {
     gpuserve_compute *c = call->lstm->compute;
     size_t most = 0;
@@ -225,7 +225,7 @@ static gpuserve_status reserve_scratch(const struct call *call, gpuserve_error *
 }
 
 /* Room for what is on the device between and beside the layers. */
-static gpuserve_status reserve(const struct call *call, gpuserve_error *error)
+static gpuserve_status reserve(const struct lstm_run_call *call, gpuserve_error *error)
 {
     gpuserve_compute *c = call->lstm->compute;
     const size_t rows_bytes = (size_t)call->n_rows * call->row_bytes;
@@ -251,7 +251,7 @@ static gpuserve_status send(const gpuserve_compute *c, void *to, const struct sp
     return c->backend->memory_write(c->device, to, from->data, from->bytes, error);
 }
 
-static gpuserve_status send_all(struct call *call, gpuserve_error *error)
+static gpuserve_status send_all(struct lstm_run_call *call, gpuserve_error *error)
 {
     const gpuserve_compute *c = call->lstm->compute;
     const size_t list_bytes = (size_t)call->job.n_sequences * sizeof(*call->sequences);
@@ -270,7 +270,7 @@ static gpuserve_status send_all(struct call *call, gpuserve_error *error)
 }
 
 /* Outputs come to a buffer first: the caller's are written when all of it is here. */
-static gpuserve_status fetch_all(struct call *call, gpuserve_error *error)
+static gpuserve_status fetch_all(struct lstm_run_call *call, gpuserve_error *error)
 {
     const gpuserve_compute *c = call->lstm->compute;
     const bool even = call->lstm->n_layers % 2 == 0;
@@ -304,7 +304,8 @@ static gpuserve_status fetch_all(struct call *call, gpuserve_error *error)
 /* ------------------------------------------------------------------------------------- running */
 
 /* The kind's states of one layer; on a host the caller's, where there are any. */
-static float *states_at(const struct call *call, const struct span *given, int kind, int32_t layer)
+static float *states_at(const struct lstm_run_call *call, const struct span *given, int kind,
+                        int32_t layer)
 {
     const size_t at = (size_t)layer * call->state_floats;
     float *own = (float *)(void *)(call->states + (size_t)kind * states_bytes(call));
@@ -314,7 +315,7 @@ static float *states_at(const struct call *call, const struct span *given, int k
     return own + at;
 }
 
-static void point(const struct call *call, struct gpuserve_op_lstm *op, int32_t layer)
+static void point(const struct lstm_run_call *call, struct gpuserve_op_lstm *op, int32_t layer)
 {
     const gpuserve_compute *c = call->lstm->compute;
     const bool last = layer == call->lstm->n_layers - 1;
@@ -334,7 +335,7 @@ static void point(const struct call *call, struct gpuserve_op_lstm *op, int32_t 
         op->sequences = (const void *)(call->states + 4 * states_bytes(call));
 }
 
-static gpuserve_status run_layers(struct call *call, gpuserve_error *error)
+static gpuserve_status run_layers(struct lstm_run_call *call, gpuserve_error *error)
 {
     gpuserve_compute *c = call->lstm->compute;
     gpuserve_status st = GPUSERVE_OK;
@@ -353,7 +354,7 @@ static gpuserve_status run_layers(struct call *call, gpuserve_error *error)
     return st;
 }
 
-static gpuserve_status run(struct call *call, gpuserve_error *error)
+static gpuserve_status run(struct lstm_run_call *call, gpuserve_error *error)
 {
     gpuserve_compute *c = call->lstm->compute;
     gpuserve_status st = sort_sequences(call, error);
@@ -375,7 +376,7 @@ GPUSERVE_API gpuserve_status gpuserve_lstm_run(gpuserve_lstm *lstm, const gpuser
                                                gpuserve_compute_result *result,
                                                gpuserve_error *error)
 {
-    struct call call = { .lstm = lstm };
+    struct lstm_run_call call = { .lstm = lstm };
     gpuserve_status st;
 
     if (!lstm)

@@ -21,7 +21,7 @@ struct matrix {
     size_t bytes; /* tight */
 };
 
-struct call {
+struct matmul_call {
     gpuserve_compute *compute;
     gpuserve_matmul_job job;
     struct matrix a, b, c;
@@ -97,7 +97,7 @@ static size_t extent(const struct matrix *m)
     return (size_t)(m->rows - 1) * (size_t)m->stride + (size_t)m->columns;
 }
 
-static gpuserve_status check_capacity(const struct call *call, gpuserve_error *error)
+static gpuserve_status check_capacity(const struct matmul_call *call, gpuserve_error *error)
 {
     const struct matrix *c = &call->c;
     size_t needed;
@@ -114,7 +114,7 @@ static gpuserve_status check_capacity(const struct call *call, gpuserve_error *e
 }
 
 /* Columns of one larger matrix beside each other do not meet, though their rows interleave. */
-static bool stand_beside(const struct matrix *m, const struct matrix *c)
+static bool replica_state_beside(const struct matrix *m, const struct matrix *c)
 {
     const uintptr_t row = (uintptr_t)c->stride * sizeof(float);
     const uintptr_t ahead = ((uintptr_t)c->data - (uintptr_t)m->data) % row;
@@ -129,10 +129,11 @@ static bool meets(const struct matrix *m, const struct matrix *c)
     const uintptr_t from = (uintptr_t)m->data, to = (uintptr_t)c->data;
 
     return m->bytes > 0 && c->bytes > 0 && from < to + extent(c) * sizeof(float) &&
-           to < from + extent(m) * sizeof(float) && !stand_beside(m, c) && !stand_beside(c, m);
+           to < from + extent(m) * sizeof(float) && !replica_state_beside(m, c) &&
+           !replica_state_beside(c, m);
 }
 
-static gpuserve_status check_apart(const struct call *call, gpuserve_error *error)
+static gpuserve_status check_apart(const struct matmul_call *call, gpuserve_error *error)
 {
     const bool a = meets(&call->a, &call->c);
 
@@ -141,7 +142,7 @@ static gpuserve_status check_apart(const struct call *call, gpuserve_error *erro
     return GPUSERVE_OK;
 }
 
-static gpuserve_status check_job(struct call *call, gpuserve_error *error)
+static gpuserve_status check_job(struct matmul_call *call, gpuserve_error *error)
 {
     const gpuserve_matmul_job *job = &call->job;
     gpuserve_status st = check_words(job, error);
@@ -180,8 +181,8 @@ static size_t row_bytes(const struct matrix *m)
 }
 
 /* To the device's memory at `place`. */
-static gpuserve_status send(struct call *call, const struct matrix *m, enum gsv_compute_place place,
-                            gpuserve_error *error)
+static gpuserve_status send(struct matmul_call *call, const struct matrix *m,
+                            enum gsv_compute_place place, gpuserve_error *error)
 {
     gpuserve_compute *c = call->compute;
     void *to = c->places[place].memory;
@@ -205,7 +206,7 @@ static gpuserve_status send(struct call *call, const struct matrix *m, enum gsv_
 }
 
 /* C from the device. The caller's rows are written when all of it is here. */
-static gpuserve_status fetch(struct call *call, gpuserve_error *error)
+static gpuserve_status fetch(struct matmul_call *call, gpuserve_error *error)
 {
     gpuserve_compute *c = call->compute;
     const double begin = gsv_compute_now();
@@ -227,7 +228,7 @@ static gpuserve_status fetch(struct call *call, gpuserve_error *error)
 
 /* ------------------------------------------------------------------------------------- running */
 
-static void make_op(struct call *call)
+static void make_op(struct matmul_call *call)
 {
     const gpuserve_matmul_job *job = &call->job;
     const struct gpuserve_op_matmul op = {
@@ -249,14 +250,14 @@ static void make_op(struct call *call)
     call->op = op;
 }
 
-static void point_at_host(struct call *call)
+static void point_at_host(struct matmul_call *call)
 {
     call->op.a = call->job.a;
     call->op.b = call->job.b;
     call->op.c = call->job.c;
 }
 
-static gpuserve_status send_all(struct call *call, gpuserve_error *error)
+static gpuserve_status send_all(struct matmul_call *call, gpuserve_error *error)
 {
     gpuserve_compute *c = call->compute;
     gpuserve_status st = gsv_compute_reserve(c, GSV_COMPUTE_A, call->a.bytes, error);
@@ -277,7 +278,7 @@ static gpuserve_status send_all(struct call *call, gpuserve_error *error)
     return st;
 }
 
-static gpuserve_status multiply(struct call *call, gpuserve_error *error)
+static gpuserve_status multiply(struct matmul_call *call, gpuserve_error *error)
 {
     gpuserve_compute *c = call->compute;
     size_t scratch;
@@ -296,7 +297,7 @@ static gpuserve_status multiply(struct call *call, gpuserve_error *error)
 }
 
 /* C = beta * C: a product over nothing. */
-static void scale(const struct call *call)
+static void scale(const struct matmul_call *call)
 {
     const float beta = call->job.beta;
 
@@ -312,7 +313,7 @@ GPUSERVE_API gpuserve_status gpuserve_matmul(gpuserve_compute *compute,
                                              const gpuserve_matmul_job *job,
                                              gpuserve_compute_result *result, gpuserve_error *error)
 {
-    struct call call = { .compute = compute };
+    struct matmul_call call = { .compute = compute };
     size_t unused;
     gpuserve_status st = gsv_compute_read(compute, &call.job, sizeof(call.job), job,
                                           "gpuserve_matmul_job", result, error);

@@ -9,34 +9,34 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-gpuserve_status gsv_fork_guard_init(struct gsv_fork_guard *guard, gpuserve_error *error)
+gpuserve_status gsv_fork_check_init(struct gsv_fork_check *fork_check, gpuserve_error *error)
 {
     const size_t size = (size_t)sysconf(_SC_PAGESIZE);
     void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    guard->word = NULL;
-    guard->maker = getpid();
+    fork_check->word = NULL;
+    fork_check->maker = getpid();
     if (page == MAP_FAILED)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a page");
     if (madvise(page, size, MADV_WIPEONFORK) != 0) {
         munmap(page, size);
         return GPUSERVE_OK;
     }
-    guard->word = page;
-    *guard->word = 1;
+    fork_check->word = page;
+    *fork_check->word = 1;
     return GPUSERVE_OK;
 }
 
-void gsv_fork_guard_reset(struct gsv_fork_guard *guard)
+void gsv_fork_check_reset(struct gsv_fork_check *fork_check)
 {
-    if (guard->word)
-        munmap((void *)guard->word, (size_t)sysconf(_SC_PAGESIZE));
-    guard->word = NULL;
+    if (fork_check->word)
+        munmap((void *)fork_check->word, (size_t)sysconf(_SC_PAGESIZE));
+    fork_check->word = NULL;
 }
 
-bool gsv_forked(const struct gsv_fork_guard *guard)
+bool gsv_forked(const struct gsv_fork_check *fork_check)
 {
-    return guard->word ? *guard->word == 0 : guard->maker != getpid();
+    return fork_check->word ? *fork_check->word == 0 : fork_check->maker != getpid();
 }
 
 gpuserve_status gsv_fail_forked(gpuserve_error *error)

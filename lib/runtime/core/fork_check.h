@@ -12,15 +12,15 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-struct gsv_fork_guard {
+struct gsv_fork_check {
     volatile int *word; /* 1 here, 0 in a child; NULL where the kernel cannot wipe */
     pid_t maker;
 };
 
-gpuserve_status gsv_fork_guard_init(struct gsv_fork_guard *guard, gpuserve_error *error);
-void gsv_fork_guard_reset(struct gsv_fork_guard *guard);
+gpuserve_status gsv_fork_check_init(struct gsv_fork_check *fork_check, gpuserve_error *error);
+void gsv_fork_check_reset(struct gsv_fork_check *fork_check);
 
-bool gsv_forked(const struct gsv_fork_guard *guard);
+bool gsv_forked(const struct gsv_fork_check *fork_check);
 
 /* GPUSERVE_E_FORKED with its message. */
 gpuserve_status gsv_fail_forked(gpuserve_error *error);

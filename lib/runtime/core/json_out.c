@@ -24,7 +24,7 @@ void gsv_json_add_value(struct gsv_json *json, const char *key, json_t *value)
     json->object = NULL;
 }
 
-void gsv_json_add_text(struct gsv_json *json, const char *key, const char *text)
+void gsv_json_add_string(struct gsv_json *json, const char *key, const char *text)
 {
     /* A path may be any bytes: what is not UTF-8 is cut off. */
     gsv_json_add_value(json, key,
@@ -37,9 +37,9 @@ void gsv_json_add_number(struct gsv_json *json, const char *key, int64_t number)
     gsv_json_add_value(json, key, json_integer((json_int_t)number));
 }
 
-void gsv_json_add_truth(struct gsv_json *json, const char *key, bool truth)
+void gsv_json_add_bool(struct gsv_json *json, const char *key, bool boolean)
 {
-    gsv_json_add_value(json, key, json_boolean(truth));
+    gsv_json_add_value(json, key, json_boolean(boolean));
 }
 
 void gsv_json_add_object(struct gsv_json *json, const char *key, struct gsv_json object)

@@ -20,9 +20,9 @@ struct gsv_json {
 };
 
 struct gsv_json gsv_json_begin(void);
-void gsv_json_add_text(struct gsv_json *json, const char *key, const char *text); /* NULL: null */
+void gsv_json_add_string(struct gsv_json *json, const char *key, const char *text); /* NULL: null */
 void gsv_json_add_number(struct gsv_json *json, const char *key, int64_t number);
-void gsv_json_add_truth(struct gsv_json *json, const char *key, bool truth);
+void gsv_json_add_bool(struct gsv_json *json, const char *key, bool boolean);
 /* Takes over what it is given. */
 void gsv_json_add_value(struct gsv_json *json, const char *key, json_t *value);
 void gsv_json_add_object(struct gsv_json *json, const char *key, struct gsv_json object);

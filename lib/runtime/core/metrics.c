@@ -115,10 +115,10 @@ void gsv_metrics_item(struct gsv_metrics *metrics, uint64_t tokens, bool truncat
         atomic_fetch_add(&metrics->truncated_items, 1);
 }
 
-bool gsv_metrics_model_init(struct gsv_model_metrics *model, uint32_t most_sequences)
+bool gsv_metrics_model_init(struct gsv_model_metrics *model, uint32_t sequences_limit)
 {
-    model->rows = gsv_alloc_array(most_sequences, sizeof(*model->rows));
-    model->n_rows = model->rows ? most_sequences : 0;
+    model->rows = gsv_alloc_array(sequences_limit, sizeof(*model->rows));
+    model->n_rows = model->rows ? sequences_limit : 0;
     return model->rows != NULL;
 }
 

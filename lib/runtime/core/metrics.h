@@ -90,7 +90,7 @@ struct gsv_metrics {
     atomic_uint_fast64_t devices_lost, models_moved; /* counted once for each model */
     atomic_uint_fast64_t models_lost;                /* open now and of no use */
     atomic_uint_fast64_t replicas_lost;              /* of open models that serve without them */
-    atomic_uint_fast64_t batches_rerun; /* on another replica than the one lost with them */
+    atomic_uint_fast64_t batches_retried; /* on another replica than the one lost with them */
 
     pthread_mutex_t lock;             /* of the list */
     struct gsv_model_metrics *models; /* open ones, the newest first */
@@ -124,7 +124,7 @@ void gsv_metrics_batch(struct gsv_metrics *metrics, struct gsv_model_metrics *mo
 void gsv_metrics_item(struct gsv_metrics *metrics, uint64_t tokens, bool truncated);
 
 /* Room for the rows of a model with batches of so many texts at most. False: out of memory. */
-bool gsv_metrics_model_init(struct gsv_model_metrics *model, uint32_t most_sequences);
+bool gsv_metrics_model_init(struct gsv_model_metrics *model, uint32_t sequences_limit);
 void gsv_metrics_model_reset(struct gsv_model_metrics *model);
 
 /* Name and count an open model until it is removed. What is not UTF-8 of `name` is cut off. */

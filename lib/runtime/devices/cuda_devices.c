@@ -165,7 +165,7 @@ gpuserve_status gsv_cuda_view_make(struct gsv_cuda_view **out, gpuserve_context 
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the list of devices");
     view->backend = backend;
     view->no_gpus = (gpuserve_error)GPUSERVE_ERROR_INIT;
-    view->n = count < GSV_MOST_CUDA ? count : GSV_MOST_CUDA;
+    view->n = count < GSV_MAX_CUDA ? count : GSV_MAX_CUDA;
     st = gsv_context_gpus(context, &view->gpus, detail == GSV_VIEW_ALL, &view->no_gpus);
     if (st == GPUSERVE_E_NOMEM) {
         gsv_cuda_view_free(&view);

@@ -15,7 +15,7 @@
 
 #include <gpuserve/sys/backend.h>
 
-#define GSV_MOST_CUDA 64
+#define GSV_MAX_CUDA 64
 
 struct gsv_cuda_device {
     bool works;
@@ -30,7 +30,7 @@ struct gsv_cuda_device {
 
 struct gsv_cuda_view {
     const struct gpuserve_backend *backend;
-    struct gsv_cuda_device all[GSV_MOST_CUDA];
+    struct gsv_cuda_device all[GSV_MAX_CUDA];
     int32_t n;
     struct gsv_gpus *gpus;  /* owned; NULL when the driver could not be asked */
     gpuserve_error no_gpus; /* why not */

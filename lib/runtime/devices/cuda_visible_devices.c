@@ -123,7 +123,7 @@ void gsv_visible_resolve(struct gsv_visible *visible, const struct gsv_gpus *gpu
                          const char *devices, const char *order)
 {
     const bool by_bus = order && strcmp(order, "PCI_BUS_ID") == 0;
-    int32_t in_order[GSV_MOST_GPUS];
+    int32_t in_order[GSV_MAX_GPUS];
     int32_t n;
 
     memset(visible, 0, sizeof(*visible));

@@ -11,7 +11,7 @@
 #include "lib/runtime/devices/gpu_inventory.h"
 
 struct gsv_visible {
-    int32_t gpus[GSV_MOST_GPUS]; /* elements of gsv_gpus.all; CUDA calls them 0, 1, ... */
+    int32_t gpus[GSV_MAX_GPUS]; /* elements of gsv_gpus.all; CUDA calls them 0, 1, ... */
     int32_t n;
     bool is_exact;    /* false: CUDA's own order of unlike GPUs, or MIG, is a guess */
     char stopped[96]; /* the first word of the list that names no GPU: the rest does not count */

@@ -197,8 +197,8 @@ static void explain_refusals(const struct gsv_selector *selector,
 static size_t choose_auto(const struct gsv_cuda_view *view, const struct gsv_selector *selector,
                           struct gsv_device_choice *choices, char *reason, size_t capacity)
 {
-    struct gsv_candidate candidates[GSV_MOST_CUDA];
-    size_t picked[GSV_MOST_CUDA], n;
+    struct gsv_candidate candidates[GSV_MAX_CUDA];
+    size_t picked[GSV_MAX_CUDA], n;
 
     for (int32_t i = 0; i < view->n; i++)
         candidates[i] = gsv_cuda_candidate(view, i);
@@ -282,10 +282,10 @@ gpuserve_status gsv_device_choose_all(gpuserve_context *context, const char *tex
     *n = 0;
     if (st != GPUSERVE_OK)
         return st;
-    *choices = gsv_alloc_array(GSV_MOST_CUDA, sizeof(**choices));
+    *choices = gsv_alloc_array(GSV_MAX_CUDA, sizeof(**choices));
     if (!*choices)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for choosing a device");
-    for (size_t i = 0; i < GSV_MOST_CUDA; i++)
+    for (size_t i = 0; i < GSV_MAX_CUDA; i++)
         snprintf((*choices)[i].reason, sizeof((*choices)[i].reason), "asked for");
     *n = 1;
     if (selector.kind == GSV_SELECT_CPU) {

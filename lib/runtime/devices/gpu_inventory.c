@@ -23,15 +23,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_SECONDS 3
+#define TIMEOUT_SECONDS 3
 #define THREAD_STACK_BYTES (1u << 20) /* the driver's library has the most of it */
-#define MOST_MAPS_BYTES (1u << 20)
+#define MAX_MAPS_BYTES (1u << 20)
 
 struct gsv_gpu *gsv_gpus_add(struct gsv_gpus *gpus, int32_t index)
 {
     struct gsv_gpu *gpu;
 
-    if (gpus->n == GSV_MOST_GPUS)
+    if (gpus->n == GSV_MAX_GPUS)
         return NULL;
     gpu = &gpus->all[gpus->n++];
     memset(gpu, 0, sizeof(*gpu));
@@ -81,10 +81,10 @@ static size_t read_proc(int32_t pid, const char *file, char *text, size_t capaci
 
 static bool maps_our_library(int32_t pid)
 {
-    char *maps = malloc(MOST_MAPS_BYTES);
+    char *maps = malloc(MAX_MAPS_BYTES);
     bool found = false;
 
-    if (maps && read_proc(pid, "maps", maps, MOST_MAPS_BYTES) > 0)
+    if (maps && read_proc(pid, "maps", maps, MAX_MAPS_BYTES) > 0)
         found = strstr(maps, "/libgpuserve.so") != NULL;
     free(maps);
     return found;
@@ -95,7 +95,7 @@ void gsv_gpus_add_process(struct gsv_gpus *gpus, int32_t gpu, int32_t pid, uint6
 {
     struct gsv_gpu_process *process;
 
-    if (gpus->n_processes == GSV_MOST_GPU_PROCESSES || pid <= 0)
+    if (gpus->n_processes == GSV_MAX_GPU_PROCESSES || pid <= 0)
         return;
     process = &gpus->processes[gpus->n_processes++];
     *process = (struct gsv_gpu_process){ .gpu = gpu, .pid = pid, .memory_bytes = memory_bytes };
@@ -110,7 +110,7 @@ void gsv_gpus_add_process(struct gsv_gpus *gpus, int32_t gpu, int32_t pid, uint6
 /* ------------------------------------------------------------------------------------- asking */
 
 /* Shared by the asker and its thread; the last one frees it. */
-struct question {
+struct gpu_inventory_question {
     pthread_mutex_t lock;
     pthread_cond_t answered;
     bool detail, is_answered, is_abandoned;
@@ -119,7 +119,7 @@ struct question {
     struct gsv_gpus *gpus;
 };
 
-static void question_free(struct question *question)
+static void question_free(struct gpu_inventory_question *question)
 {
     pthread_cond_destroy(&question->answered);
     pthread_mutex_destroy(&question->lock);
@@ -127,9 +127,9 @@ static void question_free(struct question *question)
     free(question);
 }
 
-static struct question *question_make(bool detail)
+static struct gpu_inventory_question *question_make(bool detail)
 {
-    struct question *question = gsv_alloc_array(1, sizeof(*question));
+    struct gpu_inventory_question *question = gsv_alloc_array(1, sizeof(*question));
     pthread_condattr_t monotonic;
 
     if (!question)
@@ -150,7 +150,7 @@ static struct question *question_make(bool detail)
 
 static void *answer(void *argument)
 {
-    struct question *question = argument;
+    struct gpu_inventory_question *question = argument;
     bool is_abandoned;
 
     question->status = gsv_nvml_read(question->gpus, question->detail, &question->error);
@@ -165,7 +165,7 @@ static void *answer(void *argument)
 }
 
 /* Signals belong to the host program: the thread has all of them blocked. */
-static int start(pthread_t *thread, struct question *question)
+static int start(pthread_t *thread, struct gpu_inventory_question *question)
 {
     sigset_t all, before;
     pthread_attr_t attributes;
@@ -182,13 +182,13 @@ static int start(pthread_t *thread, struct question *question)
 }
 
 /* True when the answer came in time. */
-static bool wait_for_answer(struct question *question)
+static bool wait_for_answer(struct gpu_inventory_question *question)
 {
     struct timespec end;
     int result = 0;
 
     clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += PATIENCE_SECONDS;
+    end.tv_sec += TIMEOUT_SECONDS;
     pthread_mutex_lock(&question->lock);
     while (!question->is_answered && result != ETIMEDOUT)
         result = pthread_cond_timedwait(&question->answered, &question->lock, &end);
@@ -210,7 +210,7 @@ static void stay_mapped(void)
 static gpuserve_status ask_nvml(struct gsv_gpus **gpus, bool detail, bool *hangs,
                                 gpuserve_error *error)
 {
-    struct question *question = question_make(detail);
+    struct gpu_inventory_question *question = question_make(detail);
     pthread_t thread;
     gpuserve_status st;
 
@@ -224,7 +224,7 @@ static gpuserve_status ask_nvml(struct gsv_gpus **gpus, bool detail, bool *hangs
         pthread_detach(thread);
         *hangs = true;
         gsv_fail(error, GPUSERVE_E_DEVICE, "the NVIDIA driver did not answer within %d s",
-                 PATIENCE_SECONDS);
+                 TIMEOUT_SECONDS);
         return gsv_hint(error, GPUSERVE_E_DEVICE,
                         "a GPU hangs: see the kernel's log (dmesg | grep -i xid), reset it or "
                         "restart the machine");

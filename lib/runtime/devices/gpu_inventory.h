@@ -14,9 +14,9 @@
 
 #include <stdbool.h>
 
-#define GSV_MOST_GPUS 128 /* MIG devices included */
-#define GSV_MOST_GPU_PROCESSES 512
-#define GSV_MOST_PEERS 32 /* GPUs in the peer matrix */
+#define GSV_MAX_GPUS 128 /* MIG devices included */
+#define GSV_MAX_GPU_PROCESSES 512
+#define GSV_MAX_PEERS 32 /* GPUs in the peer matrix */
 #define GSV_GPU_UNKNOWN (-1)
 
 struct gsv_gpu {
@@ -69,12 +69,12 @@ struct gsv_gpus {
     const char *source; /* "nvml", "nvidia-smi" */
     char driver[64];
     int32_t cuda_version; /* that the driver supports: 13000; 0: not known */
-    struct gsv_gpu all[GSV_MOST_GPUS];
+    struct gsv_gpu all[GSV_MAX_GPUS];
     int32_t n;
-    struct gsv_gpu_process processes[GSV_MOST_GPU_PROCESSES];
+    struct gsv_gpu_process processes[GSV_MAX_GPU_PROCESSES];
     int32_t n_processes;
     /* By gsv_gpu.index. */
-    struct gsv_peer peers[GSV_MOST_PEERS][GSV_MOST_PEERS];
+    struct gsv_peer peers[GSV_MAX_PEERS][GSV_MAX_PEERS];
     int32_t n_peers;
 };
 

@@ -23,9 +23,9 @@
 #include <unistd.h>
 
 #define PROGRAM "nvidia-smi"
-#define PATIENCE_MS 3000
-#define MOST_ANSWER_BYTES (1u << 20)
-#define MOST_FIELDS 16
+#define TIMEOUT_MS 3000
+#define MAX_ANSWER_BYTES (1u << 20)
+#define MAX_FIELDS 16
 #define FORMAT "--format=csv,noheader,nounits"
 
 extern char **environ;
@@ -51,14 +51,14 @@ static bool read_answer(int fd, char *text, int64_t deadline)
         ssize_t got;
         int ready;
 
-        if (left <= 0 || length == MOST_ANSWER_BYTES - 1)
+        if (left <= 0 || length == MAX_ANSWER_BYTES - 1)
             return false;
         ready = poll(&one, 1, (int)left);
         if (ready == 0)
             return false;
         if (ready < 0)
             continue; /* interrupted: the deadline still holds */
-        got = read(fd, text + length, MOST_ANSWER_BYTES - 1 - length);
+        got = read(fd, text + length, MAX_ANSWER_BYTES - 1 - length);
         if (got < 0)
             continue;
         length += (size_t)got;
@@ -112,7 +112,7 @@ static int spawn(pid_t *pid, const char *const argv[], int out)
 static gpuserve_status run(char **text, const char *what, const char *format, gpuserve_error *error)
 {
     const char *const argv[] = { PROGRAM, what, format, NULL };
-    const int64_t deadline = now_ms() + PATIENCE_MS;
+    const int64_t deadline = now_ms() + TIMEOUT_MS;
     int pipes[2] = { -1, -1 };
     pid_t pid = 0;
     gpuserve_status st;
@@ -129,7 +129,7 @@ static gpuserve_status run(char **text, const char *what, const char *format, gp
         return gsv_fail(error, GPUSERVE_E_DEVICE, PROGRAM " is not in PATH");
     }
     close(pipes[1]);
-    *text = malloc(MOST_ANSWER_BYTES);
+    *text = malloc(MAX_ANSWER_BYTES);
     if (*text)
         **text = '\0';
     whole = *text && read_answer(pipes[0], *text, deadline);
@@ -138,8 +138,8 @@ static gpuserve_status run(char **text, const char *what, const char *format, gp
              ? gsv_fail(error, GPUSERVE_E_DEVICE, PROGRAM " %s failed", what)
              : GPUSERVE_OK;
     if (!whole)
-        st = gsv_fail(error, GPUSERVE_E_TIMEOUT, PROGRAM " did not answer within %d ms",
-                      PATIENCE_MS);
+        st =
+            gsv_fail(error, GPUSERVE_E_TIMEOUT, PROGRAM " did not answer within %d ms", TIMEOUT_MS);
     if (st != GPUSERVE_OK) {
         free(*text);
         *text = NULL;
@@ -229,21 +229,21 @@ enum field {
     F_POWER_LIMIT,
     F_COMPUTE,
     F_DRIVER,
-    F_LEAST,
-    F_MIG = F_LEAST,
+    F_MIN,
+    F_MIG = F_MIN,
     F_ALL
 };
-#define LEAST_FIELDS                                                                   \
+#define MIN_FIELDS                                                                     \
     "index,uuid,name,pci.bus_id,memory.total,memory.used,memory.free,utilization.gpu," \
     "temperature.gpu,power.draw,power.limit,compute_mode,driver_version"
 
 static void read_gpu(struct gsv_gpus *gpus, char *line, bool *any_mig)
 {
-    char *fields[MOST_FIELDS] = { 0 };
+    char *fields[MAX_FIELDS] = { 0 };
     const int n = split(line, fields, F_ALL);
     struct gsv_gpu *gpu;
 
-    if (n < F_LEAST || number(fields[F_INDEX], 1) < 0)
+    if (n < F_MIN || number(fields[F_INDEX], 1) < 0)
         return;
     gpu = gsv_gpus_add(gpus, small(fields[F_INDEX], 1));
     if (!gpu)
@@ -313,7 +313,7 @@ static void read_processes(struct gsv_gpus *gpus)
             NULL) != GPUSERVE_OK)
         return;
     for (at = text; (line = next_line(&at)) != NULL;) {
-        char *fields[MOST_FIELDS];
+        char *fields[MAX_FIELDS];
         int32_t gpu;
 
         if (split(line, fields, 4) < 4)
@@ -331,10 +331,10 @@ gpuserve_status gsv_smi_read(struct gsv_gpus *gpus, bool detail, gpuserve_error 
 {
     bool any_mig = false;
     char *text, *at, *line;
-    gpuserve_status st = run(&text, "--query-gpu=" LEAST_FIELDS ",mig.mode.current", FORMAT, error);
+    gpuserve_status st = run(&text, "--query-gpu=" MIN_FIELDS ",mig.mode.current", FORMAT, error);
 
     if (st == GPUSERVE_E_DEVICE) /* a driver from before MIG knows no such field */
-        st = run(&text, "--query-gpu=" LEAST_FIELDS, FORMAT, error);
+        st = run(&text, "--query-gpu=" MIN_FIELDS, FORMAT, error);
     if (st != GPUSERVE_OK)
         return st;
     gpus->source = PROGRAM;

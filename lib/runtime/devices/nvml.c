@@ -27,7 +27,7 @@
 
 typedef void *nvml_device;
 
-struct nvml_memory {
+struct nvml_nvml_memory {
     unsigned long long total, free, used;
 };
 
@@ -48,7 +48,7 @@ struct nvml_process {
     unsigned int gpu_instance, compute_instance;
 };
 
-#define MOST_PROCESSES 128 /* asked of one GPU */
+#define MAX_PROCESSES 128 /* asked of one GPU */
 #define NO_MEMORY_FIGURE (~0ull)
 
 struct nvml {
@@ -62,7 +62,7 @@ struct nvml {
     int (*uuid)(nvml_device, char *, unsigned int);
     int (*name)(nvml_device, char *, unsigned int);
     int (*pci)(nvml_device, struct nvml_pci *);
-    int (*memory)(nvml_device, struct nvml_memory *);
+    int (*memory)(nvml_device, struct nvml_nvml_memory *);
     int (*utilization)(nvml_device, struct nvml_utilization *);
     int (*temperature)(nvml_device, int, unsigned int *);
     int (*power)(nvml_device, unsigned int *);
@@ -71,7 +71,7 @@ struct nvml {
     int (*compute_mode)(nvml_device, int *);
     int (*virtualization)(nvml_device, int *);
     int (*mig_mode)(nvml_device, unsigned int *, unsigned int *);
-    int (*mig_most)(nvml_device, unsigned int *);
+    int (*mig_max)(nvml_device, unsigned int *);
     int (*mig_by_index)(nvml_device, unsigned int, nvml_device *);
     int (*processes)(nvml_device, unsigned int *, struct nvml_process *);
     int (*ancestor)(nvml_device, nvml_device, int *);
@@ -109,7 +109,7 @@ static const struct {
     SYMBOL(compute_mode, "nvmlDeviceGetComputeMode", false),
     SYMBOL(virtualization, "nvmlDeviceGetVirtualizationMode", false),
     SYMBOL(mig_mode, "nvmlDeviceGetMigMode", false),
-    SYMBOL(mig_most, "nvmlDeviceGetMaxMigDeviceCount", false),
+    SYMBOL(mig_max, "nvmlDeviceGetMaxMigDeviceCount", false),
     SYMBOL(mig_by_index, "nvmlDeviceGetMigDeviceHandleByIndex", false),
     SYMBOL(processes, "nvmlDeviceGetComputeRunningProcesses_v3", false),
     SYMBOL(ancestor, "nvmlDeviceGetTopologyCommonAncestor", false),
@@ -189,7 +189,7 @@ static int32_t ask(int (*call)(nvml_device, unsigned int *), nvml_device device)
 
 static void read_figures(const struct nvml *nvml, nvml_device device, struct gsv_gpu *gpu)
 {
-    struct nvml_memory memory = { 0 };
+    struct nvml_nvml_memory memory = { 0 };
     struct nvml_utilization use = { 0 };
     unsigned int value = 0;
     int major = 0, minor = 0, mode = 0;
@@ -216,13 +216,13 @@ static void read_figures(const struct nvml *nvml, nvml_device device, struct gsv
 static void read_processes(const struct nvml *nvml, nvml_device device, struct gsv_gpus *gpus,
                            int32_t gpu, bool detail)
 {
-    struct nvml_process list[MOST_PROCESSES];
-    unsigned int n = MOST_PROCESSES;
+    struct nvml_process list[MAX_PROCESSES];
+    unsigned int n = MAX_PROCESSES;
 
     if (!nvml->processes || nvml->processes(device, &n, list) != NVML_OK)
         return;
     gpus->all[gpu].n_processes = (int32_t)n;
-    for (unsigned int i = 0; detail && i < n && i < MOST_PROCESSES; i++)
+    for (unsigned int i = 0; detail && i < n && i < MAX_PROCESSES; i++)
         gsv_gpus_add_process(gpus, gpu, (int32_t)list[i].pid,
                              list[i].memory == NO_MEMORY_FIGURE ? 0 : list[i].memory, NULL);
 }
@@ -234,9 +234,9 @@ static void read_mig(const struct nvml *nvml, nvml_device device, struct gsv_gpu
     unsigned int current = 0, pending = 0, most = 0;
     int32_t instance = 0;
 
-    if (!nvml->mig_mode || !nvml->mig_most || !nvml->mig_by_index ||
+    if (!nvml->mig_mode || !nvml->mig_max || !nvml->mig_by_index ||
         nvml->mig_mode(device, &current, &pending) != NVML_OK || current == 0 ||
-        nvml->mig_most(device, &most) != NVML_OK)
+        nvml->mig_max(device, &most) != NVML_OK)
         return;
     gpus->all[parent].mig_mode = true;
     for (unsigned int i = 0; i < most; i++) {
@@ -326,7 +326,7 @@ static struct gsv_peer read_peer(const struct nvml *nvml, nvml_device a, nvml_de
 
 static void read_peers(const struct nvml *nvml, struct gsv_gpus *gpus, unsigned int n)
 {
-    gpus->n_peers = (int32_t)(n < GSV_MOST_PEERS ? n : GSV_MOST_PEERS);
+    gpus->n_peers = (int32_t)(n < GSV_MAX_PEERS ? n : GSV_MAX_PEERS);
     for (int32_t i = 0; i < gpus->n_peers; i++) {
         for (int32_t j = 0; j < gpus->n_peers; j++) {
             struct gsv_peer *peer = &gpus->peers[i][j];
@@ -358,7 +358,7 @@ static gpuserve_status read_all(const struct nvml *nvml, struct gsv_gpus *gpus, 
         nvml->driver_version(gpus->driver, sizeof(gpus->driver));
     if (nvml->cuda_version && nvml->cuda_version(&version) == NVML_OK)
         gpus->cuda_version = version;
-    for (unsigned int i = 0; i < n && i < GSV_MOST_GPUS; i++)
+    for (unsigned int i = 0; i < n && i < GSV_MAX_GPUS; i++)
         read_gpu(nvml, i, gpus, detail);
     if (detail)
         read_peers(nvml, gpus, n);

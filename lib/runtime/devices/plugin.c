@@ -136,7 +136,7 @@ static const char *own_folder(int *length)
     return info.dli_fname;
 }
 
-struct place {
+struct plugin_place {
     const char *dir;
     int length; /* 0: not given */
     const char *below;
@@ -144,8 +144,9 @@ struct place {
 
 #define N_PLACES 4
 
-static gpuserve_status fail_missing(const struct gsv_plugin *plugin, const struct place *places,
-                                    size_t n, gpuserve_error *error)
+static gpuserve_status fail_missing(const struct gsv_plugin *plugin,
+                                    const struct plugin_place *places, size_t n,
+                                    gpuserve_error *error)
 {
     char list[400] = "";
     size_t at = 0;
@@ -170,7 +171,7 @@ static gpuserve_status find(const struct gsv_plugin *plugin, char **path, gpuser
     const char *variable = secure_getenv("GPUSERVE_PLUGIN_DIR");
     int length;
     const char *const own = own_folder(&length);
-    const struct place places[N_PLACES] = {
+    const struct plugin_place places[N_PLACES] = {
         { plugin->dir, plugin->dir ? (int)strlen(plugin->dir) : 0, "" },
         { variable, variable ? (int)strlen(variable) : 0, "" },
         { own, length, "" },

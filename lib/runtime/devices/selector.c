@@ -13,16 +13,16 @@
 
 /* ------------------------------------------------------------------------------------- words */
 
-#define MOST_WORD 24
+#define MAX_WORD 24
 
 /* Letters to add, drop, change or swap with their neighbour to make `a` of the name `b`; no name is
  * longer than a word may be. */
 static size_t edits(const char *a, size_t n, const char *b, size_t m)
 {
-    size_t table[MOST_WORD + 1][MOST_WORD + 1];
+    size_t table[MAX_WORD + 1][MAX_WORD + 1];
 
-    if (n > MOST_WORD)
-        return MOST_WORD;
+    if (n > MAX_WORD)
+        return MAX_WORD;
     for (size_t i = 0; i <= n; i++) {
         for (size_t j = 0; j <= m; j++) {
             size_t least = i + j;
@@ -58,18 +58,18 @@ const char *gsv_nearest(const char *word, size_t length, const char *const *name
 }
 
 /* A piece of the selector's text. */
-struct word {
+struct selector_word {
     const char *text;
     size_t length;
 };
 
-static bool is(struct word word, const char *name)
+static bool is(struct selector_word word, const char *name)
 {
     return word.length == strlen(name) && strncmp(word.text, name, word.length) == 0;
 }
 
 /* Up to `end` characters that are all digits: up to six. */
-static bool read_index(struct word word, int32_t *index)
+static bool read_index(struct selector_word word, int32_t *index)
 {
     if (word.length == 0 || word.length > 6)
         return false;
@@ -83,7 +83,7 @@ static bool read_index(struct word word, int32_t *index)
 }
 
 /* "0.5" or "50%", without the host's locale: at most 15 digits, so the quotient is the nearest. */
-static bool read_part(struct word word, double *part)
+static bool read_part(struct selector_word word, double *part)
 {
     double value = 0, scale = 1;
     size_t digits = 0;
@@ -110,7 +110,7 @@ static bool read_part(struct word word, double *part)
 }
 
 /* Mebibytes, or with a unit. */
-static bool read_bytes(struct word word, uint64_t *bytes)
+static bool read_bytes(struct selector_word word, uint64_t *bytes)
 {
     static const char units[] = "KMGT";
     int shift = 20;
@@ -160,8 +160,8 @@ static const enum gsv_selector_order orders[] = { GSV_ORDER_FIRST,  GSV_ORDER_FI
                                                   GSV_ORDER_LAST,   GSV_ORDER_LOAD,
                                                   GSV_ORDER_MEMORY, GSV_ORDER_RANDOM };
 
-static gpuserve_status fail_word(const char *what, struct word word, const char *const *names,
-                                 size_t n, gpuserve_error *error)
+static gpuserve_status fail_word(const char *what, struct selector_word word,
+                                 const char *const *names, size_t n, gpuserve_error *error)
 {
     const char *nearest = gsv_nearest(word.text, word.length, names, n);
     char known[160] = "";
@@ -176,14 +176,15 @@ static gpuserve_status fail_word(const char *what, struct word word, const char 
     return gsv_hint(error, GPUSERVE_E_INVALID, "one of %s", known);
 }
 
-static gpuserve_status fail_value(enum option option, struct word word, const char *wanted,
+static gpuserve_status fail_value(enum option option, struct selector_word word, const char *wanted,
                                   gpuserve_error *error)
 {
     return gsv_fail(error, GPUSERVE_E_INVALID, "device auto: %s=%.*s: %s", option_names[option],
                     (int)(word.length < 64 ? word.length : 64), word.text, wanted);
 }
 
-static gpuserve_status set_order(struct gsv_selector *s, struct word word, gpuserve_error *error)
+static gpuserve_status set_order(struct gsv_selector *s, struct selector_word word,
+                                 gpuserve_error *error)
 {
     const size_t n = sizeof(order_names) / sizeof(order_names[0]);
 
@@ -196,7 +197,8 @@ static gpuserve_status set_order(struct gsv_selector *s, struct word word, gpuse
     return fail_word("order", word, order_names, n, error);
 }
 
-static gpuserve_status add_exclude(struct gsv_selector *s, struct word word, gpuserve_error *error)
+static gpuserve_status add_exclude(struct gsv_selector *s, struct selector_word word,
+                                   gpuserve_error *error)
 {
     if (s->n_exclude == GSV_SELECTOR_LIST)
         return fail_value(OPTION_EXCLUDE, word, "more than 32", error);
@@ -206,7 +208,7 @@ static gpuserve_status add_exclude(struct gsv_selector *s, struct word word, gpu
     return GPUSERVE_OK;
 }
 
-static gpuserve_status add_exclude_uuid(struct gsv_selector *s, struct word word,
+static gpuserve_status add_exclude_uuid(struct gsv_selector *s, struct selector_word word,
                                         gpuserve_error *error)
 {
     if (s->n_exclude_uuid == GSV_SELECTOR_LIST)
@@ -217,7 +219,7 @@ static gpuserve_status add_exclude_uuid(struct gsv_selector *s, struct word word
     return GPUSERVE_OK;
 }
 
-static gpuserve_status set(struct gsv_selector *s, enum option option, struct word value,
+static gpuserve_status set(struct gsv_selector *s, enum option option, struct selector_word value,
                            gpuserve_error *error)
 {
     int32_t limit;
@@ -264,12 +266,12 @@ static gpuserve_status read_options(struct gsv_selector *s, const char *text, gp
     s->limit = 1;
     s->max_load = s->max_memory = 0.5;
     for (;;) {
-        struct word word = { text, strcspn(text, ",") };
+        struct selector_word word = { text, strcspn(text, ",") };
         const char *equals = memchr(word.text, '=', word.length);
         gpuserve_status st;
 
         if (equals) {
-            const struct word name = { word.text, (size_t)(equals - word.text) };
+            const struct selector_word name = { word.text, (size_t)(equals - word.text) };
 
             for (option = 0; option < OPTIONS && !is(name, option_names[option]); option++)
                 continue;
@@ -336,7 +338,7 @@ gpuserve_status gsv_selector_parse(struct gsv_selector *s, const char *text, gpu
     }
     if (strcmp(text, "cuda") == 0 ||
         (strncmp(text, "cuda:", 5) == 0 &&
-         read_index((struct word){ text + 5, strlen(text + 5) }, &s->index))) {
+         read_index((struct selector_word){ text + 5, strlen(text + 5) }, &s->index))) {
         s->kind = GSV_SELECT_CUDA;
         return GPUSERVE_OK;
     }
@@ -425,16 +427,16 @@ static double rank(const struct gsv_selector *s, const struct gsv_candidate *c)
     }
 }
 
-#define MOST_CANDIDATES 128
+#define MAX_CANDIDATES 128
 
 size_t gsv_selector_pick(const struct gsv_selector *s, const struct gsv_candidate *all, size_t n,
                          size_t picked[])
 {
-    double ranks[MOST_CANDIDATES];
+    double ranks[MAX_CANDIDATES];
     size_t count = 0;
     char text[64];
 
-    for (size_t i = 0; i < n && i < MOST_CANDIDATES; i++) {
+    for (size_t i = 0; i < n && i < MAX_CANDIDATES; i++) {
         size_t at = count;
         double r;
 

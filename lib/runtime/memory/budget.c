@@ -40,16 +40,17 @@ void gsv_budget_reset(struct gsv_budget *budget)
 
 /* ------------------------------------------------------------------------------------- sums */
 
-static bool is_lost(const struct gsv_claim *claim, size_t which)
+static bool is_lost(const struct gsv_memory_reservation *reservation, size_t which)
 {
-    return claim->lost >> which & 1;
+    return reservation->lost >> which & 1;
 }
 
-bool gsv_claim_is_on(const struct gsv_claim *claim, const struct gsv_device_choice *device)
+bool gsv_reservation_is_on(const struct gsv_memory_reservation *reservation,
+                           const struct gsv_device_choice *device)
 {
-    for (size_t i = 0; i < claim->n_devices; i++) {
-        if (!is_lost(claim, i) && claim->devices[i].backend == device->backend &&
-            claim->devices[i].facts.index == device->facts.index)
+    for (size_t i = 0; i < reservation->n_devices; i++) {
+        if (!is_lost(reservation, i) && reservation->devices[i].backend == device->backend &&
+            reservation->devices[i].facts.index == device->facts.index)
             return true;
     }
     return false;
@@ -59,8 +60,9 @@ static uint64_t used(const struct gsv_budget *budget)
 {
     uint64_t sum = 0;
 
-    for (const struct gsv_claim *claim = budget->claims; claim; claim = claim->next)
-        sum += claim->bytes;
+    for (const struct gsv_memory_reservation *reservation = budget->reservations; reservation;
+         reservation = reservation->next)
+        sum += reservation->bytes;
     return sum;
 }
 
@@ -68,8 +70,9 @@ static uint64_t used_on(const struct gsv_budget *budget, const struct gsv_device
 {
     uint64_t sum = 0;
 
-    for (const struct gsv_claim *claim = budget->claims; claim; claim = claim->next)
-        sum += gsv_claim_is_on(claim, device) ? claim->device_bytes : 0;
+    for (const struct gsv_memory_reservation *reservation = budget->reservations; reservation;
+         reservation = reservation->next)
+        sum += gsv_reservation_is_on(reservation, device) ? reservation->device_bytes : 0;
     return sum;
 }
 
@@ -112,8 +115,8 @@ void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64
 
     pthread_mutex_lock(&budget->lock);
     all = budget->bytes ? budget->bytes : UINT64_MAX;
-    plan->most = (struct gsv_room){ smaller(all, own), UINT64_MAX };
-    plan->room = (struct gsv_room){ smaller(less(all, used(budget)), own), UINT64_MAX };
+    plan->most = (struct gsv_capacity){ smaller(all, own), UINT64_MAX };
+    plan->room = (struct gsv_capacity){ smaller(less(all, used(budget)), own), UINT64_MAX };
     for (size_t i = 0; i < plan->n_replicas; i++) {
         const struct gsv_device_choice *device = &plan->replicas[i];
         const uint64_t limit = device_limit(budget, device);
@@ -138,12 +141,13 @@ struct shortage {
 };
 
 /* The lock is held. */
-static bool find_shortage_of(const struct gsv_budget *budget, const struct gsv_claim *claim,
+static bool find_shortage_of(const struct gsv_budget *budget,
+                             const struct gsv_memory_reservation *reservation,
                              const struct gsv_device_choice *device, struct shortage *shortage)
 {
     const struct gpuserve_device_facts *facts = &device->facts;
     const uint64_t limit = device_limit(budget, device), on = used_on(budget, device);
-    const uint64_t needed = claim->device_bytes;
+    const uint64_t needed = reservation->device_bytes;
 
     if (needed > less(limit, on))
         *shortage =
@@ -168,22 +172,24 @@ static bool find_shortage_of(const struct gsv_budget *budget, const struct gsv_c
 }
 
 /* The first limit that the claim is over; the lock is held. */
-static bool find_shortage(const struct gsv_budget *budget, const struct gsv_claim *claim,
+static bool find_shortage(const struct gsv_budget *budget,
+                          const struct gsv_memory_reservation *reservation,
                           struct shortage *shortage)
 {
     const uint64_t all = budget->bytes ? budget->bytes : UINT64_MAX, in_use = used(budget);
 
-    if (claim->bytes > less(all, in_use)) {
+    if (reservation->bytes > less(all, in_use)) {
         *shortage = (struct shortage){ .what = "the context's memory budget",
-                                       .needed = claim->bytes,
+                                       .needed = reservation->bytes,
                                        .limit = all,
                                        .used = in_use,
                                        .free = less(all, in_use),
-                                       .is_hopeless = claim->bytes > all };
+                                       .is_hopeless = reservation->bytes > all };
         return true;
     }
-    for (size_t i = 0; i < claim->n_devices; i++) {
-        if (!is_lost(claim, i) && find_shortage_of(budget, claim, &claim->devices[i], shortage))
+    for (size_t i = 0; i < reservation->n_devices; i++) {
+        if (!is_lost(reservation, i) &&
+            find_shortage_of(budget, reservation, &reservation->devices[i], shortage))
             return true;
     }
     return false;
@@ -196,22 +202,24 @@ static void list_holders(const struct gsv_budget *budget, const struct shortage 
     size_t length = 0;
 
     text[0] = '\0';
-    for (const struct gsv_claim *claim = budget->claims; claim && length < capacity;
-         claim = claim->next) {
-        const uint64_t bytes = shortage->device ? claim->device_bytes : claim->bytes;
+    for (const struct gsv_memory_reservation *reservation = budget->reservations;
+         reservation && length < capacity; reservation = reservation->next) {
+        const uint64_t bytes = shortage->device ? reservation->device_bytes : reservation->bytes;
         int n;
 
-        if (bytes == 0 || (shortage->device && !gsv_claim_is_on(claim, shortage->device)))
+        if (bytes == 0 ||
+            (shortage->device && !gsv_reservation_is_on(reservation, shortage->device)))
             continue;
         n = snprintf(text + length, capacity - length, "%s%.100s holds %" PRIu64,
-                     length ? ", " : "; ", claim->name, bytes);
+                     length ? ", " : "; ", reservation->name, bytes);
         length += n > 0 ? (size_t)n : 0;
     }
 }
 
 static gpuserve_status fail_short(const struct gsv_budget *budget, const struct gsv_plan *plan,
-                                  const struct gsv_claim *claim, const struct shortage *shortage,
-                                  uint64_t waited_ms, gpuserve_error *error)
+                                  const struct gsv_memory_reservation *reservation,
+                                  const struct shortage *shortage, uint64_t waited_ms,
+                                  gpuserve_error *error)
 {
     const struct gsv_memory *m = &plan->memory;
     char holders[320], place[96] = "", selector[64], waited[64] = "";
@@ -227,7 +235,7 @@ static gpuserve_status fail_short(const struct gsv_budget *budget, const struct 
              "%.120s needs %" PRIu64 " bytes (weights %" PRIu64 ", workspace %" PRIu64
              ", streams %" PRIu64 ", host %" PRIu64 "); %s%s is %" PRIu64 ", in use are %" PRIu64
              ", free %" PRIu64 "%s%s",
-             claim->name, shortage->needed, m->weights, m->workspace, m->stream, m->host,
+             reservation->name, shortage->needed, m->weights, m->workspace, m->stream, m->host,
              shortage->what, place, shortage->limit, shortage->used, shortage->free, waited,
              holders);
     return gsv_hint(error, GPUSERVE_E_TOO_LARGE,
@@ -266,8 +274,8 @@ static void look_again(struct gsv_plan *plan)
 /* Until the claim fits or the policy gives up; the lock is held, but not while a model is evicted
  * or a device is asked. */
 static gpuserve_status make_room(gpuserve_context *context, struct gsv_plan *plan,
-                                 const struct gsv_claim *claim, uint64_t until_ns,
-                                 gpuserve_error *error)
+                                 const struct gsv_memory_reservation *reservation,
+                                 uint64_t until_ns, gpuserve_error *error)
 {
     struct gsv_budget *budget = &context->budget;
     const uint64_t begin_ns = gsv_now_ns();
@@ -275,15 +283,16 @@ static gpuserve_status make_room(gpuserve_context *context, struct gsv_plan *pla
         smaller(begin_ns + (uint64_t)budget->wait_ms * 1000000, until_ns ? until_ns : UINT64_MAX);
     struct shortage shortage;
 
-    while (find_shortage(budget, claim, &shortage)) {
+    while (find_shortage(budget, reservation, &shortage)) {
         const uint64_t now_ns = gsv_now_ns();
 
         if (shortage.is_hopeless || budget->policy == GPUSERVE_MEMORY_REFUSE)
-            return fail_short(budget, plan, claim, &shortage, 0, error);
+            return fail_short(budget, plan, reservation, &shortage, 0, error);
         if (budget->policy == GPUSERVE_MEMORY_EVICT && gsv_evict_one(context, shortage.device)) {
             /* As it says. */
         } else if (now_ns >= end_ns) {
-            return fail_short(budget, plan, claim, &shortage, (now_ns - begin_ns) / 1000000, error);
+            return fail_short(budget, plan, reservation, &shortage, (now_ns - begin_ns) / 1000000,
+                              error);
         } else {
             wait_for_more(budget, &shortage, end_ns);
         }
@@ -295,81 +304,86 @@ static gpuserve_status make_room(gpuserve_context *context, struct gsv_plan *pla
 }
 
 /* The lock is held. */
-static void link_claim(struct gsv_budget *budget, struct gsv_claim *claim)
+static void link_reservation(struct gsv_budget *budget, struct gsv_memory_reservation *reservation)
 {
-    claim->next = budget->claims;
-    budget->claims = claim;
-    claim->is_taken = true;
+    reservation->next = budget->reservations;
+    budget->reservations = reservation;
+    reservation->is_taken = true;
 }
 
-static void unlink_claim(struct gsv_budget *budget, struct gsv_claim *claim)
+static void unlink_reservation(struct gsv_budget *budget,
+                               struct gsv_memory_reservation *reservation)
 {
-    struct gsv_claim **at = &budget->claims;
+    struct gsv_memory_reservation **at = &budget->reservations;
 
-    while (*at != claim)
+    while (*at != reservation)
         at = &(*at)->next;
-    *at = claim->next;
-    claim->is_taken = false;
+    *at = reservation->next;
+    reservation->is_taken = false;
 }
 
-gpuserve_status gsv_budget_take(gpuserve_context *context, struct gsv_plan *plan, const char *name,
-                                uint64_t until_ns, struct gsv_claim *claim, gpuserve_error *error)
+gpuserve_status gsv_budget_reserve(gpuserve_context *context, struct gsv_plan *plan,
+                                   const char *name, uint64_t until_ns,
+                                   struct gsv_memory_reservation *reservation,
+                                   gpuserve_error *error)
 {
     struct gsv_budget *budget = &context->budget;
-    struct gsv_claim wanted = { .name = name,
-                                .devices = plan->replicas,
-                                .n_devices = plan->n_replicas,
-                                .bytes = plan->total_bytes,
-                                .device_bytes = plan->device_bytes };
+    struct gsv_memory_reservation wanted = { .name = name,
+                                             .devices = plan->replicas,
+                                             .n_devices = plan->n_replicas,
+                                             .bytes = plan->total_bytes,
+                                             .device_bytes = plan->device_bytes };
     bool has_kept;
     gpuserve_status st;
 
     look_again(plan); /* the plan may be as old as a suspended model */
     pthread_mutex_lock(&budget->lock);
-    wanted.lost = claim->lost;
+    wanted.lost = reservation->lost;
     wanted.bytes -= (uint64_t)__builtin_popcountll(wanted.lost) * wanted.device_bytes;
-    has_kept = claim->is_taken;
+    has_kept = reservation->is_taken;
     if (has_kept)
-        unlink_claim(budget, claim);
+        unlink_reservation(budget, reservation);
     st = make_room(context, plan, &wanted, until_ns, error);
     if (st == GPUSERVE_OK)
-        *claim = wanted;
+        *reservation = wanted;
     if (st == GPUSERVE_OK || has_kept)
-        link_claim(budget, claim);
+        link_reservation(budget, reservation);
     pthread_mutex_unlock(&budget->lock);
     return st;
 }
 
-void gsv_budget_lose(gpuserve_context *context, struct gsv_claim *claim, size_t which)
+void gsv_budget_release_device(gpuserve_context *context,
+                               struct gsv_memory_reservation *reservation, size_t which)
 {
     struct gsv_budget *budget = &context->budget;
 
     pthread_mutex_lock(&budget->lock);
-    claim->lost |= UINT64_C(1) << which;
-    if (claim->is_taken)
-        claim->bytes -= claim->device_bytes;
+    reservation->lost |= UINT64_C(1) << which;
+    if (reservation->is_taken)
+        reservation->bytes -= reservation->device_bytes;
     pthread_cond_broadcast(&budget->freed);
     pthread_mutex_unlock(&budget->lock);
 }
 
-void gsv_budget_keep(gpuserve_context *context, struct gsv_claim *claim, uint64_t bytes)
+void gsv_budget_release_all_but(gpuserve_context *context,
+                                struct gsv_memory_reservation *reservation, uint64_t bytes)
 {
     struct gsv_budget *budget = &context->budget;
 
     pthread_mutex_lock(&budget->lock);
-    claim->bytes = bytes;
-    claim->device_bytes = 0;
+    reservation->bytes = bytes;
+    reservation->device_bytes = 0;
     pthread_cond_broadcast(&budget->freed);
     pthread_mutex_unlock(&budget->lock);
 }
 
-void gsv_budget_give(gpuserve_context *context, struct gsv_claim *claim)
+void gsv_budget_release(gpuserve_context *context, struct gsv_memory_reservation *reservation)
 {
     struct gsv_budget *budget = &context->budget;
 
     pthread_mutex_lock(&budget->lock);
-    if (claim->is_taken)
-        unlink_claim(budget, claim);
+    if (reservation->is_taken)
+        unlink_reservation(budget, reservation);
     pthread_cond_broadcast(&budget->freed);
     pthread_mutex_unlock(&budget->lock);
 }

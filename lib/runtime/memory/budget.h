@@ -19,8 +19,8 @@
 #include <pthread.h>
 
 /* What one loaded model holds; part of it. */
-struct gsv_claim {
-    struct gsv_claim *next;
+struct gsv_memory_reservation {
+    struct gsv_memory_reservation *next;
     const char *name;                        /* of the model, lent by it */
     const struct gsv_device_choice *devices; /* [n_devices], lent by its plan */
     size_t n_devices;
@@ -42,8 +42,8 @@ struct gsv_budget {
     uint64_t bytes;       /* of everything; 0: none */
     struct gsv_device_budget *devices;
     size_t n_devices, capacity;
-    struct gsv_claim *claims; /* the newest first */
-    uint32_t policy;          /* gpuserve_memory_policy */
+    struct gsv_memory_reservation *reservations; /* the newest first */
+    uint32_t policy;                             /* gpuserve_memory_policy */
     uint32_t wait_ms;
     struct gpuserve_model *handles; /* open ones: registry.c */
 };
@@ -55,22 +55,27 @@ void gsv_budget_reset(struct gsv_budget *budget);
 void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64_t model_budget);
 
 /* Whether a claim holds memory of a device. */
-bool gsv_claim_is_on(const struct gsv_claim *claim, const struct gsv_device_choice *device);
+bool gsv_reservation_is_on(const struct gsv_memory_reservation *reservation,
+                           const struct gsv_device_choice *device);
 
 /* Claim the plan's bytes, of all its devices that are not lost or of none, by the context's policy
  * and till `until_ns` at most (0: as the policy says), in place of what the claim kept; on failure
  * it keeps that. Brings the free bytes of its replicas up to date. GPUSERVE_E_TOO_LARGE tells
  * needed, free, budget and who holds what. */
-gpuserve_status gsv_budget_take(gpuserve_context *context, struct gsv_plan *plan, const char *name,
-                                uint64_t until_ns, struct gsv_claim *claim, gpuserve_error *error);
+gpuserve_status gsv_budget_reserve(gpuserve_context *context, struct gsv_plan *plan,
+                                   const char *name, uint64_t until_ns,
+                                   struct gsv_memory_reservation *reservation,
+                                   gpuserve_error *error);
 
 /* A device of the claim is lost: what it held is given back, and not claimed again. */
-void gsv_budget_lose(gpuserve_context *context, struct gsv_claim *claim, size_t which);
+void gsv_budget_release_device(gpuserve_context *context,
+                               struct gsv_memory_reservation *reservation, size_t which);
 
 /* Give back all but `bytes` that are not on a device. */
-void gsv_budget_keep(gpuserve_context *context, struct gsv_claim *claim, uint64_t bytes);
+void gsv_budget_release_all_but(gpuserve_context *context,
+                                struct gsv_memory_reservation *reservation, uint64_t bytes);
 
 /* Accepts a claim that was never taken. */
-void gsv_budget_give(gpuserve_context *context, struct gsv_claim *claim);
+void gsv_budget_release(gpuserve_context *context, struct gsv_memory_reservation *reservation);
 
 #endif

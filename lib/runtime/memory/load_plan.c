@@ -19,15 +19,15 @@
 
 #define CPU_BATCH_TOKENS 512 /* micro-batches of 128 to 512 tokens stay in the caches */
 #define GPU_BATCH_TOKENS 16384
-#define MOST_BATCH_TOKENS (1 << 20)
-#define MOST_SEQUENCES 4096
+#define MAX_BATCH_TOKENS (1 << 20)
+#define MAX_SEQUENCES 4096
 #define SPARSE_TOKENS_A_TEXT 16
-#define MOST_WARMUP 1000000
+#define MAX_WARMUP 1000000
 #define GPU_STREAMS 2   /* one computes while the other copies */
 #define GPU_WAIT_US 300 /* gains at low load and costs nothing at high: docs/batching.md */
 #define QUEUE_TOKENS (1u << 20)
 #define QUEUE_BYTES (256u << 20)
-#define MOST_CACHE_BYTES (UINT64_C(1) << 46)
+#define MAX_CACHE_BYTES (UINT64_C(1) << 46)
 #define SEQUENCE_BYTES 192    /* a part, a rider and their places among the flights */
 #define QUEUE_BYTES_A_TOKEN 5 /* id and type */
 
@@ -66,23 +66,23 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
                         GPUSERVE_POOLING_LAST);
     if (to->use_mmap > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "use_mmap is %u, neither 0 nor 1", to->use_mmap);
-    if (to->warmup > MOST_WARMUP && to->warmup < GPUSERVE_WARMUP_OFF)
+    if (to->warmup > MAX_WARMUP && to->warmup < GPUSERVE_WARMUP_OFF)
         return gsv_fail(error, GPUSERVE_E_INVALID, "warmup is %u batches, more than %d", to->warmup,
-                        MOST_WARMUP);
+                        MAX_WARMUP);
     if (to->keep > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "keep is %u, neither 0 nor 1", to->keep);
     if (to->when_suspended > GPUSERVE_SUSPENDED_REFUSE)
         return gsv_fail(error, GPUSERVE_E_INVALID, "when_suspended is %u, outside 0 to %d",
                         to->when_suspended, GPUSERVE_SUSPENDED_REFUSE);
-    if (to->cache_bytes > MOST_CACHE_BYTES)
+    if (to->cache_bytes > MAX_CACHE_BYTES)
         return gsv_fail(error, GPUSERVE_E_INVALID, "cache_bytes is %" PRIu64 ", more than %" PRIu64,
-                        to->cache_bytes, MOST_CACHE_BYTES);
+                        to->cache_bytes, MAX_CACHE_BYTES);
     if (to->on_device_lost > GPUSERVE_LOST_GPU_OR_CPU)
         return gsv_fail(error, GPUSERVE_E_INVALID, "on_device_lost is %u, outside 0 to %d",
                         to->on_device_lost, GPUSERVE_LOST_GPU_OR_CPU);
-    if (to->max_batch_tokens > MOST_BATCH_TOKENS)
+    if (to->max_batch_tokens > MAX_BATCH_TOKENS)
         return gsv_fail(error, GPUSERVE_E_INVALID, "max_batch_tokens is %u, more than %d",
-                        to->max_batch_tokens, MOST_BATCH_TOKENS);
+                        to->max_batch_tokens, MAX_BATCH_TOKENS);
     st = check_name("name", to->name, error);
     return st == GPUSERVE_OK ? check_name("version", to->version, error) : st;
 }
@@ -181,21 +181,21 @@ void gsv_plan_selector(const struct gsv_plan *plan, uint64_t which, char *select
 
 /* Texts of a batch: as many as have two tokens; fewer of a sparse model, whose rows are as wide as
  * its vocabulary. */
-static int32_t most_sequences(const struct gsv_spec_facts *facts, int32_t max_tokens)
+static int32_t sequences_limit(const struct gsv_spec_facts *facts, int32_t max_tokens)
 {
     const int32_t n = max_tokens / (facts->is_sparse ? SPARSE_TOKENS_A_TEXT : 2);
 
-    return n > MOST_SEQUENCES ? MOST_SEQUENCES : n > 1 ? n : 1;
+    return n > MAX_SEQUENCES ? MAX_SEQUENCES : n > 1 ? n : 1;
 }
 
 static void size_batches(struct gsv_plan *plan, int32_t batch_tokens)
 {
-    struct gsv_work_options *narrow = &plan->narrow;
+    struct gsv_exec_options *narrow = &plan->narrow;
 
     narrow->dtype = plan->dtype;
     narrow->n_threads = 1;
     narrow->max_tokens = batch_tokens > plan->max_tokens ? batch_tokens : plan->max_tokens;
-    narrow->max_sequences = most_sequences(plan->facts, narrow->max_tokens);
+    narrow->max_sequences = sequences_limit(plan->facts, narrow->max_tokens);
     narrow->max_seqlen = plan->max_tokens;
     plan->wide = *narrow;
     plan->wide.n_threads = plan->n_workers;
@@ -237,9 +237,9 @@ static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
     struct gsv_memory *memory = &plan->memory;
 
     size_batches(plan, batch_tokens);
-    gsv_work_bytes(plan->spec, backend, &plan->narrow, &work, &stream);
+    gsv_exec_bytes(plan->spec, backend, &plan->narrow, &work, &stream);
     if (plan->has_wide)
-        gsv_work_bytes(plan->spec, backend, &plan->wide, &wide_work, &wide_stream);
+        gsv_exec_bytes(plan->spec, backend, &plan->wide, &wide_work, &wide_stream);
     memory->weights =
         gsv_mul_bytes(plan->n_replicas, gsv_net_bytes(plan->spec, backend, plan->dtype));
     memory->workspace = gsv_add_bytes(gsv_mul_bytes(n, work), wide_work);
@@ -339,15 +339,15 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
     return st == GPUSERVE_OK ? check_model_budget(plan, options->memory_budget_bytes, error) : st;
 }
 
-bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_room *room)
+bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_capacity *room)
 {
     return plan->total_bytes <= room->all && plan->device_bytes <= room->device;
 }
 
-int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_room *room)
+int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_capacity *room)
 {
     struct gsv_plan probe = *plan;
-    int32_t low = 0, high = MOST_BATCH_TOKENS; /* the bytes only grow with the batch */
+    int32_t low = 0, high = MAX_BATCH_TOKENS; /* the bytes only grow with the batch */
 
     while (low < high) {
         const int32_t middle = low + (high - low + 1) / 2;

@@ -16,7 +16,7 @@
 #include <gpuserve/gpuserve.h>
 
 /* Bytes that a model may take, of every kind of memory together and on each of its devices. */
-struct gsv_room {
+struct gsv_capacity {
     uint64_t all, device;
 };
 
@@ -27,7 +27,7 @@ struct gsv_plan {
     struct gsv_tokenizer *tokenizer;
     struct gsv_device_choice device;    /* the first of: */
     struct gsv_device_choice *replicas; /* [n_replicas], of one backend; each gets all weights */
-    size_t n_replicas;                  /* at most GSV_MOST_CUDA, which is 64 */
+    size_t n_replicas;                  /* at most GSV_MAX_CUDA, which is 64 */
     uint32_t dtype;                     /* never DEFAULT */
     bool may_widen;     /* float16 was nobody's wish: bfloat16 where the model leaves its range */
     bool may_move;      /* another device may do the work of one that is lost */
@@ -37,8 +37,8 @@ struct gsv_plan {
     char *prompt_text;               /* owned: the default prompt of the options */
     int32_t n_workers; /* threads that run batches, one stream each; as many for each replica */
     bool has_wide;     /* and one more stream that all of them share: see batcher.h */
-    struct gsv_work_options narrow;
-    struct gsv_work_options wide;
+    struct gsv_exec_options narrow;
+    struct gsv_exec_options wide;
     uint64_t max_wait_ns; /* of a batch that is not full, while the device is busy */
     uint64_t max_queue_tokens;
     uint64_t max_queue_bytes;
@@ -46,9 +46,9 @@ struct gsv_plan {
     uint64_t cache_bytes;
     struct gsv_memory memory;
     uint64_t total_bytes;
-    uint64_t device_bytes; /* of them on each device; all of them when that is the CPU */
-    struct gsv_room room;  /* now */
-    struct gsv_room most;  /* were nothing else loaded */
+    uint64_t device_bytes;    /* of them on each device; all of them when that is the CPU */
+    struct gsv_capacity room; /* now */
+    struct gsv_capacity most; /* were nothing else loaded */
 };
 
 /* Read the directory's configuration and headers and its tokenizer. No device is touched. */
@@ -60,10 +60,10 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
 gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
                               const gpuserve_model_options *options, gpuserve_error *error);
 
-bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_room *room);
+bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_capacity *room);
 
 /* Tokens of the largest batches that fit in a room; 0 when not even one longest text does. */
-int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_room *room);
+int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_capacity *room);
 
 void gsv_plan_reset(struct gsv_plan *plan);
 

@@ -11,18 +11,18 @@
 static bool may_go(gpuserve_model *handle, const struct gsv_device_choice *device,
                    uint64_t *last_used_ns)
 {
-    const struct gsv_claim *claim;
+    const struct gsv_memory_reservation *reservation;
     bool may = false;
 
     if (handle->is_kept)
         return false;
     pthread_mutex_lock(&handle->lock);
     if (handle->current && handle->is_suspended) {
-        may = !device && handle->current->claim.is_taken; /* its weights are in host memory */
+        may = !device && handle->current->reservation.is_taken; /* its weights are in host memory */
         *last_used_ns = handle->last_used_ns;
     } else if (handle->current) {
-        claim = &handle->current->claim;
-        may = gsv_handle_is_idle(handle) && (!device || gsv_claim_is_on(claim, device));
+        reservation = &handle->current->reservation;
+        may = gsv_handle_is_idle(handle) && (!device || gsv_reservation_is_on(reservation, device));
         *last_used_ns = handle->last_used_ns;
     }
     pthread_mutex_unlock(&handle->lock);
@@ -59,7 +59,7 @@ bool gsv_evict_one(gpuserve_context *context, const struct gsv_device_choice *de
         return false;
     /* Nobody frees it without `changing`. */
     pthread_mutex_unlock(&budget->lock);
-    bytes = victim->current->claim.bytes;
+    bytes = victim->current->reservation.bytes;
     /* For the context's own budget it makes no difference where the weights are. If a request came
      * between, the caller looks again. */
     if (gsv_handle_suspend(victim, true, device != NULL))

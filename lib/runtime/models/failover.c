@@ -133,7 +133,7 @@ static void take_out_replicas(struct gsv_model *model)
             continue;
         if (model->batcher)
             gsv_batcher_retire(model->batcher, (int32_t)i);
-        if (gsv_model_lose_replica(model, i))
+        if (gsv_model_remove_replica(model, i))
             tell_of_replica(model, i, &cause);
     }
 }
@@ -174,19 +174,19 @@ static gpuserve_status check_same(const gpuserve_model *handle, const struct gsv
 static gpuserve_status exchange(gpuserve_model *handle, gpuserve_error *error)
 {
     struct gsv_model *fresh = NULL, *old;
-    struct gsv_face *face = NULL;
-    gpuserve_status st = gsv_lost_load_elsewhere(handle, handle->opening.path,
-                                                 &handle->opening.options, &fresh, error);
+    struct gsv_model_info *info = NULL;
+    gpuserve_status st = gsv_lost_load_elsewhere(handle, handle->load_options.path,
+                                                 &handle->load_options.options, &fresh, error);
 
     if (st == GPUSERVE_OK)
         st = check_same(handle, fresh, error);
     if (st == GPUSERVE_OK)
-        st = gsv_face_create(&face, fresh, error);
+        st = gsv_model_info_create(&info, fresh, error);
     if (st != GPUSERVE_OK) {
         gsv_model_free(&fresh);
         return st;
     }
-    old = gsv_handle_exchange(handle, fresh, face);
+    old = gsv_handle_exchange(handle, fresh, info);
     gsv_model_free(&old);
     return st;
 }
@@ -384,12 +384,12 @@ void gsv_lost_describe(gpuserve_model *handle, struct gsv_json *json)
     struct gsv_json past = gsv_json_begin();
 
     pthread_mutex_lock(&lost->lock);
-    gsv_json_add_truth(json, "ready", lost->state == GSV_SERVING);
-    gsv_json_add_text(json, "on_device_lost", policy_name(lost->policy));
+    gsv_json_add_bool(json, "ready", lost->state == GSV_SERVING);
+    gsv_json_add_string(json, "on_device_lost", policy_name(lost->policy));
     if (lost->cause.status != GPUSERVE_OK) {
-        gsv_json_add_text(&past, "device", lost->from);
-        gsv_json_add_text(&past, "cause", lost->cause.message);
-        gsv_json_add_text(&past, "hint", lost->cause.hint);
+        gsv_json_add_string(&past, "device", lost->from);
+        gsv_json_add_string(&past, "cause", lost->cause.message);
+        gsv_json_add_string(&past, "hint", lost->cause.hint);
     }
     pthread_mutex_unlock(&lost->lock);
     gsv_json_add_object(json, "device_lost", past);

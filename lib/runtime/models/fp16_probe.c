@@ -16,13 +16,13 @@
 #include <stdlib.h>
 
 /* Where ranges are left, the special tokens and the commonest words do it. */
-#define MOST_TOKENS 96
+#define MAX_TOKENS 96
 
 /* As many of the first texts as there is room for. */
 static struct gpuserve_host_batch first_texts(const struct gpuserve_host_batch *all,
                                               const struct gsv_plan *plan)
 {
-    const int32_t room = plan->narrow.max_tokens, most = MOST_TOKENS < room ? MOST_TOKENS : room;
+    const int32_t room = plan->narrow.max_tokens, most = MAX_TOKENS < room ? MAX_TOKENS : room;
     struct gpuserve_host_batch batch = *all;
 
     batch.n_sequences = batch.n_tokens = batch.max_seqlen = 0;
@@ -38,7 +38,7 @@ static struct gpuserve_host_batch first_texts(const struct gpuserve_host_batch *
     return batch;
 }
 
-static gpuserve_status run_task(bool *overflows, const struct gsv_plan *plan, struct gsv_work *work,
+static gpuserve_status run_task(bool *overflows, const struct gsv_plan *plan, struct gsv_exec *work,
                                 const struct gpuserve_host_batch *batch, uint32_t task,
                                 float *output, gpuserve_error *error)
 {
@@ -55,7 +55,7 @@ static gpuserve_status run_task(bool *overflows, const struct gsv_plan *plan, st
 }
 
 static gpuserve_status run_tasks(bool *overflows, const struct gsv_plan *plan,
-                                 struct gsv_work *work, const struct gpuserve_host_batch *batch,
+                                 struct gsv_exec *work, const struct gpuserve_host_batch *batch,
                                  float *output, gpuserve_error *error)
 {
     const struct gsv_spec_facts *facts = plan->facts;
@@ -77,7 +77,7 @@ gpuserve_status gsv_probe_overflow(bool *overflows, const struct gsv_plan *plan,
 {
     struct gsv_calibration texts;
     struct gpuserve_host_batch batch;
-    struct gsv_work *work = NULL;
+    struct gsv_exec *work = NULL;
     float *output = NULL;
     gpuserve_status st = gsv_calibration_make(&texts, plan, error);
 
@@ -87,11 +87,11 @@ gpuserve_status gsv_probe_overflow(bool *overflows, const struct gsv_plan *plan,
     batch = first_texts(&texts.batch, plan);
     if (batch.n_sequences > 0) {
         output = gsv_alloc_array(gsv_plan_output_floats(plan), sizeof(*output));
-        st = output ? gsv_work_create(&work, net, &plan->narrow, error)
+        st = output ? gsv_exec_create(&work, net, &plan->narrow, error)
                     : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a first batch");
         if (st == GPUSERVE_OK)
             st = run_tasks(overflows, plan, work, &batch, output, error);
-        gsv_work_free(&work);
+        gsv_exec_free(&work);
         free(output);
     }
     gsv_calibration_reset(&texts);

@@ -16,7 +16,7 @@ gpuserve_status gsv_handle_check(const gpuserve_model *handle, gpuserve_error *e
 {
     if (!handle)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the model is NULL");
-    return gsv_forked(&handle->context->guard) ? gsv_fail_forked(error) : GPUSERVE_OK;
+    return gsv_forked(&handle->context->fork_check) ? gsv_fail_forked(error) : GPUSERVE_OK;
 }
 
 gpuserve_status gsv_handle_check_change(const gpuserve_model *handle, gpuserve_error *error)
@@ -123,18 +123,18 @@ bool gsv_handle_is_idle(const gpuserve_model *handle)
 }
 
 struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *fresh,
-                                      struct gsv_face *face)
+                                      struct gsv_model_info *info)
 {
     struct gsv_model *old;
 
-    face = gsv_faces_add(&handle->faces, face);
+    info = gsv_model_infos_add(&handle->infos, info);
     pthread_mutex_lock(&handle->lock);
     old = handle->current;
     handle->current = fresh;
     handle->is_suspended = false;
     handle->n_swaps += old != NULL;
     handle->last_used_ns = gsv_now_ns();
-    atomic_store(&handle->face, face);
+    atomic_store(&handle->info, info);
     while (old && old->n_pins > 0)
         pthread_cond_wait(&handle->unpinned, &handle->lock);
     pthread_mutex_unlock(&handle->lock);
@@ -156,8 +156,8 @@ static void handle_free(gpuserve_model *handle)
     model = handle->current;
     gsv_model_free(&model);
     gsv_lost_reset(handle);
-    gsv_faces_free(handle->faces);
-    gsv_opening_reset(&handle->opening);
+    gsv_model_infos_free(handle->infos);
+    gsv_load_options_reset(&handle->load_options);
     gsv_completions_unref(&handle->completions);
     pthread_cond_destroy(&handle->unpinned);
     pthread_mutex_destroy(&handle->lock);
@@ -175,7 +175,7 @@ static gpuserve_model *handle_alloc(gpuserve_context *context)
     if (!handle)
         return NULL;
     atomic_init(&handle->n_owners, 1);
-    atomic_init(&handle->face, NULL);
+    atomic_init(&handle->info, NULL);
     handle->context = gpuserve_context_ref(context);
     pthread_mutex_init(&handle->changing, NULL);
     pthread_mutex_init(&handle->lock, NULL);
@@ -188,25 +188,25 @@ static gpuserve_status fill(gpuserve_model *handle, const char *path,
                             const gpuserve_model_options *options, gpuserve_error *error)
 {
     struct gsv_model *model = NULL;
-    struct gsv_face *face;
+    struct gsv_model_info *info;
     gpuserve_status st;
 
     handle->completions = gsv_completions_create();
     if (!handle->completions)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
-    st = gsv_opening_init(&handle->opening, path, options, error);
+    st = gsv_load_options_init(&handle->load_options, path, options, error);
     if (st == GPUSERVE_OK)
         st = gsv_lost_load(handle, path, options, &model, error);
     if (st == GPUSERVE_OK)
         st = gsv_model_warm(model, options, GPUSERVE_WARMUP_OFF, error);
     if (st == GPUSERVE_OK)
-        st = gsv_face_create(&face, model, error);
+        st = gsv_model_info_create(&info, model, error);
     if (st != GPUSERVE_OK) {
         gsv_model_free(&model);
         return st;
     }
-    gsv_handle_exchange(handle, model, face);
-    handle->opening.options.progress = NULL; /* for this time only */
+    gsv_handle_exchange(handle, model, info);
+    handle->load_options.options.progress = NULL; /* for this time only */
     /* Its thread may have a replica to tell of that was lost meanwhile, and looks at the model. */
     return gsv_lost_arm(handle, options, model, error);
 }
@@ -286,7 +286,7 @@ GPUSERVE_API void gpuserve_model_close(gpuserve_model **model)
         return;
     *model = NULL;
     /* In a child the threads do not exist and a lock may be held by one of them: leave it. */
-    if (gsv_forked(&ended->context->guard))
+    if (gsv_forked(&ended->context->fork_check))
         return;
     if (atomic_fetch_sub(&ended->n_owners, 1) == 1)
         handle_free(ended);
@@ -296,32 +296,32 @@ GPUSERVE_API void gpuserve_model_close(gpuserve_model **model)
 
 GPUSERVE_API size_t gpuserve_model_dim(const gpuserve_model *model)
 {
-    return model ? atomic_load(&model->face)->dim : 0;
+    return model ? atomic_load(&model->info)->dim : 0;
 }
 
 GPUSERVE_API size_t gpuserve_model_sparse_dim(const gpuserve_model *model)
 {
-    return model ? atomic_load(&model->face)->sparse_dim : 0;
+    return model ? atomic_load(&model->info)->sparse_dim : 0;
 }
 
 GPUSERVE_API size_t gpuserve_model_max_tokens(const gpuserve_model *model)
 {
-    return model ? atomic_load(&model->face)->max_tokens : 0;
+    return model ? atomic_load(&model->info)->max_tokens : 0;
 }
 
 GPUSERVE_API size_t gpuserve_model_label_count(const gpuserve_model *model)
 {
-    return model ? atomic_load(&model->face)->n_labels : 0;
+    return model ? atomic_load(&model->info)->n_labels : 0;
 }
 
 GPUSERVE_API const char *gpuserve_model_label(const gpuserve_model *model, size_t index)
 {
-    const struct gsv_face *face = model ? atomic_load(&model->face) : NULL;
+    const struct gsv_model_info *info = model ? atomic_load(&model->info) : NULL;
 
-    return face && index < face->n_labels ? face->labels[index] : NULL;
+    return info && index < info->n_labels ? info->labels[index] : NULL;
 }
 
 GPUSERVE_API const char *gpuserve_model_fingerprint(const gpuserve_model *model)
 {
-    return model ? atomic_load(&model->face)->fingerprint : NULL;
+    return model ? atomic_load(&model->info)->fingerprint : NULL;
 }

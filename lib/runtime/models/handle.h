@@ -21,20 +21,20 @@
 
 struct gpuserve_model {
     atomic_size_t n_owners;
-    gpuserve_context *context;           /* shared */
-    struct gsv_completions *completions; /* shared */
-    const struct gsv_face *_Atomic face; /* of the current model */
-    char *name;                          /* in the context's registry */
+    gpuserve_context *context;                 /* shared */
+    struct gsv_completions *completions;       /* shared */
+    const struct gsv_model_info *_Atomic info; /* of the current model */
+    char *name;                                /* in the context's registry */
     char *version;
     bool is_kept;              /* never evicted */
     bool refuses;              /* requests while it is suspended, instead of resuming it */
     gpuserve_model *next_open; /* in the registry, under the budget's lock */
 
     pthread_mutex_t changing; /* for what follows, and one change at a time */
-    struct gsv_opening opening;
-    uint64_t unresumed_ns;    /* when it could not be resumed last; 0: it could */
-    gpuserve_error unresumed; /* and why */
-    struct gsv_face *faces;   /* all that were ever lent */
+    struct gsv_load_options load_options;
+    uint64_t unresumed_ns;        /* when it could not be resumed last; 0: it could */
+    gpuserve_error unresumed;     /* and why */
+    struct gsv_model_info *infos; /* all that were ever lent */
 
     pthread_mutex_t lock; /* for what follows */
     pthread_cond_t unpinned;
@@ -70,12 +70,12 @@ bool gsv_handle_is_idle(const gpuserve_model *handle);
 /* Put `fresh` and `face` in place and return the model before, which no call uses any more. Both
  * are the handle's afterwards. `changing` is held. */
 struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *fresh,
-                                      struct gsv_face *face);
+                                      struct gsv_model_info *info);
 
 /* Give back what the model holds but its plan, once its requests have completed; with `if_idle`
  * only when there are none. With `park` the weights of a GPU stay in host memory, else they are
  * dropped, also by one that is parked. False when there was nothing to do. `changing` is held. */
-bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool park);
+bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool offload);
 
 /* Load it again; begun by `until_ns`, 0: whenever. What an attempt failed with while this one
  * waited for its turn is its own result too. With `use` not NULL the model is taken as by

@@ -17,34 +17,34 @@ static bool own(const char **text)
     return *text != NULL;
 }
 
-gpuserve_status gsv_opening_init(struct gsv_opening *opening, const char *path,
-                                 const gpuserve_model_options *options, gpuserve_error *error)
+gpuserve_status gsv_load_options_init(struct gsv_load_options *load_options, const char *path,
+                                      const gpuserve_model_options *options, gpuserve_error *error)
 {
     bool all = true;
 
-    opening->options = *options;
-    opening->options.name = opening->options.version = NULL; /* the registry's */
-    opening->path = gsv_copy_text(path, strlen(path));
+    load_options->options = *options;
+    load_options->options.name = load_options->options.version = NULL; /* the registry's */
+    load_options->path = gsv_copy_text(path, strlen(path));
     if (options->device)
-        all &= own(&opening->options.device);
+        all &= own(&load_options->options.device);
     if (options->head)
-        all &= own(&opening->options.head);
+        all &= own(&load_options->options.head);
     if (options->default_prompt_name)
-        all &= own(&opening->options.default_prompt_name);
+        all &= own(&load_options->options.default_prompt_name);
     if (options->default_prompt)
-        all &= own(&opening->options.default_prompt);
-    if (all && opening->path)
+        all &= own(&load_options->options.default_prompt);
+    if (all && load_options->path)
         return GPUSERVE_OK;
-    gsv_opening_reset(opening);
+    gsv_load_options_reset(load_options);
     return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's options");
 }
 
-void gsv_opening_reset(struct gsv_opening *opening)
+void gsv_load_options_reset(struct gsv_load_options *load_options)
 {
-    free(opening->path);
-    free((void *)(uintptr_t)opening->options.device);
-    free((void *)(uintptr_t)opening->options.head);
-    free((void *)(uintptr_t)opening->options.default_prompt_name);
-    free((void *)(uintptr_t)opening->options.default_prompt);
-    memset(opening, 0, sizeof(*opening));
+    free(load_options->path);
+    free((void *)(uintptr_t)load_options->options.device);
+    free((void *)(uintptr_t)load_options->options.head);
+    free((void *)(uintptr_t)load_options->options.default_prompt_name);
+    free((void *)(uintptr_t)load_options->options.default_prompt);
+    memset(load_options, 0, sizeof(*load_options));
 }

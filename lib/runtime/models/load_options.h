@@ -6,14 +6,14 @@
 
 #include <gpuserve/gpuserve.h>
 
-struct gsv_opening {
+struct gsv_load_options {
     char *path;
     gpuserve_model_options options; /* its strings are owned */
 };
 
 /* Copy path and options, which were read with gsv_read_model_options; not the names. */
-gpuserve_status gsv_opening_init(struct gsv_opening *opening, const char *path,
-                                 const gpuserve_model_options *options, gpuserve_error *error);
-void gsv_opening_reset(struct gsv_opening *opening);
+gpuserve_status gsv_load_options_init(struct gsv_load_options *load_options, const char *path,
+                                      const gpuserve_model_options *options, gpuserve_error *error);
+void gsv_load_options_reset(struct gsv_load_options *load_options);
 
 #endif

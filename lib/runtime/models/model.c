@@ -74,16 +74,16 @@ static gpuserve_status load_replica(struct gsv_model *model, size_t which,
                              : st;
 }
 
-static size_t parked_bytes(const struct gsv_plan *plan)
+static size_t offloaded_bytes(const struct gsv_plan *plan)
 {
     return (size_t)(plan->memory.weights / plan->n_replicas);
 }
 
-static void drop_parked(struct gsv_model *model)
+static void drop_offloaded(struct gsv_model *model)
 {
-    if (model->parked)
-        munmap(model->parked, parked_bytes(&model->plan));
-    model->parked = NULL;
+    if (model->offloaded)
+        munmap(model->offloaded, offloaded_bytes(&model->plan));
+    model->offloaded = NULL;
 }
 
 static void unload_replica(struct gsv_model *model, size_t which)
@@ -101,7 +101,7 @@ static void unload_replicas(struct gsv_model *model)
         unload_replica(model, i);
     free(model->replicas);
     model->replicas = NULL;
-    drop_parked(model);
+    drop_offloaded(model);
 }
 
 static gpuserve_status unpark_replicas(struct gsv_model *model, gpuserve_error *error)
@@ -110,32 +110,32 @@ static gpuserve_status unpark_replicas(struct gsv_model *model, gpuserve_error *
 
     for (size_t i = 0; i < model->plan.n_replicas && st == GPUSERVE_OK; i++) {
         if (gsv_model_has_replica(model, i))
-            st = gsv_net_unpark(model->replicas[i].net, model->parked, error);
+            st = gsv_net_reload(model->replicas[i].net, model->offloaded, error);
     }
     if (st != GPUSERVE_OK)
         return st;
-    drop_parked(model);
+    drop_offloaded(model);
     return GPUSERVE_OK;
 }
 
 /* One copy is enough for all: equal weights are packed alike by one backend. */
-static bool park_replicas(struct gsv_model *model)
+static bool offload_replicas(struct gsv_model *model)
 {
     const struct gsv_plan *plan = &model->plan;
     gpuserve_status st = GPUSERVE_OK;
     void *memory, *copy;
 
     /* Mapped, so that gigabytes leave the process when they are dropped. */
-    memory =
-        mmap(NULL, parked_bytes(plan), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memory = mmap(NULL, offloaded_bytes(plan), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                  -1, 0);
     if (memory == MAP_FAILED)
         return false;
-    model->parked = memory;
+    model->offloaded = memory;
     copy = memory;
     for (size_t i = 0; i < plan->n_replicas && st == GPUSERVE_OK; i++) {
         if (!gsv_model_has_replica(model, i))
             continue;
-        st = gsv_net_park(model->replicas[i].net, copy, NULL);
+        st = gsv_net_offload(model->replicas[i].net, copy, NULL);
         copy = NULL;
     }
     return st == GPUSERVE_OK;
@@ -166,7 +166,7 @@ static gpuserve_status load_live_replicas(struct gsv_model *model,
 }
 
 /* How much of the weights has been read, of all replicas together. */
-struct reading {
+struct model_reading {
     const gpuserve_model_options *options;
     uint64_t total;  /* bytes of the files */
     uint64_t before; /* read by the replicas that are loaded, each the whole */
@@ -175,7 +175,7 @@ struct reading {
 
 static int32_t tell_read(void *user, uint64_t bytes)
 {
-    const struct reading *reading = user;
+    const struct model_reading *reading = user;
     const uint64_t once = bytes < reading->total ? bytes : reading->total;
     const uint64_t done = (reading->before + once) / reading->n_replicas;
 
@@ -189,7 +189,7 @@ static gpuserve_status load_replicas(struct gsv_model *model,
                                      const gpuserve_model_options *progress, gpuserve_error *error)
 {
     const struct gsv_plan *plan = &model->plan;
-    struct reading reading = { progress, plan->facts->file_bytes, 0, plan->n_replicas };
+    struct model_reading reading = { progress, plan->facts->file_bytes, 0, plan->n_replicas };
     struct gsv_net_options options = {
         .dtype = plan->dtype,
         .n_threads = plan->n_workers,
@@ -199,7 +199,7 @@ static gpuserve_status load_replicas(struct gsv_model *model,
     struct gsv_calibration calibration = { 0 }, probes = { 0 };
     gpuserve_status st = GPUSERVE_OK;
 
-    if (model->parked)
+    if (model->offloaded)
         return unpark_replicas(model, error);
     model->replicas = gsv_alloc_array(plan->n_replicas, sizeof(*model->replicas));
     if (!model->replicas)
@@ -256,7 +256,7 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
         .n_replicas = (int32_t)plan->n_replicas,
         .max_wait_ns = plan->max_wait_ns,
         .has_wide = plan->has_wide,
-        .reruns = plan->may_move,
+        .retries = plan->may_move,
     };
     gpuserve_status st = gsv_batcher_create(&model->batcher, &options, error);
 
@@ -298,7 +298,7 @@ static void count(struct gsv_model *model)
     model->is_counted = true;
 }
 
-bool gsv_model_lose_replica(struct gsv_model *model, size_t which)
+bool gsv_model_remove_replica(struct gsv_model *model, size_t which)
 {
     const uint64_t bit = UINT64_C(1) << which;
     const uint64_t all = UINT64_MAX >> (64 - model->plan.n_replicas);
@@ -309,7 +309,7 @@ bool gsv_model_lose_replica(struct gsv_model *model, size_t which)
             return false;
     } while (!atomic_compare_exchange_weak(&model->lost_replicas, &lost, lost | bit));
     atomic_fetch_add(&model->context->metrics.replicas_lost, 1);
-    gsv_budget_lose(model->context, &model->claim, which);
+    gsv_budget_release_device(model->context, &model->reservation, which);
     place(model);
     return true;
 }
@@ -350,7 +350,7 @@ static gpuserve_status load(struct gsv_model *model, struct gsv_completions *com
                             const gpuserve_model_options *options, gpuserve_error *error)
 {
     const uint64_t bytes = model->plan.facts->file_bytes;
-    const bool was_parked = model->parked != NULL;
+    const bool was_offloaded = model->offloaded != NULL;
     gpuserve_status st = tell(options, 0, bytes, error);
 
     gsv_nvtx_push(&model->context->nvtx, "gpuserve load %s", model->name);
@@ -359,7 +359,7 @@ static gpuserve_status load(struct gsv_model *model, struct gsv_completions *com
     if (st == GPUSERVE_OK)
         st = widen_where_needed(model, error);
     gsv_nvtx_pop(&model->context->nvtx);
-    if (st == GPUSERVE_OK && !was_parked)
+    if (st == GPUSERVE_OK && !was_offloaded)
         st = take_fingerprint(model, error);
     if (st == GPUSERVE_OK)
         st = tell(options, bytes, bytes, error);
@@ -371,8 +371,8 @@ gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *
                                gpuserve_error *error)
 {
     const gpuserve_context *before;
-    gpuserve_status st =
-        gsv_budget_take(model->context, &model->plan, model->name, until_ns, &model->claim, error);
+    gpuserve_status st = gsv_budget_reserve(model->context, &model->plan, model->name, until_ns,
+                                            &model->reservation, error);
 
     if (st != GPUSERVE_OK)
         return st;
@@ -408,7 +408,7 @@ static void unload(struct gsv_model *model)
 {
     stop(model);
     unload_replicas(model);
-    gsv_budget_give(model->context, &model->claim);
+    gsv_budget_release(model->context, &model->reservation);
 }
 
 void gsv_model_unload(struct gsv_model *model)
@@ -417,14 +417,14 @@ void gsv_model_unload(struct gsv_model *model)
     gsv_trim_heaps();
 }
 
-void gsv_model_park(struct gsv_model *model)
+void gsv_model_offload(struct gsv_model *model)
 {
     stop(model);
-    if (model->plan.device.is_cpu || !park_replicas(model)) {
+    if (model->plan.device.is_cpu || !offload_replicas(model)) {
         gsv_model_unload(model);
         return;
     }
-    gsv_budget_keep(model->context, &model->claim, parked_bytes(&model->plan));
+    gsv_budget_release_all_but(model->context, &model->reservation, offloaded_bytes(&model->plan));
     gsv_trim_heaps();
 }
 

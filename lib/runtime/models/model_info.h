@@ -10,8 +10,8 @@
 
 #include "lib/runtime/model.h"
 
-struct gsv_face {
-    struct gsv_face *next; /* older */
+struct gsv_model_info {
+    struct gsv_model_info *next; /* older */
     size_t dim;
     size_t sparse_dim;
     size_t max_tokens;
@@ -21,16 +21,17 @@ struct gsv_face {
     char fingerprint[33];
 };
 
-gpuserve_status gsv_face_create(struct gsv_face **face, const struct gsv_model *model,
-                                gpuserve_error *error);
-void gsv_faces_free(struct gsv_face *list);
+gpuserve_status gsv_model_info_create(struct gsv_model_info **info, const struct gsv_model *model,
+                                      gpuserve_error *error);
+void gsv_model_infos_free(struct gsv_model_info *list);
 
 /* Put `face` at the head of the list, or free it when the list has its equal; that one or the
  * other is returned. */
-struct gsv_face *gsv_faces_add(struct gsv_face **list, struct gsv_face *face);
+struct gsv_model_info *gsv_model_infos_add(struct gsv_model_info **list,
+                                           struct gsv_model_info *info);
 
 /* How the second differs from the first: bits of gpuserve_change. The model's fingerprint is
  * known only once it is loaded: without it that bit is never set. */
-uint32_t gsv_face_changes(const struct gsv_face *face, const struct gsv_model *model);
+uint32_t gsv_model_info_changes(const struct gsv_model_info *info, const struct gsv_model *model);
 
 #endif

@@ -145,14 +145,15 @@ static void describe_model(const gpuserve_model *handle, struct gsv_json *json)
 
     gsv_plan_selector(&model->plan, ~atomic_load(&model->lost_replicas), selector,
                       sizeof(selector));
-    gsv_json_add_text(json, "path", gsv_dir_path(model->plan.dir));
-    gsv_json_add_text(json, "fingerprint", model->fingerprint);
-    gsv_json_add_text(json, "device", selector);
-    gsv_json_add_text(json, "dtype", gsv_dtype_name(model->plan.dtype));
-    gsv_json_add_number(json, "bytes", model->claim.is_taken ? (int64_t)model->claim.bytes : 0);
+    gsv_json_add_string(json, "path", gsv_dir_path(model->plan.dir));
+    gsv_json_add_string(json, "fingerprint", model->fingerprint);
+    gsv_json_add_string(json, "device", selector);
+    gsv_json_add_string(json, "dtype", gsv_dtype_name(model->plan.dtype));
+    gsv_json_add_number(json, "bytes",
+                        model->reservation.is_taken ? (int64_t)model->reservation.bytes : 0);
     gsv_json_add_number(json, "bytes_when_loaded", (int64_t)model->plan.total_bytes);
-    gsv_json_add_truth(json, "idle", handle->is_suspended || gsv_handle_is_idle(handle));
-    gsv_json_add_truth(json, "keep", handle->is_kept);
+    gsv_json_add_bool(json, "idle", handle->is_suspended || gsv_handle_is_idle(handle));
+    gsv_json_add_bool(json, "keep", handle->is_kept);
     gsv_json_add_number(json, "idle_ms", (int64_t)(idle_ns / 1000000));
     gsv_json_add_number(json, "swaps", (int64_t)handle->n_swaps);
     gsv_json_add_number(json, "suspensions", (int64_t)handle->n_suspensions);
@@ -162,10 +163,10 @@ static json_t *describe(gpuserve_model *handle)
 {
     struct gsv_json json = gsv_json_begin();
 
-    gsv_json_add_text(&json, "name", handle->name);
-    gsv_json_add_text(&json, "version", handle->version);
+    gsv_json_add_string(&json, "name", handle->name);
+    gsv_json_add_string(&json, "version", handle->version);
     pthread_mutex_lock(&handle->lock);
-    gsv_json_add_text(&json, "state", state_of(handle));
+    gsv_json_add_string(&json, "state", state_of(handle));
     if (handle->current)
         describe_model(handle, &json);
     pthread_mutex_unlock(&handle->lock);

@@ -13,15 +13,15 @@
 
 #include <time.h>
 
-#define MOST_WAIT_NS 100000000
+#define MAX_WAIT_NS 100000000
 
-bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool park)
+bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool offload)
 {
     struct gsv_model *model = handle->current;
-    bool begins, is_parked;
+    bool begins, is_offloaded;
 
     pthread_mutex_lock(&handle->lock);
-    is_parked = handle->is_suspended && model->parked;
+    is_offloaded = handle->is_suspended && model->offloaded;
     begins = !handle->is_suspended && (!if_idle || gsv_handle_is_idle(handle));
     if (begins) {
         handle->is_suspended = true; /* who comes from now on waits in gsv_handle_resume */
@@ -30,11 +30,11 @@ bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool park)
             pthread_cond_wait(&handle->unpinned, &handle->lock);
     }
     pthread_mutex_unlock(&handle->lock);
-    if (begins && park)
-        gsv_model_park(model);
-    else if (begins || (is_parked && !park))
+    if (begins && offload)
+        gsv_model_offload(model);
+    else if (begins || (is_offloaded && !offload))
         gsv_model_unload(model);
-    return begins || (is_parked && !park);
+    return begins || (is_offloaded && !offload);
 }
 
 /* `changing`, or the end of the time for it; the clock of such waits is one that can be set, so it
@@ -48,7 +48,7 @@ static bool lock_changing(gpuserve_model *handle, uint64_t until_ns)
     for (;;) {
         const uint64_t now_ns = gsv_now_ns();
         const uint64_t left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
-        const uint64_t step_ns = left_ns < MOST_WAIT_NS ? left_ns : MOST_WAIT_NS;
+        const uint64_t step_ns = left_ns < MAX_WAIT_NS ? left_ns : MAX_WAIT_NS;
         struct timespec end;
 
         clock_gettime(CLOCK_REALTIME, &end);

@@ -17,7 +17,7 @@
 
 /* What a swap is asked for, its parts from the caller or from the last opening. */
 struct order {
-    struct gsv_opening opening;
+    struct gsv_load_options load_options;
     gpuserve_swap_options how;
     char *version; /* the new one, or NULL */
 };
@@ -26,7 +26,7 @@ static gpuserve_status read_order(struct order *order, const gpuserve_model *han
                                   const char *path, const gpuserve_model_options *given,
                                   const gpuserve_swap_options *how, gpuserve_error *error)
 {
-    gpuserve_model_options options = handle->opening.options;
+    gpuserve_model_options options = handle->load_options.options;
     gpuserve_status st =
         gsv_read_struct(&order->how, sizeof(order->how), how, "gpuserve_swap_options", error);
 
@@ -42,12 +42,13 @@ static gpuserve_status read_order(struct order *order, const gpuserve_model *han
         if (!order->version)
             return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's version");
     }
-    return gsv_opening_init(&order->opening, path ? path : handle->opening.path, &options, error);
+    return gsv_load_options_init(&order->load_options, path ? path : handle->load_options.path,
+                                 &options, error);
 }
 
 static gpuserve_status check_changes(const struct order *order, uint32_t changes,
-                                     const struct gsv_face *old, const struct gsv_model *fresh,
-                                     gpuserve_error *error)
+                                     const struct gsv_model_info *old,
+                                     const struct gsv_model *fresh, gpuserve_error *error)
 {
     const struct gsv_spec_facts *facts = fresh->plan.facts;
     const uint32_t refused = changes & ALLOWABLE & ~order->how.allow;
@@ -78,17 +79,17 @@ static gpuserve_status check_fingerprint(const struct order *order, const struct
 
 /* A new model and its face, ready to serve. */
 static gpuserve_status prepare(gpuserve_model *handle, const struct order *order,
-                               struct gsv_model **fresh, struct gsv_face **face,
+                               struct gsv_model **fresh, struct gsv_model_info **info,
                                gpuserve_error *error)
 {
-    const struct gsv_face *old = atomic_load(&handle->face);
-    const gpuserve_model_options *options = &order->opening.options;
-    gpuserve_status st =
-        gsv_model_plan(fresh, handle->context, handle->name, order->opening.path, options, error);
+    const struct gsv_model_info *old = atomic_load(&handle->info);
+    const gpuserve_model_options *options = &order->load_options.options;
+    gpuserve_status st = gsv_model_plan(fresh, handle->context, handle->name,
+                                        order->load_options.path, options, error);
 
     if (st == GPUSERVE_OK) {
         (*fresh)->lost = &handle->lost;
-        st = check_changes(order, gsv_face_changes(old, *fresh), old, *fresh, error);
+        st = check_changes(order, gsv_model_info_changes(old, *fresh), old, *fresh, error);
     }
     if (st == GPUSERVE_OK)
         st = gsv_model_load(*fresh, handle->completions, options, 0, error);
@@ -99,7 +100,7 @@ static gpuserve_status prepare(gpuserve_model *handle, const struct order *order
     if (st == GPUSERVE_OK)
         st = gsv_lost_arm(handle, options, *fresh, error);
     if (st == GPUSERVE_OK)
-        st = gsv_face_create(face, *fresh, error);
+        st = gsv_model_info_create(info, *fresh, error);
     if (st != GPUSERVE_OK)
         gsv_model_free(fresh);
     return st;
@@ -111,30 +112,30 @@ static gpuserve_status swap(gpuserve_model *handle, const char *path, uint32_t *
 {
     struct order order = { 0 };
     struct gsv_model *fresh = NULL, *old;
-    struct gsv_face *face = NULL;
+    struct gsv_model_info *info = NULL;
     uint32_t changed;
     gpuserve_status st = read_order(&order, handle, path, options, how, error);
 
     if (st == GPUSERVE_OK)
-        st = prepare(handle, &order, &fresh, &face, error);
+        st = prepare(handle, &order, &fresh, &info, error);
     if (st != GPUSERVE_OK) {
-        gsv_opening_reset(&order.opening);
+        gsv_load_options_reset(&order.load_options);
         free(order.version);
         return st;
     }
-    changed = gsv_face_changes(atomic_load(&handle->face), fresh);
-    old = gsv_handle_exchange(handle, fresh, face);
+    changed = gsv_model_info_changes(atomic_load(&handle->info), fresh);
+    old = gsv_handle_exchange(handle, fresh, info);
     gsv_lost_forget(handle);
     gsv_model_free(&old);
-    gsv_opening_reset(&handle->opening);
-    handle->opening = order.opening;         /* ownership moves here */
-    handle->opening.options.progress = NULL; /* for this time only */
+    gsv_load_options_reset(&handle->load_options);
+    handle->load_options = order.load_options;    /* ownership moves here */
+    handle->load_options.options.progress = NULL; /* for this time only */
     if (order.version)
         gsv_registry_set_version(handle, order.version);
     if (changes)
         *changes = changed;
     gsv_log(handle->context, GPUSERVE_LOG_INFO, "%s: swapped in, fingerprint %s (%s)",
-            handle->opening.path, atomic_load(&handle->face)->fingerprint,
+            handle->load_options.path, atomic_load(&handle->info)->fingerprint,
             changed & GPUSERVE_CHANGE_FINGERPRINT ? "another than before" : "as before");
     return GPUSERVE_OK;
 }

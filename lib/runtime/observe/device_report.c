@@ -19,7 +19,7 @@ static void add_known(struct gsv_json *json, const char *key, int32_t value)
 
 static void add_known_text(struct gsv_json *json, const char *key, const char *text)
 {
-    gsv_json_add_text(json, key, text[0] ? text : NULL);
+    gsv_json_add_string(json, key, text[0] ? text : NULL);
 }
 
 /* ------------------------------------------------------------------------------------- driver */
@@ -72,15 +72,15 @@ static json_t *describe_gpu(const struct gsv_gpu *gpu, int32_t number)
     add_known_text(&json, "uuid", gpu->uuid);
     add_known_text(&json, "name", gpu->name);
     add_known_text(&json, "bus_id", gpu->bus_id);
-    gsv_json_add_text(&json, "cuda", number < 0 ? NULL : selector);
-    gsv_json_add_text(&json, "hidden_by", number < 0 ? hidden_by(gpu) : NULL);
+    gsv_json_add_string(&json, "cuda", number < 0 ? NULL : selector);
+    gsv_json_add_string(&json, "hidden_by", number < 0 ? hidden_by(gpu) : NULL);
     gsv_json_add_number(&json, "memory_bytes", (int64_t)gpu->memory_bytes);
     gsv_json_add_number(&json, "memory_used_bytes", (int64_t)gpu->memory_used_bytes);
     gsv_json_add_number(&json, "memory_free_bytes", (int64_t)gpu->memory_free_bytes);
     add_gpu_figures(&json, gpu);
-    gsv_json_add_truth(&json, "mig_mode", gpu->mig_mode);
-    gsv_json_add_truth(&json, "virtual", gpu->is_virtual);
-    gsv_json_add_truth(&json, "lost", gpu->is_lost);
+    gsv_json_add_bool(&json, "mig_mode", gpu->mig_mode);
+    gsv_json_add_bool(&json, "virtual", gpu->is_virtual);
+    gsv_json_add_bool(&json, "lost", gpu->is_lost);
     return json.object;
 }
 
@@ -90,9 +90,9 @@ static struct gsv_json describe_visible(const struct gsv_visible *visible)
     struct gsv_json json = gsv_json_begin();
 
     gsv_json_add_number(&json, "shown", visible->n);
-    gsv_json_add_truth(&json, "exact", visible->is_exact);
+    gsv_json_add_bool(&json, "exact", visible->is_exact);
     add_known_text(&json, "list_ends_at", visible->stopped);
-    gsv_json_add_truth(&json, "repeated", visible->repeated);
+    gsv_json_add_bool(&json, "repeated", visible->repeated);
     return json;
 }
 
@@ -103,16 +103,16 @@ struct gsv_json gsv_report_driver(const struct gsv_gpus *gpus, const struct gsv_
     struct gsv_visible visible;
     json_t *list = json_array();
 
-    gsv_json_add_truth(&json, "works", gpus != NULL);
+    gsv_json_add_bool(&json, "works", gpus != NULL);
     if (!gpus) {
-        gsv_json_add_text(&json, "reason", why->message);
+        gsv_json_add_string(&json, "reason", why->message);
         add_known_text(&json, "remedy", why->hint);
         gsv_json_add_value(&json, "gpus", list);
         return json;
     }
     gsv_visible_resolve(&visible, gpus, secure_getenv("CUDA_VISIBLE_DEVICES"),
                         secure_getenv("CUDA_DEVICE_ORDER"));
-    gsv_json_add_text(&json, "source", gpus->source);
+    gsv_json_add_string(&json, "source", gpus->source);
     add_known_text(&json, "version", gpus->driver);
     gsv_json_add_number(&json, "cuda_version", gpus->cuda_version);
     gsv_json_add_object(&json, "visible", describe_visible(&visible));
@@ -133,7 +133,7 @@ struct gsv_json gsv_report_environment(void)
     struct gsv_json json = gsv_json_begin();
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        gsv_json_add_text(&json, names[i], secure_getenv(names[i]));
+        gsv_json_add_string(&json, names[i], secure_getenv(names[i]));
     return json;
 }
 
@@ -152,8 +152,8 @@ static json_t *describe_models(gpuserve_context *context, const char *selector)
         if (sharers == 0)
             continue;
         json = gsv_json_begin();
-        gsv_json_add_text(&json, "name", m->name);
-        gsv_json_add_text(&json, "dtype", m->dtype);
+        gsv_json_add_string(&json, "name", m->name);
+        gsv_json_add_string(&json, "dtype", m->dtype);
         gsv_json_add_number(
             &json, "bytes",
             (int64_t)((m->memory.weights + m->memory.workspace + m->memory.stream) / sharers));
@@ -179,7 +179,7 @@ static json_t *describe_processes(const struct gsv_gpus *gpus, int32_t gpu)
         gsv_json_add_value(&json, "memory_bytes",
                            process->memory_bytes ? json_integer((json_int_t)process->memory_bytes)
                                                  : json_null());
-        gsv_json_add_truth(&json, "gpuserve", process->is_gpuserve);
+        gsv_json_add_bool(&json, "gpuserve", process->is_gpuserve);
         gsv_json_append(&list, json.object);
     }
     return list;
@@ -192,10 +192,10 @@ static json_t *describe_device(gpuserve_context *context, const struct gsv_cuda_
     const struct gsv_cuda_device *cuda = is_cuda ? &view->all[device->index] : NULL;
     struct gsv_json json = gsv_json_begin();
 
-    gsv_json_add_text(&json, "selector", device->selector);
-    gsv_json_add_text(&json, "name", device->name);
-    gsv_json_add_text(&json, "isa", device->isa);
-    gsv_json_add_text(&json, "uuid", device->uuid);
+    gsv_json_add_string(&json, "selector", device->selector);
+    gsv_json_add_string(&json, "name", device->name);
+    gsv_json_add_string(&json, "isa", device->isa);
+    gsv_json_add_string(&json, "uuid", device->uuid);
     gsv_json_add_number(&json, "memory_bytes", (int64_t)device->memory_bytes);
     gsv_json_add_number(&json, "memory_free_bytes", (int64_t)device->memory_free_bytes);
     gsv_json_add_number(&json, "held_bytes", (int64_t)device->held_bytes);
@@ -213,11 +213,11 @@ static json_t *describe_device(gpuserve_context *context, const struct gsv_cuda_
     return json.object;
 }
 
-#define MOST_DEVICES (GSV_MOST_CUDA + 1)
+#define MAX_DEVICES (GSV_MAX_CUDA + 1)
 
 static json_t *describe_devices(gpuserve_context *context, const struct gsv_cuda_view *view)
 {
-    gpuserve_device_info *devices = gsv_alloc_array(MOST_DEVICES, sizeof(*devices));
+    gpuserve_device_info *devices = gsv_alloc_array(MAX_DEVICES, sizeof(*devices));
     json_t *list = json_array();
     size_t n = 0;
 
@@ -226,9 +226,9 @@ static json_t *describe_devices(gpuserve_context *context, const struct gsv_cuda
         return NULL;
     }
     devices->struct_size = sizeof(*devices);
-    if (gpuserve_device_list(context, devices, MOST_DEVICES, &n, NULL) != GPUSERVE_OK)
+    if (gpuserve_device_list(context, devices, MAX_DEVICES, &n, NULL) != GPUSERVE_OK)
         n = 0;
-    for (size_t i = 0; i < n && i < MOST_DEVICES; i++)
+    for (size_t i = 0; i < n && i < MAX_DEVICES; i++)
         gsv_json_append(&list, describe_device(context, view, &devices[i]));
     free(devices);
     return list;
@@ -271,7 +271,7 @@ void gsv_report_auto(struct gsv_json *json, gpuserve_context *context)
     if (gsv_device_choose(context, "auto", &choice, &why) == GPUSERVE_OK)
         gsv_device_selector(&choice, selector, sizeof(selector));
     add_known_text(json, "auto", selector);
-    gsv_json_add_text(json, "reason", selector[0] ? choice.reason : why.message);
+    gsv_json_add_string(json, "reason", selector[0] ? choice.reason : why.message);
 }
 
 GPUSERVE_API gpuserve_status gpuserve_device_report(gpuserve_context *context, char *text,

@@ -23,7 +23,7 @@ static struct gsv_json describe_host(const gpuserve_context *context)
     char name[128];
 
     gsv_host_cpu_name(name, sizeof(name));
-    gsv_json_add_text(&json, "processor", name);
+    gsv_json_add_string(&json, "processor", name);
     gsv_json_add_number(&json, "cpus_online", sysconf(_SC_NPROCESSORS_ONLN));
     gsv_json_add_number(&json, "cpus_usable", gsv_host_cpus());
     gsv_json_add_number(&json, "threads", context->n_threads);
@@ -31,8 +31,8 @@ static struct gsv_json describe_host(const gpuserve_context *context)
     gsv_json_add_number(&json, "memory_bytes", (int64_t)gsv_host_memory_bytes());
     gsv_json_add_number(&json, "memory_free_bytes", (int64_t)gsv_host_memory_free_bytes());
     if (uname(&system) == 0) {
-        gsv_json_add_text(&json, "kernel", system.release);
-        gsv_json_add_text(&json, "machine", system.machine);
+        gsv_json_add_string(&json, "kernel", system.release);
+        gsv_json_add_string(&json, "machine", system.machine);
     }
     return json;
 }
@@ -42,7 +42,7 @@ static void add_limit(struct gsv_json *json, const char *key, int resource)
     struct rlimit limit;
 
     if (getrlimit((__rlimit_resource_t)resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        gsv_json_add_text(json, key, NULL);
+        gsv_json_add_string(json, key, NULL);
     else
         gsv_json_add_number(json, key, (int64_t)limit.rlim_cur);
 }
@@ -60,12 +60,12 @@ static struct gsv_json describe_limits(void)
 
 static void add_reason(struct gsv_json *json, gpuserve_status status, const gpuserve_error *why)
 {
-    gsv_json_add_truth(json, "works", status == GPUSERVE_OK);
+    gsv_json_add_bool(json, "works", status == GPUSERVE_OK);
     if (status == GPUSERVE_OK)
         return;
-    gsv_json_add_text(json, "reason", why->message);
+    gsv_json_add_string(json, "reason", why->message);
     if (why->hint[0])
-        gsv_json_add_text(json, "remedy", why->hint);
+        gsv_json_add_string(json, "remedy", why->hint);
 }
 
 static struct gsv_json describe_backends(gpuserve_context *context)
@@ -79,7 +79,7 @@ static struct gsv_json describe_backends(gpuserve_context *context)
 
     add_reason(&cpu, st, &why);
     if (st == GPUSERVE_OK)
-        gsv_json_add_text(&cpu, "isa", choice.facts.isa);
+        gsv_json_add_string(&cpu, "isa", choice.facts.isa);
     st = gsv_device_cuda(context, &backend, &count, &why);
     add_reason(&cuda, st, &why);
     gsv_json_add_number(&cuda, "devices", count);
@@ -92,30 +92,30 @@ static json_t *describe_device(const gpuserve_device_info *device)
 {
     struct gsv_json json = gsv_json_begin();
 
-    gsv_json_add_text(&json, "selector", device->selector);
-    gsv_json_add_text(&json, "name", device->name);
-    gsv_json_add_text(&json, "isa", device->isa);
-    gsv_json_add_text(&json, "uuid", device->uuid);
+    gsv_json_add_string(&json, "selector", device->selector);
+    gsv_json_add_string(&json, "name", device->name);
+    gsv_json_add_string(&json, "isa", device->isa);
+    gsv_json_add_string(&json, "uuid", device->uuid);
     gsv_json_add_number(&json, "cores", device->n_cores);
     gsv_json_add_number(&json, "memory_bytes", (int64_t)device->memory_bytes);
     gsv_json_add_number(&json, "memory_free_bytes", (int64_t)device->memory_free_bytes);
     return json.object;
 }
 
-#define MOST_DEVICES 64
+#define MAX_DEVICES 64
 
 static json_t *describe_devices(gpuserve_context *context)
 {
-    gpuserve_device_info *devices = gsv_alloc_array(MOST_DEVICES, sizeof(*devices));
+    gpuserve_device_info *devices = gsv_alloc_array(MAX_DEVICES, sizeof(*devices));
     json_t *array = json_array();
     size_t n = 0;
 
     if (!devices || !array)
         goto fail;
     devices->struct_size = sizeof(*devices);
-    if (gpuserve_device_list(context, devices, MOST_DEVICES, &n, NULL) != GPUSERVE_OK)
+    if (gpuserve_device_list(context, devices, MAX_DEVICES, &n, NULL) != GPUSERVE_OK)
         n = 0;
-    for (size_t i = 0; i < n && i < MOST_DEVICES; i++) {
+    for (size_t i = 0; i < n && i < MAX_DEVICES; i++) {
         if (json_array_append_new(array, describe_device(&devices[i])) != 0)
             goto fail;
     }
@@ -153,12 +153,12 @@ static struct gsv_json describe_auto(gpuserve_context *context)
     char selector[64];
 
     if (gsv_device_choose(context, "auto", &choice, &why) != GPUSERVE_OK) {
-        gsv_json_add_text(&json, "reason", why.message);
+        gsv_json_add_string(&json, "reason", why.message);
         return json;
     }
     gsv_device_selector(&choice, selector, sizeof(selector));
-    gsv_json_add_text(&json, "selector", selector);
-    gsv_json_add_text(&json, "reason", choice.reason);
+    gsv_json_add_string(&json, "selector", selector);
+    gsv_json_add_string(&json, "reason", choice.reason);
     return json;
 }
 
@@ -172,7 +172,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_doctor(gpuserve_context *context, 
     if (st != GPUSERVE_OK)
         return st;
     json = gsv_json_begin();
-    gsv_json_add_text(&json, "version", gpuserve_version());
+    gsv_json_add_string(&json, "version", gpuserve_version());
     gsv_json_add_number(&json, "abi", gpuserve_abi_version());
     gsv_json_add_object(&json, "host", describe_host(context));
     gsv_json_add_object(&json, "backends", describe_backends(context));
@@ -181,7 +181,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_doctor(gpuserve_context *context, 
     gsv_json_add_object(&json, "driver", describe_driver(context));
     gsv_json_add_object(&json, "environment", gsv_report_environment());
     gsv_json_add_object(&json, "limits", describe_limits());
-    gsv_json_add_text(&json, "model_cache", context->hub.cache);
-    gsv_json_add_text(&json, "own_models", context->hub.models);
+    gsv_json_add_string(&json, "model_cache", context->hub.cache);
+    gsv_json_add_string(&json, "own_models", context->hub.models);
     return gsv_json_write(&json, text, capacity, size, error);
 }

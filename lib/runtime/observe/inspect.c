@@ -79,7 +79,7 @@ static struct gsv_json prompts_of(const struct gsv_spec_facts *facts)
     struct gsv_json prompts = gsv_json_begin();
 
     for (size_t i = 0; i < facts->n_prompts; i++)
-        gsv_json_add_text(&prompts, facts->prompts[i].name, facts->prompts[i].text);
+        gsv_json_add_string(&prompts, facts->prompts[i].name, facts->prompts[i].text);
     return prompts;
 }
 
@@ -87,7 +87,7 @@ static struct gsv_json tokenizer_of(const struct gsv_tokenizer *tokenizer)
 {
     struct gsv_json json = gsv_json_begin();
 
-    gsv_json_add_text(&json, "kind", gsv_tokenizer_kind(tokenizer));
+    gsv_json_add_string(&json, "kind", gsv_tokenizer_kind(tokenizer));
     gsv_json_add_number(&json, "vocab_size", gsv_tokenizer_vocab_size(tokenizer));
     gsv_json_add_number(&json, "special_tokens",
                         (int64_t)gsv_tokenizer_special_count(tokenizer, false));
@@ -99,13 +99,13 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     const struct gsv_spec_facts *facts = plan->facts;
     struct gsv_json json = gsv_json_begin();
 
-    gsv_json_add_text(&json, "path", gsv_dir_path(plan->dir));
-    gsv_json_add_text(&json, "architecture", facts->architecture);
-    gsv_json_add_text(&json, "model_type", facts->model_type);
+    gsv_json_add_string(&json, "path", gsv_dir_path(plan->dir));
+    gsv_json_add_string(&json, "architecture", facts->architecture);
+    gsv_json_add_string(&json, "model_type", facts->model_type);
     gsv_json_add_value(&json, "tasks", tasks_of(facts));
     gsv_json_add_number(&json, "parameters", (int64_t)facts->parameter_count);
     gsv_json_add_number(&json, "file_bytes", (int64_t)facts->file_bytes);
-    gsv_json_add_text(&json, "weights_dtype", facts->weights_dtype);
+    gsv_json_add_string(&json, "weights_dtype", facts->weights_dtype);
     gsv_json_add_number(&json, "dim", facts->dim);
     gsv_json_add_number(&json, "max_tokens", plan->max_tokens);
     gsv_json_add_number(&json, "max_positions", facts->max_positions);
@@ -116,13 +116,13 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_number(&json, "intermediate_size", facts->intermediate_size);
     gsv_json_add_value(&json, "pooling", poolings_of(facts));
     gsv_json_add_number(&json, "dense_layers", facts->n_dense);
-    gsv_json_add_truth(&json, "normalize", facts->normalize);
+    gsv_json_add_bool(&json, "normalize", facts->normalize);
     gsv_json_add_object(&json, "prompts", prompts_of(facts));
-    gsv_json_add_text(&json, "default_prompt", plan->default_prompt_name);
-    gsv_json_add_text(&json, "default_prompt_text", plan->default_prompt);
+    gsv_json_add_string(&json, "default_prompt", plan->default_prompt_name);
+    gsv_json_add_string(&json, "default_prompt_text", plan->default_prompt);
     gsv_json_add_value(&json, "labels", labels_of(facts));
-    gsv_json_add_text(&json, "score", facts->n_labels > 0 ? score_name(facts->score) : NULL);
-    gsv_json_add_text(&json, "rerank", gsv_rerank_method_name(gsv_rerank_method(facts)));
+    gsv_json_add_string(&json, "score", facts->n_labels > 0 ? score_name(facts->score) : NULL);
+    gsv_json_add_string(&json, "rerank", gsv_rerank_method_name(gsv_rerank_method(facts)));
     gsv_json_add_object(&json, "tokenizer", tokenizer_of(plan->tokenizer));
     return json;
 }
@@ -182,7 +182,7 @@ static struct gsv_json int8_of(const struct gsv_int8_facts *facts)
     gsv_json_add_number(&json, "probe_texts", facts->n_probes);
     gsv_json_add_number(&json, "products", facts->n_products);
     gsv_json_add_value(&json, "kept", kept_products(facts));
-    gsv_json_add_text(&json, "kept_dtype", gsv_dtype_name(facts->kept_dtype));
+    gsv_json_add_string(&json, "kept_dtype", gsv_dtype_name(facts->kept_dtype));
     return json;
 }
 
@@ -196,8 +196,8 @@ static json_t *replicas_of(const struct gsv_model *model)
         char selector[32];
 
         gsv_device_selector(&model->plan.replicas[i], selector, sizeof(selector));
-        gsv_json_add_text(&json, "device", selector);
-        gsv_json_add_truth(&json, "lost", lost >> i & 1);
+        gsv_json_add_string(&json, "device", selector);
+        gsv_json_add_bool(&json, "lost", lost >> i & 1);
         array = append(array, json.object);
     }
     return array;
@@ -210,12 +210,12 @@ static struct gsv_json describe_open(const struct gsv_model *model)
 
     gsv_plan_selector(&model->plan, ~atomic_load(&model->lost_replicas), selector,
                       sizeof(selector));
-    gsv_json_add_text(&json, "fingerprint", model->fingerprint);
-    gsv_json_add_text(&json, "device", selector);
-    gsv_json_add_text(&json, "device_name", model->plan.device.facts.name);
-    gsv_json_add_text(&json, "device_isa", model->plan.device.facts.isa);
-    gsv_json_add_text(&json, "device_reason", model->plan.device.reason);
-    gsv_json_add_text(&json, "dtype", gsv_dtype_name(model->plan.dtype));
+    gsv_json_add_string(&json, "fingerprint", model->fingerprint);
+    gsv_json_add_string(&json, "device", selector);
+    gsv_json_add_string(&json, "device_name", model->plan.device.facts.name);
+    gsv_json_add_string(&json, "device_isa", model->plan.device.facts.isa);
+    gsv_json_add_string(&json, "device_reason", model->plan.device.reason);
+    gsv_json_add_string(&json, "dtype", gsv_dtype_name(model->plan.dtype));
     if (model->int8.is_measured)
         gsv_json_add_object(&json, "int8", int8_of(&model->int8));
     gsv_json_add_number(&json, "threads", model->plan.n_workers);

@@ -13,7 +13,7 @@
 
 #define DEFAULT_TEXT_TOKENS 128
 #define DEFAULT_ROUNDS 20
-#define MOST_ROUNDS 10000
+#define MAX_ROUNDS 10000
 #define WARM_ROUNDS 2
 
 static const char paragraph[] =
@@ -37,9 +37,9 @@ static gpuserve_status check_rounds(gpuserve_profile_options *options, gpuserve_
 {
     if (options->rounds == 0)
         options->rounds = DEFAULT_ROUNDS;
-    if (options->rounds > MOST_ROUNDS)
+    if (options->rounds > MAX_ROUNDS)
         return gsv_fail(error, GPUSERVE_E_INVALID, "rounds is %u, more than %d", options->rounds,
-                        MOST_ROUNDS);
+                        MAX_ROUNDS);
     if (options->timing > GPUSERVE_PROFILE_DIFFERENCES)
         return gsv_fail(error, GPUSERVE_E_INVALID, "timing is %u, outside 0 to %d", options->timing,
                         GPUSERVE_PROFILE_DIFFERENCES);
@@ -110,7 +110,7 @@ static gpuserve_status load(struct gsv_profile *profile, gpuserve_error *error)
     gsv_calibration_reset(&calibration);
     gsv_calibration_reset(&probes);
     if (st == GPUSERVE_OK)
-        st = gsv_work_create(&profile->work, profile->net, profile->shape, error);
+        st = gsv_exec_create(&profile->work, profile->net, profile->shape, error);
     return st;
 }
 
@@ -245,7 +245,7 @@ static void count_event(struct gsv_profile *profile, const struct gsv_profile_ev
     profile->stage_ns[event->stage] += ns;
     profile->stage_flops[event->stage] += event->flops;
     profile->stage_calls[event->stage]++;
-    if (event->layer >= 0 && event->layer < GSV_PROFILE_MOST_LAYERS) {
+    if (event->layer >= 0 && event->layer < GSV_PROFILE_MAX_LAYERS) {
         profile->layer_ns[event->layer] += ns;
         if (event->layer >= profile->n_layers)
             profile->n_layers = event->layer + 1;
@@ -385,7 +385,7 @@ static gpuserve_status measure(struct gsv_profile *profile, gpuserve_error *erro
     }
     if (st == GPUSERVE_OK)
         st = rounds_init(&rounds, profile->options.rounds,
-                         GSV_PROFILE_EVENTS + GSV_PROFILE_MOST_LAYERS, error);
+                         GSV_PROFILE_EVENTS + GSV_PROFILE_MAX_LAYERS, error);
     if (st == GPUSERVE_OK && profile->by_difference) {
         for (size_t i = 0; i < profile->n_events; i++)
             count_event(profile, &profile->events[i], 0);
@@ -408,7 +408,7 @@ static gpuserve_status measure(struct gsv_profile *profile, gpuserve_error *erro
 
 static void profile_reset(struct gsv_profile *profile)
 {
-    gsv_work_free(&profile->work);
+    gsv_exec_free(&profile->work);
     gsv_net_free(&profile->net);
     if (profile->device)
         profile->profiler->table.device_close(&profile->device);
@@ -422,7 +422,7 @@ static void profile_reset(struct gsv_profile *profile)
     free(profile->output);
     free(profile->text);
     free(profile->events);
-    gsv_budget_give(profile->context, &profile->claim);
+    gsv_budget_release(profile->context, &profile->reservation);
     gsv_plan_reset(&profile->plan);
     free(profile);
 }
@@ -438,8 +438,8 @@ static gpuserve_status run(struct gsv_profile *profile, const gpuserve_model_opt
     if (st == GPUSERVE_OK)
         st = check_options(profile, error);
     if (st == GPUSERVE_OK)
-        st = gsv_budget_take(profile->context, &profile->plan, profile->path, 0, &profile->claim,
-                             error);
+        st = gsv_budget_reserve(profile->context, &profile->plan, profile->path, 0,
+                                &profile->reservation, error);
     if (st == GPUSERVE_OK)
         st = load(profile, error);
     if (st == GPUSERVE_OK)

@@ -11,7 +11,7 @@
 #include "lib/runtime/memory/load_plan.h"
 #include "lib/runtime/observe/profile_backend.h"
 
-#define GSV_PROFILE_MOST_LAYERS 256
+#define GSV_PROFILE_MAX_LAYERS 256
 
 /* One kind of product, over all layers. */
 struct gsv_profile_product {
@@ -26,14 +26,14 @@ struct gsv_profile {
     const char *path;
     gpuserve_profile_options options; /* filled in */
     struct gsv_plan plan;
-    struct gsv_claim claim;
-    const struct gsv_work_options *shape; /* of the batch: plan.wide or plan.narrow */
+    struct gsv_memory_reservation reservation;
+    const struct gsv_exec_options *shape; /* of the batch: plan.wide or plan.narrow */
     bool by_difference;
 
     struct gsv_profiler *profiler;
     struct gpuserve_device *device;
     struct gsv_net *net;
-    struct gsv_work *work;
+    struct gsv_exec *work;
 
     /* The batch. */
     char *text; /* when the caller gave none: the same for each item */
@@ -46,7 +46,7 @@ struct gsv_profile {
     double stage_ns[GSV_PROFILE_STAGES];
     int32_t stage_calls[GSV_PROFILE_STAGES];
     double stage_flops[GSV_PROFILE_STAGES];
-    double layer_ns[GSV_PROFILE_MOST_LAYERS];
+    double layer_ns[GSV_PROFILE_MAX_LAYERS];
     int32_t n_layers;
     struct gsv_profile_product products[GSV_PROFILE_PRODUCTS];
     size_t n_products;

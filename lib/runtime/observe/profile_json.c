@@ -47,7 +47,7 @@ static json_t *describe_stage(const struct gsv_profile *profile, const char *nam
 {
     struct gsv_json json = gsv_json_begin();
 
-    gsv_json_add_text(&json, "stage", name);
+    gsv_json_add_string(&json, "stage", name);
     add_rate(&json, profile, ns, flops);
     add_real(&json, "share", ns / total_ns(profile));
     gsv_json_add_number(&json, "calls", calls);
@@ -96,7 +96,7 @@ static json_t *describe_products(const struct gsv_profile *profile)
         const struct gsv_profile_product *product = &profile->products[i];
         struct gsv_json json = gsv_json_begin();
 
-        gsv_json_add_text(&json, "stage", stage_names[product->stage]);
+        gsv_json_add_string(&json, "stage", stage_names[product->stage]);
         gsv_json_add_number(&json, "rows", product->rows);
         gsv_json_add_number(&json, "columns", product->columns);
         gsv_json_add_number(&json, "inner", product->inner);
@@ -132,9 +132,9 @@ static void add_span(struct trace *trace, const char *name, const char *kind, ui
 {
     struct gsv_json json = gsv_json_begin();
 
-    gsv_json_add_text(&json, "name", name);
-    gsv_json_add_text(&json, "cat", kind);
-    gsv_json_add_text(&json, "ph", "X");
+    gsv_json_add_string(&json, "name", name);
+    gsv_json_add_string(&json, "cat", kind);
+    gsv_json_add_string(&json, "ph", "X");
     add_real(&json, "ts", (double)(begin - trace->zero) / 1000);
     add_real(&json, "dur", (double)(end - begin) / 1000);
     gsv_json_add_number(&json, "pid", 1);
@@ -147,9 +147,9 @@ static void add_name(struct trace *trace, const char *what, const char *name)
 {
     struct gsv_json json = gsv_json_begin(), arguments = gsv_json_begin();
 
-    gsv_json_add_text(&arguments, "name", name);
-    gsv_json_add_text(&json, "name", what);
-    gsv_json_add_text(&json, "ph", "M");
+    gsv_json_add_string(&arguments, "name", name);
+    gsv_json_add_string(&json, "name", what);
+    gsv_json_add_string(&json, "ph", "M");
     gsv_json_add_number(&json, "pid", 1);
     gsv_json_add_number(&json, "tid", 1);
     gsv_json_add_object(&json, "args", arguments);
@@ -210,7 +210,7 @@ static struct gsv_json describe_trace(const struct gsv_profile *profile)
     add_span(&trace, "batch", "batch", profile->pack_end, profile->batch_end, gsv_json_begin());
     add_operations(&trace, profile);
     gsv_json_add_value(&json, "traceEvents", trace.list);
-    gsv_json_add_text(&json, "displayTimeUnit", "ms");
+    gsv_json_add_string(&json, "displayTimeUnit", "ms");
     return json;
 }
 
@@ -224,13 +224,13 @@ gpuserve_status gsv_profile_write(const struct gsv_profile *profile, gpuserve_te
     char selector[64], *text;
 
     gsv_device_selector(&plan->device, selector, sizeof(selector));
-    gsv_json_add_text(&json, "model", profile->path);
-    gsv_json_add_text(&json, "device", selector);
-    gsv_json_add_text(&json, "device_name", plan->device.facts.name);
-    gsv_json_add_text(&json, "isa", plan->device.facts.isa);
-    gsv_json_add_text(&json, "dtype", gsv_dtype_name(plan->dtype));
+    gsv_json_add_string(&json, "model", profile->path);
+    gsv_json_add_string(&json, "device", selector);
+    gsv_json_add_string(&json, "device_name", plan->device.facts.name);
+    gsv_json_add_string(&json, "isa", plan->device.facts.isa);
+    gsv_json_add_string(&json, "dtype", gsv_dtype_name(plan->dtype));
     gsv_json_add_number(&json, "threads", profile->shape->n_threads);
-    gsv_json_add_text(&json, "timing", profile->by_difference ? "differences" : "operations");
+    gsv_json_add_string(&json, "timing", profile->by_difference ? "differences" : "operations");
     gsv_json_add_number(&json, "rounds", profile->options.rounds);
     gsv_json_add_number(&json, "texts", profile->options.n_texts);
     gsv_json_add_number(&json, "tokens", profile->batch.n_tokens);

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_SIZE 256
-#define MOST_SIZE 8192
+#define MIN_SIZE 256
+#define MAX_SIZE 8192
 #define LONG_ENOUGH_NS 4000000.0 /* for one product: a larger one would not be faster */
 #define REPEATS 2                /* in a batch */
 #define BATCHES 5
@@ -159,7 +159,7 @@ gpuserve_status gsv_profile_peak(struct gsv_profile *profile, gpuserve_error *er
 {
     gpuserve_error why = GPUSERVE_ERROR_INIT;
 
-    for (int32_t size = LEAST_SIZE; size <= MOST_SIZE; size *= 2) {
+    for (int32_t size = MIN_SIZE; size <= MAX_SIZE; size *= 2) {
         const double n = size;
         double ns, rate;
         const gpuserve_status st = measure(profile, size, &ns, &why);

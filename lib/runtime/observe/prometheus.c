@@ -2,7 +2,7 @@
  * prometheus.c - gpuserve_context_metrics(): everything a context counts, for Prometheus.
  *
  * The number of lines is bounded: labels are statuses, purposes, devices, and the names of open
- * models, of which MOST_MODELS are told apart and the rest are summed as "other".
+ * models, of which MAX_MODELS are told apart and the rest are summed as "other".
  */
 #include "lib/base/error.h"
 #include "lib/base/structs.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_MODELS 64
+#define MAX_MODELS 64
 
 /* ----------------------------------------------------------------------------------- requests */
 
@@ -136,7 +136,7 @@ static void add_counts(struct gsv_page *page, const struct gsv_metrics *m)
                     atomic_load(&m->replicas_lost));
     gsv_page_number(page, "gpuserve_batches_rerun_total", "counter",
                     "Batches that failed with a lost device and were computed on another one.",
-                    atomic_load(&m->batches_rerun));
+                    atomic_load(&m->batches_retried));
     gsv_page_number(page, "gpuserve_cache_bytes", "gauge", "Bytes of the caches of open models.",
                     atomic_load(&m->cache_bytes));
 }
@@ -171,7 +171,7 @@ static struct model_row *row_of(struct model_row *rows, size_t *n,
                                 const struct gsv_model_metrics *m)
 {
     struct model_row *row = rows;
-    const bool full = *n == MOST_MODELS;
+    const bool full = *n == MAX_MODELS;
 
     for (; row < rows + *n; row++) {
         if (strcmp(row->name, m->name) == 0 && strcmp(row->device, m->device) == 0 &&
@@ -236,7 +236,7 @@ static void add_model_memory(struct gsv_page *page, const struct model_row *rows
 
 static void add_models(struct gsv_page *page, struct gsv_metrics *metrics)
 {
-    struct model_row *rows = gsv_alloc_array(MOST_MODELS + 1, sizeof(*rows));
+    struct model_row *rows = gsv_alloc_array(MAX_MODELS + 1, sizeof(*rows));
     size_t n = 0;
     bool has_others;
 
@@ -247,7 +247,7 @@ static void add_models(struct gsv_page *page, struct gsv_metrics *metrics)
     for (const struct gsv_model_metrics *m = metrics->models; m; m = m->next)
         add_to_row(row_of(rows, &n, m), m);
     pthread_mutex_unlock(&metrics->lock);
-    has_others = rows[MOST_MODELS].models > 0;
+    has_others = rows[MAX_MODELS].models > 0;
     n += has_others;
 #define SERIES(name, kind, field, digits, help) \
     add_model_series(page, rows, n, name, kind, help, offsetof(struct model_row, field), digits)

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 /* Figures of one device; -1: not known. */
-struct row {
+struct prometheus_devices_row {
     char selector[64];
     const struct gpuserve_device_facts *facts;
     int64_t held_bytes, load_percent, celsius, milliwatts, processes;
@@ -23,25 +23,25 @@ struct row {
 
 struct gauge {
     const char *name, *help;
-    size_t offset; /* in struct row */
+    size_t offset; /* in struct prometheus_devices_row */
     int digits;    /* behind the decimal point */
 };
 
 static const struct gauge gauges[] = {
     { "gpuserve_device_held_bytes", "Memory that models of this process hold.",
-      offsetof(struct row, held_bytes), 0 },
+      offsetof(struct prometheus_devices_row, held_bytes), 0 },
     { "gpuserve_device_load_ratio", "Part of the time in which something ran, by the driver.",
-      offsetof(struct row, load_percent), 2 },
+      offsetof(struct prometheus_devices_row, load_percent), 2 },
     { "gpuserve_device_temperature_celsius", "Temperature, by the driver.",
-      offsetof(struct row, celsius), 0 },
+      offsetof(struct prometheus_devices_row, celsius), 0 },
     { "gpuserve_device_power_watts", "Power drawn, by the driver.",
-      offsetof(struct row, milliwatts), 3 },
+      offsetof(struct prometheus_devices_row, milliwatts), 3 },
     { "gpuserve_device_processes", "Processes that compute on it, by the driver.",
-      offsetof(struct row, processes), 0 },
+      offsetof(struct prometheus_devices_row, processes), 0 },
 };
 
-static void add_line(struct gsv_page *page, const char *metric, const struct row *row,
-                     uint64_t value, int digits)
+static void add_line(struct gsv_page *page, const char *metric,
+                     const struct prometheus_devices_row *row, uint64_t value, int digits)
 {
     gsv_page_add(page, "%s{", metric);
     gsv_page_label(page, "device", row->selector);
@@ -54,13 +54,13 @@ static void add_line(struct gsv_page *page, const char *metric, const struct row
     gsv_page_add(page, "\n");
 }
 
-static int64_t value_of(const struct row *row, const struct gauge *gauge)
+static int64_t value_of(const struct prometheus_devices_row *row, const struct gauge *gauge)
 {
     return *(const int64_t *)(const void *)((const char *)row + gauge->offset);
 }
 
-static void add_gauge(struct gsv_page *page, const struct gauge *gauge, const struct row *rows,
-                      size_t n)
+static void add_gauge(struct gsv_page *page, const struct gauge *gauge,
+                      const struct prometheus_devices_row *rows, size_t n)
 {
     bool any = false;
 
@@ -76,7 +76,7 @@ static void add_gauge(struct gsv_page *page, const struct gauge *gauge, const st
     }
 }
 
-static void add_memory(struct gsv_page *page, const struct row *rows, size_t n)
+static void add_memory(struct gsv_page *page, const struct prometheus_devices_row *rows, size_t n)
 {
     const char *metric = "gpuserve_device_memory_bytes";
 
@@ -89,9 +89,10 @@ static void add_memory(struct gsv_page *page, const struct row *rows, size_t n)
         add_line(page, metric, &rows[i], rows[i].facts->memory_free_bytes, 0);
 }
 
-static struct row host_row(gpuserve_context *context, const struct gsv_device_choice *cpu)
+static struct prometheus_devices_row host_row(gpuserve_context *context,
+                                              const struct gsv_device_choice *cpu)
 {
-    struct row row = {
+    struct prometheus_devices_row row = {
         .facts = &cpu->facts, .load_percent = -1, .celsius = -1, .milliwatts = -1, .processes = -1
     };
 
@@ -100,16 +101,16 @@ static struct row host_row(gpuserve_context *context, const struct gsv_device_ch
     return row;
 }
 
-static struct row cuda_row(const struct gsv_cuda_view *view, int32_t index)
+static struct prometheus_devices_row cuda_row(const struct gsv_cuda_view *view, int32_t index)
 {
     const struct gsv_cuda_device *device = &view->all[index];
     const struct gsv_gpu *gpu = device->gpu >= 0 ? &view->gpus->all[device->gpu] : NULL;
-    struct row row = { .facts = &device->facts,
-                       .held_bytes = (int64_t)device->held_bytes,
-                       .load_percent = gpu ? gpu->load_percent : -1,
-                       .celsius = gpu ? gpu->temperature_celsius : -1,
-                       .milliwatts = gpu ? gpu->power_milliwatts : -1,
-                       .processes = gpu ? gpu->n_processes : -1 };
+    struct prometheus_devices_row row = { .facts = &device->facts,
+                                          .held_bytes = (int64_t)device->held_bytes,
+                                          .load_percent = gpu ? gpu->load_percent : -1,
+                                          .celsius = gpu ? gpu->temperature_celsius : -1,
+                                          .milliwatts = gpu ? gpu->power_milliwatts : -1,
+                                          .processes = gpu ? gpu->n_processes : -1 };
 
     snprintf(row.selector, sizeof(row.selector), "%s:%d", view->backend->name, index);
     return row;
@@ -117,7 +118,7 @@ static struct row cuda_row(const struct gsv_cuda_view *view, int32_t index)
 
 void gsv_page_devices(struct gsv_page *page, gpuserve_context *context)
 {
-    struct row *rows = gsv_alloc_array(1 + GSV_MOST_CUDA, sizeof(*rows));
+    struct prometheus_devices_row *rows = gsv_alloc_array(1 + GSV_MAX_CUDA, sizeof(*rows));
     struct gsv_cuda_view *view = NULL;
     struct gsv_device_choice cpu;
     bool has_cuda;

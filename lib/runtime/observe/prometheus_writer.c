@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* The number of series is bounded; this is only against a fault of ours. */
-#define MOST_PAGE_BYTES (4u << 20)
+#define MAX_PAGE_BYTES (4u << 20)
 
 void gsv_page_add(struct gsv_page *page, const char *format, ...)
 {
@@ -26,7 +26,7 @@ void gsv_page_add(struct gsv_page *page, const char *format, ...)
     size = vsnprintf(NULL, 0, format, args);
     va_end(args);
     page->failed = size < 0 || !gsv_grow((void **)&page->text, &page->capacity,
-                                         page->length + (size_t)size + 1, 1, MOST_PAGE_BYTES);
+                                         page->length + (size_t)size + 1, 1, MAX_PAGE_BYTES);
     if (!page->failed) {
         vsnprintf(page->text + page->length, (size_t)size + 1, format, again);
         page->length += (size_t)size;

@@ -20,8 +20,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define RETRY_LEAST_MS 10
-#define RETRY_MOST_MS 3600000
+#define RETRY_MIN_MS 10
+#define RETRY_MAX_MS 3600000
 #define RETRY_UNKNOWN_MS 100
 #define TIMED_SHARE 8       /* a request counts as one of so many parts at most */
 #define BATCHES_WAITING 2   /* for each worker, however slow it is */
@@ -36,18 +36,18 @@ enum room_class { ROOM_LARGE, ROOM_LARGE_FIRST, ROOM_SMALL, ROOM_SMALL_FIRST };
 /* What a limit counts. */
 enum bound { BOUND_TOKENS, BOUND_BYTES, BOUND_TIMED, BOUND_LARGE };
 
-static uint64_t amount(const struct gsv_charge *charge, enum bound bound)
+static uint64_t amount(const struct gsv_queue_reservation *reservation, enum bound bound)
 {
-    if (bound == BOUND_LARGE && charge->is_small)
+    if (bound == BOUND_LARGE && reservation->is_small)
         return 0;
-    return bound == BOUND_TOKENS  ? charge->tokens
-           : bound == BOUND_BYTES ? charge->bytes
-                                  : charge->timed;
+    return bound == BOUND_TOKENS  ? reservation->tokens
+           : bound == BOUND_BYTES ? reservation->bytes
+                                  : reservation->timed;
 }
 
 static uint64_t held(const struct gsv_batcher *batcher, enum bound bound)
 {
-    return amount(&batcher->charged, bound) - (bound == BOUND_LARGE ? batcher->small_timed : 0);
+    return amount(&batcher->reserved, bound) - (bound == BOUND_LARGE ? batcher->small_timed : 0);
 }
 
 /* A mixed hash, so that clients with neighbouring numbers do not share a bucket. */
@@ -77,8 +77,8 @@ static uint64_t remaining_of(const gpuserve_request *request)
     const size_t n = request->job.n_items, left = request->n_untaken + request->n_in_flight;
 
     return n == 0 || left >= n
-               ? request->charge.work
-               : (uint64_t)((double)request->charge.work * (double)left / (double)n);
+               ? request->reservation.work
+               : (uint64_t)((double)request->reservation.work * (double)left / (double)n);
 }
 
 /* The large requests of the queue; *small_amount is reduced to what the others hold. */
@@ -91,7 +91,8 @@ static size_t list_releases(struct gsv_batcher *batcher, enum bound bound,
          link = link->after) {
         const gpuserve_request *request = gsv_of_large(link);
 
-        releases[n] = (struct release){ remaining_of(request), amount(&request->charge, bound) };
+        releases[n] =
+            (struct release){ remaining_of(request), amount(&request->reservation, bound) };
         *small_amount -= releases[n++].amount;
     }
     qsort(releases, n, sizeof(releases[0]), compare_remaining);
@@ -130,16 +131,16 @@ static uint32_t retry_after_ms(struct gsv_batcher *batcher, enum bound bound, ui
     if (!(speed > 0))
         return RETRY_UNKNOWN_MS;
     ms = tokens_until(batcher, bound, excess) / speed / 1e6;
-    return ms < RETRY_LEAST_MS ? RETRY_LEAST_MS : ms > RETRY_MOST_MS ? RETRY_MOST_MS : (uint32_t)ms;
+    return ms < RETRY_MIN_MS ? RETRY_MIN_MS : ms > RETRY_MAX_MS ? RETRY_MAX_MS : (uint32_t)ms;
 }
 
 static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
-                                 const struct gsv_charge *charge, uint64_t limit, uint64_t most,
-                                 gpuserve_error *error)
+                                 const struct gsv_queue_reservation *reservation, uint64_t limit,
+                                 uint64_t most, gpuserve_error *error)
 {
     static const char *const options[] = { "max_queue_tokens", "max_queue_bytes", "max_queue_ms",
                                            "max_queue_ms" };
-    const uint64_t holds = held(batcher, bound), needs = amount(charge, bound);
+    const uint64_t holds = held(batcher, bound), needs = amount(reservation, bound);
 
     gsv_fail(error, GPUSERVE_E_BUSY,
              "the queue holds %" PRIu64 " %s of %" PRIu64 " (%" PRIu64
@@ -166,14 +167,15 @@ static uint64_t room_in_time(const struct gsv_batcher *batcher)
     return room > (double)least ? (uint64_t)room : least;
 }
 
-static enum room_class class_of(struct gsv_batcher *batcher, const struct gsv_charge *charge,
-                                uint64_t in_time)
+static enum room_class class_of(struct gsv_batcher *batcher,
+                                const struct gsv_queue_reservation *reservation, uint64_t in_time)
 {
-    const struct gsv_client_usage *usage = usage_of(batcher, charge->client);
+    const struct gsv_client_usage *usage = usage_of(batcher, reservation->client);
 
-    if (!charge->is_small)
+    if (!reservation->is_small)
         return usage->n_requests > 0 ? ROOM_LARGE : ROOM_LARGE_FIRST;
-    return usage->timed + charge->timed > in_time / LITTLE_SHARE ? ROOM_SMALL : ROOM_SMALL_FIRST;
+    return usage->timed + reservation->timed > in_time / LITTLE_SHARE ? ROOM_SMALL
+                                                                      : ROOM_SMALL_FIRST;
 }
 
 /* Of tokens and bytes. A request of half the bound finds room in an empty queue in any class. */
@@ -184,27 +186,30 @@ static uint64_t limit_within(uint64_t bound, enum room_class class)
     return bound - bound / 16 * sixteenths[class];
 }
 
-static bool has_room(const struct gsv_batcher *batcher, const struct gsv_charge *charge,
-                     enum bound bound, uint64_t limit)
+static bool has_room(const struct gsv_batcher *batcher,
+                     const struct gsv_queue_reservation *reservation, enum bound bound,
+                     uint64_t limit)
 {
     const uint64_t holds = held(batcher, bound);
 
-    return holds <= limit && amount(charge, bound) <= limit - holds;
+    return holds <= limit && amount(reservation, bound) <= limit - holds;
 }
 
-static gpuserve_status check_bound(struct gsv_batcher *batcher, const struct gsv_charge *charge,
+static gpuserve_status check_bound(struct gsv_batcher *batcher,
+                                   const struct gsv_queue_reservation *reservation,
                                    enum bound bound, uint64_t most, enum room_class class,
                                    gpuserve_error *error)
 {
     const uint64_t limit = limit_within(most, class);
 
-    return has_room(batcher, charge, bound, limit)
+    return has_room(batcher, reservation, bound, limit)
                ? GPUSERVE_OK
-               : fail_busy(batcher, bound, charge, limit, most, error);
+               : fail_busy(batcher, bound, reservation, limit, most, error);
 }
 
-static gpuserve_status check_time(struct gsv_batcher *batcher, const struct gsv_charge *charge,
-                                  uint64_t in_time, enum room_class class, gpuserve_error *error)
+static gpuserve_status check_time(struct gsv_batcher *batcher,
+                                  const struct gsv_queue_reservation *reservation, uint64_t in_time,
+                                  enum room_class class, gpuserve_error *error)
 {
     const uint64_t most = in_time + in_time / 4 * 3;
     const uint64_t large = class == ROOM_LARGE_FIRST ? in_time + in_time / 8 : in_time;
@@ -213,26 +218,27 @@ static gpuserve_status check_time(struct gsv_batcher *batcher, const struct gsv_
     const uint64_t reserve = class == ROOM_SMALL_FIRST ? in_time / 4 * 3 : in_time / 2;
 
     /* So many find room although the speed, and with it the room, has fallen since they came. */
-    if (batcher->n_charged < TIMED_SHARE)
+    if (batcher->n_reserved < TIMED_SHARE)
         return GPUSERVE_OK;
-    if (charge->is_small)
-        return batcher->small_timed + charge->timed <= reserve ||
-                       has_room(batcher, charge, BOUND_TIMED, small)
+    if (reservation->is_small)
+        return batcher->small_timed + reservation->timed <= reserve ||
+                       has_room(batcher, reservation, BOUND_TIMED, small)
                    ? GPUSERVE_OK
-                   : fail_busy(batcher, BOUND_TIMED, charge, small, most, error);
-    if (!has_room(batcher, charge, BOUND_LARGE, large))
-        return fail_busy(batcher, BOUND_LARGE, charge, large, most, error);
-    return has_room(batcher, charge, BOUND_TIMED, total)
+                   : fail_busy(batcher, BOUND_TIMED, reservation, small, most, error);
+    if (!has_room(batcher, reservation, BOUND_LARGE, large))
+        return fail_busy(batcher, BOUND_LARGE, reservation, large, most, error);
+    return has_room(batcher, reservation, BOUND_TIMED, total)
                ? GPUSERVE_OK
-               : fail_busy(batcher, BOUND_TIMED, charge, total, most, error);
+               : fail_busy(batcher, BOUND_TIMED, reservation, total, most, error);
 }
 
 /* The lock is held. */
-static gpuserve_status check_room(struct gsv_batcher *batcher, const struct gsv_charge *charge,
-                                  uint64_t in_time, gpuserve_error *error)
+static gpuserve_status check_room(struct gsv_batcher *batcher,
+                                  const struct gsv_queue_reservation *reservation, uint64_t in_time,
+                                  gpuserve_error *error)
 {
     const struct gsv_batcher_options *options = &batcher->options;
-    const enum room_class class = class_of(batcher, charge, in_time);
+    const enum room_class class = class_of(batcher, reservation, in_time);
     gpuserve_status st;
 
     if (batcher->broken.status != GPUSERVE_OK) {
@@ -241,11 +247,11 @@ static gpuserve_status check_room(struct gsv_batcher *batcher, const struct gsv_
     }
     if (batcher->is_closing)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the model is being closed");
-    st = check_bound(batcher, charge, BOUND_TOKENS, options->max_queue_tokens, class, error);
+    st = check_bound(batcher, reservation, BOUND_TOKENS, options->max_queue_tokens, class, error);
     if (st == GPUSERVE_OK)
-        st = check_time(batcher, charge, in_time, class, error);
+        st = check_time(batcher, reservation, in_time, class, error);
     if (st == GPUSERVE_OK)
-        st = check_bound(batcher, charge, BOUND_BYTES, options->max_queue_bytes, class, error);
+        st = check_bound(batcher, reservation, BOUND_BYTES, options->max_queue_bytes, class, error);
     return st;
 }
 
@@ -255,73 +261,73 @@ static uint64_t share_at_most(uint64_t wanted, uint64_t room, uint64_t share)
 }
 
 /* One text is small unless it is a large part of what may wait. */
-static bool is_small(const struct gsv_batcher *batcher, const struct gsv_charge *charge,
-                     uint64_t in_time)
+static bool is_small(const struct gsv_batcher *batcher,
+                     const struct gsv_queue_reservation *reservation, uint64_t in_time)
 {
     const uint64_t of_batch = (uint64_t)batcher->options.max_batch_tokens / SMALL_BATCH_SHARE;
 
-    if (charge->n_items <= 1)
-        return charge->work <= in_time / TIMED_SHARE;
-    return charge->work <= in_time / SMALL_SHARE && charge->work <= of_batch;
+    if (reservation->n_items <= 1)
+        return reservation->work <= in_time / TIMED_SHARE;
+    return reservation->work <= in_time / SMALL_SHARE && reservation->work <= of_batch;
 }
 
 /* The lock is held. */
-static void count_in(struct gsv_batcher *batcher, const struct gsv_charge *charge)
+static void count_in(struct gsv_batcher *batcher, const struct gsv_queue_reservation *reservation)
 {
-    struct gsv_client_usage *usage = usage_of(batcher, charge->client);
+    struct gsv_client_usage *usage = usage_of(batcher, reservation->client);
 
-    usage->timed += charge->timed;
+    usage->timed += reservation->timed;
     usage->n_requests++;
-    batcher->charged.tokens += charge->tokens;
-    batcher->charged.bytes += charge->bytes;
-    batcher->charged.timed += charge->timed;
-    batcher->small_timed += charge->is_small ? charge->timed : 0;
-    batcher->n_charged++;
+    batcher->reserved.tokens += reservation->tokens;
+    batcher->reserved.bytes += reservation->bytes;
+    batcher->reserved.timed += reservation->timed;
+    batcher->small_timed += reservation->is_small ? reservation->timed : 0;
+    batcher->n_reserved++;
     batcher->n_requests++;
 }
 
-gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, struct gsv_charge *charge,
-                                  gpuserve_error *error)
+gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher,
+                                  struct gsv_queue_reservation *reservation, gpuserve_error *error)
 {
     struct gsv_metrics *metrics = batcher->options.metrics;
     uint64_t in_time;
     gpuserve_status st;
 
-    charge->tokens = share_at_most(charge->tokens, batcher->options.max_queue_tokens, 2);
-    charge->bytes = share_at_most(charge->bytes, batcher->options.max_queue_bytes, 2);
+    reservation->tokens = share_at_most(reservation->tokens, batcher->options.max_queue_tokens, 2);
+    reservation->bytes = share_at_most(reservation->bytes, batcher->options.max_queue_bytes, 2);
     pthread_mutex_lock(&batcher->lock);
     in_time = room_in_time(batcher);
-    charge->timed = share_at_most(charge->tokens, in_time, TIMED_SHARE);
-    charge->is_small = is_small(batcher, charge, in_time);
-    st = check_room(batcher, charge, in_time, error);
+    reservation->timed = share_at_most(reservation->tokens, in_time, TIMED_SHARE);
+    reservation->is_small = is_small(batcher, reservation, in_time);
+    st = check_room(batcher, reservation, in_time, error);
     if (st == GPUSERVE_OK)
-        count_in(batcher, charge);
+        count_in(batcher, reservation);
     pthread_mutex_unlock(&batcher->lock);
     if (st == GPUSERVE_OK) {
-        atomic_fetch_add(&metrics->queued_tokens, charge->tokens);
-        atomic_fetch_add(&metrics->queued_bytes, charge->bytes);
+        atomic_fetch_add(&metrics->queued_tokens, reservation->tokens);
+        atomic_fetch_add(&metrics->queued_bytes, reservation->bytes);
         atomic_fetch_add(&metrics->queued_requests, 1);
     }
     return st;
 }
 
-void gsv_batcher_uncharge(struct gsv_batcher *batcher, struct gsv_charge *charge)
+void gsv_batcher_release(struct gsv_batcher *batcher, struct gsv_queue_reservation *reservation)
 {
     struct gsv_metrics *metrics = batcher->options.metrics;
-    struct gsv_client_usage *usage = usage_of(batcher, charge->client);
+    struct gsv_client_usage *usage = usage_of(batcher, reservation->client);
 
-    atomic_fetch_sub(&metrics->queued_tokens, charge->tokens);
-    atomic_fetch_sub(&metrics->queued_bytes, charge->bytes);
+    atomic_fetch_sub(&metrics->queued_tokens, reservation->tokens);
+    atomic_fetch_sub(&metrics->queued_bytes, reservation->bytes);
     atomic_fetch_sub(&metrics->queued_requests, 1);
     pthread_mutex_lock(&batcher->lock);
-    gsv_list_remove(&charge->link);
-    usage->timed -= charge->timed;
+    gsv_list_remove(&reservation->link);
+    usage->timed -= reservation->timed;
     usage->n_requests--;
-    batcher->charged.tokens -= charge->tokens;
-    batcher->charged.bytes -= charge->bytes;
-    batcher->charged.timed -= charge->timed;
-    batcher->small_timed -= charge->is_small ? charge->timed : 0;
-    batcher->n_charged--;
+    batcher->reserved.tokens -= reservation->tokens;
+    batcher->reserved.bytes -= reservation->bytes;
+    batcher->reserved.timed -= reservation->timed;
+    batcher->small_timed -= reservation->is_small ? reservation->timed : 0;
+    batcher->n_reserved--;
     pthread_mutex_unlock(&batcher->lock);
 }
 

@@ -20,12 +20,12 @@
 /* Small requests are taken to come again for so many batches after the last one. */
 #define RECENT_BATCHES 256
 /* Requests looked at for a batch: those that cannot share it are passed over. */
-#define MOST_VISITS 4096
+#define MAX_VISITS 4096
 /* Of them, in a row, such as are too large for the little that is left of the budget. */
-#define MOST_MISFITS 16
+#define MAX_MISFITS 16
 
 /* Of each class, what a token costs: the reciprocals of 16 : 4 : 1. */
-static const uint64_t costs[GSV_LANES] = {
+static const uint64_t costs[GSV_PRIORITY_CLASSES] = {
     [GPUSERVE_PRIORITY_NORMAL] = 4,
     [GPUSERVE_PRIORITY_HIGH] = 1,
     [GPUSERVE_PRIORITY_LOW] = 16,
@@ -33,29 +33,30 @@ static const uint64_t costs[GSV_LANES] = {
 
 /* ------------------------------------------------------------------------------------- lanes */
 
-struct gsv_lane *gsv_next_raw_lane(struct gsv_batcher *batcher)
+struct gsv_priority_class *gsv_next_raw_class(struct gsv_batcher *batcher)
 {
-    struct gsv_lane *next = NULL;
+    struct gsv_priority_class *next = NULL;
 
-    for (size_t i = 0; i < GSV_LANES; i++) {
-        struct gsv_lane *lane = &batcher->lanes[i];
+    for (size_t i = 0; i < GSV_PRIORITY_CLASSES; i++) {
+        struct gsv_priority_class *class = &batcher->classes[i];
 
-        if (lane->n_raw_chunks > 0 && (!next || lane->served < next->served))
-            next = lane;
+        if (class->n_raw_chunks > 0 && (!next || class->served < next->served))
+            next = class;
     }
     return next;
 }
 
 /* Of the lanes that were not done yet and have items to take. */
-static struct gsv_lane *next_ready_lane(struct gsv_batcher *batcher, const bool is_done[GSV_LANES])
+static struct gsv_priority_class *next_ready_class(struct gsv_batcher *batcher,
+                                                   const bool is_done[GSV_PRIORITY_CLASSES])
 {
-    struct gsv_lane *next = NULL;
+    struct gsv_priority_class *next = NULL;
 
-    for (size_t i = 0; i < GSV_LANES; i++) {
-        struct gsv_lane *lane = &batcher->lanes[i];
+    for (size_t i = 0; i < GSV_PRIORITY_CLASSES; i++) {
+        struct gsv_priority_class *class = &batcher->classes[i];
 
-        if (!is_done[i] && lane->ready_tokens > 0 && (!next || lane->served < next->served))
-            next = lane;
+        if (!is_done[i] && class->ready_tokens > 0 && (!next || class->served < next->served))
+            next = class;
     }
     return next;
 }
@@ -72,27 +73,27 @@ static void set_due(struct gsv_batcher *batcher, const gpuserve_request *request
         batcher->due_ns = now;
 }
 
-static struct gsv_link *list_of(struct gsv_lane *lane, const gpuserve_request *request)
+static struct gsv_link *list_of(struct gsv_priority_class *class, const gpuserve_request *request)
 {
-    return request->charge.is_small ? &lane->small : &lane->ready;
+    return request->reservation.is_small ? &class->small : &class->ready;
 }
 
 void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_t tokens)
 {
-    struct gsv_lane *lane = &batcher->lanes[request->job.priority];
+    struct gsv_priority_class *class = &batcher->classes[request->job.priority];
 
     if (tokens == 0)
         return;
     if (batcher->options.max_wait_ns > 0)
         set_due(batcher, request);
-    if (lane->ready_tokens == 0 && lane->served < batcher->served)
-        lane->served = batcher->served;
-    if (request->charge.is_small)
+    if (class->ready_tokens == 0 && class->served < batcher->served)
+        class->served = batcher->served;
+    if (request->reservation.is_small)
         batcher->n_since_small = 0;
     if (request->ready_tokens == 0)
-        gsv_list_append(list_of(lane, request), &request->ready);
+        gsv_list_append(list_of(class, request), &request->ready);
     request->ready_tokens += tokens;
-    lane->ready_tokens += tokens;
+    class->ready_tokens += tokens;
     batcher->ready_tokens += tokens;
 }
 
@@ -125,13 +126,13 @@ static struct gsv_chunk *ready_chunk(gpuserve_request *request)
 }
 
 /* Count the chunk's next item as taken. */
-static void leave_lane(struct gsv_batcher *batcher, gpuserve_request *request,
-                       struct gsv_chunk *chunk, uint64_t now_ns)
+static void leave_class(struct gsv_batcher *batcher, gpuserve_request *request,
+                        struct gsv_chunk *chunk, uint64_t now_ns)
 {
     const uint32_t n_tokens = request->items[chunk->next++].n_tokens;
 
     request->ready_tokens -= n_tokens;
-    batcher->lanes[request->job.priority].ready_tokens -= n_tokens;
+    batcher->classes[request->job.priority].ready_tokens -= n_tokens;
     batcher->ready_tokens -= n_tokens;
     request->n_untaken--;
     request->n_in_flight++;
@@ -143,7 +144,7 @@ static void leave_lane(struct gsv_batcher *batcher, gpuserve_request *request,
 
 static struct gsv_part **bucket_of(struct gsv_batcher *batcher, uint64_t hash)
 {
-    return &batcher->flights[hash & (batcher->n_flights - 1)];
+    return &batcher->in_flight[hash & (batcher->n_in_flight_buckets - 1)];
 }
 
 static const struct gsv_item *item_of(const struct gsv_part *part)
@@ -152,15 +153,15 @@ static const struct gsv_item *item_of(const struct gsv_part *part)
 }
 
 /* What is being computed with the tokens and the key of this item; NULL when nothing is. */
-static struct gsv_part *find_flight(struct gsv_batcher *batcher, const gpuserve_request *request,
-                                    const struct gsv_chunk *chunk, const struct gsv_item *item)
+static struct gsv_part *find_in_flight(struct gsv_batcher *batcher, const gpuserve_request *request,
+                                       const struct gsv_chunk *chunk, const struct gsv_item *item)
 {
     const struct gsv_tokens wanted = gsv_tokens_of(chunk, item);
     struct gsv_part *part;
 
     if (request->job.cache == GPUSERVE_CACHE_OFF)
         return NULL;
-    for (part = *bucket_of(batcher, item->hash); part; part = part->next_flight) {
+    for (part = *bucket_of(batcher, item->hash); part; part = part->next_in_flight) {
         const struct gsv_tokens flying = gsv_tokens_of(part->chunk, item_of(part));
 
         if (item_of(part)->hash == item->hash &&
@@ -171,38 +172,39 @@ static struct gsv_part *find_flight(struct gsv_batcher *batcher, const gpuserve_
     return NULL;
 }
 
-void gsv_flight_remove(struct gsv_batcher *batcher, const struct gsv_part *part)
+void gsv_in_flight_remove(struct gsv_batcher *batcher, const struct gsv_part *part)
 {
     struct gsv_part **place = bucket_of(batcher, item_of(part)->hash);
 
     while (*place && *place != part)
-        place = &(*place)->next_flight;
+        place = &(*place)->next_in_flight;
     if (*place)
-        *place = part->next_flight;
+        *place = part->next_in_flight;
 }
 
 /* Let an item of the chunk ride along with an equal one, if there is one and a seat. */
-static bool ride(struct gsv_batcher *batcher, gpuserve_request *request, struct gsv_chunk *chunk,
-                 size_t item)
+static bool coalesce(struct gsv_batcher *batcher, gpuserve_request *request,
+                     struct gsv_chunk *chunk, size_t item)
 {
-    struct gsv_part *part = find_flight(batcher, request, chunk, &request->items[item]);
+    struct gsv_part *part = find_in_flight(batcher, request, chunk, &request->items[item]);
     struct gsv_batch *batch = part ? part->batch : NULL;
 
-    if (!part || batch->n_riders == batcher->options.max_sequences)
+    if (!part || batch->n_coalesced == batcher->options.max_sequences)
         return false;
-    batch->riders[batch->n_riders++] = (struct gsv_part){
+    batch->coalesced[batch->n_coalesced++] = (struct gsv_part){
         .request = request, .chunk = chunk, .item = item, .number = part->number
     };
     request->items[item].is_cached = true;
     return true;
 }
 
-size_t gsv_board(struct gsv_batcher *batcher, gpuserve_request *request, struct gsv_chunk *chunk)
+size_t gsv_coalesce_chunk(struct gsv_batcher *batcher, gpuserve_request *request,
+                          struct gsv_chunk *chunk)
 {
     size_t tokens = chunk->n_tokens - chunk->cached_tokens;
 
     for (size_t i = chunk->next; i < chunk->end; i++) {
-        if (request->items[i].is_cached || !ride(batcher, request, chunk, i))
+        if (request->items[i].is_cached || !coalesce(batcher, request, chunk, i))
             continue;
         tokens -= request->items[i].n_tokens;
         request->n_untaken--;
@@ -227,19 +229,19 @@ static void add_item(struct gsv_batcher *batcher, struct gsv_batch *batch,
     if (request->job.cache != GPUSERVE_CACHE_OFF) {
         struct gsv_part **bucket = bucket_of(batcher, item_of(part)->hash);
 
-        part->next_flight = *bucket;
+        part->next_in_flight = *bucket;
         *bucket = part;
     }
     batch->n_tokens += n_tokens;
     batch->longest = n_tokens > batch->longest ? n_tokens : batch->longest;
-    batcher->lanes[request->job.priority].served +=
+    batcher->classes[request->job.priority].served +=
         (uint64_t)n_tokens * costs[request->job.priority];
-    leave_lane(batcher, request, chunk, batch->taken_ns);
+    leave_class(batcher, request, chunk, batch->taken_ns);
 }
 
 /* Take items of one request up to `quantum` tokens, or one item at least; true when it gave any. */
-static bool take_quantum(struct gsv_batcher *batcher, struct gsv_batch *batch,
-                         gpuserve_request *request, int32_t budget, int32_t quantum)
+static bool serve_turn(struct gsv_batcher *batcher, struct gsv_batch *batch,
+                       gpuserve_request *request, int32_t budget, int32_t turn_tokens)
 {
     const int32_t begin = batch->n_tokens;
     const size_t n_untaken = request->n_untaken;
@@ -250,21 +252,21 @@ static bool take_quantum(struct gsv_batcher *batcher, struct gsv_batch *batch,
 
         if (!chunk)
             break;
-        if (ride(batcher, request, chunk, chunk->next)) {
-            leave_lane(batcher, request, chunk, batch->taken_ns);
+        if (coalesce(batcher, request, chunk, chunk->next)) {
+            leave_class(batcher, request, chunk, batch->taken_ns);
             continue;
         }
         n_tokens = (int32_t)request->items[chunk->next].n_tokens;
         if (batch->n_parts > 0 && batch->n_tokens + n_tokens > budget)
             break;
-        if (batch->n_tokens > begin && batch->n_tokens - begin + n_tokens > quantum)
+        if (batch->n_tokens > begin && batch->n_tokens - begin + n_tokens > turn_tokens)
             break;
         add_item(batcher, batch, request, chunk);
     }
     return request->n_untaken < n_untaken;
 }
 
-static int32_t quantum_of(const struct gsv_batcher *batcher)
+static int32_t turn_tokens_of(const struct gsv_batcher *batcher)
 {
     const int32_t part = batcher->options.max_batch_tokens / QUANTA_A_BATCH;
 
@@ -272,15 +274,15 @@ static int32_t quantum_of(const struct gsv_batcher *batcher)
 }
 
 /* One look at all requests in a list of a lane, those that move to its end included. */
-static bool take_round(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_link *list,
-                       int32_t budget, int *visits)
+static bool serve_round(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_link *list,
+                        int32_t budget, int *visits)
 {
-    const int32_t quantum = quantum_of(batcher);
+    const int32_t turn_tokens = turn_tokens_of(batcher);
     struct gsv_link *link = list->after;
     int misfits = 0;
     bool any = false;
 
-    while (link != list && batch->n_tokens < budget && misfits < MOST_MISFITS && --*visits > 0) {
+    while (link != list && batch->n_tokens < budget && misfits < MAX_MISFITS && --*visits > 0) {
         gpuserve_request *request = gsv_of_ready(link);
 
         link = link->after;
@@ -293,7 +295,7 @@ static bool take_round(struct gsv_batcher *batcher, struct gsv_batch *batch, str
         if (!gsv_same_batch_key(&request->key, &batch->key))
             continue;
         misfits++;
-        if (!take_quantum(batcher, batch, request, budget, quantum))
+        if (!serve_turn(batcher, batch, request, budget, turn_tokens))
             continue;
         misfits = 0;
         any = true;
@@ -307,31 +309,31 @@ static bool take_round(struct gsv_batcher *batcher, struct gsv_batch *batch, str
 /* ----------------------------------------------------------------------------------- batches */
 
 /* Tokens of a batch that small requests may fill, beside large ones. */
-static int32_t small_budget(const struct gsv_batcher *batcher, const struct gsv_lane *lane,
-                            int32_t budget)
+static int32_t small_budget(const struct gsv_batcher *batcher,
+                            const struct gsv_priority_class *class, int32_t budget)
 {
-    const int32_t quantum = quantum_of(batcher), half = budget / 2;
+    const int32_t turn_tokens = turn_tokens_of(batcher), half = budget / 2;
 
-    if (gsv_list_is_empty(&lane->ready))
+    if (gsv_list_is_empty(&class->ready))
         return budget;
-    return budget - (quantum < half ? quantum : half);
+    return budget - (turn_tokens < half ? turn_tokens : half);
 }
 
 static void take_all(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_link *list,
                      int32_t budget, int *visits)
 {
     while (batch->n_tokens<budget && * visits> 0 &&
-           take_round(batcher, batch, list, budget, visits))
+           serve_round(batcher, batch, list, budget, visits))
         continue;
 }
 
 /* Small requests, then large ones, then what small ones are left. */
-static void take_lane(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_lane *lane,
-                      int32_t budget, int *visits)
+static void serve_class(struct gsv_batcher *batcher, struct gsv_batch *batch,
+                        struct gsv_priority_class *class, int32_t budget, int *visits)
 {
-    take_all(batcher, batch, &lane->small, small_budget(batcher, lane, budget), visits);
-    take_all(batcher, batch, &lane->ready, budget, visits);
-    take_all(batcher, batch, &lane->small, budget, visits);
+    take_all(batcher, batch, &class->small, small_budget(batcher, class, budget), visits);
+    take_all(batcher, batch, &class->ready, budget, visits);
+    take_all(batcher, batch, &class->small, budget, visits);
 }
 
 /* Whether the next batch has the context's cores for itself; then it is asked no more. */
@@ -348,8 +350,8 @@ static bool expects_small(const struct gsv_batcher *batcher)
 {
     bool has_large = false;
 
-    for (size_t i = 0; i < GSV_LANES; i++)
-        has_large = has_large || !gsv_list_is_empty(&batcher->lanes[i].ready);
+    for (size_t i = 0; i < GSV_PRIORITY_CLASSES; i++)
+        has_large = has_large || !gsv_list_is_empty(&batcher->classes[i].ready);
     return has_large && batcher->options.cores && batcher->n_since_small < RECENT_BATCHES;
 }
 
@@ -357,8 +359,8 @@ static bool expects_small(const struct gsv_batcher *batcher)
 static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
 {
     const struct gsv_batcher_options *options = &batcher->options;
-    const size_t most = (size_t)options->max_batch_tokens, n = (size_t)batcher->n_seats;
-    const size_t least = batcher->n_sleeping > 0 ? GSV_LEAST_TOKENS : GSV_FEW_TOKENS;
+    const size_t most = (size_t)options->max_batch_tokens, n = (size_t)batcher->n_slots;
+    const size_t least = batcher->n_sleeping > 0 ? GSV_MIN_TOKENS : GSV_FEW_TOKENS;
     size_t each = (batcher->ready_tokens + n - 1) / n;
 
     *is_wide = batcher->ready_tokens <= n * GSV_FEW_TOKENS && widen(batcher);
@@ -370,25 +372,25 @@ static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
     return (int32_t)(each < most ? each : most);
 }
 
-void gsv_take_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
+void gsv_form_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 {
     const int32_t budget = choose_budget(batcher, &batch->is_wide);
-    bool is_done[GSV_LANES] = { false };
-    int visits = MOST_VISITS;
+    bool is_done[GSV_PRIORITY_CLASSES] = { false };
+    int visits = MAX_VISITS;
 
-    batch->n_parts = batch->n_riders = batch->n_tokens = batch->longest = 0;
-    batch->is_led = batch->is_rerun = false;
+    batch->n_parts = batch->n_coalesced = batch->n_tokens = batch->longest = 0;
+    batch->is_inline = batch->is_retry = false;
     batch->taken_ns = gsv_now_ns();
     batcher->n_since_small += batcher->n_since_small < RECENT_BATCHES;
-    for (size_t i = 0; i < GSV_LANES && batch->n_tokens < budget; i++) {
-        struct gsv_lane *lane = next_ready_lane(batcher, is_done);
+    for (size_t i = 0; i < GSV_PRIORITY_CLASSES && batch->n_tokens < budget; i++) {
+        struct gsv_priority_class *class = next_ready_class(batcher, is_done);
 
-        if (!lane)
+        if (!class)
             break;
-        if (lane->served > batcher->served)
-            batcher->served = lane->served;
-        is_done[lane - batcher->lanes] = true;
-        take_lane(batcher, batch, lane, budget, &visits);
+        if (class->served > batcher->served)
+            batcher->served = class->served;
+        is_done[class - batcher->classes] = true;
+        serve_class(batcher, batch, class, budget, &visits);
     }
     /* One long text and nobody else: nothing to divide but its operations. */
     if (batch->n_parts == 1 && !batch->is_wide && batcher->ready_tokens == 0)

@@ -18,21 +18,22 @@ static bool make_tables(struct gsv_batcher *batcher, const struct gsv_batcher_op
 {
     const size_t most = (size_t)options->n_workers * (size_t)options->max_sequences;
 
-    batcher->n_flights = 1;
-    while (batcher->n_flights < 2 * most)
-        batcher->n_flights *= 2;
-    batcher->flights = gsv_alloc_array(batcher->n_flights, sizeof(*batcher->flights));
-    batcher->stands = gsv_alloc_array((size_t)options->n_replicas, sizeof(*batcher->stands));
+    batcher->n_in_flight_buckets = 1;
+    while (batcher->n_in_flight_buckets < 2 * most)
+        batcher->n_in_flight_buckets *= 2;
+    batcher->in_flight = gsv_alloc_array(batcher->n_in_flight_buckets, sizeof(*batcher->in_flight));
+    batcher->replica_states =
+        gsv_alloc_array((size_t)options->n_replicas, sizeof(*batcher->replica_states));
     batcher->n_live = options->n_replicas;
-    return batcher->flights && batcher->stands;
+    return batcher->in_flight && batcher->replica_states;
 }
 
 static void batcher_free(struct gsv_batcher *batcher)
 {
     if (!batcher)
         return;
-    free(batcher->flights);
-    free(batcher->stands);
+    free(batcher->in_flight);
+    free(batcher->replica_states);
     free(batcher);
 }
 
@@ -53,10 +54,10 @@ gpuserve_status gsv_batcher_create(struct gsv_batcher **out,
     batcher->options = *options;
     gsv_completions_ref(options->completions);
     gsv_list_init(&batcher->large);
-    for (size_t i = 0; i < GSV_LANES; i++) {
-        gsv_list_init(&batcher->lanes[i].small);
-        gsv_list_init(&batcher->lanes[i].ready);
-        gsv_list_init(&batcher->lanes[i].raw);
+    for (size_t i = 0; i < GSV_PRIORITY_CLASSES; i++) {
+        gsv_list_init(&batcher->classes[i].small);
+        gsv_list_init(&batcher->classes[i].ready);
+        gsv_list_init(&batcher->classes[i].raw);
     }
     pthread_mutex_init(&batcher->lock, NULL);
     pthread_condattr_init(&monotonic);
@@ -102,14 +103,14 @@ void gsv_end_if_over(gpuserve_request *request, gpuserve_request **list)
 /* Take out of its lane what will not be computed. */
 static void drop_untaken(struct gsv_batcher *batcher, gpuserve_request *request)
 {
-    struct gsv_lane *lane = &batcher->lanes[request->job.priority];
+    struct gsv_priority_class *class = &batcher->classes[request->job.priority];
     const size_t n_raw = request->n_chunks - request->next_raw;
 
     gsv_list_remove(&request->ready);
     gsv_list_remove(&request->raw);
-    lane->ready_tokens -= request->ready_tokens;
+    class->ready_tokens -= request->ready_tokens;
     batcher->ready_tokens -= request->ready_tokens;
-    lane->n_raw_chunks -= n_raw;
+    class->n_raw_chunks -= n_raw;
     batcher->n_raw_chunks -= n_raw;
     request->ready_tokens = 0;
     request->next_raw = request->n_chunks;
@@ -141,7 +142,7 @@ void gsv_expire(struct gsv_batcher *batcher, gpuserve_request *request)
 static bool is_any_idle(const struct gsv_batcher *batcher)
 {
     for (int32_t i = 0; i < batcher->options.n_replicas; i++) {
-        if (!batcher->stands[i].is_out && batcher->stands[i].n_running == 0)
+        if (!batcher->replica_states[i].is_out && batcher->replica_states[i].n_running == 0)
             return true;
     }
     return false;
@@ -156,16 +157,16 @@ bool gsv_holds_back(const struct gsv_batcher *batcher)
 
 void gsv_wake(struct gsv_batcher *batcher)
 {
-    const size_t least = GSV_LEAST_TOKENS;
+    const size_t least = GSV_MIN_TOKENS;
     size_t steps = batcher->n_raw_chunks + batcher->ready_tokens / least +
                    (batcher->ready_tokens % least != 0) + (batcher->to_complete != NULL) +
-                   (batcher->reruns != NULL);
+                   (batcher->retries != NULL);
 
     if (batcher->n_sleeping == 0)
         return;
     /* Somebody looks again in time. */
     if (batcher->n_holding > 0 && batcher->n_raw_chunks == 0 && !batcher->to_complete &&
-        !batcher->reruns && gsv_holds_back(batcher))
+        !batcher->retries && gsv_holds_back(batcher))
         return;
     if (steps >= (size_t)batcher->n_sleeping) {
         pthread_cond_broadcast(&batcher->work);
@@ -177,23 +178,23 @@ void gsv_wake(struct gsv_batcher *batcher)
 
 void gsv_enqueue(struct gsv_batcher *batcher, gpuserve_request *request)
 {
-    struct gsv_lane *lane = &batcher->lanes[request->job.priority];
+    struct gsv_priority_class *class = &batcher->classes[request->job.priority];
     size_t tokens = 0, n_ready = 0, n_raw;
 
     request->n_untaken = request->job.n_items;
-    if (!request->charge.is_small)
-        gsv_list_append(&batcher->large, &request->charge.link);
+    if (!request->reservation.is_small)
+        gsv_list_append(&batcher->large, &request->reservation.link);
     for (; n_ready < request->n_chunks && request->chunks[n_ready].state == GSV_CHUNK_READY;
          n_ready++) {
         request->n_untaken -= request->chunks[n_ready].n_cached;
-        tokens += gsv_board(batcher, request, &request->chunks[n_ready]);
+        tokens += gsv_coalesce_chunk(batcher, request, &request->chunks[n_ready]);
     }
     request->next_raw = n_ready;
     n_raw = request->n_chunks - request->next_raw;
     gsv_add_ready(batcher, request, tokens);
     if (n_raw > 0)
-        gsv_list_append(&lane->raw, &request->raw);
-    lane->n_raw_chunks += n_raw;
+        gsv_list_append(&class->raw, &request->raw);
+    class->n_raw_chunks += n_raw;
     batcher->n_raw_chunks += n_raw;
     if (batcher->broken.status != GPUSERVE_OK)
         gsv_fail_request(batcher, request, (gpuserve_status)batcher->broken.status,
@@ -277,15 +278,15 @@ void gsv_batcher_break(struct gsv_batcher *batcher, const gpuserve_error *error)
 {
     pthread_mutex_lock(&batcher->lock);
     batcher->broken = *error;
-    for (size_t i = 0; i < GSV_LANES; i++) {
-        fail_all(batcher, &batcher->lanes[i].small, gsv_of_ready, error);
-        fail_all(batcher, &batcher->lanes[i].ready, gsv_of_ready, error);
-        fail_all(batcher, &batcher->lanes[i].raw, gsv_of_raw, error);
+    for (size_t i = 0; i < GSV_PRIORITY_CLASSES; i++) {
+        fail_all(batcher, &batcher->classes[i].small, gsv_of_ready, error);
+        fail_all(batcher, &batcher->classes[i].ready, gsv_of_ready, error);
+        fail_all(batcher, &batcher->classes[i].raw, gsv_of_raw, error);
     }
-    while (batcher->reruns) {
-        struct gsv_batch *batch = batcher->reruns;
+    while (batcher->retries) {
+        struct gsv_batch *batch = batcher->retries;
 
-        batcher->reruns = batch->next_free;
+        batcher->retries = batch->next_free;
         gsv_count_back(batcher, batch, 0, (gpuserve_status)error->status, error,
                        &batcher->to_complete);
     }

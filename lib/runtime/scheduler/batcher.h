@@ -16,8 +16,9 @@
  *   4. sleep.
  *
  * A blocking caller that finds the CPU idle leads: it takes the batch itself and runs it on its own
- * thread, and no other thread is woken (gsv_batcher_lead). It never calls others' callbacks. One
- * that submitted and then waits without a limit does the same when no worker was faster.
+ * thread, and no other thread is woken (gsv_batcher_begin_inline). It never calls others'
+ * callbacks. One that submitted and then waits without a limit does the same when no worker was
+ * faster.
  *
  * The budget is max_batch_tokens, less when the queue runs low: then it is what is ready divided by
  * the workers, so that all finish together. When nothing else is running in the context and what is
@@ -73,7 +74,7 @@ struct gsv_batcher_options {
     int32_t n_replicas;
     uint64_t max_wait_ns; /* of a batch that is not full, while the device is busy */
     bool has_wide;
-    bool reruns; /* a batch of a lost replica is run again on another */
+    bool retries; /* a batch of a lost replica is run again on another */
 };
 
 /* An item in a batch. */
@@ -82,8 +83,8 @@ struct gsv_part {
     struct gsv_chunk *chunk;
     size_t item;
     struct gsv_batch *batch;
-    struct gsv_part *next_flight; /* in its bucket of the batcher's flights */
-    int32_t number;               /* of a rider: the part whose row is its own too */
+    struct gsv_part *next_in_flight; /* in its bucket of the batcher's flights */
+    int32_t number;                  /* of a rider: the part whose row is its own too */
 };
 
 /* Items taken together. There is one for each worker, with a stream and buffers around it
@@ -91,18 +92,19 @@ struct gsv_part {
  * worker's place. */
 struct gsv_batch {
     struct gsv_batch *next_free;
-    int32_t replica;         /* that its stream belongs to */
-    int32_t group;           /* of cores: whose workers run it before others do */
-    struct gsv_part *parts;  /* [max_sequences] */
-    struct gsv_part *riders; /* [max_sequences] items equal to one of some batch in flight: they get
-                                its row. Other threads add to them until gsv_batcher_land() */
+    int32_t replica;        /* that its stream belongs to */
+    int32_t group;          /* of cores: whose workers run it before others do */
+    struct gsv_part *parts; /* [max_sequences] */
+    struct gsv_part
+        *coalesced; /* [max_sequences] items equal to one of some batch in flight: they get
+                    its row. Other threads add to them until gsv_batcher_end_coalescing() */
     int32_t n_parts;
-    int32_t n_riders;
+    int32_t n_coalesced;
     int32_t n_tokens;
     int32_t longest;
     bool is_wide;
-    bool is_led; /* by a caller */
-    bool is_rerun;
+    bool is_inline; /* by a caller */
+    bool is_retry;
     uint64_t taken_ns;
     struct gsv_batch_key key;
 };
@@ -128,11 +130,11 @@ void gsv_batcher_unref(struct gsv_batcher **batcher);
  * admitted at all and does not lock small ones out; of what may wait by time an eighth, since
  * requests take turns: what a small one waits for is a part of each other one, not all of it.
  * Small requests and clients with nothing in the queue have reserves: see admission.c. */
-gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher, struct gsv_charge *charge,
-                                  gpuserve_error *error);
+gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher,
+                                  struct gsv_queue_reservation *reservation, gpuserve_error *error);
 /* The opposite, in two steps: its room is free once its result is known, or when it was never
  * enqueued; it has left when nobody will touch it again. */
-void gsv_batcher_uncharge(struct gsv_batcher *batcher, struct gsv_charge *charge);
+void gsv_batcher_release(struct gsv_batcher *batcher, struct gsv_queue_reservation *reservation);
 void gsv_batcher_leave(struct gsv_batcher *batcher);
 
 /* A batch to be used from now on, unless its replica was taken out; lent until the workers have
@@ -143,9 +145,10 @@ void gsv_batcher_add_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 void gsv_batcher_enqueue(struct gsv_batcher *batcher, gpuserve_request *request);
 /* The same. Not NULL: the device was idle, and the caller is to run this batch, which has items of
  * the request, as a worker would. */
-struct gsv_batch *gsv_batcher_lead(struct gsv_batcher *batcher, gpuserve_request *request);
+struct gsv_batch *gsv_batcher_begin_inline(struct gsv_batcher *batcher, gpuserve_request *request);
 /* The same for a request that is in its lane, when its owner begins to wait for it. */
-struct gsv_batch *gsv_batcher_lead_queued(struct gsv_batcher *batcher, gpuserve_request *request);
+struct gsv_batch *gsv_batcher_begin_queued_inline(struct gsv_batcher *batcher,
+                                                  gpuserve_request *request);
 /* Leave a request that is over to a worker to complete. */
 void gsv_batcher_defer(struct gsv_batcher *batcher, gpuserve_request *request);
 
@@ -171,7 +174,7 @@ bool gsv_batcher_retire(struct gsv_batcher *batcher, int32_t replica);
 struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, int32_t group);
 
 /* The batch's rows are there: from now on nobody rides along. */
-void gsv_batcher_land(struct gsv_batcher *batcher, struct gsv_batch *batch);
+void gsv_batcher_end_coalescing(struct gsv_batcher *batcher, struct gsv_batch *batch);
 
 /* Count a step back. Requests that are over now are returned as a list by next_to_complete, for
  * the caller to complete. A batch that failed because its replica was lost may wait for another

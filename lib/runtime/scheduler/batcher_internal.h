@@ -8,16 +8,16 @@
 #include "lib/runtime/scheduler/batcher.h"
 #include "lib/runtime/core/metrics.h"
 
-#define GSV_LANES 3
+#define GSV_PRIORITY_CLASSES 3
 
 /* A batch under GSV_FEW_TOKENS makes poor use of a core: with all workers busy a batch has so many
- * at least if they are there. While others sleep, latency counts: GSV_LEAST_TOKENS are worth waking
+ * at least if they are there. While others sleep, latency counts: GSV_MIN_TOKENS are worth waking
  * one. */
 #define GSV_FEW_TOKENS 128
-#define GSV_LEAST_TOKENS 32
+#define GSV_MIN_TOKENS 32
 
 /* The requests of one priority class. */
-struct gsv_lane {
+struct gsv_priority_class {
     struct gsv_link small; /* small requests with tokenized items that no batch has taken, FIFO */
     struct gsv_link ready; /* the others with such items, in turn */
     struct gsv_link raw;   /* those with chunks that nobody has begun to tokenize, in turn */
@@ -27,8 +27,8 @@ struct gsv_lane {
 };
 
 /* A replica, as the batcher sees it. */
-struct gsv_stand {
-    int32_t n_seats; /* batches that run there */
+struct gsv_replica_state {
+    int32_t n_slots; /* batches that run there */
     int32_t n_running;
     bool is_out;
 };
@@ -49,30 +49,30 @@ struct gsv_batcher {
     pthread_mutex_t lock; /* for what follows, and for the requests' fields of the same name */
     pthread_cond_t work;  /* there is a step for a worker */
     pthread_cond_t empty; /* no request is left */
-    struct gsv_lane lanes[GSV_LANES]; /* by gpuserve_priority */
-    uint64_t served;                  /* where the lane stood that gave items last */
+    struct gsv_priority_class classes[GSV_PRIORITY_CLASSES]; /* by gpuserve_priority */
+    uint64_t served; /* where the lane stood that gave items last */
     gpuserve_request *to_complete;
-    uint32_t n_since_small;    /* batches taken since a small request came, up to a limit */
-    struct gsv_charge charged; /* of all that have not got theirs back */
-    size_t n_charged;
+    uint32_t n_since_small; /* batches taken since a small request came, up to a limit */
+    struct gsv_queue_reservation reserved; /* of all that have not got theirs back */
+    size_t n_reserved;
     uint64_t small_timed;  /* of charged.timed, by small requests */
     struct gsv_link large; /* admitted requests that are not small, until they are uncharged */
     struct gsv_client_usage usage[GSV_CLIENT_BUCKETS];
-    struct gsv_part *
-        *flights;      /* [n_flights] what is being computed, by hash: see batch_formation.c */
-    size_t n_flights;  /* a power of two */
-    size_t n_requests; /* admitted and not completed */
+    struct gsv_part **in_flight; /* [n_in_flight_buckets] what is being computed, by hash: see
+                                    batch_formation.c */
+    size_t n_in_flight_buckets;  /* a power of two */
+    size_t n_requests;           /* admitted and not completed */
     size_t ready_tokens;
     size_t n_raw_chunks;
     struct gsv_core_share share; /* under the lock of the cores */
     struct gsv_batch *free_batches;
-    struct gsv_batch *reruns; /* not counted back: for other replicas to run */
-    struct gsv_stand *stands; /* [n_replicas] */
-    int32_t n_live;           /* replicas that are not out */
-    int32_t n_seats;          /* batches of these */
-    int32_t n_running;        /* batches */
-    int32_t n_sleeping;       /* workers */
-    int32_t n_holding;        /* of them those that look again at due_ns */
+    struct gsv_batch *retries;                /* not counted back: for other replicas to run */
+    struct gsv_replica_state *replica_states; /* [n_replicas] */
+    int32_t n_live;                           /* replicas that are not out */
+    int32_t n_slots;                          /* batches of these */
+    int32_t n_running;                        /* batches */
+    int32_t n_sleeping;                       /* workers */
+    int32_t n_holding;                        /* of them those that look again at due_ns */
     uint64_t
         due_ns; /* what is ready is taken by then, full batch or not; good while ready_tokens */
     double tokens_per_ns; /* of all workers together, lately; 0: not known */
@@ -116,7 +116,8 @@ static inline gpuserve_request *gsv_of_ready(struct gsv_link *link)
 
 static inline gpuserve_request *gsv_of_large(struct gsv_link *link)
 {
-    return (gpuserve_request *)(void *)((char *)link - offsetof(gpuserve_request, charge.link));
+    return (gpuserve_request *)(void *)((char *)link -
+                                        offsetof(gpuserve_request, reservation.link));
 }
 
 static inline gpuserve_request *gsv_of_raw(struct gsv_link *link)
@@ -130,7 +131,7 @@ static inline bool gsv_is_expired(const gpuserve_request *request, uint64_t now_
 }
 
 /* The lane whose turn it is among those with chunks to tokenize; NULL when there is none. */
-struct gsv_lane *gsv_next_raw_lane(struct gsv_batcher *batcher);
+struct gsv_priority_class *gsv_next_raw_class(struct gsv_batcher *batcher);
 
 /* The request has `tokens` more to take. */
 void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_t tokens);
@@ -147,14 +148,14 @@ void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, uint64
 
 /* A free batch of the device that has least to do; there is one. Of these one of the core group,
  * and the one used last, come first: its memory is in the caches. */
-struct gsv_batch *gsv_take_free(struct gsv_batcher *batcher, int32_t group);
+struct gsv_batch *gsv_pop_free_batch(struct gsv_batcher *batcher, int32_t group);
 
 /* A batch failed: true when it now waits for another replica than its own, which is lost. */
-bool gsv_leave_for_rerun(struct gsv_batcher *batcher, struct gsv_batch *batch,
+bool gsv_leave_for_retry(struct gsv_batcher *batcher, struct gsv_batch *batch,
                          gpuserve_status status);
 
 /* A free batch with what one of these has, running from now on; there are both. */
-struct gsv_batch *gsv_begin_rerun(struct gsv_batcher *batcher, int32_t group);
+struct gsv_batch *gsv_begin_retry(struct gsv_batcher *batcher, int32_t group);
 
 /* What is ready is not taken now: every device is busy, and a batch of it would not be full. */
 bool gsv_holds_back(const struct gsv_batcher *batcher);
@@ -170,13 +171,14 @@ void gsv_end_if_over(gpuserve_request *request, gpuserve_request **list);
 void gsv_expire(struct gsv_batcher *batcher, gpuserve_request *request);
 
 /* The part has landed, or never flew: nobody finds it any more. */
-void gsv_flight_remove(struct gsv_batcher *batcher, const struct gsv_part *part);
+void gsv_in_flight_remove(struct gsv_batcher *batcher, const struct gsv_part *part);
 
 /* Let those of a tokenized chunk's items ride along that equal one in flight; the tokens that are
  * left to take. Its request is not in a lane on their behalf yet. */
-size_t gsv_board(struct gsv_batcher *batcher, gpuserve_request *request, struct gsv_chunk *chunk);
+size_t gsv_coalesce_chunk(struct gsv_batcher *batcher, gpuserve_request *request,
+                          struct gsv_chunk *chunk);
 
 /* Fill a batch from what is ready. Empty when all of that has expired. */
-void gsv_take_batch(struct gsv_batcher *batcher, struct gsv_batch *batch);
+void gsv_form_batch(struct gsv_batcher *batcher, struct gsv_batch *batch);
 
 #endif

@@ -15,10 +15,10 @@
 #define ALLOCATOR_BYTES 16       /* what malloc takes for itself */
 
 /* One allocation: the struct, the row, the ids, the types. */
-struct entry {
-    struct entry *next_in_bucket;
-    struct entry *newer, *older; /* by last use */
-    struct gsv_cache_key key;    /* its tokens point into this entry */
+struct cache_entry {
+    struct cache_entry *next_in_bucket;
+    struct cache_entry *newer, *older; /* by last use */
+    struct gsv_cache_key key;          /* its tokens point into this entry */
     size_t n_floats;
     size_t bytes;
     float row[];
@@ -26,8 +26,8 @@ struct entry {
 
 struct shard {
     pthread_mutex_t lock;
-    struct entry **buckets; /* [n_buckets] */
-    struct entry *newest, *oldest;
+    struct cache_entry **buckets; /* [n_buckets] */
+    struct cache_entry *newest, *oldest;
     uint64_t bytes; /* of entries */
 };
 
@@ -48,7 +48,7 @@ gpuserve_status gsv_cache_create(struct gsv_cache **out, uint64_t bytes,
                                  struct gsv_metrics *metrics, gpuserve_error *error)
 {
     struct gsv_cache *cache = gsv_alloc_array(1, sizeof(*cache));
-    struct entry **buckets;
+    struct cache_entry **buckets;
 
     *out = NULL;
     if (!cache)
@@ -56,13 +56,13 @@ gpuserve_status gsv_cache_create(struct gsv_cache **out, uint64_t bytes,
     cache->n_buckets = 1;
     while (cache->n_buckets < bytes / N_SHARDS / TYPICAL_ENTRY_BYTES)
         cache->n_buckets *= 2;
-    buckets = gsv_alloc_array(cache->n_buckets * N_SHARDS, sizeof(struct entry *));
+    buckets = gsv_alloc_array(cache->n_buckets * N_SHARDS, sizeof(struct cache_entry *));
     if (!buckets) {
         free(cache);
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a cache");
     }
     cache->metrics = metrics;
-    cache->own_bytes = sizeof(*cache) + cache->n_buckets * N_SHARDS * sizeof(struct entry *);
+    cache->own_bytes = sizeof(*cache) + cache->n_buckets * N_SHARDS * sizeof(struct cache_entry *);
     cache->shard_bytes = bytes > cache->own_bytes ? (bytes - cache->own_bytes) / N_SHARDS : 0;
     for (size_t i = 0; i < N_SHARDS; i++) {
         pthread_mutex_init(&cache->shards[i].lock, NULL);
@@ -83,7 +83,7 @@ void gsv_cache_free(struct gsv_cache **out)
         struct shard *shard = &cache->shards[i];
 
         while (shard->newest) {
-            struct entry *entry = shard->newest;
+            struct cache_entry *entry = shard->newest;
 
             shard->newest = entry->older;
             free(entry);
@@ -104,15 +104,16 @@ static struct shard *shard_of(struct gsv_cache *cache, uint64_t hash)
     return &cache->shards[hash >> 60 & (N_SHARDS - 1)];
 }
 
-static struct entry **bucket_of(const struct gsv_cache *cache, struct shard *shard, uint64_t hash)
+static struct cache_entry **bucket_of(const struct gsv_cache *cache, struct shard *shard,
+                                      uint64_t hash)
 {
     return &shard->buckets[hash & (cache->n_buckets - 1)];
 }
 
-static struct entry *find(const struct gsv_cache *cache, struct shard *shard,
-                          const struct gsv_cache_key *key)
+static struct cache_entry *find(const struct gsv_cache *cache, struct shard *shard,
+                                const struct gsv_cache_key *key)
 {
-    struct entry *entry = *bucket_of(cache, shard, key->hash);
+    struct cache_entry *entry = *bucket_of(cache, shard, key->hash);
 
     while (entry &&
            (entry->key.hash != key->hash || !gsv_same_batch_key(&entry->key.batch, &key->batch) ||
@@ -121,13 +122,13 @@ static struct entry *find(const struct gsv_cache *cache, struct shard *shard,
     return entry;
 }
 
-static void unlink_by_use(struct shard *shard, struct entry *entry)
+static void unlink_by_use(struct shard *shard, struct cache_entry *entry)
 {
     *(entry->newer ? &entry->newer->older : &shard->newest) = entry->older;
     *(entry->older ? &entry->older->newer : &shard->oldest) = entry->newer;
 }
 
-static void link_newest(struct shard *shard, struct entry *entry)
+static void link_newest(struct shard *shard, struct cache_entry *entry)
 {
     entry->newer = NULL;
     entry->older = shard->newest;
@@ -137,8 +138,8 @@ static void link_newest(struct shard *shard, struct entry *entry)
 
 static void drop_oldest(struct gsv_cache *cache, struct shard *shard)
 {
-    struct entry *entry = shard->oldest;
-    struct entry **place = bucket_of(cache, shard, entry->key.hash);
+    struct cache_entry *entry = shard->oldest;
+    struct cache_entry **place = bucket_of(cache, shard, entry->key.hash);
 
     while (*place != entry)
         place = &(*place)->next_in_bucket;
@@ -155,7 +156,7 @@ bool gsv_cache_get(struct gsv_cache *cache, const struct gsv_cache_key *key, flo
                    size_t n_floats)
 {
     struct shard *shard = shard_of(cache, key->hash);
-    struct entry *entry;
+    struct cache_entry *entry;
     bool hit;
 
     pthread_mutex_lock(&shard->lock);
@@ -171,10 +172,10 @@ bool gsv_cache_get(struct gsv_cache *cache, const struct gsv_cache_key *key, flo
     return hit;
 }
 
-static struct entry *entry_make(const struct gsv_cache_key *key, const float *row, size_t n_floats,
-                                size_t bytes)
+static struct cache_entry *entry_make(const struct gsv_cache_key *key, const float *row,
+                                      size_t n_floats, size_t bytes)
 {
-    struct entry *entry = malloc(bytes);
+    struct cache_entry *entry = malloc(bytes);
     const size_t n = key->tokens.n;
     int32_t *ids;
     uint8_t *types;
@@ -202,9 +203,9 @@ void gsv_cache_put(struct gsv_cache *cache, const struct gsv_cache_key *key, con
                    size_t n_floats)
 {
     struct shard *shard = shard_of(cache, key->hash);
-    const size_t bytes = sizeof(struct entry) + n_floats * sizeof(float) +
+    const size_t bytes = sizeof(struct cache_entry) + n_floats * sizeof(float) +
                          key->tokens.n * (sizeof(int32_t) + sizeof(uint8_t));
-    struct entry *entry, **bucket;
+    struct cache_entry *entry, **bucket;
 
     if (bytes + ALLOCATOR_BYTES > cache->shard_bytes)
         return;

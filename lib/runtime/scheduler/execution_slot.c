@@ -15,33 +15,33 @@
 #include <string.h>
 
 /* Lay the batch's tokens end to end. */
-static void pack(struct gsv_seat *seat, struct gpuserve_host_batch *host)
+static void pack(struct gsv_slot *slot, struct gpuserve_host_batch *host)
 {
-    const struct gsv_batch *batch = &seat->batch;
+    const struct gsv_batch *batch = &slot->batch;
     int32_t at = 0;
 
-    seat->cu_seqlens[0] = 0;
+    slot->cu_seqlens[0] = 0;
     for (int32_t i = 0; i < batch->n_parts; i++) {
         const struct gsv_part *part = &batch->parts[i];
         const struct gsv_item *item = &part->request->items[part->item];
         const int32_t n = (int32_t)item->n_tokens;
         const uint8_t *types = part->chunk->type_ids;
 
-        memcpy(seat->ids + at, part->chunk->ids + item->offset, (size_t)n * sizeof(int32_t));
-        gsv_positions(seat->model->plan.facts, seat->ids + at, (size_t)n, seat->positions + at);
+        memcpy(slot->ids + at, part->chunk->ids + item->offset, (size_t)n * sizeof(int32_t));
+        gsv_positions(slot->model->plan.facts, slot->ids + at, (size_t)n, slot->positions + at);
         for (int32_t j = 0; j < n; j++)
-            seat->type_ids[at + j] = types ? types[item->offset + (size_t)j] : 0;
+            slot->type_ids[at + j] = types ? types[item->offset + (size_t)j] : 0;
         at += n;
-        seat->cu_seqlens[i + 1] = at;
+        slot->cu_seqlens[i + 1] = at;
     }
     *host = (struct gpuserve_host_batch){
         .n_tokens = at,
         .n_sequences = batch->n_parts,
         .max_seqlen = batch->longest,
-        .ids = seat->ids,
-        .type_ids = seat->type_ids,
-        .positions = seat->positions,
-        .cu_seqlens = seat->cu_seqlens,
+        .ids = slot->ids,
+        .type_ids = slot->type_ids,
+        .positions = slot->positions,
+        .cu_seqlens = slot->cu_seqlens,
     };
 }
 
@@ -55,15 +55,15 @@ static bool all_finite(const float *values, size_t n)
 }
 
 /* Where the rows of a part begin in the output, and how many floats they have. */
-static const float *rows_of(const struct gsv_seat *seat, int32_t part, size_t *n_floats)
+static const float *rows_of(const struct gsv_slot *slot, int32_t part, size_t *n_floats)
 {
-    const int32_t *begins = seat->cu_seqlens;
-    const size_t columns = (size_t)seat->batch.parts[part].request->columns;
-    const bool by_token = gsv_is_by_token(seat->batch.key.task);
+    const int32_t *begins = slot->cu_seqlens;
+    const size_t columns = (size_t)slot->batch.parts[part].request->columns;
+    const bool by_token = gsv_is_by_token(slot->batch.key.task);
     const size_t row = (size_t)(by_token ? begins[part] : part);
 
     *n_floats = columns * (by_token ? (size_t)(begins[part + 1] - begins[part]) : 1);
-    return seat->output + row * columns;
+    return slot->output + row * columns;
 }
 
 /* Hand an item its rows. No other thread touches it until it is counted back. */
@@ -76,52 +76,52 @@ static void hand_out(const struct gsv_part *to, const float *from, size_t n)
     item->status = all_finite(from, n) ? GPUSERVE_OK : GPUSERVE_E_NUMERIC;
 }
 
-static void keep(const struct gsv_seat *seat, const struct gsv_part *part, const float *rows,
+static void keep(const struct gsv_slot *slot, const struct gsv_part *part, const float *rows,
                  size_t n)
 {
     const struct gsv_item *item = &part->request->items[part->item];
     const struct gsv_cache_key key = { .tokens = gsv_tokens_of(part->chunk, item),
-                                       .batch = seat->batch.key,
+                                       .batch = slot->batch.key,
                                        .hash = item->hash };
 
-    if (seat->model->cache && part->request->job.cache != GPUSERVE_CACHE_OFF &&
+    if (slot->model->cache && part->request->job.cache != GPUSERVE_CACHE_OFF &&
         item->status == GPUSERVE_OK)
-        gsv_cache_put(seat->model->cache, &key, rows, n);
+        gsv_cache_put(slot->model->cache, &key, rows, n);
 }
 
-static void unpack(const struct gsv_seat *seat)
+static void unpack(const struct gsv_slot *slot)
 {
-    const struct gsv_batch *batch = &seat->batch;
-    struct gsv_metrics *metrics = &seat->model->context->metrics;
+    const struct gsv_batch *batch = &slot->batch;
+    struct gsv_metrics *metrics = &slot->model->context->metrics;
     size_t n;
 
     for (int32_t i = 0; i < batch->n_parts; i++) {
         const struct gsv_part *part = &batch->parts[i];
         const struct gsv_item *item = &part->request->items[part->item];
-        const float *rows = rows_of(seat, i, &n);
+        const float *rows = rows_of(slot, i, &n);
 
         hand_out(part, rows, n);
         gsv_metrics_item(metrics, item->n_tokens, item->truncated);
-        keep(seat, part, rows, n);
+        keep(slot, part, rows, n);
     }
-    for (int32_t i = 0; i < batch->n_riders; i++) {
-        const float *rows = rows_of(seat, batch->riders[i].number, &n);
+    for (int32_t i = 0; i < batch->n_coalesced; i++) {
+        const float *rows = rows_of(slot, batch->coalesced[i].number, &n);
 
-        hand_out(&batch->riders[i], rows, n);
+        hand_out(&batch->coalesced[i], rows, n);
     }
-    atomic_fetch_add(&metrics->shared_items, (uint64_t)batch->n_riders);
+    atomic_fetch_add(&metrics->shared_items, (uint64_t)batch->n_coalesced);
 }
 
-gpuserve_request *gsv_seat_run(struct gsv_seat *seat)
+gpuserve_request *gsv_slot_run(struct gsv_slot *slot)
 {
-    struct gsv_model *model = seat->model;
-    struct gsv_batch *batch = &seat->batch;
+    struct gsv_model *model = slot->model;
+    struct gsv_batch *batch = &slot->batch;
     const struct gsv_run run = { .task = batch->key.task,
                                  .dimensions = batch->key.dimensions,
                                  .normalize = batch->key.normalize,
                                  .score = batch->key.score,
                                  .skip = batch->key.skip,
-                                 .output = seat->output };
+                                 .output = slot->output };
     struct gsv_batch_facts facts = { .sequences = (uint64_t)batch->n_parts,
                                      .tokens = (uint64_t)batch->n_tokens,
                                      .longest = (uint64_t)batch->longest };
@@ -133,13 +133,13 @@ gpuserve_request *gsv_seat_run(struct gsv_seat *seat)
 
     gsv_nvtx_push(&model->context->nvtx, "gpuserve batch of %d texts, %d tokens", batch->n_parts,
                   batch->n_tokens);
-    pack(seat, &host);
+    pack(slot, &host);
     packed = gsv_now_ns();
-    st = gsv_net_run(batch->is_wide ? model->workers.wide : seat->work, &host, &run, &error);
+    st = gsv_net_run(batch->is_wide ? model->workers.wide : slot->work, &host, &run, &error);
     ran = gsv_now_ns();
-    gsv_batcher_land(model->batcher, batch);
+    gsv_batcher_end_coalescing(model->batcher, batch);
     if (st == GPUSERVE_OK)
-        unpack(seat);
+        unpack(slot);
     else
         gsv_log(model->context, GPUSERVE_LOG_ERROR, "a batch of %d tokens failed: %s",
                 batch->n_tokens, error.message);
@@ -157,49 +157,49 @@ gpuserve_request *gsv_seat_run(struct gsv_seat *seat)
 
 /* --------------------------------------------------------------------------- start and stop */
 
-static gpuserve_status make_buffers(struct gsv_seat *seat, gpuserve_error *error)
+static gpuserve_status make_buffers(struct gsv_slot *slot, gpuserve_error *error)
 {
-    const struct gsv_plan *plan = &seat->model->plan;
+    const struct gsv_plan *plan = &slot->model->plan;
     const size_t tokens = (size_t)plan->narrow.max_tokens;
     const size_t sequences = (size_t)plan->narrow.max_sequences;
     size_t output_bytes;
 
     if (!gsv_mul_size(gsv_plan_output_floats(plan), sizeof(float), &output_bytes))
         output_bytes = SIZE_MAX; /* which no memory has */
-    seat->batch.parts = gsv_alloc_array(sequences, sizeof(*seat->batch.parts));
-    seat->batch.riders = gsv_alloc_array(sequences, sizeof(*seat->batch.riders));
-    seat->ids = gsv_alloc_array(tokens, sizeof(int32_t));
-    seat->type_ids = gsv_alloc_array(tokens, sizeof(int32_t));
-    seat->positions = gsv_alloc_array(tokens, sizeof(int32_t));
-    seat->cu_seqlens = gsv_alloc_array(sequences + 1, sizeof(int32_t));
-    seat->output = gsv_alloc_mapped(output_bytes);
-    if (!seat->batch.parts || !seat->batch.riders || !seat->ids || !seat->type_ids ||
-        !seat->positions || !seat->cu_seqlens || !seat->output)
+    slot->batch.parts = gsv_alloc_array(sequences, sizeof(*slot->batch.parts));
+    slot->batch.coalesced = gsv_alloc_array(sequences, sizeof(*slot->batch.coalesced));
+    slot->ids = gsv_alloc_array(tokens, sizeof(int32_t));
+    slot->type_ids = gsv_alloc_array(tokens, sizeof(int32_t));
+    slot->positions = gsv_alloc_array(tokens, sizeof(int32_t));
+    slot->cu_seqlens = gsv_alloc_array(sequences + 1, sizeof(int32_t));
+    slot->output = gsv_alloc_mapped(output_bytes);
+    if (!slot->batch.parts || !slot->batch.coalesced || !slot->ids || !slot->type_ids ||
+        !slot->positions || !slot->cu_seqlens || !slot->output)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a batch of %zu tokens", tokens);
     return GPUSERVE_OK;
 }
 
-void gsv_seat_reset(struct gsv_seat *seat)
+void gsv_slot_reset(struct gsv_slot *slot)
 {
-    gsv_work_free(&seat->work);
-    free(seat->batch.parts);
-    free(seat->batch.riders);
-    free(seat->ids);
-    free(seat->type_ids);
-    free(seat->positions);
-    free(seat->cu_seqlens);
-    gsv_free_mapped(seat->output);
+    gsv_exec_free(&slot->work);
+    free(slot->batch.parts);
+    free(slot->batch.coalesced);
+    free(slot->ids);
+    free(slot->type_ids);
+    free(slot->positions);
+    free(slot->cu_seqlens);
+    gsv_free_mapped(slot->output);
 }
 
-gpuserve_status gsv_seat_init(struct gsv_seat *seat, struct gsv_model *model, int32_t replica,
+gpuserve_status gsv_slot_init(struct gsv_slot *slot, struct gsv_model *model, int32_t replica,
                               gpuserve_error *error)
 {
     gpuserve_status st;
 
-    seat->model = model;
-    seat->batch.replica = replica;
-    st = make_buffers(seat, error);
+    slot->model = model;
+    slot->batch.replica = replica;
+    st = make_buffers(slot, error);
     if (st == GPUSERVE_OK && gsv_model_has_replica(model, (size_t)replica))
-        st = gsv_work_create(&seat->work, model->replicas[replica].net, &model->plan.narrow, error);
+        st = gsv_exec_create(&slot->work, model->replicas[replica].net, &model->plan.narrow, error);
     return st;
 }

@@ -15,9 +15,9 @@
 
 #include <string.h>
 
-#define MOST_ITEMS (1u << 28)
-#define MOST_TEXT_BYTES (1u << 30) /* places in a text are 32 bits wide */
-#define BYTES_A_TOKEN 3            /* an estimate: English prose has 4 to 5, other scripts 2 to 3 */
+#define MAX_ITEMS (1u << 28)
+#define MAX_TEXT_BYTES (1u << 30) /* places in a text are 32 bits wide */
+#define BYTES_A_TOKEN 3           /* an estimate: English prose has 4 to 5, other scripts 2 to 3 */
 
 static const char *text_at(const char *const *texts, const size_t *sizes, size_t i, size_t *size)
 {
@@ -66,9 +66,9 @@ static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *erro
 
 static gpuserve_status check_input(const gpuserve_job *job, gpuserve_error *error)
 {
-    if (job->n_items > MOST_ITEMS)
+    if (job->n_items > MAX_ITEMS)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the job has %zu items, more than %u",
-                        job->n_items, MOST_ITEMS);
+                        job->n_items, MAX_ITEMS);
     if (job->texts && job->ids)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the job has both `texts` and `ids`");
     if (!job->texts && (job->text_sizes || job->pairs))
@@ -163,9 +163,9 @@ static gpuserve_status add_text(const char *what, size_t i, const char *const *t
     if (!texts[i])
         return gsv_fail(error, GPUSERVE_E_INVALID, "item %zu: its %s is NULL", i, what);
     text_at(texts, sizes, i, &size);
-    if (size > MOST_TEXT_BYTES)
+    if (size > MAX_TEXT_BYTES)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "item %zu: its %s has %zu bytes, more than %u",
-                        i, what, size, MOST_TEXT_BYTES);
+                        i, what, size, MAX_TEXT_BYTES);
     *bytes += size;
     return GPUSERVE_OK;
 }
@@ -178,9 +178,9 @@ static gpuserve_status size_texts(const struct gsv_model *model, const gpuserve_
     const size_t prompt_bytes = size->prompt ? strlen(size->prompt) : 0;
     gpuserve_status st = GPUSERVE_OK;
 
-    if (prompt_bytes > MOST_TEXT_BYTES)
+    if (prompt_bytes > MAX_TEXT_BYTES)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the prompt has %zu bytes, more than %u",
-                        prompt_bytes, MOST_TEXT_BYTES);
+                        prompt_bytes, MAX_TEXT_BYTES);
     for (size_t i = 0; i < job->n_items && st == GPUSERVE_OK; i++) {
         size_t bytes = prompt_bytes;
         uint64_t tokens;
@@ -189,8 +189,8 @@ static gpuserve_status size_texts(const struct gsv_model *model, const gpuserve_
         if (st == GPUSERVE_OK && job->pairs)
             st = add_text("pair", i, job->pairs, job->pair_sizes, &bytes, error);
         tokens = special + bytes / BYTES_A_TOKEN + 1;
-        size->charge.bytes += bytes;
-        size->charge.tokens += tokens < limit ? tokens : limit;
+        size->reservation.bytes += bytes;
+        size->reservation.tokens += tokens < limit ? tokens : limit;
     }
     return st;
 }
@@ -213,8 +213,8 @@ static gpuserve_status size_ids(const struct gsv_model *model, const gpuserve_jo
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "item %zu has %zu ids, the limit is %zu",
                             i, end - begin, limit);
     }
-    size->charge.tokens = job->n_items > 0 ? job->id_offsets[job->n_items] : 0;
-    size->charge.bytes = size->charge.tokens * sizeof(*job->ids);
+    size->reservation.tokens = job->n_items > 0 ? job->id_offsets[job->n_items] : 0;
+    size->reservation.bytes = size->reservation.tokens * sizeof(*job->ids);
     return GPUSERVE_OK;
 }
 
@@ -287,13 +287,13 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
         st = gsv_job_check_output(job, job->n_items, size->kept, error);
     if (st == GPUSERVE_OK)
         st = job->ids ? size_ids(model, job, size, error) : size_texts(model, job, size, error);
-    size->charge.work = size->charge.tokens;
-    size->charge.client = job->client;
-    size->charge.n_items = job->n_items;
+    size->reservation.work = size->reservation.tokens;
+    size->reservation.client = job->client;
+    size->reservation.n_items = job->n_items;
     if (st == GPUSERVE_OK) { /* neither count is over 2^58 */
-        const uint64_t rows = gsv_is_by_token(job->task) ? size->charge.tokens : job->n_items;
+        const uint64_t rows = gsv_is_by_token(job->task) ? size->reservation.tokens : job->n_items;
 
-        size->charge.bytes +=
+        size->reservation.bytes +=
             rows * (uint64_t)size->columns * sizeof(float) + job->n_items * sizeof(struct gsv_item);
     }
     return st;

@@ -11,7 +11,7 @@ struct gsv_job_size {
     struct gsv_batch_key key;
     int32_t columns; /* of a row as computed */
     int32_t kept;    /* the first of them, which are the caller's */
-    struct gsv_charge charge;
+    struct gsv_queue_reservation reservation;
     const char *prompt; /* lent by the job or the model; NULL or empty: none */
 };
 

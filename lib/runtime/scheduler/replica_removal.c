@@ -9,16 +9,16 @@
 
 bool gsv_batcher_retire(struct gsv_batcher *batcher, int32_t replica)
 {
-    struct gsv_stand *stand = &batcher->stands[replica];
+    struct gsv_replica_state *replica_state = &batcher->replica_states[replica];
     struct gsv_batch **place = &batcher->free_batches;
     bool goes;
 
     pthread_mutex_lock(&batcher->lock);
-    goes = !stand->is_out && batcher->n_live > 1;
+    goes = !replica_state->is_out && batcher->n_live > 1;
     if (goes) {
-        stand->is_out = true;
+        replica_state->is_out = true;
         batcher->n_live--;
-        batcher->n_seats -= stand->n_seats;
+        batcher->n_slots -= replica_state->n_slots;
         while (*place) {
             if ((*place)->replica == replica)
                 *place = (*place)->next_free;
@@ -33,33 +33,33 @@ bool gsv_batcher_retire(struct gsv_batcher *batcher, int32_t replica)
 
 /* One that fails a second time may be the cause itself, and would take down one device after the
  * other. */
-bool gsv_leave_for_rerun(struct gsv_batcher *batcher, struct gsv_batch *batch,
+bool gsv_leave_for_retry(struct gsv_batcher *batcher, struct gsv_batch *batch,
                          gpuserve_status status)
 {
-    if (status != GPUSERVE_E_DEVICE || !batcher->options.reruns || batch->is_rerun ||
-        !batcher->stands[batch->replica].is_out || batcher->broken.status != GPUSERVE_OK)
+    if (status != GPUSERVE_E_DEVICE || !batcher->options.retries || batch->is_retry ||
+        !batcher->replica_states[batch->replica].is_out || batcher->broken.status != GPUSERVE_OK)
         return false;
-    batch->next_free = batcher->reruns;
-    batcher->reruns = batch;
-    atomic_fetch_add(&batcher->options.metrics->batches_rerun, 1);
+    batch->next_free = batcher->retries;
+    batcher->retries = batch;
+    atomic_fetch_add(&batcher->options.metrics->batches_retried, 1);
     gsv_wake(batcher);
     return true;
 }
 
-struct gsv_batch *gsv_begin_rerun(struct gsv_batcher *batcher, int32_t group)
+struct gsv_batch *gsv_begin_retry(struct gsv_batcher *batcher, int32_t group)
 {
-    struct gsv_batch *left = batcher->reruns, *batch = gsv_take_free(batcher, group);
+    struct gsv_batch *left = batcher->retries, *batch = gsv_pop_free_batch(batcher, group);
     const struct gsv_batch own = *batch;
 
-    batcher->reruns = left->next_free;
+    batcher->retries = left->next_free;
     *batch = *left;
     batch->replica = own.replica;
     batch->group = own.group;
-    batch->is_rerun = true;
+    batch->is_retry = true;
     batch->taken_ns = gsv_now_ns();
     left->parts = own.parts;
-    left->riders = own.riders;
-    batcher->stands[batch->replica].n_running++;
+    left->coalesced = own.coalesced;
+    batcher->replica_states[batch->replica].n_running++;
     batcher->n_running++;
     return batch;
 }

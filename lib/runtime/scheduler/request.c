@@ -260,7 +260,7 @@ static bool is_over_already(const gpuserve_request *request)
 
 gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *model,
                                    const gpuserve_job *job, gpuserve_completion_fn callback,
-                                   void *user, bool leads, uint64_t submitted_ns,
+                                   void *user, bool may_run_inline, uint64_t submitted_ns,
                                    gpuserve_error *error)
 {
     struct gsv_job_size size;
@@ -269,11 +269,11 @@ gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *mod
 
     *out = NULL;
     if (st == GPUSERVE_OK)
-        st = gsv_batcher_admit(model->batcher, &size.charge, error);
+        st = gsv_batcher_admit(model->batcher, &size.reservation, error);
     if (st == GPUSERVE_OK) {
         st = create(&request, model, job, &size, submitted_ns, error);
         if (st != GPUSERVE_OK) {
-            gsv_batcher_uncharge(model->batcher, &size.charge);
+            gsv_batcher_release(model->batcher, &size.reservation);
             gsv_batcher_leave(model->batcher);
         }
     }
@@ -290,18 +290,18 @@ gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *mod
     }
     request->callback = callback;
     request->user = user;
-    request->charge = size.charge;
+    request->reservation = size.reservation;
     request->enqueued_ns = gsv_now_ns();
     *out = request; /* before it can complete: the callback may compare the pointers */
     /* Nothing to compute and nobody to call: no need to trouble another thread. */
     if (!callback && is_over_already(request)) {
         request->is_ending = true;
         gsv_request_complete(request);
-    } else if (leads) {
-        struct gsv_batch *batch = gsv_batcher_lead(model->batcher, request);
+    } else if (may_run_inline) {
+        struct gsv_batch *batch = gsv_batcher_begin_inline(model->batcher, request);
 
         if (batch)
-            gsv_lead(batch);
+            gsv_run_inline(batch);
     } else {
         gsv_batcher_enqueue(request->batcher, request);
     }
@@ -456,7 +456,7 @@ void gsv_request_complete(gpuserve_request *request)
     free(request->staging);
     request->staging = NULL;
     count(request, status, now);
-    gsv_batcher_uncharge(batcher, &request->charge); /* whoever wakes finds the room free */
+    gsv_batcher_release(batcher, &request->reservation); /* whoever wakes finds the room free */
     publish(request, batcher, status);
     gsv_batcher_leave(batcher);
 }

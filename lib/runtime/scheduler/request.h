@@ -44,7 +44,7 @@ static inline bool gsv_same_batch_key(const struct gsv_batch_key *a, const struc
 }
 
 /* Room that a request takes in the queue. */
-struct gsv_charge {
+struct gsv_queue_reservation {
     uint64_t tokens; /* an estimate from the bytes; exact for ids */
     uint64_t bytes;  /* texts and results */
     uint64_t timed;  /* tokens, as they count against the time of what waits */
@@ -101,8 +101,8 @@ struct gpuserve_request {
     size_t n_chunks;
     float *staging; /* [n_rows, columns] */
     size_t n_rows;
-    struct gsv_charge charge; /* what it was admitted for */
-    uint64_t submitted_ns;    /* times of gsv_now_ns() */
+    struct gsv_queue_reservation reservation; /* what it was admitted for */
+    uint64_t submitted_ns;                    /* times of gsv_now_ns() */
     uint64_t enqueued_ns;
     uint64_t deadline_ns; /* 0: none */
     atomic_uint_fast64_t tokenize_ns;
@@ -151,7 +151,7 @@ uint64_t gsv_deadline_ns(int64_t deadline_us, uint64_t submitted_ns);
  * and may run it in its own thread first; it keeps the model from being unloaded. */
 gpuserve_status gsv_request_create(gpuserve_request **request, struct gsv_model *model,
                                    const gpuserve_job *job, gpuserve_completion_fn callback,
-                                   void *user, bool leads, uint64_t submitted_ns,
+                                   void *user, bool may_run_inline, uint64_t submitted_ns,
                                    gpuserve_error *error);
 
 /* Once, when nothing of it is in flight or left to take; a worker calls it if there is a callback;

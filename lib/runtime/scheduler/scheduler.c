@@ -8,13 +8,13 @@
 
 #include <time.h>
 
-#define LEAST_WEIGHT (1.0 / 16) /* of a batch among those that the speed is learned from */
+#define MIN_WEIGHT (1.0 / 16) /* of a batch among those that the speed is learned from */
 
 /* The next chunk to tokenize, from the request whose turn it is; false when it has expired. */
 static bool begin_encoding(struct gsv_batcher *batcher, struct gsv_step *step)
 {
-    struct gsv_lane *lane = gsv_next_raw_lane(batcher);
-    gpuserve_request *request = gsv_of_raw(lane->raw.after);
+    struct gsv_priority_class *class = gsv_next_raw_class(batcher);
+    gpuserve_request *request = gsv_of_raw(class->raw.after);
 
     if (gsv_is_expired(request, gsv_now_ns())) {
         gsv_expire(batcher, request);
@@ -25,11 +25,11 @@ static bool begin_encoding(struct gsv_batcher *batcher, struct gsv_step *step)
     step->chunk = &request->chunks[request->next_raw++];
     step->chunk->state = GSV_CHUNK_ENCODING;
     request->n_in_flight++;
-    lane->n_raw_chunks--;
+    class->n_raw_chunks--;
     batcher->n_raw_chunks--;
     gsv_list_remove(&request->raw);
     if (request->next_raw < request->n_chunks)
-        gsv_list_append(&lane->raw, &request->raw);
+        gsv_list_append(&class->raw, &request->raw);
     return true;
 }
 
@@ -49,7 +49,7 @@ static bool find_end(struct gsv_batcher *batcher, struct gsv_step *step)
 /* There is a step for somebody with a core. */
 static bool has_work(const struct gsv_batcher *batcher)
 {
-    return batcher->n_raw_chunks > 0 || (batcher->reruns && batcher->free_batches) ||
+    return batcher->n_raw_chunks > 0 || (batcher->retries && batcher->free_batches) ||
            (batcher->ready_tokens > 0 && batcher->free_batches && !gsv_holds_back(batcher));
 }
 
@@ -57,25 +57,25 @@ static bool has_work(const struct gsv_batcher *batcher)
 
 void gsv_batcher_add_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 {
-    struct gsv_stand *stand = &batcher->stands[batch->replica];
+    struct gsv_replica_state *replica_state = &batcher->replica_states[batch->replica];
 
     pthread_mutex_lock(&batcher->lock);
-    if (!stand->is_out) {
-        stand->n_seats++;
-        batcher->n_seats++;
+    if (!replica_state->is_out) {
+        replica_state->n_slots++;
+        batcher->n_slots++;
         batch->next_free = batcher->free_batches;
         batcher->free_batches = batch;
     }
     pthread_mutex_unlock(&batcher->lock);
 }
 
-struct gsv_batch *gsv_take_free(struct gsv_batcher *batcher, int32_t group)
+struct gsv_batch *gsv_pop_free_batch(struct gsv_batcher *batcher, int32_t group)
 {
     struct gsv_batch **best = &batcher->free_batches, *batch;
 
     for (struct gsv_batch **place = best; *place; place = &(*place)->next_free) {
-        const int32_t busy = batcher->stands[(*place)->replica].n_running;
-        const int32_t least = batcher->stands[(*best)->replica].n_running;
+        const int32_t busy = batcher->replica_states[(*place)->replica].n_running;
+        const int32_t least = batcher->replica_states[(*best)->replica].n_running;
 
         if (busy < least || (busy == least && (*best)->group != group && (*place)->group == group))
             best = place;
@@ -89,26 +89,26 @@ struct gsv_batch *gsv_take_free(struct gsv_batcher *batcher, int32_t group)
  * along. */
 static struct gsv_batch *begin_batch(struct gsv_batcher *batcher, int32_t group)
 {
-    struct gsv_batch *batch = gsv_take_free(batcher, group);
+    struct gsv_batch *batch = gsv_pop_free_batch(batcher, group);
 
-    gsv_take_batch(batcher, batch);
+    gsv_form_batch(batcher, batch);
     if (batch->n_parts == 0) {
         batch->next_free = batcher->free_batches;
         batcher->free_batches = batch;
         return NULL;
     }
-    batcher->stands[batch->replica].n_running++;
+    batcher->replica_states[batch->replica].n_running++;
     batcher->n_running++;
     return batch;
 }
 
 static void end_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 {
-    struct gsv_stand *stand = &batcher->stands[batch->replica];
+    struct gsv_replica_state *replica_state = &batcher->replica_states[batch->replica];
 
-    stand->n_running--;
+    replica_state->n_running--;
     batcher->n_running--;
-    if (stand->is_out)
+    if (replica_state->is_out)
         return;
     batch->next_free = batcher->free_batches;
     batcher->free_batches = batch;
@@ -119,11 +119,11 @@ static void end_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 /* A step that needs a core, which the worker has; the lock is held. */
 static bool find_work(struct gsv_batcher *batcher, int32_t group, struct gsv_step *step)
 {
-    const size_t enough = (size_t)batcher->n_seats * (size_t)batcher->options.max_batch_tokens;
+    const size_t enough = (size_t)batcher->n_slots * (size_t)batcher->options.max_batch_tokens;
 
     while (has_work(batcher)) {
-        if (batcher->reruns && batcher->free_batches) {
-            step->batch = gsv_begin_rerun(batcher, group);
+        if (batcher->retries && batcher->free_batches) {
+            step->batch = gsv_begin_retry(batcher, group);
             step->kind = GSV_STEP_RUN;
             return true;
         }
@@ -209,28 +209,28 @@ static bool may_lead(const struct gsv_batcher *batcher, const gpuserve_request *
 }
 
 /* A caller's batch, with the core that it has; the lock is held. */
-static struct gsv_batch *begin_led_batch(struct gsv_batcher *batcher)
+static struct gsv_batch *begin_inline_batch(struct gsv_batcher *batcher)
 {
     struct gsv_batch *batch = begin_batch(batcher, 0); /* a caller is anywhere */
 
     if (!batch)
         leave_core(batcher, gsv_now_ns(), false);
     else
-        batch->is_led = true;
+        batch->is_inline = true;
     return batch;
 }
 
-struct gsv_batch *gsv_batcher_lead(struct gsv_batcher *batcher, gpuserve_request *request)
+struct gsv_batch *gsv_batcher_begin_inline(struct gsv_batcher *batcher, gpuserve_request *request)
 {
     struct gsv_batch *batch = NULL;
-    bool leads;
+    bool may_run_inline;
 
     pthread_mutex_lock(&batcher->lock);
-    leads = may_lead(batcher, request);
+    may_run_inline = may_lead(batcher, request);
     gsv_enqueue(batcher, request);
-    if (leads && request->ready_tokens > 0 && batcher->n_raw_chunks == 0 &&
+    if (may_run_inline && request->ready_tokens > 0 && batcher->n_raw_chunks == 0 &&
         gsv_cores_try_enter(batcher->options.cores, &batcher->share))
-        batch = begin_led_batch(batcher);
+        batch = begin_inline_batch(batcher);
     if (batcher->ready_tokens > 0 || batcher->n_raw_chunks > 0 || batcher->to_complete)
         gsv_wake(batcher);
     pthread_mutex_unlock(&batcher->lock);
@@ -239,14 +239,15 @@ struct gsv_batch *gsv_batcher_lead(struct gsv_batcher *batcher, gpuserve_request
 
 /* A worker was woken for it. One that has a core already is about to take it, or would keep the
  * batch from having all cores. */
-struct gsv_batch *gsv_batcher_lead_queued(struct gsv_batcher *batcher, gpuserve_request *request)
+struct gsv_batch *gsv_batcher_begin_queued_inline(struct gsv_batcher *batcher,
+                                                  gpuserve_request *request)
 {
     struct gsv_batch *batch = NULL;
 
     pthread_mutex_lock(&batcher->lock);
     if (request->ready_tokens > 0 && may_lead(batcher, request) &&
         gsv_cores_try_enter_first(batcher->options.cores, &batcher->share))
-        batch = begin_led_batch(batcher);
+        batch = begin_inline_batch(batcher);
     pthread_mutex_unlock(&batcher->lock);
     return batch;
 }
@@ -265,7 +266,7 @@ gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct 
     } else if (request->failure == GPUSERVE_OK) {
         chunk->state = GSV_CHUNK_READY;
         request->n_untaken -= chunk->n_cached;
-        gsv_add_ready(batcher, request, gsv_board(batcher, request, chunk));
+        gsv_add_ready(batcher, request, gsv_coalesce_chunk(batcher, request, chunk));
         gsv_wake(batcher);
     }
     gsv_end_if_over(request, &over);
@@ -278,33 +279,33 @@ gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct 
 static void learn_speed(struct gsv_batcher *batcher, const struct gsv_batch *batch,
                         uint64_t nanoseconds)
 {
-    const int32_t share = batch->is_wide ? 1 : batcher->n_seats;
+    const int32_t share = batch->is_wide ? 1 : batcher->n_slots;
     const double now = (double)batch->n_tokens * share / (double)(nanoseconds + 1);
     const double full = (double)batch->n_tokens / batcher->options.max_batch_tokens;
-    const double weight = (full < 1 ? full > LEAST_WEIGHT ? full : LEAST_WEIGHT : 1) / 8;
+    const double weight = (full < 1 ? full > MIN_WEIGHT ? full : MIN_WEIGHT : 1) / 8;
     double *speed = &batcher->tokens_per_ns;
 
     *speed = *speed > 0 ? *speed + (now - *speed) * weight : now;
 }
 
-void gsv_batcher_land(struct gsv_batcher *batcher, struct gsv_batch *batch)
+void gsv_batcher_end_coalescing(struct gsv_batcher *batcher, struct gsv_batch *batch)
 {
     pthread_mutex_lock(&batcher->lock);
     for (int32_t i = 0; i < batch->n_parts; i++)
-        gsv_flight_remove(batcher, &batch->parts[i]);
+        gsv_in_flight_remove(batcher, &batch->parts[i]);
     pthread_mutex_unlock(&batcher->lock);
 }
 
 /* Of the parts, then of the riders. */
 static const struct gsv_part *part_at(const struct gsv_batch *batch, int32_t i)
 {
-    return i < batch->n_parts ? &batch->parts[i] : &batch->riders[i - batch->n_parts];
+    return i < batch->n_parts ? &batch->parts[i] : &batch->coalesced[i - batch->n_parts];
 }
 
 void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, uint64_t nanoseconds,
                     gpuserve_status status, const gpuserve_error *error, gpuserve_request **list)
 {
-    for (int32_t i = 0; i < batch->n_parts + batch->n_riders; i++) {
+    for (int32_t i = 0; i < batch->n_parts + batch->n_coalesced; i++) {
         const struct gsv_part *part = part_at(batch, i);
 
         part->request->n_in_flight--;
@@ -315,7 +316,7 @@ void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, uint64
         if (status != GPUSERVE_OK)
             gsv_fail_request(batcher, part->request, status, error);
     }
-    for (int32_t i = 0; i < batch->n_parts + batch->n_riders; i++)
+    for (int32_t i = 0; i < batch->n_parts + batch->n_coalesced; i++)
         gsv_end_if_over(part_at(batch, i)->request, list);
 }
 
@@ -328,11 +329,11 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch 
     leave_core(batcher, batch->taken_ns, batch->is_wide);
     pthread_mutex_lock(&batcher->lock);
     end_batch(batcher, batch);
-    if (!gsv_leave_for_rerun(batcher, batch, status)) {
+    if (!gsv_leave_for_retry(batcher, batch, status)) {
         learn_speed(batcher, batch, nanoseconds);
         gsv_count_back(batcher, batch, nanoseconds, status, error, &over);
     }
-    if (batch->is_led && has_work(batcher)) /* a worker would take it up itself */
+    if (batch->is_inline && has_work(batcher)) /* a worker would take it up itself */
         gsv_wake(batcher);
     pthread_mutex_unlock(&batcher->lock);
     return over;

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_IDLE 64              /* encoders that are kept */
-#define MOST_KEPT_BYTES (1 << 20) /* of joined text that an idle encoder keeps */
+#define MAX_IDLE 64              /* encoders that are kept */
+#define MAX_KEPT_BYTES (1 << 20) /* of joined text that an idle encoder keeps */
 
 /* ---------------------------------------------------------------------------------- encoders */
 
@@ -59,13 +59,13 @@ void gsv_encoder_give(struct gsv_encoders *encoders, struct gsv_encoder *encoder
 {
     bool keep;
 
-    if (encoder->capacity > MOST_KEPT_BYTES) {
+    if (encoder->capacity > MAX_KEPT_BYTES) {
         free(encoder->text);
         encoder->text = NULL;
         encoder->capacity = 0;
     }
     pthread_mutex_lock(&encoders->lock);
-    keep = encoders->n_idle < MOST_IDLE;
+    keep = encoders->n_idle < MAX_IDLE;
     if (keep) {
         encoder->next = encoders->idle;
         encoders->idle = encoder;

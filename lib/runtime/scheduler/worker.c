@@ -69,17 +69,17 @@ static void *work(void *argument)
             encode(model, &step);
             break;
         case GSV_STEP_RUN:
-            complete_all(gsv_seat_run(gsv_seat_of(step.batch)));
+            complete_all(gsv_slot_run(gsv_slot_of(step.batch)));
             break;
         }
     }
 }
 
-void gsv_lead(struct gsv_batch *batch)
+void gsv_run_inline(struct gsv_batch *batch)
 {
-    struct gsv_model *model = gsv_seat_of(batch)->model;
+    struct gsv_model *model = gsv_slot_of(batch)->model;
     const gpuserve_context *before = gsv_log_scope(model->context);
-    gpuserve_request *list = gsv_seat_run(gsv_seat_of(batch));
+    gpuserve_request *list = gsv_slot_run(gsv_slot_of(batch));
 
     while (list) {
         gpuserve_request *request = list;
@@ -121,22 +121,22 @@ static int32_t group_of(const struct gsv_model *model, int32_t worker)
                                      : 0;
 }
 
-static gpuserve_status make_seats(struct gsv_workers *workers, struct gsv_model *model,
+static gpuserve_status make_slots(struct gsv_workers *workers, struct gsv_model *model,
                                   gpuserve_error *error)
 {
     const struct gsv_plan *plan = &model->plan;
     gpuserve_status st = GPUSERVE_OK;
 
     workers->all = gsv_alloc_array((size_t)plan->n_workers, sizeof(*workers->all));
-    workers->seats = gsv_alloc_array((size_t)plan->n_workers, sizeof(*workers->seats));
-    if (!workers->all || !workers->seats)
+    workers->slots = gsv_alloc_array((size_t)plan->n_workers, sizeof(*workers->slots));
+    if (!workers->all || !workers->slots)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %d workers", plan->n_workers);
     workers->n = plan->n_workers;
     if (plan->has_wide)
-        st = gsv_work_create(&workers->wide, model->replicas[0].net, &plan->wide, error);
+        st = gsv_exec_create(&workers->wide, model->replicas[0].net, &plan->wide, error);
     for (int32_t i = 0; i < workers->n && st == GPUSERVE_OK; i++) {
-        st = gsv_seat_init(&workers->seats[i], model, i % (int32_t)plan->n_replicas, error);
-        workers->seats[i].batch.group = group_of(model, i);
+        st = gsv_slot_init(&workers->slots[i], model, i % (int32_t)plan->n_replicas, error);
+        workers->slots[i].batch.group = group_of(model, i);
     }
     return st;
 }
@@ -144,14 +144,14 @@ static gpuserve_status make_seats(struct gsv_workers *workers, struct gsv_model 
 gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model *model,
                                   gpuserve_error *error)
 {
-    gpuserve_status st = make_seats(workers, model, error);
+    gpuserve_status st = make_slots(workers, model, error);
 
     for (int32_t i = 0; i < (int32_t)model->plan.n_replicas && st == GPUSERVE_OK; i++) {
         if (!gsv_model_has_replica(model, (size_t)i))
             gsv_batcher_retire(model->batcher, i);
     }
     for (int32_t i = workers->n; i-- > 0 && st == GPUSERVE_OK;)
-        gsv_batcher_add_batch(model->batcher, &workers->seats[i].batch);
+        gsv_batcher_add_batch(model->batcher, &workers->slots[i].batch);
     while (workers->n_started < workers->n && st == GPUSERVE_OK) {
         struct gsv_worker *worker = &workers->all[workers->n_started];
         int failed;
@@ -174,9 +174,9 @@ void gsv_workers_stop(struct gsv_workers *workers)
     for (int32_t i = 0; i < workers->n_started; i++)
         pthread_join(workers->all[i].thread, NULL);
     for (int32_t i = 0; i < workers->n; i++)
-        gsv_seat_reset(&workers->seats[i]);
-    gsv_work_free(&workers->wide);
-    free(workers->seats);
+        gsv_slot_reset(&workers->slots[i]);
+    gsv_exec_free(&workers->wide);
+    free(workers->slots);
     free(workers->all);
     memset(workers, 0, sizeof(*workers));
 }

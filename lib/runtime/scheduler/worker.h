@@ -12,22 +12,22 @@
 
 struct gsv_batch;
 struct gsv_model;
-struct gsv_seat;
+struct gsv_slot;
 struct gsv_worker;
 
 struct gsv_workers {
     struct gsv_worker *all; /* [n] */
-    struct gsv_seat *seats; /* [n]: used by any of them, see execution_slot.h */
+    struct gsv_slot *slots; /* [n]: used by any of them, see execution_slot.h */
     int32_t n;
     int32_t n_started;
-    struct gsv_work *wide; /* used by one at a time: see batcher.h; may be NULL */
+    struct gsv_exec *wide; /* used by one at a time: see batcher.h; may be NULL */
 };
 
 /* Start a thread of ours: all signals blocked, a small stack. 0, or the error of pthread_create. */
 int gsv_start_thread(pthread_t *thread, void *(*work)(void *), void *argument);
 
-/* Run a batch of gsv_batcher_lead() in the calling thread and complete what is over. */
-void gsv_lead(struct gsv_batch *batch);
+/* Run a batch of gsv_batcher_begin_inline() in the calling thread and complete what is over. */
+void gsv_run_inline(struct gsv_batch *batch);
 
 /* Make the streams and start the threads. */
 gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model *model,

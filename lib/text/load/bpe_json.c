@@ -13,7 +13,7 @@ enum {
 };
 
 /* While the merges are read. */
-struct reading {
+struct bpe_json_reading {
     struct gsv_bpe *model;
     const struct gsv_vocab *vocab;
     const char *name;
@@ -30,13 +30,13 @@ static bool is_null(struct gsv_json_slice value)
 
 /* ------------------------------------------------------------------ merges */
 
-static gpuserve_status no_memory(const struct reading *r, gpuserve_error *error)
+static gpuserve_status no_memory(const struct bpe_json_reading *r, gpuserve_error *error)
 {
     return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory at %u merges", r->name, r->rank);
 }
 
 /* Join the tokens text[0, left) and text[left, left + right). */
-static gpuserve_status take_merge(struct reading *r, size_t left, size_t right,
+static gpuserve_status take_merge(struct bpe_json_reading *r, size_t left, size_t right,
                                   gpuserve_error *error)
 {
     const size_t prefix = strlen(r->model->prefix);
@@ -59,8 +59,8 @@ static gpuserve_status take_merge(struct reading *r, size_t left, size_t right,
 }
 
 /* The characters of a string of the file to r->text + at. */
-static gpuserve_status read_string(struct reading *r, struct gsv_json_reader *reader, size_t at,
-                                   size_t *size, gpuserve_error *error)
+static gpuserve_status read_string(struct bpe_json_reading *r, struct gsv_json_reader *reader,
+                                   size_t at, size_t *size, gpuserve_error *error)
 {
     struct gsv_json_slice value;
     gpuserve_status status = gsv_json_reader_value(reader, &value, error);
@@ -78,7 +78,7 @@ static gpuserve_status read_string(struct reading *r, struct gsv_json_reader *re
 }
 
 /* "a b" */
-static gpuserve_status read_line(struct reading *r, struct gsv_json_reader *reader,
+static gpuserve_status read_line(struct bpe_json_reading *r, struct gsv_json_reader *reader,
                                  gpuserve_error *error)
 {
     size_t size = 0, left;
@@ -99,7 +99,7 @@ static gpuserve_status read_line(struct reading *r, struct gsv_json_reader *read
 }
 
 /* ["a", "b"] */
-static gpuserve_status read_pair(struct reading *r, struct gsv_json_reader *reader,
+static gpuserve_status read_pair(struct bpe_json_reading *r, struct gsv_json_reader *reader,
                                  gpuserve_error *error)
 {
     size_t sizes[2] = { 0 }, n = 0;
@@ -125,7 +125,7 @@ static gpuserve_status read_merges(struct gsv_bpe *model, struct gsv_json_slice 
                                    const struct gsv_vocab *vocab, const char *name,
                                    gpuserve_error *error)
 {
-    struct reading r = { .model = model, .vocab = vocab, .name = name };
+    struct bpe_json_reading r = { .model = model, .vocab = vocab, .name = name };
     struct gsv_json_reader reader = gsv_json_reader_of(json, name);
     gpuserve_status status = gsv_json_reader_open(&reader, '[', error);
 
@@ -191,10 +191,10 @@ static gpuserve_status read_unknown(struct gsv_bpe *model, const struct gsv_memb
 }
 
 /* What `tokenizers` does with the bytes of an affix, or by chance, is not done here. */
-static gpuserve_status check_options(const struct gsv_bpe *model, const struct gsv_member *members,
+static gpuserve_status check_options(const struct gsv_bpe *model, const struct gsv_member *fields,
                                      const char *name, gpuserve_error *error)
 {
-    const struct gsv_json_slice dropout = members[GSV_MODEL_DROPOUT].value;
+    const struct gsv_json_slice dropout = fields[GSV_MODEL_DROPOUT].value;
 
     if (!is_null(dropout))
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: model: \"dropout\" %.*s", name,
@@ -202,29 +202,29 @@ static gpuserve_status check_options(const struct gsv_bpe *model, const struct g
     if (model->falls_back && (model->prefix[0] || model->suffix[0]))
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "%s: model: \"byte_fallback\" with a prefix or a suffix", name);
-    if (!members[GSV_MODEL_MERGES].value.at)
+    if (!fields[GSV_MODEL_MERGES].value.at)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: no \"merges\"", name);
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_bpe_read(struct gsv_bpe *model, const struct gsv_member *members,
+gpuserve_status gsv_bpe_read(struct gsv_bpe *model, const struct gsv_member *fields,
                              const struct gsv_vocab *vocab, const char *name, gpuserve_error *error)
 {
-    gpuserve_status status = read_affix(&members[GSV_MODEL_PREFIX], name, &model->prefix, error);
+    gpuserve_status status = read_affix(&fields[GSV_MODEL_PREFIX], name, &model->prefix, error);
 
     if (status == GPUSERVE_OK)
-        status = read_affix(&members[GSV_MODEL_SUFFIX], name, &model->suffix, error);
+        status = read_affix(&fields[GSV_MODEL_SUFFIX], name, &model->suffix, error);
     if (status == GPUSERVE_OK)
-        status = read_flag(&members[GSV_MODEL_FUSE_UNK], name, &model->fuses_unknown, error);
+        status = read_flag(&fields[GSV_MODEL_FUSE_UNK], name, &model->fuses_unknown, error);
     if (status == GPUSERVE_OK)
-        status = read_flag(&members[GSV_MODEL_BYTE_FALLBACK], name, &model->falls_back, error);
+        status = read_flag(&fields[GSV_MODEL_BYTE_FALLBACK], name, &model->falls_back, error);
     if (status == GPUSERVE_OK)
-        status = read_flag(&members[GSV_MODEL_IGNORE_MERGES], name, &model->ignores_merges, error);
+        status = read_flag(&fields[GSV_MODEL_IGNORE_MERGES], name, &model->ignores_merges, error);
     if (status == GPUSERVE_OK)
-        status = check_options(model, members, name, error);
+        status = check_options(model, fields, name, error);
     if (status == GPUSERVE_OK)
-        status = read_unknown(model, &members[GSV_MODEL_UNK], vocab, name, error);
+        status = read_unknown(model, &fields[GSV_MODEL_UNK], vocab, name, error);
     if (status == GPUSERVE_OK)
-        status = read_merges(model, members[GSV_MODEL_MERGES].value, vocab, name, error);
+        status = read_merges(model, fields[GSV_MODEL_MERGES].value, vocab, name, error);
     return status;
 }

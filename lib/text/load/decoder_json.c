@@ -31,7 +31,7 @@ static gpuserve_status add_step(struct gsv_decoder *d, struct gsv_decoder_step s
 
 static char *text_of(const struct gsv_json_value *value)
 {
-    return (char *)(uintptr_t)gsv_json_text(value); /* add_step() copies it */
+    return (char *)(uintptr_t)gsv_json_get_string(value); /* add_step() copies it */
 }
 
 gpuserve_status gsv_decoder_wordpiece(struct gsv_decoder *d, const char *prefix, bool cleanup,
@@ -56,10 +56,10 @@ static gpuserve_status parse_wordpiece(struct gsv_decoder *d, const struct gsv_j
 {
     const char *prefix = "##";
     bool cleanup = true;
-    gpuserve_status status = gsv_json_need(json, "prefix", GSV_JSON_TEXT, name, error);
+    gpuserve_status status = gsv_json_need(json, "prefix", GSV_JSON_STRING, name, error);
 
     if (status == GPUSERVE_OK)
-        status = gsv_json_need(json, "cleanup", GSV_JSON_TRUTH, name, error);
+        status = gsv_json_need(json, "cleanup", GSV_JSON_BOOL, name, error);
     if (status == GPUSERVE_OK)
         status = gsv_json_string(json, "prefix", name, &prefix, error);
     if (status == GPUSERVE_OK)
@@ -103,7 +103,7 @@ static gpuserve_status parse_suffix(struct gsv_decoder *d, const struct gsv_json
 {
     const struct gsv_json_value *suffix = gsv_json_member(json, "suffix");
 
-    if (!gsv_json_is(suffix, GSV_JSON_TEXT) || suffix->n == 0)
+    if (!gsv_json_is(suffix, GSV_JSON_STRING) || suffix->n == 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "%s: decoder \"BPEDecoder\" without a suffix", name);
     return add_step(d,
@@ -120,10 +120,10 @@ static gpuserve_status parse_replace(struct gsv_decoder *d, const struct gsv_jso
         gsv_json_member(gsv_json_member(json, "pattern"), "String");
     const struct gsv_json_value *content = gsv_json_member(json, "content");
 
-    if (!gsv_json_is(pattern, GSV_JSON_TEXT) || pattern->n == 0)
+    if (!gsv_json_is(pattern, GSV_JSON_STRING) || pattern->n == 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "%s: decoder \"Replace\" with a pattern that is no literal text", name);
-    if (!gsv_json_is(content, GSV_JSON_TEXT))
+    if (!gsv_json_is(content, GSV_JSON_STRING))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: decoder \"Replace\" without content", name);
     return add_step(d,
                     (struct gsv_decoder_step){ .kind = GSV_DECODE_REPLACE,
@@ -140,18 +140,18 @@ static gpuserve_status parse_strip(struct gsv_decoder *d, const struct gsv_json_
     const struct gsv_json_value *content = gsv_json_member(json, "content");
     int64_t start = 0, stop = 0;
     size_t length = 0;
-    gpuserve_status status = gsv_json_need(json, "start", GSV_JSON_WHOLE, name, error);
+    gpuserve_status status = gsv_json_need(json, "start", GSV_JSON_INT, name, error);
 
     if (status == GPUSERVE_OK)
-        status = gsv_json_need(json, "stop", GSV_JSON_WHOLE, name, error);
+        status = gsv_json_need(json, "stop", GSV_JSON_INT, name, error);
     if (status == GPUSERVE_OK)
         status = gsv_json_int(json, "start", name, 0, INT64_MAX, &start, error);
     if (status == GPUSERVE_OK)
         status = gsv_json_int(json, "stop", name, 0, INT64_MAX, &stop, error);
     if (status != GPUSERVE_OK)
         return status;
-    if (gsv_json_is(content, GSV_JSON_TEXT) && content->n > 0)
-        gsv_utf8_decode(gsv_json_text(content), &length);
+    if (gsv_json_is(content, GSV_JSON_STRING) && content->n > 0)
+        gsv_utf8_decode(gsv_json_get_string(content), &length);
     if (length == 0 || length != content->n)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: decoder \"Strip\": \"content\" is no character", name);
@@ -177,13 +177,13 @@ static gpuserve_status parse_one(struct gsv_decoder *d, const struct gsv_json_va
         { "ByteFallback", GSV_DECODE_BYTE_FALLBACK },
         { "Fuse", GSV_DECODE_FUSE },
     };
-    const char *type = gsv_json_text(gsv_json_member(json, "type"));
+    const char *type = gsv_json_get_string(gsv_json_member(json, "type"));
 
     if (!type)
         type = "";
     if (strcmp(type, "ByteLevel") == 0 &&
-        (!gsv_json_is(gsv_json_member(json, "trim_offsets"), GSV_JSON_TRUTH) ||
-         !gsv_json_is(gsv_json_member(json, "add_prefix_space"), GSV_JSON_TRUTH)))
+        (!gsv_json_is(gsv_json_member(json, "trim_offsets"), GSV_JSON_BOOL) ||
+         !gsv_json_is(gsv_json_member(json, "add_prefix_space"), GSV_JSON_BOOL)))
         return gsv_fail(error, GPUSERVE_E_FORMAT, /* as `tokenizers` has it */
                         "%s: decoder \"ByteLevel\" without \"trim_offsets\" and "
                         "\"add_prefix_space\"",
@@ -207,7 +207,7 @@ static gpuserve_status parse_one(struct gsv_decoder *d, const struct gsv_json_va
 gpuserve_status gsv_decoder_parse(struct gsv_decoder *d, const struct gsv_json_value *json,
                                   const char *name, gpuserve_error *error)
 {
-    const char *type = gsv_json_text(gsv_json_member(json, "type"));
+    const char *type = gsv_json_get_string(gsv_json_member(json, "type"));
     const struct gsv_json_value *parts = gsv_json_member(json, "decoders");
     gpuserve_status status = GPUSERVE_OK;
 

@@ -13,7 +13,7 @@ static gpuserve_status check_choice(const struct gsv_json_value *json, const cha
                                     const char *const *choices, const char *name,
                                     gpuserve_error *error)
 {
-    const char *text = gsv_json_text(gsv_json_member(json, key));
+    const char *text = gsv_json_get_string(gsv_json_member(json, key));
 
     for (; text && *choices; choices++)
         if (strcmp(text, *choices) == 0)
@@ -26,7 +26,7 @@ static gpuserve_status check_number(const struct gsv_json_value *json, const cha
                                     int64_t maximum, const char *name, gpuserve_error *error)
 {
     int64_t ignored;
-    const gpuserve_status status = gsv_json_need(json, key, GSV_JSON_WHOLE, name, error);
+    const gpuserve_status status = gsv_json_need(json, key, GSV_JSON_INT, name, error);
 
     return status == GPUSERVE_OK ? gsv_json_int(json, key, name, 0, maximum, &ignored, error)
                                  : status;
@@ -87,6 +87,6 @@ gpuserve_status gsv_usage_check_padding(const struct gsv_json_value *json, const
     if (status == GPUSERVE_OK)
         status = check_number(json, "pad_type_id", UINT32_MAX, name, error);
     if (status == GPUSERVE_OK)
-        status = gsv_json_need(json, "pad_token", GSV_JSON_TEXT, name, error);
+        status = gsv_json_need(json, "pad_token", GSV_JSON_STRING, name, error);
     return status;
 }

@@ -56,7 +56,7 @@ gpuserve_status gsv_normalizer_bert(struct gsv_normalizer *n, bool clean, bool c
 static gpuserve_status need_bool(const struct gsv_json_value *json, const char *key,
                                  const char *name, bool *value, gpuserve_error *error)
 {
-    const gpuserve_status status = gsv_json_need(json, key, GSV_JSON_TRUTH, name, error);
+    const gpuserve_status status = gsv_json_need(json, key, GSV_JSON_BOOL, name, error);
 
     return status == GPUSERVE_OK ? gsv_json_bool(json, key, name, value, error) : status;
 }
@@ -92,7 +92,7 @@ static gpuserve_status parse_strip(struct gsv_normalizer *n, const struct gsv_js
 
 static bool to_chars(struct gsv_chars *chars, const struct gsv_json_value *string)
 {
-    const char *text = gsv_json_text(string);
+    const char *text = gsv_json_get_string(string);
     const size_t size = string->n;
 
     if (!gsv_grow((void **)&chars->at, &chars->capacity, size, sizeof(*chars->at), SIZE_MAX))
@@ -118,9 +118,9 @@ static gpuserve_status parse_pattern(struct gsv_normal_step *step,
                                      gpuserve_error *error)
 {
     const struct gsv_json_value *text = gsv_json_member(json, "String");
-    const char *regex = gsv_json_text(gsv_json_member(json, "Regex"));
+    const char *regex = gsv_json_get_string(gsv_json_member(json, "Regex"));
 
-    if (gsv_json_is(text, GSV_JSON_TEXT) && text->n > 0)
+    if (gsv_json_is(text, GSV_JSON_STRING) && text->n > 0)
         return to_chars(&step->pattern, text)
                    ? GPUSERVE_OK
                    : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
@@ -141,7 +141,7 @@ static gpuserve_status parse_replace(struct gsv_normalizer *n, const struct gsv_
     struct gsv_normal_step *step;
     gpuserve_status status;
 
-    if (!gsv_json_is(content, GSV_JSON_TEXT))
+    if (!gsv_json_is(content, GSV_JSON_STRING))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: normalizer \"Replace\" without content",
                         name);
     status = add_kind(n, GSV_NORMAL_REPLACE, error);
@@ -161,7 +161,7 @@ static gpuserve_status parse_prepend(struct gsv_normalizer *n, const struct gsv_
     const struct gsv_json_value *text = gsv_json_member(json, "prepend");
     gpuserve_status status;
 
-    if (!gsv_json_is(text, GSV_JSON_TEXT) || text->n == 0)
+    if (!gsv_json_is(text, GSV_JSON_STRING) || text->n == 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "%s: normalizer \"Prepend\" without \"prepend\"", name);
     status = add_kind(n, GSV_NORMAL_PREPEND, error);
@@ -176,13 +176,13 @@ static gpuserve_status parse_charsmap(struct gsv_normalizer *n, const struct gsv
     const struct gsv_json_value *map = gsv_json_member(json, "precompiled_charsmap");
     gpuserve_status status;
 
-    if (!gsv_json_is(map, GSV_JSON_TEXT))
+    if (!gsv_json_is(map, GSV_JSON_STRING))
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: normalizer \"Precompiled\" without \"precompiled_charsmap\"", name);
     status = add_kind(n, GSV_NORMAL_CHARSMAP, error);
     if (status == GPUSERVE_OK)
-        status = gsv_charsmap_read(&n->steps[n->n - 1].charsmap, gsv_json_text(map), map->n, name,
-                                   error);
+        status = gsv_charsmap_read(&n->steps[n->n - 1].charsmap, gsv_json_get_string(map), map->n,
+                                   name, error);
     return status;
 }
 
@@ -223,7 +223,7 @@ static gpuserve_status parse_one(struct gsv_normalizer *n, const struct gsv_json
         { "StripAccents", GSV_NORMAL_DROP_COMBINING },
         { "Nmt", GSV_NORMAL_NMT },
     };
-    const char *type = gsv_json_text(gsv_json_member(json, "type"));
+    const char *type = gsv_json_get_string(gsv_json_member(json, "type"));
 
     if (!type)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: a normalizer without a type", name);
@@ -249,7 +249,7 @@ static gpuserve_status parse_one(struct gsv_normalizer *n, const struct gsv_json
 static gpuserve_status parse_any(struct gsv_normalizer *n, const struct gsv_json_value *json,
                                  const char *name, gpuserve_error *error)
 {
-    const char *type = gsv_json_text(gsv_json_member(json, "type"));
+    const char *type = gsv_json_get_string(gsv_json_member(json, "type"));
     const struct gsv_json_value *parts = gsv_json_member(json, "normalizers");
     gpuserve_status status = GPUSERVE_OK;
 

@@ -47,7 +47,7 @@ static gpuserve_status parse_behavior(struct gsv_pretoken_step *step,
         return GPUSERVE_OK;
     }
     return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: pre-tokenizer \"%s\" \"%s\"", name,
-                    gsv_json_text(gsv_json_member(json, "type")), behavior);
+                    gsv_json_get_string(gsv_json_member(json, "type")), behavior);
 }
 
 static gpuserve_status parse_punctuation(struct gsv_pretokenizer *p,
@@ -64,7 +64,7 @@ static gpuserve_status parse_punctuation(struct gsv_pretokenizer *p,
 static gpuserve_status need_flag(const struct gsv_json_value *json, const char *key,
                                  const char *name, bool *flag, gpuserve_error *error)
 {
-    const gpuserve_status status = gsv_json_need(json, key, GSV_JSON_TRUTH, name, error);
+    const gpuserve_status status = gsv_json_need(json, key, GSV_JSON_BOOL, name, error);
 
     return status == GPUSERVE_OK ? gsv_json_bool(json, key, name, flag, error) : status;
 }
@@ -108,8 +108,8 @@ static gpuserve_status parse_pattern(struct gsv_pretoken_step *step,
                                      gpuserve_error *error)
 {
     const struct gsv_json_value *string = gsv_json_member(json, "String");
-    const char *regex = gsv_json_text(gsv_json_member(json, "Regex"));
-    const char *text = gsv_json_text(string);
+    const char *regex = gsv_json_get_string(gsv_json_member(json, "Regex"));
+    const char *text = gsv_json_get_string(string);
 
     if (!gsv_json_is(json, GSV_JSON_OBJECT) || json->n != 1 || (!regex && !text))
         return gsv_fail(error, GPUSERVE_E_FORMAT,
@@ -136,7 +136,7 @@ static gpuserve_status parse_split(struct gsv_pretokenizer *p, const struct gsv_
                                    const char *name, gpuserve_error *error)
 {
     struct gsv_pretoken_step step = { .kind = GSV_PRETOKEN_SPLIT };
-    gpuserve_status status = gsv_json_need(json, "behavior", GSV_JSON_TEXT, name, error);
+    gpuserve_status status = gsv_json_need(json, "behavior", GSV_JSON_STRING, name, error);
 
     if (status == GPUSERVE_OK)
         status = parse_behavior(&step, json, name, error);
@@ -179,7 +179,7 @@ gpuserve_status gsv_pretoken_metaspace(struct gsv_pretoken_step *step,
                                        const struct gsv_json_value *json, const char *name,
                                        gpuserve_error *error)
 {
-    const char *replacement = gsv_json_text(gsv_json_member(json, "replacement"));
+    const char *replacement = gsv_json_get_string(gsv_json_member(json, "replacement"));
     size_t length = 0;
     gpuserve_status status;
 
@@ -211,7 +211,7 @@ static gpuserve_status parse_metaspace(struct gsv_pretokenizer *p,
 static gpuserve_status parse_one(struct gsv_pretokenizer *p, const struct gsv_json_value *json,
                                  const char *name, gpuserve_error *error)
 {
-    const char *type = gsv_json_text(gsv_json_member(json, "type"));
+    const char *type = gsv_json_get_string(gsv_json_member(json, "type"));
     gpuserve_status status;
 
     if (!type)
@@ -245,7 +245,7 @@ static gpuserve_status parse_one(struct gsv_pretokenizer *p, const struct gsv_js
 static gpuserve_status parse_any(struct gsv_pretokenizer *p, const struct gsv_json_value *json,
                                  const char *name, gpuserve_error *error)
 {
-    const char *type = gsv_json_text(gsv_json_member(json, "type"));
+    const char *type = gsv_json_get_string(gsv_json_member(json, "type"));
     const struct gsv_json_value *parts = gsv_json_member(json, "pretokenizers");
     gpuserve_status status = GPUSERVE_OK;
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* While they are read. */
-struct reading {
+struct special_tokens_reading {
     struct gsv_tokenizer *t;
     const struct gsv_vocab_files *files;
     const struct gsv_json_value *decoder; /* "added_tokens_decoder"; NULL: none */
@@ -21,7 +21,8 @@ struct reading {
 };
 
 /* The value of a key such as "cls_token"; NULL when no file has one. */
-static const struct gsv_json_value *value_of(const struct reading *r, const char *key)
+static const struct gsv_json_value *value_of(const struct special_tokens_reading *r,
+                                             const char *key)
 {
     const struct gsv_json_value *value =
         r->decoder ? NULL : gsv_json_member(r->files->specials, key);
@@ -34,11 +35,12 @@ static const char *text_of(const struct gsv_json_value *value, const char *usual
 {
     if (gsv_json_is(value, GSV_JSON_OBJECT))
         value = gsv_json_member(value, "content");
-    return gsv_json_is(value, GSV_JSON_TEXT) ? gsv_json_text(value) : usual;
+    return gsv_json_is(value, GSV_JSON_STRING) ? gsv_json_get_string(value) : usual;
 }
 
 /* NULL: there is no such token, since null says so or nobody names one. */
-static const char *text_of_key(const struct reading *r, const struct gsv_special *key)
+static const char *text_of_key(const struct special_tokens_reading *r,
+                               const struct gsv_special *key)
 {
     const struct gsv_json_value *value = value_of(r, key->key);
 
@@ -48,7 +50,7 @@ static const char *text_of_key(const struct reading *r, const struct gsv_special
 /* ------------------------------------------------------------------ added tokens */
 
 /* Whether a file, not only the class, calls the text special. */
-static bool is_named(const struct reading *r, const char *text)
+static bool is_named(const struct special_tokens_reading *r, const char *text)
 {
     const struct gsv_json_value *more = value_of(r, "additional_special_tokens");
 
@@ -65,25 +67,25 @@ static bool is_named(const struct reading *r, const char *text)
 }
 
 /* A member of either file: in the one its key is the id, in the other its value. */
-struct entry {
+struct special_tokens_entry {
     int64_t id;
     const struct gsv_json_value *value;
 };
 
 static int compare_entries(const void *a, const void *b)
 {
-    const struct entry *x = a, *y = b;
+    const struct special_tokens_entry *x = a, *y = b;
 
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static gpuserve_status add_entry(const struct reading *r, const struct gsv_json_value *value,
-                                 gpuserve_error *error)
+static gpuserve_status add_entry(const struct special_tokens_reading *r,
+                                 const struct gsv_json_value *value, gpuserve_error *error)
 {
     struct gsv_tokenizer *const t = r->t;
     bool special;
 
-    if (value->kind != GSV_JSON_WHOLE)
+    if (value->kind != GSV_JSON_INT)
         return gsv_added_parse_one(&t->added, value, false, &t->vocab, r->name, error);
     special = is_named(r, value->key);
     return gsv_added_add(&t->added,
@@ -94,43 +96,44 @@ static gpuserve_status add_entry(const struct reading *r, const struct gsv_json_
                          &t->vocab, r->name, error);
 }
 
-static gpuserve_status list_entries(struct entry *entries, const struct gsv_json_value *members,
-                                    const char *name, gpuserve_error *error)
+static gpuserve_status list_entries(struct special_tokens_entry *entries,
+                                    const struct gsv_json_value *fields, const char *name,
+                                    gpuserve_error *error)
 {
-    for (size_t i = 0; i < members->n; i++) {
-        const struct gsv_json_value *value = members->is.members[i];
+    for (size_t i = 0; i < fields->n; i++) {
+        const struct gsv_json_value *value = fields->is.fields[i];
         char *end;
 
         entries[i].value = value;
-        entries[i].id = gsv_json_whole(value);
+        entries[i].id = gsv_json_get_int(value);
         if (value->kind == GSV_JSON_OBJECT) {
             entries[i].id = strtoll(value->key, &end, 10);
             if (*end == '\0' && end != value->key)
                 continue;
-        } else if (value->kind == GSV_JSON_WHOLE) {
+        } else if (value->kind == GSV_JSON_INT) {
             continue;
         }
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the added token of \"%.64s\" has no id",
                         name, value->key);
     }
-    qsort(entries, members->n, sizeof(*entries), compare_entries);
+    qsort(entries, fields->n, sizeof(*entries), compare_entries);
     return GPUSERVE_OK;
 }
 
 /* By their ids, since those that the vocabulary lacks are appended to it in this order. */
-static gpuserve_status read_added(const struct reading *r, gpuserve_error *error)
+static gpuserve_status read_added(const struct special_tokens_reading *r, gpuserve_error *error)
 {
-    const struct gsv_json_value *members = r->decoder ? r->decoder : r->files->added;
-    struct entry *entries;
+    const struct gsv_json_value *fields = r->decoder ? r->decoder : r->files->added;
+    struct special_tokens_entry *entries;
     gpuserve_status status;
 
-    if (!gsv_json_is(members, GSV_JSON_OBJECT))
+    if (!gsv_json_is(fields, GSV_JSON_OBJECT))
         return GPUSERVE_OK;
-    entries = gsv_alloc_array(members->n, sizeof(*entries));
+    entries = gsv_alloc_array(fields->n, sizeof(*entries));
     if (!entries)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for added tokens", r->name);
-    status = list_entries(entries, members, r->name, error);
-    for (size_t i = 0; i < members->n && status == GPUSERVE_OK; i++)
+    status = list_entries(entries, fields, r->name, error);
+    for (size_t i = 0; i < fields->n && status == GPUSERVE_OK; i++)
         status = add_entry(r, entries[i].value, error);
     free(entries);
     return status;
@@ -139,7 +142,7 @@ static gpuserve_status read_added(const struct reading *r, gpuserve_error *error
 /* ------------------------------------------------------------------ special tokens */
 
 /* The added token of that text, or NULL. They are not sorted yet. */
-static struct gsv_added_token *find_added(const struct reading *r, const char *text)
+static struct gsv_added_token *find_added(const struct special_tokens_reading *r, const char *text)
 {
     const int32_t id = gsv_vocab_id(&r->t->vocab, text, strlen(text));
 
@@ -151,15 +154,16 @@ static struct gsv_added_token *find_added(const struct reading *r, const char *t
 
 /* Whether what is known of an added token stays. "added_tokens_decoder" tells of all that a file
  * names, added_tokens.json knows no flags. */
-static bool entry_stays(const struct reading *r, const struct gsv_json_value *value, bool flagged)
+static bool entry_stays(const struct special_tokens_reading *r, const struct gsv_json_value *value,
+                        bool flagged)
 {
     return r->decoder ? value || !flagged : !flagged && !gsv_json_is(value, GSV_JSON_OBJECT);
 }
 
 /* `key` is NULL for an additional one. */
-static gpuserve_status add_special(const struct reading *r, const struct gsv_json_value *value,
-                                   const char *text, const struct gsv_special *key,
-                                   gpuserve_error *error)
+static gpuserve_status add_special(const struct special_tokens_reading *r,
+                                   const struct gsv_json_value *value, const char *text,
+                                   const struct gsv_special *key, gpuserve_error *error)
 {
     struct gsv_tokenizer *const t = r->t;
     const bool flagged = key && key->flagged;
@@ -181,7 +185,7 @@ static gpuserve_status add_special(const struct reading *r, const struct gsv_jso
 }
 
 /* Of keys with the same text the first decides. */
-static bool is_first(const struct reading *r, size_t i, const char *text)
+static bool is_first(const struct special_tokens_reading *r, size_t i, const char *text)
 {
     for (size_t before = 0; before < i; before++) {
         const char *other = text_of_key(r, &r->keys[before]);
@@ -192,7 +196,8 @@ static bool is_first(const struct reading *r, size_t i, const char *text)
     return true;
 }
 
-static gpuserve_status read_keys(const struct reading *r, int32_t *ids, gpuserve_error *error)
+static gpuserve_status read_keys(const struct special_tokens_reading *r, int32_t *ids,
+                                 gpuserve_error *error)
 {
     gpuserve_status status = GPUSERVE_OK;
 
@@ -215,7 +220,7 @@ static gpuserve_status read_keys(const struct reading *r, int32_t *ids, gpuserve
     return status;
 }
 
-static gpuserve_status read_more(const struct reading *r, gpuserve_error *error)
+static gpuserve_status read_more(const struct special_tokens_reading *r, gpuserve_error *error)
 {
     const struct gsv_json_value *more = value_of(r, "additional_special_tokens");
     gpuserve_status status = GPUSERVE_OK;
@@ -235,7 +240,7 @@ gpuserve_status gsv_specials_read(struct gsv_tokenizer *t, const struct gsv_voca
                                   const char *name, gpuserve_error *error)
 {
     const struct gsv_json_value *decoder = gsv_json_member(files->config, "added_tokens_decoder");
-    const struct reading r = {
+    const struct special_tokens_reading r = {
         .t = t,
         .files = files,
         .decoder = gsv_json_is(decoder, GSV_JSON_OBJECT) ? decoder : NULL,

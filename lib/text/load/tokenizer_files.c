@@ -177,11 +177,11 @@ enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 static const struct kind *find_kind(const struct gsv_json_value *config,
                                     const struct gsv_json_value *model, const char **name)
 {
-    const char *class = gsv_json_text(gsv_json_member(config, "tokenizer_class"));
-    const char *type = gsv_json_text(gsv_json_member(model, "model_type"));
+    const char *class = gsv_json_get_string(gsv_json_member(config, "tokenizer_class"));
+    const char *type = gsv_json_get_string(gsv_json_member(model, "model_type"));
 
     if (!class)
-        class = gsv_json_text(gsv_json_member(model, "tokenizer_class"));
+        class = gsv_json_get_string(gsv_json_member(model, "tokenizer_class"));
     *name = class ? class : type ? type : "a model without config.json";
     for (size_t i = 0; i < N_KINDS; i++) {
         const size_t size = strlen(kinds[i].name);

@@ -27,7 +27,7 @@ enum part {
 static gpuserve_status check_version(const struct gsv_json_value *json, const char *name,
                                      gpuserve_error *error)
 {
-    const char *version = gsv_json_text(json);
+    const char *version = gsv_json_get_string(json);
 
     if (json && (!version || strcmp(version, "1.0") != 0))
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: \"version\" is \"%s\", not \"1.0\"",
@@ -62,7 +62,7 @@ static gpuserve_status read_part(struct gsv_tokenizer *t, enum part part,
 gpuserve_status gsv_tokenizer_read_json(struct gsv_tokenizer *t, const char *text, size_t size,
                                         const char *name, gpuserve_error *error)
 {
-    struct gsv_member members[N_PARTS] = {
+    struct gsv_member fields[N_PARTS] = {
         [ADDED] = { "added_tokens", { 0 } },
         [NORMALIZER] = { "normalizer", { 0 } },
         [PRE_TOKENIZER] = { "pre_tokenizer", { 0 } },
@@ -74,18 +74,18 @@ gpuserve_status gsv_tokenizer_read_json(struct gsv_tokenizer *t, const char *tex
         [MODEL] = { "model", { 0 } },
     };
     struct gsv_json_reader reader = { text, text, text + size, name };
-    gpuserve_status status = gsv_members_find(&reader, members, N_PARTS, false, error);
+    gpuserve_status status = gsv_json_fields_find(&reader, fields, N_PARTS, false, error);
 
     if (status == GPUSERVE_OK)
         status = gsv_json_reader_end(&reader, error);
-    if (status == GPUSERVE_OK && !members[MODEL].value.at)
+    if (status == GPUSERVE_OK && !fields[MODEL].value.at)
         status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: no \"model\"", name);
     if (status == GPUSERVE_OK)
-        status = gsv_token_model_read(&t->model, &t->vocab, members[MODEL].value, name, error);
+        status = gsv_token_model_read(&t->model, &t->vocab, fields[MODEL].value, name, error);
     for (int part = 0; part < MODEL && status == GPUSERVE_OK; part++) {
         struct gsv_json_value *json;
 
-        status = gsv_member_parse(&json, members[part].value, name, error);
+        status = gsv_member_parse(&json, fields[part].value, name, error);
         if (status == GPUSERVE_OK)
             status = read_part(t, (enum part)part, json, name, error);
         gsv_json_free(&json);

@@ -74,7 +74,7 @@ struct piece {
 };
 
 /* While it is read. */
-struct reading {
+struct tokenizer_spm_reading {
     struct gsv_tokenizer *t;
     const struct layout *layout;
     const char *name;
@@ -85,7 +85,8 @@ struct reading {
 
 /* ------------------------------------------------------------------ fields */
 
-static gpuserve_status broken(const struct reading *r, const char *what, gpuserve_error *error)
+static gpuserve_status broken(const struct tokenizer_spm_reading *r, const char *what,
+                              gpuserve_error *error)
 {
     return gsv_fail(error, GPUSERVE_E_FORMAT,
                     "%s: broken %s after %zu pieces: not SentencePiece's, or cut", r->name, what,
@@ -97,8 +98,9 @@ static bool is_field(const struct gsv_proto_field *field, uint32_t number, enum 
     return field->number == number && field->wire == wire;
 }
 
-static gpuserve_status parse_piece(const struct reading *r, struct gsv_proto_bytes message,
-                                   struct piece *piece, gpuserve_error *error)
+static gpuserve_status parse_piece(const struct tokenizer_spm_reading *r,
+                                   struct gsv_proto_bytes message, struct piece *piece,
+                                   gpuserve_error *error)
 {
     struct gsv_proto_field field;
 
@@ -117,9 +119,10 @@ static gpuserve_status parse_piece(const struct reading *r, struct gsv_proto_byt
 }
 
 /* The value of a field of a message within; the last one counts. */
-static gpuserve_status find_field(const struct reading *r, struct gsv_proto_bytes message,
-                                  uint32_t number, enum gsv_proto_wire wire,
-                                  struct gsv_proto_field *found, gpuserve_error *error)
+static gpuserve_status find_field(const struct tokenizer_spm_reading *r,
+                                  struct gsv_proto_bytes message, uint32_t number,
+                                  enum gsv_proto_wire wire, struct gsv_proto_field *found,
+                                  gpuserve_error *error)
 {
     struct gsv_proto_field field;
 
@@ -131,8 +134,8 @@ static gpuserve_status find_field(const struct reading *r, struct gsv_proto_byte
 
 /* ------------------------------------------------------------------ the vocabulary */
 
-static gpuserve_status add_piece(const struct reading *r, const char *text, size_t size,
-                                 double score, gpuserve_error *error)
+static gpuserve_status add_piece(const struct tokenizer_spm_reading *r, const char *text,
+                                 size_t size, double score, gpuserve_error *error)
 {
     const gpuserve_status status = gsv_vocab_add_text(&r->t->vocab, text, size, r->name, error);
 
@@ -141,13 +144,13 @@ static gpuserve_status add_piece(const struct reading *r, const char *text, size
                : status;
 }
 
-static gpuserve_status add_named(const struct reading *r, struct named_piece piece,
+static gpuserve_status add_named(const struct tokenizer_spm_reading *r, struct named_piece piece,
                                  gpuserve_error *error)
 {
     return add_piece(r, piece.text, strlen(piece.text), piece.score, error);
 }
 
-static gpuserve_status take_piece(struct reading *r, const struct piece *piece,
+static gpuserve_status take_piece(struct tokenizer_spm_reading *r, const struct piece *piece,
                                   gpuserve_error *error)
 {
     static const char *const own[N_OWN] = { "<unk>", "<s>", "</s>" };
@@ -168,8 +171,8 @@ static gpuserve_status take_piece(struct reading *r, const struct piece *piece,
     return add_piece(r, text, size, (double)piece->score, error);
 }
 
-static gpuserve_status take_field(struct reading *r, const struct gsv_proto_field *field,
-                                  gpuserve_error *error)
+static gpuserve_status take_field(struct tokenizer_spm_reading *r,
+                                  const struct gsv_proto_field *field, gpuserve_error *error)
 {
     struct gsv_proto_field found = { 0 };
     gpuserve_status status = GPUSERVE_OK;
@@ -191,7 +194,7 @@ static gpuserve_status take_field(struct reading *r, const struct gsv_proto_fiel
     return status;
 }
 
-static gpuserve_status read_pieces(struct reading *r, struct gsv_proto_bytes file,
+static gpuserve_status read_pieces(struct tokenizer_spm_reading *r, struct gsv_proto_bytes file,
                                    gpuserve_error *error)
 {
     struct gsv_proto_field field;
@@ -210,7 +213,7 @@ static gpuserve_status read_pieces(struct reading *r, struct gsv_proto_bytes fil
     return status;
 }
 
-static gpuserve_status read_vocab(struct reading *r, struct gsv_proto_bytes file,
+static gpuserve_status read_vocab(struct tokenizer_spm_reading *r, struct gsv_proto_bytes file,
                                   gpuserve_error *error)
 {
     struct gsv_vocab *const vocab = &r->t->vocab;
@@ -227,8 +230,8 @@ static gpuserve_status read_vocab(struct reading *r, struct gsv_proto_bytes file
 }
 
 /* Control pieces are special tokens, those that a user has defined are added ones. */
-static gpuserve_status add_tokens(const struct reading *r, struct gsv_proto_bytes file,
-                                  gpuserve_error *error)
+static gpuserve_status add_tokens(const struct tokenizer_spm_reading *r,
+                                  struct gsv_proto_bytes file, gpuserve_error *error)
 {
     struct gsv_tokenizer *const t = r->t;
     struct gsv_proto_field field;
@@ -253,8 +256,8 @@ static gpuserve_status add_tokens(const struct reading *r, struct gsv_proto_byte
 }
 
 /* CamemBERT's tokens that are not used are special ones, unless a file names others. */
-static gpuserve_status add_unused(const struct reading *r, const struct gsv_vocab_files *files,
-                                  gpuserve_error *error)
+static gpuserve_status add_unused(const struct tokenizer_spm_reading *r,
+                                  const struct gsv_vocab_files *files, gpuserve_error *error)
 {
     static const char key[] = "additional_special_tokens";
     static const char *const unused[] = { "<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED" };
@@ -277,10 +280,10 @@ gpuserve_status gsv_tokenizer_read_spm(struct gsv_tokenizer *t, enum gsv_tokeniz
 {
     const struct gsv_proto_bytes file = { (const unsigned char *)model->text, model->size };
     const bool is_camembert = class == GSV_CLASS_CAMEMBERT;
-    struct reading r = { .t = t,
-                         .layout = is_camembert ? &camembert : &xlm_roberta,
-                         .name = model->name,
-                         .model_type = MODEL_UNIGRAM };
+    struct tokenizer_spm_reading r = { .t = t,
+                                       .layout = is_camembert ? &camembert : &xlm_roberta,
+                                       .name = model->name,
+                                       .model_type = MODEL_UNIGRAM };
     int32_t ids[N_KEYS];
     gpuserve_status status = read_vocab(&r, file, error);
 

@@ -26,8 +26,8 @@ static const double powers[] = {
 };
 
 enum {
-    MOST_POWER = 308,
-    MOST_EXPONENT = 1 << 20, /* whatever is beyond is nothing or too much */
+    MAX_POWER = 308,
+    MAX_EXPONENT = 1 << 20, /* whatever is beyond is nothing or too much */
 };
 
 /* A number while it is read: digits * 10^exponent. */
@@ -66,7 +66,7 @@ static const char *read_exponent(struct decimal *d, const char *p, const char *e
     if (!is_digit(p, end))
         return NULL;
     for (; is_digit(p, end); p++)
-        if (exponent < MOST_EXPONENT)
+        if (exponent < MAX_EXPONENT)
             exponent = 10 * exponent + (*p - '0');
     d->exponent += negative ? -exponent : exponent;
     return p;
@@ -100,9 +100,9 @@ bool gsv_unigram_score(const char *text, size_t size, double *score)
     if (read_decimal(&d, text + negative, end) != end)
         return false;
     value = (double)d.digits;
-    for (; d.exponent < -MOST_POWER && value != 0; d.exponent += MOST_POWER)
-        value /= powers[MOST_POWER];
-    if (value != 0 && d.exponent > MOST_POWER)
+    for (; d.exponent < -MAX_POWER && value != 0; d.exponent += MAX_POWER)
+        value /= powers[MAX_POWER];
+    if (value != 0 && d.exponent > MAX_POWER)
         return false;
     if (value != 0)
         value = d.exponent < 0 ? value / powers[-d.exponent] : value * powers[d.exponent];
@@ -214,14 +214,14 @@ static gpuserve_status read_unknown(struct gsv_unigram *m, struct gsv_json_slice
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_unigram_read(struct gsv_unigram *m, const struct gsv_member *members,
+gpuserve_status gsv_unigram_read(struct gsv_unigram *m, const struct gsv_member *fields,
                                  struct gsv_vocab *vocab, const char *name, gpuserve_error *error)
 {
-    const struct gsv_json_slice fallback = members[GSV_MODEL_BYTE_FALLBACK].value;
-    gpuserve_status status = read_pieces(m, members[GSV_MODEL_VOCAB].value, vocab, name, error);
+    const struct gsv_json_slice fallback = fields[GSV_MODEL_BYTE_FALLBACK].value;
+    gpuserve_status status = read_pieces(m, fields[GSV_MODEL_VOCAB].value, vocab, name, error);
 
     if (status == GPUSERVE_OK)
-        status = read_unknown(m, members[GSV_MODEL_UNK_ID].value, vocab, name, error);
+        status = read_unknown(m, fields[GSV_MODEL_UNK_ID].value, vocab, name, error);
     if (status != GPUSERVE_OK)
         return status;
     m->byte_fallback = fallback.at && is_word(fallback, "true");

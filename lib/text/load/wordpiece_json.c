@@ -41,16 +41,16 @@ static gpuserve_status find_unknown(struct gsv_wordpiece *model, const struct gs
     return status;
 }
 
-gpuserve_status gsv_wordpiece_read(struct gsv_wordpiece *model, const struct gsv_member *members,
+gpuserve_status gsv_wordpiece_read(struct gsv_wordpiece *model, const struct gsv_member *fields,
                                    const struct gsv_vocab *vocab, const char *name,
                                    gpuserve_error *error)
 {
     gpuserve_status status =
-        gsv_member_copy_text(&members[GSV_MODEL_PREFIX], name, &model->prefix, error);
+        gsv_member_copy_text(&fields[GSV_MODEL_PREFIX], name, &model->prefix, error);
 
     if (status == GPUSERVE_OK)
-        status = read_max_chars(model, members[GSV_MODEL_MAX_CHARS].value, name, error);
+        status = read_max_chars(model, fields[GSV_MODEL_MAX_CHARS].value, name, error);
     if (status == GPUSERVE_OK)
-        status = find_unknown(model, vocab, &members[GSV_MODEL_UNK], name, error);
+        status = find_unknown(model, vocab, &fields[GSV_MODEL_UNK], name, error);
     return status;
 }

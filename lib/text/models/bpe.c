@@ -17,7 +17,7 @@
 enum { SHORT_CHUNK = 128 };
 
 /* A word while it is read. */
-struct reading {
+struct bpe_reading {
     const struct gsv_bpe *model;
     struct gsv_bpe_work *work;
     struct gsv_piece *pieces;
@@ -31,14 +31,14 @@ struct reading {
 
 /* ------------------------------------------------------------------ chunks and symbols */
 
-static inline void put_piece(struct reading *r, int32_t id, uint32_t size)
+static inline void put_piece(struct bpe_reading *r, int32_t id, uint32_t size)
 {
     r->end += size;
     r->pieces[r->n_pieces++] = (struct gsv_piece){ id, r->end };
 }
 
 /* The chunk is complete: its pieces. */
-static void end_chunk(struct reading *r)
+static void end_chunk(struct bpe_reading *r)
 {
     struct gsv_bpe_work *const w = r->work;
     const size_t n = r->n;
@@ -59,7 +59,7 @@ static void end_chunk(struct reading *r)
         put_piece(r, w->merged[i].id, w->merged[i].size);
 }
 
-static void put_symbol(struct reading *r, int32_t id, uint32_t size)
+static void put_symbol(struct bpe_reading *r, int32_t id, uint32_t size)
 {
     struct gsv_bpe_work *const w = r->work;
 
@@ -71,7 +71,7 @@ static void put_symbol(struct reading *r, int32_t id, uint32_t size)
     w->symbols[r->n++] = (struct gsv_bpe_symbol){ id, size };
 }
 
-static void put_unknown(struct reading *r)
+static void put_unknown(struct bpe_reading *r)
 {
     if (r->unknown_size > 0)
         put_symbol(r, r->model->unknown, r->unknown_size);
@@ -80,7 +80,7 @@ static void put_unknown(struct reading *r)
 
 /* A character that is no token. As in `tokenizers`, its bytes go before unknown characters that
  * came before it. */
-static void put_other(struct reading *r, const char *at, uint32_t size)
+static void put_other(struct bpe_reading *r, const char *at, uint32_t size)
 {
     const struct gsv_bpe *const m = r->model;
     bool all = m->falls_back;
@@ -124,7 +124,7 @@ static int32_t find_word(const struct gsv_bpe *m, const char *word, size_t size)
 ptrdiff_t gsv_bpe_split(const struct gsv_bpe *m, const char *word, size_t size,
                         struct gsv_bpe_work *work, struct gsv_piece *pieces, uint64_t *steps)
 {
-    struct reading r = { .model = m, .work = work, .pieces = pieces, .steps = steps };
+    struct bpe_reading r = { .model = m, .work = work, .pieces = pieces, .steps = steps };
     uint32_t before = GSV_BPE_NO_CHAR; /* the last character, if it is a token */
     const int32_t whole = m->ignores_merges ? find_word(m, word, size) : -1;
 

@@ -133,7 +133,7 @@ static inline const struct gsv_bpe_merge *gsv_bpe_find_merge(const struct gsv_bp
 }
 
 /* From the members of "model"; the vocabulary has been read. */
-gpuserve_status gsv_bpe_read(struct gsv_bpe *model, const struct gsv_member *members,
+gpuserve_status gsv_bpe_read(struct gsv_bpe *model, const struct gsv_member *fields,
                              const struct gsv_vocab *vocab, const char *name,
                              gpuserve_error *error);
 /* The merges alone, from the text of merges.txt; the vocabulary has been read. */

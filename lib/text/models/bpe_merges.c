@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* While it is read. */
-struct reading {
+struct bpe_merges_reading {
     struct gsv_bpe *model;
     const struct gsv_vocab *vocab;
     const char *name;
@@ -24,7 +24,7 @@ struct reading {
 };
 
 /* Join left[0, n_left) and right[0, n_right). */
-static gpuserve_status take_merge(struct reading *r, const char *left, size_t n_left,
+static gpuserve_status take_merge(struct bpe_merges_reading *r, const char *left, size_t n_left,
                                   const char *right, size_t n_right, gpuserve_error *error)
 {
     const int32_t a = gsv_vocab_id(r->vocab, left, n_left);
@@ -52,7 +52,7 @@ no_memory:
     return gsv_fail(error, GPUSERVE_E_NOMEM, "%s:%zu: out of memory", r->name, r->line);
 }
 
-static gpuserve_status take_line(struct reading *r, const char *line, size_t size,
+static gpuserve_status take_line(struct bpe_merges_reading *r, const char *line, size_t size,
                                  gpuserve_error *error)
 {
     const char *space = size > 0 ? memchr(line, ' ', size) : NULL;
@@ -70,7 +70,7 @@ gpuserve_status gsv_bpe_read_merges(struct gsv_bpe *m, const char *text, size_t 
                                     gpuserve_error *error)
 {
     static const char head[] = "#version";
-    struct reading r = { .model = m, .vocab = vocab, .name = name, .line = 1 };
+    struct bpe_merges_reading r = { .model = m, .vocab = vocab, .name = name, .line = 1 };
     const char *const end = text + size;
     gpuserve_status status = GPUSERVE_OK;
 

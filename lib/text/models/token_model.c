@@ -12,14 +12,14 @@ static const char *const names[] = {
     [GSV_WORDPIECE] = "WordPiece", [GSV_BPE] = "BPE", [GSV_UNIGRAM] = "Unigram"
 };
 
-static gpuserve_status check_type(struct gsv_token_model *model, const struct gsv_member *members,
+static gpuserve_status check_type(struct gsv_token_model *model, const struct gsv_member *fields,
                                   const char *name, gpuserve_error *error)
 {
-    const struct gsv_json_slice type = members[GSV_MODEL_TYPE].value;
+    const struct gsv_json_slice type = fields[GSV_MODEL_TYPE].value;
     /* Older files do not tell the type; then what they hold does. */
-    const bool wordpiece = members[GSV_MODEL_PREFIX].value.at &&
-                           members[GSV_MODEL_MAX_CHARS].value.at &&
-                           !members[GSV_MODEL_MERGES].value.at;
+    const bool wordpiece = fields[GSV_MODEL_PREFIX].value.at &&
+                           fields[GSV_MODEL_MAX_CHARS].value.at &&
+                           !fields[GSV_MODEL_MERGES].value.at;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && type.at; i++) {
         const size_t size = strlen(names[i]);
@@ -31,7 +31,7 @@ static gpuserve_status check_type(struct gsv_token_model *model, const struct gs
     if (type.at)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: model %.*s", name,
                         (int)(type.size < 100 ? type.size : 100), type.at);
-    model->kind = members[GSV_MODEL_MERGES].value.at ? GSV_BPE : GSV_WORDPIECE;
+    model->kind = fields[GSV_MODEL_MERGES].value.at ? GSV_BPE : GSV_WORDPIECE;
     return wordpiece || model->kind == GSV_BPE
                ? GPUSERVE_OK
                : gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
@@ -42,7 +42,7 @@ gpuserve_status gsv_token_model_read(struct gsv_token_model *model, struct gsv_v
                                      struct gsv_json_slice json, const char *name,
                                      gpuserve_error *error)
 {
-    struct gsv_member members[GSV_N_MODEL_MEMBERS] = {
+    struct gsv_member fields[GSV_N_MODEL_FIELDS] = {
         [GSV_MODEL_TYPE] = { "type", { 0 } },
         [GSV_MODEL_UNK] = { "unk_token", { 0 } },
         [GSV_MODEL_PREFIX] = { "continuing_subword_prefix", { 0 } },
@@ -57,27 +57,27 @@ gpuserve_status gsv_token_model_read(struct gsv_token_model *model, struct gsv_v
         [GSV_MODEL_IGNORE_MERGES] = { "ignore_merges", { 0 } },
     };
     struct gsv_json_reader reader = gsv_json_reader_of(json, name);
-    gpuserve_status status = gsv_members_find(&reader, members, GSV_N_MODEL_MEMBERS, true, error);
+    gpuserve_status status = gsv_json_fields_find(&reader, fields, GSV_N_MODEL_FIELDS, true, error);
 
     if (status == GPUSERVE_OK)
-        status = check_type(model, members, name, error);
-    if (status == GPUSERVE_OK && !members[GSV_MODEL_VOCAB].value.at)
+        status = check_type(model, fields, name, error);
+    if (status == GPUSERVE_OK && !fields[GSV_MODEL_VOCAB].value.at)
         status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: no \"vocab\"", name);
     if (status != GPUSERVE_OK)
         return status;
     switch (model->kind) {
     case GSV_WORDPIECE:
-        status = gsv_vocab_read_json(vocab, members[GSV_MODEL_VOCAB].value, name, error);
+        status = gsv_vocab_read_json(vocab, fields[GSV_MODEL_VOCAB].value, name, error);
         if (status == GPUSERVE_OK)
-            status = gsv_wordpiece_read(&model->wordpiece, members, vocab, name, error);
+            status = gsv_wordpiece_read(&model->wordpiece, fields, vocab, name, error);
         break;
     case GSV_UNIGRAM:
-        status = gsv_unigram_read(&model->unigram, members, vocab, name, error);
+        status = gsv_unigram_read(&model->unigram, fields, vocab, name, error);
         break;
     case GSV_BPE:
-        status = gsv_vocab_read_json(vocab, members[GSV_MODEL_VOCAB].value, name, error);
+        status = gsv_vocab_read_json(vocab, fields[GSV_MODEL_VOCAB].value, name, error);
         if (status == GPUSERVE_OK)
-            status = gsv_bpe_read(&model->bpe, members, vocab, name, error);
+            status = gsv_bpe_read(&model->bpe, fields, vocab, name, error);
         break;
     }
     return status;

@@ -36,7 +36,7 @@ struct gsv_unigram {
 };
 
 /* From the members of "model"; reads the vocabulary too. */
-gpuserve_status gsv_unigram_read(struct gsv_unigram *model, const struct gsv_member *members,
+gpuserve_status gsv_unigram_read(struct gsv_unigram *model, const struct gsv_member *fields,
                                  struct gsv_vocab *vocab, const char *name, gpuserve_error *error);
 /* The score of the next piece, in the order of ids. */
 gpuserve_status gsv_unigram_add_score(struct gsv_unigram *model, double score, const char *name,

@@ -37,7 +37,7 @@ struct gsv_wordpiece {
 };
 
 /* From the members of "model"; the vocabulary has been read. */
-gpuserve_status gsv_wordpiece_read(struct gsv_wordpiece *model, const struct gsv_member *members,
+gpuserve_status gsv_wordpiece_read(struct gsv_wordpiece *model, const struct gsv_member *fields,
                                    const struct gsv_vocab *vocab, const char *name,
                                    gpuserve_error *error);
 /* The fields unknown, max_chars and prefix are set before. */

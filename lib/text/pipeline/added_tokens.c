@@ -78,9 +78,9 @@ gpuserve_status gsv_added_parse_one(struct gsv_added_tokens *a, const struct gsv
     struct gsv_added_token token = { .normalized = !special, .special = special };
     gpuserve_status status;
 
-    if (!gsv_json_is(content, GSV_JSON_TEXT))
+    if (!gsv_json_is(content, GSV_JSON_STRING))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: an added token without content", name);
-    token.content = (char *)(uintptr_t)gsv_json_text(content);
+    token.content = (char *)(uintptr_t)gsv_json_get_string(content);
     token.size = content->n;
     status = gsv_json_bool(json, "single_word", name, &token.single_word, error);
     if (status == GPUSERVE_OK)
@@ -102,12 +102,12 @@ static gpuserve_status check_token(const struct gsv_json_value *json, const char
     static const char *const flags[] = { "single_word", "lstrip", "rstrip", "normalized",
                                          "special" };
     int64_t id = 0;
-    gpuserve_status status = gsv_json_need(json, "id", GSV_JSON_WHOLE, name, error);
+    gpuserve_status status = gsv_json_need(json, "id", GSV_JSON_INT, name, error);
 
     if (status == GPUSERVE_OK)
         status = gsv_json_int(json, "id", name, 0, UINT32_MAX, &id, error);
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]) && status == GPUSERVE_OK; i++)
-        status = gsv_json_need(json, flags[i], GSV_JSON_TRUTH, name, error);
+        status = gsv_json_need(json, flags[i], GSV_JSON_BOOL, name, error);
     return status;
 }
 

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { MOST_LOOKED_UP = 5 /* bytes of a cluster */, ZWJ = 0x200D };
+enum { MAX_LOOKED_UP = 5 /* bytes of a cluster */, ZWJ = 0x200D };
 
 /* How far a sequence has come that only its last character completes. */
 enum progress { NOTHING, BEGUN, READY };
@@ -136,12 +136,12 @@ static bool put_text(struct making *m, const char *text, size_t n_old)
 static bool put_cluster(struct making *m, const struct gsv_char *at, size_t length,
                         const struct gsv_charsmap *map)
 {
-    char bytes[4 * MOST_LOOKED_UP];
+    char bytes[4 * MAX_LOOKED_UP];
     size_t size = 0;
 
-    for (size_t i = 0; i < length && size <= MOST_LOOKED_UP; i++)
+    for (size_t i = 0; i < length && size <= MAX_LOOKED_UP; i++)
         size += gsv_utf8_encode(at[i].c, bytes + size);
-    if (size <= MOST_LOOKED_UP) {
+    if (size <= MAX_LOOKED_UP) {
         const char *text = gsv_charsmap_find(map, bytes, size);
 
         if (text)

@@ -62,12 +62,12 @@ static gpuserve_status parse_named_id(const struct gsv_json_value *json, const c
     const struct gsv_json_value *pair = gsv_json_member(json, key);
     const struct gsv_json_value *number = gsv_json_at(pair, 1);
 
-    if (gsv_json_count(pair) != 2 || !gsv_json_text(gsv_json_at(pair, 0)) ||
-        !gsv_json_is(number, GSV_JSON_WHOLE) || gsv_json_whole(number) < 0 ||
-        gsv_json_whole(number) > GSV_VOCAB_MAX_ID)
+    if (gsv_json_count(pair) != 2 || !gsv_json_get_string(gsv_json_at(pair, 0)) ||
+        !gsv_json_is(number, GSV_JSON_INT) || gsv_json_get_int(number) < 0 ||
+        gsv_json_get_int(number) > GSV_VOCAB_MAX_ID)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: \"%s\" is not [token, id]",
                         name, key);
-    *id = (int32_t)gsv_json_whole(number);
+    *id = (int32_t)gsv_json_get_int(number);
     return GPUSERVE_OK;
 }
 
@@ -75,7 +75,7 @@ static gpuserve_status parse_type_id(const struct gsv_json_value *piece, const c
                                      uint8_t *type, gpuserve_error *error)
 {
     int64_t value = 0;
-    gpuserve_status status = gsv_json_need(piece, "type_id", GSV_JSON_WHOLE, name, error);
+    gpuserve_status status = gsv_json_need(piece, "type_id", GSV_JSON_INT, name, error);
 
     if (status == GPUSERVE_OK)
         status = gsv_json_int(piece, "type_id", name, 0, UINT32_MAX, &value, error);
@@ -91,7 +91,7 @@ static gpuserve_status parse_special(struct gsv_template *t, const struct gsv_js
                                      const struct gsv_json_value *specials, const char *name,
                                      gpuserve_error *error)
 {
-    const char *text = gsv_json_text(gsv_json_member(piece, "id"));
+    const char *text = gsv_json_get_string(gsv_json_member(piece, "id"));
     const struct gsv_json_value *ids =
         gsv_json_member(gsv_json_member(specials, text ? text : ""), "ids");
     uint8_t type = 0;
@@ -105,7 +105,7 @@ static gpuserve_status parse_special(struct gsv_template *t, const struct gsv_js
     for (size_t i = 0; i < gsv_json_count(ids); i++) {
         const struct gsv_json_value *id = gsv_json_at(ids, i);
 
-        if (gsv_json_whole(id) > GSV_VOCAB_MAX_ID)
+        if (gsv_json_get_int(id) > GSV_VOCAB_MAX_ID)
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                             "%s: post-processor: an id of \"%s\" over %d", name, text,
                             GSV_VOCAB_MAX_ID);
@@ -113,7 +113,7 @@ static gpuserve_status parse_special(struct gsv_template *t, const struct gsv_js
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                             "%s: post-processor: more than %d special tokens", name,
                             GSV_TEMPLATE_MAX);
-        add_special(t, (int32_t)gsv_json_whole(id), type);
+        add_special(t, (int32_t)gsv_json_get_int(id), type);
     }
     return GPUSERVE_OK;
 }
@@ -125,11 +125,11 @@ static gpuserve_status check_specials(const struct gsv_json_value *specials, con
     gpuserve_status status = GPUSERVE_OK;
 
     for (size_t i = 0; i < specials->n && status == GPUSERVE_OK; i++) {
-        const struct gsv_json_value *special = specials->is.members[i];
+        const struct gsv_json_value *special = specials->is.fields[i];
         const struct gsv_json_value *ids = gsv_json_member(special, "ids");
         const struct gsv_json_value *tokens = gsv_json_member(special, "tokens");
 
-        status = gsv_json_need(special, "id", GSV_JSON_TEXT, name, error);
+        status = gsv_json_need(special, "id", GSV_JSON_STRING, name, error);
         if (status == GPUSERVE_OK)
             status = gsv_json_need(special, "ids", GSV_JSON_ARRAY, name, error);
         if (status == GPUSERVE_OK)
@@ -137,13 +137,13 @@ static gpuserve_status check_specials(const struct gsv_json_value *specials, con
         for (size_t k = 0; k < gsv_json_count(ids); k++) {
             const struct gsv_json_value *id = gsv_json_at(ids, k);
 
-            if (!gsv_json_is(id, GSV_JSON_WHOLE) || gsv_json_whole(id) < 0 ||
-                gsv_json_whole(id) > UINT32_MAX)
+            if (!gsv_json_is(id, GSV_JSON_INT) || gsv_json_get_int(id) < 0 ||
+                gsv_json_get_int(id) > UINT32_MAX)
                 return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: a bad id of \"%s\"",
                                 name, special->key);
         }
         for (size_t k = 0; k < gsv_json_count(tokens); k++)
-            if (!gsv_json_text(gsv_json_at(tokens, k)))
+            if (!gsv_json_get_string(gsv_json_at(tokens, k)))
                 return gsv_fail(error, GPUSERVE_E_FORMAT,
                                 "%s: post-processor: a token of \"%s\" is not a string", name,
                                 special->key);
@@ -161,12 +161,12 @@ static gpuserve_status check_pieces(const struct gsv_json_value *pieces, const c
         gpuserve_status status;
 
         if (!gsv_json_is(piece, GSV_JSON_OBJECT) || piece->n != 1 ||
-            !gsv_json_text(gsv_json_member(piece->is.members[0], "id")))
+            !gsv_json_get_string(gsv_json_member(piece->is.fields[0], "id")))
             return gsv_fail(error, GPUSERVE_E_FORMAT,
                             "%s: post-processor: piece %zu of a template is neither a special "
                             "token nor a sequence",
                             name, i);
-        status = parse_type_id(piece->is.members[0], name, &type, error);
+        status = parse_type_id(piece->is.fields[0], name, &type, error);
         if (status != GPUSERVE_OK)
             return status;
     }
@@ -185,7 +185,7 @@ static gpuserve_status parse_template(struct gsv_template *t, const struct gsv_j
         const struct gsv_json_value *special =
             gsv_json_member(gsv_json_at(pieces, i), "SpecialToken");
         const struct gsv_json_value *sequence = gsv_json_member(gsv_json_at(pieces, i), "Sequence");
-        const char *id = gsv_json_text(gsv_json_member(sequence, "id"));
+        const char *id = gsv_json_get_string(gsv_json_member(sequence, "id"));
 
         if (special) {
             status = parse_special(t, special, specials, name, error);
@@ -244,12 +244,12 @@ static gpuserve_status parse_trim(struct gsv_post_processor *p, const struct gsv
     gpuserve_status status;
 
     /* Without both, `tokenizers` takes it for another kind, which no writer can have meant. */
-    if (!gsv_json_is(gsv_json_member(json, "trim_offsets"), GSV_JSON_TRUTH) ||
-        !gsv_json_is(gsv_json_member(json, "add_prefix_space"), GSV_JSON_TRUTH))
+    if (!gsv_json_is(gsv_json_member(json, "trim_offsets"), GSV_JSON_BOOL) ||
+        !gsv_json_is(gsv_json_member(json, "add_prefix_space"), GSV_JSON_BOOL))
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "%s: post-processor \"%s\" without \"trim_offsets\" and "
                         "\"add_prefix_space\"",
-                        name, gsv_json_text(gsv_json_member(json, "type")));
+                        name, gsv_json_get_string(gsv_json_member(json, "type")));
     status = gsv_json_bool(json, "trim_offsets", name, &trims, error);
     if (status != GPUSERVE_OK || !trims)
         return status;
@@ -284,7 +284,7 @@ static gpuserve_status parse_bert(struct gsv_post_processor *p, const struct gsv
 static gpuserve_status parse_one(struct gsv_post_processor *p, const struct gsv_json_value *json,
                                  bool *last, const char *name, gpuserve_error *error)
 {
-    const char *type = gsv_json_text(gsv_json_member(json, "type"));
+    const char *type = gsv_json_get_string(gsv_json_member(json, "type"));
 
     if (*last)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
@@ -307,7 +307,7 @@ gpuserve_status gsv_post_processor_parse(struct gsv_post_processor *p,
                                          const struct gsv_json_value *json, const char *name,
                                          gpuserve_error *error)
 {
-    const char *type = gsv_json_text(gsv_json_member(json, "type"));
+    const char *type = gsv_json_get_string(gsv_json_member(json, "type"));
     const struct gsv_json_value *parts = gsv_json_member(json, "processors");
     gpuserve_status status = GPUSERVE_OK;
     bool last = false;

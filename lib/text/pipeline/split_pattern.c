@@ -124,7 +124,7 @@ static size_t match_gpt2(const struct text *t, size_t at)
 
 /* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|
  * \s*[\r\n]+|\s+(?!\S)|\s+ */
-static size_t match_cl100k(const struct text *t, size_t at, size_t most_digits)
+static size_t match_cl100k(const struct text *t, size_t at, size_t max_digits)
 {
     const size_t word = is_char(t, at, ' ') ? at + 1 : at;
     size_t end = match_short_form(t, at, true);
@@ -134,7 +134,7 @@ static size_t match_cl100k(const struct text *t, size_t at, size_t most_digits)
     if (is(t, at, L))
         return skip(t, at, L);
     if (is(t, at, N)) {
-        for (end = at; end - at < most_digits && is(t, end, N); end++)
+        for (end = at; end - at < max_digits && is(t, end, N); end++)
             ;
         return end;
     }

@@ -36,8 +36,8 @@ dim3 gridDim;
 namespace
 {
 
-const size_t guard_bytes = GSV_EMU_ASAN ? 0 : 256;
-const unsigned char guard_byte = 0xa5;
+const size_t watchdog_bytes = GSV_EMU_ASAN ? 0 : 256;
+const unsigned char watchdog_byte = 0xa5;
 struct warp {
     unsigned exists;     /* lanes it has; fewer than 32 in the last warp of an odd block */
     unsigned waiting;    /* lanes in a warp function */
@@ -249,10 +249,10 @@ void start_threads(gsv_emu_block &block)
     }
 }
 
-void check_guard(const gsv_emu_block &block)
+void check_watchdog(const gsv_emu_block &block)
 {
-    for (size_t i = 0; i < guard_bytes; i++)
-        if (block.shared[run.launch->shared_bytes + i] != guard_byte) {
+    for (size_t i = 0; i < watchdog_bytes; i++)
+        if (block.shared[run.launch->shared_bytes + i] != watchdog_byte) {
             set_fault(cudaErrorIllegalAddress, block_name(block.at) + ": shared memory written " +
                                                    std::to_string(i) + " bytes past the " +
                                                    std::to_string(run.launch->shared_bytes) +
@@ -267,7 +267,7 @@ void run_resident_blocks()
     run.next_ready = run.n_ready = run.n_sleeping = 0;
     for (gsv_emu_block &block : run.blocks) {
         std::memset(block.shared, 0xff, run.launch->shared_bytes);
-        std::memset(block.shared + run.launch->shared_bytes, guard_byte, guard_bytes);
+        std::memset(block.shared + run.launch->shared_bytes, watchdog_byte, watchdog_bytes);
         start_threads(block);
     }
     shuffle_ready(0);
@@ -276,7 +276,7 @@ void run_resident_blocks()
     gsv_emu_acquire(&run.end_order);
     for (const gsv_emu_block &block : run.blocks)
         if (run.error == cudaSuccess)
-            check_guard(block);
+            check_watchdog(block);
 }
 
 void free_resident()
@@ -294,7 +294,7 @@ bool make_resident(size_t count)
     for (size_t i = 0; i < count; i++) {
         void *shared = nullptr;
         if (posix_memalign(&shared, 128,
-                           std::max<size_t>(run.launch->shared_bytes + guard_bytes, 1)) != 0)
+                           std::max<size_t>(run.launch->shared_bytes + watchdog_bytes, 1)) != 0)
             return false;
         run.blocks[i].shared = static_cast<unsigned char *>(shared);
         run.blocks[i].first_lane = i * run.n_threads;

@@ -126,15 +126,15 @@ static void swap(gsv_emu_fiber *from, gsv_emu_fiber *to)
 
 bool gsv_emu_fiber_create(gsv_emu_fiber *fiber, unsigned number)
 {
-    const size_t guard = page_bytes();
-    void *memory = mmap(nullptr, guard + stack_bytes, PROT_READ | PROT_WRITE,
+    const size_t watchdog = page_bytes();
+    void *memory = mmap(nullptr, watchdog + stack_bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     std::memset(fiber, 0, sizeof(*fiber));
     if (memory == MAP_FAILED)
         return false;
-    mprotect(memory, guard, PROT_NONE);
-    fiber->stack = static_cast<char *>(memory) + guard;
+    mprotect(memory, watchdog, PROT_NONE);
+    fiber->stack = static_cast<char *>(memory) + watchdog;
 #if GSV_EMU_ASAN
     __asan_unpoison_memory_region(fiber->stack, stack_bytes);
 #endif
@@ -147,12 +147,12 @@ bool gsv_emu_fiber_create(gsv_emu_fiber *fiber, unsigned number)
 
 void gsv_emu_fiber_destroy(gsv_emu_fiber *fiber)
 {
-    const size_t guard = page_bytes();
+    const size_t watchdog = page_bytes();
 
     if (fiber->tsan)
         __tsan_destroy_fiber(fiber->tsan);
     if (fiber->stack)
-        munmap(fiber->stack - guard, guard + stack_bytes);
+        munmap(fiber->stack - watchdog, watchdog + stack_bytes);
     std::memset(fiber, 0, sizeof(*fiber));
 }
 

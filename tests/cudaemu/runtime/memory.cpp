@@ -14,23 +14,23 @@
 namespace
 {
 
-const size_t guard_bytes = GSV_EMU_ASAN ? 0 : 256;
-const unsigned char guard_byte = 0xa5;
+const size_t watchdog_bytes = GSV_EMU_ASAN ? 0 : 256;
+const unsigned char watchdog_byte = 0xa5;
 const size_t alignment = 256;
 
 void *allocate(size_t size, bool device)
 {
     void *memory = nullptr;
 
-    if (posix_memalign(&memory, alignment, size + 2 * guard_bytes) != 0)
+    if (posix_memalign(&memory, alignment, size + 2 * watchdog_bytes) != 0)
         return nullptr;
     unsigned char *bytes = static_cast<unsigned char *>(memory);
-    memset(bytes, guard_byte, guard_bytes);
-    memset(bytes + guard_bytes, 0xff, size);
-    memset(bytes + guard_bytes + size, guard_byte, guard_bytes);
+    memset(bytes, watchdog_byte, watchdog_bytes);
+    memset(bytes + watchdog_bytes, 0xff, size);
+    memset(bytes + watchdog_bytes + size, watchdog_byte, watchdog_bytes);
     const int index = gsv_emu_current_device();
-    gsv_emu.allocations[reinterpret_cast<uintptr_t>(bytes + guard_bytes)] = { size, memory, device,
-                                                                              index };
+    gsv_emu.allocations[reinterpret_cast<uintptr_t>(bytes + watchdog_bytes)] = { size, memory,
+                                                                                 device, index };
     gsv_emu_counters &c = gsv_emu.counters;
     c.live_allocations++;
     if (device) {
@@ -42,7 +42,7 @@ void *allocate(size_t size, bool device)
         c.host_allocations++;
         c.live_host_bytes += size;
     }
-    return bytes + guard_bytes;
+    return bytes + watchdog_bytes;
 }
 
 cudaError_t release(void *memory, bool device)
@@ -64,10 +64,10 @@ cudaError_t release(void *memory, bool device)
     return cudaSuccess;
 }
 
-bool guard_intact(const unsigned char *guard)
+bool watchdog_intact(const unsigned char *watchdog)
 {
-    for (size_t i = 0; i < guard_bytes; i++)
-        if (guard[i] != guard_byte)
+    for (size_t i = 0; i < watchdog_bytes; i++)
+        if (watchdog[i] != watchdog_byte)
             return false;
     return true;
 }
@@ -173,10 +173,10 @@ std::string gsv_emu_check_guards()
 {
     for (const auto &entry : gsv_emu.allocations) {
         const auto *begin = reinterpret_cast<const unsigned char *>(entry.first);
-        if (!guard_intact(begin - guard_bytes))
+        if (!watchdog_intact(begin - watchdog_bytes))
             return "memory written before the begin of an allocation of " +
                    std::to_string(entry.second.size) + " bytes";
-        if (!guard_intact(begin + entry.second.size))
+        if (!watchdog_intact(begin + entry.second.size))
             return "memory written past the end of an allocation of " +
                    std::to_string(entry.second.size) + " bytes";
     }

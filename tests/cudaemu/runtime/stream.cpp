@@ -16,7 +16,7 @@
 namespace
 {
 
-const size_t most_history = 4096;
+const size_t max_history = 4096;
 
 /* A hang was ended, or the state reset. Never destroyed: a thread that was left behind may wait. */
 std::condition_variable &progress = *new std::condition_variable();
@@ -105,7 +105,7 @@ void write_down(const gsv_emu_operation &operation, int stream)
         deed.did = GSV_EMU_DID_COPY_IN;
     else if (operation.work == gsv_emu_work::copy_out)
         deed.did = GSV_EMU_DID_COPY_OUT;
-    if (gsv_emu.history.size() < most_history)
+    if (gsv_emu.history.size() < max_history)
         gsv_emu.history.push_back(deed);
 }
 

@@ -16,7 +16,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool is_held;
-    int n_running, n_loads, n_unloads, n_checks, most_running;
+    int n_running, n_loads, n_unloads, n_checks, max_running;
     int n_completed;
     char order[256];
 } world = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0, 0, 0, 0, 0, 0, "" };
@@ -29,8 +29,8 @@ static void work_on(int *counter, char kind)
     ++*counter;
     if (end < sizeof(world.order) - 1)
         world.order[end] = kind;
-    if (++world.n_running > world.most_running)
-        world.most_running = world.n_running;
+    if (++world.n_running > world.max_running)
+        world.max_running = world.n_running;
     pthread_cond_broadcast(&world.changed);
     while (world.is_held)
         pthread_cond_wait(&world.changed, &world.lock);
@@ -66,7 +66,7 @@ bool gsv_models_try(struct gsv_models *models, struct gsv_buffer *to)
     return true;
 }
 
-void gsv_work_complete(struct gsv_exchange *exchange)
+void gsv_call_complete(struct gsv_exchange *exchange)
 {
     pthread_mutex_lock(&world.lock);
     world.n_completed++;
@@ -120,7 +120,7 @@ static void teardown(void)
     gsv_load_queue_join(&queue);
     gsv_load_queue_destroy(&queue);
     cr_expect_eq(queue.n, 0);
-    cr_expect_leq(world.most_running, 1);
+    cr_expect_leq(world.max_running, 1);
 }
 
 Test(load_queue, equal_requests_share_one_load, .init = setup, .fini = teardown)

@@ -34,19 +34,19 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
     return failed;
 }
 
-void __real_gsv_guard_stop(struct gsv_guard *guard);
-void __wrap_gsv_guard_stop(struct gsv_guard *guard);
+void __real_gsv_event_loop_stop(struct gsv_event_loop *event_loop);
+void __wrap_gsv_event_loop_stop(struct gsv_event_loop *event_loop);
 
 /* Clients may go as late as this: one here whose load was answered, and one whose check was. */
-void __wrap_gsv_guard_stop(struct gsv_guard *guard)
+void __wrap_gsv_event_loop_stop(struct gsv_event_loop *event_loop)
 {
     struct gsv_exchange *exchange = calloc(1, sizeof(*exchange));
 
     cr_assert_not_null(exchange);
-    gsv_load_queue_leave(&guard->server->loads, exchange);
-    gsv_load_queue_leave(&guard->server->checks, exchange);
+    gsv_load_queue_leave(&event_loop->server->loads, exchange);
+    gsv_load_queue_leave(&event_loop->server->checks, exchange);
     free(exchange);
-    __real_gsv_guard_stop(guard);
+    __real_gsv_event_loop_stop(event_loop);
 }
 
 static int send_load(const gpuserve_http *server)

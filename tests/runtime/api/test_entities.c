@@ -23,16 +23,16 @@ static gpuserve_model *open_model(void)
     return model;
 }
 
-#define MOST 8
+#define MAX 8
 
 /* Tokens of one byte each, with these labels; -1: a special one. */
 struct row {
-    int labels[MOST];
+    int labels[MAX];
     size_t n, n_found;
     struct {
         uint32_t first, last;
         const char *name;
-    } found[MOST];
+    } found[MAX];
 };
 
 static const struct row rows[] = {
@@ -50,9 +50,9 @@ Test(entities, neighbours_of_one_kind_are_one)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct row *row = &rows[i];
-        float scores[MOST * N_LABELS] = { 0 };
-        gpuserve_span spans[MOST] = { { 0, 0 } };
-        gpuserve_entity found[MOST];
+        float scores[MAX * N_LABELS] = { 0 };
+        gpuserve_span spans[MAX] = { { 0, 0 } };
+        gpuserve_entity found[MAX];
         size_t n = 99;
 
         for (size_t j = 0; j < row->n; j++) {

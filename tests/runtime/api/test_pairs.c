@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_LABELS = 4 };
+enum { MAX_LABELS = 4 };
 
 static gpuserve_model *open_tiny(const char *name)
 {
@@ -55,8 +55,8 @@ static void compare(gpuserve_model *model, const json_t *row, uint32_t score, fl
 
     options.score = score;
     options.pairs = pair ? &pair : NULL;
-    cr_assert_eq(gpuserve_classify(model, &text, 1, got, MOST_LABELS, &options, &error),
-                 GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gpuserve_classify(model, &text, 1, got, MAX_LABELS, &options, &error), GPUSERVE_OK,
+                 "%s", error.message);
 }
 
 /* By default: softmax of labels that exclude each other, sigmoid of those that do not, the number
@@ -92,7 +92,7 @@ Test(pairs, logits_and_scores_equal_transformers)
 
         json_array_foreach(rows, i, row)
         {
-            float raw[MOST_LABELS], scores[MOST_LABELS];
+            float raw[MAX_LABELS], scores[MAX_LABELS];
 
             cr_assert_eq(json_array_size(json_object_get(row, "logits")), n);
             compare(model, row, GPUSERVE_SCORE_RAW, raw);

@@ -24,7 +24,7 @@ enum { LOCALE_DIM = 128, LOCALE_TOKENS = 64 };
 
 /* float32 against float64: what the oracle's own float32 is from it, with some room. */
 static void expect_close(const char *name, const float *got, const float *want, size_t rows,
-                         size_t dim, double least_cosine, double most_difference)
+                         size_t dim, double min_cosine, double max_difference)
 {
     for (size_t r = 0; r < rows; r++) {
         double dot = 0, a = 0, b = 0, most = 0;
@@ -35,13 +35,13 @@ static void expect_close(const char *name, const float *got, const float *want, 
             b += (double)want[j] * want[j];
             most = fmax(most, fabs((double)got[j] - want[j]));
         }
-        cr_expect_geq(dot / sqrt(a * b), least_cosine, "%s, row %zu", name, r);
-        cr_expect_leq(most, most_difference, "%s, row %zu", name, r);
+        cr_expect_geq(dot / sqrt(a * b), min_cosine, "%s, row %zu", name, r);
+        cr_expect_leq(most, max_difference, "%s, row %zu", name, r);
     }
 }
 
-static void compare_with_oracle(size_t which, uint32_t dtype, double least_cosine,
-                                double most_difference)
+static void compare_with_oracle(size_t which, uint32_t dtype, double min_cosine,
+                                double max_difference)
 {
     size_t n_all, n, n_floats;
     const char *const *all = oracle_texts(&n_all);
@@ -67,7 +67,7 @@ static void compare_with_oracle(size_t which, uint32_t dtype, double least_cosin
                  error.message);
     for (size_t i = 0; i < n; i++)
         cr_expect_eq(items[i].n_tokens, (uint32_t)n_tokens[i], "row %d", row[i]);
-    expect_close(models[which].name, got, want, n, dim, least_cosine, most_difference);
+    expect_close(models[which].name, got, want, n, dim, min_cosine, max_difference);
     gpuserve_model_close(&model);
     free(row);
     free(n_tokens);

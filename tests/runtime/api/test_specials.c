@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIM = 32, MOST_TEXTS = 64, MOST_IDS = 32, N_BATCHES = 25, MOST_COMPANY = 12 };
+enum { DIM = 32, MAX_TEXTS = 64, MAX_IDS = 32, N_BATCHES = 25, MAX_COMPANY = 12 };
 
 static const char *const names[] = { "st-xlm-roberta", "st-newer" };
 enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
@@ -30,8 +30,8 @@ struct specials {
     json_t *file;
     const char *path; /* of the model */
     size_t n;
-    const char *texts[MOST_TEXTS];
-    float want[MOST_TEXTS][DIM];
+    const char *texts[MAX_TEXTS];
+    float want[MAX_TEXTS][DIM];
 };
 
 static void read_specials(struct specials *s, const char *name)
@@ -49,7 +49,7 @@ static void read_specials(struct specials *s, const char *name)
     cr_assert_not_null(s->file, "%s", below);
     texts = json_object_get(s->file, "texts");
     s->n = json_array_size(texts);
-    cr_assert(s->n > 20 && s->n + N_ORDINARY <= MOST_TEXTS, "%zu texts", s->n);
+    cr_assert(s->n > 20 && s->n + N_ORDINARY <= MAX_TEXTS, "%zu texts", s->n);
     for (size_t i = 0; i < s->n; i++) {
         const json_t *row = json_array_get(json_object_get(s->file, "embeddings"), i);
 
@@ -97,10 +97,10 @@ static void embed(gpuserve_model *model, const char *const *texts, size_t n, flo
 static void expect_ids(gpuserve_model *model, const struct specials *s, size_t i)
 {
     const json_t *want = json_array_get(json_object_get(s->file, "ids"), i);
-    int32_t ids[MOST_IDS];
+    int32_t ids[MAX_IDS];
     size_t n;
 
-    cr_assert_eq(gpuserve_tokenize(model, s->texts[i], strlen(s->texts[i]), ids, NULL, MOST_IDS, &n,
+    cr_assert_eq(gpuserve_tokenize(model, s->texts[i], strlen(s->texts[i]), ids, NULL, MAX_IDS, &n,
                                    NULL, NULL),
                  GPUSERVE_OK);
     cr_assert_eq(n, json_array_size(want), "\"%s\"", s->texts[i]);
@@ -126,7 +126,7 @@ static void expect_near(const struct specials *s, size_t i, const float *got, do
 static void check(const struct specials *s, gpuserve_model *model, double most)
 {
     const size_t n_all = s->n + N_ORDINARY;
-    float alone[MOST_TEXTS][DIM], rows[MOST_COMPANY][DIM];
+    float alone[MAX_TEXTS][DIM], rows[MAX_COMPANY][DIM];
     uint32_t seed = 11;
 
     for (size_t i = 0; i < n_all; i++)
@@ -136,9 +136,9 @@ static void check(const struct specials *s, gpuserve_model *model, double most)
         expect_near(s, i, alone[i], most);
     }
     for (int batch = 0; batch < N_BATCHES; batch++) {
-        const size_t n = 2 + next_random(&seed) % (MOST_COMPANY - 1);
-        const char *chosen[MOST_COMPANY];
-        size_t which[MOST_COMPANY];
+        const size_t n = 2 + next_random(&seed) % (MAX_COMPANY - 1);
+        const char *chosen[MAX_COMPANY];
+        size_t which[MAX_COMPANY];
 
         for (size_t i = 0; i < n; i++) {
             which[i] = next_random(&seed) % n_all;
@@ -202,8 +202,8 @@ Test(specials, the_result_cache_has_their_vectors_and_mixes_none_up)
     for (size_t m = 0; m < N_NAMES; m++) {
         struct specials s;
         gpuserve_model *model;
-        float first[MOST_TEXTS][DIM], again[MOST_TEXTS][DIM];
-        gpuserve_item items[MOST_TEXTS];
+        float first[MAX_TEXTS][DIM], again[MAX_TEXTS][DIM];
+        gpuserve_item items[MAX_TEXTS];
 
         read_specials(&s, names[m]);
         model = open_on(NULL, s.path, "cpu", GPUSERVE_DTYPE_FLOAT32, 1 << 20);

@@ -85,7 +85,7 @@ Test(cuda, vectors_equal_the_cpus_within_each_dtypes_bounds)
     /* The bounds of the README's table of numbers. */
     static const struct {
         uint32_t dtype;
-        double least_cosine, most_difference;
+        double min_cosine, max_difference;
     } cases[] = {
         { GPUSERVE_DTYPE_FLOAT32, 0.999999, 1e-5 },
         { GPUSERVE_DTYPE_FLOAT16, 0.99999, 1e-3 },
@@ -100,10 +100,10 @@ Test(cuda, vectors_equal_the_cpus_within_each_dtypes_bounds)
         for (size_t i = 0; i < N_TEXTS; i++) {
             const float *a = want + i * DIM, *b = got + i * DIM;
 
-            cr_expect_geq(gpuserve_dot(a, b, DIM), cases[c].least_cosine - 1e-7,
-                          "dtype %u, text %zu", cases[c].dtype, i);
+            cr_expect_geq(gpuserve_dot(a, b, DIM), cases[c].min_cosine - 1e-7, "dtype %u, text %zu",
+                          cases[c].dtype, i);
             for (size_t j = 0; j < DIM; j++)
-                cr_assert_leq(fabs((double)a[j] - b[j]), cases[c].most_difference,
+                cr_assert_leq(fabs((double)a[j] - b[j]), cases[c].max_difference,
                               "dtype %u, text %zu", cases[c].dtype, i);
         }
     }

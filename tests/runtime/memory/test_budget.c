@@ -83,7 +83,7 @@ Test(budget, more_than_can_be_counted_is_no_size)
     end_context(&context);
 }
 
-struct opening {
+struct load_options {
     gpuserve_context *context;
     gpuserve_model *model;
     gpuserve_status status;
@@ -92,35 +92,36 @@ struct opening {
 
 static int32_t note_claim(void *user, uint32_t stage, uint64_t done, uint64_t total)
 {
-    struct opening *opening = user;
+    struct load_options *load_options = user;
 
     (void)done;
     (void)total;
     if (stage == GPUSERVE_STAGE_WEIGHTS)
-        atomic_store(&opening->is_claimed, true);
+        atomic_store(&load_options->is_claimed, true);
     return 0;
 }
 
 static void *open_small(void *argument)
 {
-    struct opening *opening = argument;
+    struct load_options *load_options = argument;
     gpuserve_model_options options = named("small");
 
     options.progress = note_claim;
-    options.progress_user = opening;
-    opening->status = gpuserve_model_open(&opening->model, opening->context, ".", &options, NULL);
+    options.progress_user = load_options;
+    load_options->status =
+        gpuserve_model_open(&load_options->model, load_options->context, ".", &options, NULL);
     return NULL;
 }
 
 /* Open the 5 GB model in a thread and wait until it is listed, so that it waits for memory. */
-static pthread_t begin_opening(struct opening *opening, gpuserve_context *context)
+static pthread_t begin_opening(struct load_options *load_options, gpuserve_context *context)
 {
     char json[8192];
     pthread_t thread;
 
     fake_set_weights(5 * GB);
-    *opening = (struct opening){ .context = context };
-    cr_assert_eq(pthread_create(&thread, NULL, open_small, opening), 0);
+    *load_options = (struct load_options){ .context = context };
+    cr_assert_eq(pthread_create(&thread, NULL, open_small, load_options), 0);
     do {
         usleep(1000);
         cr_assert_eq(gpuserve_context_models(context, json, sizeof(json), NULL, NULL), GPUSERVE_OK);
@@ -132,28 +133,28 @@ static pthread_t begin_opening(struct opening *opening, gpuserve_context *contex
 Test(budget, wait_gets_the_memory_when_another_gives_it_back)
 {
     gpuserve_context *context = make_context(GPUSERVE_MEMORY_WAIT, 20000);
-    struct opening opening;
+    struct load_options load_options;
     gpuserve_model *large;
     pthread_t thread;
 
     cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
     large = open_named(context, "large", 9 * GB);
-    thread = begin_opening(&opening, context);
-    cr_expect(!atomic_load(&opening.is_claimed));
+    thread = begin_opening(&load_options, context);
+    cr_expect(!atomic_load(&load_options.is_claimed));
     expect_state(context, "small", "loading");
     check_answer(large);
     cr_assert_eq(gpuserve_model_suspend(large, NULL), GPUSERVE_OK);
     pthread_join(thread, NULL);
-    cr_assert_eq(opening.status, GPUSERVE_OK);
-    check_answer(opening.model);
-    gpuserve_model_close(&opening.model);
+    cr_assert_eq(load_options.status, GPUSERVE_OK);
+    check_answer(load_options.model);
+    gpuserve_model_close(&load_options.model);
     check_answer(large); /* resumed by its use */
     /* A budget that grows lets who waits in as well. */
-    thread = begin_opening(&opening, context);
+    thread = begin_opening(&load_options, context);
     cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 15 * GB, NULL), GPUSERVE_OK);
     pthread_join(thread, NULL);
-    cr_assert_eq(opening.status, GPUSERVE_OK);
-    gpuserve_model_close(&opening.model);
+    cr_assert_eq(load_options.status, GPUSERVE_OK);
+    gpuserve_model_close(&load_options.model);
     gpuserve_model_close(&large);
     end_context(&context);
 }
@@ -407,9 +408,9 @@ Test(budget, the_last_replica_is_not_left_out)
 
     options.device = "cuda:*";
     cr_assert_eq(try_open(&both, context, 5 * GB, &options, NULL), GPUSERVE_OK);
-    cr_expect(gsv_model_lose_replica(both->current, 0));
-    cr_expect_not(gsv_model_lose_replica(both->current, 0));
-    cr_expect_not(gsv_model_lose_replica(both->current, 1));
+    cr_expect(gsv_model_remove_replica(both->current, 0));
+    cr_expect_not(gsv_model_remove_replica(both->current, 0));
+    cr_expect_not(gsv_model_remove_replica(both->current, 1));
     cr_expect(gsv_model_has_replica(both->current, 1));
     expect_state(context, "both", "cuda:1");
     cr_assert_eq(gpuserve_model_suspend(both, NULL), GPUSERVE_OK);

@@ -9,14 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST = 64 };
+enum { MAX = 64 };
 
 static const char *const texts[2] = { "w1 w2 cab w3", "w9" };
 static const char *const seconds[2] = { "w4 w5", "bad" };
 
 static gpuserve_status embed(gpuserve_model *model, float *output)
 {
-    return gpuserve_embed(model, texts, 2, output, MOST, NULL, NULL);
+    return gpuserve_embed(model, texts, 2, output, MAX, NULL, NULL);
 }
 
 static gpuserve_status classify(gpuserve_model *model, float *output)
@@ -24,7 +24,7 @@ static gpuserve_status classify(gpuserve_model *model, float *output)
     gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
 
     options.pairs = seconds;
-    return gpuserve_classify(model, texts, 2, output, MOST, &options, NULL);
+    return gpuserve_classify(model, texts, 2, output, MAX, &options, NULL);
 }
 
 static gpuserve_status rerank(gpuserve_model *model, float *output)
@@ -52,7 +52,7 @@ static bool live_through(const struct life *life, const float *want, long n, boo
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_context *context = NULL;
     gpuserve_model *model = NULL;
-    float got[MOST] = { 0 };
+    float got[MAX] = { 0 };
     gpuserve_status st;
     bool fired;
 
@@ -98,7 +98,7 @@ static void answer(const struct life *life, float *output)
 static void fail_each(bool forever)
 {
     for (size_t i = 0; i < sizeof(lives) / sizeof(lives[0]); i++) {
-        float want[MOST] = { 0 };
+        float want[MAX] = { 0 };
         long blocks, n = 1;
 
         answer(&lives[i], want);

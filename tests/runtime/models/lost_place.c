@@ -19,7 +19,7 @@ static void tell(void *user, gpuserve_status status, const char *device,
     struct told *told = user;
 
     pthread_mutex_lock(&told->lock);
-    cr_assert_lt(told->n, MOST_CALLS);
+    cr_assert_lt(told->n, MAX_CALLS);
     told->status[told->n] = status;
     snprintf(told->device[told->n++], sizeof(told->device[0]), "%s", device ? device : "");
     snprintf(told->cause, sizeof(told->cause), "%s", cause->message);

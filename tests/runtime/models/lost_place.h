@@ -12,7 +12,7 @@
 
 #include <pthread.h>
 
-enum { MOST_CALLS = 8 };
+enum { MAX_CALLS = 8 };
 
 extern const char lost_text[];
 
@@ -20,8 +20,8 @@ extern const char lost_text[];
 struct told {
     pthread_mutex_t lock;
     int n;
-    gpuserve_status status[MOST_CALLS];
-    char device[MOST_CALLS][64];
+    gpuserve_status status[MAX_CALLS];
+    char device[MAX_CALLS][64];
     char cause[GPUSERVE_ERROR_TEXT_BYTES];
 };
 

@@ -9,18 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_TEXTS 512
-#define MOST_BYTES 1024
+#define MAX_TEXTS 512
+#define MAX_BYTES 1024
 
-static char odd[MOST_TEXTS][MOST_BYTES];
-static const char *texts[MOST_TEXTS];
+static char odd[MAX_TEXTS][MAX_BYTES];
+static const char *texts[MAX_TEXTS];
 static size_t n_texts;
 
 static void add_repeated(const char *text, int times)
 {
     char *to = odd[n_texts];
 
-    for (int i = 0; i < times && strlen(to) + strlen(text) + 2 < MOST_BYTES; i++) {
+    for (int i = 0; i < times && strlen(to) + strlen(text) + 2 < MAX_BYTES; i++) {
         strcat(to, text);
         strcat(to, " ");
     }
@@ -57,7 +57,7 @@ static void make_texts(void)
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
         for (size_t j = 0; j < sizeof(times) / sizeof(times[0]); j++)
             add_repeated(units[i], times[j]);
-    for (size_t i = 0; i < n && n_texts < MOST_TEXTS; i++)
+    for (size_t i = 0; i < n && n_texts < MAX_TEXTS; i++)
         texts[n_texts++] = ordinary[i];
 }
 

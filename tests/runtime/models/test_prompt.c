@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TEXTS = 8, DIM = 96 };
+enum { MAX_TEXTS = 8, DIM = 96 };
 
 static gpuserve_model *open_model(uint32_t n_threads)
 {
@@ -33,7 +33,7 @@ static size_t texts_of(const json_t *row, const char **texts)
     const json_t *array = json_object_get(row, "texts");
     size_t n = json_array_size(array);
 
-    cr_assert(n > 0 && n <= MOST_TEXTS);
+    cr_assert(n > 0 && n <= MAX_TEXTS);
     for (size_t i = 0; i < n; i++)
         texts[i] = json_string_value(json_array_get(array, i));
     return n;
@@ -58,10 +58,10 @@ Test(prompt, what_pooling_leaves_out_is_what_sentence_transformers_leaves_out)
     cr_assert_eq(json_array_size(rows), 3);
     json_array_foreach(rows, r, row)
     {
-        const char *texts[MOST_TEXTS];
+        const char *texts[MAX_TEXTS];
         const size_t n = texts_of(row, texts);
         gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
-        float together[MOST_TEXTS * DIM], alone[DIM];
+        float together[MAX_TEXTS * DIM], alone[DIM];
 
         options.prompt_name = json_string_value(json_object_get(row, "prompt_name"));
         cr_assert_eq(gpuserve_embed(model, texts, n, together, n * DIM, &options, NULL),

@@ -293,18 +293,18 @@ static gpuserve_model *open_slow(uint32_t max_queue_ms)
     return open_slow_for(max_queue_ms, 0);
 }
 
-enum { MOST_TRIED = 200 };
+enum { MAX_TRIED = 200 };
 
 /* How many texts wait while nothing is computed, before one is refused. */
 static size_t fill(gpuserve_model *model, const char *one, gpuserve_error *error)
 {
     const char *const text[] = { one };
-    static float rows[MOST_TRIED][FAKE_DIM];
-    gpuserve_request *requests[MOST_TRIED];
+    static float rows[MAX_TRIED][FAKE_DIM];
+    gpuserve_request *requests[MAX_TRIED];
     size_t n = 0;
 
     fake_hold();
-    for (; n < MOST_TRIED; n++) {
+    for (; n < MAX_TRIED; n++) {
         const gpuserve_job job = fake_job(text, 1, rows[n]);
 
         if (gpuserve_submit(&requests[n], model, &job, NULL, NULL, error) != GPUSERVE_OK)
@@ -323,7 +323,7 @@ Test(batcher, work_waits_for_so_long_by_the_speed_of_late)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model *model = open_slow(0);
 
-    cr_expect_eq(fill(model, "word", &error), MOST_TRIED, "without the bound");
+    cr_expect_eq(fill(model, "word", &error), MAX_TRIED, "without the bound");
     gpuserve_model_close(&model);
     /* A millisecond is less than a token; two batches of 64 tokens may wait in any case, and the
      * word is taken for 4 with the special ones. */
@@ -335,7 +335,7 @@ Test(batcher, work_waits_for_so_long_by_the_speed_of_late)
     gpuserve_model_close(&model);
     /* An hour of it is more than comes here, whatever the machine did meanwhile. */
     model = open_slow(3600000);
-    cr_expect_eq(fill(model, "word", &error), MOST_TRIED, "%s", error.message);
+    cr_expect_eq(fill(model, "word", &error), MAX_TRIED, "%s", error.message);
     gpuserve_model_close(&model);
 }
 
@@ -343,13 +343,13 @@ Test(batcher, work_waits_for_so_long_by_the_speed_of_late)
  * more than 4 tokens in 20 ms here. Large requests may fill 13 sixteenths of the bound. */
 Test(batcher, when_to_come_again_grows_with_the_queue)
 {
-    enum { MOST = 180, LARGE = 100, A_TEXT = 4, ROOM = 800, LARGE_ROOM = ROOM / 16 * 13 };
-    static const size_t waiting[] = { LARGE + 1, MOST }; /* beside which a large one has no room */
+    enum { MAX = 180, LARGE = 100, A_TEXT = 4, ROOM = 800, LARGE_ROOM = ROOM / 16 * 13 };
+    static const size_t waiting[] = { LARGE + 1, MAX }; /* beside which a large one has no room */
     static const char *texts[LARGE];
-    static float rows[MOST][FAKE_DIM], large_rows[LARGE][FAKE_DIM];
+    static float rows[MAX][FAKE_DIM], large_rows[LARGE][FAKE_DIM];
     gpuserve_model *model = open_slow_for(0, ROOM);
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_request *requests[MOST], *none;
+    gpuserve_request *requests[MAX], *none;
     uint32_t ms[2];
     size_t n = 0, excess[2];
 
@@ -514,7 +514,7 @@ Test(batcher, a_broken_batch_fails_its_requests_and_no_other)
 
 /* ------------------------------------------------------------------------------------- stress */
 
-enum { N_ACTORS = 8, N_SUBMISSIONS = 40, MOST_TEXTS = 700 };
+enum { N_ACTORS = 8, N_SUBMISSIONS = 40, MAX_TEXTS = 700 };
 
 struct actor {
     gpuserve_model *model;
@@ -549,7 +549,7 @@ static bool rows_are_right(const struct actor *actor, const gpuserve_job *job, s
 static void submit_and_perhaps_cancel(struct actor *actor, float *rows)
 {
     const size_t n = next_random(&actor->seed) % 3 ? 1 + next_random(&actor->seed) % 8
-                                                   : 1 + next_random(&actor->seed) % MOST_TEXTS;
+                                                   : 1 + next_random(&actor->seed) % MAX_TEXTS;
     const size_t first = next_random(&actor->seed) % (MANY - n);
     const size_t columns = 1 + next_random(&actor->seed) % 2 * (FAKE_DIM - 1);
     gpuserve_job job = fake_job((const char *const *)actor->texts + first, n, rows);
@@ -579,7 +579,7 @@ static void submit_and_perhaps_cancel(struct actor *actor, float *rows)
 static void *act(void *argument)
 {
     struct actor *actor = argument;
-    float *rows = calloc(MOST_TEXTS * FAKE_DIM, sizeof(*rows));
+    float *rows = calloc(MAX_TEXTS * FAKE_DIM, sizeof(*rows));
 
     for (int i = 0; i < N_SUBMISSIONS; i++)
         submit_and_perhaps_cancel(actor, rows);

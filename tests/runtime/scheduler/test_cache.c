@@ -303,7 +303,7 @@ Test(cache, equal_hashes_of_other_tokens_types_or_keys_give_no_wrong_row)
     cr_expect_eq(atomic_load(&metrics.cache_bytes), 0);
 }
 
-Test(cache, bytes_stay_within_the_bound_and_the_least_used_go_first)
+Test(cache, bytes_stay_within_the_bound_and_the_min_used_go_first)
 {
     enum { N = 20000, BOUND = 400000 };
     struct gsv_metrics metrics = { 0 };

@@ -22,7 +22,7 @@ enum { N_CORES = 3, N_SHARES = 4, N_EACH = 5, N_TURNS = 400 };
 struct crowd {
     struct gsv_cores cores;
     struct gsv_core_share shares[N_SHARES];
-    atomic_int n_busy, n_most, n_wide, n_wrong;
+    atomic_int n_busy, n_max, n_wide, n_wrong;
 };
 
 struct one {
@@ -104,7 +104,7 @@ static void wait_until_inside(struct crowd *crowd, size_t share, int32_t n)
 
 /* Of three who wait for the only core, the one comes first that has used least, not the one that
  * came first; who was idle does not come with all the time it has not used. */
-Test(cores, who_has_used_least_comes_first)
+Test(cores, who_has_used_min_comes_first)
 {
     static struct crowd crowd;
     struct one ones[3];

@@ -54,29 +54,30 @@ struct simulation {
     size_t n_singles, n_answered, n_refused;
     uint64_t computed; /* tokens */
     uint64_t longest_single_ns;
-    uint64_t most_timed; /* in the queue at any time */
+    uint64_t max_timed; /* in the queue at any time */
     struct prediction prediction;
     size_t n_predictions, n_right, n_bulk_refused;
 };
 
 /* ------------------------------------------------------------------------------------ requests */
 
-static struct gsv_charge charge_of(size_t n_texts, uint64_t client)
+static struct gsv_queue_reservation charge_of(size_t n_texts, uint64_t client)
 {
-    return (struct gsv_charge){ .tokens = n_texts * TEXT_TOKENS,
-                                .work = n_texts * TEXT_TOKENS,
-                                .bytes = n_texts * 100,
-                                .n_items = n_texts,
-                                .client = client };
+    return (struct gsv_queue_reservation){ .tokens = n_texts * TEXT_TOKENS,
+                                           .work = n_texts * TEXT_TOKENS,
+                                           .bytes = n_texts * 100,
+                                           .n_items = n_texts,
+                                           .client = client };
 }
 
-static gpuserve_request *make_request(size_t n_texts, const struct gsv_charge *charge)
+static gpuserve_request *make_request(size_t n_texts,
+                                      const struct gsv_queue_reservation *reservation)
 {
     gpuserve_request *request = calloc(1, sizeof(*request));
 
     request->job.n_items = n_texts;
     request->job.cache = GPUSERVE_CACHE_OFF;
-    request->charge = *charge;
+    request->reservation = *reservation;
     request->items = calloc(n_texts, sizeof(*request->items));
     request->chunks = calloc(1, sizeof(*request->chunks));
     request->n_chunks = 1;
@@ -92,18 +93,18 @@ static gpuserve_request *make_request(size_t n_texts, const struct gsv_charge *c
 /* 0, or the nanoseconds after which to send it again. */
 static uint64_t send(struct simulation *s, size_t n_texts, uint64_t client, void *user)
 {
-    struct gsv_charge charge = charge_of(n_texts, client);
+    struct gsv_queue_reservation reservation = charge_of(n_texts, client);
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_request *request;
 
-    if (gsv_batcher_admit(s->batcher, &charge, &error) != GPUSERVE_OK) {
+    if (gsv_batcher_admit(s->batcher, &reservation, &error) != GPUSERVE_OK) {
         cr_assert_eq(error.status, GPUSERVE_E_BUSY, "%s", error.message);
         cr_assert_gt(error.retry_after_ms, 0);
         return error.retry_after_ms * ms;
     }
-    if (s->batcher->charged.timed > s->most_timed)
-        s->most_timed = s->batcher->charged.timed;
-    request = make_request(n_texts, &charge);
+    if (s->batcher->reserved.timed > s->max_timed)
+        s->max_timed = s->batcher->reserved.timed;
+    request = make_request(n_texts, &reservation);
     request->user = user;
     request->submitted_ns = s->now_ns;
     gsv_batcher_enqueue(s->batcher, request);
@@ -115,7 +116,7 @@ static void end_request(struct simulation *s, gpuserve_request *request)
     struct bulk *bulk = request->user;
 
     cr_assert_eq(request->failure, GPUSERVE_OK);
-    gsv_batcher_uncharge(s->batcher, &request->charge);
+    gsv_batcher_release(s->batcher, &request->reservation);
     gsv_batcher_leave(s->batcher);
     if (bulk) {
         bulk->send_ns = s->now_ns;
@@ -179,12 +180,12 @@ static void end_batches(struct simulation *s)
 static void check_prediction(struct simulation *s)
 {
     struct prediction *p = &s->prediction;
-    struct gsv_charge charge = charge_of(BULK_TEXTS, p->client);
+    struct gsv_queue_reservation reservation = charge_of(BULK_TEXTS, p->client);
     const uint64_t batch_ns = BATCH_TOKENS * s->token_ns, took = s->now_ns - p->begun_ns;
 
-    if (!p->is_open || gsv_batcher_admit(s->batcher, &charge, NULL) != GPUSERVE_OK)
+    if (!p->is_open || gsv_batcher_admit(s->batcher, &reservation, NULL) != GPUSERVE_OK)
         return;
-    gsv_batcher_uncharge(s->batcher, &charge);
+    gsv_batcher_release(s->batcher, &reservation);
     gsv_batcher_leave(s->batcher);
     p->is_open = false;
     s->n_predictions++;
@@ -264,7 +265,7 @@ static struct simulation *start(size_t n_bulk, enum identity identity, uint64_t 
     gsv_completions_unref(&options.completions);
     for (int i = 0; i < WORKERS; i++) {
         s->batches[i].parts = calloc(MAX_SEQUENCES, sizeof(struct gsv_part));
-        s->batches[i].riders = calloc(MAX_SEQUENCES, sizeof(struct gsv_part));
+        s->batches[i].coalesced = calloc(MAX_SEQUENCES, sizeof(struct gsv_part));
         gsv_batcher_add_batch(s->batcher, &s->batches[i]);
     }
     s->n_bulk = n_bulk;
@@ -291,15 +292,15 @@ static void end(struct simulation *s)
         if (s->batcher->n_requests > 0)
             s->now_ns = next_event(s);
     }
-    cr_expect_eq(s->batcher->charged.tokens, 0);
-    cr_expect_eq(s->batcher->charged.timed, 0);
-    cr_expect_eq(s->batcher->charged.bytes, 0);
+    cr_expect_eq(s->batcher->reserved.tokens, 0);
+    cr_expect_eq(s->batcher->reserved.timed, 0);
+    cr_expect_eq(s->batcher->reserved.bytes, 0);
     cr_expect(gsv_list_is_empty(&s->batcher->large));
     for (size_t i = 0; i < GSV_CLIENT_BUCKETS; i++)
         cr_assert_eq(s->batcher->usage[i].timed + s->batcher->usage[i].n_requests, 0);
     for (int i = 0; i < WORKERS; i++) {
         free(s->batches[i].parts);
-        free(s->batches[i].riders);
+        free(s->batches[i].coalesced);
     }
     gsv_batcher_unref(&s->batcher);
     free(s);
@@ -378,12 +379,12 @@ Test(fairness, no_number_of_clients_exceeds_the_bound)
     while (n < 100000 && send(s, 1, n + 5000, NULL) == 0)
         n++;
     cr_expect_lt(n, 100000);
-    cr_expect_leq(s->batcher->charged.timed, room + room / 4 * 3);
+    cr_expect_leq(s->batcher->reserved.timed, room + room / 4 * 3);
     for (uint64_t client = 1; client < 3000; client++) {
         send(s, BULK_TEXTS, client + 900000, NULL);
         send(s, 1, client + 500000, NULL);
     }
-    cr_expect_leq(s->batcher->charged.timed, room + room / 4 * 3);
+    cr_expect_leq(s->batcher->reserved.timed, room + room / 4 * 3);
     end(s);
 }
 
@@ -409,12 +410,12 @@ Test(fairness, tokens_and_bytes_keep_a_reserve_for_small_requests)
     cr_expect_gt(fill(s, BULK_TEXTS, 1), 5);
     cr_expect_gt(fill(s, 1, 1), 10, "small ones of the same client");
     cr_expect_gt(fill(s, 1, 2), 10, "and of another one");
-    cr_expect_leq(s->batcher->charged.tokens, 40000);
+    cr_expect_leq(s->batcher->reserved.tokens, 40000);
     s->batcher->options.max_queue_tokens = 1000000;
-    s->batcher->options.max_queue_bytes = s->batcher->charged.bytes * 16 / 13;
+    s->batcher->options.max_queue_bytes = s->batcher->reserved.bytes * 16 / 13;
     cr_expect_gt(send(s, BULK_TEXTS, 1, NULL), 0);
     cr_expect_eq(send(s, BULK_TEXTS, 3, NULL), 0, "of a client with nothing in the queue");
     cr_expect_gt(fill(s, 1, 3), 10);
-    cr_expect_leq(s->batcher->charged.bytes, s->batcher->options.max_queue_bytes);
+    cr_expect_leq(s->batcher->reserved.bytes, s->batcher->options.max_queue_bytes);
     end(s);
 }

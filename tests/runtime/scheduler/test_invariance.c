@@ -17,9 +17,9 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 /* Ten to thirty times slower, and after races and overruns: the bits are the other build's part. */
-enum { N_TEXTS = 16, N_BATCHES = 16, MOST_COMPANY = 6, N_CALLERS = 4 };
+enum { N_TEXTS = 16, N_BATCHES = 16, MAX_COMPANY = 6, N_CALLERS = 4 };
 #else
-enum { N_TEXTS = 200, N_BATCHES = 500, MOST_COMPANY = 8, N_CALLERS = 8 };
+enum { N_TEXTS = 200, N_BATCHES = 500, MAX_COMPANY = 8, N_CALLERS = 8 };
 #endif
 
 enum { MAX_TOKENS = 40, OVERFLOWING = 50 };
@@ -56,11 +56,11 @@ static gpuserve_job job_of(const struct crowd *crowd, const char *const *texts, 
 /* A random choice of texts, and now and then a poisonous one among them. */
 static void run_batch(struct crowd *crowd, uint32_t *seed, float *rows)
 {
-    const char *chosen[MOST_COMPANY + 1];
-    size_t which[MOST_COMPANY + 1], n = 1 + next_random(seed) % MOST_COMPANY;
+    const char *chosen[MAX_COMPANY + 1];
+    size_t which[MAX_COMPANY + 1], n = 1 + next_random(seed) % MAX_COMPANY;
     const bool poisoned = crowd->poison && next_random(seed) % 2;
     const size_t poison_at = next_random(seed) % (n + 1);
-    gpuserve_item items[MOST_COMPANY + 1];
+    gpuserve_item items[MAX_COMPANY + 1];
     gpuserve_job job;
     gpuserve_status st;
 
@@ -90,7 +90,7 @@ static void *call(void *argument)
 {
     struct caller *caller = argument;
     struct crowd *crowd = caller->crowd;
-    float *rows = calloc((MOST_COMPANY + 1) * crowd->dim, sizeof(*rows));
+    float *rows = calloc((MAX_COMPANY + 1) * crowd->dim, sizeof(*rows));
 
     while (atomic_fetch_sub(&crowd->n_left, 1) > 0)
         run_batch(crowd, &caller->seed, rows);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FLOATS = FAKE_MAX_TOKENS * FAKE_VOCAB };
+enum { MAX_FLOATS = FAKE_MAX_TOKENS * FAKE_VOCAB };
 
 static const char *const text[] = { "one two three" };
 
@@ -63,7 +63,7 @@ static gpuserve_job job_of(const struct kind *kind, const char **rest, float *ro
     gpuserve_job job = fake_job(rest, 1, row);
 
     *rest = text[0] + (kind->prompt ? strlen(kind->prompt) : 0);
-    job.output_capacity = MOST_FLOATS;
+    job.output_capacity = MAX_FLOATS;
     job.task = kind->task;
     job.dimensions = kind->dimensions;
     job.normalize = kind->normalize;
@@ -74,7 +74,7 @@ static gpuserve_job job_of(const struct kind *kind, const char **rest, float *ro
 
 static float *make_row(void)
 {
-    float *row = calloc(MOST_FLOATS, sizeof(*row));
+    float *row = calloc(MAX_FLOATS, sizeof(*row));
 
     cr_assert_not_null(row);
     return row;
@@ -89,7 +89,7 @@ static void expect_alone(gpuserve_model *model, const char *member, const struct
 
     job.cache = GPUSERVE_CACHE_OFF;
     cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK, "%s", member);
-    cr_expect_eq(memcmp(row, want, MOST_FLOATS * sizeof(*row)), 0, "%s: another's row", member);
+    cr_expect_eq(memcmp(row, want, MAX_FLOATS * sizeof(*row)), 0, "%s: another's row", member);
     free(want);
 }
 
