@@ -327,7 +327,8 @@ static gpuserve_status take_fingerprint(struct gsv_model *model, gpuserve_error 
     if (!model->fingerprint[0]) {
         memcpy(model->fingerprint, fingerprint, sizeof(fingerprint));
         memcpy(model->files, files, sizeof(files));
-        model->int8 = *gsv_net_int8(any_net(model)); /* once: callers read it while it loads again */
+        model->int8 =
+            *gsv_net_int8(any_net(model)); /* once: callers read it while it loads again */
     }
     if (strcmp(model->fingerprint, fingerprint) == 0)
         return GPUSERVE_OK;

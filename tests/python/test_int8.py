@@ -4,7 +4,6 @@
 The measurement at loading sees 141 texts, and this test others. That is no proof for all texts and models: of 48 random
 models with peaked attention some have one text in 650 below the bound (docs/accuracy.md).
 """
-import os
 import re
 
 import numpy as np
