@@ -7,8 +7,9 @@
                            cli the one that writes floats
     lib and the public headers -> never a CUDA header
 
-A rule is a folder and what its files may include of this repository; headers of other packages
-are free, except CUDA's. Tests, benchmarks and fuzz targets see everything. Prints each violation
+RULES is a folder and what its files may include of this repository; headers of other packages
+are free, except CUDA's. LAYERS is the order of the folders of a tree; an include never goes up.
+Tests, benchmarks and fuzz targets see everything. Prints each violation
 and "N passed, N failed", counted in includes.
 """
 import re
@@ -33,6 +34,29 @@ RULES = {
     "kernels/": [*PUBLIC, BACKEND, "lib/base/", "kernels/"],
     "cli/": [*PUBLIC, "include/gpuserve/http.h", "lib/base/number.h", "cli/"],
     "examples/": [*PUBLIC, "include/gpuserve/http.h", "examples/"],
+}
+# The folders of a tree from the highest layer to the lowest; "" is the tree's own folder. An include
+# never goes up. A subfolder that is not named here belongs to the layer of its parent.
+LAYERS = {
+    "lib/text/": ["", "load/", "pipeline/", "models/", "unicode/"],
+    "lib/model/": ["", "families/", "formats/"],
+    "lib/runtime/": ["", "api/", "observe/", "models/", "scheduler/", "compute/", "memory/", "devices/", "core/"],
+    "lib/http/": ["", "server/", "dialects/", "inference/", "protocol/", "net/", "core/"],
+    "kernels/cpu/": ["", "compute/", "attention/", "gemm/", "rows/", "runtime/"],
+    "kernels/cuda/": ["", "compute/", "ops/", "runtime/"],
+    "cli/": ["", "commands/", "serve/", "pull/", "fit/", "io/", "options/"],
+}
+# Headers of a tree's own folder that each layer may include: they declare state that is passed to all
+# layers. Nothing else may be added here without a reason beside it.
+SHARED = {
+    "cli/cli.h": "memory, messages and signals of the program",
+    "cli/model.h": "how commands open a model",
+    "lib/text/scratch.h": "buffers of one encoding",
+    "lib/text/tokenizer.h": "the interface of the tree",
+    "lib/text/tokenizer_parts.h": "the parts of a tokenizer",
+    "lib/runtime/context.h": "what the models of a process share: options, log, budget, metrics",
+    "lib/runtime/model.h": "what the parts of a loaded model share",
+    "lib/http/server.h": "what the parts of a server share: options, locks, models",
 }
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvrtc|nvtx|cuComplex|mma\.h)")
 CUDA_FOLDERS = ("kernels/cuda/", "tests/", "benchmarks/")
@@ -68,6 +92,21 @@ def allowed(path, target):
                for entry in rule)
 
 
+def layer_of(path):
+    """(tree, number of the layer) of a file, or None."""
+    for tree, layers in LAYERS.items():
+        if path.startswith(tree):
+            folder = str(PurePosixPath(path[len(tree):]).parent) + "/"
+            fitting = [layer for layer in layers if layer and folder.startswith(layer)] or [""]
+            return tree, layers.index(max(fitting, key=len))
+    return None
+
+
+def goes_up(path, target):
+    here, there = layer_of(path), layer_of(target)
+    return bool(here and there and here[0] == there[0] and there[1] < here[1] and target not in SHARED)
+
+
 def check(path):
     """(includes seen, sentences about the wrong ones)"""
     wrong = []
@@ -79,6 +118,8 @@ def check(path):
                 wrong.append(f"{path}: includes CUDA's {name}")
         elif not allowed(path, target):
             wrong.append(f"{path}: may not include {target}")
+        elif goes_up(path, target):
+            wrong.append(f"{path}: {target} is of a higher layer")
         elif path.startswith("include/") and not target.startswith("include/"):
             wrong.append(f"{path}: a public header includes {target}")
     return len(found), wrong

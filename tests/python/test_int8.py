@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """int8 of random models that are hard on it: near full precision on any text, or refused with the numbers.
 
-The measurement at loading sees 141 texts, and this test others. That is no proof for all texts and models: of 48 random
-models with peaked attention some have one text in 650 below the bound (docs/accuracy.md).
+The measurement at loading sees 141 texts, and this test others. That is no proof for all texts and models: two of
+48 random models with peaked attention have a text in 600 below the bound (docs/accuracy.md).
 """
-import os
 import re
 
 import numpy as np

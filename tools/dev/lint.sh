@@ -1,7 +1,7 @@
 # lint.sh - everything that reads the code without running it. Each check is a function; all of
 # them run even when one fails, and the last line counts them.
 
-lint_checks=(format warnings cppcheck shell python types includes sources docs symbols headers)
+lint_checks=(format warnings cppcheck shell python types includes names sources docs symbols headers)
 
 cmd_format()
 {
@@ -24,7 +24,7 @@ lint_warnings()
 lint_cppcheck()
 {
     c_sources | grep -E '^(lib|kernels/(ref|cpu)|cli|examples|include)/.*\.[ch]$' |
-        grep -v '_tables\.c$' | xargs -r cppcheck --quiet -j "$n_jobs" --std=c11 --language=c --error-exitcode=1 \
+        grep -v '/generated/' | xargs -r cppcheck --quiet -j "$n_jobs" --std=c11 --language=c --error-exitcode=1 \
             --enable=warning,portability,performance --inline-suppr --max-configs=2 \
             --suppressions-list=tools/dev/cppcheck.supp -I . -I include
 }
@@ -52,6 +52,11 @@ lint_types()
 lint_includes()
 {
     python3 tools/check_includes.py
+}
+
+lint_names()
+{
+    python3 tools/check_names.py
 }
 
 lint_sources()

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Check the words of names: one word for each thing, the field's own.
+
+Identifiers of C, C++ and CUDA sources and names of source files are split at `_`. A word of the table
+WORDS fails with the word to use, unless ALLOWED has the identifier. Comments and strings are not read. A struct has a name of its own: no two files
+define structs of one name, except those of the backend interface, which each backend defines for itself.
+
+Prints each finding as file:line and then "N passed, N failed", counted in files.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = (".c", ".h", ".cpp", ".cu", ".cuh")
+EVERYWHERE = ("lib/", "kernels/", "cli/")
+RUNTIME = ("lib/runtime/", "lib/model/")
+HTTP = ("lib/http/",)
+# word: (where, what to use)
+WORDS = {
+    "seat": (EVERYWHERE, "slot"), "seats": (EVERYWHERE, "slots"),
+    "flights": (EVERYWHERE, "in_flight"), "rider": (EVERYWHERE, "coalesced"), "riders": (EVERYWHERE, "coalesced"),
+    "ride": (EVERYWHERE, "coalesce"), "land": (EVERYWHERE, "end_coalescing"), "board": (EVERYWHERE, "coalesce"),
+    "lane": (RUNTIME, "class (of priority)"), "lanes": (RUNTIME, "classes (of priority)"),
+    "stand": (EVERYWHERE, "replica_state"), "stands": (EVERYWHERE, "replica_states"),
+    "quantum": (EVERYWHERE, "turn_tokens"),
+    "leads": (EVERYWHERE, "inline"), "led": (EVERYWHERE, "inline"),
+    "charge": (EVERYWHERE, "reservation"), "charged": (EVERYWHERE, "reserved"),
+    "claim": (EVERYWHERE, "reservation"), "claims": (EVERYWHERE, "reservations"),
+    "rerun": (EVERYWHERE, "retry"), "reruns": (EVERYWHERE, "retries"),
+    "face": (EVERYWHERE, "model_info"), "faces": (EVERYWHERE, "model_infos"),
+    "opening": (EVERYWHERE, "load_options"),
+    "park": (EVERYWHERE, "offload"), "parked": (EVERYWHERE, "offloaded"),
+    "crew": (EVERYWHERE, "worker_threads"), "team": (EVERYWHERE, "thread_pool"),
+    "guard": (EVERYWHERE, "event_loop, watchdog or fork_check"),
+    "tally": (EVERYWHERE, "stats"), "account": (EVERYWHERE, "usage"),
+    "beat": (EVERYWHERE, "heartbeat"),
+    "patience": (EVERYWHERE, "backpressure"), "aside": (EVERYWHERE, "offloaded"),
+    "members": (EVERYWHERE, "fields"),
+    "truth": (EVERYWHERE, "bool"), "lent": (EVERYWHERE, "borrowed"),
+}
+# Words that only count as the first or last part of a longer name.
+PREFIXES = {"most": "max", "least": "min"}
+# identifier: why it stays
+ALLOWED = {
+    "lock_guard": "the C++ standard library's",
+    "GSV_LINK_BOARD": "NVML: two GPUs of one board",
+}
+TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[A-Za-z_]\w*|\n', re.S)
+PUBLIC = re.compile(r"^(gpuserve_|GPUSERVE_)")
+
+
+def word_of(name, path):
+    """The word of a name that the table replaces, and by what, or None."""
+    if name in ALLOWED or PUBLIC.match(name):
+        return None
+    parts = [part.lower() for part in name.split("_") if part]
+    for part in parts:
+        where, use = WORDS.get(part, ((), ""))
+        if path.startswith(where):
+            return part, use
+    for i, part in enumerate(parts):
+        if part in PREFIXES and len(parts) > 1 and parts[max(i - 1, 0)] != "at":
+            return part, PREFIXES[part]
+    return None
+
+
+def findings(path, public):
+    found = []
+    stem = Path(path).stem
+    if word := word_of(stem, path):
+        found.append(f"{path}: the file's name: not \"{word[0]}\" but \"{word[1]}\"")
+    line = 1
+    for token in TOKEN.findall((ROOT / path).read_text("utf-8")):
+        if re.match(r"[A-Za-z_]", token) and token not in public and (word := word_of(token, path)):
+            found.append(f"{path}:{line}: {token}: not \"{word[0]}\" but \"{word[1]}\"")
+        line += token.count("\n")
+    return found
+
+
+STRUCT = re.compile(r"^(?:struct|union) (\w+) \{", re.MULTILINE)
+BACKEND_STRUCTS = {"gpuserve_device", "gpuserve_stream", "gpuserve_linear", "gpuserve_lstm_layer"}
+
+
+def shared_structs(paths):
+    """Sentences about struct names that two files define."""
+    defined = {}
+    for path in paths:
+        for name in STRUCT.findall((ROOT / path).read_text("utf-8")):
+            defined.setdefault(name, []).append(path)
+    return [f"struct {name}: defined in {' and '.join(files)}" for name, files in sorted(defined.items())
+            if len(files) > 1 and name not in BACKEND_STRUCTS]
+
+
+def public_names(files):
+    """The identifiers of the public headers, which are reviewed with the interface."""
+    names = set()
+    for path in files:
+        if path.startswith("include/"):
+            names.update(token for token in TOKEN.findall((ROOT / path).read_text("utf-8")) if re.match(r"[A-Za-z_]", token))
+    return names
+
+
+def main():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE).stdout.split("\n")
+    public = public_names(listed)
+    paths = [path for path in listed if path.startswith(EVERYWHERE) and path.endswith(SOURCES)]
+    failed = 0
+    for path in paths:
+        found = findings(path, public)
+        failed += bool(found)
+        if found:
+            print("\n".join(found))
+    structs = shared_structs([*paths, *(path for path in listed if path.startswith("include/"))])
+    print("\n".join(structs), end="\n" if structs else "")
+    failed += len(structs)
+    print(f"{len(paths) - failed} passed, {failed} failed")
+    return 1 if failed or not paths else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
