@@ -40,7 +40,7 @@ RULES = {
 LAYERS = {
     "lib/text/": ["", "load/", "pipeline/", "models/", "unicode/"],
     "lib/model/": ["", "families/", "formats/"],
-    "lib/runtime/": ["", "api/", "observe/", "models/", "scheduler/", "compute/", "memory/", "devices/", "core/"],
+    "lib/runtime/": ["", "api/", "observe/", "models/", "scheduler/", "compute/", "memory/", "plan/", "devices/", "core/"],
     "lib/http/": ["", "server/", "dialects/", "inference/", "protocol/", "net/", "core/"],
     "kernels/cpu/": ["", "compute/", "attention/", "gemm/", "rows/", "runtime/"],
     "kernels/cuda/": ["", "compute/", "ops/", "runtime/"],

@@ -16,8 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_NUMBER_BYTES 400 /* of a real: more digits than a double's exact decimals in use have \
-                              */
+#define MAX_NUMBER_BYTES                                                     \
+    400 /* of a real: more digits than a double's exact decimals in use have \
+         */
 
 struct tree_reader {
     struct gsv_json_reader text;

@@ -9,7 +9,7 @@
 #include "lib/runtime/memory/budget.h"
 #include "lib/runtime/scheduler/concurrency.h"
 #include "lib/runtime/core/fork_check.h"
-#include "lib/runtime/models/model_path.h"
+#include "lib/runtime/plan/model_path.h"
 #include "lib/runtime/core/metrics.h"
 #include "lib/runtime/observe/nvtx.h"
 #include "lib/runtime/devices/plugin.h"

@@ -16,7 +16,7 @@
 #include "lib/runtime/scheduler/cache.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/scheduler/tokenize_chunk.h"
-#include "lib/runtime/memory/load_plan.h"
+#include "lib/runtime/plan/load_plan.h"
 #include "lib/runtime/scheduler/worker.h"
 
 struct gsv_lost;
@@ -83,5 +83,10 @@ bool gsv_model_remove_replica(struct gsv_model *model, size_t which);
 /* Wait until its requests have completed, then give everything back. Accepts NULL, a pointer to
  * NULL and a half-built model. */
 void gsv_model_free(struct gsv_model **model);
+
+/* Something of the model failed with GPUSERVE_E_DEVICE: a replica whose device is lost is taken
+ * out; if there is no other, what the policy says begins. From any thread that keeps the model's
+ * queue alive. */
+void gsv_lost_note(struct gsv_model *model);
 
 #endif

@@ -14,6 +14,7 @@
 #define GSV_HTTP_INFERENCE_CALL_H
 
 #include "lib/http/protocol/exchange.h"
+#include "lib/http/protocol/handshake.h"
 #include "lib/http/inference/inputs.h"
 #include "lib/http/inference/load_queue.h"
 
@@ -28,21 +29,6 @@ bool gsv_call_load(struct gsv_exchange *exchange, struct gsv_load_queue *queue,
                    struct gsv_entry *entry, enum gsv_load_kind kind, gsv_handler finish);
 /* From any thread: the work is done, its status is set. The exchange may be gone on return. */
 void gsv_call_complete(struct gsv_exchange *exchange);
-
-/* For dispatch.c: suspend the connection unless the work is done already (false); leave one that is
- * suspended to whoever completes the work, unless that has happened (false); take up the result. */
-bool gsv_call_suspend(struct gsv_exchange *exchange);
-bool gsv_call_leave(struct gsv_exchange *exchange);
-void gsv_call_finish(struct gsv_exchange *exchange);
-/* For mhd_bridge.c: the job that was not submitted. */
-void gsv_call_compute(struct gsv_exchange *exchange);
-/* The connection ended before what was done for it could be taken up: it counts no more. */
-void gsv_call_abandon(struct gsv_exchange *exchange);
-
-/* One suspended connection more, and one less: the server ends when there is none. False: it is
- * stopping, and no more may be. */
-bool gsv_call_count_in(struct gsv_exchange *exchange);
-void gsv_call_count_out(struct gsv_exchange *exchange);
 
 /* Row i of the result. */
 static inline const float *gsv_call_row(const struct gsv_exchange *exchange, size_t i)

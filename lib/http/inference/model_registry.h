@@ -69,7 +69,6 @@ void gsv_models_close(struct gsv_models *models);
 struct gsv_entry *gsv_models_entry(struct gsv_models *models, const char *name);
 /* The model of an entry, held; NULL when it is not loaded. */
 struct gsv_served *gsv_models_hold(struct gsv_models *models, struct gsv_entry *entry);
-void gsv_served_release(struct gsv_served *served); /* accepts NULL */
 /* One text through it, another one each time, so that no cache can answer. */
 gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *error);
 

@@ -6,7 +6,7 @@
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
-#include "lib/http/inference/inference_call.h"
+#include "lib/http/protocol/handshake.h"
 
 /* A step over more than this takes half a millisecond and more. */
 enum { SMALL_BODY_BYTES = 32 * 1024, SMALL_REPLY_FLOATS = 32 * 1024, TINY_BODY_BYTES = 2048 };

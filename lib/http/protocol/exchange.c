@@ -5,7 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/utf8.h"
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/protocol/handshake.h"
 #include "lib/http/server.h"
 
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  */
 #include "lib/http/net/event_loop.h"
 #include "lib/http/server.h"
-#include "lib/http/inference/inference_call.h"
+#include "lib/http/protocol/handshake.h"
 
 #include <sys/epoll.h>
 #include <unistd.h>

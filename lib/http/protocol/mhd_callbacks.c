@@ -11,7 +11,7 @@
 #include "lib/http/protocol/request.h"
 #include "lib/http/server.h"
 #include "lib/http/core/uri.h"
-#include "lib/http/inference/inference_call.h"
+#include "lib/http/protocol/handshake.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "lib/runtime/context.h"
+#include "lib/runtime/models/evict.h"
 
 #include "lib/base/error.h"
 #include "lib/base/host.h"
@@ -116,7 +117,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
     context->log = options.log;
     context->log_user = options.log_user;
     context->log_level = options.log_level ? options.log_level : GPUSERVE_LOG_WARNING;
-    gsv_budget_init(&context->budget, &options);
+    gsv_budget_init(&context->budget, &options, gsv_evict_one);
     st = gsv_fork_check_init(&context->fork_check, error);
     if (st == GPUSERVE_OK)
         st = gsv_hub_init(&context->hub, options.cache_dir, error);

@@ -7,14 +7,13 @@
  * Documents go through the model in blocks, so that memory beside the results does not grow with
  * their number. The caller's memory is written last, when everything is known.
  */
-#include "lib/runtime/api/rerank.h"
-
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/structs.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/core/clock.h"
 #include "lib/runtime/models/handle.h"
+#include "lib/runtime/models/model_info.h"
 
 #include <math.h>
 #include <string.h>
@@ -38,20 +37,6 @@ struct rerank {
     uint64_t begin_ns;
     gpuserve_result result;
 };
-
-gpuserve_rerank_method gsv_rerank_method(const struct gsv_spec_facts *facts)
-{
-    if (facts->own_classifier && facts->n_labels == 1 && !facts->labels_tokens)
-        return GPUSERVE_RERANK_CROSS_ENCODER;
-    return facts->dim > 0 ? GPUSERVE_RERANK_COSINE : GPUSERVE_RERANK_DEFAULT;
-}
-
-const char *gsv_rerank_method_name(gpuserve_rerank_method method)
-{
-    if (method == GPUSERVE_RERANK_CROSS_ENCODER)
-        return "cross_encoder";
-    return method == GPUSERVE_RERANK_COSINE ? "cosine" : NULL;
-}
 
 GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_model *model)
 {

@@ -7,7 +7,6 @@
 #include "lib/base/error.h"
 #include "lib/runtime/core/clock.h"
 #include "lib/runtime/context.h"
-#include "lib/runtime/models/evict.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +16,8 @@
 #define DEFAULT_WAIT_MS 30000
 #define LOOK_AGAIN_MS 100 /* nobody tells when another process ends or a model becomes idle */
 
-void gsv_budget_init(struct gsv_budget *budget, const gpuserve_context_options *options)
+void gsv_budget_init(struct gsv_budget *budget, const gpuserve_context_options *options,
+                     gsv_evict_fn evict)
 {
     pthread_condattr_t monotonic;
 
@@ -288,7 +288,7 @@ static gpuserve_status make_room(gpuserve_context *context, struct gsv_plan *pla
 
         if (shortage.is_hopeless || budget->policy == GPUSERVE_MEMORY_REFUSE)
             return fail_short(budget, plan, reservation, &shortage, 0, error);
-        if (budget->policy == GPUSERVE_MEMORY_EVICT && gsv_evict_one(context, shortage.device)) {
+        if (budget->policy == GPUSERVE_MEMORY_EVICT && budget->evict(context, shortage.device)) {
             /* As it says. */
         } else if (now_ns >= end_ns) {
             return fail_short(budget, plan, reservation, &shortage, (now_ns - begin_ns) / 1000000,

@@ -14,7 +14,7 @@
 #ifndef GSV_RUNTIME_BUDGET_H
 #define GSV_RUNTIME_BUDGET_H
 
-#include "lib/runtime/memory/load_plan.h"
+#include "lib/runtime/plan/load_plan.h"
 
 #include <pthread.h>
 
@@ -36,6 +36,11 @@ struct gsv_device_budget {
     uint64_t bytes; /* 0: none */
 };
 
+/* Suspend the idle model that was used longest ago, of those that hold memory of a device (NULL:
+ * any memory) and may be evicted. False when there is none. The budget's lock is held before and
+ * after, not meanwhile. */
+typedef bool (*gsv_evict_fn)(gpuserve_context *context, const struct gsv_device_choice *device);
+
 struct gsv_budget {
     pthread_mutex_t lock;
     pthread_cond_t freed; /* something was given back */
@@ -46,9 +51,11 @@ struct gsv_budget {
     uint32_t policy;                             /* gpuserve_memory_policy */
     uint32_t wait_ms;
     struct gpuserve_model *handles; /* open ones: registry.c */
+    gsv_evict_fn evict;             /* of the policy GPUSERVE_MEMORY_EVICT */
 };
 
-void gsv_budget_init(struct gsv_budget *budget, const gpuserve_context_options *options);
+void gsv_budget_init(struct gsv_budget *budget, const gpuserve_context_options *options,
+                     gsv_evict_fn evict);
 void gsv_budget_reset(struct gsv_budget *budget);
 
 /* Set plan->room (what is free now) and plan->most (what would be, were nothing else loaded). */

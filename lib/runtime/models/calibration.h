@@ -4,7 +4,7 @@
 #ifndef GSV_RUNTIME_CALIBRATION_H
 #define GSV_RUNTIME_CALIBRATION_H
 
-#include "lib/runtime/memory/load_plan.h"
+#include "lib/runtime/plan/load_plan.h"
 
 /* A packed batch with its memory. */
 struct gsv_calibration {

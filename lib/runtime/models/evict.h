@@ -6,11 +6,7 @@
 
 #include "lib/runtime/memory/budget.h"
 
-/*
- * Suspend the idle model that was used longest ago, of those that hold memory of a device
- * (NULL: any memory) and may be evicted. False when there is none. The budget's lock is held before
- * and after, not meanwhile.
- */
+/* A gsv_evict_fn: see budget.h. */
 bool gsv_evict_one(gpuserve_context *context, const struct gsv_device_choice *device);
 
 #endif

@@ -54,11 +54,6 @@ gpuserve_status gsv_lost_load(gpuserve_model *handle, const char *path,
                               const gpuserve_model_options *options, struct gsv_model **model,
                               gpuserve_error *error);
 
-/* Something of the model failed with GPUSERVE_E_DEVICE: a replica whose device is lost is taken
- * out; if there is no other, what the policy says begins. From any thread that keeps the model's
- * queue alive. */
-void gsv_lost_note(struct gsv_model *model);
-
 /* Open a model on another device than its own, where its policy allows one. */
 gpuserve_status gsv_lost_load_elsewhere(gpuserve_model *handle, const char *path,
                                         const gpuserve_model_options *options,

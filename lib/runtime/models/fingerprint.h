@@ -4,7 +4,7 @@
 #ifndef GSV_RUNTIME_FINGERPRINT_H
 #define GSV_RUNTIME_FINGERPRINT_H
 
-#include "lib/runtime/memory/load_plan.h"
+#include "lib/runtime/plan/load_plan.h"
 
 /* 32 hexadecimal digits and a NUL each. `files`: XXH3-128 over everything that decides what a
  * text's vector is in exact arithmetic; device and dtype have no part in it. `out`: the same; but

@@ -4,7 +4,7 @@
 #ifndef GSV_RUNTIME_FP16_PROBE_H
 #define GSV_RUNTIME_FP16_PROBE_H
 
-#include "lib/runtime/memory/load_plan.h"
+#include "lib/runtime/plan/load_plan.h"
 
 /* Run some ordinary texts through `net`, which computes in float16: *overflows when an answer holds
  * NaN or infinity. Takes on the device what one worker takes, so before there are any. */

@@ -4,9 +4,22 @@
 #include "lib/runtime/models/model_info.h"
 
 #include "lib/base/error.h"
-#include "lib/runtime/api/rerank.h"
 
 #include <string.h>
+
+gpuserve_rerank_method gsv_rerank_method(const struct gsv_spec_facts *facts)
+{
+    if (facts->own_classifier && facts->n_labels == 1 && !facts->labels_tokens)
+        return GPUSERVE_RERANK_CROSS_ENCODER;
+    return facts->dim > 0 ? GPUSERVE_RERANK_COSINE : GPUSERVE_RERANK_DEFAULT;
+}
+
+const char *gsv_rerank_method_name(gpuserve_rerank_method method)
+{
+    if (method == GPUSERVE_RERANK_CROSS_ENCODER)
+        return "cross_encoder";
+    return method == GPUSERVE_RERANK_COSINE ? "cosine" : NULL;
+}
 
 static void free_info(struct gsv_model_info *info)
 {

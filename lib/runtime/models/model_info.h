@@ -34,4 +34,9 @@ struct gsv_model_info *gsv_model_infos_add(struct gsv_model_info **list,
  * known only once it is loaded: without it that bit is never set. */
 uint32_t gsv_model_info_changes(const struct gsv_model_info *info, const struct gsv_model *model);
 
+/* How a model scores documents against a query; DEFAULT when it can do neither. */
+gpuserve_rerank_method gsv_rerank_method(const struct gsv_spec_facts *facts);
+/* "cross_encoder", "cosine"; NULL for DEFAULT. */
+const char *gsv_rerank_method_name(gpuserve_rerank_method method);
+
 #endif

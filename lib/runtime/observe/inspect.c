@@ -4,7 +4,7 @@
 #include "lib/base/error.h"
 #include "lib/runtime/core/json_out.h"
 #include "lib/runtime/models/handle.h"
-#include "lib/runtime/api/rerank.h"
+#include "lib/runtime/models/model_info.h"
 
 #include <math.h>
 #include <string.h>

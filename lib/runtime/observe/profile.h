@@ -8,7 +8,7 @@
 
 #include "lib/runtime/memory/budget.h"
 #include "lib/runtime/context.h"
-#include "lib/runtime/memory/load_plan.h"
+#include "lib/runtime/plan/load_plan.h"
 #include "lib/runtime/observe/profile_backend.h"
 
 #define GSV_PROFILE_MAX_LAYERS 256

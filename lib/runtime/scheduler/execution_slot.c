@@ -6,7 +6,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/runtime/core/clock.h"
-#include "lib/runtime/models/failover.h"
 #include "lib/runtime/model.h"
 
 #include <float.h>

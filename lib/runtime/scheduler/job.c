@@ -11,7 +11,7 @@
 #include "lib/base/structs.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/model.h"
-#include "lib/runtime/scheduler/prompt.h"
+#include "lib/runtime/plan/prompt.h"
 
 #include <string.h>
 

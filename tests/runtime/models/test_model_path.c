@@ -1,7 +1,7 @@
 /*
  * test_model_path.c - from names to directories, and names that must lead nowhere.
  */
-#include "lib/runtime/models/model_path.h"
+#include "lib/runtime/plan/model_path.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #ifndef GSV_RUNTIME_PROMPT_H
 #define GSV_RUNTIME_PROMPT_H
 
-#include "lib/runtime/memory/load_plan.h"
+#include "lib/runtime/plan/load_plan.h"
 
 /* Set the plan's default prompt: that of the options, else the model's own. */
 gpuserve_status gsv_prompt_choose(struct gsv_plan *plan, const gpuserve_model_options *options,

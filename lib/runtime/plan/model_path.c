@@ -6,7 +6,7 @@
  * ~/.cache/huggingface/hub.
  */
 #define _GNU_SOURCE
-#include "lib/runtime/models/model_path.h"
+#include "lib/runtime/plan/model_path.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/dir.h"

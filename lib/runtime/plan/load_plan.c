@@ -4,14 +4,14 @@
  * The bytes are a closed formula of what the headers say, and exact for the device: weights as
  * packed, activations and scratch of each stream. For the host they are an upper bound.
  */
-#include "lib/runtime/memory/load_plan.h"
+#include "lib/runtime/plan/load_plan.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/structs.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/context.h"
-#include "lib/runtime/scheduler/prompt.h"
+#include "lib/runtime/plan/prompt.h"
 
 #include <inttypes.h>
 #include <stdio.h>

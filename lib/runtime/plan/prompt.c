@@ -1,7 +1,7 @@
 /*
  * prompt.c - see prompt.h.
  */
-#include "lib/runtime/scheduler/prompt.h"
+#include "lib/runtime/plan/prompt.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
