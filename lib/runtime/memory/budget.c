@@ -29,6 +29,7 @@ void gsv_budget_init(struct gsv_budget *budget, const gpuserve_context_options *
     budget->bytes = options->memory_budget_bytes;
     budget->policy = options->memory_policy;
     budget->wait_ms = options->memory_wait_ms ? options->memory_wait_ms : DEFAULT_WAIT_MS;
+    budget->evict = evict;
 }
 
 void gsv_budget_reset(struct gsv_budget *budget)
