@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests/cluster"))
+sys.path[:0] = [str(ROOT / "tests/cluster"), str(ROOT / "benchmarks/common")]
 
-from report import finish, processor  # noqa: E402
+from measure import finish, processor  # noqa: E402
 from nodes import enter_namespace, kill, start_head, start_job, start_node, text_of  # noqa: E402
 
 MODEL = os.path.join(os.environ["GPUSERVE_TEST_MODELS"], "all-MiniLM-L6-v2")

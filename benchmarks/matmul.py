@@ -10,9 +10,12 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
-from report import processor
+sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
+
+from measure import processor  # noqa: E402
 
 LINE = re.compile(r"^  (.+?) +([\d.]+) GFLOP/s +([\d.]+) ms  copies +([\d.]+) ms  off by (\S+)")
 

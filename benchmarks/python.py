@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What Python costs beside the C library: python.py [--quick], through `./dev bench python`.
 
-The same library does the same work twice, in turn: once through Model.encode, once through
-gpuserve_run with pointers made beforehand, which is what a C program would pay. Medians of several
-rounds; the caches are off. With --peer PYTHON, an interpreter that has sentence-transformers, that
-takes its turn too. GPUSERVE_LIBRARY names the library, GPUSERVE_MODELS its models.
+The same library does the same work twice: once through Model.encode, once through gpuserve_run with
+pointers made beforehand, which is what a C program would pay. The order turns from round to round,
+disturbed rounds are dropped, the ratios of the rounds are judged (benchmarks/common); the caches are
+off. With --peer PYTHON, an interpreter that has sentence-transformers, that takes its turn too: its
+vectors must be ours. GPUSERVE_LIBRARY names the library, GPUSERVE_MODELS its models.
 """
 import argparse
 import json
@@ -20,12 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "python"), str(HERE / "common")]
 
-from report import finish  # noqa: E402
+import verdict  # noqa: E402
+from measure import finish, machine, rounds  # noqa: E402
 
 from gpuserve import Model, _abi, _calls  # noqa: E402
 
+THROUGHPUT_GOAL, OVERHEAD_GOAL_US, PEER_GOAL, START_GOAL_S = 0.97, 30, 1.3, 0.5
 MODELS = Path(os.environ["GPUSERVE_MODELS"])
 WORDS = ("time person year way day thing man world life hand part child eye woman place work week "
          "case point government company number group problem fact").split()
@@ -60,10 +64,11 @@ model = SentenceTransformer({path!r}, device="cpu")
 model.encode("a short text")
 print(time.perf_counter() - began, flush=True)
 for line in sys.stdin:
-    texts = json.loads(line)
+    texts, wanted = json.loads(line)
     began = time.perf_counter()
-    model.encode(texts, batch_size=32)
-    print(time.perf_counter() - began, flush=True)
+    vectors = model.encode(texts, batch_size=32)
+    took = time.perf_counter() - began
+    print(json.dumps(vectors.tolist() if wanted else took), flush=True)
 """
 
 
@@ -77,26 +82,34 @@ class Peer:
             stderr=subprocess.DEVNULL, env={**os.environ, "HF_HUB_OFFLINE": "1"})
         self.start_s = float(self._process.stdout.readline())
 
-    def seconds(self, texts):
-        self._process.stdin.write(json.dumps(texts) + "\n")
+    def ask(self, texts, vectors=False):
+        """Seconds, or the vectors."""
+        self._process.stdin.write(json.dumps([texts, vectors]) + "\n")
         self._process.stdin.flush()
-        return float(self._process.stdout.readline())
+        return json.loads(self._process.stdout.readline())
 
     def close(self):
         self._process.stdin.close()
         self._process.wait()
 
 
-def against(peer, model, n, rounds):
-    """Both embed the same texts, in turn."""
+def against(peer, model, n, n_rounds):
+    """Both embed the same texts, in turn; both are warm."""
     texts = texts_of(n)
-    peer.seconds(texts[:100])
-    model.encode(texts[:100])
-    both = [(seconds(lambda: model.encode(texts, cache="off")), peer.seconds(texts))
-            for _ in range(rounds)]
-    ours, theirs = (statistics.median(column) for column in zip(*both))
-    return {"texts": n, "gpuserve_texts_per_s": n / ours, "peer_texts_per_s": n / theirs,
-            "gpuserve_of_peer": theirs / ours, "peer_import_load_first_vector_s": peer.start_s}
+    cosine = verdict.least_cosine(model.encode(texts[:100]).tolist(), peer.ask(texts[:100], vectors=True))
+    if cosine < verdict.LEAST_COSINE["fp32"]:
+        sys.exit(f"the peer's vectors are not ours: cosine {cosine:.4f} at worst")
+    found = rounds(n_rounds, {"ours": lambda: seconds(lambda: model.encode(texts, cache="off")),
+                              "peer": lambda: peer.ask(texts)})
+    return {"texts": n, "gpuserve_texts_per_s": median(n / s for s in found.values("ours")),
+            "peer_texts_per_s": median(n / s for s in found.values("peer")), "least_cosine": cosine,
+            "gpuserve_of_peer": verdict.verdict(found.ratios("peer", "ours"), PEER_GOAL), "rounds": found.facts(),
+            "peer_import_load_first_vector_s": peer.start_s}
+
+
+def median(values):
+    values = list(values)
+    return statistics.median(values) if values else None
 
 
 def seconds(work):
@@ -105,28 +118,33 @@ def seconds(work):
     return time.perf_counter() - began
 
 
-def throughput(model, n, rounds):
+def throughput(model, n, n_rounds):
     texts = texts_of(n)
     call = prepared(model, texts)
-    model.encode(texts[:200])
-    both = [(seconds(lambda: run_c(model, call)), seconds(lambda: model.encode(texts, cache="off")))
-            for _ in range(rounds)]
-    c, python = (statistics.median(column) for column in zip(*both))
-    return {"texts": n, "c_texts_per_s": n / c, "python_texts_per_s": n / python,
-            "python_of_c": c / python}
+    run_c(model, call)
+    model.encode(texts, cache="off")
+    found = rounds(n_rounds, {"c": lambda: seconds(lambda: run_c(model, call)),
+                              "python": lambda: seconds(lambda: model.encode(texts, cache="off"))})
+    return {"texts": n, "c_texts_per_s": median(n / s for s in found.values("c")),
+            "python_texts_per_s": median(n / s for s in found.values("python")),
+            "python_of_c": verdict.verdict(found.ratios("c", "python"), THROUGHPUT_GOAL), "rounds": found.facts()}
 
 
 def overhead(model, n):
-    """One short text, one call through each in turn. Others on the machine lengthen some of the calls;
-    the medians of many do not care."""
+    """One short text, one call through each in turn, in turned order; the difference of each pair. Others on the
+    machine lengthen some of the calls; the medians of many do not care."""
     call = prepared(model, ["a short text"])
     for _ in range(50):
         run_c(model, call)
         model.encode("a short text")
-    both = [(seconds(lambda: run_c(model, call)), seconds(lambda: model.encode("a short text")))
-            for _ in range(n)]
+    both = []
+    for number in range(n):
+        pair = [seconds(lambda: run_c(model, call))] if number % 2 else []
+        python = seconds(lambda: model.encode("a short text", cache="off"))
+        both.append((*(pair or [seconds(lambda: run_c(model, call))]), python))
     c, python = (statistics.median(column) for column in zip(*both))
-    return {"c_us": c * 1e6, "python_us": python * 1e6, "overhead_us": (python - c) * 1e6}
+    return {"c_us": c * 1e6, "python_us": python * 1e6,
+            "overhead_us": verdict.verdict([(b - a) * 1e6 for a, b in both], OVERHEAD_GOAL_US, at_most=True, least=0)}
 
 
 def resident_mb():
@@ -147,22 +165,14 @@ def stream(model, n):
 
 
 def start(path):
-    """Import, load and first vector in a new process, the best of five: files are in the cache."""
+    """Import, load and first vector in a new process, five times: files are in the cache."""
     code = ("import time; t = time.perf_counter()\n"
             f"from gpuserve import Model; Model({str(path)!r}).encode('a short text')\n"
             "print(time.perf_counter() - t)")
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent / "python")}
     found = [float(subprocess.run([sys.executable, "-c", code], env=env, check=True,
                                   capture_output=True, text=True).stdout) for _ in range(5)]
-    return {"import_load_first_vector_s": min(found), "median_s": statistics.median(found)}
-
-
-def processor():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        lines = dict(line.split(":", 1) for line in file if ":" in line)
-    names = {name.strip(): value.strip() for name, value in lines.items()}
-    return {"cpu": names["model name"], "family": names.get("cpu family"),
-            "model": names.get("model"), "threads": os.cpu_count()}
+    return {"import_load_first_vector_s": verdict.verdict(found, START_GOAL_S, at_most=True)}
 
 
 def main():
@@ -172,9 +182,8 @@ def main():
     parser.add_argument("--output")
     given = parser.parse_args()
     minilm, tiny = MODELS / "all-MiniLM-L6-v2", MODELS / "splade-tiny"
-    results = {"date": time.strftime("%Y-%m-%d"), "machine": processor(),
-               "python": platform.python_version(), "numpy": np.__version__,
-               "load_before": os.getloadavg()[0]}
+    results = {"date": time.strftime("%Y-%m-%d"), "machine": machine(),
+               "python": platform.python_version(), "numpy": np.__version__}
     with Model(minilm) as model:
         results["throughput"] = throughput(model, 200 if given.quick else 2000,
                                            3 if given.quick else 7)

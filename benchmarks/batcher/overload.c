@@ -18,7 +18,7 @@ enum { MAX = 1 << 20 };
 
 struct load {
     atomic_size_t n_good, n_pending;
-    double *accepted; /* [MOST] us */
+    double *accepted; /* [MAX] us */
 };
 
 struct one {

@@ -24,9 +24,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "common"))
 
-from report import processor  # noqa: E402
+from measure import processor  # noqa: E402
 
 BULK_TEXTS = 200
 PARALLEL_SINGLES = 64

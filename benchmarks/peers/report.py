@@ -2,7 +2,14 @@
 import importlib.metadata
 import json
 import re
+import statistics
 import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "common"))
+
+import verdict  # noqa: E402
 
 WORKLOADS = ("W1-8", "W1-32", "W1-128", "W1-256", "W2", "W3")
 LOWER_IS_BETTER = ("W1-8", "W1-32", "W1-128", "W1-256")
@@ -36,7 +43,7 @@ def best_peer(engines, precision, workload):
 
 
 def ratios(document):
-    """precision -> workload -> {ratio, peer, goal, met}"""
+    """precision -> workload -> {ratio: median of the rounds' ratios, peer, goal, spread, verdict}"""
     engines, table = document["engines"], {}
     for ours in (engine for engine in engines.values() if engine["ours"]):
         precision = ours["precision"]
@@ -45,12 +52,14 @@ def ratios(document):
             peer = best_peer(engines, precision, workload)
             if peer is None:
                 continue
-            ratio = ours["median"][workload] / peer[1]
+            pairs = [mine / theirs for mine, theirs in
+                     zip(ours["rounds"][workload], engines[peer[0]]["rounds"][workload])]
             goal = GOALS.get(precision, {}).get(workload)
-            lower = workload in LOWER_IS_BETTER
-            row[workload] = {"ratio": round(ratio, 3), "peer": peer[0], "goal": goal,
-                             "met": None if goal is None else
-                             (ratio <= goal if lower else ratio >= goal)}
+            found = {"ratio": round(statistics.median(pairs), 3), "peer": peer[0], "goal": goal,
+                     "spread": verdict.spread(pairs)}
+            if goal is not None:
+                found["verdict"] = verdict.verdict(pairs, goal, at_most=workload in LOWER_IS_BETTER)
+            row[workload] = found
     return table
 
 
@@ -72,8 +81,9 @@ def ratio_rows(document):
             goal = ""
             if cell["goal"] is not None:
                 sign = "<=" if workload in LOWER_IS_BETTER else ">="
-                goal = f"{sign} {cell['goal']}: {'met' if cell['met'] else '**missed**'}"
-            yield f"| {precision} | {workload} | {cell['ratio']:.2f} | {cell['peer']} | {goal} |"
+                goal = f"{sign} {cell['goal']}: {cell['verdict']['verdict']}"
+            apart = f"{cell['spread']['min']:.2f} to {cell['spread']['max']:.2f}"
+            yield f"| {precision} | {workload} | {cell['ratio']:.2f} ({apart}) | {cell['peer']} | {goal} |"
 
 
 def limit_lines(document):
@@ -110,7 +120,7 @@ def table(document):
         f"|---|{'---|' * (len(WORKLOADS) + 3)}",
         *engine_rows(document),
         "",
-        "| precision | workload | ours / best peer | best peer | goal |",
+        "| precision | workload | ours / best peer: median (least to most) | best peer | goal |",
         "|---|---|---|---|---|",
         *ratio_rows(document),
         "",

@@ -19,10 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-import gemm_limit
-import report
-from engines import ENGINES, is_ours, precision_of
-from harness import EngineProcess
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "common"))
+
+import gemm_limit  # noqa: E402
+import report  # noqa: E402
+from engines import ENGINES, is_ours, precision_of  # noqa: E402
+from harness import EngineProcess  # noqa: E402
+from measure import MOST_ROUNDS, Watch, order  # noqa: E402
 
 W1_SECONDS = {False: 0.5, True: 0.25}       # for each length and round, by --quick
 SLOW_TEXTS_PER_S = 60                       # slower engines get a part of W2
@@ -37,7 +40,7 @@ def parse_arguments():
     parser.add_argument("--gemm", type=Path, help="program that measures the GEMM chain")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="400 texts and two rounds")
+    parser.add_argument("--quick", action="store_true", help="400 texts")
     parser.add_argument("--only", help="engines whose name matches this regular expression")
     return parser.parse_args()
 
@@ -103,6 +106,10 @@ class Measurement:
         self.bulk("W2", self.w2_texts, self.w2_setting)
         self.bulk("W3", texts["w3"], self.w3_setting)
 
+    def drop_round(self):
+        for values in self.values.values():
+            values.pop()
+
     def result(self):
         return {"precision": precision_of(self.engine.name), "ours": is_ours(self.engine.name),
                 "w2_setting": self.w2_setting, "w3_setting": self.w3_setting,
@@ -139,6 +146,29 @@ def machine_facts(threads):
             "kernel": platform.release(), "load_before": os.getloadavg()[0]}
 
 
+def run_rounds(args, texts, measured):
+    """Every engine once a round, in an order that turns. A round in which other processes took processor time is
+    dropped, and another one is tried, up to twice the rounds asked for."""
+    watched, kept = [], 0
+    while kept < args.rounds and len(watched) < MOST_ROUNDS * args.rounds:
+        say(f"==> round {kept + 1} of {args.rounds}")
+        watching = Watch()
+        for name in order(measured, len(watched)):
+            started = time.monotonic()
+            measured[name].round(texts, W1_SECONDS[args.quick])
+            say(f"    {name}: W2 {measured[name].values['W2'][-1]:.0f} texts/s, "
+                f"{time.monotonic() - started:.0f} s")
+        watched.append(watching.stop())
+        if watched[-1]["disturbed"]:
+            say(f"    dropped: others took {watched[-1]['others_share']:.1%} of the processors")
+            for one in measured.values():
+                one.drop_round()
+        kept += not watched[-1]["disturbed"]
+    if not kept:
+        sys.exit("other processes disturbed every round: measure on a quiet machine")
+    return watched
+
+
 def measure(args, texts, scratch):
     with open(scratch / "workers.log", "w", encoding="utf-8") as log:
         say("==> loading")
@@ -147,13 +177,7 @@ def measure(args, texts, scratch):
             say("==> choosing batch sizes")
             measured = {name: Measurement(engine, texts, args.quick)
                         for name, engine in engines.items()}
-            for number in range(args.rounds):
-                say(f"==> round {number + 1} of {args.rounds}")
-                for name, one in measured.items():
-                    started = time.monotonic()
-                    one.round(texts, W1_SECONDS[args.quick])
-                    say(f"    {name}: W2 {one.values['W2'][-1]:.0f} texts/s, "
-                        f"{time.monotonic() - started:.0f} s")
+            watched = run_rounds(args, texts, measured)
             say("==> accuracy")
             reference = np.load(args.prepared / "reference.npy")[:len(texts["w2"])]
             results = {}
@@ -163,7 +187,7 @@ def measure(args, texts, scratch):
         finally:
             for engine in engines.values():
                 engine.close()
-    return results, missing
+    return results, missing, watched
 
 
 def main():
@@ -172,13 +196,13 @@ def main():
     with open(args.prepared / "texts.json", encoding="utf-8") as file:
         texts = json.load(file)
     if args.quick:
-        args.rounds = min(args.rounds, 2)
+        args.rounds = min(args.rounds, 3)
         texts["w2"], texts["w2_lengths"] = texts["w2"][:400], texts["w2_lengths"][:400]
     scratch = args.results / ".scratch"
     scratch.mkdir(parents=True, exist_ok=True)
 
     machine = machine_facts(args.threads)
-    results, missing = measure(args, texts, scratch)
+    results, missing, watched = measure(args, texts, scratch)
     document = {
         "date": datetime.date.today().isoformat(), "kind": "cpu-peers", "machine": machine,
         "quick": args.quick, "rounds": args.rounds, "seconds": round(time.monotonic() - started),
@@ -186,7 +210,7 @@ def main():
         "w2": {"texts": len(texts["w2"]), "mean_tokens": float(np.mean(texts["w2_lengths"])),
                "sha256": texts["sha256"]},
         "limit": gemm_limit.measure(args.gemm, args.threads, texts["w2_lengths"]),
-        "engines": results, "missing": missing,
+        "engines": results, "missing": missing, "watched": watched,
     }
     for path in report.write(document, args.results):
         say(f"==> wrote {path}")

@@ -3,8 +3,9 @@
 
     bench.py BENCH_TOKENIZER MODEL_DIRECTORY [--rounds N] [--text FILE] [--results FOLDER]
 
-The engines take turns round by round, so that a busy machine slows all of them. Medians of the
-processor time are told: what others run on the machine counts less than in time by the clock.
+The engines take turns round by round, in an order that turns, on the same texts, so that a busy machine
+slows all of them. Processor time is told: what others run on the machine counts less than in time by the
+clock. The ratios are those of the rounds, with their spread.
 English is the prose of --text (default: the licences that Debian installs), cut at paragraphs. The other inputs are made to be as slow as can be, and are told
 in nanoseconds a byte and in trie steps a byte.
 """
@@ -18,6 +19,7 @@ import random
 import statistics
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -26,6 +28,11 @@ os.environ["RAYON_NUM_THREADS"] = "1"
 
 import nanotoken  # noqa: E402
 import tokenizers  # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "common"))
+
+from measure import order  # noqa: E402
+from verdict import same_input, spread  # noqa: E402
 
 
 def english(path):
@@ -140,28 +147,41 @@ def compare_engines(arguments, texts):
     theirs.no_padding()
     theirs.no_truncation()
     nano = nanotoken.Tokenizer(theirs)
-    sample = texts[:max(1, len(texts) // 4)]  # it is slow
-    share = sum(len(t.encode()) for t in sample)
     size = sum(len(t.encode()) for t in texts)
     seconds = {"warm": [], "cold": [], "load": [], "tokenizers": [], "nanotoken": []}
-    for _ in range(arguments.rounds):
+    n_tokens = {}
+
+    def ask_ours():
         for what in ("load", "cold", "warm"):
-            took, tokens, _ = ours.ask(what)
+            took, n_tokens["ours"], _ = ours.ask(what)
             seconds[what].append(took)
-        took, encodings = timed(lambda: theirs.encode_batch_fast(sample))
-        seconds["tokenizers"].append(took * size / share)
-        took, ragged = timed(lambda: nano.encode_batch(texts, parallel=False))
-        seconds["nanotoken"].append(took)
-    assert tokens == sum(len(r) for r in ragged), "the engines disagree"
-    assert sum(len(e.ids) for e in encodings) == sum(len(r) for r in ragged[:len(sample)])
+
+    def ask(name, encode, count):
+        took, found = timed(encode)
+        seconds[name].append(took)
+        n_tokens[name] = sum(map(count, found))
+
+    parts = {"ours": ask_ours,
+             "tokenizers": lambda: ask("tokenizers", lambda: theirs.encode_batch_fast(texts), lambda e: len(e.ids)),
+             "nanotoken": lambda: ask("nanotoken", lambda: nano.encode_batch(texts, parallel=False), len)}
+    for part in parts.values():  # warm
+        part()
+    seconds = {name: [] for name in seconds}
+    for number in range(arguments.rounds):
+        for name in order(parts, number):
+            parts[name]()
     ours.close()
+    same_input(n_tokens)
     median = {k: statistics.median(v) for k, v in seconds.items()}
     rates = {k: round(size / v / 1e6, 1) for k, v in median.items() if k != "load"}
-    return {"bytes": size, "texts": len(texts), "tokens": tokens, "MB_per_s": rates,
+
+    def over(theirs_name, ours_name):
+        return spread([a / b for a, b in zip(seconds[theirs_name], seconds[ours_name])])
+
+    return {"bytes": size, "texts": len(texts), "tokens": n_tokens["ours"], "MB_per_s": rates,
             "load_ms": round(median["load"] * 1e3, 2),
-            "warm_over_tokenizers": round(median["tokenizers"] / median["warm"], 1),
-            "cold_over_tokenizers": round(median["tokenizers"] / median["cold"], 1),
-            "warm_over_nanotoken": round(median["nanotoken"] / median["warm"], 2)}
+            "warm_over_tokenizers": over("tokenizers", "warm"), "cold_over_tokenizers": over("tokenizers", "cold"),
+            "warm_over_nanotoken": over("nanotoken", "warm")}
 
 
 def try_adversaries(arguments, prose, vocabulary):
