@@ -37,7 +37,7 @@ struct gsv_device_budget {
 };
 
 /* Suspend the least recently used idle model that may be evicted and holds memory of `device`
- * (NULL: any memory). False if there is none. The caller holds the budget's lock, which the
+ * (NULL: any memory). False if no model qualifies. The caller holds the budget's lock, which the
  * function drops and takes again. */
 typedef bool (*gsv_evict_fn)(gpuserve_context *context, const struct gsv_device_choice *device);
 

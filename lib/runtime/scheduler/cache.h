@@ -30,7 +30,7 @@ gpuserve_status gsv_cache_create(struct gsv_cache **cache, uint64_t bytes,
                                  struct gsv_metrics *metrics, gpuserve_error *error);
 void gsv_cache_free(struct gsv_cache **cache); /* accepts NULL, leaves NULL */
 
-/* Copy the row stored under the key; false if there is no such entry. */
+/* Copy the row stored under the key; false if the key is absent. */
 bool gsv_cache_get(struct gsv_cache *cache, const struct gsv_cache_key *key, float *row,
                    size_t n_floats);
 
