@@ -12,9 +12,9 @@
  * takes items up to a token quantum, then the request moves to the end. No deficit is carried over.
  *
  * Budget: max_batch_tokens, or less while few tokens are ready: then they are divided by the number
- * of slots, so that all workers finish together. If nothing else runs in the context and too few
- * tokens are ready to feed every worker, one worker runs a wide batch, whose operations all threads
- * share.
+ * of slots, so that all workers finish together. If the model runs nothing else, cores for all its
+ * workers are free, and too few tokens are ready to feed each worker, one worker runs a wide batch,
+ * whose operations all workers' threads share.
  *
  * Coalescing: an item with the tokens and batch key of one in flight is not computed. It joins that
  * batch and gets a copy of the row.
