@@ -1,5 +1,6 @@
 /*
- * context.h - what models share: options, logging, the memory budget, backends, counters.
+ * context.h - state that the models of a context share: options, logging, memory budget, backends,
+ * metrics.
  */
 #ifndef GSV_RUNTIME_CONTEXT_H
 #define GSV_RUNTIME_CONTEXT_H
@@ -30,25 +31,26 @@ struct gpuserve_context {
     struct gsv_hub hub;
     struct gsv_metrics metrics;
     struct gsv_nvtx nvtx;
-    atomic_bool driver_hangs; /* NVIDIA's: it is not asked again */
+    atomic_bool driver_hangs; /* the NVIDIA driver does not answer: no further queries */
     struct gsv_cores cores;   /* n_threads of them */
     struct gsv_topology topology;
-    struct gsv_budget budget; /* and the open models */
+    struct gsv_budget budget; /* also lists the open models */
 
-    pthread_mutex_t lock; /* for what follows */
+    pthread_mutex_t lock; /* for the fields below */
     struct gsv_plugin cuda;
 };
 
-/* Not NULL and not forked. */
+/* Check that the context is not NULL and was not created before a fork(). */
 gpuserve_status gsv_context_check(const gpuserve_context *context, gpuserve_error *error);
 
 void gsv_log(const gpuserve_context *context, int32_t level, const char *format, ...)
     GPUSERVE_PRINTF(3, 4);
 
-/* A plugin is loaded once for all contexts, so a line it logs goes to the context for which its
- * thread works: set here, NULL for none. Returns the one before. */
+/* Set the calling thread's context for log lines of a plugin, NULL for none. A plugin is loaded
+ * once for all contexts, so a line goes to the context that its thread works for. Returns the
+ * previous one. */
 const gpuserve_context *gsv_log_scope(const gpuserve_context *context);
-/* What a plugin's host logs with: a gpuserve_log_fn. */
+/* Log function of a plugin's host: a gpuserve_log_fn. */
 void gsv_log_in_scope(void *user, int32_t level, const char *message);
 
 #endif

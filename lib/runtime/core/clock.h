@@ -1,5 +1,5 @@
 /*
- * clock.h - time that only goes forward.
+ * clock.h - monotonic time in nanoseconds.
  */
 #ifndef GSV_RUNTIME_CLOCK_H
 #define GSV_RUNTIME_CLOCK_H

@@ -1,5 +1,7 @@
 /*
- * fork_check.c - telling whether this process is a child of the one that made a handle.
+ * fork_check.c - detects that the process is a fork() child of the one that created a handle.
+ *
+ * Uses a page with MADV_WIPEONFORK; falls back to the process id where madvise() rejects it.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/core/fork_check.h"

@@ -1,8 +1,9 @@
 /*
- * fork_check.h - telling whether this process is a child of the one that made a handle.
+ * fork_check.h - fork check: detects that the process is a fork() child of the one that created a
+ * handle.
  *
- * A page that the kernel wipes in children of fork() holds one word, so the question costs one
- * load. Kernels before 4.14 cannot wipe: there the process id is compared, which is a system call.
+ * The kernel wipes one page in children of fork(), so the check costs one load. Kernels before 4.14
+ * cannot wipe pages: there the check compares process ids, which is a system call.
  */
 #ifndef GSV_RUNTIME_FORK_CHECK_H
 #define GSV_RUNTIME_FORK_CHECK_H
@@ -13,7 +14,7 @@
 #include <sys/types.h>
 
 struct gsv_fork_check {
-    volatile int *word; /* 1 here, 0 in a child; NULL where the kernel cannot wipe */
+    volatile int *word; /* 1 here, 0 in a child; NULL if the kernel cannot wipe */
     pid_t maker;
 };
 
@@ -22,7 +23,7 @@ void gsv_fork_check_reset(struct gsv_fork_check *fork_check);
 
 bool gsv_forked(const struct gsv_fork_check *fork_check);
 
-/* GPUSERVE_E_FORKED with its message. */
+/* Returns GPUSERVE_E_FORKED and sets its message. */
 gpuserve_status gsv_fail_forked(gpuserve_error *error);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * json_out.c - writing small JSON objects for people and programs.
+ * json_out.c - builds and writes small JSON objects with jansson.
  */
 #include "lib/runtime/core/json_out.h"
 
@@ -17,7 +17,7 @@ struct gsv_json gsv_json_begin(void)
 
 void gsv_json_add_value(struct gsv_json *json, const char *key, json_t *value)
 {
-    /* Takes over `value` also when it fails, as it does for NULL. */
+    /* Takes ownership of `value` on failure, too, and fails for NULL. */
     if (json_object_set_new(json->object, key, value) == 0)
         return;
     json_decref(json->object);
@@ -26,7 +26,7 @@ void gsv_json_add_value(struct gsv_json *json, const char *key, json_t *value)
 
 void gsv_json_add_string(struct gsv_json *json, const char *key, const char *text)
 {
-    /* A path may be any bytes: what is not UTF-8 is cut off. */
+    /* A path may hold any bytes: the text is cut at the first one that is not UTF-8. */
     gsv_json_add_value(json, key,
                        text ? json_stringn(text, gsv_utf8_valid_length(text, strlen(text)))
                             : json_null());

@@ -1,5 +1,5 @@
 /*
- * metrics.c - counters of a context and of its models, which every layer adds to.
+ * metrics.c - counters and histograms of a context, and the list of its open models.
  */
 #include "lib/runtime/core/metrics.h"
 
@@ -78,7 +78,7 @@ static void add_to_size(struct gsv_model_metrics *model, const struct gsv_batch_
 {
     struct gsv_batch_row *row;
 
-    if (facts->sequences - 1 >= model->n_rows) /* 0 too */
+    if (facts->sequences - 1 >= model->n_rows) /* also rejects 0 sequences */
         return;
     row = &model->rows[facts->sequences - 1];
     atomic_fetch_add(&row->batches, 1);
@@ -209,5 +209,3 @@ uint64_t gsv_metrics_held(struct gsv_metrics *metrics, const char *device)
     pthread_mutex_unlock(&metrics->lock);
     return held;
 }
-
-/* -------------------------------------------------------------------------------------- stats */

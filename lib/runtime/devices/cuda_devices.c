@@ -1,5 +1,8 @@
 /*
- * cuda_devices.c - see cuda_devices.h.
+ * cuda_devices.c - combines the CUDA devices of the backend with the GPU inventory of the driver.
+ *
+ * gsv_cuda_view_make() queries both and matches them by UUID. It then applies the memory limits of
+ * MIG, vGPU and MPS. A driver that hung once is not queried again in this context.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/devices/cuda_devices.h"
@@ -73,7 +76,7 @@ static void keep_below(uint64_t *bytes, uint64_t limit)
     *bytes = *bytes < limit ? *bytes : limit;
 }
 
-/* Of all threads of a device those that MPS lets a process use at a time; 0: it sets no bound. */
+/* Percentage of a device's threads that MPS lets a process use at a time; 0: no limit. */
 static int mps_percentage(void)
 {
     const char *text = secure_getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
@@ -105,7 +108,7 @@ static void apply_limits(struct gsv_cuda_view *view, int32_t index)
     uint64_t mps;
 
     keep_below(&facts->memory_free_bytes, facts->memory_bytes);
-    if (gpu && gpu->memory_bytes > 0) { /* the backend may have asked for the whole GPU's */
+    if (gpu && gpu->memory_bytes > 0) { /* the backend may report the whole GPU's memory */
         keep_below(&facts->memory_bytes, gpu->memory_bytes);
         keep_below(&facts->memory_free_bytes, gpu->memory_free_bytes);
     }
@@ -120,7 +123,7 @@ static void apply_limits(struct gsv_cuda_view *view, int32_t index)
 
 /* --------------------------------------------------------------------------------------- view */
 
-/* CUDA gives a MIG device's UUID without saying that it is one. */
+/* Use the driver's UUID: CUDA reports a MIG device's without the "MIG-" prefix. */
 static void name_as_driver(struct gpuserve_device_facts *facts, const struct gsv_gpu *gpu)
 {
     if (gpu->instance >= 0)

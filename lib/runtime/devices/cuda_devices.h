@@ -1,10 +1,10 @@
 /*
- * cuda_devices.h - the CUDA devices of this process beside what the driver knows of them.
+ * cuda_devices.h - the CUDA devices of this process, with the driver's facts about each.
  *
  *   backend's devices (CUDA's numbers) --UUID--> gsv_gpus (the driver's numbers, load, processes)
  *
- * Memory is what can really be had: of a MIG device its own share, under MPS no more than
- * CUDA_MPS_PINNED_DEVICE_MEM_LIMIT allows.
+ * Memory is what the process can allocate: a MIG device's own share, and under MPS at most
+ * CUDA_MPS_PINNED_DEVICE_MEM_LIMIT.
  */
 #ifndef GSV_RUNTIME_CUDA_DEVICES_H
 #define GSV_RUNTIME_CUDA_DEVICES_H
@@ -19,12 +19,12 @@
 
 struct gsv_cuda_device {
     bool works;
-    struct gpuserve_device_facts facts; /* when it works */
-    int32_t gpu;                        /* element of gpus->all; -1: not known there */
+    struct gpuserve_device_facts facts; /* valid if `works` */
+    int32_t gpu;                        /* index in gpus->all; -1: not in the inventory */
     uint64_t held_bytes;                /* by the models of this context */
-    uint64_t mps_bytes;                 /* most that MPS lets a process have; 0: all */
-    bool is_part;                       /* memory_bytes are less than the GPU has */
-    char limit[64];                     /* what bounds it beside its size, or empty */
+    uint64_t mps_bytes;                 /* maximum that MPS allows a process; 0: no limit */
+    bool is_part;                       /* a MIG or vGPU share of a GPU */
+    char limit[64];                     /* limits other than its size, or empty */
     char fault[GPUSERVE_ERROR_TEXT_BYTES];
 };
 
@@ -32,31 +32,30 @@ struct gsv_cuda_view {
     const struct gpuserve_backend *backend;
     struct gsv_cuda_device all[GSV_MAX_CUDA];
     int32_t n;
-    struct gsv_gpus *gpus;  /* owned; NULL when the driver could not be asked */
-    gpuserve_error no_gpus; /* why not */
+    struct gsv_gpus *gpus;  /* owned; NULL if the driver query failed */
+    gpuserve_error no_gpus; /* the error of that query */
 };
 
 enum gsv_view_detail {
-    GSV_VIEW_MEMORY, /* what choosing needs */
-    GSV_VIEW_ALL     /* processes and peers as well */
+    GSV_VIEW_MEMORY, /* facts for choosing a device */
+    GSV_VIEW_ALL     /* processes and peers, too */
 };
 
-/* Ask backend and driver. *view is owned; end it with gsv_cuda_view_free. GPUSERVE_E_DEVICE names
- * the missing layer when there is no CUDA device. */
+/* Query the backend and the driver. *view is owned; free it with gsv_cuda_view_free. Without a CUDA
+ * device GPUSERVE_E_DEVICE names the missing layer. */
 gpuserve_status gsv_cuda_view_make(struct gsv_cuda_view **view, gpuserve_context *context,
                                    enum gsv_view_detail detail, gpuserve_error *error);
 void gsv_cuda_view_free(struct gsv_cuda_view **view);
 
-/* Ask the driver, unless it was found hanging in this context. *gpus is owned, freed with free().
- */
+/* Query the driver, unless it hung before in this context. *gpus is owned, freed with free(). */
 gpuserve_status gsv_context_gpus(gpuserve_context *context, struct gsv_gpus **gpus, bool detail,
                                  gpuserve_error *error);
 
-/* A device as the selector sees it. `fault` lives in the view. */
+/* A device in the form that the selector uses. `fault` is borrowed from the view. */
 struct gsv_candidate gsv_cuda_candidate(const struct gsv_cuda_view *view, int32_t index);
 
-/* The entry for device `index` of CUDA_MPS_PINNED_DEVICE_MEM_LIMIT ("0=1G,1=512M"); false when
- * there is none. */
+/* The entry for device `index` in CUDA_MPS_PINNED_DEVICE_MEM_LIMIT ("0=1G,1=512M"); false if it has
+ * none. */
 bool gsv_mps_limit(const char *list, int32_t index, uint64_t *bytes);
 
 #endif

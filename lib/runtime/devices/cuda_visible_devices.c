@@ -1,7 +1,8 @@
 /*
- * cuda_visible_devices.c - see cuda_visible_devices.h. The rules are those of the CUDA programming
- * guide and of the driver's behaviour: words are read like strtoul does ("1gpu" is 1), and a
- * negative number ends the list.
+ * cuda_visible_devices.c - parses CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as CUDA does.
+ *
+ * The rules follow the CUDA programming guide and the driver's behaviour: words are read like
+ * strtoul does ("1gpu" is 1), and a negative number ends the list.
  */
 #include "lib/runtime/devices/cuda_visible_devices.h"
 
@@ -14,8 +15,8 @@ static bool is_whole(const struct gsv_gpu *gpu)
     return gpu->instance < 0 && !gpu->is_lost;
 }
 
-/* The whole GPUs as CUDA numbers them without CUDA_VISIBLE_DEVICES. Its FASTEST_FIRST puts the
- * fastest first and leaves the others in the order of the bus; the newest is our guess at it. */
+/* The whole GPUs in CUDA's order without CUDA_VISIBLE_DEVICES. FASTEST_FIRST puts the fastest first
+ * and keeps the others in bus order; the highest compute capability is a guess at the fastest. */
 static int32_t cuda_order(const struct gsv_gpus *gpus, bool by_bus, int32_t order[], bool *is_exact)
 {
     int32_t n = 0, fastest = 0;
@@ -39,7 +40,7 @@ static int32_t cuda_order(const struct gsv_gpus *gpus, bool by_bus, int32_t orde
     return n;
 }
 
-/* A GPU in MIG mode stands for its first MIG device; without one it cannot be used. */
+/* A GPU in MIG mode stands for its first MIG device; without one it is unusable. */
 static int32_t usable(const struct gsv_gpus *gpus, int32_t gpu)
 {
     if (!gpus->all[gpu].mig_mode)
@@ -51,7 +52,7 @@ static int32_t usable(const struct gsv_gpus *gpus, int32_t gpu)
     return -1;
 }
 
-/* The one GPU whose UUID begins with the word; -1 for none or several. */
+/* The only GPU whose UUID starts with the word; -1 for none or several. */
 static int32_t find_uuid(const struct gsv_gpus *gpus, const char *word, size_t length)
 {
     int32_t found = -1;
@@ -80,7 +81,8 @@ static int32_t find_number(const struct gsv_gpus *gpus, const int32_t order[], i
     return at > begin && number < n ? usable(gpus, order[number]) : -1;
 }
 
-/* There is room for each GPU, and none comes twice. */
+/* Append a GPU. No GPU is appended twice, so the capacity suffices; a repeated one empties the
+ * list. */
 static bool add(struct gsv_visible *visible, int32_t gpu)
 {
     for (int32_t i = 0; i < visible->n; i++) {
@@ -105,7 +107,7 @@ static void read_list(struct gsv_visible *visible, const struct gsv_gpus *gpus, 
         const size_t whole = strcspn(word, ","), length = strcspn(word, ", \t");
         int32_t gpu;
 
-        if (by_uuid) /* the kinds are not mixed */
+        if (by_uuid) /* UUIDs and numbers are not mixed */
             gpu = strncmp(word, kind, 4) == 0 ? find_uuid(gpus, word, length) : -1;
         else
             gpu = find_number(gpus, order, n, word, length);

@@ -1,9 +1,11 @@
 /*
- * device.c - from a selector to a device.
+ * device.c - resolves a device selector to one or several devices.
  *
- * The CPU's backend is compiled in; the GPU's comes from a plugin (plugin.c). An explicit device
- * that cannot be had is an error that lists what there is; `auto` falls to the CPU and keeps the
- * reason.
+ *   text --gsv_selector_parse--> selector --gsv_cuda_view_make--> candidates --> gsv_device_choice
+ *
+ * The CPU backend is compiled in; the GPU backend comes from a plugin (plugin.c). An explicit
+ * device that is unavailable is an error that lists the available ones. `auto` falls back to the
+ * CPU and records the reason.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/devices/device.h"
@@ -58,7 +60,7 @@ static void take(struct gsv_device_choice *choice, const struct gsv_cuda_view *v
 
 /* ----------------------------------------------------------------------------------- failures */
 
-/* What can be chosen: "cuda:0 (NVIDIA H200, GPU-...), cuda:1 (...)", cut when it is too long. */
+/* The available devices: "cuda:0 (NVIDIA H200, GPU-...), cuda:1 (...)", cut if too long. */
 static void list_devices(const struct gsv_cuda_view *view, char *text, size_t capacity)
 {
     size_t at = 0;
@@ -76,7 +78,7 @@ static void list_devices(const struct gsv_cuda_view *view, char *text, size_t ca
         memcpy(text + capacity - 4, "...", 4);
 }
 
-/* The GPU that is there for the driver but not for us, and what hides it. */
+/* Fail for a GPU that the driver lists and CUDA hides, with the cause. */
 static gpuserve_status fail_hidden(const struct gsv_gpu *gpu, const char *named,
                                    gpuserve_error *error)
 {
@@ -126,7 +128,7 @@ static gpuserve_status choose_number(const struct gsv_cuda_view *view, int32_t i
     return GPUSERVE_OK;
 }
 
-/* By a UUID or a beginning of it; GPU- and MIG- are told apart by the driver's words for it. */
+/* By a UUID or a prefix of it; as with the driver, GPU- and MIG- are distinct. */
 static gpuserve_status choose_uuid(const struct gsv_cuda_view *view, const char *uuid,
                                    struct gsv_device_choice *choice, gpuserve_error *error)
 {
@@ -193,7 +195,8 @@ static void explain_refusals(const struct gsv_selector *selector,
     }
 }
 
-/* The chosen ones of a view to `choices`, which has room for all; how many, 0 for none. */
+/* Write the chosen devices to `choices`, which has capacity for all. Returns their number, 0 for
+ * none. */
 static size_t choose_auto(const struct gsv_cuda_view *view, const struct gsv_selector *selector,
                           struct gsv_device_choice *choices, char *reason, size_t capacity)
 {
@@ -223,7 +226,7 @@ static gpuserve_status fall_to_cpu(gpuserve_context *context, struct gsv_device_
     return choose_cpu(choice, error);
 }
 
-/* One that fails is not left out silently. */
+/* A device that fails is an error, or with `leaves_out` a warning. */
 static gpuserve_status choose_every(gpuserve_context *context, const struct gsv_cuda_view *view,
                                     bool leaves_out, struct gsv_device_choice *choices, size_t *n,
                                     gpuserve_error *error)

@@ -1,9 +1,10 @@
 /*
- * gpu_inventory.c - asking the driver about its GPUs without ever waiting for it for long.
+ * gpu_inventory.c - queries the NVIDIA driver for its GPUs with a time limit.
  *
- * A GPU that fell into a bad state can make any call of the driver hang, for hours. So the asking
- * is done by a thread of its own, with its own memory: when it does not come back in time both are
- * left to it, and this library stays mapped for as long as the process lives.
+ * A GPU in a bad state can block any driver call for hours. A separate thread with its own memory
+ * therefore makes the NVML calls. If it does not answer in time, the thread and its memory are
+ * abandoned, and this library stays mapped for the rest of the process. If NVML fails, nvidia-smi
+ * is tried.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/devices/gpu_inventory.h"
@@ -24,7 +25,7 @@
 #include <unistd.h>
 
 #define TIMEOUT_SECONDS 3
-#define THREAD_STACK_BYTES (1u << 20) /* the driver's library has the most of it */
+#define THREAD_STACK_BYTES (1u << 20) /* mostly used by the driver's library */
 #define MAX_MAPS_BYTES (1u << 20)
 
 struct gsv_gpu *gsv_gpus_add(struct gsv_gpus *gpus, int32_t index)
@@ -59,7 +60,7 @@ int32_t gsv_gpus_find(const struct gsv_gpus *gpus, const char *uuid)
 
 /* ---------------------------------------------------------------------------------- processes */
 
-/* The beginning of a file of /proc, NUL-terminated; its length. */
+/* Read the beginning of a file in /proc, NUL-terminated; returns its length. */
 static size_t read_proc(int32_t pid, const char *file, char *text, size_t capacity)
 {
     char path[64];
@@ -107,9 +108,9 @@ void gsv_gpus_add_process(struct gsv_gpus *gpus, int32_t gpu, int32_t pid, uint6
     process->is_gpuserve = maps_our_library(pid);
 }
 
-/* ------------------------------------------------------------------------------------- asking */
+/* ------------------------------------------------------------------------------- query thread */
 
-/* Shared by the asker and its thread; the last one frees it. */
+/* Shared by the calling thread and the query thread; the last one frees it. */
 struct gpu_inventory_question {
     pthread_mutex_t lock;
     pthread_cond_t answered;
@@ -164,7 +165,7 @@ static void *answer(void *argument)
     return NULL;
 }
 
-/* Signals belong to the host program: the thread has all of them blocked. */
+/* Start the thread with all signals blocked: they belong to the host program. */
 static int start(pthread_t *thread, struct gpu_inventory_question *question)
 {
     sigset_t all, before;
@@ -181,7 +182,7 @@ static int start(pthread_t *thread, struct gpu_inventory_question *question)
     return failed;
 }
 
-/* True when the answer came in time. */
+/* True if the answer came in time. */
 static bool wait_for_answer(struct gpu_inventory_question *question)
 {
     struct timespec end;
@@ -198,7 +199,7 @@ static bool wait_for_answer(struct gpu_inventory_question *question)
     return result;
 }
 
-/* The abandoned thread runs our code: it must not be unmapped under it. */
+/* An abandoned thread still runs code of this library, which must stay mapped. */
 static void stay_mapped(void)
 {
     Dl_info info;
@@ -254,7 +255,7 @@ gpuserve_status gsv_gpus_read(struct gsv_gpus **gpus, bool detail, bool *hangs,
     own = gsv_alloc_array(1, sizeof(*own));
     if (!own)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the list of GPUs");
-    /* Its failure says less than NVML's: that one's message stays. */
+    /* NVML's error message is kept: it says more than that of nvidia-smi. */
     smi = gsv_smi_read(own, detail, NULL);
     if (smi == GPUSERVE_OK) {
         *gpus = own;

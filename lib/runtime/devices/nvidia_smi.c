@@ -1,9 +1,8 @@
 /*
- * nvidia_smi.c - asking the driver through nvidia-smi, where its library cannot be loaded.
+ * nvidia_smi.c - queries the driver through nvidia-smi, if its library cannot be loaded.
  *
- * The program is looked for in PATH, as its users do. It has some seconds and a megabyte for its
- * answer; then it is ended. Its lines are comma-separated, and a figure that a GPU does not have is
- * a word in brackets.
+ * The program is searched in PATH. It is killed after 3 seconds or 1 MiB of output. Its lines are
+ * comma-separated; a value that a GPU lacks is a word in brackets.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/devices/gpu_inventory.h"
@@ -40,7 +39,7 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Everything up to the end of the stream, or false: too slow, too long. */
+/* Read to the end of the stream; false if that takes too long or exceeds the buffer. */
 static bool read_answer(int fd, char *text, int64_t deadline)
 {
     size_t length = 0;
@@ -57,7 +56,7 @@ static bool read_answer(int fd, char *text, int64_t deadline)
         if (ready == 0)
             return false;
         if (ready < 0)
-            continue; /* interrupted: the deadline still holds */
+            continue; /* interrupted: the deadline still applies */
         got = read(fd, text + length, MAX_ANSWER_BYTES - 1 - length);
         if (got < 0)
             continue;
@@ -68,7 +67,7 @@ static bool read_answer(int fd, char *text, int64_t deadline)
     }
 }
 
-/* Its exit status; -1 when it was killed, or is not ours to ask (the host ignores SIGCHLD). */
+/* Exit status; -1 if the program was killed, or the host ignores SIGCHLD and no status exists. */
 static int end_program(pid_t pid, bool kill_it, int64_t deadline)
 {
     int status = -1;
@@ -76,7 +75,7 @@ static int end_program(pid_t pid, bool kill_it, int64_t deadline)
 
     if (kill_it)
         kill(pid, SIGKILL);
-    /* It closed its output, so it ends soon; stuck in the driver it may not die at all. */
+    /* It closed its output, so it ends soon. A process stuck in the driver may not even die. */
     while ((got = waitpid(pid, &status, WNOHANG)) == 0 && now_ms() < deadline)
         usleep(1000);
     if (got == 0)
@@ -108,7 +107,7 @@ static int spawn(pid_t *pid, const char *const argv[], int out)
     return failed;
 }
 
-/* Run it with two arguments. *text is owned on success only. */
+/* Run nvidia-smi with two arguments. *text is owned on success only. */
 static gpuserve_status run(char **text, const char *what, const char *format, gpuserve_error *error)
 {
     const char *const argv[] = { PROGRAM, what, format, NULL };
@@ -119,7 +118,7 @@ static gpuserve_status run(char **text, const char *what, const char *format, gp
     bool whole;
 
     *text = NULL;
-    if (getauxval(AT_SECURE)) /* PATH is not the user's to choose */
+    if (getauxval(AT_SECURE)) /* PATH is untrusted in a set-user-ID program */
         return gsv_fail(error, GPUSERVE_E_DEVICE, "no " PROGRAM " for a set-user-ID program");
     if (pipe2(pipes, O_CLOEXEC) != 0)
         return gsv_fail(error, GPUSERVE_E_IO, PROGRAM ": no pipe");
@@ -149,7 +148,7 @@ static gpuserve_status run(char **text, const char *what, const char *format, gp
 
 /* ------------------------------------------------------------------------------------- fields */
 
-/* Cut a line at ", " in place, at most `most` fields: the last one keeps its commas. */
+/* Split a line at ", " in place, into at most `most` fields; the last one keeps its commas. */
 static int split(char *line, char *fields[], int most)
 {
     int n = 0;
@@ -166,7 +165,7 @@ static int split(char *line, char *fields[], int most)
     return n;
 }
 
-/* The next line, cut off in place; NULL at the end. */
+/* Cut off the next line in place; NULL at the end. */
 static char *next_line(char **text)
 {
     char *line = *text, *end;
@@ -179,7 +178,7 @@ static char *next_line(char **text)
     return line;
 }
 
-/* "123" or "123.45", as an integer of `scale` a unit; -1 for "[N/A]" and the like. */
+/* "123" or "123.45" as an integer in 1/`scale` units; -1 for "[N/A]" and the like. */
 static int64_t number(const char *text, int64_t scale)
 {
     int64_t value = 0;
@@ -270,7 +269,7 @@ static void read_gpu(struct gsv_gpus *gpus, char *line, bool *any_mig)
     *any_mig = *any_mig || gpu->mig_mode;
 }
 
-/* "  MIG 3g.20gb     Device  0: (UUID: MIG-...)" below "GPU 0: NAME (UUID: GPU-...)". */
+/* Parses "  MIG 3g.20gb     Device  0: (UUID: MIG-...)" below "GPU 0: NAME (UUID: GPU-...)". */
 static void read_mig(struct gsv_gpus *gpus)
 {
     struct gsv_gpu *parent = NULL;
@@ -333,7 +332,7 @@ gpuserve_status gsv_smi_read(struct gsv_gpus *gpus, bool detail, gpuserve_error 
     char *text, *at, *line;
     gpuserve_status st = run(&text, "--query-gpu=" MIN_FIELDS ",mig.mode.current", FORMAT, error);
 
-    if (st == GPUSERVE_E_DEVICE) /* a driver from before MIG knows no such field */
+    if (st == GPUSERVE_E_DEVICE) /* drivers older than MIG do not know the field */
         st = run(&text, "--query-gpu=" MIN_FIELDS, FORMAT, error);
     if (st != GPUSERVE_OK)
         return st;

@@ -1,9 +1,9 @@
 /*
- * nvml.c - asking the driver through its management library.
+ * nvml.c - queries the driver through NVML, its management library.
  *
- * Loaded when asked and unloaded after: nothing of it stays in a process that has no GPU. Its
- * header is not in every toolkit, so the functions used are declared here as NVIDIA documents them;
- * one that an older driver lacks leaves its figures unknown.
+ * The library is loaded for each query and unloaded afterwards, so a process without a GPU
+ * keeps nothing of it. Not every toolkit has its header, so this file declares the functions as
+ * NVIDIA documents them. A function that an older driver lacks leaves its values unknown.
  */
 #include "lib/runtime/devices/gpu_inventory.h"
 
@@ -41,14 +41,14 @@ struct nvml_pci {
     char bus_id[32];
 };
 
-/* Of nvmlDeviceGetComputeRunningProcesses_v2 and _v3. */
+/* For nvmlDeviceGetComputeRunningProcesses_v2 and _v3. */
 struct nvml_process {
     unsigned int pid;
     unsigned long long memory;
     unsigned int gpu_instance, compute_instance;
 };
 
-#define MAX_PROCESSES 128 /* asked of one GPU */
+#define MAX_PROCESSES 128 /* for one GPU */
 #define NO_MEMORY_FIGURE (~0ull)
 
 struct nvml {
@@ -178,7 +178,7 @@ static void read_identity(const struct nvml *nvml, nvml_device device, struct gs
         snprintf(gpu->bus_id, sizeof(gpu->bus_id), "%.*s", (int)sizeof(pci.bus_id) - 1, pci.bus_id);
 }
 
-/* A figure of one number. */
+/* Query a single value. */
 static int32_t ask(int (*call)(nvml_device, unsigned int *), nvml_device device)
 {
     unsigned int value = 0;
@@ -227,7 +227,7 @@ static void read_processes(const struct nvml *nvml, nvml_device device, struct g
                              list[i].memory == NO_MEMORY_FIGURE ? 0 : list[i].memory, NULL);
 }
 
-/* The MIG devices of a GPU, behind it in the list. */
+/* Append the MIG devices of a GPU to the list. */
 static void read_mig(const struct nvml *nvml, nvml_device device, struct gsv_gpus *gpus,
                      int32_t parent, bool detail)
 {
@@ -244,7 +244,7 @@ static void read_mig(const struct nvml *nvml, nvml_device device, struct gsv_gpu
         struct gsv_gpu *gpu;
 
         if (nvml->mig_by_index(device, i, &part) != NVML_OK)
-            continue; /* numbers may have holes */
+            continue; /* the numbers may have gaps */
         gpu = gsv_gpus_add(gpus, gpus->all[parent].index);
         if (!gpu)
             return;

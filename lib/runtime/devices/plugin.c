@@ -1,12 +1,12 @@
 /*
- * plugin.c - a backend in a shared object of its own.
+ * plugin.c - loads a backend from a shared object.
  *
- * Looked for in the context's plugin_dir, in GPUSERVE_PLUGIN_DIR, and beside this library. Never by
- * a bare name: what the loader's path happens to hold is not ours to run.
+ * Search order: the context's plugin_dir, GPUSERVE_PLUGIN_DIR, the folder of this library. A bare
+ * name is never used: the loader's search path is not trusted.
  *
- * A plugin stays mapped once loaded (RTLD_NODELETE): the runtime libraries behind it do not bear
- * being torn down and set up again. For the same reason the host struct it keeps is constant; what
- * it logs goes to the context for which the logging thread works.
+ * A plugin stays mapped once loaded (RTLD_NODELETE), because its runtime libraries do not support
+ * being unloaded and loaded again. For the same reason the host struct that it keeps is constant.
+ * Its log lines go to the context that the logging thread works for (gsv_log_scope).
  */
 #define _GNU_SOURCE
 #include "lib/runtime/devices/plugin.h"
@@ -76,7 +76,7 @@ static const struct {
 
 #define N_SLOTS (sizeof(slots) / sizeof(slots[0]))
 
-/* A slot added to the table must be added here. */
+/* A new slot of struct gpuserve_backend must be added here. */
 _Static_assert(offsetof(struct gpuserve_backend, device_count) + N_SLOTS * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "slots[] lists every slot of struct gpuserve_backend");
@@ -120,7 +120,7 @@ void gsv_plugin_close(struct gsv_plugin *plugin)
     memset(plugin, 0, sizeof(*plugin));
 }
 
-/* The folder this code was loaded from; `length` is 0 when that is unknown. */
+/* The folder that this code was loaded from; `length` is 0 if unknown. */
 static const char *own_folder(int *length)
 {
     Dl_info info;
@@ -138,7 +138,7 @@ static const char *own_folder(int *length)
 
 struct plugin_place {
     const char *dir;
-    int length; /* 0: not given */
+    int length; /* 0: not set */
     const char *below;
 };
 
@@ -164,8 +164,8 @@ static gpuserve_status fail_missing(const struct gsv_plugin *plugin,
                     plugin->name);
 }
 
-/* The first existing file of these places; the last is the one of `meson install`. *path is owned,
- * NULL when there is none. */
+/* Find the first existing file in these places; the last is where `meson install` puts it. *path is
+ * owned, NULL if none exists. */
 static gpuserve_status find(const struct gsv_plugin *plugin, char **path, gpuserve_error *error)
 {
     const char *variable = secure_getenv("GPUSERVE_PLUGIN_DIR");
@@ -194,7 +194,7 @@ static gpuserve_status find(const struct gsv_plugin *plugin, char **path, gpuser
     return fail_missing(plugin, places, N_PLACES, error);
 }
 
-/* dlopen's own words, and what they mean to the user. */
+/* Report dlerror() with a hint. */
 static gpuserve_status fail_to_load(const char *path, gpuserve_error *error)
 {
     const char *why = dlerror();

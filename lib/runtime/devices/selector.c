@@ -1,5 +1,9 @@
 /*
- * selector.c - see selector.h.
+ * selector.c - parses a device selector and ranks the candidate GPUs by it.
+ *
+ * gsv_selector_parse() needs no device. gsv_selector_pick() filters the candidates by the options
+ * and sorts the rest by the order (stable insertion sort). Mistyped words get the nearest name as a
+ * hint.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/devices/selector.h"
@@ -15,8 +19,8 @@
 
 #define MAX_WORD 24
 
-/* Letters to add, drop, change or swap with their neighbour to make `a` of the name `b`; no name is
- * longer than a word may be. */
+/* Damerau-Levenshtein distance (optimal string alignment) between `a` and `b`. No name is longer
+ * than MAX_WORD. */
 static size_t edits(const char *a, size_t n, const char *b, size_t m)
 {
     size_t table[MAX_WORD + 1][MAX_WORD + 1];
@@ -44,7 +48,7 @@ static size_t edits(const char *a, size_t n, const char *b, size_t m)
 const char *gsv_nearest(const char *word, size_t length, const char *const *names, size_t n)
 {
     const char *best = NULL;
-    size_t least = length / 3 + 2; /* farther than this is another word */
+    size_t least = length / 3 + 2; /* a larger distance means another word */
 
     for (size_t i = 0; i < n; i++) {
         const size_t d = edits(word, length, names[i], strlen(names[i]));
@@ -57,7 +61,7 @@ const char *gsv_nearest(const char *word, size_t length, const char *const *name
     return best;
 }
 
-/* A piece of the selector's text. */
+/* A word of the selector's text. */
 struct selector_word {
     const char *text;
     size_t length;
@@ -68,7 +72,7 @@ static bool is(struct selector_word word, const char *name)
     return word.length == strlen(name) && strncmp(word.text, name, word.length) == 0;
 }
 
-/* Up to `end` characters that are all digits: up to six. */
+/* Read a decimal number of one to six digits. */
 static bool read_index(struct selector_word word, int32_t *index)
 {
     if (word.length == 0 || word.length > 6)
@@ -82,7 +86,8 @@ static bool read_index(struct selector_word word, int32_t *index)
     return true;
 }
 
-/* "0.5" or "50%", without the host's locale: at most 15 digits, so the quotient is the nearest. */
+/* Read "0.5" or "50%", independent of the locale. At most 15 digits, so the quotient is exactly
+ * rounded. */
 static bool read_part(struct selector_word word, double *part)
 {
     double value = 0, scale = 1;
@@ -109,7 +114,7 @@ static bool read_part(struct selector_word word, double *part)
     return digits > 0;
 }
 
-/* Mebibytes, or with a unit. */
+/* Read MiB, or a number with a unit. */
 static bool read_bytes(struct selector_word word, uint64_t *bytes)
 {
     static const char units[] = "KMGT";
@@ -256,7 +261,8 @@ static gpuserve_status set(struct gsv_selector *s, enum option option, struct se
     }
 }
 
-/* "name=value,name=value"; a word without = goes on the list of exclude or exclude_uuid before. */
+/* Parse "name=value,name=value"; a word without = extends the preceding exclude or exclude_uuid
+ * list. */
 static gpuserve_status read_options(struct gsv_selector *s, const char *text, gpuserve_error *error)
 {
     enum option option = OPTIONS;
@@ -316,7 +322,7 @@ gpuserve_status gsv_selector_parse(struct gsv_selector *s, const char *text, gpu
     memset(s, 0, sizeof(*s));
     s->order = GSV_ORDER_FREE;
     s->limit = 1;
-    s->max_load = s->max_memory = 2; /* above what there can be */
+    s->max_load = s->max_memory = 2; /* above the possible maximum */
     s->include_unknown = true;
     if (!text || strcmp(text, "auto") == 0)
         return GPUSERVE_OK;
@@ -353,7 +359,7 @@ gpuserve_status gsv_selector_parse(struct gsv_selector *s, const char *text, gpu
 
 /* --------------------------------------------------------------------------------------- pick */
 
-/* Used of all, NaN-like (false) when not known. */
+/* Used part of the memory; false if unknown, which acts like a NaN. */
 static bool memory_part(const struct gsv_candidate *c, double *part)
 {
     if (c->memory_bytes == 0)
@@ -392,7 +398,7 @@ const char *gsv_selector_refusal(const struct gsv_selector *s, const struct gsv_
         return text;
     }
     if (!memory_part(c, &part)) {
-        if (s->has_options) /* GPUtil's includeNan does not reach so far either */
+        if (s->has_options) /* GPUtil's includeNan does not cover memory either */
             return "memory not known";
     } else if (!(part < s->max_memory)) {
         snprintf(text, capacity, "%d%% of its memory in use", (int)(part * 100));
@@ -404,7 +410,7 @@ const char *gsv_selector_refusal(const struct gsv_selector *s, const struct gsv_
     return NULL;
 }
 
-/* Smaller is better. What is not known comes last. */
+/* Sort key: smaller is better, unknown values come last. */
 static double rank(const struct gsv_selector *s, const struct gsv_candidate *c)
 {
     const double last = 1e300;
@@ -443,7 +449,7 @@ size_t gsv_selector_pick(const struct gsv_selector *s, const struct gsv_candidat
         if (gsv_selector_refusal(s, &all[i], text, sizeof(text)))
             continue;
         r = rank(s, &all[i]);
-        for (; at > 0 && ranks[at - 1] > r; at--) { /* equal ones keep their order */
+        for (; at > 0 && ranks[at - 1] > r; at--) { /* stable for equal ranks */
             ranks[at] = ranks[at - 1];
             picked[at] = picked[at - 1];
         }

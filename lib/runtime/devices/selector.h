@@ -1,13 +1,15 @@
 /*
- * selector.h - the words that name a device, and choosing among GPUs by them. No device is touched.
+ * selector.h - device selectors: their syntax, and the choice among GPUs by them. Accesses no
+ * device.
  *
- *   auto                      the GPU with the most memory free if one works, else the CPU
+ *   auto                      the GPU with the most free memory if one works, else the CPU
  *   auto:order=load,limit=2   GPUs as GPUtil's getAvailable() picks them, else the CPU
  *   cpu
  *   cuda   cuda:N   cuda:*    the first, number N, all
- *   GPU-...   MIG-...         by UUID or a beginning of it that no other has
+ *   GPU-...   MIG-...         by UUID or a unique prefix of it
  *
- * Options of auto, with GPUtil's meaning and defaults as soon as one is given:
+ * Options of auto have GPUtil's meaning, and its defaults as soon as one option is given:
+ *
  *   order=memory|load|index|first|last|random   limit=N   max_load=0.5   max_memory=0.5
  *   memory_free=MiB (or with K, M, G, T)   include_unknown=yes   exclude=0,3   exclude_uuid=...
  */
@@ -46,38 +48,39 @@ struct gsv_selector {
     bool has_options;
     enum gsv_selector_order order;
     uint32_t limit;
-    double max_load, max_memory; /* parts of 1 that a GPU must stay below */
+    double max_load, max_memory; /* fractions that a GPU must stay below */
     uint64_t memory_free_bytes;
-    bool include_unknown; /* figures that the driver does not give do not exclude */
+    bool include_unknown; /* values that the driver does not report do not exclude a GPU */
     int32_t exclude[GSV_SELECTOR_LIST];
     size_t n_exclude;
     char exclude_uuid[GSV_SELECTOR_LIST][GSV_UUID_BYTES];
     size_t n_exclude_uuid;
 };
 
-/* NULL is "auto". GPUSERVE_E_INVALID names the word, what there is, and the nearest. */
+/* NULL is "auto". GPUSERVE_E_INVALID names the word, the valid ones and the nearest. */
 gpuserve_status gsv_selector_parse(struct gsv_selector *selector, const char *text,
                                    gpuserve_error *error);
 
-/* A GPU to choose from. */
+/* A candidate GPU. */
 struct gsv_candidate {
     int32_t id; /* N of "cuda:N" */
     char uuid[GSV_UUID_BYTES];
-    uint64_t memory_bytes, memory_used_bytes, memory_free_bytes; /* total 0: not known */
-    int32_t load_percent;                                        /* -1: not known */
-    const char *fault; /* why it cannot be used at all, or NULL */
+    uint64_t memory_bytes, memory_used_bytes, memory_free_bytes; /* total 0: unknown */
+    int32_t load_percent;                                        /* -1: unknown */
+    const char *fault; /* error that makes it unusable, or NULL */
 };
 
-/* Why `auto` passes over it; NULL when it does not. `text` is where the words may be written. */
+/* Reason to reject a candidate; NULL if it is accepted. `text` is a buffer for the reason. */
 const char *gsv_selector_refusal(const struct gsv_selector *selector,
                                  const struct gsv_candidate *candidate, char *text,
                                  size_t capacity);
 
-/* Places of the chosen ones in `all`, best first, at most limit; returns how many. */
+/* Write the indices in `all` of the chosen candidates, best first, at most `limit`; returns their
+ * number. */
 size_t gsv_selector_pick(const struct gsv_selector *selector, const struct gsv_candidate *all,
                          size_t n, size_t picked[]);
 
-/* The name nearest to a mistyped one, NULL when none is near. */
+/* The name nearest to a mistyped word, NULL if none is near. */
 const char *gsv_nearest(const char *word, size_t length, const char *const *names, size_t n);
 
 #endif

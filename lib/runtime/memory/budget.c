@@ -1,5 +1,10 @@
 /*
- * budget.c - who holds how much memory, and who may have more.
+ * budget.c - memory admission: reservations of loaded models against the budgets.
+ *
+ * gsv_budget_reserve() checks three limits under the budget's lock: the context's budget, each
+ * device's budget, and each device's free memory. On a shortage it fails, waits or evicts an idle
+ * model, by the context's policy. The lock is dropped while a device is queried or a model is
+ * evicted.
  */
 #include "lib/runtime/memory/budget.h"
 
@@ -14,7 +19,7 @@
 #include <time.h>
 
 #define DEFAULT_WAIT_MS 30000
-#define LOOK_AGAIN_MS 100 /* nobody tells when another process ends or a model becomes idle */
+#define LOOK_AGAIN_MS 100 /* no event tells that another process ends or a model becomes idle */
 
 void gsv_budget_init(struct gsv_budget *budget, const gpuserve_context_options *options,
                      gsv_evict_fn evict)
@@ -98,7 +103,7 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Most that this process may have on a device. */
+/* Maximum bytes that this process may use on a device. */
 static uint64_t device_limit(const struct gsv_budget *budget,
                              const struct gsv_device_choice *device)
 {
@@ -132,12 +137,12 @@ void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64
 
 /* -------------------------------------------------------------------------------- admission */
 
-/* A limit that a claim is over. */
+/* A limit that a reservation exceeds. */
 struct shortage {
-    const char *what; /* whose limit */
+    const char *what; /* name of the limit */
     uint64_t needed, limit, used, free;
-    bool is_hopeless;                       /* it would be over it alone */
-    bool is_outside;                        /* others than this context may give way */
+    bool is_hopeless;                       /* the reservation alone exceeds the limit */
+    bool is_outside;                        /* memory outside this context may become free */
     const struct gsv_device_choice *device; /* NULL: of all memory */
 };
 
@@ -172,7 +177,7 @@ static bool find_shortage_of(const struct gsv_budget *budget,
     return true;
 }
 
-/* The first limit that the claim is over; the lock is held. */
+/* Find the first limit that the reservation exceeds; the lock is held. */
 static bool find_shortage(const struct gsv_budget *budget,
                           const struct gsv_memory_reservation *reservation,
                           struct shortage *shortage)
@@ -196,7 +201,7 @@ static bool find_shortage(const struct gsv_budget *budget,
     return false;
 }
 
-/* "A holds 9 bytes, B holds 5 bytes", those that matter here; the lock is held. */
+/* "A holds 9 bytes, B holds 5 bytes" for this shortage; the lock is held. */
 static void list_holders(const struct gsv_budget *budget, const struct shortage *shortage,
                          char *text, size_t capacity)
 {
@@ -256,7 +261,8 @@ static void wait_for_more(struct gsv_budget *budget, const struct shortage *shor
     pthread_cond_timedwait(&budget->freed, &budget->lock, &until);
 }
 
-/* What the devices have free now; the rest of their facts others may be reading. */
+/* Update the free memory of the plan's devices. Other threads may be reading the rest of the
+ * facts. */
 static void look_again(struct gsv_plan *plan)
 {
     for (size_t i = 0; i < plan->n_replicas; i++) {
@@ -264,16 +270,16 @@ static void look_again(struct gsv_plan *plan)
         struct gpuserve_device_facts now = { .struct_size = sizeof(now) };
         const gpuserve_status st = device->backend->device_facts(device->facts.index, &now, NULL);
 
-        /* A device that cannot say decides when it is asked for memory; one that is a part of a GPU
-         * may speak of all of it. */
+        /* If the query fails, the later allocation decides. A device that is part of a GPU may
+         * report the free memory of the whole GPU. */
         device->facts.memory_free_bytes =
             st == GPUSERVE_OK ? smaller(now.memory_free_bytes, device->facts.memory_bytes)
                               : device->facts.memory_bytes;
     }
 }
 
-/* Until the claim fits or the policy gives up; the lock is held, but not while a model is evicted
- * or a device is asked. */
+/* Wait or evict until the reservation fits, or fail by the policy. The lock is held, except while a
+ * model is evicted or a device is queried. */
 static gpuserve_status make_room(gpuserve_context *context, struct gsv_plan *plan,
                                  const struct gsv_memory_reservation *reservation,
                                  uint64_t until_ns, gpuserve_error *error)
@@ -290,7 +296,7 @@ static gpuserve_status make_room(gpuserve_context *context, struct gsv_plan *pla
         if (shortage.is_hopeless || budget->policy == GPUSERVE_MEMORY_REFUSE)
             return fail_short(budget, plan, reservation, &shortage, 0, error);
         if (budget->policy == GPUSERVE_MEMORY_EVICT && budget->evict(context, shortage.device)) {
-            /* As it says. */
+            /* Evicted: check again. */
         } else if (now_ns >= end_ns) {
             return fail_short(budget, plan, reservation, &shortage, (now_ns - begin_ns) / 1000000,
                               error);
@@ -389,7 +395,7 @@ void gsv_budget_release(gpuserve_context *context, struct gsv_memory_reservation
     pthread_mutex_unlock(&budget->lock);
 }
 
-/* ------------------------------------------------------------------------------------ setting */
+/* ---------------------------------------------------------------------------------- setting */
 
 static gpuserve_status set_device(struct gsv_budget *budget, const struct gsv_device_choice *device,
                                   uint64_t bytes, gpuserve_error *error)
@@ -423,7 +429,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_set_budget(gpuserve_context *conte
         st = set_device(&context->budget, &choice, bytes, error);
     else
         context->budget.bytes = bytes;
-    pthread_cond_broadcast(&context->budget.freed); /* it may have grown */
+    pthread_cond_broadcast(&context->budget.freed); /* the budget may have grown */
     pthread_mutex_unlock(&context->budget.lock);
     return st;
 }

@@ -1,15 +1,15 @@
 /*
- * budget.h - who holds how much memory, and who may have more.
+ * budget.h - memory budgets: which model holds how much memory, and admission of further loads.
  *
- *   plan --gsv_budget_take--> claim (the model may allocate) --gsv_budget_give--> gone
+ *   plan --gsv_budget_reserve--> reservation (the model may allocate) --gsv_budget_release--> none
  *
- * Three limits are kept: the context's budget over all bytes of all models; a budget for each
- * device, where one is set; and what the device itself has free. A load that is over one of them is
- * refused, waits for others to end, or has idle models suspended in its favour (evict.c), as the
- * context's policy says. Nothing is read or allocated before its claim stands here.
+ * Three limits apply: the context's budget for all bytes of all models; an optional budget for each
+ * device; and the device's free memory. A load over one of them fails, waits for memory, or has
+ * idle models suspended (models/evict.c), by the context's policy. A model reads and allocates
+ * nothing before its reservation is granted.
  *
- * Locks, in this order: a handle's `changing`, then `lock` here, then a handle's `lock`. Under
- * `lock` a handle's `changing` is only ever tried.
+ * Lock order: a handle's `changing`, then `lock` here, then a handle's `lock`. While `lock` is
+ * held, a handle's `changing` is only acquired by trylock.
  */
 #ifndef GSV_RUNTIME_BUDGET_H
 #define GSV_RUNTIME_BUDGET_H
@@ -18,15 +18,15 @@
 
 #include <pthread.h>
 
-/* What one loaded model holds; part of it. */
+/* Memory reserved by one loaded model; embedded in it. */
 struct gsv_memory_reservation {
     struct gsv_memory_reservation *next;
-    const char *name;                        /* of the model, lent by it */
-    const struct gsv_device_choice *devices; /* [n_devices], lent by its plan */
+    const char *name;                        /* of the model, which owns it */
+    const struct gsv_device_choice *devices; /* [n_devices], borrowed from its plan */
     size_t n_devices;
-    uint64_t lost;         /* bit i: device i is lost, and holds nothing any more */
-    uint64_t bytes;        /* all */
-    uint64_t device_bytes; /* those on each device */
+    uint64_t lost;         /* bit i: device i is lost and holds nothing any more */
+    uint64_t bytes;        /* total */
+    uint64_t device_bytes; /* on each device */
     bool is_taken;
 };
 
@@ -36,53 +36,53 @@ struct gsv_device_budget {
     uint64_t bytes; /* 0: none */
 };
 
-/* Suspend the idle model that was used longest ago, of those that hold memory of a device (NULL:
- * any memory) and may be evicted. False when there is none. The budget's lock is held before and
- * after, not meanwhile. */
+/* Suspend the least recently used idle model that may be evicted and holds memory of `device`
+ * (NULL: any memory). False if no model qualifies. The caller holds the budget's lock, which the
+ * function drops and takes again. */
 typedef bool (*gsv_evict_fn)(gpuserve_context *context, const struct gsv_device_choice *device);
 
 struct gsv_budget {
     pthread_mutex_t lock;
-    pthread_cond_t freed; /* something was given back */
-    uint64_t bytes;       /* of everything; 0: none */
+    pthread_cond_t freed; /* a reservation was released */
+    uint64_t bytes;       /* total; 0: no limit */
     struct gsv_device_budget *devices;
     size_t n_devices, capacity;
-    struct gsv_memory_reservation *reservations; /* the newest first */
+    struct gsv_memory_reservation *reservations; /* newest first */
     uint32_t policy;                             /* gpuserve_memory_policy */
     uint32_t wait_ms;
-    struct gpuserve_model *handles; /* open ones: registry.c */
-    gsv_evict_fn evict;             /* of the policy GPUSERVE_MEMORY_EVICT */
+    struct gpuserve_model *handles; /* open models: see registry.c */
+    gsv_evict_fn evict;             /* for the policy GPUSERVE_MEMORY_EVICT */
 };
 
 void gsv_budget_init(struct gsv_budget *budget, const gpuserve_context_options *options,
                      gsv_evict_fn evict);
 void gsv_budget_reset(struct gsv_budget *budget);
 
-/* Set plan->room (what is free now) and plan->most (what would be, were nothing else loaded). */
+/* Set plan->room (free now) and plan->most (free if no other model were loaded). */
 void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64_t model_budget);
 
-/* Whether a claim holds memory of a device. */
+/* Whether a reservation holds memory of a device. */
 bool gsv_reservation_is_on(const struct gsv_memory_reservation *reservation,
                            const struct gsv_device_choice *device);
 
-/* Claim the plan's bytes, of all its devices that are not lost or of none, by the context's policy
- * and till `until_ns` at most (0: as the policy says), in place of what the claim kept; on failure
- * it keeps that. Brings the free bytes of its replicas up to date. GPUSERVE_E_TOO_LARGE tells
- * needed, free, budget and who holds what. */
+/* Reserve the plan's bytes on all its devices that are not lost, or on none. Waits by the context's
+ * policy, until `until_ns` at most (0: as the policy says). Replaces what the reservation held,
+ * which stays on failure. Updates the free bytes of the plan's replicas. GPUSERVE_E_TOO_LARGE names
+ * the bytes needed, free and allowed, and the holders. */
 gpuserve_status gsv_budget_reserve(gpuserve_context *context, struct gsv_plan *plan,
                                    const char *name, uint64_t until_ns,
                                    struct gsv_memory_reservation *reservation,
                                    gpuserve_error *error);
 
-/* A device of the claim is lost: what it held is given back, and not claimed again. */
+/* Device `which` is lost: release its bytes, and do not reserve them again. */
 void gsv_budget_release_device(gpuserve_context *context,
                                struct gsv_memory_reservation *reservation, size_t which);
 
-/* Give back all but `bytes` that are not on a device. */
+/* Release all except `bytes`, none of which are on a device. */
 void gsv_budget_release_all_but(gpuserve_context *context,
                                 struct gsv_memory_reservation *reservation, uint64_t bytes);
 
-/* Accepts a claim that was never taken. */
+/* Accepts a reservation that was never granted. */
 void gsv_budget_release(gpuserve_context *context, struct gsv_memory_reservation *reservation);
 
 #endif

@@ -1,8 +1,11 @@
 /*
- * load_plan.c - everything about a model that is decided before its weights are read.
+ * load_plan.c - decides device, dtype, threads, batch sizes and bytes of a model before its weights
+ * are read.
  *
- * The bytes are a closed formula of what the headers say, and exact for the device: weights as
- * packed, activations and scratch of each stream. For the host they are an upper bound.
+ *   gsv_plan_read: directory, configuration, tokenizer --> gsv_plan_size: devices, batches, bytes
+ *
+ * The byte counts follow in closed form from the headers. For the device they are exact: packed
+ * weights, activations and scratch of each stream. For the host they are an upper bound.
  */
 #include "lib/runtime/plan/load_plan.h"
 
@@ -23,12 +26,12 @@
 #define MAX_SEQUENCES 4096
 #define SPARSE_TOKENS_A_TEXT 16
 #define MAX_WARMUP 1000000
-#define GPU_STREAMS 2   /* one computes while the other copies */
-#define GPU_WAIT_US 300 /* gains at low load and costs nothing at high: docs/batching.md */
+#define GPU_STREAMS 2   /* computation and copies overlap */
+#define GPU_WAIT_US 300 /* gains at low load, costs nothing at high load: docs/batching.md */
 #define QUEUE_TOKENS (1u << 20)
 #define QUEUE_BYTES (256u << 20)
 #define MAX_CACHE_BYTES (UINT64_C(1) << 46)
-#define SEQUENCE_BYTES 192    /* a part, a rider and their places among the flights */
+#define SEQUENCE_BYTES 192 /* a part, a coalesced item and their entries in the in-flight table */
 #define QUEUE_BYTES_A_TOKEN 5 /* id and type */
 
 const char *gsv_dtype_name(uint32_t dtype)
@@ -40,7 +43,7 @@ const char *gsv_dtype_name(uint32_t dtype)
     return dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "unknown";
 }
 
-/* It goes into JSON and into Prometheus' text, which are UTF-8. */
+/* The text goes into JSON and Prometheus output, which are UTF-8. */
 static gpuserve_status check_name(const char *field, const char *text, gpuserve_error *error)
 {
     const size_t size = text ? strlen(text) : 0;
@@ -102,7 +105,7 @@ static gpuserve_status choose_max_tokens(struct gsv_plan *plan, uint32_t wanted,
                                          gpuserve_error *error)
 {
     const struct gsv_spec_facts *facts = plan->facts;
-    /* Some, and no more than a batch may have: config.c has seen to it. */
+    /* More than 0 and at most a batch's maximum: config.c checks it. */
     const int32_t positions = facts->max_positions - facts->first_position;
     const size_t special = gsv_tokenizer_special_count(plan->tokenizer, false);
 
@@ -179,8 +182,8 @@ void gsv_plan_selector(const struct gsv_plan *plan, uint64_t which, char *select
     }
 }
 
-/* Texts of a batch: as many as have two tokens; fewer of a sparse model, whose rows are as wide as
- * its vocabulary. */
+/* Maximum texts of a batch: one for every two tokens; fewer for a sparse model, whose rows are as
+ * wide as its vocabulary. */
 static int32_t sequences_limit(const struct gsv_spec_facts *facts, int32_t max_tokens)
 {
     const int32_t n = max_tokens / (facts->is_sparse ? SPARSE_TOKENS_A_TEXT : 2);
@@ -216,7 +219,7 @@ size_t gsv_plan_output_floats(const struct gsv_plan *plan)
     return rows > tokens ? rows : tokens;
 }
 
-/* What workers and queue hold on the host beside the tokenizer. */
+/* Host bytes of workers, queue and cache, without the tokenizer. */
 static uint64_t runtime_bytes(const struct gsv_plan *plan)
 {
     const uint64_t batch = (uint64_t)plan->narrow.max_tokens * 3 * sizeof(int32_t) +
@@ -228,7 +231,8 @@ static uint64_t runtime_bytes(const struct gsv_plan *plan)
            plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN + plan->cache_bytes;
 }
 
-/* Bytes by purpose, for batches of `batch_tokens`; false when they are more than can be counted. */
+/* Count the bytes by purpose for batches of `batch_tokens`; false if the sum is too large to
+ * count. */
 static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
 {
     const struct gpuserve_backend *backend = plan->device.backend;
@@ -285,8 +289,7 @@ static gpuserve_status check_model_budget(const struct gsv_plan *plan, uint64_t 
                     "n_threads or the dtype");
 }
 
-/* As many tokens as were asked for; or where nobody asked, the usual number, halved until it fits.
- */
+/* Use the requested number of tokens; by default the usual number, halved until the model fits. */
 static gpuserve_status size_batches_to_fit(struct gsv_plan *plan, uint32_t wanted, uint32_t usual,
                                            gpuserve_error *error)
 {
@@ -297,7 +300,7 @@ static gpuserve_status size_batches_to_fit(struct gsv_plan *plan, uint32_t wante
                         gsv_dir_path(plan->dir));
     while (!wanted && !gsv_plan_fits(plan, &plan->most) && tokens > plan->max_tokens) {
         tokens /= 2;
-        (void)count_bytes(plan, tokens); /* less than what could be counted */
+        (void)count_bytes(plan, tokens); /* less than a sum that could be counted */
     }
     return GPUSERVE_OK;
 }
@@ -373,7 +376,7 @@ static gpuserve_status choose_devices(struct gsv_plan *plan, gpuserve_context *c
     return st;
 }
 
-/* An `auto` device that is too small gives way to the CPU. */
+/* Fall back to the CPU when an `auto` device is too small. */
 static gpuserve_status fall_back(struct gsv_plan *plan, gpuserve_context *context,
                                  const gpuserve_model_options *options, gpuserve_error *error)
 {

@@ -1,7 +1,7 @@
 /*
- * model_path.c - from a model's name to its directory.
+ * model_path.c - resolves a model's name to its directory. Read-only; accesses no network.
  *
- * The environment is read once, when the context is made, as huggingface_hub reads it:
+ * gsv_hub_init() reads the environment once, when the context is created, as huggingface_hub does:
  * HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
  * ~/.cache/huggingface/hub.
  */
@@ -29,7 +29,7 @@ static const char *set_or_null(const char *variable)
     return value && *value ? value : NULL;
 }
 
-/* `base` and `below`, joined; NULL when base is NULL or memory is out (*failed says which). */
+/* Join `base` and `below`; NULL if base is NULL or out of memory (*failed distinguishes them). */
 static char *join(const char *base, const char *below, bool *failed)
 {
     char *path = NULL;
@@ -84,7 +84,7 @@ static bool is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* Parts of [A-Za-z0-9._-] without a leading dot, parted by single slashes. */
+/* Components of [A-Za-z0-9._-] without a leading dot, separated by single slashes. */
 static bool is_name(const char *name)
 {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -105,7 +105,7 @@ static bool is_name(const char *name)
     }
 }
 
-/* "org/name" as "models--org--name"; `out` has room for twice the name and a prefix. */
+/* "org/name" as "models--org--name"; the capacity of `out` is twice the name plus a prefix. */
 static void repo_folder(const char *name, char *out)
 {
     out += sprintf(out, "models--");
@@ -117,7 +117,8 @@ static void repo_folder(const char *name, char *out)
     *out = '\0';
 }
 
-/* The snapshot that refs/REVISION names, or is called so. *path stays NULL when there is none. */
+/* Find the snapshot that refs/REVISION names, or whose own name is `revision`. *path stays NULL if
+ * none exists. */
 static gpuserve_status find_snapshot(const char *cache, const char *name, const char *revision,
                                      char **path, gpuserve_error *error)
 {
@@ -149,8 +150,7 @@ static gpuserve_status find_snapshot(const char *cache, const char *name, const 
 
 static gpuserve_status fail_no_name(const char *name, gpuserve_error *error)
 {
-    /* Of a text that was given by mistake the beginning tells enough, and leaves room for the rest.
-     */
+    /* A long text is no name: its beginning suffices and leaves capacity for the rest. */
     gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%.300s%s: no such directory, nor a model's name", name,
              strlen(name) > 300 ? "..." : "");
     return gsv_hint(error, GPUSERVE_E_NOT_FOUND,
@@ -186,7 +186,7 @@ static gpuserve_status fail_no_revision(const char *name, const char *revision,
                     "download it first: gpuserve pull --revision %s %s", revision, name);
 }
 
-/* NAME@REVISION, a branch, tag or commit. */
+/* Find NAME@REVISION: a branch, tag or commit. */
 static gpuserve_status find_revision(const struct gsv_hub *hub, const char *given, const char *at,
                                      char **path, gpuserve_error *error)
 {
@@ -205,7 +205,7 @@ static gpuserve_status find_revision(const struct gsv_hub *hub, const char *give
     return st == GPUSERVE_OK && !*path ? fail_no_revision(name, at + 1, error) : st;
 }
 
-/* A file where a directory is asked for; the formats that other programs take have names. */
+/* Fail for a file in place of a directory; names the model formats of other programs. */
 static gpuserve_status fail_file(const char *name, gpuserve_error *error)
 {
     const char *const suffix = strrchr(name, '.');

@@ -1,26 +1,27 @@
 /*
- * model_path.h - from a model's name to its directory. Nothing is downloaded.
+ * model_path.h - resolves a model's name to its directory. Downloads nothing.
  */
 #ifndef GSV_RUNTIME_MODEL_PATH_H
 #define GSV_RUNTIME_MODEL_PATH_H
 
 #include <gpuserve/types.h>
 
-/* The folders names are looked up in, as the environment said when the context was made. */
+/* Folders that are searched for names, read from the environment when the context is created. */
 struct gsv_hub {
-    char *cache;  /* Hugging Face: holds models--ORG--NAME; NULL: none */
-    char *models; /* our own: holds NAME; NULL: none */
+    char *cache;  /* of Hugging Face: holds models--ORG--NAME; NULL: none */
+    char *models; /* of gpuserve: holds NAME; NULL: none */
 };
 
-/* `cache_dir` replaces what the environment says; may be NULL. */
+/* `cache_dir` overrides the environment; may be NULL. */
 gpuserve_status gsv_hub_init(struct gsv_hub *hub, const char *cache_dir, gpuserve_error *error);
 void gsv_hub_reset(struct gsv_hub *hub);
 
 /*
- * The directory of a model: `name` itself when it is a directory; else a name of parts of
- * [A-Za-z0-9._-] without leading dots, looked up as models--ORG--NAME/snapshots/REVISION by
- * refs/main, then as a folder of our own cache by the whole name and by its last part. *path is
- * owned. GPUSERVE_E_NOT_FOUND says where it looked, and the hint what to do.
+ * Find the directory of a model: `name` itself if it is a directory, else a name of components of
+ * [A-Za-z0-9._-] without leading dots. It is looked up as models--ORG--NAME/snapshots/REVISION, by
+ * refs/main or by the revision after an '@'. A name without a revision is then looked up in
+ * gpuserve's own cache, by the whole name and by its last component. *path is owned.
+ * GPUSERVE_E_NOT_FOUND lists the places searched, and its hint the remedy.
  */
 gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char **path,
                              gpuserve_error *error);

@@ -1,5 +1,8 @@
 /*
- * prompt.c - see prompt.h.
+ * prompt.c - chooses the prompt before a job's texts: by text, by name, or the default.
+ *
+ * A job's own prompt or prompt name comes before the plan's default. Jobs of token ids have no
+ * prompt.
  */
 #include "lib/runtime/plan/prompt.h"
 
@@ -30,7 +33,7 @@ static gpuserve_status fail_unknown(const struct gsv_spec_facts *facts, const ch
                     names);
 }
 
-/* NULL: it is none of the model's. */
+/* NULL if the model has no prompt of this name. */
 static const struct gsv_prompt *find(const struct gsv_spec_facts *facts, const char *name)
 {
     for (size_t i = 0; i < facts->n_prompts; i++) {

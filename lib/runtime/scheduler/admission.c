@@ -1,18 +1,20 @@
 /*
- * admission.c - room in a queue: a request is taken whole or refused, before any work on it.
+ * admission.c - admission control of a queue (backpressure): a request is admitted whole or
+ * rejected, before any work on it.
  *
- * Admission is fair between clients:
- *   - Of tokens and bytes, large requests fill the least part of the bound, small ones more, and
- *     small ones of clients with little in the queue all of it.
- *   - Of tokens by time (in_time), large requests are counted by themselves, so that small ones
- *     take no room from them. Small requests have a reserve that large ones cannot fill, and those
- *     of clients with little in the queue have one that other small ones cannot fill. A large
- *     request of a client with nothing in the queue has one before other large ones. All together
- *     are at most 7/4 in_time.
+ * A queue bounds tokens, bytes, and `in_time`: the tokens that run within max_queue_ns at the
+ * recent throughput. Admission is fair between clients, by capacity classes:
  *
- * retry_after_ms is the time until enough is released. Small requests are computed first, so their
- * tokens are released at the recent throughput. Large ones share the device: of n with the
- * remaining work r1 <= r2 <= ..., the k-th ends once sum(min(ri, rk)) tokens are computed.
+ *   - Of tokens and bytes, large requests may fill the smallest part of the bound. Small requests
+ *     may fill more, and small ones of clients with few queued tokens all of it.
+ *   - Of tokens by time (in_time), large requests are counted apart, so small ones take no
+ *     capacity from them. Small requests have a reserve that large ones cannot fill. Small ones of
+ *     clients with few queued tokens have a further reserve, and so does a large request of a
+ *     client with nothing in the queue. The total is at most 7/4 in_time.
+ *
+ * retry_after_ms is the time until enough is released. Small requests run first, so their tokens
+ * are released at the recent throughput. Large ones share the device: of n with the remaining work
+ * r1 <= r2 <= ..., the k-th ends once sum(min(ri, rk)) tokens are computed.
  */
 #include "lib/base/error.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
@@ -23,17 +25,17 @@
 #define RETRY_MIN_MS 10
 #define RETRY_MAX_MS 3600000
 #define RETRY_UNKNOWN_MS 100
-#define TIMED_SHARE 8       /* a request counts as one of so many parts at most */
-#define BATCHES_WAITING 2   /* for each worker, however slow it is */
-#define SMALL_SHARE 32      /* a small request has at most this part of what may wait by time, */
-#define SMALL_BATCH_SHARE 8 /* and this part of a batch */
-#define LITTLE_SHARE 16     /* a client with at most this part has little in the queue */
+#define TIMED_SHARE 8       /* maximum reservation: in_time / TIMED_SHARE */
+#define BATCHES_WAITING 2   /* for each worker, at any throughput */
+#define SMALL_SHARE 32      /* small request of several texts: at most in_time / SMALL_SHARE, */
+#define SMALL_BATCH_SHARE 8 /* and max_batch_tokens / SMALL_BATCH_SHARE */
+#define LITTLE_SHARE 16     /* few queued tokens of a client: at most in_time / LITTLE_SHARE */
 #define MAX_LARGE 128       /* large requests that retry_after_ms considers */
 
-/* From the lowest limit to the highest. */
+/* Capacity classes, from the lowest limit to the highest. */
 enum room_class { ROOM_LARGE, ROOM_LARGE_FIRST, ROOM_SMALL, ROOM_SMALL_FIRST };
 
-/* What a limit counts. */
+/* Quantity that a limit counts. */
 enum bound { BOUND_TOKENS, BOUND_BYTES, BOUND_TIMED, BOUND_LARGE };
 
 static uint64_t amount(const struct gsv_queue_reservation *reservation, enum bound bound)
@@ -50,7 +52,8 @@ static uint64_t held(const struct gsv_batcher *batcher, enum bound bound)
     return amount(&batcher->reserved, bound) - (bound == BOUND_LARGE ? batcher->small_timed : 0);
 }
 
-/* A mixed hash, so that clients with neighbouring numbers do not share a bucket. */
+/* Stochastic fairness queueing: clients share buckets by hash. A mixing hash (splitmix64 style)
+ * keeps clients with adjacent numbers in different buckets. */
 static struct gsv_client_usage *usage_of(struct gsv_batcher *batcher, uint64_t client)
 {
     client = (client ^ client >> 31) * UINT64_C(0x9e3779b97f4a7c15);
@@ -58,9 +61,9 @@ static struct gsv_client_usage *usage_of(struct gsv_batcher *batcher, uint64_t c
     return &batcher->usage[(client ^ client >> 32) % GSV_CLIENT_BUCKETS];
 }
 
-/* ----------------------------------------------------------------------------- when to retry */
+/* ------------------------------------------------------------------------------- retry-after */
 
-/* What a large request releases at its end, and how many tokens of it are not computed yet. */
+/* Amount that a large request releases at its end, and its tokens not computed yet. */
 struct release {
     uint64_t remaining, amount;
 };
@@ -81,7 +84,7 @@ static uint64_t remaining_of(const gpuserve_request *request)
                : (uint64_t)((double)request->reservation.work * (double)left / (double)n);
 }
 
-/* The large requests of the queue; *small_amount is reduced to what the others hold. */
+/* List the large requests by remaining work; reduces *small_amount to the amount of small ones. */
 static size_t list_releases(struct gsv_batcher *batcher, enum bound bound,
                             struct release releases[MAX_LARGE], uint64_t *small_amount)
 {
@@ -99,14 +102,14 @@ static size_t list_releases(struct gsv_batcher *batcher, enum bound bound,
     return n;
 }
 
-/* Tokens that are computed until `excess` is released. */
+/* Tokens to compute until `excess` is released. */
 static double tokens_until(struct gsv_batcher *batcher, enum bound bound, uint64_t excess)
 {
     struct release releases[MAX_LARGE];
     uint64_t small = held(batcher, bound), released;
     const size_t n = list_releases(batcher, bound, releases, &small);
     const double small_tokens = (double)batcher->small_timed;
-    double shared = 0; /* by the large requests that have ended */
+    double shared = 0; /* tokens of the large requests that have ended */
 
     if (n == 0 || excess <= small)
         return small > 0 ? small_tokens * (double)excess / (double)small : (double)excess;
@@ -122,7 +125,7 @@ static double tokens_until(struct gsv_batcher *batcher, enum bound bound, uint64
     return small_tokens;
 }
 
-/* When `excess` is released, by the recent throughput. */
+/* Time until `excess` is released, at the recent throughput. */
 static uint32_t retry_after_ms(struct gsv_batcher *batcher, enum bound bound, uint64_t excess)
 {
     const double speed = batcher->tokens_per_ns;
@@ -151,10 +154,11 @@ static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
                            retry_after_ms(batcher, bound, holds + needs - limit));
 }
 
-/* -------------------------------------------------------------------------------------- room */
+/* ------------------------------------------------------------------------------------ limits */
 
-/* Tokens that may wait, by time: what is computed in it at the speed of late, but enough that no
- * worker stands still. Before anything has run the speed is not known. The lock is held. */
+/* Limit by time: the tokens that run within max_queue_ns at the recent throughput, but at least
+ * enough to keep every worker busy. Until the first batch has run, the throughput is unknown and
+ * only max_queue_tokens applies. The lock is held. */
 static uint64_t room_in_time(const struct gsv_batcher *batcher)
 {
     const struct gsv_batcher_options *options = &batcher->options;
@@ -178,7 +182,8 @@ static enum room_class class_of(struct gsv_batcher *batcher,
                                                                       : ROOM_SMALL_FIRST;
 }
 
-/* Of tokens and bytes. A request of half the bound finds room in an empty queue in any class. */
+/* Limit of tokens or bytes for a class. A request of half the bound fits into an empty queue in any
+ * class. */
 static uint64_t limit_within(uint64_t bound, enum room_class class)
 {
     static const uint64_t sixteenths[] = { 3, 2, 1, 0 };
@@ -217,7 +222,8 @@ static gpuserve_status check_time(struct gsv_batcher *batcher,
     const uint64_t small = class == ROOM_SMALL_FIRST ? in_time + in_time / 4 : in_time;
     const uint64_t reserve = class == ROOM_SMALL_FIRST ? in_time / 4 * 3 : in_time / 2;
 
-    /* So many find room although the speed, and with it the room, has fallen since they came. */
+    /* The first requests are always admitted, even if the throughput, and in_time with it, fell
+     * since they were queued. */
     if (batcher->n_reserved < TIMED_SHARE)
         return GPUSERVE_OK;
     if (reservation->is_small)
@@ -260,7 +266,7 @@ static uint64_t share_at_most(uint64_t wanted, uint64_t room, uint64_t share)
     return wanted < room / share ? wanted : room / share;
 }
 
-/* One text is small unless it is a large part of what may wait. */
+/* A request of one text is small unless it is a large part of in_time. */
 static bool is_small(const struct gsv_batcher *batcher,
                      const struct gsv_queue_reservation *reservation, uint64_t in_time)
 {

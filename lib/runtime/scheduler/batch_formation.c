@@ -1,37 +1,44 @@
 /*
- * batch_formation.c - which items the next batch is made of. All of it runs under the batcher's
- * lock.
+ * batch_formation.c - forms the next batch: weighted deficit round robin, counted in tokens, and
+ * request coalescing. All functions need the batcher's lock.
  *
- * Classes: the lane that was served least, measured in tokens divided by its weight, comes first;
- * what it leaves of the budget goes to the next. A lane that was empty starts where the one served
- * last stands, so that nobody saves up turns.
+ * Between classes: weighted fair queueing by virtual time (`served`). The class with the fewest
+ * tokens served, divided by its weight, comes first; the next class gets the rest of the budget. An
+ * empty class rejoins at the virtual time of the class served last, so it cannot save up turns.
  *
- * Within a lane small requests (admission.c) come first, in order of arrival: a single text waits
- * for no large request's turn. While large ones wait, small ones leave them a quantum of each batch
- * (or half of it), so that neither starves. Large requests stand in line. The first gives items up
- * to a quantum and goes to the end if it has more; so a request of one text waits for a quantum of
- * each before it, not for all of them.
+ * Within a class: small requests (admission.c) come first, in order of arrival, so a single text
+ * does not wait for large ones. While large requests are ready, small ones leave them a quantum of
+ * each batch (or half of it), so neither starves. Large requests take turns round robin: a turn
+ * takes items up to a token quantum, then the request moves to the end. No deficit is carried over.
+ *
+ * Budget: max_batch_tokens, or less while few tokens are ready: then they are divided by the number
+ * of slots, so that all workers finish together. If the model runs nothing else, cores for all its
+ * workers are free, and too few tokens are ready to feed each worker, one worker runs a wide batch,
+ * whose operations all workers' threads share.
+ *
+ * Coalescing: an item with the tokens and batch key of one in flight is not computed. It joins that
+ * batch and gets a copy of the row.
  */
 #include "lib/runtime/core/clock.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
 
-/* A request gives this part of the largest batch before the next one's turn. */
+/* The quantum of a turn is this part of the largest batch. */
 #define QUANTA_A_BATCH 32
-/* Small requests are taken to come again for so many batches after the last one. */
+/* Small requests are expected during this many batches after the last one. */
 #define RECENT_BATCHES 256
-/* Requests looked at for a batch: those that cannot share it are passed over. */
+/* Maximum number of requests visited for a batch; those with another batch key are skipped. */
 #define MAX_VISITS 4096
-/* Of them, in a row, such as are too large for the little that is left of the budget. */
+/* Maximum number of visited requests in a row whose next item exceeds the rest of the budget. */
 #define MAX_MISFITS 16
 
-/* Of each class, what a token costs: the reciprocals of 16 : 4 : 1. */
+/* Cost of a token by class: the reciprocals of the weights 16 : 4 : 1. */
 static const uint64_t costs[GSV_PRIORITY_CLASSES] = {
     [GPUSERVE_PRIORITY_NORMAL] = 4,
     [GPUSERVE_PRIORITY_HIGH] = 1,
     [GPUSERVE_PRIORITY_LOW] = 16,
 };
 
-/* ------------------------------------------------------------------------------------- lanes */
+/* ----------------------------------------------------------------------------------- classes */
 
 struct gsv_priority_class *gsv_next_raw_class(struct gsv_batcher *batcher)
 {
@@ -46,7 +53,7 @@ struct gsv_priority_class *gsv_next_raw_class(struct gsv_batcher *batcher)
     return next;
 }
 
-/* Of the lanes that were not done yet and have items to take. */
+/* The class with the least virtual time among those with ready items that are not done yet. */
 static struct gsv_priority_class *next_ready_class(struct gsv_batcher *batcher,
                                                    const bool is_done[GSV_PRIORITY_CLASSES])
 {
@@ -61,8 +68,7 @@ static struct gsv_priority_class *next_ready_class(struct gsv_batcher *batcher,
     return next;
 }
 
-/* What is not full waits for more no longer than it may; one with a deadline near waits for nobody.
- */
+/* A partial batch waits at most `max_wait_ns`; a request close to its deadline does not wait. */
 static void set_due(struct gsv_batcher *batcher, const gpuserve_request *request)
 {
     const uint64_t now = gsv_now_ns(), wait = batcher->options.max_wait_ns;
@@ -99,21 +105,21 @@ void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_
 
 /* ------------------------------------------------------------------------------------- items */
 
-/* Rows that came from the cache are there already. */
+/* Skip items whose row is known already: from the cache or by coalescing. */
 static void skip_cached(const gpuserve_request *request, struct gsv_chunk *chunk)
 {
     while (chunk->next < chunk->end && request->items[chunk->next].is_cached)
         chunk->next++;
 }
 
-/* The first chunk with an item to take; NULL when none is ready. */
+/* The first chunk with an item to take; NULL if none is ready. */
 static struct gsv_chunk *ready_chunk(gpuserve_request *request)
 {
     for (size_t i = request->first_chunk; i < request->n_chunks; i++) {
         struct gsv_chunk *chunk = &request->chunks[i];
 
         if (chunk->state == GSV_CHUNK_RAW)
-            return NULL; /* so are all after it */
+            return NULL; /* all later ones are raw, too */
         if (chunk->state == GSV_CHUNK_ENCODING)
             continue;
         skip_cached(request, chunk);
@@ -140,7 +146,7 @@ static void leave_class(struct gsv_batcher *batcher, gpuserve_request *request,
         request->first_run_ns = now_ns;
 }
 
-/* ----------------------------------------------------------------------------------- flights */
+/* --------------------------------------------------------------------------- in-flight table */
 
 static struct gsv_part **bucket_of(struct gsv_batcher *batcher, uint64_t hash)
 {
@@ -152,7 +158,7 @@ static const struct gsv_item *item_of(const struct gsv_part *part)
     return &part->request->items[part->item];
 }
 
-/* What is being computed with the tokens and the key of this item; NULL when nothing is. */
+/* The part in flight with this item's tokens and batch key; NULL if none. */
 static struct gsv_part *find_in_flight(struct gsv_batcher *batcher, const gpuserve_request *request,
                                        const struct gsv_chunk *chunk, const struct gsv_item *item)
 {
@@ -182,7 +188,7 @@ void gsv_in_flight_remove(struct gsv_batcher *batcher, const struct gsv_part *pa
         *place = part->next_in_flight;
 }
 
-/* Let an item of the chunk ride along with an equal one, if there is one and a seat. */
+/* Coalesce an item with an equal one in flight; false if none is, or that batch is full. */
 static bool coalesce(struct gsv_batcher *batcher, gpuserve_request *request,
                      struct gsv_chunk *chunk, size_t item)
 {
@@ -239,7 +245,8 @@ static void add_item(struct gsv_batcher *batcher, struct gsv_batch *batch,
     leave_class(batcher, request, chunk, batch->taken_ns);
 }
 
-/* Take items of one request up to `quantum` tokens, or one item at least; true when it gave any. */
+/* One turn: take items of a request up to `turn_tokens`; the first may exceed them. True if any was
+ * taken. */
 static bool serve_turn(struct gsv_batcher *batcher, struct gsv_batch *batch,
                        gpuserve_request *request, int32_t budget, int32_t turn_tokens)
 {
@@ -273,7 +280,7 @@ static int32_t turn_tokens_of(const struct gsv_batcher *batcher)
     return part > GSV_FEW_TOKENS ? part : GSV_FEW_TOKENS;
 }
 
-/* One look at all requests in a list of a lane, those that move to its end included. */
+/* One round over a list of a class, including the requests that move to its end meanwhile. */
 static bool serve_round(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_link *list,
                         int32_t budget, int *visits)
 {
@@ -308,7 +315,7 @@ static bool serve_round(struct gsv_batcher *batcher, struct gsv_batch *batch, st
 
 /* ----------------------------------------------------------------------------------- batches */
 
-/* Tokens of a batch that small requests may fill, beside large ones. */
+/* Token budget of small requests in a batch, next to large ones. */
 static int32_t small_budget(const struct gsv_batcher *batcher,
                             const struct gsv_priority_class *class, int32_t budget)
 {
@@ -327,7 +334,7 @@ static void take_all(struct gsv_batcher *batcher, struct gsv_batch *batch, struc
         continue;
 }
 
-/* Small requests, then large ones, then what small ones are left. */
+/* Small requests, then large ones, then small ones with the rest of the budget. */
 static void serve_class(struct gsv_batcher *batcher, struct gsv_batch *batch,
                         struct gsv_priority_class *class, int32_t budget, int *visits)
 {
@@ -336,7 +343,7 @@ static void serve_class(struct gsv_batcher *batcher, struct gsv_batch *batch,
     take_all(batcher, batch, &class->small, budget, visits);
 }
 
-/* Whether the next batch has the context's cores for itself; then it is asked no more. */
+/* Try to get the cores of all workers for the next batch; true if it may run wide. */
 static bool widen(const struct gsv_batcher *batcher)
 {
     return batcher->options.has_wide && batcher->n_running == 0 && batcher->n_raw_chunks == 0 &&
@@ -344,8 +351,8 @@ static bool widen(const struct gsv_batcher *batcher)
             gsv_cores_widen(batcher->options.cores, batcher->options.n_workers));
 }
 
-/* A small request waits for the end of a batch: on a CPU, batches of large requests have no more
- * tokens than a core needs while small requests come. */
+/* A small request waits for the end of a running batch. On a CPU, batches of large requests are
+ * therefore kept at the tokens that use a core well, while small requests are expected. */
 static bool expects_small(const struct gsv_batcher *batcher)
 {
     bool has_large = false;
@@ -355,7 +362,7 @@ static bool expects_small(const struct gsv_batcher *batcher)
     return has_large && batcher->options.cores && batcher->n_since_small < RECENT_BATCHES;
 }
 
-/* Tokens that the next batch should have: see the head of batcher.h. */
+/* Token budget of the next batch: see the head of this file. */
 static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
 {
     const struct gsv_batcher_options *options = &batcher->options;
@@ -392,7 +399,7 @@ void gsv_form_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
         is_done[class - batcher->classes] = true;
         serve_class(batcher, batch, class, budget, &visits);
     }
-    /* One long text and nobody else: nothing to divide but its operations. */
+    /* A single long text with nothing else ready: only its operations can be divided. */
     if (batch->n_parts == 1 && !batch->is_wide && batcher->ready_tokens == 0)
         batch->is_wide = widen(batcher);
     if (batch->n_parts == 0 && batch->is_wide && batcher->options.cores)

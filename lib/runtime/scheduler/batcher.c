@@ -1,6 +1,9 @@
 /*
- * batcher.c - one queue for each model: batcher.h says how it works, scheduler.c what a worker does
- * next, batch_formation.c picks the items.
+ * batcher.c - the queue of one model: creation, enqueueing, cancellation, deadlines and closing.
+ *
+ * A request enters its priority class in gsv_enqueue() and leaves it in batch_formation.c, or here
+ * when it fails. All state is under the batcher's lock. scheduler.c chooses a worker's next step;
+ * admission.c limits the queue.
  */
 #include "lib/runtime/scheduler/batcher.h"
 
@@ -13,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the flights: twice as many buckets as there can be items in flight. */
+/* The in-flight table has twice as many buckets as items can be in flight. */
 static bool make_tables(struct gsv_batcher *batcher, const struct gsv_batcher_options *options)
 {
     const size_t most = (size_t)options->n_workers * (size_t)options->max_sequences;
@@ -88,7 +91,7 @@ void gsv_batcher_unref(struct gsv_batcher **batcher)
     batcher_free(ended);
 }
 
-/* --------------------------------------------------------------------------- ends of requests */
+/* ---------------------------------------------------------------------------- end of requests */
 
 void gsv_end_if_over(gpuserve_request *request, gpuserve_request **list)
 {
@@ -100,7 +103,7 @@ void gsv_end_if_over(gpuserve_request *request, gpuserve_request **list)
     *list = request;
 }
 
-/* Take out of its lane what will not be computed. */
+/* Remove the request from its class; its untaken items are not computed. */
 static void drop_untaken(struct gsv_batcher *batcher, gpuserve_request *request)
 {
     struct gsv_priority_class *class = &batcher->classes[request->job.priority];
@@ -164,7 +167,7 @@ void gsv_wake(struct gsv_batcher *batcher)
 
     if (batcher->n_sleeping == 0)
         return;
-    /* Somebody looks again in time. */
+    /* A sleeping worker wakes up at due_ns. */
     if (batcher->n_holding > 0 && batcher->n_raw_chunks == 0 && !batcher->to_complete &&
         !batcher->retries && gsv_holds_back(batcher))
         return;
@@ -223,7 +226,7 @@ void gsv_batcher_cancel(struct gsv_batcher *batcher, gpuserve_request *request)
 {
     pthread_mutex_lock(&batcher->lock);
     if (!request->is_ending) {
-        request->failure = GPUSERVE_OK; /* cancelling wins over a failure nobody has seen */
+        request->failure = GPUSERVE_OK; /* cancellation replaces an unreported failure */
         gsv_fail(&request->error, GPUSERVE_E_CANCELLED, "the request was cancelled");
         gsv_fail_request(batcher, request, GPUSERVE_E_CANCELLED, NULL);
         gsv_end_if_over(request, &batcher->to_complete);
@@ -254,7 +257,7 @@ void gsv_batcher_close(struct gsv_batcher *batcher)
 {
     pthread_mutex_lock(&batcher->lock);
     batcher->is_closing = true;
-    pthread_cond_broadcast(&batcher->work); /* nobody waits for more any longer */
+    pthread_cond_broadcast(&batcher->work); /* partial batches stop waiting */
     while (batcher->n_requests > 0)
         pthread_cond_wait(&batcher->empty, &batcher->lock);
     batcher->is_stopped = true;
@@ -262,7 +265,7 @@ void gsv_batcher_close(struct gsv_batcher *batcher)
     pthread_mutex_unlock(&batcher->lock);
 }
 
-/* All of a list of a lane; each goes from both of its lists. */
+/* Fail all requests in a list of a class; each leaves both of its lists. */
 static void fail_all(struct gsv_batcher *batcher, struct gsv_link *list,
                      gpuserve_request *(*of)(struct gsv_link *), const gpuserve_error *error)
 {

@@ -1,55 +1,25 @@
 /*
- * batcher.h - one queue for each model, from which its workers take batches.
+ * batcher.h - one request queue for each model, from which its worker threads dequeue batches.
  *
- *   submit --> ring of requests --> a batch for a worker --> results counted back --> completion
+ *   submit --> priority class --> batch (execution slot) --> results counted back --> completion
  *
- * Batches are packed without padding up to a budget of tokens, from as many requests as it takes.
- * Which ones stands at the head of batch_formation.c: classes by weight, and within a class turns,
- * so that a request of one text passes between the pieces of a request of a million. A device that
- * has nothing to do is given what is there at once. While it is busy with another batch, a batch
- * that is not full may wait for more, until the device is free or max_wait_ns are over.
+ * Dynamic batching: a batch packs items of several requests without padding, up to a token budget.
+ * An idle device gets the ready items at once. While every device is busy, a partial batch waits at
+ * most `max_wait_ns`. Results do not depend on batching: the kernels give each row the same bits in
+ * any batch.
  *
- * A free worker's next step, in this order:
- *   1. complete a request that ended in the queue (cancelled, expired, empty, failed);
- *   2. tokenize a chunk of a large request, when less is ready than the workers will take next;
- *   3. run a batch, in one of the free ones (struct gsv_batch), of the device that has least to do;
- *   4. sleep.
+ * Files: admission control and backpressure (admission.c), items of a batch and request coalescing
+ * (batch_formation.c), next step of a worker and inline execution (scheduler.c), removal of a lost
+ * replica (replica_removal.c), job validation (job.c), tokenization (tokenize_chunk.c), execution
+ * (execution_slot.c), completion (request.c), CPU cores (concurrency.h).
  *
- * A blocking caller that finds the CPU idle leads: it takes the batch itself and runs it on its own
- * thread, and no other thread is woken (gsv_batcher_begin_inline). It never calls others'
- * callbacks. One that submitted and then waits without a limit does the same when no worker was
- * faster.
+ * Invariants, under the batcher's lock:
  *
- * The budget is max_batch_tokens, less when the queue runs low: then it is what is ready divided by
- * the workers, so that all finish together. When nothing else is running in the context and what is
- * ready is too little to feed every worker, one worker runs it on the wide stream, where all
- * threads share each operation: one text alone uses all cores. Steps 2 and 3 need a core
- * (concurrency.h).
- *
- * A deadline is looked at when a request's turn comes, and by whoever waits for it when it passes.
- *
- * Always true, under the lock:
- *   - an item is in one place: untaken, in one batch, or computed;
- *   - a request is in its lane's list `ready` exactly while it has ready_tokens, in `raw` exactly
- *     while it has chunks that nobody has begun to tokenize;
- *   - a request is handed to completion once, when n_in_flight is 0 and nothing of it is left to
- *     take;
- *   - ready_tokens and n_raw_chunks are the sums over the requests, in all and by lane.
- *
- * A replica whose device is lost is taken out (gsv_batcher_retire): nothing begins there any more,
- * and a batch that failed with it is run once more by another where `reruns` says so.
- *
- * On a machine of several core groups (topology.h) each worker stays in one and prefers the
- * batches, that is streams and buffers, of its group.
- *
- * Equal texts are computed once: an item whose tokens are those of one in a batch that is being
- * run, or filled, does not take part but rides along, and gets a copy of that row.
- *
- * Results do not depend on any of this: the kernels give each row the same bits in any batch.
- *
- * Not here: room in the queue (admission.c), the steps (scheduler.c), which items
- * (batch_formation.c), checking jobs (job.c), tokenizing (tokenize_chunk.c), running
- * (execution_slot.c), completing (request.c).
+ *   - An item has one state: untaken, in one batch, or computed.
+ *   - A request is in its class's list `small` or `ready` exactly while it has ready_tokens, and in
+ *     `raw` exactly while a chunk's tokenization has not started.
+ *   - A request is completed once, when n_in_flight is 0 and none of its items is left to take.
+ *   - ready_tokens and n_raw_chunks are sums over the requests, in total and for each class.
  */
 #ifndef GSV_RUNTIME_BATCHER_H
 #define GSV_RUNTIME_BATCHER_H
@@ -61,20 +31,19 @@
 #include <stdatomic.h>
 
 struct gsv_batcher_options {
-    struct gsv_cores
-        *cores; /* of the context; NULL: the workers wait for a device, not for cores */
+    struct gsv_cores *cores; /* of the context; NULL: workers wait for a device, not for cores */
     struct gsv_metrics *metrics;         /* of the context, which the batcher's owners keep alive */
     struct gsv_completions *completions; /* shared */
     uint64_t max_queue_tokens;
     uint64_t max_queue_bytes;
-    uint64_t max_queue_ns; /* of what waits, at the speed of late; 0: any */
+    uint64_t max_queue_ns; /* maximum queueing time at recent throughput; 0: no limit */
     int32_t max_batch_tokens;
     int32_t max_sequences;
     int32_t n_workers;
     int32_t n_replicas;
-    uint64_t max_wait_ns; /* of a batch that is not full, while the device is busy */
+    uint64_t max_wait_ns; /* of a partial batch, while the device is busy */
     bool has_wide;
-    bool retries; /* a batch of a lost replica is run again on another */
+    bool retries; /* another replica retries a batch of a lost replica */
 };
 
 /* An item in a batch. */
@@ -83,27 +52,27 @@ struct gsv_part {
     struct gsv_chunk *chunk;
     size_t item;
     struct gsv_batch *batch;
-    struct gsv_part *next_in_flight; /* in its bucket of the batcher's flights */
-    int32_t number;                  /* of a rider: the part whose row is its own too */
+    struct gsv_part *next_in_flight; /* in its bucket of the batcher's in-flight table */
+    int32_t number; /* index in `parts`; of a coalesced item: the part whose row it copies */
 };
 
-/* Items taken together. There is one for each worker, with a stream and buffers around it
- * (execution_slot.h); who is to run a batch takes a free one, so that a caller may take a sleeping
- * worker's place. */
+/* One batch of items. A model has as many as workers, each embedded in an execution slot
+ * (execution_slot.h). A thread pops any free one, so an inline caller can replace a sleeping
+ * worker. */
 struct gsv_batch {
     struct gsv_batch *next_free;
     int32_t replica;        /* that its stream belongs to */
-    int32_t group;          /* of cores: whose workers run it before others do */
+    int32_t group;          /* core group whose workers prefer this batch */
     struct gsv_part *parts; /* [max_sequences] */
-    struct gsv_part
-        *coalesced; /* [max_sequences] items equal to one of some batch in flight: they get
-                    its row. Other threads add to them until gsv_batcher_end_coalescing() */
+    /* [max_sequences] items equal to a part of this batch: they get a copy of its row. Other
+     * threads append until gsv_batcher_end_coalescing(). */
+    struct gsv_part *coalesced;
     int32_t n_parts;
     int32_t n_coalesced;
     int32_t n_tokens;
     int32_t longest;
     bool is_wide;
-    bool is_inline; /* by a caller */
+    bool is_inline; /* run by a calling thread */
     bool is_retry;
     uint64_t taken_ns;
     struct gsv_batch_key key;
@@ -125,67 +94,67 @@ gpuserve_status gsv_batcher_create(struct gsv_batcher **batcher,
 struct gsv_batcher *gsv_batcher_ref(struct gsv_batcher *batcher);
 void gsv_batcher_unref(struct gsv_batcher **batcher);
 
-/* Room for a request that wants *charge: counts the request and sets *charge to what it got, or
- * GPUSERVE_E_BUSY. One request is charged half the queue at most, so that a huge one can be
- * admitted at all and does not lock small ones out; of what may wait by time an eighth, since
- * requests take turns: what a small one waits for is a part of each other one, not all of it.
- * Small requests and clients with nothing in the queue have reserves: see admission.c. */
+/* Admit a request, or fail with GPUSERVE_E_BUSY. Counts the request and sets *reservation to the
+ * amounts granted. A request reserves at most half of the queue's tokens and bytes, so a huge one
+ * can be admitted and does not lock out small ones. It reserves at most an eighth of the tokens
+ * limited by time: requests take turns, so a small request waits for a part of each other one.
+ * Small requests and clients with an empty queue have extra capacity (admission.c). */
 gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher,
                                   struct gsv_queue_reservation *reservation, gpuserve_error *error);
-/* The opposite, in two steps: its room is free once its result is known, or when it was never
- * enqueued; it has left when nobody will touch it again. */
+/* Undo an admission in two steps. release: the result is known, or the request was never enqueued.
+ * leave: no thread accesses the request again. */
 void gsv_batcher_release(struct gsv_batcher *batcher, struct gsv_queue_reservation *reservation);
 void gsv_batcher_leave(struct gsv_batcher *batcher);
 
-/* A batch to be used from now on, unless its replica was taken out; lent until the workers have
- * stopped. */
+/* Add a batch to the free ones, unless its replica was removed. Borrowed until the workers stop. */
 void gsv_batcher_add_batch(struct gsv_batcher *batcher, struct gsv_batch *batch);
 
-/* Put an admitted request in its lane, or among those to complete when it has no items. */
+/* Append an admitted request to its priority class, or to the completion list if it has no
+ * items. */
 void gsv_batcher_enqueue(struct gsv_batcher *batcher, gpuserve_request *request);
-/* The same. Not NULL: the device was idle, and the caller is to run this batch, which has items of
- * the request, as a worker would. */
+/* The same. Not NULL: the device was idle, and the caller must run this batch, which contains items
+ * of the request, as a worker would. */
 struct gsv_batch *gsv_batcher_begin_inline(struct gsv_batcher *batcher, gpuserve_request *request);
-/* The same for a request that is in its lane, when its owner begins to wait for it. */
+/* The same for a request that is already queued, when its owner starts to wait for it. */
 struct gsv_batch *gsv_batcher_begin_queued_inline(struct gsv_batcher *batcher,
                                                   gpuserve_request *request);
-/* Leave a request that is over to a worker to complete. */
+/* Hand an ended request to a worker for completion. */
 void gsv_batcher_defer(struct gsv_batcher *batcher, gpuserve_request *request);
 
 void gsv_batcher_cancel(struct gsv_batcher *batcher, gpuserve_request *request);
 
-/* Its deadline has passed: give it up unless its last item is being computed. */
+/* Fail a request whose deadline has passed, unless all its items are taken. */
 void gsv_batcher_expire(struct gsv_batcher *batcher, gpuserve_request *request);
 
-/* No request is admitted now. */
+/* No request is admitted at present. */
 bool gsv_batcher_is_idle(struct gsv_batcher *batcher);
 
-/* Refuse what comes, wait until all has completed, then let the workers stop. */
+/* Reject new requests, wait until all have completed, then let the workers stop. */
 void gsv_batcher_close(struct gsv_batcher *batcher);
 
-/* Nothing will be computed any more: what waits and what still comes fails with `error`. */
+/* Stop computing: queued and later requests fail with `error`. */
 void gsv_batcher_break(struct gsv_batcher *batcher, const gpuserve_error *error);
 
-/* A replica is lost: nothing begins there from now on. False when it was out already, or is the
- * last one, which goes on and fails. */
+/* Remove a lost replica: no batch starts there any more. False if it was removed before, or is the
+ * last one, which stays and fails its batches. */
 bool gsv_batcher_retire(struct gsv_batcher *batcher, int32_t replica);
 
-/* The next step of a worker of a core group; sleeps until there is one. */
+/* The next step of a worker in core group `group`; blocks until one exists. */
 struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, int32_t group);
 
-/* The batch's rows are there: from now on nobody rides along. */
+/* The batch's rows are computed: remove its parts from the in-flight table. */
 void gsv_batcher_end_coalescing(struct gsv_batcher *batcher, struct gsv_batch *batch);
 
-/* Count a step back. Requests that are over now are returned as a list by next_to_complete, for
- * the caller to complete. A batch that failed because its replica was lost may wait for another
- * one instead. */
+/* Count a finished step back. Returns the requests that ended as a list by next_to_complete, which
+ * the caller completes. A batch that failed because its replica is lost may wait for a retry
+ * instead. */
 gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct gsv_step *step,
                                       gpuserve_status status, const gpuserve_error *error);
 gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch *batch,
                                   uint64_t nanoseconds, gpuserve_status status,
                                   const gpuserve_error *error);
 
-/* A request completed: tells the completions of its model. */
+/* A request completed: notify the completions of its model. */
 void gsv_batcher_notify(struct gsv_batcher *batcher);
 
 #endif

@@ -1,5 +1,9 @@
 /*
- * cache.c - results of a loaded model that may be asked for again; see cache.h.
+ * cache.c - the result cache of a loaded model: sharded hash table with LRU eviction.
+ *
+ * The hash is XXH3 over the token ids: the upper bits choose a shard, the lower ones a bucket. Each
+ * shard has a chained hash table, a list by last use, and a lock. A put evicts the least recently
+ * used entries until the new one fits in the shard's bytes.
  */
 #include "lib/runtime/scheduler/cache.h"
 
@@ -7,12 +11,12 @@
 #include "lib/base/error.h"
 
 #include <stdlib.h>
-#define XXH_INLINE_ALL /* its header only: the library needs no other at run time */
+#define XXH_INLINE_ALL /* header only: no library is needed at run time */
 #include <xxhash.h>
 
 #define N_SHARDS 16
 #define TYPICAL_ENTRY_BYTES 2048 /* a row of 384 floats and some tens of tokens */
-#define ALLOCATOR_BYTES 16       /* what malloc takes for itself */
+#define ALLOCATOR_BYTES 16       /* malloc's overhead for one block */
 
 /* One allocation: the struct, the row, the ids, the types. */
 struct cache_entry {
@@ -34,7 +38,7 @@ struct shard {
 struct gsv_cache {
     struct gsv_metrics *metrics;
     uint64_t own_bytes;
-    uint64_t shard_bytes; /* most bytes of a shard's entries */
+    uint64_t shard_bytes; /* maximum bytes of a shard's entries */
     size_t n_buckets;     /* a power of two */
     struct shard shards[N_SHARDS];
 };
@@ -97,7 +101,7 @@ void gsv_cache_free(struct gsv_cache **out)
     *out = NULL;
 }
 
-/* ----------------------------------------------------------------------------- under the lock */
+/* ------------------------------------------------------------ entries, under the shard's lock */
 
 static struct shard *shard_of(struct gsv_cache *cache, uint64_t hash)
 {

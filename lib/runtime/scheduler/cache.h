@@ -1,12 +1,13 @@
 /*
- * cache.h - results of a loaded model that may be asked for again, within a bound of bytes.
+ * cache.h - result cache of one loaded model, bounded in bytes.
  *
- * The key is everything a row depends on: the token ids and types, the task, dimensions,
- * normalization and score; model, number format and device are the cache's own, since each loaded
- * model has one. A hash finds the entry, a comparison of the whole key decides: a collision costs
- * time, never a wrong row. When a shard is full its least recently used entries go.
+ * Sharded hash table with LRU eviction in each shard. The key is every input of a row: token ids
+ * and types, task, dimensions, normalization, score, and tokens that pooling skips. Model, number
+ * format and device need no part in the key, since each loaded model has a cache of its own. A
+ * lookup compares the whole key after the hash, so a collision costs time and never returns a wrong
+ * row.
  *
- * Thread-safety: safe. Shards have a lock each, held for one comparison and one copy.
+ * Thread-safety: safe. Each shard has a lock, held for one comparison and one copy.
  */
 #ifndef GSV_RUNTIME_CACHE_H
 #define GSV_RUNTIME_CACHE_H
@@ -24,16 +25,16 @@ struct gsv_cache_key {
 
 uint64_t gsv_tokens_hash(const struct gsv_tokens *tokens);
 
-/* `bytes` bounds everything it allocates; `metrics` counts hits, misses and bytes. */
+/* `bytes` bounds all allocations; `metrics` counts hits, misses and bytes. */
 gpuserve_status gsv_cache_create(struct gsv_cache **cache, uint64_t bytes,
                                  struct gsv_metrics *metrics, gpuserve_error *error);
 void gsv_cache_free(struct gsv_cache **cache); /* accepts NULL, leaves NULL */
 
-/* Copy the row kept under the key; false when there is none. */
+/* Copy the row stored under the key; false if the key is absent. */
 bool gsv_cache_get(struct gsv_cache *cache, const struct gsv_cache_key *key, float *row,
                    size_t n_floats);
 
-/* Keep a copy of the row, unless there is one or it is too large for a shard. */
+/* Store a copy of the row, unless the key exists or the row is too large for a shard. */
 void gsv_cache_put(struct gsv_cache *cache, const struct gsv_cache_key *key, const float *row,
                    size_t n_floats);
 

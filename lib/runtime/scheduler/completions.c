@@ -1,5 +1,8 @@
 /*
- * completions.c - the descriptor that tells how many requests of a model have completed.
+ * completions.c - an eventfd that counts the completed requests of a model, created on demand.
+ *
+ * The object is reference counted. Two threads may race to create the eventfd: a compare-and-swap
+ * decides, and the loser closes its own.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/scheduler/completions.h"
@@ -59,5 +62,5 @@ void gsv_completions_notify(struct gsv_completions *completions)
     const int fd = atomic_load(&completions->fd);
 
     if (fd >= 0)
-        eventfd_write(fd, 1); /* full after 2^64 - 1 completions that nobody read: still readable */
+        eventfd_write(fd, 1); /* at 2^64 - 1 unread completions it fails and stays readable */
 }

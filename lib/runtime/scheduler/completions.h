@@ -1,8 +1,8 @@
 /*
- * completions.h - the descriptor that tells how many requests of a model have completed.
+ * completions.h - an eventfd that counts the completed requests of a model.
  *
- * It is the handle's, which lends it to the caller for its whole life, and shared with every queue
- * the handle has had: a request that completes while its model is exchanged is counted as well.
+ * The handle owns it, and the caller borrows it for the handle's lifetime. Every queue that the
+ * handle has had shares it, so a request that completes during a model swap is counted too.
  */
 #ifndef GSV_RUNTIME_COMPLETIONS_H
 #define GSV_RUNTIME_COMPLETIONS_H
@@ -13,7 +13,7 @@
 
 struct gsv_completions {
     atomic_size_t n_owners;
-    atomic_int fd; /* -1 until it is asked for */
+    atomic_int fd; /* -1 until the first gsv_completions_fd() */
 };
 
 /* NULL when out of memory. */
@@ -21,10 +21,10 @@ struct gsv_completions *gsv_completions_create(void);
 struct gsv_completions *gsv_completions_ref(struct gsv_completions *completions);
 void gsv_completions_unref(struct gsv_completions **completions);
 
-/* The eventfd, made at the first call; -1 on failure. */
+/* The eventfd, created at the first call; -1 on failure. */
 int gsv_completions_fd(struct gsv_completions *completions);
 
-/* A request completed: adds one to it, if it was made. */
+/* Add one completion, if the eventfd exists. */
 void gsv_completions_notify(struct gsv_completions *completions);
 
 #endif

@@ -1,15 +1,16 @@
 /*
- * concurrency.c - which threads of a context may compute now; see concurrency.h.
+ * concurrency.c - fair queueing for the cores of a context (counting semaphore with virtual time).
  *
- * A core that becomes free is handed to the waiter that is to have it, not thrown among them: the
- * order is kept, and exactly one thread wakes.
+ * A free core is handed directly to the waiter with the least used core time (no thundering herd):
+ * the order holds, and exactly one thread wakes. Waiters with equal time are served in order of
+ * arrival.
  */
 #include "lib/runtime/scheduler/concurrency.h"
 
 #include <stddef.h>
 
 struct gsv_core_waiter {
-    struct gsv_core_waiter *next; /* who came later */
+    struct gsv_core_waiter *next; /* arrived later */
     struct gsv_core_share *share;
     pthread_cond_t granted;
     bool has_core;
@@ -26,7 +27,7 @@ void gsv_cores_reset(struct gsv_cores *cores)
     pthread_mutex_destroy(&cores->lock);
 }
 
-/* Hand out what is free to the waiters that have used least; the lock is held. */
+/* Hand the free cores to the waiters with the least used time; the lock is held. */
 static void hand_out(struct gsv_cores *cores)
 {
     while (cores->n_busy < cores->n && cores->waiters) {
@@ -46,20 +47,20 @@ static void hand_out(struct gsv_cores *cores)
     }
 }
 
-/* Who was idle starts level with the others; the lock is held. */
+/* An idle share starts level with the others; the lock is held. */
 static void come_in(struct gsv_cores *cores, struct gsv_core_share *share)
 {
     if (share->n_inside++ == 0 && share->used_ns < cores->level_ns)
         share->used_ns = cores->level_ns;
 }
 
-/* While no more than `most` are busy. */
+/* Enter only if at most `most` cores are busy. */
 static bool try_enter(struct gsv_cores *cores, struct gsv_core_share *share, int32_t most)
 {
     bool is_free;
 
     pthread_mutex_lock(&cores->lock);
-    is_free = cores->n_busy <= most; /* then nobody waits */
+    is_free = cores->n_busy <= most; /* then no thread waits */
     if (is_free) {
         come_in(cores, share);
         cores->n_busy++;

@@ -1,14 +1,16 @@
 /*
- * concurrency.h - which threads of a context may compute now: as many as it has cores, whatever the
- * number of models.
+ * concurrency.h - limits the threads of a context that compute at a time to its number of cores,
+ * for any number of models.
  *
- * Each model on the CPU has workers of its own, which sleep while there is nothing to do. Before
- * one takes a batch or tokenizes a chunk it takes a core, so that several busy models share the
- * machine instead of crowding it. The model that has used least comes first; one that was idle
- * starts level with the others, so that nobody saves up time.
+ * Each model on the CPU has its own worker threads. A worker acquires a core before it runs a batch
+ * or tokenizes a chunk, so busy models share the machine without oversubscription.
  *
- * A batch on the wide stream, whose operations all threads share, takes all cores at once: it
- * begins when nobody else computes, and meanwhile nobody else begins.
+ * Algorithm: fair queueing between models by used core time. A free core goes to the waiter whose
+ * model has used least. An idle model starts level with the others, so it cannot save up time.
+ *
+ * A batch on the wide stream, whose operations all of its model's threads share, occupies one core
+ * for each of these threads. It starts only while so many are free, and no other thread gets them
+ * meanwhile.
  */
 #ifndef GSV_RUNTIME_CONCURRENCY_H
 #define GSV_RUNTIME_CONCURRENCY_H
@@ -17,10 +19,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a model has used. Under the lock of the cores. */
+/* Core time used by a model. Under the lock of the cores. */
 struct gsv_core_share {
-    uint64_t used_ns; /* time of cores */
-    int32_t n_inside; /* threads that have a core or wait for one */
+    uint64_t used_ns; /* core time */
+    int32_t n_inside; /* threads that hold a core or wait for one */
 };
 
 struct gsv_core_waiter;
@@ -28,24 +30,25 @@ struct gsv_core_waiter;
 struct gsv_cores {
     pthread_mutex_t lock;
     int32_t n;
-    int32_t n_busy;    /* `n` while a wide batch runs */
-    uint64_t level_ns; /* what the share had used that was served last */
+    int32_t n_busy;    /* a wide batch counts as one for each thread */
+    uint64_t level_ns; /* virtual time: highest used_ns of a share when a waiter of it got a core */
     struct gsv_core_waiter *waiters;
 };
 
 void gsv_cores_init(struct gsv_cores *cores, int32_t n);
 void gsv_cores_reset(struct gsv_cores *cores);
 
-/* Wait for a core; give it back, or the `n` it became, after so long. */
+/* Wait for a core. gsv_cores_leave() returns the `n` cores held (more than 1 after a widen) and
+ * charges `used_ns` for each. */
 void gsv_cores_enter(struct gsv_cores *cores, struct gsv_core_share *share);
-/* The same without waiting: false when none is free. */
+/* The same without waiting: false if no core is free. */
 bool gsv_cores_try_enter(struct gsv_cores *cores, struct gsv_core_share *share);
-/* The same, and false when another computes. */
+/* The same, and false if any other thread holds a core. */
 bool gsv_cores_try_enter_first(struct gsv_cores *cores, struct gsv_core_share *share);
 void gsv_cores_leave(struct gsv_cores *cores, struct gsv_core_share *share, int32_t n,
                      uint64_t used_ns);
 
-/* The holder of a core gets `n` in its place, if so many are free; and goes back to one. */
+/* Exchange one held core for `n`, if so many are free; narrow goes back to one. */
 bool gsv_cores_widen(struct gsv_cores *cores, int32_t n);
 void gsv_cores_narrow(struct gsv_cores *cores, int32_t n);
 

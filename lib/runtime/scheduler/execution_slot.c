@@ -1,5 +1,11 @@
 /*
- * execution_slot.c - running one batch: packing its tokens, the network, handing out the rows.
+ * execution_slot.c - executes one batch: packs its tokens, runs the network, copies the rows to the
+ * requests and to the cache.
+ *
+ *   items --pack--> gpuserve_host_batch --gsv_net_run--> slot->output --unpack--> staging, cache
+ *
+ * The thread that dequeued the batch owns the slot. Coalescing ends before the rows are copied, so
+ * the list of coalesced items is constant then. A device failure starts failover (gsv_lost_note).
  */
 #include "lib/runtime/scheduler/execution_slot.h"
 
@@ -13,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lay the batch's tokens end to end. */
+/* Pack the batch's tokens end to end, without padding. */
 static void pack(struct gsv_slot *slot, struct gpuserve_host_batch *host)
 {
     const struct gsv_batch *batch = &slot->batch;
@@ -53,7 +59,7 @@ static bool all_finite(const float *values, size_t n)
     return finite;
 }
 
-/* Where the rows of a part begin in the output, and how many floats they have. */
+/* Address of a part's rows in the output, and their number of floats. */
 static const float *rows_of(const struct gsv_slot *slot, int32_t part, size_t *n_floats)
 {
     const int32_t *begins = slot->cu_seqlens;
@@ -65,7 +71,8 @@ static const float *rows_of(const struct gsv_slot *slot, int32_t part, size_t *n
     return slot->output + row * columns;
 }
 
-/* Hand an item its rows. No other thread touches it until it is counted back. */
+/* Copy an item's rows to its request. No other thread accesses the item until it is counted
+ * back. */
 static void hand_out(const struct gsv_part *to, const float *from, size_t n)
 {
     gpuserve_request *request = to->request;
@@ -164,7 +171,7 @@ static gpuserve_status make_buffers(struct gsv_slot *slot, gpuserve_error *error
     size_t output_bytes;
 
     if (!gsv_mul_size(gsv_plan_output_floats(plan), sizeof(float), &output_bytes))
-        output_bytes = SIZE_MAX; /* which no memory has */
+        output_bytes = SIZE_MAX; /* no allocation of this size succeeds */
     slot->batch.parts = gsv_alloc_array(sequences, sizeof(*slot->batch.parts));
     slot->batch.coalesced = gsv_alloc_array(sequences, sizeof(*slot->batch.coalesced));
     slot->ids = gsv_alloc_array(tokens, sizeof(int32_t));

@@ -1,9 +1,9 @@
 /*
- * execution_slot.h - what it takes to run one batch: a stream and buffers around a struct
- * gsv_batch.
+ * execution_slot.h - resources to run one batch: a struct gsv_batch with an execution context and
+ * buffers.
  *
- * A model has as many as it has workers. Whoever was given a batch by the batcher has its seat, and
- * nobody else, until gsv_slot_run() returns. Nothing is allocated while it runs.
+ * A model has as many slots as worker threads. The thread that dequeued a batch owns its slot until
+ * gsv_slot_run() returns. Running a batch allocates no memory.
  */
 #ifndef GSV_RUNTIME_EXECUTION_SLOT_H
 #define GSV_RUNTIME_EXECUTION_SLOT_H
@@ -27,13 +27,13 @@ static inline struct gsv_slot *gsv_slot_of(struct gsv_batch *batch)
     return (struct gsv_slot *)(void *)((char *)batch - offsetof(struct gsv_slot, batch));
 }
 
-/* On failure, too, gsv_slot_reset() ends it. */
+/* gsv_slot_reset() must follow on failure, too. */
 gpuserve_status gsv_slot_init(struct gsv_slot *slot, struct gsv_model *model, int32_t replica,
                               gpuserve_error *error);
 void gsv_slot_reset(struct gsv_slot *slot);
 
-/* Run the batch that the batcher filled. Returns the requests that are over as a list by
- * next_to_complete; the seat is another's from then on. */
+/* Run the batch that the batcher filled. Returns the requests that ended as a list by
+ * next_to_complete. The slot is free for other threads on return. */
 gpuserve_request *gsv_slot_run(struct gsv_slot *slot);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * job.c - checking a job against its model before anything is spent on it.
+ * job.c - validation of a job against its model.
  *
- * The order matters under load: fields and sizes first, which cost little; then admission
- * (batcher.c); only then every byte of the texts.
+ * The order matters under load: first fields and sizes, which are cheap (gsv_job_check); then
+ * admission (admission.c); only then every byte of the texts (gsv_job_check_content).
  */
 #include "lib/runtime/scheduler/job.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define MAX_ITEMS (1u << 28)
-#define MAX_TEXT_BYTES (1u << 30) /* places in a text are 32 bits wide */
+#define MAX_TEXT_BYTES (1u << 30) /* offsets in a text have 32 bits */
 #define BYTES_A_TOKEN 3           /* an estimate: English prose has 4 to 5, other scripts 2 to 3 */
 
 static const char *text_at(const char *const *texts, const size_t *sizes, size_t i, size_t *size)
@@ -132,7 +132,7 @@ static gpuserve_status check_task(const struct gsv_model *model, const gpuserve_
     return GPUSERVE_OK;
 }
 
-/* What the caller expects of the model and of the time. */
+/* Check the caller's requirements: cache, fingerprint, deadline. */
 static gpuserve_status check_expectations(const struct gsv_model *model, const gpuserve_job *job,
                                           gpuserve_error *error)
 {
@@ -282,7 +282,7 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
     if (st != GPUSERVE_OK)
         return st;
     make_key(model->plan.facts, job, size);
-    /* Rows of token vectors are known after tokenization. */
+    /* The number of rows by token is known after tokenization. */
     if (!gsv_is_by_token(job->task))
         st = gsv_job_check_output(job, job->n_items, size->kept, error);
     if (st == GPUSERVE_OK)
@@ -290,7 +290,7 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
     size->reservation.work = size->reservation.tokens;
     size->reservation.client = job->client;
     size->reservation.n_items = job->n_items;
-    if (st == GPUSERVE_OK) { /* neither count is over 2^58 */
+    if (st == GPUSERVE_OK) { /* both counts are at most 2^58 */
         const uint64_t rows = gsv_is_by_token(job->task) ? size->reservation.tokens : job->n_items;
 
         size->reservation.bytes +=

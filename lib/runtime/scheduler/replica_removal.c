@@ -1,8 +1,10 @@
 /*
- * replica_removal.c - a model on several devices goes on without one that is lost.
+ * replica_removal.c - removes a replica with a lost device from the scheduler; the model continues
+ * on the others.
  *
- * Its batches leave the free ones, so that nothing begins there. What was running there comes back
- * with its failure: either as such, or, in a free batch of another replica, to be run once more.
+ * The replica's free batches leave the free list, so no batch starts there. Its running batches
+ * come back with a failure. Each one either fails its requests, or waits in `retries` for a free
+ * batch of another replica and runs once more.
  */
 #include "lib/runtime/core/clock.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
@@ -25,14 +27,14 @@ bool gsv_batcher_retire(struct gsv_batcher *batcher, int32_t replica)
             else
                 place = &(*place)->next_free;
         }
-        gsv_wake(batcher); /* what waited for its end waits for another's */
+        gsv_wake(batcher); /* items that waited for this replica now wait for another one */
     }
     pthread_mutex_unlock(&batcher->lock);
     return goes;
 }
 
-/* One that fails a second time may be the cause itself, and would take down one device after the
- * other. */
+/* Queue a failed batch for a retry. A batch is retried once: one that fails twice may be the cause
+ * itself, and would take down one device after the other. */
 bool gsv_leave_for_retry(struct gsv_batcher *batcher, struct gsv_batch *batch,
                          gpuserve_status status)
 {

@@ -1,5 +1,11 @@
 /*
- * request.c - one submission from its creation to its end.
+ * request.c - life cycle of one submission: creation, staging of results, completion.
+ *
+ *   job --check--> admit --create--> enqueue, or inline batch ... gsv_request_complete --> caller
+ *
+ * The creating thread builds the request. After enqueueing, workers own its items, and the fields
+ * under the batcher's lock are shared. `lock` guards the completion state that waiting threads
+ * read.
  */
 #include "lib/runtime/scheduler/request.h"
 
@@ -12,8 +18,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Texts up to this size together are tokenized by the caller's thread at once; larger requests are
- * cut into chunks of it, which the workers tokenize while others already compute. */
+/* Texts of up to this total size are tokenized at once in the caller's thread. Larger requests are
+ * cut into chunks of this size, which workers tokenize while others already compute. */
 #define CHUNK_BYTES 16384
 
 void gsv_chunk_reset(struct gsv_chunk *chunk)
@@ -43,7 +49,8 @@ void gsv_request_destroy(gpuserve_request *request)
 
 /* ---------------------------------------------------------------------------------- creation */
 
-/* Item `i` begins a new chunk when its chunk has CHUNK_BYTES already. With chunks NULL: count. */
+/* Cut the items into chunks: a new one starts when the last has CHUNK_BYTES. With chunks NULL:
+ * count only. */
 static size_t cut_chunks(const gpuserve_request *request, struct gsv_chunk *chunks)
 {
     const size_t n_items = request->job.n_items;
@@ -69,7 +76,7 @@ static size_t cut_chunks(const gpuserve_request *request, struct gsv_chunk *chun
     return n;
 }
 
-/* The caller's ids are one chunk, ready as they are. */
+/* The caller's ids are one chunk, ready for batches. */
 static void adopt_ids(gpuserve_request *request)
 {
     const gpuserve_job *job = &request->job;
@@ -102,7 +109,7 @@ static gpuserve_status make_chunks(gpuserve_request *request, gpuserve_error *er
     return GPUSERVE_OK;
 }
 
-/* Whether the answer to "is this job right" needs the tokens, or they cost nothing. */
+/* Whether to tokenize in the caller's thread: validation needs the tokens, or they are few. */
 static bool encode_at_once(const gpuserve_request *request)
 {
     return !request->job.ids && (request->n_chunks <= 1 || gsv_is_by_token(request->job.task) ||
@@ -126,8 +133,7 @@ static gpuserve_status make_staging(gpuserve_request *request, gpuserve_error *e
         if (st != GPUSERVE_OK)
             return st;
     }
-    /* Items are at most 2^28, and rows of tokens have room in the output: no product wraps around.
-     */
+    /* Items are at most 2^28, and rows by token fit in the output, so no product overflows. */
     request->staging = gsv_alloc_array(row * (size_t)request->columns, sizeof(float));
     return request->staging ? GPUSERVE_OK
                             : gsv_fail(error, GPUSERVE_E_NOMEM,
@@ -161,7 +167,7 @@ static gpuserve_status fill(gpuserve_request *request, struct gsv_model *model, 
     return st;
 }
 
-/* What job.result can be told beforehand. */
+/* Set the fields of job.result that are known in advance. */
 static void describe(gpuserve_request *request, const struct gsv_model *model)
 {
     gpuserve_result *result = &request->result;
@@ -199,7 +205,7 @@ static gpuserve_request *request_alloc(struct gsv_model *model, const gpuserve_j
     return request;
 }
 
-/* The prompt's tokens that pooling leaves out; few models ask for it. */
+/* Count the prompt's tokens that pooling leaves out; few models need it. */
 static gpuserve_status count_prompt(gpuserve_request *request, struct gsv_model *model,
                                     const char *prompt, gpuserve_error *error)
 {
@@ -207,7 +213,7 @@ static gpuserve_status count_prompt(gpuserve_request *request, struct gsv_model 
     const bool pools = request->key.task == GPUSERVE_TASK_EMBED ||
                        (request->key.task == GPUSERVE_TASK_CLASSIFY && !facts->own_classifier);
 
-    if (!facts->skips_prompt || !pools || !prompt) /* an empty one still skips [CLS] */
+    if (!facts->skips_prompt || !pools || !prompt) /* an empty prompt still skips [CLS] */
         return GPUSERVE_OK;
     return gsv_prompt_tokens(model, prompt, &request->key.skip, error);
 }
@@ -292,8 +298,8 @@ gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *mod
     request->user = user;
     request->reservation = size.reservation;
     request->enqueued_ns = gsv_now_ns();
-    *out = request; /* before it can complete: the callback may compare the pointers */
-    /* Nothing to compute and nobody to call: no need to trouble another thread. */
+    *out = request; /* before completion: the callback may compare the pointers */
+    /* All rows are known and no callback is set: complete here, without a worker. */
     if (!callback && is_over_already(request)) {
         request->is_ending = true;
         gsv_request_complete(request);
@@ -380,7 +386,7 @@ static void write_result(gpuserve_request *request, uint64_t now_ns)
     result->queue_us = us_between(request->enqueued_ns, request->first_run_ns);
     result->compute_us = us_between(request->first_run_ns, request->last_run_ns);
     result->total_us = us_between(request->submitted_ns, now_ns);
-    /* Of replicas those that computed; all of them for what came from a cache. */
+    /* The replicas that computed items; all replicas if every row came from a cache. */
     gsv_plan_selector(request->plan, request->replicas ? request->replicas : UINT64_MAX,
                       result->device, sizeof(result->device));
     *request->job.result = *result;
@@ -408,8 +414,8 @@ bool gsv_in_callback(void)
     return in_callback;
 }
 
-/* Everyone who waits sees the result before the callback runs, and the request is released after
- * it: then whoever frees it may. Without a callback both are one step. */
+/* Waiting threads see the result before the callback runs. The request is released after the
+ * callback, and may then be freed. Without a callback both happen in one step. */
 static void publish(gpuserve_request *request, struct gsv_batcher *batcher, gpuserve_status status)
 {
     const bool has_callback = request->callback != NULL;
@@ -443,7 +449,7 @@ static void publish(gpuserve_request *request, struct gsv_batcher *batcher, gpus
 
 void gsv_request_complete(gpuserve_request *request)
 {
-    struct gsv_batcher *batcher = request->batcher; /* the caller, a worker, keeps it alive */
+    struct gsv_batcher *batcher = request->batcher; /* kept alive by the caller, a worker */
     const uint64_t now = gsv_now_ns();
     gpuserve_status status = request->failure;
 
@@ -456,7 +462,7 @@ void gsv_request_complete(gpuserve_request *request)
     free(request->staging);
     request->staging = NULL;
     count(request, status, now);
-    gsv_batcher_release(batcher, &request->reservation); /* whoever wakes finds the room free */
+    gsv_batcher_release(batcher, &request->reservation); /* before waiting threads wake */
     publish(request, batcher, status);
     gsv_batcher_leave(batcher);
 }

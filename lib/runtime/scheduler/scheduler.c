@@ -1,6 +1,23 @@
 /*
- * scheduler.c - what a worker does next, what a caller may do in its place, and how either is
- * counted back. batcher.h says in which order and why.
+ * scheduler.c - chooses the next step of a worker, lets a calling thread run a batch inline, and
+ * counts finished steps back.
+ *
+ * A worker takes the first step that applies:
+ *
+ *   1. complete a request that ended in the queue (cancelled, expired, empty, failed);
+ *   2. retry a batch whose replica was lost;
+ *   3. tokenize a chunk of a large request, while fewer tokens are ready than all slots can take;
+ *   4. form and run a batch, on the replica with the fewest running batches;
+ *   5. sleep.
+ *
+ * Steps 2 to 4 need a core on a CPU (concurrency.h).
+ *
+ * Inline execution: a blocking caller that finds the CPU idle runs the batch on its own thread, so
+ * no other thread wakes. A caller that submitted first and then waits without a limit does the same
+ * if no worker was faster. An inline caller leaves requests with a callback to a worker.
+ *
+ * The scheduler checks a deadline when it reaches the request. A waiting caller checks it when it
+ * passes.
  */
 #include "lib/base/error.h"
 #include "lib/runtime/core/clock.h"
@@ -8,9 +25,9 @@
 
 #include <time.h>
 
-#define MIN_WEIGHT (1.0 / 16) /* of a batch among those that the speed is learned from */
+#define MIN_WEIGHT (1.0 / 16) /* lowest weight of a batch in the average of the throughput */
 
-/* The next chunk to tokenize, from the request whose turn it is; false when it has expired. */
+/* Take the next chunk to tokenize, round robin; false if its request has expired. */
 static bool begin_encoding(struct gsv_batcher *batcher, struct gsv_step *step)
 {
     struct gsv_priority_class *class = gsv_next_raw_class(batcher);
@@ -33,7 +50,7 @@ static bool begin_encoding(struct gsv_batcher *batcher, struct gsv_step *step)
     return true;
 }
 
-/* A step that needs no core; the lock is held. */
+/* Find a step that needs no core; the lock is held. */
 static bool find_end(struct gsv_batcher *batcher, struct gsv_step *step)
 {
     if (batcher->to_complete) {
@@ -46,7 +63,7 @@ static bool find_end(struct gsv_batcher *batcher, struct gsv_step *step)
     return batcher->is_stopped;
 }
 
-/* There is a step for somebody with a core. */
+/* A step that needs a core is available. */
 static bool has_work(const struct gsv_batcher *batcher)
 {
     return batcher->n_raw_chunks > 0 || (batcher->retries && batcher->free_batches) ||
@@ -85,8 +102,7 @@ struct gsv_batch *gsv_pop_free_batch(struct gsv_batcher *batcher, int32_t group)
     return batch;
 }
 
-/* A filled batch, which is running from now on; NULL when all that is ready has expired or rides
- * along. */
+/* Form a batch and count it as running; NULL if all ready items expired or were coalesced. */
 static struct gsv_batch *begin_batch(struct gsv_batcher *batcher, int32_t group)
 {
     struct gsv_batch *batch = gsv_pop_free_batch(batcher, group);
@@ -116,7 +132,7 @@ static void end_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 
 /* -------------------------------------------------------------------------------------- steps */
 
-/* A step that needs a core, which the worker has; the lock is held. */
+/* Find a step that needs a core, which the worker holds; the lock is held. */
 static bool find_work(struct gsv_batcher *batcher, int32_t group, struct gsv_step *step)
 {
     const size_t enough = (size_t)batcher->n_slots * (size_t)batcher->options.max_batch_tokens;
@@ -130,10 +146,10 @@ static bool find_work(struct gsv_batcher *batcher, int32_t group, struct gsv_ste
         if (batcher->n_raw_chunks > 0 && batcher->ready_tokens < enough) {
             if (begin_encoding(batcher, step))
                 return true;
-            continue; /* it had expired */
+            continue; /* the request had expired */
         }
         if (!batcher->free_batches)
-            return false; /* whoever runs the last of them takes what is ready */
+            return false; /* the next worker that frees a batch takes the ready items */
         step->batch = begin_batch(batcher, group);
         if (!step->batch)
             continue;
@@ -143,7 +159,7 @@ static bool find_work(struct gsv_batcher *batcher, int32_t group, struct gsv_ste
     return false;
 }
 
-/* Give the core back after a step, or for want of one. */
+/* Release the core after a step, or if no step needs it. */
 static void leave_core(struct gsv_batcher *batcher, uint64_t since_ns, bool is_wide)
 {
     if (batcher->options.cores)
@@ -151,7 +167,7 @@ static void leave_core(struct gsv_batcher *batcher, uint64_t since_ns, bool is_w
                         is_wide ? batcher->options.n_workers : 1, gsv_now_ns() - since_ns);
 }
 
-/* Until somebody wakes us, or what is ready must be taken. */
+/* Sleep until woken, or until the ready items are due. */
 static void sleep_for_work(struct gsv_batcher *batcher)
 {
     const bool holds =
@@ -185,7 +201,7 @@ struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, int32_t group)
             gsv_cores_enter(batcher->options.cores, &batcher->share);
             has_core = true;
             pthread_mutex_lock(&batcher->lock);
-        } else if (!batcher->to_complete) { /* which what has just expired is in */
+        } else if (!batcher->to_complete) { /* a request that just expired is in it */
             if (has_core)
                 leave_core(batcher, gsv_now_ns(), false);
             has_core = !batcher->options.cores;
@@ -199,8 +215,8 @@ struct gsv_step gsv_batcher_next(struct gsv_batcher *batcher, int32_t group)
     return step;
 }
 
-/* Nothing runs on the CPU, and nothing waits but what this request has ready, if it is in the queue
- * yet: the lock is held. */
+/* A caller may run inline: no batch runs, and only this request's items are ready, if it is queued
+ * already. The lock is held. */
 static bool may_lead(const struct gsv_batcher *batcher, const gpuserve_request *request)
 {
     return batcher->options.cores && batcher->n_running == 0 &&
@@ -208,10 +224,10 @@ static bool may_lead(const struct gsv_batcher *batcher, const gpuserve_request *
            batcher->free_batches;
 }
 
-/* A caller's batch, with the core that it has; the lock is held. */
+/* Form a batch for an inline caller, which holds a core; the lock is held. */
 static struct gsv_batch *begin_inline_batch(struct gsv_batcher *batcher)
 {
-    struct gsv_batch *batch = begin_batch(batcher, 0); /* a caller is anywhere */
+    struct gsv_batch *batch = begin_batch(batcher, 0); /* a caller belongs to no core group */
 
     if (!batch)
         leave_core(batcher, gsv_now_ns(), false);
@@ -237,8 +253,8 @@ struct gsv_batch *gsv_batcher_begin_inline(struct gsv_batcher *batcher, gpuserve
     return batch;
 }
 
-/* A worker was woken for it. One that has a core already is about to take it, or would keep the
- * batch from having all cores. */
+/* A worker was woken for the request. If any thread holds a core, that worker is about to take the
+ * request, or the batch could not have all cores. */
 struct gsv_batch *gsv_batcher_begin_queued_inline(struct gsv_batcher *batcher,
                                                   gpuserve_request *request)
 {
@@ -274,8 +290,9 @@ gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct 
     return over;
 }
 
-/* A wide batch has all workers for itself, a narrow one a worker. A batch that is not full says the
- * less about full ones the smaller it is. */
+/* Exponential moving average of the throughput of all workers. A wide batch uses all workers, a
+ * narrow one a single slot. A partial batch gets less weight, since it predicts full batches
+ * poorly. */
 static void learn_speed(struct gsv_batcher *batcher, const struct gsv_batch *batch,
                         uint64_t nanoseconds)
 {
@@ -296,7 +313,7 @@ void gsv_batcher_end_coalescing(struct gsv_batcher *batcher, struct gsv_batch *b
     pthread_mutex_unlock(&batcher->lock);
 }
 
-/* Of the parts, then of the riders. */
+/* Parts first, then coalesced items. */
 static const struct gsv_part *part_at(const struct gsv_batch *batch, int32_t i)
 {
     return i < batch->n_parts ? &batch->parts[i] : &batch->coalesced[i - batch->n_parts];
@@ -333,7 +350,7 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch 
         learn_speed(batcher, batch, nanoseconds);
         gsv_count_back(batcher, batch, nanoseconds, status, error, &over);
     }
-    if (batch->is_inline && has_work(batcher)) /* a worker would take it up itself */
+    if (batch->is_inline && has_work(batcher)) /* a worker would continue by itself */
         gsv_wake(batcher);
     pthread_mutex_unlock(&batcher->lock);
     return over;

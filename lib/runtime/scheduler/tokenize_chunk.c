@@ -1,5 +1,8 @@
 /*
- * tokenize_chunk.c - tokenizing the items of a request, and the buffers for it.
+ * tokenize_chunk.c - tokenizes the items of a request and looks their rows up in the cache.
+ *
+ * The pool of encoders has one lock. An encoder belongs to one thread from gsv_encoder_take() to
+ * gsv_encoder_give().
  */
 #include "lib/runtime/scheduler/tokenize_chunk.h"
 
@@ -12,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_IDLE 64              /* encoders that are kept */
-#define MAX_KEPT_BYTES (1 << 20) /* of joined text that an idle encoder keeps */
+#define MAX_IDLE 64              /* maximum encoders in the pool */
+#define MAX_KEPT_BYTES (1 << 20) /* maximum buffer of joined text that an idle encoder keeps */
 
 /* ---------------------------------------------------------------------------------- encoders */
 
@@ -78,7 +81,7 @@ void gsv_encoder_give(struct gsv_encoders *encoders, struct gsv_encoder *encoder
 
 /* ------------------------------------------------------------------------------------ chunks */
 
-/* Room that grows with the chunk's tokens. */
+/* Capacities of a chunk's arrays, which grow with its tokens. */
 struct chunk_room {
     size_t ids, type_ids;
 };
@@ -111,7 +114,7 @@ static gpuserve_status append(const struct gsv_model *model, struct gsv_chunk *c
         !gsv_grow((void **)&chunk->type_ids, &room->type_ids, needed, 1, SIZE_MAX))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokens");
     memcpy(chunk->ids + chunk->n_tokens, from->ids, from->n * sizeof(*from->ids));
-    /* A model without a second type has no row for it. */
+    /* A model with one token type has no embedding for a second one. */
     if (model->plan.facts->type_vocab_size > 1)
         memcpy(chunk->type_ids + chunk->n_tokens, from->type_ids, from->n);
     else

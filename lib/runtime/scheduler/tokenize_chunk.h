@@ -1,5 +1,5 @@
 /*
- * tokenize_chunk.h - tokenizing the items of a request, and the buffers for it.
+ * tokenize_chunk.h - tokenization of a request's items, cache lookup, and the buffers for both.
  */
 #ifndef GSV_RUNTIME_TOKENIZE_CHUNK_H
 #define GSV_RUNTIME_TOKENIZE_CHUNK_H
@@ -7,7 +7,7 @@
 #include "lib/runtime/scheduler/request.h"
 #include "lib/text/tokenizer.h"
 
-/* Buffers of one thread while it tokenizes; reused from call to call. */
+/* Tokenization buffers of one thread; reused from call to call. */
 struct gsv_encoder {
     struct gsv_encoder *next;
     struct gsv_encoding encoding;
@@ -15,7 +15,7 @@ struct gsv_encoder {
     size_t capacity;
 };
 
-/* Encoders that no thread uses now. */
+/* Pool of idle encoders. */
 struct gsv_encoders {
     pthread_mutex_t lock;
     struct gsv_encoder *idle;
@@ -29,19 +29,18 @@ void gsv_encoders_reset(struct gsv_encoders *encoders);
 struct gsv_encoder *gsv_encoder_take(struct gsv_encoders *encoders);
 void gsv_encoder_give(struct gsv_encoders *encoders, struct gsv_encoder *encoder);
 
-/* Tokenize a chunk's items; its `ids`, `type_ids`, `n_tokens` and the items' fields are set on
- * success. Any thread; the chunk is its own meanwhile. */
+/* Tokenize a chunk's items. Sets `ids`, `type_ids` and `n_tokens` of the chunk and the fields of
+ * its items on success. Any thread; the calling thread owns the chunk meanwhile. */
 gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *request,
                                  struct gsv_chunk *chunk, gpuserve_error *error);
 
-/* How many of a text's tokens stand for the prompt before it, as sentence-transformers counts:
- * those of the prompt alone with its special tokens, less the last one. */
+/* Number of tokens of a text that belong to the prompt before it, counted as sentence-transformers
+ * does: the tokens of the prompt alone with its special tokens, minus the last one. */
 gpuserve_status gsv_prompt_tokens(struct gsv_model *model, const char *prompt, int32_t *n,
                                   gpuserve_error *error);
 
-/* Hash the tokens of a chunk's items and look for their rows in the model's cache; what is found is
- * copied to the request's staging and counts as computed. The chunk is the thread's own meanwhile.
- */
+/* Hash the tokens of a chunk's items and look their rows up in the model's cache. A hit is copied
+ * to the request's staging and counts as computed. The calling thread owns the chunk meanwhile. */
 void gsv_recall_chunk(struct gsv_model *model, gpuserve_request *request, struct gsv_chunk *chunk);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * tokens.h - the tokens of one text, and when two texts are the same to a model.
+ * tokens.h - the tokens of one text, and the equality that the cache and coalescing use.
  */
 #ifndef GSV_RUNTIME_TOKENS_H
 #define GSV_RUNTIME_TOKENS_H

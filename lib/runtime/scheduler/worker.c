@@ -1,8 +1,9 @@
 /*
- * worker.c - the threads of a model, and callers that take the place of one.
+ * worker.c - the worker threads of a model, and inline execution by callers.
  *
- * All signals are blocked in the threads: they belong to the host program. On a machine of
- * several core groups each stays within one of them; what the host's mask leaves out stays out.
+ * Worker threads block all signals, which belong to the host program. On a machine with several
+ * core groups each worker stays in one group, within the host's affinity mask, and prefers the
+ * batches, with their streams and buffers, of that group.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/scheduler/worker.h"
@@ -85,7 +86,7 @@ void gsv_run_inline(struct gsv_batch *batch)
         gpuserve_request *request = list;
 
         list = request->next_to_complete;
-        if (request->callback) /* runs in a thread of ours */
+        if (request->callback) /* callbacks run in worker threads only */
             gsv_batcher_defer(model->batcher, request);
         else
             gsv_request_complete(request);
@@ -95,7 +96,7 @@ void gsv_run_inline(struct gsv_batch *batch)
 
 /* --------------------------------------------------------------------------- start and stop */
 
-/* A thread inherits the signal mask of its maker. */
+/* A new thread inherits the signal mask of its creator. */
 int gsv_start_thread(pthread_t *thread, void *(*function)(void *), void *argument)
 {
     sigset_t all, before;
@@ -112,7 +113,7 @@ int gsv_start_thread(pthread_t *thread, void *(*function)(void *), void *argumen
     return failed;
 }
 
-/* The workers of a GPU wait for it, wherever they are. */
+/* The workers of a GPU only wait for it, so their group does not matter. */
 static int32_t group_of(const struct gsv_model *model, int32_t worker)
 {
     const struct gsv_topology *topology = &model->context->topology;

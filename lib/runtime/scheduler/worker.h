@@ -1,5 +1,5 @@
 /*
- * worker.h - the threads of a model, which tokenize, run and complete what the batcher hands out.
+ * worker.h - the worker threads of a model, which tokenize, run batches and complete requests.
  */
 #ifndef GSV_RUNTIME_WORKER_H
 #define GSV_RUNTIME_WORKER_H
@@ -17,23 +17,26 @@ struct gsv_worker;
 
 struct gsv_workers {
     struct gsv_worker *all; /* [n] */
-    struct gsv_slot *slots; /* [n]: used by any of them, see execution_slot.h */
+    struct gsv_slot *slots; /* [n]: used by any worker, see execution_slot.h */
     int32_t n;
     int32_t n_started;
-    struct gsv_exec *wide; /* used by one at a time: see batcher.h; may be NULL */
+    struct gsv_exec *wide; /* execution context of wide batches, one at a time (batch_formation.c);
+                              may be NULL */
 };
 
-/* Start a thread of ours: all signals blocked, a small stack. 0, or the error of pthread_create. */
+/* Start a thread with all signals blocked and a small stack. Returns 0, or pthread_create's
+ * error. */
 int gsv_start_thread(pthread_t *thread, void *(*work)(void *), void *argument);
 
-/* Run a batch of gsv_batcher_begin_inline() in the calling thread and complete what is over. */
+/* Run a batch of gsv_batcher_begin_inline() in the calling thread and complete the ended
+ * requests. */
 void gsv_run_inline(struct gsv_batch *batch);
 
-/* Make the streams and start the threads. */
+/* Create the execution slots and start the threads. */
 gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model *model,
                                   gpuserve_error *error);
 
-/* Wait for the threads, which the batcher has told to stop, and free everything. */
+/* Join the threads, which the batcher has told to stop, and free everything. */
 void gsv_workers_stop(struct gsv_workers *workers);
 
 #endif
