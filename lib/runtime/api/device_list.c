@@ -1,8 +1,8 @@
 /*
  * device_list.c - public calls that list, select and refresh devices.
  *
- *   selector -> gsv_device_choose() -> facts of the backend ┐
- *   NVML or nvidia-smi -> gsv_cuda_view (driver figures)    ┴-> gpuserve_device_info
+ *   selector -> gsv_device_choose() -> facts of the backend --+
+ *   NVML or nvidia-smi -> gsv_cuda_view, driver figures ------+-> gpuserve_device_info
  *
  * Driver figures (load, temperature, power) are optional: a missing value is -1. A call reads all
  * figures again; no state is kept between calls.

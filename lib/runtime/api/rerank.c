@@ -186,7 +186,7 @@ static gpuserve_status run_block(struct rerank *r, gpuserve_job *job, size_t fir
     st = gsv_request_create(&request, r->model, job, NULL, NULL, true, gsv_now_ns(), error);
     if (st == GPUSERVE_OK)
         st = await(r, &request, &result, error);
-    if (st == GPUSERVE_OK) /* success: item i of the job is document first + i */
+    if (st == GPUSERVE_OK) /* in a message, item numbers are relative to `first` */
         return st;
     return first == 0 ? gsv_fail_in(error, st, "the documents")
                       : gsv_fail_in(error, st, "the documents from %zu on", first);
