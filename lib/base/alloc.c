@@ -1,5 +1,9 @@
 /*
- * alloc.c - allocation with checked sizes.
+ * alloc.c - overflow-checked allocation, 64-byte alignment, mapped memory, growing arrays.
+ *
+ * gsv_alloc_mapped() writes a 64-byte header before the block it returns. The header records the
+ * mapped size, or 0 for a block of aligned_alloc(). gsv_free_mapped() reads it to choose between
+ * munmap() and free(). No shared state: every function is safe from any thread.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "lib/base/alloc.h"
@@ -13,21 +17,22 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* AddressSanitizer watches the ends of what malloc gives, and looks for pointers there. */
+/* AddressSanitizer checks bounds and scans for pointers in malloc blocks only, so it gets no
+ * mmap. */
 #ifdef __SANITIZE_ADDRESS__
 #define MIN_MAPPED SIZE_MAX
 #else
 #define MIN_MAPPED ((size_t)128 << 10)
 #endif
 
-/* In front of what gsv_alloc_mapped() gives. */
+/* Header before the memory that gsv_alloc_mapped() returns. */
 struct alloc_head {
-    _Alignas(64) size_t mapped; /* bytes, with this; 0: it is malloc's */
+    _Alignas(64) size_t mapped; /* bytes including this header; 0: allocated by aligned_alloc() */
 };
 
 void *gsv_alloc_array(size_t n, size_t size)
 {
-    return calloc(n ? n : 1, size ? size : 1); /* calloc checks the product */
+    return calloc(n ? n : 1, size ? size : 1); /* calloc checks the product for overflow */
 }
 
 void *gsv_alloc_aligned(size_t size)
@@ -49,7 +54,7 @@ static void *map(void *wish, size_t size)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* At the beginning of a huge page if nobody else maps there meanwhile. */
+/* Aligned to a huge page, unless another thread maps the freed range between munmap and mmap. */
 static void *map_huge(size_t size)
 {
     char *memory = map(NULL, size + HUGE_PAGE);
@@ -60,7 +65,7 @@ static void *map_huge(size_t size)
     memory = map(memory + (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE, size);
     if (memory)
         (void)madvise(memory, size & ~(HUGE_PAGE - 1),
-                      MADV_HUGEPAGE); /* takes no more than `size` */
+                      MADV_HUGEPAGE); /* whole huge pages only: no more memory than `size` */
     return memory;
 }
 

@@ -1,7 +1,7 @@
 /*
- * alloc.h - allocation with checked sizes, and growing arrays with a maximum.
+ * alloc.h - overflow-checked allocation, and growing arrays with a maximum size.
  *
- * Plain malloc underneath, so that a test can fail the n-th allocation by interposing it.
+ * The implementation uses plain malloc, so a test can fail the n-th allocation by interposition.
  */
 #ifndef GSV_BASE_ALLOC_H
 #define GSV_BASE_ALLOC_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* a * b and a + b, false when the result does not fit. */
+/* a * b and a + b; false if the result overflows. */
 static inline bool gsv_mul_size(size_t a, size_t b, size_t *out)
 {
     return !__builtin_mul_overflow(a, b, out);
@@ -21,8 +21,9 @@ static inline bool gsv_add_size(size_t a, size_t b, size_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* Bytes in 64 bits: what does not fit is GSV_TOO_MANY_BYTES, and stays it through sums and products
- * (but with 0), so that it is asked about once, at their end. */
+/* Saturating arithmetic on byte counts in 64 bits. An overflow yields GSV_TOO_MANY_BYTES, which
+ * later sums and products keep (except a product with 0). One check of the final value is
+ * enough. */
 #define GSV_TOO_MANY_BYTES UINT64_MAX
 
 static inline uint64_t gsv_add_bytes(uint64_t a, uint64_t b)
@@ -35,45 +36,42 @@ static inline uint64_t gsv_mul_bytes(uint64_t n, uint64_t bytes)
     return __builtin_mul_overflow(n, bytes, &n) ? GSV_TOO_MANY_BYTES : n;
 }
 
-/* `size` up to a multiple of `to`, a power of two; SIZE_MAX when that overflows. */
+/* Rounds `size` up to a multiple of `to`, a power of two; SIZE_MAX on overflow. */
 static inline size_t gsv_round_up(size_t size, size_t to)
 {
     return size > SIZE_MAX - (to - 1) ? SIZE_MAX : (size + to - 1) & ~(to - 1);
 }
 
-/* Where a place within memory that began at `from` is, now that the memory begins at `to`. NULL
- * stays NULL. */
+/* Relocates a pointer into memory that moved from `from` to `to`. NULL stays NULL. */
 static inline void *gsv_moved(const void *place, const void *from, void *to)
 {
     return place ? (char *)to + ((uintptr_t)place - (uintptr_t)from) : (void *)0;
 }
 
-/* Zeroed memory for n objects of `size` bytes; NULL when out of memory or on overflow. n may be 0.
- */
+/* Zeroed memory for n objects of `size` bytes. n may be 0. NULL if out of memory or on overflow. */
 void *gsv_alloc_array(size_t n, size_t size);
 
-/* Memory aligned to 64 bytes, uninitialised; free with gsv_free_aligned. NULL when out of memory.
- */
+/* Uninitialised memory aligned to 64 bytes; free with gsv_free_aligned(). NULL if out of memory. */
 void *gsv_alloc_aligned(size_t size);
 void gsv_free_aligned(void *memory);
 
-/* The same for what comes and goes with a model. What is large is mapped by itself: else each heap
- * of the C library, of which it has many, would keep room for the largest it ever held; and one
- * that is freed teaches the C library to map less. What is larger asks for huge pages. Free with
- * gsv_free_mapped. */
+/* Like gsv_alloc_aligned(), for memory with the lifetime of a model; free with gsv_free_mapped().
+ * Blocks of 128 KiB and more get their own mmap, blocks of 4 MiB and more ask for huge pages. With
+ * malloc, each of glibc's arenas would keep the capacity of its largest block, and freeing a large
+ * block raises malloc's mmap threshold. */
 void *gsv_alloc_mapped(size_t size);
 void gsv_free_mapped(void *memory);
 
-/* Pages of the C library's heaps that hold nothing go back to the system, where it can do that:
- * each of its heaps else keeps the most that one of its threads ever used. Takes a while, and is of
- * the whole process: for when gigabytes have gone, not for the end of a request. */
+/* Returns unused pages of the C library's heaps to the system (malloc_trim, glibc only). Without it
+ * each arena keeps its peak size. The call is slow and covers the whole process: use it after
+ * gigabytes were freed, not per request. */
 void gsv_trim_heaps(void);
 
-/* A copy of `size` bytes with a closing NUL. */
+/* A copy of `size` bytes with a terminating NUL; owned, free(). */
 char *gsv_copy_text(const char *text, size_t size);
 
-/* Make room for at least `needed` elements in *array of *capacity elements; grows by half, at most
- * to `maximum`. False when out of memory or over the maximum: the array is as before. */
+/* Grows *array of *capacity elements to at least `needed` elements, by half, at most to `maximum`.
+ * False if out of memory or over the maximum; the array is then unchanged. */
 bool gsv_grow(void **array, size_t *capacity, size_t needed, size_t element_size, size_t maximum);
 
 #endif

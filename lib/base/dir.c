@@ -1,9 +1,11 @@
 /*
- * dir.c - reading the files of a model directory, and nothing outside it.
+ * dir.c - reads files of a model directory and rejects paths that leave it.
  *
- * The kernel does the containment: openat2 with RESOLVE_BENEATH under `root`. Names are checked
- * for ".." and a leading "/" as well, which is all there is on kernels before 5.6; there links
- * are refused instead of followed, outside the Hugging Face cache.
+ * openat2 with RESOLVE_BENEATH under `root` enforces containment in the kernel. Names are also
+ * checked for ".." and a leading "/". On kernels before 5.6 the name check is the only one; outside
+ * the Hugging Face cache a final symbolic link is then refused (O_NOFOLLOW) instead of followed.
+ *
+ * A gsv_dir is immutable after gsv_dir_open(), so threads may share it.
  */
 #define _GNU_SOURCE
 #include "lib/base/dir.h"
@@ -24,13 +26,13 @@
 #define GSV_PATH_BYTES 4096
 
 struct gsv_dir {
-    int root;     /* what links may not leave */
-    char *path;   /* as given */
-    char *prefix; /* from root to the directory: "" or "snapshots/REVISION/" */
+    int root;     /* O_PATH descriptor; no link may leave this directory */
+    char *path;   /* as given by the caller */
+    char *prefix; /* path from root to the model directory: "" or "snapshots/REVISION/" */
 };
 
-/* In the Hugging Face cache, "REPO/snapshots/REVISION": where REPO ends in the real path, else 0.
- */
+/* Length of REPO in a real path "REPO/snapshots/REVISION" of the Hugging Face cache; 0 for any
+ * other path. */
 static size_t hub_repo_length(const char *real)
 {
     const char *revision = strrchr(real, '/');
@@ -48,7 +50,8 @@ static size_t hub_repo_length(const char *real)
     return strncmp(repo, "models--", 8) == 0 ? (size_t)(snapshots - real) : 0;
 }
 
-/* Split the real path into root and prefix; both within `real`, which is changed. */
+/* Splits the real path into root and prefix in place: `real` keeps the root, the result points into
+ * the same buffer. */
 static const char *split_root(char *real)
 {
     const size_t repo = hub_repo_length(real);
@@ -147,7 +150,8 @@ static int open_beneath(const struct gsv_dir *dir, const char *name)
         return -1;
     }
     fd = (int)syscall(SYS_openat2, dir->root, path, &how, sizeof(how));
-    if (fd < 0 && (errno == ENOSYS || errno == EPERM)) /* old kernel, or a container's filter */
+    if (fd < 0 && (errno == ENOSYS ||
+                   errno == EPERM)) /* old kernel, or blocked by a container's seccomp filter */
         fd = openat(dir->root, path,
                     O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (*dir->prefix ? 0 : O_NOFOLLOW));
     return fd;
@@ -236,7 +240,7 @@ gpuserve_status gsv_fd_read(int fd, void *to, size_t size, uint64_t offset, cons
     return GPUSERVE_OK;
 }
 
-/* Takes over `fd`. */
+/* Takes ownership of `fd` and closes it. */
 static gpuserve_status read_whole(int fd, uint64_t file_size, const char *name, size_t max_bytes,
                                   char **bytes, size_t *size_bytes, gpuserve_error *error)
 {

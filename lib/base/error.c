@@ -1,8 +1,8 @@
 /*
- * error.c - filling the caller's gpuserve_error.
+ * error.c - fills the caller's gpuserve_error.
  *
- * The caller's struct may be of an older, shorter version: no byte past its struct_size is
- * written, and the texts keep their closing NUL.
+ * A struct whose struct_size is smaller than this version's is not written. No byte past
+ * struct_size is ever written. Messages and hints are always NUL-terminated, valid UTF-8.
  */
 #include "lib/base/error.h"
 
@@ -18,9 +18,9 @@ static bool has_room(const gpuserve_error *error)
     return error && error->struct_size >= sizeof(*error);
 }
 
-/* What is quoted, a path or a word of a file, may hold any bytes, and vsnprintf cuts at any of
- * them: a character that the end cut is left out, every other byte that is no UTF-8 is shown as
- * '?'. */
+/* Repairs a formatted text in place. A quoted path or file content may contain any bytes, and
+ * vsnprintf may cut inside a character. A cut last character is dropped; every other byte that is
+ * not valid UTF-8 becomes '?'. */
 static void mend_utf8(char *text)
 {
     const size_t length = strlen(text);

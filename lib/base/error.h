@@ -1,28 +1,31 @@
 /*
- * error.h - filling the caller's gpuserve_error.
+ * error.h - fills the caller's gpuserve_error: message, hint, retry delay.
+ *
+ * Every function accepts a NULL error. Functions with a status argument return that status, so that
+ * a function can end with `return gsv_fail(...)`. A struct whose struct_size is too small is left
+ * unchanged.
  */
 #ifndef GSV_BASE_ERROR_H
 #define GSV_BASE_ERROR_H
 
 #include <gpuserve/types.h>
 
-/* Write message (and no hint) when `error` is not NULL; return `status`, so that a function can
- * end with `return gsv_fail(...)`. Respects error->struct_size. */
+/* Writes status and message and clears hint and retry delay. */
 gpuserve_status gsv_fail(gpuserve_error *error, gpuserve_status status, const char *format, ...)
     GPUSERVE_PRINTF(3, 4);
 
-/* Add what to do about it to an error just filled. Returns the error's status. */
+/* Adds a hint (what the user can do) to an error that was just filled. */
 gpuserve_status gsv_hint(gpuserve_error *error, gpuserve_status status, const char *format, ...)
     GPUSERVE_PRINTF(3, 4);
 
-/* Put "prefix: " before the message just written: the outer function knows where. */
+/* Prepends "prefix: " to the message just written: the outer function knows the location. */
 gpuserve_status gsv_fail_in(gpuserve_error *error, gpuserve_status status, const char *format, ...)
     GPUSERVE_PRINTF(3, 4);
 
-/* Say when to try again. Returns `status`. */
+/* Sets the status and the delay before a retry, in milliseconds. */
 gpuserve_status gsv_retry_after(gpuserve_error *error, gpuserve_status status, uint32_t ms);
 
-/* Copy `from` (complete) to the caller's, as far as its struct_size goes. Accepts NULL for both. */
+/* Copies `from` to the caller's struct and keeps its struct_size. Both may be NULL. */
 void gsv_error_copy(gpuserve_error *to, const gpuserve_error *from);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * host.c - how much of this machine the process may use.
+ * host.c - CPU count, memory and CPU name available to the process.
  *
- * Control groups of both versions are read: version 2 at the process's own group and every group
- * above it, since a limit anywhere on the way binds; version 1 at the controller's mount point,
- * which inside a container is the container's own group.
+ * Both versions of control groups are read. Version 2: the process's own group and every ancestor,
+ * because the tightest limit on the path applies. Version 1: the controller's mount point, which
+ * inside a container is the container's own group. Every call reads the files again; nothing is
+ * cached.
  */
 #define _GNU_SOURCE
 #include "lib/base/host.h"
@@ -44,12 +45,12 @@ static bool read_number(const char *path, uint64_t *value)
         return false;
     number = strtoull(text, &end, 10);
     if (end == text)
-        return false; /* "max" */
+        return false; /* "max": no limit */
     *value = number;
     return true;
 }
 
-/* This process's group in the unified hierarchy, "/" or "/a/b". */
+/* The process's group in the unified hierarchy (cgroup v2), "/" or "/a/b". */
 static void own_group(char *group, size_t capacity)
 {
     char text[4096];
@@ -67,7 +68,7 @@ static void own_group(char *group, size_t capacity)
         snprintf(group, capacity, "%s", line);
 }
 
-/* "a/b" becomes "a"; false at the top. */
+/* Replaces "/a/b" by "/a"; false at the root. */
 static bool go_up(char *group)
 {
     char *slash = strrchr(group, '/');
@@ -85,7 +86,7 @@ static int32_t whole_cpus(uint64_t quota, uint64_t period)
     return cpus < 1 ? 1 : cpus > INT32_MAX ? INT32_MAX : (int32_t)cpus;
 }
 
-/* "150000 100000" or "max 100000". */
+/* Reads cpu.max, "150000 100000" or "max 100000" (microseconds); INT32_MAX for no quota. */
 static int32_t quota_of(const char *path)
 {
     char text[64];
@@ -110,7 +111,7 @@ static int32_t cgroup_cpus(void)
         here = quota_of(path);
         cpus = here < cpus ? here : cpus;
     } while (go_up(group));
-    /* version 1 writes -1 for no quota, which reads as a huge number */
+    /* Version 1 writes -1 for no quota, which strtoull returns as a huge number. */
     if (read_number(CGROUP_ROOT "/cpu/cpu.cfs_quota_us", &quota) && quota < INT64_MAX &&
         read_number(CGROUP_ROOT "/cpu/cpu.cfs_period_us", &period)) {
         const int32_t here = whole_cpus(quota, period);
@@ -120,7 +121,8 @@ static int32_t cgroup_cpus(void)
     return cpus;
 }
 
-/* The affinity mask, also on machines with more processors than a cpu_set_t has bits. */
+/* Size of the affinity mask. The mask grows for machines with more CPUs than a cpu_set_t has
+ * bits. */
 static int32_t affinity_cpus(void)
 {
     for (int bits = 1024; bits <= 1 << 18; bits *= 4) {
@@ -148,7 +150,8 @@ int32_t gsv_host_cpus(void)
     return cpus < 1 ? 1 : cpus;
 }
 
-/* The least of what the groups on the way up allow, with `free_now` what is left of it. */
+/* Lowers *limit and *free_now to the minimum over the group and its ancestors. A group's free
+ * memory is its limit minus its current usage. */
 static void cgroup_memory(uint64_t *limit, uint64_t *free_now)
 {
     char group[CGROUP_PATH_BYTES], path[CGROUP_PATH_BYTES + 64];
@@ -182,7 +185,7 @@ static uint64_t physical_bytes(void)
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
 }
 
-/* MemAvailable of /proc/meminfo. */
+/* MemAvailable of /proc/meminfo, in bytes. */
 static uint64_t available_bytes(void)
 {
     char text[4096];

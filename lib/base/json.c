@@ -1,7 +1,10 @@
 /*
- * json.c - JSON in as jansson's values, read by our own reader.
+ * json.c - bounded JSON parsing into jansson values.
  *
- *   text -> json_tree.c -> jansson's values, each of whose making tells when memory ran out
+ *   text -> gsv_json_read() (json_tree.c) -> json_t tree
+ *
+ * The tree's depth and value count are bounded before jansson allocates. Every jansson constructor
+ * and setter reports allocation failure, so the result is complete or NULL.
  */
 #include "lib/base/json.h"
 
@@ -9,7 +12,7 @@
 
 static json_t *value_of(const struct gsv_json_value *value);
 
-/* The value itself, or NULL with the value given back when a part of it could not be added. */
+/* Returns the value, or releases it and returns NULL if a part could not be added. */
 static json_t *kept(json_t *value, bool whole)
 {
     if (whole)
@@ -41,8 +44,8 @@ static json_t *object_of(const struct gsv_json_value *object)
     return kept(value, whole);
 }
 
-/* As deep as the tree, whose depth has a limit. NULL when memory ran out; the setters take that for
- * a failure too. */
+/* Recursion depth equals the tree's depth, which has a limit. NULL if out of memory; jansson's
+ * setters fail on a NULL value. */
 static json_t *value_of(const struct gsv_json_value *value)
 {
     switch (value->kind) {

@@ -1,9 +1,9 @@
 /*
- * json.h - bounded JSON in as jansson's values, for the HTTP front end.
+ * json.h - bounded JSON parsing into jansson values, for the HTTP server.
  *
- * The text is read by json_tree.h and its tree made into jansson's, because jansson's own parser
- * may go on with a damaged string where memory runs out. jansson's trees take 12 to 79 times the
- * text, so values and depth are counted before parsing. Duplicate keys are refused.
+ * json_tree.h parses the text; its tree is then converted to jansson values. jansson's own parser
+ * may continue with a damaged string when memory runs out. jansson trees take 12 to 79 times the
+ * size of the text, so values and depth are counted before parsing. Duplicate keys are refused.
  */
 #ifndef GSV_BASE_JSON_H
 #define GSV_BASE_JSON_H
@@ -12,7 +12,7 @@
 
 #include <jansson.h>
 
-/* Parse `size` bytes; `name` is for messages ("body"). *json is owned: json_decref(). */
+/* Parses `size` bytes; `name` is for messages ("body"). *json is owned: json_decref(). */
 gpuserve_status gsv_json_parse(json_t **json, const char *text, size_t size, const char *name,
                                struct gsv_json_limits limits, gpuserve_error *error);
 

@@ -1,5 +1,9 @@
 /*
- * members.c - see members.h.
+ * json_fields.c - finds JSON fields by name in a large object without building a tree.
+ *
+ * gsv_json_fields_find() walks the object once with json_reader and records each requested field as
+ * a slice of the text. Small slices are parsed on demand by gsv_json_read(). A duplicate of a
+ * requested field is an error.
  */
 #include "lib/base/json_fields.h"
 
@@ -8,7 +12,7 @@
 
 #include <string.h>
 
-/* Of a part other than the vocabulary. */
+/* Limits for values other than the vocabulary. */
 static const struct gsv_json_limits part_limits = { .max_values = 1 << 20, .max_depth = 64 };
 
 gpuserve_status gsv_member_parse(struct gsv_json_value **json, struct gsv_json_slice slice,
@@ -20,7 +24,7 @@ gpuserve_status gsv_member_parse(struct gsv_json_value **json, struct gsv_json_s
     return gsv_json_read(json, slice.at, slice.size, name, part_limits, error);
 }
 
-/* A member of no meaning here must still be JSON. */
+/* A skipped field must still be valid JSON. */
 static gpuserve_status check_value(struct gsv_json_slice value, const char *name,
                                    gpuserve_error *error)
 {

@@ -1,5 +1,7 @@
 /*
- * members.h - the members of a large JSON object by their names, without a tree of it all.
+ * json_fields.h - finds JSON fields by name in a large object without building a tree.
+ *
+ * Slices point into the reader's text, which must outlive them.
  */
 #ifndef GSV_TEXT_JSON_FIELDS_H
 #define GSV_TEXT_JSON_FIELDS_H
@@ -9,23 +11,23 @@
 
 struct gsv_member {
     const char *key;
-    struct gsv_json_slice value; /* absent until it is found */
+    struct gsv_json_slice value; /* absent (at == NULL) until found */
 };
 
-/* The values of the members named in `members`; others are refused, or, with `others`, checked to
- * be JSON and stepped over. */
+/* Fills the value of every field named in `fields`. With `others`, unnamed fields are checked to be
+ * valid JSON and skipped; without it they are GPUSERVE_E_UNSUPPORTED. */
 gpuserve_status gsv_json_fields_find(struct gsv_json_reader *reader, struct gsv_member *fields,
                                      size_t n, bool others, gpuserve_error *error);
 
-/* The tree of a small value, owned; NULL for an absent one. */
+/* Parses a small value into a tree; owned: gsv_json_free(). NULL for an absent value. */
 gpuserve_status gsv_member_parse(struct gsv_json_value **json, struct gsv_json_slice value,
                                  const char *name, gpuserve_error *error);
 
-/* A string without a NUL as an owned copy. */
+/* An owned copy of a string value: free(). A string that contains a NUL is refused. */
 gpuserve_status gsv_member_copy_text(const struct gsv_member *member, const char *name, char **copy,
                                      gpuserve_error *error);
 
-/* Of the object "model", whatever its type; see token_model.c. */
+/* Fields of the "model" object of tokenizer.json, for every model type (see token_model.c). */
 enum gsv_model_member {
     GSV_MODEL_TYPE,
     GSV_MODEL_UNK,

@@ -1,5 +1,8 @@
 /*
- * json_reader.c - walking a large JSON text without building a tree.
+ * json_reader.c - pull parser: walks a large JSON text without building a tree.
+ *
+ * The reader's cursor `at` only moves forward, in one pass and without allocation. Skipped
+ * containers are checked for bracket balance and string ends only.
  */
 #include "lib/base/json_reader.h"
 
@@ -8,7 +11,7 @@
 
 #include <string.h>
 
-enum { MAX_DEPTH = 64 }; /* one bit each in the stack of skip_container() */
+enum { MAX_DEPTH = 64 }; /* one bit per level in the stack of skip_container() */
 
 static gpuserve_status broken(const struct gsv_json_reader *r, const char *wanted,
                               gpuserve_error *error)
@@ -32,7 +35,7 @@ static bool take(struct gsv_json_reader *r, char c)
     return true;
 }
 
-/* From the opening quote past the closing one. */
+/* Reads from the opening quote past the closing quote; escapes are not decoded. */
 static gpuserve_status read_string(struct gsv_json_reader *r, struct gsv_json_slice *slice,
                                    gpuserve_error *error)
 {
@@ -51,10 +54,10 @@ static gpuserve_status read_string(struct gsv_json_reader *r, struct gsv_json_sl
     return GPUSERVE_OK;
 }
 
-/* From an opening bracket past its closing one. */
+/* Skips from an opening bracket past its closing bracket. */
 static gpuserve_status skip_container(struct gsv_json_reader *r, gpuserve_error *error)
 {
-    uint64_t braces = 0; /* bit 0: the innermost is an object */
+    uint64_t braces = 0; /* stack of bits: 1 for '{', 0 for '['; bit 0 is the innermost */
     unsigned depth = 0;
     struct gsv_json_slice ignored;
 
@@ -171,7 +174,7 @@ gpuserve_status gsv_json_reader_end(struct gsv_json_reader *r, gpuserve_error *e
     return r->at == r->end ? GPUSERVE_OK : broken(r, "the end of the file", error);
 }
 
-/* The four digits of \uXXXX at p; -1 when they are none. */
+/* Value of the four hex digits of \uXXXX at p; -1 if they are malformed. */
 static int32_t hex4(const char *p, const char *end)
 {
     int32_t value = 0;
@@ -191,7 +194,8 @@ static int32_t hex4(const char *p, const char *end)
     return value;
 }
 
-/* A \u escape, or two for a surrogate pair, at *p just past "\u"; -1 when it is no character. */
+/* Decodes one \u escape, or two for a surrogate pair, at *p just past "\u"; -1 if it is no
+ * character. */
 static int32_t unicode_escape(const char **p, const char *end)
 {
     int32_t high = hex4(*p, end), low;
@@ -232,7 +236,8 @@ gpuserve_status gsv_json_reader_text(const struct gsv_json_reader *r, struct gsv
         c = -1;
         if (end - p > 1 && p[1] == 'u') {
             p += 2;
-            c = unicode_escape(&p, end); /* 6 bytes or 12, always more than it becomes */
+            c = unicode_escape(
+                &p, end); /* consumes 6 or 12 bytes, always more than the UTF-8 it becomes */
         }
         if (c < 0)
             return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: byte %zu: a bad escape in a string",

@@ -1,9 +1,9 @@
 /*
- * json_reader.h - walking a large JSON text without building a tree.
+ * json_reader.h - pull parser: walks a large JSON text without building a tree.
  *
- * A vocabulary of a million tokens costs jansson seconds and gigabytes. This reader gives the
- * places of members and values in the text; small values then go to gsv_json_read(), large ones
- * are read in place. The text must be UTF-8 and outlives every slice.
+ * With jansson a vocabulary of a million tokens costs seconds and gigabytes. This reader returns
+ * slices of the text for keys and values. Small values are then parsed by gsv_json_read(); large
+ * ones are walked in place. The text must be UTF-8 and outlive every slice.
  */
 #ifndef GSV_BASE_JSON_READER_H
 #define GSV_BASE_JSON_READER_H
@@ -13,51 +13,51 @@
 #include <stdbool.h>
 
 struct gsv_json_slice {
-    const char *at; /* NULL: absent. A string's slice is what stands between its quotes. */
+    const char *at; /* NULL: absent. The slice of a string excludes its quotes. */
     size_t size;
 };
 
 struct gsv_json_reader {
     const char *begin, *at, *end;
-    const char *name; /* of the file, for messages */
+    const char *name; /* file name, for messages */
 };
 
 static inline struct gsv_json_reader gsv_json_reader_of(struct gsv_json_slice slice,
                                                         const char *name)
 {
-    if (!slice.at) /* absent reads as empty */
+    if (!slice.at) /* an absent slice reads as an empty text */
         slice = (struct gsv_json_slice){ "", 0 };
     return (struct gsv_json_reader){ slice.at, slice.at, slice.at + slice.size, name };
 }
 
-/* The opening bracket of an object '{' or an array '['. */
+/* Reads the opening bracket of an object '{' or an array '['. */
 gpuserve_status gsv_json_reader_open(struct gsv_json_reader *reader, char bracket,
                                      gpuserve_error *error);
 
-/* Inside an object: the next member's key, its value comes next; *more is false at the closing
- * bracket. `first` is true on the first call. */
+/* In an object: reads the next key and its colon; the value follows. *more is false at the closing
+ * brace. `first` is true on the first call. */
 gpuserve_status gsv_json_reader_key(struct gsv_json_reader *reader, bool first, bool *more,
                                     struct gsv_json_slice *key, gpuserve_error *error);
 
-/* Inside an array: whether an element comes next; *more is false at the closing bracket. */
+/* In an array: *more is true if an element follows, false at the closing bracket. */
 gpuserve_status gsv_json_reader_element(struct gsv_json_reader *reader, bool first, bool *more,
                                         gpuserve_error *error);
 
-/* The first character of what comes next, white space stepped over; NUL at the end. */
+/* The next character after white space, not consumed; NUL at the end. */
 char gsv_json_reader_peek(struct gsv_json_reader *reader);
 
-/* Step over a value of any kind, at most 64 deep. */
+/* Skips a value of any kind, nested at most 64 deep, and returns its slice. */
 gpuserve_status gsv_json_reader_value(struct gsv_json_reader *reader, struct gsv_json_slice *value,
                                       gpuserve_error *error);
 
-/* A whole number from 0 to `maximum`. */
+/* Reads an integer from 0 to `maximum`. */
 gpuserve_status gsv_json_reader_id(struct gsv_json_reader *reader, uint32_t maximum,
                                    uint32_t *value, gpuserve_error *error);
 
-/* Nothing but white space may follow. */
+/* Checks that only white space follows. */
 gpuserve_status gsv_json_reader_end(struct gsv_json_reader *reader, gpuserve_error *error);
 
-/* The characters of a string's slice, escapes resolved, into room for slice.size bytes. */
+/* Decodes the escapes of a string's slice into `out`, which has a capacity of slice.size bytes. */
 gpuserve_status gsv_json_reader_text(const struct gsv_json_reader *reader,
                                      struct gsv_json_slice slice, char *out, size_t *size,
                                      gpuserve_error *error);

@@ -1,7 +1,10 @@
 /*
- * json_tree.c - a small JSON text as a tree in one block of memory.
+ * json_tree.c - parses a small JSON text into a tree in one block of memory.
  *
- *   count values -> one allocation: values, pointers to them, bytes of strings -> fill
+ *   count values -> one allocation: values, pointers to them, string bytes -> fill
+ *
+ * The count is an upper bound, so filling cannot overrun the block. Each object has its fields in
+ * text order and sorted by key; lookups use binary search.
  */
 #define _GNU_SOURCE /* strtod_l */
 #include "lib/base/json_tree.h"
@@ -16,14 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_NUMBER_BYTES                                                     \
-    400 /* of a real: more digits than a double's exact decimals in use have \
-         */
+#define MAX_NUMBER_BYTES \
+    400 /* characters of a non-integer number: more than exact decimals of doubles in use */
 
 struct tree_reader {
     struct gsv_json_reader text;
     struct gsv_json_value *values; /* the next free one */
-    size_t n_values;               /* that are free */
+    size_t n_values;               /* free values left */
     struct gsv_json_value **places;
     char *bytes;
     gpuserve_error *error;
@@ -83,11 +85,11 @@ static gpuserve_status keep_text(struct tree_reader *r, struct gsv_json_slice sl
         return st;
     *text = r->bytes;
     r->bytes[*n] = '\0';
-    r->bytes += *n + 1; /* what it took with its quotes is more */
+    r->bytes += *n + 1; /* never overruns: the string with its quotes is longer */
     return GPUSERVE_OK;
 }
 
-/* How many bytes at `p` are a JSON number; 0: none. */
+/* Number of bytes at `p` that form a JSON number; 0 if none. */
 static size_t number_length(const char *p, const char *end, bool *is_whole)
 {
     const char *const begin = p;
@@ -119,7 +121,8 @@ static size_t number_length(const char *p, const char *end, bool *is_whole)
     return (size_t)(p - begin);
 }
 
-/* False when it does not fit. "-0" is no whole number: nothing that counts is negative. */
+/* False if the value does not fit in 64 bits. "-0" is not read as an integer: no count is
+ * negative. */
 static bool read_whole(const char *p, size_t size, int64_t *whole)
 {
     const bool negative = *p == '-';
@@ -135,7 +138,7 @@ static bool read_whole(const char *p, size_t size, int64_t *whole)
     return !(negative && value == 0);
 }
 
-/* Whatever the program's locale calls a decimal point. */
+/* Uses the "C" locale: the program's locale may have another decimal point. */
 static bool read_real(const char *p, size_t size, double *real)
 {
     const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -201,7 +204,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp((*x)->key, (*y)->key);
 }
 
-/* From the list of its members to arrays. */
+/* Converts the linked list of elements to arrays, and sorts an object's fields by key. */
 static gpuserve_status close_container(struct tree_reader *r, struct gsv_json_value *value,
                                        struct gsv_json_value *first)
 {
@@ -237,7 +240,7 @@ static gpuserve_status read_key(struct tree_reader *r, struct gsv_json_slice sli
 
 static gpuserve_status read_value(struct tree_reader *r, struct gsv_json_value **out);
 
-/* The depth of these two was bounded when the values were counted. */
+/* read_container() and read_value() recurse; gsv_json_check_limits() bounded the depth. */
 static gpuserve_status read_container(struct tree_reader *r, struct gsv_json_value *value)
 {
     const bool is_object = value->kind == GSV_JSON_OBJECT;
@@ -271,7 +274,7 @@ static gpuserve_status read_value(struct tree_reader *r, struct gsv_json_value *
     const char next = gsv_json_reader_peek(&r->text);
     struct gsv_json_value *value = r->values;
 
-    if (r->n_values == 0) /* as many as were counted: more would contradict that */
+    if (r->n_values == 0) /* more values than the count */
         return gsv_fail(r->error, GPUSERVE_E_INTERNAL, "%s: values were miscounted", r->text.name);
     r->values++;
     r->n_values--;
@@ -316,7 +319,7 @@ gpuserve_status gsv_json_read(struct gsv_json_value **root, const char *text, si
     r.values = block;
     r.places = (struct gsv_json_value **)(void *)(r.values + r.n_values);
     r.bytes = (char *)(r.places + 2 * r.n_values);
-    st = read_root(&r, root); /* the root is the block's first value */
+    st = read_root(&r, root); /* *root is the first value, at the start of the block */
     if (st != GPUSERVE_OK) {
         *root = NULL;
         free(block);
@@ -332,7 +335,7 @@ void gsv_json_free(struct gsv_json_value **root)
     *root = NULL;
 }
 
-/* ------------------------------------------------------------------------------------ members */
+/* ------------------------------------------------------------------------------------- fields */
 
 const struct gsv_json_value *gsv_json_member(const struct gsv_json_value *object, const char *key)
 {
@@ -359,7 +362,7 @@ static const struct gsv_json_value *present(const struct gsv_json_value *object,
     return gsv_json_is(value, GSV_JSON_NULL) ? NULL : value;
 }
 
-/* 512.0 and 5.12e2 are whole numbers too. */
+/* 512.0 and 5.12e2 count as integers too. */
 static bool whole_number(const struct gsv_json_value *value, int64_t *number)
 {
     *number = gsv_json_get_int(value);

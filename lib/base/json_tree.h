@@ -1,9 +1,9 @@
 /*
- * json_tree.h - a small JSON text as a tree, and getters that name what is wrong.
+ * json_tree.h - parses a small JSON text into a tree, with getters that report what is wrong.
  *
- * For what a model's directory says. The tree is one allocation, made after the values were
- * counted, so that reading fails whole or not at all: half a string can never be taken for one.
- * Everything is lent by the root. Duplicate keys and text that is not UTF-8 are refused.
+ * Used for the files of a model directory. The values are counted first and the tree is one
+ * allocation, so parsing succeeds or fails as a whole: a truncated string is never accepted. Every
+ * value is borrowed from the root. Duplicate keys and text that is not UTF-8 are refused.
  */
 #ifndef GSV_BASE_JSON_TREE_H
 #define GSV_BASE_JSON_TREE_H
@@ -17,7 +17,7 @@
 enum gsv_json_kind {
     GSV_JSON_NULL,
     GSV_JSON_BOOL,
-    GSV_JSON_INT, /* a number without fraction and exponent that fits in 64 bits; not "-0" */
+    GSV_JSON_INT, /* a number without fraction or exponent that fits in 64 bits; not "-0" */
     GSV_JSON_NUMBER,
     GSV_JSON_STRING,
     GSV_JSON_ARRAY,
@@ -26,46 +26,47 @@ enum gsv_json_kind {
 
 struct gsv_json_value {
     enum gsv_json_kind kind;
-    const char *key; /* of an object's member, without NUL inside; else NULL */
-    size_t n;        /* bytes of a text, elements of an array, members of an object */
+    const char *key; /* of a field of an object, contains no NUL; else NULL */
+    size_t n;        /* bytes of a string, elements of an array, fields of an object */
     union {
         bool boolean;
         int64_t whole;
         double real;
         const char *text;               /* [n] and a NUL */
-        struct gsv_json_value **fields; /* [n] in the order of the text */
+        struct gsv_json_value **fields; /* [n] in text order */
     } is;
-    struct gsv_json_value **sorted; /* [n] members of an object by their keys */
-    struct gsv_json_value *next;    /* while reading */
+    struct gsv_json_value **sorted; /* [n] an object's fields sorted by key */
+    struct gsv_json_value *next;    /* used while parsing */
 };
 
 struct gsv_json_limits {
     size_t max_values; /* numbers, strings, containers, keys */
-    size_t max_depth;  /* 64 at most */
+    size_t max_depth;  /* at most 64 */
 };
 
-/* Read `size` bytes; `name` is for messages ("DIR/config.json"). *root is owned. */
+/* Parses `size` bytes; `name` is for messages ("DIR/config.json"). *root is owned:
+ * gsv_json_free(). */
 gpuserve_status gsv_json_read(struct gsv_json_value **root, const char *text, size_t size,
                               const char *name, struct gsv_json_limits limits,
                               gpuserve_error *error);
 void gsv_json_free(struct gsv_json_value **root); /* accepts NULL, leaves NULL */
 
-/* Count containers, commas and colons, at least as many as there are values; a broken text is left
- * to whoever reads it. GPUSERVE_E_TOO_LARGE over a limit. */
+/* Counts containers, commas and colons: an upper bound of the number of values. Does not validate
+ * the text. GPUSERVE_E_TOO_LARGE over a limit. */
 gpuserve_status gsv_json_check_limits(const char *text, size_t size, const char *name,
                                       struct gsv_json_limits limits, size_t *n_values,
                                       gpuserve_error *error);
 
-/* All accept NULL and every kind of value. */
+/* The getters below accept NULL and values of any kind. */
 static inline bool gsv_json_is(const struct gsv_json_value *value, enum gsv_json_kind kind)
 {
     return value && value->kind == kind;
 }
 
-/* NULL where there is no such member. */
+/* NULL if the object has no such field. */
 const struct gsv_json_value *gsv_json_member(const struct gsv_json_value *object, const char *key);
 
-/* Elements of an array; 0 for anything else. */
+/* Elements of an array; 0 for any other kind. */
 static inline size_t gsv_json_count(const struct gsv_json_value *array)
 {
     return gsv_json_is(array, GSV_JSON_ARRAY) ? array->n : 0;
@@ -76,20 +77,20 @@ static inline const struct gsv_json_value *gsv_json_at(const struct gsv_json_val
     return i < gsv_json_count(array) ? array->is.fields[i] : NULL;
 }
 
-/* NULL for anything but a text. */
+/* NULL if the value is not a string. */
 static inline const char *gsv_json_get_string(const struct gsv_json_value *value)
 {
     return gsv_json_is(value, GSV_JSON_STRING) ? value->is.text : NULL;
 }
 
-/* 0 for anything but a whole number. */
+/* 0 if the value is not an integer. */
 static inline int64_t gsv_json_get_int(const struct gsv_json_value *value)
 {
     return gsv_json_is(value, GSV_JSON_INT) ? value->is.whole : 0;
 }
 
-/* Members of an object. An absent or null member leaves *value as it was and is GPUSERVE_OK; a
- * member of another type or outside [minimum, maximum] is GPUSERVE_E_FORMAT. */
+/* Typed fields of an object. An absent or null field leaves *value unchanged and returns
+ * GPUSERVE_OK. A field of another type or outside [minimum, maximum] is GPUSERVE_E_FORMAT. */
 gpuserve_status gsv_json_int(const struct gsv_json_value *object, const char *key, const char *name,
                              int64_t minimum, int64_t maximum, int64_t *value,
                              gpuserve_error *error);
@@ -98,10 +99,10 @@ gpuserve_status gsv_json_double(const struct gsv_json_value *object, const char 
                                 gpuserve_error *error);
 gpuserve_status gsv_json_bool(const struct gsv_json_value *object, const char *key,
                               const char *name, bool *value, gpuserve_error *error);
-/* A member that must be there and of this kind, or GPUSERVE_E_FORMAT. */
+/* Checks that a field exists and has this kind; GPUSERVE_E_FORMAT otherwise. */
 gpuserve_status gsv_json_need(const struct gsv_json_value *object, const char *key,
                               enum gsv_json_kind kind, const char *name, gpuserve_error *error);
-/* Lent by the object. */
+/* *value is borrowed from the object. */
 gpuserve_status gsv_json_string(const struct gsv_json_value *object, const char *key,
                                 const char *name, const char **value, gpuserve_error *error);
 

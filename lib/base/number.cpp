@@ -1,6 +1,8 @@
 /*
- * number.cpp - numbers as text. C++ for std::to_chars alone: of floats it is the shortest exact
- * form, many times faster than printf, and no locale can change it.
+ * number.cpp - formats numbers as text by std::to_chars.
+ *
+ * C++ only for std::to_chars: it writes the shortest decimal that restores the float, is many times
+ * faster than printf and does not depend on the locale.
  */
 #include "lib/base/number.h"
 

@@ -1,5 +1,5 @@
 /*
- * number.h - numbers as text.
+ * number.h - formats numbers as text, without locale, allocation or state.
  */
 #ifndef GSV_BASE_NUMBER_H
 #define GSV_BASE_NUMBER_H
@@ -13,10 +13,10 @@
 extern "C" {
 #endif
 
-/* The shortest decimal that reads back as the same float, "null" for NaN and infinity: valid in
- * JSON. Writes at most GSV_FLOAT_BYTES without a closing NUL; returns how many. */
+/* The shortest decimal that parses back to the same float; "null" for NaN and infinity, so the text
+ * is valid JSON. Writes at most GSV_FLOAT_BYTES without a terminating NUL; returns the length. */
 size_t gsv_float_text(float value, char *text);
-/* A whole number in decimal: at most GSV_FLOAT_BYTES, no closing NUL. */
+/* An integer in decimal: at most GSV_FLOAT_BYTES, no terminating NUL; returns the length. */
 size_t gsv_integer_text(int64_t value, char *text);
 
 #ifdef __cplusplus

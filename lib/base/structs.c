@@ -1,5 +1,8 @@
 /*
- * structs.c - reading and writing the caller's structs, which may be of another version's size.
+ * structs.c - reads and writes the caller's structs, whose size may be another version's.
+ *
+ * Every public struct begins with a uint32_t struct_size. Copies never go past the smaller of the
+ * caller's size and this version's size.
  */
 #include "lib/base/structs.h"
 

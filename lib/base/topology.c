@@ -1,9 +1,8 @@
 /*
- * topology.c - which processors of this machine belong together.
+ * topology.c - groups the CPUs that share a last-level cache and a NUMA node.
  *
- * For each processor sysfs names those that share its third level of cache, in
- * cpu/cpuN/cache/indexI/shared_cpu_list, and for each memory node its processors, in
- * node/nodeN/cpulist, both as "0-3,8,10-11".
+ * sysfs lists for each CPU those that share its L3 cache, in cpu/cpuN/cache/indexI/shared_cpu_list.
+ * It lists the CPUs of each NUMA node in node/nodeN/cpulist. Both have the form "0-3,8,10-11".
  */
 #define _GNU_SOURCE
 #include "lib/base/topology.h"
@@ -16,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_CACHES 16 /* of a processor */
+#define MAX_CACHES 16 /* per CPU */
 #define MAX_NODES 256
 #define LIST_BYTES 4096
 #define PATH_BYTES 512
@@ -35,7 +34,7 @@ static void add(struct gsv_core_set *set, int32_t core)
     set->bits[core / 64] |= UINT64_C(1) << (core % 64);
 }
 
-/* What is in both stays in `set`; false when it is empty then. */
+/* Intersects `set` with `other`; false if the result is empty. */
 static bool keep_common(struct gsv_core_set *set, const struct gsv_core_set *other)
 {
     uint64_t any = 0;
@@ -81,7 +80,7 @@ bool gsv_core_set_allowed(struct gsv_core_set *set)
 
 /* --------------------------------------------------------------------------------------- sysfs */
 
-/* "0-3,8,10-11"; false when it is anything else. */
+/* Parses a list such as "0-3,8,10-11"; false for any other text. */
 static bool read_list(const char *path, struct gsv_core_set *set)
 {
     char text[LIST_BYTES];
@@ -112,7 +111,7 @@ static bool read_list(const char *path, struct gsv_core_set *set)
     } while (true);
 }
 
-/* Those that share the third level of cache with a processor. */
+/* The CPUs that share the L3 cache of `core`. */
 static bool read_cache(const char *system, int32_t core, struct gsv_core_set *set)
 {
     char path[PATH_BYTES], level[8];
@@ -129,7 +128,7 @@ static bool read_cache(const char *system, int32_t core, struct gsv_core_set *se
     return false;
 }
 
-/* Those of a processor's memory node. */
+/* The CPUs of the NUMA node of `core`. */
 static bool read_node(const char *system, int32_t core, struct gsv_core_set *set)
 {
     char path[PATH_BYTES];
@@ -170,7 +169,7 @@ void gsv_topology_reset(struct gsv_topology *topology)
     *topology = (struct gsv_topology){ 0 };
 }
 
-/* --------------------------------------------------------------------------------------- places */
+/* -------------------------------------------------------------------------------------- workers */
 
 int32_t gsv_topology_group(const struct gsv_topology *topology, int32_t i, int32_t n)
 {
@@ -181,7 +180,7 @@ int32_t gsv_topology_group(const struct gsv_topology *topology, int32_t i, int32
         all += count(&topology->groups[j]);
     if (all == 0 || n < 1)
         return 0;
-    place = (int64_t)(i % n) * all / n; /* the processor it would have, were they counted through */
+    place = (int64_t)(i % n) * all / n; /* index of the worker's CPU, counted over all groups */
     while (place >= count(&topology->groups[group]))
         place -= count(&topology->groups[group++]);
     return group;
@@ -200,5 +199,5 @@ void gsv_topology_stay(const struct gsv_topology *topology, int32_t group)
         if (has(&set, i))
             CPU_SET(i, &mask);
     }
-    (void)sched_setaffinity(0, sizeof(mask), &mask); /* else it runs elsewhere, as before */
+    (void)sched_setaffinity(0, sizeof(mask), &mask); /* on failure the affinity is unchanged */
 }

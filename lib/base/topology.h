@@ -1,9 +1,8 @@
 /*
- * topology.h - which processors of this machine belong together: those that share the last level of
- * cache and a memory node.
+ * topology.h - groups the CPUs that share a last-level cache and a NUMA node.
  *
- * A thread that stays within its group finds what it used last in the cache, and the memory it
- * touched first near by. On a machine of one group there is nothing to choose.
+ * A thread that stays within its group finds its recent data in the cache and its first-touched
+ * memory on the local node. A machine of one group needs no pinning.
  */
 #ifndef GSV_BASE_TOPOLOGY_H
 #define GSV_BASE_TOPOLOGY_H
@@ -11,33 +10,33 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define GSV_MAX_CORES 1024 /* of larger machines nothing is known */
+#define GSV_MAX_CORES 1024 /* larger machines: topology unknown */
 
-/* A set of processors, by number. */
+/* A set of CPUs by number. */
 struct gsv_core_set {
     uint64_t bits[GSV_MAX_CORES / 64];
 };
 
 struct gsv_topology {
-    struct gsv_core_set *groups; /* [n], none empty, no processor in two */
-    int32_t n;                   /* 0: not known */
+    struct gsv_core_set *groups; /* [n], none empty, pairwise disjoint */
+    int32_t n;                   /* 0: unknown */
 };
 
-/* What the process may run on now: the affinity mask, which the control group's cpuset bounds.
- * False when it is not known. */
+/* The affinity mask of the calling thread, which the control group's cpuset bounds. False if
+ * unknown. */
 bool gsv_core_set_allowed(struct gsv_core_set *set);
 
-/* Read the groups of the processors in `allowed` from `system`, on a machine
- * "/sys/devices/system". What is missing there joins processors: with no word of caches those of a
- * memory node are a group, and without that all of them. NULL memory leaves n at 0. */
+/* Reads the groups of the CPUs in `allowed` from `system`, normally "/sys/devices/system". Without
+ * cache information the CPUs of a NUMA node form a group; without nodes, all CPUs do. n stays 0 if
+ * out of memory. */
 void gsv_topology_read(struct gsv_topology *topology, const char *system,
                        const struct gsv_core_set *allowed);
 void gsv_topology_reset(struct gsv_topology *topology);
 
-/* The group of worker `i` of `n`: as many for each processor in all groups. */
+/* The group of worker `i` of `n`. Workers are spread in proportion to the CPUs of each group. */
 int32_t gsv_topology_group(const struct gsv_topology *topology, int32_t i, int32_t n);
 
-/* Keep the calling thread within a group, as far as it may run there at all. */
+/* Pins the calling thread to the CPUs of a group that its affinity mask already allows. */
 void gsv_topology_stay(const struct gsv_topology *topology, int32_t group);
 
 #endif

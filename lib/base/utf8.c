@@ -1,12 +1,12 @@
 /*
- * utf8.c - checking UTF-8.
+ * utf8.c - validates UTF-8, eight ASCII bytes at a time.
  */
 #include "lib/base/utf8.h"
 
 #include <string.h>
 
-/* Length of the well-formed character at p, 0 when there is none. The ranges of the second byte
- * are those of the Unicode Standard, table 3-7. */
+/* Length of the well-formed character at p; 0 if malformed. The ranges of the second byte follow
+ * table 3-7 of the Unicode Standard. */
 static size_t character_length(const unsigned char *p, size_t left)
 {
     unsigned char low = 0x80, high = 0xBF;
@@ -19,7 +19,7 @@ static size_t character_length(const unsigned char *p, size_t left)
     } else if (p[0] >= 0xE0 && p[0] <= 0xEF) {
         length = 3;
         if (p[0] == 0xE0)
-            low = 0xA0; /* shorter forms exist */
+            low = 0xA0; /* overlong forms */
         if (p[0] == 0xED)
             high = 0x9F; /* surrogates */
     } else if (p[0] >= 0xF0 && p[0] <= 0xF4) {
@@ -48,7 +48,7 @@ size_t gsv_utf8_valid_length(const char *text, size_t size)
         uint64_t eight;
         size_t length;
 
-        if (size - i >= sizeof(eight)) { /* most text is ASCII: eight at a time */
+        if (size - i >= sizeof(eight)) { /* most text is ASCII: test eight bytes at once */
             memcpy(&eight, p + i, sizeof(eight));
             if ((eight & 0x8080808080808080u) == 0) {
                 i += sizeof(eight);

@@ -1,5 +1,5 @@
 /*
- * utf8.h - checking, decoding and encoding UTF-8 (RFC 3629: no surrogates, nothing above U+10FFFF,
+ * utf8.h - validates, decodes and encodes UTF-8 (RFC 3629: no surrogates, nothing above U+10FFFF,
  * shortest form only).
  */
 #ifndef GSV_BASE_UTF8_H
@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The number of leading bytes that are well formed; `size` when all are. */
+/* The number of leading well-formed bytes; `size` if all are well formed. */
 size_t gsv_utf8_valid_length(const char *text, size_t size);
 
-/* One character of well-formed UTF-8 at `text`: its code point, and its length by *length. */
+/* Decodes one character of well-formed UTF-8: returns its code point, its length in *length. */
 static inline uint32_t gsv_utf8_decode(const char *text, size_t *length)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -33,7 +33,7 @@ static inline uint32_t gsv_utf8_decode(const char *text, size_t *length)
            (uint32_t)(p[2] & 0x3F) << 6 | (p[3] & 0x3F);
 }
 
-/* Write a code point, 1 to 4 bytes; returns how many. */
+/* Encodes a code point; returns the number of bytes written, 1 to 4. */
 static inline size_t gsv_utf8_encode(uint32_t c, char *out)
 {
     if (c < 0x80) {

@@ -1,8 +1,9 @@
 /*
- * context.c - what models share: options, logging, the memory budget, backends, counters.
+ * context.c - the context: options, logging, memory budget, backends and metrics shared by models.
  *
- * A context is counted: its maker has one share, each model one, each request one. Nothing outside
- * it is shared, so two contexts never meet.
+ * A context is reference-counted: one reference for its creator, one per model, one per request.
+ * The last gpuserve_context_unref() frees it. Contexts share no state with each other. Threading:
+ * the reference count is atomic; log_scope is thread-local.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/context.h"

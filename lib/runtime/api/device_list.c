@@ -1,5 +1,11 @@
 /*
- * device_list.c - the public calls about devices that fill structs.
+ * device_list.c - public calls that list, select and refresh devices.
+ *
+ *   selector -> gsv_device_choose() -> facts of the backend --+
+ *   NVML or nvidia-smi -> gsv_cuda_view, driver figures ------+-> gpuserve_device_info
+ *
+ * Driver figures (load, temperature, power) are optional: a missing value is -1. A call reads all
+ * figures again; no state is kept between calls.
  */
 #include "lib/base/error.h"
 #include "lib/base/structs.h"
@@ -59,7 +65,7 @@ static void fill_info(gpuserve_context *context, const struct gsv_cuda_view *vie
         add_driver_facts(view, info);
 }
 
-/* Element `i` of the caller's array, whose elements are as large as their struct_size says. */
+/* Element `i` of the caller's array; struct_size of the first element is the stride. */
 static gpuserve_device_info *element(gpuserve_device_info *devices, size_t i)
 {
     gpuserve_device_info *at =
@@ -101,7 +107,7 @@ GPUSERVE_API gpuserve_status gpuserve_device_list(gpuserve_context *context,
     st = gsv_cuda_view_make(&view, context, GSV_VIEW_MEMORY, NULL);
     if (st == GPUSERVE_E_NOMEM)
         return gsv_fail(error, st, "out of memory to list devices");
-    if (st != GPUSERVE_OK) /* why there is none is for the doctor to tell */
+    if (st != GPUSERVE_OK) /* no CUDA device; gpuserve doctor reports why */
         return GPUSERVE_OK;
     choice.is_cpu = false;
     choice.backend = view->backend;
@@ -117,7 +123,7 @@ GPUSERVE_API gpuserve_status gpuserve_device_list(gpuserve_context *context,
     return GPUSERVE_OK;
 }
 
-/* The driver's figures for what was chosen, or none: they are not what a choice may fail for. */
+/* Driver figures for the chosen device; NULL if unavailable, which does not fail the choice. */
 static struct gsv_cuda_view *view_for(gpuserve_context *context,
                                       const struct gsv_device_choice *choice)
 {

@@ -1,10 +1,10 @@
 /*
- * entities.c - from the labels of tokens to what they name, as transformers' pipeline for token
- * classification finds it.
+ * entities.c - token classification to named entities, as in transformers' pipeline.
  *
- *   scores of each token -> its best label -> "simple": neighbours of one kind are one entity
+ *   scores per token -> best label (argmax) -> "simple": adjacent tokens of one kind form an entity
  *
- * Nothing is computed here, and nothing kept: the caller has the scores and the text.
+ * Aggregation strategies: "simple" (B-/I- tags) and "none" (one entity per token). The caller owns
+ * scores, text and results; no state is kept between calls.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -32,7 +32,7 @@ static bool begins(const char *label)
     return strncmp(label, "B-", 2) == 0;
 }
 
-/* "B-PER" and "I-PER" are of the kind "PER". */
+/* "B-PER" and "I-PER" have the kind "PER". */
 static const char *kind_of(const char *label)
 {
     return begins(label) || strncmp(label, "I-", 2) == 0 ? label + 2 : label;
@@ -59,10 +59,10 @@ GPUSERVE_API gpuserve_status gpuserve_entities(gpuserve_model *model, const floa
                                                size_t *n_entities, gpuserve_error *error)
 {
     const size_t n_labels = gpuserve_model_label_count(model);
-    const char *before = NULL; /* the label of the token before; NULL: there is no entity yet */
+    const char *before = NULL; /* label of the previous token; NULL: no entity yet */
     gpuserve_entity *entity = entities;
     double sum = 0;
-    size_t n = 0; /* tokens of the entity */
+    size_t n = 0; /* tokens in the entity */
     gpuserve_status st = gsv_handle_check(model, error);
 
     if (st != GPUSERVE_OK)
@@ -99,7 +99,7 @@ GPUSERVE_API gpuserve_status gpuserve_entities(gpuserve_model *model, const floa
 
 /* -------------------------------------------------------------------------------------- words */
 
-/* A text that grows; it cannot be longer than its tokens and the text they are of. */
+/* A growing text. Its length is bounded by the tokens and the text they come from. */
 struct entities_word {
     char *bytes;
     size_t size, capacity;
@@ -122,7 +122,7 @@ static void add(struct entities_word *word, const char *bytes, size_t size)
     word->size += size;
 }
 
-/* As the decoder of WordPiece joins tokens: no blank before these. */
+/* The WordPiece decoder joins tokens without a blank before these. */
 static bool has_no_blank(const char *piece, size_t size)
 {
     static const char *const starts[] = { ".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re" };
@@ -148,7 +148,8 @@ static void add_wordpiece(struct entities_word *word, const char *piece, size_t 
     add(word, piece, size);
 }
 
-/* SentencePiece's mark for a blank; the one before the first piece is none of the text's. */
+/* Replaces SentencePiece's blank marker U+2581 by a blank; a marker that begins the word is
+ * dropped. */
 static void add_marked(struct entities_word *word, const char *piece, size_t size, bool is_first)
 {
     static const char mark[] = "\xe2\x96\x81";
@@ -164,7 +165,7 @@ static void add_marked(struct entities_word *word, const char *piece, size_t siz
     }
 }
 
-/* One text with its tokens. */
+/* One text with its tokens, borrowed for the call. */
 struct runtime_entities_reading {
     const struct gsv_tokenizer *tokenizer;
     const char *text;
@@ -178,7 +179,8 @@ static bool is_unknown(const struct runtime_entities_reading *r, size_t token)
     return r->ids[token] == gsv_tokenizer_unknown(r->tokenizer);
 }
 
-/* Whether the decoder has no say: some token is in no vocabulary. */
+/* Whether a token is unknown: the words then come from pieces and the text, not from the
+ * decoder. */
 static bool has_unknown(const struct runtime_entities_reading *r, const gpuserve_entity *entity)
 {
     for (size_t i = entity->first; i <= entity->last; i++) {
@@ -250,7 +252,7 @@ GPUSERVE_API gpuserve_status gpuserve_token_text(gpuserve_model *handle, int32_t
     return st;
 }
 
-/* The tokens are there, and lie in the text. */
+/* Checks that the entity's tokens exist and lie within the text. */
 static gpuserve_status check_entity(const gpuserve_entity *entity, const char *text,
                                     size_t text_size, const int32_t *ids,
                                     const gpuserve_span *spans, size_t n_tokens,

@@ -1,5 +1,7 @@
 /*
- * footprint.c - what a model will take, told before it is loaded.
+ * footprint.c - reports the memory a model needs, without loading its weights.
+ *
+ * The load plan is read and sized exactly as for a load, then dropped.
  */
 #include "lib/base/structs.h"
 #include "lib/runtime/context.h"

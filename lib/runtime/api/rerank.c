@@ -1,11 +1,12 @@
 /*
- * rerank.c - a query against documents: scores and their order.
+ * rerank.c - scores documents against a query and ranks them.
  *
- *   CROSS_ENCODER   (query, document) as a pair -> the model's one logit -> sigmoid
+ *   CROSS_ENCODER   (query, document) as a pair -> the model's single logit -> sigmoid
  *   COSINE          query -> unit vector; documents -> unit vectors -> dot products
  *
- * Documents go through the model in blocks, so that memory beside the results does not grow with
- * their number. The caller's memory is written last, when everything is known.
+ * Documents run in blocks of BLOCK_DOCUMENTS, so that scratch memory beside the results does not
+ * grow with their number. The caller's memory is written last, after all results are known. The
+ * model stays pinned for the whole call: query and documents use the same model.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -21,7 +22,7 @@
 #define BLOCK_DOCUMENTS 4096
 
 struct rerank {
-    struct gsv_model *model; /* pinned: one for the query and all documents */
+    struct gsv_model *model; /* pinned: one model for the query and all documents */
     const char *query;
     size_t query_size;
     const char *const *documents;
@@ -113,7 +114,7 @@ static const char *prompt_named(const struct gsv_spec_facts *facts, const char *
 }
 
 /* As sentence-transformers' encode_query and encode_document: the prompt of that name, else the
- * model's default one. */
+ * model's default prompt. */
 static void set_prompt(const struct rerank *r, gpuserve_job *job, bool is_query)
 {
     static const char *const of_query[] = { "query", NULL };
@@ -124,7 +125,7 @@ static void set_prompt(const struct rerank *r, gpuserve_job *job, bool is_query)
         job->prompt_name = prompt_named(r->model->plan.facts, is_query ? of_query : of_document);
 }
 
-/* What every job of the call has in common; the deadline is the whole call's. */
+/* Job fields common to the whole call; the deadline covers the whole call. */
 static gpuserve_job new_job(const struct rerank *r)
 {
     const int64_t spent_us = (int64_t)((gsv_now_ns() - r->begin_ns) / 1000);
@@ -146,12 +147,13 @@ static gpuserve_job embedding_job(const struct rerank *r, bool is_query)
     gpuserve_job job = new_job(r);
 
     job.task = GPUSERVE_TASK_EMBED;
-    job.normalize = GPUSERVE_NORMALIZE_YES; /* the dot product is then the cosine */
+    job.normalize = GPUSERVE_NORMALIZE_YES; /* makes the dot product the cosine */
     set_prompt(r, &job, is_query);
     return job;
 }
 
-/* A row of NaN is told at the end, for all documents together. */
+/* GPUSERVE_E_NUMERIC is not an error here: judge() reports rows of NaN for all documents
+ * together. */
 static gpuserve_status await(struct rerank *r, gpuserve_request **request,
                              const gpuserve_result *result, gpuserve_error *error)
 {
@@ -184,7 +186,7 @@ static gpuserve_status run_block(struct rerank *r, gpuserve_job *job, size_t fir
     st = gsv_request_create(&request, r->model, job, NULL, NULL, true, gsv_now_ns(), error);
     if (st == GPUSERVE_OK)
         st = await(r, &request, &result, error);
-    if (st == GPUSERVE_OK) /* an item of the job is a document of the call */
+    if (st == GPUSERVE_OK) /* in a message, item numbers are relative to `first` */
         return st;
     return first == 0 ? gsv_fail_in(error, st, "the documents")
                       : gsv_fail_in(error, st, "the documents from %zu on", first);
@@ -219,7 +221,7 @@ static gpuserve_status embed_documents(struct rerank *r, size_t first, size_t n,
     return run_block(r, &job, first, error);
 }
 
-/* The query travels while the first block of documents is computed, mostly in the same batch. */
+/* The query is submitted before the first block of documents and usually joins its batch. */
 static gpuserve_status submit_query(struct rerank *r, gpuserve_request **request,
                                     gpuserve_result *result, gpuserve_error *error)
 {

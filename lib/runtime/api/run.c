@@ -1,8 +1,12 @@
 /*
- * run.c - the public calls that run jobs.
+ * run.c - public calls that run jobs: submit, wait, cancel, run, embed, classify.
  *
- * The blocking ones are an asynchronous request that the caller waits for, and whose batch it may
- * run itself while it waits: there is one way through the library.
+ *   embed/classify/run -> create() -> batcher queue -> worker -> wait() -> free
+ *   submit -> create() -> (callback, completion fd or wait)
+ *
+ * A blocking call is an asynchronous request that the caller waits for. While it waits, the caller
+ * may run its batch inline. Both kinds therefore take the same code path. A request is freed once
+ * its completion is released; gpuserve_request_free() waits for that, except in its own callback.
  */
 #include "lib/base/error.h"
 #include "lib/base/structs.h"
@@ -27,7 +31,7 @@ static gpuserve_status read_job(const gpuserve_model *model, const gpuserve_job 
     return gsv_read_struct(job, sizeof(*job), given, "gpuserve_job", error);
 }
 
-/* Of a request that was refused before it knew its model. */
+/* Counts a request that was refused before it had a model. */
 static void count_refusal(gpuserve_model *handle, const gpuserve_job *job, gpuserve_status status,
                           uint64_t begin_ns)
 {
@@ -39,7 +43,7 @@ static void count_refusal(gpuserve_model *handle, const gpuserve_job *job, gpuse
     gsv_metrics_request(&handle->context->metrics, &facts);
 }
 
-/* From here on the request knows the model that is the handle's now, and no other. */
+/* Binds the request to the handle's current model; a later swap does not change it. */
 static gpuserve_status create(gpuserve_request **request, gpuserve_model *handle,
                               const gpuserve_job *job, gpuserve_completion_fn callback, void *user,
                               bool may_run_inline, gpuserve_error *error)
@@ -81,7 +85,8 @@ static struct timespec when(uint64_t ns)
                               .tv_nsec = (long)(ns % 1000000000) };
 }
 
-/* Wait until the request is done or `until_ns`, 0 for ever; the request's lock is held. */
+/* Waits until the request is done or until `until_ns` (0: forever). Caller holds the request's
+ * lock. */
 static void wait_until(gpuserve_request *request, uint64_t until_ns)
 {
     const struct timespec until = when(until_ns);
@@ -95,7 +100,7 @@ static void wait_until(gpuserve_request *request, uint64_t until_ns)
     }
 }
 
-/* When the caller wants to hear again, at the latest. */
+/* End of the wait in nanoseconds; 0: forever. */
 static uint64_t end_of_wait(int64_t timeout_us)
 {
     const int64_t max_us = INT64_C(1000000) * 1000000000; /* 31 years */
@@ -233,7 +238,7 @@ GPUSERVE_API gpuserve_status gpuserve_wait(gpuserve_request *request, int64_t ti
 
     if (wrong != GPUSERVE_OK)
         return wrong;
-    /* A worker was woken, but it takes long to come where nobody is. */
+    /* An idle worker wakes up slowly, so a blocking wait runs a queued batch inline. */
     if (timeout_us < 0 && !gsv_in_callback())
         batch = gsv_batcher_begin_queued_inline(request->batcher, request);
     if (batch)
@@ -258,7 +263,7 @@ GPUSERVE_API void gpuserve_request_free(gpuserve_request **request)
     if (!ended)
         return;
     *request = NULL;
-    /* In a child the worker that would complete it does not exist: leave it to the parent. */
+    /* A forked child has no worker to complete the request; the parent frees its own copy. */
     if (gsv_forked(&ended->context->fork_check))
         return;
     pthread_mutex_lock(&ended->lock);

@@ -1,5 +1,8 @@
 /*
- * tokenize.c - the public calls between text and token ids.
+ * tokenize.c - public calls between text and token ids.
+ *
+ * Each call pins the model and takes an encoder from its pool, so calls of several threads run in
+ * parallel. Weights are not needed: an offloaded model tokenizes without being reloaded.
  */
 #include "lib/base/error.h"
 #include "lib/base/structs.h"
@@ -33,7 +36,7 @@ static gpuserve_status check(const char *text, size_t size, const int32_t *ids,
     return GPUSERVE_OK;
 }
 
-/* What the encoder made of a text, to the caller. */
+/* Copies the encoding to the caller's buffers. */
 static gpuserve_status hand_over(const struct gsv_encoding *encoding, int32_t *ids,
                                  gpuserve_span *spans, size_t capacity, size_t *n_tokens,
                                  gpuserve_error *error)

@@ -1,8 +1,9 @@
 /*
- * vector_math.c - dot products, and the best rows of a matrix.
+ * vector_math.c - dot products, top-k rows of a matrix, compaction of sparse rows.
  *
- * Sums are in float64 and in a fixed order: eight partial sums, so that the compiler may use vector
- * registers, joined pairwise. The k best are kept in a heap whose root is the worst of them.
+ * Sums use float64 in a fixed order: eight partial sums, which lets the compiler vectorise, joined
+ * pairwise. Top-k uses a binary heap of k rows whose root is the worst kept row, then heapsort. No
+ * allocation, no shared state.
  */
 #include <gpuserve/gpuserve.h>
 
@@ -29,8 +30,8 @@ GPUSERVE_API float gpuserve_dot(const float *a, const float *b, size_t n)
     return a && b ? (float)dot(a, b, n) : 0.0f;
 }
 
-/* Row numbers live in the caller's `indices`; scores are computed anew where the caller gave no
- * room for them, which keeps the function free of allocation. */
+/* Top-k state. Row numbers are kept in the caller's `indices`. Scores are recomputed if the caller
+ * gave no `scores` array, which avoids an allocation. */
 struct vector_math_ranking {
     const float *query;
     const float *rows;
@@ -49,7 +50,8 @@ static float score_at(const struct vector_math_ranking *r, size_t place)
     return r->scores ? r->scores[place] : score_of_row(r, r->indices[place]);
 }
 
-/* Whether (score, row) ranks behind the other: lower, or equal and later; NaN behind everything. */
+/* Whether (score, row) ranks behind the other: lower score, or equal score and later row. NaN ranks
+ * last. */
 static bool is_worse(float score, size_t row, float other, size_t other_row)
 {
     if (isnan(score) || isnan(other))
@@ -64,7 +66,7 @@ static void put(const struct vector_math_ranking *r, size_t place, size_t row, f
         r->scores[place] = score;
 }
 
-/* Let (row, score) sink from the root of a heap of n until no child is worse. */
+/* Sift-down: moves (row, score) from the root of a heap of n until no child is worse. */
 static void sink(const struct vector_math_ranking *r, size_t n, size_t row, float score)
 {
     size_t place = 0;
@@ -92,7 +94,7 @@ static void sink(const struct vector_math_ranking *r, size_t n, size_t row, floa
     put(r, place, row, score);
 }
 
-/* Let the row rise from the end of a heap that has `place` elements. */
+/* Sift-up: moves (row, score) from the end of a heap of `place` elements towards the root. */
 static void rise(const struct vector_math_ranking *r, size_t place, size_t row, float score)
 {
     while (place > 0) {

@@ -1,5 +1,5 @@
 /*
- * version.c - what the library is called.
+ * version.c - library version, ABI version and names of status codes.
  */
 #include <gpuserve/gpuserve.h>
 

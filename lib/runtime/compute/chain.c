@@ -1,6 +1,9 @@
 /*
- * chain.c - gpuserve_chain(): the steps are checked, vector and steps go to the device, one slot of
- * the backend computes, the vector comes back.
+ * chain.c - gpuserve_chain(): a chain of element-wise steps over one vector.
+ *
+ *   check steps -> copy vector and steps to the device -> backend's chain() -> copy the result back
+ *
+ * On the CPU the backend works on the caller's memory directly.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -42,8 +45,7 @@ static gpuserve_status check_vectors(const float *in, const float *out, size_t n
     return GPUSERVE_OK;
 }
 
-/* Vector and steps there, the result back: through a buffer, so that `out` is written at the end.
- */
+/* Copies through a host buffer, so that `out` is written only after everything succeeded. */
 static gpuserve_status run_there(gpuserve_compute *c, struct gpuserve_op_chain *op,
                                  double *copy_seconds, gpuserve_error *error)
 {

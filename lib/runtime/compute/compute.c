@@ -1,5 +1,9 @@
 /*
- * compute.c - opening a device for arithmetic, and its memory.
+ * compute.c - opens a device for arithmetic and manages its scratch memory.
+ *
+ * A handle owns one device, one stream and five growing blocks of device memory. Its lock
+ * serialises calls, because the stream and the blocks are shared. The handle holds a reference to
+ * its context.
  */
 #include "lib/runtime/compute/compute.h"
 
@@ -68,7 +72,7 @@ void gsv_compute_report(gpuserve_compute_result *to, uint32_t variant, double ke
     to->copy_seconds = copy_seconds;
 }
 
-/* Nothing of a batch: only the threads or the queue are wanted. */
+/* Minimal batch sizes: the stream only provides threads or a device queue. */
 static gpuserve_status open_stream(gpuserve_compute *compute, int32_t n_threads,
                                    gpuserve_error *error)
 {
@@ -154,7 +158,7 @@ GPUSERVE_API gpuserve_status gpuserve_compute_open(gpuserve_compute **out,
                      : gpuserve_context_create(&own, NULL, error);
     if (st == GPUSERVE_OK)
         st = open_in(out, context ? context : own, &options, error);
-    gpuserve_context_unref(&own); /* the handle has its own share */
+    gpuserve_context_unref(&own); /* the handle holds its own reference */
     return st;
 }
 
@@ -170,7 +174,7 @@ GPUSERVE_API void gpuserve_compute_close(gpuserve_compute **compute)
     if (!ended)
         return;
     *compute = NULL;
-    /* In a child the threads do not exist and the lock may be held by one of them: leave it. */
+    /* A forked child has no threads, and the lock may be held by one of them: leak the handle. */
     if (gsv_forked(&ended->context->fork_check))
         return;
     if (ended->backend) {

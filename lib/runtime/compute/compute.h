@@ -1,5 +1,6 @@
 /*
- * compute.h - an open device for arithmetic: what gpuserve_matmul() and its kin share.
+ * compute.h - a device opened for arithmetic: what gpuserve_matmul(), gpuserve_chain() and the LSTM
+ * calls share.
  */
 #ifndef GSV_RUNTIME_COMPUTE_H
 #define GSV_RUNTIME_COMPUTE_H
@@ -10,7 +11,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Device memory that grows and stays. */
+/* Device memory that grows on demand and is kept between calls. */
 struct gsv_compute_memory {
     void *memory;
     size_t size;
@@ -30,27 +31,28 @@ struct gpuserve_compute {
     const struct gpuserve_backend *backend;
     struct gpuserve_device *device;
     struct gpuserve_stream *stream;
-    bool is_host; /* device memory is host memory: operands are used where they lie */
+    bool is_host; /* device memory is host memory: operands are used in place */
     char selector[64];
-    pthread_mutex_t lock; /* for one call after the other */
+    pthread_mutex_t lock; /* serialises calls */
     struct gsv_compute_memory places[GSV_COMPUTE_PLACES];
 };
 
-/* Not NULL and not forked. */
+/* The handle is not NULL and the process is not a fork of its creator. */
 gpuserve_status gsv_compute_check(const gpuserve_compute *compute, gpuserve_error *error);
 
-/* The same, and a caller's job read into `to`; `result` may be NULL. `name` is the job's type. */
+/* Also copies the caller's job struct to `to` and checks `result`, which may be NULL. `name` is the
+ * type of the job, for messages. */
 gpuserve_status gsv_compute_read(const gpuserve_compute *compute, void *to, size_t size,
                                  const void *job, const char *name,
                                  const gpuserve_compute_result *result, gpuserve_error *error);
 
-/* Make `place` hold `size` bytes; what it held before is lost. */
+/* Makes `place` hold at least `size` bytes; its previous content is lost. Caller holds the lock. */
 gpuserve_status gsv_compute_reserve(gpuserve_compute *compute, enum gsv_compute_place place,
                                     size_t size, gpuserve_error *error);
 
 double gsv_compute_now(void);
 
-/* Hand the times to the caller; `to` may be NULL, and was checked. */
+/* Writes the times, in seconds, to the caller's result; `to` may be NULL and is already checked. */
 void gsv_compute_report(gpuserve_compute_result *to, uint32_t variant, double kernel_seconds,
                         double copy_seconds);
 

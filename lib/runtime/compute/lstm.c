@@ -1,6 +1,10 @@
 /*
- * lstm.c - gpuserve_lstm_create() and gpuserve_lstm_destroy(): the network is checked whole, then
- * each layer's weights go to the device, packed by its backend.
+ * lstm.c - gpuserve_lstm_create() and gpuserve_lstm_destroy().
+ *
+ *   check the whole network -> per layer: add both biases -> backend packs the weights on the
+ * device
+ *
+ * The caller's weights are not needed after creation.
  */
 #include "lib/runtime/compute/lstm.h"
 
@@ -72,7 +76,7 @@ static gpuserve_status check_network(const gpuserve_lstm_network *network, gpuse
 
 /* ------------------------------------------------------------------------------------ creating */
 
-/* Both biases of each direction in one, in memory that the caller frees. */
+/* Adds both biases of each direction, in a block that the caller frees. */
 static gpuserve_status add_biases(struct gpuserve_lstm_source *source,
                                   const gpuserve_lstm_weights *weights, float **memory,
                                   gpuserve_error *error)
@@ -180,7 +184,7 @@ GPUSERVE_API void gpuserve_lstm_destroy(gpuserve_lstm **lstm)
     if (!ended)
         return;
     *lstm = NULL;
-    /* In a child of the process the device's memory is the parent's. */
+    /* A forked child must not free: the device memory belongs to the parent. */
     if (gsv_compute_check(ended->compute, NULL) != GPUSERVE_OK)
         return;
     pthread_mutex_lock(&ended->compute->lock);

@@ -1,5 +1,7 @@
 /*
- * lstm.h - a network of LSTM layers on a device: what creating and running share.
+ * lstm.h - the handle of an LSTM network on a device: layers and sizes.
+ *
+ * Immutable after gpuserve_lstm_create(); runs are serialised by the lock of `compute`.
  */
 #ifndef GSV_RUNTIME_LSTM_H
 #define GSV_RUNTIME_LSTM_H
@@ -8,11 +10,11 @@
 
 struct gsv_lstm_layer {
     struct gpuserve_lstm_layer *layer;
-    void *memory; /* the device's, with the weights */
+    void *memory; /* device memory that holds the packed weights */
 };
 
 struct gpuserve_lstm {
-    gpuserve_compute *compute; /* the caller's, which outlives this */
+    gpuserve_compute *compute; /* borrowed: the caller's, which must outlive this */
     int32_t input_size;
     int32_t hidden_size;
     int32_t n_layers;

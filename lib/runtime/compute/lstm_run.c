@@ -1,11 +1,13 @@
 /*
- * lstm_run.c - gpuserve_lstm_run(): the job is checked whole, its operands go to the device, one
- * slot of the backend computes each layer, the outputs come back.
+ * lstm_run.c - gpuserve_lstm_run(): runs LSTM layers over packed sequences.
  *
  *   input -> layer 0 -> B -> layer 1 -> C -> layer 2 -> B ... -> output
  *
- * On a host the first layer reads the caller's input and the last one writes the caller's output. A
- * device with memory of its own has the input in A and the states and the list of sequences in D.
+ * The whole job is checked first; then operands go to the device, the backend runs each layer, and
+ * the outputs come back. Layers alternate between the buffers B and C. On the CPU the first layer
+ * reads the caller's input and the last one writes the caller's output. A device with its own
+ * memory has the input in A, and the states and the list of sequences in D. The lock of `compute`
+ * is held while it runs.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -16,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Floats in the caller's memory. */
+/* Floats in the caller's memory, borrowed. */
 struct span {
     const char *name;
     const float *data;
@@ -27,11 +29,11 @@ struct lstm_run_call {
     gpuserve_lstm *lstm;
     gpuserve_lstm_job job;
     int32_t n_rows;
-    size_t state_floats; /* of one layer: [directions, n_sequences, hidden] */
-    size_t row_bytes;    /* of a layer's output */
+    size_t state_floats; /* per layer: [directions, n_sequences, hidden] */
+    size_t row_bytes;    /* bytes of one row of a layer's output */
     struct span input, h_0, c_0, output, h_n, c_n;
-    struct gpuserve_lstm_sequence *sequences; /* [n_sequences], the longest first */
-    char *states; /* where the device has h_0, c_0, h_n, c_n and the sequences, in this order */
+    struct gpuserve_lstm_sequence *sequences; /* [n_sequences], longest first */
+    char *states; /* D: h_0, c_0, h_n, c_n and the sequences, in this order */
     double kernel_seconds, copy_seconds;
     uint32_t variant;
 };
@@ -66,7 +68,7 @@ static gpuserve_status check_lengths(struct lstm_run_call *call, gpuserve_error 
     return GPUSERVE_OK;
 }
 
-/* `rows` times `columns` floats at `data`, which may be absent unless `needed`. */
+/* Checks `rows` times `columns` floats at `data`; NULL is accepted unless `needed`. */
 static gpuserve_status take_span(struct span *span, const char *name, const float *data,
                                  size_t rows, size_t columns, bool needed, gpuserve_error *error)
 {
@@ -146,7 +148,7 @@ static gpuserve_status check_apart(const struct lstm_run_call *call, gpuserve_er
     return GPUSERVE_OK;
 }
 
-/* The longest first, and of equal ones the earlier. */
+/* Descending length; sequences of equal length keep their order. */
 static int by_length(const void *a_, const void *b_)
 {
     const struct gpuserve_lstm_sequence *a = a_, *b = b_;
@@ -188,13 +190,13 @@ static size_t state_bytes(const struct lstm_run_call *call)
     return call->state_floats * sizeof(float);
 }
 
-/* Of the states of all layers, each kind rounded up to where the next may begin. */
+/* Bytes of one kind of state over all layers, rounded up to 64 for alignment. */
 static size_t states_bytes(const struct lstm_run_call *call)
 {
     return gsv_round_up((size_t)call->lstm->n_layers * state_bytes(call), 64);
 }
 
-/* A layer with everything but its operands. */
+/* The operation of a layer, without operands. */
 static struct gpuserve_op_lstm op_of(const struct lstm_run_call *call, int32_t layer)
 {
     return (struct gpuserve_op_lstm){
@@ -224,7 +226,7 @@ static gpuserve_status reserve_scratch(const struct lstm_run_call *call, gpuserv
     return gsv_compute_reserve(c, GSV_COMPUTE_SCRATCH, most, error);
 }
 
-/* Room for what is on the device between and beside the layers. */
+/* Reserves device memory for scratch, layer outputs, states and the list of sequences. */
 static gpuserve_status reserve(const struct lstm_run_call *call, gpuserve_error *error)
 {
     gpuserve_compute *c = call->lstm->compute;
@@ -269,7 +271,8 @@ static gpuserve_status send_all(struct lstm_run_call *call, gpuserve_error *erro
     return st;
 }
 
-/* Outputs come to a buffer first: the caller's are written when all of it is here. */
+/* Copies through a host buffer, so that the caller's outputs are written only after every copy
+ * succeeded. */
 static gpuserve_status fetch_all(struct lstm_run_call *call, gpuserve_error *error)
 {
     const gpuserve_compute *c = call->lstm->compute;
@@ -303,7 +306,7 @@ static gpuserve_status fetch_all(struct lstm_run_call *call, gpuserve_error *err
 
 /* ------------------------------------------------------------------------------------- running */
 
-/* The kind's states of one layer; on a host the caller's, where there are any. */
+/* States of one kind and layer: on the CPU the caller's array if given, else device memory. */
 static float *states_at(const struct lstm_run_call *call, const struct span *given, int kind,
                         int32_t layer)
 {

@@ -1,9 +1,12 @@
 /*
- * matmul.c - gpuserve_matmul(): the job is checked whole, its operands go to the device, one slot
- * of the backend computes, C comes back.
+ * matmul.c - gpuserve_matmul(): C = alpha * op(A) * op(B) + beta * C, with strided float32
+ * operands.
  *
- * On a device with memory of its own rows lie tight; a matrix whose rows have gaps goes through a
- * tight copy in host memory, so that what lies between its rows is neither read nor written.
+ *   check the whole job -> copy operands to the device -> backend's matmul() -> copy C back
+ *
+ * A device with its own memory stores rows without gaps. A matrix whose rows have gaps is copied
+ * through a contiguous host buffer, so the gaps are neither read nor written. The CPU works on the
+ * caller's memory directly. The lock of `compute` is held while it runs.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -13,12 +16,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A matrix in the caller's memory. */
+/* A row-major matrix in the caller's memory. */
 struct matrix {
     const char *name;
     const float *data;
     int64_t rows, columns, stride;
-    size_t bytes; /* tight */
+    size_t bytes; /* without gaps */
 };
 
 struct matmul_call {
@@ -58,11 +61,10 @@ static gpuserve_status check_words(const gpuserve_matmul_job *job, gpuserve_erro
     return GPUSERVE_OK;
 }
 
-/* Fill in the stride, measure the bytes, and ask for the pointer. */
+/* Sets the default stride, computes the size and checks the pointer. */
 static gpuserve_status check_matrix(struct matrix *m, gpuserve_error *error)
 {
-    /* No product of two sides, of at most GPUSERVE_MATMUL_MAX_SIDE each, is too large for a size.
-     */
+    /* Cannot overflow: each side is at most GPUSERVE_MATMUL_MAX_SIDE. */
     const size_t count = (size_t)m->rows * (size_t)m->columns;
 
     m->bytes = count * sizeof(float);
@@ -91,7 +93,7 @@ static struct matrix matrix_of(const char *name, const float *data, int64_t rows
     return transposed ? turned : as_is;
 }
 
-/* Floats from the first to the last; the matrix has some. */
+/* Floats from the first to the last element, gaps included; the matrix is not empty. */
 static size_t extent(const struct matrix *m)
 {
     return (size_t)(m->rows - 1) * (size_t)m->stride + (size_t)m->columns;
@@ -113,7 +115,7 @@ static gpuserve_status check_capacity(const struct matmul_call *call, gpuserve_e
     return GPUSERVE_OK;
 }
 
-/* Columns of one larger matrix beside each other do not meet, though their rows interleave. */
+/* Two column ranges of one larger matrix do not overlap, although their rows interleave. */
 static bool replica_state_beside(const struct matrix *m, const struct matrix *c)
 {
     const uintptr_t row = (uintptr_t)c->stride * sizeof(float);
@@ -168,7 +170,8 @@ static gpuserve_status check_job(struct matmul_call *call, gpuserve_error *error
     return st == GPUSERVE_OK ? check_apart(call, error) : st;
 }
 
-/* -------------------------------------------------------------------------------------- moving */
+/* -------------------------------------------------------------------------------------
+ * transfers */
 
 static bool is_tight(const struct matrix *m)
 {
@@ -180,7 +183,7 @@ static size_t row_bytes(const struct matrix *m)
     return (size_t)m->columns * sizeof(float);
 }
 
-/* To the device's memory at `place`. */
+/* Copies the matrix to the device memory at `place`. */
 static gpuserve_status send(struct matmul_call *call, const struct matrix *m,
                             enum gsv_compute_place place, gpuserve_error *error)
 {
@@ -205,7 +208,7 @@ static gpuserve_status send(struct matmul_call *call, const struct matrix *m,
     return st;
 }
 
-/* C from the device. The caller's rows are written when all of it is here. */
+/* Copies C from the device. The caller's rows are written only after the whole copy succeeded. */
 static gpuserve_status fetch(struct matmul_call *call, gpuserve_error *error)
 {
     gpuserve_compute *c = call->compute;
@@ -241,7 +244,7 @@ static void make_op(struct matmul_call *call)
         .dtype = job->dtype == GPUSERVE_DTYPE_DEFAULT ? GPUSERVE_DTYPE_FLOAT32 : job->dtype,
         .alpha = job->alpha,
         .beta = job->beta,
-        /* On a device with memory of its own rows lie tight. */
+        /* device memory holds rows without gaps */
         .a_stride = call->compute->is_host ? call->a.stride : call->a.columns,
         .b_stride = call->compute->is_host ? call->b.stride : call->b.columns,
         .c_stride = call->compute->is_host ? call->c.stride : call->c.columns,
@@ -296,7 +299,7 @@ static gpuserve_status multiply(struct matmul_call *call, gpuserve_error *error)
     return st == GPUSERVE_OK && !c->is_host ? fetch(call, error) : st;
 }
 
-/* C = beta * C: a product over nothing. */
+/* C = beta * C: the result of a product with k = 0. */
 static void scale(const struct matmul_call *call)
 {
     const float beta = call->job.beta;

@@ -1,9 +1,9 @@
 /*
- * calibration.c - ordinary texts from which int8 models take the ranges of their activations.
+ * calibration.c - built-in texts for int8: calibration of activation ranges, and error probes.
  *
- * The texts vary in subject, length, register and punctuation. Some are hardly texts at all: a few
- * tokens leave nothing for an error to be averaged over, so the worst vectors are theirs. They are
- * part of what an int8 model computes: changing one moves its vectors in the last digits.
+ * The texts vary in subject, length, register and punctuation. Some are only a few tokens: their
+ * errors average out least, so their vectors are the worst. The texts are part of what an int8
+ * model computes: changing one moves its vectors in the last digits.
  */
 #include "lib/runtime/models/calibration.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LONGEST 128 /* tokens of a text that are used */
+#define LONGEST 128 /* tokens used of a text */
 
 static const char *const texts[] = {
     "The train to the coast leaves at ten past seven and arrives shortly before noon.",
@@ -89,8 +89,9 @@ static const char *const texts[] = {
 
 #define N_TEXTS ((int32_t)(sizeof(texts) / sizeof(texts[0])))
 
-/* On these int8 is compared with full precision: `text` as often as `times` says. One token again
- * and again gives every row of a batch the same outliers, which ordinary texts never do. */
+/* Used for calibration and for comparing int8 with full precision: `text`, repeated `times` times.
+ * One repeated token gives every row of a batch the same outliers, which ordinary texts never
+ * do. */
 static const struct probe {
     const char *text;
     int32_t times;
@@ -121,8 +122,8 @@ static const struct probe {
     { "\xE6\xBC\xA2 ", 250 },
 };
 
-/* More of them, which int8 is measured on but takes no ranges from: short texts of every script and
- * kind, as nothing averages their errors out. They were chosen for variety, not for any model. */
+/* Probes for the comparison only, not for ranges: short texts of every script and kind, because
+ * nothing averages their errors out. Chosen for variety, not for any model. */
 static const struct probe more_probes[] = {
     /* clang-format off */
     { "!", 1 }, { ".", 1 }, { "-", 1 }, { "_", 1 }, { "(", 1 }, { "\"", 1 }, { "0", 1 }, { "7", 1 },
@@ -173,7 +174,7 @@ static const struct probe more_probes[] = {
 #define N_MORE_PROBES ((int32_t)(sizeof(more_probes) / sizeof(more_probes[0])))
 #define LONGEST_PROBE 256 /* tokens */
 
-/* A batch that is being filled. */
+/* A batch under construction. */
 struct filling {
     struct gsv_calibration *to;
     const struct gsv_plan *plan;
@@ -182,7 +183,7 @@ struct filling {
     struct gsv_encoding encoding;
 };
 
-/* The arrays of at most `n` texts of at most `longest` tokens, in one block. */
+/* Allocates the arrays of at most `n` texts of at most `longest` tokens in one block. */
 static gpuserve_status begin(struct filling *f, struct gsv_calibration *to,
                              const struct gsv_plan *plan, int32_t n, int32_t longest,
                              gpuserve_error *error)

@@ -1,5 +1,9 @@
 /*
- * evict.c - suspending an idle model in favour of one that loads.
+ * evict.c - LRU eviction: suspends the idle model that was used longest ago.
+ *
+ * The candidates are idle, not kept, and hold memory of the wanted device. For a limit on the
+ * context (device NULL), weights in host memory count too. The budget's lock is held on entry and
+ * on return, but not during the suspension.
  */
 #include "lib/runtime/models/evict.h"
 
@@ -18,7 +22,8 @@ static bool may_go(gpuserve_model *handle, const struct gsv_device_choice *devic
         return false;
     pthread_mutex_lock(&handle->lock);
     if (handle->current && handle->is_suspended) {
-        may = !device && handle->current->reservation.is_taken; /* its weights are in host memory */
+        may = !device &&
+              handle->current->reservation.is_taken; /* offloaded: its weights are in host memory */
         *last_used_ns = handle->last_used_ns;
     } else if (handle->current) {
         reservation = &handle->current->reservation;
@@ -29,8 +34,8 @@ static bool may_go(gpuserve_model *handle, const struct gsv_device_choice *devic
     return may;
 }
 
-/* The victim, its `changing` locked: whoever changes it now, the one that loads included, is left
- * alone. */
+/* Returns the victim with `changing` locked. A handle whose `changing` is taken is skipped: it is
+ * being changed, or it is the one that loads. */
 static gpuserve_model *find_victim(const struct gsv_budget *budget,
                                    const struct gsv_device_choice *device)
 {
@@ -57,11 +62,11 @@ bool gsv_evict_one(gpuserve_context *context, const struct gsv_device_choice *de
 
     if (!victim)
         return false;
-    /* Nobody frees it without `changing`. */
+    /* The victim cannot be freed while `changing` is held. */
     pthread_mutex_unlock(&budget->lock);
     bytes = victim->current->reservation.bytes;
-    /* For the context's own budget it makes no difference where the weights are. If a request came
-     * between, the caller looks again. */
+    /* The context's own limit counts weights wherever they are, so they are dropped, not offloaded.
+     * If a request arrived meanwhile nothing is suspended, and the caller searches again. */
     if (gsv_handle_suspend(victim, true, device != NULL))
         gsv_log(context, GPUSERVE_LOG_INFO, "%s: suspended to make room, it held %" PRIu64 " bytes",
                 victim->current->name, bytes);

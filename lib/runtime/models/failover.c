@@ -1,11 +1,16 @@
 /*
- * failover.c - what becomes of a handle whose model's device is lost: it fails, or it moves; or
- * goes on with the replicas that are left.
+ * failover.c - handling of a lost device: the handle fails, moves, or continues on other replicas.
  *
- * A worker whose batch failed asks the backend whether the device is lost. Then what waits in the
- * queue fails with the cause, and the handle's thread for this suspends the model (suspend.c),
- * which gives everything back and lets new requests wait, opens it anew on another device, checks
- * that the files are still the same, and puts it in place (handle.c).
+ *   batch failed -> backend reports the device lost -> gsv_lost_note() -> failover thread -> move()
+ *
+ * A worker whose batch failed asks the backend whether the device is lost. A lost replica is
+ * removed while others work. If none is left, queued requests fail with the cause. With a policy,
+ * the handle's failover thread then suspends the model (suspend.c): its memory is released and new
+ * requests wait. The thread loads it on another device, checks that the files are unchanged, and
+ * installs it (handle.c). With a callback alone the thread only reports.
+ *
+ * Locks, in order: the handle's `changing`, the handle's `lock`, lost->lock. The callback is called
+ * without locks.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/models/failover.h"
@@ -29,9 +34,10 @@ void gsv_lost_init(gpuserve_model *handle)
     pthread_cond_init(&lost->changed, NULL);
 }
 
-/* ----------------------------------------------------------------------------------- the loss */
+/* -------------------------------------------------------------------------------------------
+ * loss */
 
-/* The last of the model's devices when all are lost; NULL while one is left. */
+/* The last of the model's devices if all are lost; NULL while one works. */
 static const struct gsv_device_choice *lost_device(const struct gsv_model *model,
                                                    gpuserve_error *cause)
 {
@@ -67,7 +73,7 @@ void gsv_lost_remember(struct gsv_lost *lost, const char *device, const gpuserve
             cause->message);
 }
 
-/* The lock is held. */
+/* Caller holds lost->lock. */
 static void set_state(struct gsv_lost *lost, enum gsv_lost_state state)
 {
     struct gsv_metrics *metrics = &lost->handle->context->metrics;
@@ -80,8 +86,8 @@ static void set_state(struct gsv_lost *lost, enum gsv_lost_state state)
     pthread_cond_broadcast(&lost->changed);
 }
 
-/* If the current model's device is lost, so is the model or it moves; true when it is lost at once.
- */
+/* If the current model's device is lost, the state becomes MOVING, or LOST without a thread. True
+ * if it became LOST. */
 static bool notice(struct gsv_model *model, gpuserve_error *cause)
 {
     const struct gsv_device_choice *device = lost_device(model, cause);
@@ -119,8 +125,8 @@ static void tell_of_replica(struct gsv_model *model, size_t which, const gpuserv
             selector, left);
 }
 
-/* Those whose device is lost, while one is left. Each thread that meets the loss comes here, and
- * finds them out of the queue when it leaves. */
+/* Removes replicas whose device is lost, while another works. Every thread that meets the loss runs
+ * this; on return the replicas no longer get batches. */
 static void take_out_replicas(struct gsv_model *model)
 {
     if (!model->lost || model->plan.n_replicas == 1 || lost_device(model, NULL))
@@ -154,7 +160,8 @@ void gsv_lost_forget(gpuserve_model *handle)
     pthread_mutex_unlock(&handle->lost.lock);
 }
 
-/* ----------------------------------------------------------------------------------- the thread */
+/* -----------------------------------------------------------------------------------------
+ * thread */
 
 /* The files may have been replaced since the model was opened. */
 static gpuserve_status check_same(const gpuserve_model *handle, const struct gsv_model *fresh,
@@ -170,7 +177,7 @@ static gpuserve_status check_same(const gpuserve_model *handle, const struct gsv
                     handle->name, handle->current->fingerprint, fresh->fingerprint);
 }
 
-/* `changing` is held, and the old model is suspended. */
+/* Caller holds `changing`, and the old model is suspended. */
 static gpuserve_status exchange(gpuserve_model *handle, gpuserve_error *error)
 {
     struct gsv_model *fresh = NULL, *old;
@@ -191,7 +198,7 @@ static gpuserve_status exchange(gpuserve_model *handle, gpuserve_error *error)
     return st;
 }
 
-/* Another replica's loss may be remembered meanwhile. */
+/* A copy under the lock: the loss of another replica may be recorded meanwhile. */
 static gpuserve_error cause_of(struct gsv_lost *lost)
 {
     gpuserve_error cause;
@@ -202,7 +209,7 @@ static gpuserve_error cause_of(struct gsv_lost *lost)
     return cause;
 }
 
-/* True when the model serves again, or always did. */
+/* True if the model serves again. */
 static bool move(gpuserve_model *handle)
 {
     struct gsv_lost *lost = &handle->lost;
@@ -214,7 +221,7 @@ static bool move(gpuserve_model *handle)
         gsv_batcher_break(handle->current->batcher, &cause);
     if (lost->policy == GPUSERVE_LOST_FAIL)
         return false;
-    gsv_handle_suspend(handle, false, false); /* nothing can be read from it */
+    gsv_handle_suspend(handle, false, false); /* no offload: a lost device cannot be read */
     st = exchange(handle, &moving);
     if (st == GPUSERVE_OK) {
         atomic_fetch_add(&handle->context->metrics.models_moved, 1);
@@ -251,7 +258,7 @@ static void handle_loss(gpuserve_model *handle)
     if (lost->policy != GPUSERVE_LOST_FAIL)
         tell(lost, GPUSERVE_E_BUSY);
     pthread_mutex_lock(&handle->changing);
-    is_swapped = !lost_device(handle->current, NULL); /* meanwhile, by the caller */
+    is_swapped = !lost_device(handle->current, NULL); /* swapped by the caller meanwhile */
     serves = is_swapped || move(handle);
     pthread_mutex_lock(&lost->lock);
     set_state(lost, serves ? GSV_SERVING : GSV_LOST);
@@ -333,7 +340,8 @@ void gsv_lost_reset(gpuserve_model *handle)
     pthread_mutex_destroy(&lost->lock);
 }
 
-/* ------------------------------------------------------------------------------------- asked */
+/* ----------------------------------------------------------------------------------------
+ * queries */
 
 GPUSERVE_API gpuserve_status gpuserve_model_ready(gpuserve_model *handle, gpuserve_error *error)
 {
@@ -348,7 +356,7 @@ GPUSERVE_API gpuserve_status gpuserve_model_ready(gpuserve_model *handle, gpuser
         return st;
     lost = &handle->lost;
     is_lost = lost_device(model, &cause) != NULL;
-    if (is_lost && lost->has_thread) /* another model on the device may have met the fault */
+    if (is_lost && lost->has_thread) /* another model on the device may have met the fault first */
         notice(model, &cause);
     gsv_handle_unpin(handle, &model);
     pthread_mutex_lock(&handle->lock);

@@ -1,5 +1,9 @@
 /*
- * failover_load.c - opening a model where there is a device left for it.
+ * failover_load.c - loads a model on a device that still works.
+ *
+ * The policy decides the candidates: other GPUs in index order, the CPU, or GPUs before the CPU.
+ * The first device that loads the model is used. Runs in gpuserve_model_open() or in the failover
+ * thread.
  */
 #include "lib/runtime/models/failover.h"
 
@@ -39,7 +43,7 @@ static gpuserve_status load_on_device(gpuserve_model *handle, const char *path,
     st = load_on(handle, path, &options, model, error);
     if (st != GPUSERVE_E_UNSUPPORTED || options.dtype == GPUSERVE_DTYPE_DEFAULT)
         return st;
-    options.dtype = GPUSERVE_DTYPE_DEFAULT; /* this device may not compute in the one given */
+    options.dtype = GPUSERVE_DTYPE_DEFAULT; /* this device may not support the requested dtype */
     return load_on(handle, path, &options, model, error);
 }
 
@@ -92,8 +96,8 @@ void gsv_lost_join_causes(gpuserve_error *cause, const gpuserve_error *moving)
     memcpy(cause->message, message, sizeof(message));
 }
 
-/* The device that a selector of one CUDA device names and that is lost; with another selector the
- * first lost one. False when there is none. */
+/* Finds the lost device. A selector that starts with "cuda:" matches only the device of exactly
+ * that name; with any other selector the first lost device is returned. False if none is lost. */
 static bool find_lost(gpuserve_context *context, const char *selector, char *device,
                       size_t capacity, gpuserve_error *cause)
 {

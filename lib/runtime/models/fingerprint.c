@@ -1,8 +1,8 @@
 /*
- * fingerprint.c - the name of a vector space.
+ * fingerprint.c - hashes everything that determines a model's vectors (XXH3-128).
  *
- * Every part is preceded by its length or is of fixed size, so that two models cannot meet by
- * moving bytes from one part to the next. Numbers are fed as little endian.
+ * Every part is preceded by its length or has a fixed size, so that bytes moved between adjacent
+ * parts change the hash. Numbers are hashed in little-endian order.
  */
 #include "lib/runtime/models/fingerprint.h"
 
@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#define XXH_INLINE_ALL /* its header only: the library needs no other at run time */
+#define XXH_INLINE_ALL /* header-only: no run-time dependency on libxxhash */
 #include <xxhash.h>
 
 static void feed(void *state, const void *bytes, size_t size)
@@ -69,10 +69,10 @@ gpuserve_status gsv_fingerprint(char out[33], char files[33], const struct gsv_p
         feed_text(state, facts->prompts[i].text);
     }
     feed_text(state, plan->default_prompt_name);
-    if (plan->prompt_text) /* none of them */
+    if (plan->prompt_text) /* a prompt text that is not in the model's list */
         feed_text(state, plan->prompt_text);
     write_digest(files, state);
-    if (plan->dtype == GPUSERVE_DTYPE_INT8) { /* its bits differ between instruction sets */
+    if (plan->dtype == GPUSERVE_DTYPE_INT8) { /* results differ between instruction sets */
         feed_text(state, "int8");
         feed_text(state, plan->device.backend->name);
         feed_text(state, plan->device.facts.isa);

@@ -1,9 +1,9 @@
 /*
- * fp16_probe.c - whether a model's numbers leave the range of float16.
+ * fp16_probe.c - detects activations that overflow the range of float16.
  *
- * Weights that were trained in bfloat16 or float32 may carry activations past 65,504. An infinity
- * in any layer becomes NaN in the next LayerNorm, and attention brings it to every token of its
- * text: so the answers tell, and each task of the model has some layers of its own.
+ * Weights trained in bfloat16 or float32 may produce activations above 65,504. An infinity in any
+ * layer becomes NaN in the next LayerNorm, and attention spreads it to every token of its text. So
+ * checking the outputs is enough. Every task is run, because each has layers of its own.
  */
 #include "lib/runtime/models/fp16_probe.h"
 
@@ -15,10 +15,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Where ranges are left, the special tokens and the commonest words do it. */
+/* Overflows come from the special tokens and the most frequent words. */
 #define MAX_TOKENS 96
 
-/* As many of the first texts as there is room for. */
+/* As many of the first texts as fit MAX_TOKENS and the batch limits. */
 static struct gpuserve_host_batch first_texts(const struct gpuserve_host_batch *all,
                                               const struct gsv_plan *plan)
 {

@@ -1,5 +1,11 @@
 /*
- * handle.c - opening, sharing and closing what a caller holds.
+ * handle.c - opens, pins, shares and closes a model handle.
+ *
+ *   open:  allocate -> register -> load -> warm up -> gsv_handle_exchange -> arm failover
+ *   close: last reference -> stop failover -> unregister -> wait for requests -> free the model
+ *
+ * Pins and users are counted per model under the handle's `lock`; gsv_handle_exchange() waits until
+ * the old model has no pins. The reference count and `info` are atomic.
  */
 #include "lib/runtime/models/handle.h"
 
@@ -10,7 +16,7 @@
 
 #include <string.h>
 
-#define RETRY_MS 1000 /* after a refusal because the model is suspended */
+#define RETRY_MS 1000 /* retry delay after a refusal because the model is suspended */
 
 gpuserve_status gsv_handle_check(const gpuserve_model *handle, gpuserve_error *error)
 {
@@ -79,13 +85,15 @@ static gpuserve_status fail_suspended(const gpuserve_model *handle, gpuserve_err
     return gsv_retry_after(error, GPUSERVE_E_BUSY, RETRY_MS);
 }
 
-/* For a request the lack of memory is a state that passes, no fault of the request. */
+/* For a request, lack of memory is temporary and not its fault: TOO_LARGE becomes BUSY or
+ * EXPIRED. */
 static gpuserve_status resume_for(gpuserve_model *handle, uint64_t until_ns,
                                   struct gsv_model **model, gpuserve_error *error)
 {
     gpuserve_status st;
 
-    /* Whoever suspends a model waits for the callbacks of its requests. */
+    /* Suspending a model waits for the callbacks of its requests, so a callback must not wait for
+     * it. */
     if (handle->refuses || gsv_in_callback())
         return fail_suspended(handle, error);
     st = gsv_handle_resume(handle, until_ns, model, error);
@@ -143,15 +151,16 @@ struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *
 
 /* --------------------------------------------------------------------------- open and close */
 
-/* Accepts a half-built handle. A batch in flight may still fail and note a lost device: the model
- * stays the current one, and the locks stay, until gsv_model_free() has ended the last batch. */
+/* Accepts a half-built handle. A batch in flight may still fail and report a lost device. The model
+ * therefore stays current, and the locks stay, until gsv_model_free() has ended the last batch. */
 static void handle_free(gpuserve_model *handle)
 {
     struct gsv_model *model;
 
-    gsv_lost_stop(handle); /* it may be exchanging the model */
+    gsv_lost_stop(handle); /* the failover thread may be exchanging the model */
     gsv_registry_remove(handle);
-    pthread_mutex_lock(&handle->changing); /* an eviction that found it before may still run */
+    pthread_mutex_lock(
+        &handle->changing); /* an eviction that found the handle earlier may still run */
     pthread_mutex_unlock(&handle->changing);
     model = handle->current;
     gsv_model_free(&model);
@@ -206,8 +215,8 @@ static gpuserve_status fill(gpuserve_model *handle, const char *path,
         return st;
     }
     gsv_handle_exchange(handle, model, info);
-    handle->load_options.options.progress = NULL; /* for this time only */
-    /* Its thread may have a replica to tell of that was lost meanwhile, and looks at the model. */
+    handle->load_options.options.progress = NULL; /* for this load only */
+    /* Armed last: the thread may have to report a replica lost meanwhile, and reads the model. */
     return gsv_lost_arm(handle, options, model, error);
 }
 
@@ -234,7 +243,8 @@ static gpuserve_status open_in(gpuserve_model **out, gpuserve_context *context, 
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
     handle->is_kept = options->keep != 0;
     handle->refuses = options->when_suspended == GPUSERVE_SUSPENDED_REFUSE;
-    pthread_mutex_lock(&handle->changing); /* listed from now on, but left alone */
+    pthread_mutex_lock(
+        &handle->changing); /* registered from now on, but not evictable while this is held */
     st = path ? set_names(handle, path, options, error)
               : gsv_fail(error, GPUSERVE_E_INVALID, "the model's path is NULL");
     if (st == GPUSERVE_OK)
@@ -267,7 +277,7 @@ GPUSERVE_API gpuserve_status gpuserve_model_open(gpuserve_model **out, gpuserve_
                      : gpuserve_context_create(&own, NULL, error);
     if (st == GPUSERVE_OK)
         st = open_in(out, context ? context : own, path, &options, error);
-    gpuserve_context_unref(&own); /* the model has its own share */
+    gpuserve_context_unref(&own); /* the model holds its own reference */
     return st;
 }
 
@@ -285,7 +295,8 @@ GPUSERVE_API void gpuserve_model_close(gpuserve_model **model)
     if (!ended)
         return;
     *model = NULL;
-    /* In a child the threads do not exist and a lock may be held by one of them: leave it. */
+    /* A forked child has no worker threads, and a lock may be held by one of them: leak the
+     * handle. */
     if (gsv_forked(&ended->context->fork_check))
         return;
     if (atomic_fetch_sub(&ended->n_owners, 1) == 1)

@@ -1,15 +1,14 @@
 /*
- * handle.h - what a caller holds: a name for a model that may be exchanged or suspended.
+ * handle.h - the public model handle: a name for a model that can be swapped or suspended.
  *
- *   call --gsv_handle_pin--> the model of now --gsv_handle_unpin--> (freed when it was exchanged)
- *        --gsv_handle_use--> the same, able to run; resumed first if it was suspended
+ *   call --gsv_handle_pin--> current model --gsv_handle_unpin--> (freed if it was swapped out)
+ *        --gsv_handle_use--> the same, ready to run; resumed first if it was suspended
  *
- * A call pins the model once and uses nothing else, so it sees one model wholly. A request needs
- * no pin beyond its creation: its model's queue counts it, and whoever unloads the model waits for
- * the queue.
+ * A call pins the model once and uses only that model, so it never sees two. A request needs no pin
+ * after its creation: its model's queue counts it, and unloading a model waits for its queue.
  *
- * Two locks, in this order: `changing` is held as long as a change of the handle takes (seconds);
- * `lock` only to read or write what stands under it.
+ * Two locks, taken in this order: `changing` is held for the duration of a change (seconds); `lock`
+ * only to read or write the fields below it.
  */
 #ifndef GSV_RUNTIME_HANDLE_H
 #define GSV_RUNTIME_HANDLE_H
@@ -21,65 +20,67 @@
 
 struct gpuserve_model {
     atomic_size_t n_owners;
-    gpuserve_context *context;                 /* shared */
-    struct gsv_completions *completions;       /* shared */
+    gpuserve_context *context;                 /* shared, counted reference */
+    struct gsv_completions *completions;       /* shared with the requests */
     const struct gsv_model_info *_Atomic info; /* of the current model */
-    char *name;                                /* in the context's registry */
+    char *name;                                /* key in the context's registry */
     char *version;
     bool is_kept;              /* never evicted */
-    bool refuses;              /* requests while it is suspended, instead of resuming it */
-    gpuserve_model *next_open; /* in the registry, under the budget's lock */
+    bool refuses;              /* a suspended model refuses requests instead of resuming */
+    gpuserve_model *next_open; /* registry list, under the budget's lock */
 
-    pthread_mutex_t changing; /* for what follows, and one change at a time */
+    pthread_mutex_t changing; /* protects the fields below; serialises changes */
     struct gsv_load_options load_options;
-    uint64_t unresumed_ns;        /* when it could not be resumed last; 0: it could */
-    gpuserve_error unresumed;     /* and why */
-    struct gsv_model_info *infos; /* all that were ever lent */
+    uint64_t unresumed_ns;        /* time of the last failed resume; 0: none failed */
+    gpuserve_error unresumed;     /* its error */
+    struct gsv_model_info *infos; /* all infos ever borrowed by callers */
 
-    pthread_mutex_t lock; /* for what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t unpinned;
     struct gsv_model *current; /* NULL while the handle is being opened */
     bool is_suspended;
     uint64_t last_used_ns;
     uint64_t n_swaps, n_suspensions;
 
-    struct gsv_lost lost; /* has a lock of its own, taken last */
+    struct gsv_lost lost; /* has its own lock, taken last */
 };
 
-/* Not NULL and not forked. */
+/* The handle is not NULL and the process is not a fork of its creator. */
 gpuserve_status gsv_handle_check(const gpuserve_model *handle, gpuserve_error *error);
 
-/* The same for what waits until the model's requests have completed. */
+/* Also refuses completion callbacks: the operation waits until the model's requests have
+ * completed. */
 gpuserve_status gsv_handle_check_change(const gpuserve_model *handle, gpuserve_error *error);
 
-/* Check the handle and take its model for one call that needs no weights. On failure there is
- * nothing to unpin. */
+/* Checks the handle and pins its model for one call that needs no weights. On failure *model is
+ * NULL and needs no unpin. */
 gpuserve_status gsv_handle_pin(gpuserve_model *handle, struct gsv_model **model,
                                gpuserve_error *error);
 void gsv_handle_unpin(gpuserve_model *handle, struct gsv_model **model);
 
-/* The same for a call that submits a request; resumes a suspended model, or GPUSERVE_E_BUSY; when
- * `until_ns` passes meanwhile GPUSERVE_E_EXPIRED. 0: it may take as long as the policy lets it. */
+/* The same for a call that submits a request. A suspended model is resumed, or refused with
+ * GPUSERVE_E_BUSY; GPUSERVE_E_EXPIRED if `until_ns` passes first. 0: the policy bounds the wait. */
 gpuserve_status gsv_handle_use(gpuserve_model *handle, uint64_t until_ns, struct gsv_model **model,
                                gpuserve_error *error);
 void gsv_handle_unuse(gpuserve_model *handle, struct gsv_model **model);
 
-/* Nobody uses the current model and its queue is empty; `lock` is held. */
+/* No call uses the current model and its queue is empty. Caller holds `lock`. */
 bool gsv_handle_is_idle(const gpuserve_model *handle);
 
-/* Put `fresh` and `face` in place and return the model before, which no call uses any more. Both
- * are the handle's afterwards. `changing` is held. */
+/* Installs `fresh` and `info`, waits for the pins of the previous model and returns it. The handle
+ * owns both afterwards. Caller holds `changing`. */
 struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *fresh,
                                       struct gsv_model_info *info);
 
-/* Give back what the model holds but its plan, once its requests have completed; with `if_idle`
- * only when there are none. With `park` the weights of a GPU stay in host memory, else they are
- * dropped, also by one that is parked. False when there was nothing to do. `changing` is held. */
+/* Releases everything the model holds except its plan, after its requests have completed; with
+ * `if_idle` only if it has none. With `offload` the weights of a GPU stay in host memory. Without
+ * it they are dropped, also those of an offloaded model. False if nothing was done. Caller holds
+ * `changing`. */
 bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool offload);
 
-/* Load it again; begun by `until_ns`, 0: whenever. What an attempt failed with while this one
- * waited for its turn is its own result too. With `use` not NULL the model is taken as by
- * gsv_handle_use before anybody can suspend it. */
+/* Loads the model again; the load must begin by `until_ns` (0: any time). If another attempt failed
+ * while this one waited for `changing`, its error is returned here too. With `use` not NULL the
+ * model is taken as by gsv_handle_use(), before another thread can suspend it. */
 gpuserve_status gsv_handle_resume(gpuserve_model *handle, uint64_t until_ns, struct gsv_model **use,
                                   gpuserve_error *error);
 

@@ -1,5 +1,8 @@
 /*
- * load_options.c - how a model was opened, kept so that it can be opened again.
+ * load_options.c - deep copy of the options a model was opened with.
+ *
+ * Resume, failover and swap load the model again from this copy, when the caller's strings are
+ * gone.
  */
 #include "lib/runtime/models/load_options.h"
 
@@ -9,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Put a copy in the place of a borrowed text; false when out of memory. */
+/* Replaces a borrowed text by an owned copy; false if out of memory. */
 static bool own(const char **text)
 {
     if (*text)
@@ -23,7 +26,7 @@ gpuserve_status gsv_load_options_init(struct gsv_load_options *load_options, con
     bool all = true;
 
     load_options->options = *options;
-    load_options->options.name = load_options->options.version = NULL; /* the registry's */
+    load_options->options.name = load_options->options.version = NULL; /* kept by the registry */
     load_options->path = gsv_copy_text(path, strlen(path));
     if (options->device)
         all &= own(&load_options->options.device);

@@ -1,10 +1,11 @@
 /*
- * model.c - loading a model and giving it back.
+ * model.c - loads, offloads, unloads and frees a model.
  *
  *   plan (headers, device, bytes) -> budget -> device -> weights -> fingerprint -> queue -> threads
  *
- * Nothing is read from the weights before the plan's bytes are found to fit. The end goes the same
- * way back, and so does a load that fails half way.
+ * No weights are read before the planned bytes are reserved in the budget. Unloading runs the steps
+ * in reverse order, and so does a load that fails half way. Loading and unloading are serialised by
+ * the handle's `changing`; gsv_model_remove_replica() may run concurrently.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "lib/runtime/model.h"
@@ -51,7 +52,7 @@ bool gsv_model_has_replica(const struct gsv_model *model, size_t which)
     return (atomic_load(&model->lost_replicas) >> which & 1) == 0;
 }
 
-/* Of a loaded model: the weights of any device that is left. */
+/* Weights of a loaded model: those of the first replica whose device works. */
 static const struct gsv_net *any_net(const struct gsv_model *model)
 {
     size_t i = 0;
@@ -118,14 +119,14 @@ static gpuserve_status unpark_replicas(struct gsv_model *model, gpuserve_error *
     return GPUSERVE_OK;
 }
 
-/* One copy is enough for all: equal weights are packed alike by one backend. */
+/* One copy serves all replicas: a backend packs equal weights equally. */
 static bool offload_replicas(struct gsv_model *model)
 {
     const struct gsv_plan *plan = &model->plan;
     gpuserve_status st = GPUSERVE_OK;
     void *memory, *copy;
 
-    /* Mapped, so that gigabytes leave the process when they are dropped. */
+    /* mmap, so that the memory returns to the system when it is dropped. */
     memory = mmap(NULL, offloaded_bytes(plan), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                   -1, 0);
     if (memory == MAP_FAILED)
@@ -141,7 +142,7 @@ static bool offload_replicas(struct gsv_model *model)
     return st == GPUSERVE_OK;
 }
 
-/* With a policy for lost devices one that is lost already is left out while there is another. */
+/* With a failover policy, a replica whose device is already lost is skipped while another works. */
 static gpuserve_status load_live_replicas(struct gsv_model *model,
                                           const struct gsv_net_options *options,
                                           uint64_t *bytes_read, gpuserve_error *error)
@@ -165,11 +166,11 @@ static gpuserve_status load_live_replicas(struct gsv_model *model,
     return st;
 }
 
-/* How much of the weights has been read, of all replicas together. */
+/* Progress of reading the weights, over all replicas. */
 struct model_reading {
     const gpuserve_model_options *options;
-    uint64_t total;  /* bytes of the files */
-    uint64_t before; /* read by the replicas that are loaded, each the whole */
+    uint64_t total;  /* size of the files in bytes */
+    uint64_t before; /* bytes read by replicas already loaded, each the whole files */
     uint64_t n_replicas;
 };
 
@@ -179,7 +180,7 @@ static int32_t tell_read(void *user, uint64_t bytes)
     const uint64_t once = bytes < reading->total ? bytes : reading->total;
     const uint64_t done = (reading->before + once) / reading->n_replicas;
 
-    if (done >= reading->total) /* told when all of it is on the devices */
+    if (done >= reading->total) /* completion is reported after the transfer to the devices */
         return 0;
     return reading->options->progress(reading->options->progress_user, GPUSERVE_STAGE_WEIGHTS, done,
                                       reading->total);
@@ -217,7 +218,7 @@ static gpuserve_status load_replicas(struct gsv_model *model,
     return st;
 }
 
-/* The same in bfloat16, of as many bytes, where the first texts leave the range of float16. */
+/* Reloads the weights in bfloat16, of the same size, if the first texts overflow float16. */
 static gpuserve_status widen_where_needed(struct gsv_model *model, gpuserve_error *error)
 {
     struct gsv_plan *plan = &model->plan;
@@ -265,7 +266,7 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
     return st == GPUSERVE_OK ? gsv_workers_start(&model->workers, model, error) : st;
 }
 
-/* On the devices but these: each holds as much as another. */
+/* Records the memory on the devices that are not lost; all replicas hold the same amount. */
 static void place_without(struct gsv_model *model, uint64_t lost)
 {
     const struct gsv_plan *plan = &model->plan;
@@ -284,7 +285,7 @@ static void place(struct gsv_model *model)
 {
     uint64_t lost;
 
-    do { /* another may be lost meanwhile */
+    do { /* another device may be lost meanwhile */
         lost = atomic_load(&model->lost_replicas);
         place_without(model, lost);
     } while (lost != atomic_load(&model->lost_replicas));
@@ -314,7 +315,7 @@ bool gsv_model_remove_replica(struct gsv_model *model, size_t which)
     return true;
 }
 
-/* The first load names the vector space; a later one must find the same. */
+/* The first load defines the vector space; later loads must find the same fingerprint. */
 static gpuserve_status take_fingerprint(struct gsv_model *model, gpuserve_error *error)
 {
     char fingerprint[sizeof(model->fingerprint)], files[sizeof(model->files)];
@@ -326,7 +327,7 @@ static gpuserve_status take_fingerprint(struct gsv_model *model, gpuserve_error 
     if (!model->fingerprint[0]) {
         memcpy(model->fingerprint, fingerprint, sizeof(fingerprint));
         memcpy(model->files, files, sizeof(files));
-        /* Once: callers read it while it loads again. */
+        /* Written once: callers read it while the model loads again. */
         model->int8 = *gsv_net_int8(any_net(model));
     }
     if (strcmp(model->fingerprint, fingerprint) == 0)
@@ -379,7 +380,7 @@ gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *
     before = gsv_log_scope(model->context);
     st = load(model, completions, options, error);
     gsv_log_scope(before);
-    gsv_trim_heaps(); /* of what was read and converted */
+    gsv_trim_heaps(); /* frees buffers of reading and conversion */
     if (st != GPUSERVE_OK) {
         gsv_model_unload(model);
         return st;
@@ -391,7 +392,7 @@ gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *
     return GPUSERVE_OK;
 }
 
-/* Let its requests complete, then end queue and threads. */
+/* Waits until the model's requests have completed, then ends queue and threads. */
 static void stop(struct gsv_model *model)
 {
     if (model->batcher)

@@ -1,5 +1,8 @@
 /*
- * model_info.c - what a handle's accessors lend.
+ * model_info.c - creates, compares and lists the immutable facts behind a handle's accessors.
+ *
+ * The list only grows while the handle lives, because callers borrow its strings. Equal infos are
+ * shared. Additions happen under the handle's `changing`; readers use the handle's atomic pointer.
  */
 #include "lib/runtime/models/model_info.h"
 

@@ -1,9 +1,9 @@
 /*
- * model_info.h - what a handle's accessors lend: lengths, labels, fingerprint.
+ * model_info.h - immutable facts that the handle's accessors return: lengths, labels, fingerprint.
  *
- * Callers keep the strings for as long as the handle lives, also when a swap has put another model
- * behind it. So a face is never changed or freed before the handle is; swapping back and forth
- * between the same models finds the face of before and makes no new one.
+ * Callers may keep the strings for the lifetime of the handle, also after a swap. So a model info
+ * is never changed or freed before its handle. Swapping back and forth between the same models
+ * reuses the existing info.
  */
 #ifndef GSV_RUNTIME_MODEL_INFO_H
 #define GSV_RUNTIME_MODEL_INFO_H
@@ -11,7 +11,7 @@
 #include "lib/runtime/model.h"
 
 struct gsv_model_info {
-    struct gsv_model_info *next; /* older */
+    struct gsv_model_info *next; /* older infos */
     size_t dim;
     size_t sparse_dim;
     size_t max_tokens;
@@ -25,16 +25,16 @@ gpuserve_status gsv_model_info_create(struct gsv_model_info **info, const struct
                                       gpuserve_error *error);
 void gsv_model_infos_free(struct gsv_model_info *list);
 
-/* Put `face` at the head of the list, or free it when the list has its equal; that one or the
- * other is returned. */
+/* Prepends `info` to the list, or frees it if the list has an equal one. Returns the one in the
+ * list. */
 struct gsv_model_info *gsv_model_infos_add(struct gsv_model_info **list,
                                            struct gsv_model_info *info);
 
-/* How the second differs from the first: bits of gpuserve_change. The model's fingerprint is
- * known only once it is loaded: without it that bit is never set. */
+/* Differences of the model from the info, as bits of gpuserve_change. The fingerprint is known only
+ * after loading; before that its bit is never set. */
 uint32_t gsv_model_info_changes(const struct gsv_model_info *info, const struct gsv_model *model);
 
-/* How a model scores documents against a query; DEFAULT when it can do neither. */
+/* How a model scores documents against a query; DEFAULT if it cannot. */
 gpuserve_rerank_method gsv_rerank_method(const struct gsv_spec_facts *facts);
 /* "cross_encoder", "cosine"; NULL for DEFAULT. */
 const char *gsv_rerank_method_name(gpuserve_rerank_method method);

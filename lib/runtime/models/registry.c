@@ -1,5 +1,8 @@
 /*
- * registry.c - the open models of a context, by name and version.
+ * registry.c - the open models of a context: lookup by name and version, counts, JSON listing.
+ *
+ * The list hangs off the context's budget and is protected by its lock. A handle's own `lock` is
+ * taken inside it. A handle whose last reference is gone is never returned.
  */
 #include "lib/runtime/models/registry.h"
 
@@ -64,7 +67,7 @@ void gsv_registry_set_version(gpuserve_model *handle, char *version)
     pthread_mutex_unlock(&budget->lock);
 }
 
-/* One more owner, unless the last one is just leaving. */
+/* Adds a reference unless the count is already 0. */
 static bool try_ref(gpuserve_model *handle)
 {
     size_t n = atomic_load(&handle->n_owners);
@@ -129,14 +132,15 @@ void gsv_registry_count(gpuserve_context *context, uint32_t *n_open, uint64_t *n
     pthread_mutex_unlock(&context->budget.lock);
 }
 
-/* ------------------------------------------------------------------------------------- listing */
+/* ----------------------------------------------------------------------------------------
+ * listing */
 
 static const char *state_of(const gpuserve_model *handle)
 {
     return !handle->current ? "loading" : handle->is_suspended ? "suspended" : "ready";
 }
 
-/* Of an open handle; its lock is held. */
+/* Of an open handle; caller holds its lock. */
 static void describe_model(const gpuserve_model *handle, struct gsv_json *json)
 {
     const struct gsv_model *model = handle->current;
@@ -173,7 +177,7 @@ static json_t *describe(gpuserve_model *handle)
     return json.object;
 }
 
-/* Takes over the new element; NULL once an allocation has failed. */
+/* Takes ownership of the new element; NULL after an allocation failure. */
 static json_t *prepend(json_t *array, json_t *value)
 {
     if (array && json_array_insert_new(array, 0, value) == 0)

@@ -1,10 +1,12 @@
 /*
- * suspend.c - giving a model's memory back while its handle stays open, and loading it again.
+ * suspend.c - releases a model's memory while its handle stays open, and loads it again.
  *
- * What stays is the plan: configuration, file headers and tokenizer, so texts can be tokenized and
- * the model described meanwhile. A GPU's weights stay in host memory, packed as they are. A CPU's
- * are dropped and read from the files again: a copy would free nothing, and the page cache is one.
- * The files have not changed when the fingerprint is the same; else the model does not come back.
+ * The plan stays: configuration, file headers and tokenizer. Texts can be tokenized and the model
+ * described meanwhile. A GPU's weights are offloaded to host memory in packed form. A CPU's weights
+ * are dropped and read from the files again: a copy would free nothing, and the page cache already
+ * holds one. The fingerprint must be unchanged after a reload from files; else the resume fails.
+ *
+ * Threading: `changing` serialises suspend and resume; `lock` protects the state they write.
  */
 #include "lib/base/error.h"
 #include "lib/runtime/models/handle.h"
@@ -24,7 +26,7 @@ bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool offload)
     is_offloaded = handle->is_suspended && model->offloaded;
     begins = !handle->is_suspended && (!if_idle || gsv_handle_is_idle(handle));
     if (begins) {
-        handle->is_suspended = true; /* who comes from now on waits in gsv_handle_resume */
+        handle->is_suspended = true; /* later requests wait in gsv_handle_resume() */
         handle->n_suspensions++;
         while (model->n_users > 0)
             pthread_cond_wait(&handle->unpinned, &handle->lock);
@@ -37,8 +39,8 @@ bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool offload)
     return begins || (is_offloaded && !offload);
 }
 
-/* `changing`, or the end of the time for it; the clock of such waits is one that can be set, so it
- * is looked at again and again. */
+/* Locks `changing`, or returns false after `until_ns`. pthread_mutex_timedlock() uses the realtime
+ * clock, which can be set, so the wait runs in steps of MAX_WAIT_NS. */
 static bool lock_changing(gpuserve_model *handle, uint64_t until_ns)
 {
     if (until_ns == 0) {
@@ -69,10 +71,11 @@ static gpuserve_status load_again(gpuserve_model *handle, uint64_t until_ns, gpu
     const gpuserve_status st = gsv_model_load(model, handle->completions, NULL, until_ns, &why);
 
     if (st == GPUSERVE_E_DEVICE)
-        gsv_lost_note(model); /* so that the next one finds it elsewhere */
+        gsv_lost_note(model); /* so that the next request finds it on another device */
     if (st != GPUSERVE_OK)
         gsv_error_copy(error, &why);
-    /* One that had less time than others would have is nobody's result but its own. */
+    /* A failure of an attempt whose deadline passed is not shared: other requests may have more
+     * time. */
     if (st == GPUSERVE_OK || until_ns == 0 || gsv_now_ns() < until_ns) {
         handle->unresumed = why;
         handle->unresumed_ns = st == GPUSERVE_OK ? 0 : gsv_now_ns();
@@ -93,7 +96,7 @@ gpuserve_status gsv_handle_resume(gpuserve_model *handle, uint64_t until_ns, str
     } else if (handle->is_suspended && handle->unresumed_ns > begin_ns) {
         gsv_error_copy(error, &handle->unresumed);
         st = (gpuserve_status)handle->unresumed.status;
-    } else if (handle->is_suspended) { /* nobody changes it without `changing` */
+    } else if (handle->is_suspended) { /* stable: written only under `changing` */
         st = load_again(handle, until_ns, error);
     }
     if (st == GPUSERVE_OK) {

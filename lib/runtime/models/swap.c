@@ -1,10 +1,10 @@
 /*
- * swap.c - exchanging the model behind a handle while requests run.
+ * swap.c - hot swap: replaces the model behind a handle while requests run.
  *
- *   plan the new one -> compare -> load -> warm up -> exchange -> wait for the old one's requests
+ *   plan the new model -> compare -> load -> warm up -> exchange -> wait for the old one's requests
  *
- * Everything that can fail is done before the exchange, which cannot: until then the old model
- * serves, and a failure gives the new one back and changes nothing.
+ * Every step that can fail precedes the exchange, which cannot. Until then the old model serves; on
+ * failure the new model is freed and the old one stays. Caller holds the handle's `changing`.
  */
 #include "lib/base/error.h"
 #include "lib/base/structs.h"
@@ -15,11 +15,11 @@
 
 #define ALLOWABLE (GPUSERVE_CHANGE_DIM | GPUSERVE_CHANGE_LABELS)
 
-/* What a swap is asked for, its parts from the caller or from the last opening. */
+/* The options of a swap: the caller's, or those of the last load. */
 struct order {
     struct gsv_load_options load_options;
     gpuserve_swap_options how;
-    char *version; /* the new one, or NULL */
+    char *version; /* the new version, or NULL */
 };
 
 static gpuserve_status read_order(struct order *order, const gpuserve_model *handle,
@@ -77,7 +77,7 @@ static gpuserve_status check_fingerprint(const struct order *order, const struct
                     gsv_dir_path(fresh->plan.dir), fresh->fingerprint, wanted);
 }
 
-/* A new model and its face, ready to serve. */
+/* Creates a new model and its info, ready to serve. */
 static gpuserve_status prepare(gpuserve_model *handle, const struct order *order,
                                struct gsv_model **fresh, struct gsv_model_info **info,
                                gpuserve_error *error)
@@ -129,7 +129,7 @@ static gpuserve_status swap(gpuserve_model *handle, const char *path, uint32_t *
     gsv_model_free(&old);
     gsv_load_options_reset(&handle->load_options);
     handle->load_options = order.load_options;    /* ownership moves here */
-    handle->load_options.options.progress = NULL; /* for this time only */
+    handle->load_options.options.progress = NULL; /* for this load only */
     if (order.version)
         gsv_registry_set_version(handle, order.version);
     if (changes)

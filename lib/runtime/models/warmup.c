@@ -1,9 +1,9 @@
 /*
- * warmup.c - the first batches of a model, run before anybody waits for them.
+ * warmup.c - runs a model's first batches before it serves requests.
  *
- * What is slow once (pages touched first, device code loaded, graphs recorded, caches cold) is
- * spent here. The texts are lists of ids that differ from each other, so nothing can be answered
- * from another text.
+ * Costs that occur once are paid here: first-touched pages, loaded device code, recorded graphs,
+ * cold caches. The texts are lists of token ids, each different, so that the result cache and
+ * request coalescing cannot answer one from another.
  */
 #include "lib/runtime/models/warmup.h"
 
@@ -12,15 +12,15 @@
 
 #define SHORT_TOKENS 8
 #define ORDINARY_TOKENS 128
-#define AUTO_ROUNDS 8       /* at most */
-#define AUTO_NS 2000000000u /* no new round after it */
-#define AUTO_GAIN 0.95      /* a round that takes more of the best one's time is the last */
+#define AUTO_ROUNDS 8       /* maximum */
+#define AUTO_NS 2000000000u /* no new round after this total time */
+#define AUTO_GAIN 0.95      /* stop when a round takes more than this share of the best time */
 
 struct warmer {
     struct gsv_model *model;
     gpuserve_progress_fn progress; /* may be NULL */
     void *user;
-    int32_t n_used; /* ids, of all rounds */
+    int32_t n_used; /* ids used in all rounds */
 };
 
 /* `n` texts of `length` tokens each, as ids end to end. */
@@ -40,7 +40,7 @@ static void texts_reset(struct texts *texts)
     free(texts->output);
 }
 
-/* Of the vocabulary's later half: the first ones have meanings of their own. */
+/* From the upper half of the vocabulary: special tokens have the low ids. */
 static int32_t next_id(struct warmer *warmer)
 {
     const int32_t vocab = warmer->model->plan.facts->vocab_size, half = vocab / 2;
@@ -73,7 +73,7 @@ static gpuserve_status texts_init(struct texts *texts, struct warmer *warmer, si
         texts->ids[i] = next_id(warmer);
     for (size_t i = 0; i <= n; i++)
         texts->offsets[i] = i * length;
-    next_id(warmer); /* no two rounds alike */
+    next_id(warmer); /* shift by one id, so that no two rounds are equal */
     return GPUSERVE_OK;
 }
 
@@ -97,7 +97,7 @@ static gpuserve_status run_task(struct warmer *warmer, const struct texts *texts
     return st;
 }
 
-/* Every task of the model once, on n texts of `length` tokens. */
+/* Runs each task of the model once on n texts of `length` tokens. */
 static gpuserve_status run(struct warmer *warmer, size_t n, size_t length, uint64_t *spent_ns,
                            gpuserve_error *error)
 {
@@ -130,7 +130,7 @@ static gpuserve_status tell(const struct warmer *warmer, uint32_t done, uint32_t
     return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback ended the warm-up");
 }
 
-/* Batches that fill every worker, `rounds` times or as long as they get faster. */
+/* Runs batches that fill every worker: `rounds` times, or while they get faster. */
 static gpuserve_status run_rounds(struct warmer *warmer, uint32_t rounds, gpuserve_error *error)
 {
     const struct gsv_plan *plan = &warmer->model->plan;
@@ -139,7 +139,7 @@ static gpuserve_status run_rounds(struct warmer *warmer, uint32_t rounds, gpuser
     const size_t length =
         plan->max_tokens < ORDINARY_TOKENS ? (size_t)plan->max_tokens : ORDINARY_TOKENS;
     const size_t fill = (size_t)plan->narrow.max_tokens / length;
-    const size_t room = (size_t)plan->narrow.max_sequences; /* few, where rows are wide */
+    const size_t room = (size_t)plan->narrow.max_sequences; /* few, if rows are wide */
     const size_t n = (size_t)plan->n_workers * (fill < room ? fill : room);
     uint64_t best_ns = UINT64_MAX, all_ns = 0;
     gpuserve_status st = tell(warmer, 0, most, error);

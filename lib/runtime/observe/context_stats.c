@@ -1,6 +1,8 @@
 /*
- * context_stats.c - the figures of gpuserve_context_stats(), gpuserve_model_stats() and
- * gpuserve_model_batches(), read from the counters of core/metrics.h without a lock.
+ * context_stats.c - gpuserve_context_stats(), gpuserve_model_stats(), gpuserve_model_batches().
+ *
+ * The counters of core/metrics.h are read atomically, one by one, without a lock. A snapshot may
+ * therefore be inconsistent by the requests in flight.
  */
 #include "lib/base/error.h"
 #include "lib/base/structs.h"
@@ -11,7 +13,7 @@
 
 #include <string.h>
 
-/* The sum over all kinds of requests, at one moment as good as there is one without a lock. */
+/* Histogram summed over all kinds of requests; an approximate snapshot. */
 struct times {
     uint64_t counts[GSV_HISTOGRAM_BUCKETS + 1];
     uint64_t n, sum;
@@ -35,7 +37,7 @@ static struct times read_times(const struct gsv_metrics *metrics, enum gsv_time 
     return times;
 }
 
-/* Of the bucket that holds it, as far in as its rank; in microseconds. */
+/* Linear interpolation of the rank within its bucket; in microseconds. */
 static uint64_t quantile_us(const struct times *times, uint64_t per_thousand)
 {
     const uint64_t rank = (times->n * per_thousand + 999) / 1000;
@@ -149,7 +151,7 @@ GPUSERVE_API gpuserve_status gpuserve_model_stats(gpuserve_model *handle,
     return GPUSERVE_OK;
 }
 
-/* The row at `i` of the caller's array, whose elements are as large as their struct_size says. */
+/* Row `i` of the caller's array; struct_size of the first element is the stride. */
 static void fill_row(gpuserve_batch_counts *rows, size_t i, uint32_t n_texts,
                      const struct gsv_batch_row *from)
 {

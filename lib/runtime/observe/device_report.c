@@ -1,5 +1,11 @@
 /*
- * device_report.c - see device_report.h.
+ * device_report.c - gpuserve_device_report(): devices, driver, peers and environment as JSON.
+ *
+ *   CUDA view (backend and driver) -> per device: memory, load, models, processes -> JSON
+ *   no CUDA view -> GPUs as NVML or nvidia-smi list them, with the reason why CUDA hides them
+ *
+ * Unknown figures are null. Every call reads them again; the model list is read under the lock of
+ * the metrics.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/observe/device_report.h"
@@ -33,7 +39,7 @@ static void add_gpu_figures(struct gsv_json *json, const struct gsv_gpu *gpu)
     add_known(json, "processes_count", gpu->n_processes);
 }
 
-/* CUDA's number of a GPU: as it shows them, or as its variables say. -1: hidden. */
+/* The CUDA number of a GPU: from the view, else resolved from the environment. -1: hidden. */
 static int32_t cuda_number(const struct gsv_cuda_view *view, const struct gsv_visible *visible,
                            int32_t gpu)
 {
@@ -84,7 +90,7 @@ static json_t *describe_gpu(const struct gsv_gpu *gpu, int32_t number)
     return json.object;
 }
 
-/* What CUDA_VISIBLE_DEVICES does, when it is set. */
+/* The effect of CUDA_VISIBLE_DEVICES. */
 static struct gsv_json describe_visible(const struct gsv_visible *visible)
 {
     struct gsv_json json = gsv_json_begin();
@@ -289,7 +295,8 @@ GPUSERVE_API gpuserve_status gpuserve_device_report(gpuserve_context *context, c
     if (gsv_cuda_view_make(&view, context, GSV_VIEW_ALL, NULL) == GPUSERVE_OK)
         why = view->no_gpus;
     else
-        (void)gsv_context_gpus(context, &gpus, true, &why); /* the report says why */
+        (void)gsv_context_gpus(context, &gpus, true,
+                               &why); /* on failure the report contains `why` */
     json = gsv_json_begin();
     gsv_json_add_value(&json, "devices", describe_devices(context, view));
     gsv_report_auto(&json, context);

@@ -1,5 +1,5 @@
 /*
- * device_report.h - what is known of devices as JSON, for gpuserve_device_report() and the doctor.
+ * device_report.h - devices and driver as JSON, for gpuserve_device_report() and the doctor.
  */
 #ifndef GSV_RUNTIME_DEVICE_REPORT_H
 #define GSV_RUNTIME_DEVICE_REPORT_H
@@ -7,15 +7,15 @@
 #include "lib/runtime/devices/cuda_devices.h"
 #include "lib/runtime/core/json_out.h"
 
-/* The driver and the GPUs that it sees; `gpus` may be NULL, then `why` says why. `view` may be
- * NULL: then CUDA's numbers are those that its environment variables give. */
+/* The driver and the GPUs it reports. `gpus` may be NULL; `why` then holds the reason. `view` may
+ * be NULL; the CUDA numbers are then derived from CUDA's environment variables. */
 struct gsv_json gsv_report_driver(const struct gsv_gpus *gpus, const struct gsv_cuda_view *view,
                                   const gpuserve_error *why);
 
-/* The variables that CUDA and MPS read, null where unset. */
+/* The environment variables that CUDA and MPS read; null if unset. */
 struct gsv_json gsv_report_environment(void);
 
-/* What `auto` would choose now, and why, as "auto" and "reason". */
+/* Adds what `auto` would choose now and why, as "auto" and "reason". */
 void gsv_report_auto(struct gsv_json *json, gpuserve_context *context);
 
 #endif

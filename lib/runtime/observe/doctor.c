@@ -1,7 +1,8 @@
 /*
- * doctor.c - what works here and what does not, as JSON.
+ * doctor.c - gpuserve_context_doctor(): what works on this machine and what does not, as JSON.
  *
- * Each thing that is missing stands with its reason and, where there is one, the remedy.
+ * Host, backends, devices, driver, environment and limits. Everything missing is reported with its
+ * reason and, if known, a remedy. Only reads; safe from any thread.
  */
 #define _GNU_SOURCE
 #include "lib/base/error.h"
@@ -137,7 +138,8 @@ static struct gsv_json describe_driver(gpuserve_context *context)
     if (gsv_cuda_view_make(&view, context, GSV_VIEW_MEMORY, NULL) == GPUSERVE_OK)
         why = view->no_gpus;
     else
-        (void)gsv_context_gpus(context, &gpus, false, &why); /* the report says why */
+        (void)gsv_context_gpus(context, &gpus, false,
+                               &why); /* on failure the report contains `why` */
     json = gsv_report_driver(view ? view->gpus : gpus, view, &why);
     free(gpus);
     gsv_cuda_view_free(&view);

@@ -1,5 +1,9 @@
 /*
- * inspect.c - what a model is, as JSON: from its files alone, or of an open model.
+ * inspect.c - describes a model as JSON.
+ *
+ * gpuserve_model_inspect() reads the files' headers only, without loading weights.
+ * gpuserve_model_info() describes an open model, pinned for the call, and adds device, memory, int8
+ * and failover facts.
  */
 #include "lib/base/error.h"
 #include "lib/runtime/core/json_out.h"
@@ -13,7 +17,7 @@ static const char *pooling_name(int32_t pooling)
 {
     static const char *const names[] = { "unknown",       "cls",           "mean", "max",
                                          "mean_sqrt_len", "weighted_mean", "last" };
-    const size_t index = (size_t)pooling; /* a negative one is past the end */
+    const size_t index = (size_t)pooling; /* a negative value wraps past the end */
 
     return index < sizeof(names) / sizeof(names[0]) ? names[index] : names[0];
 }
@@ -32,7 +36,7 @@ static const char *score_name(int32_t score)
     }
 }
 
-/* An array that takes over what is appended; NULL once an allocation has failed. */
+/* Takes ownership of `value`; NULL after an allocation failure. */
 static json_t *append(json_t *array, json_t *value)
 {
     if (array && json_array_append_new(array, value) == 0)
@@ -170,12 +174,12 @@ static json_t *kept_products(const struct gsv_int8_facts *facts)
     return array;
 }
 
-/* What int8 costs, and which products are kept in higher precision for it. */
+/* Measured error of int8, and the products kept in higher precision because of it. */
 static struct gsv_json int8_of(const struct gsv_int8_facts *facts)
 {
     struct gsv_json json = gsv_json_begin();
 
-    /* Four digits, rounded down: no float's tail, and never above what was measured. */
+    /* Four digits, rounded down: no binary fraction digits, and never above the measured value. */
     gsv_json_add_value(&json, "least_cosine",
                        json_real(floor((double)facts->cosine * 10000.0) / 10000.0));
     gsv_json_add_value(&json, "bound", json_real(GSV_INT8_BOUND));

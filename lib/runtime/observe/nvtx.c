@@ -1,12 +1,12 @@
 /*
- * nvtx.c - see nvtx.h. The numbers and structs are those of NVTX 3's nvtxTypes.h, whose headers are
- * not on every machine.
+ * nvtx.c - NVTX ranges by the NVTX 3 injection protocol, without NVIDIA's headers.
  *
- *   us    dlopen(NVTX_INJECTION64_PATH), InitializeInjectionNvtx2(export)
- *   tool  export(CALLBACKS) -> GetModuleFunctionTable(CORE) -> where its functions are to be
- * written
+ * The constants and structs are those of nvtxTypes.h, which is not installed on every machine.
  *
- * The tool's library stays loaded: it may have threads of its own and counts on seeing the end.
+ *   library  dlopen(NVTX_INJECTION64_PATH), InitializeInjectionNvtx2(export)
+ *   tool     export(CALLBACKS) -> GetModuleFunctionTable(CORE) -> writes its function pointers
+ *
+ * The tool's library is never unloaded: it may run threads and expects to see the process end.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/observe/nvtx.h"
@@ -37,8 +37,8 @@ struct version_info {
     void (*set_injection_version)(uint32_t version);
 };
 
-/* The protocol's functions are not told for whom they are called: that is only so during the
- * tool's initialization, on this thread. */
+/* The protocol's functions get no context argument. They are called only during the tool's
+ * initialization on this thread, so a thread-local variable passes it. */
 static _Thread_local struct {
     struct gsv_nvtx *nvtx;
     function *table[GSV_NVTX_CORE];
@@ -50,7 +50,7 @@ static int get_module_function_table(int module, function ***table, unsigned int
         return 0;
     for (int i = 1; i < GSV_NVTX_CORE; i++)
         current.table[i] = &current.nvtx->functions[i];
-    current.table[0] = NULL; /* no function has number 0 */
+    current.table[0] = NULL; /* function numbers start at 1 */
     *table = current.table;
     if (size)
         *size = GSV_NVTX_CORE;

@@ -1,12 +1,11 @@
 /*
- * nvtx.h - named ranges of time for NVIDIA's tools (Nsight Systems and others).
+ * nvtx.h - NVTX ranges (named time ranges) for NVIDIA's tools such as Nsight Systems.
  *
- * A tool that watches the process names its library in NVTX_INJECTION64_PATH, as the protocol of
- * NVTX 3 has it. Without that variable nothing is loaded, and a range costs the comparison of a
- * pointer with NULL.
+ * A profiling tool names its library in NVTX_INJECTION64_PATH, as the NVTX 3 protocol defines.
+ * Without that variable nothing is loaded, and a range costs one comparison of a pointer with NULL.
  *
- * Ranges nest for each thread: "gpuserve tokenize", "gpuserve batch of 12 texts, 340 tokens" and,
- * when a model is loaded, "gpuserve load NAME".
+ * Ranges nest per thread: "gpuserve tokenize", "gpuserve batch of 12 texts, 340 tokens" and, while
+ * a model is loaded, "gpuserve load NAME".
  */
 #ifndef GSV_RUNTIME_NVTX_H
 #define GSV_RUNTIME_NVTX_H
@@ -17,13 +16,13 @@
 
 struct gsv_nvtx {
     void *handle;                           /* the tool's library, or NULL */
-    void (*functions[GSV_NVTX_CORE])(void); /* filled by the tool; NULL where it has none */
+    void (*functions[GSV_NVTX_CORE])(void); /* filled in by the tool; NULL: not provided */
 };
 
-/* Never fails: a tool that cannot be loaded is no tool. */
+/* Never fails: a tool that cannot be loaded is ignored. */
 void gsv_nvtx_init(struct gsv_nvtx *nvtx);
 
-/* Begin a range; the text is only formatted when somebody watches. */
+/* Begins a range. The text is formatted only if a tool is attached. */
 void gsv_nvtx_push(const struct gsv_nvtx *nvtx, const char *format, ...) GPUSERVE_PRINTF(2, 3);
 void gsv_nvtx_pop(const struct gsv_nvtx *nvtx);
 

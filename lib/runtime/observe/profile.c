@@ -1,5 +1,11 @@
 /*
- * profile.c - measuring a model part by part: see profile.h and profile_backend.h.
+ * profile.c - gpuserve_model_profile(): measures a model stage by stage.
+ *
+ *   plan -> budget -> load through a gsv_profiler -> warm-up -> rounds -> peak -> JSON
+ *
+ * Every round runs the same batch; the reported times are medians. On the CPU each operation is
+ * timed. On an asynchronous device a stage's time is the batch time minus the time without that
+ * stage. The model is loaded for this call only; one thread runs everything.
  */
 #include "lib/runtime/observe/profile.h"
 
@@ -136,7 +142,7 @@ static gpuserve_status make_buffers(struct gsv_profile *profile, gpuserve_error 
 
 /* ------------------------------------------------------------------------------------ measuring */
 
-/* Tokenize every text and lay the tokens end to end, as requests and workers do. */
+/* Tokenizes every text and packs the tokens without padding, as requests and workers do. */
 static gpuserve_status make_batch(struct gsv_profile *profile, struct gsv_encoding *encoding,
                                   double *tokenize_ns, double *pack_ns, gpuserve_error *error)
 {
@@ -238,7 +244,7 @@ static void count_product(struct gsv_profile *profile, const struct gsv_profile_
     p->flops += event->flops;
 }
 
-/* What is the same in every round, and with `ns` an event's time, counted once. */
+/* Adds an event once: counts that are equal in every round, and the time `ns`. */
 static void count_event(struct gsv_profile *profile, const struct gsv_profile_event *event,
                         double ns)
 {
@@ -261,10 +267,11 @@ static void keep_events(struct gsv_profile *profile)
     profile->batch_end = gsv_now_ns();
 }
 
-/* Times of tokenization, packing and whole batches, round by round. */
+/* Times of tokenization, packing and whole batches, per round. */
 struct rounds {
     double *tokenize, *pack, *batch; /* [n] */
-    double *events;                  /* [GSV_PROFILE_EVENTS or more variants, n] */
+    double *events; /* [events or variants, n]; capacity for GSV_PROFILE_EVENTS events plus a
+                       variant per layer */
     size_t n;
 };
 
@@ -302,7 +309,7 @@ static gpuserve_status whole_round(struct gsv_profile *profile, struct gsv_encod
     return st;
 }
 
-/* Host backends: every operation's own time. */
+/* On the CPU: the time of each operation. */
 static gpuserve_status measure_operations(struct gsv_profile *profile,
                                           struct gsv_encoding *encoding, struct rounds *rounds,
                                           gpuserve_error *error)
@@ -321,8 +328,8 @@ static gpuserve_status measure_operations(struct gsv_profile *profile,
     return st;
 }
 
-/* Devices: what a batch takes less without a stage, or without a layer. The variants take turns, so
- * that a slow moment hits them all. */
+/* On devices: the time a batch saves without a stage or without a layer. The variants alternate
+ * within a round, so that a slow period affects all of them. */
 static gpuserve_status measure_differences(struct gsv_profile *profile,
                                            struct gsv_encoding *encoding, struct rounds *rounds,
                                            gpuserve_error *error)
@@ -360,7 +367,7 @@ static gpuserve_status measure_differences(struct gsv_profile *profile,
     return st;
 }
 
-/* A stage's time goes to its products by their work. */
+/* Distributes a stage's time over its products in proportion to their operations. */
 static void share_out(struct gsv_profile *profile)
 {
     for (size_t i = 0; i < profile->n_products; i++) {
@@ -381,7 +388,7 @@ static gpuserve_status measure(struct gsv_profile *profile, gpuserve_error *erro
     for (int i = 0; i < WARM_ROUNDS && st == GPUSERVE_OK; i++) {
         st = run_batch(profile, &ns, error);
         if (i == 0)
-            keep_events(profile); /* a later one may be replayed, which issues no operations */
+            keep_events(profile); /* later batches may replay a graph, which issues no operations */
     }
     if (st == GPUSERVE_OK)
         st = rounds_init(&rounds, profile->options.rounds,

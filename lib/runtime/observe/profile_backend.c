@@ -1,8 +1,10 @@
 /*
- * profile_backend.c - see profile_backend.h.
+ * profile_backend.c - wraps every slot of a backend's table: times it or leaves it out.
  *
- * Which stage an operation belongs to follows from its kind and place: in each layer come the QKV
- * product, attention, the output product, a LayerNorm, two feed-forward products, a LayerNorm.
+ * The stage of an operation follows from its kind and its position. Each layer has this order: QKV
+ * product, attention, output product, LayerNorm, two feed-forward products, LayerNorm.
+ *
+ * Wrapped devices and streams hold the inner object and the profiler; slots unwrap and forward.
  */
 #include "lib/runtime/observe/profile_backend.h"
 
@@ -13,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ours in place of the backend's; the library only ever handles pointers to them. */
+/* Passed as the backend's device and stream; the library handles only pointers to them. */
 struct wrapped_device {
     struct gsv_profiler *profiler;
     struct gpuserve_device *inner;
@@ -146,7 +148,7 @@ static void note(struct gsv_profiler *p, enum gsv_profile_stage stage, int32_t l
     p->n_events++;
 }
 
-/* The stage of the product that comes now; the first of a layer opens it. */
+/* The stage of the next product; the QKV product starts a new layer. */
 static enum gsv_profile_stage next_product(struct gsv_profiler *p)
 {
     static const enum gsv_profile_stage stages[] = { GSV_PROFILE_OUTPUT, GSV_PROFILE_EXPAND,
@@ -157,7 +159,7 @@ static enum gsv_profile_stage next_product(struct gsv_profiler *p)
     if (p->layer >= 0 && p->n_linears_since_attention < 3)
         return stages[p->n_linears_since_attention++];
     p->layer++;
-    p->n_linears_since_attention = 3; /* until attention has come */
+    p->n_linears_since_attention = 3; /* until attention runs */
     p->n_norms_in_layer = 0;
     return GSV_PROFILE_QKV;
 }
@@ -320,8 +322,8 @@ static void stream_destroy(struct gpuserve_stream **stream)
     *stream = NULL;
 }
 
-/* A batch that leaves something out is another program: it must not be replayed for the whole one.
- */
+/* A batch that leaves out operations is another program; replaying the graph of the whole batch
+ * would be wrong. */
 static uint64_t program_of(const struct gsv_profiler *p, uint64_t program)
 {
     if (!p->leaves_out)
@@ -376,7 +378,7 @@ static gpuserve_status stream_wait(struct gpuserve_stream *stream, gpuserve_erro
     return st;
 }
 
-/* Not of models: passed on, so that every slot of the table works. */
+/* Not used by models: forwarded, so that every slot of the table works. */
 static gpuserve_status matmul_bytes(struct gpuserve_device *device, struct gpuserve_op_matmul *op,
                                     size_t *size, gpuserve_error *error)
 {
@@ -438,7 +440,7 @@ static gpuserve_status lstm(struct gpuserve_stream *stream, struct gpuserve_op_l
 
 /* --------------------------------------------------------------------------------------- table */
 
-/* A slot added to the table must be given a wrapper here if it takes a device or a stream. */
+/* A new slot of the table needs a wrapper here if it takes a device or a stream. */
 _Static_assert(offsetof(struct gpuserve_backend, device_count) + 36 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
@@ -451,9 +453,9 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     pthread_mutex_init(&profiler->lock, NULL);
     profiler->inner = inner;
     profiler->left_out_layer = -1;
-    /* Kept: device_count, device_facts, device_check, activation_size, linear_bytes, stream_bytes,
-     * linear_destroy, linear_move and lstm_layer_destroy, which see neither. device_open is
-     * gsv_profiler_open. */
+    /* Copied unchanged, because they take no opened device and no stream: device_count,
+     * device_facts, device_check, activation_size, linear_bytes, stream_bytes, linear_destroy,
+     * linear_move and lstm_layer_destroy. gsv_profiler_open() replaces device_open. */
     *table = *inner;
     table->device_close = device_close;
     table->memory_alloc = memory_alloc;

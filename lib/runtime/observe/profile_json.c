@@ -1,8 +1,8 @@
 /*
- * profile_json.c - a profile as JSON, with a trace for Chrome's and Perfetto's viewers.
+ * profile_json.c - a profile as JSON, with an optional trace for Chrome's and Perfetto's viewers.
  *
- * The trace is the last round: complete events ("ph": "X") in microseconds, which nest as
- * text > tokenize, pack, batch > layer > operation.
+ * The trace is the last round: complete events ("ph": "X") in microseconds, nested as text >
+ * tokenize, pack, batch > layer > operation.
  */
 #include "lib/runtime/observe/profile.h"
 
@@ -23,7 +23,7 @@ static void add_real(struct gsv_json *json, const char *key, double value)
     gsv_json_add_value(json, key, json_real(value));
 }
 
-/* Time, rate and part of the peak. */
+/* Time, rate and fraction of the peak. */
 static void add_rate(struct gsv_json *json, const struct gsv_profile *profile, double ns,
                      double flops)
 {
@@ -69,7 +69,7 @@ static json_t *describe_stages(const struct gsv_profile *profile)
                             describe_stage(profile, stage_names[i], profile->stage_ns[i],
                                            profile->stage_flops[i], profile->stage_calls[i]));
     }
-    /* What no stage accounts for: calls between operations; on a device what overlaps. */
+    /* Time of no stage: gaps between operations; on a device also the effect of overlap. */
     gsv_json_append(&list, describe_stage(profile, "other", profile->batch_ns - known, 0, 1));
     return list;
 }
@@ -124,7 +124,7 @@ static struct gsv_json describe_memory(const struct gsv_profile *profile)
 
 struct trace {
     json_t *list;
-    uint64_t zero; /* where time begins */
+    uint64_t zero; /* start of the trace's time axis */
 };
 
 static void add_span(struct trace *trace, const char *name, const char *kind, uint64_t begin,
@@ -172,7 +172,7 @@ static void add_operation(struct trace *trace, const struct gsv_profile_event *e
              arguments);
 }
 
-/* Operations, with a span around those of each layer. */
+/* Operations, with an enclosing span per layer. */
 static void add_operations(struct trace *trace, const struct gsv_profile *profile)
 {
     size_t i = 0;

@@ -1,9 +1,9 @@
 /*
- * profile_peak.c - the best rate of products that this device reaches in the model's dtype: what
- * the model's own products are compared with.
+ * profile_peak.c - measures the peak rate of products on this device in the model's dtype, the
+ * reference for the model's own products.
  *
- * A square product is large enough to hide everything but the arithmetic, so this is the peak of
- * the kernels at hand, not of the data sheet.
+ * In a large square product, arithmetic dominates all other costs. The result is therefore the peak
+ * of the available kernels, not that of the data sheet.
  */
 #include "lib/runtime/observe/profile.h"
 
@@ -15,8 +15,8 @@
 
 #define MIN_SIZE 256
 #define MAX_SIZE 8192
-#define LONG_ENOUGH_NS 4000000.0 /* for one product: a larger one would not be faster */
-#define REPEATS 2                /* in a batch */
+#define LONG_ENOUGH_NS 4000000.0 /* per product: a larger one would not be faster */
+#define REPEATS 2                /* per batch */
 #define BATCHES 5
 
 struct square {
@@ -24,7 +24,7 @@ struct square {
     struct gpuserve_device *device;
     struct gpuserve_stream *stream;
     struct gpuserve_linear *linear;
-    void *weights, *in, *out; /* device */
+    void *weights, *in, *out; /* device memory */
     float *floats;            /* host, [size, size] */
     int32_t *ids;             /* host, zeros */
     int32_t size;
@@ -96,7 +96,8 @@ static gpuserve_status make_device(struct square *s, int32_t n_threads, gpuserve
     return st;
 }
 
-/* A batch of REPEATS products; *ns is lowered to one product's time. */
+/* Runs a batch of REPEATS products; *ns is lowered to the time of one product if that is
+ * smaller. */
 static gpuserve_status run(struct square *s, double *ns, gpuserve_error *error)
 {
     const struct gpuserve_backend *b = s->backend;
@@ -154,7 +155,7 @@ static gpuserve_status measure(struct gsv_profile *profile, int32_t size, double
     return st;
 }
 
-/* Larger and larger squares, until one takes long. */
+/* Doubles the size until a product takes LONG_ENOUGH_NS. */
 gpuserve_status gsv_profile_peak(struct gsv_profile *profile, gpuserve_error *error)
 {
     gpuserve_error why = GPUSERVE_ERROR_INIT;
@@ -164,8 +165,7 @@ gpuserve_status gsv_profile_peak(struct gsv_profile *profile, gpuserve_error *er
         double ns, rate;
         const gpuserve_status st = measure(profile, size, &ns, &why);
 
-        if (st ==
-            GPUSERVE_E_NOMEM) { /* the model itself fitted: its figures are good as they are */
+        if (st == GPUSERVE_E_NOMEM) { /* the model's own figures remain valid */
             gsv_log(profile->context, GPUSERVE_LOG_WARNING, "a peak of squares up to %d only: %s",
                     size / 2, why.message);
             return GPUSERVE_OK;

@@ -1,8 +1,9 @@
 /*
- * prometheus.c - gpuserve_context_metrics(): everything a context counts, for Prometheus.
+ * prometheus.c - gpuserve_context_metrics(): all counters of a context in Prometheus text format.
  *
- * The number of lines is bounded: labels are statuses, purposes, devices, and the names of open
- * models, of which MAX_MODELS are told apart and the rest are summed as "other".
+ * The number of samples is bounded. Labels are statuses, purposes, devices and names of open
+ * models: MAX_MODELS of them are distinguished, the rest are summed as "other". Counters are read
+ * atomically; the list of models is read under the lock of the metrics.
  */
 #include "lib/base/error.h"
 #include "lib/base/structs.h"
@@ -19,7 +20,7 @@
 
 /* ----------------------------------------------------------------------------------- requests */
 
-/* "GPUSERVE_E_BUSY" as the label value "busy". */
+/* Label value: "GPUSERVE_E_BUSY" becomes "busy". */
 static void add_requests(struct gsv_page *page, const struct gsv_metrics *metrics)
 {
     const char *const metric = "gpuserve_requests_total";
@@ -143,7 +144,7 @@ static void add_counts(struct gsv_page *page, const struct gsv_metrics *m)
 
 /* ------------------------------------------------------------------------------------- models */
 
-/* Open models of equal name, device and dtype together: a series has to be unique. */
+/* Open models of equal name, device and dtype share a row: a series must be unique. */
 struct model_row {
     char name[GSV_MODEL_NAME_BYTES];
     char device[GSV_DEVICES_BYTES];
@@ -178,7 +179,7 @@ static struct model_row *row_of(struct model_row *rows, size_t *n,
             strcmp(row->dtype, m->dtype) == 0)
             return row;
     }
-    if (full) { /* the place behind the last is for all others */
+    if (full) { /* the row after the last is "other" */
         snprintf(row->name, sizeof(row->name), "other");
         snprintf(row->device, sizeof(row->device), "other");
         row->dtype = "other";

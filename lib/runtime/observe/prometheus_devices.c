@@ -1,9 +1,9 @@
 /*
  * prometheus_devices.c - gauges of devices, for gpuserve_context_metrics().
  *
- * The CPU always; CUDA's devices once something in the context has asked for one: a look at the
- * figures must not be what loads a GPU's libraries into the process. What the driver does not say
- * has no line.
+ * The CPU is always included. CUDA devices are included once the context has loaded the CUDA
+ * backend: reading metrics must not load a GPU's libraries. Figures that the driver does not report
+ * are omitted.
  */
 #include "lib/runtime/context.h"
 #include "lib/runtime/devices/cuda_devices.h"
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Figures of one device; -1: not known. */
+/* Figures of one device; -1: unknown. */
 struct prometheus_devices_row {
     char selector[64];
     const struct gpuserve_device_facts *facts;
@@ -24,7 +24,7 @@ struct prometheus_devices_row {
 struct gauge {
     const char *name, *help;
     size_t offset; /* in struct prometheus_devices_row */
-    int digits;    /* behind the decimal point */
+    int digits;    /* after the decimal point */
 };
 
 static const struct gauge gauges[] = {

@@ -1,18 +1,18 @@
 /*
- * prometheus_tei.c - the same figures under the names of text-embeddings-inference, so that
- * dashboards made for it go on working.
+ * prometheus_tei.c - the same figures under the metric names of text-embeddings-inference, so that
+ * existing dashboards keep working.
  *
- * Its durations are histograms in seconds, of what succeeded: a refusal that takes no time shall
- * not make the server look fast. `te_request_*` counts requests; `te_embed_*` and `te_predict_*`
- * are the two kinds of them and count texts, each with the times of its request. Requests refused
- * before the queue count as failures.
+ * Durations are histograms in seconds, of successful requests only: a fast refusal must not make
+ * the server look fast. `te_request_*` counts requests. `te_embed_*` and `te_predict_*` are their
+ * two kinds and count texts, each with the times of its request. Requests refused before the queue
+ * count as failures.
  */
 #include "lib/runtime/observe/prometheus_writer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-/* What text-embeddings-inference calls our statuses. */
+/* Maps a status to text-embeddings-inference's kinds of failure. */
 static const char *failure_of(gpuserve_status status)
 {
     switch (status) {
@@ -55,7 +55,7 @@ static void add_failures(struct gsv_page *page, const struct gsv_metrics *metric
     }
 }
 
-/* te_request_count or the like, with its success. */
+/* Writes te_PREFIX_count and te_PREFIX_success. */
 static void add_counts(struct gsv_page *page, const char *prefix, const char *what, uint64_t count,
                        uint64_t success)
 {
@@ -69,7 +69,8 @@ static void add_counts(struct gsv_page *page, const char *prefix, const char *wh
     gsv_page_number(page, name, "counter", help, success);
 }
 
-/* te_request_duration or the like: each the sum of two histograms, in each an array by gsv_time. */
+/* Writes te_PREFIX_duration and similar: each is the sum of two histograms from arrays indexed by
+ * gsv_time. */
 static void add_durations(struct gsv_page *page, const char *prefix,
                           const struct gsv_histogram *first, const struct gsv_histogram *second)
 {

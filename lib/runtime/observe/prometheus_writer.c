@@ -1,5 +1,8 @@
 /*
- * prometheus_writer.c - see prometheus_writer.h.
+ * prometheus_writer.c - writes the Prometheus text format into a growing, bounded buffer.
+ *
+ * Values are formatted from integers only. Histogram buckets are summed over their parts and
+ * written cumulatively; counters are read atomically, without a lock.
  */
 #include "lib/runtime/observe/prometheus_writer.h"
 
@@ -11,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The number of series is bounded; this is only against a fault of ours. */
+/* The number of series is bounded; this limit only guards against a bug. */
 #define MAX_PAGE_BYTES (4u << 20)
 
 void gsv_page_add(struct gsv_page *page, const char *format, ...)
