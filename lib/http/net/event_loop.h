@@ -132,7 +132,8 @@ void gsv_event_loop_wake(struct gsv_event_loop *event_loop);
 bool gsv_event_loop_may_run_inline(const struct gsv_event_loop *event_loop);
 /* Called with `loop` held. Releases it while computing `lead`, then passes the reply on. */
 void gsv_event_loop_run_inline(struct gsv_event_loop *event_loop);
-/* On the event loop thread: runs libmicrohttpd once. False: it has more immediate work. */
+/* On the event loop thread: runs libmicrohttpd for ready input. False: it has more immediate work.
+ */
 bool gsv_event_loop_run_mhd(struct gsv_event_loop *event_loop);
 
 /* Drops one reference; the last one frees the client. */

@@ -42,7 +42,7 @@ struct gsv_call {
     gpuserve_request *request;         /* NULL: not submitted */
     bool is_load;                      /* a load, unload or check: not a job of the library */
     struct gsv_load_queue *load_queue; /* queue of the load; protected by the server's lock */
-    struct gsv_load_task *load;        /* both fields: protected by the queue's lock */
+    struct gsv_load_task *load; /* the task it waits for; the queue's lock protects this and */
     struct gsv_exchange *next_waiter;
     gpuserve_error error; /* of a load or an inline job */
     bool is_inline;       /* computed by the event loop thread: `request` is NULL */
