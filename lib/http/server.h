@@ -1,5 +1,9 @@
 /*
- * server.h - a running server: its options, its models, its exchanges.
+ * server.h - the state of one running server, shared by all files of lib/http.
+ *
+ * Ownership: gpuserve_http_start() creates it, gpuserve_http_stop() frees it. `options` is
+ * read-only after the start. The sub-objects have their own locks; the fields after `lock` are
+ * protected by it.
  */
 #ifndef GSV_HTTP_SERVER_H
 #define GSV_HTTP_SERVER_H
@@ -16,10 +20,10 @@
 #include <sys/un.h>
 
 struct gpuserve_http {
-    gpuserve_http_options options; /* complete: no field is left at "the default" */
+    gpuserve_http_options options; /* complete: defaults are filled in */
     char address[128], host[64];
-    struct sockaddr_un unix_address; /* sun_path is empty when it listens on a port */
-    dev_t unix_device; /* of the socket's file, which is removed if it is still ours */
+    struct sockaddr_un unix_address; /* sun_path is empty when listening on a port */
+    dev_t unix_device; /* identifies the socket file, which is removed only if unchanged */
     ino_t unix_inode;
     int listener;
     struct MHD_Daemon *daemon;
@@ -30,48 +34,49 @@ struct gpuserve_http {
     struct gsv_keys keys;
     struct gsv_access_log access_log;
     struct gsv_tls tls;
-    char **origins; /* [n_origins] whose pages may ask */
+    char **origins; /* [n_origins] allowed for CORS */
     size_t n_origins;
     char **allowed_hosts; /* [n_allowed_hosts] */
     size_t n_allowed_hosts;
-    char own_name[256]; /* of this machine */
-    bool is_loopback;   /* the address that it listens on */
+    char own_name[256]; /* host name of this machine */
+    bool is_loopback;   /* the listening address is a loopback address */
     uint64_t started_ns;
-    uint64_t seed; /* of request names */
+    uint64_t seed; /* random; part of request ids */
     _Atomic unsigned long long n_requests, n_reloads, n_failed_reloads;
-    pthread_mutex_t reloading; /* one at a time */
-    pthread_mutex_t asking;    /* itself: one at a time */
+    pthread_mutex_t reloading; /* serializes reloads */
+    pthread_mutex_t asking;    /* serializes self-checks */
 
     _Atomic bool draining;
-    pthread_mutex_t lock; /* over what follows, and the `request` of every exchange's work */
-    pthread_cond_t idle;  /* a count has become 0 */
+    pthread_mutex_t lock; /* protects the fields below, and `work.request` of every exchange */
+    pthread_cond_t idle;  /* signalled when exchanges, n_working or clients drop to 0, and when the
+                             listener closes */
     struct gsv_exchange *exchanges;
     size_t n_exchanges;
-    uint64_t crowded_ns;          /* when there was more than one last */
-    size_t n_working;             /* exchanges whose connection is, or is about to be, suspended */
-    bool stopping;                /* no work may begin */
-    struct gsv_client **expected; /* [n_expected] by the number of libmicrohttpd's socket: clients
-                                     whose connection it has not begun yet */
+    uint64_t crowded_ns;          /* when n_exchanges was last above 1 */
+    size_t n_working;             /* exchanges whose connection is suspended or about to be */
+    bool stopping;                /* no new work may start */
+    struct gsv_client **expected; /* [n_expected] indexed by libmicrohttpd's socket: clients whose
+                                     connection it has not started */
     size_t n_expected;
 };
 
-/* Nanoseconds of the monotonic clock. */
+/* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t gsv_http_now(void);
 
 void gsv_http_log(const struct gpuserve_http *server, int32_t level, const char *format, ...)
     GPUSERVE_PRINTF(3, 4);
 
-/* Not draining, the default model is there and would compute what comes now, and no other model has
- * lost its device for good. False: `why` says why not. */
+/* True if the server is not draining, the default model is loaded and can compute, and no other
+ * model has lost its device for good. False: `why` holds the reason. */
 bool gsv_http_ready(struct gpuserve_http *server, gpuserve_error *why);
 
-/* listen.c: a socket bound and listening; fills server->address. */
+/* listen.c: creates the listening socket and fills server->address. */
 gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *error);
-/* Whether the options' address is one, and may be listened on. */
+/* Checks that the options' address is valid and may be listened on. */
 gpuserve_status gsv_http_check_address(const struct gpuserve_http *server, gpuserve_error *error);
 void gsv_http_close_listener(struct gpuserve_http *server);
 
-/* listen_unix.c: the same for a path. */
+/* listen_unix.c: the same for a unix socket path. */
 gpuserve_status gsv_http_listen_unix(struct gpuserve_http *server, const char *path,
                                      gpuserve_error *error);
 void gsv_http_remove_socket(const struct gpuserve_http *server);
@@ -83,7 +88,8 @@ enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, co
                                size_t *upload_size, void **context);
 void gsv_on_connection(void *user, struct MHD_Connection *connection, void **context,
                        enum MHD_ConnectionNotificationCode what);
-/* The socket that libmicrohttpd is about to get belongs to `client`. False: out of memory. */
+/* Registers `client` as the owner of the socket that libmicrohttpd is about to get. False: out of
+ * memory. */
 bool gsv_connection_expect(struct gpuserve_http *server, int fd, struct gsv_client *client);
 void gsv_on_completed(void *user, struct MHD_Connection *connection, void **context,
                       enum MHD_RequestTerminationCode why);

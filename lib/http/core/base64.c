@@ -1,7 +1,8 @@
 /*
- * base64.c - see base64.h.
+ * base64.c - base64 encoder with a lookup table of 12-bit pairs.
  *
- * Six bytes are four numbers of twelve bits, and each of these has two letters in a table of 8 kB.
+ * Six input bytes are four 12-bit numbers; a table of 8 kB maps each to two letters. The table is
+ * built once, on first use, by any thread.
  */
 #include "lib/http/core/base64.h"
 
@@ -26,7 +27,7 @@ static void make_pairs(void)
     }
 }
 
-/* Reads eight bytes, of which six count, and writes eight letters. */
+/* Reads eight bytes, uses six, writes eight letters. */
 static inline void encode_six(char *to, const unsigned char *from)
 {
     uint64_t x;
@@ -48,7 +49,7 @@ void gsv_base64_encode(char *to, const void *bytes, size_t size)
     pthread_once(&once, make_pairs);
     for (; size >= 8; size -= 6, from += 6, to += 8)
         encode_six(to, from);
-    while (size > 0) { /* the last seven bytes at most: nothing past them is read */
+    while (size > 0) { /* at most seven bytes remain: copied, so that no byte past them is read */
         const size_t n = size < 6 ? size : 6;
 
         memset(rest, 0, sizeof(rest));

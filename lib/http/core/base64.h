@@ -11,7 +11,7 @@ static inline size_t gsv_base64_size(size_t size)
     return (size + 2) / 3 * 4;
 }
 
-/* Writes gsv_base64_size(size) bytes, no closing NUL. */
+/* Writes gsv_base64_size(size) bytes without a terminating NUL. */
 void gsv_base64_encode(char *to, const void *bytes, size_t size);
 
 #endif

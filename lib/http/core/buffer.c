@@ -1,5 +1,5 @@
 /*
- * buffer.c - bytes that grow up to a maximum.
+ * buffer.c - a growing byte buffer with a maximum size and a sticky error.
  */
 #include "lib/http/core/buffer.h"
 

@@ -1,5 +1,5 @@
 /*
- * errors.c - one table: each problem's status, and the names that dialects give it.
+ * errors.c - one table with the HTTP status of each problem and its names in each dialect.
  */
 #include "lib/http/core/errors.h"
 
@@ -7,7 +7,7 @@
 
 struct errors_row {
     unsigned status;     /* for most dialects */
-    unsigned tei_status; /* 0: the same */
+    unsigned tei_status; /* 0: same as status */
     unsigned kserve_status;
     const char *openai_type, *openai_code;
     const char *tei_type;

@@ -1,6 +1,8 @@
 /*
- * json_write.c - JSON onto a buffer: strings escaped as RFC 8259 asks, floats in their shortest
- * exact form, vectors as base64.
+ * json_write.c - the JSON writer of buffer.h.
+ *
+ * Strings are escaped as RFC 8259 requires, floats have their shortest exact form, vectors may be
+ * base64.
  */
 #include "lib/base/number.h"
 #include "lib/http/core/base64.h"
@@ -8,7 +10,7 @@
 
 #include <string.h>
 
-/* How many bytes from `text` on need no escape. */
+/* Number of bytes from `text` on that need no escape. */
 static size_t plain_length(const char *text, size_t size)
 {
     size_t n = 0;
@@ -78,7 +80,7 @@ void gsv_put_float(struct gsv_buffer *buffer, float value)
 
 void gsv_put_floats(struct gsv_buffer *buffer, const float *values, size_t n)
 {
-    /* Room for the longest of all at once: the loop then only writes. */
+    /* One reservation for the longest possible text, so that the loop only writes. */
     char *to = n < SIZE_MAX / 64 ? gsv_buffer_reserve(buffer, n * (GSV_FLOAT_BYTES + 1) + 2) : NULL;
     char *const begin = to;
 
@@ -106,7 +108,7 @@ void gsv_put_rows(struct gsv_buffer *buffer, const float *values, size_t n_rows,
 
 void gsv_put_base64(struct gsv_buffer *buffer, const float *values, size_t n)
 {
-    const size_t size = n * sizeof(float); /* in the machine's order, which is little-endian */
+    const size_t size = n * sizeof(float); /* in host byte order, which is little-endian */
     char *to = gsv_buffer_reserve(buffer, gsv_base64_size(size) + 2);
 
     if (!to)

@@ -1,5 +1,5 @@
 /*
- * uri.c - see uri.h.
+ * uri.c - percent-decoding with strict checks, in place.
  */
 #include "lib/http/core/uri.h"
 

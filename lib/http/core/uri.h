@@ -1,5 +1,5 @@
 /*
- * uri.h - the target of a request: path and query, decoded.
+ * uri.h - percent-decoding of request paths.
  */
 #ifndef GSV_HTTP_URI_H
 #define GSV_HTTP_URI_H
@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Decode %XX in place. False for a broken escape, a NUL, a control character, or bytes that are no
- * UTF-8: nothing that a path of ours holds. */
+/* Decodes %XX in place. False: a broken escape, NUL, a control character or invalid UTF-8. No valid
+ * path contains these. */
 bool gsv_uri_decode(char *text);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * cohere.c - /v1/embed and /v2/embed of Cohere.
+ * cohere.c - Cohere's /v1/embed and /v2/embed.
  *
  * `input_type` selects the model's prompt for queries or documents, if it has one. Of
- * `embedding_types` float and base64 are offered; the others are refused by name. The reply is
- * keyed by type in v2 and, as in Cohere's API, in v1 whenever the request names `embedding_types`.
+ * `embedding_types` float and base64 are supported; others are rejected by name. The reply is keyed
+ * by type in v2 and, as in Cohere's API, in v1 if the request has `embedding_types`.
  */
 #include "lib/http/inference/truncation.h"
 #include "lib/http/inference/request_options.h"
@@ -117,7 +117,7 @@ static bool read_cut(struct gsv_exchange *exchange, gpuserve_job *job, struct gs
     const json_t *body = exchange->json;
     int64_t limit = 0;
 
-    job->truncation = GPUSERVE_TRUNCATE_RIGHT; /* END is Cohere's default */
+    job->truncation = GPUSERVE_TRUNCATE_RIGHT; /* Cohere's default is END */
     if (!gsv_option_truncated_end(exchange, body, job) ||
         !gsv_member_count(exchange, body, "max_tokens", 1, INT32_MAX, &limit))
         return false;
@@ -157,7 +157,7 @@ static void embed(struct gsv_exchange *exchange)
         !gsv_inputs_read(exchange, json_object_get(exchange->json, "texts"), "texts",
                          GSV_INPUTS_NO_IDS, NULL, &cohere->inputs))
         return;
-    inputs = cohere->inputs; /* the reply repeats the whole texts */
+    inputs = cohere->inputs; /* the reply repeats the full texts */
     if (gsv_inputs_cut(exchange, &inputs, &cut))
         gsv_call_start(exchange, &job, &inputs, write_embeddings);
 }

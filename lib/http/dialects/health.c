@@ -1,10 +1,10 @@
 /*
- * health.c - whether the server lives, whether it is ready for work, and whether work comes
- * out right.
+ * health.c - health checks: liveness, readiness, and a deep check that computes.
  *
- * Live: it answers at all. Ready: it is not draining, and a request sent now would be computed: a
- * lost device shows here with the first request that met it. Deep: each model has computed a text
- * just now. TEI asks at /health and /ping, Kubernetes at /healthz, /livez and /readyz.
+ * Live: the server answers. Ready: it is not draining and can compute a request; a lost device
+ * shows after the first request that meets it. Deep: each loaded model computes a text now, on the
+ * thread of the queue `checks`. TEI probes /health and /ping, Kubernetes /healthz, /livez and
+ * /readyz.
  */
 #include "lib/base/error.h"
 #include "lib/http/protocol/route.h"
@@ -18,7 +18,7 @@ static bool model_is_ready(struct gpuserve_http *server, size_t i, gpuserve_erro
     struct gsv_served *served = gsv_models_hold(&server->models, &server->models.entries[i]);
     gpuserve_status st;
 
-    if (!served) { /* only the default one has to be there: clients may unload the others */
+    if (!served) { /* only the default model is required: clients may unload the others */
         if (i == 0)
             gsv_fail(why, GPUSERVE_E_BUSY, "no model is loaded");
         return i != 0;

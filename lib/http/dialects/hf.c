@@ -1,6 +1,6 @@
 /*
- * hf.c - POST /, where huggingface_hub's InferenceClient sends every task, told apart by
- * the shape of what it sends:
+ * hf.c - POST / of Hugging Face: InferenceClient sends every task there. The request's shape and
+ * the model select the task:
  *
  *   inputs {source_sentence, sentences}       sentence similarity
  *   parameters.candidate_labels               zero-shot classification
@@ -8,8 +8,8 @@
  *   other inputs, to a classifier             text classification, as [[{label,score}]]
  *   other inputs, to an embedder              feature extraction, as [[f]]
  *
- * Members of `parameters` that a task does not know are refused by name. `options` (`use_cache`,
- * `wait_for_model`) has no effect: they say how Hugging Face's own servers load a model.
+ * Unknown fields of `parameters` are rejected by name. `options` (`use_cache`, `wait_for_model`)
+ * has no effect: it controls how Hugging Face's own servers load a model.
  */
 #include "lib/http/inference/entities.h"
 #include "lib/http/inference/inputs.h"
@@ -29,7 +29,7 @@ static void write_vectors(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-/* Its options are members of the body, as InferenceClient sends them, or of `parameters`. */
+/* Options are fields of the body, as InferenceClient sends them, or of `parameters`. */
 static void extract(struct gsv_exchange *exchange)
 {
     static const char *const known[] = { "normalize",   "truncate",   "truncation_direction",

@@ -1,9 +1,8 @@
 /*
- * kserve.c - the Open Inference Protocol beside inference: health, metadata, the
- * repository.
+ * kserve.c - Open Inference Protocol except inference: health, metadata, model repository.
  *
- * Loading and unloading need the server's model_control; load_queue.h does them, the
- * connection waits suspended.
+ * Load and unload need the server's model_control. They run in the load queue (load_queue.h) while
+ * the connection is suspended.
  */
 #include "lib/http/dialects/kserve.h"
 #include "lib/http/inference/model_registry.h"
@@ -66,7 +65,7 @@ static void server_metadata(struct gsv_exchange *exchange)
 
 struct tensor_row {
     const char *name, *datatype;
-    int64_t columns; /* 0: a list */
+    int64_t columns; /* 0: one-dimensional */
 };
 
 static void put_tensors(struct gsv_buffer *to, const struct tensor_row *rows, size_t n,
@@ -160,7 +159,8 @@ static void repository_index(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-/* The entry named in the path, if the server lets clients load and unload. */
+/* The entry named in the path, if model_control allows clients to load and unload. NULL after
+ * gsv_refuse. */
 static struct gsv_entry *controlled_entry(struct gsv_exchange *exchange)
 {
     struct gsv_entry *entry = gsv_models_entry(&exchange->server->models, exchange->model_name);
@@ -169,7 +169,7 @@ static struct gsv_entry *controlled_entry(struct gsv_exchange *exchange)
         gsv_refuse(exchange, GSV_P_UNSUPPORTED, NULL,
                    "clients may not load and unload models here (--model-control allows it)");
     else if (!entry)
-        gsv_request_model(exchange, exchange->model_name); /* refuses, naming those there are */
+        gsv_request_model(exchange, exchange->model_name); /* rejects and lists the known models */
     return exchange->status == 0 ? entry : NULL;
 }
 
@@ -179,7 +179,7 @@ static void say_done(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-/* A model is loaded as the server's own options say. A body may be empty. */
+/* Rejects load parameters: only the server's own options apply. The body may be empty. */
 static bool check_load(struct gsv_exchange *exchange)
 {
     const json_t *parameters;

@@ -1,10 +1,10 @@
 /*
- * kserve.h - what the files of the Open Inference Protocol (KServe v2, Triton) share.
+ * kserve.h - functions that the files of the Open Inference Protocol (KServe v2, Triton) share.
  *
- *   kserve.c     paths: health, metadata, repository
- *   kserve_stats.c       statistics of a model, or of all
- *   kserve_infer.c       one inference: which job, and its answer
- *   kserve_tensor.c      tensors in, as JSON or binary, checked
+ *   kserve.c         paths: health, metadata, model repository
+ *   kserve_stats.c   statistics of one model, or of all
+ *   kserve_infer.c   one inference: selects the job and writes the reply
+ *   kserve_tensor.c  input tensors, as JSON or binary, validated
  */
 #ifndef GSV_HTTP_KSERVE_H
 #define GSV_HTTP_KSERVE_H
@@ -18,17 +18,17 @@ void gsv_kserve_infer(struct gsv_exchange *exchange);
 void gsv_kserve_model_stats(struct gsv_exchange *exchange);
 void gsv_kserve_stats(struct gsv_exchange *exchange);
 
-/* The model of the path, held; only version 1 exists. False after gsv_refuse. */
+/* Holds the model of the path; only version 1 exists. False after gsv_refuse. */
 bool gsv_kserve_model(struct gsv_exchange *exchange);
 
-/* The texts or ids of a request's `inputs`, of which binary tensors follow the JSON at `binary`. */
+/* Reads the texts or ids of `inputs`. Binary tensors follow the JSON at `binary`. */
 bool gsv_kserve_inputs(struct gsv_exchange *exchange, const json_t *list, const char *binary,
                        size_t binary_size, struct gsv_inputs *inputs);
 
-/* Refuses `shared_memory_region` among the parameters of what is so named. */
+/* Rejects `shared_memory_region` in an input's or output's parameters. False after gsv_refuse. */
 bool gsv_kserve_check_shared(struct gsv_exchange *exchange, const json_t *parameters,
                              const char *what, const char *name);
-/* Refuses binary tensors without the header that says where they begin. */
+/* Rejects binary tensors without the header that gives their offset. Returns false. */
 bool gsv_kserve_refuse_binary(struct gsv_exchange *exchange);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * kserve_infer.c - one inference: JSON and binary tensors in, JSON and binary tensors out.
+ * kserve_infer.c - one inference with JSON and binary tensors in both directions.
  *
- * With Inference-Header-Content-Length the body is that many bytes of JSON, then tensors; the
- * answer has the same form when a binary output was asked for.
+ * With Inference-Header-Content-Length the body is that many bytes of JSON followed by the binary
+ * tensors. The reply has the same form if a binary output was requested.
  */
 #include "lib/http/dialects/kserve.h"
 #include "lib/http/inference/model_registry.h"
@@ -23,7 +23,7 @@ static const char *const output_names[] = { "embedding", "scores", "labels" };
 struct output {
     enum output_kind kind;
     bool binary;
-    size_t classes; /* of scores: this many best as "score:index:label"; 0: the scores */
+    size_t classes; /* of scores: so many best labels as "score:index:label"; 0: all scores */
 };
 
 struct infer {
@@ -32,9 +32,9 @@ struct infer {
     const char *id;
 };
 
-/* -------------------------------------------------------------------------------------- answer */
+/* ---------------------------------------------------------------------------------------- reply */
 
-/* A text element of a BYTES tensor: JSON, or its length and itself. */
+/* A string element of a BYTES tensor: JSON, or a little-endian 32-bit length and the bytes. */
 static void put_element(struct gsv_buffer *to, bool binary, const char *text)
 {
     const uint32_t size = htole32((uint32_t)strlen(text));
@@ -52,7 +52,7 @@ static const char *separator(const struct output *output, size_t i)
     return output->binary || i == 0 ? "" : ",";
 }
 
-/* The labels of one row: the best, or the `classes` best with their scores. */
+/* The labels of one row: the best one, or the best `classes` with their scores. */
 static bool put_row_labels(struct gsv_exchange *exchange, const struct output *output, size_t row,
                            struct gsv_buffer *to)
 {
@@ -95,7 +95,7 @@ static bool put_values(struct gsv_exchange *exchange, const struct output *outpu
                 return false;
         }
     } else if (output->binary) {
-        gsv_buffer_add(to, work->job.output, n * sizeof(float)); /* little-endian, as they are */
+        gsv_buffer_add(to, work->job.output, n * sizeof(float)); /* little-endian, as the host */
     } else {
         for (size_t i = 0; i < n; i++) {
             gsv_buffer_text(to, i > 0 ? "," : "");
@@ -117,7 +117,7 @@ static void put_shape(struct gsv_exchange *exchange, const struct output *output
                           output->classes ? output->classes : exchange->work.columns);
 }
 
-/* One output's JSON; its bytes, if it is binary, go to `tail`. */
+/* Writes one output as JSON; binary data goes to `tail`. */
 static bool put_output(struct gsv_exchange *exchange, const struct output *output,
                        struct gsv_buffer *tail)
 {
@@ -175,7 +175,7 @@ static void write_outputs(struct gsv_exchange *exchange)
     gsv_buffer_reset(&tail);
 }
 
-/* ------------------------------------------------------------------------------------ question */
+/* -------------------------------------------------------------------------------------- request */
 
 static bool read_output(struct gsv_exchange *exchange, const json_t *given, bool binary,
                         struct infer *infer)
@@ -244,7 +244,7 @@ static bool read_outputs(struct gsv_exchange *exchange, const json_t *body, stru
                                                : gsv_require_classifier(exchange);
 }
 
-/* A request is never one of a sequence: 0, Triton's number for none, says so too. */
+/* Sequences are not supported. 0 is accepted: Triton's value for no sequence. */
 static bool check_sequence(struct gsv_exchange *exchange, const json_t *parameters)
 {
     const json_t *id = json_object_get(parameters, "sequence_id");
@@ -254,8 +254,8 @@ static bool check_sequence(struct gsv_exchange *exchange, const json_t *paramete
                       "`sequence_id` is not offered: no model here keeps a state between requests");
 }
 
-/* `timeout` is in microseconds; priority 1 comes first and 0 is the default, as in Triton. What
- * `truncate` says is an extension. */
+/* `timeout` is in microseconds. Priority 1 is the highest and 0 the default, as in Triton.
+ * `truncate` is an extension. */
 static bool read_parameters(struct gsv_exchange *exchange, const json_t *body, gpuserve_job *job)
 {
     const json_t *parameters = json_object_get(body, "parameters");
@@ -284,7 +284,7 @@ bool gsv_kserve_refuse_binary(struct gsv_exchange *exchange)
                       "Inference-Header-Content-Length, the length of the JSON before them");
 }
 
-/* How much of the body is JSON. */
+/* Finds the size of the JSON part. */
 static bool split_body(struct gsv_exchange *exchange, size_t *json_size)
 {
     const char *given = gsv_header(exchange, "Inference-Header-Content-Length");
@@ -293,7 +293,7 @@ static bool split_body(struct gsv_exchange *exchange, size_t *json_size)
     *json_size = exchange->body.size;
     if (!given)
         return true;
-    /* strtoull() would take a sign before the digits. */
+    /* strtoull() would accept a sign. */
     if (given[0] < '0' || strlen(given) > 18 ||
         (*json_size = strtoull(given, &end, 10)) > exchange->body.size || *end)
         return gsv_refuse(exchange, GSV_P_INVALID, NULL,
@@ -308,7 +308,7 @@ static bool split_body(struct gsv_exchange *exchange, size_t *json_size)
     return true;
 }
 
-/* Binary tensors after JSON whose length no header tells make it no JSON. */
+/* Parses the JSON part. If binary data without the length header broke it, the error says so. */
 static bool parse_head(struct gsv_exchange *exchange, size_t size)
 {
     static const char mark[] = "\"binary_data_size\"";

@@ -1,10 +1,9 @@
 /*
- * kserve_stats.c - statistics as Triton's extension has them: of each model alone, since it was
- * loaded.
+ * kserve_stats.c - Triton's statistics extension: per model, since it was loaded.
  *
- * Inferences are texts that were computed, executions the batches they were computed in, by whoever
- * asked, and `batch_stats` has these by the number of their texts; `inference_stats` counts
- * requests, whose computing includes what Triton tells apart as output.
+ * `inference_count` counts computed texts and `execution_count` batches, including those of the
+ * host program. `batch_stats` has the batches by number of texts. `inference_stats` counts the jobs
+ * of clients; there compute_infer includes the output phase that Triton reports separately.
  */
 #include "lib/http/dialects/kserve.h"
 #include "lib/http/inference/model_registry.h"
@@ -17,7 +16,7 @@ static void put_duration(struct gsv_buffer *to, const char *name, uint64_t count
                       (unsigned long long)ns);
 }
 
-/* perf_analyzer reads all of them. */
+/* perf_analyzer requires all of them. */
 static void put_requests(struct gsv_buffer *to, const struct gsv_model_stats *stats)
 {
     const uint64_t n_ok = atomic_load(&stats->n_ok);

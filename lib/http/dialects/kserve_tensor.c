@@ -1,13 +1,13 @@
 /*
- * kserve_tensor.c - tensors in.
+ * kserve_tensor.c - reads and validates input tensors.
  *
  *   TEXT        BYTES [n] or [n,1]       texts
  *   TEXT_PAIR   BYTES [n] or [n,1]       second texts
- *   input_ids   INT64 or INT32 [n,len]   token ids, padded at the end; attention_mask has 1 where
- *                                        they count and 0 at the padding
+ *   input_ids   INT64 or INT32 [n,len]   token ids, padded at the end; attention_mask is 1 for
+ *                                        tokens and 0 for padding
  *
- * In JSON a BYTES element is a string; in binary it is a little-endian 32-bit length and as many
- * bytes. Nothing that a shape or a size says is believed before it is compared with what is there.
+ * A BYTES element is a string in JSON. In binary it is a little-endian 32-bit length and the bytes.
+ * Each shape and size is checked against the data before use.
  */
 #include "lib/http/dialects/kserve.h"
 #include "lib/http/inference/model_registry.h"
@@ -22,13 +22,13 @@ enum { MAX_IDS = 1 << 22 };
 
 struct tensor {
     const char *name, *datatype;
-    size_t rows, columns; /* columns is 1 for a list */
-    const json_t *data;   /* or */
-    const char *bytes;    /* binary */
+    size_t rows, columns; /* columns is 1 for one dimension */
+    const json_t *data;   /* JSON data; unused if `bytes` is set */
+    const char *bytes;    /* [size] in the body; NULL if JSON */
     size_t size;
 };
 
-/* --------------------------------------------------------------------------------- description */
+/* --------------------------------------------------------------------------------- descriptions */
 
 bool gsv_kserve_check_shared(struct gsv_exchange *exchange, const json_t *parameters,
                              const char *what, const char *name)
@@ -47,7 +47,7 @@ static bool read_shape(struct gsv_exchange *exchange, const json_t *shape, struc
     size_t sizes[2] = { 1, 1 }, i;
     json_t *one;
 
-    /* What is no list has the size 0. */
+    /* The size of a non-array is 0. */
     if (json_array_size(shape) == 0 || json_array_size(shape) > 2)
         return gsv_refuse(exchange, GSV_P_INVALID, "shape",
                           "tensor \"%.40s\": `shape` is no list of one or two sizes", tensor->name);
@@ -69,13 +69,13 @@ static bool read_shape(struct gsv_exchange *exchange, const json_t *shape, struc
     return true;
 }
 
-/* Its part of the binary data, in the order of the list. */
+/* Takes the tensor's part of the binary data; tensors lie in list order. */
 static bool take_binary(struct gsv_exchange *exchange, const json_t *size, struct tensor *tensor,
                         const char **binary, size_t *left)
 {
     if (json_integer_value(size) > 0 && !gsv_header(exchange, "Inference-Header-Content-Length"))
         return gsv_kserve_refuse_binary(exchange);
-    /* A negative size is larger than any. */
+    /* The cast makes a negative size larger than any. */
     if (!json_is_integer(size) || (uint64_t)json_integer_value(size) > *left)
         return gsv_refuse(
             exchange, GSV_P_INVALID, "binary_data_size",
@@ -220,7 +220,7 @@ static bool check_numbers(struct gsv_exchange *exchange, const struct tensor *te
     return tensor->bytes || check_count(exchange, tensor);
 }
 
-/* Element i; false: no whole number. */
+/* Reads element i; false: not an integer. */
 static bool number_at(const struct tensor *tensor, size_t i, int64_t *number)
 {
     if (tensor->bytes && element_size(tensor) == 8) {
@@ -241,7 +241,7 @@ static bool number_at(const struct tensor *tensor, size_t i, int64_t *number)
     return json_is_integer(element(tensor, i));
 }
 
-/* How many ids of a row count: those before the padding, which is at its end. */
+/* Counts the ids before the padding of a row, which must be at its end. */
 static bool count_ids(struct gsv_exchange *exchange, const struct tensor *mask, size_t row,
                       size_t *n)
 {

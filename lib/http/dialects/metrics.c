@@ -1,6 +1,5 @@
 /*
- * metrics.c - GET /metrics: what the library counts, as Prometheus text, and beside it what
- * only the server knows.
+ * metrics.c - GET /metrics in the Prometheus text format: the server's metrics, then the library's.
  */
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
@@ -76,7 +75,7 @@ static void metrics(struct gsv_exchange *exchange)
     size_t room = 16384, size = 0;
 
     put_server(exchange);
-    /* What is counted may grow between two calls. */
+    /* The text may grow between two calls. */
     while (st == GPUSERVE_E_TOO_LARGE) {
         char *at = gsv_buffer_reserve(to, room);
 
@@ -86,9 +85,9 @@ static void metrics(struct gsv_exchange *exchange)
         room = size > room ? size + 1024 : 2 * room;
     }
     if (st == GPUSERVE_OK)
-        to->size += size - 1; /* without its NUL */
+        to->size += size - 1; /* without the NUL */
     else
-        to->failed = true; /* nothing but memory can be missing */
+        to->failed = true; /* only memory can be short */
     gsv_reply(exchange, 200, "text/plain; version=0.0.4; charset=utf-8");
 }
 

@@ -1,8 +1,8 @@
 /*
- * ollama.c - /api/embed, /api/embeddings, /api/tags and /api/version of Ollama.
+ * ollama.c - Ollama's /api/embed, /api/embeddings, /api/tags and /api/version.
  *
- * Its names may end in ":latest", which means nothing here. Of `options` only num_ctx has an effect
- * on an embedding, there and here; `keep_alive` has none here.
+ * A model name may end in ":latest", which is ignored. Of `options` only num_ctx affects an
+ * embedding, as in Ollama; `keep_alive` has no effect.
  */
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
@@ -41,8 +41,8 @@ static void write_embeddings(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-/* `options.num_ctx`, the tokens that a text is cut at; 0: it is not given, or is the model's limit.
- * There have to be more than the tokenizer's special ones. */
+/* Reads `options.num_ctx`, the number of tokens to truncate at; 0: not given, or the model's limit.
+ * It must exceed the number of special tokens. */
 static bool read_limit(struct gsv_exchange *exchange, size_t *limit)
 {
     const json_t *options = json_object_get(exchange->json, "options");
@@ -66,7 +66,7 @@ static bool read_limit(struct gsv_exchange *exchange, size_t *limit)
     return true;
 }
 
-/* A limit of the request's own is kept by tokenizing here. */
+/* With a limit of its own, the request is tokenized and truncated here. */
 static void start(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_inputs *inputs,
                   gsv_handler finish)
 {
@@ -101,7 +101,7 @@ static void embed(struct gsv_exchange *exchange)
     start(exchange, &job, &inputs, write_embeddings);
 }
 
-/* The older path: one text, one vector, which is not normalized. */
+/* The older path: one text, one vector, not normalized. */
 static void write_embedding(struct gsv_exchange *exchange)
 {
     gsv_buffer_text(&exchange->reply, "{\"embedding\":");
@@ -122,7 +122,7 @@ static void embed_one(struct gsv_exchange *exchange)
         gsv_refuse(exchange, GSV_P_INVALID, "prompt", "`prompt` is no text");
         return;
     }
-    if (json_string_length(prompt) == 0) { /* as there */
+    if (json_string_length(prompt) == 0) { /* as in Ollama */
         gsv_buffer_text(&exchange->reply, "{\"embedding\":[]}");
         gsv_reply_json(exchange);
         return;

@@ -1,11 +1,11 @@
 /*
- * openai.c - /v1/embeddings and /v1/models, as the `openai` package speaks them.
+ * openai.c - OpenAI's /v1/embeddings and /v1/models, compatible with the `openai` package.
  *
- * Its default for vectors is base64 of little-endian float32. Lists of token ids are used as they
- * are. The path is also that of other services; their members are understood where the library can
- * do the same, and refused by name where they would change the result:
+ * The package requests base64 of little-endian float32 by default. Lists of token ids are used
+ * unchanged. Other services use the same path. Their fields are supported where the library can do
+ * the same, and rejected by name where they would change the result:
  *
- *   truncate, truncation, truncate_prompt_tokens   NVIDIA NIM, Jina, Voyage, vLLM: cut long texts
+ *   truncate, truncation, truncate_prompt_tokens   NVIDIA NIM, Jina, Voyage, vLLM: truncation
  *   input_type, task, prompt_name                  one of the model's prompts
  *   output_dimension, normalize, normalized        the form of the vector
  */
@@ -55,7 +55,7 @@ static bool is_given(const json_t *object, const char *key)
     return value && !json_is_null(value);
 }
 
-/* Members with one value that changes nothing; any other one is refused. */
+/* Checks fields of which only one meaning is supported; rejects other values. */
 static bool check_form(struct gsv_exchange *exchange)
 {
     static const struct gsv_unoffered unoffered[] = {
@@ -90,7 +90,7 @@ static bool check_form(struct gsv_exchange *exchange)
     return true;
 }
 
-/* OpenAI's `encoding_format`, or Jina's `embedding_type`. */
+/* OpenAI's `encoding_format` or Jina's `embedding_type`. */
 static bool read_encoding(struct gsv_exchange *exchange, bool *base64)
 {
     static const char *const formats[] = { "float", "base64", NULL };
@@ -106,8 +106,8 @@ static bool read_encoding(struct gsv_exchange *exchange, bool *base64)
     return true;
 }
 
-/* `truncate` is a flag of Jina or an end of NVIDIA NIM, `truncation` a flag of Voyage, and
- * `truncate_prompt_tokens` a limit of vLLM, -1 for the model's. */
+/* `truncate` is a flag (Jina) or an end (NVIDIA NIM), `truncation` a flag (Voyage), and
+ * `truncate_prompt_tokens` a limit (vLLM); -1: the model's limit. */
 static bool read_cut(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_cut *cut)
 {
     const json_t *body = exchange->json;
@@ -140,8 +140,8 @@ static bool is_one_of(const char *name, const char *const *names)
     return *names != NULL;
 }
 
-/* What the text is for, in the member `key`: the model's prompt for it. A model without prompts
- * treats all texts alike. */
+/* Maps the purpose in field `key` to one of the model's prompts. A model without prompts accepts
+ * and ignores the known purposes. */
 static bool read_purpose(struct gsv_exchange *exchange, const char *key, gpuserve_job *job)
 {
     static const char *const queries[] = { "query", "search_query", "retrieval.query", NULL };
@@ -219,7 +219,7 @@ static void embeddings(struct gsv_exchange *exchange)
 
 /* -------------------------------------------------------------------------------------- models */
 
-/* Facts are those of a model that is loaded; NULL in a list, where none is held. */
+/* `facts` is the held model, or NULL in the list. */
 static void write_model(struct gsv_buffer *to, const char *name, const struct gsv_served *facts)
 {
     gsv_buffer_text(to, "{\"id\":");

@@ -1,17 +1,18 @@
 /*
- * rerank.c - ranking documents, as TEI, Cohere, Jina and llama.cpp ask for it.
+ * rerank.c - reranking in the dialects of TEI, Cohere, Jina, Voyage and llama.cpp.
  *
- *   POST /rerank               `texts`: TEI; `documents`: Jina and llama.cpp
- *   POST /v1/rerank            Cohere v1 and Jina, who share the path: the reply has what both read
- *   POST /v2/rerank            Cohere v2
+ *   POST /rerank                     `texts`: TEI; `documents`: Jina and llama.cpp
+ *   POST /v1/rerank                  Cohere v1 and Jina share it: the reply has the fields of both
+ *   POST /v2/rerank                  Cohere v2
  *   POST /v1/reranking, /reranking   llama.cpp
  *
- * Scores are 0 to 1, falling: a cross-encoder's sigmoid, or (1 + cosine) / 2 of an embedder; the
- * header x-gpuserve-rerank-method says which. `raw_scores` of TEI gives the logit or the cosine.
+ * Scores are 0 to 1, in descending order: a cross-encoder's sigmoid, or (1 + cosine) / 2 of an
+ * embedder. The header x-gpuserve-rerank-method names the method. `raw_scores` (TEI) gives the
+ * logit or the cosine.
  *
- * `max_tokens_per_doc` (Cohere v2) cuts the documents; `top_k` (Voyage) is `top_n`. A document is
- * one chunk, and only its `text` is ranked: other `max_chunks_per_doc` and `rank_fields` are
- * refused.
+ * `max_tokens_per_doc` (Cohere v2) truncates documents; `top_k` (Voyage) equals `top_n`. A document
+ * is one chunk, and only its `text` is ranked: other `max_chunks_per_doc` and `rank_fields` are
+ * rejected.
  */
 #include "lib/http/inference/truncation.h"
 #include "lib/http/inference/request_options.h"
@@ -25,14 +26,14 @@
 
 struct rerank_ranking {
     struct gsv_rerank rerank;
-    struct gsv_inputs documents; /* as given: those of `rerank` may be cut */
+    struct gsv_inputs documents; /* unmodified; those of `rerank` may be truncated */
     struct gsv_cut cut;
     bool return_texts;
     size_t top_n;
 };
 
-/* Texts over the limit are cut: of documents only the beginning is often enough, and these clients
- * cannot ask for it. */
+/* Starts the ranking. All dialects but TEI truncate long documents by default: the beginning is
+ * often enough, and most of these clients cannot request it. */
 static bool start(struct gsv_exchange *exchange, struct rerank_ranking *ranking, const json_t *list,
                   const char *name, gsv_handler finish)
 {
@@ -92,8 +93,7 @@ static void rerank_tei(struct gsv_exchange *exchange, struct rerank_ranking *ran
     start(exchange, ranking, json_object_get(body, "texts"), "texts", write_tei);
 }
 
-/* -------------------------------------------------------------------------- Cohere, Jina and
- * others */
+/* ---------------------------------------------------------------------- Cohere, Jina and others */
 
 static void write_results(struct gsv_exchange *exchange)
 {
@@ -130,7 +130,7 @@ static void write_results(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-/* `top_n`, or `top_k` as Voyage names it. */
+/* Reads `top_n`, or Voyage's `top_k`; the smaller one applies. */
 static bool read_count(struct gsv_exchange *exchange, size_t *n)
 {
     int64_t top_n = INT64_MAX, top_k = INT64_MAX;
@@ -142,7 +142,7 @@ static bool read_count(struct gsv_exchange *exchange, size_t *n)
     return true;
 }
 
-/* Only what a ranking here is anyway: one chunk of each document, and its `text`. */
+/* Accepts only one chunk for each document, ranked by its `text`. */
 static bool check_form(struct gsv_exchange *exchange)
 {
     const json_t *fields = json_object_get(exchange->json, "rank_fields");

@@ -1,8 +1,8 @@
 /*
- * tei.c - text-embeddings-inference: /embed, /embed_all, /embed_sparse, and its routes.
+ * tei.c - text-embeddings-inference: /embed, /embed_all, /embed_sparse, and the route table.
  *
- * There these paths name no model, and the server's first one answers; here a body may have the
- * member `model`, for a server of several.
+ * TEI's paths name no model. Here a body may have a field `model`; without it the default model
+ * answers.
  */
 #include "lib/http/inference/inputs.h"
 #include "lib/http/inference/model_registry.h"
@@ -33,7 +33,7 @@ static void embed(struct gsv_exchange *exchange)
         gsv_call_start(exchange, &job, &inputs, write_vectors);
 }
 
-/* ----------------------------------------------------------------------------------- per token */
+/* -------------------------------------------------------------------------------- token vectors */
 
 static void write_token_vectors(struct gsv_exchange *exchange)
 {
@@ -51,7 +51,7 @@ static void write_token_vectors(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-/* The number of rows is known before only when the ids are. */
+/* Tokenizes before the job, because the number of output rows must be known. */
 static void embed_all(struct gsv_exchange *exchange)
 {
     const json_t *body = exchange->json;
@@ -71,7 +71,7 @@ static void embed_all(struct gsv_exchange *exchange)
 
 /* -------------------------------------------------------------------------------------- sparse */
 
-/* [{"index":1037,"value":0.5},...] of one row */
+/* Writes [{"index":1037,"value":0.5},...] from one row. */
 static void put_sparse(struct gsv_exchange *exchange, const float *row, uint32_t *indices,
                        float *values)
 {

@@ -1,5 +1,5 @@
 /*
- * tei.h - what the files of the text-embeddings-inference dialect share.
+ * tei.h - handlers of the text-embeddings-inference dialect that have a file of their own.
  */
 #ifndef GSV_HTTP_TEI_H
 #define GSV_HTTP_TEI_H

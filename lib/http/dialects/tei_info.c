@@ -1,5 +1,5 @@
 /*
- * tei_info.c - GET /info: the keys that TEI's clients read, all of them, and the truth.
+ * tei_info.c - TEI's GET /info with all keys that its clients read, plus `space` and `poolings`.
  */
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/protocol/request.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* {"id2label":{"0":"NEG"},"label2id":{"NEG":0}} */
+/* Writes {"id2label":{"0":"NEG"},"label2id":{"NEG":0}}. */
 static void put_labels(struct gsv_buffer *to, const struct gsv_served *served)
 {
     const size_t n = gpuserve_model_label_count(served->model);
@@ -27,8 +27,8 @@ static void put_labels(struct gsv_buffer *to, const struct gsv_served *served)
     gsv_buffer_text(to, "}}");
 }
 
-/* TEI has four, and its clients refuse a reply with another one: what they cannot be told stands in
- * `poolings`. */
+/* Maps to one of TEI's four poolings, because its clients reject others. `poolings` has the real
+ * ones. */
 static const char *tei_pooling(const struct gsv_served *served, const json_t *poolings)
 {
     static const char *const names[][2] = { { "cls", "cls" },

@@ -1,11 +1,11 @@
 /*
- * tei_predict.c - /predict of text-embeddings-inference: labels of texts and of pairs.
+ * tei_predict.c - TEI's /predict: classification of texts and pairs.
  *
  *   "a"                    one text
  *   ["a"], ["a","b"]       one text, one pair
- *   [["a"],["a","b"]]      any number of both; the reply is nested then
+ *   [["a"],["a","b"]]      any number of both; the reply is nested
  *
- * A job of the library has texts or pairs, so a batch of both is two jobs, one after the other.
+ * A job of the library holds texts or pairs. A batch of both runs as two jobs in sequence.
  */
 #include "lib/http/inference/inputs.h"
 #include "lib/http/inference/model_registry.h"
@@ -15,22 +15,22 @@
 #include "lib/http/dialects/tei.h"
 #include "lib/http/inference/inference_call.h"
 
-/* What one job has of the request. */
+/* The inputs of one job. */
 struct tei_predict_part {
     struct gsv_inputs inputs;
-    size_t *places; /* [inputs.n] in the request */
+    size_t *places; /* [inputs.n] index in the request */
 };
 
 struct predict {
     struct tei_predict_part texts, pairs;
     const struct tei_predict_part *running;
-    const float **rows; /* [n] scores, in the order of the request */
+    const float **rows; /* [n] scores in request order */
     size_t n;
     bool nested, raw;
     uint32_t truncation;
 };
 
-/* -------------------------------------------------------------------------------------- answer */
+/* ---------------------------------------------------------------------------------------- reply */
 
 static void write_predictions(struct gsv_exchange *exchange)
 {
@@ -48,7 +48,7 @@ static void write_predictions(struct gsv_exchange *exchange)
 
 static void start(struct gsv_exchange *exchange, const struct tei_predict_part *part);
 
-/* The rows of a job stay where they are as long as the exchange. */
+/* Collects the rows of a job; they live as long as the exchange. */
 static void take_rows(struct gsv_exchange *exchange)
 {
     struct predict *predict = exchange->state;
@@ -74,14 +74,14 @@ static void start(struct gsv_exchange *exchange, const struct tei_predict_part *
     gsv_call_start(exchange, &job, &part->inputs, take_rows);
 }
 
-/* ------------------------------------------------------------------------------------ question */
+/* -------------------------------------------------------------------------------------- request */
 
 static bool is_pair(const json_t *value)
 {
     return json_array_size(value) == 2;
 }
 
-/* One input: a text, or a list of one text or two. */
+/* One input: a text, or a list of one or two texts. */
 static bool take_input(struct gsv_exchange *exchange, struct predict *predict, size_t i,
                        const json_t *value)
 {
@@ -106,7 +106,7 @@ static bool take_input(struct gsv_exchange *exchange, struct predict *predict, s
     return true;
 }
 
-/* Room for n inputs, none of which is there yet. */
+/* Allocates for n inputs; the part starts empty. */
 static bool make_part(struct gsv_exchange *exchange, struct tei_predict_part *part, size_t n,
                       bool pairs)
 {

@@ -1,6 +1,6 @@
 /*
- * tei_text.c - /tokenize and /decode of TEI; /tokenize and /detokenize of llama.cpp, which
- * share a path and are told apart by their fields.
+ * tei_text.c - TEI's /tokenize and /decode, llama.cpp's /tokenize and /detokenize. Both use the
+ * same /tokenize path; the request's fields select the dialect.
  */
 #include "lib/http/inference/inputs.h"
 #include "lib/http/inference/model_registry.h"
@@ -20,8 +20,7 @@ static bool tokenize_text(struct gsv_exchange *exchange, const char *text, size_
     return gsv_tokens_of_text(exchange, text, size, &options, most, tokens);
 }
 
-/* Its id and, as the member `name`, the part of the text that it is of, or a special token's own.
- */
+/* Writes a token's id and, as field `name`, its span of the text or a special token's name. */
 static void put_token(struct gsv_exchange *exchange, const char *text, size_t size,
                       const struct gsv_token_spans *tokens, size_t i, const char *name)
 {
@@ -150,7 +149,7 @@ static void tokenize(struct gsv_exchange *exchange)
 
 /* -------------------------------------------------------------------------------------- decode */
 
-/* The text of one list of ids, as a JSON string. */
+/* Writes the text of one list of ids as a JSON string. */
 static bool put_decoded(struct gsv_exchange *exchange, const int32_t *ids, size_t n,
                         bool skip_special)
 {

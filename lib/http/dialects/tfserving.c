@@ -1,9 +1,9 @@
 /*
- * tfserving.c - TensorFlow Serving's REST and KServe v1: :predict and :classify.
+ * tfserving.c - TensorFlow Serving's REST API and KServe v1: :predict and :classify.
  *
- * An instance is a text, or an object with one member that is a text. :predict gives vectors of an
- * embedder and scores of a classifier. There is one version, 1, and one signature,
- * "serving_default"; others are refused in TensorFlow Serving's words.
+ * An instance is a text, or an object with one field that is a text. :predict returns the vectors
+ * of an embedder or the scores of a classifier. The only version is 1 and the only signature
+ * "serving_default"; others are rejected with TensorFlow Serving's messages.
  */
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
@@ -24,7 +24,7 @@ static void write_predictions(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-/* {"result":[[["label",0.9],...]]} */
+/* Writes {"result":[[["label",0.9],...]]}. */
 static void write_result(struct gsv_exchange *exchange)
 {
     struct gsv_buffer *to = &exchange->reply;

@@ -1,12 +1,12 @@
 /*
- * web_ui.c - the page for people at /, from files that the build puts into the library: nothing is
- * read from disk, nothing comes from another host.
+ * web_ui.c - serves the web UI at / and the API documentation at /docs.
  *
- * It is static and tells nothing, so it is open to those without a key; what it asks for is not.
+ * The build embeds the files of web_ui/ in the library: no disk access, no other hosts. The pages
+ * are static and hold no data, so they need no API key; the API that they call does.
  */
 #include "lib/http/protocol/route.h"
 
-/* Scripts and styles from here alone, and the page in nobody's frame. */
+/* Scripts and styles from this server only; no framing by other pages. */
 #define POLICY                                                                        \
     "default-src 'none'; script-src 'self'; style-src 'self'; "                       \
     "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; " \
@@ -24,7 +24,7 @@ static void put_file(struct gsv_exchange *exchange, const unsigned char *bytes, 
     gsv_reply(exchange, 200, type);
 }
 
-/* A file of page/ and the handler that answers with it. */
+/* Declares an embedded file of web_ui/ and defines its handler. */
 #define FILE_OF(name, type)                                                \
     extern const unsigned char gsv_page_##name[];                          \
     extern const size_t gsv_page_##name##_size;                            \

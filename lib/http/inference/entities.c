@@ -1,9 +1,9 @@
 /*
- * entities.c - see entities.h.
+ * entities.c - token classification requests: parse, run, group, write.
  *
  *   texts -> tokens -> job -> scores of each token -> gpuserve_entities() -> JSON
  *
- * Places are counted in characters.
+ * Positions in the reply count characters, not bytes. Runs as steps of the exchange.
  */
 #include "lib/http/inference/entities.h"
 
@@ -18,10 +18,10 @@
 
 enum {
     WORD_BYTES = 512,
-    MAX_IGNORED = 1024, /* labels, each of which is compared with that of each entity */
+    MAX_IGNORED = 1024, /* labels; each is compared with the label of each entity */
 };
 
-/* What is asked, and the texts as they were given. */
+/* The request's parameters and its original texts. */
 struct entities_question {
     const char **texts;             /* [n] */
     const size_t *sizes;            /* [n] */
@@ -31,7 +31,7 @@ struct entities_question {
     bool is_list;
 };
 
-/* One text with its tokens, while its entities are written. */
+/* Writer state of one text. */
 struct http_entities_reading {
     struct gsv_exchange *exchange;
     const struct entities_question *question;
@@ -75,7 +75,7 @@ static void put_word(const struct http_entities_reading *r, const gpuserve_entit
         if (st == GPUSERVE_OK)
             gsv_put_text(&r->exchange->reply, at);
     }
-    r->exchange->reply.failed |= st != GPUSERVE_OK; /* nothing but memory can be missing */
+    r->exchange->reply.failed |= st != GPUSERVE_OK; /* only memory can be short */
     gsv_buffer_reset(&word);
 }
 
@@ -115,14 +115,14 @@ static void put_entities(struct http_entities_reading *r, const float *scores)
         return;
     st = gpuserve_entities(r->exchange->served->model, scores, r->tokens->spans, r->tokens->n,
                            r->question->aggregation, found, &n, &error);
-    r->exchange->reply.failed |= st != GPUSERVE_OK; /* of our own tokens and rows */
+    r->exchange->reply.failed |= st != GPUSERVE_OK; /* cannot fail: tokens and rows match */
     gsv_buffer_text(&r->exchange->reply, "[");
     for (size_t i = 0; i < n; i++)
         put(r, &found[i]);
     gsv_buffer_text(&r->exchange->reply, "]");
 }
 
-/* ----------------------------------------------------------------------------- question, answer */
+/* ------------------------------------------------------------------------------- request, reply */
 
 static void write_entities(struct gsv_exchange *exchange)
 {
@@ -175,8 +175,7 @@ static bool read_ignored(struct gsv_exchange *exchange, const json_t *parameters
     return true;
 }
 
-/* Ids for the job, since the number of rows is known before only when they are, and the places in
- * the texts for the answer. */
+/* Tokenizes before the job: it fixes the number of output rows and gives the reply's spans. */
 static bool tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, uint32_t truncation,
                      struct entities_question *question)
 {

@@ -1,5 +1,12 @@
 /*
- * inference_call.c - see inference_call.h.
+ * inference_call.c - submits jobs and loads, suspends connections, takes up results.
+ *
+ *   gsv_call_start -> gpuserve_submit -> on_complete -> gsv_event_loop_resume -> gsv_call_finish
+ *                  -> inline: gsv_call_compute on the event loop thread        -> gsv_call_finish
+ *
+ * `handshake`: SUBMITTING -> SUSPENDED by the starting thread, or -> DONE by the completing one. An
+ * atomic exchange makes the second of them resume. Every started call is counted in n_working until
+ * it is finished or abandoned.
  */
 #include "lib/http/inference/inference_call.h"
 
@@ -9,16 +16,16 @@
 
 #include <time.h>
 
-/* A reply larger than this would be a quarter of a gigabyte of JSON. */
+/* A larger reply would be a quarter of a gigabyte of JSON. */
 enum { MAX_OUTPUT_FLOATS = 1 << 24 };
-/* What the guard's thread computes itself. */
+/* Limits of an inline job. */
 enum { INLINE_ITEMS = 4, INLINE_BYTES = 1024 };
 
 static const uint64_t lone_ns = 20000000u;
 
 /* --------------------------------------------------------------------------------------- start */
 
-/* Room for the rows: floats in one, and how many there are. */
+/* Sets the row size and allocates the output. */
 static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *inputs)
 {
     struct gsv_call *work = &exchange->work;
@@ -53,7 +60,7 @@ static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *
     return work->job.output && work->items;
 }
 
-/* From another thread. After the resumption the exchange may be gone. */
+/* From any thread. After the resumption the exchange may be freed. */
 void gsv_call_complete(struct gsv_exchange *exchange)
 {
     if (atomic_exchange(&exchange->work.handshake, GSV_DONE) == GSV_SUSPENDED)
@@ -63,11 +70,11 @@ void gsv_call_complete(struct gsv_exchange *exchange)
 static void on_complete(void *user, gpuserve_request *request, gpuserve_status status)
 {
     (void)request;
-    (void)status; /* asked for when the work is taken up, with its message */
+    (void)status; /* gpuserve_wait() returns it with its message */
     gsv_call_complete(user);
 }
 
-/* Counted before it is submitted, so that stopping never misses one. */
+/* Counted before the submission, so that a stop misses no call. */
 bool gsv_call_count_in(struct gsv_exchange *exchange)
 {
     struct gpuserve_http *server = exchange->server;
@@ -104,7 +111,7 @@ static bool is_no_text(const struct gsv_exchange *exchange, const char *text, si
            GPUSERVE_E_INVALID;
 }
 
-/* Whether it is one of the texts that the job failed for: the tokenizer makes nothing of it. */
+/* True if the tokenizer rejects one of the job's texts, which explains the failure. */
 static bool has_no_text(const struct gsv_exchange *exchange, const gpuserve_job *job)
 {
     for (size_t i = 0; job->texts && i < job->n_items; i++) {
@@ -131,7 +138,7 @@ static void count_failure(struct gsv_exchange *exchange)
         atomic_fetch_add(&exchange->served->stats.n_failed, 1u);
 }
 
-/* Others may want to cancel it. */
+/* Protected by the lock, because other threads may cancel the request. */
 static void set_request(struct gsv_exchange *exchange, gpuserve_request *request)
 {
     pthread_mutex_lock(&exchange->server->lock);
@@ -141,7 +148,7 @@ static void set_request(struct gsv_exchange *exchange, gpuserve_request *request
     pthread_mutex_unlock(&exchange->server->lock);
 }
 
-/* What cannot be cancelled must be over soon. */
+/* An inline job cannot be cancelled, so it must be short. */
 static bool is_small(const gpuserve_job *job)
 {
     size_t bytes = 0;
@@ -155,8 +162,8 @@ static bool is_small(const gpuserve_job *job)
     return bytes <= INLINE_BYTES;
 }
 
-/* To the guard's thread, which this is, if there has been one request at a time for a while: of
- * several, whatever comes first shall not hold up that they are computed together. */
+/* Selects inline computation on this event loop thread, if requests came one at a time for lone_ns.
+ * With concurrent requests, an inline job would prevent batching them. */
 static bool take_lead(struct gsv_exchange *exchange)
 {
     struct gpuserve_http *server = exchange->server;
@@ -213,7 +220,7 @@ bool gsv_call_start(struct gsv_exchange *exchange, const gpuserve_job *job,
     if (exchange->deadline_ns)
         work->job.deadline_us = ((int64_t)exchange->deadline_ns - (int64_t)gsv_http_now()) / 1000;
     if (exchange->deadline_ns && work->job.deadline_us == 0)
-        work->job.deadline_us = -1; /* 0 would be "none" */
+        work->job.deadline_us = -1; /* 0 would mean "none" */
     work->job.expected_fingerprint = gsv_header(exchange, "x-gpuserve-space");
     work->error = no_error;
     atomic_store(&work->handshake, GSV_SUBMITTING);
@@ -232,7 +239,7 @@ bool gsv_call_start(struct gsv_exchange *exchange, const gpuserve_job *job,
     return true;
 }
 
-/* From now on a client that leaves leaves the queue. False: it has left already. */
+/* From here on a disconnect removes the exchange from the queue. False: already disconnected. */
 static bool set_queue(struct gsv_exchange *exchange, struct gsv_load_queue *queue)
 {
     bool gone;
@@ -295,13 +302,13 @@ static void add_number(struct gsv_exchange *exchange, const char *name, uint64_t
     gsv_add_header(exchange, name, gsv_keep_format(exchange, "%llu", (unsigned long long)number));
 }
 
-/* Whole milliseconds, as text-embeddings-inference has them. */
+/* Whole milliseconds, as in text-embeddings-inference. */
 static void add_time(struct gsv_exchange *exchange, const char *name, uint64_t us)
 {
     add_number(exchange, name, us / 1000);
 }
 
-/* What a client can rely on, whatever its dialect. */
+/* Response headers that are the same in all dialects. */
 static void add_headers(struct gsv_exchange *exchange)
 {
     static const char *const dtypes[] = { "", "float32", "float16", "bfloat16", "tf32", "int8" };
@@ -340,11 +347,11 @@ static void keep_usage(struct gsv_exchange *exchange)
     usage->compute_us += result->compute_us;
 }
 
-/* The job's end: its status, and its message for a failure. */
+/* Returns the status of the completed job, with its message on failure. */
 static gpuserve_status take_result(struct gsv_exchange *exchange, gpuserve_error *error)
 {
     gpuserve_request *request = exchange->work.request;
-    gpuserve_status st = gpuserve_wait(request, -1, error); /* it has completed */
+    gpuserve_status st = gpuserve_wait(request, -1, error); /* does not block: completed */
 
     set_request(exchange, NULL);
     gpuserve_request_free(&request);

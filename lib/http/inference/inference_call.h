@@ -1,14 +1,13 @@
 /*
- * inference_call.h - a job of the library on behalf of an exchange, without a thread that waits for
- * it.
+ * inference_call.h - asynchronous jobs of the library for an exchange; no thread waits for them.
  *
- * gsv_call_start submits; the library's callback and the thread that started it meet in
- * work.handshake: whoever comes second knows that the first was there. If the result is there
- * before the handler has returned, the connection is never suspended.
+ * gsv_call_start() submits the job. The completion callback and the starting thread meet in
+ * work.handshake by an atomic exchange: the second to arrive sees that the first was there. If the
+ * result arrives before the handler returns, the connection is never suspended.
  *
- * A small job that is the only one is not submitted: the guard's thread computes it itself once it
- * is out of libmicrohttpd's calls, see event_loop.h. To wake another thread, and to be woken by it,
- * takes longer than all else that a request costs beside its computation.
+ * A small job is run inline if it is the only one. The event loop thread computes it after
+ * libmicrohttpd's calls return; see event_loop.h. Two thread switches would cost more than the rest
+ * of such a request beside its computation.
  */
 #ifndef GSV_HTTP_INFERENCE_CALL_H
 #define GSV_HTTP_INFERENCE_CALL_H
@@ -18,19 +17,19 @@
 #include "lib/http/inference/inputs.h"
 #include "lib/http/inference/load_queue.h"
 
-/* Submit `job` over `inputs` to exchange->served; the output's memory is made here. `finish` runs
- * when it has succeeded: items and job.output are in exchange->work. A failure is told to the
- * client. False after gsv_refuse. */
+/* Submits `job` over `inputs` to exchange->served and allocates the output. After success `finish`
+ * runs with items and job.output in exchange->work; a failure is sent to the client. False after
+ * gsv_refuse. */
 bool gsv_call_start(struct gsv_exchange *exchange, const gpuserve_job *job,
                     const struct gsv_inputs *inputs, gsv_handler finish);
 
-/* A load, an unload (of `entry`) or a check, which `queue` does. False after gsv_refuse. */
+/* Queues a load or unload of `entry`, or a check. False after gsv_refuse. */
 bool gsv_call_load(struct gsv_exchange *exchange, struct gsv_load_queue *queue,
                    struct gsv_entry *entry, enum gsv_load_kind kind, gsv_handler finish);
-/* From any thread: the work is done, its status is set. The exchange may be gone on return. */
+/* From any thread: the work is done and its status is set. The exchange may be freed on return. */
 void gsv_call_complete(struct gsv_exchange *exchange);
 
-/* Row i of the result. */
+/* Row i of the output. */
 static inline const float *gsv_call_row(const struct gsv_exchange *exchange, size_t i)
 {
     return exchange->work.job.output + i * exchange->work.columns;

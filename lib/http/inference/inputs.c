@@ -1,5 +1,8 @@
 /*
- * inputs.c - see inputs.h.
+ * inputs.c - reads texts and token ids from JSON and tokenizes where a job needs ids.
+ *
+ * Accepts the five forms of gsv_inputs_read(). Ids are range-checked against the vocabulary. All
+ * arrays come from gsv_keep().
  */
 #include "lib/http/inference/inputs.h"
 
@@ -159,7 +162,7 @@ static bool read_one_id_list(struct gsv_exchange *exchange, const json_t *list, 
     return true;
 }
 
-/* The ids of text i, in memory that grows with the exchange's list of ids. */
+/* Appends the ids of text i to `ids`. */
 static bool tokenize(struct gsv_exchange *exchange, const struct gsv_inputs *inputs, size_t i,
                      uint32_t truncation, struct gsv_buffer *ids)
 {
@@ -210,7 +213,7 @@ bool gsv_inputs_tokenize(struct gsv_exchange *exchange, struct gsv_inputs *input
     return good && inputs->ids;
 }
 
-/* NULL: none is put before. */
+/* NULL: no prompt. */
 static const json_t *prompt_of(const struct gsv_served *served, const char *name)
 {
     const json_t *prompt = name ? json_object_get(gsv_served_prompts(served), name)
@@ -237,7 +240,7 @@ bool gsv_inputs_prompt(struct gsv_exchange *exchange, struct gsv_inputs *inputs,
     return true;
 }
 
-/* ----------------------------------------------------------------------------------- all forms */
+/* ------------------------------------------------------------------------------------ all forms */
 
 static bool read_mixed(struct gsv_exchange *exchange, const json_t *list, const char *name,
                        unsigned flags, const gpuserve_job *job, struct gsv_inputs *inputs)

@@ -1,9 +1,9 @@
 /*
- * load_queue.c - loads and unloads of models that clients ask for. load_queue.h says how they are
- * merged, ordered and cancelled.
+ * load_queue.c - implements the load queue; load_queue.h defines coalescing, order and
+ * cancellation.
  *
- * A waiter is completed without the lock: it may be gone at once. What has left the list of a task
- * is its remover's, so every waiter is completed once.
+ * The queue thread runs tasks without the lock. The thread that removes a waiter from a task's list
+ * owns it, so every waiter is completed exactly once. A completed exchange may be freed at once.
  */
 #include "lib/http/inference/load_queue.h"
 
@@ -18,7 +18,7 @@ struct gsv_load_task {
     struct gsv_load_task *next;
     struct gsv_entry *entry;
     enum gsv_load_kind kind;
-    struct gsv_exchange *waiters; /* by work.next_waiter */
+    struct gsv_exchange *waiters; /* linked by work.next_waiter */
     bool is_running;
     struct gsv_buffer report; /* of a check */
     bool is_good;
@@ -31,9 +31,9 @@ void gsv_load_queue_init(struct gsv_load_queue *queue, struct gsv_models *models
     queue->models = models;
 }
 
-/* ----------------------------------------------------------------------------- under the lock */
+/* -------------------------------------------------------------------- called with the lock held */
 
-/* The last task of the entry, or NULL; *place is where the next task is linked. */
+/* The last task of the entry, or NULL; *place is the link for a new task. */
 static struct gsv_load_task *find_last(struct gsv_load_queue *queue, const struct gsv_entry *entry,
                                        struct gsv_load_task ***place)
 {
@@ -56,7 +56,7 @@ static void unlink_task(struct gsv_load_queue *queue, struct gsv_load_task *task
     queue->n--;
 }
 
-/* Its waiters, which nobody else completes from now on. */
+/* Detaches the waiters; the caller must complete them. */
 static struct gsv_exchange *take_waiters(struct gsv_load_task *task)
 {
     struct gsv_exchange *waiters = task->waiters;
@@ -74,7 +74,7 @@ static void drop_task(struct gsv_load_queue *queue, struct gsv_load_task *task)
     atomic_fetch_add(&queue->n_cancelled, 1ull);
 }
 
-/* -------------------------------------------------------------------------- without the lock */
+/* ----------------------------------------------------------------------------------- completion */
 
 static void complete_all(struct gsv_exchange *waiters, gpuserve_status status,
                          const gpuserve_error *error)
@@ -90,7 +90,7 @@ static void complete_all(struct gsv_exchange *waiters, gpuserve_status status,
     }
 }
 
-/* Each waiter writes its own reply from the report. */
+/* Each waiter gets a copy of the report for its reply. */
 static void share_report(const struct gsv_load_task *task, struct gsv_exchange *waiters)
 {
     for (; waiters && task->kind == GSV_CHECK; waiters = waiters->work.next_waiter) {
@@ -148,7 +148,7 @@ static void *run(void *user)
 
 /* ------------------------------------------------------------------------------------- waiters */
 
-/* The lock is held. */
+/* Called with the lock held. */
 static gpuserve_status start_thread(struct gsv_load_queue *queue, gpuserve_error *error)
 {
     int failed = 0;
@@ -162,7 +162,7 @@ static gpuserve_status start_thread(struct gsv_load_queue *queue, gpuserve_error
     return GPUSERVE_OK;
 }
 
-/* The task to wait for; the lock is held. */
+/* Finds or appends the task to wait for. Called with the lock held. */
 static gpuserve_status find_task(struct gsv_load_queue *queue, struct gsv_entry *entry,
                                  enum gsv_load_kind kind, struct gsv_load_task **task,
                                  gpuserve_error *error)

@@ -1,14 +1,14 @@
 /*
- * load_queue.h - what clients ask for that takes long and is no job: loads and unloads of models,
- * and checks of all models. One queue with one thread for loads, another one for checks.
+ * load_queue.h - a queue of slow operations: model loads and unloads, or checks of all models.
  *
- *   handler --add--> task (entry, kind, waiters) --> thread: gsv_models_load, _unload, _try -->
- * waiters
+ *   handler --add--> task (entry, kind, waiters) --> thread: gsv_models_load, _unload, _try
+ *                                                                        --> waiters
  *
- * A request joins the last task of its model if that is of the same kind, running or not: equal
- * requests share one load, and the order of a model's loads and unloads stays. A task that has not
- * begun is dropped when its last waiter leaves; a running one ends by itself. The thread starts
- * with the first task. A waiter is an exchange whose connection is, or is about to be, suspended.
+ * The server has one queue with one thread for loads, and another for checks. Request coalescing: a
+ * request joins the last task of its model if the kind is equal, running or not. So equal requests
+ * share one load, and the order of a model's loads and unloads is kept. A task that has not started
+ * is dropped when its last waiter leaves; a running one completes. The first task starts the
+ * thread. A waiter is an exchange whose connection is suspended or about to be.
  */
 #ifndef GSV_HTTP_LOAD_QUEUE_H
 #define GSV_HTTP_LOAD_QUEUE_H
@@ -31,38 +31,38 @@ struct gsv_models;
 enum gsv_load_kind { GSV_LOAD, GSV_UNLOAD, GSV_CHECK };
 
 struct gsv_load_queue {
-    pthread_mutex_t lock;        /* over what follows but the counters, and every waiter's
-                                    work.load and work.next_waiter */
-    pthread_cond_t changed;      /* a task was added, or the queue was closed */
-    struct gsv_load_task *first; /* in order; the first may be running */
+    pthread_mutex_t lock;   /* protects the fields below except the counters, and every waiter's
+                               work.load and work.next_waiter */
+    pthread_cond_t changed; /* a task was added, or the queue was closed */
+    struct gsv_load_task *first; /* FIFO; the first task may be running */
     size_t n;
     struct gsv_models *models;
     pthread_t thread;
     bool is_started, is_closed;
-    _Atomic unsigned long long n_loads, n_joined, n_cancelled; /* begun; requests; tasks dropped */
+    _Atomic unsigned long long n_loads, n_joined, n_cancelled; /* started; coalesced; dropped */
 };
 
 void gsv_load_queue_init(struct gsv_load_queue *queue, struct gsv_models *models);
 
-/* Add a waiter. A check appends its report to the reply and sets the `bool` at exchange->state.
- * GPUSERVE_OK: its work will complete, maybe before this returns. GPUSERVE_E_BUSY: too
- * many tasks wait. GPUSERVE_E_CANCELLED: the queue is closed. */
+/* Adds a waiter. A check appends its report to the reply and sets the `bool` at exchange->state.
+ * GPUSERVE_OK: the work will complete, possibly before the return. GPUSERVE_E_BUSY: the queue is
+ * full. GPUSERVE_E_CANCELLED: the queue is closed. */
 gpuserve_status gsv_load_queue_add(struct gsv_load_queue *queue, struct gsv_exchange *exchange,
                                    struct gsv_entry *entry, enum gsv_load_kind kind,
                                    gpuserve_error *error);
 
-/* The exchange's client has left: if it is a waiter its work completes with GPUSERVE_E_CANCELLED.
- * On a thread on which the exchange cannot end meanwhile. */
+/* The client disconnected: if the exchange is a waiter, completes its work with
+ * GPUSERVE_E_CANCELLED. Call on a thread on which the exchange cannot end meanwhile. */
 void gsv_load_queue_leave(struct gsv_load_queue *queue, struct gsv_exchange *exchange);
 
-/* Drop all tasks but a running one, complete every waiter's work with GPUSERVE_E_CANCELLED, accept
- * no more. */
+/* Drops all tasks except a running one, completes every waiter with GPUSERVE_E_CANCELLED, and
+ * rejects new ones. */
 void gsv_load_queue_close(struct gsv_load_queue *queue);
 
-/* After gsv_load_queue_close(): wait for the thread. */
+/* After gsv_load_queue_close(): joins the thread. */
 void gsv_load_queue_join(struct gsv_load_queue *queue);
 
-/* After gsv_load_queue_join(), when there is no client more that could leave. */
+/* After gsv_load_queue_join(), when no client is left that could call gsv_load_queue_leave(). */
 void gsv_load_queue_destroy(struct gsv_load_queue *queue);
 
 #endif

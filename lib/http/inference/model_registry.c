@@ -1,5 +1,8 @@
 /*
- * model_registry.c - see model_registry.h.
+ * model_registry.c - opens, names, tests, replaces and unloads the served models.
+ *
+ * Loads run one at a time under `loading`, without `lock`. The write lock is held only to swap an
+ * entry's model; the old one is released after it. A replacement must pass one test text first.
  */
 #include "lib/http/inference/model_registry.h"
 
@@ -14,7 +17,7 @@
 
 enum { MAX_NAME_BYTES = 256, TRIED_TOKENS = 64 };
 
-/* ------------------------------------------------------------------------------------- a model */
+/* --------------------------------------------------------------------------------------- models */
 
 static json_t *read_facts(gpuserve_model *model, gpuserve_error *error)
 {
@@ -89,7 +92,7 @@ static struct gsv_served *describe(gpuserve_model *model, bool owned, const char
     else
         served->n_labels = gpuserve_model_label_count(model);
     served->can_embed = has_task(served->facts, "embed");
-    /* Cross-encoders have one label: how well the second text answers the first. */
+    /* Cross-encoders have one label: the relevance of the second text to the first. */
     served->is_reranker = served->n_labels == 1;
     return served;
 }
@@ -115,7 +118,7 @@ const json_t *gsv_served_prompts(const struct gsv_served *served)
 static bool is_name(const char *name)
 {
     const size_t size = strlen(name);
-    bool at_start = true; /* of a part, where no name ends: not even an empty one */
+    bool at_start = true; /* of a path segment, where a name must not end, even an empty one */
 
     if (size > MAX_NAME_BYTES)
         return false;
@@ -131,7 +134,8 @@ static bool is_name(const char *name)
     return !at_start;
 }
 
-/* The path of a snapshot in the hub's cache, ".../models--org--name/snapshots/0123"; NULL: none. */
+/* The model id from a path in the hub's cache, ".../models--org--name/snapshots/0123"; NULL: no
+ * such path. */
 static char *name_of_snapshot(const char *path)
 {
     const char *hub = strstr(path, "models--"), *dashes, *end;
@@ -148,8 +152,8 @@ static char *name_of_snapshot(const char *path)
     return name;
 }
 
-/* "models--org--name/snapshots/0123" is org/name, and so is org/name@revision; other directories
- * are called by their last part; what is no path is a name of the hub. */
+/* Default name of a model. "models--org--name/snapshots/0123" and "org/name@revision" give
+ * org/name. A directory gives its last segment. Any other text is a model id of the hub. */
 static char *name_of_path(const char *path)
 {
     size_t size = strcspn(path, "@");
@@ -179,7 +183,7 @@ static char *copy_or_null(const char *text, bool *failed)
     return copy;
 }
 
-/* The options themselves are there already. */
+/* Copies the strings; entry->options itself is copied already. */
 static bool copy_entry(struct gsv_entry *entry, const gpuserve_http_model *given)
 {
     bool failed = false;
@@ -232,7 +236,7 @@ static gpuserve_status check_name(const struct gsv_models *models, const char *n
     return st;
 }
 
-/* Without what a program of another version may have behind them. */
+/* Copies the known fields; a program of another version may have more. */
 static gpuserve_status copy_options(gpuserve_model_options *to, const gpuserve_model_options *given,
                                     gpuserve_error *error)
 {
@@ -347,7 +351,7 @@ struct gsv_served *gsv_models_hold(struct gsv_models *models, struct gsv_entry *
 
 /* ----------------------------------------------------------------------------- load and unload */
 
-/* With `instead` only if there is one: otherwise it is given up. */
+/* Swaps in `served`. With `instead` and no current model, `served` is discarded. */
 static void put(struct gsv_models *models, struct gsv_entry *entry, struct gsv_served *served,
                 const char *reason, bool instead)
 {
@@ -366,7 +370,7 @@ static void put(struct gsv_models *models, struct gsv_entry *entry, struct gsv_s
     gsv_served_release(before);
 }
 
-/* A row for each of at most TRIED_TOKENS tokens. */
+/* One output row for each token, at most TRIED_TOKENS. */
 static gpuserve_status try_tokens(const struct gsv_served *served, const char *text,
                                   gpuserve_error *error)
 {
@@ -398,7 +402,7 @@ gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *
     snprintf(varied, sizeof(varied), "ready %llu", (unsigned long long)gsv_http_now());
     if (served->n_token_labels > 0)
         return try_tokens(served, text, error);
-    if (n == 0) /* sparse vectors only: to open it is all that is tried */
+    if (n == 0) /* sparse vectors only: opening it is the test */
         return GPUSERVE_OK;
     row = gsv_alloc_array(n, sizeof(*row));
     if (!row)
@@ -410,7 +414,7 @@ gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *
     return st;
 }
 
-/* A full queue is load, not a failure. Appends the result to the report. */
+/* Appends the result to the report. A full queue is load, not a failure. */
 static bool try_one(const struct gsv_served *served, struct gsv_buffer *to)
 {
     const uint64_t begun_ns = gsv_http_now();
@@ -458,8 +462,8 @@ gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *ent
         st = gpuserve_model_open(&model, models->context, entry->path, &entry->options, error);
     served = st == GPUSERVE_OK ? describe(model, entry->path != NULL, entry->name, error) : NULL;
     before = gsv_models_hold(models, entry);
-    /* What cannot answer must not take the place of one that can; the first is tried by its first
-     * request. */
+    /* A model that cannot answer must not replace one that can. A first model is tested by its
+     * first request. */
     if (served && before)
         st = gsv_served_try(served, error);
     gsv_served_release(before);

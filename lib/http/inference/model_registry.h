@@ -1,10 +1,9 @@
 /*
- * model_registry.h - the models a server answers with, by name and alias, counted by those who use
- * them.
+ * model_registry.h - the served models by name and alias, with reference counts.
  *
- * A name always means one entry; an entry's model may be unloaded and loaded again. Whoever asked
- * for a model holds it until gsv_served_release, so unloading waits for nobody and frees nothing
- * that is in use.
+ * A name always means the same entry; an entry's model may be unloaded and loaded again. A request
+ * holds a reference until gsv_served_release(). So an unload does not wait, and no model in use is
+ * freed. `lock` protects which model an entry has.
  */
 #ifndef GSV_HTTP_MODEL_REGISTRY_H
 #define GSV_HTTP_MODEL_REGISTRY_H
@@ -19,24 +18,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What clients have had computed by a model since it was loaded: jobs, of which a request may have
- * several. */
+/* Job statistics of a model since it was loaded. A request may have several jobs. */
 struct gsv_model_stats {
     _Atomic uint64_t n_ok, n_failed, total_us, tokenize_us, queue_us, compute_us;
-    _Atomic uint64_t last_ms; /* when a job began last, since 1970; 0: none yet */
+    _Atomic uint64_t last_ms; /* start of the latest job, in ms since 1970; 0: none */
 };
 
-/* One loaded model. Immutable but for its counts. */
+/* One loaded model, shared by reference. Immutable except for the atomic fields. */
 struct gsv_served {
     _Atomic size_t n_users;
     struct gsv_model_stats stats;
-    gpuserve_model_counts tried;      /* what it had computed when it took its place */
-    struct gsv_batches tried_batches; /* of these */
+    gpuserve_model_counts tried;      /* baseline counts from when it started to serve */
+    struct gsv_batches tried_batches; /* baseline batch counts */
     gpuserve_model *model;
-    bool owned;                         /* opened here */
-    const char *name;                   /* lent by the entry */
-    json_t *facts;                      /* as gpuserve_model_info() tells them */
-    const char *device, *dtype, *space; /* lent by facts and model */
+    bool owned;                         /* opened by the server, which closes it */
+    const char *name;                   /* borrowed from the entry */
+    json_t *facts;                      /* model info: the JSON of gpuserve_model_info() */
+    const char *device, *dtype, *space; /* borrowed from facts and model */
     size_t dim, max_tokens;
     size_t n_labels, n_token_labels; /* one of them is 0: labels are of texts or of tokens */
     bool can_embed, is_reranker;
@@ -46,18 +44,18 @@ struct gsv_entry {
     char *name, *path;
     char **aliases;
     size_t n_aliases;
-    gpuserve_model_options options; /* with strings of our own */
+    gpuserve_model_options options; /* its strings are copies, below */
     char *device, *head, *default_prompt, *default_prompt_name;
     gpuserve_model *borrowed;
     struct gsv_served *served; /* NULL: unloaded */
-    char *reason;              /* why it is not there, or NULL */
+    char *reason;              /* why it is not loaded, or NULL */
 };
 
 struct gsv_models {
-    pthread_rwlock_t lock;   /* over every `served` and `reason` */
-    pthread_mutex_t loading; /* one load at a time */
+    pthread_rwlock_t lock;   /* protects `served` and `reason` of every entry */
+    pthread_mutex_t loading; /* serializes loads */
     gpuserve_context *context;
-    struct gsv_entry *entries; /* the first is the default */
+    struct gsv_entry *entries; /* [n]; the first is the default */
     size_t n;
 };
 
@@ -65,25 +63,25 @@ gpuserve_status gsv_models_open(struct gsv_models *models, gpuserve_context *con
                                 const gpuserve_http_model *given, size_t n, gpuserve_error *error);
 void gsv_models_close(struct gsv_models *models);
 
-/* The entry of a name or an alias; NULL: none. */
+/* The entry with this name or alias; NULL: none. */
 struct gsv_entry *gsv_models_entry(struct gsv_models *models, const char *name);
-/* The model of an entry, held; NULL when it is not loaded. */
+/* A reference to the entry's model; NULL if not loaded. */
 struct gsv_served *gsv_models_hold(struct gsv_models *models, struct gsv_entry *entry);
-/* One text through it, another one each time, so that no cache can answer. */
+/* Runs one text, different each time to bypass the cache. */
 gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *error);
 
-/* One text after the other through each model that is loaded; what became of each is appended as
- * `{"models":[...]`, without the closing brace. True: all are good or busy. */
+/* Runs one text through each loaded model in turn. Appends the results as `{"models":[...]`,
+ * without the closing brace. True: every model succeeded or was busy. */
 bool gsv_models_try(struct gsv_models *models, struct gsv_buffer *to);
 
-/* Load (again) or unload what the server opened itself. Instead of what is loaded: not if a client
- * unloads it meanwhile. */
+/* Loads (again) or unloads a model that the server opens itself. With `instead` the load replaces a
+ * model and is discarded if a client unloads that one meanwhile. */
 gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *entry, bool instead,
                                 gpuserve_error *error);
 gpuserve_status gsv_models_unload(struct gsv_models *models, struct gsv_entry *entry,
                                   gpuserve_error *error);
 
-/* The prompt names of a model as ["query", "passage"]; lent text of the facts. */
+/* The model's prompts by name, a JSON object; borrowed from the model info. */
 const json_t *gsv_served_prompts(const struct gsv_served *served);
 
 #endif

@@ -1,5 +1,8 @@
 /*
- * model_stats.c - see model_stats.h.
+ * model_stats.c - reads the library's batch statistics and subtracts the baseline.
+ *
+ * The baseline is taken once, before the model starts to serve; after that it is read-only. So any
+ * thread may read the statistics.
  */
 #include "lib/http/inference/model_stats.h"
 
@@ -9,7 +12,7 @@
 
 #include <stdlib.h>
 
-enum { MORE_ROWS = 8 }; /* of sizes that there are for the first time while rows are read */
+enum { MORE_ROWS = 8 }; /* capacity for batch sizes that appear between the two reads */
 
 void gsv_batches_free(struct gsv_batches *batches)
 {
@@ -48,7 +51,7 @@ gpuserve_status gsv_served_begin_stats(struct gsv_served *served, gpuserve_error
     return st == GPUSERVE_OK ? read_batches(&served->tried_batches, served->model, error) : st;
 }
 
-/* The row of as many texts, or NULL. */
+/* The row with this number of texts, or NULL. */
 static const gpuserve_batch_counts *row_of(const struct gsv_batches *batches, uint32_t n_texts)
 {
     for (size_t i = 0; i < batches->n; i++) {
@@ -58,8 +61,8 @@ static const gpuserve_batch_counts *row_of(const struct gsv_batches *batches, ui
     return NULL;
 }
 
-/* Its owner has exchanged the model since, whose counts were 0 then: they never shrink otherwise.
- */
+/* True if a count is below its baseline: the owner has replaced the model behind the handle, which
+ * resets the counts. */
 static bool has_begun_anew(const struct gsv_served *served, const gpuserve_model_counts *counts,
                            const struct gsv_batches *batches)
 {
@@ -77,7 +80,7 @@ static bool has_begun_anew(const struct gsv_served *served, const gpuserve_model
     return false;
 }
 
-/* Rows that nothing is left of are dropped. */
+/* Drops rows whose batch count becomes 0. */
 static void subtract(struct gsv_batches *from, const struct gsv_batches *tried)
 {
     size_t n = 0;

@@ -1,6 +1,8 @@
 /*
- * model_stats.h - what a model has computed since it took its place among those that are served,
- * also for the program around: not what it was tried with before.
+ * model_stats.h - batch statistics of a model since it started to serve.
+ *
+ * They include the host program's own use of the model. Work before that point, such as the test
+ * run of a reload, is subtracted as a baseline.
  */
 #ifndef GSV_HTTP_MODEL_STATS_H
 #define GSV_HTTP_MODEL_STATS_H
@@ -9,7 +11,7 @@
 
 struct gsv_served;
 
-/* Batches by their number of texts, smallest first. */
+/* Batch counts by number of texts, in ascending order. */
 struct gsv_batches {
     gpuserve_batch_counts *rows; /* [n] */
     size_t n;
@@ -17,10 +19,10 @@ struct gsv_batches {
 
 void gsv_batches_free(struct gsv_batches *batches);
 
-/* All before this call was before it took its place. */
+/* Takes the baseline: later results exclude all work before this call. */
 gpuserve_status gsv_served_begin_stats(struct gsv_served *served, gpuserve_error *error);
 
-/* Batches and texts; `batches` is to be freed. */
+/* Counts of batches and texts; the caller frees `batches` with gsv_batches_free(). */
 gpuserve_status gsv_served_stats(const struct gsv_served *served, gpuserve_model_counts *counts,
                                  struct gsv_batches *batches, gpuserve_error *error);
 

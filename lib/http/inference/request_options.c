@@ -1,5 +1,5 @@
 /*
- * request_options.c - see request_options.h.
+ * request_options.c - parses and validates the JSON fields that several dialects share.
  */
 #include "lib/http/inference/request_options.h"
 
@@ -52,7 +52,7 @@ bool gsv_option_truncated_end(struct gsv_exchange *exchange, const json_t *objec
     return true;
 }
 
-/* In the words that tei-client looks for. */
+/* Uses the words that tei-client parses. */
 static bool refuse_prompt(struct gsv_exchange *exchange, const char *name)
 {
     struct gsv_buffer known = { .maximum = 512 };
@@ -60,7 +60,7 @@ static bool refuse_prompt(struct gsv_exchange *exchange, const char *name)
     const char *key;
     json_t *value;
 
-    /* Of "[]" it would make one prompt without a name. */
+    /* tei-client would parse "[]" as one prompt without a name. */
     if (json_object_size(prompts) == 0)
         return gsv_refuse(exchange, GSV_P_INVALID, "prompt_name",
                           "there is no prompt \"%.100s\": the model has none", name);
@@ -100,8 +100,7 @@ bool gsv_option_vector(struct gsv_exchange *exchange, const json_t *object, gpus
     return true;
 }
 
-/* ---------------------------------------------------------------------------- members not offered
- */
+/* --------------------------------------------------------------------------- unsupported fields */
 
 static bool has_no_effect(const json_t *value)
 {

@@ -1,40 +1,40 @@
 /*
- * request_options.h - request members that several dialects share.
+ * request_options.h - JSON fields that several dialects share.
  */
 #ifndef GSV_HTTP_REQUEST_OPTIONS_H
 #define GSV_HTTP_REQUEST_OPTIONS_H
 
 #include "lib/http/protocol/exchange.h"
 
-/* `truncate` and `truncation_direction` as the job's truncation; the server's way by default. */
+/* Reads `truncate` and `truncation_direction` into job->truncation; the server has the default. */
 bool gsv_option_truncation(struct gsv_exchange *exchange, const json_t *object, gpuserve_job *job);
-/* The same where texts are cut unless the request says otherwise. */
+/* The same with a default given by the caller. */
 bool gsv_option_truncation_or(struct gsv_exchange *exchange, const json_t *object, bool truncate,
                               gpuserve_job *job);
-/* `truncate` as "NONE", "START" or "END"; an absent one leaves job->truncation as it is. */
+/* Reads `truncate` as "NONE", "START" or "END"; if absent, job->truncation stays unchanged. */
 bool gsv_option_truncated_end(struct gsv_exchange *exchange, const json_t *object,
                               gpuserve_job *job);
-/* `prompt_name`, one of the model's. */
+/* Reads `prompt_name`, one of the model's prompts. */
 bool gsv_option_prompt(struct gsv_exchange *exchange, const json_t *object, gpuserve_job *job);
-/* `normalize` and `dimensions` of an embedding. */
+/* Reads `normalize` and `dimensions` of an embedding. */
 bool gsv_option_vector(struct gsv_exchange *exchange, const json_t *object, gpuserve_job *job);
 
-/* Members that would change the result and are not offered: {0} ends the list. An absent, null or
- * false one, and an empty list, changes nothing. */
+/* Rejects unsupported fields that would change the result; {0} ends the list. A field that is
+ * absent, null, false or an empty list has no effect and is accepted. */
 struct gsv_unoffered {
     const char *name, *why;
 };
 bool gsv_option_unoffered(struct gsv_exchange *exchange, const json_t *object,
                           const struct gsv_unoffered *list);
-/* Refuse an object with other members than these, ended by NULL; null members may be any. `name` is
- * the object's field; an absent or null object is accepted. */
+/* Rejects an object with fields other than these (NULL-terminated), unless their value is null.
+ * `name` is the object's field. An absent or null object is accepted. */
 bool gsv_option_known(struct gsv_exchange *exchange, const json_t *object, const char *name,
                       const char *const *known);
 
-/* What to do with texts over the limit when the client does not say. */
+/* Truncation of texts over the limit when the client does not choose one. */
 uint32_t gsv_server_truncation(const struct gsv_exchange *exchange);
 
-/* The model held can do it; else false after gsv_refuse. */
+/* Checks that the held model supports the task. False after gsv_refuse. */
 bool gsv_require_embedder(struct gsv_exchange *exchange);
 bool gsv_require_classifier(struct gsv_exchange *exchange);
 

@@ -1,5 +1,8 @@
 /*
- * rerank.c - see rerank.h.
+ * rerank.c - reranking as a sequence of jobs of one exchange.
+ *
+ *   cross-encoder: pairs -> on_pairs -> sort -> finish
+ *   embedder:      query -> on_query -> documents -> on_documents -> dot products -> sort -> finish
  */
 #include "lib/http/inference/rerank.h"
 
@@ -82,7 +85,7 @@ static void on_pairs(struct gsv_exchange *exchange)
     finish(exchange, rerank);
 }
 
-/* The query is read once with each document: no more of it than if the pairs had been sent. */
+/* The query is repeated for each document: limits the total as for a body with explicit pairs. */
 static bool check_pairs(struct gsv_exchange *exchange, const struct gsv_rerank *rerank)
 {
     const uint64_t most = exchange->server->options.max_body_bytes;
@@ -143,7 +146,7 @@ static void on_query(struct gsv_exchange *exchange)
     struct gsv_rerank *rerank = exchange->rerank;
     const gpuserve_job job = embedding_job(exchange, rerank, gsv_document_prompts);
 
-    rerank->query_vector = exchange->work.job.output; /* kept as long as the exchange */
+    rerank->query_vector = exchange->work.job.output; /* lives as long as the exchange */
     gsv_call_start(exchange, &job, &rerank->documents, on_documents);
 }
 

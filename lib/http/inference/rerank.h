@@ -1,8 +1,8 @@
 /*
- * rerank.h - documents against a query, for the dialects that rank.
+ * rerank.h - asynchronous reranking of documents against a query, for all dialects.
  *
- * A cross-encoder scores pairs; an embedder gives cosines, in two jobs, the query's first, because
- * each may have a prompt of its own. The same rules as gpuserve_rerank(), without its waiting.
+ * A cross-encoder scores pairs in one job. An embedder gives cosines in two jobs, the query's
+ * first, because query and documents may have different prompts. Same rules as gpuserve_rerank().
  */
 #ifndef GSV_HTTP_RERANK_H
 #define GSV_HTTP_RERANK_H
@@ -14,7 +14,7 @@ struct gsv_rerank {
     const char *query;
     size_t query_size;
     struct gsv_inputs documents;
-    bool raw; /* logits or cosines; else 0 to 1 */
+    bool raw; /* logits or cosines; otherwise 0 to 1 */
     uint32_t truncation;
     struct gsv_ranked *ranked; /* [documents.n], best first: the result */
     bool is_cosine;
@@ -22,18 +22,18 @@ struct gsv_rerank {
     gsv_handler finish;
 };
 
-/* Read `query` and the documents from `list`: texts, or objects with `text`. `name` is the list's
+/* Reads `query` and the documents of `list`: texts, or objects with `text`. `name` is the list's
  * field. */
 bool gsv_rerank_read(struct gsv_exchange *exchange, struct gsv_rerank *rerank, const json_t *query,
                      const json_t *list, const char *name);
 
-/* Start; `rerank` lives in the exchange, as its state or inside it. exchange->rerank is set. */
+/* Starts the first job; `rerank` must live in the exchange. Sets exchange->rerank. */
 bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, gsv_handler finish);
 
 /* "cross-encoder" or "cosine". */
 const char *gsv_ranking_method(const struct gsv_rerank *rerank);
 
-/* The first of the model's prompts with one of these names, or NULL. Ended by NULL. */
+/* The first of these names (NULL-terminated) that is a prompt of the model, or NULL. */
 const char *gsv_prompt_named(const struct gsv_exchange *exchange, const char *const *names);
 extern const char *const gsv_query_prompts[], *const gsv_document_prompts[];
 

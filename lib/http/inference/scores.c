@@ -1,5 +1,5 @@
 /*
- * scores.c - see scores.h.
+ * scores.c - sorts scores with qsort() and writes labels as JSON.
  */
 #include "lib/http/inference/scores.h"
 

@@ -1,5 +1,6 @@
 /*
- * similarity.c - see similarity.h.
+ * similarity.c - embeds the source and all sentences in one job; the reply holds dot products of
+ * normalized vectors.
  */
 #include "lib/http/inference/similarity.h"
 

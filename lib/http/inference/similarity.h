@@ -1,5 +1,5 @@
 /*
- * similarity.h - one sentence against others: TEI's /similarity and Hugging Face's
+ * similarity.h - cosine similarity of one sentence to others. TEI's /similarity and Hugging Face's
  * sentence_similarity send the same body.
  */
 #ifndef GSV_HTTP_SIMILARITY_H
@@ -7,7 +7,8 @@
 
 #include "lib/http/protocol/exchange.h"
 
-/* {"inputs":{"source_sentence","sentences"},"parameters":{}} -> [f, ...]. The model is held. */
+/* Handles {"inputs":{"source_sentence","sentences"},"parameters":{}} -> [f, ...]. Needs
+ * exchange->served. */
 void gsv_similarity(struct gsv_exchange *exchange);
 
 #endif

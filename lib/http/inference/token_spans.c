@@ -1,11 +1,11 @@
 /*
- * token_spans.c - see token_spans.h.
+ * token_spans.c - tokenizes one text with spans, and converts byte offsets to character counts.
  */
 #include "lib/http/inference/token_spans.h"
 
 #include "lib/http/inference/model_registry.h"
 
-enum { LIKELY_TOKENS = 4096, MORE_TOKENS = 16 /* special ones */ };
+enum { LIKELY_TOKENS = 4096, MORE_TOKENS = 16 /* special tokens */ };
 
 bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t size,
                         const gpuserve_tokenize_options *options, size_t most,
@@ -15,7 +15,8 @@ bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t 
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_status st;
 
-    /* Few texts have more tokens than that, and those are counted by the call that finds it. */
+    /* First guess, enough for most texts; a call that exceeds it returns the exact count for a
+     * second call. */
     tokens->n = size < LIKELY_TOKENS ? size + MORE_TOKENS : LIKELY_TOKENS;
     for (int i = 0;; i++) {
         const size_t room = tokens->n;
@@ -55,8 +56,8 @@ static bool begins_character(char byte)
     return ((unsigned char)byte & 0xC0) != 0x80;
 }
 
-/* Back, too, and not from the start again: tokens that are bytes of one character each begin there.
- */
+/* Counts backward as well as forward, never from the start again: byte tokens of one character all
+ * begin at that character. */
 size_t gsv_characters_to(const char *text, size_t end, struct gsv_place *place)
 {
     for (; place->byte > end; place->byte--)

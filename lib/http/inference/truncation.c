@@ -1,7 +1,7 @@
 /*
- * truncation.c - see truncation.h.
+ * truncation.c - cuts texts at token boundaries by tokenizing them with spans.
  *
- *   text -> count of tokens -> over the limit? -> tokens with their places -> the part of the text
+ *   text -> token count -> over the limit? -> tokens with spans -> the kept span of the text
  */
 #include "lib/http/inference/truncation.h"
 
@@ -21,7 +21,7 @@ static bool count(struct gsv_exchange *exchange, const char *text, size_t size, 
     return st == GPUSERVE_OK || gsv_refuse_tokens(exchange, st, &error);
 }
 
-/* What a tokenizer skips before the first token belongs to a text that is cut at its end. */
+/* Blanks that the tokenizer skips before the first token stay in a text that is cut at its end. */
 static bool is_blank(const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
@@ -31,7 +31,7 @@ static bool is_blank(const char *text, size_t size)
     return true;
 }
 
-/* The part of the text that `limit` tokens cover, at its beginning or at its end. */
+/* Keeps the span of the text that `limit` tokens cover, at its start or end. */
 static bool cut_to(struct gsv_exchange *exchange, struct gsv_inputs *inputs, size_t i, size_t limit,
                    uint32_t truncation)
 {

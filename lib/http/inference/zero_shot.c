@@ -1,9 +1,9 @@
 /*
- * zero_shot.c - see zero_shot.h.
+ * zero_shot.c - zero-shot classification with an embedder.
  *
- * With an embedder: the text's vector against those of "This example is LABEL." for each label. Of
- * one label the score is (1 + cosine) / 2; of labels that exclude each other the softmax of their
- * cosines at a temperature of 0.05, at which sentence embeddings are commonly compared.
+ * Compares the text's vector with those of "This example is LABEL." for each label. With
+ * multi_label a score is (1 + cosine) / 2. Otherwise it is the softmax of the cosines at
+ * temperature 0.05, a common value for sentence embeddings.
  */
 #include "lib/http/inference/zero_shot.h"
 
@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-/* It is written anew for each label. */
+/* The template is copied for each label. */
 enum { MAX_TEMPLATE_BYTES = 4096 };
 
 static const float temperature = 0.05f;
@@ -28,7 +28,7 @@ struct zero_shot {
 
 static void exclude_each_other(struct gsv_ranked *ranked, size_t n)
 {
-    const float most = ranked[0].score; /* the best first */
+    const float most = ranked[0].score; /* sorted, best first */
     float sum = 0;
 
     for (size_t i = 0; i < n; i++) {
@@ -71,7 +71,7 @@ static void write_labels(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-/* The template with the label in place of its {}. */
+/* Replaces {} in the template by the label. */
 static bool set_label(struct gsv_exchange *exchange, struct gsv_inputs *inputs, size_t i,
                       const char *template, const json_t *label)
 {
@@ -79,7 +79,7 @@ static bool set_label(struct gsv_exchange *exchange, struct gsv_inputs *inputs, 
     struct gsv_buffer text = { 0 };
     char *kept;
 
-    if (json_string_length(label) == 0) /* as it is of what is no text */
+    if (json_string_length(label) == 0) /* also if it is not a string */
         return gsv_refuse(exchange, GSV_P_INVALID, "candidate_labels",
                           "`candidate_labels`: item %zu is no text", i - 1);
     gsv_buffer_add(&text, template, (size_t)(gap - template));

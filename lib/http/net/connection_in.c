@@ -1,5 +1,9 @@
 /*
- * connection_in.c - from the client to libmicrohttpd: what framing.c has passed, and nothing else.
+ * connection_in.c - input path of one connection: client -> framing.c -> libmicrohttpd.
+ *
+ * `in` holds [in_begin, in_passed) accepted bytes and [in_passed, in_end) unchecked bytes. Only
+ * accepted bytes reach libmicrohttpd. Backpressure: while libmicrohttpd accepts no input, the
+ * client's socket is not read. Runs on the event loop thread.
  */
 #include "lib/http/net/connection_io.h"
 
@@ -11,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* libmicrohttpd gets its end of a pair when the first header has passed, not before. */
+/* Opens the socketpair to libmicrohttpd when the first header is accepted, not earlier. */
 static bool open_mhd(struct gsv_client *client)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = &client->mhd };
@@ -31,14 +35,14 @@ static bool open_mhd(struct gsv_client *client)
         return false;
     }
     if (MHD_add_connection(server->daemon, pair[1], (struct sockaddr *)&client->address,
-                           client->address_size) != MHD_YES) { /* it has closed its end */
+                           client->address_size) != MHD_YES) { /* its end is closed already */
         gsv_end_close(&client->mhd);
         return false;
     }
     return true;
 }
 
-/* To libmicrohttpd what has passed. False: the client is refused or closed. */
+/* Sends accepted bytes to libmicrohttpd. False: the client is refused or closed. */
 static bool pass_on(struct gsv_client *client)
 {
     while (client->in_begin < client->in_passed) {
@@ -52,7 +56,7 @@ static bool pass_on(struct gsv_client *client)
                  client->in_passed - client->in_begin, MSG_NOSIGNAL);
         if (gsv_must_wait(n))
             break;
-        if (n < 0) { /* it has ended the connection: an early answer is on its way */
+        if (n < 0) { /* libmicrohttpd closed the connection: an early reply is in flight */
             client->in_begin = client->in_passed;
             break;
         }
@@ -60,7 +64,7 @@ static bool pass_on(struct gsv_client *client)
     }
     if (client->in_begin == client->in_end) {
         client->in_begin = client->in_passed = client->in_end = 0;
-        if (client->waiting) { /* between requests a connection holds no memory for them */
+        if (client->waiting) { /* an idle connection holds no input buffer */
             free(client->in);
             client->in = NULL;
         }
@@ -68,7 +72,7 @@ static bool pass_on(struct gsv_client *client)
     return true;
 }
 
-/* What was counted as passed may go on. False: the client is refused. */
+/* Updates the state after bytes were accepted. False: the client is refused. */
 static bool note_passed(struct gsv_client *client, bool is_header)
 {
     const struct gsv_framing *framing = &client->framing;
@@ -92,7 +96,7 @@ static bool note_passed(struct gsv_client *client, bool is_header)
     return true;
 }
 
-/* Find what is good. False: the client is refused or closed. */
+/* Runs the framing check over new input. False: the client is refused or closed. */
 static bool check_input(struct gsv_client *client)
 {
     struct gsv_framing *framing = &client->framing;
@@ -103,7 +107,7 @@ static bool check_input(struct gsv_client *client)
                                           client->in_end - client->in_passed);
 
         if (framing->state == GSV_FRAMING_REFUSED) {
-            /* Whole requests before it are answered first. */
+            /* Complete requests before the invalid bytes are answered first. */
             if (pass_on(client))
                 gsv_client_refuse(client, framing->status, framing->reason, framing->limit,
                                   framing->unit);
@@ -136,11 +140,11 @@ void gsv_client_on_end(struct gsv_client *client)
         gsv_client_close(client);
         return;
     }
-    gsv_client_end_input(client); /* what is due is still written, if somebody reads it */
+    gsv_client_end_input(client); /* pending replies are still written, if the client reads them */
     gsv_client_watch(client, &client->net, client->out_end > 0 ? EPOLLOUT : 0);
 }
 
-/* Some bytes; false: none now, or the client has ended. */
+/* Reads once. False: no bytes now, or the client closed its side. */
 static bool read_client(struct gsv_client *client)
 {
     const bool dropping = client->linger_ns != 0;
@@ -172,7 +176,7 @@ static bool read_client(struct gsv_client *client)
     return true;
 }
 
-/* libmicrohttpd takes no more now: wait for it, and do not read meanwhile. */
+/* libmicrohttpd accepts no more: wait for EPOLLOUT on its socket and stop reading the client. */
 static void wait_for_room(struct gsv_client *client)
 {
     gsv_client_watch(client, &client->net, (client->net.events & EPOLLOUT) | EPOLLRDHUP);
@@ -182,7 +186,7 @@ static void wait_for_room(struct gsv_client *client)
 static void pump_part(struct gsv_client *client)
 {
     if (client->framing.state == GSV_FRAMING_REFUSED && !client->linger_ns)
-        return; /* its last answers are on their way */
+        return; /* the last replies are in flight */
     if (client->in_end < GSV_HEADER_BYTES || client->in_begin > 0 || client->linger_ns) {
         if (!read_client(client))
             return;
@@ -210,7 +214,7 @@ void gsv_client_resume_in(struct gsv_client *client)
         if (client->in_passed < client->in_end && (!check_input(client) || !pass_on(client)))
             return;
     }
-    /* All may have been read from the client: no event of its would ever try again. */
+    /* All input may have been read already: then no client event would trigger a retry. */
     if (client->in_begin < client->in_passed)
         wait_for_room(client);
     else if (client->net.events & EPOLLIN && gsv_client_has_more(client))

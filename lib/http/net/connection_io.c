@@ -1,11 +1,12 @@
 /*
- * connection_io.c - one client: its two ends, its events, its end; see event_loop.h.
+ * connection_io.c - one client connection: its two ends, its events and its close.
  *
- * Everything in the files client*.c runs on the guard's thread: bytes to libmicrohttpd as far as
- * they have passed (connection_in.c), replies back (connection_out.c), what is answered here
- * (early_reject.c), and the limits on its time (timeouts.c). Reading stops where writing does
- * not go on, so a connection never holds more than one header on the way in and one part on the way
- * out.
+ * The connection_*.c files run on the event loop thread: accepted input to libmicrohttpd
+ * (connection_in.c), replies back (connection_out.c), rejections without libmicrohttpd
+ * (early_reject.c), timeouts (timeouts.c).
+ *
+ * Backpressure: reading stops where writing cannot continue. A connection holds at most one header
+ * of input and one chunk of output.
  */
 #include "lib/http/net/connection_io.h"
 
@@ -18,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const uint64_t first_time_ns = 1000000000u; /* for a first request while draining */
+static const uint64_t first_time_ns = 1000000000u; /* wait for a first request while draining */
 
 /* ---------------------------------------------------------------------------------------- ends */
 
@@ -37,9 +38,9 @@ void gsv_client_watch(struct gsv_client *client, struct gsv_end *end, uint32_t e
     epoll_ctl(client->event_loop->epoll, EPOLL_CTL_MOD, end->fd, &event);
 }
 
-/* Out of epoll's set by name, and told to the other side: closing alone does neither while a child
- * that the host program has forked, or is spawning, has the descriptor too. The events of one left
- * in the set would name memory that is freed. */
+/* Removes the descriptor from epoll explicitly and shuts it down. close() alone does neither while
+ * a forked or spawned child of the host program shares the descriptor. Events of a descriptor left
+ * in the set would point to freed memory. */
 void gsv_end_close(struct gsv_end *end)
 {
     if (end->fd < 0)
@@ -57,7 +58,7 @@ void gsv_client_give_up(struct gsv_client *client)
     struct gsv_exchange *exchange;
 
     pthread_mutex_lock(&server->lock);
-    exchange = client->exchange; /* which ends on this thread only */
+    exchange = client->exchange; /* an exchange ends on this thread only */
     queue = exchange ? exchange->work.load_queue : NULL;
     client->gone = true;
     if (client->exchange && client->exchange->work.request)
@@ -99,7 +100,7 @@ void gsv_client_drain(struct gsv_client *client)
 
     if (!client->waiting || atomic_load(&client->n_open) > 0 || client->linger_ns)
         return;
-    /* A request may be here that was not read yet, or, on a connection just made, be coming. */
+    /* A request may be unread in the socket or, on a new connection, still on its way. */
     if ((ioctl(client->net.fd, FIONREAD, &n_unread) == 0 && n_unread > 0) ||
         gsv_client_has_more(client))
         return;
@@ -110,7 +111,7 @@ void gsv_client_drain(struct gsv_client *client)
         return;
     if (client->mhd.fd < 0)
         gsv_client_close(client);
-    else /* it ends its side after what it has written is read */
+    else /* libmicrohttpd closes after its pending output is read */
         shutdown(client->mhd.fd, SHUT_WR);
 }
 
@@ -125,7 +126,7 @@ static void on_net(struct gsv_client *client, uint32_t events)
     if (!client->ready) {
         if (!gsv_client_make_ready(client))
             return;
-        events |= EPOLLIN; /* more may have come with the handshake's last part */
+        events |= EPOLLIN; /* bytes may have arrived with the last handshake message */
     }
     if (events & EPOLLOUT && client->reading_wants_out) {
         client->reading_wants_out = false;
@@ -140,8 +141,8 @@ static void on_net(struct gsv_client *client, uint32_t events)
     if (!client->ended && events & EPOLLIN)
         gsv_client_pump_in(client);
     if (!client->ended && events & (EPOLLRDHUP | EPOLLHUP) && !client->net.eof) {
-        gsv_client_give_up(client);          /* bytes before the end may still be unread */
-        if (!(client->net.events & EPOLLIN)) /* and are not going to be */
+        gsv_client_give_up(client);          /* bytes before the end may be unread */
+        if (!(client->net.events & EPOLLIN)) /* reading is paused and does not resume */
             gsv_client_on_end(client);
     }
     if (!client->ended && events & EPOLLHUP)
@@ -156,7 +157,7 @@ void gsv_client_event(struct gsv_client *client, struct gsv_end *end, uint32_t e
     }
     if (client->mhd.fd < 0)
         return;
-    if (events & EPOLLHUP && client->out_end > 0) { /* would be told again and again meanwhile */
+    if (events & EPOLLHUP && client->out_end > 0) { /* level-triggered: would repeat */
         epoll_ctl(client->event_loop->epoll, EPOLL_CTL_DEL, client->mhd.fd, NULL);
         client->mhd_off = true;
         return;

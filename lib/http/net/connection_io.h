@@ -1,6 +1,7 @@
 /*
- * connection_io.h - what the files client*.c do for each other; event_loop.h has what the guard
- * asks of them.
+ * connection_io.h - functions that the connection_*.c files, timeouts.c and early_reject.c share.
+ *
+ * The event loop thread calls all of them. event_loop.h declares what event_loop.c itself calls.
  */
 #ifndef GSV_HTTP_CONNECTION_IO_H
 #define GSV_HTTP_CONNECTION_IO_H
@@ -10,46 +11,48 @@
 #include <sys/types.h>
 
 /* connection_io.c */
-/* The result of a read or write says: nothing now, again when epoll says so. */
+/* True if the result of a read or write means: not possible now, retry when epoll reports the
+ * socket. */
 bool gsv_must_wait(ssize_t result);
 void gsv_client_watch(struct gsv_client *client, struct gsv_end *end, uint32_t events);
 void gsv_end_close(struct gsv_end *end);
-/* The client has closed its side or the connection is broken: nobody will read the answer. */
+/* The client closed its side or the connection is broken. Cancels the work: the reply has no
+ * reader. */
 void gsv_client_give_up(struct gsv_client *client);
-/* No more requests for libmicrohttpd: it ends its side after what it has written. Not while one is
- * unanswered, unless its body will never be whole: it might take the end for a broken connection.
- */
+/* Half-closes the socket to libmicrohttpd, which then closes after its last reply. Does nothing
+ * while a request is unanswered, unless its body can no longer complete: libmicrohttpd might take
+ * the end of input for a broken connection. */
 void gsv_client_end_input(struct gsv_client *client);
 
 /* connection_socket.c */
-/* Whether HTTP can be spoken: TLS, if the server speaks it, is shaken hands on first. False: that
- * goes on, or the client is refused or closed. */
+/* True if the connection can carry HTTP. With TLS on, runs the handshake first. False: the
+ * handshake is still in progress, or the client is refused or closed. */
 bool gsv_client_make_ready(struct gsv_client *client);
-/* As recv() and send(). */
+/* Same results and errno as recv() and send(). */
 ssize_t gsv_client_read(struct gsv_client *client, char *to, size_t size);
 ssize_t gsv_client_write(struct gsv_client *client, const char *bytes, size_t size);
-/* Bytes are there that epoll does not tell of. */
+/* True if received bytes are buffered where epoll does not report them. */
 bool gsv_client_has_more(const struct gsv_client *client);
-/* The client hears that nothing more comes. */
+/* Ends the output: TLS close_notify, then shutdown() of the write side. */
 void gsv_client_end_output(struct gsv_client *client);
 
 /* early_reject.c */
-/* The answer of client->framing, in the words of the dialect that was spoken, then the end. */
+/* Sends the error of client->framing in the request's dialect, then ends the connection. */
 void gsv_client_send_refusal(struct gsv_client *client);
-/* Nothing more is written. What the client still sends is read and dropped for a moment: closing at
- * once would reset the connection under the last answer. */
+/* Lingering close: writes no more, reads and drops input for a short time. An immediate close would
+ * send a reset, which can destroy the last reply. */
 void gsv_client_linger(struct gsv_client *client);
 
 /* connection_in.c */
 void gsv_client_pump_in(struct gsv_client *client);
-/* libmicrohttpd takes more again. */
+/* Called when libmicrohttpd accepts input again. */
 void gsv_client_resume_in(struct gsv_client *client);
-/* The client has ended its side. */
+/* Called when the client has closed its side. */
 void gsv_client_on_end(struct gsv_client *client);
 
 /* connection_out.c */
 void gsv_client_pump_out(struct gsv_client *client);
-/* What was kept. False: the client takes no more now, or is closed. */
+/* Writes the buffered output. False: the client accepts no more now, or is closed. */
 bool gsv_client_write_out(struct gsv_client *client);
 
 #endif

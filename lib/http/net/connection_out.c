@@ -1,5 +1,8 @@
 /*
- * connection_out.c - from libmicrohttpd to the client: what it does not take at once waits here.
+ * connection_out.c - output path of one connection: libmicrohttpd -> client.
+ *
+ * `out` buffers what the client does not accept at once. Backpressure: while `out` is not empty,
+ * libmicrohttpd's socket is not read. Runs on the event loop thread.
  */
 #include "lib/http/net/connection_io.h"
 
@@ -32,7 +35,7 @@ bool gsv_client_write_out(struct gsv_client *client)
     return true;
 }
 
-/* Until it is taken; libmicrohttpd is not read meanwhile. */
+/* Buffers output until the client accepts it; libmicrohttpd is not read meanwhile. */
 static void keep_out(struct gsv_client *client, const char *bytes, size_t size)
 {
     client->out = malloc(size);
@@ -56,8 +59,8 @@ static void on_mhd_end(struct gsv_client *client)
         gsv_client_send_refusal(client);
         return;
     }
-    /* A reply that ends the connection while its request is still coming in: as after a refusal,
-     * the rest is read and dropped, or the reset would overtake the reply. */
+    /* The reply ends the connection while its request still arrives. As after a rejection, the rest
+     * is read and dropped; otherwise the reset would overtake the reply. */
     if (client->net.eof || client->waiting) {
         gsv_client_end_output(client);
         gsv_client_close(client);
@@ -81,7 +84,7 @@ void gsv_client_pump_out(struct gsv_client *client)
         return;
     }
     if (client->waiting)
-        client->since_ns = gsv_http_now(); /* the time between requests begins with the reply */
+        client->since_ns = gsv_http_now(); /* the idle timeout starts with the reply */
     sent = gsv_client_write(client, part, (size_t)n);
     if (sent < 0 && !gsv_must_wait(sent)) {
         gsv_client_close(client);

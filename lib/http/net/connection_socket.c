@@ -1,6 +1,8 @@
 /*
- * connection_socket.c - the bytes of one client's socket, plain or by TLS: the only places that
- * touch it.
+ * connection_socket.c - TLS handshake, reads and writes of one client's socket, plain or TLS.
+ *
+ * All reads and writes of the client's socket go through these functions. TLS results are mapped to
+ * those of recv() and send(), with errno EAGAIN or EPROTO. Runs on the event loop thread.
  */
 #include "lib/http/net/connection_io.h"
 
@@ -14,9 +16,9 @@
 
 /* --------------------------------------------------------------------------------- handshake */
 
-enum { TLS_HANDSHAKE = 0x16 }; /* what each client that speaks TLS sends first */
+enum { TLS_HANDSHAKE = 0x16 }; /* first byte of a TLS ClientHello record */
 
-/* A failure is the client's; one line for those who look for its reason. */
+/* Counts the failure and logs one line with its reason; the client is at fault. */
 static void fail_handshake(struct gsv_client *client, const char *reason)
 {
     struct gpuserve_http *server = client->event_loop->server;
@@ -33,8 +35,8 @@ static void fail_handshake(struct gsv_client *client, const char *reason)
     gsv_client_close(client);
 }
 
-/* A session, once the first byte shows that the client speaks TLS: one that says nothing costs
- * nothing. False: not now, or the client is refused or closed. */
+/* Creates a session when the first byte is a TLS handshake record, so a silent connection allocates
+ * nothing. False: no byte yet, or the client is refused or closed. */
 static bool begin_session(struct gsv_client *client)
 {
     unsigned char first = 0;
@@ -48,7 +50,7 @@ static bool begin_session(struct gsv_client *client)
     }
     if (first != TLS_HANDSHAKE) {
         atomic_fetch_add(&client->event_loop->server->tls.n_failed_handshakes, 1ull);
-        client->ready = true; /* to be told in plain words */
+        client->ready = true; /* the rejection is sent in plain text */
         gsv_client_refuse(client, 400, "this port speaks TLS: ask with https://", 0, "");
         return false;
     }
@@ -84,7 +86,7 @@ bool gsv_client_make_ready(struct gsv_client *client)
 
 /* ------------------------------------------------------------------------------ read and write */
 
-/* What the session says, in the words of recv() and send(). */
+/* Maps a session result to that of recv() and send(). */
 static ssize_t result_of(struct gsv_client *client, ssize_t n)
 {
     if (n >= 0)
@@ -101,7 +103,7 @@ ssize_t gsv_client_read(struct gsv_client *client, char *to, size_t size)
     if (!client->tls)
         return recv(client->net.fd, to, size, 0);
     n = gsv_tls_read(client->tls, to, size);
-    if (n == GSV_TLS_WANTS_OUT) { /* an answer of TLS itself, such as to new keys */
+    if (n == GSV_TLS_WANTS_OUT) { /* TLS itself must write, for example on a key update */
         client->reading_wants_out = true;
         gsv_client_watch(client, &client->net, client->net.events | EPOLLOUT);
     }

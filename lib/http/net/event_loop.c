@@ -1,5 +1,13 @@
 /*
- * event_loop.c - accepting, limits on connections, the thread; see event_loop.h.
+ * event_loop.c - the epoll loop: accept, connection limits, timeouts, draining.
+ *
+ * One turn: epoll_wait() without `loop`, then with `loop` the events, new connections,
+ * libmicrohttpd, timeouts (every TICK_MS) and sweep(). Events hold raw client pointers. Therefore a
+ * client that ends is only marked, and sweep() removes it at the end of a turn, before the next
+ * epoll_wait().
+ *
+ * Admission: over max_connections the client that idles longest is evicted. If all have unanswered
+ * requests, the new connection is a reserved one and may send health checks only.
  */
 #include "lib/http/net/event_loop.h"
 
@@ -22,8 +30,8 @@
 enum {
     N_EVENTS = 64,
     TICK_MS = 100,
-    UNSENT_BYTES = 128 * 1024, /* of a reply, that the kernel takes ahead of the network */
-    RESERVED_CONNECTIONS = 32  /* for health checks when all others are taken */
+    UNSENT_BYTES = 128 * 1024, /* unsent bytes of a reply that the kernel may buffer */
+    RESERVED_CONNECTIONS = 32  /* for health checks when all other connections are taken */
 };
 
 static const uint64_t certificate_look_ns = 1000000000u;
@@ -51,8 +59,8 @@ static size_t count_of_host(const struct gsv_event_loop *event_loop,
     return n;
 }
 
-/* The connection that has waited longest without an unanswered request, or NULL; one of those
- * beyond all limits only if it is descriptors that are wanted. */
+/* The client idle longest without an unanswered request, or NULL. Includes reserved connections
+ * only if `with_reserved`, that is when descriptors are short. */
 static struct gsv_client *slowest(const struct gsv_event_loop *event_loop, bool with_reserved)
 {
     struct gsv_client *found = NULL;
@@ -96,7 +104,7 @@ static struct gsv_client *add_client(struct gsv_event_loop *event_loop, int fd,
     return client;
 }
 
-/* Of those that count: some are ended and still in the list, some are beyond all limits. */
+/* Clients that count against max_connections: not ended, not reserved. */
 static size_t count_regular(const struct gsv_event_loop *event_loop)
 {
     size_t n = 0;
@@ -106,7 +114,8 @@ static size_t count_regular(const struct gsv_event_loop *event_loop)
     return n;
 }
 
-/* Room for one more, by ending the slowest if need be. False: it may only ask for health. */
+/* Makes capacity for one client, evicting the slowest if needed. False: only a health check may
+ * pass. */
 static bool make_room(struct gsv_event_loop *event_loop)
 {
     const size_t most = event_loop->server->options.max_connections;
@@ -121,7 +130,7 @@ static bool make_room(struct gsv_event_loop *event_loop)
     return true;
 }
 
-/* Beyond all limits, for those who ask for health. */
+/* Makes capacity for a reserved connection, which serves health checks. */
 static bool make_reserved_room(struct gsv_event_loop *event_loop)
 {
     const size_t most = event_loop->server->options.max_connections;
@@ -136,8 +145,8 @@ static bool make_reserved_room(struct gsv_event_loop *event_loop)
     return true;
 }
 
-/* Parts go out at once. And a reply that nobody reads stays here, where it is counted: the kernel
- * would hold megabytes of it for each connection. */
+/* TCP_NODELAY: chunks are sent at once. TCP_NOTSENT_LOWAT: an unread reply stays in this process,
+ * where it is counted; otherwise the kernel would buffer megabytes for each connection. */
 static void set_up_socket(int fd)
 {
     const int yes = 1, unsent = UNSENT_BYTES;
@@ -150,7 +159,7 @@ static void accept_one(struct gsv_event_loop *event_loop, int fd,
                        const struct sockaddr_storage *address, socklen_t size)
 {
     const gpuserve_http_options *options = &event_loop->server->options;
-    /* All who reach a unix socket are one user: nothing tells them apart. */
+    /* All clients of a unix socket have one address, so the address limit does not apply. */
     const bool crowd = address->ss_family != AF_UNIX &&
                        count_of_host(event_loop, address) >= options->max_address_connections;
     const bool room = make_room(event_loop);
@@ -169,7 +178,7 @@ static void accept_one(struct gsv_event_loop *event_loop, int fd,
                           options->max_address_connections, "(--max-address-connections)");
 }
 
-/* False: none is left, or none can be taken. */
+/* False: the queue is empty, or accept4() failed. */
 static bool accept_all(struct gsv_event_loop *event_loop)
 {
     for (int i = 0; i < N_EVENTS; i++) {
@@ -182,7 +191,7 @@ static bool accept_all(struct gsv_event_loop *event_loop)
             accept_one(event_loop, fd, &address, size);
             continue;
         }
-        /* Out of descriptors: end a connection that only waits, so that somebody gets in. */
+        /* Out of descriptors: evict an idle connection, so that new clients can connect. */
         if (errno == EMFILE || errno == ENFILE) {
             struct gsv_client *victim = slowest(event_loop, true);
 
@@ -194,7 +203,7 @@ static bool accept_all(struct gsv_event_loop *event_loop)
     return true;
 }
 
-/* --------------------------------------------------------------------------------- the clients */
+/* -------------------------------------------------------------------------------------- clients */
 
 void gsv_client_release(struct gsv_client *client)
 {
@@ -202,7 +211,7 @@ void gsv_client_release(struct gsv_client *client)
         free(client);
 }
 
-/* Those that were ended while events were handled; none of these events names them any more. */
+/* Removes the clients that ended during this turn. No event of the turn refers to them any more. */
 static void sweep(struct gsv_event_loop *event_loop)
 {
     struct gsv_client *next;
@@ -229,7 +238,8 @@ static void sweep(struct gsv_event_loop *event_loop)
     }
 }
 
-/* Only who has the loop touches the listener, so that it never accepts from a number used anew. */
+/* Only the thread that holds `loop` uses the listener, so a reused descriptor number is never
+ * accepted from. */
 static void stop_listening(struct gsv_event_loop *event_loop)
 {
     struct sock_filter drop = { .code = BPF_RET | BPF_K };
@@ -238,16 +248,17 @@ static void stop_listening(struct gsv_event_loop *event_loop)
 
     if (listener < 0)
         return;
-    /* Connections that the kernel has made and nobody has taken would be reset: no new ones are
-     * made from here on, those there are taken, then it closes. */
+    /* Closing a listener resets connections that the kernel has established but accept4() has not
+     * returned. So first a filter drops new connections, then the queue is accepted, then the
+     * listener closes. */
     if (event_loop->server->unix_address.sun_path[0])
-        shutdown(listener, SHUT_RDWR); /* the kernel's filter is not asked there, and this keeps
-                                          those who wait */
+        shutdown(listener, SHUT_RDWR); /* socket filters do not apply to unix sockets; shutdown()
+                                          keeps the queued connections */
     else
         setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
     while (accept_all(event_loop))
         continue;
-    epoll_ctl(event_loop->epoll, EPOLL_CTL_DEL, listener, NULL); /* children may have it too */
+    epoll_ctl(event_loop->epoll, EPOLL_CTL_DEL, listener, NULL); /* child processes may share it */
     gsv_http_close_listener(event_loop->server);
     pthread_mutex_lock(&event_loop->server->lock);
     atomic_store(&event_loop->deaf, true);
@@ -280,18 +291,18 @@ static void handle(struct gsv_event_loop *event_loop, const struct epoll_event *
     if (event->data.ptr == event_loop) {
         *accepting = true;
     } else if (event->data.ptr == &event_loop->lock) {
-        return; /* libmicrohttpd's own set, which is run after all others */
+        return; /* libmicrohttpd's epoll set; it runs after all other events */
     } else if (event->data.ptr == &event_loop->wake) {
         if (read(event_loop->wake, &count, sizeof(count)) < 0)
-            return; /* nothing to read: somebody was faster */
+            return; /* nothing to read: the other thread has read it */
     } else if (!end->client->ended) {
         gsv_client_event(end->client, end, event->events);
     }
 }
 
-/* ---------------------------------------------------------------------------------- the thread */
+/* -------------------------------------------------------------------------------------- threads */
 
-/* A certificate that was renewed is taken up without anybody asking. */
+/* Reloads the certificate when its files change. */
 static void check_certificate(struct gsv_event_loop *event_loop, uint64_t now)
 {
     struct gpuserve_http *server = event_loop->server;
@@ -309,7 +320,7 @@ static void check_certificate(struct gsv_event_loop *event_loop, uint64_t now)
                      error.message);
 }
 
-/* Writing to a client that has gone fails; it must not end the process as well. */
+/* A write to a closed connection must fail with EPIPE and not end the process by SIGPIPE. */
 static void block_broken_pipe(void)
 {
     sigset_t set;
@@ -319,8 +330,8 @@ static void block_broken_pipe(void)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-/* Wait for events and handle them; the loop is held but for waiting. What was waited for may be old
- * when it is handled: clients only end meanwhile, they leave the list here. */
+/* One turn: waits for events and handles them. `loop` is held except while waiting. Events may be
+ * stale when handled, but clients are only marked as ended meanwhile; they leave the list here. */
 static void take_turn(struct gsv_event_loop *event_loop)
 {
     struct epoll_event events[N_EVENTS];
@@ -365,7 +376,7 @@ static void *run(void *user)
 {
     struct gsv_event_loop *event_loop = user;
 
-    pthread_setname_np(pthread_self(), "gpuserve-http"); /* others' take a file of /proc */
+    pthread_setname_np(pthread_self(), "gpuserve-http"); /* others' names are set by /proc */
     block_broken_pipe();
     pthread_mutex_lock(&event_loop->loop);
     while (!atomic_load(&event_loop->stopping)) {

@@ -1,20 +1,21 @@
 /*
- * event_loop.h - between clients and libmicrohttpd: nothing reaches that which framing.c has not
- * passed, and nobody is slow at the others' cost.
+ * event_loop.h - the event loop: moves bytes between clients and libmicrohttpd, enforces limits.
  *
- *   client socket <-> guard <-> socketpair <-> libmicrohttpd
+ *   client socket <-> event loop <-> socketpair <-> libmicrohttpd
  *
- * One thread at a time, with epoll, is all of this: it moves the bytes and runs libmicrohttpd,
- * which has no thread of its own. There are two threads for it: when nothing else is being
- * computed, the one that took a small request computes it too and writes the reply, while the other
- * waits for events in its place. So a request that comes alone changes threads nowhere on its way.
+ * Invariant: libmicrohttpd receives only bytes that framing.c has accepted.
  *
- * libmicrohttpd's only time limit is one of inactivity, which a byte every few seconds outlives.
- * Here each header and each body has an absolute deadline and a body a least rate, in both
- * directions; one address has a limited number of connections; when all are taken the one that
- * waits longest is ended for a new one; and a few beyond all limits answer health checks. A
- * connection costs libmicrohttpd nothing before its first header has passed. A client that goes
- * away has its work cancelled.
+ * Threading: leader/follower with two threads and one epoll set. The thread that holds `loop` moves
+ * the bytes and also runs libmicrohttpd, which has no thread of its own. If no other job is being
+ * computed, that thread computes a small request inline and writes the reply; the other thread
+ * takes over epoll meanwhile. A request that arrives alone never changes threads.
+ *
+ * Limits: libmicrohttpd has only an inactivity timeout, which one byte every few seconds defeats.
+ * The event loop gives each header and body an absolute deadline, and each body and reply a minimum
+ * rate. It limits the connections of one address. When all connections are taken, a new one evicts
+ * the one that has been idle longest. A small reserve beyond the limit serves health checks only.
+ * A connection costs libmicrohttpd nothing until its first header is accepted. When a client
+ * disconnects, its work is cancelled.
  */
 #ifndef GSV_HTTP_EVENT_LOOP_H
 #define GSV_HTTP_EVENT_LOOP_H
@@ -34,122 +35,124 @@ struct gpuserve_http;
 struct gsv_exchange;
 struct gsv_event_loop;
 
-/* One end of a connection, as epoll knows it. */
+/* One end of a connection; epoll's user data. */
 struct gsv_end {
     struct gsv_client *client;
-    int fd; /* -1: closed, or not opened yet */
+    int fd; /* -1: closed or not yet open */
     uint32_t events;
-    bool eof; /* nothing more comes from there */
+    bool eof; /* no more input */
 };
 
 struct gsv_client {
     struct gsv_event_loop *event_loop;
     struct gsv_client *next, *before;
     struct gsv_client *next_answered;
-    bool is_answered;        /* in the list of those with a reply to read from libmicrohttpd */
-    _Atomic int n_owners;    /* the guard, and libmicrohttpd once it has the connection */
-    _Atomic int n_open;      /* requests passed on and not completed */
-    struct gsv_end net, mhd; /* the client; libmicrohttpd */
+    bool is_answered;        /* in the event loop's list of clients that have a reply to read from
+                                libmicrohttpd */
+    _Atomic int n_owners;    /* the event loop, and libmicrohttpd while it has the connection */
+    _Atomic int n_open;      /* requests passed to libmicrohttpd and not completed */
+    struct gsv_end net, mhd; /* socket of the client; socket to libmicrohttpd */
     struct sockaddr_storage address;
     socklen_t address_size;
 
     struct gsv_framing framing;
     char *in; /* [GSV_HEADER_BYTES] from the client; NULL while empty */
     size_t in_begin, in_passed, in_end;
-    char *out; /* for the client, what it did not take at once */
+    char *out; /* bytes that the client has not accepted yet */
     size_t out_begin, out_end;
 
-    uint64_t since_ns;    /* when the present wait began: for a first byte, a header, a body */
-    uint64_t body_bytes;  /* since then */
-    uint64_t stalled_ns;  /* since when the client takes less than it could; 0: it does not */
-    uint64_t taken_bytes; /* since then */
-    size_t held_bytes;    /* of a reply that libmicrohttpd has not written wholly */
-    uint64_t linger_ns;   /* a refusal was sent: read and drop until then; 0: no */
-    bool probation;       /* beyond max_connections: health checks only */
-    bool waiting;         /* between two requests, no byte of the next is there */
-    bool in_body;         /* of a request whose header was passed on */
-    bool mhd_off; /* libmicrohttpd has closed; the rest of its bytes are read when there is room */
-    bool ended;   /* of the guard's list: to be closed */
-    bool is_last; /* a request was answered before its body, and that ends the connection */
+    uint64_t since_ns;    /* start of the current wait: for a first byte, a header or a body */
+    uint64_t body_bytes;  /* since since_ns */
+    uint64_t stalled_ns;  /* when the client's output buffer filled; 0: it is empty */
+    uint64_t taken_bytes; /* since stalled_ns */
+    size_t held_bytes;    /* of a reply that libmicrohttpd has not fully written */
+    uint64_t linger_ns;   /* a rejection was sent: read and drop input until this time; 0: no */
+    bool probation;       /* over max_connections: may send health checks only */
+    bool waiting;         /* idle between two requests: no byte of the next one has arrived */
+    bool in_body;         /* the header was passed on, the body is not complete */
+    bool mhd_off; /* libmicrohttpd has closed; its last bytes are read when `out` is empty */
+    bool ended;   /* closed; sweep() removes it from the event loop's list */
+    bool is_last; /* a request was answered before its body; that reply ends the connection */
 
-    struct ssl_st *tls; /* NULL: bytes as they are */
-    bool ready;         /* for HTTP: the handshake is over, or none is needed */
-    bool tls_failed;    /* nothing more may be sent over it */
+    struct ssl_st *tls; /* NULL: plain TCP */
+    bool ready;         /* handshake complete, or not needed */
+    bool tls_failed;    /* the session must send no more */
     bool reading_wants_out;
 
-    /* Under the server's lock. */
+    /* Protected by the server's lock. */
     struct gsv_exchange *exchange;
-    bool gone; /* the client has closed its side: work is in vain */
+    bool gone; /* the client closed its side: its work is useless */
 };
 
 struct gsv_event_loop {
     struct gpuserve_http *server;
     pthread_t threads[GSV_EVENT_LOOP_THREADS];
     uint32_t n_threads;
-    pthread_mutex_t loop;  /* over clients and libmicrohttpd: held by the guard's thread, whichever
-                              it is, but for waiting and computing */
-    pthread_cond_t follow; /* nobody waits for events, or this is the end */
-    bool attended;         /* a thread waits for events, or handles them */
-    bool is_done;          /* libmicrohttpd has nothing to do at once */
+    pthread_mutex_t loop;  /* protects clients and libmicrohttpd; the leader holds it except while
+                              waiting and computing */
+    pthread_cond_t follow; /* signalled when no thread waits for events, or at stop */
+    bool attended;         /* a thread waits for events or handles them */
+    bool is_done;          /* libmicrohttpd has no immediate work */
     uint32_t n_running;    /* threads */
-    uint64_t last_tick_ns; /* when times were looked at last */
-    struct gsv_exchange *lead; /* to be computed by the thread that holds the loop, once it is out
-                                  of libmicrohttpd's calls */
-    bool is_leading;           /* a thread computes */
-    int epoll, wake;           /* eventfd */
+    uint64_t last_tick_ns; /* when timeouts were last checked */
+    struct gsv_exchange *lead; /* to be computed inline by the thread that holds `loop`, after
+                                  libmicrohttpd's calls return */
+    bool is_leading;           /* a thread computes inline */
+    int epoll, wake;           /* `wake` is an eventfd */
     struct gsv_client *clients;
-    size_t held_bytes; /* of all of them */
+    size_t held_bytes; /* sum over all clients */
     _Atomic size_t n_clients;
     _Atomic bool draining, stopping;
-    _Atomic uint64_t draining_ns; /* since when */
-    _Atomic bool deaf;            /* the listener is closed: who came before is counted */
-    uint64_t certificate_ns;      /* when the files of TLS were looked at last */
-    char *scratch;                /* [GSV_SCRATCH_BYTES] one part on its way */
+    _Atomic uint64_t draining_ns; /* start of draining */
+    _Atomic bool deaf;            /* the listener is closed: every client is in n_clients */
+    uint64_t certificate_ns;      /* when the TLS files were last checked */
+    char *scratch;                /* [GSV_SCRATCH_BYTES] one chunk in transfer */
     struct gsv_client *answered;
 
     pthread_mutex_t lock;
-    struct gsv_exchange *resumed; /* under the lock: connections to be resumed */
+    struct gsv_exchange *resumed; /* protected by `lock`: connections to be resumed */
 };
 
 gpuserve_status gsv_event_loop_start(struct gsv_event_loop *event_loop,
                                      struct gpuserve_http *server, gpuserve_error *error);
-/* Take no new connections; those without an unanswered request are closed. */
+/* Stops accepting connections and closes those without an unanswered request. */
 void gsv_event_loop_drain(struct gsv_event_loop *event_loop);
-/* Close all, end the threads. */
+/* Closes all connections and joins the threads. */
 void gsv_event_loop_stop(struct gsv_event_loop *event_loop);
 
-/* From any thread: resume the exchange's connection. The exchange may be gone on return. */
+/* From any thread: resumes the exchange's connection. The exchange may be freed on return. */
 void gsv_event_loop_resume(struct gsv_event_loop *event_loop, struct gsv_exchange *exchange);
-/* On its own thread: libmicrohttpd has written a reply for this client. */
+/* On the event loop thread: libmicrohttpd has written a reply for this client. */
 void gsv_event_loop_answered(struct gsv_client *client);
 
 /* mhd_bridge.c */
 void gsv_event_loop_wake(struct gsv_event_loop *event_loop);
-/* Whether the thread that has the loop may compute a small job itself: the other one is there to
- * wait for events. */
+/* True if the thread that holds `loop` may compute a small job inline, because the other thread is
+ * free to wait for events. */
 bool gsv_event_loop_may_run_inline(const struct gsv_event_loop *event_loop);
-/* With the loop: compute what it shall, without it meanwhile, and pass the reply on. */
+/* Called with `loop` held. Releases it while computing `lead`, then passes the reply on. */
 void gsv_event_loop_run_inline(struct gsv_event_loop *event_loop);
-/* On the guard's thread: let libmicrohttpd take what is there for it. False: it has more to do at
- * once. */
+/* On the event loop thread: runs libmicrohttpd for ready input. False: it has more immediate work.
+ */
 bool gsv_event_loop_run_mhd(struct gsv_event_loop *event_loop);
 
-/* One owner less; the last one frees it. */
+/* Drops one reference; the last one frees the client. */
 void gsv_client_release(struct gsv_client *client);
 
-/* connection_io.c: what the guard's thread does with one client. */
+/* connection_io.c: event and timeout handling of one client, on the event loop thread. */
 void gsv_client_event(struct gsv_client *client, struct gsv_end *end, uint32_t events);
 void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns);
-/* timeouts.c: when replies that nobody takes fill too much memory, end the slowest takers. */
+/* timeouts.c: backpressure by eviction. While unread replies exceed max_unread_bytes, closes the
+ * slowest readers. */
 void gsv_clients_relieve(struct gsv_event_loop *event_loop, uint64_t now_ns);
-/* A reply of so many bytes waits for this client, or, with 0, none any more. */
+/* Records the size of the reply that waits for this client; 0: none. */
 void gsv_client_hold(struct gsv_client *client, size_t bytes);
-/* `limit`: what was exceeded, in `unit` and with its flag; 0: there is none. The texts outlive it.
- */
+/* `limit`: the exceeded limit, `unit`: its unit and flag; limit 0: none. The strings must outlive
+ * the client. */
 void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *reason,
                        uint64_t limit, const char *unit);
 void gsv_client_close(struct gsv_client *client);
-/* While draining: close it if no request of it is unanswered and none has begun. */
+/* While draining: closes the client if it has no unanswered request and none has begun. */
 void gsv_client_drain(struct gsv_client *client);
 
 #endif

@@ -1,18 +1,22 @@
 /*
- * framing.c - see framing.h.
+ * framing.c - the request parser behind gsv_framing_take(): a state machine over raw bytes.
+ *
+ * HEADER -> BODY or CHUNK_* -> HEADER ... ; any error -> REFUSED, which is final. A header is
+ * parsed only when complete. A body with a length is counted. Chunks are parsed byte by byte except
+ * their data. A caller owns `framing` and may use it from one thread at a time.
  */
 #include "lib/http/net/framing.h"
 
 #include <string.h>
 #include <strings.h>
 
-/* What one header says. */
+/* Summary of one header. */
 struct framing_header {
     unsigned minor;  /* of HTTP/1.minor */
-    size_t n_fields; /* with the parts of the query and the cookies, each of which takes memory */
+    size_t n_fields; /* query parts and cookies included; each costs libmicrohttpd memory */
     size_t n_hosts, n_lengths, n_encodings;
     uint64_t length;
-    bool expects; /* to be told to go on before it sends the body */
+    bool expects; /* Expect: waits for 100 Continue before sending the body */
 };
 
 static bool fail_limit(struct gsv_framing *framing, unsigned status, const char *reason,
@@ -47,14 +51,14 @@ static bool fail_fields(struct gsv_framing *framing)
                       GSV_HEADER_FIELDS, "together");
 }
 
-/* tchar of RFC 9110 */
+/* `tchar` of RFC 9110. */
 static bool is_token(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
            (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
-/* ------------------------------------------------------------------------------ the first line */
+/* --------------------------------------------------------------------------------- request line */
 
 static bool is_health_path(const char *target, size_t size)
 {
@@ -96,7 +100,7 @@ static void keep_target(struct gsv_framing *framing, const char *target, size_t 
     framing->target[size] = 0;
 }
 
-/* A line of `size` bytes and the CR after it, at which each loop ends at the latest. */
+/* `size` bytes followed by CR, which stops each loop at the latest. */
 static bool check_request_line(struct gsv_framing *framing, const char *line, size_t size,
                                struct framing_header *header)
 {
@@ -120,7 +124,7 @@ static bool check_request_line(struct gsv_framing *framing, const char *line, si
            count_parts(framing, header, line + target, end - target, '&');
 }
 
-/* ---------------------------------------------------------------------------------- the fields */
+/* --------------------------------------------------------------------------------------- fields */
 
 static bool is_named(const char *name, size_t size, const char *wanted)
 {
@@ -144,7 +148,7 @@ static bool take_length(struct gsv_framing *framing, struct framing_header *head
     return true;
 }
 
-/* A name or an address, with a port or without; RFC 9112 wants all else refused. */
+/* A name or an address, with an optional port. RFC 9112 requires rejecting anything else. */
 static bool take_host(struct gsv_framing *framing, struct framing_header *header, const char *value,
                       size_t size)
 {
@@ -175,14 +179,14 @@ static bool take_field(struct gsv_framing *framing, struct framing_header *heade
     return true;
 }
 
-/* libmicrohttpd takes blanks after a value for a part of it: "31 " is no number to it then, so the
- * body would be the next request. */
+/* libmicrohttpd keeps trailing blanks in values: it does not parse "31 " as a number, so it would
+ * read the body as the next request. */
 static bool is_framing_field(const char *name, size_t size)
 {
     return is_named(name, size, "Content-Length") || is_named(name, size, "Transfer-Encoding");
 }
 
-/* A line as check_request_line() gets it. */
+/* A line as for check_request_line(). */
 static bool check_field(struct gsv_framing *framing, const char *line, size_t size,
                         struct framing_header *header)
 {
@@ -207,7 +211,7 @@ static bool check_field(struct gsv_framing *framing, const char *line, size_t si
     return take_field(framing, header, line, name, line + begin, end - begin);
 }
 
-/* What the fields mean together: how the body is framed. */
+/* Checks the combination of fields and selects the body framing. */
 static bool check_together(struct gsv_framing *framing, const struct framing_header *header)
 {
     if (header->n_lengths > 0 && header->n_encodings > 0)
@@ -216,7 +220,7 @@ static bool check_together(struct gsv_framing *framing, const struct framing_hea
         return fail(framing, 400, "Transfer-Encoding in HTTP/1.0");
     if (header->n_hosts == 0 && header->minor == 1)
         return fail(framing, 400, "no Host");
-    /* libmicrohttpd would take what follows for the body that it asked for. */
+    /* libmicrohttpd would read the next request as the body it asked for. */
     if (header->expects && header->length == 0 && header->n_encodings == 0)
         return fail(framing, 400, "Expect without a body");
     framing->left = header->length;
@@ -236,8 +240,8 @@ static bool check_header(struct gsv_framing *framing, const char *bytes, size_t 
     size_t at = 0;
     bool first = true;
 
-    /* Up to the empty line; `size` covers it, and every line ends in CR LF. None begins with LF: it
-     * would have been the header's end. */
+    /* Up to the empty line, which `size` includes. Each line ends in LF. No line starts with LF:
+     * header_end() would have ended the header there. */
     while (at < size - 2) {
         const char *end = memchr(bytes + at, '\n', size - at);
         const size_t line = (size_t)(end - bytes) - at - 1;
@@ -254,8 +258,8 @@ static bool check_header(struct gsv_framing *framing, const char *bytes, size_t 
                   : fail(framing, 400, "an empty line where a request is expected");
 }
 
-/* The end of the header, one past its empty line; 0: not there yet. An empty line of LF alone ends
- * it too, to be refused by check_header instead of waited for. */
+/* Offset after the header's empty line; 0: incomplete. An empty line of a bare LF also ends it, so
+ * that take_header() rejects it at once instead of waiting for more. */
 static size_t header_end(struct gsv_framing *framing, const char *bytes, size_t size)
 {
     size_t at = framing->scanned;
@@ -287,7 +291,7 @@ static size_t take_header(struct gsv_framing *framing, const char *bytes, size_t
     return check_header(framing, bytes, end) ? end : 0;
 }
 
-/* ---------------------------------------------------------------------------------- the chunks */
+/* --------------------------------------------------------------------------------------- chunks */
 
 static int hex_digit(char c)
 {
@@ -298,8 +302,8 @@ static int hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* One character of a chunk's size: a digit, or the CR after it. Extensions are refused: nobody
- * sends them, and readers disagree about them. */
+/* One character of a chunk size: a digit or the CR after it. Chunk extensions are rejected: clients
+ * do not use them, and parsers disagree about them. */
 static bool take_size(struct gsv_framing *framing, char c)
 {
     const int digit = hex_digit(c);
@@ -368,7 +372,7 @@ static size_t take_chunks(struct gsv_framing *framing, const char *bytes, size_t
         else if (take_chunk_byte(framing, bytes[at]))
             at++;
         else
-            return 0; /* refused: of what came before nothing more is passed on either */
+            return 0; /* rejected: valid bytes before the error are not passed on either */
     }
     return at;
 }

@@ -1,12 +1,13 @@
 /*
- * framing.h - where a request ends, decided before anything else reads it.
+ * framing.h - strict HTTP/1.1 message framing (RFC 9112): decides where each request ends.
  *
- * libmicrohttpd 0.9.75 takes two Content-Length headers, Content-Length beside Transfer-Encoding,
- * NUL in targets and lines that end in a bare LF; a length with a blank after it is none to it. Two
- * readers of such bytes disagree about where a request ends, and the second may take a stranger's
- * bytes for a request. So every byte of a connection goes through here first, and what RFC 9112
- * does not allow, or allows to be read in two ways, is refused. No I/O, no memory: bytes in,
- * verdict out.
+ * libmicrohttpd 0.9.75 accepts two Content-Length headers, Content-Length together with
+ * Transfer-Encoding, NUL in targets, and lines that end in a bare LF. It ignores a length with a
+ * trailing blank. If two parsers disagree about the end of a request, the second may read a body as
+ * another client's request (request smuggling). So every byte passes through this state machine
+ * first. It rejects what RFC 9112 forbids or leaves ambiguous.
+ *
+ * No I/O and no allocation: bytes in, verdict out.
  */
 #ifndef GSV_HTTP_FRAMING_H
 #define GSV_HTTP_FRAMING_H
@@ -15,16 +16,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A header with its request line may have so many bytes, and so many fields, parts of its query and
- * cookies together. */
+/* Maximum bytes of a header with its request line. Maximum number of its fields, query parts and
+ * cookies together. Stored bytes of the target. */
 enum { GSV_HEADER_BYTES = 16384, GSV_HEADER_FIELDS = 100, GSV_TARGET_BYTES = 128 };
 
 enum gsv_framing_state {
     GSV_FRAMING_HEADER, /* of the next request */
-    GSV_FRAMING_BODY,   /* `left` bytes of it are to come */
+    GSV_FRAMING_BODY,   /* `left` bytes remain */
     GSV_FRAMING_CHUNK_SIZE,
     GSV_FRAMING_CHUNK_SIZE_LF,
-    GSV_FRAMING_CHUNK_DATA, /* `left` bytes */
+    GSV_FRAMING_CHUNK_DATA, /* `left` bytes remain */
     GSV_FRAMING_CHUNK_CR,   /* after the data */
     GSV_FRAMING_CHUNK_LF,
     GSV_FRAMING_END_CR, /* after the last chunk */
@@ -37,20 +38,20 @@ struct gsv_framing {
     uint64_t left;
     uint64_t chunked;   /* bytes of all chunks of this body so far */
     uint64_t max_body;  /* of a chunked body */
-    unsigned digits;    /* of a chunk's size so far */
-    size_t scanned;     /* of an unfinished header: no end before here */
-    uint64_t n_headers; /* requests whose header has passed */
-    unsigned status;    /* REFUSED: what to answer */
+    unsigned digits;    /* of the chunk size so far */
+    size_t scanned;     /* bytes of an incomplete header already searched for its end */
+    uint64_t n_headers; /* accepted headers */
+    unsigned status;    /* HTTP status when REFUSED */
     const char *reason;
-    uint64_t limit;                /* that was exceeded; 0: none */
-    const char *unit;              /* of it, and the flag that sets it */
-    bool is_health;                /* the last header's target is one of the health paths */
-    char target[GSV_TARGET_BYTES]; /* how it begins, in whose dialect a refusal is told; "": unknown
-                                    */
+    uint64_t limit;                /* the exceeded limit; 0: none */
+    const char *unit;              /* of the limit, with the flag that sets it */
+    bool is_health;                /* the last header's target is a health path */
+    char target[GSV_TARGET_BYTES]; /* start of the target, selects the dialect of an error; "":
+                                      unknown */
 };
 
-/* The bytes from `bytes` on that are good and may be passed on; at most up to the end of one header
- * or body. 0: more are needed, or state is REFUSED. A header is passed only whole. */
+/* Returns the number of valid bytes from `bytes` on, at most to the end of one header or body. 0:
+ * more input is needed, or the state is REFUSED. A header is passed on only when complete. */
 size_t gsv_framing_take(struct gsv_framing *framing, const char *bytes, size_t size);
 
 #endif

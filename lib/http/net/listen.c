@@ -1,5 +1,8 @@
 /*
- * listen.c - the socket clients connect to.
+ * listen.c - the listening TCP socket: address check, bind, listen.
+ *
+ * An address that other machines can reach needs an API key, client certificates or `insecure`.
+ * listen_unix.c does the same for a unix socket. Runs at start; event_loop.c accepts.
  */
 #include "lib/base/error.h"
 #include "lib/http/server.h"
@@ -32,7 +35,7 @@ static gpuserve_status bind_to(struct gpuserve_http *server, const struct addrin
     if (server->listener < 0)
         return gsv_fail(error, GPUSERVE_E_IO, "socket: %s", strerror(errno));
     setsockopt(server->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    /* Inherited by the connections: a reply of several segments must not wait for its last. */
+    /* Accepted connections inherit it: the last segment of a reply must not wait (Nagle). */
     setsockopt(server->listener, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
     if (bind(server->listener, to->ai_addr, to->ai_addrlen) == 0 &&
         listen(server->listener, BACKLOG) == 0)
@@ -64,7 +67,8 @@ static void write_address(struct gpuserve_http *server)
              bound.ss_family == AF_INET6 ? "%s://[%s]:%u" : "%s://%s:%u", scheme, host, port);
 }
 
-/* The option's address, to be freed with freeaddrinfo(), unless it would be open to everybody. */
+/* Resolves the option's address; the caller frees it with freeaddrinfo(). Fails if the address
+ * would be open to other machines without authentication. */
 static gpuserve_status resolve(const struct gpuserve_http *server, struct addrinfo **found,
                                gpuserve_error *error)
 {

@@ -1,8 +1,8 @@
 /*
- * listen_unix.c - a socket in the file system: for the programs of one user on this machine.
+ * listen_unix.c - a listening unix socket, for the programs of one user on this machine.
  *
- * Its file outlives a server that was killed. Such a one is known by nobody answering a connection,
- * and only then removed; files that are no sockets never are.
+ * The socket file outlives a killed server. A stale file is one where connect() fails with
+ * ECONNREFUSED; only such a file is replaced. Files that are not sockets are never removed.
  */
 #include "lib/base/error.h"
 #include "lib/http/server.h"
@@ -21,7 +21,7 @@ static gpuserve_status fail_in_use(const char *path, gpuserve_error *error)
     return gsv_hint(error, GPUSERVE_E_IO, "choose another path, or end it: `ss -xlp` names it");
 }
 
-/* GPUSERVE_OK when the path is free: it was, or nobody listens there any more. */
+/* GPUSERVE_OK if the path is free: no file, or a stale socket that is now removed. */
 static gpuserve_status make_free(const struct sockaddr_un *address, gpuserve_error *error)
 {
     const char *path = address->sun_path;
@@ -73,7 +73,7 @@ gpuserve_status gsv_http_listen_unix(struct gpuserve_http *server, const char *p
     server->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (server->listener < 0)
         return gsv_fail(error, GPUSERVE_E_IO, "socket: %s", strerror(errno));
-    /* The file gets the socket's mode from its first moment: nobody else can come in between. */
+    /* bind() creates the file with the socket's mode, so no other user can connect in between. */
     if (fchmod(server->listener, 0600) != 0 ||
         bind(server->listener, (const struct sockaddr *)&address, sizeof(address)) != 0)
         return gsv_fail(error, GPUSERVE_E_IO, "%s: %s", path, strerror(errno));
@@ -94,7 +94,7 @@ void gsv_http_remove_socket(const struct gpuserve_http *server)
     const char *path = server->unix_address.sun_path;
     struct stat st;
 
-    /* Not that of a server that has come after this one. */
+    /* Leaves the file of a server that started after this one. */
     if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_dev == server->unix_device &&
         st.st_ino == server->unix_inode)
         unlink(path);

@@ -1,5 +1,9 @@
 /*
- * timeouts.c - how long a client may take for a header, a body, a reply, or nothing.
+ * timeouts.c - time limits for handshake, header, body, reply and idle connections.
+ *
+ * gsv_client_check_time() runs every tick for each client on the event loop thread and applies the
+ * limit of its current state. gsv_clients_relieve() applies backpressure by eviction: while unread
+ * replies exceed max_unread_bytes, it resets the slowest readers.
  */
 #include "lib/http/net/connection_io.h"
 
@@ -7,18 +11,19 @@
 
 #include <sys/socket.h>
 
-static const uint64_t rate_grace_ns = 5000000000u; /* before a least rate is asked for */
+static const uint64_t rate_grace_ns = 5000000000u; /* time before a minimum rate applies */
 
-/* Where replies fill more than max_unread_bytes, readers slower than this lose theirs. */
+/* While unread replies exceed max_unread_bytes: readers slower than this rate (bytes/s) are reset,
+ * at most so many in one call. */
 enum { RELIEVED_RATE = 16 * 1024, RELIEVED_AT_ONCE = 256 };
-static const uint64_t relief_grace_ns = 1000000000u; /* what is read comes to be known in lumps */
+static const uint64_t relief_grace_ns = 1000000000u; /* progress is visible in bursts only */
 
 static bool too_slow(uint64_t bytes, uint64_t elapsed_ns, uint32_t rate)
 {
     return elapsed_ns > rate_grace_ns && bytes < elapsed_ns / 1000000 * rate / 1000;
 }
 
-/* By a reset: the kernel would keep what is not sent yet, for a reader that takes minutes. */
+/* Closes with a reset: otherwise the kernel keeps the unsent bytes for a slow reader. */
 static void break_off(struct gsv_client *client)
 {
     const struct linger reset = { 1, 0 };
@@ -32,7 +37,7 @@ static void check_body(struct gsv_client *client, uint64_t elapsed_ns)
 {
     const gpuserve_http_options *options = &client->event_loop->server->options;
 
-    if (client->in_begin < client->in_passed) { /* it is us who do not take it */
+    if (client->in_begin < client->in_passed) { /* the delay is libmicrohttpd's, not the client's */
         client->since_ns = gsv_http_now();
         client->body_bytes = 0;
     } else if (elapsed_ns > options->body_timeout_ms * 1000000ull) {
@@ -49,12 +54,12 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
     const gpuserve_http_options *options = &client->event_loop->server->options;
     const uint64_t elapsed_ns = now_ns > client->since_ns ? now_ns - client->since_ns : 0;
 
-    /* What libmicrohttpd did not take before is offered again, should its sign have been missed. */
+    /* Retries input that libmicrohttpd did not accept, in case its event was missed. */
     if (!client->linger_ns && !client->net.eof && client->in_begin < client->in_passed)
         gsv_client_resume_in(client);
     if (client->ended)
         return;
-    if (!client->ready) { /* TLS is not spoken yet: there is no way to tell it why */
+    if (!client->ready) { /* before the handshake no error can be sent */
         if (elapsed_ns > (client->probation ? 1000u : options->header_timeout_ms) * 1000000ull)
             gsv_client_close(client);
     } else if (client->linger_ns) {
@@ -64,7 +69,7 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
         if (too_slow(client->taken_bytes, now_ns - client->stalled_ns, options->min_body_rate))
             break_off(client);
     } else if (client->framing.state == GSV_FRAMING_REFUSED || client->net.eof) {
-        gsv_client_end_input(client); /* its last answers are on their way */
+        gsv_client_end_input(client); /* the last replies are in flight */
     } else if (client->waiting) {
         if (elapsed_ns > options->idle_timeout_ms * 1000000ull && atomic_load(&client->n_open) == 0)
             gsv_client_close(client);
@@ -91,13 +96,13 @@ static size_t unread_bytes(const struct gsv_client *client)
     return client->stalled_ns && !client->ended ? client->held_bytes + client->out_end : 0;
 }
 
-/* Bytes a second since it began to take less than it could. */
+/* Bytes/s since the output stalled. */
 static uint64_t rate_of(const struct gsv_client *client, uint64_t now_ns)
 {
     return client->taken_bytes * 1000 / ((now_ns - client->stalled_ns) / 1000000 + 1);
 }
 
-/* Who holds memory at the lowest rate; NULL: nobody is slow. */
+/* The slowest client that holds unread bytes; NULL: all are fast enough. */
 static struct gsv_client *slowest_reader(const struct gsv_event_loop *event_loop, uint64_t now_ns)
 {
     struct gsv_client *found = NULL;

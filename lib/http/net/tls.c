@@ -1,11 +1,12 @@
 /*
- * tls.c - the certificate and its key, and with them the CAs of clients: read, checked, exchanged;
- * see tls.h.
+ * tls.c - server certificate, key, client CAs and revocation lists: read, check, reload.
  *
- * OpenSSL, which the API keys need in any case. TLS 1.2 and 1.3 with forward secrecy and
- * authenticated ciphers only; no renegotiation, no compression, no data before the handshake's end.
- * Sessions are resumed by tickets, so the server keeps nothing of a client that has gone; where
- * clients show certificates they are not resumed.
+ * load() builds a complete SSL_CTX from the files and swaps it in under `lock`. Open sessions keep
+ * the old one by reference. On failure the old context stays.
+ *
+ * TLS 1.2 and 1.3 by OpenSSL, with forward secrecy and authenticated ciphers only. No
+ * renegotiation, no compression, no early data. Sessions resume by tickets, so the server stores
+ * nothing about a disconnected client. With client certificates sessions are not resumed.
  */
 #include "lib/http/net/tls.h"
 
@@ -70,11 +71,11 @@ static bool same_stamps(const struct gsv_file_stamps *a, const struct gsv_file_s
            same_stamp(&a->client_ca, &b->client_ca) && same_stamp(&a->client_crl, &b->client_crl);
 }
 
-/* The file's bytes, [*size], to be freed after they are wiped. */
+/* Reads the file into *bytes, [*size]; the caller wipes and frees it. */
 static gpuserve_status read_file(const char *path, size_t most, char **bytes, size_t *size,
                                  gpuserve_error *error)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* nor waits for a pipe */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for a FIFO */
     struct stat st;
     ssize_t n = 1;
 
@@ -163,7 +164,7 @@ static gpuserve_status use_key(SSL_CTX *context, BIO *pem, const char *path,
         st = gsv_fail(error, GPUSERVE_E_INVALID,
                       "the key of %s does not belong to the first certificate of %s", path,
                       certificate_path);
-    else if (SSL_CTX_use_PrivateKey(context, key) != 1) /* it fits: only memory can be missing */
+    else if (SSL_CTX_use_PrivateKey(context, key) != 1) /* it matches: only memory is short */
         st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: %s", path, gsv_tls_reason());
     EVP_PKEY_free(key);
     ERR_clear_error();
@@ -217,7 +218,7 @@ static gpuserve_status use_file(SSL_CTX *context, const struct gsv_tls *tls, con
 
 /* -------------------------------------------------------------------------------------- context */
 
-/* Clients that offer protocols get HTTP/1.1; those that offer only others are told at once. */
+/* ALPN: selects http/1.1. A client that offers only other protocols gets an alert. */
 static int choose_protocol(SSL *session, const unsigned char **out, unsigned char *out_size,
                            const unsigned char *offered, unsigned size, void *user)
 {
@@ -246,7 +247,7 @@ static SSL_CTX *create_context(void)
     }
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                      SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
-    /* A connection that waits holds no buffers. */
+    /* Idle connections hold no buffers. */
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                   SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
@@ -264,7 +265,7 @@ static long long seconds_of(const ASN1_TIME *time)
 static gpuserve_status load(struct gsv_tls *tls, gpuserve_error *error)
 {
     const struct gsv_file_stamps stamps =
-        look(tls); /* before reading: a change is seen next time */
+        look(tls); /* before reading: a later change is noticed next time */
     SSL_CTX *context, *before;
     gpuserve_status st;
 
@@ -287,7 +288,7 @@ static gpuserve_status load(struct gsv_tls *tls, gpuserve_error *error)
         atomic_store(&tls->not_after,
                      seconds_of(X509_get0_notAfter(SSL_CTX_get0_certificate(context))));
         tls->context = context;
-        context = before; /* its sessions hold it as long as they need it */
+        context = before; /* sessions hold a reference */
     }
     pthread_mutex_unlock(&tls->lock);
     SSL_CTX_free(context);

@@ -1,9 +1,9 @@
 /*
- * tls_client_auth.c - whose clients may come: the CAs of their certificates, and the lists of those
- * that these have revoked.
+ * tls_client_auth.c - client certificates (mutual TLS): trusted CAs and revocation lists (CRLs).
  *
- * Who has lists has one of every CA, and none that has ended: else nobody's certificate could be
- * looked up, and all clients would be refused. For that is what a list that ends later comes to.
+ * With revocation lists, each CA must have a list that is in force. OpenSSL rejects every
+ * certificate whose CA has none. When a list expires later, the clients of its CA are rejected
+ * until a newer list is loaded.
  */
 #include "lib/base/error.h"
 #include "lib/http/net/tls_pem.h"
@@ -15,12 +15,12 @@
 #include <time.h>
 
 enum { MAX_DEPTH = 16, MAX_AUTHORITIES = 256, MAX_LISTS = 256 };
-enum { MAX_SHOWN_BYTES = 32 << 10 }; /* of a client's certificate and those above it */
+enum { MAX_SHOWN_BYTES = 32 << 10 }; /* of a client's certificate chain */
 enum { NAME_BYTES = 200, TIME_BYTES = 32 };
 
 /* ----------------------------------------------------------------------------------------- CAs */
 
-/* One of whose clients may come. */
+/* Adds one CA that may sign client certificates. */
 static gpuserve_status use_authority(SSL_CTX *context, X509 *certificate, int n, const char *path,
                                      gpuserve_error *error)
 {
@@ -32,7 +32,7 @@ static gpuserve_status use_authority(SSL_CTX *context, X509 *certificate, int n,
             gsv_fail(error, GPUSERVE_E_INVALID,
                      "%s: certificate %d is no CA's: it may sign none of clients", path, n + 1),
             "the file is of those who sign the clients' certificates, not of the clients");
-    /* It was read, and may be there already: only memory can be missing. */
+    /* The certificate was parsed, and a duplicate is allowed: only memory can be short. */
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) != 1 ||
         SSL_CTX_add_client_CA(context, certificate) != 1)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: certificate %d: %s", path, n + 1,
@@ -40,7 +40,7 @@ static gpuserve_status use_authority(SSL_CTX *context, X509 *certificate, int n,
     return GPUSERVE_OK;
 }
 
-/* Each connection shows its certificate: a ticket would be taken when that has long ended. An
+/* Without tickets each connection presents its certificate; a ticket could outlive it. An
  * intermediate CA is trusted without its root. */
 static void ask_for_certificates(SSL_CTX *context)
 {
@@ -81,10 +81,10 @@ gpuserve_status gsv_tls_use_authorities(SSL_CTX *context, BIO *pem, const char *
     return GPUSERVE_OK;
 }
 
-/* --------------------------------------------------------------------------------------- lists */
+/* ----------------------------------------------------------------------------- revocation lists */
 
-/* Whether the CA above a trusted one has revoked it, by a list that is there; or nobody knows, for
- * that has ended. All lists there are were signed by one of our CAs. */
+/* Looks up the trusted CA in the loaded lists of its own issuer: X509_V_OK, revoked, or list
+ * expired. use_list() has accepted only lists that one of the configured CAs signed. */
 static int ask_above(X509_STORE_CTX *store, X509 *authority)
 {
     STACK_OF(X509_CRL) *lists = X509_STORE_CTX_get1_crls(store, X509_get_issuer_name(authority));
@@ -104,8 +104,9 @@ static int ask_above(X509_STORE_CTX *store, X509 *authority)
     return error;
 }
 
-/* OpenSSL looks for the list that a CA is on among those of the CA above, which is not in the chain
- * when it ends with an intermediate CA that is trusted as it stands in the file. So we look. */
+/* Verify callback. A chain may end at a trusted intermediate CA (PARTIAL_CHAIN). OpenSSL then
+ * cannot check that CA's revocation, because its issuer is not in the chain. This callback checks
+ * it. */
 static int check_trusted(int good, X509_STORE_CTX *store)
 {
     const int depth = X509_STORE_CTX_get_error_depth(store);
@@ -122,7 +123,7 @@ static int check_trusted(int good, X509_STORE_CTX *store)
     return X509_STORE_CTX_get_error(store) == X509_V_OK;
 }
 
-/* Of whose list it is: the CA that has signed it; -1: none. */
+/* Index of the CA that signed the list; -1: none. */
 static int authority_of(STACK_OF(X509) * authorities, X509_CRL *list)
 {
     for (int i = 0; i < sk_X509_num(authorities); i++) {
@@ -145,7 +146,7 @@ static const char *text_of_time(const ASN1_TIME *time, char text[TIME_BYTES])
     return text;
 }
 
-/* What is wrong with the list, to be told after its number and name; false: nothing. */
+/* Writes why the list is not in force, to follow its number and name. False: it is in force. */
 static bool is_out_of_time(const X509_CRL *list, char *what, size_t size)
 {
     const ASN1_TIME *begin = X509_CRL_get0_lastUpdate(list), *end = X509_CRL_get0_nextUpdate(list);
@@ -160,7 +161,7 @@ static bool is_out_of_time(const X509_CRL *list, char *what, size_t size)
     return true;
 }
 
-/* *error says what is wrong with it. */
+/* False: *error holds the reason. */
 static bool use_list(SSL_CTX *context, X509_CRL *list, int n, STACK_OF(X509) * authorities,
                      bool *has_list, const char *path, gpuserve_error *error)
 {

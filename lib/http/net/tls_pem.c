@@ -1,5 +1,8 @@
 /*
- * tls_pem.c - see tls_pem.h.
+ * tls_pem.c - PEM helpers over OpenSSL's error queue, which belongs to the calling thread.
+ *
+ * The functions that report a reason or the end of a file empty the queue, so that old errors do
+ * not show up in later calls.
  */
 #include "lib/http/net/tls_pem.h"
 

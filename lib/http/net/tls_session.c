@@ -1,8 +1,9 @@
 /*
- * tls_session.c - one connection's TLS over its socket; see tls.h.
+ * tls_session.c - TLS of one connection over its non-blocking socket.
  *
- * OpenSSL writes to sockets in a way that raises SIGPIPE when the client has gone; the guard's
- * thread has that signal blocked.
+ * Each call maps OpenSSL's result to a byte count or GSV_TLS_* and empties the error queue.
+ * Sessions run on the event loop thread, which blocks SIGPIPE: OpenSSL's socket writes raise it
+ * when the client has disconnected.
  */
 #include "lib/http/net/tls.h"
 
@@ -12,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Both ends of a socket. False: they cannot be told. */
+/* Reads both addresses of a socket. False: not available. */
 static bool read_ends(int fd, struct sockaddr_storage *own, struct sockaddr_storage *peer,
                       socklen_t *size)
 {
@@ -37,7 +38,7 @@ void gsv_tls_expect_own(struct gsv_tls *tls, int fd)
     pthread_mutex_unlock(&tls->lock);
 }
 
-/* Whether the client is ourselves; the lock is held. */
+/* True if the client is this server's own self-check. Called with the lock held. */
 static bool is_own(const struct gsv_tls *tls, int fd)
 {
     struct sockaddr_storage ours, theirs;
@@ -71,7 +72,7 @@ void gsv_tls_session_free(struct ssl_st *session)
     SSL_free(session);
 }
 
-/* What a call that did not succeed means. */
+/* Maps the result of a call that did not succeed. */
 static int outcome(SSL *session, int result)
 {
     switch (SSL_get_error(session, result)) {
@@ -86,7 +87,7 @@ static int outcome(SSL *session, int result)
     }
 }
 
-/* Of a client's certificate also what is wrong with it. */
+/* Includes the verification error of a client certificate. */
 static void tell_reason(const SSL *session, char reason[GSV_TLS_REASON_BYTES])
 {
     const unsigned long code = ERR_peek_error();

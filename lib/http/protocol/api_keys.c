@@ -1,5 +1,9 @@
 /*
- * api_keys.c - see api_keys.h.
+ * api_keys.c - parses, stores and checks API keys; token bucket rate limit for each key.
+ *
+ * The key set is replaced under `lock`; buckets of unchanged keys survive a reload. Lookup compares
+ * SHA-256 digests with all keys in constant time. The line buffer for plain keys is wiped after
+ * use.
  */
 #include "lib/http/protocol/api_keys.h"
 
@@ -21,7 +25,7 @@ enum {
     MAX_KEYS = 10000,
     MAX_KEY_BYTES = 512,
     MAX_LINE_BYTES = 1024,
-    MAX_FILE_BYTES = 1 << 24, /* it may be a pipe that never ends */
+    MAX_FILE_BYTES = 1 << 24, /* the file may be an endless pipe */
     HASHED_PREFIX = 7,
 };
 
@@ -55,7 +59,7 @@ static bool hash(unsigned char digest[GSV_DIGEST_BYTES], const char *text)
     return EVP_Digest(text, strlen(text), digest, NULL, EVP_sha256(), NULL) == 1;
 }
 
-/* What is wrong with the text as a key, or NULL. The text itself is never told. */
+/* Why the text is not a valid key, or NULL. Messages never contain the text. */
 static const char *fill_key(struct gsv_key *key, const char *text)
 {
     const size_t size = strlen(text);
@@ -87,8 +91,8 @@ struct set {
     size_t n, capacity;
 };
 
-/* Always to the end, and no branch or address depends on a digest: how long it takes says nothing
- * about which it was, or how near. */
+/* Constant time: scans all keys, and no branch or address depends on a digest. The duration does
+ * not reveal which key matched or how close a guess is. */
 size_t gsv_keys_find(const struct gsv_key *keys, size_t n,
                      const unsigned char digest[GSV_DIGEST_BYTES])
 {
@@ -96,7 +100,7 @@ size_t gsv_keys_find(const struct gsv_key *keys, size_t n,
 
     for (size_t i = 0; i < n; i++) {
         const int differs = CRYPTO_memcmp(keys[i].digest, digest, GSV_DIGEST_BYTES) != 0;
-        const size_t same = (size_t)differs - 1; /* all bits, or none */
+        const size_t same = (size_t)differs - 1; /* all bits set, or none */
 
         found ^= (found ^ i) & same;
     }
@@ -132,7 +136,7 @@ static char *trim(char *line)
     return line;
 }
 
-/* One line with its end, or as much of it as there is room for; false at the file's end. */
+/* One line with its line end, truncated to the buffer; false at the end of the file. */
 static bool read_line(FILE *file, char line[MAX_LINE_BYTES], size_t *size)
 {
     int c;
@@ -150,7 +154,7 @@ static gpuserve_status add_line(struct set *set, char *line, size_t size, const 
                                 gpuserve_error *error)
 {
     const bool is_cut = size == MAX_LINE_BYTES - 1 && line[size - 1] != '\n';
-    const bool has_nul = strlen(line) < size; /* what follows it would be passed over */
+    const bool has_nul = strlen(line) < size; /* strlen() would hide what follows it */
     const char *text = trim(line);
 
     if (is_cut)
@@ -245,7 +249,7 @@ void gsv_keys_close(struct gsv_keys *keys)
     keys->n = 0;
 }
 
-/* Those who have used up theirs do not get new ones by a reload. */
+/* Swaps in the new set. Known keys keep their buckets: a reload does not refill them. */
 static void exchange_keys(struct gsv_keys *keys, const struct set *set)
 {
     struct gsv_key *old;
@@ -276,7 +280,7 @@ gpuserve_status gsv_keys_reload(struct gsv_keys *keys, gpuserve_error *error)
     if (!gsv_grow((void **)&set.keys, &set.capacity, keys->n_given + 1, sizeof(*set.keys),
                   MAX_KEYS))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for keys");
-    pthread_mutex_lock(&keys->lock); /* the given ones never change but for their counts */
+    pthread_mutex_lock(&keys->lock); /* given keys stay; buckets change */
     for (; set.n < keys->n_given; set.n++)
         set.keys[set.n] = keys->keys[set.n];
     pthread_mutex_unlock(&keys->lock);
@@ -290,7 +294,7 @@ gpuserve_status gsv_keys_reload(struct gsv_keys *keys, gpuserve_error *error)
 
 /* ---------------------------------------------------------------------------------------- admit */
 
-/* What the client shows, or NULL. Some send the bare key where "Bearer KEY" is meant. */
+/* The key in the request, or NULL. Some clients send the bare key instead of "Bearer KEY". */
 static const char *key_of(const struct gsv_exchange *exchange)
 {
     static const char *const others[] = { "x-api-key", "api-key" };
@@ -303,7 +307,7 @@ static const char *key_of(const struct gsv_exchange *exchange)
     return text;
 }
 
-/* Takes one request off the bucket; else the milliseconds until there is one. */
+/* Takes one token from the bucket: 0, or the milliseconds until one is available. */
 static uint32_t take_one(const struct gsv_keys *keys, struct gsv_key *key)
 {
     const uint64_t now = gsv_http_now();

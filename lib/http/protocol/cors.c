@@ -1,9 +1,9 @@
 /*
- * cors.c - pages of other origins: which may ask, and what their scripts may see.
+ * cors.c - CORS: which origins may send requests, and what their scripts may read.
  *
- * A browser asks first (OPTIONS with Access-Control-Request-Method), without a key; the answer says
- * what it may send. Origins that are not named get no header, and the browser keeps the reply from
- * the page.
+ * Preflights (OPTIONS with Access-Control-Request-Method) carry no API key and are answered here.
+ * Origins that are not listed get no CORS header, so the browser hides the reply from the page.
+ * Stateless; runs on the event loop thread.
  */
 #include "lib/http/protocol/api_keys.h"
 #include "lib/http/protocol/origin.h"
@@ -45,7 +45,7 @@ bool gsv_cors_begin(struct gsv_exchange *exchange)
     }
     headers = gsv_header(exchange, "Access-Control-Request-Headers");
     gsv_add_header(exchange, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
-    /* Authorization is never part of "*": what was asked for is named. */
+    /* "*" never includes Authorization, so the requested names are repeated. */
     gsv_add_header(exchange, "Access-Control-Allow-Headers",
                    headers ? headers : "Authorization, Content-Type");
     gsv_add_header(exchange, "Access-Control-Max-Age", "600");

@@ -1,5 +1,8 @@
 /*
- * decompress.c - see decompress.h.
+ * decompress.c - inflates request bodies with zlib, in chunks of 64 kB, up to max_body_bytes.
+ *
+ * Accepts exactly one complete gzip or zlib stream. Runs on a worker thread or the event loop
+ * thread.
  */
 #include "lib/http/protocol/decompress.h"
 
@@ -10,7 +13,7 @@
 
 enum { PART_BYTES = 64 * 1024 };
 
-/* One stream; anything after its end is refused. */
+/* Inflates one stream; rejects trailing bytes. */
 static bool inflate_all(struct gsv_exchange *exchange, z_stream *stream, struct gsv_buffer *to)
 {
     const size_t limit = to->maximum;
@@ -20,7 +23,7 @@ static bool inflate_all(struct gsv_exchange *exchange, z_stream *stream, struct 
         size_t room = limit - to->size;
         char *at;
 
-        if (room == 0) /* one more byte would be too many: see whether there is one */
+        if (room == 0) /* full before the end of the stream: the body is over the limit */
             return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
                               "a body that unpacks to more than %zu bytes (--max-body-bytes)",
                               limit);
@@ -56,7 +59,7 @@ bool gsv_unpack(struct gsv_exchange *exchange)
                           "Content-Encoding \"%.40s\": only gzip and deflate", encoding);
     if (exchange->body.size == 0)
         return true;
-    if (inflateInit2(&stream, 15 + 32) != Z_OK) /* 32: zlib or gzip, as its header says */
+    if (inflateInit2(&stream, 15 + 32) != Z_OK) /* +32: detects zlib or gzip by the header */
         return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory to unpack the body");
     stream.next_in = (Bytef *)exchange->body.bytes;
     stream.avail_in = (uInt)exchange->body.size;

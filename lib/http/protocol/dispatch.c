@@ -1,5 +1,10 @@
 /*
- * dispatch.c - see dispatch.h.
+ * dispatch.c - runs the steps of an exchange on the event loop thread or a worker thread.
+ *
+ *   request complete -> handler -> (job -> finish)* -> reply -> libmicrohttpd
+ *
+ * Long steps go to the worker threads: a large or compressed body, a long reply, a large result.
+ * While a step or a job runs elsewhere, the connection is suspended and counted in n_working.
  */
 #include "lib/http/protocol/dispatch.h"
 
@@ -8,12 +13,12 @@
 #include "lib/http/server.h"
 #include "lib/http/protocol/handshake.h"
 
-/* A step over more than this takes half a millisecond and more. */
+/* A step over more data than this takes at least half a millisecond. */
 enum { SMALL_BODY_BYTES = 32 * 1024, SMALL_REPLY_FLOATS = 32 * 1024, TINY_BODY_BYTES = 2048 };
 
 /* --------------------------------------------------------------------------------------- reply */
 
-/* The bytes go to libmicrohttpd, which frees them after the last is sent. */
+/* Transfers the reply bytes to libmicrohttpd, which frees them after sending. */
 static struct MHD_Response *make_response(struct gsv_exchange *exchange)
 {
     struct MHD_Response *response;
@@ -74,7 +79,7 @@ static bool is_over(const struct gsv_exchange *exchange)
     return !exchange->work.waiting && exchange->status != 0;
 }
 
-/* Nobody will read the answer, or nobody shall wait for it any more. */
+/* The client disconnected, or the server is stopping. */
 static bool is_in_vain(const struct gsv_exchange *exchange)
 {
     struct gpuserve_http *server = exchange->server;
@@ -96,7 +101,7 @@ static void take_step(struct gsv_exchange *exchange)
         answer(exchange);
 }
 
-/* Whether the guard's other clients would notice the next step. */
+/* True if the next step would noticeably delay the event loop's other clients. */
 static bool takes_long(const struct gsv_exchange *exchange)
 {
     const struct gsv_call *work = &exchange->work;
@@ -109,7 +114,7 @@ static bool takes_long(const struct gsv_exchange *exchange)
     return exchange->body.size > small || gsv_header(exchange, "Content-Encoding");
 }
 
-/* False: the server is stopping, and this thread has to do it. */
+/* False: the server is stopping, so this thread must run the step. */
 static bool hand_over(struct gsv_exchange *exchange)
 {
     if (!gsv_call_count_in(exchange))
@@ -140,7 +145,7 @@ void gsv_dispatch_offload(struct gsv_exchange *exchange)
 {
     do {
         take_step(exchange);
-        /* Once it waits, whoever completes the work resumes it: it may be gone here. */
+        /* After gsv_call_leave() the completing thread may resume and free the exchange. */
         if (exchange->work.waiting && gsv_call_leave(exchange))
             return;
     } while (!is_over(exchange));

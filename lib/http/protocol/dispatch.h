@@ -1,22 +1,22 @@
 /*
- * dispatch.h - from a whole request to its reply.
+ * dispatch.h - runs a complete request up to its reply.
  *
- * A request advances in steps: its handler, then `finish` after each job of the library that it
- * asked for. Steps run on the guard's thread or, if they take long, on one of the crew; never two
- * at a time, and while none runs the connection is suspended.
+ * A request advances in steps: the handler first, then `finish` after each job of the library. A
+ * step runs on the event loop thread or, if it takes long, on a worker thread, never two at a time.
+ * While no step runs, the connection is suspended.
  */
 #ifndef GSV_HTTP_DISPATCH_H
 #define GSV_HTTP_DISPATCH_H
 
 #include "lib/http/protocol/exchange.h"
 
-/* The whole request is there, or its connection was resumed: go on until the reply is on its way or
- * there is something to wait for. On the guard's thread, in a call of libmicrohttpd's. */
+/* Runs steps until the reply is queued or the exchange must wait. Called on the event loop thread
+ * by libmicrohttpd, when the request is complete or its connection was resumed. */
 enum MHD_Result gsv_dispatch(struct gsv_exchange *exchange);
-/* The reply that is there goes to libmicrohttpd. */
+/* Queues the finished reply in libmicrohttpd. */
 enum MHD_Result gsv_advance_send(struct gsv_exchange *exchange);
 
-/* Step after step on a thread of the crew, until there is a reply or something to wait for. */
+/* Runs steps on a worker thread until the reply is ready or the exchange must wait. */
 void gsv_dispatch_offload(struct gsv_exchange *exchange);
 
 #endif

@@ -1,5 +1,9 @@
 /*
- * early_reject.c - what is answered without libmicrohttpd: requests that did not pass.
+ * early_reject.c - error replies written without libmicrohttpd, for input that framing.c or a limit
+ * rejected.
+ *
+ * Order: replies to earlier requests are sent first. Then the error is written, and the connection
+ * lingers. Runs on the event loop thread.
  */
 #include "lib/http/net/connection_io.h"
 
@@ -10,7 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-static const uint64_t linger_time_ns = 1000000000u; /* for a refusal to arrive */
+static const uint64_t linger_time_ns = 1000000000u; /* time for the reply to arrive */
 
 static const char *reason_phrase(unsigned status)
 {
@@ -54,9 +58,9 @@ static enum gsv_problem problem_of(unsigned status)
     }
 }
 
-/* The whole answer, in the words of whom the target is for. Where there are too many connections a
- * place is free as soon as one of them is answered or closed, mostly by the very client that asks:
- * nobody can know when. A second is the least that Retry-After can say, and often enough. */
+/* Writes the whole error reply in the dialect of the target. Over a connection limit, capacity
+ * returns when another connection ends or its request is answered, mostly by the same client. The
+ * time is unknown, so Retry-After has its minimum, one second. */
 static void write_refusal(const struct gsv_framing *framing, struct gsv_buffer *to)
 {
     const bool is_busy = framing->status == 429 || framing->status == 503;
@@ -86,11 +90,11 @@ void gsv_client_send_refusal(struct gsv_client *client)
     struct gsv_buffer text = { 0 };
     bool sent;
 
-    if (!client->ready) { /* there is no way to tell it yet */
+    if (!client->ready) { /* before the TLS handshake no error can be sent */
         gsv_client_close(client);
         return;
     }
-    if (client->is_last) { /* a second answer to one request would be taken for the next one's */
+    if (client->is_last) { /* a second reply would be taken for that of the next request */
         gsv_client_linger(client);
         return;
     }
@@ -111,9 +115,9 @@ void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *r
     client->framing.reason = reason;
     client->framing.limit = limit;
     client->framing.unit = unit;
-    /* Answers that are due come first, and some may lie unread in the pair though their requests
-     * are completed: libmicrohttpd ends its side after them, and only then this one is sent. Of a
-     * body cut short it answers nothing. */
+    /* Pending replies come first. Some may be unread in the socketpair although their requests are
+     * complete. libmicrohttpd closes after them, and on_mhd_end() then sends this one. It does not
+     * answer a truncated body. */
     if (client->mhd.fd >= 0) {
         gsv_client_end_input(client);
         gsv_client_watch(client, &client->net, client->net.events & EPOLLOUT);

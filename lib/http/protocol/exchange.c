@@ -1,5 +1,8 @@
 /*
- * exchange.c - the memory of an exchange and its reply.
+ * exchange.c - memory, reply and errors of an exchange.
+ *
+ * gsv_keep() allocates blocks in a list, newest first. gsv_exchange_shrink() frees all blocks newer
+ * than `kept` when the reply is queued. One thread at a time uses an exchange.
  */
 #include "lib/http/protocol/exchange.h"
 
@@ -13,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A block of gsv_keep; the memory handed out follows it. */
+/* A block of gsv_keep; the returned memory follows it. */
 struct block {
     struct block *next;
     max_align_t bytes[];
@@ -49,7 +52,7 @@ void gsv_exchange_shrink(struct gsv_exchange *exchange)
         free(block);
     }
     exchange->memory = exchange->kept;
-    exchange->n_headers = 0; /* their texts are gone, as are: */
+    exchange->n_headers = 0; /* the strings are freed, and so are: */
     exchange->state = NULL;
     exchange->rerank = NULL;
 }
@@ -58,7 +61,7 @@ void gsv_exchange_destroy(struct gsv_exchange *exchange)
 {
     if (!exchange)
         return;
-    gpuserve_request_free(&exchange->work.request); /* before what it writes to */
+    gpuserve_request_free(&exchange->work.request); /* before the memory it writes to */
     exchange->kept = NULL;
     gsv_exchange_shrink(exchange);
     gsv_served_release(exchange->served);
@@ -156,7 +159,7 @@ bool gsv_refuse(struct gsv_exchange *exchange, enum gsv_problem kind, const char
     va_start(arguments, format);
     size = vsnprintf(message, sizeof(message), format, arguments);
     va_end(arguments);
-    if (size > 0) { /* what the client sent is in it: cut or not, it has to be UTF-8 */
+    if (size > 0) { /* contains client text: must be UTF-8 even if truncated */
         size_t end = strlen(message);
 
         message[gsv_utf8_valid_length(message, end)] = 0;
@@ -166,7 +169,7 @@ bool gsv_refuse(struct gsv_exchange *exchange, enum gsv_problem kind, const char
     gsv_problem_write(&exchange->reply, &complaint, exchange->dialect);
     exchange->status = gsv_problem_status(kind, exchange->dialect);
     exchange->content_type = "application/json";
-    if (gsv_problem_stays(kind)) /* else the openai package sends it twice more */
+    if (gsv_problem_stays(kind)) /* otherwise the openai package retries twice */
         gsv_add_header(exchange, "x-should-retry", "false");
     return false;
 }
@@ -200,7 +203,7 @@ static enum gsv_problem problem_of(gpuserve_status status)
     }
 }
 
-/* Whole seconds for those who read the standard's header, at least one; milliseconds beside it. */
+/* Retry-After holds whole seconds, at least one; retry-after-ms holds milliseconds. */
 void gsv_add_retry_after(struct gsv_exchange *exchange, uint32_t after_ms)
 {
     const uint32_t ms = after_ms ? after_ms : 1000;

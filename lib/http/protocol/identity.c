@@ -1,7 +1,8 @@
 /*
- * identity.c - the number that names a client to the library's queue: a hash of its API key's name
- * or of its address. The seed is the server's and random: nobody can choose addresses that share a
- * count with another client.
+ * identity.c - the client number for stochastic fairness queueing in the library.
+ *
+ * It is a hash of the API key's name or of the address. The server's random seed prevents a client
+ * from choosing an address that shares a number with another client.
  */
 #include "lib/http/protocol/identity.h"
 
@@ -12,7 +13,7 @@
 
 enum { IPV6_PREFIX_BYTES = 8, MAPPED_BYTES = 12 };
 
-/* FNV-1a. */
+/* FNV-1a with the seed instead of the offset basis. */
 static uint64_t hash(uint64_t seed, char kind, const void *bytes, size_t size)
 {
     const unsigned char *at = bytes;

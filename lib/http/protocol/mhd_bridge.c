@@ -1,6 +1,8 @@
 /*
- * mhd_bridge.c - libmicrohttpd on the guard's thread: what is there for it, connections to resume,
- * replies that it has written, and jobs that this thread computes itself.
+ * mhd_bridge.c - drives libmicrohttpd from the event loop: resume, run, pass replies, inline jobs.
+ *
+ * Any thread may request a resumption, which goes through the list `resumed` and the eventfd. All
+ * else runs on the thread that holds `loop`.
  */
 #include "lib/http/net/event_loop.h"
 #include "lib/http/server.h"
@@ -9,14 +11,14 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { N_TURNS = 16 }; /* before others are looked at */
+enum { N_TURNS = 16 }; /* before other clients are served */
 
 void gsv_event_loop_wake(struct gsv_event_loop *event_loop)
 {
     const uint64_t one = 1;
 
     if (write(event_loop->wake, &one, sizeof(one)) < 0)
-        return; /* the counter is full: it will wake */
+        return; /* the counter is saturated: it wakes anyway */
 }
 
 void gsv_event_loop_resume(struct gsv_event_loop *event_loop, struct gsv_exchange *exchange)
@@ -24,7 +26,7 @@ void gsv_event_loop_resume(struct gsv_event_loop *event_loop, struct gsv_exchang
     pthread_mutex_lock(&event_loop->lock);
     exchange->queued = event_loop->resumed;
     event_loop->resumed = exchange;
-    /* Under the lock, so that the guard is not stopped, and `wake` closed, in between. */
+    /* Under the lock, so that the event loop cannot stop and close `wake` in between. */
     if (!exchange->queued)
         gsv_event_loop_wake(event_loop);
     pthread_mutex_unlock(&event_loop->lock);
@@ -53,7 +55,7 @@ void gsv_event_loop_answered(struct gsv_client *client)
     client->event_loop->answered = client;
 }
 
-/* Replies go on at once; epoll would tell of them a turn later. */
+/* Passes new replies on at once; epoll would report them one turn later. */
 static void pass_replies(struct gsv_event_loop *event_loop)
 {
     struct gsv_client *client = event_loop->answered, *next;
@@ -82,7 +84,7 @@ bool gsv_event_loop_run_mhd(struct gsv_event_loop *event_loop)
     return false;
 }
 
-/* ------------------------------------------------------------------------------------- leading */
+/* ---------------------------------------------------------------------------------- inline jobs */
 
 bool gsv_event_loop_may_run_inline(const struct gsv_event_loop *event_loop)
 {
@@ -94,11 +96,12 @@ void gsv_event_loop_run_inline(struct gsv_event_loop *event_loop)
     struct gsv_exchange *const exchange = event_loop->lead;
     struct gsv_client *const client = exchange->client;
 
-    /* Not attended any more, unless this is the second job in a row: then another thread waits for
-     * events, and whoever else did would sweep away the clients that they are of. */
+    /* `attended` stays unchanged: take_turn() has cleared it, unless this is a second inline job in
+     * a row. In that case the other thread waits for events. A further thread would sweep the
+     * clients that its events refer to. */
     event_loop->lead = NULL;
     event_loop->is_leading = true;
-    atomic_fetch_add(&client->n_owners, 1); /* libmicrohttpd may be its last one, and end below */
+    atomic_fetch_add(&client->n_owners, 1); /* libmicrohttpd may release it below */
     pthread_cond_signal(&event_loop->follow);
     pthread_mutex_unlock(&event_loop->loop);
     gsv_call_compute(exchange);
@@ -106,7 +109,7 @@ void gsv_event_loop_run_inline(struct gsv_event_loop *event_loop)
     event_loop->is_leading = false;
     MHD_resume_connection(exchange->connection);
     event_loop->is_done = gsv_event_loop_run_mhd(event_loop);
-    /* Whoever waits for events has not seen this; ended clients leave the list in a turn only. */
+    /* The thread in epoll_wait() has not seen this work, and only a turn sweeps ended clients. */
     if (!event_loop->is_done || client->ended)
         gsv_event_loop_wake(event_loop);
     gsv_client_release(client);

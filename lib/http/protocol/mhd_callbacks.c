@@ -1,10 +1,10 @@
 /*
- * mhd_callbacks.c - what libmicrohttpd calls: request line, header, body, end.
+ * mhd_callbacks.c - libmicrohttpd's callbacks: connection, request line, header, body, end.
  *
  * An exchange is created at the request line, listed at the header, and destroyed when
- * libmicrohttpd says that the request is over. The access handler is called once with the header,
- * then with each part of the body, then with an empty part; after a suspension it is called once
- * more. All of it runs on the guard's thread.
+ * libmicrohttpd completes the request. The access handler is called with the header, then with each
+ * chunk of the body, then with an empty chunk, and again after each resumption. All callbacks run
+ * on the event loop thread.
  */
 #include "lib/base/alloc.h"
 #include "lib/http/protocol/dispatch.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------------- the list of exchanges */
+/* ---------------------------------------------------------------------------- list of exchanges */
 
 static void list(struct gsv_exchange *exchange)
 {
@@ -55,7 +55,7 @@ static void unlist(struct gsv_exchange *exchange)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* ----------------------------------------------------------------------- libmicrohttpd's calls */
+/* -------------------------------------------------------------------- libmicrohttpd's callbacks */
 
 bool gsv_connection_expect(struct gpuserve_http *server, int fd, struct gsv_client *client)
 {
@@ -69,7 +69,7 @@ bool gsv_connection_expect(struct gpuserve_http *server, int fd, struct gsv_clie
         memset(server->expected + server->n_expected, 0,
                (capacity - server->n_expected) * sizeof(struct gsv_client *));
         server->n_expected = capacity;
-        if (server->expected[fd]) /* a connection that never began */
+        if (server->expected[fd]) /* a connection that libmicrohttpd never started */
             gsv_client_release(server->expected[fd]);
         server->expected[fd] = client;
         atomic_fetch_add(&client->n_owners, 1);
@@ -120,7 +120,7 @@ enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, co
     (void)user;
     (void)connection;
     (void)version;
-    (void)url; /* cut at a NUL that was escaped: our own copy is decoded with care */
+    (void)url; /* truncated at an escaped NUL: exchange->target is decoded instead */
     if (!exchange)
         return MHD_NO; /* out of memory */
     if (!exchange->begun) {
@@ -162,7 +162,7 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
     gsv_access_log_write(&exchange->server->access_log, exchange);
     unlist(exchange);
     if (exchange->client) {
-        gsv_client_hold(exchange->client, 0); /* one at a time, whatever a client sends ahead */
+        gsv_client_hold(exchange->client, 0); /* one reply at a time, even with pipelining */
         atomic_fetch_sub(&exchange->client->n_open, 1);
         gsv_event_loop_answered(exchange->client);
     }

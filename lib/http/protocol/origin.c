@@ -1,9 +1,9 @@
 /*
- * origin.c - the checks of Host, Origin and Sec-Fetch-Site; see origin.h.
+ * origin.c - checks Host, Origin and Sec-Fetch-Site of requests to a server without API keys.
  *
- * A browser sends Origin with every POST and every request of another origin's script, and pages
- * cannot change Host, Origin or Sec-Fetch-*. Programs that are no browsers send neither Origin nor
- * Sec-Fetch-Site, and pass.
+ * A browser sends Origin with every POST and with every cross-origin script request. Pages cannot
+ * change Host, Origin or Sec-Fetch-*. Other programs send neither Origin nor Sec-Fetch-Site, and
+ * pass. Runs on the event loop thread.
  */
 #include "lib/http/protocol/origin.h"
 
@@ -69,8 +69,8 @@ void gsv_hosts_close(struct gpuserve_http *server)
     free(server->allowed_hosts);
 }
 
-/* The host of "host", "host:port", "[::1]:port", without brackets, port and a final dot. False: too
- * long for a host. */
+/* Extracts the host of "host", "host:port" or "[::1]:port", without brackets, port and trailing
+ * dot. False: too long. */
 static bool read_host(const char *text, char host[256])
 {
     const bool is_ipv6 = text[0] == '[';
@@ -114,7 +114,7 @@ static bool is_allowed_host(const struct gpuserve_http *server, const char *text
     return is_own_host(server, host);
 }
 
-/* A request without Host is of HTTP/1.0: no browser sends one. */
+/* Only HTTP/1.0 allows a request without Host; browsers do not send one. */
 static bool check_host(struct gsv_exchange *exchange)
 {
     const struct gpuserve_http *server = exchange->server;
@@ -138,7 +138,7 @@ static bool is_own_origin(const struct gsv_exchange *exchange, const char *origi
 
     if (!host || !authority)
         return false;
-    /* A proxy may speak TLS for a server that does not. */
+    /* The scheme is checked only with TLS on: a proxy may add TLS to a plain server. */
     if (gsv_tls_is_on(&exchange->server->tls) && strncmp(origin, "https://", 8) != 0)
         return false;
     return strcasecmp(authority + 3, host) == 0;
@@ -151,7 +151,7 @@ static bool has_value(const struct gsv_exchange *exchange, const char *name, con
     return found && strcmp(found, value) == 0;
 }
 
-/* A link on another site: a reply that only its own document reads. */
+/* A followed link: only the new document reads the reply. */
 static bool is_navigation(const struct gsv_exchange *exchange)
 {
     return strcmp(exchange->method, "POST") != 0 &&
@@ -165,7 +165,7 @@ static bool check_origin(struct gsv_exchange *exchange)
     const char *site = gsv_header(exchange, "Sec-Fetch-Site");
     bool anyone = false;
 
-    /* Behind a proxy that changes Host the browser alone knows what is the same origin. */
+    /* Behind a proxy that rewrites Host, only the browser knows whether the origin is the same. */
     if (site && strcmp(site, "same-origin") == 0)
         return true;
     if (gsv_cors_allows(exchange->server, origin ? origin : "", &anyone))

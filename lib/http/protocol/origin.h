@@ -1,5 +1,5 @@
 /*
- * origin.h - a server without keys answers no pages of other sites.
+ * origin.h - cross-site protection of a server without API keys.
  *
  * Host check: against DNS rebinding, where a foreign name resolves to this server. It applies to a
  * server on the loopback address, and to any other one with `allowed_hosts`.
@@ -11,14 +11,14 @@
 
 #include "lib/http/protocol/exchange.h"
 
-/* Copies of `allowed_hosts`, checked. */
+/* Validates and copies `allowed_hosts`. */
 gpuserve_status gsv_hosts_open(struct gpuserve_http *server, gpuserve_error *error);
 void gsv_hosts_close(struct gpuserve_http *server);
 
-/* False after gsv_refuse: the request comes from another site, or names another host. */
+/* False after gsv_refuse: the request comes from another site or names another host. */
 bool gsv_origin_admit(struct gsv_exchange *exchange);
 
-/* cors.c: whether pages of this origin may send requests. `anyone`: the list has "*". */
+/* cors.c: true if pages of this origin may send requests. `anyone`: the list contains "*". */
 bool gsv_cors_allows(const struct gpuserve_http *server, const char *origin, bool *anyone);
 
 #endif

@@ -1,5 +1,8 @@
 /*
- * request.c - see request.h.
+ * request.c - checks a request before its handler: id, deadline, route, key, origin, body, model.
+ *
+ * Order: CORS preflight, route, API key, Host and Origin, Content-Length, then body and JSON. The
+ * header part runs on the event loop thread, the body part on it or a worker thread.
  */
 #include "lib/http/protocol/request.h"
 
@@ -23,7 +26,7 @@ static bool check_length(struct gsv_exchange *exchange)
 {
     const char *length = gsv_header(exchange, "Content-Length");
 
-    /* One, and a number that fits, or framing.c had not let it pass. */
+    /* framing.c has accepted it: it occurs once and fits 64 bits. */
     if (length && strtoull(length, NULL, 10) > exchange->server->options.max_body_bytes)
         return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
                           "a body of %.20s bytes, at most %llu (--max-body-bytes)", length,
@@ -47,7 +50,7 @@ static bool read_target(struct gsv_exchange *exchange)
     return true;
 }
 
-/* The request's name: the client's own when it is plain, else a number of ours. */
+/* Uses the client's request id if it has only plain characters, otherwise generates one. */
 static void set_id(struct gsv_exchange *exchange)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -64,7 +67,8 @@ static void set_id(struct gsv_exchange *exchange)
     gsv_add_header(exchange, "x-request-id", exchange->id);
 }
 
-/* "30" or "0.05" seconds; false: something else, such as what other protocols mean by the name. */
+/* Parses seconds such as "30" or "0.05". False: another format, which other protocols use in these
+ * headers. */
 static bool read_seconds(const char *text, uint64_t *ms)
 {
     uint64_t unit = 100;
@@ -81,7 +85,7 @@ static bool read_seconds(const char *text, uint64_t *ms)
     return !*text;
 }
 
-/* When the client stops waiting, by whatever says the least. */
+/* Sets the earliest deadline among the timeout headers. */
 static void set_deadline(struct gsv_exchange *exchange)
 {
     static const char *const names[] = { "x-stainless-read-timeout", "Request-Timeout", "timeout" };
@@ -118,7 +122,8 @@ bool gsv_request_begin(struct gsv_exchange *exchange)
         return false;
     n_before = exchange->n_headers;
     found = gsv_route_find(exchange);
-    /* First the key: without one nobody learns what is there. A refusal takes the place of any. */
+    /* The key check comes before a 404 or 405, so clients without a key cannot probe paths. Its
+     * error replaces the route's error and headers. */
     if (!is_open(exchange)) {
         const size_t n_found = exchange->n_headers;
 
@@ -142,7 +147,7 @@ bool gsv_request_has_body(const struct gsv_exchange *exchange)
 
 /* ---------------------------------------------------------------------------------------- body */
 
-/* Room for all of it at once, if it is not much: growing would leave up to as much unused. */
+/* Reserves small bodies at once: growth would leave up to the same size unused. */
 static void reserve(struct gsv_exchange *exchange)
 {
     const char *length = gsv_header(exchange, "Content-Length");
@@ -161,8 +166,7 @@ void gsv_request_take(struct gsv_exchange *exchange, const char *bytes, size_t s
 
 void gsv_request_end(struct gsv_exchange *exchange)
 {
-    /* No longer than the server takes: check_length() and, for chunks, framing.c have seen to it.
-     */
+    /* The size is within the limit: check_length() and, for chunks, framing.c have checked it. */
     if (exchange->body.failed)
         gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for the body");
     else if (exchange->status == 0)
@@ -192,7 +196,7 @@ bool gsv_request_json(struct gsv_exchange *exchange)
 {
     if (!gsv_request_parse(exchange, exchange->body.bytes, exchange->body.size))
         return false;
-    gsv_buffer_reset(&exchange->body); /* texts are in the tree now */
+    gsv_buffer_reset(&exchange->body); /* the JSON tree holds the strings now */
     return true;
 }
 
@@ -214,7 +218,8 @@ static bool refuse_name(struct gsv_exchange *exchange, const char *name)
     return false;
 }
 
-/* The vector space a client counts on; another one's vectors would be compared in vain. */
+/* Vectors of different vector spaces are not comparable: rejects a model other than the client
+ * expects. */
 static bool check_space(struct gsv_exchange *exchange)
 {
     const char *wanted = gsv_header(exchange, "x-gpuserve-space");
@@ -250,7 +255,7 @@ bool gsv_request_body_model(struct gsv_exchange *exchange)
            gsv_request_model(exchange, name);
 }
 
-/* ------------------------------------------------------------------------------------- members */
+/* ---------------------------------------------------------------------------------- JSON fields */
 
 static const json_t *member(const json_t *object, const char *key)
 {

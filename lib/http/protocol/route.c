@@ -1,5 +1,8 @@
 /*
- * route.c - see route.h.
+ * route.c - matches a path against the route tables by linear search, in the order of `tables`.
+ *
+ * {model} matches greedily with backtracking: the longest text that lets the rest of the pattern
+ * match. The tables are constant, so any thread may use them.
  */
 #include "lib/http/protocol/route.h"
 
@@ -15,7 +18,7 @@ static const struct gsv_route *const tables[] = {
 };
 
 struct route_place {
-    const char *begin, *end; /* NULL: the pattern has none */
+    const char *begin, *end; /* NULL: not in the pattern */
 };
 
 static bool starts_with(const char *text, const char *prefix)
@@ -23,7 +26,7 @@ static bool starts_with(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* The pattern against the path from here on; places of {model} and {version} as found. */
+/* Recursive matcher from here on; sets the spans of {model} and {version}. */
 static bool matches(const char *pattern, const char *path, struct route_place *model,
                     struct route_place *version)
 {
@@ -70,7 +73,7 @@ static bool take(struct gsv_exchange *exchange, const struct gsv_route *route,
     exchange->dialect = route->dialect;
     exchange->model_name = copy_place(exchange, model);
     exchange->version = copy_place(exchange, version);
-    return exchange->status == 0; /* else out of memory */
+    return exchange->status == 0; /* otherwise out of memory */
 }
 
 static bool refuse(struct gsv_exchange *exchange, const char *allowed)
@@ -91,7 +94,7 @@ static bool method_matches(const char *given, const struct gsv_route *route)
 
 bool gsv_route_find(struct gsv_exchange *exchange)
 {
-    const char *pattern = NULL; /* the one that matched */
+    const char *pattern = NULL; /* the first one that matched */
     char allowed[64] = "";
 
     exchange->dialect = dialect_of(exchange->path);

@@ -1,9 +1,10 @@
 /*
- * route.h - which handler answers which path.
+ * route.h - the route tables: which handler answers which path and method.
  *
- * A pattern holds literal text and at most one {model}, which takes as much of the path as it can,
- * slashes included (clients do not escape them), and {version}, which takes one part. The first
- * pattern in the tables that matches decides: its rows say which methods there are.
+ * A pattern is literal text with at most one {model} and one {version}. {model} matches as much of
+ * the path as possible, slashes included, because clients do not escape them. {version} matches up
+ * to the next '/' or ':'. The first pattern that matches decides; its rows list the allowed
+ * methods.
  */
 #ifndef GSV_HTTP_ROUTE_H
 #define GSV_HTTP_ROUTE_H
@@ -13,9 +14,9 @@
 enum {
     GSV_WITHOUT_BODY = 0, /* a body is read and ignored */
     GSV_JSON_BODY = 1,    /* parsed before the handler: exchange->json is an object */
-    GSV_RAW_BODY = 2,     /* the handler reads it */
-    GSV_OPEN = 4,         /* answered without a key, and while draining */
-    GSV_LONG_REPLY = 8    /* many times what was asked: not on the guard's thread, unless tiny */
+    GSV_RAW_BODY = 2,     /* the handler parses the body */
+    GSV_OPEN = 4,         /* answered without a key and while draining */
+    GSV_LONG_REPLY = 8 /* a reply much larger than the request: on a worker thread, unless tiny */
 };
 
 struct gsv_route {
@@ -26,14 +27,14 @@ struct gsv_route {
     gsv_handler handler;
 };
 
-/* Sets route, model_name, version and dialect of the exchange. False after gsv_refuse: no such
- * path, or not with this method. */
+/* Sets route, model_name, version and dialect of the exchange. False after gsv_refuse: unknown
+ * path, or wrong method. */
 bool gsv_route_find(struct gsv_exchange *exchange);
 
-/* Whose words a target is answered in, as far as its beginning says: where there is no exchange. */
+/* The dialect of a possibly truncated target, for errors without an exchange. */
 enum gsv_dialect gsv_route_dialect(const char *target);
 
-/* Each dialect's rows, ended by a NULL method. */
+/* The rows of each dialect, ended by a NULL method. */
 extern const struct gsv_route gsv_health_routes[];
 extern const struct gsv_route gsv_page_routes[];
 extern const struct gsv_route gsv_openai_routes[];

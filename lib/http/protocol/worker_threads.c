@@ -1,5 +1,9 @@
 /*
- * worker_threads.c - see worker_threads.h.
+ * worker_threads.c - the thread pool: two FIFO queues under one lock, and backpressure.
+ *
+ * `queue` holds short replies, `long_queue` steps that write long ones. next() serves the earlier
+ * of the two heads, and long_queue only while unread and new replies fit max_unread_bytes, or every
+ * GSV_BACKPRESSURE_MS.
  */
 #include "lib/http/protocol/worker_threads.h"
 
@@ -42,7 +46,7 @@ static bool has_room(struct gsv_worker_threads *workers)
            gsv_http_now() - workers->backpressure_ns > GSV_BACKPRESSURE_MS * UINT64_C(1000000);
 }
 
-/* Whichever came first of those that may go on, or NULL. The lock is held. */
+/* The earlier queue head that may run, or NULL. Called with the lock held. */
 static struct gsv_exchange *next(struct gsv_worker_threads *workers)
 {
     const struct gsv_exchange *prompt = workers->queue.first, *slow = workers->long_queue.first;
@@ -123,9 +127,9 @@ void gsv_worker_threads_reset(struct gsv_worker_threads *workers)
     *workers = (struct gsv_worker_threads){ 0 };
 }
 
-/* ---------------------------------------------------------------------------------- exchanges */
+/* ------------------------------------------------------------------------------------ exchanges */
 
-/* What work has computed comes here only where writing it takes long. */
+/* The result of a job is offloaded only if its reply is long. */
 static bool makes_long_reply(const struct gsv_exchange *exchange)
 {
     return exchange->work.waiting || (exchange->route && exchange->route->flags & GSV_LONG_REPLY);

@@ -1,5 +1,9 @@
 /*
- * access_log.c - see access_log.h.
+ * access_log.c - formats and writes the access log: one JSON object per line.
+ *
+ * A line is built without the lock and written with one write() under it. poll() precedes the
+ * write, so a full pipe drops the line and counts it in n_lost. After a partial write the next
+ * line starts with a line feed.
  */
 #include "lib/http/server/access_log.h"
 
@@ -20,10 +24,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_PATH_BYTES = 512, TRACE_BYTES = 55, CLIENT_LEFT = 499 /* as nginx has it */ };
+enum { MAX_PATH_BYTES = 512, TRACE_BYTES = 55, CLIENT_LEFT = 499 /* as in nginx */ };
 
-/* ----------------------------------------------------------------------------------- open, close
- */
+/* ---------------------------------------------------------------------------------- open, close */
 
 static int open_file(const char *path)
 {
@@ -71,8 +74,7 @@ void gsv_access_log_close(struct gsv_access_log *log)
     log->path = NULL;
 }
 
-/* ---------------------------------------------------------------------------------------- a line
- */
+/* ------------------------------------------------------------------------------------- one line */
 
 static void put_time(struct gsv_buffer *line)
 {
@@ -86,7 +88,7 @@ static void put_time(struct gsv_buffer *line)
                       utc.tm_sec, now.tv_nsec / 1000000);
 }
 
-/* Text of a client: cut, and only as far as it is UTF-8. */
+/* Text from the client: truncated, and only its valid UTF-8 prefix. */
 static void put_member(struct gsv_buffer *line, const char *name, const char *text)
 {
     size_t size = text ? strlen(text) : 0;
@@ -99,8 +101,8 @@ static void put_member(struct gsv_buffer *line, const char *name, const char *te
     gsv_put_bytes(line, text, gsv_utf8_valid_length(text, size));
 }
 
-/* W3C trace context: 00-TRACE-PARENT-FLAGS in small hexadecimal digits; later versions may go on
- * after another dash. */
+/* W3C trace context: VERSION-TRACE-PARENT-FLAGS in lower-case hexadecimal. Versions above 00 may
+ * continue after another dash. */
 static bool is_trace(const char *given)
 {
     static const char hex[] = "0123456789abcdef";
@@ -142,7 +144,8 @@ static void put_client(struct gsv_buffer *line, const struct gsv_client *client)
         put_member(line, "client", text);
 }
 
-/* Before there was an answer to the question: what was made then says only that. */
+/* The client disconnected before a reply existed; a reply made after that reports only the
+ * cancellation. */
 static bool has_left(const struct gsv_exchange *exchange)
 {
     return exchange->status == 0 || (exchange->work.status == GPUSERVE_E_CANCELLED &&
@@ -177,7 +180,7 @@ static void put_line(struct gsv_buffer *line, const struct gsv_exchange *exchang
     gsv_buffer_text(line, "}\n");
 }
 
-/* Under the lock. Never waits. */
+/* Called with the lock held. Never blocks. */
 static bool write_line(struct gsv_access_log *log, const char *bytes, size_t size)
 {
     struct pollfd ready = { .fd = log->fd, .events = POLLOUT };
@@ -198,7 +201,7 @@ void gsv_access_log_write(struct gsv_access_log *log, const struct gsv_exchange 
 
     if (!log->path || !exchange->begun)
         return;
-    gsv_buffer_text(&line, "\n"); /* used after a torn line only */
+    gsv_buffer_text(&line, "\n"); /* skipped unless the previous line is torn */
     put_line(&line, exchange);
     pthread_mutex_lock(&log->lock);
     if (!line.failed && log->is_torn)

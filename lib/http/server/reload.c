@@ -1,15 +1,15 @@
 /*
- * reload.c - taking up new files while the server runs: keys, certificate, models, the access log.
+ * reload.c - reloads keys, certificate, models and the access log while the server runs.
  *
- * Each part is exchanged whole, after its new form has been read, opened and tried; a part that
- * fails stays as it was and does not keep the others from theirs. A model is opened beside the old
- * one and not exchanged inside its handle: a request of several jobs, such as a ranking, holds the
- * model it began with to its end, so no answer is made of both.
+ * Each part is replaced as a whole, after its new version was read, opened and tried. A part that
+ * fails stays unchanged and does not stop the others. A model is loaded beside the old one. A
+ * request of several jobs, such as a rerank, holds its first model to the end, so no reply mixes
+ * two models.
  */
 #include "lib/base/error.h"
 #include "lib/http/server.h"
 
-/* The first failure is told; what failed later is in the log. */
+/* The caller gets the first failure; the log has all of them. */
 static void note(struct gpuserve_http *server, gpuserve_status *st, gpuserve_error *first,
                  gpuserve_status part, const gpuserve_error *error, const char *name)
 {
@@ -29,7 +29,7 @@ static gpuserve_status reload_model(struct gpuserve_http *server, struct gsv_ent
     struct gsv_served *before = gsv_models_hold(&server->models, entry);
     gpuserve_status st = GPUSERVE_OK;
 
-    if (!before) /* a client has unloaded it */
+    if (!before) /* unloaded by a client */
         return GPUSERVE_OK;
     if (before->owned)
         st = gsv_models_load(&server->models, entry, true, error);

@@ -1,9 +1,9 @@
 /*
- * self_check.c - a request of our own to our own server, over the way that clients take: what a
- * watchdog asks.
+ * self_check.c - GET /livez over the server's own socket, for a watchdog.
  *
- * Where clients show certificates it has none; the server knows it by both ends of its connection,
- * which no other has at the same time.
+ * The request takes the same path as a client's. With client certificates on, the self-check has
+ * none: the server recognizes its connection by both socket addresses, which are unique while it is
+ * open. Calls are serialized by `asking`.
  */
 #include "lib/base/error.h"
 #include "lib/http/server.h"
@@ -23,7 +23,7 @@
 static const char question[] = "GET /livez HTTP/1.1\r\nHost: watchdog\r\nConnection: close\r\n\r\n";
 static const char answer[] = "HTTP/1.1 200 ";
 
-/* Nothing secret passes and the port is our own, so whose certificate it shows is no matter. */
+/* The certificate is not verified: the port is the server's own and no secret is sent. */
 static bool ask_by_tls(int fd)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
@@ -43,8 +43,8 @@ static bool ask_by_tls(int fd)
     return alive && memcmp(got, answer, sizeof(answer) - 1) == 0;
 }
 
-/* OpenSSL writes to sockets in a way that raises SIGPIPE when the server has gone; the thread is
- * the caller's, who must not get it. */
+/* OpenSSL's socket writes raise SIGPIPE if the server closes. The calling thread must not receive
+ * it: block it, and consume one that became pending here. */
 static bool ask_by_tls_quietly(int fd)
 {
     const struct timespec at_once = { 0, 0 };
@@ -72,7 +72,7 @@ static bool ask_plainly(int fd)
            memcmp(got, answer, sizeof(answer) - 1) == 0;
 }
 
-/* The socket is given as long as it may take. errno says why it did not. */
+/* `timeout_ms` applies to each socket operation. errno holds the reason of a failure. */
 static bool ask(struct gpuserve_http *server, const struct sockaddr *to, socklen_t size,
                 uint32_t timeout_ms)
 {

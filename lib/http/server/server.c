@@ -1,8 +1,11 @@
 /*
- * server.c - starting, draining and stopping: the calls of <gpuserve/http.h>.
+ * server.c - start, drain and stop: the functions of <gpuserve/http.h>.
  *
- * Always true: an exchange is in the server's list from its header to its end; libmicrohttpd is
- * stopped only when no connection is suspended, which is when nothing is being worked on.
+ * Start: options, listener, models, libmicrohttpd, worker threads, event loop. Stop: cancel all
+ * work, join loads and workers, stop the event loop, then libmicrohttpd.
+ *
+ * Invariants: an exchange is in the server's list from its header to its end. libmicrohttpd stops
+ * only when no connection is suspended, that is when n_working is 0.
  */
 #include "lib/http/server.h"
 
@@ -20,9 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The largest header, its cookies once more, a record for each of its fields, and the header of the
- * answer. Above 32 kB libmicrohttpd maps it, so that what a crowd took goes back to the system, and
- * what is not touched takes nothing. */
+/* The largest header, its cookies again, a record for each field, and the reply's header. Above 32
+ * kB libmicrohttpd uses mmap(): freed memory returns to the system, and untouched pages cost
+ * nothing. */
 enum { CONNECTION_MEMORY = 56 * 1024 };
 
 uint64_t gsv_http_now(void)
@@ -69,7 +72,7 @@ static void set_default(uint32_t *field, uint32_t value)
         *field = value;
 }
 
-/* Beyond these the sums of the guard and sizes of zlib would not hold. */
+/* Above these limits sums in the event loop and zlib's size types would overflow. */
 static gpuserve_status check_options(const gpuserve_http_options *options, gpuserve_error *error)
 {
     const struct {
@@ -149,7 +152,7 @@ static gpuserve_status copy_origins(struct gpuserve_http *server, gpuserve_error
 
         if (!origin)
             return gsv_fail(error, GPUSERVE_E_INVALID, "`cors_origins`: origin %zu is NULL", i);
-        /* Browsers send scheme, host and port, and compare letter by letter. */
+        /* Browsers send scheme, host and port, compared byte by byte. */
         if (strcmp(origin, "*") != 0 &&
             (!strstr(origin, "://") || strchr(strstr(origin, "://") + 3, '/')))
             return gsv_fail(error, GPUSERVE_E_INVALID,
@@ -172,7 +175,8 @@ static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error
     const unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
                            MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET;
     gpuserve_status st;
-    /* The guard counts connections and time; libmicrohttpd must never be the one to refuse. */
+    /* The event loop enforces connection limits and timeouts; libmicrohttpd must never refuse
+     * first. */
     const unsigned limit = options->max_connections + 64;
     struct MHD_OptionItem items[] = {
         { MHD_OPTION_CONNECTION_LIMIT, limit, NULL },
@@ -205,7 +209,7 @@ static void warn_of_certificate(const struct gpuserve_http *server)
                      server->tls.certificate_file, (now - end) / 86400);
 }
 
-/* A server that does nothing yet, to be stopped; NULL: out of memory. */
+/* An idle server, to be freed by gpuserve_http_stop(); NULL: out of memory. */
 static struct gpuserve_http *create(void)
 {
     struct gpuserve_http *server = calloc(1, sizeof(*server));
@@ -224,11 +228,11 @@ static struct gpuserve_http *create(void)
     gsv_load_queue_init(&server->checks, &server->models);
     server->started_ns = gsv_http_now();
     if (getrandom(&server->seed, sizeof(server->seed), GRND_NONBLOCK) < 0)
-        server->seed = server->started_ns; /* only names requests: no secret */
+        server->seed = server->started_ns; /* names requests only, not a secret */
     return server;
 }
 
-/* What needs neither a port nor a model. */
+/* The steps that need neither a port nor a model. */
 static gpuserve_status prepare(struct gpuserve_http *server, const gpuserve_http_options *given,
                                gpuserve_error *error)
 {
@@ -281,7 +285,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
         st = gsv_access_log_open(&server->access_log, server->options.access_log, error);
     if (st == GPUSERVE_OK)
         warn_of_certificate(server);
-    /* First the port: to find it taken after loading for a minute would be a pity. */
+    /* Bind before loading models, which can take a minute: a port in use fails at once. */
     if (st == GPUSERVE_OK)
         st = gsv_http_listen(server, error);
     if (st == GPUSERVE_OK && !context)
@@ -290,7 +294,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
         st = gsv_models_open(&server->models, context ? context : own, server->options.models,
                              server->options.n_models, error);
     gpuserve_context_unref(&own);
-    server->options.models = NULL; /* the caller's, as these: */
+    server->options.models = NULL; /* borrowed from the caller until here */
     server->options.api_keys = NULL;
     server->options.api_key_file = NULL;
     server->options.cors_origins = NULL;
@@ -315,16 +319,16 @@ GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server)
     return server ? server->address : NULL;
 }
 
-/* ----------------------------------------------------------------------------------------- end */
+/* ----------------------------------------------------------------------------------------- stop */
 
-/* Under the lock: nobody is there, and nobody can come. */
+/* Called with the lock held: no clients and no exchanges are left, and none can arrive. */
 static bool is_idle(const struct gpuserve_http *server)
 {
     return atomic_load(&server->event_loop.deaf) && server->n_exchanges == 0 &&
            atomic_load(&server->event_loop.n_clients) == 0;
 }
 
-/* Whether the last connection was closed within the time. */
+/* True if the last connection closed before the timeout. */
 static bool wait_until_idle(struct gpuserve_http *server, uint32_t timeout_ms)
 {
     struct timespec until;
@@ -345,8 +349,7 @@ static bool wait_until_idle(struct gpuserve_http *server, uint32_t timeout_ms)
     return idle;
 }
 
-/* Meanwhile the server serves, and says that it is not ready: balancers see it and choose others.
- */
+/* The server still serves but reports not ready, so that load balancers stop sending requests. */
 static void wait_for_delay(uint32_t delay_ms)
 {
     struct timespec left = { delay_ms / 1000, (long)(delay_ms % 1000) * 1000000 };
@@ -399,8 +402,7 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     gsv_load_queue_join(&server->loads);
     gsv_load_queue_join(&server->checks);
     gsv_worker_threads_stop(&server->workers);
-    gsv_event_loop_stop(
-        &server->event_loop); /* its clients leave the queues, also those that had their answer */
+    gsv_event_loop_stop(&server->event_loop); /* its clients leave the load queues */
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
     gsv_load_queue_destroy(&server->loads);

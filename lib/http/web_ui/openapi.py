@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Print the OpenAPI document of the server: openapi.py VERSION OUTPUT.json
 
-One row a path, as the tables of routes in lib/http/dialect_*.c have them; a test compares the two,
-and schemathesis compares the document with the running server.
+One row for each path, as in the route tables of lib/http/dialects/*.c. A test compares the two, and
+schemathesis compares the document with the running server.
 """
 import json
 import sys
@@ -43,7 +43,7 @@ TOKENS = {"type": "array", "items": {"type": "array", "items": record(
     ("id", "text", "special"), id=COUNT, text={"type": "string"}, special=FLAG,
     start={"type": ["integer", "null"]}, stop={"type": ["integer", "null"]})}}
 
-# How each dialect words an error.
+# The error format of each dialect.
 ERRORS = {
     "openai": record(("error",), error=record(("message", "type"), message={"type": "string"},
                                               type={"type": "string"})),
