@@ -2,8 +2,8 @@
  * chain: a list of elementwise operations, interpreted while the elements stay in registers.
  *
  *   Each thread reads four adjacent elements once and writes them once. The steps are the same for
- * all threads, so a warp does not diverge, and come from the cache. One kernel serves every list;
- * lists with enough work get a kernel of their own from chain_generated.cu.
+ *   all threads, so a warp does not diverge, and come from the cache. One kernel serves every list;
+ *   lists with enough work get a kernel of their own from chain_generated.cu.
  *
  *   Needs:  nothing.
  *   Oracle: kernels/ref/chain.c.

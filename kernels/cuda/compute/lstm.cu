@@ -430,8 +430,7 @@ gpuserve_status gsv_cuda_op_lstm(struct gpuserve_stream *stream, struct gpuserve
 
     if (status != GPUSERVE_OK)
         return status;
-    (void)make_plan(stream->device, op,
-                    &work.plan); /* checked when the scratch size was computed */
+    (void)make_plan(stream->device, op, &work.plan); /* checked by lstm_bytes */
     if (gsv_cuda_timer_start(&timer, stream) == GPUSERVE_OK &&
         gsv_cuda_note(stream,
                       op->variant == GPUSERVE_LSTM_STEPS ? run_steps(&work) : run_fused(&work),

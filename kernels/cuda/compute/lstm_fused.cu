@@ -2,21 +2,21 @@
  * lstm_fused: all steps of an LSTM in one persistent kernel.
  *
  *   A thread group of blocks computes some sequences in one direction, each block some units. Per
- * step a warp multiplies the hidden states of 16 rows by 32 weight rows (4 gates of 8 units), over
- * a slice of k. The slices are added in shared memory; then one thread per unit and row applies the
- * gates. Hidden states pass through global memory, in places written once, so that no block
- * overwrites data that another still reads. After each step a block signals; before the next it
- * waits for its whole thread group.
+ *   step a warp multiplies the hidden states of 16 rows by 32 weight rows (4 gates of 8 units),
+ *   over a slice of k. The slices are added in shared memory; then one thread per unit and row
+ *   applies the gates. Hidden states pass through global memory, in places written once, so that no
+ *   block overwrites data that another still reads. After each step a block signals; before the
+ *   next it waits for its whole thread group.
  *
  *       shared = weights T[4 units][shared_ld] (resident), sums float[slices][tiles * 16][4 units],
  *                bias float[4 units], sequences[rows], cells float[rows][units]
  *
  *   Sequences are sorted by length, longest first, and dealt to the groups in turn: the active rows
- * of a group are its first rows. Gate inputs are loaded one pass ahead, before the wait.
+ *   of a group are its first rows. Gate inputs are loaded one pass ahead, before the wait.
  *
  *   float16: tensor cores. Of 32 k each lane loads 8 adjacent ones (16 bytes) of each operand: the
- * same permutation of k on both sides, which leaves the sum unchanged. float32: each lane computes
- * 4 rows by 4 columns.
+ *   same permutation of k on both sides, which leaves the sum unchanged.
+ *   float32: each lane computes 4 rows by 4 columns.
  *
  *   Needs:  units and in_up multiples of 32; all blocks co-resident.
  *   Oracle: kernels/ref/lstm.c.
@@ -55,8 +55,7 @@ template <typename T> struct part {
     int direction;
     int first_unit;
     int n_units;
-    int first_state; /* row in `states` of the initial state of row 0; following rows are row_blocks
-                        apart */
+    int first_state; /* row of row 0's initial state in `states`; stride row_blocks */
     int n_rows;
 };
 

@@ -2,7 +2,7 @@
  * matmul_naive: C = alpha * op(A) op(B) + beta * C, one thread per output.
  *
  *   Each thread loops over k and reads both operands from memory; data is reused only as far as the
- * caches hold it. The baseline for the other variants.
+ *   caches hold it. The baseline for the other variants.
  *
  *   Needs:  nothing.
  *   Oracle: kernels/ref/matmul.c.

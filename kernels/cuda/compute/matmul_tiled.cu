@@ -2,7 +2,7 @@
  * matmul_tiled: C = alpha * op(A) op(B) + beta * C in full float32, with tiling.
  *
  *   gemm_simt.cuh computes the sums: shared memory tiles per block, register tiles per thread. The
- * operands are read in place, along their contiguous dimension.
+ *   operands are read in place, along their contiguous dimension.
  *
  *   Needs:  nothing.
  *   Oracle: kernels/ref/matmul.c.

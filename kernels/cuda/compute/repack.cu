@@ -2,8 +2,8 @@
  * repack: converts a float32 matrix to rows of another element type, k contiguous and zero-padded.
  *
  *   Prepares an operand for tensor cores, independent of the caller's layout: rounded once,
- * transposed through shared memory if needed, each row 16-byte aligned. A block moves 32 x 32
- * elements; reads and writes are both coalesced.
+ *   transposed through shared memory if needed, each row 16-byte aligned. A block moves 32 x 32
+ *   elements; reads and writes are both coalesced.
  *
  *       shared = float[32][33]
  *

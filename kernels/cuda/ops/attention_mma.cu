@@ -2,9 +2,9 @@
  * attention_mma: softmax(scale * Q K^T + bias) V of packed sequences on tensor cores.
  *
  *   One block computes `height` query rows of one sequence and one head, 16 rows per warp. Keys and
- * values stream through shared memory in tiles of 64 rows, double-buffered with cp.async. Q stays
- * in registers, and so do the scores: their accumulator layout, packed to 16 bits, is the A operand
- * of the product with V. Softmax is online, in float32, base 2.
+ *   values stream through shared memory in tiles of 64 rows, double-buffered with cp.async. Q stays
+ *   in registers, and so do the scores: their accumulator layout, packed to 16 bits, is the A
+ *   operand of the product with V. Softmax is online, in float32, base 2.
  *
  *       grid = (work items of the batch, heads)
  *       shared = K[2][64][row] V[2][64][row], row = head_size + 8 elements: no bank conflicts
@@ -13,7 +13,7 @@
  *                Q[height][row], so that an SM holds about twice as many blocks
  *
  *   A row's bits depend on its own sequence only: the key tiles are the same for every height, and
- * keys past the end add exact zeros. They are zero-filled, not just masked, since 0 x NaN is NaN.
+ *   keys past the end add exact zeros. They are zero-filled, not just masked, since 0 x NaN is NaN.
  *
  *   Needs:  16-bit elements; head size 32, 64 or 128; rows 16-byte aligned.
  *   Oracle: kernels/ref/attention.c.
@@ -184,8 +184,7 @@ __device__ __forceinline__ void multiply_values(row_state<head_size> &state,
                                                 const float (&p)[KEYS / 8][4], const T *values,
                                                 int n_keys, int lane)
 {
-    /* Four transposed 8x8 matrices: keys k..k+7 and k+8..k+15, each of columns j..j+7, j+8..j+15.
-     */
+    /* Four transposed 8x8 matrices: keys k..k+7, k+8..k+15, each of columns j..j+7, j+8..j+15. */
     const T *from = values + (lane % 16) * layout<head_size>::row + lane / 16 * 8;
 
 #pragma unroll

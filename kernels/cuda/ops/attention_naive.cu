@@ -2,8 +2,8 @@
  * attention_naive: softmax(scale * Q K^T + bias) V for any type and head size.
  *
  *   One warp per query row and head loops over the keys of its sequence; the lanes share the
- * columns. Online softmax: one pass, and the sum is rescaled when the maximum rises. The fallback
- * of attention_mma and attention_simt.
+ *   columns. Online softmax: one pass, and the sum is rescaled when the maximum rises. The fallback
+ *   of attention_mma and attention_simt.
  *
  *       grid = (rows / 4, heads), shared = (q, out)[head_size] floats for each warp
  *

@@ -2,9 +2,9 @@
  * attention_simt: softmax(scale * Q K^T + bias) V in float32 throughout, without tensor cores.
  *
  *   A block computes one work item (16, 32 or 64 query rows of one sequence) and one head. Keys and
- * values pass through shared memory 32 at a time. Each warp has a part of the rows: a lane scores
- * one key against four rows, then sums SIZE / 32 columns of the values for them. Softmax is online.
- * A row's bits depend on its own sequence only, not on the height of the work item.
+ *   values pass through shared memory 32 at a time. Each warp has a part of the rows: a lane scores
+ *   one key against four rows, then sums SIZE / 32 columns of the values for them. Softmax is
+ *   online. A row's bits depend on its own sequence only, not on the height of the work item.
  *
  *       grid = (tiles, heads), shared = q[height][size] k[32][size + 1] v[32][size] p[4][4][32]
  *

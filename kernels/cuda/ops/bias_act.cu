@@ -2,7 +2,7 @@
  * bias_act: activation(x + bias) + residual in place on the output of a product.
  *
  *   For products whose epilogue lacks the activation: cuBLASLt's GELU is the tanh form, and the
- * rarer activations are not in our epilogue. 16 bytes per thread if alignment permits.
+ *   rarer activations are not in our epilogue. 16 bytes per thread if alignment permits.
  *
  *   Needs:  any size. gemm->bias is NULL if the product has added the bias.
  *   Oracle: kernels/ref/linear.c.

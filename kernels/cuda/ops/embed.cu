@@ -2,7 +2,7 @@
  * embed: gathers and adds the word, position and type rows of each token, then LayerNorm.
  *
  *   rownorm.cuh has the body; this file defines the source of a row. Bound by memory: 4 rows of
- * `hidden` elements per token.
+ *   `hidden` elements per token.
  *
  *   Needs:  any hidden; 128, 256, 312, 384, 512, 768, 1024 in registers. Rows past the batch's
  *           tokens have id 0 and are computed like others.

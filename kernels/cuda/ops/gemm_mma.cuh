@@ -3,16 +3,16 @@
  * epilogues.
  *
  *   In both operands k is contiguous, so one loop serves every type: a step of mma.sync covers 32
- * bytes of k (16 halves, two times 4 tf32, 32 int8), a tile 64. A block computes a tile of rows x
- * columns; cp.async keeps two tiles in flight while the third is computed (3-stage pipeline).
- * Shared rows are 80 bytes apart, so the 8 rows of an ldmatrix have no bank conflicts.
+ *   bytes of k (16 halves, two times 4 tf32, 32 int8), a tile 64. A block computes a tile of rows x
+ *   columns; cp.async keeps two tiles in flight while the third is computed (3-stage pipeline).
+ *   Shared rows are 80 bytes apart, so the 8 rows of an ldmatrix have no bank conflicts.
  *
  *       128 x 128  8 warps of 64 x 32   large products
  *        64 x  64  4 warps of 32 x 32   if large tiles would not fill the device
  *        16 x  64  4 warps of 16 x 16   a few rows: one short text, a head
  *
  *   The order of accumulation over k is the same for every tile, so the bits of an element do not
- * depend on the number of rows.
+ *   depend on the number of rows.
  *
  *   Needs:  rows aligned to 16 bytes, any number of them; k a multiple of 16 bytes.
  */

@@ -6,8 +6,8 @@
  *       (step of the row * sum + least of the row * sum of the column's weights) * column scale
  *
  *   gemm_epilogue.cuh follows, with a single rounding to float16. If another int8 product reads the
- * rows, the block that stores the last part of them quantizes them: each block has only some
- * columns, and a row's range needs all.
+ *   rows, the block that stores the last part of them quantizes them: each block has only some
+ *   columns, and a row's range needs all.
  *
  *   Needs:  rows zero-padded to multiples of 16 bytes, k up to 65536.
  *   Oracle: kernels/ref/linear.c.

@@ -2,7 +2,7 @@
  * gemm_simt: out = activation(in * weight^T + bias) + residual without tensor cores.
  *
  *   Full float32 and any alignment: the fallback of gemm_mma, and the float32 mode. gemm_simt.cuh
- * computes the sums.
+ *   computes the sums.
  *
  *   Needs:  nothing.
  *   Oracle: kernels/ref/linear.c.

@@ -2,14 +2,14 @@
  * gemm_simt.cuh - the sums of a matrix product without tensor cores, in float32.
  *
  *   A block of 16 x 16 threads computes a tile of 128 x 128 (64 x 64 if that fills the device
- * better), each thread 8 x 8 (4 x 4) outputs. Tiles of 8 columns of k are stored transposed in
- * shared memory, so that a thread reads its operands as float4. The next tile is prefetched into
- * registers meanwhile.
+ *   better), each thread 8 x 8 (4 x 4) outputs. Tiles of 8 columns of k are stored transposed in
+ *   shared memory, so that a thread reads its operands as float4. The next tile is prefetched into
+ *   registers meanwhile.
  *
  *       shared = (A, B)[2 stages][8][tile + 4] floats
  *
  *   Every element is accumulated over k in the same order, with fused multiply-adds, for every
- * tile.
+ *   tile.
  */
 #ifndef GSV_CUDA_GEMM_SIMT_CUH
 #define GSV_CUDA_GEMM_SIMT_CUH
@@ -22,8 +22,7 @@ const int GSV_SIMT_THREADS = GSV_SIMT_SIDE * GSV_SIMT_SIDE;
 
 template <int each> struct gsv_simt_tile {
     static constexpr int size = GSV_SIMT_SIDE * each;
-    static constexpr int row =
-        size + 4; /* floats: padding reduces bank conflicts of transposed stores */
+    static constexpr int row = size + 4; /* floats; padding against bank conflicts */
     static constexpr int loads = size * GSV_SIMT_DEPTH / GSV_SIMT_THREADS; /* elements per thread */
     static constexpr int stage = GSV_SIMT_DEPTH * row;
     static constexpr size_t shared_bytes = sizeof(float) * 2 * 2 * stage;

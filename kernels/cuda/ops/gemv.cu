@@ -2,7 +2,7 @@
  * gemv: the product of a head in float32: few rows, at most GSV_GEMV_MAX_N outputs.
  *
  *   One warp per output element; its lanes share k, and the order of the sum depends on k only. The
- * weights are read once per row, from L2 after the first.
+ *   weights are read once per row, from L2 after the first.
  *
  *   Needs:  float32; any size.
  *   Oracle: kernels/ref/linear.c.

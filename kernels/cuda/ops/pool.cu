@@ -2,9 +2,9 @@
  * pool: one vector per sequence from its token rows, truncated and normalized on output.
  *
  *   One block per sequence. A group of threads reads a row, 16 bytes per thread. Several groups
- * take rows in turn, and their sums are added in group order, so the result depends on the
- * sequence's own length only. cls and last read one row. The L2 norm covers the kept columns. A
- * sequence without tokens gives zeros.
+ *   take rows in turn, and their sums are added in group order, so the result depends on the
+ *   sequence's own length only. cls and last read one row. The L2 norm covers the kept columns. A
+ *   sequence without tokens gives zeros.
  *
  *       grid = sequences, shared = groups * hidden floats + 8 for the norm
  *

@@ -3,13 +3,13 @@
  * (`step`) per row: for kernels that write such rows, and for quantize.cu.
  *
  *   One warp per row. A row in memory is read twice, for the range and for the bytes; the second
- * read hits the L1 cache. A row in a kernel's registers stays there.
+ *   read hits the L1 cache. A row in a kernel's registers stays there.
  *
  *   A row with a NaN or an infinity gets NaN as zero point and scale, so that its products are NaN.
  *
  *   If several blocks each write a part of some rows, the last block to arrive quantizes them
- * (gsv_comes_last). No block waits, and the stored values are quantized, so the result does not
- * depend on which block it is.
+ *   (gsv_comes_last). No block waits, and the stored values are quantized, so the result does not
+ *   depend on which block it is.
  */
 #ifndef GSV_CUDA_QUANTIZE_CUH
 #define GSV_CUDA_QUANTIZE_CUH

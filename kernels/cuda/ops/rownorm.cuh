@@ -3,8 +3,8 @@
  * embed.cu and layernorm.cu.
  *
  *   One warp per row. The row stays in registers as float32: it is read once and written once with
- * 16-byte accesses, so the kernel is bound by memory. Two-pass variance of (x - mean): E[x^2] -
- * mean^2 loses all digits when |mean| >> std.
+ *   16-byte accesses, so the kernel is bound by memory. Two-pass variance of (x - mean): E[x^2] -
+ *   mean^2 loses all digits when |mean| >> std.
  *
  *   A width without a template instance uses one block per row and reads the row three times.
  *
@@ -145,8 +145,7 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
         to[chunk] = y;
 #pragma unroll
         for (int j = 0; j < width; j++)
-            x[s * width + j] =
-                gsv_to_float(y.v[j]); /* the rounded value, as a reader of the row sees it */
+            x[s * width + j] = gsv_to_float(y.v[j]); /* rounded, as stored */
     }
     after.finish(x, static_cast<size_t>(row), lane);
 }

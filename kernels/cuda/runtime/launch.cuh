@@ -8,8 +8,7 @@
  *
  *     template <typename T> __global__ void scale_rows(T *rows, int n, float by) { ... }
  *
- *     cudaError_t e = GSV_LAUNCH((scale_rows<half>), grid, 128, shared_bytes, stream, rows,
- * n, 2.f);
+ *     cudaError_t e = GSV_LAUNCH((scale_rows<half>), grid, 128, bytes, stream, rows, n, 2.f);
  *
  * A kernel with more than 48 KiB of shared memory needs GSV_ALLOW_SHARED first.
  */
