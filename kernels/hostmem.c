@@ -1,8 +1,8 @@
 /*
- * hostmem.c - the machine's facts, and host memory as device memory.
+ * hostmem.c - facts about this machine, and host memory in the role of device memory.
  *
- * Large allocations lie in huge pages (alloc.h): weights are read in long streams, and with 4 KiB
- * pages a short text spends a tenth of its time in the page walker.
+ * Large allocations use huge pages (lib/base/alloc.h). Weights are read sequentially; with 4 KiB
+ * pages a short text spends a tenth of its time in page walks.
  */
 #include "kernels/hostmem.h"
 
@@ -31,7 +31,7 @@ gpuserve_status gsv_hostmem_device_count(int32_t *count, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
-/* Host memory is lost with the process only. */
+/* Always succeeds: host memory cannot be lost while the process runs. */
 gpuserve_status gsv_hostmem_device_check(int32_t index, gpuserve_error *error)
 {
     (void)index;

@@ -1,16 +1,19 @@
 /*
- * hostmem.h - what the backends that compute in host memory share: facts about this machine, and
- * plain memory in place of device memory.
+ * hostmem.h - functions shared by the host backends (ref, cpu): facts about this machine, and plain
+ * host memory in place of device memory.
+ *
+ * All functions except gsv_hostmem_facts() and the batch helpers are entries of the backend table.
+ * They keep no state, so any thread may call them.
  */
 #ifndef GSV_KERNELS_HOSTMEM_H
 #define GSV_KERNELS_HOSTMEM_H
 
 #include <gpuserve/sys/backend.h>
 
-/* Fill everything but `isa`, which the backend chooses. */
+/* Fills all fields except `isa`, which the backend sets. */
 void gsv_hostmem_facts(struct gpuserve_device_facts *facts);
 
-/* Slots of the table that are alike on every host backend. */
+/* Table entries that are identical in every host backend. */
 gpuserve_status gsv_hostmem_device_count(int32_t *count, gpuserve_error *error);
 gpuserve_status gsv_hostmem_device_check(int32_t index, gpuserve_error *error);
 gpuserve_status gsv_hostmem_alloc(struct gpuserve_device *device, void **memory, size_t size,
@@ -21,19 +24,20 @@ gpuserve_status gsv_hostmem_write(struct gpuserve_device *device, void *to, cons
 gpuserve_status gsv_hostmem_read(struct gpuserve_device *device, void *to_host, const void *from,
                                  size_t size, gpuserve_error *error);
 
-/* Activations are float32 whatever the dtype. */
+/* Stores float32 for every dtype: host backends keep activations in float32. */
 gpuserve_status gsv_hostmem_memory_write_floats(struct gpuserve_device *device, void *to,
                                                 const float *from_host, size_t count,
                                                 uint32_t dtype, gpuserve_error *error);
-/* For devices that are one allocation. */
+/* For a device that is a single heap allocation. Accepts NULL. */
 void gsv_hostmem_device_close(struct gpuserve_device **device);
-/* An operation is over when it returns: the result is copied at once, and there is no waiting. */
+/* Host operations are synchronous: batch_end copies the result at once, stream_wait does
+ * nothing. */
 gpuserve_status gsv_hostmem_batch_end(struct gpuserve_stream *stream, void *to_host,
                                       const void *from, size_t size, gpuserve_error *error);
 gpuserve_status gsv_hostmem_stream_wait(struct gpuserve_stream *stream, gpuserve_error *error);
 
-/* Copy a batch's four arrays behind one another into `memory` (gsv_hostmem_batch_bytes() of it) and
- * describe them in `batch`. */
+/* Copies the four arrays of a batch one after the other into `memory` and describes them in
+ * `batch`. `memory` holds at least gsv_hostmem_batch_bytes() bytes. */
 size_t gsv_hostmem_batch_bytes(int32_t max_tokens, int32_t max_sequences);
 void gsv_hostmem_batch_copy(void *memory, const struct gpuserve_host_batch *host,
                             struct gpuserve_batch *batch);

@@ -1,9 +1,9 @@
 /*
  * kernels.h - the backends that are compiled into libgpuserve.
  *
- * Both fill the table of <gpuserve/sys/backend.h> for host memory. `ref` is plain C, one loop
- * after the other, never optimised: the oracle that every other backend is tested against. `cpu`
- * is the one that runs; it picks its instruction set when the device is opened.
+ * Both implement the table of <gpuserve/sys/backend.h> for host memory. `ref` is plain scalar C,
+ * never optimised: the oracle that every other backend is tested against. `cpu` is the production
+ * backend; it selects its instruction set when the device is opened.
  */
 #ifndef GSV_KERNELS_H
 #define GSV_KERNELS_H

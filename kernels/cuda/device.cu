@@ -1,11 +1,11 @@
 /*
- * device.cu - finding and opening GPUs, and telling what is wrong with them.
+ * device.cu - lists and opens GPUs, and maps CUDA errors to statuses, messages and remedies.
  *
- * Some CUDA errors end the process's context on a device: from then on every call on it fails with
- * a new error, and answers computed before are all that will come. The first of them is kept for
- * each device, and every later call is answered with it at once (gsv_cuda_check_lost).
+ * Some CUDA errors destroy the process's context on a device: each later call on it fails with a
+ * new error. The first such error is stored per device, and every later call returns it at once
+ * (gsv_cuda_check_lost). A mutex guards the table of losses; any thread may call.
  *
- * Listing devices makes no context: a context takes some 300 MB of the device.
+ * Listing devices creates no context, since a context takes about 300 MB of device memory.
  */
 #include "kernels/cuda/runtime/watchdog.cuh"
 #include "kernels/cuda/runtime/int8.cuh"
@@ -35,15 +35,15 @@ struct loss {
 struct loss losses[MAX_DEVICES];
 pthread_mutex_t losses_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Errors after which a context answers nothing but errors. */
+/* Errors that destroy the context (sticky errors). */
 bool ends_context(int code)
 {
     static const int codes[] = {
         214, /* ECC, uncorrectable */
         220, /* NVLink */
-        226, /* contained error of the hardware */
+        226, /* contained hardware error */
         700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999
-    }; /* unknown: the driver itself does not know */
+    }; /* 999: unknown to the driver */
 
     for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
         if (codes[i] == code)
@@ -99,7 +99,7 @@ gpuserve_status status_of(int code)
     case 1:
     case 9:
     case 98:
-        return GPUSERVE_E_INTERNAL; /* a launch that we made wrong */
+        return GPUSERVE_E_INTERNAL; /* wrong launch parameters: a bug in this backend */
     default:
         return GPUSERVE_E_DEVICE;
     }
@@ -127,7 +127,7 @@ gpuserve_status gsv_cuda_fail(int index, cudaError_t code, const char *call, gpu
     const gpuserve_status status = status_of(number);
     gpuserve_error local = GPUSERVE_ERROR_INIT;
 
-    cudaGetLastError(); /* so that the next launch does not report this one again */
+    cudaGetLastError(); /* clears the error, so that the next launch does not report it again */
     gsv_fail(&local, status, "CUDA error %d (%s: %s) from %s on device %d", number,
              cudaGetErrorName(code), cudaGetErrorString(code), call, index);
     gsv_hint(&local, status, "%s", remedy(number));
@@ -193,8 +193,8 @@ gpuserve_status gsv_cuda_use(const struct gpuserve_device *device, gpuserve_erro
 
 /* ---------------------------------------------------------------------------------- counting */
 
-/* Which layer is missing when there is no device. The static runtime says 35 both without a driver
- * and with one that is too old. */
+/* Names the missing layer if no device is found. The static runtime returns 35 both without a
+ * driver and with an outdated one. */
 static gpuserve_status fail_count(cudaError_t code, gpuserve_error *error)
 {
     int driver = 0;
@@ -241,7 +241,7 @@ static gpuserve_status count_devices(int32_t *count, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
-/* Of what a call makes nothing but memory of its own may be touched: it may be left behind. */
+/* Result of a watchdog call in memory of its own: the call may be abandoned. */
 template <typename Result> static Result *alloc_result(gpuserve_error *error)
 {
     Result *const result = static_cast<Result *>(calloc(1, sizeof(Result)));
@@ -272,8 +272,8 @@ gpuserve_status gsv_cuda_device_count(int32_t *count, gpuserve_error *error)
 
 /* ------------------------------------------------------------------------------------- facts */
 
-/* NVML knows the free memory without a context. Its header is not in every toolkit: these are the
- * functions used, as its documentation declares them. */
+/* NVML reports free memory without a context. Some toolkits lack its header, so the functions used
+ * are declared here after its documentation. */
 struct device_nvml_memory {
     unsigned long long total;
     unsigned long long free;
@@ -344,7 +344,7 @@ static void copy_name(char *to, size_t size, const char *name)
     to[length] = '\0';
 }
 
-/* Too old a device is none: choosing one for itself the library takes another, or the CPU. */
+/* An unsupported old device counts as absent: automatic selection takes another one, or the CPU. */
 static gpuserve_status check_capability(int index, const struct cudaDeviceProp *properties,
                                         gpuserve_error *error)
 {
@@ -404,7 +404,7 @@ gpuserve_status gsv_cuda_device_facts(int32_t index, struct gpuserve_device_fact
 
 /* ----------------------------------------------------------------------------------- opening */
 
-/* Kernels that need more than 48 KiB of shared memory are told so once; this also loads them. */
+/* Raises the shared memory limit of kernels that need more than 48 KiB; this also loads them. */
 static cudaError_t prepare_kernels(size_t shared_bytes)
 {
     cudaError_t code = gsv_cuda_attention_mma_prepare();

@@ -1,8 +1,9 @@
 /*
- * ops.cu - the operation slots: each puts the right kernel on the batch's stream.
+ * ops.cu - operation entries of the backend table: each selects a kernel and enqueues it on the
+ * stream.
  *
- * Nothing is waited for here. What a launch returns is kept in the stream; the caller learns of it
- * by the status at once, and of the text from batch_end or stream_wait.
+ * Nothing waits here. A launch error is returned as a status at once and recorded in the stream;
+ * batch_end or stream_wait return its message.
  */
 #include "kernels/cuda/runtime/cublaslt.cuh"
 #include "kernels/cuda/runtime/stream.cuh"
@@ -90,8 +91,8 @@ gpuserve_status gsv_cuda_op_activate(struct gpuserve_stream *stream,
     return gsv_cuda_note(stream, gsv_cuda_activate(op, stream->queue), "the launch of activate");
 }
 
-/* A product on float32 rows in a stream of 16-bit activations: the rows were pooled, they are few.
- */
+/* A product on float32 rows in a stream of 16-bit activations: pooled rows of a head, few in
+ * number. */
 static bool is_head(const struct gpuserve_stream *stream, const struct gpuserve_op_linear *op)
 {
     return stream->element != GSV_ELEMENT_F32 && op->weight->math == GSV_MATH_F32 &&

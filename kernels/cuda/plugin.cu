@@ -1,5 +1,5 @@
 /*
- * plugin.cu - the table of the CUDA backend and the one symbol that libgpuserve-cuda.so exports.
+ * plugin.cu - the CUDA backend table and the only symbol that libgpuserve-cuda.so exports.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 

@@ -1,8 +1,8 @@
 /*
  * attention: softmax(scale * Q K^T + relative bias) V for each sequence, head and query.
  *
- * Written without scratch memory: the scores of a query are computed again in each of the passes
- * for the maximum, the sum and COLUMNS of the weighted values.
+ * Uses no scratch memory. Each pass over the keys recomputes the scores of the query: one pass for
+ * the maximum, one for the sum, one for each COLUMNS columns of the weighted values.
  */
 #include "kernels/ref/ref.h"
 
@@ -10,7 +10,7 @@
 
 enum { COLUMNS = 64 };
 
-/* One query of one head against the keys of its own sequence, [first, end). */
+/* One query of one head against the keys [first, end) of its own sequence. */
 struct query {
     const struct gpuserve_op_attention *op;
     int32_t head, token, first, end;
@@ -40,7 +40,7 @@ static double score(const struct query *q, int32_t key)
     return sum;
 }
 
-/* The values from column `begin` on, weighted by the softmax. */
+/* Softmax-weighted sum of the values, for COLUMNS columns from `begin` on. */
 static void weigh(const struct query *q, double most, double total, int32_t begin, float *out)
 {
     const int32_t left = q->op->head_size - begin, n = left < COLUMNS ? left : COLUMNS;

@@ -1,6 +1,6 @@
 /*
- * chain: a list of operations on each element, every step in float64 and rounded to float32, as
- * the other backends keep an element between two steps.
+ * chain: a list of elementwise operations. Each step is computed in float64 and rounded to float32,
+ * because the other backends keep float32 between two steps.
  */
 #include "kernels/ref/ref.h"
 

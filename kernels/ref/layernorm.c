@@ -1,15 +1,16 @@
 /*
- * embed and add_layernorm: a sum of rows, then (x - mean) / sqrt(variance + eps) * gamma + beta.
+ * embed and add_layernorm: a sum of up to three rows, then LayerNorm: (x - mean) / sqrt(variance +
+ * eps) * gamma + beta, in float64.
  */
 #include "kernels/ref/ref.h"
 
 #include <math.h>
 
-/* `x` is row r of the sum; it is asked for column by column, three times over. */
+/* Returns element c of row r of the sum. Called three times for each column. */
 typedef double (*column_fn)(const void *op, int32_t r, int32_t c);
 
-/* in: x from `column`. out may be what `column` reads, hence the statistics come first and each
- * element is written after it was read. */
+/* `out` may alias the input of `column`: the statistics are computed first, and each element is
+ * read before it is written. */
 static void normalize_row(float *out, column_fn column, const void *op, int32_t r, int32_t cols,
                           const float *gamma, const float *beta, double eps)
 {

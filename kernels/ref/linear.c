@@ -1,15 +1,17 @@
 /*
  * linear: out = activation(in * weight^T + bias) + residual.
  *
- * INT8 defines what the quantized product is; every host backend computes the same whole numbers:
+ * This file defines the INT8 product (asymmetric activations, symmetric weights). Every host
+ * backend computes the same integers:
  *
- *   weights      q = round(w * (127 / max |w|)) for each output, w about q * max |w| / 127
- *   activations  of each row: x is multiplied by input_scale; q = round((x - min) * (255 / (max -
- *                min))) in 0..255, so x is about min + q * (max - min) / 255
- *   product      sum of q_x * q_w exactly, then (step * sum + min * sum of q_w) * weight scale
+ *   weights      per output: q = round(w * (127 / max |w|)), so w is about q * max |w| / 127
+ *   activations  per row, after multiplication by input_scale, with zero point min and scale
+ *                (max - min) / 255: q = round((x - min) * (255 / (max - min))) in 0..255,
+ *                so x is about min + q * (max - min) / 255
+ *   product      exact sum of q_x * q_w, then (step * sum + min * sum of q_w) * weight scale
  *
- * All of it in float32 but the sum, rounding to even. A row that holds a NaN or an infinity gives
- * a row of NaN.
+ * The quantization is in float32, rounding to nearest even; sums and the final formula are wider. A
+ * row with a NaN or an infinity gives a row of NaN.
  */
 #include "kernels/ref/ref.h"
 
@@ -20,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_INT8_K 65536 /* 65536 * 255 * 127 is still below 2^31 */
-#define MIN_WIDTH 1e-30f /* of a range that is divided into steps: 255 / width stays finite */
+#define MAX_INT8_K 65536 /* keeps 65536 * 255 * 127 below 2^31 */
+#define MIN_WIDTH 1e-30f /* minimum range to divide into 255 steps: 255 / width stays finite */
 
 size_t gsv_ref_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
 {
@@ -136,7 +138,7 @@ static double dot_f32(const struct gpuserve_linear *w, const float *x, int32_t j
     return sum;
 }
 
-/* How one row of activations becomes whole numbers. */
+/* Quantization of one row: zero point (`least`), scale (`step`) and its inverse. */
 struct row_range {
     float least, step, inverse;
 };

@@ -1,8 +1,8 @@
 /*
- * lstm: one layer, sequence after sequence, step after step, in float64; the states are rounded to
- * float32 when they leave.
+ * lstm: one layer in float64, one sequence and one step at a time. Outputs and final states are
+ * rounded to float32 when they are stored.
  *
- * Every variant is this one: variants say how a layer is computed, not what it is.
+ * All variants run this code: a variant selects how a layer is computed, not its result.
  */
 #include "kernels/ref/ref.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The weights as the source has them, in the layer's memory. */
+/* Copies of the source's weights, in the layer's memory and in the source's layout. */
 struct gpuserve_lstm_layer {
     int32_t input, hidden, directions;
     const float *weight_ih[2];
@@ -86,7 +86,7 @@ gpuserve_status gsv_ref_lstm_bytes(struct gpuserve_device *device, struct gpuser
 {
     (void)device;
     (void)error;
-    /* The gates of a step, and both states. */
+    /* The four gates of one step, and the states h and c. */
     *size = 6 * (size_t)op->layer->hidden * sizeof(double);
     if (op->variant == GPUSERVE_LSTM_AUTO)
         op->variant = GPUSERVE_LSTM_STEPS;

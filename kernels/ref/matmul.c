@@ -1,7 +1,7 @@
 /*
  * matmul: C = alpha * op(A) op(B) + beta * C, each element summed in float64.
  *
- * Every variant is this one: variants say how a product is computed, not what it is.
+ * All variants run this code: a variant selects how a product is computed, not its result.
  */
 #include "kernels/ref/ref.h"
 

@@ -1,5 +1,7 @@
 /*
- * ref.c - the table of the oracle: one host device, float32 and int8, one thread.
+ * ref.c - backend table of the oracle: one host device, float32 and int8, single-threaded.
+ *
+ * A stream is one allocation: the struct followed by the copy of the batch.
  */
 #include "kernels/ref/ref.h"
 

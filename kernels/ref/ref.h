@@ -1,20 +1,22 @@
 /*
- * ref.h - the operations of the oracle. Plain C, one loop after the other, sums in float64; never
- * optimised, so that it stays obviously right.
+ * ref.h - the operations of the oracle (reference backend). Plain scalar C with sums in float64.
+ * Never optimised, so that the code stays obviously correct.
+ *
+ * Each operation runs in the calling thread and is complete when it returns.
  */
 #ifndef GSV_KERNELS_REF_H
 #define GSV_KERNELS_REF_H
 
 #include <gpuserve/sys/backend.h>
 
-/* Weights as the source has them; for INT8 also their whole numbers. */
+/* Weights in the source's layout; for INT8 also the quantized integers. */
 struct gpuserve_linear {
     int32_t n, k;
     uint32_t dtype;
-    const float *weight;      /* [n, k], not INT8 */
+    const float *weight;      /* [n, k], not for INT8 */
     const int8_t *values;     /* [n, k], INT8 */
     const float *scale;       /* [n], INT8: weight is about value * scale */
-    const float *bias;        /* [n], zeros when there is none */
+    const float *bias;        /* [n], zeros without a bias */
     const float *input_scale; /* [k] or NULL, INT8 */
 };
 

@@ -1,5 +1,6 @@
 /*
- * pool, normalize, activate: from token rows to one vector for each text, and on to scores.
+ * pool, normalize, activate: pooling of token rows into one vector per text, L2 normalization, and
+ * activations of scores.
  */
 #include "kernels/ref/ref.h"
 
@@ -20,7 +21,7 @@ static void normalize_row(float *row, int32_t cols)
         row[c] = (float)((double)row[c] / sum);
 }
 
-/* Column c of the vector of the tokens [first, end). */
+/* Column c of the pooled vector of the tokens [first, end). */
 static double pool_column(const struct gpuserve_op_pool *op, int32_t first, int32_t end, int32_t c)
 {
     const float *in = (const float *)op->in + c;
@@ -28,7 +29,7 @@ static double pool_column(const struct gpuserve_op_pool *op, int32_t first, int3
     const double n = end - first;
     double sum = 0.0, most = -INFINITY, weights = 0.0;
 
-    if (end <= first) /* no tokens: zeros, whatever the pooling */
+    if (end <= first) /* no tokens: zeros for every pooling */
         return 0.0;
     for (int32_t t = first; t < end; t++) {
         const double x = in[(size_t)t * hidden];

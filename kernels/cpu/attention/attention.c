@@ -1,14 +1,14 @@
 /*
- * attention: softmax(scale * Q K^T + relative bias) V for one head of one sequence.
+ * attention: softmax(scale * Q K^T + relative bias) V for one head of one sequence, in float32.
  *
  *   pack     K transposed into panels of keys, times scale * log2(e); V into panels of columns
  *   for each tile of up to GSV_MR queries:
- *     scores   tile x panels of K, with the float32 product's own inner loop
- *     softmax  2^(score - largest) in place and its sum, over this sequence's keys only
+ *     scores   tile x panels of K, with the inner loop of the float32 product
+ *     softmax  2^(score - max) in place and its sum, over the keys of this sequence
  *     output   scores x panels of V, divided by the sum
  *
- * Only this sequence's rows are read and every sum has an order given by its length, so the bits
- * do not depend on what else is in the batch. Scratch: gsv_cpu_attention_floats().
+ * The code reads rows of this sequence only, and the order of every sum depends on its length only.
+ * The bits are therefore independent of the rest of the batch. Scratch: gsv_cpu_attention_floats().
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/runtime/vmath.h"
@@ -17,12 +17,12 @@
 
 struct attention_head {
     const struct gpuserve_op_attention *op;
-    const float *q, *k, *v; /* this head's first row, rows `ld` apart */
-    float *out;             /* rows out_ld apart */
-    const float *bias;      /* relative_bias of this head, at key - query = 0, or NULL */
+    const float *q, *k, *v; /* first row of this head; row stride `ld` */
+    float *out;             /* row stride out_ld */
+    const float *bias;      /* relative_bias of this head at key - query = 0, or NULL */
     size_t ld, out_ld;
     int32_t length, size;
-    int32_t padded; /* length up to a whole panel */
+    int32_t padded; /* length rounded up to a whole panel */
     float *keys;    /* [padded / GSV_NR][size][GSV_NR] */
     float *values;  /* [size up / GSV_NR][length][GSV_NR] */
     float *scores;  /* [GSV_MR][padded] */
@@ -33,7 +33,7 @@ GSV_INLINE vf load_upto(const float *p, int32_t n)
     return n >= GSV_VL ? vf_load(p) : vf_load_part(p, n > 0 ? n : 0);
 }
 
-/* GSV_VL keys by GSV_VL dimensions: rows past the end are zero. */
+/* Packs GSV_VL keys by GSV_VL dimensions; rows past the end are zero. */
 static void pack_key_block(const struct attention_head *h, int32_t key, int32_t from, float *to,
                            float factor)
 {
@@ -76,7 +76,7 @@ static void pack_values(const struct attention_head *h)
     }
 }
 
-/* Scores [key, key + GSV_VL) of one query; past the last key -infinity, whose weight is 0. */
+/* Scores [key, key + GSV_VL) of one query; -infinity past the last key, so that its weight is 0. */
 GSV_INLINE vf scores_at(const struct attention_head *h, const float *row, int32_t query,
                         int32_t key)
 {
@@ -88,7 +88,7 @@ GSV_INLINE vf scores_at(const struct attention_head *h, const float *row, int32_
     return left >= GSV_VL ? x : vf_keep(x, left, vf_set(-INFINITY));
 }
 
-/* Scores of one query to 2^(score - largest); the sum comes back. */
+/* Replaces the scores of one query by 2^(score - max) and returns their sum. */
 static float softmax_row(const struct attention_head *h, float *row, int32_t query)
 {
     vf largest = vf_set(-INFINITY), sum = vf_set(0.0f);

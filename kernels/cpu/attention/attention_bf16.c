@@ -1,17 +1,17 @@
 /*
  * attention_bf16: attention with both products in bfloat16 and sums in float32, for streams whose
- * matrix products are rounded too (int8, bfloat16). Only where the processor has vdpbf16ps.
+ * matrix products are rounded too (int8, bfloat16). Requires the instruction vdpbf16ps.
  *
- *   pack    K, and V by pairs of keys
+ *   pack    K, and V in pairs of keys
  *   for each panel of up to 32 queries:
- *     pack    Q transposed, times scale * log2(e): a lane is a query from here on
- *     scores  tile of keys x panel of queries, and the largest of each lane
- *     softmax 2^(score - largest) by pairs of keys, and its sum in each lane
+ *     pack    Q transposed, times scale * log2(e): one query per lane from here on
+ *     scores  tile of keys x panel of queries, and the maximum of each lane
+ *     softmax 2^(score - max) in pairs of keys, and its sum in each lane
  *     output  tile of dimensions x panel, divided by the sum and transposed back
  *
- * With queries in the lanes nothing is ever summed across a vector, and keys need no padding. A
- * query's bits depend on its own text alone: sums run over the keys, two by two, in their order.
- * A word of 32 bits holds two bfloat16. Scratch: gsv_cpu_attention_floats().
+ * With one query per lane no sum crosses a vector, and keys need no padding. The bits of a query
+ * depend on its own text alone: sums run over pairs of keys in order. A 32-bit word holds two
+ * bfloat16. Scratch: gsv_cpu_attention_floats().
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 
@@ -25,15 +25,15 @@
 
 struct attention_bf16_head {
     const struct gpuserve_op_attention *op;
-    const float *q, *k, *v; /* this head's first row, rows `ld` apart */
-    float *out;             /* rows out_ld apart */
+    const float *q, *k, *v; /* first row of this head; row stride `ld` */
+    float *out;             /* row stride out_ld */
     size_t ld, out_ld;
     int32_t length, size;
-    size_t key_ld;     /* words of a key: size up to 32, halved */
-    size_t value_ld;   /* words of a pair of values: size up to 16 */
+    size_t key_ld;     /* words of a key: size rounded up to 32, halved */
+    size_t value_ld;   /* words of a pair of values: size rounded up to 16 */
     uint32_t *keys;    /* [length][key_ld] */
-    uint32_t *values;  /* [length / 2 up][value_ld] two keys of a dimension */
-    uint32_t *queries; /* [key_ld][PANEL] two dimensions of a query */
+    uint32_t *values;  /* [length / 2 up][value_ld], two keys of a dimension */
+    uint32_t *queries; /* [key_ld][PANEL], two dimensions of a query */
     float *scores;     /* [length][PANEL], then words of two keys: [length / 2 up][PANEL] */
     float *outputs;    /* [value_ld][PANEL] */
     float *bias;       /* of this head times log2(e), at query - key = 0, or NULL */
@@ -131,7 +131,7 @@ static void pack_queries(const struct attention_bf16_head *h, int32_t query, int
     }
 }
 
-/* The bias by query - key, from -(length - 1) to the end of the last panel. */
+/* The bias indexed by query - key, from -(length - 1) to the end of the last panel. */
 static void reverse_bias(struct attention_bf16_head *h, const float *bias, float *to)
 {
     const int32_t end = (h->length + PANEL - 1) / PANEL * PANEL;
@@ -175,7 +175,7 @@ GSV_INLINE void score_tile(const struct attention_bf16_head *h, int rows, int ve
     }
 }
 
-/* `rows` dimensions of the outputs, for a panel of queries. */
+/* `rows` dimensions of the outputs for a panel of queries. */
 GSV_INLINE void output_tile(const struct attention_bf16_head *h, int rows, int vectors,
                             int32_t from, const vf inverse[VECTORS])
 {
@@ -241,7 +241,7 @@ static const score_fn score_tiles[VECTORS][GSV_MR + 1] = { { NULL, GSV_HEIGHTS(S
 static const output_fn output_tiles[VECTORS][GSV_MR + 1] = { { NULL, GSV_HEIGHTS(OUTPUT_1) },
                                                              { NULL, GSV_HEIGHTS(OUTPUT_2) } };
 
-/* Scores to weights in place, a pair of keys in a word; their sum comes back. */
+/* Replaces scores by weights in place, a pair of keys per word, and returns their sum. */
 GSV_INLINE vf softmax_lanes(float *scores, int32_t length, vf largest)
 {
     vf sum = vf_set(0.0f);
@@ -308,7 +308,7 @@ static void run_panel(const struct attention_bf16_head *h, int32_t query, int ve
     store_outputs(h, query, vectors);
 }
 
-/* Cut the scratch into the arrays of a head. */
+/* Divides the scratch among the arrays of a head. */
 static void lay_out(struct attention_bf16_head *h, float *scratch)
 {
     const size_t length = (size_t)h->length, pairs = (length + 1) / 2;

@@ -1,10 +1,11 @@
 /*
- * chain: blocks of a vector to the stream's threads; chain_block.c has the inner loops.
+ * chain: splits a vector into blocks that fit the L1 cache and distributes groups of blocks over
+ * the stream's threads. chain_block.c has the inner loops.
  */
 #include "kernels/cpu/runtime/cpu.h"
 
 #define BLOCK 2048    /* floats: 8 KiB */
-#define TASK_BLOCKS 8 /* of a task; fewer where there are few */
+#define TASK_BLOCKS 8 /* maximum per task; fewer for short vectors */
 
 struct chain_job {
     const struct gpuserve_op_chain *op;

@@ -1,8 +1,9 @@
 /*
- * chain: a list of operations on the elements of one block, which stays in the first-level cache.
+ * chain: applies a list of operations to one block, which stays in the L1 cache.
  *
- * Step by step over the whole block: the step is looked up once for it. Arithmetic in vector
- * registers; the transcendental functions are the C library's, which keeps the last bits.
+ * Each step runs over the whole block, so the step is decoded once per block. Arithmetic uses
+ * vector registers; the transcendental functions are the C library's, which are accurate to the
+ * last bits.
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/runtime/vec.h"

@@ -1,13 +1,13 @@
 /*
- * lstm: one layer on the products of linear.c.
+ * lstm: one layer, computed with the products of linear.c.
  *
- *   fused   one product of all steps' inputs; then for each step one with the hidden states of the
- *           sequences that are that long, and their gates
- *   steps   the input's product for each step, too
+ *   fused   one product for the inputs of all steps; then per step one product for the hidden
+ *           states of the sequences still running, and their gates
+ *   steps   additionally one product per step for the inputs
  *
- * The sequences come the longest first, so those still running at a step are the first `active`
- * rows of h and c, and nothing is computed that is thrown away. Each output element is summed in an
- * order of its own row: a sequence gives the same bits whatever runs beside it.
+ * The sequences are sorted by length, longest first. Those still running at a step are therefore
+ * the first `active` rows of h and c, and no padding is computed. The summation order of each
+ * output depends on its own row only: a sequence gives the same bits in any batch.
  */
 #include "kernels/cpu/runtime/cpu.h"
 
@@ -112,7 +112,7 @@ void gsv_cpu_lstm_layer_destroy(struct gpuserve_lstm_layer **layer)
 
 /* Offsets in floats. */
 struct cpu_lstm_plan {
-    size_t add;  /* of the inputs: [n_rows, directions, 4 hidden], or of one step [n, 4 hidden] */
+    size_t add; /* input products: [n_rows, directions, 4 hidden]; STEPS: one step, [n, 4 hidden] */
     size_t sums; /* [n_sequences, 4 hidden] */
     size_t h, c; /* [n_sequences, hidden] */
     size_t in;   /* STEPS: [n_sequences, input] */
@@ -172,7 +172,7 @@ static bool by_steps(const struct lstm_job *job)
     return job->op->variant == GPUSERVE_LSTM_STEPS;
 }
 
-/* The row of the i-th sequence's input at this step. */
+/* The input row of the i-th sequence at this step. */
 static size_t row_of(const struct lstm_job *job, int32_t i)
 {
     const struct gpuserve_lstm_sequence *s = &job->op->sequences[i];
@@ -193,7 +193,7 @@ static void multiply(struct gpuserve_stream *stream, const struct gpuserve_linea
         .activation = GPUSERVE_ACT_NONE,
     };
 
-    (void)gsv_cpu_linear(stream, &op); /* it cannot fail */
+    (void)gsv_cpu_linear(stream, &op); /* cannot fail */
 }
 
 static void gates_of_rows(const void *job_, int32_t row, int32_t row_end)
@@ -233,7 +233,8 @@ static void run_step(struct gpuserve_stream *stream, struct lstm_job *job, int32
     gsv_cpu_run_rows(stream, gates_of_rows, job, active, 4 * l->hidden);
 }
 
-/* Between the states' places by number and the rows in the order of length. */
+/* begin_states() and end_states() convert between states in the caller's order (`number`) and rows
+ * in order of length. */
 static void begin_states(const struct lstm_job *job, float *to, const float *from)
 {
     const size_t n = (size_t)job->op->n_sequences, hidden = (size_t)job->op->layer->hidden;
@@ -292,7 +293,7 @@ gpuserve_status gsv_cpu_lstm(struct gpuserve_stream *stream, struct gpuserve_op_
     struct cpu_lstm_plan plan;
 
     (void)error;
-    (void)make_plan(op, &plan); /* it fitted when the scratch was measured */
+    (void)make_plan(op, &plan); /* checked when the scratch size was computed */
     job.add = scratch + plan.add;
     job.sums = scratch + plan.sums;
     job.h = scratch + plan.h;

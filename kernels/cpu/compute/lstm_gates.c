@@ -1,6 +1,6 @@
 /*
- * lstm_gates: the end of one step of an LSTM for one sequence, from the sums of its gates to its
- * states.
+ * lstm_gates: the elementwise part of one LSTM step for one sequence: from the gate sums to the
+ * states c and h. Gate order: input, forget, cell, output.
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/runtime/vmath.h"
@@ -18,7 +18,7 @@ GSV_INLINE void store(float *p, vf v, int lanes)
         vf_store_part(p, v, lanes);
 }
 
-/* The gate's sum at units from j on. */
+/* Sums of gate `number` for `lanes` units from j on. */
 GSV_INLINE vf gate(const struct gsv_lstm_gates *g, int number, int32_t j, int lanes)
 {
     const size_t at = (size_t)number * (size_t)g->n + (size_t)j;

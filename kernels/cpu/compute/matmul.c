@@ -1,12 +1,12 @@
 /*
- * matmul: C = alpha * op(A) op(B) + beta * C on the inner loops of the models' products.
+ * matmul: C = alpha * op(A) op(B) + beta * C, on the inner loops of the models' products.
  *
- *   scratch   zeros for the bias, op(B) * alpha packed into panels, and op(A) in rows where it was
- *             transposed or must be rounded
+ *   scratch   zeros for the bias, op(B) * alpha packed into panels, and op(A) in rows if it is
+ *             transposed, badly strided or rounded
  *
- * k is cut into pieces so that a piece of a tile's rows stays in the first-level cache; each piece
- * after the first is added to what stands in C. The pieces follow k alone: the bits of C do not
- * depend on the number of threads.
+ * k is split into chunks so that a chunk of a tile's rows stays in the L1 cache. Each chunk after
+ * the first is added to C. The chunks depend on k alone, so the bits of C do not depend on the
+ * number of threads.
  */
 #include "kernels/cpu/runtime/cpu.h"
 
@@ -15,19 +15,19 @@
 
 #include <string.h>
 
-#define DEPTH 512        /* of a piece, in lanes: one float32 or two bfloat16 */
+#define DEPTH 512        /* of a chunk, in lanes: one float32 or two bfloat16 */
 #define TASK_ROWS 168    /* a multiple of every tile's height */
-#define TASK_PANELS 8    /* half a megabyte of packed B: half of a second-level cache */
-#define PACK_ROWS 64     /* rows of A that one task copies */
-#define ROW_STEP 16      /* a rounded row ends with a whole vector */
-#define CACHE_STRIDE 256 /* floats: rows apart by multiples of it share sets of a cache */
+#define TASK_PANELS 8    /* half a megabyte of packed B: half of an L2 cache */
+#define PACK_ROWS 64     /* rows of A copied by one task */
+#define ROW_STEP 16      /* pads a rounded row to whole vectors */
+#define CACHE_STRIDE 256 /* floats: rows at multiples of this stride share cache sets */
 
 struct cpu_matmul_plan {
     size_t lanes;        /* of k */
-    size_t columns;      /* n up to whole panels of any width */
+    size_t columns;      /* n rounded up to whole panels of any width */
     size_t bias, panels; /* offsets in bytes */
-    size_t rows, words;  /* of op(A) in float32 (copies_rows), and of it in bfloat16 */
-    size_t row_ld;       /* floats, then words, from row to row */
+    size_t rows, words;  /* op(A) in float32 (if copies_rows), and in bfloat16 */
+    size_t row_ld;       /* row stride in floats; word_ld in bfloat16 words */
     size_t word_ld;
     size_t total;
 };
@@ -37,7 +37,7 @@ static bool is_bf16(const struct gpuserve_op_matmul *op)
     return op->dtype == GPUSERVE_DTYPE_BFLOAT16;
 }
 
-/* count * size bytes more; false on overflow. */
+/* Reserves count * each * size bytes; false on overflow. */
 static bool take(struct cpu_matmul_plan *plan, size_t *at, size_t count, size_t each, size_t size)
 {
     size_t bytes;
@@ -48,8 +48,7 @@ static bool take(struct cpu_matmul_plan *plan, size_t *at, size_t count, size_t 
            gsv_add_size(plan->total, gsv_round_up(bytes, 64), &plan->total);
 }
 
-/* Rows that are transposed, or so far apart that all of a tile's fall into few of the cache's sets.
- */
+/* True for rows that are transposed, or whose stride maps all rows of a tile to few cache sets. */
 static bool copies_rows(const struct gpuserve_op_matmul *op)
 {
     return op->transpose_a || (op->a_stride % CACHE_STRIDE == 0 && !is_bf16(op));
@@ -140,7 +139,7 @@ static uint16_t *words_at(const struct matmul_job *job, size_t offset)
 
 /* ------------------------------------------------------------------------------------- packing */
 
-/* op(B) * alpha at row i, columns [column, column + width), zeros past its end. */
+/* Row i of op(B) * alpha, columns [column, column + width), zeros past the end. */
 static void read_row(const struct gpuserve_op_matmul *op, int64_t i, int64_t column, int32_t width,
                      float *to)
 {
@@ -159,7 +158,7 @@ static void read_row(const struct gpuserve_op_matmul *op, int64_t i, int64_t col
         to[j] = j < within ? op->alpha * from[j * step] : 0.0f;
 }
 
-/* Two rows of op(B) as one row of pairs in bfloat16. */
+/* Interleaves two rows of op(B) into one row of bfloat16 pairs. */
 static void pair_rows(const struct gpuserve_op_matmul *op, int64_t i, int64_t column, int32_t width,
                       uint16_t *to)
 {
@@ -173,7 +172,7 @@ static void pair_rows(const struct gpuserve_op_matmul *op, int64_t i, int64_t co
     }
 }
 
-/* One panel, all pieces of k: [lanes of the piece][panel] of one float or two words. */
+/* Packs one panel, all chunks of k: [lanes of the chunk][panel] of one float or two words. */
 static void pack_panel(void *job_, int32_t thread, int32_t panel)
 {
     const struct matmul_job *job = job_;
@@ -195,7 +194,8 @@ static void pack_panel(void *job_, int32_t thread, int32_t panel)
     }
 }
 
-/* Some rows of op(A): transposed or copied, then rounded, as the plan has room for. */
+/* Packs PACK_ROWS rows of op(A): transposes or copies them, then rounds them, as the plan
+ * requires. */
 static void pack_rows(void *job_, int32_t thread, int32_t task)
 {
     const struct matmul_job *job = job_;
@@ -225,7 +225,7 @@ static void pack_rows(void *job_, int32_t thread, int32_t task)
 
 /* ----------------------------------------------------------------------------------- computing */
 
-/* C of these rows as the first piece adds to it. */
+/* Multiplies C by beta before the first chunk is added. */
 static void scale_rows(const struct gpuserve_op_matmul *op, const struct gsv_span *span,
                        int32_t panel)
 {
@@ -294,7 +294,7 @@ static void run_simd(struct gpuserve_stream *stream, const struct gpuserve_op_ma
 {
     struct matmul_job job = { .op = op, .isa = stream->isa, .scratch = op->scratch };
 
-    (void)make_plan(op, &job.plan); /* it fitted when the scratch was measured */
+    (void)make_plan(op, &job.plan); /* checked when the scratch size was computed */
     job.n_panels = gsv_parts(op->n, stream->isa->panel);
     job.row_tasks = gsv_parts(op->m, TASK_ROWS);
     memset(job.scratch + job.plan.bias, 0, job.plan.columns * sizeof(float));

@@ -1,18 +1,18 @@
 /*
- * matmul_plain: the two first steps of the ladder, in plain C for one thread.
+ * matmul_plain: the two baseline variants, in plain C on the calling thread.
  *
- *   naive   every output is one sum over k, read straight from A and B: for large matrices each
- *           step of the inner loop waits for a cache line of B of which it takes one number
- *   tiled   blocks of A and B are copied to where they stay in the first-level cache, transposed
- *           where needed, and multiplied there; the compiler's own vectors
+ *   naive   each output is one sum over k, read directly from A and B. With large matrices each
+ *           step of the inner loop loads a cache line of B and uses one number of it
+ *   tiled   cache blocking: blocks of A and B are copied to local tiles that stay in the L1
+ *           cache, transposed if needed, and multiplied there; vectorized by the compiler
  *
- * matmul.c has the third: packed panels, vector registers, threads.
+ * matmul.c has the third variant: packed panels, vector registers, threads.
  */
 #include "kernels/cpu/runtime/cpu.h"
 
 #define TILE 64 /* three tiles of floats are 48 KiB */
 
-/* Number of the element (row, column) of op(matrix). */
+/* Index of the element (row, column) of op(matrix). */
 static int64_t place(int64_t stride, int32_t transpose, int64_t row, int64_t column)
 {
     return transpose ? column * stride + row : row * stride + column;
@@ -39,7 +39,7 @@ void gsv_cpu_matmul_naive(const struct gpuserve_op_matmul *op)
     }
 }
 
-/* Where a tile begins, and how much of it lies within the matrix. */
+/* Start of a tile, and its extent within the matrix. */
 struct corner {
     int32_t row, column, rows, columns;
 };
@@ -50,7 +50,7 @@ static struct corner corner_at(int32_t row, int32_t column, int32_t rows, int32_
                             gsv_min(TILE, columns - column) };
 }
 
-/* The tile of op(matrix), zeros outside of it. */
+/* Copies the tile of op(matrix), with zeros outside the matrix. */
 static void fetch(float (*tile)[TILE], const float *matrix, int64_t stride, int32_t transpose,
                   struct corner at)
 {
@@ -62,7 +62,7 @@ static void fetch(float (*tile)[TILE], const float *matrix, int64_t stride, int3
     }
 }
 
-/* sums += a b, all of them whole tiles: lengths known to the compiler make its best loops. */
+/* sums += a b on whole tiles: constant loop bounds let the compiler vectorize best. */
 static void multiply(float (*sums)[TILE], float (*a)[TILE], float (*b)[TILE])
 {
     for (int i = 0; i < TILE; i++) {

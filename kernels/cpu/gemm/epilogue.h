@@ -1,7 +1,7 @@
 /*
- * epilogue.h - what follows the sums of a product while they are still in the first-level cache:
- * back to float32 where they are whole numbers, bias, activation, residual, and the cut at the
- * last column. Inlined into each product, once for each activation.
+ * epilogue.h - the fused epilogue of a product, applied while the sums are in the L1 cache:
+ * dequantization (int8), bias, activation, residual, and the cut at the last column. Inlined into
+ * each product, once per activation.
  */
 #ifndef GSV_CPU_EPILOGUE_H
 #define GSV_CPU_EPILOGUE_H
@@ -9,15 +9,16 @@
 #include "kernels/cpu/runtime/isa.h"
 #include "kernels/cpu/runtime/vmath.h"
 
-/* One column of vectors through the rows of a tile; all of it in registers of the caller. */
+/* One column of vectors through the rows of a tile. Passed by value, so that all fields stay in
+ * registers. */
 struct finish_column {
-    const float *sums; /* GSV_NR apart */
-    float *out;        /* ld apart */
+    const float *sums; /* row stride GSV_NR */
+    float *out;        /* row stride ld */
     const float *residual;
-    const float *step, *least; /* of the rows; int8 only */
+    const float *step, *least; /* scale and zero point of the rows; int8 only */
     size_t ld;
     int32_t rows;
-    int width; /* GSV_VL but for the last columns */
+    int width; /* GSV_VL except for the last columns */
     vf bias, scale, column_sum;
 };
 
@@ -51,8 +52,8 @@ GSV_INLINE void finish_rows(struct finish_column c, int32_t activation, int byte
     }
 }
 
-/* Rows [row, row + rows) of one panel from `column` on. `sums` is [rows][GSV_NR] floats, or whole
- * numbers with `bytes`, the int8 product they belong to. */
+/* Rows [row, row + rows) of one panel from `column` on. `sums` is [rows][GSV_NR]: floats, or 32-bit
+ * integers of the int8 product `bytes`. */
 GSV_INLINE void finish_as(const struct gsv_finish *finish, const struct gsv_gemm_s8 *bytes,
                           const void *sums, int32_t row, int32_t rows, int32_t column,
                           int32_t activation)

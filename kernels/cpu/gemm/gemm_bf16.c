@@ -1,9 +1,9 @@
 /*
- * gemm_bf16: the product on bfloat16 rows and weights, sums in float32. Only where the processor
- * has vdpbf16ps, which adds two products to each lane; activations stay float32 between
- * operations and are rounded here, row by row.
+ * gemm_bf16: the product of bfloat16 rows and weights with sums in float32. Requires vdpbf16ps,
+ * which adds two products to each lane. Activations stay float32 between operations;
+ * gsv_round_bf16() rounds them row by row before the product.
  *
- * The order of additions is that of k, two by two, for every tile height.
+ * The sums run over pairs of k in order, for every tile height.
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 
@@ -85,7 +85,7 @@ void GSV_VARIANT(gsv_gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct g
     }
 }
 
-/* Ties to even, a NaN stays one; zeros behind the last column, up to a whole vector. */
+/* Rounds rows to bfloat16: ties to even, a NaN stays a NaN. Zeros fill the last vector. */
 void GSV_VARIANT(gsv_round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end)
 {
     for (; row < row_end; row++) {

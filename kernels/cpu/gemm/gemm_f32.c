@@ -2,16 +2,16 @@
  * gemm_f32: out = activation(in * weight^T + bias) + residual in float32.
  *
  *   for each tile of rows          up to GSV_MR rows, read in place
- *     for each panel of columns    packed weights; see tile_order.h for the order
+ *     for each panel of columns    packed weights; tile_order.h defines the order
  *       sums in registers over all k, then bias, activation and residual
  *
- * Each element is one chain of fused multiply-adds in the order of k, the same for every tile
- * height: a row's bits do not depend on how many rows there are or how they are cut.
+ * Each element is one chain of fused multiply-adds in order of k, for every tile height. A row's
+ * bits therefore do not depend on the number of rows or their division into tiles.
  */
 #include "kernels/cpu/gemm/epilogue.h"
 #include "kernels/cpu/gemm/tile_order.h"
 
-/* One k. */
+/* One step of k. */
 GSV_INLINE void step(int32_t rows, const struct gsv_rows *at, const float *b, const char *ahead,
                      vf sums[GSV_MR][GSV_NV])
 {

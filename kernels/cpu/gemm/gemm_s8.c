@@ -1,14 +1,15 @@
 /*
- * gemm_s8: the same product on bytes: unsigned rows, signed weights, sums in 32-bit whole numbers.
+ * gemm_s8: the quantized product: unsigned 8-bit rows, signed 8-bit weights, 32-bit integer sums.
  *
- * quantize() gives each row its own least value and step (kernels/ref/linear.c defines them), so
- * a row's bits depend on that row alone. Sums are exact whatever the order; what follows is
+ * gsv_quantize() gives each row its own zero point (`least`) and scale (`step`), as
+ * kernels/ref/linear.c defines them, so a row's bits depend on that row alone. Integer sums are
+ * exact in any order. The epilogue computes
  *
  *   ((step * sum) + (least * column_sum)) * scale + bias, then activation and residual
  *
- * Four products of a column lie in one 32-bit lane. dot4() adds them with one VNNI instruction,
- * else with two 16-bit multiply-adds (no saturation: 2 * 255 * 127 needs the 32 bits they give),
- * else with plain vector arithmetic (255 * 127 still fits 16 bits).
+ * One 32-bit lane holds four products of a column. They are added by one VNNI instruction, or by
+ * two 16-bit multiply-adds (32-bit results, since 2 * 255 * 127 exceeds 16 bits), or by plain
+ * vector arithmetic (255 * 127 fits 16 bits).
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/gemm/epilogue.h"
@@ -27,7 +28,7 @@
 typedef int16_t vs __attribute__((vector_size(4 * GSV_VL)));
 typedef uint16_t vus __attribute__((vector_size(4 * GSV_VL)));
 
-/* Four bytes of each lane as two 16-bit numbers (bytes 0 and 2) and two more (1 and 3). */
+/* The four bytes of each lane as 16-bit numbers: `even` has bytes 0 and 2, `odd` bytes 1 and 3. */
 struct gemm_s8_split {
     vs even, odd;
 };

@@ -1,22 +1,24 @@
 /*
- * linear.c - cutting a product into tasks for the stream's threads.
+ * linear.c - cuts a product into tasks for the stream's threads.
  *
- * A task is a block of rows by a block of panels. Blocks of panels fit half of a second-level
- * cache, so that all rows of the task find them there. With few rows and several threads the
- * panels are divided (each weight is read by one thread only), with many the rows.
+ * A task is a block of rows by a block of panels. A block of panels fits half of an L2 cache, so
+ * that all rows of the task find it there. With few rows and several threads the panels are
+ * divided, and each weight is read by one thread only; with many rows the rows are divided.
+ *
+ * int8 and bfloat16: a first pass converts the input rows into the stream's buffer.
  */
 #include "kernels/cpu/runtime/cpu.h"
 
 #define BLOCK_BYTES (512 << 10)
-#define TASKS_PER_THREAD 2 /* evens out what other processes take from one of the threads */
+#define TASKS_PER_THREAD 2 /* load balancing if other processes slow one of the threads */
 
 struct gemm_job {
     const struct gsv_cpu_isa *isa;
-    const struct gsv_gemm_f32 *f32; /* one of the three */
+    const struct gsv_gemm_f32 *f32; /* exactly one of the three is set */
     const struct gsv_gemm_s8 *s8;
     const struct gsv_gemm_bf16 *bf16;
-    int32_t rows, panels;         /* all of them */
-    int32_t row_step, panel_step; /* of a task */
+    int32_t rows, panels;         /* totals */
+    int32_t row_step, panel_step; /* per task */
     int32_t row_tasks;
 };
 
@@ -38,8 +40,8 @@ static void gemm_task(void *job_, int32_t thread, int32_t task)
         job->isa->gemm_f32(job->f32, &span);
 }
 
-/* The largest step up to `most` that gives each thread the same number of tasks, at least
- * TASKS_PER_THREAD of them. */
+/* Largest step up to `most` that gives each thread the same number of tasks, at least
+ * TASKS_PER_THREAD. */
 static int32_t even_step(int32_t panels, int32_t most, int32_t n_threads)
 {
     const int32_t rounds = gsv_parts(gsv_parts(panels, most), n_threads);
@@ -48,7 +50,7 @@ static int32_t even_step(int32_t panels, int32_t most, int32_t n_threads)
     return gsv_parts(panels, tasks);
 }
 
-/* How a task is cut changes no bit of the result, only who computes it and from which cache. */
+/* The division into tasks never changes the bits of the result. */
 static void cut(struct gemm_job *job, int32_t n_threads, size_t panel_bytes)
 {
     const int32_t many_rows = 4 * job->isa->tile_rows * n_threads;
@@ -59,7 +61,7 @@ static void cut(struct gemm_job *job, int32_t n_threads, size_t panel_bytes)
         job->row_step = gsv_parts(job->rows, n_threads * 2);
     else if (n_threads > 1 && job->rows > job->isa->tile_rows)
         job->panel_step = even_step(job->panels, job->panel_step, n_threads);
-    else if (n_threads > 1) /* memory is waited for, and best read in long runs */
+    else if (n_threads > 1) /* bound by memory: long sequential reads are best */
         job->panel_step =
             gsv_min(job->panel_step, gsv_parts(job->panels, n_threads * TASKS_PER_THREAD));
     job->row_tasks = gsv_parts(job->rows, job->row_step);

@@ -1,8 +1,8 @@
 /*
- * pack.c - weights into panels, once, when a model is loaded.
+ * pack.c - packs weights into panels when a model is loaded; quantizes them for INT8.
  *
- * One 32-bit lane of a panel holds as many k of a column as fit: one float32, two bfloat16, four
- * bytes. isa.h draws the layout; sizes are the same for every instruction set.
+ * One 32-bit lane of a panel holds as many k of a column as fit: one float32, two bfloat16 or four
+ * bytes. isa.h describes the layout; sizes are the same for every instruction set.
  */
 #include "kernels/cpu/runtime/cpu.h"
 
@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_INT8_K 65536 /* 65536 * 255 * 127 is still below 2^31 */
-#define MIN_WIDTH 1e-30f /* of a range that is divided into steps: see kernels/ref/linear.c */
+#define MAX_INT8_K 65536 /* keeps 65536 * 255 * 127 below 2^31 */
+#define MIN_WIDTH 1e-30f /* minimum range to divide into steps, as in kernels/ref/linear.c */
 
-/* Numbers of k in one lane. */
+/* Number of k in one lane. */
 static size_t lane_depth(uint32_t dtype)
 {
     return dtype == GPUSERVE_DTYPE_INT8 ? 4 : dtype == GPUSERVE_DTYPE_BFLOAT16 ? 2 : 1;
@@ -45,7 +45,7 @@ size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
     return gsv_round_up((lanes_of(n, k, dtype) + floats) * sizeof(float), 64);
 }
 
-/* Where the arrays lie in the caller's memory. */
+/* Sets the array pointers in the caller's memory. */
 static void place(struct gpuserve_linear *linear, void *memory)
 {
     const size_t columns = columns_up(linear->n);
@@ -57,7 +57,7 @@ static void place(struct gpuserve_linear *linear, void *memory)
     linear->input_scale = linear->column_sum + columns;
 }
 
-/* Number of the element (column j, k i) in the packed weights. */
+/* Index of the element (column j, k i) in the packed weights. */
 static size_t place_of(const struct gpuserve_linear *to, size_t panel, size_t j, size_t i)
 {
     const size_t depth = lane_depth(to->dtype);
@@ -80,7 +80,7 @@ static void pack_bf16(struct gpuserve_linear *to, const float *w, size_t j, size
         ((uint16_t *)to->weight)[place_of(to, panel, j, i)] = gsv_bf16_of(w[i]);
 }
 
-/* To the nearest, ties to even, for |x| < 2^22: lrintf() is a call to a function. */
+/* Rounds to nearest, ties to even, for |x| < 2^22; lrintf() would be a function call. */
 static int32_t nearest(float x)
 {
     const float magic = 12582912.0f; /* 1.5 * 2^23 */

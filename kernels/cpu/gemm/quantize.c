@@ -1,16 +1,17 @@
 /*
- * quantize: float32 rows to unsigned bytes, each row by its own least value and step.
+ * quantize: float32 rows to unsigned bytes, with a zero point (`least`) and a scale (`step`) per
+ * row.
  *
- * The row is read twice: for its range, and to be rounded. Both times it is multiplied by
- * input_scale in the same way. A row with a NaN or an infinity gets NaN for its step, and so a
- * result of NaN: x * 0 summed over the row is not 0 exactly then.
+ * Each row is read twice, for its range and for rounding, and both times multiplied by input_scale
+ * in the same way. A row with a NaN or an infinity gets step NaN and so a result of NaN. The check:
+ * the sum of x * 0 over the row is not exactly 0 then.
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/runtime/vec.h"
 
 #include <math.h>
 
-#define MIN_WIDTH 1e-30f /* of a range that is divided into steps: 255 / width stays finite */
+#define MIN_WIDTH 1e-30f /* minimum range to divide into steps: 255 / width stays finite */
 
 /* Elements [i, i + n) of the row, scaled; lanes from n on repeat the first element. */
 GSV_INLINE vf scaled(const struct gsv_quantize *q, const float *x, int32_t i, int n)
@@ -32,7 +33,7 @@ struct range {
     int finite;
 };
 
-/* Sums and extremes of a few vectors at a time: the next need not wait for the one before. */
+/* Independent accumulators, so that consecutive vectors have no dependency on each other. */
 #define STREAMS 4
 
 static struct range range_of(const struct gsv_quantize *q, const float *x)
@@ -72,14 +73,15 @@ static struct range range_of(const struct gsv_quantize *q, const float *x)
     return (struct range){ -vf_largest(-least[0]), vf_largest(most[0]), vf_sum(poison[0]) == 0.0f };
 }
 
-/* To the nearest whole numbers, ties to even, as bytes. The lanes are from 0 to 255 and a little:
- * (most - least) * (255 / (most - least)) may be a rounding more than 255, which rounds to it. */
+/* Rounds to nearest, ties to even, and stores bytes. The lanes are in 0..255, except that (most -
+ * least) * (255 / (most - least)) may exceed 255 by one rounding error, which rounds back to
+ * 255. */
 GSV_INLINE void store_bytes(uint8_t *out, vf v)
 {
 #if defined(__AVX512F__)
     _mm_storeu_si128((__m128i *)(void *)out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32((__m512)v)));
 #else
-    const vf magic = vf_set(12582912.0f); /* adding it rounds to a whole number, ties to even */
+    const vf magic = vf_set(12582912.0f); /* adding it rounds to an integer, ties to even */
     const vi whole = (vi)(v + magic) - (vi)magic;
 
     for (int i = 0; i < GSV_VL; i++)

@@ -1,13 +1,13 @@
 /*
  * tile_order.h - the order in which the tiles of a float32 product are computed.
  *
- *   for each chunk of up to three tiles' rows
+ *   for each chunk of up to three tiles of rows
  *     for each panel
- *       for each tile, which fetches its part of the next panel
+ *       for each tile, which prefetches its part of the next panel
  *
- * So weights come from memory evenly. With the rows outside, the first tile would wait for them and
- * the others would leave the memory idle. Packed bytes and bfloat16 gain nothing from it: their
- * weights stay in the caches.
+ * This order loads weights from memory at an even rate. With the rows in the outer loop, the first
+ * tile would wait for the weights, and the others would leave memory idle. Packed int8 and bfloat16
+ * do not gain: their weights stay in the caches.
  */
 #ifndef GSV_CPU_TILE_ORDER_H
 #define GSV_CPU_TILE_ORDER_H
@@ -17,12 +17,12 @@
 
 #include <stdbool.h>
 
-#define GSV_STEP_BYTES (4 * GSV_NR) /* of packed weights: one k of each column */
+#define GSV_STEP_BYTES (4 * GSV_NR) /* packed weights for one k of each column */
 #define GSV_CHUNK_TILES 3
-/* With more rows memory has nothing to do with it, and low tiles do better one after the other. */
+/* With more rows memory is not the bottleneck, and low tiles run faster one after the other. */
 #define GSV_CHUNKED_ROWS (GSV_MR == 14 ? INT32_MAX : 8 * GSV_MR)
 
-/* `ahead` is fetched while the tile is computed, ahead_step bytes on for each k. */
+/* The tile prefetches `ahead` while it computes and advances it by ahead_step bytes per k. */
 struct gsv_tile {
     int32_t row, rows, panel;
     const char *weight, *ahead;
@@ -61,7 +61,7 @@ GSV_INLINE void gsv_walk(const void *gemm, const struct gsv_span *span, const vo
     }
 }
 
-/* A step's share of what is fetched ahead. */
+/* Prefetches the part of one step. */
 GSV_INLINE void gsv_fetch(const char *ahead)
 {
 #pragma GCC unroll 4

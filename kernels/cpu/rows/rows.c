@@ -1,6 +1,6 @@
 /*
- * rows: LayerNorm, pooling, normalization and activations: one row after the other, each row by
- * itself, in float32 with vector sums of a fixed order.
+ * rows: embedding sums, LayerNorm, pooling, L2 normalization and activations in float32. Each row
+ * is computed by itself, with vector sums of a fixed order.
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/runtime/vmath.h"
@@ -35,7 +35,7 @@ struct layernorm {
     int32_t cols;
 };
 
-/* out[c] = sum of up to three rows; the rows' own sum comes back. */
+/* out = a + b + c; b and c may be NULL. Returns the sum of the row. */
 static float add_rows(float *out, const float *a, const float *b, const float *c, int32_t cols)
 {
     vf sum = vf_set(0.0f);
@@ -54,8 +54,8 @@ static float add_rows(float *out, const float *a, const float *b, const float *c
     return vf_sum(sum);
 }
 
-/* In place; the mean is known. The variance is of (x - mean): E[x^2] - mean^2 loses all digits
- * when |mean| is much larger than the deviation. */
+/* In place, with a known mean. Two-pass variance of (x - mean): E[x^2] - mean^2 loses all digits if
+ * |mean| is much larger than the deviation. */
 static void layernorm_row(const struct layernorm *l, float *row, float mean)
 {
     const vf center = vf_set(mean);
@@ -139,7 +139,7 @@ static void normalize_row(float *row, int32_t cols)
     multiply_row(row, cols, 1.0f / (norm < MIN_NORM ? MIN_NORM : norm));
 }
 
-/* The tokens [first, end) of columns [i, i + n), added up by weight or the largest of them. */
+/* Columns [i, i + n) of the tokens [first, end): their sum, weighted sum or maximum. */
 GSV_INLINE vf pool_lanes(const struct gpuserve_op_pool *op, int32_t first, int32_t end, int32_t i,
                          int n)
 {
@@ -166,7 +166,8 @@ static void clear_row(float *row, int32_t cols)
         store_lanes(row + i, vf_set(0.0f), lanes_at(cols, i));
 }
 
-/* A sequence of no tokens gives zeros, whatever the pooling: the row at `first` is another's. */
+/* A sequence without tokens gives zeros for every pooling: the row at `first` belongs to another
+ * sequence. */
 static void pool_row(const struct gpuserve_op_pool *op, int32_t first, int32_t end, float *out)
 {
     const double n = end - first;

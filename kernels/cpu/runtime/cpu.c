@@ -1,13 +1,15 @@
 /*
- * cpu.c - the table of the CPU backend and its one device.
+ * cpu.c - backend table of the CPU backend and its single device.
  *
- *   pack.c                           weights as the products read them
- *   linear.c ops.c stream.c thread_pool.c   operations cut into tasks for a stream's threads
- *   dispatch.c                       chooses an instruction set
- *   gemm_f32.c gemm_s8.c ...         inner loops, compiled for each instruction set
+ *   gemm/pack.c                   packs weights into the layout that the products read
+ *   gemm/linear.c runtime/ops.c   cut operations into tasks
+ *   runtime/stream.c              memory of a stream
+ *   runtime/thread_pool.c         runs the tasks on the stream's threads
+ *   runtime/dispatch.c            selects an instruction set
+ *   gemm/gemm_f32.c ...           inner loops, compiled once per instruction set
  *
- * What always holds: the bits of a text's result depend on that text alone, not on its neighbours,
- * the batch, the number of threads or how tasks fell to them. A NaN stays in its text.
+ * Invariant: the bits of a text's result depend on that text alone, not on other texts in the
+ * batch, the number of threads or the assignment of tasks. A NaN does not spread to another text.
  */
 #include "kernels/cpu/runtime/cpu.h"
 
@@ -61,8 +63,8 @@ static gpuserve_status device_open(struct gpuserve_device **device, int32_t inde
     return GPUSERVE_OK;
 }
 
-/* Asked often while a model is opened, and a virtual machine takes long to say what its processor
- * can: only where the answer follows from it. */
+/* Queries CPUID for bfloat16 only: this runs often while a model is opened, and CPUID is slow in a
+ * virtual machine. */
 static size_t activation_size(uint32_t dtype)
 {
     return gsv_cpu_activation_size(dtype == GPUSERVE_DTYPE_BFLOAT16 ? gsv_cpu_choose_isa() : NULL,

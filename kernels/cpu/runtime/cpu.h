@@ -1,5 +1,8 @@
 /*
- * cpu.h - what the files of the CPU backend share.
+ * cpu.h - types and functions shared by the files of the CPU backend: device, stream, packed
+ * weights, and the operations of the backend table.
+ *
+ * One thread at a time uses a stream; the stream's thread pool computes in parallel.
  */
 #ifndef GSV_CPU_CPU_H
 #define GSV_CPU_CPU_H
@@ -13,13 +16,13 @@ struct gpuserve_device {
     const struct gsv_cpu_isa *isa;
 };
 
-/* Weights in panels, as isa.h lays them out. All arrays are in the caller's memory. */
+/* Packed weights in the panel layout of isa.h. All arrays are in the caller's memory. */
 struct gpuserve_linear {
     int32_t n, k;
     uint32_t dtype;
     void *weight; /* float, uint16_t (bfloat16) or int8_t */
-    float *bias;  /* [n up], zeros when there is none */
-    float *scale; /* INT8, and the next two */
+    float *bias;  /* [n up], zeros without a bias */
+    float *scale; /* INT8 only, like the next two */
     float *column_sum;
     float *input_scale; /* [k] or NULL */
 };
@@ -29,10 +32,10 @@ struct gpuserve_stream {
     struct gsv_thread_pool *thread_pool;
     int32_t n_threads;
     void *batch_memory;
-    gsv_attention_fn attention; /* in bfloat16 where the products are rounded anyway */
+    gsv_attention_fn attention; /* bfloat16 variant if products are rounded too */
     float *scratch;             /* scratch_floats for each thread */
     size_t scratch_floats;
-    uint8_t *bytes; /* INT8, BFLOAT16: the rows of one linear's input, byte_ld apart */
+    uint8_t *bytes; /* INT8, BFLOAT16: converted input rows of one linear, byte_ld apart */
     size_t byte_ld;
     float *least, *step;
 };
@@ -42,13 +45,13 @@ static inline int32_t gsv_min(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-/* How many steps cover `whole`, which is positive. */
+/* Number of steps that cover `whole`; `whole` is positive. */
 static inline int32_t gsv_parts(int32_t whole, int32_t step)
 {
     return (whole - 1) / step + 1;
 }
 
-/* To the nearest, ties to even; a NaN stays one. */
+/* Rounds to nearest, ties to even; a NaN stays a NaN. */
 static inline uint16_t gsv_bf16_of(float x)
 {
     uint32_t bits;
@@ -59,9 +62,9 @@ static inline uint16_t gsv_bf16_of(float x)
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/* pack.c; `isa` counts for bfloat16 only */
+/* pack.c; `isa` is used for bfloat16 only */
 size_t gsv_cpu_activation_size(const struct gsv_cpu_isa *isa, uint32_t dtype);
-int32_t gsv_cpu_depth_up(int32_t k, uint32_t dtype); /* as the packed weights have it */
+int32_t gsv_cpu_depth_up(int32_t k, uint32_t dtype); /* k rounded up as in the packed weights */
 size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
 gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
                                       struct gpuserve_linear **linear, void *memory,
@@ -110,7 +113,7 @@ gpuserve_status gsv_cpu_lstm_bytes(struct gpuserve_device *device, struct gpuser
 gpuserve_status gsv_cpu_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
                              gpuserve_error *error);
 
-/* matmul.c; the two plain ones: matmul_plain.c */
+/* matmul.c; naive and tiled: matmul_plain.c */
 gpuserve_status gsv_cpu_matmul_bytes(struct gpuserve_device *device, struct gpuserve_op_matmul *op,
                                      size_t *size, gpuserve_error *error);
 gpuserve_status gsv_cpu_matmul(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
@@ -118,10 +121,11 @@ gpuserve_status gsv_cpu_matmul(struct gpuserve_stream *stream, struct gpuserve_o
 void gsv_cpu_matmul_naive(const struct gpuserve_op_matmul *op);
 void gsv_cpu_matmul_tiled(const struct gpuserve_op_matmul *op);
 
-/* Seconds of a clock that only goes forward. */
+/* Seconds of a monotonic clock. */
 double gsv_cpu_now(void);
 
-/* Rows [0, rows) of `cols` floats in pieces worth a thread's while; task(row, row_end). */
+/* Splits rows [0, rows) of `cols` floats into tasks large enough for one thread and calls run(op,
+ * row, row_end) for each. */
 typedef void (*gsv_rows_fn)(const void *op, int32_t row, int32_t row_end);
 void gsv_cpu_run_rows(struct gpuserve_stream *stream, gsv_rows_fn run, const void *op, int32_t rows,
                       int32_t cols);

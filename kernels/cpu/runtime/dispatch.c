@@ -1,5 +1,6 @@
 /*
- * dispatch.c - which instruction set to run: the best the processor has, or less when asked.
+ * dispatch.c - selects the instruction set: the best one that the processor supports, limited by
+ * GPUSERVE_MAX_ISA.
  */
 #include "kernels/cpu/runtime/isa.h"
 
@@ -25,7 +26,7 @@ static bool has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-/* Compilers of this age have no name for it: leaf 7, subleaf 1, EAX bit 4. */
+/* Older compilers have no name for AVX-VNNI: CPUID leaf 7, subleaf 1, EAX bit 4. */
 static bool has_avx2_vnni(void)
 {
     unsigned a, b, c, d;
@@ -44,7 +45,7 @@ static bool has_avx512_vnni(void)
     return has_avx512() && __builtin_cpu_supports("avx512vnni");
 }
 
-/* Leaf 7, subleaf 1, EAX bit 5. */
+/* CPUID leaf 7, subleaf 1, EAX bit 5. */
 static bool has_avx512_bf16(void)
 {
     unsigned a, b, c, d;
@@ -58,7 +59,7 @@ static bool always(void)
     return true;
 }
 
-/* From the least to the best. */
+/* In ascending order of preference. */
 static const struct choice {
     const struct gsv_cpu_isa *isa;
     bool (*supported)(void);
@@ -75,7 +76,7 @@ static const struct choice {
 
 #define N_CHOICES (sizeof(choices) / sizeof(choices[0]))
 
-/* One past the choice named `limit`; a name nobody has limits nothing. */
+/* Index one past the choice named `limit`; an unknown name sets no limit. */
 static size_t end_of(const char *limit)
 {
     for (size_t i = 0; limit && i < N_CHOICES; i++) {

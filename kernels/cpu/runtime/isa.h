@@ -1,13 +1,16 @@
 /*
- * isa.h - the inner loops of the CPU backend, once for each instruction set.
+ * isa.h - the inner loops of the CPU backend, as one function table per instruction set.
  *
  *   linear.c, ops.c       cut an operation into tasks     compiled once
  *        |
  *   struct gsv_cpu_isa    runs one task                   compiled for each instruction set
  *
- * Packed float32 weights: panels of `panel` columns one after the other; within a panel k rows of
- * `panel` floats. Packed int8 weights: panels likewise, k rounded up to 4, four k of a column side
- * by side: [k / 4][panel][4]. Packed bfloat16 weights: the same with two k: [k / 2][panel][2].
+ * Layout of packed weights, in panels of `panel` columns:
+ *
+ *   float32    [k][panel]
+ *   int8       [k / 4][panel][4], k rounded up to 4: four k of a column are adjacent
+ *   bfloat16   [k / 2][panel][2], k rounded up to 2
+ *
  * Columns past n are zero.
  */
 #ifndef GSV_CPU_ISA_H
@@ -15,11 +18,11 @@
 
 #include <gpuserve/sys/backend.h>
 
-/* Every panel width divides it: sizes are the same for all instruction sets. */
+/* A multiple of every panel width, so that sizes are the same for all instruction sets. */
 #define GSV_COLUMN_STEP 32
-#define GSV_TILE_ROWS 16 /* no tile is higher */
+#define GSV_TILE_ROWS 16 /* maximum rows of a tile */
 
-/* What happens to the sums of a product before they are stored. */
+/* Epilogue of a product: applied to the sums before they are stored. */
 struct gsv_finish {
     const float *bias; /* [n rounded up to GSV_COLUMN_STEP] */
     const float *residual;
@@ -37,13 +40,13 @@ struct gsv_gemm_f32 {
     struct gsv_finish finish;
 };
 
-/* Rows as unsigned bytes: x is about least + step * byte. */
+/* Input rows as unsigned bytes: x is about least + step * byte (zero point and scale). */
 struct gsv_gemm_s8 {
     const uint8_t *in;
     const float *least, *step; /* [rows] */
     const int8_t *weight;
-    const float *scale;      /* [n rounded up]: of each column's weights */
-    const float *column_sum; /* [n rounded up]: of each column's whole numbers */
+    const float *scale;      /* [n rounded up]: scale of each column's weights */
+    const float *column_sum; /* [n rounded up]: sum of each column's integers */
     size_t in_ld;
     int32_t k; /* rounded up to 4 */
     struct gsv_finish finish;
@@ -58,7 +61,7 @@ struct gsv_quantize {
     int32_t k;
 };
 
-/* Rows rounded to bfloat16, two of a row in each word. */
+/* Input rows rounded to bfloat16; two elements of a row form one 32-bit word. */
 struct gsv_gemm_bf16 {
     const uint16_t *in;
     const uint16_t *weight;
@@ -74,13 +77,13 @@ struct gsv_round_bf16 {
     int32_t k;
 };
 
-/* One step of one sequence of an LSTM. */
+/* One step of an LSTM for one sequence. */
 struct gsv_lstm_gates {
-    const float *sums; /* [4, n]: of the recurrent weights */
-    const float *add;  /* [4, n]: of the input, with the bias */
+    const float *sums; /* [4, n]: recurrent products */
+    const float *add;  /* [4, n]: input products with the bias */
     float *c;          /* [n], in and out */
     float *h;          /* [n] */
-    float *out;        /* [n]: h again */
+    float *out;        /* [n]: copy of h */
     int32_t n;
 };
 
@@ -89,18 +92,18 @@ struct gsv_span {
     int32_t row, row_end, panel, panel_end;
 };
 
-/* One head of one sequence. */
+/* Computes one head of one sequence. */
 typedef void (*gsv_attention_fn)(const struct gpuserve_op_attention *op, int32_t sequence,
                                  int32_t head, float *scratch);
 
 struct gsv_cpu_isa {
     const char *name;
     int32_t panel;     /* columns of a panel */
-    int32_t tile_rows; /* most rows of a tile */
+    int32_t tile_rows; /* maximum rows of a tile */
     void (*gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
     void (*gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
     void (*quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
-    /* These three are NULL where the processor has no bfloat16 products. */
+    /* The next three are NULL if the processor has no bfloat16 products. */
     void (*gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span);
     void (*round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end);
     gsv_attention_fn attention_bf16;
@@ -115,10 +118,10 @@ struct gsv_cpu_isa {
     void (*lstm_gates)(const struct gsv_lstm_gates *gates);
 };
 
-/* Floats of scratch that either attention needs for one thread. */
+/* Floats of scratch per thread, enough for either attention function. */
 size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size);
 
-/* The best table this processor can run, held down by the environment variable GPUSERVE_MAX_ISA to
+/* Returns the best table for this processor. The environment variable GPUSERVE_MAX_ISA limits it to
  * one of generic, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16. */
 const struct gsv_cpu_isa *gsv_cpu_choose_isa(void);
 

@@ -1,6 +1,8 @@
 /*
- * isa_symbols.h - names of what is compiled once for each instruction set: GSV_VARIANT(gsv_x) is
- * gsv_x_avx512 in the library built with -DGSV_ISA_NAME=avx512.
+ * isa_symbols.h - symbol names of the sources that are compiled once per instruction set.
+ *
+ * GSV_VARIANT(gsv_x) is gsv_x_avx512 in the library built with -DGSV_ISA_NAME=avx512. The
+ * declarations below are the entries of struct gsv_cpu_isa, filled in by table.c.
  */
 #ifndef GSV_CPU_ISA_SYMBOLS_H
 #define GSV_CPU_ISA_SYMBOLS_H
@@ -13,11 +15,11 @@
 #define GSV_NAME_TEXT(name) #name
 #define GSV_NAME_OF(name) GSV_NAME_TEXT(name)
 
-/* c[r][0..panel) = sum over i of a[r][i] * b[i][0..panel), r below the tile's height. What lies at
- * ahead + i * ahead_step is fetched meanwhile, so far as anything lies there. */
+/* c[r][0..panel) = sum over i of a[r][i] * b[i][0..panel) for each row r of the tile. Meanwhile the
+ * tile prefetches ahead + i * ahead_step; prefetching past the end is harmless. */
 typedef void (*gsv_tile_f32_fn)(const float *a, size_t lda, const float *b, int32_t k, float *c,
                                 size_t ldc, const char *ahead, size_t ahead_step);
-/* By height; [0] is NULL. */
+/* Indexed by tile height; [0] is NULL. */
 extern const gsv_tile_f32_fn GSV_VARIANT(gsv_tiles_f32)[GSV_TILE_ROWS + 1];
 
 void GSV_VARIANT(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
@@ -41,8 +43,8 @@ void GSV_VARIANT(gsv_activate)(const struct gpuserve_op_rows *op, int32_t row, i
 void GSV_VARIANT(gsv_lstm_gates)(const struct gsv_lstm_gates *gates);
 void GSV_VARIANT(gsv_chain)(float *x, size_t n, const gpuserve_chain_step *steps, size_t n_steps);
 
-/* Height of the next tile: `left` rows are cut into tiles as equal as can be, since a low tile
- * keeps too few sums in flight. */
+/* Height of the next tile. The `left` rows are split into tiles of nearly equal height, since a low
+ * tile keeps too few independent sums in flight. */
 static inline int32_t gsv_tile_height(int32_t left, int32_t most)
 {
     const int32_t tiles = (left + most - 1) / most;

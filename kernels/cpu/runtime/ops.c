@@ -1,11 +1,15 @@
 /*
- * ops.c - everything but the matrix product, cut into tasks for the stream's threads.
+ * ops.c - cuts all operations except the matrix products into tasks for the stream's threads.
+ *
+ * Row operations: a task is a group of rows. Attention: one head of one sequence. Pooling: one
+ * sequence. Each call returns when all tasks are done.
  */
 #include "kernels/cpu/runtime/cpu.h"
 
 #include <stdbool.h>
 
-/* Below it another thread costs more than it takes off: a task is about a microsecond. */
+/* Minimum floats per task, about a microsecond of work. Below it another thread costs more than it
+ * saves. */
 #define TASK_FLOATS 8192
 
 struct rows_job {
@@ -34,7 +38,7 @@ void gsv_cpu_run_rows(struct gpuserve_stream *stream, gsv_rows_fn run, const voi
                             &job);
 }
 
-/* An operation with the table of its stream: what a task needs. */
+/* Context of a task: an operation and its stream. */
 struct op_job {
     const struct gpuserve_stream *stream;
     const void *op;
@@ -94,7 +98,8 @@ gpuserve_status gsv_cpu_activate(struct gpuserve_stream *stream, const struct gp
     return GPUSERVE_OK;
 }
 
-/* Before a product in float32 of a model that otherwise rounds, nothing is rounded either. */
+/* True if the next product is in float32: the attention of a model that otherwise rounds then stays
+ * exact too. */
 static bool is_exact(const struct gpuserve_op_attention *op)
 {
     return op->reader && op->reader->dtype == GPUSERVE_DTYPE_FLOAT32;

@@ -1,5 +1,9 @@
 /*
- * stream.c - a stream's memory, one allocation cut into its parts, and its threads.
+ * stream.c - creates a stream: its memory and its thread pool.
+ *
+ * All buffers of a stream are in one allocation, cut by plan_of() at offsets aligned to 64 bytes:
+ *
+ *   struct | batch arrays | attention scratch per thread | converted rows, zero points and scales
  */
 #include "kernels/cpu/runtime/cpu.h"
 
@@ -9,7 +13,7 @@
 
 #include <string.h>
 
-/* Byte offsets of the parts in the stream's one allocation. */
+/* Byte offsets of the parts in the stream's allocation. */
 struct stream_plan {
     int32_t n_threads;
     size_t batch, scratch, scratch_floats;
@@ -26,7 +30,7 @@ static size_t take(size_t *total, size_t size)
     return at;
 }
 
-/* Keys, values and scores of one head; in bfloat16 also its bias, queries and outputs. */
+/* float32: keys, values and scores of one head. bfloat16: also bias, queries and outputs. */
 size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size)
 {
     const size_t length = gsv_round_up((size_t)max_seqlen, GSV_COLUMN_STEP);

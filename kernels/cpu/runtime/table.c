@@ -1,5 +1,6 @@
 /*
- * table: the inner loops of this instruction set, together.
+ * table: the function table of one instruction set. Compiled once per instruction set; dispatch.c
+ * selects one of the tables.
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/runtime/vec.h"

@@ -1,13 +1,13 @@
 /*
- * thread_pool.c - a few threads, one job at a time.
+ * thread_pool.c - fork-join thread pool: helper threads and the caller share one job at a time.
  *
- * `left` counts the tasks nobody has taken. Whoever lowers it owns that task, and the job's
- * description stays as it is until `done` has counted that task too; so a helper reads the
- * description only after it has taken a task, and needs no other sign that a job began or ended.
+ * `left` counts the unclaimed tasks. The thread that decrements it owns that task. The job's
+ * description stays unchanged until `done` has counted that task. A helper therefore reads the
+ * description only after claiming a task and needs no other sign of a job's start or end.
  *
- * Sleeping: a helper raises `sleepers`, then looks at `left` once more under the lock; the caller
- * sets `left`, then looks at `sleepers`. Both sequentially consistent, so one of them sees the
- * other.
+ * Sleeping: a helper increments `sleepers`, then checks `left` again under the lock; the caller
+ * sets `left`, then checks `sleepers`. Both are sequentially consistent, so at least one sees the
+ * other's write and no wake-up is lost.
  */
 #include "kernels/cpu/runtime/thread_pool.h"
 
@@ -23,10 +23,10 @@
 #include <string.h>
 #include <time.h>
 
-/* A text's operations follow each other within a few microseconds; texts that are asked for one by
- * one within some tens. */
+/* Operations of one text follow each other within a few microseconds; texts requested one by one
+ * follow within some tens. */
 #define SPIN_NS 100000
-#define SPINS_PER_LOOK 64 /* pauses between two looks at the clock: about a microsecond */
+#define SPINS_PER_LOOK 64 /* pause instructions between two clock reads: about a microsecond */
 #define STACK_BYTES 262144
 
 struct helper {
@@ -36,11 +36,11 @@ struct helper {
 };
 
 struct gsv_thread_pool {
-    _Alignas(64) atomic_int left; /* tasks not taken */
+    _Alignas(64) atomic_int left; /* unclaimed tasks */
     gsv_task_fn task;
     void *context;
     int32_t n_tasks;
-    _Alignas(64) atomic_int done; /* tasks finished */
+    _Alignas(64) atomic_int done; /* finished tasks */
     _Alignas(64) atomic_int sleepers;
     atomic_bool stop;
     pthread_mutex_t lock;
@@ -66,7 +66,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Take one task and run it; false when none is left. */
+/* Claims one task and runs it; false if none is left. */
 static bool run_one(struct gsv_thread_pool *thread_pool, int32_t thread)
 {
     int left = atomic_load_explicit(&thread_pool->left, memory_order_relaxed);
@@ -96,7 +96,7 @@ static void wait_for_work(struct gsv_thread_pool *thread_pool)
                 return;
             relax();
         }
-        sched_yield(); /* to the caller itself, where both have the same processor */
+        sched_yield(); /* lets the caller run if both threads share a core */
     } while (now_ns() < until);
 
     pthread_mutex_lock(&thread_pool->lock);
@@ -149,11 +149,11 @@ void gsv_thread_pool_run(struct gsv_thread_pool *thread_pool, int32_t n_tasks, g
     while (atomic_load_explicit(&thread_pool->done, memory_order_acquire) < n_tasks) {
         relax();
         if (++spins % 1024 == 0)
-            sched_yield(); /* more threads than processors: let the one with the task go on */
+            sched_yield(); /* more threads than cores: let the thread that holds the task run */
     }
 }
 
-/* Signals are the host program's business: helpers block them all. */
+/* Helpers block all signals: signal handling belongs to the host program. */
 static int start_helper(struct helper *helper)
 {
     pthread_attr_t attributes;

@@ -1,14 +1,14 @@
 /*
- * vec.h - one vector type with one set of names, for the instruction set this file is compiled for.
+ * vec.h - a SIMD vector type with one set of names for every instruction set.
  *
- * The sources beside it are compiled several times with different -m flags (see meson.build).
- * GCC's vector extension does the plain arithmetic; intrinsics stand where it has no word for an
- * operation (fused multiply-add) or does it badly (max, select). -ffp-contract=off keeps the
- * compiler from fusing on its own: an element must come from the same operations in every tile
- * height, or a row's bits would depend on its neighbours.
+ * The sources that include it are compiled several times with different -m flags
+ * (kernels/cpu/meson.build). GCC's vector extension does plain arithmetic; intrinsics cover
+ * operations that it lacks (fused multiply-add) or compiles poorly (max, select). -ffp-contract=off
+ * forbids implicit fusing: each element needs the same operations in every tile height, or a row's
+ * bits would depend on the other rows.
  *
  *   GSV_VL   floats in a vector
- *   GSV_NV   vectors in a panel of packed weights; GSV_NR columns in it
+ *   GSV_NV   vectors in a panel of packed weights; GSV_NR columns in a panel
  *   GSV_MR   rows of the largest tile: GSV_MR * GSV_NV accumulators fill the registers
  */
 #ifndef GSV_CPU_VEC_H
@@ -40,7 +40,7 @@
 #endif
 #define GSV_NR (GSV_VL * GSV_NV)
 
-/* X(1) to X(GSV_MR): a product's inner loop is compiled for each height of a tile. */
+/* Expands X(1) to X(GSV_MR): the inner loop of a product is compiled for each tile height. */
 #define GSV_HEIGHTS_6(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define GSV_HEIGHTS_14(X) GSV_HEIGHTS_6(X) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
 #if GSV_MR == 14
@@ -54,8 +54,8 @@ typedef int32_t vi __attribute__((vector_size(4 * GSV_VL)));
 typedef float vf_any __attribute__((vector_size(4 * GSV_VL), aligned(4), may_alias));
 typedef int32_t vi_any __attribute__((vector_size(4 * GSV_VL), aligned(1), may_alias));
 
-/* How far ahead of the loads a product fetches its weights. With few rows it waits for memory only:
- * 8 KiB was 30 % faster than 2 KiB for a text of 8 tokens, and no slower for many rows. */
+/* Prefetch distance for weights. A product with few rows is bound by memory: 8 KiB was 30 % faster
+ * than 2 KiB for a text of 8 tokens, and no slower for many rows. */
 #define GSV_AHEAD_BYTES 8192
 
 #define GSV_INLINE static inline __attribute__((always_inline, unused))
@@ -72,7 +72,7 @@ GSV_INLINE void vf_store(float *p, vf v)
 
 GSV_INLINE vf vf_set(float x)
 {
-    return x - (vf){ 0 }; /* x - 0 is x for every x, -0 included */
+    return x - (vf){ 0 }; /* x - 0 is x for every x, including -0 */
 }
 
 GSV_INLINE vi vi_set(int32_t x)
@@ -80,7 +80,7 @@ GSV_INLINE vi vi_set(int32_t x)
     return x + (vi){ 0 };
 }
 
-/* The first n of p, zeros behind them; 0 <= n <= GSV_VL. */
+/* The first n elements of p, then zeros; 0 <= n <= GSV_VL. */
 GSV_INLINE vf vf_load_part(const float *p, int n)
 {
     float lanes[GSV_VL] = { 0 };
@@ -97,7 +97,7 @@ GSV_INLINE void vf_store_part(float *p, vf v, int n)
     memcpy(p, lanes, (size_t)n * sizeof(float));
 }
 
-/* a * b + c with one rounding where the hardware has it. */
+/* a * b + c, with a single rounding if the hardware has FMA. */
 GSV_INLINE vf vf_fma(vf a, vf b, vf c)
 {
 #if defined(__AVX512F__)
@@ -111,7 +111,7 @@ GSV_INLINE vf vf_fma(vf a, vf b, vf c)
 #endif
 }
 
-/* Where `mask` is all ones a, where it is 0 b. */
+/* a in lanes where `mask` is all ones, b where it is 0. */
 GSV_INLINE vf vf_select(vi mask, vf a, vf b)
 {
 #if defined(__AVX512DQ__)
@@ -121,7 +121,7 @@ GSV_INLINE vf vf_select(vi mask, vf a, vf b)
 #endif
 }
 
-/* The larger; b when either is NaN. */
+/* Maximum; b if either is NaN. */
 GSV_INLINE vf vf_max(vf a, vf b)
 {
 #if defined(__AVX512F__)
@@ -133,7 +133,7 @@ GSV_INLINE vf vf_max(vf a, vf b)
 #endif
 }
 
-/* The smaller; b when either is NaN. */
+/* Minimum; b if either is NaN. */
 GSV_INLINE vf vf_min(vf a, vf b)
 {
 #if defined(__AVX512F__)
@@ -161,8 +161,8 @@ GSV_INLINE vf vf_keep(vf v, int n, vf other)
     return vf_select(vi_lanes() < vi_set(n), v, other);
 }
 
-/* The upper 8, 4, 2 or 1 lanes of the first 16, 8, 4 or 2 in the lowest place; the rest is of no
- * interest. */
+/* VF_FROM_n: moves the upper n of the first 2 n lanes to the lowest lanes; the other lanes are
+ * unspecified. */
 #if GSV_VL == 16
 #define VF_FROM_8(v) \
     __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15)
@@ -180,7 +180,7 @@ GSV_INLINE vf vf_keep(vf v, int n, vf other)
 #define VF_FROM_1(v) __builtin_shufflevector(v, v, 1, 1, 3, 3)
 #endif
 
-/* The lanes' sum and largest, halves onto halves: always in this order. */
+/* Horizontal sum and maximum by halving, always in the same order. */
 GSV_INLINE float vf_sum(vf v)
 {
 #if GSV_VL == 16
@@ -207,7 +207,7 @@ GSV_INLINE float vf_largest(vf v)
     return v[0];
 }
 
-/* (a0, b0, a1, b1, ...): the first and the second half of a and b interleaved. */
+/* Interleaves the first (low) or second (high) halves of a and b: (a0, b0, a1, b1, ...). */
 #if GSV_VL == 16
 #define VF_ZIP_LOW(a, b) \
     __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
@@ -221,7 +221,7 @@ GSV_INLINE float vf_largest(vf v)
 #define VF_ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #endif
 
-/* Rows become columns: log2 rounds of zipping row i with row i + half. */
+/* Transpose: log2(GSV_VL) rounds of interleaving row i with row i + GSV_VL / 2. */
 GSV_INLINE void vf_transpose(vf rows[GSV_VL])
 {
     for (int round = 1; round < GSV_VL; round *= 2) {
@@ -236,15 +236,15 @@ GSV_INLINE void vf_transpose(vf rows[GSV_VL])
     }
 }
 
-/* A low tile waits for memory more than it computes: it fetches its own weights ahead, evenly. */
+/* A low tile is bound by memory: it prefetches its own weights at an even rate. */
 GSV_INLINE int gsv_is_low(int32_t rows)
 {
     return rows <= GSV_MR / 2 + 1;
 }
 
-/* Where a tile reads its rows: one pointer for three of them, as many as an address can name from
- * it, so that the loop over k is all arithmetic and loads. The compiler would keep a register for
- * each row, and there are not as many. */
+/* Row pointers of a tile: one base pointer for three rows, reached by scaled addressing, so that
+ * the loop over k has arithmetic and loads only. With one register per row the compiler would run
+ * out of registers. */
 #define GSV_BASES(rows) (((rows) + 2) / 3)
 
 struct gsv_rows {
@@ -265,7 +265,7 @@ GSV_INLINE const void *gsv_row(const struct gsv_rows *at, int r)
     return at->base[r / 3] + (size_t)(r % 3) * at->ld;
 }
 
-/* The empty statement hides that the pointers belong together. */
+/* The empty asm hides that the pointers differ by constants. */
 GSV_INLINE void gsv_rows_advance(struct gsv_rows *at, int32_t rows, size_t bytes)
 {
 #pragma GCC unroll 16

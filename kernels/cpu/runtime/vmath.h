@@ -1,8 +1,9 @@
 /*
- * vmath.h - exp2, GELU and its relatives on vectors. Coefficients are minimax fits of our own.
+ * vmath.h - exp2, GELU and other activations on vectors. The coefficients are minimax fits made for
+ * this project.
  *
- * NaN stays NaN everywhere: limits are applied with the value as the second operand of vf_max and
- * vf_min, which they return when it is NaN.
+ * NaN propagates everywhere: vf_max and vf_min return their second operand for a NaN, so limits are
+ * applied with the value as the second operand.
  */
 #ifndef GSV_CPU_VMATH_H
 #define GSV_CPU_VMATH_H
@@ -13,14 +14,14 @@
 
 #define VMATH_LOG2E 1.44269504088896341f
 
-/* 2^x with a relative error below 2e-7; below -126 the result is 0, above 127 it is 2^127. */
+/* 2^x with a relative error below 2e-7; 0 for x below -126, 2^127 for x above 127. */
 GSV_INLINE vf vf_exp2(vf x)
 {
-    const vf magic = vf_set(12582912.0f); /* 1.5 * 2^23: adding it rounds to a whole number */
+    const vf magic = vf_set(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
     const vf bounded = vf_min(vf_set(127.0f), vf_max(vf_set(-126.0f), x));
     const vf shifted = bounded + magic;
     const vf part = bounded - (shifted - magic);
-    const vi power = ((vi)shifted << 23) + vi_set(0x3F800000); /* magic's low bits are zero */
+    const vi power = ((vi)shifted << 23) + vi_set(0x3F800000); /* the low bits of magic are zero */
     vf y = vf_set(0.001326472731307149f);
 
     y = vf_fma(y, part, vf_set(0.009671512991189957f));
@@ -38,8 +39,8 @@ GSV_INLINE vf vf_exp2(vf x)
 #endif
 }
 
-/* 2^x for x <= 0 with a relative error below 8e-5: enough for what is rounded to bfloat16. Below
- * -126 it is some number below 2^-125. */
+/* 2^x for x <= 0 with a relative error below 8e-5, enough for values rounded to bfloat16. The
+ * result for x below -126 is some number below 2^-125. */
 GSV_INLINE vf vf_exp2_bf16(vf x)
 {
     const vf magic = vf_set(12582912.0f);
@@ -65,8 +66,8 @@ GSV_INLINE vf vf_sigmoid(vf x)
     return vf_set(1.0f) / (vf_set(1.0f) + vf_exp(-x));
 }
 
-/* tanh within 3e-7, relatively: near 0 by a polynomial, since the difference of two numbers near 1
- * would leave few digits. */
+/* tanh with a relative error below 3e-7. A polynomial is used near 0, where the difference of two
+ * numbers near 1 would lose digits. */
 GSV_INLINE vf vf_tanh(vf x)
 {
     const vf square = x * x;
@@ -81,8 +82,8 @@ GSV_INLINE vf vf_tanh(vf x)
                      vf_fma(vf_set(2.0f), vf_sigmoid(x + x), vf_set(-1.0f)));
 }
 
-/* x * Phi(x), Phi(x) = 1/2 + x P(x^2) / Q(x^2): the normal distribution within 2e-7. Past 5.5 the
- * fraction reaches one half exactly, so that large negative x give 0. */
+/* x * Phi(x) with Phi(x) = 1/2 + x P(x^2) / Q(x^2), the normal distribution function within 2e-7.
+ * Past 5.5 the fraction is exactly one half, so that large negative x give 0. */
 GSV_INLINE vf vf_gelu(vf x)
 {
     const vf limit = vf_set(5.5f), half = vf_set(0.5f);
@@ -103,7 +104,7 @@ GSV_INLINE vf vf_gelu(vf x)
     return vf_fma(x, vf_min(half, vf_max(-half, near * p / q)), half * x);
 }
 
-/* The same within 7e-6, for int8: its next step is to round the row to 256 values. */
+/* GELU within 7e-6, for int8: the next step rounds the row to 256 values. */
 GSV_INLINE vf vf_gelu_bytes(vf x)
 {
     const vf limit = vf_set(4.8f), half = vf_set(0.5f);
@@ -120,7 +121,7 @@ GSV_INLINE vf vf_gelu_bytes(vf x)
     return vf_fma(x, vf_min(half, vf_max(-half, near * p / q)), half * x);
 }
 
-/* The tanh form: x / 2 * (1 + tanh u) is x * sigmoid(2 u). */
+/* GELU in tanh form: x / 2 * (1 + tanh u) equals x * sigmoid(2 u). */
 GSV_INLINE vf vf_gelu_tanh(vf x)
 {
     const vf cube = x * x * x;
@@ -128,7 +129,7 @@ GSV_INLINE vf vf_gelu_tanh(vf x)
     return x * vf_sigmoid(vf_set(1.5957691216057308f) * vf_fma(vf_set(0.044715f), cube, x));
 }
 
-/* `kind` is constant where this is inlined. */
+/* `kind` is a compile-time constant after inlining. */
 GSV_INLINE vf vf_activation(vf x, int32_t kind)
 {
     switch (kind) {

@@ -1,9 +1,9 @@
 /*
- * chain: a list of operations on each element, interpreted while the elements stay in registers.
+ * chain: a list of elementwise operations, interpreted while the elements stay in registers.
  *
- *   A thread takes four neighbours, reads them once and writes them once. Steps are the same for
- *   all threads, so a warp never parts ways, and come from the cache. One kernel serves every
- *   list; lists that compute much get one of their own from chain_generated.cu.
+ *   Each thread reads four adjacent elements once and writes them once. The steps are the same for
+ *   all threads, so a warp does not diverge, and come from the cache. One kernel serves every list;
+ *   lists with enough work get a kernel of their own from chain_generated.cu.
  *
  *   Needs:  nothing.
  *   Oracle: kernels/ref/chain.c.

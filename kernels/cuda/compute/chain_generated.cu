@@ -1,16 +1,17 @@
 /*
- * chain_generated.cu - keeps the kernels that were compiled for single lists of operations.
+ * chain_generated.cu - in-memory cache of kernels compiled at run time (JIT) for single lists of
+ * operations.
  *
  *   list -> source (chain_source.cu) -> NVRTC -> machine code -> kernel
  *
- * The source's text is the key: lists that differ only in their numbers share a kernel. Compiling
- * takes a fifth of a second to a second, so a list is compiled once it has been asked to do enough
- * to earn that; until then, where NVRTC is missing, and where compiling failed, the interpreter of
- * chain.cu computes the same bits. What an earlier process compiled is taken at once
- * (kernel_cache.cu). The kernel that was used longest ago makes room for a new one.
+ * The source text is the key: lists that differ only in their numbers share a kernel. Compiling
+ * takes 0.2 s to 1 s, so a list is compiled once its accumulated work reaches ENOUGH_WORK. Until
+ * then, without NVRTC, or after a failed compilation, the interpreter of chain.cu computes the same
+ * bits. Code compiled by an earlier process is loaded from disk at once (kernel_cache.cu). The
+ * least recently used kernel is evicted.
  *
- * One lock for each device is held from gsv_chain_take() to gsv_chain_give_back(), over the whole
- * operation, so that no kernel is unloaded while it runs.
+ * Threading: one lock per device is held from gsv_chain_take() to gsv_chain_give_back(), over the
+ * whole operation, so that no kernel is unloaded while it runs.
  */
 #include "kernels/cuda/compute/chain_generated.cuh"
 
@@ -25,10 +26,10 @@
 #include <string.h>
 
 static const int MAX_KERNELS = 16;
-/* Operations on elements, some milliseconds of a large GPU when they are interpreted. */
+/* Steps times elements: some milliseconds of interpretation on a large GPU. */
 static const double ENOUGH_WORK = 1 << 28;
 
-/* What is owned by the call that loads a kernel, so that a device which hangs may keep it. */
+/* Owned by the call that loads a kernel, so that it can stay with a hung device. */
 struct gsv_loaded {
     void *code;
     cudaLibrary_t library;
@@ -37,11 +38,11 @@ struct gsv_loaded {
 
 struct gsv_chain_entry {
     char *source;
-    struct gsv_loaded *loaded; /* NULL: not compiled, or not yet */
+    struct gsv_loaded *loaded; /* NULL: not compiled (yet) */
     bool failed;
-    bool sought; /* in the cache on disk */
+    bool sought; /* the disk cache was searched */
     double work;
-    uint64_t used; /* when: a count of calls */
+    uint64_t used; /* number of the last call, for LRU */
 };
 
 enum gsv_chain_mode { NEVER, WHEN_EARNED, ALWAYS };
@@ -51,7 +52,7 @@ struct gsv_chains {
     enum gsv_chain_mode mode;
     struct gsv_nvrtc *nvrtc;
     struct gsv_code_cache cache;
-    int version; /* of NVRTC; 0: not known yet */
+    int version; /* of NVRTC; 0: unknown */
     uint64_t n_calls;
     struct gsv_chain_entry entries[MAX_KERNELS];
 };
@@ -105,7 +106,8 @@ void gsv_chains_close(struct gsv_chains **chains)
 
 /* ---------------------------------------------------------------------------------- the entries */
 
-/* The entry of this source, which it takes; the one used longest ago is given up for a new one. */
+/* Returns the entry for `source` and takes ownership of it. A new entry replaces the least recently
+ * used one. */
 static struct gsv_chain_entry *find(struct gpuserve_device *device, char *source)
 {
     struct gsv_chains *const chains = device->chains;
@@ -149,7 +151,7 @@ static bool open_compiler(struct gsv_chains *chains)
     return false;
 }
 
-/* The machine code as a kernel of the device; NULL when the device would not have it. */
+/* Loads machine code on the device; takes ownership of `code`. NULL if the device rejects it. */
 static struct gsv_loaded *load(const struct gpuserve_device *device, void *code)
 {
     struct gsv_loaded *const l = static_cast<struct gsv_loaded *>(calloc(1, sizeof(*l)));
@@ -191,7 +193,7 @@ static struct gsv_code_key key_of(const struct gpuserve_device *device,
              device->chains->version };
 }
 
-/* What an earlier process compiled, if there is such a thing. */
+/* Loads code compiled by an earlier process, if the disk cache has it. */
 static void take_cached(const struct gpuserve_device *device, struct gsv_chain_entry *e)
 {
     const struct gsv_code_key key = key_of(device, e);
@@ -212,7 +214,7 @@ static void compile(const struct gpuserve_device *device, struct gsv_chain_entry
     size_t size;
     void *code;
 
-    e->failed = true; /* unless it is loaded in the end; nothing is tried twice */
+    e->failed = true; /* reset after a successful load: a failed compilation is not retried */
     if (!gsv_nvrtc_compile(device->chains->nvrtc, e->source, device->capability, gsv_chain_options,
                            GSV_CHAIN_N_OPTIONS, &code, &size, log, sizeof(log))) {
         gsv_cuda_log(GPUSERVE_LOG_WARNING, "a chain of operations is interpreted: NVRTC: %s", log);
@@ -223,7 +225,7 @@ static void compile(const struct gpuserve_device *device, struct gsv_chain_entry
     e->failed = !e->loaded;
 }
 
-/* ------------------------------------------------------------------------------------- its user */
+/* --------------------------------------------------------------------------------------- lookup */
 
 gsv_chain_kernel_fn gsv_chain_take(struct gpuserve_device *device,
                                    const struct gpuserve_op_chain *op)
@@ -247,7 +249,7 @@ gsv_chain_kernel_fn gsv_chain_take(struct gpuserve_device *device,
         take_cached(device, e);
     if (!e->loaded && !e->failed && (chains->mode == ALWAYS || e->work >= ENOUGH_WORK) &&
         open_compiler(chains)) {
-        if (!e->sought) /* its version was not known before */
+        if (!e->sought) /* the NVRTC version was unknown before */
             take_cached(device, e);
         if (!e->loaded)
             compile(device, e);

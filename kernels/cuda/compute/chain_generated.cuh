@@ -1,5 +1,6 @@
 /*
- * chain_generated.cuh - kernels made at run time for single lists of operations.
+ * chain_generated.cuh - kernels compiled at run time for single lists of operations, cached per
+ * device.
  */
 #ifndef GSV_CUDA_CHAIN_GENERATED_CUH
 #define GSV_CUDA_CHAIN_GENERATED_CUH
@@ -8,18 +9,19 @@
 
 struct gsv_chains;
 
-/* A device's generated kernels. NULL when out of memory: every list is interpreted then. */
+/* The generated kernels of a device. NULL when out of memory: all lists are interpreted then. */
 struct gsv_chains *gsv_chains_open(void);
-/* Asks the device to unload them; it may hang. */
+/* Unloads the kernels; the call may hang with the device. */
 void gsv_chains_close(struct gsv_chains **chains);
 
-struct gsv_chain_numbers; /* as the generated source declares it: a gpuserve_chain_step */
+struct gsv_chain_numbers; /* the generated source's declaration of gpuserve_chain_step */
 typedef void (*gsv_chain_kernel_fn)(const float *in, float *out, unsigned long long n,
                                     const struct gsv_chain_numbers *steps, int aligned);
 
 /*
- * The kernel for this list, or NULL: interpret it. Until gsv_chain_give_back(), which is called in
- * either case, no other thread has one, and it stays loaded.
+ * Returns the kernel for this list, or NULL for a list to be interpreted. Holds the device's lock
+ * until gsv_chain_give_back(), which must be called in both cases; the kernel stays loaded until
+ * then.
  */
 gsv_chain_kernel_fn gsv_chain_take(struct gpuserve_device *device,
                                    const struct gpuserve_op_chain *op);

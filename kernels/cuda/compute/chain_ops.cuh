@@ -1,9 +1,8 @@
 /*
- * chain_ops.cuh - what each operation of a chain computes: once, for the interpreter, which
- * compiles it, and as text, for the kernels that chain_source.cu writes. So both give the same
- * bits.
+ * chain_ops.cuh - the definition of each chain operation, in one place. The interpreter compiles
+ * it; chain_source.cu uses its text for generated kernels. Both therefore give the same bits.
  *
- * Sums and products are the functions that a compiler may not fuse with their neighbours.
+ * Sums and products use intrinsics that the compiler must not fuse with adjacent operations.
  */
 #ifndef GSV_CUDA_CHAIN_OPS_CUH
 #define GSV_CUDA_CHAIN_OPS_CUH
@@ -11,9 +10,9 @@
 /*
  * CODE(...): functions that the operations call.
  *
- * Sine and cosine by quarters of a circle: x * 2/pi is cut into a whole number and a rest, of large
- * numbers with as many digits of 2/pi as their exponent asks for (Payne and Hanek), but without an
- * array to keep them in: the toolkit's own sinf needs local memory. The polynomials are Cephes'.
+ * Sine and cosine by range reduction to quarter turns: x * 2/pi is split into an integer and a
+ * rest. Large arguments use as many digits of 2/pi as their exponent requires (Payne and Hanek),
+ * without an array: the toolkit's sinf needs local memory. The polynomials are from Cephes.
  */
 #define GSV_CHAIN_FUNCTIONS(CODE)                                                                 \
     CODE(static __device__ __forceinline__ unsigned gsv_chain_word(const int i) {                 \
@@ -77,7 +76,7 @@
         return quarter & 2 ? -value : value;                                                      \
     })
 
-/* OPERATION(KIND, name, whether it takes many instructions, its value from x, a and b). */
+/* OPERATION(KIND, name, true if it takes many instructions, its value from x, a and b). */
 #define GSV_CHAIN_OPERATIONS(OPERATION)                                                   \
     OPERATION(GPUSERVE_CHAIN_ADD, add, false, __fadd_rn(x, a))                            \
     OPERATION(GPUSERVE_CHAIN_MULTIPLY, multiply, false, __fmul_rn(x, a))                  \

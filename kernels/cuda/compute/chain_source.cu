@@ -1,12 +1,11 @@
 /*
- * chain_source.cu - writes CUDA source for a list of operations.
+ * chain_source.cu - generates CUDA source for a list of operations.
  *
  *   sin fma sin fma sin fma relu   ->   loop of 3 over { sin fma }, relu
  *
- * A run of operations that repeats becomes a loop, since compile time grows with the operations
- * spelled out: 500 sines one after the other took minutes, a loop takes a fifth of a second. For
- * the same reason operations of many instructions are calls once there are more than
- * MAX_INLINED of them.
+ * A repeating run of operations becomes a loop, since compile time grows with the length of the
+ * source: 500 sines in sequence took minutes, a loop takes 0.2 s. For the same reason operations of
+ * many instructions become function calls if the source has more than MAX_INLINED of them.
  */
 #include "kernels/cuda/compute/chain_source.cuh"
 
@@ -40,7 +39,7 @@ struct operation {
 #define OPERATION(kind, name, is_long, ...) { #name, is_long, #__VA_ARGS__ },
 
 const char *const functions = GSV_CHAIN_FUNCTIONS(TEXT);
-/* By kind, of which the first is 1. */
+/* Indexed by kind; the first kind is 1. */
 const struct operation operations[N_KINDS] = { { "", false, "" }, GSV_CHAIN_OPERATIONS(OPERATION) };
 
 /* `period` operations from `first` on, `repeats` times. */
@@ -81,7 +80,7 @@ void write(struct writer *w, const char *format, ...)
         w->length += static_cast<size_t>(length);
 }
 
-/* How often the `period` operations at `first` follow each other. */
+/* Number of consecutive repeats of the `period` operations at `first`. */
 size_t count_repeats(const gpuserve_chain_step *steps, size_t n_steps, size_t first, size_t period)
 {
     size_t same = 0;
@@ -92,7 +91,7 @@ size_t count_repeats(const gpuserve_chain_step *steps, size_t n_steps, size_t fi
     return 1 + same / period;
 }
 
-/* The period that takes the most operations from `first` on into a loop; the shortest of those. */
+/* The period whose loop covers the most operations from `first` on; the shortest of those. */
 struct segment next_segment(const gpuserve_chain_step *steps, size_t n_steps, size_t first)
 {
     struct segment best = { first, 1, 1 };

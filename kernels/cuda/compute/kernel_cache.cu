@@ -1,5 +1,10 @@
 /*
- * kernel_cache.cu - machine code that NVRTC made, kept on disk. See kernel_cache.cuh.
+ * kernel_cache.cu - on-disk cache of machine code compiled by NVRTC.
+ *
+ * A file holds a header, the key text and the code. Its name is the FNV-1a hash of the key; the
+ * stored key resolves collisions, and a checksum detects damage. Reading a file updates its mtime,
+ * which orders the LRU eviction. Files are replaced by rename, so several processes may share the
+ * folder. The functions keep no state.
  */
 #include "kernels/cuda/compute/kernel_cache.cuh"
 
@@ -28,7 +33,7 @@ struct kernel_cache_header {
     uint64_t sum; /* of key and code */
 };
 
-/* FNV-1a. */
+/* FNV-1a hash. */
 uint64_t add_to_sum(uint64_t sum, const void *data, size_t size)
 {
     const unsigned char *const bytes = static_cast<const unsigned char *>(data);
@@ -40,7 +45,7 @@ uint64_t add_to_sum(uint64_t sum, const void *data, size_t size)
 
 const uint64_t SUM_OF_NOTHING = 0xcbf29ce484222325u;
 
-/* Everything the code depends on, as one text; NULL when out of memory. */
+/* The key as text: everything that the code depends on. NULL when out of memory. */
 char *write_key(const struct gsv_code_key *key)
 {
     size_t size = strlen(key->source) + 64;
@@ -73,13 +78,13 @@ bool write_code_path(const struct gsv_code_cache *cache, const char *key, char *
     return write_path(cache, name, path);
 }
 
-/* Ours, and nobody else may write to it. */
+/* True if owned by this user and not writable by group or others. */
 bool is_safe(const struct stat *s)
 {
     return s->st_uid == geteuid() && (s->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* The folder with all above it. */
+/* Creates the folder and its parents; false unless the folder is safe. */
 bool make_folder(const char *folder)
 {
     char path[PATH_MAX];
@@ -97,7 +102,7 @@ bool make_folder(const char *folder)
     return lstat(path, &s) == 0 && S_ISDIR(s.st_mode) && is_safe(&s);
 }
 
-/* A regular file of ours as owned bytes, with a zero behind them. */
+/* Reads a regular, safe file. Owned bytes with a terminating zero; NULL on failure. */
 char *read_file(const char *path, size_t *size)
 {
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -119,7 +124,7 @@ char *read_file(const char *path, size_t *size)
     }
     if (bytes) {
         bytes[*size] = '\0';
-        futimens(file, NULL); /* used now */
+        futimens(file, NULL); /* updates the time of last use for LRU */
     }
     close(file);
     return bytes;
@@ -145,7 +150,7 @@ bool write_parts(int file, const struct kernel_cache_part *parts, int n_parts)
     return true;
 }
 
-/* Another process sees the old file or the new one, each whole. */
+/* Atomic replacement by rename: other processes see either the old or the new file, complete. */
 bool replace_file(const struct gsv_code_cache *cache, const char *path,
                   const struct kernel_cache_part *parts, int n_parts)
 {
@@ -165,7 +170,7 @@ bool replace_file(const struct gsv_code_cache *cache, const char *path,
     return ok;
 }
 
-/* What is in the folder; the file used longest ago, which `path` names. */
+/* Counts the files and bytes of the cache and finds the least recently used file (`path`). */
 int survey(const struct gsv_code_cache *cache, uint64_t *bytes, char *path)
 {
     DIR *const folder = opendir(cache->folder);
@@ -204,7 +209,7 @@ void keep_bounded(const struct gsv_code_cache *cache)
     }
 }
 
-/* The code behind the key in a file's bytes; NULL unless all is as it was written. */
+/* Returns a copy of the code if the header, key and checksum match, else NULL. */
 void *take_code(const char *bytes, size_t size, const char *key)
 {
     const size_t key_size = strlen(key);
@@ -237,7 +242,7 @@ void gsv_code_cache_open(struct gsv_code_cache *cache)
     cache->folder[0] = '\0';
     if (wanted)
         length = snprintf(cache->folder, PATH_MAX, "%s", *wanted == '/' ? wanted : "");
-#ifndef GSV_CUDA_EMU /* its code is of no use to anybody else */
+#ifndef GSV_CUDA_EMU /* code for the emulator cannot be shared */
     else if (caches && *caches == '/')
         length = snprintf(cache->folder, PATH_MAX, "%s/gpuserve/kernels", caches);
     else if (home && *home == '/')
@@ -293,7 +298,7 @@ void gsv_code_cache_forget(const struct gsv_code_cache *cache, const struct gsv_
     free(text);
 }
 
-/* A library as it lies there now: one that is replaced differs in size or time. */
+/* Describes the library file as it is now: a replaced library differs in size or mtime. */
 static bool describe(const char *library, int version, char *text, size_t size)
 {
     struct stat s;

@@ -1,15 +1,14 @@
 /*
- * kernel_cache.cuh - machine code that NVRTC made, kept on disk for the next process.
+ * kernel_cache.cuh - on-disk cache of machine code compiled by NVRTC, shared between processes.
  *
- * One file for each source, options, compute capability and version of NVRTC, which holds the
- * source too: a file is used only where all of it is equal and its check sum is right. Files come
- * whole, by rename, so any number of processes may share the folder. What was used longest ago goes
- * when there are more than 256 files or 64 MiB. Whatever fails: it is compiled as if there were no
- * cache.
+ * One file per source, options, compute capability and NVRTC version. The file contains the whole
+ * key; it is used only if the key is equal and the checksum matches. Files are written by atomic
+ * rename, so any number of processes may share the folder. Above 256 files or 64 MiB the least
+ * recently used file is deleted. On any failure the source is compiled as without a cache.
  *
  * The folder is GPUSERVE_KERNEL_CACHE, else gpuserve/kernels in XDG_CACHE_HOME, else in ~/.cache; 0
- * or an empty GPUSERVE_KERNEL_CACHE means none. It and each file must be this user's alone: what is
- * in them runs on the device.
+ * or an empty GPUSERVE_KERNEL_CACHE disables the cache. The folder and each file must belong to
+ * this user and be writable by this user only, since their contents run on the device.
  */
 #ifndef GSV_CUDA_KERNEL_CACHE_CUH
 #define GSV_CUDA_KERNEL_CACHE_CUH
@@ -19,7 +18,7 @@
 #include <stdint.h>
 
 struct gsv_code_cache {
-    char folder[PATH_MAX]; /* "": none */
+    char folder[PATH_MAX]; /* "": no cache */
 };
 
 struct gsv_code_key {
@@ -30,20 +29,20 @@ struct gsv_code_key {
     int version; /* of NVRTC: 1000 * major + minor */
 };
 
-/* Looks where it is; makes nothing. */
+/* Finds the folder; creates nothing. */
 void gsv_code_cache_open(struct gsv_code_cache *cache);
 
-/* Owned machine code, free() ends it; NULL when it is not there. */
+/* Owned machine code, to be freed with free(); NULL if it is not cached. */
 void *gsv_code_cache_read(const struct gsv_code_cache *cache, const struct gsv_code_key *key);
 void gsv_code_cache_write(const struct gsv_code_cache *cache, const struct gsv_code_key *key,
                           const void *code, size_t size);
-/* The device would not have it. */
+/* Deletes an entry that the device rejected. */
 void gsv_code_cache_forget(const struct gsv_code_cache *cache, const struct gsv_code_key *key);
 
-/* The version of the NVRTC that was used last, if that library still lies there unchanged; 0 when
- * that is not known. Opening the library only to ask it takes longer than all else here. */
+/* The version of the NVRTC library used last, if that file is unchanged; 0 if unknown. Opening the
+ * library just to read its version would take longer than all other steps. */
 int gsv_code_cache_known_version(const struct gsv_code_cache *cache);
-/* `library` is its path. */
+/* `library` is the path of the NVRTC library. */
 void gsv_code_cache_know_version(const struct gsv_code_cache *cache, const char *library,
                                  int version);
 

@@ -1,12 +1,13 @@
 /*
- * lstm.cu - the slots of gpuserve_lstm_run(): weights packed at creation, and a layer's run.
+ * lstm.cu - backend entries of gpuserve_lstm_run(): packs weights at creation, runs a layer.
  *
- *   steps   for each direction and step: gather the inputs' rows beside the hidden states, one
- * product with both weights, the gates fused   the inputs of all steps as rows of the element type,
- * one product for each direction; then all steps in one kernel, for as many sequences at a time as
- * it has room for
+ *   steps   per direction and step: gather the input rows next to the hidden states,
+ *           one product with both weights, the gates
+ *   fused   the inputs of all steps as rows of the element type, one product per
+ *           direction; then all steps in one kernel, for as many sequences at a time
+ *           as its plan has rows
  *
- * Scratch is one piece, carved by make_plan().
+ * The scratch memory is one allocation, divided by make_plan().
  */
 #include "kernels/cuda/compute/lstm.cuh"
 #include "kernels/cuda/compute/matmul.cuh"
@@ -37,7 +38,7 @@ struct gpuserve_lstm_layer shape_of(const struct gpuserve_lstm_source *source)
     return layer;
 }
 
-/* Of one direction, in elements. */
+/* Number of elements of one direction. */
 size_t weight_elements(const struct gpuserve_lstm_layer *layer)
 {
     return 4 * static_cast<size_t>(layer->units) * static_cast<size_t>(gsv_lstm_ld(layer));
@@ -48,7 +49,7 @@ size_t weights_bytes(const struct gpuserve_lstm_layer *layer)
     return layer->directions * weight_elements(layer) * gsv_lstm_element_size(layer);
 }
 
-/* One direction's weights as the kernels read them, in host memory. */
+/* Arranges one direction's weights in host memory in the layout of the kernels. */
 void arrange(const struct gpuserve_lstm_layer *layer, const struct gpuserve_lstm_source *source,
              int direction, float *weight, float *bias)
 {
@@ -153,10 +154,10 @@ namespace
 
 struct cuda_lstm_plan {
     struct gsv_lstm_plan division; /* FUSED */
-    size_t rows;   /* FUSED: inputs [n_rows, in_up] unless float32; STEPS: see gsv_lstm_by_steps */
+    size_t rows;   /* FUSED: inputs [n_rows, in_up] unless float32; STEPS: gsv_lstm_by_steps.rows */
     size_t add;    /* FUSED: [n_rows, directions, 4, units] */
     size_t states; /* FUSED: [directions, n_sequences + n_rows, units] */
-    size_t counters; /* FUSED: one for each team */
+    size_t counters; /* FUSED: one per thread group */
     size_t sums;     /* STEPS */
     size_t cells;    /* STEPS */
     size_t total;
@@ -254,7 +255,7 @@ gpuserve_status gsv_cuda_op_lstm_bytes(struct gpuserve_device *device, struct gp
 namespace
 {
 
-/* A run with its queue and its place in the scratch memory. */
+/* A run with its stream and its division of the scratch memory. */
 struct work {
     struct gpuserve_stream *stream;
     const struct gpuserve_op_lstm *op;
@@ -284,7 +285,8 @@ char *scratch_at(const struct work *w, size_t offset)
     return static_cast<char *>(w->op->scratch) + offset;
 }
 
-/* C [m, 4 units] = A [m, k] times k columns of one direction's weights. `lt`: where cuBLASLt is. */
+/* C [m, 4 units] = A [m, k] times k columns of one direction's weights. `lt`: use cuBLASLt if
+ * available. */
 cudaError_t multiply(const struct work *w, const void *a, int64_t a_ld, int m, int k, int direction,
                      float *c, int64_t c_ld, bool lt)
 {
@@ -362,7 +364,7 @@ cudaError_t run_steps(const struct work *w)
 
 /* --- fused --- */
 
-/* The inputs of all steps times the weights of each direction. */
+/* Products of the inputs of all steps with the weights of each direction. */
 cudaError_t multiply_inputs(const struct work *w, float *add)
 {
     const struct gpuserve_lstm_layer *const layer = &w->run.layer;
@@ -428,7 +430,7 @@ gpuserve_status gsv_cuda_op_lstm(struct gpuserve_stream *stream, struct gpuserve
 
     if (status != GPUSERVE_OK)
         return status;
-    (void)make_plan(stream->device, op, &work.plan); /* it fitted when the scratch was measured */
+    (void)make_plan(stream->device, op, &work.plan); /* checked by lstm_bytes */
     if (gsv_cuda_timer_start(&timer, stream) == GPUSERVE_OK &&
         gsv_cuda_note(stream,
                       op->variant == GPUSERVE_LSTM_STEPS ? run_steps(&work) : run_fused(&work),

@@ -1,25 +1,24 @@
 /*
- * lstm_fused: all steps of an LSTM in one kernel whose blocks stay on the device.
+ * lstm_fused: all steps of an LSTM in one persistent kernel.
  *
- *   A team of blocks has some sequences in one direction; each block of it some units. What a block
- *   computes of a step: for 16 rows and 8 units a warp multiplies the rows' hidden states by 32
- * rows of weights (4 gates of each unit), over a slice of k; the slices are added up in shared
- * memory, then one thread a unit and row applies the gates. Hidden states go through memory, in
- * places written once, so no block overwrites what another still reads. After each step a block
- * signals; before the next it waits for its whole team.
+ *   A thread group of blocks computes some sequences in one direction, each block some units. Per
+ *   step a warp multiplies the hidden states of 16 rows by 32 weight rows (4 gates of 8 units),
+ *   over a slice of k. The slices are added in shared memory; then one thread per unit and row
+ *   applies the gates. Hidden states pass through global memory, in places written once, so that no
+ *   block overwrites data that another still reads. After each step a block signals; before the
+ *   next it waits for its whole thread group.
  *
  *       shared = weights T[4 units][shared_ld] (resident), sums float[slices][tiles * 16][4 units],
  *                bias float[4 units], sequences[rows], cells float[rows][units]
  *
- *   Sequences come the longest first and are dealt to the teams in turn: the rows of a team that
- * are still running at a step are the first ones. What is read from memory for the gates is asked
- * for a pass ahead, before the wait.
+ *   Sequences are sorted by length, longest first, and dealt to the groups in turn: the active rows
+ *   of a group are its first rows. Gate inputs are loaded one pass ahead, before the wait.
  *
- *   float16: tensor cores. Of 32 k a lane has 8 neighbours, 16 bytes, of each operand: the same
- *   permutation of k on both sides, which leaves the sum as it is.
- *   float32: each lane 4 rows by 4 columns.
+ *   float16: tensor cores. Of 32 k each lane loads 8 adjacent ones (16 bytes) of each operand: the
+ *   same permutation of k on both sides, which leaves the sum unchanged.
+ *   float32: each lane computes 4 rows by 4 columns.
  *
- *   Needs:  units and in_up multiples of 32; all blocks at the same time.
+ *   Needs:  units and in_up multiples of 32; all blocks co-resident.
  *   Oracle: kernels/ref/lstm.c.
  */
 #include "kernels/cuda/compute/lstm.cuh"
@@ -32,21 +31,21 @@ namespace
 {
 
 const int THREADS = GSV_LSTM_WARPS * GSV_WARP;
-const int COLUMNS = 4 * GSV_LSTM_GROUP; /* that a warp multiplies at once */
+const int COLUMNS = 4 * GSV_LSTM_GROUP; /* per warp-level product */
 const int ELEMENTS = GSV_LSTM_ELEMENTS;
 
-/* What the kernel is told. */
+/* Kernel arguments. */
 struct recurrence {
     struct gsv_lstm_run run;
     struct gsv_lstm_fused at;
     struct gsv_lstm_plan plan;
-    int direction; /* of the first team */
+    int direction; /* of the first thread group */
     int first;     /* sequence */
 };
 
-/* This block's part of it. */
+/* The part of one block. */
 template <typename T> struct part {
-    const T *weight; /* of row 0: in shared memory, or in the device's */
+    const T *weight; /* of row 0: in shared or global memory */
     int64_t weight_ld;
     float *sums;
     float *bias;
@@ -56,11 +55,11 @@ template <typename T> struct part {
     int direction;
     int first_unit;
     int n_units;
-    int first_state; /* row of the initial state of row 0 in `states`; the next are row_blocks on */
+    int first_state; /* row of row 0's initial state in `states`; stride row_blocks */
     int n_rows;
 };
 
-/* Row of the weights of a column of this block: unit by unit, four gates each. */
+/* Weight row of a column of this block. Columns are ordered unit by unit, four gates each. */
 __device__ __forceinline__ int64_t global_row(int column, int first_unit, int units)
 {
     return static_cast<int64_t>(column % 4) * units + first_unit + column / 4;
@@ -81,7 +80,7 @@ __device__ __forceinline__ int64_t row_at(const struct gpuserve_lstm_sequence &s
     return s.first + (direction ? s.length - 1 - step : step);
 }
 
-/* The hidden state that row `row` of the team has before a step. */
+/* The hidden state of row `row` of the thread group before a step. */
 template <typename T>
 __device__ __forceinline__ const T *state_of(const struct recurrence &r, const struct part<T> &p,
                                              int row, int step)
@@ -95,8 +94,8 @@ __device__ __forceinline__ const T *state_of(const struct recurrence &r, const s
 
 /* ------------------------------------------------------------------------------------ products */
 
-/* 16 rows from `row` on by 32 columns from `column` on, k in [k_begin, k_end), to `to`; rows from
- * `active` on are computed of the last one's state. */
+/* 16 rows from `row` on by 32 columns from `column` on, k in [k_begin, k_end), to `to`. Rows past
+ * `active` repeat the last active row. */
 template <bool resident>
 __device__ __forceinline__ void multiply(const struct recurrence &r, const struct part<half> &p,
                                          int row, int active, int step, int column, int k_begin,
@@ -145,7 +144,7 @@ __device__ __forceinline__ void multiply(const struct recurrence &r, const struc
                                          int k_end, float *to)
 {
     const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
-    const int first = lane / 8 * 4; /* of this lane's rows */
+    const int first = lane / 8 * 4; /* first row of this lane */
     const int last = active - 1;
     const float *x[4];
     const float *w[4];
@@ -185,7 +184,7 @@ __device__ __forceinline__ void multiply(const struct recurrence &r, const struc
     }
 }
 
-/* One pass: rows [row, row + tiles * 16) as far as they are active, all columns, all slices. */
+/* One pass: active rows of [row, row + tiles * 16), all columns, all slices. */
 template <typename T, bool resident>
 __device__ __forceinline__ void multiply_pass(const struct recurrence &r, const struct part<T> &p,
                                               int row, int active, int step)
@@ -216,7 +215,7 @@ __device__ __forceinline__ void multiply_pass(const struct recurrence &r, const 
 
 /* --------------------------------------------------------------------------------------- gates */
 
-/* Rows of a pass that begins at `row`. */
+/* Number of active rows in the pass that begins at `row`. */
 __device__ __forceinline__ int rows_of_pass(const struct recurrence &r, int row, int active)
 {
     const int most = r.plan.tiles * GSV_LSTM_TILE;
@@ -224,8 +223,8 @@ __device__ __forceinline__ int rows_of_pass(const struct recurrence &r, int row,
     return active - row < most ? active - row : most;
 }
 
-/* The input's part of the sums of this thread's elements of a pass; rows that have ended are left.
- */
+/* Loads the input products for this thread's elements of a pass; skips sequences that have
+ * ended. */
 template <typename T>
 __device__ __forceinline__ void load_inputs(const struct recurrence &r, const struct part<T> &p,
                                             int row, int active, int step,
@@ -348,7 +347,7 @@ __device__ __forceinline__ struct part<T> carve(const struct recurrence &r, char
     return p;
 }
 
-/* Weights, biases, sequences and cells to shared memory. */
+/* Copies weights, biases, sequences and cells to shared memory. */
 template <typename T, bool resident>
 __device__ __forceinline__ void fill(const struct recurrence &r, const struct part<T> &p)
 {
@@ -406,7 +405,7 @@ __global__ void __launch_bounds__(THREADS) lstm_fused(const struct recurrence r)
     int active = p.n_rows;
 
     if (p.n_rows == 0)
-        return; /* all of the team */
+        return; /* uniform over the thread group */
     fill<T, resident>(r, p);
     const int n_steps = p.sequences[0].length;
     load_inputs(r, p, 0, active, 0, inputs);

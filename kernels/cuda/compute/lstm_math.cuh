@@ -1,5 +1,5 @@
 /*
- * lstm_math.cuh - from the sums of four gates to a unit's states, in float32.
+ * lstm_math.cuh - the LSTM cell: from the sums of four gates to the states of a unit, in float32.
  */
 #ifndef GSV_CUDA_LSTM_MATH_CUH
 #define GSV_CUDA_LSTM_MATH_CUH
@@ -11,7 +11,7 @@ __device__ __forceinline__ float gsv_lstm_sigmoid(float x)
     return 1.f / (1.f + expf(-x));
 }
 
-/* x, y, z, w: input, forget, cell and output. *c is the cell before and after; the value is h. */
+/* x, y, z, w: input, forget, cell and output gate. Updates the cell *c and returns h. */
 __device__ __forceinline__ float gsv_lstm_unit(const float4 &sums, float *c)
 {
     const float in = gsv_lstm_sigmoid(sums.x);

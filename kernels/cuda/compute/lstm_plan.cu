@@ -1,17 +1,18 @@
 /*
- * lstm_plan.cu - how the recurrent kernel divides a layer among blocks that run at the same time.
+ * lstm_plan.cu - divides a layer among the co-resident blocks of the fused LSTM kernel.
  *
- * A block keeps the recurrent weights of its units in shared memory and needs all hidden states of
- * its rows at each step. More units a block: fewer blocks wait for each other. Fewer rows a team:
- * less to read for each step. Every division that fits is weighed by an estimate of a step's time
- * from orders of magnitude of a large GPU; only their order matters.
+ * A block keeps the recurrent weights of its units in shared memory and reads the hidden states of
+ * all its rows at each step. More units per block mean fewer blocks to synchronize; fewer rows per
+ * thread group mean less data to read per step. An exhaustive search estimates the time per step of
+ * every division that fits. The estimate uses orders of magnitude of a large GPU; only the ranking
+ * matters.
  */
 #include "kernels/cuda/compute/lstm.cuh"
 
 namespace
 {
 
-/* Nanoseconds, bytes a nanosecond of one multiprocessor, multiplications a nanosecond. */
+/* Nanoseconds; bytes per nanosecond of one multiprocessor; multiplications per nanosecond. */
 const double SIGNAL_NS = 1000;
 const double BLOCK_NS = 5;
 const double ALONE_NS = 200;
@@ -20,7 +21,7 @@ const double FROM_L2 = 60;
 const double FROM_SHARED = 200;
 const double FLOAT_PRODUCTS = 100;
 
-const int MAX_ROWS = 1024; /* of a team */
+const int MAX_ROWS = 1024; /* per thread group */
 
 int parts(int whole, int step)
 {
@@ -42,7 +43,7 @@ size_t element_size(enum gsv_element element)
     return element == GSV_ELEMENT_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-/* As the kernel carves it. */
+/* Shared memory as carved by the kernel. */
 size_t shared_of(const struct gpuserve_lstm_layer *layer, const struct gsv_lstm_plan *plan)
 {
     const size_t gates = 4 * static_cast<size_t>(plan->units);
@@ -59,7 +60,7 @@ size_t shared_of(const struct gpuserve_lstm_layer *layer, const struct gsv_lstm_
     return weights + sums + gates * sizeof(float) + rows;
 }
 
-/* The rest of a plan whose division is given. */
+/* Derives the remaining fields from a given division. */
 void complete(const struct gpuserve_lstm_layer *layer, int n_sequences, struct gsv_lstm_plan *plan)
 {
     const int groups = plan->units / GSV_LSTM_GROUP;
@@ -68,7 +69,7 @@ void complete(const struct gpuserve_lstm_layer *layer, int n_sequences, struct g
     plan->tiles = least(parts(plan->rows, GSV_LSTM_TILE), GSV_LSTM_MAX_UNITS / plan->units);
     plan->slices =
         least(layer->units / GSV_LSTM_STEP, most(1, GSV_LSTM_WARPS / (groups * plan->tiles)));
-    /* Enough for the gates of a pass, too. */
+    /* Also enough threads for the gates of a pass. */
     plan->warps = least(GSV_LSTM_WARPS,
                         most(groups * plan->tiles * plan->slices,
                              plan->tiles * GSV_LSTM_TILE * plan->units / (GSV_LSTM_ELEMENTS * 32)));
@@ -103,7 +104,7 @@ struct lstm_plan_search {
     double best_ns; /* 0: nothing found */
 };
 
-/* All numbers of teams for one division of the units. */
+/* Tries all numbers of thread groups for one division of the units. */
 void try_teams(struct lstm_plan_search *s, struct gsv_lstm_plan plan)
 {
     const int room = s->n_processors / (plan.unit_blocks * plan.directions);

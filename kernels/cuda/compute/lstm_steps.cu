@@ -1,9 +1,9 @@
 /*
- * lstm_steps: what stands around the product of each step of an LSTM.
+ * lstm_steps: the kernels around the product of each LSTM step (STEPS variant).
  *
- *   begin    initial states as rows, one thread a unit; sequences without a step are finished
- *   gather   a step's input rows of the sequences that are that long, in the element type
- *   gates    one thread a unit: its sums, its cell, and h where the next product reads it
+ *   begin    initial states as rows, one thread per unit; finishes sequences of length 0
+ *   gather   the step's input rows of the active sequences, in the element type
+ *   gates    one thread per unit: gate sums to cell, output, and h for the next product
  *
  *   Needs:  nothing.
  *   Oracle: kernels/ref/lstm.c.
@@ -17,7 +17,7 @@ namespace
 
 const int THREADS = 256;
 
-/* A step's number of this thread's element of [rows, columns], -1 past the end. */
+/* This thread's element index in [rows, columns], -1 past the end. */
 __device__ __forceinline__ int64_t element_number(int64_t rows, int64_t columns)
 {
     const int64_t i = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(THREADS)
     if (i < 0)
         return;
     const int unit = static_cast<int>(i % units);
-    const int64_t at = i / units; /* of [directions, n_sequences] */
+    const int64_t at = i / units; /* in [directions, n_sequences] */
     const int direction = static_cast<int>(at / run.n_sequences);
     const struct gpuserve_lstm_sequence s = run.sequences[at % run.n_sequences];
     const int64_t state =
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The row of sequence s at a step. */
+/* The input row of sequence s at a step. */
 __device__ __forceinline__ int64_t row_of(const struct gpuserve_lstm_sequence &s, int direction,
                                           int step)
 {
@@ -128,7 +128,7 @@ unsigned blocks_for(int64_t rows, int64_t columns)
     return static_cast<unsigned>((rows * columns - 1) / THREADS + 1);
 }
 
-/* `launch` with a zero of the type that the layer's rows have. */
+/* Calls `launch` with a zero of the layer's element type. */
 template <typename Launch> cudaError_t in_type_of(const struct gsv_lstm_run *run, Launch launch)
 {
     return run->layer.element == GSV_ELEMENT_F16 ? launch(half()) : launch(0.f);

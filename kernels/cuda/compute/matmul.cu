@@ -1,10 +1,11 @@
 /*
- * matmul.cu - the slot of gpuserve_matmul(): what multiplies, with which rows, and how long it
- * took.
+ * matmul.cu - backend entry of gpuserve_matmul(): chooses the variant, packs the operands, and
+ * measures the time.
  *
- *   naive, tiled   read A and B where they lie
- *   tensor_core    A [m, k] and B [n, k] as padded rows in the number format: scratch
- *   cublas         the 16-bit types as they are stored, rounded: scratch; float32 where it lies
+ *   naive, tiled   read A and B in place
+ *   tensor_core    A [m, k] and B [n, k] as padded rows in the number format, in scratch memory
+ *   cublas         16-bit types: rounded copies in the stored layout, in scratch memory;
+ *                  float32 and tf32: in place
  */
 #include "kernels/cuda/runtime/cublaslt.cuh"
 #include "kernels/cuda/compute/matmul.cuh"
@@ -68,13 +69,13 @@ gpuserve_status choose(const struct gpuserve_device *device, struct gpuserve_op_
 
 /* ---------------------------------------------------------------------------------- the rows */
 
-/* One operand as rows in the scratch memory; size 0: it is used where it lies. */
+/* One operand as rows in the scratch memory; size 0: it is used in place. */
 struct matmul_rows {
     struct gsv_repack repack;
     size_t size;
 };
 
-/* n vectors of k elements, `turned` when k is not the contiguous side. */
+/* n vectors of k elements; `turned` if k is not the contiguous dimension. */
 bool measure(struct matmul_rows *rows, const float *from, int64_t stride, int32_t n, int32_t k,
              bool turned, size_t element)
 {
@@ -187,7 +188,7 @@ static cudaError_t launch(struct gpuserve_stream *stream, const struct gpuserve_
     struct gsv_packed packed;
     cudaError_t code;
 
-    (void)make_plan(op, &plan); /* it fitted when the scratch was measured */
+    (void)make_plan(op, &plan); /* checked when the scratch size was computed */
     code = pack(op, &plan, &packed, stream->queue);
     if (code != cudaSuccess)
         return code;

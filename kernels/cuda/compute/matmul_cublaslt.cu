@@ -1,17 +1,17 @@
 /*
- * matmul_cublaslt.cu - one product by cuBLASLt, as gpuserve_matmul() asks for it.
+ * matmul_cublaslt.cu - one product by cuBLASLt for gpuserve_matmul().
  *
  * Row-major C is column-major C^T = op(B)^T op(A)^T, and a row-major matrix read as column-major is
- * its own transpose: so B comes first as the library's A, transposed where ours is.
+ * its own transpose. B is therefore the library's first operand, transposed if ours is.
  */
 #include "kernels/cuda/runtime/cublaslt_loader.cuh"
 #include "kernels/cuda/compute/matmul.cuh"
 #include "kernels/cuda/runtime/stream.cuh"
 
-/* The library's description; all of it released at the end. */
+/* The library's descriptors; release() destroys all of them. */
 struct description {
     cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t b; /* its first matrix */
+    cublasLtMatrixLayout_t b; /* the library's first operand */
     cublasLtMatrixLayout_t a;
     cublasLtMatrixLayout_t c;
     cublasLtMatmulPreference_t preference;
@@ -57,7 +57,8 @@ static cublasStatus_t describe(const struct gsv_lt_functions *f, const struct gs
     return s;
 }
 
-/* Its own first choice. Sums over parts of k would be added up in an order of their own. */
+/* Takes the first choice of the heuristic. Split-k is excluded, since its summation order
+ * differs. */
 static cublasStatus_t choose(const struct gsv_lt *lt, struct description *d,
                              cublasLtMatmulHeuristicResult_t *found)
 {

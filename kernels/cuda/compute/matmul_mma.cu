@@ -1,9 +1,9 @@
 /*
  * matmul_mma: C = alpha * A B^T + beta * C on tensor cores, over packed rows of A and B.
  *
- *   gemm_mma.cuh has the sums; repack.cu made the rows. C is float32.
+ *   gemm_mma.cuh computes the sums; repack.cu makes the rows. C is float32.
  *
- *   Needs:  rows that begin at multiples of 16 bytes, k padded to them with zeros; m, n any.
+ *   Needs:  rows aligned to 16 bytes, k zero-padded to 16 bytes; any m and n.
  *   Oracle: kernels/ref/matmul.c.
  */
 #include "kernels/cuda/ops/gemm_mma.cuh"

@@ -1,9 +1,8 @@
 /*
- * matmul_naive: C = alpha * op(A) op(B) + beta * C, every output by one thread.
+ * matmul_naive: C = alpha * op(A) op(B) + beta * C, one thread per output.
  *
- *   Each thread walks over k and reads both operands from memory: what the caches happen to hold
- *   is all the reuse there is. The first step of the ladder, and what the others are measured
- *   against.
+ *   Each thread loops over k and reads both operands from memory; data is reused only as far as the
+ *   caches hold it. The baseline for the other variants.
  *
  *   Needs:  nothing.
  *   Oracle: kernels/ref/matmul.c.

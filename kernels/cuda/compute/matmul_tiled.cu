@@ -1,8 +1,8 @@
 /*
- * matmul_tiled: C = alpha * op(A) op(B) + beta * C in full float32, by tiles.
+ * matmul_tiled: C = alpha * op(A) op(B) + beta * C in full float32, with tiling.
  *
- *   gemm_simt.cuh has the sums: shared memory feeds a block, registers a thread. Operands are read
- *   where they lie, along whichever side is contiguous.
+ *   gemm_simt.cuh computes the sums: shared memory tiles per block, register tiles per thread. The
+ *   operands are read in place, along their contiguous dimension.
  *
  *   Needs:  nothing.
  *   Oracle: kernels/ref/matmul.c.

@@ -1,5 +1,8 @@
 /*
- * nvrtc.cu - NVRTC opened at run time, and one source through it.
+ * nvrtc.cu - loads NVRTC at run time and compiles a source with it.
+ *
+ * In the emulator the functions are linked instead of loaded. Host-only code: no call uses a
+ * device.
  */
 #include "kernels/cuda/compute/nvrtc.cuh"
 
@@ -113,7 +116,7 @@ const char *gsv_nvrtc_path(const struct gsv_nvrtc *nvrtc)
                : "";
 }
 
-/* The log's first line, else what the status means. */
+/* Writes the first line of the compiler's log, or the meaning of the status without a log. */
 static void tell(const struct gsv_nvrtc *nvrtc, nvrtcProgram program, nvrtcResult result, char *log,
                  size_t log_size)
 {

@@ -1,9 +1,9 @@
 /*
- * repack: a float32 matrix as rows of another element type, k contiguous, padded with zeros.
+ * repack: converts a float32 matrix to rows of another element type, k contiguous and zero-padded.
  *
- *   What tensor cores need of an operand whatever the caller's layout: rounded once, transposed
- *   through shared memory where it was stored the other way, and beginning at multiples of 16
- *   bytes. A block moves 32 x 32 elements; reads and writes are both along memory.
+ *   Prepares an operand for tensor cores, independent of the caller's layout: rounded once,
+ *   transposed through shared memory if needed, each row 16-byte aligned. A block moves 32 x 32
+ *   elements; reads and writes are both coalesced.
  *
  *       shared = float[32][33]
  *
@@ -17,11 +17,11 @@ namespace
 {
 
 const int SIDE = 32;
-const int LINES = 8; /* of the tile at once */
+const int LINES = 8; /* rows of the tile per iteration */
 
 template <typename T> __global__ void __launch_bounds__(SIDE *LINES) repack(struct gsv_repack of)
 {
-    GSV_SHARED(float, tile); /* [SIDE][SIDE + 1]: no common banks either way */
+    GSV_SHARED(float, tile); /* [SIDE][SIDE + 1]: no bank conflicts in either direction */
     const unsigned across = static_cast<unsigned>((of.ld + SIDE - 1) / SIDE);
     const int first_row = static_cast<int>(blockIdx.x / across) * SIDE;
     const int first_k = static_cast<int>(blockIdx.x % across) * SIDE;

@@ -1,24 +1,22 @@
 /*
  * attention_mma: softmax(scale * Q K^T + bias) V of packed sequences on tensor cores.
  *
- *   One block takes `height` query rows of one sequence and one head, each of its warps 16 of
- *   them. Keys and values stream through shared memory in tiles of 64 rows, two deep: while a
- *   tile is computed, cp.async brings the next. Q stays in registers; so do the scores, whose
- *   accumulator layout is, packed to 16 bits, just the A operand of the product with V. Softmax is
- *   online, in float32, base 2.
+ *   One block computes `height` query rows of one sequence and one head, 16 rows per warp. Keys and
+ *   values stream through shared memory in tiles of 64 rows, double-buffered with cp.async. Q stays
+ *   in registers, and so do the scores: their accumulator layout, packed to 16 bits, is the A
+ *   operand of the product with V. Softmax is online, in float32, base 2.
  *
- *       grid = (pieces of the batch, heads); no block for padding, as there is none
- *       shared = K[2][64][row] V[2][64][row], row = head_size + 8 elements: ldmatrix free of
- *                bank conflicts; Q passes through K[1] before the loop needs it.
- *                Where one tile of keys is all that any text has: K[64][row] V[64][row]
+ *       grid = (work items of the batch, heads)
+ *       shared = K[2][64][row] V[2][64][row], row = head_size + 8 elements: no bank conflicts
+ *                in ldmatrix; Q passes through K[1] before the loop uses it.
+ *                If one tile of keys suffices for all texts: K[64][row] V[64][row]
  *                Q[height][row], so that an SM holds about twice as many blocks
  *
- *   A row's bits depend on its own sequence only: keys come in the same tiles whatever the height
- *   of the piece, and keys past the end add exact zeros. They are zero-filled, not just masked,
- *   since 0 x NaN is NaN.
+ *   A row's bits depend on its own sequence only: the key tiles are the same for every height, and
+ *   keys past the end add exact zeros. They are zero-filled, not just masked, since 0 x NaN is NaN.
  *
  *   Needs:  16-bit elements; head size 32, 64 or 128; rows 16-byte aligned.
- *   Oracle: kernels/ref.
+ *   Oracle: kernels/ref/attention.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/quantize.cuh"
@@ -28,9 +26,10 @@
 namespace
 {
 
-const int KEYS = GSV_ATTENTION_KEYS; /* of a tile; larger ones waste work on short texts */
-/* Blocks that ptxas is told to be enough for an SM; 0: it decides. For the sake of more it spills
- * with heads of 128, of which shared memory has room for no more, and on sm_110. */
+const int KEYS = GSV_ATTENTION_KEYS; /* per tile; larger tiles waste work on short texts */
+/* Minimum blocks per SM for __launch_bounds__; 0: chosen by ptxas. Without it ptxas spills
+ * registers to fit more blocks, with heads of 128, where shared memory has no capacity for more,
+ * and on sm_110. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 1100
 #define MIN_BLOCKS(head_size, warps) (8 / (warps))
 #else
@@ -46,13 +45,13 @@ struct attention_args {
     int32_t bias_span;
     int32_t n_heads;
     float scale;        /* of the scores, times log2(e) */
-    int32_t tiles_deep; /* K's and V's in shared memory: 2, or 1 */
+    int32_t tiles_deep; /* K and V tiles in shared memory: 2 or 1 */
     struct gsv_int8_target next;
 };
 
 template <int head_size> struct layout {
     static constexpr int row = head_size + 8;    /* elements */
-    static constexpr int chunks = head_size / 8; /* of 16 bytes in a row */
+    static constexpr int chunks = head_size / 8; /* 16-byte chunks in a row */
     static constexpr int tile = KEYS * row;      /* elements */
     static constexpr size_t max_bytes = 4 * tile * 2;
 
@@ -62,8 +61,8 @@ template <int head_size> struct layout {
     }
 };
 
-/* Start copying `rows` rows of head_size elements; rows from `valid` on become zeros. `from` is
- * the first row, `stride` elements from row to row. */
+/* Starts the copy of `rows` rows of head_size elements from `from`, row stride `stride` elements.
+ * Rows from `valid` on become zeros. */
 template <typename T, int head_size, int threads>
 __device__ __forceinline__ void load_rows(T *to, const T *from, size_t stride, int rows, int valid)
 {
@@ -79,11 +78,11 @@ __device__ __forceinline__ void load_rows(T *to, const T *from, size_t stride, i
     }
 }
 
-/* What each lane carries of its warp's 16 rows: rows g and g + 8, as the accumulators do. */
+/* Per-lane state of the warp's 16 rows: rows g and g + 8, as in the accumulators. */
 template <int head_size> struct row_state {
     float out[head_size / 8][4];
     float maximum[2];
-    float sum[2]; /* of this lane's columns; added up over the lanes at the end */
+    float sum[2]; /* over this lane's columns; reduced over the lanes at the end */
 };
 
 /* scores[j] = Q K^T for keys 8 j .. 8 j + 7 of the tile. */
@@ -115,8 +114,8 @@ __device__ __forceinline__ void multiply_keys(float (&scores)[KEYS / 8][4],
     }
 }
 
-/* Scale, add the bias, and cut off the keys past the end. `row` is the lane's first query and
- * `key` the tile's first key, both counted within the sequence. */
+/* Scales, adds the bias, and masks the keys past the end. `row` is the lane's first query and `key`
+ * the tile's first key, both relative to the sequence. */
 __device__ __forceinline__ void mask_scores(float (&scores)[KEYS / 8][4],
                                             const struct attention_args &args, int row, int key,
                                             int n_keys, int lane)
@@ -134,7 +133,7 @@ __device__ __forceinline__ void mask_scores(float (&scores)[KEYS / 8][4],
             float x = scores[j][i] * args.scale;
 
             if (bias && column < n_keys) {
-                /* Rows past the sequence's end reach past the table: keep them inside. */
+                /* Clamps rows past the sequence's end to the table. */
                 const int span = args.bias_span - 1;
                 x += bias[max(-span, min(span, key + column - query))] * LOG2E;
             }
@@ -143,7 +142,7 @@ __device__ __forceinline__ void mask_scores(float (&scores)[KEYS / 8][4],
     }
 }
 
-/* scores -> exp2(scores - maximum), and rescale what was summed under the older maximum. */
+/* Replaces scores by exp2(scores - maximum), and rescales the sums of the previous maximum. */
 template <int head_size>
 __device__ __forceinline__ void softmax_step(row_state<head_size> &state,
                                              float (&scores)[KEYS / 8][4])
@@ -156,7 +155,8 @@ __device__ __forceinline__ void softmax_step(row_state<head_size> &state,
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++)
             maximum = fmaxf(maximum, fmaxf(scores[j][2 * half], scores[j][2 * half + 1]));
-        /* The four lanes of a row; a tile has at least one key, so this is not -infinity. */
+        /* Reduces over the four lanes of a row; a tile has at least one key, so this is not
+         * -infinity. */
         maximum = fmaxf(maximum, __shfl_xor_sync(GSV_ALL_LANES, maximum, 1));
         maximum = fmaxf(maximum, __shfl_xor_sync(GSV_ALL_LANES, maximum, 2));
         const float rescale = gsv_exp2(state.maximum[half] - maximum);
@@ -184,8 +184,7 @@ __device__ __forceinline__ void multiply_values(row_state<head_size> &state,
                                                 const float (&p)[KEYS / 8][4], const T *values,
                                                 int n_keys, int lane)
 {
-    /* Four transposed 8x8 matrices: keys k..k+7 and k+8..k+15, each of columns j..j+7, j+8..j+15.
-     */
+    /* Four transposed 8x8 matrices: keys k..k+7, k+8..k+15, each of columns j..j+7, j+8..j+15. */
     const T *from = values + (lane % 16) * layout<head_size>::row + lane / 16 * 8;
 
 #pragma unroll
@@ -209,8 +208,7 @@ __device__ __forceinline__ void multiply_values(row_state<head_size> &state,
     }
 }
 
-/* Divide by the sum and lay the warp's 16 rows into shared memory, from where they are stored 16
- * bytes at a time. */
+/* Divides by the sum and writes the warp's 16 rows to shared memory, for 16-byte stores later. */
 template <typename T, int head_size>
 __device__ __forceinline__ void finish_rows(const row_state<head_size> &state, T *rows, int lane)
 {
@@ -235,7 +233,7 @@ __device__ __forceinline__ void finish_rows(const row_state<head_size> &state, T
     }
 }
 
-/* Store the first `n` of the block's rows, or zeros when `rows` is NULL. */
+/* Stores the first `n` of the block's rows, or zeros if `rows` is NULL. */
 template <typename T, int head_size, int threads>
 __device__ __forceinline__ void store_rows(T *to, size_t stride, const T *rows, int n)
 {
@@ -251,7 +249,7 @@ __device__ __forceinline__ void store_rows(T *to, size_t stride, const T *rows, 
     }
 }
 
-/* The rows of one piece, for this block's head, to `out`. */
+/* Computes the rows of one work item for this block's head. */
 template <typename T, int head_size, int warps>
 __device__ __forceinline__ void attend(const struct attention_args &args,
                                        const struct gsv_attention_tile &tile, T *shared, T *out,
@@ -285,7 +283,7 @@ __device__ __forceinline__ void attend(const struct attention_args &args,
     for (int i = 0; i < head_size / 16; i++)
         gsv_ldmatrix_x4(fragments[i], queries + (warp * 16 + lane % 16) * layout<head_size>::row +
                                           i * 16 + lane / 16 * 8);
-    __syncthreads(); /* Q is in registers: K[1] is free if that was its place */
+    __syncthreads(); /* Q is in registers: K[1] is free if it held Q */
 
     row_state<head_size> state = {};
     state.maximum[0] = state.maximum[1] = -INFINITY;
@@ -313,10 +311,10 @@ __device__ __forceinline__ void attend(const struct attention_args &args,
             softmax_step(state, scores);
             multiply_values<T, head_size>(state, scores, values + stage * tile_size, n_keys, lane);
         }
-        __syncthreads(); /* the next turn overwrites this stage */
+        __syncthreads(); /* the next iteration overwrites this stage */
     }
 
-    /* K's tiles are free now, and a block has at most as many rows as a tile has keys. */
+    /* The K tiles are free now, and a block has at most as many rows as a tile has keys. */
     if (warp * 16 < tile.n_rows)
         finish_rows<T, head_size>(state, keys + warp * 16 * layout<head_size>::row, lane);
     __syncthreads();
@@ -340,7 +338,7 @@ __global__ void __launch_bounds__(warps *GSV_WARP, MIN_BLOCKS(head_size, warps))
         store_rows<T, head_size, warps * GSV_WARP>(out, out_stride, NULL, tile.n_rows);
     else
         attend<T, head_size, warps>(args, tile, shared, out, out_stride);
-    /* By the last of the heads' blocks: a row's range needs all heads. */
+    /* Done by the last block of all heads: a row's range needs all heads. */
     if (std::is_same<T, half>::value && args.next.rows.values)
         gsv_quantize_stored<true>(args.next, static_cast<const T *>(args.out), out_stride,
                                   tile.first_row, tile.first_row + tile.n_rows,

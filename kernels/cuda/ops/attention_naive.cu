@@ -1,14 +1,14 @@
 /*
- * attention_naive: softmax(scale * Q K^T + bias) V for any type and head size, plainly.
+ * attention_naive: softmax(scale * Q K^T + bias) V for any type and head size.
  *
- *   One warp for each query row and head walks over the keys of its sequence; the lanes share the
- *   columns. Softmax is online: one pass, and the sum is rescaled when the maximum rises. The
- *   fallback of attention_mma and attention_simt.
+ *   One warp per query row and head loops over the keys of its sequence; the lanes share the
+ *   columns. Online softmax: one pass, and the sum is rescaled when the maximum rises. The fallback
+ *   of attention_mma and attention_simt.
  *
  *       grid = (rows / 4, heads), shared = (q, out)[head_size] floats for each warp
  *
  *   Needs:  head size up to GSV_ATTENTION_NAIVE_MAX_HEAD.
- *   Oracle: kernels/ref.
+ *   Oracle: kernels/ref/attention.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/ptx.cuh"
@@ -33,7 +33,7 @@ struct naive_args {
     float scale;
 };
 
-/* The sequence that holds `row`; n_sequences when none does. */
+/* Binary search for the sequence that contains `row`; n_sequences if none does. */
 __device__ int find_sequence(const int32_t *cu_seqlens, int n_sequences, int row)
 {
     int low = 0;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(WARPS *GSV_WARP) attention_naive(const struct 
     const int warp = static_cast<int>(threadIdx.x) / GSV_WARP;
     const int row = static_cast<int>(blockIdx.x) * WARPS + warp;
     const int head = static_cast<int>(blockIdx.y);
-    float *const q = shared + 2 * warp * size; /* each lane reads and writes its own columns only */
+    float *const q = shared + 2 * warp * size; /* each lane accesses its own columns only */
     float *const sums = q + size;
 
     gsv_grid_wait();

@@ -1,16 +1,15 @@
 /*
  * attention_simt: softmax(scale * Q K^T + bias) V in float32 throughout, without tensor cores.
  *
- *   A block takes one piece of the work list (16, 32 or 64 query rows of one sequence) and one
- * head. Keys and values pass through shared memory 32 at a time; each warp has its share of the
- * rows: a lane scores one key against four rows, then owns SIZE / 32 columns of their sums. Softmax
- * is online. A row's bits depend on its own sequence only: the height of the piece has no part in
- *   them.
+ *   A block computes one work item (16, 32 or 64 query rows of one sequence) and one head. Keys and
+ *   values pass through shared memory 32 at a time. Each warp has a part of the rows: a lane scores
+ *   one key against four rows, then sums SIZE / 32 columns of the values for them. Softmax is
+ *   online. A row's bits depend on its own sequence only, not on the height of the work item.
  *
  *       grid = (tiles, heads), shared = q[height][size] k[32][size + 1] v[32][size] p[4][4][32]
  *
- *   Needs:  head size 32, 64 or 128; rows 16-byte aligned. The others take attention_naive.
- *   Oracle: kernels/ref.
+ *   Needs:  head size 32, 64 or 128; rows 16-byte aligned. Others use attention_naive.
+ *   Oracle: kernels/ref/attention.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/ptx.cuh"
@@ -21,8 +20,8 @@ namespace
 
 const int WARPS = 4;
 const int THREADS = WARPS * GSV_WARP;
-const int KEYS = 32;    /* a tile of them: one for each lane */
-const int TOGETHER = 4; /* rows that share what a lane loads */
+const int KEYS = 32;    /* per tile: one for each lane */
+const int TOGETHER = 4; /* rows that share the values a lane loads */
 
 struct simt_args {
     const float *qkv;
@@ -39,7 +38,7 @@ __host__ __device__ constexpr int shared_floats(int size, int height)
     return height * size + KEYS * (size + 1) + KEYS * size + WARPS * TOGETHER * KEYS;
 }
 
-/* Rows [0, n) of `from` to shared memory, times `by`; zero up to `total`. */
+/* Copies rows [0, n) of `from` to shared memory, times `by`; zeros up to `total`. */
 template <int SIZE>
 __device__ void load_rows(float *to, int to_ld, const float *from, size_t from_ld, int n, int total,
                           float by)
@@ -58,7 +57,7 @@ __device__ void load_rows(float *to, int to_ld, const float *from, size_t from_l
     }
 }
 
-/* This lane's key against TOGETHER rows of q. */
+/* Scores this lane's key against TOGETHER rows of q. */
 template <int SIZE>
 __device__ void score_key(const float *q, const float *key, float (&scores)[TOGETHER])
 {
@@ -76,7 +75,7 @@ __device__ void score_key(const float *q, const float *key, float (&scores)[TOGE
     }
 }
 
-/* sums[r] += p[r] * v, over a tile of values. */
+/* sums[r] += p[r] * v over a tile of values. */
 template <int SIZE>
 __device__ void add_values(const float *p, const float *v, float (*sums)[SIZE / GSV_WARP])
 {
@@ -108,7 +107,7 @@ template <int SIZE, int HEIGHT>
 __global__ void __launch_bounds__(THREADS) attention_simt(const struct simt_args args)
 {
     GSV_SHARED(float, q);
-    constexpr int ROWS = HEIGHT / WARPS; /* of each warp */
+    constexpr int ROWS = HEIGHT / WARPS; /* per warp */
     float *const k = q + HEIGHT * SIZE;
     float *const v = k + KEYS * (SIZE + 1);
     const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;

@@ -1,11 +1,11 @@
 /*
- * bias_act: activation(x + bias) + residual over a product's output, in place.
+ * bias_act: activation(x + bias) + residual in place on the output of a product.
  *
- *   For products whose own epilogue cannot do it: cuBLASLt's GELU is the tanh form, and the rarer
- *   activations are not built into ours. 16 bytes a thread where rows allow it.
+ *   For products whose epilogue lacks the activation: cuBLASLt's GELU is the tanh form, and the
+ *   rarer activations are not in our epilogue. 16 bytes per thread if alignment permits.
  *
- *   Needs:  any size. The bias was added by the product when gemm->bias is NULL.
- *   Oracle: kernels/ref.
+ *   Needs:  any size. gemm->bias is NULL if the product has added the bias.
+ *   Oracle: kernels/ref/linear.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/math.cuh"
@@ -18,7 +18,7 @@ namespace
 
 const int THREADS = 256;
 
-/* `width` neighbouring columns of one row. */
+/* `width` adjacent columns of one row. */
 template <typename T, int width> struct alignas(width * sizeof(T)) piece {
     T v[width];
 };

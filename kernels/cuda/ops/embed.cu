@@ -1,12 +1,12 @@
 /*
- * embed: gather the word, position and type rows of each token, add them, LayerNorm.
+ * embed: gathers and adds the word, position and type rows of each token, then LayerNorm.
  *
- *   The body is rownorm.cuh's; here is what a row is made of. Bound by memory: 4 rows of `hidden`
- *   elements a token.
+ *   rownorm.cuh has the body; this file defines the source of a row. Bound by memory: 4 rows of
+ *   `hidden` elements per token.
  *
- *   Needs:  hidden any; 128, 256, 312, 384, 512, 768, 1024 in registers. Rows past the batch's
+ *   Needs:  any hidden; 128, 256, 312, 384, 512, 768, 1024 in registers. Rows past the batch's
  *           tokens have id 0 and are computed like others.
- *   Oracle: kernels/ref.
+ *   Oracle: kernels/ref/layernorm.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/rownorm.cuh"

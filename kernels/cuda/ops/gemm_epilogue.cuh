@@ -1,7 +1,6 @@
 /*
- * gemm_epilogue.cuh - from a tile's sums to the rows of the result: bias, erf GELU and residual on
- * the accumulators, so that they cost no further pass over memory. What gemm_mma.cu and gemm_s8.cu
- * share.
+ * gemm_epilogue.cuh - the fused epilogue of gemm_mma.cu and gemm_s8.cu: bias, erf GELU and residual
+ * on the accumulators, then the store. It saves a further pass over memory.
  */
 #ifndef GSV_CUDA_GEMM_EPILOGUE_CUH
 #define GSV_CUDA_GEMM_EPILOGUE_CUH
@@ -10,8 +9,8 @@
 #include "kernels/cuda/ops/gemm_mma.cuh"
 #include "kernels/cuda/ops/math.cuh"
 
-/* Two neighbouring outputs of which at least the first is inside. `pairs`: columns come in aligned
- * twos. */
+/* Stores two adjacent outputs, of which at least the first is inside the matrix. `pairs`: columns
+ * form aligned pairs. */
 template <typename T, bool gelu>
 __device__ __forceinline__ void gsv_store_pair(const struct gsv_gemm &gemm, int row, int column,
                                                float x, float y, bool pairs)
@@ -43,7 +42,7 @@ __device__ __forceinline__ void gsv_store_pair(const struct gsv_gemm &gemm, int 
         out[1] = gsv_from_float<T>(gemm.residual ? y + gsv_to_float(residual[1]) : y);
 }
 
-/* This thread's sums. A Scale brings one back: scale(row, column, sum). */
+/* Stores this thread's sums. scale(row, column, sum) converts a sum to float. */
 template <typename T, bool gelu, class Math, class Shape, class Scale>
 __device__ __forceinline__ void gsv_store_sums(const gsv_mma_sums<Math, Shape> &sums,
                                                const struct gsv_gemm &gemm, bool pairs,
@@ -70,7 +69,7 @@ __device__ __forceinline__ void gsv_store_sums(const gsv_mma_sums<Math, Shape> &
     }
 }
 
-/* Whether columns come in twos that one access moves. */
+/* True if columns form pairs that one access moves. */
 inline bool gsv_gemm_pairs(const struct gsv_gemm *gemm, size_t element_bytes)
 {
     return gemm->n % 2 == 0 && gemm->out_ld % 2 == 0 &&

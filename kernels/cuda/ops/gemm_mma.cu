@@ -1,10 +1,10 @@
 /*
  * gemm_mma: out = activation(in * weight^T + bias) + residual on tensor cores.
  *
- *   gemm_mma.cuh has the sums, gemm_epilogue.cuh the rest.
+ *   gemm_mma.cuh computes the sums, gemm_epilogue.cuh stores them.
  *
- *   Needs:  rows of `in` and `weight` that begin at multiples of 16 bytes; m, n any.
- *   Oracle: kernels/ref.
+ *   Needs:  rows of `in` and `weight` aligned to 16 bytes; any m and n.
+ *   Oracle: kernels/ref/linear.c.
  */
 #include "kernels/cuda/ops/gemm_epilogue.cuh"
 

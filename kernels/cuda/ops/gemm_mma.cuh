@@ -1,20 +1,20 @@
 /*
- * gemm_mma.cuh: the sums of a matrix product on tensor cores, for kernels that differ in what they
- * do with them.
+ * gemm_mma.cuh - the sums of a matrix product on tensor cores, for kernels with different
+ * epilogues.
  *
- *   Both operands lie with k contiguous, so one loop serves every type: a step of mma.sync takes
- *   32 bytes of k (16 halves, two times 4 tf32, 32 int8), a tile 64. A block computes a tile of
- *   rows x columns; cp.async keeps two tiles on their way while the third is computed. Shared rows
- *   are 80 bytes apart, so that the 8 rows of an ldmatrix meet no common bank.
+ *   In both operands k is contiguous, so one loop serves every type: a step of mma.sync covers 32
+ *   bytes of k (16 halves, two times 4 tf32, 32 int8), a tile 64. A block computes a tile of rows x
+ *   columns; cp.async keeps two tiles in flight while the third is computed (3-stage pipeline).
+ *   Shared rows are 80 bytes apart, so the 8 rows of an ldmatrix have no bank conflicts.
  *
- *       128 x 128  8 warps of 64 x 32   the large products
- *        64 x  64  4 warps of 32 x 32   when the large tiles would not fill the device
+ *       128 x 128  8 warps of 64 x 32   large products
+ *        64 x  64  4 warps of 32 x 32   if large tiles would not fill the device
  *        16 x  64  4 warps of 16 x 16   a few rows: one short text, a head
  *
- *   An element is accumulated over k in one order whatever the tile: its bits do not depend on
- *   how many rows there are.
+ *   The order of accumulation over k is the same for every tile, so the bits of an element do not
+ *   depend on the number of rows.
  *
- *   Needs:  rows that begin at multiples of 16 bytes; any number of them, k a multiple of 16 bytes.
+ *   Needs:  rows aligned to 16 bytes, any number of them; k a multiple of 16 bytes.
  */
 #ifndef GSV_CUDA_GEMM_MMA_CUH
 #define GSV_CUDA_GEMM_MMA_CUH
@@ -52,7 +52,7 @@ struct gsv_math_bf16 {
     }
 };
 
-/* 8 floats of k. The tensor core would cut the low bits off, which biases towards zero. */
+/* 8 floats of k. Rounds explicitly: the tensor core would truncate, which biases towards zero. */
 struct gsv_math_tf32 {
     typedef float element;
     typedef float sum;
@@ -73,7 +73,7 @@ struct gsv_math_tf32 {
     }
 };
 
-/* 32 signed bytes, summed in whole numbers. */
+/* 32 signed bytes, summed as integers. */
 struct gsv_math_s8 {
     typedef int8_t element;
     typedef int32_t sum;
@@ -100,7 +100,7 @@ typedef gsv_mma_shape<128, 128, 2, 4> gsv_mma_large;
 typedef gsv_mma_shape<64, 64, 2, 2> gsv_mma_medium;
 typedef gsv_mma_shape<16, 64, 1, 4> gsv_mma_small;
 
-/* Start copying 64 bytes of k of `rows` rows; what lies past the matrix becomes zeros. */
+/* Starts the copy of 64 bytes of k of `rows` rows; elements past the matrix become zeros. */
 template <int rows, int threads>
 __device__ __forceinline__ void gsv_mma_load_tile(char *to, const char *from, size_t row_bytes,
                                                   int first, int n_rows, int k_at, int k_bytes)
@@ -116,19 +116,19 @@ __device__ __forceinline__ void gsv_mma_load_tile(char *to, const char *from, si
     }
 }
 
-/* The warp's accumulators, as mma.sync holds them: see gsv_mma_row and gsv_mma_column. */
+/* The warp's accumulators in the layout of mma.sync; gsv_mma_row and gsv_mma_column map them. */
 template <class Math, class Shape> struct gsv_mma_sums {
     typename Math::sum at[Shape::warp_rows / 16][Shape::warp_columns / 8][4];
 };
 
-/* Multiply one tile that lies in shared memory into the warp's accumulators. */
+/* Multiplies one tile in shared memory into the warp's accumulators. */
 template <class Math, class Shape>
 __device__ __forceinline__ void gsv_mma_multiply_tile(gsv_mma_sums<Math, Shape> &sums,
                                                       const char *a_tile, const char *b_tile,
                                                       int lane)
 {
-    /* A: matrices rows 0-7 and 8-15 of the lower, then of the upper 16 bytes.
-     * B: columns 0-7 lower, upper, columns 8-15 lower, upper. */
+    /* A: matrices rows 0-7 and 8-15 of the lower, then of the upper 16 bytes. B: columns 0-7 lower,
+     * upper, then columns 8-15 lower, upper. */
     const char *const a_from = a_tile + lane % 16 * GSV_MMA_ROW_BYTES + lane / 16 * 16;
     const char *const b_from =
         b_tile + (lane / 16 * 8 + lane % 8) * GSV_MMA_ROW_BYTES + lane / 8 % 2 * 16;
@@ -156,19 +156,19 @@ __device__ __forceinline__ void gsv_mma_multiply_tile(gsv_mma_sums<Math, Shape> 
     }
 }
 
-/* What a block multiplies: rows of `a` and `b` with k contiguous. */
+/* Operands of a block: rows of `a` and `b` with k contiguous. */
 struct gsv_mma_operands {
     const char *a;
     const char *b;
-    size_t a_bytes; /* from row to row */
+    size_t a_bytes; /* row stride */
     size_t b_bytes;
     int m;
     int n;
     int k_bytes;
 };
 
-/* The sums of this block's tile; `shared` has Shape::shared_bytes. Where the kernels overlap, the
- * caller has waited for the one before. */
+/* Computes the sums of this block's tile; `shared` has Shape::shared_bytes. With overlapping
+ * kernels the caller has called gsv_grid_wait(). */
 template <class Math, class Shape>
 __device__ __forceinline__ void gsv_mma_product(gsv_mma_sums<Math, Shape> &sums,
                                                 const gsv_mma_operands &of, char *shared)
@@ -198,7 +198,7 @@ __device__ __forceinline__ void gsv_mma_product(gsv_mma_sums<Math, Shape> &sums,
         const char *const from = shared + t % GSV_MMA_STAGES * Shape::stage_bytes;
 
         gsv_cp_async_wait<GSV_MMA_STAGES - 2>();
-        __syncthreads(); /* tile t is there, and nobody reads tile t - 1 any more */
+        __syncthreads(); /* tile t is loaded, and no thread reads tile t - 1 any more */
         if (next < n_tiles) {
             gsv_mma_load_tile<Shape::rows, Shape::threads>(to, of.a, of.a_bytes, first_row, of.m,
                                                            next * GSV_MMA_TILE_BYTES, of.k_bytes);
@@ -212,7 +212,7 @@ __device__ __forceinline__ void gsv_mma_product(gsv_mma_sums<Math, Shape> &sums,
     }
 }
 
-/* Row of at[i][.][0] and [1] ([2] and [3]: 8 further down) and column of at[.][j][0] and [2]. */
+/* Row of at[i][.][0] and [1] ([2] and [3]: 8 rows below), and column of at[.][j][0] and [2]. */
 template <class Shape> __device__ __forceinline__ int gsv_mma_row(int i)
 {
     const int warp = static_cast<int>(threadIdx.x) / GSV_WARP;
@@ -231,7 +231,7 @@ template <class Shape> __device__ __forceinline__ int gsv_mma_column(int j)
            static_cast<int>(threadIdx.x) % GSV_WARP % 4 * 2;
 }
 
-/* Blocks that cover m x n. */
+/* Grid that covers m x n. */
 template <class Shape> dim3 gsv_mma_grid(int m, int n)
 {
     return dim3((n + Shape::columns - 1) / Shape::columns, (m + Shape::rows - 1) / Shape::rows);
@@ -246,7 +246,7 @@ template <class Shape> int64_t gsv_mma_blocks(int m, int n)
 
 enum gsv_mma_size { GSV_MMA_LARGE, GSV_MMA_MEDIUM, GSV_MMA_SMALL };
 
-/* The largest tile whose blocks keep the device busy. */
+/* The largest tile whose blocks occupy the device. */
 inline enum gsv_mma_size gsv_mma_choose(int m, int n, int n_processors)
 {
     if (m > 16 && gsv_mma_blocks<gsv_mma_large>(m, n) >= n_processors)

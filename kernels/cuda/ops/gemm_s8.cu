@@ -1,15 +1,15 @@
 /*
  * gemm_s8: out = activation(rows * weights^T + bias) + residual over signed bytes, on tensor cores.
  *
- *   gemm_mma.cuh has the sums, in whole numbers and so exact; here they are brought back:
+ *   gemm_mma.cuh computes exact integer sums; this file dequantizes them:
  *
- *       (step of the row * sum + least of the row * sum of the column's weights) * its scale
+ *       (step of the row * sum + least of the row * sum of the column's weights) * column scale
  *
- *   and gemm_epilogue.cuh does the rest before the one rounding to float16. Rows that another int8
- *   product reads are quantized by the block that stores the last part of them: a block has seen
- *   only some columns, and a row's range needs all.
+ *   gemm_epilogue.cuh follows, with a single rounding to float16. If another int8 product reads the
+ *   rows, the block that stores the last part of them quantizes them: each block has only some
+ *   columns, and a row's range needs all.
  *
- *   Needs:  rows padded with zeros to multiples of 16 bytes, k up to 65536.
+ *   Needs:  rows zero-padded to multiples of 16 bytes, k up to 65536.
  *   Oracle: kernels/ref/linear.c.
  */
 #include "kernels/cuda/ops/gemm_epilogue.cuh"

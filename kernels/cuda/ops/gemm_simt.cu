@@ -1,11 +1,11 @@
 /*
  * gemm_simt: out = activation(in * weight^T + bias) + residual without tensor cores.
  *
- *   Full float32, and whatever alignment: the fallback of gemm_mma and the float32 mode.
- *   gemm_simt.cuh has the sums.
+ *   Full float32 and any alignment: the fallback of gemm_mma, and the float32 mode. gemm_simt.cuh
+ *   computes the sums.
  *
  *   Needs:  nothing.
- *   Oracle: kernels/ref.
+ *   Oracle: kernels/ref/linear.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/gemm_simt.cuh"

@@ -1,14 +1,15 @@
 /*
- * gemm_simt.cuh: the sums of a matrix product without tensor cores, in float32.
+ * gemm_simt.cuh - the sums of a matrix product without tensor cores, in float32.
  *
- *   A block of 16 x 16 threads computes a tile of 128 x 128 (64 x 64 when that fills the device
- *   better), each thread 8 x 8 (4 x 4) outputs. Tiles of 8 columns of k lie in shared memory
- *   transposed, so that a thread reads its operands as float4; while one is computed, the next
- *   waits in registers.
+ *   A block of 16 x 16 threads computes a tile of 128 x 128 (64 x 64 if that fills the device
+ *   better), each thread 8 x 8 (4 x 4) outputs. Tiles of 8 columns of k are stored transposed in
+ *   shared memory, so that a thread reads its operands as float4. The next tile is prefetched into
+ *   registers meanwhile.
  *
  *       shared = (A, B)[2 stages][8][tile + 4] floats
  *
- *   Every element is accumulated over k in one order, with fused multiply-adds, whatever the tile.
+ *   Every element is accumulated over k in the same order, with fused multiply-adds, for every
+ *   tile.
  */
 #ifndef GSV_CUDA_GEMM_SIMT_CUH
 #define GSV_CUDA_GEMM_SIMT_CUH
@@ -16,22 +17,22 @@
 #include "kernels/cuda/runtime/types.cuh"
 
 const int GSV_SIMT_DEPTH = 8; /* columns of k in a tile */
-const int GSV_SIMT_SIDE = 16; /* threads down and across a block */
+const int GSV_SIMT_SIDE = 16; /* threads per block in each dimension */
 const int GSV_SIMT_THREADS = GSV_SIMT_SIDE * GSV_SIMT_SIDE;
 
 template <int each> struct gsv_simt_tile {
     static constexpr int size = GSV_SIMT_SIDE * each;
-    static constexpr int row = size + 4; /* floats: transposed stores meet fewer common banks */
-    static constexpr int loads = size * GSV_SIMT_DEPTH / GSV_SIMT_THREADS; /* a thread brings */
+    static constexpr int row = size + 4; /* floats; padding against bank conflicts */
+    static constexpr int loads = size * GSV_SIMT_DEPTH / GSV_SIMT_THREADS; /* elements per thread */
     static constexpr int stage = GSV_SIMT_DEPTH * row;
     static constexpr size_t shared_bytes = sizeof(float) * 2 * 2 * stage;
 };
 
-/* One operand, n vectors of k elements. Neighbouring threads bring neighbours in memory: along k
- * where the vectors are rows, across them where they are columns (`turned`). */
+/* One operand: n vectors of k elements. Adjacent threads load adjacent addresses: along k if the
+ * vectors are rows, across the vectors if they are columns (`turned`). */
 template <typename T, bool turned> struct gsv_simt_operand {
     const T *from;
-    int64_t stride; /* between rows as stored */
+    int64_t stride; /* between stored rows */
     int n;
     int k;
 
@@ -45,8 +46,8 @@ template <typename T, bool turned> struct gsv_simt_operand {
         return turned ? at / gsv_simt_tile<each>::size : at % GSV_SIMT_DEPTH;
     }
 
-    /* The thread's share of vectors [first, first + size) at [k_at, k_at + DEPTH), zeros outside.
-     */
+    /* Loads the thread's part of vectors [first, first + size) at [k_at, k_at + DEPTH), zeros
+     * outside. */
     template <int each>
     __device__ __forceinline__ void fetch(float (&x)[gsv_simt_tile<each>::loads], int first,
                                           int k_at) const
@@ -76,7 +77,7 @@ template <typename T, bool turned> struct gsv_simt_operand {
     }
 };
 
-/* A thread's rows (columns) are groups of four, 64 apart: neighbours read neighbouring float4s. */
+/* A thread's rows (columns) are groups of four, 64 apart: adjacent threads read adjacent float4. */
 __device__ __forceinline__ int gsv_simt_own(int thread, int i)
 {
     return i / 4 * (4 * GSV_SIMT_SIDE) + thread * 4 + i % 4;
@@ -126,7 +127,7 @@ __device__ __forceinline__ void gsv_simt_multiply(float (&sums)[each][each], con
     }
 }
 
-/* The sums of this block's tile; `shared` has gsv_simt_tile<each>::shared_bytes. */
+/* Computes the sums of this block's tile; `shared` has gsv_simt_tile<each>::shared_bytes. */
 template <int each, class A, class B>
 __device__ __forceinline__ void gsv_simt_product(float (&sums)[each][each], const A &a_of,
                                                  const B &b_of, float *shared)
@@ -144,7 +145,7 @@ __device__ __forceinline__ void gsv_simt_product(float (&sums)[each][each], cons
     for (int k = 0, stage = 0; k < a_of.k; k += GSV_SIMT_DEPTH, stage ^= 1) {
         A::template put<each>(a + stage * tiling::stage, next_a);
         B::template put<each>(b + stage * tiling::stage, next_b);
-        __syncthreads(); /* one is enough: two turns ago everyone had passed this stage */
+        __syncthreads(); /* one barrier suffices: all threads left this stage two iterations ago */
         if (k + GSV_SIMT_DEPTH < a_of.k) {
             a_of.template fetch<each>(next_a, first_row, k + GSV_SIMT_DEPTH);
             b_of.template fetch<each>(next_b, first_column, k + GSV_SIMT_DEPTH);
@@ -153,7 +154,7 @@ __device__ __forceinline__ void gsv_simt_product(float (&sums)[each][each], cons
     }
 }
 
-/* Whether tiles of 128 x 128 keep the device busy. */
+/* True if tiles of 128 x 128 occupy the device. */
 inline bool gsv_simt_wants_large(int m, int n, int n_processors)
 {
     return static_cast<int64_t>((m + 127) / 128) * ((n + 127) / 128) >= n_processors;

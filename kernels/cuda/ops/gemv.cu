@@ -1,11 +1,11 @@
 /*
- * gemv: the head's product in float32: few rows, at most GSV_GEMV_MAX_N outputs.
+ * gemv: the product of a head in float32: few rows, at most GSV_GEMV_MAX_N outputs.
  *
- *   One warp for each output element; its lanes share k, and the sum's order depends on k only.
- *   The weights are read once for each row, from L2 after the first.
+ *   One warp per output element; its lanes share k, and the order of the sum depends on k only. The
+ *   weights are read once per row, from L2 after the first.
  *
  *   Needs:  float32; any size.
- *   Oracle: kernels/ref.
+ *   Oracle: kernels/ref/linear.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/math.cuh"

@@ -1,8 +1,9 @@
 /*
- * int8.cu - the weights of an int8 product, and the product as a linear asks for it.
+ * int8.cu - weights of an int8 product, its double buffer of quantized rows, and the product
+ * itself.
  *
  * A linear's memory: values [n, k_up], then scale, column_sum, bias [n] and input_scale [k] in
- * float32, each part beginning at 64 bytes.
+ * float32, each part aligned to 64 bytes.
  */
 #include "kernels/cuda/runtime/int8.cuh"
 
@@ -13,7 +14,7 @@
 namespace
 {
 
-const float MIN_WIDTH = 1e-30f; /* as kernels/ref/linear.c */
+const float MIN_WIDTH = 1e-30f; /* as in kernels/ref/linear.c */
 
 size_t k_up(int32_t k)
 {
@@ -33,7 +34,7 @@ size_t values_bytes(int32_t n, int32_t k)
                                                                  : SIZE_MAX;
 }
 
-/* A linear's memory as it is filled here, before one copy brings it over. */
+/* Image of a linear's memory, built on the host and uploaded by one copy. */
 struct image {
     char *memory;
     int8_t *values;
@@ -91,11 +92,11 @@ static size_t max_rows(const struct gpuserve_stream_options *options)
                                    : options->max_sequences);
 }
 
-/* Where the parts of a stream's memory begin. */
+/* Offsets of the parts of a stream's int8 memory. */
 struct stage_layout {
     size_t values[2];
     size_t row_bytes[2];
-    size_t steps[2]; /* [rows], and as many least values behind */
+    size_t steps[2]; /* [rows], followed by as many zero points */
     size_t arrived;
     size_t size;
 };
@@ -109,7 +110,8 @@ static bool add_part(struct stage_layout *layout, size_t *place, size_t count, s
            gsv_add_size(layout->size, gsv_round_up(bytes, 256), &layout->size);
 }
 
-/* One kernel's parts of its rows are at least 16 high, or end with a sequence. */
+/* Upper bound of a kernel's parts of its rows: each has at least 16 rows, or ends with a
+ * sequence. */
 static size_t max_parts(const struct gpuserve_stream_options *options)
 {
     return max_rows(options) / 16 + static_cast<size_t>(options->max_sequences) + 1;
@@ -155,7 +157,7 @@ struct gsv_int8_stage gsv_cuda_int8_stage(void *memory,
     return stage;
 }
 
-/* ----------------------------------------------------------------------- rows on their way */
+/* ------------------------------------------------------------------------------- quantized rows */
 
 void gsv_int8_forget(struct gsv_int8_stage *stage)
 {
@@ -177,7 +179,8 @@ static struct gsv_int8_target target_of(const struct gsv_int8_stage *stage, int 
     return target;
 }
 
-/* The narrower place if the rows fit, so that the wider one is free for what is made of them. */
+/* Selects the narrower buffer if the rows fit, so that the wider one is free for the product's
+ * output. */
 static int place_for(const struct gsv_int8_stage *stage, const struct gpuserve_linear *reader)
 {
     return static_cast<size_t>(reader->int8.k_up) <= stage->row_bytes[1] ? 1 : 0;
@@ -241,7 +244,7 @@ gpuserve_status gsv_cuda_int8_create(struct gpuserve_linear *linear, void *memor
     return status;
 }
 
-/* The product's rows in whole numbers: where they are, after they were made if need be. */
+/* Ensures that the product's quantized input rows are in the buffer. */
 static cudaError_t bring(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                          struct gsv_int8_stage *stage, cudaStream_t stream)
 {
@@ -270,7 +273,7 @@ cudaError_t gsv_cuda_int8_multiply(const struct gpuserve_linear *linear,
 
     quantized.ld = linear->int8.k_up;
     gsv_int8_forget(stage);
-    if (!whole) { /* the others are not in its epilogue */
+    if (!whole) { /* the epilogue has NONE and GELU only */
         plain.activation = GPUSERVE_ACT_NONE;
         plain.residual = NULL;
         rest.bias = NULL;

@@ -1,10 +1,10 @@
 /*
  * layernorm: residual add and LayerNorm in one pass over the row.
  *
- *   The body is rownorm.cuh's: 3 rows of `cols` elements move for each row.
+ *   rownorm.cuh has the body. Bound by memory: 3 rows of `cols` elements per row.
  *
- *   Needs:  cols any; 128, 256, 312, 384, 512, 768, 1024 in registers. `out` may be an input.
- *   Oracle: kernels/ref.
+ *   Needs:  any cols; 128, 256, 312, 384, 512, 768, 1024 in registers. `out` may be an input.
+ *   Oracle: kernels/ref/layernorm.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/rownorm.cuh"

@@ -1,6 +1,8 @@
 /*
- * linear.cu - the weights of one product in device memory: [n, k] in the activation type, as the
- * kernels and cuBLASLt both read them, then the bias in float32, then in the activation type.
+ * linear.cu - weights of a product in device memory, and the choice among the own kernels.
+ *
+ * Layout: weights [n, k] in the activation type, for the own kernels and cuBLASLt alike, then the
+ * bias in float32, then the bias in the activation type. INT8: int8.cu.
  */
 #include "kernels/cuda/runtime/watchdog.cuh"
 #include "kernels/cuda/runtime/int8.cuh"
@@ -167,7 +169,7 @@ cudaError_t gsv_cuda_multiply(const struct gpuserve_linear *linear, const struct
     if (gemm->activation == GPUSERVE_ACT_NONE || gemm->activation == GPUSERVE_ACT_GELU)
         return gsv_cuda_gemm_mma(gemm, linear->math, n_processors, stream);
 
-    plain.activation = GPUSERVE_ACT_NONE; /* the others are not in its epilogue */
+    plain.activation = GPUSERVE_ACT_NONE; /* the epilogue has NONE and GELU only */
     plain.residual = NULL;
     rest.bias = NULL;
     code = gsv_cuda_gemm_mma(&plain, linear->math, n_processors, stream);

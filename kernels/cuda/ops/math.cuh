@@ -8,7 +8,7 @@
 
 #include <gpuserve/sys/backend.h>
 
-/* erf, not its tanh approximation: the two differ by 3e-4, more than fp16 costs. */
+/* erf, not the tanh approximation: they differ by 3e-4, more than the error of fp16. */
 __device__ __forceinline__ float gsv_gelu(float x)
 {
     return 0.5f * x * (1.f + erff(x * 0.70710678118654752f));

@@ -1,16 +1,16 @@
 /*
- * pool: one vector for each sequence from its tokens' rows, cut and normalized on the way out.
+ * pool: one vector per sequence from its token rows, truncated and normalized on output.
  *
- *   One block for each sequence. A group of threads reads a row 16 bytes each; several groups take
- *   rows in turn and their sums are added in the groups' order, so that the result depends on the
- *   sequence's own length only. cls and last read one row. The L2 norm is taken over the columns
- *   that are kept. A sequence of no tokens gives zeros.
+ *   One block per sequence. A group of threads reads a row, 16 bytes per thread. Several groups
+ *   take rows in turn, and their sums are added in group order, so the result depends on the
+ *   sequence's own length only. cls and last read one row. The L2 norm covers the kept columns. A
+ *   sequence without tokens gives zeros.
  *
  *       grid = sequences, shared = groups * hidden floats + 8 for the norm
  *
- *   Needs:  hidden any; in chunks of 16 bytes when it is a multiple of them and rows are aligned,
- *           else element by element.
- *   Oracle: kernels/ref.
+ *   Needs:  any hidden up to MAX_HIDDEN; 16-byte accesses if it is a multiple of them and rows
+ *           are aligned, else single elements.
+ *   Oracle: kernels/ref/rows.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/ptx.cuh"
@@ -22,7 +22,7 @@ namespace
 {
 
 const int THREADS = 256;
-const int MAX_HIDDEN = 11264; /* floats of a row in 48 KiB of shared memory, scratch beside them */
+const int MAX_HIDDEN = 11264; /* floats of a row in 48 KiB of shared memory, with the scratch */
 
 struct pool_args {
     const void *in;
@@ -36,7 +36,7 @@ struct pool_args {
     int32_t n_groups; /* of threads; each takes whole rows */
 };
 
-/* What token i of n weighs. */
+/* Weight of token i. */
 __device__ __forceinline__ float token_weight(int pooling, int i)
 {
     return pooling == GPUSERVE_POOL_WEIGHTED_MEAN ? static_cast<float>(i + 1) : 1.f;
@@ -58,7 +58,7 @@ __device__ __forceinline__ float total_weight(int pooling, int n)
     }
 }
 
-/* partial[group][..] = what this group's rows come to; `width` elements a thread at a time. */
+/* partial[group][..] = the pooled rows of this group; `width` elements per thread at a time. */
 template <typename T, int width>
 __device__ void pool_rows(const struct pool_args &args, const T *rows, int first, int end,
                           float *partial)
@@ -96,7 +96,7 @@ __device__ void pool_rows(const struct pool_args &args, const T *rows, int first
     }
 }
 
-/* Left to itself ptxas spills for the sake of more blocks on sm_110. */
+/* The launch bound keeps ptxas from spilling registers to fit more blocks on sm_110. */
 template <typename T, int width>
 __global__ void __launch_bounds__(THREADS, 3) pool_sequences(const struct pool_args args)
 {
@@ -141,7 +141,7 @@ cudaError_t launch_width(struct pool_args args, int n_sequences, cudaStream_t st
     const int threads_a_row = (args.hidden + width - 1) / width;
 
     args.n_groups = threads_a_row < THREADS ? THREADS / threads_a_row : 1;
-    /* More groups than 16 only cost time when their sums are added. */
+    /* More than 16 groups cost more time in the final sum than they save. */
     args.n_groups = args.n_groups < 16 ? args.n_groups : 16;
     if (args.n_groups * args.hidden > MAX_HIDDEN)
         return cudaErrorInvalidValue;

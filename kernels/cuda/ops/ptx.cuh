@@ -1,8 +1,8 @@
 /*
- * ptx.cuh - the PTX instructions that the kernels use, one small function each. sm_80 is enough.
+ * ptx.cuh - the PTX instructions that the kernels use, one small function each. Requires sm_80.
  *
- * Fragments of mma.sync, lane l of the warp, g = l / 4, t = l % 4, as the PTX ISA lays them out
- * (two 16-bit elements in each 32-bit register, the lower column in the lower half):
+ * Fragments of mma.sync for lane l of the warp, g = l / 4, t = l % 4, as in the PTX ISA (two 16-bit
+ * elements in each 32-bit register, the lower column in the lower half):
  *
  *   m16n8k16   a[0] = A[g][2t, 2t+1]   a[1] = A[g+8][2t, 2t+1]   a[2], a[3]: the same, columns + 8
  *              b[0] = B[2t, 2t+1][g]   b[1] = B[2t+8, 2t+9][g]
@@ -12,8 +12,8 @@
  *   (s8)       b[0] = B[4t..4t+3][g]   b[1] = B[4t+16..4t+19][g]
  *   all        d[0], d[1] = D[g][2t, 2t+1]   d[2], d[3] = D[g+8][2t, 2t+1]
  *
- * Each of the mma, ldmatrix and shuffle functions is executed by all 32 lanes together.
- * The bodies of the emulator stand in tests/cudaemu/include/emu_ptx.h.
+ * All 32 lanes execute each mma, ldmatrix and shuffle function together. The emulator's versions
+ * are in tests/cudaemu/include/emu_ptx.h.
  */
 #ifndef GSV_CUDA_PTX_CUH
 #define GSV_CUDA_PTX_CUH
@@ -33,7 +33,7 @@ __device__ __forceinline__ uint32_t gsv_shared_address(const void *p)
 
 /* --- matrix products: d += A * B ------------------------------------------------------------- */
 
-/** m16n8k16, A and B half, D float. The unused last argument chooses the element type. */
+/* m16n8k16, A and B half, D float. The unused last argument selects the element type. */
 __device__ __forceinline__ void gsv_mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4],
                                                  const uint32_t (&b)[2], half)
 {
@@ -43,7 +43,7 @@ __device__ __forceinline__ void gsv_mma_m16n8k16(float (&d)[4], const uint32_t (
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/** m16n8k16, A and B bfloat16, D float. */
+/* m16n8k16, A and B bfloat16, D float. */
 __device__ __forceinline__ void gsv_mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4],
                                                  const uint32_t (&b)[2], __nv_bfloat16)
 {
@@ -53,7 +53,7 @@ __device__ __forceinline__ void gsv_mma_m16n8k16(float (&d)[4], const uint32_t (
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/** m16n8k8, A and B the bits of floats rounded by gsv_tf32(), D float. */
+/* m16n8k8, A and B the bits of floats rounded by gsv_tf32(), D float. */
 __device__ __forceinline__ void gsv_mma_m16n8k8_tf32(float (&d)[4], const uint32_t (&a)[4],
                                                      const uint32_t (&b)[2])
 {
@@ -63,7 +63,7 @@ __device__ __forceinline__ void gsv_mma_m16n8k8_tf32(float (&d)[4], const uint32
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/** m16n8k32, A and B signed bytes, D int32. */
+/* m16n8k32, A and B signed bytes, D int32. */
 __device__ __forceinline__ void gsv_mma_m16n8k32_s8(int32_t (&d)[4], const uint32_t (&a)[4],
                                                     const uint32_t (&b)[2])
 {
@@ -73,7 +73,7 @@ __device__ __forceinline__ void gsv_mma_m16n8k32_s8(int32_t (&d)[4], const uint3
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/** x rounded to tf32 (10 bits of mantissa, ties away from zero), as the register mma wants. */
+/* x rounded to tf32 (10 bits of mantissa, ties away from zero), in the register format of mma. */
 __device__ __forceinline__ uint32_t gsv_tf32(float x)
 {
     uint32_t bits;
@@ -82,9 +82,9 @@ __device__ __forceinline__ uint32_t gsv_tf32(float x)
 }
 
 /* --- 8x8 matrices of 16-bit elements from shared memory -------------------------------------- */
-/* Lane i of 0..7 gives the 16-byte aligned address of row i of the first matrix, lanes 8..15 of the
- * second, and so on; addresses of the other lanes are not used but must be valid. Lane l gets of
- * each matrix M[l / 4][2 (l % 4), + 1], transposed M[2 (l % 4), + 1][l / 4]. */
+/* Lanes 0..7 pass the 16-byte aligned addresses of rows 0..7 of the first matrix, lanes 8..15 of
+ * the second, and so on; the addresses of other lanes are unused but must be valid. Of each matrix
+ * lane l receives M[l / 4][2 (l % 4), + 1], transposed M[2 (l % 4), + 1][l / 4]. */
 
 __device__ __forceinline__ void gsv_ldmatrix_x1(uint32_t (&r)[1], const void *row)
 {
@@ -134,10 +134,10 @@ __device__ __forceinline__ void gsv_ldmatrix_x4_trans(uint32_t (&r)[4], const vo
                  : "memory");
 }
 
-/* --- copies that run beside the computation --------------------------------------------------- */
-/* Both addresses are aligned to the size copied. With valid = false nothing is read and the shared
- * memory is filled with zeros. The data is there for this thread after gsv_cp_async_wait, for the
- * others after a __syncthreads() that follows it. */
+/* --- asynchronous copies --------------------------------------------------------------------- */
+/* Both addresses are aligned to the copied size. With valid = false nothing is read and the shared
+ * memory is zero-filled. The data is visible to this thread after gsv_cp_async_wait, and to other
+ * threads after a following __syncthreads(). */
 
 __device__ __forceinline__ void gsv_cp_async_16(void *shared, const void *global, bool valid = true)
 {
@@ -161,21 +161,21 @@ __device__ __forceinline__ void gsv_cp_async_4(void *shared, const void *global,
                  : "memory");
 }
 
-/** Close the group of the copies issued since the last commit; it may be empty. */
+/* Closes the group of copies issued since the last commit; it may be empty. */
 __device__ __forceinline__ void gsv_cp_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/** Wait until at most the last `groups` groups of this thread are under way. */
+/* Waits until at most the last `groups` groups of this thread are in flight. */
 template <int groups> __device__ __forceinline__ void gsv_cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
 }
 
-/* --- small ones ------------------------------------------------------------------------------- */
+/* --- other instructions ---------------------------------------------------------------------- */
 
-/** 2^x to 2 ulp; 0 for -infinity. */
+/* 2^x to 2 ulp; 0 for -infinity. */
 __device__ __forceinline__ float gsv_exp2(float x)
 {
     float y;
@@ -183,8 +183,8 @@ __device__ __forceinline__ float gsv_exp2(float x)
     return y;
 }
 
-/** Until the kernels before this one in the stream have finished; see GSV_LAUNCH_OVERLAP. Nothing
- *  in a kernel that was launched otherwise, and below sm_90. */
+/* Waits until the preceding kernels in the stream have finished; see GSV_LAUNCH_OVERLAP. Does
+ * nothing in a kernel launched otherwise, and below sm_90. */
 __device__ __forceinline__ void gsv_grid_wait()
 {
 #if __CUDA_ARCH__ >= 900
@@ -192,16 +192,16 @@ __device__ __forceinline__ void gsv_grid_wait()
 #endif
 }
 
-/** Add one to *counter, after all that this thread has written, and others before a barrier that it
- *  passed, for whoever waits for it. */
+/* Adds one to *counter with release semantics: a waiting thread sees all writes of this thread, and
+ * those of other threads before a barrier that this thread has passed. */
 __device__ __forceinline__ void gsv_signal(unsigned *counter)
 {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(__cvta_generic_to_global(counter))
                  : "memory");
 }
 
-/** Add one to *counter as gsv_signal does; what it was before. What those who came earlier had
- *  written is there for this thread, and for others after a barrier. */
+/* Adds one to *counter like gsv_signal, with acquire semantics too; returns the previous value. The
+ * writes of earlier arrivals are visible to this thread, and to others after a barrier. */
 __device__ __forceinline__ unsigned gsv_arrive(unsigned *counter)
 {
     unsigned before;
@@ -213,8 +213,8 @@ __device__ __forceinline__ unsigned gsv_arrive(unsigned *counter)
     return before;
 }
 
-/** Until *counter is `target` or more. The blocks that signal run at the same time:
- *  GSV_LAUNCH_TOGETHER. */
+/* Spins until *counter is at least `target`. The signalling blocks must be co-resident:
+ * GSV_LAUNCH_TOGETHER. */
 __device__ __forceinline__ void gsv_wait_for(const unsigned *counter, unsigned target)
 {
     unsigned seen;
@@ -227,7 +227,7 @@ __device__ __forceinline__ void gsv_wait_for(const unsigned *counter, unsigned t
     } while (seen < target);
 }
 
-/** The next kernel of the stream may be started when all blocks have come here or ended. */
+/* Allows the next kernel of the stream to start once all blocks have called this or ended. */
 __device__ __forceinline__ void gsv_grid_launch_next()
 {
 #if __CUDA_ARCH__ >= 900

@@ -1,7 +1,7 @@
 /*
- * quantize: rows of float16 to signed bytes, where the kernel that wrote them did not do it.
+ * quantize: rows of float16 to signed bytes, for rows that their kernel did not quantize itself.
  *
- *   quantize.cuh has the row; eight elements a lane where rows allow it.
+ *   quantize.cuh has the body; eight elements per lane if alignment permits.
  *
  *   Needs:  nothing.
  *   Oracle: kernels/ref/linear.c.

@@ -1,16 +1,15 @@
 /*
- * quantize.cuh - rows of 16-bit elements to signed bytes, each with its own least value and step:
- * for the kernels that write such rows, and for quantize.cu.
+ * quantize.cuh - rows of 16-bit elements to signed bytes, with a zero point (`least`) and a scale
+ * (`step`) per row: for kernels that write such rows, and for quantize.cu.
  *
- *   One warp a row. A row that is in memory is read twice, for the range and for the bytes: the
- *   second time it comes from the first-level cache. A row that a kernel has in registers stays
- *   there.
+ *   One warp per row. A row in memory is read twice, for the range and for the bytes; the second
+ *   read hits the L1 cache. A row in a kernel's registers stays there.
  *
- *   A row that holds a NaN or an infinity gets NaN for its least value and step, so that its
- *   products are NaN.
+ *   A row with a NaN or an infinity gets NaN as zero point and scale, so that its products are NaN.
  *
- *   A kernel whose blocks each write a part of some rows leaves them to the block that comes last
- *   (gsv_comes_last): nobody waits, and what is quantized is what was stored, whoever does it.
+ *   If several blocks each write a part of some rows, the last block to arrive quantizes them
+ *   (gsv_comes_last). No block waits, and the stored values are quantized, so the result does not
+ *   depend on which block it is.
  */
 #ifndef GSV_CUDA_QUANTIZE_CUH
 #define GSV_CUDA_QUANTIZE_CUH
@@ -20,11 +19,10 @@
 #include "kernels/cuda/ops/reduce.cuh"
 #include "kernels/cuda/runtime/types.cuh"
 
-const float GSV_MIN_WIDTH =
-    1e-30f; /* of a range that is divided into steps: kernels/ref/linear.c */
+const float GSV_MIN_WIDTH = 1e-30f; /* minimum range to divide into steps: kernels/ref/linear.c */
 
-/* The largest of a warp's numbers, none a NaN, by one instruction: as signed whole numbers the bits
- * of negative ones are in the wrong order, which turning their low 31 mends. */
+/* Maximum over a warp, without NaN, by one integer instruction. Flipping the low 31 bits of
+ * negative floats makes their integer order match. */
 __device__ __forceinline__ float gsv_warp_largest(float x)
 {
     const int bits = __float_as_int(x);
@@ -33,7 +31,7 @@ __device__ __forceinline__ float gsv_warp_largest(float x)
     return __int_as_float(largest ^ (largest >> 31 & 0x7fffffff));
 }
 
-/* What a lane has seen of its row; after settle() what the warp has. */
+/* Range of a row: over this lane's elements, after settle() over the warp. */
 struct gsv_row_range {
     float most = -INFINITY;
     float least = INFINITY;
@@ -42,7 +40,7 @@ struct gsv_row_range {
     __device__ __forceinline__ void add(float x)
     {
         finite = finite && fabsf(x) < INFINITY; /* false for NaN */
-        most = fmaxf(most, x);                  /* neither takes a NaN */
+        most = fmaxf(most, x);                  /* neither propagates NaN */
         least = fminf(least, x);
     }
 
@@ -64,7 +62,7 @@ struct gsv_row_range {
                       : static_cast<int8_t>(0);
     }
 
-    /* Of the value -128: see int8.cuh. One lane. */
+    /* `least` for the byte 0, as int8.cuh defines. Called by one lane. */
     __device__ __forceinline__ void store(const gsv_int8_rows &rows, size_t row) const
     {
         const float step = (most - least) / 255.f;
@@ -74,13 +72,13 @@ struct gsv_row_range {
     }
 };
 
-/* A rounded product: fused into a difference it would give other whole numbers. */
+/* A rounded product: fusing it into a difference would give other integers. */
 __device__ __forceinline__ float gsv_scaled_input(float x, const float *scale, int column)
 {
     return scale ? __fmul_rn(x, scale[column]) : x;
 }
 
-/* `width` neighbours of a row times their scales. */
+/* `width` adjacent elements of a row times their scales. */
 template <int width, typename T>
 __device__ __forceinline__ void gsv_load_scaled(float (&x)[width], const T *row, const float *scale,
                                                 int at)
@@ -105,8 +103,8 @@ __device__ __forceinline__ void gsv_store_bytes(int8_t *to, const int8_t (&q)[wi
         to[0] = q[0];
 }
 
-/* Row `row` from memory, by the lanes of a warp. `width` is 8 where rows are 16-byte aligned and k
- * is a multiple of 8, else 1. */
+/* Quantizes row `row` from memory by the lanes of a warp. `width` is 8 if rows are 16-byte aligned
+ * and k is a multiple of 8, else 1. */
 template <int width, typename T>
 __device__ __forceinline__ void gsv_quantize_row(const gsv_int8_target &to, const T *from,
                                                  size_t row, int lane)
@@ -141,7 +139,7 @@ __device__ __forceinline__ void gsv_quantize_row(const gsv_int8_target &to, cons
 }
 
 /* The same from registers: x holds the row's 8 elements from column (slot * 32 + lane) * 8 on for
- * each slot, and is changed. k is a multiple of 8. */
+ * each slot, and is modified. k is a multiple of 8. */
 template <int slots>
 __device__ __forceinline__ void gsv_quantize_registers(const gsv_int8_target &to,
                                                        float (&x)[slots * 8], size_t row, int lane)
@@ -175,9 +173,9 @@ __device__ __forceinline__ void gsv_quantize_registers(const gsv_int8_target &to
         range.store(to.rows, row);
 }
 
-/* Whether this block is the last of `n_blocks` to come here; what all of them stored is there for
- * its threads then. All threads of the block; `shared` is one word of theirs, free for it. The
- * counter is left as it was found: zero. */
+/* True in the last of `n_blocks` blocks to call this; the stores of all of them are then visible to
+ * its threads. Called by all threads of the block; `shared` is one free word of shared memory. The
+ * counter is zero before and after. */
 __device__ __forceinline__ bool gsv_comes_last(unsigned *counter, unsigned n_blocks,
                                                unsigned *shared)
 {
@@ -191,8 +189,8 @@ __device__ __forceinline__ bool gsv_comes_last(unsigned *counter, unsigned n_blo
     return *shared != 0;
 }
 
-/* Rows [first, end) of the output that this kernel's blocks have stored, `ld` elements apart, if
- * this block comes last of the `n_blocks` that write them. `always_wide`: so are all its rows. */
+/* Quantizes rows [first, end) of the output, row stride `ld` elements, if this block is the last of
+ * the `n_blocks` that write them. `always_wide`: all rows are wide (int8.cuh). */
 template <bool always_wide, typename T>
 __device__ __forceinline__ void
 gsv_quantize_stored(const gsv_int8_target &to, const T *rows, size_t ld, int first, int end,

@@ -1,5 +1,5 @@
 /*
- * reduce.cuh - sums and maxima over a warp and over a block, always in the same order.
+ * reduce.cuh - sum and maximum over a warp and over a block, always in the same order.
  */
 #ifndef GSV_CUDA_REDUCE_CUH
 #define GSV_CUDA_REDUCE_CUH
@@ -20,7 +20,7 @@ struct gsv_sum {
     }
 };
 
-/* A NaN wins, so that it reaches the result and the row is reported. */
+/* Propagates NaN, so that it reaches the result and the row is reported. */
 struct gsv_max {
     static __device__ __forceinline__ float identity()
     {
@@ -32,7 +32,7 @@ struct gsv_max {
     }
 };
 
-/* Every lane gets the result. */
+/* All lanes get the result. */
 template <typename Op> __device__ __forceinline__ float gsv_warp_reduce(float x)
 {
 #pragma unroll
@@ -41,8 +41,8 @@ template <typename Op> __device__ __forceinline__ float gsv_warp_reduce(float x)
     return x;
 }
 
-/* Every thread gets the result. `scratch` is shared memory of one float for each warp; the call
- * begins with a barrier, so it may be used again at once. */
+/* All threads get the result. `scratch` is shared memory, one float per warp. The function begins
+ * with a barrier, so `scratch` may be reused at once. */
 template <typename Op> __device__ __forceinline__ float gsv_block_reduce(float x, float *scratch)
 {
     const int warp = static_cast<int>(threadIdx.x) / GSV_WARP;

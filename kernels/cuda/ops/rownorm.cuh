@@ -1,14 +1,14 @@
 /*
- * rownorm.cuh - LayerNorm of a row that a Source hands over piece by piece: the common body of
+ * rownorm.cuh - LayerNorm of a row that a Source supplies chunk by chunk: the common body of
  * embed.cu and layernorm.cu.
  *
- *   One warp for each row. The row stays in the lanes' registers as float32: it is read once and
- *   written once, 16 bytes an access, so the kernel is bound by memory. Mean first, then the
- *   variance of (x - mean): E[x^2] - mean^2 loses all digits when |mean| >> std.
+ *   One warp per row. The row stays in registers as float32: it is read once and written once with
+ *   16-byte accesses, so the kernel is bound by memory. Two-pass variance of (x - mean): E[x^2] -
+ *   mean^2 loses all digits when |mean| >> std.
  *
- *   A width that is not one of the models' takes one block for each row and reads it three times.
+ *   A width without a template instance uses one block per row and reads the row three times.
  *
- *   Where an int8 product reads the rows next they are quantized here as well, from the registers.
+ *   If an int8 product reads the rows next, they are also quantized here, from the registers.
  *
  * A Source<T> offers
  *     bind(row)          choose the row
@@ -43,7 +43,7 @@ template <typename T> __device__ __forceinline__ void gsv_add_chunk(const T *row
         x[j] += gsv_to_float(chunk.v[j]);
 }
 
-/* The 16 bytes of the output that hold columns [column, column + size). */
+/* The 16 bytes of the output for columns [column, column + size). */
 template <typename T>
 __device__ __forceinline__ gsv_vector_chunk<T>
 gsv_norm_chunk(const float *x, float mean, float scale, const gsv_norm &norm, int column)
@@ -63,7 +63,7 @@ gsv_norm_chunk(const float *x, float mean, float scale, const gsv_norm &norm, in
     return chunk;
 }
 
-/* What becomes of a row beside being stored: nothing, or whole numbers. */
+/* Policies for a row besides storing it: none, or quantization. */
 struct gsv_norm_only {
     template <int n> __device__ __forceinline__ void finish(float (&)[n], size_t, int) const
     {
@@ -82,7 +82,7 @@ struct gsv_norm_quantized {
         gsv_quantize_registers<n / 8>(to, x, row, lane);
     }
 
-    /* By the block's first warp: widths that have no kernel of their own are rare. */
+    /* By the block's first warp only: widths without a template instance are rare. */
     template <typename T>
     __device__ __forceinline__ void finish_stored(const T *from, size_t row) const
     {
@@ -92,7 +92,7 @@ struct gsv_norm_quantized {
     }
 };
 
-/* Left to itself ptxas spills for the sake of more blocks on some targets. */
+/* The launch bound keeps ptxas from spilling registers to fit more blocks on some targets. */
 template <typename T, int cols, typename Source, typename After>
 __global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
     gsv_norm_warp(Source source, T *out, const gsv_norm norm, const After after)
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
         to[chunk] = y;
 #pragma unroll
         for (int j = 0; j < width; j++)
-            x[s * width + j] = gsv_to_float(y.v[j]); /* as whoever reads the row will find it */
+            x[s * width + j] = gsv_to_float(y.v[j]); /* rounded, as stored */
     }
     after.finish(x, static_cast<size_t>(row), lane);
 }
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS)
         squares += d * d;
     }
     const float scale = 1.f / sqrtf(gsv_block_reduce<gsv_sum>(squares, scratch) / n + norm.eps);
-    /* Each thread reads only what it itself overwrites: `out` may be an input. */
+    /* Each thread reads only elements that it overwrites itself: `out` may be an input. */
     for (int c = static_cast<int>(threadIdx.x); c < norm.cols; c += GSV_NORM_THREADS) {
         out[static_cast<size_t>(row) * norm.cols + c] =
             gsv_from_float<T>((source.at(c) - mean) * scale * norm.gamma[c] + norm.beta[c]);
@@ -190,7 +190,7 @@ cudaError_t gsv_norm_launch_warp(const Source &source, T *out, const gsv_norm &n
                               stream, source, out, norm, after);
 }
 
-/* `aligned`: every row of the source and of `out` begins at a multiple of 16 bytes. */
+/* `aligned`: each row of the source and of `out` is 16-byte aligned. */
 template <typename T, typename Source, typename After>
 cudaError_t gsv_norm_launch(const Source &source, T *out, const gsv_norm &norm, bool aligned,
                             const After &after, cudaStream_t stream)

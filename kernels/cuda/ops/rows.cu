@@ -1,11 +1,11 @@
 /*
- * rows: what is done to the few float32 rows that leave the device: L2 norm, softmax, sigmoid and
+ * rows: operations on the few float32 rows that leave the device: L2 norm, softmax, sigmoid and
  * other activations, in place.
  *
- *   One block for each row; the row stays in L1 between the passes.
+ *   One block per row; the row stays in L1 between the passes.
  *
- *   Needs:  cols any.
- *   Oracle: kernels/ref.
+ *   Needs:  any cols.
+ *   Oracle: kernels/ref/rows.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/math.cuh"

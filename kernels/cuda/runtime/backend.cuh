@@ -1,17 +1,14 @@
 /*
- * backend.cuh - what the files of this folder know of each other.
+ * backend.cuh - internal interface between the files of the CUDA backend.
  *
- *   plugin.cu     the table; device.cu, memory.cu, linear.cu, stream.cu fill its slots
- *   batch_upload.cu       a batch as it goes up; graph_cache.cu: recorded ones
- *   cublaslt.cu         cuBLASLt, timed against our own
- *   matmul.cu     products without a model
- *   int8.cu       products of whole numbers
- *   lstm*.cu      layers of an LSTM
- *   chain_*.cu    kernels written and compiled at run time, nvrtc.cu
- *   the others    one operation each: kernel and launcher
+ *   plugin.cu      the backend table; its entries are in device.cu, ops.cu, memory.cu, stream.cu,
+ *                  linear.cu, matmul.cu, chain.cu and lstm.cu
+ *   runtime/       devices, memory, streams, batch upload, CUDA graphs, cuBLASLt, watchdog
+ *   ops/           one operation per file: kernel and launcher; int8.cu: int8 products
+ *   compute/       products, chains and LSTM layers without a model; run-time compilation
  *
- * A launcher takes raw device pointers, puts its kernels on the stream and returns the launch's
- * error; it never waits. Arguments were checked in front of the table.
+ * A launcher takes raw device pointers, enqueues its kernels on the stream and returns the launch
+ * error. It never waits. Arguments are checked before the table is called.
  */
 #ifndef GSV_CUDA_BACKEND_CUH
 #define GSV_CUDA_BACKEND_CUH
@@ -25,14 +22,14 @@ extern "C" {
 
 #include <cuda_runtime.h>
 
-/* How the elements of an activation are stored. */
+/* Storage type of an activation's elements. */
 enum gsv_element { GSV_ELEMENT_F32, GSV_ELEMENT_F16, GSV_ELEMENT_BF16 };
 
 enum gsv_element gsv_cuda_element(uint32_t dtype);
 
 /* ------------------------------------------------------------------------------- operations */
 
-/* `next`: int8.cuh; where float16 rows go in whole numbers as well. */
+/* `next` (int8.cuh): destination for the int8 copy of float16 rows. */
 struct gsv_int8_target;
 cudaError_t gsv_cuda_embed(const struct gpuserve_op_embed *op, enum gsv_element element,
                            const struct gsv_int8_target *next, cudaStream_t stream);
@@ -44,35 +41,35 @@ cudaError_t gsv_cuda_pool(const struct gpuserve_op_pool *op, enum gsv_element el
 cudaError_t gsv_cuda_normalize(const struct gpuserve_op_rows *op, cudaStream_t stream);
 cudaError_t gsv_cuda_activate(const struct gpuserve_op_rows *op, cudaStream_t stream);
 
-/* A piece of attention's work: some query rows of one sequence. Rows that belong to no sequence
- * come as pieces of n_keys = 0, whose output is set to zero. */
+/* A work item of attention: some query rows of one sequence. Rows that belong to no sequence form
+ * items with n_keys = 0, whose output is set to zero. */
 struct gsv_attention_tile {
     int32_t first_key; /* row of the sequence's first token */
     int32_t n_keys;    /* the sequence's length */
-    int32_t first_row; /* of the piece */
-    int32_t n_rows;    /* at most the tile's height; 0: nothing to do */
+    int32_t first_row; /* first query row of the item */
+    int32_t n_rows;    /* at most the tile's height; 0: no work */
 };
 
 struct gsv_tiles {
     const struct gsv_attention_tile *tiles; /* device memory */
     int32_t n_tiles;
     int32_t height;   /* 16, 32 or 64 rows */
-    bool short_texts; /* no sequence has more than GSV_ATTENTION_KEYS */
+    bool short_texts; /* no sequence is longer than GSV_ATTENTION_KEYS */
 };
-#define GSV_ATTENTION_KEYS 64 /* that attention_mma takes at once */
+#define GSV_ATTENTION_KEYS 64 /* keys per tile of attention_mma */
 
-/* Whether the tensor-core kernel takes this. */
+/* True if the tensor-core kernel supports the operation. */
 bool gsv_cuda_attention_has_mma(const struct gpuserve_op_attention *op, enum gsv_element element);
 cudaError_t gsv_cuda_attention_mma(const struct gpuserve_op_attention *op,
                                    const struct gsv_tiles *tiles, enum gsv_element element,
                                    const struct gsv_int8_target *next, cudaStream_t stream);
 cudaError_t gsv_cuda_attention_mma_prepare(void); /* once for each device, before capture */
-/* The same tiles in float32, without tensor cores. */
+/* The same work items in float32, without tensor cores. */
 bool gsv_cuda_attention_has_simt(const struct gpuserve_op_attention *op, enum gsv_element element);
 cudaError_t gsv_cuda_attention_simt(const struct gpuserve_op_attention *op,
                                     const struct gsv_tiles *tiles, cudaStream_t stream);
 cudaError_t gsv_cuda_attention_simt_prepare(void); /* once for each device, before capture */
-/* Any head size and type; the largest head size it has shared memory for. */
+/* Any type and any head size up to GSV_ATTENTION_NAIVE_MAX_HEAD, limited by shared memory. */
 cudaError_t gsv_cuda_attention_naive(const struct gpuserve_op_attention *op,
                                      enum gsv_element element, cudaStream_t stream);
 cudaError_t gsv_cuda_attention_naive_prepare(void);
@@ -83,7 +80,7 @@ struct gsv_gemm {
     const void *in;
     const void *weight;
     const float *bias;    /* or NULL */
-    const void *residual; /* or NULL; rows out_ld apart */
+    const void *residual; /* or NULL; row stride out_ld */
     void *out;
     int32_t m;
     int32_t n;
@@ -94,11 +91,11 @@ struct gsv_gemm {
     int32_t activation;
 };
 
-/* What multiplies: the 16-bit types and bytes on tensor cores, float32 on TF32 tensor cores or in
- * full. */
+/* Arithmetic of a product: 16-bit types and bytes on tensor cores, float32 on TF32 tensor cores or
+ * in full precision. */
 enum gsv_math { GSV_MATH_F16, GSV_MATH_BF16, GSV_MATH_TF32, GSV_MATH_F32, GSV_MATH_S8 };
 
-/* Whether rows are 16-byte aligned, as the tensor-core kernels need them. */
+/* True if rows are 16-byte aligned, as the tensor-core kernels require. */
 bool gsv_cuda_gemm_has_mma(const struct gsv_gemm *gemm, enum gsv_math math);
 cudaError_t gsv_cuda_gemm_mma(const struct gsv_gemm *gemm, enum gsv_math math, int n_processors,
                               cudaStream_t stream);
@@ -106,11 +103,11 @@ cudaError_t gsv_cuda_gemm_mma_prepare(void); /* once for each device, before cap
 /* Any alignment and size, without tensor cores; accumulates in float32. */
 cudaError_t gsv_cuda_gemm_simt(const struct gsv_gemm *gemm, enum gsv_element element,
                                int n_processors, cudaStream_t stream);
-/* float32, for a head's few outputs: one warp for each. */
+/* float32, for the few outputs of a head: one warp per output. */
 cudaError_t gsv_cuda_gemv(const struct gsv_gemm *gemm, cudaStream_t stream);
 #define GSV_GEMV_MAX_N 1024
 
-/* out = activation(out + bias) + residual, in place over a product's output. */
+/* out = activation(out + bias) + residual, in place on the output of a product. */
 cudaError_t gsv_cuda_bias_act(const struct gsv_gemm *gemm, enum gsv_element element,
                               cudaStream_t stream);
 
@@ -120,28 +117,28 @@ struct gpuserve_device {
     int index;
     int n_processors;
     int capability;      /* 90 for sm_90 */
-    size_t shared_bytes; /* that a block can have at most */
-    bool cooperates;     /* blocks of a kernel may wait for each other */
+    size_t shared_bytes; /* maximum shared memory per block */
+    bool cooperates;     /* supports cooperative launches */
     char name[128];
-    struct gsv_lt *lt;         /* cuBLASLt, or NULL where it cannot be had */
-    struct gsv_chains *chains; /* kernels made at run time */
-    int64_t timeout_ms;        /* a batch that takes longer means a device that hangs */
+    struct gsv_lt *lt;         /* cuBLASLt, or NULL if unavailable */
+    struct gsv_chains *chains; /* kernels compiled at run time */
+    int64_t timeout_ms;        /* a batch that takes longer counts as a hung device */
 };
 
-/* Fill `error` for what `call` returned on device `index`, and choose the status. An error that
- * ends the device's context marks the device as lost for the life of the process. */
+/* Fills `error` for the result of `call` on device `index` and returns the matching status. An
+ * error that destroys the device's context marks the device as lost until the process ends. */
 gpuserve_status gsv_cuda_fail(int index, cudaError_t code, const char *call, gpuserve_error *error);
 
-/* A device that does not answer: nothing may be asked of it any more. */
+/* Marks a device that does not answer as hung and lost; no further call may use it. */
 gpuserve_status gsv_cuda_fail_timeout(int index, const char *what, int64_t timeout_ms,
                                       gpuserve_error *error);
 
 /* GPUSERVE_OK, or the first cause of the device's loss. */
 gpuserve_status gsv_cuda_check_lost(int index, gpuserve_error *error);
-/* The device hangs: a call that waits for it would never return. */
+/* True if the device hangs: a call that waits for it would never return. */
 bool gsv_cuda_hangs(int index);
 
-/* Make the device this thread's; the first cause of its loss if it is lost. */
+/* Makes the device current for this thread. Fails with the first cause if the device is lost. */
 gpuserve_status gsv_cuda_use(const struct gpuserve_device *device, gpuserve_error *error);
 
 gpuserve_status gsv_cuda_device_count(int32_t *count, gpuserve_error *error);
@@ -151,14 +148,14 @@ gpuserve_status gsv_cuda_device_open(struct gpuserve_device **device, int32_t in
                                      gpuserve_error *error);
 void gsv_cuda_device_close(struct gpuserve_device **device);
 
-/* Kept from gpuserve_backend_entry(). */
+/* Writes to the log function that gpuserve_backend_entry() received. */
 void gsv_cuda_log(int32_t level, const char *format, ...) GPUSERVE_PRINTF(2, 3);
 
 /* ------------------------------------------------------------------------------------- memory */
 
 size_t gsv_cuda_activation_size(uint32_t dtype);
-/* Memory of this thread's device, and pinned memory of the host; a failure tells what was wanted,
- * what is free and what helps. */
+/* Allocate memory on this thread's current device, and pinned host memory. The error message has
+ * the requested size, the free memory and a remedy. */
 gpuserve_status gsv_cuda_take(const struct gpuserve_device *device, void **memory, size_t size,
                               gpuserve_error *error);
 gpuserve_status gsv_cuda_take_pinned(const struct gpuserve_device *device, void **memory,
@@ -176,13 +173,13 @@ gpuserve_status gsv_cuda_memory_write_floats(struct gpuserve_device *device, voi
 
 /* ------------------------------------------------------------------------------------- linear */
 
-/* The weights of a linear in int8; all in its memory. */
+/* INT8 weights of a linear; all arrays are in the linear's memory. */
 struct gsv_int8_weights {
     const int8_t *values;     /* [n, k_up], zeros past k */
     const float *scale;       /* [n] */
-    const float *column_sum;  /* [n]: of the values */
+    const float *column_sum;  /* [n]: sum of the values */
     const float *input_scale; /* [k] or NULL */
-    int32_t k_up;             /* k up to 16 bytes */
+    int32_t k_up;             /* k rounded up to 16 bytes */
 };
 
 struct gpuserve_linear {
@@ -193,9 +190,9 @@ struct gpuserve_linear {
     int32_t k;
     const void *weight;           /* [n, k] */
     const float *bias;            /* [n] or NULL */
-    const void *element_bias;     /* the same in the activation type, for cuBLASLt; or NULL */
-    struct gsv_int8_weights int8; /* GSV_MATH_S8: instead of `weight` */
-    struct gsv_lt_choice *choice; /* when cuBLASLt is taken; NULL: never */
+    const void *element_bias;     /* bias in the activation type, for cuBLASLt; or NULL */
+    struct gsv_int8_weights int8; /* GSV_MATH_S8: replaces `weight` */
+    struct gsv_lt_choice *choice; /* when to use cuBLASLt; NULL: never */
 };
 
 size_t gsv_cuda_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
@@ -203,8 +200,8 @@ gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
                                        struct gpuserve_linear **linear, void *memory,
                                        const struct gpuserve_linear_source *source,
                                        gpuserve_error *error);
-/* The product by our own kernels. The choice among them depends on n, k and alignment: all rows of
- * a batch get the same bits in any batch. */
+/* The product by the backend's own kernels. The choice among them depends on n, k and alignment, so
+ * a row gets the same bits in any batch. */
 cudaError_t gsv_cuda_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                               cudaStream_t stream);
 void gsv_cuda_linear_destroy(struct gpuserve_linear **linear);
@@ -226,7 +223,7 @@ gpuserve_status gsv_cuda_batch_end(struct gpuserve_stream *stream, void *to_host
                                    size_t size, gpuserve_error *error);
 gpuserve_status gsv_cuda_stream_wait(struct gpuserve_stream *stream, gpuserve_error *error);
 
-/* The slots of the operations: ops.cu. */
+/* Operation entries of the table: ops.cu. */
 gpuserve_status gsv_cuda_op_embed(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_embed *op);
 gpuserve_status gsv_cuda_op_linear(struct gpuserve_stream *stream,
@@ -241,7 +238,7 @@ gpuserve_status gsv_cuda_op_normalize(struct gpuserve_stream *stream,
 gpuserve_status gsv_cuda_op_activate(struct gpuserve_stream *stream,
                                      const struct gpuserve_op_rows *op);
 
-/* The slots of arithmetic: matmul.cu, chain.cu, lstm.cu. */
+/* Compute entries of the table: matmul.cu, chain.cu, lstm.cu. */
 gpuserve_status gsv_cuda_op_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
                                   gpuserve_error *error);
 gpuserve_status gsv_cuda_op_matmul_bytes(struct gpuserve_device *device,

@@ -1,14 +1,13 @@
 /*
- * batch_upload.cu - a batch as it goes up: its shape, and where each part lies.
+ * batch_upload.cu - shape of a batch, and its packing for the upload.
  *
- * A batch goes up in one copy of int32 words:
+ * A batch is uploaded in one copy of int32 words:
  *
  *     ids[n_rows] type_ids[n_rows] positions[n_rows] cu_seqlens[n_sequences + 1] tiles[n_tiles][4]
  *
- * each part beginning at a multiple of 16 bytes, so the addresses follow from the shape alone and
- * a recorded batch finds them again. Shapes are rounded up (by an eighth at most) so that few of
- * them exist: rows past the tokens have id 0, sequences past the end no tokens, tiles past the end
- * no rows.
+ * Each part is 16-byte aligned, so the addresses depend on the shape alone and stay valid for a
+ * captured graph. Shapes are rounded up (rows by an eighth at most) to limit their number: padding
+ * rows have id 0, padding sequences have no tokens, padding tiles have no rows.
  */
 #include "kernels/cuda/runtime/stream.cuh"
 
@@ -16,7 +15,7 @@
 
 /* --------------------------------------------------------------------------------- the shape */
 
-/* n rounded up to one of eight steps for each power of two, at least `least`, at most `most`. */
+/* Rounds n up to one of eight steps per power of two; at least `least`, at most `most`. */
 static int32_t round_count(int32_t n, int32_t least, int32_t most)
 {
     int32_t step = least;
@@ -27,7 +26,7 @@ static int32_t round_count(int32_t n, int32_t least, int32_t most)
     return n < most ? n : most;
 }
 
-/* Sequences cost little when they are empty: powers of two. */
+/* Rounds up to a power of two: empty sequences cost little. */
 static int32_t round_sequences(int32_t n, int32_t most)
 {
     int32_t rounded = 1;
@@ -37,14 +36,14 @@ static int32_t round_sequences(int32_t n, int32_t most)
     return rounded < most ? rounded : most;
 }
 
-/* Most pieces that any lengths can come to: each sequence has at most one partial piece, and the
- * rows of no sequence are one more piece than they fill. */
+/* Upper bound over all length distributions: each sequence adds at most one partial work item, and
+ * so do the padding rows. */
 static int32_t max_tiles(int32_t n_rows, int32_t n_sequences, int32_t height)
 {
     return n_rows / height + n_sequences + 1;
 }
 
-/* The tallest pieces that still give each processor some work. Bits do not depend on it. */
+/* The highest tile that still occupies every multiprocessor. The bits do not depend on it. */
 static int32_t tile_height(const struct gpuserve_stream *stream, int32_t n_rows, int32_t max_seqlen)
 {
     int32_t height = 64;
@@ -92,7 +91,7 @@ struct gsv_upload gsv_upload_of(const struct gsv_shape *shape)
     return parts;
 }
 
-/* The lowest tiles are the most. */
+/* Computed for the lowest tiles, which are the most. */
 size_t gsv_max_upload(const struct gpuserve_stream_options *options)
 {
     struct gsv_shape shape = { options->max_tokens, options->max_sequences, 0, 16, 0 };
@@ -107,7 +106,7 @@ static void put_rows(char *to, const int32_t *from, int32_t n, int32_t n_rows)
     memset(to + sizeof(*from) * n, 0, sizeof(*from) * (n_rows - n));
 }
 
-/* Cut rows [first, end) into pieces; those of no sequence come with n_keys 0. */
+/* Splits rows [first, end) into work items; padding rows have n_keys 0. */
 static struct gsv_attention_tile *put_pieces(struct gsv_attention_tile *tile, int32_t first,
                                              int32_t end, int32_t n_keys, int32_t height)
 {

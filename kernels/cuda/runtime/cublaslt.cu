@@ -1,18 +1,17 @@
 /*
- * cublaslt.cu - cuBLASLt: timed against our own kernels, called for a product. cublaslt_loader.cu
- * opens it.
+ * cublaslt.cu - cuBLASLt: timing against the own kernels, and calls. cublaslt_loader.cu loads it.
  *
  * Our matrices are row-major, the library's column-major: out^T [n, m] = weight [n, k] in^T, with
- * the weights as its transposed A and the activations as its B. Its bias runs over the rows of the
- * result, as ours over n; the residual is its C. Its GELU is the tanh form, so GELU is our own
- * bias_act after it.
+ * the weights as its transposed A and the activations as its B. Its bias runs over the rows of its
+ * result, as ours over n; the residual is its C. Its GELU is the tanh form, so the exact GELU runs
+ * in bias_act afterwards. Split-k algorithms are excluded.
  *
- * No algorithm that splits k is taken.
+ * An algorithm is timed for one number of rows and serves a range. cublasLtMatmulAlgoCheck runs
+ * once per number of rows. A product that the library refuses, in the check or in the call, runs on
+ * the own kernel. A refusal in the call withdraws the algorithm for its whole range. Neither is a
+ * device failure.
  *
- * An algorithm was timed for one number of rows and serves a range of them. cublasLtMatmulAlgoCheck
- * is asked once for each number of rows; a product that the library refuses, then or in the call
- * itself, is our own kernel's. A refusal in the call withdraws the algorithm for its whole range.
- * Neither is a fault of the device.
+ * Threading: the list of choices is under gsv_lt.lock; the other fields change atomically.
  */
 #include "kernels/cuda/runtime/cublaslt_loader.cuh"
 #include "kernels/cuda/runtime/stream.cuh"
@@ -23,8 +22,8 @@
 namespace
 {
 
-/* The sizes that products are timed for, and the rows that each stands for. The emulator is
- * thousands of times slower, and its times mean nothing. */
+/* Row counts that are timed, one per class of row counts. The emulator is thousands of times
+ * slower, and its times are meaningless. */
 const int CLASSES = 2;
 #ifdef GSV_CUDA_EMU
 const int32_t TUNED_ROWS[CLASSES] = { 1, 2 };
@@ -33,20 +32,19 @@ const int REPEATS = 1;
 const int32_t TUNED_ROWS[CLASSES] = { 512, 4096 };
 const int REPEATS = 5;
 #endif
-const int32_t LARGE_ROWS = 1024; /* more than these are of the second class */
+const int32_t LARGE_ROWS = 1024; /* larger batches use the second class */
 const int CANDIDATES = 4;
-/* Numbers of rows whose check is remembered; the check of larger ones is repeated. */
+/* Row counts whose check result is cached; larger ones are checked each time. */
 const int32_t CHECKED_ROWS = 8192;
 
 } /* namespace */
 
 struct gsv_lt_algo {
-    bool wins;           /* the timing; constant once the choice is in the list */
+    bool wins;           /* the timing result; constant once the choice is in the list */
     uint32_t withdrawn;  /* atomic: a call was refused */
     uint32_t has_warned; /* atomic */
     cublasLtMatmulAlgo_t algo;
-    uint32_t checked[CHECKED_ROWS /
-                     32]; /* atomic, a bit for each number of rows that passed the check */
+    uint32_t checked[CHECKED_ROWS / 32]; /* atomic, one bit per row count that passed the check */
 };
 
 struct gsv_lt_choice {
@@ -69,7 +67,7 @@ void gsv_lt_free_choices(struct gsv_lt_choice *choices)
 
 /* -------------------------------------------------------------------------------- one product */
 
-/* The library's description of one product; released by release_product. */
+/* The library's descriptors of one product; destroyed by release_product(). */
 struct product {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t weight;
@@ -115,7 +113,7 @@ static bool describe(const struct gsv_lt_functions *f, const struct gpuserve_lin
                        sizeof(linear->element_bias)) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* The product alone: with a GELU, bias and residual are left to bias_act. */
+/* The product only: with an activation, bias_act adds the residual. */
 static cudaError_t run_product(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                                const cublasLtMatmulAlgo_t *algo, void *workspace,
                                cudaStream_t stream)
@@ -147,13 +145,13 @@ bool gsv_lt_wins(struct gsv_lt_choice *choice, const struct gsv_gemm *gemm)
                                 reinterpret_cast<uintptr_t>(gemm->out) |
                                 reinterpret_cast<uintptr_t>(gemm->residual);
 
-    /* The candidates were asked for with rows without gaps, 16-byte aligned. */
+    /* The candidates were requested for dense rows, 16-byte aligned. */
     return choice && gemm->m >= GSV_LT_MIN_ROWS && gemm->in_ld == gemm->k &&
            gemm->out_ld == gemm->n && addresses % 16 == 0 && choice_of(choice, gemm)->wins &&
            !__atomic_load_n(&choice_of(choice, gemm)->withdrawn, __ATOMIC_RELAXED);
 }
 
-/* What the algorithm cannot do: the activation, and a residual that is added after it. */
+/* Applies what the algorithm cannot: the activation, and a residual after it. */
 static cudaError_t finish_product(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                                   cudaStream_t stream)
 {
@@ -161,7 +159,7 @@ static cudaError_t finish_product(const struct gpuserve_linear *linear, const st
 
     if (gemm->activation == GPUSERVE_ACT_NONE)
         return cudaSuccess;
-    rest.bias = NULL; /* cuBLASLt has added it */
+    rest.bias = NULL; /* added by cuBLASLt */
     return gsv_cuda_bias_act(&rest, linear->element, stream);
 }
 
@@ -174,7 +172,7 @@ static cudaError_t multiply_with(const struct gpuserve_linear *linear, const str
     return code == cudaSuccess ? finish_product(linear, gemm, stream) : code;
 }
 
-/* The library would run the algorithm for this number of rows, in the workspace there is. */
+/* True if the library supports the algorithm for this number of rows within the workspace. */
 static bool passes_check(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                          const cublasLtMatmulAlgo_t *algo)
 {
@@ -205,7 +203,7 @@ static bool is_checked(const struct gpuserve_linear *linear, const struct gsv_ge
     return true;
 }
 
-/* Once for each algorithm: the client of a service does not fill its log. */
+/* Once per algorithm, so that requests cannot flood the log. */
 static void warn_of_refusal(struct gsv_lt_algo *choice, const struct gsv_gemm *gemm,
                             const char *range)
 {
@@ -239,7 +237,7 @@ cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct g
 
 /* ------------------------------------------------------------------------------------ timing */
 
-/* What a timing needs; all of it is given back when the choice is made. */
+/* Resources of a timing; released by end_trial(). */
 struct trial {
     const struct gpuserve_linear *linear;
     struct gsv_gemm gemm;
@@ -278,7 +276,7 @@ static bool begin_trial(struct trial *t, const struct gpuserve_linear *linear)
         cudaMalloc(&t->workspace, GSV_LT_WORKSPACE_BYTES) != cudaSuccess ||
         cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) != cudaSuccess ||
         cudaEventCreate(&t->begin) != cudaSuccess || cudaEventCreate(&t->end) != cudaSuccess ||
-        /* Not zeros, which multiply faster than what will come. */
+        /* Not zeros: they multiply faster than real data. */
         cudaMemset(t->in, 0x35, in_bytes) != cudaSuccess ||
         cudaStreamSynchronize(NULL) != cudaSuccess)
         return false;
@@ -291,14 +289,14 @@ static bool begin_trial(struct trial *t, const struct gpuserve_linear *linear)
     return true;
 }
 
-/* One product; our own without an algorithm. */
+/* Runs one product; with the own kernel if `algo` is NULL. */
 static cudaError_t run_trial(struct trial *t, const cublasLtMatmulAlgo_t *algo)
 {
     return algo ? multiply_with(t->linear, &t->gemm, algo, t->workspace, t->stream)
                 : gsv_cuda_multiply(t->linear, &t->gemm, t->stream);
 }
 
-/* The fastest of some runs after one that is not counted; a huge number when it fails. */
+/* Minimum of REPEATS runs after a warm-up run; a huge number on failure. */
 static float time_trial(struct trial *t, const cublasLtMatmulAlgo_t *algo)
 {
     const float never = 1e30f;
@@ -320,7 +318,7 @@ static float time_trial(struct trial *t, const cublasLtMatmulAlgo_t *algo)
     return best;
 }
 
-/* The library's candidates for the trial's product, best guess first; how many. */
+/* Fetches the library's candidates, best guess first; returns their number. */
 static int candidates(struct trial *t, cublasLtMatmulHeuristicResult_t (&found)[CANDIDATES])
 {
     const struct gsv_lt *const lt = t->linear->device->lt;

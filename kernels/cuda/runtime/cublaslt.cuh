@@ -1,9 +1,9 @@
 /*
- * cublaslt.cuh - cuBLASLt, where it can be had, and which products it is taken for.
+ * cublaslt.cuh - optional use of cuBLASLt, and autotuning of the products that use it.
  *
- * For each (n, k) and number format both our own kernel and cuBLASLt's best candidates are timed
- * once, when the first weights of that size are loaded, for batches of two sizes, with and without
- * GELU. Below GSV_LT_MIN_ROWS our own kernel is always taken; so is it in deterministic streams,
+ * When the first weights of a size are loaded, the backend's own kernel and the best cuBLASLt
+ * candidates are timed once per (n, k) and number format: for two batch sizes, with and without
+ * GELU. Below GSV_LT_MIN_ROWS rows, and in deterministic streams, the own kernel is always used,
  * since its bits do not depend on the number of rows.
  */
 #ifndef GSV_CUDA_CUBLASLT_CUH
@@ -16,20 +16,21 @@
 struct gsv_lt;
 struct gsv_lt_choice;
 
-/* NULL when the library is not there or the variable GPUSERVE_CUBLASLT is 0; that is no error. One
- * for each open device. */
+/* One per open device. NULL if the library is missing or GPUSERVE_CUBLASLT is 0, which is no
+ * error. */
 struct gsv_lt *gsv_lt_open(void);
 void gsv_lt_close(struct gsv_lt **lt);
 
-/* What was found fastest for products with these weights; timed now if they are the first of
- * their size. Lent by `lt`. NULL when out of memory: our own kernels are taken. */
+/* Returns the fastest choice for products with these weights; times them if they are the first of
+ * their size. Borrowed from `lt`. NULL when out of memory: the own kernels are used. */
 struct gsv_lt_choice *gsv_lt_choose(const struct gpuserve_linear *linear);
 
-/* Whether cuBLASLt is to do this product. */
+/* True if cuBLASLt should compute this product. */
 bool gsv_lt_wins(struct gsv_lt_choice *choice, const struct gsv_gemm *gemm);
 
-/* Do it. `workspace` has GSV_LT_WORKSPACE_BYTES. A product that the library refuses is our own
- * kernel's; one warning is logged, and an algorithm whose call was refused is not taken again. */
+/* Computes the product with cuBLASLt. `workspace` has GSV_LT_WORKSPACE_BYTES. A product that the
+ * library refuses runs on the own kernel, with one logged warning; an algorithm refused in the call
+ * is not used again. */
 cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                             void *workspace, cudaStream_t stream);
 

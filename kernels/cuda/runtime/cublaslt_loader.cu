@@ -1,5 +1,7 @@
 /*
- * cublaslt_loader.cu - cuBLASLt opened at run time, for each device.
+ * cublaslt_loader.cu - loads cuBLASLt at run time and creates a handle for each device.
+ *
+ * In the emulator the functions are linked instead of loaded.
  */
 #include "kernels/cuda/runtime/toolkit_loader.cuh"
 #include "kernels/cuda/runtime/cublaslt_loader.cuh"

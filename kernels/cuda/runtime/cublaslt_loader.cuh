@@ -1,5 +1,5 @@
 /*
- * cublaslt_loader.cuh - cuBLASLt's functions as cublaslt_loader.cu found them, for cublaslt.cu and
+ * cublaslt_loader.cuh - the cuBLASLt functions loaded by cublaslt_loader.cu, for cublaslt.cu and
  * matmul_cublaslt.cu.
  */
 #ifndef GSV_CUDA_CUBLASLT_LOADER_CUH
@@ -32,15 +32,15 @@ struct gsv_lt {
     cublasLtHandle_t handle;
     pthread_mutex_t lock;
     struct gsv_lt_choice
-        *choices; /* under `lock`; of an entry that is in only the atomics change */
+        *choices; /* guarded by `lock`; entries in the list change only in their atomics */
 };
 
 /* The element type of a product's operands. */
 cudaDataType_t gsv_lt_type(enum gsv_math math);
-/* The CUDA error behind a status of the library, cudaSuccess for success. A status without one is a
- * refusal of this product, cudaErrorNotSupported: the device is as it was. */
+/* The CUDA error behind a library status; cudaSuccess for success. A status without a CUDA error is
+ * a refusal of this product and gives cudaErrorNotSupported; the device is unaffected. */
 cudaError_t gsv_lt_error(cublasStatus_t status);
-/* gsv_lt_close() frees the choices by it: cublaslt.cu. */
+/* Frees the list of choices for gsv_lt_close(); defined in cublaslt.cu. */
 void gsv_lt_free_choices(struct gsv_lt_choice *choices);
 
 #endif

@@ -1,5 +1,7 @@
 /*
- * graph_cache.cu - which batches were recorded: a small table, least recently used out first.
+ * graph_cache.cu - cache of captured CUDA graphs by program and batch shape, with LRU eviction.
+ *
+ * A linear table of GSV_MAX_GRAPHS entries in the stream; the thread that uses the stream uses it.
  */
 #include "kernels/cuda/runtime/stream.cuh"
 

@@ -1,78 +1,80 @@
 /*
- * int8.cuh - products of whole numbers: what int8.cu, quantize.cu and gemm_s8.cu share.
+ * int8.cuh - int8 products: the interface of int8.cu, quantize.cu and gemm_s8.cu.
  *
- * kernels/ref/linear.c defines them: weights as value * scale of their output; each row of
- * activations, times input_scale, as least + step * q with q in 0..255. Tensor cores multiply
- * signed bytes, so q - 128 is stored and 128 steps are added to `least`: the same numbers.
+ * kernels/ref/linear.c defines the quantization. Weights are value * scale with a scale per output.
+ * Each row of activations, times input_scale, is least + step * q (zero point and scale) with q in
+ * 0..255. Tensor cores multiply signed bytes, so q - 128 is stored and 128 * step is added to
+ * `least`: the same numbers.
  */
 #ifndef GSV_CUDA_INT8_CUH
 #define GSV_CUDA_INT8_CUH
 
 #include "kernels/cuda/runtime/backend.cuh"
 
-#define GSV_INT8_MAX_K 65536 /* 65536 * 128 * 127 is still below 2^31 */
+#define GSV_INT8_MAX_K 65536 /* keeps 65536 * 128 * 127 below 2^31 */
 
-/* Rows as they are multiplied; the stream's memory. */
+/* Quantized rows as the product reads them; in the stream's memory. */
 struct gsv_int8_rows {
     int8_t *values; /* [rows, ld] */
     float *step;    /* [rows] */
-    float *least;   /* [rows]: of the value -128, see above */
+    float *least;   /* [rows]: what the byte 0 stands for */
     int32_t ld;
 };
 
-/* Where a kernel puts rows of k columns in whole numbers for the product that reads them. */
+/* Destination of the rows of k columns that a kernel quantizes for the next product. */
 struct gsv_int8_target {
-    struct gsv_int8_rows rows; /* values NULL: nowhere */
+    struct gsv_int8_rows rows; /* values NULL: no destination */
     const float *input_scale;  /* [k] or NULL */
     int32_t k;
-    bool wide;         /* the rows it writes begin at 16 bytes, and k is a multiple of 8 */
-    unsigned *arrived; /* zeros: one for each part of the rows that several blocks write */
+    bool wide;         /* the source rows are 16-byte aligned and k is a multiple of 8 */
+    unsigned *arrived; /* zeros: one counter for each part of the rows that several blocks write */
 };
 
-/* Rows of whole numbers between the kernel that writes them and the product that reads them. A
- * product that itself writes some has them in the other of the two. */
+/* Quantized rows in flight from the kernel that writes them to the product that reads them. Double
+ * buffer: a product that writes quantized rows itself writes them to the other buffer. */
 struct gsv_int8_stage {
     struct gsv_int8_rows rows[2];
-    size_t row_bytes[2]; /* room */
+    size_t row_bytes[2]; /* capacity */
     unsigned *arrived;
-    /* What is there now; `of` NULL: nothing. */
-    const void *of;                       /* the float16 rows that they are of */
-    const struct gpuserve_linear *reader; /* whose input_scale they have */
+    /* Current contents; `of` NULL: empty. */
+    const void *of;                       /* the float16 source rows */
+    const struct gpuserve_linear *reader; /* the product whose input_scale was applied */
     int32_t n_rows;
-    int at; /* 0 or 1 */
+    int at; /* buffer 0 or 1 */
 };
 
-/* A kernel is about to write `rows` rows of `columns` elements at `out`: where they go in whole
- * numbers as well, for `reader` (or NULL). */
+/* Announces that a kernel will write `rows` rows of `columns` elements at `out`, and sets `target`
+ * to the destination of their int8 copy for `reader` (may be NULL). */
 void gsv_int8_aim(struct gsv_int8_stage *stage, const struct gpuserve_linear *reader,
                   const void *out, int32_t rows, int32_t columns, struct gsv_int8_target *target);
-/* Another batch, or rows written by a kernel that cannot: what is there is of no use. */
+/* Discards the contents: for a new batch, or for rows from a kernel that cannot quantize. */
 void gsv_int8_forget(struct gsv_int8_stage *stage);
 
-/* m, k, in_ld and in of `gemm`, whose elements are float16. */
+/* Quantizes m rows of k float16 elements at `in` of `gemm`. */
 cudaError_t gsv_cuda_quantize(const struct gsv_gemm *gemm, const struct gsv_int8_target *to,
                               cudaStream_t stream);
 
-/* The product of quantized rows; m, n, bias, residual, out and activation NONE or GELU of `gemm`.
- * Its own rows are quantized to `next`. */
+/* The product of quantized rows; uses m, n, bias, residual, out and activation (NONE or GELU) of
+ * `gemm`. Quantizes its output rows to `next`. */
 cudaError_t gsv_cuda_gemm_s8(const struct gsv_gemm *gemm, const struct gsv_int8_weights *weights,
                              const struct gsv_int8_rows *rows, const struct gsv_int8_target *next,
                              int n_processors, cudaStream_t stream);
 cudaError_t gsv_cuda_gemm_s8_prepare(void); /* once for each device, before capture */
 
-/* Bytes of a linear's weights, and of a stream's rows. SIZE_MAX on overflow. */
+/* Bytes of a linear's weights, and of a stream's quantized rows. SIZE_MAX on overflow. */
 size_t gsv_cuda_int8_bytes(int32_t n, int32_t k);
 size_t gsv_cuda_int8_stage_bytes(const struct gpuserve_stream_options *options);
 /* `memory` is on the device and zeroed. */
 struct gsv_int8_stage gsv_cuda_int8_stage(void *memory,
                                           const struct gpuserve_stream_options *options);
 
-/* Fill the linear's memory, bias included. */
+/* Fills the linear's memory, bias included. */
 gpuserve_status gsv_cuda_int8_create(struct gpuserve_linear *linear, void *memory,
                                      const struct gpuserve_linear_source *source,
                                      gpuserve_error *error);
 
-/* Quantize what is not yet, multiply, and what the product cannot do itself. */
+/* Quantizes the input rows unless that is done, multiplies, and applies activations that are not in
+ * the epilogue. */
 cudaError_t gsv_cuda_int8_multiply(const struct gpuserve_linear *linear,
                                    const struct gsv_gemm *gemm,
                                    const struct gpuserve_linear *reader,

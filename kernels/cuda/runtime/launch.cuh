@@ -1,17 +1,16 @@
 /*
- * launch.cuh - how every kernel here is declared and launched.
+ * launch.cuh - declaration and launch of kernels, for nvcc and for the emulator.
  *
- * The same .cu sources are compiled twice: by nvcc for a GPU, and by an ordinary C++ compiler with
- * -DGSV_CUDA_EMU for the emulator of tests/cudaemu, which runs each CUDA thread as a fiber. That
- * works as long as kernels keep to what stands in README.md: launches by GSV_LAUNCH, dynamic shared
- * memory by GSV_SHARED, inline PTX only inside ptx.cuh.
+ * The same .cu sources are compiled twice: by nvcc for a GPU, and by a C++ compiler with
+ * -DGSV_CUDA_EMU for the emulator of tests/cudaemu, which runs each CUDA thread as a fiber. Kernels
+ * must follow the rules of kernels/cuda/README.md: launches by GSV_LAUNCH, dynamic shared memory by
+ * GSV_SHARED, inline PTX only in ptx.cuh.
  *
  *     template <typename T> __global__ void scale_rows(T *rows, int n, float by) { ... }
  *
- *     cudaError_t e = GSV_LAUNCH((scale_rows<half>), grid, 128, shared_bytes, stream, rows,
- * n, 2.f);
+ *     cudaError_t e = GSV_LAUNCH((scale_rows<half>), grid, 128, bytes, stream, rows, n, 2.f);
  *
- * Above 48 KiB of shared memory the kernel must have been given more by GSV_ALLOW_SHARED first.
+ * A kernel with more than 48 KiB of shared memory needs GSV_ALLOW_SHARED first.
  */
 #ifndef GSV_CUDA_LAUNCH_CUH
 #define GSV_CUDA_LAUNCH_CUH
@@ -22,43 +21,44 @@
 #include <emu_kernel.h>
 #else
 
-/** The block's dynamic shared memory, 128-byte aligned, as `type *name`. */
+/* The block's dynamic shared memory, 128-byte aligned, as `type *name`. */
 #define GSV_SHARED(type, name)                                          \
     extern __shared__ __align__(128) unsigned char gsv_shared_memory[]; \
     type *const name = reinterpret_cast<type *>(gsv_shared_memory)
 
-/** For device functions that must stay calls; __noinline__ itself breaks host headers. */
+/* For device functions that must not be inlined; the name __noinline__ breaks host headers. */
 #define GSV_NOINLINE __noinline__
 
 #define GSV_KERNEL_NAME(text) ((void)(text))
 
 #endif
 
-/** Launch on `stream`; the value is a cudaError_t, to be checked. A kernel template's name with
- *  commas stands in parentheses. */
+/* Launches on `stream`; returns a cudaError_t that must be checked. A kernel template name with
+ * commas needs parentheses. */
 #define GSV_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                               \
     gsv_launch(#kernel, GSV_LAUNCH_PLAIN, kernel, dim3(grid), dim3(block), shared_bytes, stream, \
                __VA_ARGS__)
 
-/** The same, but the kernel may start while the one before it in the stream still runs. Each of its
- *  threads calls gsv_grid_wait() (ptx.cuh) before it reads or writes what that one touches. */
+/* Like GSV_LAUNCH, but the kernel may start while its predecessor in the stream still runs
+ * (programmatic dependent launch). Each thread calls gsv_grid_wait() (ptx.cuh) before it accesses
+ * data of the predecessor. */
 #define GSV_LAUNCH_OVERLAP(kernel, grid, block, shared_bytes, stream, ...)                       \
     gsv_launch(#kernel, GSV_LAUNCH_EARLY, kernel, dim3(grid), dim3(block), shared_bytes, stream, \
                __VA_ARGS__)
 
-/** The same, but all blocks run at the same time, or the launch fails: they may wait for each
- * other's signals (ptx.cuh). */
+/* Like GSV_LAUNCH, but cooperative: all blocks are co-resident, or the launch fails. They may wait
+ * for each other's signals (ptx.cuh). */
 #define GSV_LAUNCH_TOGETHER(kernel, grid, block, shared_bytes, stream, ...)                 \
     gsv_launch(#kernel, GSV_LAUNCH_RESIDENT, kernel, dim3(grid), dim3(block), shared_bytes, \
                stream, __VA_ARGS__)
 
-/** Let `kernel` have up to `bytes` of shared memory a block; once for each device, before capture.
- */
+/* Allows `kernel` up to `bytes` of shared memory per block; once for each device, before
+ * capture. */
 #define GSV_ALLOW_SHARED(kernel, bytes)                          \
     cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), \
                          cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes))
 
-/* Whether this thread's device starts a kernel before the one ahead of it has ended: sm_90 on. */
+/* True if the current device supports programmatic dependent launch: sm_90 and newer. */
 inline bool gsv_device_overlaps()
 {
     int device = 0;

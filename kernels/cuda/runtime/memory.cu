@@ -1,5 +1,8 @@
 /*
- * memory.cu - device memory, and floats on their way to it in the activation type.
+ * memory.cu - device memory, and conversion of floats to the activation type during upload.
+ *
+ * Copies go through the watchdog in chunks of PIECE bytes, from or to a staging buffer that can be
+ * abandoned with a hung call.
  */
 #include "kernels/cuda/runtime/watchdog.cuh"
 #include "kernels/cuda/runtime/types.cuh"
@@ -15,7 +18,7 @@ enum gsv_element gsv_cuda_element(uint32_t dtype)
 {
     switch (dtype) {
     case GPUSERVE_DTYPE_FLOAT16:
-    case GPUSERVE_DTYPE_INT8: /* between its products */
+    case GPUSERVE_DTYPE_INT8: /* type of the activations between int8 products */
         return GSV_ELEMENT_F16;
     case GPUSERVE_DTYPE_BFLOAT16:
         return GSV_ELEMENT_BF16;
@@ -39,7 +42,7 @@ size_t gsv_cuda_activation_size(uint32_t dtype)
     }
 }
 
-/* Bytes that one guarded copy takes: a copy of it outlives a call that never returns. */
+/* Bytes of one watchdog copy: the staging buffer outlives a call that never returns. */
 static const size_t PIECE = static_cast<size_t>(4) << 20;
 
 gpuserve_status gsv_cuda_take(const struct gpuserve_device *device, void **memory, size_t size,
@@ -103,12 +106,13 @@ gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **mem
 
 void gsv_cuda_memory_free(struct gpuserve_device *device, void *memory)
 {
-    /* On a lost device this fails: the memory went with the context. */
+    /* Fails on a lost device, whose memory is already gone with the context. */
     if (memory)
         gsv_watchdog_release(device->index, "memory was freed", [=] { cudaFree(memory); });
 }
 
-/* One copy of `size` bytes at most PIECE between the device and `piece`; *left: `piece` is lost. */
+/* One copy of at most PIECE bytes between the device and the staging buffer; *left: the buffer is
+ * abandoned. */
 static gpuserve_status copy_piece(const struct gpuserve_device *device, void *to, const void *from,
                                   size_t size, enum cudaMemcpyKind kind, bool *left,
                                   gpuserve_error *error)

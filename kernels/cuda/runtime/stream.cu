@@ -1,5 +1,9 @@
 /*
- * stream.cu - batches up, results down, and a watch on the device meanwhile. See stream.cuh.
+ * stream.cu - life of a stream and of its batches: upload, capture or replay, download, and a poll
+ * loop with a time-out. stream.cuh describes the data flow.
+ *
+ * A failure is recorded in stream->failure; the next call that can return it resets the stream to
+ * GSV_PHASE_IDLE.
  */
 #include "kernels/cuda/runtime/stream.cuh"
 
@@ -98,7 +102,7 @@ gpuserve_status gsv_cuda_stream_create(struct gpuserve_device *device,
     return GPUSERVE_OK;
 }
 
-/* ------------------------------------------------------------------------------ the watch */
+/* -------------------------------------------------------------------------------------- polling */
 
 static int64_t now_us(void)
 {
@@ -108,8 +112,8 @@ static int64_t now_us(void)
     return static_cast<int64_t>(t.tv_sec) * 1000000 + t.tv_nsec / 1000;
 }
 
-/* Give the processor away for the longer the more has passed: a short batch is noticed at once, a
- * long one costs little to wait for. */
+/* Back-off: spin, then yield, then sleep. A short batch is noticed at once; waiting for a long one
+ * costs little CPU time. */
 static void rest(int64_t waited_us)
 {
     struct timespec t = { 0, 0 };
@@ -124,7 +128,7 @@ static void rest(int64_t waited_us)
     nanosleep(&t, NULL);
 }
 
-/* cudaStreamSynchronize would wait for ever for a device that hangs. */
+/* Polls, since cudaStreamSynchronize would block forever on a hung device. */
 static gpuserve_status watch(struct gpuserve_stream *stream)
 {
     const int64_t begin = now_us();
@@ -141,9 +145,9 @@ static gpuserve_status watch(struct gpuserve_stream *stream)
     return gsv_cuda_note(stream, code, "the batch");
 }
 
-/* ------------------------------------------------------------------------------------ the end */
+/* -------------------------------------------------------------------------------------- destroy */
 
-/* A batch that was begun and not waited for still reads and writes our memory. */
+/* Waits for a batch that was begun but not waited for: it still accesses the stream's memory. */
 static void abandon(struct gpuserve_stream *stream)
 {
     cudaGraph_t graph = NULL;
@@ -172,7 +176,7 @@ static void release(struct gpuserve_stream *s)
     cudaFreeHost(s->host_in);
 }
 
-/* On a device that hangs any call that frees would wait for it for ever. */
+/* A hung device would block every call that frees memory, so the stream is then leaked. */
 void gsv_cuda_stream_destroy(struct gpuserve_stream **stream)
 {
     struct gpuserve_stream *const s = stream ? *stream : NULL;
@@ -184,9 +188,9 @@ void gsv_cuda_stream_destroy(struct gpuserve_stream **stream)
         free(s);
 }
 
-/* ---------------------------------------------------------------------------------- one batch */
+/* ------------------------------------------------------------------------------------ one batch */
 
-/* The text of what went wrong with the batch, and the stream is ready for the next one. */
+/* Returns the error of the batch and resets the stream for the next one. */
 static gpuserve_status give_up(struct gpuserve_stream *stream, gpuserve_error *error)
 {
     const gpuserve_status status = static_cast<gpuserve_status>(stream->failure.status);
@@ -228,7 +232,7 @@ gpuserve_status gsv_cuda_stream_finish(struct gpuserve_stream *stream, gpuserve_
     return GPUSERVE_OK;
 }
 
-/* This thread goes on with the batch, if nothing of it has failed yet. */
+/* Makes the device current for this thread, unless the batch has already failed. */
 static gpuserve_status take_up(struct gpuserve_stream *stream)
 {
     if (stream->failure.status == GPUSERVE_OK)
@@ -236,7 +240,7 @@ static gpuserve_status take_up(struct gpuserve_stream *stream)
     return static_cast<gpuserve_status>(stream->failure.status);
 }
 
-/* Replay what was recorded, begin a recording, or run. */
+/* Replays a captured graph, begins a capture, or runs directly. */
 static gpuserve_status start(struct gpuserve_stream *stream, struct gsv_graph *graph,
                              int32_t *replayed)
 {
@@ -250,7 +254,7 @@ static gpuserve_status start(struct gpuserve_stream *stream, struct gsv_graph *g
         return GPUSERVE_OK;
     stream->recording = graph;
     stream->phase = GSV_PHASE_RECORD;
-    /* Only this thread's calls: others may go on allocating. */
+    /* Thread-local capture mode: other threads may go on allocating. */
     return gsv_cuda_note(stream,
                          cudaStreamBeginCapture(stream->queue, cudaStreamCaptureModeThreadLocal),
                          "cudaStreamBeginCapture");
@@ -297,14 +301,14 @@ gpuserve_status gsv_cuda_batch_begin(struct gpuserve_stream *stream, uint64_t pr
     if (status == GPUSERVE_OK && host->n_tokens <= GSV_GRAPH_MAX_ROWS && !stream->no_graphs) {
         graph = gsv_graphs_find(&stream->graphs, program, &shape);
         if (graph->uses < 2)
-            graph = NULL; /* most odd shapes never come again */
+            graph = NULL; /* most rare shapes never recur */
     }
     if (status == GPUSERVE_OK)
         status = start(stream, graph, replayed);
     return status == GPUSERVE_OK ? GPUSERVE_OK : give_up(stream, error);
 }
 
-/* Make the recording launchable, and launch it. */
+/* Instantiates the captured graph and launches it. */
 static gpuserve_status finish_recording(struct gpuserve_stream *stream)
 {
     cudaGraph_t graph = NULL;
@@ -362,7 +366,7 @@ gpuserve_status gsv_cuda_stream_wait(struct gpuserve_stream *stream, gpuserve_er
     if (take_up(stream) != GPUSERVE_OK)
         return give_up(stream, error);
     if (stream->phase != GSV_PHASE_ENDED)
-        return give_up(stream, NULL); /* nothing under way, or a batch that nobody will end */
+        return give_up(stream, NULL); /* nothing in flight, or a batch without batch_end */
     if (watch(stream) != GPUSERVE_OK)
         return give_up(stream, error);
     memcpy(stream->to_host, stream->host_out, stream->to_host_size);

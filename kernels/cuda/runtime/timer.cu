@@ -1,5 +1,5 @@
 /*
- * timer.cu - how long work on a stream took, by the device's own clock.
+ * timer.cu - measures the duration of work on a stream with CUDA events (device clock).
  */
 #include "kernels/cuda/runtime/stream.cuh"
 

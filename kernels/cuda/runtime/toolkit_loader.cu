@@ -1,14 +1,12 @@
 /*
- * toolkit_loader.cu - where libraries of the CUDA toolkit lie on machines that were set up
- * differently.
+ * toolkit_loader.cu - finds CUDA toolkit libraries on differently installed machines.
  *
  *   the loader's path                       an installed toolkit
- *   /usr/local/nvidia/lib64                 what a container's runtime brings
- *   CUDA_HOME, CUDA_PATH, /usr/local/cuda   the toolkit's folder
- *   beside the plugin, VIRTUAL_ENV          the nvidia-* packages of PyPI
+ *   /usr/local/nvidia/lib64                 provided by a container runtime
+ *   CUDA_HOME, CUDA_PATH, /usr/local/cuda   the toolkit folder
+ *   next to the plugin, VIRTUAL_ENV         the nvidia-* packages of PyPI
  *
- * The first that can be loaded is taken. Variables are not looked at in a program with the rights
- * of another user.
+ * The first library that loads is used. In a set-user-ID program the environment is ignored.
  */
 #include "kernels/cuda/runtime/toolkit_loader.cuh"
 
@@ -21,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What stands before the folders that have a fixed place; a test sets it. */
+/* Prefix of the fixed folders; set by a test. */
 #ifndef GSV_LIBRARY_ROOT
 #define GSV_LIBRARY_ROOT ""
 #endif
@@ -46,10 +44,10 @@ void add(struct places *p, const char *folder, int length, const char *below)
 void add_toolkit(struct places *p, const char *folder)
 {
     add(p, folder, PATH_MAX, "/lib64");
-    add(p, folder, PATH_MAX, "/lib"); /* as the wheels have it */
+    add(p, folder, PATH_MAX, "/lib"); /* layout of the wheels */
 }
 
-/* The toolkit that a variable names. */
+/* Adds the toolkit named by an environment variable. */
 void add_toolkit_of(struct places *p, const char *variable)
 {
     const char *const folder = secure_getenv(variable);
@@ -58,7 +56,7 @@ void add_toolkit_of(struct places *p, const char *variable)
         add_toolkit(p, folder);
 }
 
-/* Beside a plugin that was installed as a Python package lie NVIDIA's packages. */
+/* Adds NVIDIA's packages next to a plugin that was installed as a Python package. */
 void add_beside_plugin(struct places *p, const char *wheels)
 {
     char below[64];
@@ -73,7 +71,7 @@ void add_beside_plugin(struct places *p, const char *wheels)
         add(p, self.dli_fname, static_cast<int>(slash - self.dli_fname), below);
 }
 
-/* In the environment of Python that is active; its folder bears Python's version. */
+/* Adds the active Python environment; its folder name contains Python's version. */
 void add_venv(struct places *p, const char *wheels)
 {
     const char *const venv = secure_getenv("VIRTUAL_ENV");
@@ -108,7 +106,7 @@ struct places *find_places(void)
     return p;
 }
 
-/* NULL where the path is too long or cannot be loaded. */
+/* NULL if the path is too long or cannot be loaded. */
 void *open_in(const char *folder, const char *name)
 {
     char path[PATH_MAX];
@@ -131,7 +129,7 @@ void *gsv_cuda_open_library(const char *name)
     return library;
 }
 
-/* One that is there and could not be loaded says more than all places where it is not. */
+/* Reports a library that exists but cannot be loaded: more useful than the list of all places. */
 static bool write_broken(const struct places *p, const char *name, char *text, size_t size)
 {
     for (int i = 0; i < p->n; i++) {

@@ -1,7 +1,7 @@
 /*
- * types.cuh - the element types of activations, and moving them 16 bytes at a time.
+ * types.cuh - element types of activations, conversions, and 16-byte accesses.
  *
- * Kernels are templates over float, half and __nv_bfloat16; all arithmetic is float32.
+ * Kernels are templates over float, half and __nv_bfloat16; all arithmetic is in float32.
  */
 #ifndef GSV_CUDA_TYPES_CUH
 #define GSV_CUDA_TYPES_CUH
@@ -44,7 +44,7 @@ template <> __device__ __forceinline__ __nv_bfloat16 gsv_from_float<__nv_bfloat1
     return __float2bfloat16_rn(x);
 }
 
-/* Two neighbours, as mma fragments and 4-byte (8-byte) stores hold them. */
+/* Two adjacent elements as held in mma fragments and moved by 4-byte (8-byte) stores. */
 template <typename T> struct alignas(2 * sizeof(T)) gsv_pair {
     T v[2];
 };
@@ -76,7 +76,7 @@ template <typename T> __device__ __forceinline__ uint32_t gsv_pair_bits(float a,
     return bits;
 }
 
-/* As many elements as one 16-byte access moves. */
+/* The elements of one 16-byte access. */
 template <typename T> struct alignas(16) gsv_vector_chunk {
     static constexpr int size = 16 / static_cast<int>(sizeof(T));
     T v[size];

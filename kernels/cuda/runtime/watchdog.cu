@@ -1,5 +1,8 @@
 /*
- * watchdog.cu - calls that may never return, made by a thread of their own. See watchdog.cuh.
+ * watchdog.cu - the watchdog: runs a call on a worker thread and waits for it with a time-out.
+ *
+ * `struct watch` is shared by both threads under its lock. The caller frees it after a call that
+ * ended in time; after a time-out the worker thread frees it, should the call return.
  */
 #include "kernels/cuda/runtime/watchdog.cuh"
 
@@ -11,9 +14,9 @@ namespace
 {
 
 const int64_t DEFAULT_TIMEOUT_MS = 60000;
-const int64_t LOOK_AGAIN_MS = 100; /* another thread may have found the device to hang */
+const int64_t LOOK_AGAIN_MS = 100; /* another thread may have marked the device as hung */
 
-/* What both threads know of; the last one frees it. */
+/* Shared by the caller and the worker thread; freed by the last of them. */
 struct watch {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -58,7 +61,7 @@ void *run_watched(void *argument)
     return NULL;
 }
 
-/* Signals belong to the host program. */
+/* Blocks all signals in the worker thread: signal handling belongs to the host program. */
 int start(pthread_t *thread, struct watch *w)
 {
     sigset_t all;
@@ -80,7 +83,7 @@ int64_t now_ms(void)
     return static_cast<int64_t>(t.tv_sec) * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Whether the call came to its end in time. */
+/* True if the call ended in time. */
 bool wait_for(struct watch *w, int64_t timeout_ms)
 {
     const int64_t end = now_ms() + timeout_ms;
@@ -147,7 +150,7 @@ gpuserve_status gsv_watchdog_run(int index, const char *what, struct gsv_guarded
     if (!w || start(&thread, w) != 0) {
         if (w)
             free_watch(w);
-        run_call(call, index); /* without a watch rather than not at all */
+        run_call(call, index); /* no worker thread: call directly, without a time-out */
         return finish(call, error);
     }
     if (wait_for(w, timeout_ms)) {

@@ -1,12 +1,11 @@
 /*
- * watchdog.cuh - calls that may never return, made by a thread of their own.
+ * watchdog.cuh - watchdog: runs calls that may never return on a separate thread.
  *
- * A device that hangs does not give back the thread that waits for it, and most of the runtime's
- * calls may wait: taking and freeing memory, blocking copies, loading kernels. Batches are polled
- * instead (stream.cu). Everything else that asks something of the device goes through here: another
- * thread makes the call, and this one gives the device up after a time. The other thread and what
- * it works on are left behind then, so `work` owns all it touches, or what it borrows is left
- * behind too.
+ * A hung device blocks the thread that waits for it, and most runtime calls may wait: allocating
+ * and freeing memory, blocking copies, loading kernels. Batches are polled instead (stream.cu). All
+ * other device calls use this watchdog: a worker thread makes the call, and the caller gives the
+ * device up after a time-out. The worker thread and its data are then abandoned. `work` must
+ * therefore own all data it touches, or the caller must abandon what it borrows, too.
  */
 #ifndef GSV_CUDA_WATCHDOG_CUH
 #define GSV_CUDA_WATCHDOG_CUH
@@ -18,25 +17,24 @@
 
 struct gsv_guarded {
     void (*run)(struct gsv_guarded *call);
-    void (*end)(struct gsv_guarded *call); /* free it */
-    bool always;                           /* also on a device that is lost */
+    void (*end)(struct gsv_guarded *call); /* frees it */
+    bool always;                           /* also on a lost device */
     gpuserve_status status;
     gpuserve_error error;
 };
 
-/* Run and end `call`; its status and error. After the device's time-out: GPUSERVE_E_DEVICE, *left
- * is set, the device is marked as one that hangs, and the call ends itself should it ever return.
- */
+/* Runs and ends `call`; returns its status and error. On time-out: returns GPUSERVE_E_DEVICE, sets
+ * *left, and marks the device as hung; the call ends itself if it ever returns. */
 gpuserve_status gsv_watchdog_run(int index, const char *what, struct gsv_guarded *call, bool *left,
                                  gpuserve_error *error);
 
-/* GPUSERVE_CUDA_TIMEOUT_MS, or a minute. */
+/* GPUSERVE_CUDA_TIMEOUT_MS, default one minute. */
 int64_t gsv_cuda_timeout_ms(void);
 
 /*
- * work(gpuserve_error *) -> gpuserve_status, on another thread with device `index` its own. `what`
- * ends the sentence "device 0 did not answer within 60000 ms while ...". *left, which may be NULL,
- * tells that `work` still has what it borrowed.
+ * Runs work(gpuserve_error *) -> gpuserve_status on another thread with device `index` current.
+ * `what` ends the sentence "device 0 did not answer within 60000 ms while ...". *left (may be NULL)
+ * is true if `work` still holds what it borrowed.
  */
 template <typename Work>
 gpuserve_status gsv_watchdog(int index, const char *what, Work work, bool *left,
@@ -64,8 +62,8 @@ gpuserve_status gsv_watchdog(int index, const char *what, Work work, bool *left,
     return gsv_watchdog_run(index, what, made, left, error);
 }
 
-/* For work() -> void that gives something back: done on a lost device too, not on one that hangs.
- * False when it was left undone, with what it borrowed. */
+/* Runs a work() -> void that releases resources: on a lost device too, but not on a hung one. False
+ * if it did not complete; its borrowed data must then be abandoned. */
 template <typename Work> bool gsv_watchdog_release(int index, const char *what, Work work)
 {
     bool left = gsv_cuda_hangs(index);
