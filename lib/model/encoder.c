@@ -1,9 +1,12 @@
 /*
- * encoder.c - the encoder as operations of a backend.
+ * encoder.c - runs the transformer encoder as backend operations.
  *
  *   hidden = LayerNorm(word + position + type)
  *   each layer:  hidden = LayerNorm(hidden + out(attention(qkv(hidden))))
  *                hidden = LayerNorm(hidden + ffn_out(activation(ffn_in(hidden))))
+ *
+ * Each operation names the linear that reads its output (`reader`), so that an INT8 backend can
+ * quantize the output in the same pass. Operations are queued on the stream of one thread.
  */
 #include "lib/model/encoder.h"
 
@@ -17,7 +20,7 @@ static const struct gpuserve_linear *linear_of(const struct gsv_net *net, int32_
     return net->linears[net->spec->first_layer + layer * GSV_LAYER_ITEMS + gsv_stage_linear(stage)];
 }
 
-/* Which linear reads hidden after a layer's last LayerNorm; NULL after the last layer. */
+/* The linear that reads `hidden` after the last LayerNorm of a layer; NULL after the last layer. */
 static const struct gpuserve_linear *reader_behind(const struct gsv_net *net, int32_t layer)
 {
     return layer + 1 < net->spec->config.n_layers ? linear_of(net, layer + 1, GSV_STAGE_ATTEND)
@@ -86,7 +89,7 @@ static gpuserve_status attend(const struct gsv_net *net, struct gpuserve_stream 
     return net->backend->attention(stream, &op);
 }
 
-/* hidden = LayerNorm(in + hidden); `gamma` is the item, beta the one behind it. */
+/* hidden = LayerNorm(in + hidden). `gamma` is an item's index; beta is the next item. */
 static gpuserve_status add_norm(const struct gsv_net *net, struct gpuserve_stream *stream,
                                 const struct gpuserve_batch *batch,
                                 const struct gsv_activations *at, const void *in, int32_t gamma,

@@ -1,17 +1,20 @@
 /*
- * encoder.h - the encoder as operations of a backend, one stage for each matrix product.
+ * encoder.h - the transformer encoder as backend operations.
+ *
+ * A layer has four stages, each a matrix product (linear) and the operations after it. run.c runs
+ * whole layers; smoothquant.c and mixed_precision.c run single stages to measure INT8.
  */
 #ifndef GSV_MODEL_ENCODER_H
 #define GSV_MODEL_ENCODER_H
 
 #include "lib/model/weights.h"
 
-/* Device memory of the activations; see struct gsv_exec_layout. */
+/* Device memory of the activations; the shapes are in struct gsv_exec_layout. */
 struct gsv_activations {
     void *hidden, *context, *wide;
 };
 
-/* The stages of a layer, in their order; each begins with one linear. */
+/* The stages of a layer, in order; each begins with one linear. */
 enum gsv_stage {
     GSV_STAGE_ATTEND,   /* hidden -> QKV in wide -> context */
     GSV_STAGE_PROJECT,  /* context -> wide; hidden = LayerNorm(wide + hidden) */
@@ -20,34 +23,34 @@ enum gsv_stage {
     GSV_STAGE_COUNT
 };
 
-/* As gsv_net_run() for EMBED, of hidden states that are in host memory: batch->n_tokens rows as the
- * net's activations are. */
+/* Like gsv_net_run() for EMBED, but from hidden states in host memory: batch->n_tokens rows in the
+ * net's activation type. */
 gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host_batch *host,
                                const void *hidden, const struct gsv_run *run,
                                gpuserve_error *error);
 
-/* The offset of the stage's linear among the items of its layer. */
+/* The index of the stage's linear among the items of its layer. */
 int32_t gsv_stage_linear(enum gsv_stage stage);
 
-/* Where the stage's linear reads, `columns` wide. */
+/* The input of the stage's linear. */
 void *gsv_stage_input(const struct gsv_activations *at, enum gsv_stage stage);
 
 gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at);
 
-/* A linear of a layer and what follows it up to the next. */
+/* Run one linear of a layer and the operations up to the next linear. */
 gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at, int32_t layer,
                                  enum gsv_stage stage);
 
-/* All layers. */
+/* Run the embedding and all layers. */
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
                            const struct gpuserve_batch *batch, const struct gsv_activations *at);
 
-/* An operation of a batch failed with `refused`. Ends the batch, so that the stream is free for
- * another; the status, and the error with what the backend knows. */
+/* End a batch after an operation failed with `refused`: waits for the stream, which may then be
+ * used again. Returns the status and sets the error, with the backend's details if it has any. */
 gpuserve_status gsv_give_up_batch(const struct gpuserve_backend *backend,
                                   struct gpuserve_stream *stream, gpuserve_status refused,
                                   gpuserve_error *error);

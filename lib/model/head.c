@@ -1,8 +1,8 @@
 /*
- * head.c - a classifier of our own over any embedder.
+ * head.c - opens a custom classification head: one to four linear layers in a safetensors file.
  *
- * What the numbers mean stands in the file's __metadata__, or in a JSON file of the same name
- * beside it ("head.safetensors", "head.json"); the metadata is asked first.
+ * The activation, the input kind and the labels are in the file's __metadata__, or in a JSON file
+ * of the same name beside it ("head.safetensors", "head.json"). The metadata takes precedence.
  */
 #include "lib/model/head.h"
 
@@ -38,7 +38,7 @@ static bool find_layer(struct gsv_head *head, const char *prefix)
     return true;
 }
 
-/* Either "weight" and "bias", or "layers.0.weight" and so on. */
+/* Find the layers: "weight" and "bias", or "layers.0.weight" and so on. */
 static gpuserve_status find_layers(struct gsv_head *head, gpuserve_error *error)
 {
     const char *name = gsv_safetensors_name(head->file);
@@ -60,8 +60,8 @@ static gpuserve_status find_layers(struct gsv_head *head, gpuserve_error *error)
 
 /* ------------------------------------------------------------------------------- description */
 
-/* The word that `key` has in the metadata or else in the JSON file; `value` stays when neither
- * has it. */
+/* Read the string of `key` from the metadata, else from the JSON file; *value is unchanged if
+ * neither has it. */
 static gpuserve_status read_word(const struct gsv_head *head, const struct gsv_json_value *json,
                                  const char *key, const char **value, gpuserve_error *error)
 {
@@ -75,7 +75,7 @@ static gpuserve_status read_word(const struct gsv_head *head, const struct gsv_j
                 : GPUSERVE_OK;
 }
 
-/* One of `names` (NULL at the end) to its number. */
+/* The index of a word in `names`, a list that ends with NULL. */
 static gpuserve_status choose(const char *word, const char *const names[], const char *key,
                               const char *shown, int *number, gpuserve_error *error)
 {
@@ -158,7 +158,7 @@ static gpuserve_status read_labels(struct gsv_head *head, const struct gsv_json_
     return st;
 }
 
-/* DIR/NAME.json for DIR/NAME.safetensors; nothing when there is none. */
+/* Read NAME.json beside NAME.safetensors; *json is NULL if it does not exist. */
 static gpuserve_status read_sibling(struct gsv_json_value **json, const struct gsv_dir *dir,
                                     const char *name, gpuserve_error *error)
 {
@@ -200,7 +200,8 @@ static bool is_directory(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* The user names the file, so links are followed; from there on nothing leaves its folder. */
+/* Open the resolved path. The user names the file, so links to it are followed; files beside it are
+ * only read within its folder. */
 static gpuserve_status open_real(struct gsv_head *head, char *real, gpuserve_error *error)
 {
     char *slash = strrchr(real, '/'); /* an absolute path has one */

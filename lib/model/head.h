@@ -1,5 +1,7 @@
 /*
- * head.h - a classifier of our own over any embedder: a small safetensors file. See docs/heads.md.
+ * head.h - a custom classification head over any embedding model: a small safetensors file.
+ *
+ * docs/heads.md describes the format.
  */
 #ifndef GSV_MODEL_HEAD_H
 #define GSV_MODEL_HEAD_H
@@ -9,19 +11,19 @@
 #define GSV_MAX_HEAD_LAYERS 4
 
 enum gsv_head_input {
-    GSV_HEAD_INPUT_MODEL, /* the embedding as the model gives it */
+    GSV_HEAD_INPUT_MODEL, /* the embedding as the model returns it */
     GSV_HEAD_INPUT_NORMALIZED,
     GSV_HEAD_INPUT_RAW
 };
 
 struct gsv_head_layer {
     struct gsv_tensor weight; /* [out, in] */
-    struct gsv_tensor bias;   /* [out]; count 0: none */
+    struct gsv_tensor bias;   /* [out]; count 0: no bias */
 };
 
 struct gsv_head {
     struct gsv_safetensors *file;
-    struct gsv_head_layer layers[GSV_MAX_HEAD_LAYERS]; /* RELU between them */
+    struct gsv_head_layer layers[GSV_MAX_HEAD_LAYERS]; /* with RELU between layers */
     int32_t n_layers;
     char **labels; /* owned */
     size_t n_labels;
@@ -29,7 +31,7 @@ struct gsv_head {
     enum gsv_head_input input;
 };
 
-/* `path` is a safetensors file or a folder with head.safetensors. */
+/* Open a head; `path` is a safetensors file or a folder with head.safetensors. */
 gpuserve_status gsv_head_open(struct gsv_head *head, const char *path, gpuserve_error *error);
 void gsv_head_close(struct gsv_head *head);
 

@@ -1,17 +1,17 @@
 /*
- * mixed_precision.c - which products of an int8 net compute in higher precision.
+ * mixed_precision.c - selects the products of an INT8 net that compute in higher precision.
  *
- * The probes run through the layers in full precision, and through the int8 net. As long as the
- * vectors of one of them are too far apart, more products are kept in higher precision. Errors of
- * early layers grow on their way through later ones, and the input of the second product of a
- * feed-forward has the largest outliers: so the products are kept in a fixed order, of which the
- * vectors tell how many. Where that fails, other orders are tried.
+ * Probe texts run in full precision, layer by layer, and through the INT8 net. While the cosine of
+ * any probe is too low, more products are kept in higher precision (exponential, then binary
+ * search). Errors of early layers grow in later ones, and the input of the second feed-forward
+ * product has the largest outliers. So products are kept in a fixed order, and the search finds how
+ * many. If that fails, other orders are tried.
  *
- * There are many probes, as the errors of a few texts say little about those of others: of a model
- * with peaked attention one text in a hundred loses ten times what most lose. The probes that lost
- * the most are measured first, and the others only when these are near enough.
+ * Many probes are needed, since the errors of a few texts say little about others: with peaked
+ * attention one text in a hundred loses ten times as much as most. The probes with the highest loss
+ * are measured first; the others only if these pass.
  *
- * The bits of a vector depend neither on the batch nor on threads, and neither does the choice.
+ * Vectors are bitwise independent of batch and threads, and so is the selection.
  */
 #include "lib/model/encoder.h"
 #include "lib/model/layout.h"
@@ -27,24 +27,24 @@
 /* A stream with activations for the probes. */
 struct probe {
     struct gpuserve_stream *stream;
-    char *memory; /* device */
+    char *memory; /* device memory */
     struct gsv_activations at;
-    uint64_t program; /* each batch issues other operations */
+    uint64_t program; /* program number of the next batch: each batch issues different operations */
 };
 
 enum { MAX_WORST = 4 };
 
-/* The probes that lost the most when all were measured last, as a batch of their own. */
+/* The probes with the lowest cosines when all were last measured, as a batch of their own. */
 struct worst {
-    struct gpuserve_host_batch batch; /* no sequences: all are measured */
+    struct gpuserve_host_batch batch; /* no sequences: not chosen yet */
     int32_t *memory;
-    int32_t texts[MAX_WORST]; /* which of the probes */
+    int32_t texts[MAX_WORST]; /* indices into the probes */
 };
 
-/* The orders in which products are kept. */
+/* The orders in which products are kept in higher precision. */
 enum order {
-    CONTRACT_FIRST, /* of all layers, then the other products layer by layer */
-    LAYERS,         /* all products of the first layer, of the second ... */
+    CONTRACT_FIRST, /* GSV_STAGE_CONTRACT of all layers, then the other products by layer */
+    LAYERS,         /* all products of the first layer, then of the second, ... */
     ATTENTION_FIRST,
     N_ORDERS
 };
@@ -52,26 +52,26 @@ enum order {
 struct mixer {
     struct gsv_net *net;
     struct gsv_reader *reader;
-    const struct gpuserve_host_batch *host; /* what is run: all probes, or the worst */
+    const struct gpuserve_host_batch *host; /* the batch to run: all probes, or the worst */
     const struct gpuserve_host_batch *all;
     struct worst worst;
     int32_t n_threads;
     uint32_t exact_dtype;
     struct probe probe;
-    char *exact_weights; /* device: the largest product */
-    int32_t columns;     /* of a vector */
-    size_t row_bytes;    /* of hidden */
-    float *want, *got;   /* host: vectors; `got` of what is run */
-    float *cosines;      /* [all], of the last time that all were measured */
+    char *exact_weights; /* device memory for the largest product */
+    int32_t columns;     /* columns of a vector */
+    size_t row_bytes;    /* bytes of a row of the hidden states */
+    float *want, *got;   /* host memory: vectors in full precision, and of the last run */
+    float *cosines;      /* [all] of the last measurement of all probes */
     float *sorted;       /* [all] */
-    float expected;      /* the least cosine that other texts are expected to have */
-    bool is_near_enough; /* the last time, when all or the worst were measured */
+    float expected;      /* estimated lowest cosine of other texts */
+    bool is_near_enough; /* result of the last measurement, of all probes or the worst */
     enum order order;
-    /* [n_products], by their places in the order: of the first n_made the one of the two kinds that
-     * the net does not have now. */
+    /* [n_products] by index in the order. For the first n_made products: the linear, INT8 or higher
+     * precision, that the net does not use now. */
     struct gpuserve_linear **other;
     int32_t n_made;
-    uint64_t used; /* of the memory for kept products */
+    uint64_t used; /* bytes used of the memory for kept products */
 };
 
 static size_t n_texts(const struct mixer *m)
@@ -79,7 +79,7 @@ static size_t n_texts(const struct mixer *m)
     return (size_t)m->host->n_sequences;
 }
 
-/* ------------------------------------------------------------------------------ begin and end */
+/* --------------------------------------------------------------------------- setup and teardown */
 
 static struct gsv_exec_options work_options(const struct mixer *m, uint32_t dtype)
 {
@@ -140,7 +140,7 @@ static gpuserve_status alloc_host(struct mixer *m, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
-/* The item of a product. */
+/* The index of a product's item. */
 static int32_t item_of(const struct gsv_net *net, int32_t product)
 {
     return net->spec->first_layer + product / GSV_STAGE_COUNT * GSV_LAYER_ITEMS +
@@ -178,7 +178,7 @@ static gpuserve_status mixer_init(struct mixer *m, gpuserve_error *error)
     return open_probe(m, &m->probe, m->exact_dtype, error);
 }
 
-/* What only the vectors in full precision need. */
+/* Free what only the full-precision run needs. */
 static void end_exact(struct mixer *m)
 {
     close_probe(m, &m->probe);
@@ -202,7 +202,7 @@ static gpuserve_status make_exact(struct mixer *m, int32_t product, char *memory
     return m->net->backend->linear_create(m->net->device, linear, memory, &source, error);
 }
 
-/* One batch: a product and what is behind it, or the embedding when `product` is -1. */
+/* Run one batch: a product and the operations after it, or the embedding if `product` is -1. */
 static gpuserve_status run_product(struct mixer *m, int32_t product, gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = m->net->backend;
@@ -225,7 +225,7 @@ static gpuserve_status run_product(struct mixer *m, int32_t product, gpuserve_er
     return st == GPUSERVE_OK ? backend->stream_wait(probe->stream, error) : st;
 }
 
-/* A product in full precision, made for this once. */
+/* Run a product in full precision, with a linear created for this call. */
 static gpuserve_status run_exact(struct mixer *m, int32_t product, gpuserve_error *error)
 {
     struct gpuserve_linear **place = &m->net->linears[item_of(m->net, product)];
@@ -241,10 +241,9 @@ static gpuserve_status run_exact(struct mixer *m, int32_t product, gpuserve_erro
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------- vectors
- */
+/* -------------------------------------------------------------------------------------- vectors */
 
-/* A row of hidden as floats. */
+/* Convert a row of hidden states to floats. */
 static void widen_row(const struct mixer *m, const char *from, float *to)
 {
     const size_t columns = (size_t)m->columns;
@@ -255,7 +254,8 @@ static void widen_row(const struct mixer *m, const char *from, float *to)
         gsv_floats_from_f16(to, from, columns);
 }
 
-/* Of a model that does not embed, the first token's hidden state counts. */
+/* Run the net and take the hidden state of each text's first token, for models that only
+ * classify. */
 static gpuserve_status first_tokens(struct mixer *m, struct gsv_exec *work, float *vectors,
                                     gpuserve_error *error)
 {
@@ -276,7 +276,7 @@ static gpuserve_status first_tokens(struct mixer *m, struct gsv_exec *work, floa
     return st;
 }
 
-/* The vectors of the net as it is; or of hidden states, when these are given. */
+/* The vectors of the net in its current state, or from given full-precision hidden states. */
 static gpuserve_status run_work(struct mixer *m, struct gsv_exec *work, const char *hidden,
                                 float *vectors, gpuserve_error *error)
 {
@@ -295,7 +295,7 @@ static gpuserve_status run_work(struct mixer *m, struct gsv_exec *work, const ch
     return GPUSERVE_OK;
 }
 
-/* Each time in a new work: a stream may have recorded the linears of before. */
+/* Compute vectors in a new gsv_exec each time: a stream may have recorded the previous linears. */
 static gpuserve_status make_vectors(struct mixer *m, const char *hidden, float *vectors,
                                     gpuserve_error *error)
 {
@@ -328,7 +328,7 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
     return st;
 }
 
-/* Of two equal directions, and of two zero vectors, 1; NaN counts as the least there can be. */
+/* Cosine similarity; 1 for two zero vectors, -1 for NaN. */
 static float cosine(const float *a, const float *b, size_t n)
 {
     double dot = 0.0, aa = 0.0, bb = 0.0, result;
@@ -344,10 +344,9 @@ static float cosine(const float *a, const float *b, size_t n)
     return result >= -1.0 ? (float)result : -1.0f;
 }
 
-/* -------------------------------------------------------------------------------------- measuring
- */
+/* ------------------------------------------------------------------------------------ measuring */
 
-/* Another sequence of the batch; its arrays have room for all probes. */
+/* Append a sequence to the batch of the worst; its arrays have the capacity of all probes. */
 static void add_to_worst(struct mixer *m, int32_t text)
 {
     struct gpuserve_host_batch *to = &m->worst.batch;
@@ -365,7 +364,7 @@ static void add_to_worst(struct mixer *m, int32_t text)
     to->max_seqlen = n > to->max_seqlen ? n : to->max_seqlen;
 }
 
-/* After all were measured. */
+/* Select the worst probes, after all were measured. */
 static void choose_worst(struct mixer *m)
 {
     int32_t *memory = m->worst.memory;
@@ -383,7 +382,7 @@ static void choose_worst(struct mixer *m)
         for (int32_t t = 1; t < m->all->n_sequences; t++)
             found = m->cosines[t] < m->cosines[found] ? t : found;
         add_to_worst(m, found);
-        m->cosines[found] = 2.0f; /* chosen */
+        m->cosines[found] = 2.0f; /* above any cosine: chosen */
     }
 }
 
@@ -394,9 +393,9 @@ static int compare_floats(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The least cosine of other texts, estimated. Where the worst probe lost about as much as a tenth
- * of the probes did, many other texts lose hardly more; where it stands alone, some lose more by
- * about as much again. The factor is from random models: tests/python/random_models.py. */
+/* Estimate the lowest cosine of other texts. If the worst probe lost about as much as the worst
+ * tenth of the probes, few other texts lose more. If it stands alone, some lose more by about the
+ * same factor. The constant was fitted on random models: tests/python/random_models.py. */
 static float expected_min(struct mixer *m)
 {
     const size_t n = n_texts(m);
@@ -409,7 +408,7 @@ static float expected_min(struct mixer *m)
     return fmaxf(-1.0f, 1.0f - worst * fmaxf(1.0f, worst / tenth / 1.35f));
 }
 
-/* Of all probes. */
+/* Measure all probes. */
 static gpuserve_status measure_all(struct mixer *m, gpuserve_error *error)
 {
     const size_t columns = (size_t)m->columns;
@@ -429,7 +428,7 @@ static gpuserve_status measure_all(struct mixer *m, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
-/* Of those that lost the most: if they are not near enough, all are not. */
+/* Measure only the worst probes: if they fail, all probes fail. */
 static gpuserve_status measure_worst(struct mixer *m, gpuserve_error *error)
 {
     const size_t columns = (size_t)m->columns;
@@ -446,10 +445,9 @@ static gpuserve_status measure_worst(struct mixer *m, gpuserve_error *error)
     return st;
 }
 
-/* ----------------------------------------------------------------------------------------- choice
- */
+/* ------------------------------------------------------------------------------------ selection */
 
-/* Product number `at` of the order. */
+/* The product at index `at` of the order. */
 static int32_t product_at(const struct mixer *m, int32_t at)
 {
     const int32_t n = m->net->spec->config.n_layers;
@@ -463,7 +461,7 @@ static int32_t product_at(const struct mixer *m, int32_t at)
                   : (at - n) / 3 * GSV_STAGE_COUNT + (at - n) % 3;
 }
 
-/* How many products of the order the memory is enough for. */
+/* The number of products, in this order, that fit into the reserved memory. */
 static int32_t max_kept(const struct mixer *m)
 {
     uint64_t room = gsv_kept_bytes(m->net->spec, m->net->backend);
@@ -474,7 +472,7 @@ static int32_t max_kept(const struct mixer *m)
     return n;
 }
 
-/* Exchange the two kinds of product number `at`. */
+/* Swap the INT8 and the higher-precision linear of the product at index `at`. */
 static void exchange(struct mixer *m, int32_t at)
 {
     struct gsv_int8_facts *facts = &m->net->int8;
@@ -488,7 +486,7 @@ static void exchange(struct mixer *m, int32_t at)
     facts->n_kept += gsv_int8_keeps(facts, product) ? 1 : -1;
 }
 
-/* The first `n` products of the order are kept and no other. */
+/* Keep exactly the first `n` products of the order in higher precision. */
 static gpuserve_status keep(struct mixer *m, int32_t n, gpuserve_error *error)
 {
     struct gsv_net *net = m->net;
@@ -513,7 +511,7 @@ static gpuserve_status keep(struct mixer *m, int32_t n, gpuserve_error *error)
     return st;
 }
 
-/* What the net does not use: int8 products in place of which others are kept, or the other way. */
+/* Destroy the linears that the net does not use, INT8 or higher precision. */
 static void drop_other(struct mixer *m)
 {
     for (int32_t i = 0; i < m->n_made; i++)
@@ -529,8 +527,8 @@ static gpuserve_status keep_and_measure(struct mixer *m, int32_t n, gpuserve_err
     return st == GPUSERVE_OK ? measure_worst(m, error) : st;
 }
 
-/* About the fewest products, more than `low`, that do for the worst probes: 1, 2, 4, ... more, and
- * then between the last two. All that there are when these do not. */
+/* Find nearly the smallest number of kept products above `low` that passes for the worst probes:
+ * exponential search with steps 1, 2, 4, ..., then binary search. The maximum if none passes. */
 static gpuserve_status search(struct mixer *m, int32_t low, int32_t *found, gpuserve_error *error)
 {
     const int32_t most = max_kept(m);
@@ -559,7 +557,8 @@ static gpuserve_status search(struct mixer *m, int32_t low, int32_t *found, gpus
     return st;
 }
 
-/* What does for the worst probes must do for all. If it does not, others are the worst now. */
+/* Search with the worst probes, then verify with all. If that fails, the worst probes are chosen
+ * anew and the search continues. */
 static gpuserve_status try_order(struct mixer *m, gpuserve_error *error)
 {
     const int32_t most = max_kept(m);
@@ -577,7 +576,7 @@ static gpuserve_status try_order(struct mixer *m, gpuserve_error *error)
     return st;
 }
 
-/* What the best of all trials reached. */
+/* The best result of all trials. */
 struct reached {
     float cosine, expected;
 };

@@ -1,12 +1,13 @@
 /*
- * model.h - what a model directory says (gsv_spec), and the same model on a device (gsv_net).
+ * model.h - a model directory (gsv_spec), its weights on a device (gsv_net), and runs (gsv_exec).
  *
  *   directory --gsv_spec_load--> spec --gsv_net_load--> net --gsv_net_run--> rows of floats
  *
- * The spec is made from configuration and file headers alone; it knows sizes, names, labels and
- * the tensor that stands for each weight. The net holds packed weights in device memory. Both are
- * immutable and shared by threads; a gsv_exec holds one stream and its activations, and one
- * thread uses it at a time.
+ * The spec is read from configuration files and weight file headers: sizes, names, labels, and the
+ * tensor of each weight. The net holds the packed weights in device memory.
+ *
+ * Threading: spec and net are immutable and shared by threads. A gsv_exec holds one stream and its
+ * activations; one thread uses it at a time.
  *
  * Not here: text (lib/text), queues and threads (lib/runtime).
  */
@@ -36,8 +37,8 @@ struct gsv_dense_spec {
     bool has_bias;
 };
 
-/* The facts that the runtime, the program and the documentation need; the tensor table behind them
- * is private to lib/model. Everything is lent by the spec. */
+/* Model properties for the runtime, the CLI and the documentation. The tensor table is private to
+ * lib/model. All pointers are borrowed from the spec. */
 struct gsv_spec_facts {
     const char *architecture; /* "BertModel" */
     const char *model_type;   /* "bert" */
@@ -49,33 +50,33 @@ struct gsv_spec_facts {
     int32_t max_positions;  /* rows of the position table */
     int32_t first_position; /* BERT counts from 0, RoBERTa and MPNet from padding_idx + 1 */
     int32_t type_vocab_size;
-    int32_t max_tokens; /* of a text: the smallest of what the files and the positions allow */
-    bool is_sparse;     /* it weighs the words of its vocabulary */
-    int32_t dim;        /* of an embedding, after Dense modules; 0 when the model only classifies */
+    int32_t max_tokens; /* maximum tokens of a text: the minimum over the files and the positions */
+    bool is_sparse;     /* sparse encoder: outputs weights of vocabulary words */
+    int32_t dim;        /* of an embedding, after Dense modules; 0 if the model only classifies */
     int32_t poolings[GSV_MAX_POOLINGS]; /* gpuserve_pooling, concatenated in this order */
     int32_t n_poolings;
-    bool skips_prompt;  /* pooling leaves out what gsv_run.skip says */
+    bool skips_prompt;  /* pooling excludes the first gsv_run.skip tokens */
     bool normalize;     /* the model has a Normalize module */
-    int32_t n_dense;    /* Dense modules of the embedding */
+    int32_t n_dense;    /* number of Dense modules of the embedding */
     const char *folder; /* of the transformer and its tokenizer: "", "0_Transformer" */
-    bool do_lower_case; /* texts are lowercased before they are tokenized */
+    bool do_lower_case; /* texts are lowercased before tokenization */
     const struct gsv_prompt *prompts;
     size_t n_prompts;
-    const char *default_prompt; /* a prompt's name, or NULL */
+    const char *default_prompt; /* the name of a prompt, or NULL */
     const char *const *labels;  /* [n_labels], from id2label or the head file */
     size_t n_labels;            /* 0: the model only embeds */
-    bool own_classifier;        /* the labels are the model's, not a head file's */
-    bool labels_tokens;         /* ... and are of tokens, not of texts */
+    bool own_classifier;        /* the labels belong to the model, not to a head file */
+    bool labels_tokens;         /* the model's labels apply to tokens, not to texts */
     int32_t score;              /* gpuserve_score: SOFTMAX, SIGMOID or RAW (regression) */
     uint64_t parameter_count;
-    uint64_t file_bytes;       /* of the tensors that are needed */
+    uint64_t file_bytes;       /* of the tensors in use */
     const char *weights_dtype; /* "F32", "F16", "BF16", "mixed" */
 };
 
-/* Positions of a text's tokens, as transformers numbers them: pad tokens inside a text take the
- * position before the first and are not counted (create_position_ids_from_input_ids()). RoBERTa's
- * padding_idx is its pad_token_id, MPNet's is 1 whatever its pad_token_id is. BERT and DistilBERT
- * count every token: where positions begin at 0 no id matches. */
+/* Number the positions of a text's tokens as transformers does. A pad token inside a text gets
+ * padding_idx and is not counted (create_position_ids_from_input_ids()). padding_idx is
+ * pad_token_id for RoBERTa, and always 1 for MPNet. BERT and DistilBERT count every token: with
+ * first_position 0, no id equals padding_idx. */
 static inline void gsv_positions(const struct gsv_spec_facts *facts, const int32_t *ids, size_t n,
                                  int32_t *positions)
 {
@@ -88,8 +89,8 @@ static inline void gsv_positions(const struct gsv_spec_facts *facts, const int32
 
 struct gsv_spec;
 
-/* Read the configuration and the headers of the weights. `head` is a head file's path or NULL;
- * `pooling` a gpuserve_pooling_kind that replaces the model's own, 0 for none. */
+/* Read the configuration and the weight file headers. `head` is a head file's path or NULL.
+ * `pooling` is a gpuserve_pooling_kind that replaces the model's own; 0: none. */
 gpuserve_status gsv_spec_load(struct gsv_spec **spec, const struct gsv_dir *dir, const char *head,
                               uint32_t pooling, gpuserve_error *error);
 void gsv_spec_free(struct gsv_spec **spec);
@@ -99,16 +100,16 @@ const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec);
 
 struct gsv_exec_options {
     uint32_t dtype;        /* gpuserve_dtype, never DEFAULT */
-    int32_t n_threads;     /* that share each operation */
-    int32_t max_tokens;    /* of a batch */
-    int32_t max_sequences; /* of a batch */
-    int32_t max_seqlen;    /* longest text */
+    int32_t n_threads;     /* threads that share each operation */
+    int32_t max_tokens;    /* maximum tokens of a batch */
+    int32_t max_sequences; /* maximum texts of a batch */
+    int32_t max_seqlen;    /* maximum tokens of a text */
 };
 
-/* Exact bytes of device memory: the weights as packed, INT8 with room for the products that may be
- * kept in higher precision, whether or not any is; activations of one gsv_exec; and what the
- * backend takes for its stream. GSV_TOO_MANY_BYTES (lib/base/alloc.h) when `dtype` cannot be had on
- * this backend or a size does not fit. */
+/* Exact bytes of device memory: the packed weights, the activations of one gsv_exec, and the
+ * backend's memory for its stream. INT8 includes the memory reserved for products kept in higher
+ * precision, used or not. GSV_TOO_MANY_BYTES (lib/base/alloc.h) if the backend does not support
+ * `dtype` or a size overflows. */
 uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                        uint32_t dtype);
 void gsv_exec_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
@@ -122,41 +123,43 @@ struct gsv_exec;
 
 struct gsv_net_options {
     uint32_t dtype;    /* gpuserve_dtype, never DEFAULT */
-    int32_t n_threads; /* that may help to read and pack */
-    /* INT8 only: token ids of ordinary texts from which the activations' ranges are taken, packed
-     * as in gpuserve_host_batch. NULL: no smoothing. */
+    int32_t n_threads; /* maximum threads for reading and packing */
+    /* INT8 only: token ids of ordinary texts that give the activation ranges for SmoothQuant,
+     * packed as in gpuserve_host_batch. NULL: no smoothing. */
     const struct gpuserve_host_batch *calibration;
-    /* INT8 only: ordinary, odd and repeated texts on which the vectors are compared with those of
-     * full precision; see struct gsv_int8_facts. NULL: nothing is measured. */
+    /* INT8 only: ordinary, odd and repeated texts whose vectors are compared with full precision,
+     * see struct gsv_int8_facts. NULL: no measurement. */
     const struct gpuserve_host_batch *probes;
-    /* Told how many bytes of the files have been read so far, from the calling thread; not 0 ends
-     * the loading with GPUSERVE_E_CANCELLED. May be NULL. */
+    /* Receives the bytes of the files read so far, on the calling thread. A nonzero result cancels
+     * the load with GPUSERVE_E_CANCELLED. May be NULL. */
     int32_t (*progress)(void *user, uint64_t bytes);
     void *progress_user;
 };
 
 /* Read, check (shapes, NaN) and pack the weights into device memory. The spec and the device must
- * outlive the net, the net its works. Blocks until the weights are on the device. */
+ * outlive the net, and the net must outlive each gsv_exec. Blocks until the weights are on the
+ * device. */
 gpuserve_status gsv_net_load(struct gsv_net **net, const struct gsv_spec *spec,
                              const struct gpuserve_backend *backend, struct gpuserve_device *device,
                              const struct gsv_net_options *options, gpuserve_error *error);
 void gsv_net_free(struct gsv_net **net);
 
-/* The least cosine to full precision that INT8 vectors are to have, and the least one on the
- * probes: other texts lose a little more, which is estimated too (mixed_precision.c). */
+/* Minimum cosine to full precision of INT8 vectors: of any text (BOUND), and of the probes
+ * (TARGET). Other texts lose a little more than the probes; mixed_precision.c estimates how
+ * much. */
 #define GSV_INT8_BOUND 0.997
 #define GSV_INT8_TARGET 0.998
 
-#define GSV_MAX_PRODUCTS 2048 /* four a layer: config.c allows 512 */
+#define GSV_MAX_PRODUCTS 2048 /* four for each layer: config.c allows 512 layers */
 
-/* What INT8 costs a net, as measured when it was loaded. The products of layer i are 4i (query, key
- * and value), 4i + 1 (attention's output), 4i + 2 and 4i + 3 (feed-forward). */
+/* The loss of an INT8 net, measured when it was loaded. The products of layer i are 4i (query, key
+ * and value), 4i + 1 (attention output), 4i + 2 and 4i + 3 (feed-forward). */
 struct gsv_int8_facts {
     bool is_measured;
-    float cosine; /* the least of all probes */
+    float cosine; /* minimum over all probes */
     int32_t n_probes;
     int32_t n_products, n_kept;
-    uint64_t kept[GSV_MAX_PRODUCTS / 64]; /* bit: the product computes in kept_dtype */
+    uint64_t kept[GSV_MAX_PRODUCTS / 64]; /* bitmap: products that compute in kept_dtype */
     uint32_t kept_dtype;                  /* FLOAT32 or, on a GPU, FLOAT16 */
 };
 
@@ -168,49 +171,49 @@ static inline bool gsv_int8_keeps(const struct gsv_int8_facts *facts, int32_t pr
 /* All zero unless the net is INT8 and was measured. */
 const struct gsv_int8_facts *gsv_net_int8(const struct gsv_net *net);
 
-/* Give a net's device memory back, its packed weights copied to `host` first, gsv_net_bytes() long;
- * NULL: not copied, another replica's are the same. No work of the net is left. On failure nothing
- * has changed. */
+/* Offload a net: copy its packed weights to `host` (gsv_net_bytes() long) and free its device
+ * memory. NULL: no copy, since another replica has the same weights. No gsv_exec of the net may
+ * exist. On failure the net is unchanged. */
 gpuserve_status gsv_net_offload(struct gsv_net *net, void *host, gpuserve_error *error);
-/* Bring them back from `host`. On failure the net is still parked. */
+/* Restore an offloaded net from `host`. On failure the net remains offloaded. */
 gpuserve_status gsv_net_reload(struct gsv_net *net, const void *host, gpuserve_error *error);
 
-/* XXH3-128 over the tensors as the file holds them (their names, shapes, types and bytes) and the
- * pooling, Dense, normalization and head: the weights' part of the fingerprint. */
+/* XXH3-128 of the tensors as in the files (names, shapes, types, bytes) and of the pooling, Dense,
+ * normalization and head settings: the weights' part of the fingerprint. */
 void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2]);
 
 gpuserve_status gsv_exec_create(struct gsv_exec **work, const struct gsv_net *net,
                                 const struct gsv_exec_options *options, gpuserve_error *error);
 void gsv_exec_free(struct gsv_exec **work);
 
-/* What to compute of a batch. */
+/* The computation of a run. */
 struct gsv_run {
     uint32_t task;      /* gpuserve_task */
-    int32_t dimensions; /* EMBED: columns kept, 1 to dim */
+    int32_t dimensions; /* EMBED: number of columns to keep, 1 to dim */
     bool normalize;     /* EMBED */
-    int32_t skip;       /* EMBED: tokens at the start of each text that only CLS pooling sees; 0
+    int32_t skip;       /* EMBED: tokens at the start of each text that only CLS pooling includes; 0
                            unless the model skips prompts */
     uint32_t score;     /* CLASSIFY, TOKEN_LABELS: gpuserve_score, never DEFAULT */
-    float *output;      /* host memory: [n_sequences, columns] or [n_tokens, columns], tight */
+    float *output; /* host memory: [n_sequences, columns] or [n_tokens, columns], without padding */
 };
 
-/* Whether the task has a row for each token instead of one for each text. */
+/* True if the task outputs a row for each token, not for each text. */
 static inline bool gsv_is_by_token(uint32_t task)
 {
     return task == GPUSERVE_TASK_TOKEN_VECTORS || task == GPUSERVE_TASK_TOKEN_LABELS;
 }
 
-/* Whether its labels are of whole texts. */
+/* True if the model's labels apply to whole texts. */
 static inline bool gsv_classifies(const struct gsv_spec_facts *facts)
 {
     return facts->n_labels > 0 && !facts->labels_tokens;
 }
 
-/* Columns of the output of a run. */
+/* The number of columns of a run's output. */
 int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run *run);
 
-/* Run one packed batch and wait for it. The batch's sizes are within the work's options and its
- * ids within the vocabulary: the runtime has checked them. */
+/* Run one packed batch and wait for it. The caller (the runtime) ensures that the sizes are within
+ * the gsv_exec's options and the ids within the vocabulary. */
 gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_batch *batch,
                             const struct gsv_run *run, gpuserve_error *error);
 

@@ -1,15 +1,15 @@
 /*
- * modules.c - what sentence-transformers adds to a transformer.
+ * modules.c - reads the sentence-transformers modules around a transformer.
  *
  *   modules.json                        the chain: Transformer, Pooling, Dense ..., Normalize
- *   1_Pooling/config.json               which poolings, concatenated in a fixed order
- *   1_SpladePooling/config.json         of a sparse encoder, in the place of a Pooling module
+ *   1_Pooling/config.json               pooling modes, concatenated in a fixed order
+ *   1_SpladePooling/config.json         of a sparse encoder, instead of a Pooling module
  *   2_Dense/config.json                 sizes and activation
- *   sentence_bert_config.json           max_seq_length: this limit counts, not tokenizer.json's;
+ *   sentence_bert_config.json           max_seq_length, which overrides tokenizer.json's limit;
  *                                       do_lower_case
  *   config_sentence_transformers.json   prompts
  *
- * Modules are known by the last word of their Python class, since its path has moved with the
+ * A module is identified by the last word of its Python class, since the path changed between
  * releases ("sentence_transformers.models.Pooling", later
  * "sentence_transformers.sentence_transformer.modules.pooling.Pooling").
  */
@@ -29,8 +29,8 @@
 
 /* In the order in which sentence-transformers concatenates them. */
 static const struct {
-    const char *flag; /* releases before 6 */
-    const char *mode; /* release 6 */
+    const char *flag; /* key in releases before 6 */
+    const char *mode; /* value in release 6 */
     int32_t pooling;
 } poolings[] = {
     { "pooling_mode_cls_token", "cls", GPUSERVE_POOL_CLS },
@@ -129,7 +129,7 @@ static gpuserve_status dense_activation(int32_t *activation, const struct gsv_js
         { "ReLU", GPUSERVE_ACT_RELU },     { "GELU", GPUSERVE_ACT_GELU },
         { "SiLU", GPUSERVE_ACT_SILU },
     };
-    const char *name = "Tanh"; /* the class's default */
+    const char *name = "Tanh"; /* the default of the class */
     const gpuserve_status st = gsv_json_string(json, "activation_function", "Dense", &name, error);
 
     if (st != GPUSERVE_OK)
@@ -187,7 +187,7 @@ static gpuserve_status add_pooling(struct gsv_modules *modules, const struct gsv
 static gpuserve_status parse_splade(struct gsv_modules *modules, const struct gsv_json_value *json,
                                     gpuserve_error *error)
 {
-    const char *strategy = "max", *activation = "relu"; /* the class's defaults */
+    const char *strategy = "max", *activation = "relu"; /* the defaults of the class */
     gpuserve_status st =
         gsv_json_string(json, "pooling_strategy", "SpladePooling", &strategy, error);
 
@@ -288,7 +288,7 @@ static gpuserve_status add_module(struct gsv_modules *modules, const struct gsv_
             modules->normalize = true;
             return GPUSERVE_OK;
         }
-        if (strcmp(name, "Dropout") == 0) /* nothing happens outside training */
+        if (strcmp(name, "Dropout") == 0) /* no effect outside training */
             return GPUSERVE_OK;
     }
     st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
@@ -311,7 +311,7 @@ static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv
                         gsv_json_count(chain));
     for (size_t i = 0; i < gsv_json_count(chain) && st == GPUSERVE_OK; i++)
         st = add_module(modules, dir, gsv_json_at(chain, i), error);
-    if (modules->is_sparse) { /* for those who ask for vectors all the same */
+    if (modules->is_sparse) { /* sparse models can still return dense vectors, by mean pooling */
         modules->poolings[0] = GPUSERVE_POOL_MEAN;
         modules->n_poolings = 1;
     }
@@ -350,7 +350,7 @@ static gpuserve_status read_chain(struct gsv_modules *modules, const struct gsv_
 
 /* -------------------------------------------------------------------------------- max_tokens */
 
-/* Each kind of transformer had its own name for the same file. */
+/* The same file has a different name for each transformer type. */
 static const char *const limit_files[] = {
     "sentence_bert_config.json",        "sentence_roberta_config.json",
     "sentence_distilbert_config.json",  "sentence_camembert_config.json",
@@ -375,7 +375,8 @@ static gpuserve_status read_limit_file(struct gsv_modules *modules, const struct
     return st;
 }
 
-/* The tokenizer's limit counts where no module has one; 1e30 stands for none. */
+/* Read the tokenizer's limit, used if no module has one. Values above MAX_TOKENS (1e30) mean no
+ * limit. */
 static gpuserve_status read_tokenizer_limit(struct gsv_modules *modules, const struct gsv_dir *dir,
                                             gpuserve_error *error)
 {

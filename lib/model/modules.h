@@ -1,6 +1,6 @@
 /*
- * modules.h - what sentence-transformers adds to a transformer: which folder holds what, pooling,
- * Dense layers, normalization, the token limit and prompts.
+ * modules.h - the sentence-transformers modules around a transformer: folders, pooling, Dense
+ * layers, normalization, the token limit and prompts.
  */
 #ifndef GSV_MODEL_MODULES_H
 #define GSV_MODEL_MODULES_H
@@ -14,33 +14,33 @@ struct gsv_dense_module {
 };
 
 struct gsv_modules {
-    bool present;      /* there is a modules.json */
-    char *transformer; /* folder of config.json and the weights, "" mostly; owned */
+    bool present;      /* modules.json exists */
+    char *transformer; /* folder of config.json and the weights, usually ""; owned */
     int32_t poolings[GSV_MAX_POOLINGS];
     int32_t n_poolings;
     struct gsv_dense_module dense[GSV_MAX_DENSE];
     int32_t n_dense;
-    bool skips_prompt; /* Pooling leaves the prompt's tokens out */
-    bool is_sparse;    /* a SpladePooling instead of a Pooling module */
-    bool log_twice;    /* its activation is log(1 + log(1 + relu)) */
+    bool skips_prompt; /* pooling excludes the prompt's tokens */
+    bool is_sparse;    /* a SpladePooling module instead of Pooling */
+    bool log_twice;    /* the sparse activation is log(1 + log(1 + relu)) */
     bool normalize;
-    int32_t max_tokens;         /* 0: nothing is said */
-    bool do_lower_case;         /* of sentence_bert_config.json: before the tokenizer */
+    int32_t max_tokens;         /* 0: not specified */
+    bool do_lower_case;         /* from sentence_bert_config.json: lowercase before tokenization */
     struct gsv_prompt *prompts; /* owned */
     size_t n_prompts;
-    const char *default_prompt; /* a name of prompts, or NULL */
+    const char *default_prompt; /* the name of a prompt, or NULL; borrowed from `prompts` */
 };
 
-/* A directory without modules.json is a bare transformer: mean pooling, no normalization, as
- * sentence-transformers takes it. */
+/* Read the modules. A directory without modules.json is a plain transformer: mean pooling, no
+ * normalization, as in sentence-transformers. */
 gpuserve_status gsv_modules_read(struct gsv_modules *modules, const struct gsv_dir *dir,
                                  gpuserve_error *error);
 void gsv_modules_reset(struct gsv_modules *modules);
 
-/* A Pooling module's config.json, old or new. */
+/* Parse the config.json of a Pooling module, in the old or the new format. */
 gpuserve_status gsv_pooling_parse(struct gsv_modules *modules, const struct gsv_json_value *json,
                                   gpuserve_error *error);
-/* A Dense module's. */
+/* Parse the config.json of a Dense module. */
 gpuserve_status gsv_dense_parse(struct gsv_dense_spec *spec, const struct gsv_json_value *json,
                                 gpuserve_error *error);
 

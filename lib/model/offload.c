@@ -1,8 +1,10 @@
 /*
- * offload.c - a net whose device memory is given back for a while.
+ * offload.c - offloads a net's weights from device memory and reloads them.
  *
- * The packed bytes come back as they were, at another address: the linears are told of it. Nothing
- * is read from files, packed or checked again.
+ * The packed bytes are copied unchanged to host memory and back, to another device address. All
+ * pointers into them are then rebased. No file is read, and nothing is packed or checked again.
+ *
+ * Threading: the caller ensures that no gsv_exec of the net exists.
  */
 #include "lib/model/weights.h"
 

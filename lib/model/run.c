@@ -1,16 +1,17 @@
 /*
- * run.c - one packed batch through the encoder to vectors, scores or token vectors.
+ * run.c - runs one packed batch through the encoder and the layers after it.
  *
- *   EMBED          encode -> poolings -> Dense ... -> cut -> normalize
+ *   EMBED          encode -> poolings -> Dense ... -> cut to dimensions -> normalize
  *   CLASSIFY       encode -> first token -> classifier -> scores
- *                  encode -> embedding as above, whole -> head -> scores
+ *                  encode -> full embedding as above -> head -> scores
  *   TOKEN_VECTORS  encode
  *   TOKEN_LABELS   encode -> classifier of each token -> scores
- *   SPARSE         encode -> masked language model's head -> largest logit of each word ->
- * logarithm
+ *   SPARSE         encode -> masked-LM head -> maximum logit of each word -> logarithm
  *
- * Pooled rows go from one of two buffers to the other through each layer. A NaN stays in its
- * text's row: nothing after the encoder mixes rows, and attention keeps to its own text.
+ * Pooled rows alternate between two buffers, one layer at a time. A NaN stays in the row of its
+ * text: attention stays within a text, and nothing after the encoder mixes rows.
+ *
+ * Threading: one thread uses a gsv_exec at a time; the net is read-only.
  */
 #include "lib/model/encoder.h"
 #include "lib/model/layout.h"
@@ -27,25 +28,25 @@ struct gsv_exec {
     const struct gsv_net *net; /* borrowed */
     struct gpuserve_stream *stream;
     struct gsv_exec_layout layout;
-    char *memory; /* device */
+    char *memory; /* device memory */
     struct gsv_activations at;
     float *pooled[2]; /* device, [max_sequences, pooled_columns] */
-    float *bounce;    /* host, for rows that are cut or apart; NULL where there are none */
-    int32_t *parts;   /* host, [2 * max_sequences]; NULL unless prompts are skipped */
+    float *bounce;    /* host; rows that are cut or interleaved; NULL if none */
+    int32_t *parts;   /* host, [2 * max_sequences]; NULL unless the model skips prompts */
     int32_t max_sequences;
 };
 
-/* Rows of float32 on the device, while they go through the layers after the encoder. */
+/* float32 rows on the device during the layers after the encoder. */
 struct run_rows {
     struct gsv_exec *work;
     const struct gpuserve_batch *batch;
     float *data; /* one of work->pooled */
     int32_t columns;
-    int32_t ld; /* floats from row to row */
-    bool skips; /* the prompt's tokens */
+    int32_t ld; /* leading dimension: floats from row to row */
+    bool skips; /* pooling excludes the prompt's tokens */
 };
 
-/* --------------------------------------------------------------------------------------- work */
+/* ----------------------------------------------------------------------------------------- exec */
 
 static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
                                           const struct gsv_exec_options *options,
@@ -148,15 +149,15 @@ static float *other_buffer(const struct run_rows *rows)
     return rows->data == work->pooled[0] ? work->pooled[1] : work->pooled[0];
 }
 
-/* Where texts that begin with a prompt are cut, on the device: text without prompt, prompt of the
- * next one, text without prompt, ... Every second sequence of these is wanted. */
+/* Write the cu_seqlens of a batch split at the prompts to the device: text 0 without its prompt,
+ * prompt of text 1, text 1 without its prompt, ... The even sequences of these are the results. */
 static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_host_batch *host,
                                    int32_t skip, gpuserve_error *error)
 {
     const size_t n = 2 * (size_t)work->max_sequences;
 
     for (size_t i = 0; i < n; i++)
-        work->parts[i] = host->n_tokens; /* past the end sequences are empty */
+        work->parts[i] = host->n_tokens; /* the remaining sequences are empty */
     for (int32_t s = 0; s < host->n_sequences; s++) {
         const int32_t begin = host->cu_seqlens[s], end = host->cu_seqlens[s + 1];
 
@@ -167,8 +168,8 @@ static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_
                                             work->parts, n * sizeof(*work->parts), error);
 }
 
-/* The first `columns` of the concatenated poolings. CLS takes a text's first token, whether that is
- * skipped or not. */
+/* Pool the first `columns` columns of the concatenated poolings. CLS takes the first token of a
+ * text, even if it is skipped. */
 static gpuserve_status pool(struct run_rows *rows, const int32_t poolings[], int32_t n_poolings,
                             int32_t columns, bool normalize)
 {
@@ -229,7 +230,7 @@ static gpuserve_status apply_layers(struct run_rows *rows, int32_t first, int32_
     return st;
 }
 
-/* In place over the first `columns` of each row. */
+/* Normalize or activate the first `columns` columns of each row, in place. */
 static gpuserve_status apply_to_rows(const struct run_rows *rows, int32_t columns,
                                      int32_t activation)
 {
@@ -246,7 +247,8 @@ static gpuserve_status apply_to_rows(const struct run_rows *rows, int32_t column
                                            : backend->activate(rows->work->stream, &op);
 }
 
-/* `dimensions` columns of the embedding count; with Dense modules the rows stay whole. */
+/* Compute the embedding, of which `dimensions` columns are valid. With Dense modules the rows keep
+ * their full width. */
 static gpuserve_status embed(struct run_rows *rows, int32_t dimensions, bool normalize)
 {
     const struct gsv_spec *spec = rows->work->net->spec;
@@ -321,8 +323,8 @@ static gpuserve_status transform(const struct run_rows *rows)
     return st == GPUSERVE_OK ? net->backend->add_layernorm(rows->work->stream, &norm) : st;
 }
 
-/* log(1 + relu(x)) rises with x, so the largest of a text's logits is found first and the logarithm
- * is taken of that alone: see saturate(). */
+/* log(1 + relu(x)) is monotonic: the maximum logit of each word is computed first, on the device,
+ * and saturate() takes the logarithm of the maximum only. */
 static gpuserve_status weigh_words(struct run_rows *rows)
 {
     struct gsv_exec *work = rows->work;
@@ -349,7 +351,7 @@ static gpuserve_status weigh_words(struct run_rows *rows)
     return st;
 }
 
-/* Logits to weights. The largest of nothing but NaN may be an infinity: both become NaN. */
+/* Convert logits to weights. The maximum of only NaN values may be an infinity: both become NaN. */
 static void saturate(float *values, size_t n, bool twice)
 {
     for (size_t i = 0; i < n; i++) {
@@ -364,9 +366,10 @@ static void saturate(float *values, size_t n, bool twice)
 
 /* ---------------------------------------------------------------------------------------- run */
 
-#define HIDDEN_GIVEN (UINT64_C(1) << 63) /* a program without the encoder */
+#define HIDDEN_GIVEN (UINT64_C(1) << 63) /* flag of a program without the encoder */
 
-/* Two runs with equal names issue the same operations on this work. */
+/* Program number of a run: equal numbers issue equal operations on this gsv_exec, which a backend
+ * may record and replay. */
 static uint64_t program_of(const struct gsv_run *run)
 {
     return (uint64_t)(uint32_t)run->dimensions << 16 | (uint64_t)(run->skip > 0) << 9 |
@@ -391,8 +394,8 @@ static gpuserve_status issue(struct run_rows *rows, const struct gsv_run *run)
                                                : embed(rows, run->dimensions, run->normalize);
 }
 
-/* A replayed batch issues nothing, so where its rows end up must follow from the run alone: the
- * first pooling goes to buffer 0 and each layer changes sides. */
+/* Find the result rows. A replayed batch issues no operations, so this depends on the run alone:
+ * the first pooling writes buffer 0, and each layer switches buffers. */
 static void locate(struct run_rows *rows, const struct gsv_run *run)
 {
     const struct gsv_spec *spec = rows->work->net->spec;
@@ -445,7 +448,8 @@ static void score_tokens(float *rows, size_t n_rows, size_t columns, uint32_t sc
         rows[i] = 1.0f / (1.0f + expf(-rows[i]));
 }
 
-/* Rows of 16 bits land in the upper half of the output and are widened from there. */
+/* Read the token rows. 16-bit rows are read into the upper half of the output and widened in
+ * place. */
 static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserve_host_batch *host,
                                      const struct gsv_run *run, gpuserve_error *error)
 {

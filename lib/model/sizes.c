@@ -1,7 +1,7 @@
 /*
- * sizes.c - how many bytes a net and a work take, before anything is allocated.
+ * sizes.c - computes the device memory of a net and of a gsv_exec before any allocation.
  *
- * Both allocate once, exactly what is computed here.
+ * gsv_net_load() and gsv_exec_create() each make one allocation of exactly the size computed here.
  */
 #include "lib/model/layout.h"
 
@@ -66,7 +66,7 @@ static int32_t larger(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-/* The widest row among pooled vectors, Dense outputs and scores. */
+/* The maximum number of columns among pooled vectors, Dense outputs and scores. */
 static int32_t pooled_columns(const struct gsv_spec *spec)
 {
     int32_t widest = spec->config.hidden_size * larger(1, spec->facts.n_poolings);
@@ -76,15 +76,15 @@ static int32_t pooled_columns(const struct gsv_spec *spec)
     return widest;
 }
 
-/* The first buffer of pooled rows holds sparse ones too. */
+/* Columns of the first buffer of pooled rows, which also holds sparse rows. */
 static int32_t first_pooled_columns(const struct gsv_spec *spec)
 {
-    const int32_t rows = spec->facts.skips_prompt ? 2 : 1; /* what is skipped has rows too */
+    const int32_t rows = spec->facts.skips_prompt ? 2 : 1; /* the skipped prompts have rows too */
 
     return larger(rows * pooled_columns(spec), spec->facts.is_sparse ? spec->config.vocab_size : 0);
 }
 
-/* Where the next place begins: at a multiple of the alignment. */
+/* Round up to the alignment. */
 static uint64_t align(uint64_t end)
 {
     const uint64_t mask = GSV_PLACE_ALIGNMENT - 1, last = gsv_add_bytes(end, mask);
@@ -92,10 +92,10 @@ static uint64_t align(uint64_t end)
     return last == GSV_TOO_MANY_BYTES ? last : last & ~mask;
 }
 
-/* Rows times columns times `size` from *place = *total on. */
+/* Place rows * columns elements of `size` bytes at *place = *total, and advance *total. */
 static void add_rows(uint64_t *total, uint64_t *place, int32_t rows, int32_t columns, size_t size)
 {
-    const uint64_t n = (uint64_t)rows * (uint64_t)columns; /* each below 2^31 */
+    const uint64_t n = (uint64_t)rows * (uint64_t)columns; /* no overflow: both are below 2^31 */
 
     *place = *total;
     *total = align(gsv_add_bytes(*total, gsv_mul_bytes(n, size)));

@@ -1,15 +1,17 @@
 /*
- * smoothquant.c - int8 linears that know the range of their inputs.
+ * smoothquant.c - creates INT8 linears with SmoothQuant: balances input and weight ranges.
  *
  * A few columns of a transformer's activations are far larger than the rest, and one scale for a
- * whole row leaves the others few of the 255 steps. So input column j is divided and weight column
- * j multiplied by s_j = sqrt(r_j / max |w_j|): the product stays, and both sides lose less. r_j is
- * the fourth root of the mean of x_j^4, in which large values count most but not, as in a maximum,
- * the largest alone: whether that one turns up is chance. The texts are ordinary ones, run here
- * stage by stage, each through the int8 linear that was just made: that takes a third of the time
- * of unquantized ones, and the ranges are those that the linears behind will really see.
- * LayerNorm's output also feeds the residual, hence the scale is applied to the linear's input and
- * not folded into the LayerNorm.
+ * whole row leaves few of the 255 levels to the others. So input column j is divided, and weight
+ * column j multiplied, by s_j = sqrt(r_j / max |w_j|). The product is unchanged, and both sides
+ * lose less precision. r_j is the fourth root of the mean of x_j^4. It is dominated by large
+ * values, but not by the largest alone as a maximum is, which depends on chance.
+ *
+ * The calibration texts run stage by stage, each through the INT8 linear just created. That takes a
+ * third of the time of unquantized linears, and the ranges are those that later linears will see.
+ *
+ * LayerNorm's output also feeds the residual. So the scale is applied to the linear's input and not
+ * folded into the LayerNorm.
  */
 #include "lib/model/encoder.h"
 #include "lib/model/layout.h"
@@ -31,11 +33,11 @@ struct smoother {
     struct gsv_reader *reader;
     const struct gpuserve_host_batch *host;
     struct gpuserve_stream *stream;
-    char *memory; /* device: activations */
+    char *memory; /* device memory of the activations */
     struct gsv_activations at;
-    float *chunk;     /* host, CHUNK_FLOATS or one row */
+    float *chunk;     /* host, CHUNK_FLOATS plus one row */
     float *range;     /* host, [wide_columns] r, then 1 / s */
-    uint64_t program; /* each batch issues other operations */
+    uint64_t program; /* program number of the next batch: each batch issues different operations */
 };
 
 static void smoother_reset(struct smoother *s)
@@ -81,7 +83,7 @@ static gpuserve_status smoother_init(struct smoother *s, int32_t n_threads, gpus
     return backend->stream_create(s->net->device, &s->stream, &stream, error);
 }
 
-/* What one row adds to each column's sum of fourth powers. */
+/* Add the fourth powers of one row to the columns' sums. */
 static void add_powers(float *restrict sums, const float *restrict row, size_t columns,
                        float weight)
 {
@@ -89,7 +91,7 @@ static void add_powers(float *restrict sums, const float *restrict row, size_t c
         sums[j] += weight * (row[j] * row[j]) * (row[j] * row[j]);
 }
 
-/* Rows [row, end) of the stage's input, a text. */
+/* Measure one text: rows [row, end) of the stage's input. */
 static gpuserve_status measure_text(struct smoother *s, const char *input, size_t row, size_t end,
                                     size_t columns, gpuserve_error *error)
 {
@@ -114,8 +116,8 @@ static gpuserve_status measure_text(struct smoother *s, const char *input, size_
     return GPUSERVE_OK;
 }
 
-/* range[j] = the fourth root of the mean of x_j^4 over the stage's input. Each text weighs the
- * same: in a short one no error is averaged away. */
+/* range[j] = the fourth root of the mean of x_j^4 over the stage's input. Each text has the same
+ * weight: errors do not average out in a short one. */
 static gpuserve_status measure_input(struct smoother *s, enum gsv_stage stage, size_t columns,
                                      gpuserve_error *error)
 {
@@ -146,7 +148,7 @@ static void multiply(float *restrict row, const float *restrict factors, size_t 
         row[j] *= factors[j];
 }
 
-/* Multiply the weight's columns by s_j and leave 1 / s_j in s->range. */
+/* Multiply the weight's columns by s_j and store 1 / s_j in s->range. */
 static void balance(struct smoother *s, float *weight, size_t n, size_t k)
 {
     float *largest = s->chunk; /* [k] max |w_j|, then s_j */
@@ -155,7 +157,7 @@ static void balance(struct smoother *s, float *weight, size_t n, size_t k)
     for (size_t i = 0; i < n; i++)
         take_largest(largest, weight + i * k, k);
     for (size_t j = 0; j < k; j++) {
-        float scale = 1.0f; /* a column that is all zero stays as it is */
+        float scale = 1.0f; /* for a column of zeros */
 
         if (s->range[j] > 0.0f && largest[j] > 0.0f)
             scale = fminf(fmaxf(sqrtf(s->range[j] / largest[j]), MIN_SCALE), MAX_SCALE);
@@ -166,7 +168,7 @@ static void balance(struct smoother *s, float *weight, size_t n, size_t k)
         multiply(weight + i * k, largest, k);
 }
 
-/* One batch of operations; layer -1 is the embedding. */
+/* Run one stage as a batch; layer -1 is the embedding. */
 static gpuserve_status run_stage(struct smoother *s, int32_t layer, enum gsv_stage stage,
                                  gpuserve_error *error)
 {

@@ -1,5 +1,7 @@
 /*
- * spec.c - put together what the files say, and see that they agree.
+ * spec.c - builds a gsv_spec from a model directory and checks that its files agree.
+ *
+ *   modules.json -> config.json -> weight file headers -> facts -> items -> labels and counts
  */
 #include "lib/model/spec.h"
 
@@ -82,8 +84,9 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->default_prompt = modules->default_prompt;
 }
 
-/* A masked language model weighs the words of its vocabulary, if its modules say so or are not
- * there; not when its file lacks the head, as that of an encoder saved under its old name does. */
+/* A masked language model is a sparse encoder if its modules say so, or if it has no modules.json
+ * and its weights include the masked-LM head. An encoder saved under the class of a masked model
+ * lacks that head. */
 static void set_sparse_fact(struct gsv_spec *spec)
 {
     const struct gsv_masked_names *names = &spec->config.family->masked;
@@ -96,7 +99,7 @@ static void set_sparse_fact(struct gsv_spec *spec)
                                     gsv_checkpoint_find(&spec->weights, name, &tensor));
 }
 
-/* A classifier without modules.json only classifies, unless it is asked for more. */
+/* A classifier without modules.json has no embedding, unless a pooling or a head is requested. */
 static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooling,
                                            gpuserve_error *error)
 {
@@ -112,7 +115,7 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
     if (pooling > GPUSERVE_POOLING_LAST)
         return gsv_fail(error, GPUSERVE_E_INVALID, "pooling %u is unknown, the last is %d", pooling,
                         GPUSERVE_POOLING_LAST);
-    if (pooling != 0) { /* gpuserve_pooling_kind and gpuserve_pooling have the same numbers */
+    if (pooling != 0) { /* gpuserve_pooling_kind and gpuserve_pooling have equal values */
         modules->poolings[0] = (int32_t)pooling;
         modules->n_poolings = 1;
     }
@@ -172,7 +175,7 @@ static gpuserve_status set_classifier_labels(struct gsv_spec *spec, gpuserve_err
     facts->own_classifier = true;
     facts->score = config->score;
     if (facts->labels_tokens)
-        facts->score = GPUSERVE_SCORE_SOFTMAX; /* problem_type is of whole texts */
+        facts->score = GPUSERVE_SCORE_SOFTMAX; /* problem_type applies to whole texts */
     else if (facts->score == GPUSERVE_SCORE_DEFAULT)
         facts->score = n == 1 ? GPUSERVE_SCORE_RAW : GPUSERVE_SCORE_SOFTMAX;
     return st;
@@ -223,8 +226,7 @@ static void set_count_facts(struct gsv_spec *spec)
 
 static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
 {
-    const size_t around =
-        6 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS + 3; /* what is beside the layers */
+    const size_t around = 6 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS + 3; /* items beside the layers */
     const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
 
     spec->max_items = around + (size_t)spec->config.n_layers * GSV_LAYER_ITEMS +
@@ -266,7 +268,7 @@ fail:
 
 size_t gsv_weight_elements(const struct gsv_spec *spec, const struct gsv_weight *item)
 {
-    if (item->kind == GSV_ITEM_RELATIVE) /* every distance a text can have, both ways */
+    if (item->kind == GSV_ITEM_RELATIVE) /* all distances between positions, in both directions */
         return (size_t)item->k * (2 * (size_t)gsv_relative_span(spec) - 1);
     return (size_t)item->n * (size_t)item->k;
 }

@@ -1,11 +1,13 @@
 /*
- * spec.h - inside of gsv_spec: the files it holds open and the weights in their fixed order.
+ * spec.h - contents of gsv_spec: the open files and the list of weights (items).
  *
- * Every weight that the network needs is an item. The list is made once; sizes, loading and the
- * digest all walk it, so they cannot disagree.
+ * Each weight of the network is an item. The list is built once; sizes, loading and the digest all
+ * iterate over it, so they are consistent. The order of items:
  *
  *   word [position] [type] [relative] norm   layer 0 ... layer n-1   Dense ...   classifier ...
  *   [transform norm decoder ...]
+ *
+ * Private to lib/model. Immutable after gsv_spec_load().
  */
 #ifndef GSV_MODEL_SPEC_H
 #define GSV_MODEL_SPEC_H
@@ -16,24 +18,24 @@
 #include "lib/model/modules.h"
 
 enum gsv_weight_kind {
-    GSV_ITEM_TABLE,        /* rows in the activations' type */
+    GSV_ITEM_TABLE,        /* rows in the activation type */
     GSV_ITEM_FLOATS,       /* float32 */
-    GSV_ITEM_RELATIVE,     /* MPNet's buckets, spread over all distances, float32 */
+    GSV_ITEM_RELATIVE,     /* MPNet's buckets expanded to all distances, float32 */
     GSV_ITEM_LINEAR,       /* a matrix product in the net's dtype */
-    GSV_ITEM_LINEAR_PLAIN, /* one on token vectors beside the layers: never in INT8 */
-    GSV_ITEM_LINEAR_EXACT  /* one on pooled vectors: always float32 */
+    GSV_ITEM_LINEAR_PLAIN, /* a product on token vectors outside the layers: never INT8 */
+    GSV_ITEM_LINEAR_EXACT  /* a product on pooled vectors: always float32 */
 };
 
 struct gsv_weight {
     enum gsv_weight_kind kind;
     int32_t n, k;                /* rows and columns; FLOATS: n = 1 */
-    int32_t n_parts;             /* tensors stacked: 3 for query, key and value, else 1 */
+    int32_t n_parts;             /* stacked tensors: 3 for query, key and value, else 1 */
     int32_t activation;          /* gpuserve_activation of a linear */
     struct gsv_tensor weight[3]; /* each [n / n_parts, k] */
-    struct gsv_tensor bias[3];   /* each [n / n_parts]; count 0: none */
+    struct gsv_tensor bias[3];   /* each [n / n_parts]; count 0: no bias */
 };
 
-/* Offsets of one layer's items from its first. */
+/* Index of an item relative to the first item of its layer. */
 enum {
     GSV_LAYER_QKV,
     GSV_LAYER_OUT,
@@ -55,27 +57,27 @@ struct gsv_spec {
     bool head_normalizes; /* the head's input is normalized */
     struct gsv_checkpoint weights;
     struct gsv_checkpoint dense_weights[GSV_MAX_DENSE];
-    char prefix[64];       /* of the encoder's tensors in the weights: "" or "bert." */
-    char **default_labels; /* "LABEL_0", ... where the files name none */
+    char prefix[64];       /* prefix of the encoder's tensor names: "" or "bert." */
+    char **default_labels; /* "LABEL_0", ... if no file names the labels */
     size_t n_default_labels;
 
     struct gsv_weight *items;
     size_t n_items, max_items;
-    /* Indexes into items; -1: none. */
+    /* Indices into items; -1: absent. */
     int32_t word, position, type, relative, embedding_gamma, embedding_beta;
     int32_t first_layer, first_dense, first_classifier;
-    int32_t n_classifier; /* layers of the classifier or the head */
-    /* Of a sparse model: the transform, gamma and beta behind it, then the decoder in pieces of at
-     * most GSV_DECODER_ROWS words. */
+    int32_t n_classifier; /* number of layers of the classifier or the head */
+    /* For sparse models: index of the transform, then its gamma and beta, then n_decoder chunks of
+     * the decoder with at most GSV_DECODER_ROWS words each. */
     int32_t masked, n_decoder;
-    bool is_decoder_tied; /* the decoder is the table of words */
+    bool is_decoder_tied; /* the decoder shares the word embedding table */
 };
 
-/* Words of the vocabulary whose logits are computed at a time: what all of them take for each
- * token would dwarf the other activations. */
+/* The number of vocabulary words whose logits are computed at a time. The logits of all words for
+ * each token would be far larger than the other activations. */
 #define GSV_DECODER_ROWS 2048
 
-/* The format of what lies between the products of a net that computes in `dtype`. */
+/* The activation dtype between the products of a net that computes in `dtype`. */
 static inline uint32_t gsv_between_products(const struct gpuserve_backend *backend, uint32_t dtype)
 {
     if (dtype != GPUSERVE_DTYPE_INT8)
@@ -84,7 +86,7 @@ static inline uint32_t gsv_between_products(const struct gpuserve_backend *backe
                                                             : (uint32_t)GPUSERVE_DTYPE_FLOAT16;
 }
 
-/* What a linear item computes in when the net computes in `dtype`. */
+/* The dtype of a linear item in a net that computes in `dtype`. */
 static inline uint32_t gsv_weight_dtype(const struct gsv_weight *item,
                                         const struct gpuserve_backend *backend, uint32_t dtype)
 {
@@ -95,7 +97,7 @@ static inline uint32_t gsv_weight_dtype(const struct gsv_weight *item,
     return dtype;
 }
 
-/* The longest text whose distances RELATIVE holds. */
+/* The number of positions, which bounds the distances of RELATIVE. */
 static inline int32_t gsv_relative_span(const struct gsv_spec *spec)
 {
     return spec->config.max_positions - spec->config.first_position;
@@ -107,10 +109,10 @@ static inline const struct gsv_weight *gsv_spec_layer_item(const struct gsv_spec
     return &spec->items[spec->first_layer + layer * GSV_LAYER_ITEMS + which];
 }
 
-/* Float32 values an item takes on the device (RELATIVE and FLOATS), or elements of a table. */
+/* The number of float32 values on the device (RELATIVE, FLOATS), or of elements (other kinds). */
 size_t gsv_weight_elements(const struct gsv_spec *spec, const struct gsv_weight *item);
 
-/* Fill items from the open files; in weight_map.c. */
+/* Fill items from the open files; implemented in weight_map.c. */
 gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error);
 
 #endif

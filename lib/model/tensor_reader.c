@@ -1,5 +1,8 @@
 /*
- * tensor_reader.c - tensors from their files as float32, checked and hashed while they pass.
+ * tensor_reader.c - reads tensors as float32, with NaN checks and hashing in the same pass.
+ *
+ * For each chunk: pread() -> XXH3-128 of the file's bytes -> conversion to float32 -> check for NaN
+ * and infinity -> progress. The chunk hashes, tensor names and settings give the weights' digest.
  */
 #include "lib/model/tensor_reader.h"
 
@@ -21,7 +24,7 @@ size_t gsv_piece_count(const struct gsv_tensor *tensor)
 
 /* ------------------------------------------------------------------------------------- hashes */
 
-/* Tensor 0 to 5 of an item: weights, then biases. Absent ones have count 0. */
+/* Tensor 0 to 5 of an item: weights, then biases. An absent tensor has count 0. */
 static const struct gsv_tensor *tensor_at(const struct gsv_weight *item, size_t i)
 {
     return i < 3 ? &item->weight[i] : &item->bias[i - 3];
@@ -57,7 +60,7 @@ void gsv_hashes_reset(struct gsv_hashes *hashes)
 
 static void digest_number(XXH3_state_t *state, int64_t number)
 {
-    XXH64_canonical_t canonical; /* the same bytes on every machine */
+    XXH64_canonical_t canonical; /* the same byte order on every machine */
 
     XXH64_canonicalFromHash(&canonical, (XXH64_hash_t)number);
     XXH3_128bits_update(state, &canonical, sizeof(canonical));
@@ -71,7 +74,7 @@ static void digest_tensor(XXH3_state_t *state, const struct gsv_hashes *hashes, 
     XXH3_128bits_update(state, tensor->name, strlen(tensor->name) + 1);
     XXH3_128bits_update(state, tensor->type_name, strlen(tensor->type_name) + 1);
     digest_number(state, (int64_t)tensor->rank);
-    for (uint64_t i = 0; i < tensor->rank; i++) /* needed tensors have rank 1 or 2 */
+    for (uint64_t i = 0; i < tensor->rank; i++) /* rank 1 or 2 for all tensors in use */
         digest_number(state, (int64_t)tensor->shape[i]);
     for (size_t i = 0; i < gsv_piece_count(tensor); i++) {
         digest_number(state, (int64_t)hashes->pieces[first + i].high);
@@ -79,7 +82,7 @@ static void digest_tensor(XXH3_state_t *state, const struct gsv_hashes *hashes, 
     }
 }
 
-/* What decides the result beside the weights. */
+/* Add the settings other than weights that determine the results. */
 static void digest_settings(XXH3_state_t *state, const struct gsv_spec *spec)
 {
     const struct gsv_spec_facts *facts = &spec->facts;
@@ -152,8 +155,8 @@ void gsv_reader_reset(struct gsv_reader *reader)
     memset(reader, 0, sizeof(*reader));
 }
 
-/* Read, never mapped: a page of a mapped file that another process has cut ends this process with
- * SIGBUS, at any moment and whatever was checked before. A read reports where the file ends. */
+/* Files are read, not mapped. If another process truncates a mapped file, an access raises SIGBUS
+ * at any time, despite earlier checks; a read reports the end of the file. */
 static gpuserve_status fetch(const struct gsv_tensor *tensor, uint64_t offset, size_t size,
                              void *to, gpuserve_error *error)
 {

@@ -1,8 +1,8 @@
 /*
- * tensor_reader.h - tensors from their files as float32, checked and hashed while they pass.
+ * tensor_reader.h - reads tensors as float32, with NaN checks and hashing in the same pass.
  *
- * A tensor is read in pieces that stay in the cache from disk to packed weights; each piece has
- * its own hash, so any thread may read any piece.
+ * A tensor is read in chunks that stay in the CPU cache from the read to the packed weights. Each
+ * chunk has its own hash, so any thread may read any chunk. One gsv_reader for each thread.
  */
 #ifndef GSV_MODEL_TENSOR_READER_H
 #define GSV_MODEL_TENSOR_READER_H
@@ -11,59 +11,59 @@
 
 #include <stdatomic.h>
 
-#define GSV_PIECE_ELEMENTS ((size_t)1 << 18) /* 1 MiB of float32 */
+#define GSV_PIECE_ELEMENTS ((size_t)1 << 18) /* elements of a chunk: 1 MiB of float32 */
 
-/* The hashes of all pieces of all tensors of a spec, in the items' order. */
+/* The hashes of all chunks of all tensors of a spec, in the order of items. */
 struct gsv_hashes {
     struct gsv_hash {
         uint64_t high, low;
     } * pieces; /* XXH3-128 */
     size_t n_pieces;
-    size_t *first; /* [n_items * 6] a tensor's first piece: weights of 3 parts, then biases */
+    size_t *first; /* [n_items * 6] first chunk of a tensor: 3 weights, then 3 biases */
 };
 
 gpuserve_status gsv_hashes_init(struct gsv_hashes *hashes, const struct gsv_spec *spec,
                                 gpuserve_error *error);
 void gsv_hashes_reset(struct gsv_hashes *hashes);
 
-/* One digest of everything: see gsv_net_digest(). */
+/* Combine the hashes and the settings into the digest of gsv_net_digest(). */
 void gsv_hashes_digest(const struct gsv_hashes *hashes, const struct gsv_spec *spec,
                        uint64_t digest[2]);
 
-/* What all threads that read a spec have read. */
+/* Progress of all threads that load a spec. */
 struct gsv_reading {
     atomic_uint_fast64_t bytes;
-    int32_t (*progress)(void *user, uint64_t bytes); /* see gsv_net_options; may be NULL */
+    int32_t (*progress)(void *user, uint64_t bytes); /* as in gsv_net_options; may be NULL */
     void *progress_user;
 };
 
-/* What one thread reads with. */
+/* State of one reading thread. */
 struct gsv_reader {
     const struct gsv_spec *spec;
-    struct gsv_hashes *hashes;   /* each piece is written by the one thread that reads it */
+    struct gsv_hashes *hashes;   /* shared; each chunk's hash has a single writer */
     struct gsv_reading *reading; /* may be NULL */
-    bool tells;                  /* it is the thread that tells the progress */
-    unsigned char *raw;          /* bytes of one piece as the file holds it */
-    float *floats;               /* [capacity] for the caller */
+    bool tells;                  /* this thread calls the progress callback */
+    unsigned char *raw;          /* file bytes of one chunk */
+    float *floats;               /* [capacity] output buffer for the caller */
     size_t capacity;
 };
 
-/* Buffers for the largest single read that the spec's items need. */
+/* Allocate buffers for the largest read that any item needs. */
 gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec *spec,
                                 struct gsv_hashes *hashes, gpuserve_error *error);
 void gsv_reader_reset(struct gsv_reader *reader);
 
 size_t gsv_piece_count(const struct gsv_tensor *tensor);
 
-/* Piece `piece` of an item's weight 0 to `to`; *n receives its elements. */
+/* Read chunk `piece` of an item's weight 0 into `to`; *n receives the number of elements. */
 gpuserve_status gsv_read_piece(struct gsv_reader *reader, const struct gsv_weight *item,
                                size_t piece, float *to, size_t *n, gpuserve_error *error);
 
-/* A linear's stacked weights and biases to reader->floats, described by `source`. */
+/* Read a linear's stacked weights and biases into reader->floats, described by `source`. */
 gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weight *item,
                                 struct gpuserve_linear_source *source, gpuserve_error *error);
 
-/* All of an item's weight 0 to reader->floats. */
+/* Read all of an item's weight 0 into reader->floats. */
 gpuserve_status gsv_read_whole(struct gsv_reader *reader, const struct gsv_weight *item,
                                gpuserve_error *error);
 

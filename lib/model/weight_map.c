@@ -1,9 +1,9 @@
 /*
- * weight_map.c - find each weight by its names, check its type and shape, and list it.
+ * weight_map.c - finds each weight by name, checks its type and shape, and adds it to the items.
  *
- * Checkpoints call the same thing differently: with or without the encoder's prefix, LayerNorm
- * parameters as weight/bias or, in the oldest, gamma/beta. What a checkpoint has beside (position
- * buffers, pretraining heads, an unused pooler) is never looked at.
+ * Names differ between checkpoints: with or without the encoder's prefix, LayerNorm parameters as
+ * weight/bias or, in the oldest, gamma/beta. Other tensors of a checkpoint (position buffers,
+ * pretraining heads, an unused pooler) are ignored.
  */
 #include "lib/model/spec.h"
 
@@ -14,7 +14,7 @@
 
 #define NAME_BYTES 192
 
-/* What is being collected, so that each step has few arguments. */
+/* Context of the search, to keep argument lists short. */
 struct collector {
     struct gsv_spec *spec;
     const struct gsv_checkpoint *from;
@@ -46,8 +46,8 @@ static gpuserve_status check_tensor(const struct gsv_tensor *t, uint64_t rows, u
                     (unsigned long long)rows, (unsigned long long)cols);
 }
 
-/* Find "PREFIX NAME SUFFIX", or with the other suffix where that is not NULL; rows 0 means a
- * vector of `cols`. */
+/* Find the tensor PREFIX NAME SUFFIX, or with suffix `other` if that is not NULL. rows 0: a vector
+ * of `cols` elements. */
 static gpuserve_status find(const struct collector *c, struct gsv_tensor *tensor, const char *name,
                             const char *suffix, const char *other, int32_t rows, int32_t cols)
 {
@@ -70,7 +70,7 @@ static gpuserve_status find(const struct collector *c, struct gsv_tensor *tensor
 static struct gsv_weight *add_item(struct gsv_spec *spec, enum gsv_weight_kind kind, int32_t n,
                                    int32_t k)
 {
-    struct gsv_weight *item = &spec->items[spec->n_items++]; /* as many as were counted */
+    struct gsv_weight *item = &spec->items[spec->n_items++]; /* alloc_items() reserved enough */
 
     item->kind = kind;
     item->n = n;
@@ -90,7 +90,7 @@ static gpuserve_status add_table(const struct collector *c, enum gsv_weight_kind
                 cols);
 }
 
-/* gamma, then beta. */
+/* Add gamma, then beta. */
 static gpuserve_status add_norm(const struct collector *c, const char *name)
 {
     const int32_t hidden = c->spec->config.hidden_size;
@@ -122,7 +122,7 @@ static gpuserve_status add_linear(const struct collector *c, enum gsv_weight_kin
 
 /* ------------------------------------------------------------------------------------ encoder */
 
-/* The prefix with which the word embeddings are there. */
+/* Find the prefix under which the word embeddings are stored. */
 static gpuserve_status find_prefix(struct gsv_spec *spec, gpuserve_error *error)
 {
     const struct gsv_family *family = spec->config.family;
@@ -166,7 +166,7 @@ static gpuserve_status add_embeddings(const struct collector *c)
     return add_norm(c, family->embedding_norm);
 }
 
-/* The items of one layer, in the order of the enum in spec.h. */
+/* Add the items of one layer, in the order of the enum in spec.h. */
 static gpuserve_status add_layer(const struct collector *encoder, int32_t layer)
 {
     const struct gsv_config *config = &encoder->spec->config;
@@ -208,7 +208,7 @@ static gpuserve_status add_dense(struct gsv_spec *spec, int32_t i, gpuserve_erro
                       dense->in_features, dense->activation);
 }
 
-/* The rows of the last layer are the labels: the only size config.json does not tell. */
+/* The number of labels is the number of rows of the last layer; config.json does not contain it. */
 static gpuserve_status count_labels(const struct gsv_spec *spec, const char *layer, int32_t *n,
                                     gpuserve_error *error)
 {
@@ -247,7 +247,7 @@ static gpuserve_status add_classifier(struct gsv_spec *spec, gpuserve_error *err
                       layers[1].activation);
 }
 
-/* Of tokens: one layer, which every family calls the same. */
+/* Add a token classifier: one layer with the same name in all families. */
 static gpuserve_status add_token_classifier(struct gsv_spec *spec, gpuserve_error *error)
 {
     static const char *const name = "classifier";
@@ -302,9 +302,9 @@ static gpuserve_status add_head(struct gsv_spec *spec, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
-/* --------------------------------------------------------------------------- masked language */
+/* ------------------------------------------------------------------------ masked language model */
 
-/* The whole tensor `name`, or the second name's. */
+/* Find the decoder's bias under its name or its other name. */
 static gpuserve_status find_bias(const struct gsv_spec *spec, struct gsv_tensor *bias,
                                  gpuserve_error *error)
 {
@@ -330,7 +330,7 @@ static gpuserve_status find_decoder(struct gsv_spec *spec, struct gsv_tensor *de
                         (uint64_t)spec->config.hidden_size, error);
 }
 
-/* Rows [first, first + n) of a tensor whose shape was checked. */
+/* Rows [first, first + n) of a tensor with a checked shape. */
 static struct gsv_tensor rows_of(const struct gsv_tensor *whole, int32_t first, int32_t n)
 {
     const uint64_t columns = whole->rank == 2 ? whole->shape[1] : 1;

@@ -1,9 +1,12 @@
 /*
- * weights.c - read, check and pack the weights into device memory.
+ * weights.c - reads, checks and packs the weights into device memory.
  *
- * The work is cut into jobs: one piece of a table, or one whole linear. Threads take the next job
- * from a counter; the first failure stops them all and the error of the earliest job is told, so
- * the message does not depend on which thread was faster.
+ * The load is split into jobs: one chunk of a table, or one whole item of another kind. Worker
+ * threads take the next job from an atomic counter. The first failure stops all threads. The error
+ * of the lowest failed job is returned, so the message does not depend on timing.
+ *
+ * INT8 with calibration skips the encoder's linears here; they are created afterwards on the
+ * calling thread (smoothquant.c, then mixed_precision.c).
  */
 #include "lib/model/weights.h"
 
@@ -21,7 +24,7 @@
 
 struct weights_job {
     size_t item;
-    size_t piece; /* of a table */
+    size_t piece; /* index of a table's chunk */
 };
 
 struct loader {
@@ -34,7 +37,7 @@ struct loader {
     size_t n_jobs;
     atomic_size_t next;
     atomic_bool stop;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     gpuserve_status status;
     size_t failed_job;
     gpuserve_error error;
@@ -85,8 +88,8 @@ static gpuserve_status load_table_piece(struct loader *loader, struct gsv_reader
         reader->floats, n, net->dtype, error);
 }
 
-/* The bucket of a distance (key - query), as T5 and MPNet count: half the buckets for each side,
- * the near ones exact, the far ones on a logarithmic scale up to 128. */
+/* The bucket of a distance (key - query) as in T5 and MPNet: half of the buckets for each
+ * direction, exact for small distances, logarithmic up to 128 for large ones. */
 static int32_t relative_bucket(int32_t distance, int32_t n_buckets)
 {
     const int32_t half = n_buckets / 2, exact = half / 2;
@@ -101,7 +104,7 @@ static int32_t relative_bucket(int32_t distance, int32_t n_buckets)
     return side + (far < half - 1 ? far : half - 1);
 }
 
-/* [buckets, heads] of the file to [heads, 2 * span - 1] by distance. */
+/* Expand the file's [buckets, heads] to [heads, 2 * span - 1] by distance. */
 static gpuserve_status load_relative(struct loader *loader, struct gsv_reader *reader,
                                      const struct weights_job *job, gpuserve_error *error)
 {
@@ -221,7 +224,7 @@ static void *work_off(void *argument)
     return NULL;
 }
 
-/* A thread that cannot be had is no failure: this one does its work. */
+/* If a thread cannot be created, the others do its jobs. */
 static void work_off_together(struct loader *loader, int32_t n_threads)
 {
     pthread_t threads[MAX_LOAD_THREADS];

@@ -1,14 +1,17 @@
 /*
- * encode.c - a text, or a pair, to tokens.
+ * encode.c - encodes a text, or a pair of texts, as token ids with spans.
  *
- *   text -> added tokens split it into pieces -> normalized -> words -> pieces of words
+ *   text -> segments between added tokens -> normalizer -> pre-tokenizer (words) -> subword tokens
  *
- * A piece goes one of two ways. bert_fast_path.c does all in one pass over the bytes, for BERT's
- * normalizer and pre-tokenizer. Here is the other, which normalizes the whole piece first.
+ * A segment takes one of two paths. The fast path (bert_fast_path.c) handles BERT's normalizer and
+ * pre-tokenizer in one pass over the bytes. The general path in this file normalizes the whole
+ * segment first.
  *
- * Work is bounded: all of it is linear in the text, and where the right end is cut it stops at the
- * limit. The length is counted to the end only of a pair of which both texts are too long, for the
- * longer one gets the odd token, and in strict mode, whose error tells it.
+ * The work is linear in the text size. With right truncation, encoding stops at the token limit.
+ * Two cases count the tokens to the end of the text: strict mode, whose error message reports the
+ * count, and pairs with an odd limit, where the longer text gets the odd token.
+ *
+ * Threading: all state is in the caller's gsv_encoding; the tokenizer is read-only.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -21,7 +24,8 @@
 
 /* ------------------------------------------------------------------ added tokens */
 
-/* A text in which added tokens are looked for, and what is done with what is between them. */
+/* A text searched for added tokens, with callbacks for the added tokens and the segments
+ * between. */
 struct encode_split {
     struct gsv_sink *sink;
     const struct gsv_added_search *search;
@@ -31,7 +35,7 @@ struct encode_split {
     void (*token)(struct encode_split *split, int32_t id, size_t begin, size_t end);
 };
 
-/* The character before `at`, which is not 0. */
+/* The character that ends before byte `at`; `at` must not be 0. */
 static uint32_t char_before(const char *text, size_t at)
 {
     size_t length;
@@ -90,7 +94,7 @@ static void split_at_added_tokens(struct encode_split *s)
         if (token->rstrip)
             end = space_after(s, end);
         if (begin >= end)
-            continue; /* all of it, white space, belongs to the token before */
+            continue; /* the match is white space that the previous token already covers */
         if (done < begin)
             s->piece(s, done, begin);
         s->token(s, token->id, begin, end);
@@ -100,7 +104,8 @@ static void split_at_added_tokens(struct encode_split *s)
         s->piece(s, done, s->size);
 }
 
-/* An added token that was found in s->text[begin, end), for these bytes of the original. */
+/* Emit the added token found in s->text[begin, end); `span` is its byte range in the original
+ * text. */
 static void put_added(struct encode_split *s, int32_t id, size_t begin, size_t end,
                       gpuserve_span span)
 {
@@ -109,15 +114,15 @@ static void put_added(struct encode_split *s, int32_t id, size_t begin, size_t e
     gsv_sink_token(s->sink, id, span.begin, span.end);
 }
 
-/* ------------------------------------------------------------------ normalized pieces */
+/* ------------------------------------------------------------------ normalized segments */
 
-/* The words of the normalized characters [begin, end). */
+/* Pre-tokenize the normalized characters [begin, end) and emit the tokens of each word. */
 static void put_words(struct gsv_sink *sink, size_t begin, size_t end)
 {
     struct gsv_scratch *scratch = sink->scratch;
     const struct gsv_pretokens *const words = &scratch->pretokens;
 
-    if (begin == end) /* nothing was ever normalized: there may be no array */
+    if (begin == end) /* the array may still be NULL */
         return;
     if (!gsv_pretokenizer_cut(&sink->tokenizer->pretokenizer, scratch->normal.text.at + begin,
                               end - begin, &scratch->pretokens)) {
@@ -154,7 +159,7 @@ static void normalized_token(struct encode_split *s, int32_t id, size_t begin, s
     put_added(s, id, begin, end, span);
 }
 
-/* The normalized characters as UTF-8, for added tokens to be looked for in. */
+/* Write the normalized characters as UTF-8 to scratch->bytes, for the search for added tokens. */
 static bool write_bytes(struct gsv_scratch *scratch, size_t *size)
 {
     const struct gsv_chars *chars = &scratch->normal.text;
@@ -175,7 +180,7 @@ static bool write_bytes(struct gsv_scratch *scratch, size_t *size)
     return true;
 }
 
-/* The first byte of a character's UTF-8. */
+/* The lead byte of a character's UTF-8 encoding. */
 static unsigned char first_byte(uint32_t c)
 {
     if (c < 0x80)
@@ -185,7 +190,7 @@ static unsigned char first_byte(uint32_t c)
     return (unsigned char)(c < 0x10000 ? 0xE0 | c >> 12 : 0xF0 | c >> 18);
 }
 
-/* Whether an added token can begin anywhere in the normalized characters. */
+/* True if the normalized characters contain a possible first byte of an added token. */
 static bool may_have_token(const struct gsv_added_search *search, const struct gsv_chars *chars)
 {
     bool may = false;
@@ -221,7 +226,7 @@ static void put_normalized(struct gsv_sink *sink, const char *text, size_t begin
 
 /* ------------------------------------------------------------------ one text */
 
-/* What bert_fast_path.c makes of an ASCII byte that it does not drop. */
+/* The normalized form of an ASCII byte that bert_fast_path.c keeps. */
 static unsigned char normalized_byte(const struct gsv_tokenizer *t, unsigned char c)
 {
     if (t->normalizer.clean && t->byte_classes[c] == GSV_BYTE_SPACE)
@@ -242,8 +247,8 @@ static bool normalized_token_begins(const struct gsv_tokenizer *t, const char *t
     return search->tokens[slot] >= 0;
 }
 
-/* Whether an added token can be in the normalized form of text[begin, end): mostly none is, and
- * the text need not be normalized to be searched. */
+/* True if the normalized form of text[begin, end) may contain an added token. The usual answer is
+ * false, which avoids normalizing the text only to search it. */
 static bool may_have_normalized_token(const struct gsv_tokenizer *t, const char *text, size_t begin,
                                       size_t end)
 {
@@ -254,7 +259,7 @@ static bool may_have_normalized_token(const struct gsv_tokenizer *t, const char 
         const uint8_t class = t->byte_classes[c];
 
         if (class == GSV_BYTE_WIDE || class == GSV_BYTE_DROPPED)
-            return true; /* it may become anything, or join what is around it */
+            return true; /* its normalized form may be any text, or may join its neighbours */
         if (t->added.normalized.begins[normalized_byte(t, c)] &&
             normalized_token_begins(t, text + i, end - i))
             return true;
@@ -277,7 +282,8 @@ static void raw_token(struct encode_split *s, int32_t id, size_t begin, size_t e
     put_added(s, id, begin, end, (gpuserve_span){ (uint32_t)begin, (uint32_t)end });
 }
 
-/* All tokens of a text into the sink; returns how many it has. */
+/* Encode one text into the sink; returns its token count before truncation (see
+ * gsv_sink_finish()). */
 static size_t encode_text(struct gsv_sink *sink, const char *text, size_t size, size_t first)
 {
     struct encode_split split = { .sink = sink,
@@ -308,7 +314,7 @@ static void put_special(struct gsv_encoding *e, size_t at, const struct gsv_temp
 
 /* ------------------------------------------------------------------ truncation */
 
-/* How many tokens of two texts are kept: tokenizers' "longest_first". */
+/* Split the token limit between two texts: the "longest_first" truncation of `tokenizers`. */
 static void share_limit(size_t limit, size_t *a, size_t *b)
 {
     size_t *const shorter = *a > *b ? b : a, *const longer = *a > *b ? a : b;
@@ -323,14 +329,14 @@ static void share_limit(size_t limit, size_t *a, size_t *b)
     *longer = limit - limit / 2;
 }
 
-/* Without tokens, and without special ones, there may be no memory at all. */
+/* type_ids may be NULL if n is 0: the encoding then has no tokens at all. */
 static void put_types(struct gsv_encoding *e, size_t at, uint8_t type, size_t n)
 {
     if (n > 0)
         memset(e->type_ids + at, type, n);
 }
 
-/* Keep `kept` of the `n` tokens at `first`, and move them to `to`, which is not behind. */
+/* Keep `kept` of the `n` tokens at `first` and move them to `to`, where to <= first. */
 static void keep(struct gsv_encoding *e, bool left, size_t first, size_t n, size_t kept, size_t to)
 {
     const size_t from = left ? first + n - kept : first;
@@ -341,13 +347,13 @@ static void keep(struct gsv_encoding *e, bool left, size_t first, size_t n, size
     memmove(e->spans + to, e->spans + from, kept * sizeof(*e->spans));
 }
 
-/* ------------------------------------------------------------------ the whole */
+/* ------------------------------------------------------------------ encode job */
 
 struct encode_job {
     struct gsv_sink sink;
     const struct gsv_template *template;
-    size_t n_before, n_between, n_after; /* special tokens; none of them with no_special */
-    size_t limit;                        /* of all others */
+    size_t n_before, n_between, n_after; /* special tokens; all 0 with no_special */
+    size_t limit;                        /* maximum number of tokens that are not special */
     bool strict;
 };
 
@@ -356,7 +362,7 @@ static gpuserve_status out_of_memory(const struct gsv_encoding *e, gpuserve_erro
     return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory at %zu tokens of a text", e->capacity);
 }
 
-/* Why the texts did not become tokens. */
+/* Set the error for an encode that failed in the sink: out of memory or no unknown token. */
 static gpuserve_status failed(const struct gsv_sink *sink, gpuserve_error *error)
 {
     if (!sink->no_unknown)
@@ -366,13 +372,13 @@ static gpuserve_status failed(const struct gsv_sink *sink, gpuserve_error *error
                     "token for unknown ones");
 }
 
-/* More tokens than this need not be found. */
+/* The token count at which encoding may stop; SIZE_MAX if the full count is needed. */
 static size_t enough_tokens(const struct encode_job *job)
 {
     return job->sink.left || job->strict ? SIZE_MAX : job->limit;
 }
 
-/* Remember whether `what`, of `n` tokens, was cut; in strict mode that is an error. */
+/* Record whether `what`, with `n` tokens, was truncated. Strict mode returns an error for it. */
 static gpuserve_status note_truncation(const struct encode_job *job, const char *what,
                                        bool truncated, size_t n, gpuserve_error *error)
 {
@@ -386,7 +392,7 @@ static gpuserve_status note_truncation(const struct encode_job *job, const char 
                     n + special, special, job->limit + special);
 }
 
-/* The first of the tokens that a text, cut at its left end, has kept. */
+/* Trim the span of the first token that remains after left truncation. */
 static void trim_first(const struct encode_job *job, const char *text, size_t at)
 {
     struct gsv_encoding *e = job->sink.out;
@@ -468,7 +474,7 @@ static gpuserve_status encode(struct encode_job *job, const struct two_texts *te
                     : encode_single(job, texts->a, texts->size_a, error);
 }
 
-/* The texts in lowercase; spans are still of the texts as given. */
+/* Encode the lowercased texts, then map the spans back to the original texts. */
 static gpuserve_status encode_lowered(struct encode_job *job, const struct two_texts *texts,
                                       gpuserve_error *error)
 {

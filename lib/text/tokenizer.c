@@ -1,5 +1,10 @@
 /*
- * tokenizer.c - loading a tokenizer of a model directory, and asking about it.
+ * tokenizer.c - creates and frees tokenizers, decodes token ids to text, answers queries.
+ *
+ * Loading: gsv_tokenizer_read_files() fills the parts of struct gsv_tokenizer, then
+ * gsv_tokenizer_finish() derives the lookup tables. Decoding: token texts -> decoder steps -> text.
+ *
+ * Threading: a loaded tokenizer is immutable; all queries are safe from any thread.
  */
 #include "lib/text/tokenizer.h"
 
@@ -15,7 +20,7 @@
 gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struct gsv_dir *dir,
                                    const struct gsv_tokenizer_place *place, gpuserve_error *error)
 {
-    static _Atomic uint64_t loaded; /* tells caches of words apart, nothing else */
+    static _Atomic uint64_t loaded; /* serial numbers identify the owner of a word cache */
     struct gsv_tokenizer *t = gsv_alloc_array(1, sizeof(*t));
     gpuserve_status status;
 
@@ -79,9 +84,9 @@ static const char *text_of(const struct gsv_tokenizer *t, int32_t id, size_t *si
     return added->normalized_content ? added->normalized_content : added->content;
 }
 
-/* The text of an id as the decoder sees it; NULL for no token, or a special one to be left out. As
- * in `tokenizers` that is decided by the text: a special token that is normalized to another text
- * stays. */
+/* The text of an id as input of the decoder. NULL if no token has the id, or for a special token if
+ * skip_special is set. As in `tokenizers`, the text decides what is special: a special token whose
+ * normalized text differs is kept. */
 static const char *token_text(const struct gsv_tokenizer *t, int32_t id, bool skip_special,
                               size_t *size)
 {
@@ -94,7 +99,7 @@ static const char *token_text(const struct gsv_tokenizer *t, int32_t id, bool sk
     return same && same->special ? NULL : text;
 }
 
-/* The tokens' text. False when out of memory. */
+/* Concatenate and decode the tokens' texts. False when out of memory. */
 static bool decode(const struct gsv_tokenizer *t, const int32_t *ids, size_t n_ids,
                    bool skip_special, struct gsv_decoded *decoded)
 {
@@ -117,7 +122,7 @@ gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *t, const int32_
     size_t needed;
 
     for (size_t i = 0; i < n_ids; i++)
-        if ((size_t)ids[i] >= t->vocab.n_ids) /* as a negative one is */
+        if ((size_t)ids[i] >= t->vocab.n_ids) /* also true for a negative id */
             return gsv_fail(error, GPUSERVE_E_INVALID,
                             "id %d at %zu is outside the vocabulary of %zu", ids[i], i,
                             t->vocab.n_ids);
@@ -125,7 +130,7 @@ gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *t, const int32_
         gsv_decoded_reset(&decoded);
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for decoding");
     }
-    needed = decoded.size + 1; /* the NUL */
+    needed = decoded.size + 1; /* including the NUL */
     if (size)
         *size = needed;
     if (text && decoded.size > 0)
@@ -139,7 +144,7 @@ gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *t, const int32_
     return status;
 }
 
-/* ------------------------------------------------------------------ questions */
+/* ------------------------------------------------------------------ queries */
 
 int32_t gsv_tokenizer_vocab_size(const struct gsv_tokenizer *t)
 {

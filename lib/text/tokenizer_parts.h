@@ -1,5 +1,8 @@
 /*
- * tokenizer_parts.h - what a tokenizer is made of; for the files of lib/text only.
+ * tokenizer_parts.h - the parts of a tokenizer and the functions that load them.
+ *
+ * Private to lib/text. Each reader (lib/text/load) fills the parts from one file format, then
+ * gsv_tokenizer_finish() builds the derived tables. The struct is immutable afterwards.
  */
 #ifndef GSV_TEXT_TOKENIZER_PARTS_H
 #define GSV_TEXT_TOKENIZER_PARTS_H
@@ -14,21 +17,21 @@
 #include "lib/text/pipeline/span_trim.h"
 #include "lib/text/models/vocab.h"
 
-/* What bert_fast_path.c does at a byte. */
+/* The action of bert_fast_path.c for a byte. */
 enum gsv_byte_class {
     GSV_BYTE_SPACE,
     GSV_BYTE_ALNUM,
     GSV_BYTE_PUNCTUATION,
     GSV_BYTE_DROPPED,
-    GSV_BYTE_LETTER, /* any other ASCII: part of a word */
+    GSV_BYTE_LETTER, /* any other ASCII: a character of a word */
     GSV_BYTE_WIDE,   /* not ASCII */
 };
 
-/* The code points of two bytes. */
+/* The range of code points with a UTF-8 encoding of two bytes. */
 enum { GSV_TWO_BYTE_BEGIN = 0x80, GSV_TWO_BYTE_END = 0x800 };
 
 struct gsv_tokenizer {
-    uint64_t serial; /* differs for each loaded one: to whom a cache of words belongs */
+    uint64_t serial; /* unique for each loaded tokenizer; identifies the owner of a word cache */
     struct gsv_vocab vocab;
     struct gsv_added_tokens added;
     struct gsv_normalizer normalizer;
@@ -36,39 +39,39 @@ struct gsv_tokenizer {
     struct gsv_token_model model;
     struct gsv_post_processor post;
     struct gsv_decoder decoder;
-    struct gsv_trim *trims; /* [vocab.n_ids] with trim_offsets; NULL: no token is trimmed */
+    struct gsv_trim *trims; /* [vocab.n_ids] if trim_offsets is set; NULL: no token is trimmed */
     bool truncate_left;
-    bool lowers; /* see struct gsv_tokenizer_place */
-    bool scans;  /* bert_fast_path.c does normalizing and pre-tokenizing */
+    bool lowers; /* Unicode-lowercase the text first; from gsv_tokenizer_place.do_lower_case */
+    bool scans;  /* bert_fast_path.c replaces the normalizer and the pre-tokenizer */
     uint8_t byte_classes[256];
-    int32_t ascii_ids[128]; /* of words of one ASCII character, normalized */
-    /* What each becomes where that is one character of a word, else 0. */
+    int32_t ascii_ids[128]; /* of one-character ASCII words, by character */
+    /* The normalized character if it is exactly one character of a word, else 0. */
     uint16_t two_byte_letters[GSV_TWO_BYTE_END - GSV_TWO_BYTE_BEGIN];
 };
 
-/* From the text of tokenizer.json. */
+/* Read all parts from the text of tokenizer.json. */
 gpuserve_status gsv_tokenizer_read_json(struct gsv_tokenizer *tokenizer, const char *text,
                                         size_t size, const char *name, gpuserve_error *error);
 
-/* A file's text, UTF-8, with a name for messages. */
+/* The text of a file; `name` is used in messages. */
 struct gsv_text_file {
     const char *name, *text;
     size_t size;
 };
 
-/* The JSON objects beside a vocabulary; NULL: there is no such file. */
+/* The JSON objects of the files beside a vocabulary; NULL: the file does not exist. */
 struct gsv_vocab_files {
     const struct gsv_json_value *config;   /* tokenizer_config.json */
     const struct gsv_json_value *specials; /* special_tokens_map.json */
     const struct gsv_json_value *added;    /* added_tokens.json */
 };
 
-/* From the text of vocab.txt and what is beside it. */
+/* Read the parts of a BERT tokenizer from the text of vocab.txt and the files beside it. */
 gpuserve_status gsv_tokenizer_read_vocab(struct gsv_tokenizer *tokenizer, const char *text,
                                          size_t size, const struct gsv_vocab_files *files,
                                          const char *name, gpuserve_error *error);
 
-/* Tokenizers that have no vocab.txt, as transformers calls them. */
+/* Tokenizers without a vocab.txt, by their transformers class. */
 enum gsv_tokenizer_class {
     GSV_CLASS_ROBERTA,
     GSV_CLASS_GPT2,
@@ -76,21 +79,22 @@ enum gsv_tokenizer_class {
     GSV_CLASS_CAMEMBERT
 };
 
-/* RoBERTa's or GPT-2's, from vocab.json, merges.txt and what is beside them. */
+/* Read a RoBERTa or GPT-2 tokenizer from vocab.json, merges.txt and the files beside them. */
 gpuserve_status
 gsv_tokenizer_read_merges(struct gsv_tokenizer *tokenizer, enum gsv_tokenizer_class class,
                           const struct gsv_text_file *vocab, const struct gsv_text_file *merges,
                           const struct gsv_vocab_files *files, gpuserve_error *error);
-/* XLM-RoBERTa's or CamemBERT's, from SentencePiece's file, which need not be UTF-8, and what is
- * beside it. */
+/* Read an XLM-RoBERTa or CamemBERT tokenizer from the SentencePiece file, which need not be UTF-8,
+ * and the files beside it. */
 gpuserve_status gsv_tokenizer_read_spm(struct gsv_tokenizer *tokenizer,
                                        enum gsv_tokenizer_class class,
                                        const struct gsv_text_file *model,
                                        const struct gsv_vocab_files *files, gpuserve_error *error);
-/* Whatever a directory has of it, finished; `folder` is that of struct gsv_tokenizer_place. */
+/* Read and finish a tokenizer from whichever files the directory has; `folder` as in struct
+ * gsv_tokenizer_place. */
 gpuserve_status gsv_tokenizer_read_files(struct gsv_tokenizer *tokenizer, const struct gsv_dir *dir,
                                          const char *folder, gpuserve_error *error);
-/* Once all parts are read: what is derived from them. */
+/* Build the derived tables after all parts are read. */
 gpuserve_status gsv_tokenizer_finish(struct gsv_tokenizer *tokenizer, const char *name,
                                      gpuserve_error *error);
 

@@ -1,8 +1,8 @@
 /*
- * config.c - config.json of a transformer: its family, sizes and labels.
+ * config.c - reads config.json of a transformer: family, sizes, positions, activation and labels.
  *
- * Whatever would change the result and is not computed here is refused by name. Limits are far
- * above any model there is; they keep later products within 64 bits.
+ * Any setting that changes the result and is not implemented is refused by name. The maxima are far
+ * above existing models; they keep later size computations within 64 bits.
  */
 #include "lib/model/families/config.h"
 
@@ -104,7 +104,7 @@ static gpuserve_status read_family(struct gsv_config *config, const struct gsv_j
     return GPUSERVE_OK;
 }
 
-/* Members that change what a model computes, and that no family here reads. */
+/* Refuse JSON fields that change the computation and that no family here implements. */
 static gpuserve_status refuse_fields(const struct gsv_json_value *json, gpuserve_error *error)
 {
     const struct gsv_json_value *const code = gsv_json_member(json, "auto_map");
@@ -150,7 +150,7 @@ static gpuserve_status refuse_variants(const struct gsv_json_value *json, gpuser
 
 /* ------------------------------------------------------------------------------------- sizes */
 
-/* A size that must be there, at least 1. */
+/* Read a required size, at least 1. */
 static gpuserve_status read_size(const struct gsv_json_value *json, const char *key,
                                  int64_t maximum, int32_t *value, gpuserve_error *error)
 {
@@ -264,7 +264,7 @@ static gpuserve_status read_activation(struct gsv_config *config, const struct g
 
 /* ------------------------------------------------------------------------------------ labels */
 
-/* {"0": "no", "1": "yes"} to values in the numbers' order. */
+/* Order {"0": "no", "1": "yes"} by number. */
 static gpuserve_status order_labels(const struct gsv_json_value **texts,
                                     const struct gsv_json_value *id2label, gpuserve_error *error)
 {
@@ -303,7 +303,8 @@ static gpuserve_status read_labels(struct gsv_config *config, const struct gsv_j
     return st;
 }
 
-/* The activation that a cross-encoder of sentence-transformers names by its Python class. */
+/* The activation of a sentence-transformers cross-encoder, the name of a Python class; "" if
+ * absent. */
 static const char *cross_encoder_activation(const struct gsv_json_value *json)
 {
     const struct gsv_json_value *settings = gsv_json_member(json, "sentence_transformers");

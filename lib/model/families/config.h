@@ -1,5 +1,5 @@
 /*
- * config.h - config.json of a transformer: its family, sizes and labels.
+ * config.h - config.json of a transformer: family, sizes, positions, activation and labels.
  */
 #ifndef GSV_MODEL_CONFIG_H
 #define GSV_MODEL_CONFIG_H
@@ -19,22 +19,22 @@ struct gsv_config {
     bool is_masked;     /* ...ForMaskedLM */
     int32_t vocab_size, hidden_size, n_layers, n_heads, intermediate_size;
     int32_t max_positions, first_position, type_vocab_size;
-    int32_t activation; /* gpuserve_activation of the feed-forward part */
+    int32_t activation; /* gpuserve_activation of the feed-forward layers */
     float eps;
-    int32_t n_relative_buckets; /* MPNet's */
-    char **labels;              /* owned, NULL when the file has none */
+    int32_t n_relative_buckets; /* MPNet only */
+    char **labels;              /* owned; NULL if the file has no labels */
     size_t n_labels;
-    int32_t score; /* gpuserve_score, DEFAULT when the file says nothing */
+    int32_t score; /* gpuserve_score; DEFAULT if the file does not specify it */
 };
 
 gpuserve_status gsv_config_read(struct gsv_config *config, const struct gsv_dir *dir,
                                 const char *folder, gpuserve_error *error);
-/* From the JSON itself; config must be zeroed. */
+/* Parse the JSON; `config` must be zeroed. */
 gpuserve_status gsv_config_parse(struct gsv_config *config, const struct gsv_json_value *json,
                                  gpuserve_error *error);
 void gsv_config_reset(struct gsv_config *config);
 
-/* Copies of n texts, each with its own memory, the array too; shared with heads. */
+/* Copy n strings into a new array, freed with gsv_labels_free(); also used by head.c. */
 gpuserve_status gsv_labels_copy(char ***labels, size_t *n_labels,
                                 const struct gsv_json_value *const *texts, size_t n,
                                 const char *shown, gpuserve_error *error);

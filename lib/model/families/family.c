@@ -1,5 +1,5 @@
 /*
- * family.c - the encoder families: what each calls its settings and its tensors.
+ * family.c - the table of encoder families: their names for settings and tensors.
  */
 #include "lib/model/families/family.h"
 
@@ -16,7 +16,7 @@ static const char *const mpnet_classes[] = { "MPNet", NULL };
 static const char *const distilbert_types[] = { "distilbert", NULL };
 static const char *const distilbert_classes[] = { "DistilBert", NULL };
 
-/* What BERT, RoBERTa and MPNet call alike. */
+/* Names that BERT, RoBERTa and MPNet share. */
 #define BERT_KEYS                                                               \
     .hidden_size = "hidden_size", .n_layers = "num_hidden_layers",              \
     .n_heads = "num_attention_heads", .intermediate_size = "intermediate_size", \
@@ -29,12 +29,12 @@ static const char *const distilbert_classes[] = { "DistilBert", NULL };
 #define BERT_ATTENTION                                                                             \
     .query = "attention.self.query", .key = "attention.self.key", .value = "attention.self.value", \
     .out = "attention.output.dense", .attention_norm = "attention.output.LayerNorm"
-/* RoBERTa's classification head, which MPNet took over. */
+/* The classification head of RoBERTa and MPNet. */
 #define ROBERTA_CLASSIFIER                                            \
     .classifier = { { "classifier.dense", false, GPUSERVE_ACT_TANH }, \
                     { "classifier.out_proj", false, GPUSERVE_ACT_NONE } }
 
-/* The head of a masked RoBERTa, likewise. */
+/* The masked-LM head of RoBERTa and MPNet. */
 #define ROBERTA_MASKED                                                           \
     .masked = { "lm_head.dense",        "lm_head.layer_norm", "lm_head.decoder", \
                 "lm_head.decoder.bias", "lm_head.bias",       GPUSERVE_ACT_GELU }

@@ -1,5 +1,8 @@
 /*
- * checkpoint.c - a model's files below one folder of its directory.
+ * checkpoint.c - reads JSON files and opens the weight files in one folder of a model directory.
+ *
+ * The sizes and depths of JSON files and the number of shards are bounded. PyTorch pickles and Git
+ * LFS pointers are refused with a hint.
  */
 #include "lib/model/formats/checkpoint.h"
 
@@ -105,7 +108,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*x, *y);
 }
 
-/* The names in a weight map, sorted. */
+/* List the file names of a weight map, sorted. */
 static gpuserve_status list_names(const char **names, const struct gsv_json_value *map,
                                   gpuserve_error *error)
 {
@@ -120,7 +123,7 @@ static gpuserve_status list_names(const char **names, const struct gsv_json_valu
     return GPUSERVE_OK;
 }
 
-/* Open each file that a weight map names, once. */
+/* Open each file named in a weight map once. */
 static gpuserve_status add_shards(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
                                   const char *folder, const struct gsv_json_value *map,
                                   gpuserve_error *error)

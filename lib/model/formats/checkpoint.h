@@ -1,6 +1,6 @@
 /*
- * checkpoint.h - a model's files below one folder of its directory: JSON objects, and the weights
- * of one or many safetensors files.
+ * checkpoint.h - files in one folder of a model directory: JSON files, and the weights in one or
+ * more safetensors files.
  */
 #ifndef GSV_MODEL_CHECKPOINT_H
 #define GSV_MODEL_CHECKPOINT_H
@@ -11,21 +11,21 @@
     "a model directory holds config.json and model.safetensors, or " \
     "model.safetensors.index.json with the files it names"
 
-/* Read FOLDER/NAME as a JSON object, owned. An absent file leaves *json NULL and is
- * GPUSERVE_E_NOT_FOUND. */
+/* Read FOLDER/NAME as a JSON object, owned by the caller. If the file does not exist, *json is NULL
+ * and the status is GPUSERVE_E_NOT_FOUND. */
 gpuserve_status gsv_read_json(struct gsv_json_value **json, const struct gsv_dir *dir,
                               const char *folder, const char *name, gpuserve_error *error);
 
-/* A JSON array from the directory itself. */
+/* Read a JSON array from the directory itself. */
 gpuserve_status gsv_read_json_array(struct gsv_json_value **json, const struct gsv_dir *dir,
                                     const char *name, gpuserve_error *error);
 
-/* As gsv_read_json, but an absent file is GPUSERVE_OK. */
+/* Like gsv_read_json(), but a missing file returns GPUSERVE_OK. */
 gpuserve_status gsv_read_optional_json(struct gsv_json_value **json, const struct gsv_dir *dir,
                                        const char *folder, const char *name, gpuserve_error *error);
 
-/* All weights below a folder: model.safetensors, or the files that model.safetensors.index.json
- * names. */
+/* The weights in a folder: model.safetensors, or the files named by
+ * model.safetensors.index.json. */
 struct gsv_checkpoint {
     struct gsv_safetensors **files;
     size_t n_files;

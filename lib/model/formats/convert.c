@@ -1,8 +1,8 @@
 /*
- * convert.c - numbers of a file or device to float32.
+ * convert.c - converts numbers from a file or a device to float32.
  *
- * Plain loops over bit patterns, which compilers turn into vector code; memcpy is how C reads one
- * type's bits as another's.
+ * Plain loops over bit patterns, which compilers vectorize. memcpy is the portable way to
+ * reinterpret bits.
  */
 #include "lib/model/formats/convert.h"
 
@@ -12,8 +12,9 @@
 #define EXPONENT_MASK 0x7F800000u
 #define BLOCK 1024
 
-/* Shift exponent and mantissa to float32's places, then multiply by 2^112, the difference of the
- * biases: subnormals come out right. Infinity and NaN need float32's full exponent instead. */
+/* Shift exponent and mantissa to their float32 positions, then multiply by 2^112, the difference of
+ * the exponent biases. This is correct for subnormals too. Infinity and NaN get the full float32
+ * exponent instead. */
 static inline float float_from_f16(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
@@ -75,7 +76,7 @@ size_t gsv_floats_finite(const float *values, size_t n)
         const size_t end = n - block < BLOCK ? n : block + BLOCK;
         uint32_t bad = 0;
 
-        for (size_t i = block; i < end; i++) /* without a branch, so it is vector code */
+        for (size_t i = block; i < end; i++) /* branchless, so that it is vectorized */
             bad |= not_finite(values[i]);
         for (size_t i = block; bad && i < end; i++)
             if (not_finite(values[i]))

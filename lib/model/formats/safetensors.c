@@ -1,10 +1,9 @@
 /*
- * safetensors.c - the header of one safetensors file, checked, and its tensors by name.
+ * safetensors.c - opens a safetensors file, validates its header, and finds tensors by name.
  *
- * The header comes from anyone. It is bounded before it is parsed, and nothing of it is believed
- * until the tensors, sorted by their place, cover the rest of the file without a gap or overlap
- * and each takes exactly what its type and shape say. After that every lookup may trust the JSON,
- * so the tree itself is the table of tensors.
+ * The header is untrusted. Its size is bounded before parsing. Then the tensors, sorted by offset,
+ * must cover the rest of the file without gaps or overlaps, each with exactly the bytes of its type
+ * and shape. After that, lookups trust the parsed JSON: the tree itself is the table of tensors.
  */
 #include "lib/model/formats/safetensors.h"
 
@@ -18,7 +17,7 @@
 #include <unistd.h>
 
 #define LENGTH_BYTES 8
-#define MAX_HEADER_BYTES 100000000u /* the reference implementation's limit */
+#define MAX_HEADER_BYTES 100000000u /* as in the reference implementation */
 #define MAX_HEADER_VALUES 1000000u
 #define MAX_HEADER_DEPTH 16
 #define METADATA_KEY "__metadata__"
@@ -28,11 +27,11 @@ struct gsv_safetensors {
     char *shown; /* DIR/NAME */
     int fd;
     uint64_t size_bytes;
-    uint64_t data_begin; /* where the tensors' bytes begin */
+    uint64_t data_begin; /* file offset of the tensors' bytes */
     struct gsv_json_value *header;
 };
 
-/* Where one tensor lies, while the header is checked. */
+/* Byte range of one tensor during validation. */
 struct extent {
     const char *name;
     const struct gsv_json_value *info;
@@ -79,14 +78,14 @@ size_t gsv_tensor_element_size(enum gsv_tensor_type type)
     }
 }
 
-/* ------------------------------------------------------------------------- checking a header */
+/* ---------------------------------------------------------------------------- header validation */
 
 static bool is_size(const struct gsv_json_value *value)
 {
     return gsv_json_is(value, GSV_JSON_INT) && gsv_json_get_int(value) >= 0;
 }
 
-/* Fill the extent from a tensor's object. */
+/* Fill an extent from a tensor's JSON object. */
 static gpuserve_status read_extent(struct extent *extent, const char *name,
                                    const struct gsv_json_value *info, const char *shown,
                                    gpuserve_error *error)
@@ -113,7 +112,7 @@ static gpuserve_status read_extent(struct extent *extent, const char *name,
     return GPUSERVE_OK;
 }
 
-/* Elements of a shape; false when that overflows. */
+/* The number of elements of a shape; false on overflow. */
 static bool count_elements(const struct gsv_json_value *info, uint64_t *count)
 {
     const struct gsv_json_value *shape = gsv_json_member(info, "shape");
@@ -126,7 +125,7 @@ static bool count_elements(const struct gsv_json_value *info, uint64_t *count)
     return true;
 }
 
-/* Whether the type and shape take a whole number of bytes, and which. */
+/* The number of bytes of type and shape; false on overflow or if it is not a whole number. */
 static bool shape_bytes(const struct gsv_json_value *info, uint64_t *bytes)
 {
     const unsigned bits =
@@ -149,7 +148,7 @@ static int compare_extents(const void *a, const void *b)
     return x->end == y->end ? 0 : x->end < y->end ? -1 : 1;
 }
 
-/* The tensors, sorted by place, must follow each other from byte 0 to `data_size`. */
+/* Check that the sorted tensors are contiguous from byte 0 to `data_size`. */
 static gpuserve_status check_cover(const struct extent *extents, size_t n, uint64_t data_size,
                                    const char *shown, gpuserve_error *error)
 {
@@ -370,7 +369,7 @@ bool gsv_safetensors_find(const struct gsv_safetensors *file, const char *name,
     tensor->rank = gsv_json_count(shape);
     for (size_t i = 0; i < tensor->rank && i < GSV_TENSOR_MAX_RANK; i++)
         tensor->shape[i] = (uint64_t)gsv_json_get_int(gsv_json_at(shape, i));
-    count_elements(info, &tensor->count); /* the check has seen that it fits */
+    count_elements(info, &tensor->count); /* cannot overflow: validated when the file was opened */
     tensor->offset = file->data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 0));
     tensor->size_bytes =
         file->data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 1)) - tensor->offset;

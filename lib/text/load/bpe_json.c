@@ -1,5 +1,8 @@
 /*
- * bpe_json.c - the "model" of tokenizer.json where it is BPE.
+ * bpe_json.c - reads the "model" object of tokenizer.json if its type is BPE.
+ *
+ * Reads the affixes, the flags, the unknown token and the merges into struct gsv_bpe. The
+ * vocabulary must have been read. The rank of a merge is its position in "merges".
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -12,15 +15,15 @@ enum {
     MAX_AFFIX_BYTES = 64,
 };
 
-/* While the merges are read. */
+/* State while the merges are read. */
 struct bpe_json_reading {
     struct gsv_bpe *model;
     const struct gsv_vocab *vocab;
     const char *name;
-    char *text; /* of one merge: what it joins, end to end, and what it makes */
+    char *text; /* the two tokens of one merge, concatenated; then the joined token */
     size_t capacity;
-    uint32_t rank; /* a merge takes 6 bytes of a file at least: there are no more than fit */
-    bool pairs;    /* ["a", "b"], else "a b" */
+    uint32_t rank; /* cannot overflow: a merge takes at least 6 bytes of the file */
+    bool pairs;    /* merges are ["a", "b"], else "a b" */
 };
 
 static bool is_null(struct gsv_json_slice value)
@@ -35,7 +38,7 @@ static gpuserve_status no_memory(const struct bpe_json_reading *r, gpuserve_erro
     return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory at %u merges", r->name, r->rank);
 }
 
-/* Join the tokens text[0, left) and text[left, left + right). */
+/* Add the merge of text[0, left) and text[left, left + right) to the model. */
 static gpuserve_status take_merge(struct bpe_json_reading *r, size_t left, size_t right,
                                   gpuserve_error *error)
 {
@@ -44,7 +47,7 @@ static gpuserve_status take_merge(struct bpe_json_reading *r, size_t left, size_
     const int32_t b = gsv_vocab_id(r->vocab, r->text + left, right);
     int32_t joined = -1;
 
-    if (a >= 0 && b >= 0 && right > prefix) { /* what is joined loses the prefix within */
+    if (a >= 0 && b >= 0 && right > prefix) { /* drop the right token's inner prefix */
         memmove(r->text + left, r->text + left + prefix, right - prefix);
         joined = gsv_vocab_id(r->vocab, r->text, left + right - prefix);
     }
@@ -58,7 +61,7 @@ static gpuserve_status take_merge(struct bpe_json_reading *r, size_t left, size_
     return GPUSERVE_OK;
 }
 
-/* The characters of a string of the file to r->text + at. */
+/* Unescape a JSON string into r->text + at. */
 static gpuserve_status read_string(struct bpe_json_reading *r, struct gsv_json_reader *reader,
                                    size_t at, size_t *size, gpuserve_error *error)
 {
@@ -77,7 +80,7 @@ static gpuserve_status read_string(struct bpe_json_reading *r, struct gsv_json_r
     return gsv_json_reader_text(reader, value, r->text + at, size, error);
 }
 
-/* "a b" */
+/* Read a merge written as "a b". */
 static gpuserve_status read_line(struct bpe_json_reading *r, struct gsv_json_reader *reader,
                                  gpuserve_error *error)
 {
@@ -98,7 +101,7 @@ static gpuserve_status read_line(struct bpe_json_reading *r, struct gsv_json_rea
     return take_merge(r, left, size - left - 1, error);
 }
 
-/* ["a", "b"] */
+/* Read a merge written as ["a", "b"]. */
 static gpuserve_status read_pair(struct bpe_json_reading *r, struct gsv_json_reader *reader,
                                  gpuserve_error *error)
 {
@@ -109,7 +112,7 @@ static gpuserve_status read_pair(struct bpe_json_reading *r, struct gsv_json_rea
         status = gsv_json_reader_element(reader, n == 0, &more, error);
         if (status != GPUSERVE_OK || !more)
             break;
-        if (n == 2) { /* and one more */
+        if (n == 2) { /* a third element */
             n++;
             break;
         }
@@ -190,7 +193,7 @@ static gpuserve_status read_unknown(struct gsv_bpe *model, const struct gsv_memb
     return status;
 }
 
-/* What `tokenizers` does with the bytes of an affix, or by chance, is not done here. */
+/* Refuse options that are not implemented: dropout, and byte fallback together with an affix. */
 static gpuserve_status check_options(const struct gsv_bpe *model, const struct gsv_member *fields,
                                      const char *name, gpuserve_error *error)
 {

@@ -1,5 +1,8 @@
 /*
- * decoder_json.c - the "decoder" of tokenizer.json.
+ * decoder_json.c - reads the "decoder" object of tokenizer.json.
+ *
+ * Appends one gsv_decoder_step for each decoder, or for each element of a "Sequence". Decoders
+ * whose behaviour is not reproduced return GPUSERVE_E_UNSUPPORTED.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -10,7 +13,7 @@
 
 #include <string.h>
 
-/* One more step; its texts are borrowed, `content` may be NULL. */
+/* Append a step. Its texts are borrowed and copied; `content` may be NULL. */
 static gpuserve_status add_step(struct gsv_decoder *d, struct gsv_decoder_step step,
                                 const char *name, gpuserve_error *error)
 {
@@ -155,7 +158,7 @@ static gpuserve_status parse_strip(struct gsv_decoder *d, const struct gsv_json_
     if (length == 0 || length != content->n)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: decoder \"Strip\": \"content\" is no character", name);
-    if (stop != 0) /* `tokenizers` itself fails at tokens shorter than that */
+    if (stop != 0) /* `tokenizers` itself fails at tokens shorter than `stop` */
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: decoder \"Strip\" with \"stop\" %lld",
                         name, (long long)stop);
     return add_step(d,
@@ -184,7 +187,7 @@ static gpuserve_status parse_one(struct gsv_decoder *d, const struct gsv_json_va
     if (strcmp(type, "ByteLevel") == 0 &&
         (!gsv_json_is(gsv_json_member(json, "trim_offsets"), GSV_JSON_BOOL) ||
          !gsv_json_is(gsv_json_member(json, "add_prefix_space"), GSV_JSON_BOOL)))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, /* as `tokenizers` has it */
+        return gsv_fail(error, GPUSERVE_E_FORMAT, /* `tokenizers` requires both */
                         "%s: decoder \"ByteLevel\" without \"trim_offsets\" and "
                         "\"add_prefix_space\"",
                         name);

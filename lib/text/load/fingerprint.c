@@ -1,5 +1,8 @@
 /*
- * fingerprint.c - everything that decides ids, in a fixed order.
+ * fingerprint.c - feeds all data that determines token ids to a digest.
+ *
+ * The order and the byte order are fixed: equal tokenizers have equal digests on every machine. The
+ * result is the tokenizer's part of the model fingerprint.
  */
 #include "lib/text/tokenizer_parts.h"
 
@@ -10,7 +13,7 @@ struct digest {
     void *state;
 };
 
-/* Little-endian on any machine. */
+/* Always little-endian. */
 static void add_number(const struct digest *d, uint64_t number)
 {
     unsigned char bytes[8];
@@ -20,7 +23,7 @@ static void add_number(const struct digest *d, uint64_t number)
     d->update(d->state, bytes, sizeof(bytes));
 }
 
-/* With its length, so that two texts end to end are no other two. */
+/* The length prefix makes the concatenation of texts unambiguous. */
 static void add_text(const struct digest *d, const char *text, size_t size)
 {
     add_number(d, size);
@@ -66,7 +69,7 @@ static void add_charsmap(const struct digest *d, const struct gsv_charsmap *m)
     add_text(d, m->strings, m->size);
 }
 
-/* Also what "ByteLevel" splits by. */
+/* Fields of "Split"; "ByteLevel" uses the same. */
 static void add_split(const struct digest *d, const struct gsv_pretoken_step *step)
 {
     add_number(d, (uint64_t)step->scheme);
@@ -104,7 +107,7 @@ static void add_steps(const struct digest *d, const struct gsv_tokenizer *t)
     }
 }
 
-/* The table of merges has the order that adding them one by one gives. */
+/* The slot order of the merge table depends only on the order of insertion. */
 static void add_bpe(const struct digest *d, const struct gsv_bpe *m)
 {
     add_text(d, m->prefix, strlen(m->prefix));

@@ -1,5 +1,8 @@
 /*
- * memory_usage.c - see memory_usage.h.
+ * memory_usage.c - validates "truncation" and "padding" of tokenizer.json.
+ *
+ * Each field is checked for its type, range or list of known values, as `tokenizers` does. No value
+ * is stored.
  */
 #include "lib/text/load/memory_usage.h"
 
@@ -8,7 +11,7 @@
 
 #include <string.h>
 
-/* A text member that is one of `choices`, which end with NULL. */
+/* Check that a string field is one of `choices`, a list that ends with NULL. */
 static gpuserve_status check_choice(const struct gsv_json_value *json, const char *key,
                                     const char *const *choices, const char *name,
                                     gpuserve_error *error)
@@ -55,7 +58,7 @@ gpuserve_status gsv_usage_check_truncation(const struct gsv_json_value *json, co
     return status;
 }
 
-/* "BatchLongest" or { "Fixed": 128 } */
+/* The strategy is "BatchLongest" or { "Fixed": 128 }. */
 static gpuserve_status check_padding_strategy(const struct gsv_json_value *json, const char *name,
                                               gpuserve_error *error)
 {

@@ -1,8 +1,9 @@
 /*
- * memory_usage.h - "truncation" and "padding" of tokenizer.json: checked, never heeded.
+ * memory_usage.h - validates "truncation" and "padding" of tokenizer.json.
  *
- * They are what the file's last user happened to set (all-MiniLM-L6-v2 says 128 tokens); here the
- * limit comes with each text, and nothing is padded. But a file in which they are broken is broken.
+ * The values are checked but not used: they are the settings of the file's last user
+ * (all-MiniLM-L6-v2 has 128 tokens). The token limit comes with each text, and texts are not
+ * padded. Malformed values fail the load.
  */
 #ifndef GSV_TEXT_MEMORY_USAGE_H
 #define GSV_TEXT_MEMORY_USAGE_H
@@ -11,7 +12,7 @@
 
 struct gsv_json_value;
 
-/* NULL and a JSON null are good. */
+/* NULL and a JSON null are valid. */
 gpuserve_status gsv_usage_check_truncation(const struct gsv_json_value *json, const char *name,
                                            gpuserve_error *error);
 gpuserve_status gsv_usage_check_padding(const struct gsv_json_value *json, const char *name,

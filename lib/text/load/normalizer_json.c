@@ -1,5 +1,9 @@
 /*
- * normalizer_json.c - the "normalizer" of tokenizer.json.
+ * normalizer_json.c - reads the "normalizer" object of tokenizer.json.
+ *
+ * Appends gsv_normal_step entries; a BertNormalizer becomes up to five steps. `simple` stays true
+ * only without a normalizer or with a single BertNormalizer or Lowercase: the fast path
+ * (bert_fast_path.c) needs that. Unknown normalizers return GPUSERVE_E_UNSUPPORTED.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -71,7 +75,7 @@ static gpuserve_status parse_bert(struct gsv_normalizer *n, const struct gsv_jso
         status = need_bool(json, "handle_chinese_chars", name, &chinese, error);
     if (status == GPUSERVE_OK)
         status = need_bool(json, "lowercase", name, &lowercase, error);
-    strip_accents = lowercase; /* what null means */
+    strip_accents = lowercase; /* meaning of null */
     if (status == GPUSERVE_OK)
         status = gsv_json_bool(json, "strip_accents", name, &strip_accents, error);
     if (status == GPUSERVE_OK)
@@ -102,7 +106,7 @@ static bool to_chars(struct gsv_chars *chars, const struct gsv_json_value *strin
     return true;
 }
 
-/* A character so many times. */
+/* Fill `chars` with `times` copies of a character. */
 static bool put_char(struct gsv_chars *chars, uint32_t c, size_t times)
 {
     if (!gsv_grow((void **)&chars->at, &chars->capacity, times, sizeof(*chars->at), SIZE_MAX))
@@ -112,7 +116,7 @@ static bool put_char(struct gsv_chars *chars, uint32_t c, size_t times)
     return true;
 }
 
-/* The text and kind of a "pattern": a literal, or the one regular expression that is known. */
+/* Read a "pattern": literal text, or the only supported regular expression, " {2,}". */
 static gpuserve_status parse_pattern(struct gsv_normal_step *step,
                                      const struct gsv_json_value *json, const char *name,
                                      gpuserve_error *error)
@@ -154,7 +158,7 @@ static gpuserve_status parse_replace(struct gsv_normalizer *n, const struct gsv_
     return status;
 }
 
-/* An empty one is refused: `tokenizers` then moves the first character's span. */
+/* An empty "prepend" is refused: `tokenizers` moves the first character's span for it. */
 static gpuserve_status parse_prepend(struct gsv_normalizer *n, const struct gsv_json_value *json,
                                      const char *name, gpuserve_error *error)
 {
@@ -245,7 +249,7 @@ static gpuserve_status parse_one(struct gsv_normalizer *n, const struct gsv_json
     return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: normalizer \"%s\"", name, type);
 }
 
-/* Sequences within sequences; the depth is bounded by that of the JSON. */
+/* Parse nested sequences; the JSON reader bounds the depth. */
 static gpuserve_status parse_any(struct gsv_normalizer *n, const struct gsv_json_value *json,
                                  const char *name, gpuserve_error *error)
 {

@@ -1,5 +1,9 @@
 /*
- * pretokenizer_json.c - the "pre_tokenizer" of tokenizer.json.
+ * pretokenizer_json.c - reads the "pre_tokenizer" object of tokenizer.json.
+ *
+ * Appends one gsv_pretoken_step for each pre-tokenizer; BertPreTokenizer becomes two. `bert` is
+ * true only for a single BertPreTokenizer: the fast path (bert_fast_path.c) needs that. ByteLevel
+ * must be the last step, since it turns text into bytes.
  */
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
@@ -28,7 +32,7 @@ static gpuserve_status add_step(struct gsv_pretokenizer *p, enum gsv_pretoken_ki
     return put_step(p, (struct gsv_pretoken_step){ .kind = kind, .behavior = behavior }, error);
 }
 
-/* "behavior"; an absent one is as it was. */
+/* Read "behavior"; without it the step's behavior does not change. */
 static gpuserve_status parse_behavior(struct gsv_pretoken_step *step,
                                       const struct gsv_json_value *json, const char *name,
                                       gpuserve_error *error)
@@ -60,7 +64,7 @@ static gpuserve_status parse_punctuation(struct gsv_pretokenizer *p,
     return status == GPUSERVE_OK ? put_step(p, step, error) : status;
 }
 
-/* A flag that has to be there. */
+/* Read a required boolean. */
 static gpuserve_status need_flag(const struct gsv_json_value *json, const char *key,
                                  const char *name, bool *flag, gpuserve_error *error)
 {
@@ -88,7 +92,7 @@ static gpuserve_status parse_byte_level(struct gsv_pretokenizer *p,
     bool prefix = false, trims, regex = true;
     gpuserve_status status = need_flag(json, "add_prefix_space", name, &prefix, error);
 
-    if (status == GPUSERVE_OK) /* of no meaning here, but `tokenizers` wants it */
+    if (status == GPUSERVE_OK) /* unused here, but `tokenizers` requires it */
         status = need_flag(json, "trim_offsets", name, &trims, error);
     if (status == GPUSERVE_OK)
         status = gsv_json_bool(json, "use_regex", name, &regex, error);
@@ -102,7 +106,7 @@ static gpuserve_status parse_byte_level(struct gsv_pretokenizer *p,
         error);
 }
 
-/* { "Regex": "..." } or { "String": "..." } */
+/* A pattern is { "Regex": "..." } or { "String": "..." }. */
 static gpuserve_status parse_pattern(struct gsv_pretoken_step *step,
                                      const struct gsv_json_value *json, const char *name,
                                      gpuserve_error *error)
@@ -147,7 +151,7 @@ static gpuserve_status parse_split(struct gsv_pretokenizer *p, const struct gsv_
     return status == GPUSERVE_OK ? put_step(p, step, error) : status;
 }
 
-/* "prepend_scheme", or, in older files, "add_prefix_space". */
+/* Read "prepend_scheme", or "add_prefix_space" of older files. */
 static gpuserve_status parse_scheme(struct gsv_pretoken_step *step,
                                     const struct gsv_json_value *json, const char *name,
                                     gpuserve_error *error)

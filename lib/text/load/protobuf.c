@@ -1,9 +1,12 @@
 /*
- * protobuf.c - walking the fields of a Protocol Buffers message, by their numbers.
+ * protobuf.c - iterates over the fields of a Protocol Buffers message by field number.
+ *
+ * Each read function takes its bytes from the front of a slice and checks the length first. On
+ * failure gsv_proto_next() leaves the message unchanged.
  */
 #include "lib/text/load/protobuf.h"
 
-/* Seven bits a byte, the lowest first; at most ten bytes. */
+/* A varint: seven bits a byte, lowest first, at most ten bytes. */
 static bool read_varint(struct gsv_proto_bytes *from, uint64_t *value)
 {
     *value = 0;
@@ -11,7 +14,7 @@ static bool read_varint(struct gsv_proto_bytes *from, uint64_t *value)
         const unsigned char byte = from->at[i];
 
         if (i == 9 && byte > 1)
-            return false; /* over 64 bits */
+            return false; /* more than 64 bits */
         *value |= (uint64_t)(byte & 0x7F) << 7 * i;
         if (byte & 0x80)
             continue;

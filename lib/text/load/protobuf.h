@@ -1,9 +1,8 @@
 /*
- * protobuf.h - walking the fields of a Protocol Buffers message, by their numbers.
+ * protobuf.h - iterates over the fields of a Protocol Buffers message by field number.
  *
- * Nothing is allocated or copied: the bytes of texts and of messages within are lent. They come
- * from a stranger's file; every length is checked before use. Groups, which are long out of use,
- * are refused.
+ * No allocation, no copy: bytes of strings and of nested messages are borrowed from the message.
+ * The input is untrusted: every length is checked before use. Groups (deprecated) are refused.
  */
 #ifndef GSV_TEXT_PROTOBUF_H
 #define GSV_TEXT_PROTOBUF_H
@@ -12,11 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a field is written. */
+/* Wire type of a field. */
 enum gsv_proto_wire {
     GSV_PROTO_VARINT = 0,
     GSV_PROTO_FIXED64 = 1,
-    GSV_PROTO_BYTES = 2, /* a text, a message, or bytes */
+    GSV_PROTO_BYTES = 2, /* a string, a nested message, or bytes */
     GSV_PROTO_FIXED32 = 5,
 };
 
@@ -28,12 +27,12 @@ struct gsv_proto_bytes {
 struct gsv_proto_field {
     uint32_t number;
     enum gsv_proto_wire wire;
-    uint64_t value;               /* of all but BYTES */
-    struct gsv_proto_bytes bytes; /* of BYTES */
+    uint64_t value;               /* for all wire types but BYTES */
+    struct gsv_proto_bytes bytes; /* for BYTES */
 };
 
-/* The next field, which `message` then begins behind; false at its end, or where it is broken: then
- * the message is not empty. */
+/* Read the next field and advance `message` past it. False at the end of the message, or at a
+ * malformed field: then message->size is not 0. */
 bool gsv_proto_next(struct gsv_proto_bytes *message, struct gsv_proto_field *field);
 
 #endif

@@ -1,5 +1,8 @@
 /*
- * special_tokens.c - special and added tokens, where several files tell of them and none all.
+ * special_tokens.c - special and added tokens of models without a tokenizer.json.
+ *
+ * Order: added tokens by id, then the keys of the class ("cls_token" ...), then
+ * "additional_special_tokens". Ids of tokens that the vocabulary lacks depend on this order.
  */
 #include "lib/text/load/special_tokens.h"
 
@@ -10,17 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* While they are read. */
+/* State while the files are read. */
 struct special_tokens_reading {
     struct gsv_tokenizer *t;
     const struct gsv_vocab_files *files;
-    const struct gsv_json_value *decoder; /* "added_tokens_decoder"; NULL: none */
+    const struct gsv_json_value *decoder; /* "added_tokens_decoder"; NULL if absent */
     const struct gsv_special *keys;
     size_t n_keys;
     const char *name;
 };
 
-/* The value of a key such as "cls_token"; NULL when no file has one. */
+/* The value of a key such as "cls_token"; NULL if no file has it. */
 static const struct gsv_json_value *value_of(const struct special_tokens_reading *r,
                                              const char *key)
 {
@@ -30,7 +33,7 @@ static const struct gsv_json_value *value_of(const struct special_tokens_reading
     return value ? value : gsv_json_member(r->files->config, key);
 }
 
-/* "[CLS]" or { "content": "[CLS]", ... }; `usual` when it is neither. */
+/* The text of "[CLS]" or { "content": "[CLS]", ... }; `usual` for any other value. */
 static const char *text_of(const struct gsv_json_value *value, const char *usual)
 {
     if (gsv_json_is(value, GSV_JSON_OBJECT))
@@ -38,7 +41,7 @@ static const char *text_of(const struct gsv_json_value *value, const char *usual
     return gsv_json_is(value, GSV_JSON_STRING) ? gsv_json_get_string(value) : usual;
 }
 
-/* NULL: there is no such token, since null says so or nobody names one. */
+/* NULL: no such token, because its value is null or no file and no class names one. */
 static const char *text_of_key(const struct special_tokens_reading *r,
                                const struct gsv_special *key)
 {
@@ -49,7 +52,7 @@ static const char *text_of_key(const struct special_tokens_reading *r,
 
 /* ------------------------------------------------------------------ added tokens */
 
-/* Whether a file, not only the class, calls the text special. */
+/* True if a file, not only the class, names the text as special. */
 static bool is_named(const struct special_tokens_reading *r, const char *text)
 {
     const struct gsv_json_value *more = value_of(r, "additional_special_tokens");
@@ -66,7 +69,8 @@ static bool is_named(const struct special_tokens_reading *r, const char *text)
     return false;
 }
 
-/* A member of either file: in the one its key is the id, in the other its value. */
+/* An entry of either file: the id is the key in "added_tokens_decoder", the value in
+ * added_tokens.json. */
 struct special_tokens_entry {
     int64_t id;
     const struct gsv_json_value *value;
@@ -120,7 +124,7 @@ static gpuserve_status list_entries(struct special_tokens_entry *entries,
     return GPUSERVE_OK;
 }
 
-/* By their ids, since those that the vocabulary lacks are appended to it in this order. */
+/* Add in the order of ids: tokens missing from the vocabulary are appended in this order. */
 static gpuserve_status read_added(const struct special_tokens_reading *r, gpuserve_error *error)
 {
     const struct gsv_json_value *fields = r->decoder ? r->decoder : r->files->added;
@@ -141,7 +145,7 @@ static gpuserve_status read_added(const struct special_tokens_reading *r, gpuser
 
 /* ------------------------------------------------------------------ special tokens */
 
-/* The added token of that text, or NULL. They are not sorted yet. */
+/* Find the added token with a text, or NULL. A linear search: the tokens are not sorted yet. */
 static struct gsv_added_token *find_added(const struct special_tokens_reading *r, const char *text)
 {
     const int32_t id = gsv_vocab_id(&r->t->vocab, text, strlen(text));
@@ -152,15 +156,15 @@ static struct gsv_added_token *find_added(const struct special_tokens_reading *r
     return NULL;
 }
 
-/* Whether what is known of an added token stays. "added_tokens_decoder" tells of all that a file
- * names, added_tokens.json knows no flags. */
+/* True if an existing added token keeps its flags. "added_tokens_decoder" has the flags of all
+ * tokens that a file names; added_tokens.json has no flags. */
 static bool entry_stays(const struct special_tokens_reading *r, const struct gsv_json_value *value,
                         bool flagged)
 {
     return r->decoder ? value || !flagged : !flagged && !gsv_json_is(value, GSV_JSON_OBJECT);
 }
 
-/* `key` is NULL for an additional one. */
+/* Add one special token; `key` is NULL for an additional special token. */
 static gpuserve_status add_special(const struct special_tokens_reading *r,
                                    const struct gsv_json_value *value, const char *text,
                                    const struct gsv_special *key, gpuserve_error *error)
@@ -184,7 +188,7 @@ static gpuserve_status add_special(const struct special_tokens_reading *r,
                          &t->vocab, r->name, error);
 }
 
-/* Of keys with the same text the first decides. */
+/* True for the first of the keys with the same text; that key decides the flags. */
 static bool is_first(const struct special_tokens_reading *r, size_t i, const char *text)
 {
     for (size_t before = 0; before < i; before++) {

@@ -1,9 +1,11 @@
 /*
- * tokenizer_files.c - which of a model directory's files a tokenizer is read from.
+ * tokenizer_files.c - selects and reads the files of a model directory's tokenizer.
  *
- * A tokenizer.json, else what was usual before there were any: vocab.txt (BERT), vocab.json with
- * merges.txt (RoBERTa, GPT-2), sentencepiece.bpe.model (XLM-RoBERTa, CamemBERT). Whose they are,
- * "tokenizer_class" or the model's type tells.
+ * tokenizer.json has priority. Without it the older formats are read: vocab.txt (BERT), vocab.json
+ * with merges.txt (RoBERTa, GPT-2), sentencepiece.bpe.model (XLM-RoBERTa, CamemBERT).
+ * "tokenizer_class", else the model type, selects among them.
+ *
+ * File sizes are bounded; text files must be UTF-8. gsv_tokenizer_finish() ends each path.
  */
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
@@ -20,15 +22,15 @@ enum {
     MAX_NAME_BYTES = 4096,
 };
 
-/* Where a tokenizer's files are. */
+/* The folders that are searched for the tokenizer's files. */
 struct source {
     const struct gsv_dir *dir;
-    const char *folder, *model_folder; /* the latter has the model's config.json */
+    const char *folder, *model_folder; /* model_folder has the model's config.json */
 };
 
-/* A file while it is read. */
+/* A file in memory. */
 struct file {
-    char name[MAX_NAME_BYTES]; /* "DIR/FILE" for messages */
+    char name[MAX_NAME_BYTES]; /* "DIR/FILE", for messages */
     char *text;                /* owned */
     size_t size;
 };
@@ -44,12 +46,12 @@ static gpuserve_status read_bytes(const struct source *from, const char *folder,
     char path[GSV_FILE_NAME_BYTES];
 
     read->text = NULL;
-    (void)gsv_join_name(path, folder, file); /* which fits: the file is there */
+    (void)gsv_join_name(path, folder, file); /* cannot overflow: the file exists */
     snprintf(read->name, MAX_NAME_BYTES, "%s/%s", gsv_dir_path(from->dir), path);
     return gsv_dir_read(from->dir, path, max_bytes, &read->text, &read->size, error);
 }
 
-/* A file as UTF-8. */
+/* Read a file and check that it is UTF-8. */
 static gpuserve_status read_text(const struct source *from, const char *folder, const char *file,
                                  size_t max_bytes, struct file *read, gpuserve_error *error)
 {
@@ -66,7 +68,7 @@ static gpuserve_status read_text(const struct source *from, const char *folder, 
     return gsv_fail(error, GPUSERVE_E_FORMAT, "%s is not UTF-8 at byte %zu", read->name, valid);
 }
 
-/* A small JSON object, NULL when there is no such file. */
+/* Read a small JSON object; *json is NULL if the file does not exist. */
 static gpuserve_status read_object(const struct source *from, const char *folder, const char *file,
                                    struct gsv_json_value **json, gpuserve_error *error)
 {
@@ -87,7 +89,7 @@ static gpuserve_status read_object(const struct source *from, const char *folder
     return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: not a JSON object", read.name);
 }
 
-/* ------------------------------------------------------------------ kinds of tokenizers */
+/* ------------------------------------------------------------------ tokenizer formats */
 
 static gpuserve_status read_json(struct gsv_tokenizer *t, const struct source *from,
                                  gpuserve_error *error)
@@ -157,7 +159,7 @@ static gpuserve_status read_spm(struct gsv_tokenizer *t, const struct source *fr
     return status;
 }
 
-/* ------------------------------------------------------------------ choosing */
+/* ------------------------------------------------------------------ selection */
 
 static const struct kind {
     enum gsv_tokenizer_class class;
@@ -172,8 +174,8 @@ static const struct kind {
 
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-/* As AutoTokenizer finds it: tokenizer_config.json before config.json, there the type of the model
- * at last. `*name` is for messages. NULL: it is another one, or nobody says. */
+/* Find the tokenizer class as AutoTokenizer does: tokenizer_config.json, then config.json, then the
+ * model type. `*name` is for messages. NULL: unknown class, or no file names one. */
 static const struct kind *find_kind(const struct gsv_json_value *config,
                                     const struct gsv_json_value *model, const char **name)
 {
@@ -194,7 +196,7 @@ static const struct kind *find_kind(const struct gsv_json_value *config,
     return NULL;
 }
 
-/* The first of its files that is not there, or NULL. */
+/* The first missing file of a format, or NULL. */
 static const char *find_lacking(const struct source *from, const struct kind *kind)
 {
     for (size_t i = 0; i < 2; i++)
@@ -258,7 +260,8 @@ static gpuserve_status read_direction(struct gsv_tokenizer *t, const struct gsv_
     return status;
 }
 
-/* sentence-transformers saves a tokenizer beside its transformer; others leave it in front. */
+/* sentence-transformers saves the tokenizer in the transformer's folder; other models have it in
+ * the directory itself. */
 static bool find_source(struct source *from)
 {
     static const char *const files[] = { "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt",

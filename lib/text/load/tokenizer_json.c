@@ -1,8 +1,11 @@
 /*
- * tokenizer_json.c - tokenizer.json to the parts of a tokenizer.
+ * tokenizer_json.c - reads tokenizer.json into the parts of a tokenizer.
  *
- * What is not known is refused by its name, and so is whatever `tokenizers` would refuse: ids that
- * are almost right are worse than none.
+ * One scan of the file finds the byte range of each top-level field. The model, with the
+ * vocabulary, is read first by a streaming reader; the other fields become small JSON trees.
+ *
+ * Unknown components are refused by name, and so is any input that `tokenizers` refuses: almost
+ * correct ids are worse than an error.
  */
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"

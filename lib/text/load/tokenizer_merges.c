@@ -1,12 +1,12 @@
 /*
- * tokenizer_merges.c - vocab.json, merges.txt and the files beside them to the parts of a
- * byte-level BPE tokenizer, RoBERTa's or GPT-2's.
+ * tokenizer_merges.c - reads vocab.json and merges.txt: byte-level BPE of RoBERTa or GPT-2.
  *
- * Older models have no tokenizer.json. The parts are then those that transformers' conversion
- * gives. RoBERTa: <s> A </s> </s> B </s>, spans without the white space of their tokens unless
- * "trim_offsets" says otherwise, and <mask> with the white space before it. GPT-2: nothing around
- * a text unless "add_bos_token" says so. Both: a space before the first word if "add_prefix_space"
- * says so. Special and added tokens: see special_tokens.h.
+ * For models without a tokenizer.json. The parts equal those of transformers' conversion.
+ * RoBERTa: <s> A </s> </s> B </s>; spans exclude the white space of their tokens, unless
+ * "trim_offsets" is false; <mask> includes the white space before it.
+ * GPT-2: no special tokens around a text, unless "add_bos_token" is true.
+ * Both: a space is inserted before the first word if "add_prefix_space" is true.
+ * special_tokens.h handles the special and added tokens.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-/* In the order of transformers, by which tokens that vocab.json lacks get their ids. */
+/* In the order of transformers: it determines the ids of tokens missing from vocab.json. */
 enum { BOS, EOS, UNK, SEP, PAD, CLS, MASK, N_KEYS };
 
 static const struct gsv_special roberta_keys[N_KEYS] = {
@@ -48,7 +48,7 @@ static const struct gsv_special gpt2_keys[N_KEYS] = {
 
 /* ------------------------------------------------------------------ vocab.json */
 
-/* Tokens that are added count on from the number of those there are: there may be no holes. */
+/* Ids must be contiguous: the ids of added tokens start at the number of tokens. */
 static gpuserve_status check_ids(const struct gsv_vocab *vocab, const char *name,
                                  gpuserve_error *error)
 {
@@ -60,7 +60,8 @@ static gpuserve_status check_ids(const struct gsv_vocab *vocab, const char *name
     return GPUSERVE_OK;
 }
 
-/* As some editors leave it: JSON may not begin so, and a first line is another one with it. */
+/* Refuse a byte order mark, which some editors write. JSON forbids it, and it would change the
+ * first line of merges.txt. */
 static gpuserve_status check_mark(const struct gsv_text_file *file, gpuserve_error *error)
 {
     if (file->size >= 3 && memcmp(file->text, "\xEF\xBB\xBF", 3) == 0)
@@ -86,7 +87,7 @@ static gpuserve_status read_vocab(struct gsv_vocab *vocab, const struct gsv_text
     return status == GPUSERVE_OK ? check_ids(vocab, file->name, error) : status;
 }
 
-/* ------------------------------------------------------------------ the rest */
+/* ------------------------------------------------------------------ other parts */
 
 static gpuserve_status read_model(struct gsv_tokenizer *t, const struct gsv_text_file *vocab,
                                   const struct gsv_text_file *merges, gpuserve_error *error)

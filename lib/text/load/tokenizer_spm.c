@@ -1,15 +1,16 @@
 /*
- * tokenizer_spm.c - sentencepiece.bpe.model and the files beside it to the parts of XLM-RoBERTa's
- * or CamemBERT's tokenizer.
+ * tokenizer_spm.c - reads sentencepiece.bpe.model: the Unigram tokenizer of XLM-RoBERTa or
+ * CamemBERT.
  *
- * The parts are those that transformers' conversion gives: Unigram; the file's charsmap, white
- * space at the end dropped, runs of spaces as one U+2581; words at white space;
- * <s> A </s> </s> B </s>. The model's ids are not the file's: the file begins with <unk> <s> </s>,
- * XLM-RoBERTa with <s> <pad> </s> <unk>, CamemBERT with five of its own, and <mask> comes after
- * all. Special and added tokens: see special_tokens.h.
+ * The parts equal those of transformers' conversion: Unigram; the file's charsmap, then trailing
+ * white space dropped and runs of spaces replaced by one U+2581; words split at white space;
+ * <s> A </s> </s> B </s>. special_tokens.h handles the special and added tokens.
  *
- * Of the file (sentencepiece_model.proto) are read: pieces with their scores and types, the type of
- * the model, the charsmap. The file is read twice, since added tokens need the whole vocabulary.
+ * Ids differ from the file's. The file begins with <unk> <s> </s>, XLM-RoBERTa with <s> <pad> </s>
+ * <unk>, CamemBERT with five tokens of its own. <mask> is the last.
+ *
+ * Read from the file (sentencepiece_model.proto): pieces with scores and types, the model type, the
+ * charsmap. The file is scanned twice, since added tokens need the complete vocabulary.
  */
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
@@ -19,11 +20,11 @@
 #include <math.h>
 #include <string.h>
 
-/* Numbers of fields. */
+/* Field numbers of sentencepiece_model.proto. */
 enum { MODEL_PIECE = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };
 enum { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
 enum { TRAINER_MODEL_TYPE = 3, NORMALIZER_CHARSMAP = 2 };
-/* Their values. */
+/* Enum values of sentencepiece_model.proto. */
 enum { PIECE_NORMAL = 1, PIECE_CONTROL = 3, PIECE_USER_DEFINED = 4, MODEL_UNIGRAM = 1 };
 
 enum { UNKNOWN = 3, N_OWN = 3, MAX_BEFORE = 5 };
@@ -33,7 +34,7 @@ struct named_piece {
     double score;
 };
 
-/* What a model has before the file's pieces, of which the first n_left_out are not its. */
+/* Pieces that precede those of the file. The first n_left_out pieces of the file are skipped. */
 struct layout {
     struct named_piece before[MAX_BEFORE];
     size_t n_before, n_left_out;
@@ -73,7 +74,7 @@ struct piece {
     uint64_t type;
 };
 
-/* While it is read. */
+/* State while the file is read. */
 struct tokenizer_spm_reading {
     struct gsv_tokenizer *t;
     const struct layout *layout;
@@ -118,7 +119,7 @@ static gpuserve_status parse_piece(const struct tokenizer_spm_reading *r,
     return message.size == 0 ? GPUSERVE_OK : broken(r, "piece", error);
 }
 
-/* The value of a field of a message within; the last one counts. */
+/* Find a field of a nested message; the last occurrence wins. */
 static gpuserve_status find_field(const struct tokenizer_spm_reading *r,
                                   struct gsv_proto_bytes message, uint32_t number,
                                   enum gsv_proto_wire wire, struct gsv_proto_field *found,
@@ -217,7 +218,7 @@ static gpuserve_status read_vocab(struct tokenizer_spm_reading *r, struct gsv_pr
                                   gpuserve_error *error)
 {
     struct gsv_vocab *const vocab = &r->t->vocab;
-    /* No piece is longer than its place in the file; the names are not there. */
+    /* The pieces' text is no larger than the file; 64 bytes more hold the named pieces. */
     gpuserve_status status = gsv_vocab_reserve(vocab, file.size + 64, r->name, error);
 
     for (size_t i = 0; i < r->layout->n_before && status == GPUSERVE_OK; i++)
@@ -229,7 +230,7 @@ static gpuserve_status read_vocab(struct tokenizer_spm_reading *r, struct gsv_pr
     return status == GPUSERVE_OK ? gsv_vocab_finish(vocab, r->name, error) : status;
 }
 
-/* Control pieces are special tokens, those that a user has defined are added ones. */
+/* Add control pieces as special tokens and user-defined pieces as added tokens. */
 static gpuserve_status add_tokens(const struct tokenizer_spm_reading *r,
                                   struct gsv_proto_bytes file, gpuserve_error *error)
 {
@@ -255,7 +256,8 @@ static gpuserve_status add_tokens(const struct tokenizer_spm_reading *r,
     return status;
 }
 
-/* CamemBERT's tokens that are not used are special ones, unless a file names others. */
+/* Add CamemBERT's unused tokens as special tokens, unless a file has
+ * "additional_special_tokens". */
 static gpuserve_status add_unused(const struct tokenizer_spm_reading *r,
                                   const struct gsv_vocab_files *files, gpuserve_error *error)
 {
@@ -302,7 +304,7 @@ gpuserve_status gsv_tokenizer_read_spm(struct gsv_tokenizer *t, enum gsv_tokeniz
     if (status != GPUSERVE_OK)
         return status;
     gsv_pretokenizer_metaspace(&t->pretokenizer);
-    /* <s> and </s> whatever cls_token and sep_token are: so transformers has it. */
+    /* always <s> and </s>, independent of cls_token and sep_token, as in transformers */
     gsv_post_processor_roberta(&t->post, gsv_vocab_id(&t->vocab, "<s>", 3),
                                gsv_vocab_id(&t->vocab, "</s>", 4));
     return GPUSERVE_OK;

@@ -1,9 +1,9 @@
 /*
- * tokenizer_vocab.c - vocab.txt and the files beside it to the parts of a BERT tokenizer.
+ * tokenizer_vocab.c - reads vocab.txt and the files beside it: a BERT tokenizer.
  *
- * Older models have no tokenizer.json. The parts are then those that transformers' conversion
- * gives: BertNormalizer by do_lower_case, tokenize_chinese_chars and strip_accents,
- * BertPreTokenizer, [CLS] A [SEP] B [SEP]. Special and added tokens: see special_tokens.h.
+ * For models without a tokenizer.json. The parts equal those of transformers' conversion:
+ * BertNormalizer with do_lower_case, tokenize_chinese_chars and strip_accents, BertPreTokenizer,
+ * WordPiece, [CLS] A [SEP] B [SEP]. special_tokens.h handles the special and added tokens.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

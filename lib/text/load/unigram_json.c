@@ -1,10 +1,9 @@
 /*
- * unigram_json.c - the "model" of tokenizer.json where it is Unigram.
+ * unigram_json.c - reads the "model" object of tokenizer.json if its type is Unigram.
  *
- * Scores go through the arithmetic of the JSON reader that `tokenizers` is built with: digits as a
- * whole number of 64 bits, once multiplied or divided by a power of ten. Half of the scores that
- * have 17 digits come out one bit beside the nearest double, and ties between ways through a word
- * are decided by that bit.
+ * Scores reproduce the arithmetic of the JSON reader that `tokenizers` uses: the digits as a 64-bit
+ * integer, multiplied or divided once by a power of ten. Half of the scores with 17 digits differ
+ * from the nearest double in the last bit. That bit decides ties between segmentations of a word.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -27,14 +26,14 @@ static const double powers[] = {
 
 enum {
     MAX_POWER = 308,
-    MAX_EXPONENT = 1 << 20, /* whatever is beyond is nothing or too much */
+    MAX_EXPONENT = 1 << 20, /* the score is 0 or not finite beyond it */
 };
 
-/* A number while it is read: digits * 10^exponent. */
+/* A number while it is parsed: digits * 10^exponent. */
 struct decimal {
     uint64_t digits;
     int64_t exponent;
-    bool full; /* a digit did not fit: it and all after it are dropped */
+    bool full; /* a digit did not fit: it and the following digits are dropped */
 };
 
 static bool is_digit(const char *p, const char *end)
@@ -56,7 +55,7 @@ static void add_digit(struct decimal *d, char c, bool fraction)
     d->exponent += !fraction;
 }
 
-/* From 'e' on; NULL when it is broken. */
+/* Parse an exponent, `p` at the 'e'; NULL if malformed. */
 static const char *read_exponent(struct decimal *d, const char *p, const char *end)
 {
     const bool negative = ++p < end && *p == '-';
@@ -83,7 +82,7 @@ static const char *read_decimal(struct decimal *d, const char *p, const char *en
     if (p < end && *p == '.') {
         if (!is_digit(++p, end))
             return NULL;
-        d->full = false; /* dropped or not, those that fit count on */
+        d->full = false; /* fraction digits that fit are appended even after dropped digits */
         while (is_digit(p, end))
             add_digit(d, *p++, true);
     }
@@ -110,7 +109,7 @@ bool gsv_unigram_score(const char *text, size_t size, double *score)
     return isfinite(value);
 }
 
-/* ------------------------------------------------------------------ members */
+/* ------------------------------------------------------------------ fields */
 
 gpuserve_status gsv_unigram_add_score(struct gsv_unigram *m, double score, const char *name,
                                       gpuserve_error *error)
@@ -138,7 +137,7 @@ static gpuserve_status read_score(struct gsv_unigram *m, struct gsv_json_reader 
     return gsv_unigram_add_score(m, score, r->name, error);
 }
 
-/* ["text", score] */
+/* Read a piece: ["text", score]. */
 static gpuserve_status read_piece(struct gsv_unigram *m, struct gsv_json_reader *r,
                                   struct gsv_vocab *vocab, gpuserve_error *error)
 {
@@ -161,7 +160,7 @@ static gpuserve_status read_piece(struct gsv_unigram *m, struct gsv_json_reader 
         status = read_score(m, r, error);
     if (status == GPUSERVE_OK && more) {
         status = gsv_json_reader_element(r, false, &more, error);
-        more = !more; /* nothing is to follow */
+        more = !more; /* no third element */
     }
     if (status == GPUSERVE_OK && !more)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: piece %zu is not [text, score]", r->name,
@@ -175,7 +174,7 @@ static gpuserve_status read_pieces(struct gsv_unigram *m, struct gsv_json_slice 
     struct gsv_json_reader reader = gsv_json_reader_of(array, name);
     gpuserve_status status = gsv_json_reader_open(&reader, '[', error);
 
-    if (status == GPUSERVE_OK) /* no piece is longer than its place in the file */
+    if (status == GPUSERVE_OK) /* the pieces' text is no larger than the array */
         status = gsv_vocab_reserve(vocab, array.size, name, error);
     for (bool first = true, more = true; status == GPUSERVE_OK; first = false) {
         status = gsv_json_reader_element(&reader, first, &more, error);

@@ -1,5 +1,8 @@
 /*
- * wordpiece_json.c - the "model" of tokenizer.json where it is WordPiece.
+ * wordpiece_json.c - reads the "model" object of tokenizer.json if its type is WordPiece.
+ *
+ * Reads the continuation prefix, the maximum word length in characters and the unknown token, which
+ * must be in the vocabulary. The vocabulary must have been read.
  */
 #include "lib/base/error.h"
 #include "lib/text/models/wordpiece.h"

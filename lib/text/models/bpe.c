@@ -1,10 +1,11 @@
 /*
- * bpe.c - a word to its pieces by byte pair encoding.
+ * bpe.c - splits a word into tokens with byte-pair encoding.
  *
- * What a word comes to does not depend on where it is cut into chunks: a merge over a cut would
- * make a token in whose text the two characters at the cut stand side by side, and `joined` knows
- * of all of these. Symbols that are no single known character (unknown ones, bytes) are never cut
- * at.
+ *   characters -> initial symbols -> chunks -> merges (bpe_chunk.c, bpe_long.c) -> tokens
+ *
+ * The result does not depend on the chunk borders. A merge across a border would make a token that
+ * contains the two border characters side by side, and the `joined` bitmap has all such pairs. A
+ * border is never placed next to a symbol that is not a single known character (unknown, byte).
  */
 #include "lib/text/models/bpe.h"
 
@@ -16,15 +17,15 @@
 
 enum { SHORT_CHUNK = 128 };
 
-/* A word while it is read. */
+/* State while a word is split. */
 struct bpe_reading {
     const struct gsv_bpe *model;
     struct gsv_bpe_work *work;
     struct gsv_piece *pieces;
     size_t n_pieces;
-    size_t n;              /* symbols of the chunk so far */
-    uint32_t end;          /* bytes of the word in pieces */
-    uint32_t unknown_size; /* of unknown characters that are not among the symbols yet; 0: none */
+    size_t n;              /* symbols in the current chunk */
+    uint32_t end;          /* bytes of the word covered by `pieces` */
+    uint32_t unknown_size; /* bytes of pending unknown characters, not yet a symbol; 0: none */
     uint64_t *steps;
     bool no_memory;
 };
@@ -37,7 +38,7 @@ static inline void put_piece(struct bpe_reading *r, int32_t id, uint32_t size)
     r->pieces[r->n_pieces++] = (struct gsv_piece){ id, r->end };
 }
 
-/* The chunk is complete: its pieces. */
+/* Merge the completed chunk and append its tokens. */
 static void end_chunk(struct bpe_reading *r)
 {
     struct gsv_bpe_work *const w = r->work;
@@ -78,8 +79,8 @@ static void put_unknown(struct bpe_reading *r)
     r->unknown_size = 0;
 }
 
-/* A character that is no token. As in `tokenizers`, its bytes go before unknown characters that
- * came before it. */
+/* Add a character without a token: its byte tokens, or a pending unknown. As in `tokenizers`, the
+ * byte tokens precede unknown characters that are still pending. */
 static void put_other(struct bpe_reading *r, const char *at, uint32_t size)
 {
     const struct gsv_bpe *const m = r->model;
@@ -125,7 +126,7 @@ ptrdiff_t gsv_bpe_split(const struct gsv_bpe *m, const char *word, size_t size,
                         struct gsv_bpe_work *work, struct gsv_piece *pieces, uint64_t *steps)
 {
     struct bpe_reading r = { .model = m, .work = work, .pieces = pieces, .steps = steps };
-    uint32_t before = GSV_BPE_NO_CHAR; /* the last character, if it is a token */
+    uint32_t before = GSV_BPE_NO_CHAR; /* the previous character if it has a token */
     const int32_t whole = m->ignores_merges ? find_word(m, word, size) : -1;
 
     if (whole >= 0) {

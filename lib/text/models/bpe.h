@@ -1,10 +1,14 @@
 /*
- * bpe.h - a word to its pieces by byte pair encoding: of all neighbours that a merge joins, those
- * of the lowest rank first, and of these the leftmost.
+ * bpe.h - byte-pair encoding (BPE): splits a word into subword tokens.
  *
- * A word is taken in chunks: where two characters stand side by side in no token of the vocabulary,
- * no merge can join what is left of them with what is right. A short chunk is merged at once
- * (bpe_chunk.c), a long one in windows (bpe_long.c).
+ * Among all adjacent pairs of symbols with a merge, the one of lowest rank is merged first; at
+ * equal rank the leftmost. This repeats until no merge applies.
+ *
+ * A word is processed in independent chunks. If no token of the vocabulary contains two characters
+ * side by side, no merge can cross the border between them. bpe_chunk.c merges short chunks at
+ * once, bpe_long.c merges long ones in windows.
+ *
+ * Threading: a built gsv_bpe is immutable; each thread has its own gsv_bpe_work.
  */
 #ifndef GSV_TEXT_BPE_H
 #define GSV_TEXT_BPE_H
@@ -15,71 +19,71 @@
 #include "lib/text/models/wordpiece.h"
 
 struct gsv_bpe_merge {
-    uint64_t pair; /* the ids that are joined; UINT64_MAX: an empty slot */
+    uint64_t pair; /* ids of both tokens, left << 32 | right; UINT64_MAX: an empty slot */
     uint32_t rank;
-    int32_t id; /* what they become */
+    int32_t id; /* id of the joined token */
 };
 
-/* A character as the vocabulary has it, at one of the places of a word. */
+/* A one-character token at one of the positions in a word. */
 struct gsv_bpe_char {
-    uint32_t key; /* place << 21 | character; UINT32_MAX: an empty slot */
+    uint32_t key; /* position << 21 | character; UINT32_MAX: an empty slot */
     int32_t id;
 };
 
-/* Bits of a place: the prefix and the suffix are there. */
+/* Bits of the position in a word: INNER adds the prefix, LAST adds the suffix. */
 enum { GSV_BPE_INNER = 1, GSV_BPE_LAST = 2, GSV_BPE_PLACES = 4 };
 
 struct gsv_bpe {
-    char *prefix, *suffix; /* of characters behind the first one, and of the last; owned */
-    int32_t unknown;       /* -1: what is unknown is left out */
-    bool has_unknown;      /* the file names one, be it in the vocabulary or not */
+    char *prefix, *suffix; /* of characters after the first, and of the last character; owned */
+    int32_t unknown;       /* -1: unknown characters are dropped */
+    bool has_unknown;      /* the file names an unknown token, in the vocabulary or not */
     bool fuses_unknown;
-    bool falls_back; /* a character that is no token becomes the tokens of its bytes */
+    bool falls_back; /* an unknown character becomes the tokens of its bytes */
     bool ignores_merges;
-    struct gsv_bpe_merge *merges; /* [n_slots] open addressing */
+    struct gsv_bpe_merge *merges; /* [n_slots] hash table, open addressing */
     size_t n_slots, n_merges;
-    /* All below is made by gsv_bpe_build. */
-    bool bytes;   /* a word's bytes are its characters */
-    bool places;  /* there is a prefix or a suffix: the place of a character matters */
-    bool one_way; /* a token is always made of the same symbols */
-    int32_t low[GSV_BPE_PLACES][256]; /* characters (or bytes) below 256; -1 */
-    struct gsv_bpe_char *chars;       /* [n_chars] all others: open addressing */
+    /* The following fields are set by gsv_bpe_build(). */
+    bool bytes;   /* byte level: each byte of a word is one character */
+    bool places;  /* a prefix or a suffix exists: the id depends on the position */
+    bool one_way; /* each token always results from the same symbols */
+    int32_t low[GSV_BPE_PLACES][256]; /* ids of characters (or bytes) below 256; -1: no token */
+    struct gsv_bpe_char *chars;       /* [n_chars] all other characters: open addressing */
     size_t n_chars;
-    int32_t byte_ids[256]; /* of "<0x00>" and so on; -1 */
-    uint64_t *joined;      /* bits: which two characters stand side by side in a token */
-    uint64_t *may_merge;   /* bits, 16 for each merge: of a pair that has none there is none */
-    unsigned pair_shift;   /* what a hash is shifted by to be the place of such a bit */
-    struct gsv_trie words; /* with ignores_merges: all tokens */
-    int32_t *word_ids;     /* [words.n] -1 */
+    int32_t byte_ids[256]; /* ids of "<0x00>" to "<0xFF>"; -1: no token */
+    uint64_t *joined;      /* bitmap of character pairs that are adjacent in a token */
+    uint64_t *may_merge;   /* Bloom filter of merge pairs: one hash, 16 bits or more a merge */
+    unsigned pair_shift;   /* right shift of a pair's hash that gives the bit in may_merge */
+    struct gsv_trie words; /* with ignore_merges: trie of all tokens */
+    int32_t *word_ids;     /* [words.n] token id by slot; -1: no token */
 };
 
-/* A character, or what stands for one, before anything is merged. */
+/* An initial symbol: a character, a byte, or a run of unknown characters. */
 struct gsv_bpe_symbol {
     int32_t id;
     uint32_t size; /* bytes of the word */
 };
 
-/* A symbol, or the token that several have become, while they are merged. */
+/* A token during merging: one symbol, or several joined ones. */
 struct gsv_bpe_node {
     int32_t id;
     uint32_t size;
-    uint32_t width; /* symbols it was made of; the last one of these has it too */
-    int32_t merged; /* what it and the next one become, if there is such a merge */
+    uint32_t width; /* number of its symbols; also stored at its last symbol */
+    int32_t merged; /* id after the merge with the next token, if such a merge exists */
 };
 
-/* A token of a chunk. */
+/* A final token of a long chunk. */
 struct gsv_bpe_token {
     int32_t id;
     uint32_t size;
-    uint32_t first; /* of the chunk's symbols that it was made of */
+    uint32_t first; /* index of its first symbol in the chunk */
 };
 
 /* Buffers of one thread. */
 struct gsv_bpe_work {
-    struct gsv_bpe_symbol *symbols; /* a chunk */
-    struct gsv_bpe_node *window;    /* a short one, or a part of a long one, while it is merged */
-    struct gsv_bpe_token *merged;   /* what a long one has come to so far */
-    uint64_t *ranks;                /* of merges, see bpe_chunk.c */
+    struct gsv_bpe_symbol *symbols; /* symbols of the current chunk */
+    struct gsv_bpe_node *window;    /* a short chunk, or a window of a long one, during merging */
+    struct gsv_bpe_token *merged;   /* tokens of a long chunk so far */
+    uint64_t *ranks;                /* tournament tree of merge ranks, see bpe_chunk.c */
     size_t symbols_capacity, window_capacity, merged_capacity, ranks_capacity;
 };
 
@@ -90,7 +94,7 @@ enum { GSV_BPE_NO_MEMORY = -1 };
 
 static inline uint64_t gsv_bpe_hash(uint64_t key)
 {
-    /* The odd number is from the digits of the golden ratio. */
+    /* Multiplicative hash. The odd constant is from the digits of the golden ratio. */
     const uint64_t h = key * 0x9E3779B97F4A7C15u;
 
     return h ^ h >> 29;
@@ -98,7 +102,8 @@ static inline uint64_t gsv_bpe_hash(uint64_t key)
 
 enum { GSV_BPE_JOINED_BITS = 18 };
 
-/* The bit of two characters in `joined`: of bytes one each, of others by chance several. */
+/* The bit of a character pair in `joined`. Exact for bytes; other characters may share a bit, which
+ * only makes chunks longer. */
 static inline size_t gsv_bpe_joined_bit(const struct gsv_bpe *m, uint32_t c, uint32_t next)
 {
     if (m->bytes)
@@ -113,8 +118,9 @@ static inline bool gsv_bpe_are_joined(const struct gsv_bpe *m, uint32_t c, uint3
     return m->joined[bit / 64] >> bit % 64 & 1;
 }
 
-/* The merge of two tokens, after gsv_bpe_build; NULL: there is none. Most have none, and the bits,
- * which stay in a cache where the slots do not, tell that of nearly all. */
+/* The merge of two tokens, or NULL. Most pairs have no merge, and the Bloom filter, which fits into
+ * the CPU cache where the hash table does not, rejects nearly all of them. Requires
+ * gsv_bpe_build(). */
 static inline const struct gsv_bpe_merge *gsv_bpe_find_merge(const struct gsv_bpe *m, int32_t left,
                                                              int32_t right)
 {
@@ -132,35 +138,36 @@ static inline const struct gsv_bpe_merge *gsv_bpe_find_merge(const struct gsv_bp
     return &m->merges[slot];
 }
 
-/* From the members of "model"; the vocabulary has been read. */
+/* Read the fields of "model"; the vocabulary must have been read. */
 gpuserve_status gsv_bpe_read(struct gsv_bpe *model, const struct gsv_member *fields,
                              const struct gsv_vocab *vocab, const char *name,
                              gpuserve_error *error);
-/* The merges alone, from the text of merges.txt; the vocabulary has been read. */
+/* Read only the merges, from the text of merges.txt; the vocabulary must have been read. */
 gpuserve_status gsv_bpe_read_merges(struct gsv_bpe *model, const char *text, size_t size,
                                     const struct gsv_vocab *vocab, const char *name,
                                     gpuserve_error *error);
-/* Add a merge of two tokens; one of a pair that is there takes its place. False: no memory. */
+/* Add a merge; it replaces an existing merge of the same pair. False: out of memory. */
 bool gsv_bpe_add_merge(struct gsv_bpe *model, int32_t left, int32_t right, int32_t id,
                        uint32_t rank);
-/* Whether one of this pair has been added; before gsv_bpe_build. */
+/* True if a merge of the pair has been added. Usable before gsv_bpe_build(). */
 bool gsv_bpe_has_merge(const struct gsv_bpe *model, int32_t left, int32_t right);
-/* Once prefix, suffix, unknown, the flags and the merges are there. `bytes`: words come as bytes,
- * and the vocabulary writes them by GPT-2's alphabet. */
+/* Build the tables, after prefix, suffix, unknown, the flags and the merges are set. `bytes`: words
+ * are given as bytes, and the vocabulary writes them in GPT-2's byte alphabet (byte_alphabet.h). */
 gpuserve_status gsv_bpe_build(struct gsv_bpe *model, const struct gsv_vocab *vocab, bool bytes,
                               const char *name, gpuserve_error *error);
 void gsv_bpe_reset(struct gsv_bpe *model);
 size_t gsv_bpe_bytes(const struct gsv_bpe *model);
 
-/* The pieces of a word of 1 or more bytes, into room for `size` of them; returns how many, or
- * GSV_BPE_NO_MEMORY. *steps is increased by the comparisons of ranks and the symbols. */
+/* Split a word of at least 1 byte; `pieces` has a capacity of `size`. Returns the number of tokens
+ * or GSV_BPE_NO_MEMORY. Adds the number of symbols and of rank comparisons to *steps. */
 ptrdiff_t gsv_bpe_split(const struct gsv_bpe *model, const char *word, size_t size,
                         struct gsv_bpe_work *work, struct gsv_piece *pieces, uint64_t *steps);
-/* Merge n of work->symbols, n > 0, into work->window, where the token after the one at i is at
- * i + window[i].width. False: no memory. */
+/* Merge `n` > 0 symbols from work->symbols[begin] into work->window. The token after the one at i
+ * is at i + window[i].width. False: out of memory. */
 bool gsv_bpe_merge(const struct gsv_bpe *model, struct gsv_bpe_work *work, size_t begin, size_t n,
                    uint64_t *steps);
-/* A chunk of n symbols into work->merged; returns how many are left, or GSV_BPE_NO_MEMORY. */
+/* Merge a chunk of n symbols into work->merged. Returns the number of tokens or
+ * GSV_BPE_NO_MEMORY. */
 ptrdiff_t gsv_bpe_merge_long(const struct gsv_bpe *model, struct gsv_bpe_work *work, size_t n,
                              uint64_t *steps);
 void gsv_bpe_work_reset(struct gsv_bpe_work *work);

@@ -1,5 +1,9 @@
 /*
- * bpe_build.c - what a BPE model needs besides its file: tables of merges and of characters.
+ * bpe_build.c - builds the lookup tables of a BPE model.
+ *
+ * Tables: the merges (hash table and Bloom filter), the one-character tokens by position, the
+ * bitmap of adjacent characters, the byte tokens, and with ignore_merges the trie of whole words.
+ * Models for which equality with `tokenizers` cannot be kept are refused.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -66,7 +70,8 @@ bool gsv_bpe_has_merge(const struct gsv_bpe *m, int32_t left, int32_t right)
     return m->n_slots > 0 && merge_slot(m, pair)->pair == pair;
 }
 
-/* Without merges no bit is set, and no slot is looked at. */
+/* Build the Bloom filter. Without merges no bit is set, so find_merge never reads the empty
+ * table. */
 static bool make_pair_bits(struct gsv_bpe *m)
 {
     size_t n_bits = 64;
@@ -86,7 +91,7 @@ static bool make_pair_bits(struct gsv_bpe *m)
 
 /* ------------------------------------------------------------------ characters */
 
-/* The first character of a token's text, as words have it; -1: words cannot have it. */
+/* Decode the first character of a vocabulary text as it occurs in words; -1: it cannot occur. */
 static int64_t word_char(const struct gsv_bpe *m, const char *text, size_t *length)
 {
     const uint32_t c = gsv_utf8_decode(text, length);
@@ -109,7 +114,7 @@ static void put_char(struct gsv_bpe *m, uint32_t c, unsigned place, int32_t id)
     m->chars[slot] = (struct gsv_bpe_char){ key, id };
 }
 
-/* A token that is one character, with the prefix or the suffix of a place or without. */
+/* Register a token that is one character, for each position whose prefix and suffix it has. */
 static void take_char(struct gsv_bpe *m, const char *text, size_t size, int32_t id)
 {
     const size_t prefix = strlen(m->prefix), suffix = strlen(m->suffix);
@@ -123,7 +128,7 @@ static void take_char(struct gsv_bpe *m, const char *text, size_t size, int32_t 
         if (size <= before + after || memcmp(text, m->prefix, before) != 0 ||
             memcmp(text + size - after, m->suffix, after) != 0)
             continue;
-        if (((unsigned char)text[before] & 0xC0) == 0x80) /* inside a character */
+        if (((unsigned char)text[before] & 0xC0) == 0x80) /* starts inside a UTF-8 sequence */
             continue;
         c = word_char(m, text + before, &length);
         if (c >= 0 && length == size - before - after)
@@ -131,7 +136,7 @@ static void take_char(struct gsv_bpe *m, const char *text, size_t size, int32_t 
     }
 }
 
-/* All neighbours within the token. */
+/* Mark all adjacent character pairs of a token in `joined`. */
 static void take_pairs(struct gsv_bpe *m, const char *text, size_t size)
 {
     int64_t before = -1;
@@ -163,8 +168,8 @@ static bool make_tables(struct gsv_bpe *m, const struct gsv_vocab *vocab)
         return false;
     for (size_t i = 0; i < m->n_chars; i++)
         m->chars[i].key = GSV_BPE_NO_CHAR;
-    memset(m->low, 0xFF, sizeof(m->low));                  /* -1 */
-    memset(m->joined, m->places ? 0xFF : 0, joined_bytes); /* with them, words are not cut */
+    memset(m->low, 0xFF, sizeof(m->low));                  /* every id is -1 */
+    memset(m->joined, m->places ? 0xFF : 0, joined_bytes); /* affixes: words are not cut */
     for (size_t i = 0; i < vocab->n_model; i++) {
         const struct gsv_vocab_token *token = &vocab->tokens[i];
 
@@ -176,7 +181,7 @@ static bool make_tables(struct gsv_bpe *m, const struct gsv_vocab *vocab)
     return true;
 }
 
-/* ------------------------------------------------------------------ the rest */
+/* ------------------------------------------------------------------ other tables */
 
 static void find_bytes(struct gsv_bpe *m, const struct gsv_vocab *vocab)
 {
@@ -188,7 +193,7 @@ static void find_bytes(struct gsv_bpe *m, const struct gsv_vocab *vocab)
     }
 }
 
-/* A token as words have it; false: words cannot have it. */
+/* Convert a token to the bytes it has in words; false: it cannot occur in words. */
 static bool to_word(const struct gsv_bpe *m, const char *text, size_t size, char *word, size_t *n)
 {
     *n = 0;
@@ -209,7 +214,7 @@ static bool make_words(struct gsv_bpe *m, const struct gsv_vocab *vocab)
 {
     struct gsv_trie_builder b = { 0 };
     char *word = malloc(GSV_VOCAB_MAX_TOKEN_BYTES + 1);
-    bool good = word && gsv_trie_add(&b, -1, NULL, 0, -1); /* a root even without tokens */
+    bool good = word && gsv_trie_add(&b, -1, NULL, 0, -1); /* root even without tokens */
     size_t n;
 
     for (size_t i = 0; i < vocab->n_model && good; i++) {
@@ -229,7 +234,7 @@ static bool make_words(struct gsv_bpe *m, const struct gsv_vocab *vocab)
     return m->word_ids != NULL;
 }
 
-/* The first byte of UTF-8 that has no token; -1: all have one. */
+/* The first byte valid in UTF-8 that has no token; -1: none is missing. */
 static int find_lacking_byte(const struct gsv_bpe *m)
 {
     for (unsigned place = 0; place < (m->places ? GSV_BPE_PLACES : 1u); place++)
@@ -239,8 +244,8 @@ static int find_lacking_byte(const struct gsv_bpe *m)
     return -1;
 }
 
-/* What can be unknown. With bytes as characters each has a token, or what has none has an unknown
- * one: `tokenizers` leaves others out, and its spans are then those of other characters. */
+/* Check which characters can be unknown. At byte level every byte needs a token, or else an unknown
+ * token without byte fallback: `tokenizers` drops the bytes otherwise and assigns wrong spans. */
 static gpuserve_status check_unknown(struct gsv_bpe *m, const char *name, gpuserve_error *error)
 {
     const int lacking = m->bytes ? find_lacking_byte(m) : -1;
@@ -255,7 +260,7 @@ static gpuserve_status check_unknown(struct gsv_bpe *m, const char *name, gpuser
     return GPUSERVE_OK;
 }
 
-/* Added tokens may have ids of the model's, but two of its own cannot be told apart. */
+/* Refuse two model tokens with the same id. An added token may share an id with a model token. */
 static gpuserve_status check_ids(const struct gsv_vocab *vocab, const char *name,
                                  gpuserve_error *error)
 {

@@ -1,9 +1,9 @@
 /*
- * bpe_chunk.c - the merges of a few symbols: the lowest rank first, of that the leftmost.
+ * bpe_chunk.c - merges a short run of symbols: lowest rank first, leftmost at equal rank.
  *
- * ranks[] is a tree of minima without pointers: of n symbols the leaves are ranks[n, 2 n), the node
- * above ranks[i] is ranks[i / 2], and ranks[1] is the next merge. Each merge changes three leaves,
- * and what is above them.
+ * ranks[] is an implicit tournament tree of minima. For n symbols the leaves are ranks[n, 2 n), the
+ * parent of ranks[i] is ranks[i / 2], and ranks[1] is the next merge. A key is rank << 32 |
+ * position. Each merge updates three leaves and their ancestors: O(log n).
  */
 #include "lib/base/alloc.h"
 #include "lib/text/models/bpe.h"
@@ -15,7 +15,8 @@ static inline uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Of the symbol at `at` with the one at `next`, which may be the end: its rank and its place. */
+/* The key of merging the token at `at` with the token at `next`; NO_MERGE if next == end or no
+ * merge exists. */
 static inline uint64_t rank_of(const struct gsv_bpe *m, struct gsv_bpe_node *s, size_t at,
                                size_t next, size_t end)
 {
@@ -37,7 +38,7 @@ static inline void set_rank(uint64_t *ranks, size_t leaf, uint64_t rank)
     ranks[1] = rank;
 }
 
-/* Join the symbol at `at` with the next one. */
+/* Merge the token at `at` with the next one and update the tree. */
 static inline void join(const struct gsv_bpe *m, struct gsv_bpe_node *s, size_t at, size_t n,
                         uint64_t *ranks)
 {

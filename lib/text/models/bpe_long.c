@@ -1,29 +1,30 @@
 /*
- * bpe_long.c - the merges of a long chunk.
+ * bpe_long.c - merges a long chunk in windows.
  *
- * A tree of all its merges would make each cost the logarithm of the chunk, and a walk through all
- * of memory. So the chunk is merged in windows, and joined where that is known to change nothing:
+ * One tournament tree of the whole chunk would cost O(log n) for each merge, with accesses across
+ * all of its memory. Instead the chunk is merged in windows, concatenated where this is exact:
  *
- *   What u and v come to, end to end, is what uv comes to, if and only if the last token of the one
- *   and the first of the other come to themselves when their symbols are merged alone.
+ *   merge(u) followed by merge(v) equals merge(uv) if and only if the symbols of the last token of
+ *   merge(u) and of the first token of merge(v), merged together alone, give these two tokens.
  *
- * For as long as no merge is over the border, both sides change as they would alone; what the first
- * one over it joins are symbols of those two tokens, and which merge is next among theirs does not
- * depend on any others. For the same reason a prefix of tokens is what its own symbols come to: the
- * next window may begin at any token of those before. It begins a few before the end, for the end
- * of a window is where the tokens are not what they will be, and further back if that was too few.
+ * Until a merge crosses the border, both sides change as they would alone. The first merge across
+ * it would join symbols of these two tokens, and the order of merges among their symbols does not
+ * depend on others. For the same reason a prefix of the tokens is the result of its own symbols.
+ *
+ * So a window may start at any earlier token. It starts a few symbols before the end, since tokens
+ * at the end of a window are not final, and further back if the border check fails.
  */
 #include "lib/base/alloc.h"
 #include "lib/text/models/bpe.h"
 
 enum {
-    WINDOW = 112, /* symbols that are new in one, at least */
-    NEW = 3,      /* and as many for each that is made again */
-    BACK = 8      /* of its symbols at least are made again, as many as whole tokens are */
+    WINDOW = 112, /* minimum number of new symbols in a window */
+    NEW = 3,      /* minimum number of new symbols for each repeated symbol */
+    BACK = 8      /* minimum number of repeated symbols, rounded up to whole tokens */
 };
 
-/* The window's tokens from merged[n] on; returns how many there are then. `begin` is where the
- * window began. */
+/* Append the window's tokens at merged[n]; returns the new count. The window covers the symbols
+ * [begin, end). */
 static size_t take_tokens(struct gsv_bpe_work *w, size_t n, size_t begin, size_t end)
 {
     for (size_t i = 0; i < end - begin; i += w->window[i].width) {
@@ -33,7 +34,7 @@ static size_t take_tokens(struct gsv_bpe_work *w, size_t n, size_t begin, size_t
     return n;
 }
 
-/* The token where a window is to begin, so that it has `back` symbols of those that are done. */
+/* The token at which a window starts so that it repeats at least `back` symbols. */
 static size_t token_before(const struct gsv_bpe_work *w, size_t n_merged, size_t done, size_t back)
 {
     while (n_merged > 0 && done - w->merged[n_merged - 1].first < back)
@@ -41,12 +42,13 @@ static size_t token_before(const struct gsv_bpe_work *w, size_t n_merged, size_t
     return n_merged > 0 ? n_merged - 1 : 0;
 }
 
-/* Two tokens that came to themselves: in long repetitions they are there again and again. */
+/* The last token pair that passed the border check; long repetitions have the same pair again. */
 struct known_border {
     int32_t left, right;
 };
 
-/* Whether merged[k - 1] and merged[k], whose symbols end at `end`, come to themselves. */
+/* Border check of merged[k - 1] and merged[k], whose symbols end at `end`: true if merging their
+ * symbols alone gives the same two tokens. */
 static bool is_border(const struct gsv_bpe *m, struct gsv_bpe_work *w, size_t k, size_t end,
                       struct known_border *known, bool *no_memory, uint64_t *steps)
 {
@@ -91,7 +93,7 @@ ptrdiff_t gsv_bpe_merge_long(const struct gsv_bpe *m, struct gsv_bpe_work *w, si
                                 &no_memory, steps)) {
             if (no_memory)
                 return GSV_BPE_NO_MEMORY;
-            n_merged = k; /* the others were overwritten, and are made again */
+            n_merged = k; /* later tokens were overwritten and are merged again */
             back *= 4;
             window *= 4;
             continue;

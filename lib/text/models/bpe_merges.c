@@ -1,9 +1,11 @@
 /*
- * bpe_merges.c - the merges of BPE from a merges.txt: a line "#version: ...", then two tokens with
- * a space between on each line, the first ones first.
+ * bpe_merges.c - reads the BPE merges from the text of merges.txt.
  *
- * transformers leaves out the first line whatever it says, and what follows the last line break. A
- * file without that line, or whose last line does not end, would lose a merge: it is refused.
+ * Format: a line "#version: ...", then one merge a line: two tokens with a space between, in the
+ * order of their ranks.
+ *
+ * transformers always drops the first line and any text after the last line break. A file without
+ * the version line, or without a final line break, would lose a merge and is refused.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -12,18 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* While it is read. */
+/* State while the file is read. */
 struct bpe_merges_reading {
     struct gsv_bpe *model;
     const struct gsv_vocab *vocab;
     const char *name;
-    size_t line;  /* from 1 */
-    char *joined; /* what a merge makes */
+    size_t line;  /* counted from 1 */
+    char *joined; /* text of the joined token */
     size_t capacity;
     uint32_t rank;
 };
 
-/* Join left[0, n_left) and right[0, n_right). */
+/* Add the merge of left[0, n_left) and right[0, n_right). */
 static gpuserve_status take_merge(struct bpe_merges_reading *r, const char *left, size_t n_left,
                                   const char *right, size_t n_right, gpuserve_error *error)
 {
@@ -45,8 +47,8 @@ static gpuserve_status take_merge(struct bpe_merges_reading *r, const char *left
                         "%s:%zu: what comes of this merge is not in the vocabulary", r->name,
                         r->line);
     if (gsv_bpe_has_merge(r->model, a, b))
-        return GPUSERVE_OK; /* a merge that comes twice has its first place */
-    if (gsv_bpe_add_merge(r->model, a, b, id, r->rank++)) /* a line has bytes: they fit */
+        return GPUSERVE_OK;                               /* of duplicate merges the first counts */
+    if (gsv_bpe_add_merge(r->model, a, b, id, r->rank++)) /* cannot overflow */
         return GPUSERVE_OK;
 no_memory:
     return gsv_fail(error, GPUSERVE_E_NOMEM, "%s:%zu: out of memory", r->name, r->line);

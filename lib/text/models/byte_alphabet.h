@@ -1,15 +1,15 @@
 /*
- * byte_alphabet.h - the 256 characters by which byte-level vocabularies write bytes (GPT-2's).
+ * byte_alphabet.h - GPT-2's byte alphabet: 256 characters that stand for bytes in vocabularies.
  *
- * A byte that is a printable character of Latin-1 is that character; the others follow U+0100 in
- * their order, so that a space is U+0120.
+ * A byte that is a printable Latin-1 character stands for itself. The other bytes map, in their
+ * order, to the characters from U+0100; a space is U+0120.
  */
 #ifndef GSV_TEXT_BYTE_ALPHABET_H
 #define GSV_TEXT_BYTE_ALPHABET_H
 
 #include <stdint.h>
 
-/* -1: no character of the alphabet. */
+/* The byte of a character; -1 if the character is not in the alphabet. */
 static inline int gsv_byte_of_char(uint32_t c)
 {
     if (c > 0x143)

@@ -1,5 +1,5 @@
 /*
- * token_model.c - which algorithm it is, and asking it.
+ * token_model.c - detects the model type and dispatches to WordPiece, BPE or Unigram.
  */
 #include "lib/text/models/token_model.h"
 
@@ -16,7 +16,7 @@ static gpuserve_status check_type(struct gsv_token_model *model, const struct gs
                                   const char *name, gpuserve_error *error)
 {
     const struct gsv_json_slice type = fields[GSV_MODEL_TYPE].value;
-    /* Older files do not tell the type; then what they hold does. */
+    /* Older files have no "type"; the fields that are present decide. */
     const bool wordpiece = fields[GSV_MODEL_PREFIX].value.at &&
                            fields[GSV_MODEL_MAX_CHARS].value.at &&
                            !fields[GSV_MODEL_MERGES].value.at;
@@ -95,7 +95,7 @@ gpuserve_status gsv_token_model_build(struct gsv_token_model *model, const struc
         model->max_chars = model->wordpiece.max_chars;
         return gsv_wordpiece_build(&model->wordpiece, vocab, name, error);
     case GSV_UNIGRAM:
-        model->max_chars = SIZE_MAX - 1; /* and a character more is a number, too */
+        model->max_chars = SIZE_MAX - 1; /* max_chars + 1 must not overflow */
         return gsv_unigram_build(&model->unigram, vocab, name, error);
     case GSV_BPE:
         model->max_chars = SIZE_MAX - 1;

@@ -1,5 +1,8 @@
 /*
- * token_model.h - the "model" of a tokenizer: a word to tokens, by one of several algorithms.
+ * token_model.h - the "model" of a tokenizer: WordPiece, BPE or Unigram.
+ *
+ * Splits one pre-tokenized word into subword tokens. A built model is immutable; the buffers are in
+ * the caller's scratch.
  */
 #ifndef GSV_TEXT_TOKEN_MODEL_H
 #define GSV_TEXT_TOKEN_MODEL_H
@@ -15,29 +18,29 @@ enum gsv_token_model_kind { GSV_WORDPIECE, GSV_BPE, GSV_UNIGRAM };
 
 struct gsv_token_model {
     enum gsv_token_model_kind kind;
-    size_t max_chars; /* a longer word is unknown, whatever it is */
+    size_t max_chars; /* a word with more characters is unknown */
     struct gsv_wordpiece wordpiece;
     struct gsv_bpe bpe;
     struct gsv_unigram unigram;
 };
 
-/* From the JSON object "model", whose vocabulary goes into `vocab`. */
+/* Read the JSON object "model"; its vocabulary goes into `vocab`. */
 gpuserve_status gsv_token_model_read(struct gsv_token_model *model, struct gsv_vocab *vocab,
                                      struct gsv_json_slice json, const char *name,
                                      gpuserve_error *error);
-/* Once all is read: what is derived from it. `bytes`: the pre-tokenizer is byte-level. */
+/* Build the derived tables after all is read. `bytes`: the pre-tokenizer is byte-level. */
 gpuserve_status gsv_token_model_build(struct gsv_token_model *model, const struct gsv_vocab *vocab,
                                       bool bytes, const char *name, gpuserve_error *error);
 void gsv_token_model_reset(struct gsv_token_model *model);
 
-/* As tokenizer.json calls it. */
+/* The model type as in tokenizer.json. */
 const char *gsv_token_model_name(const struct gsv_token_model *model);
-/* The id for what the vocabulary lacks; -1: there is none. */
+/* The id of the unknown token; -1 if the model has none. */
 int32_t gsv_token_model_unknown(const struct gsv_token_model *model);
 size_t gsv_token_model_bytes(const struct gsv_token_model *model);
 
-/* The pieces of a word of `size` bytes, at least 1, and n_chars characters into scratch->pieces, in
- * which there is room for `size` of them. Returns how many, or sets scratch->failure. */
+/* Split a word of `size` > 0 bytes and n_chars characters into scratch->pieces, whose capacity must
+ * be at least `size`. Returns the number of tokens; on failure sets scratch->failure. */
 size_t gsv_token_model_split(const struct gsv_token_model *model, const char *word, size_t size,
                              size_t n_chars, struct gsv_scratch *scratch);
 

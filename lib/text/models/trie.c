@@ -1,5 +1,8 @@
 /*
- * trie.c - building a double array.
+ * trie.c - builds a double-array trie.
+ *
+ * gsv_trie_add() inserts keys into the builder's tree. gsv_trie_build() visits the nodes in
+ * breadth-first order and places the children of each node by first fit.
  */
 #include "lib/text/models/trie.h"
 
@@ -11,19 +14,19 @@
 enum {
     MAX_NODES = 1 << 24,
     MAX_SLOTS = 1 << 28,
-    FIRST_SLOT = 256, /* so that a base, which is a slot less a byte, is positive */
+    FIRST_SLOT = 256, /* keeps base = slot - byte positive */
     MANY_TRIES = 32,
 };
 
 #define NO_PARENT UINT32_MAX
 
-/* The slots while nodes are being placed. */
+/* The slots during placement. */
 struct placing {
     struct gsv_trie_unit *units;
-    size_t n;          /* slots in use or passed over lie below */
-    size_t capacity;   /* of units; all above n are zero */
-    size_t first_free; /* no free slot below */
-    size_t several;    /* where to look for room for two children or more */
+    size_t n;          /* one past the highest slot in use or examined */
+    size_t capacity;   /* of units; all units from n on are zero */
+    size_t first_free; /* all slots below are in use */
+    size_t several;    /* start of the search for two children or more */
 };
 
 static bool add_node(struct gsv_trie_builder *b, uint32_t parent, unsigned char byte,
@@ -40,8 +43,8 @@ static bool add_node(struct gsv_trie_builder *b, uint32_t parent, unsigned char 
     return true;
 }
 
-/* Where a child is in b->children, or where it would be put. Walking lists of siblings instead
- * takes half of the time that loading a tokenizer does. */
+/* The entry of a child in b->children, or the empty entry for it. Sibling lists instead of this
+ * hash table would double the load time of a tokenizer. */
 static uint32_t *find_child(const struct gsv_trie_builder *b, uint32_t parent, unsigned char byte)
 {
     const uint64_t key = (uint64_t)parent << 8 | byte;
@@ -107,7 +110,7 @@ bool gsv_trie_add(struct gsv_trie_builder *b, int head, const char *key, size_t 
     return true;
 }
 
-/* Make slots up to `slot` and 256 more exist. */
+/* Grow the array to hold `slot` and 256 more slots. */
 static bool reach(struct placing *p, size_t slot)
 {
     const size_t before = p->capacity;
@@ -122,8 +125,8 @@ static bool reach(struct placing *p, size_t slot)
     return true;
 }
 
-/* A slot in use has its parent's slot in `check`, which is never 0; the root has none: NO_PARENT.
- */
+/* True if all slots are free. `check` of a used slot is the parent's slot, never 0; NO_PARENT for
+ * the root. */
 static bool fits(const struct placing *p, size_t base, const unsigned char *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -132,7 +135,7 @@ static bool fits(const struct placing *p, size_t base, const unsigned char *byte
     return true;
 }
 
-/* Where base can be for children by these bytes. */
+/* Find a base for children with these bytes (first fit). */
 static bool find_base(struct placing *p, const unsigned char *bytes, size_t n, size_t *base)
 {
     size_t slot = n == 1 ? p->first_free : p->several;
@@ -146,7 +149,7 @@ static bool find_base(struct placing *p, const unsigned char *bytes, size_t n, s
         if (fits(p, *base, bytes, n))
             break;
         if (++tries == MANY_TRIES && n > 1)
-            p->several = slot; /* what is before is crowded: leave it to single children */
+            p->several = slot; /* the slots before are crowded: only single children use them */
     }
     return true;
 }

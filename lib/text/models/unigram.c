@@ -1,5 +1,9 @@
 /*
- * unigram.c - building the trie of pieces, and the best way through a word.
+ * unigram.c - Unigram model: builds the trie of pieces and finds the best segmentation.
+ *
+ * Viterbi over the word: from each character on, the trie yields all pieces that begin there, and
+ * each piece relaxes the state at its end. The backward pass follows the best states and fuses
+ * adjacent unknown characters, which are then replaced by byte pieces or the unknown token.
  */
 #include "lib/text/models/unigram.h"
 
@@ -12,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* By how much an unknown character is worse than the worst piece; SentencePiece's. */
+/* Score of an unknown character below that of the worst piece; from SentencePiece. */
 #define UNKNOWN_PENALTY 10.0
 
 /* ------------------------------------------------------------------ building */
@@ -37,7 +41,7 @@ static bool build_trie(struct gsv_unigram *m, const struct gsv_vocab *vocab)
     for (size_t i = 0; i < vocab->n_model && good; i++) {
         const struct gsv_vocab_token *token = &vocab->tokens[i];
 
-        /* Of a text that is there twice the later one counts. */
+        /* Of duplicate texts the later one counts. */
         good = gsv_trie_add(&builder, -1, vocab->text + token->at, token->size,
                             token->size > 0 ? token->id : -1);
     }
@@ -85,17 +89,17 @@ size_t gsv_unigram_bytes(const struct gsv_unigram *m)
            m->scores_capacity * sizeof(*m->scores);
 }
 
-/* ------------------------------------------------------------------ the best way */
+/* ------------------------------------------------------------------ Viterbi */
 
-/* The first way is taken, then only a better one: of equal ones that with the longest last piece.
- */
+/* Relax a state: only a strictly higher score replaces it. Of equal scores the longest last piece
+ * wins, since it is offered first. */
 static inline void offer(struct gsv_best_way *to, double score, size_t begin, int32_t id)
 {
     if (to->begin == GSV_NO_WAY || score > to->score)
         *to = (struct gsv_best_way){ score, (uint32_t)begin, id };
 }
 
-/* All pieces that begin at `begin`; returns whether one of them is the character there. */
+/* Offer all pieces that begin at `begin`; returns true if one of them is exactly one character. */
 static inline bool offer_pieces(const struct gsv_unigram *m, const char *word, size_t size,
                                 size_t begin, size_t length, struct gsv_scratch *scratch)
 {
@@ -123,7 +127,7 @@ static size_t character_size(unsigned char first)
     return first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
 }
 
-/* False when a character is unknown and the model has no piece for it. */
+/* Forward pass. False if a character is unknown and the model has no unknown token. */
 static bool find_ways(const struct gsv_unigram *m, const char *word, size_t size,
                       struct gsv_scratch *scratch)
 {
@@ -146,8 +150,8 @@ static bool find_ways(const struct gsv_unigram *m, const char *word, size_t size
     return true;
 }
 
-/* The pieces of the best way, unknown ones in a row as one, at the end of pieces[size]. Returns how
- * many. */
+/* Backward pass: the pieces of the best segmentation, adjacent unknown ones fused, written to the
+ * end of pieces[size]. Returns their number. */
 static size_t follow(const struct gsv_unigram *m, size_t size, const struct gsv_scratch *scratch)
 {
     struct gsv_piece *const pieces = scratch->pieces;
@@ -166,11 +170,11 @@ static size_t follow(const struct gsv_unigram *m, size_t size, const struct gsv_
     return n;
 }
 
-/* The pieces of an unknown text, which all end where it does. Returns how many. */
+/* Write the pieces of an unknown text; all have the same `end`. Returns their number. */
 static size_t put_unknown(const struct gsv_unigram *m, const char *text, size_t size, uint32_t end,
                           struct gsv_piece *pieces)
 {
-    const int32_t known = find_piece(m, text, size); /* several unknown ones may be a piece */
+    const int32_t known = find_piece(m, text, size); /* fused unknown characters may be a piece */
     size_t n = 0;
 
     if (known < 0 && m->byte_fallback)
@@ -198,7 +202,7 @@ size_t gsv_unigram_split(const struct gsv_unigram *m, const char *word, size_t s
     if (!find_ways(m, word, size, scratch))
         return 0;
     scratch->failure = GSV_SPLIT_GOOD;
-    /* What is read is never behind what is written: a byte has one piece at most. */
+    /* Writing never overtakes reading: each byte has at most one piece. */
     for (from = size - follow(m, size, scratch); from < size; from++) {
         const struct gsv_piece piece = pieces[from];
 

@@ -1,5 +1,8 @@
 /*
- * vocab.c - the tokens of a model: text to id and id to text.
+ * vocab.c - vocabulary: maps token text to id and id to text.
+ *
+ * The texts are concatenated in one buffer. A hash table (open addressing) maps text to token, an
+ * array maps id to token.
  */
 #include "lib/text/models/vocab.h"
 
@@ -16,7 +19,7 @@ enum {
     MAX_TEXT_BYTES = 1 << 28,
 };
 
-/* FNV-1a with a last mixing: only ever asked while loading and by gsv_vocab_id(). */
+/* FNV-1a with a final mix. Speed matters little: lookups happen while loading and by text. */
 static size_t hash_of(const char *text, size_t size)
 {
     uint64_t h = 0xCBF29CE484222325u;
@@ -26,7 +29,7 @@ static size_t hash_of(const char *text, size_t size)
     return (size_t)(h ^ h >> 32);
 }
 
-/* The slot where the text is, or where it would be put. */
+/* The slot of a text, or the empty slot for it. */
 static uint32_t *find_slot(const struct gsv_vocab *v, const char *text, size_t size)
 {
     size_t slot = hash_of(text, size) & (v->n_hashed - 1);
@@ -55,10 +58,10 @@ static bool rehash(struct gsv_vocab *v, size_t n_hashed)
     return true;
 }
 
-/* What becomes of a text that is there already. */
+/* Handling of a duplicate text. */
 enum twice { REFUSED, NEW_ID, BOTH_IDS };
 
-/* A token whose text is already at the end of v->text. */
+/* Add the token whose text is already at the end of v->text. */
 static gpuserve_status take_token(struct gsv_vocab *v, size_t size, uint32_t id, enum twice twice,
                                   const char *name, gpuserve_error *error)
 {
@@ -126,7 +129,7 @@ gpuserve_status gsv_vocab_read_json(struct gsv_vocab *v, struct gsv_json_slice o
     struct gsv_json_slice key;
     gpuserve_status status = gsv_json_reader_open(&reader, '{', error);
 
-    if (status == GPUSERVE_OK) /* no token is longer than its place in the file */
+    if (status == GPUSERVE_OK) /* the tokens' text is no larger than the object */
         status = gsv_vocab_reserve(v, object.size, name, error);
     for (bool first = true, more = true; status == GPUSERVE_OK; first = false) {
         size_t size = 0;
@@ -166,7 +169,7 @@ gpuserve_status gsv_vocab_add_text(struct gsv_vocab *v, const char *text, size_t
 
 gpuserve_status gsv_vocab_finish(struct gsv_vocab *v, const char *name, gpuserve_error *error)
 {
-    char *text = realloc(v->text, v->text_size + 1); /* what was reserved is ten times as much */
+    char *text = realloc(v->text, v->text_size + 1); /* about a tenth of the reserved size */
 
     if (!text)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for %zu tokens", name, v->n);
@@ -176,7 +179,7 @@ gpuserve_status gsv_vocab_finish(struct gsv_vocab *v, const char *name, gpuserve
     return index_ids(v, name, error);
 }
 
-/* Without the white space at the end. */
+/* The size without trailing white space. */
 static size_t trimmed_size(const char *line, size_t size)
 {
     while (size > 0) {

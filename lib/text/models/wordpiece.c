@@ -1,8 +1,9 @@
 /*
- * wordpiece.c - a word to its pieces in linear time.
+ * wordpiece.c - WordPiece by LinMaxMatch: longest match from the left in linear time.
  *
- * Two tries in one double array: below the byte FIRST all tokens, below CONTINUING the tokens that
- * begin with the prefix, without it. Failures lead from either into the second.
+ * Two tries share one double array: under the byte FIRST all tokens, under CONTINUING the tokens
+ * with the continuation prefix, stored without it. Failure links of both tries lead into the
+ * second.
  */
 #include "lib/text/models/wordpiece.h"
 
@@ -15,16 +16,16 @@
 enum {
     FIRST = 0,
     CONTINUING = 1,
-    /* Real vocabularies need one or two for each node; only tokens that are long repetitions need
-     * many, up to the square of their length. */
+    /* Real vocabularies need one or two for each node. Tokens that are long repetitions need up to
+     * the square of their length. */
     MAX_POPS = 1 << 23,
     MAX_COPIED = 1 << 26,
 };
 
-/* While failures are being found. */
+/* State while the failure links are computed. */
 struct finding {
     struct gsv_wordpiece *model;
-    size_t copied; /* pieces, also those that led to nothing: the work that was done */
+    size_t copied; /* tokens copied, also for links that are discarded; bounds the work */
 };
 
 static bool add_tokens(struct gsv_trie_builder *b, const struct gsv_wordpiece *m,
@@ -42,11 +43,11 @@ static bool add_tokens(struct gsv_trie_builder *b, const struct gsv_wordpiece *m
             !gsv_trie_add(b, CONTINUING, text + prefix_size, token->size - prefix_size, token->id))
             return false;
     }
-    /* Both are there even without tokens. */
+    /* Creates both nodes even without tokens. */
     return gsv_trie_add(b, FIRST, NULL, 0, -1) && gsv_trie_add(b, CONTINUING, NULL, 0, -1);
 }
 
-/* The pieces of a slot once more, at the end. */
+/* Append a copy of a slot's tokens to `pops`. */
 static bool push_pops(struct finding *finding, uint32_t slot)
 {
     struct gsv_wordpiece *m = finding->model;
@@ -61,7 +62,8 @@ static bool push_pops(struct finding *finding, uint32_t slot)
     return true;
 }
 
-/* The node is no token: cut as its parent is, and go on until the node's byte can be taken. */
+/* Failure link of a node without a token: cut as the parent does, then follow failure links until
+ * the node's byte has a child. */
 static bool fail_as_parent(struct finding *finding, const struct gsv_trie_node *node,
                            uint32_t parent_slot)
 {
@@ -100,10 +102,10 @@ static bool fail_as_token(struct gsv_wordpiece *m, const struct gsv_trie_node *n
     return true;
 }
 
-/* In breadth-first order, so that what a node leads to, which is less deep, is done before it. */
+/* Breadth-first order: a failure link leads to a node of smaller depth, which is done before. */
 static bool find_failures(struct finding *finding, const struct gsv_trie_builder *b)
 {
-    uint32_t *depths = gsv_alloc_array(b->n, sizeof(*depths)); /* below FIRST or CONTINUING */
+    uint32_t *depths = gsv_alloc_array(b->n, sizeof(*depths)); /* depth below FIRST or CONTINUING */
     bool done = depths != NULL;
 
     for (size_t i = 0; i < b->n && done; i++) {
@@ -111,7 +113,7 @@ static bool find_failures(struct finding *finding, const struct gsv_trie_builder
         const struct gsv_trie_node *node = &b->nodes[at];
 
         if (at == 0 || node->parent == 0)
-            continue; /* the root, FIRST and CONTINUING have nowhere to go on */
+            continue; /* the root, FIRST and CONTINUING have no failure link */
         depths[at] = depths[node->parent] + 1;
         done = node->value >= 0 ? fail_as_token(finding->model, node, depths[at])
                                 : fail_as_parent(finding, node, b->nodes[node->parent].slot);
@@ -152,7 +154,7 @@ void gsv_wordpiece_reset(struct gsv_wordpiece *m)
     *m = (struct gsv_wordpiece){ 0 };
 }
 
-/* Cut what the walk to `slot` has read, and go on from the returned slot. */
+/* Emit the tokens of the failure link of `slot`; returns the slot to resume at. */
 static inline uint32_t pop(const struct gsv_wordpiece *m, uint32_t slot, struct gsv_piece *pieces,
                            size_t *n, uint32_t *end)
 {

@@ -1,5 +1,9 @@
 /*
- * added_tokens.c - tokens found in the text before the model sees it.
+ * added_tokens.c - added tokens ("[MASK]"): matched in the text before the model sees it.
+ *
+ * Loading registers the tokens and normalizes the contents of those that are matched in normalized
+ * text. gsv_added_build() sorts the tokens by id and builds one trie for each of the two kinds.
+ * Immutable afterwards.
  */
 #include "lib/text/pipeline/added_tokens.h"
 
@@ -45,7 +49,7 @@ gpuserve_status gsv_added_add(struct gsv_added_tokens *a, struct gsv_added_token
                         GSV_ADDED_MAX);
     token.id = gsv_vocab_id(vocab, token.content, token.size);
     if (token.id < 0) {
-        /* Whatever id the file tells: `tokenizers` counts on from the vocabulary's size. */
+        /* The id in the file is ignored: `tokenizers` continues from the vocabulary size. */
         token.id = (int32_t)vocab->n;
         status =
             gsv_vocab_append(vocab, token.content, token.size, (uint32_t)token.id, name, error);
@@ -94,8 +98,8 @@ gpuserve_status gsv_added_parse_one(struct gsv_added_tokens *a, const struct gsv
     return status == GPUSERVE_OK ? gsv_added_add(a, token, vocab, name, error) : status;
 }
 
-/* All of it must be there: a flag that is misspelt would silently change ids. The id itself is the
- * vocabulary's, or the next free one. */
+/* All fields are required: a misspelt flag would silently change ids. The id comes from the
+ * vocabulary, or is the next free one. */
 static gpuserve_status check_token(const struct gsv_json_value *json, const char *name,
                                    gpuserve_error *error)
 {
@@ -126,7 +130,7 @@ gpuserve_status gsv_added_parse(struct gsv_added_tokens *a, const struct gsv_jso
     return status;
 }
 
-/* What a token is looked for as, once normalized. */
+/* Set the normalized text that is matched for a token. */
 static gpuserve_status normalize_content(struct gsv_added_token *token,
                                          const struct gsv_normalizer *normalizer, const char *name,
                                          gpuserve_error *error)
@@ -164,7 +168,7 @@ static bool build_search(struct gsv_added_search *s, const struct gsv_added_toke
     bool done = true;
 
     s->only = -1;
-    /* From the last: of two that look alike the first stays. */
+    /* In reverse order: of two tokens with the same text the first one wins. */
     for (size_t i = a->n; i-- > 0 && done;) {
         const struct gsv_added_token *t = &a->tokens[i];
         const char *content = t->normalized_content ? t->normalized_content : t->content;

@@ -1,9 +1,8 @@
 /*
- * added_tokens.h - tokens found in the text before the model sees it ("[MASK]").
+ * added_tokens.h - added tokens ("[MASK]"): matched in the text before the model sees it.
  *
- * Those with normalized = false are looked for in the text as given, the others in the normalized
- * pieces between them. Of those that begin at one place the longest is taken, and the search goes
- * on behind it.
+ * Tokens with normalized = false are matched in the original text, the others in the normalized
+ * segments between those. Matching is leftmost-longest by a trie, without overlap.
  */
 #ifndef GSV_TEXT_ADDED_TOKENS_H
 #define GSV_TEXT_ADDED_TOKENS_H
@@ -15,18 +14,18 @@
 struct gsv_added_token {
     char *content;
     size_t size;
-    char *normalized_content; /* what is looked for and decoded to, when that is not `content` */
+    char *normalized_content; /* matched and decoded text, if not `content` */
     size_t normalized_size;
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
 };
 
-/* Tokens of one kind, ready to be looked for. */
+/* A search index over the tokens of one kind. */
 struct gsv_added_search {
     struct gsv_trie trie;
-    int32_t *tokens;  /* [trie.n] index of the token that ends in a slot; -1 */
-    bool begins[256]; /* a token begins with this byte */
-    int only;         /* the one byte that all begin with; -1 when there are several */
+    int32_t *tokens;  /* [trie.n] index of the token that ends in a slot; -1: none */
+    bool begins[256]; /* true for the first byte of any token */
+    int only;         /* the common first byte of all tokens; -1 if they differ */
     size_t n;
 };
 
@@ -37,35 +36,35 @@ struct gsv_added_tokens {
 };
 
 enum {
-    GSV_ADDED_MAX = 1 << 14,    /* each is looked for among the others while loading */
-    GSV_ADDED_MAX_BYTES = 4096, /* looking for one costs at most its length at each byte */
+    GSV_ADDED_MAX = 1 << 14,    /* loading compares each with all others */
+    GSV_ADDED_MAX_BYTES = 4096, /* each match attempt costs at most this many steps */
 };
 
-/* `json` is the array "added_tokens". Tokens that the vocabulary lacks are appended to it, with
- * the ids that `tokenizers` gives them. */
+/* Parse the array "added_tokens". Tokens missing from the vocabulary are appended to it, with the
+ * ids that `tokenizers` assigns. */
 gpuserve_status gsv_added_parse(struct gsv_added_tokens *added, const struct gsv_json_value *json,
                                 struct gsv_vocab *vocab, const char *name, gpuserve_error *error);
-/* One of its elements; `special` is what it is if it does not say. */
+/* Parse one element; `special` is its default. */
 gpuserve_status gsv_added_parse_one(struct gsv_added_tokens *added,
                                     const struct gsv_json_value *json, bool special,
                                     struct gsv_vocab *vocab, const char *name,
                                     gpuserve_error *error);
-/* One more; `token.content` is borrowed. */
+/* Add one token; `token.content` is borrowed. */
 gpuserve_status gsv_added_add(struct gsv_added_tokens *added, struct gsv_added_token token,
                               struct gsv_vocab *vocab, const char *name, gpuserve_error *error);
-/* Once all are there. */
+/* Build the search indexes, after all tokens are added. */
 gpuserve_status gsv_added_build(struct gsv_added_tokens *added,
                                 const struct gsv_normalizer *normalizer, const char *name,
                                 gpuserve_error *error);
 void gsv_added_reset(struct gsv_added_tokens *added);
 
-/* The next token in text[from, end), at *begin to *stop; NULL when there is none. */
+/* Find the next token in text[from, end) and set [*begin, *stop); NULL if no token is found. */
 const struct gsv_added_token *gsv_added_find(const struct gsv_added_tokens *added,
                                              const struct gsv_added_search *search,
                                              const char *text, size_t from, size_t end,
                                              size_t *begin, size_t *stop);
 
-/* The token that has an id, or NULL. */
+/* The token with an id, or NULL. Requires gsv_added_build(). */
 const struct gsv_added_token *gsv_added_by_id(const struct gsv_added_tokens *added, int32_t id);
 
 #endif

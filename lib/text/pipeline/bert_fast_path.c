@@ -1,13 +1,13 @@
 /*
- * bert_fast_path.c - BERT's normalizing and splitting in one pass, without the normalized text.
+ * bert_fast_path.c - BERT's normalizer and pre-tokenizer in one pass, without normalized text.
  *
- * Most words are letters and digits of ASCII, followed by a space or punctuation: they are taken
- * 16 bytes at a time, folded to lower case and looked up in the cache of words. Any other word is
- * put together character by character in scratch->word, up to the white space behind it.
+ * Most words are ASCII letters and digits before a space or punctuation. They are read 16 bytes at
+ * a time (SSE2), folded to lower case and looked up in the word cache. Any other word is assembled
+ * character by character in scratch->word, up to the next white space.
  *
- * Characters can be taken one by one because what the normalizer makes of one does not depend on
- * its neighbours. The exception: marks that strip_accents keeps and that change places among
- * themselves (see put_marks).
+ * Characters are normalized one by one, since the result for a character does not depend on its
+ * neighbours. The exception is combining marks that strip_accents keeps and that canonical ordering
+ * may reorder; see put_marks().
  */
 #include "lib/text/pipeline/bert_fast_path.h"
 
@@ -22,10 +22,10 @@ struct scan {
     struct gsv_sink *sink;
     const char *text;
     size_t text_size;
-    size_t begin, end; /* the part that is scanned */
+    size_t begin, end; /* the segment that is scanned */
 };
 
-/* What the normalizer makes of a character, if that is one character of a word; else 0. */
+/* The normalized character if it is exactly one character of a word, else 0. */
 static uint32_t letter_of(const struct gsv_normalizer *normalizer, uint32_t c)
 {
     const uint8_t flags = gsv_unicode_get_flags(c);
@@ -77,11 +77,11 @@ void gsv_bert_scan_prepare(struct gsv_tokenizer *t)
     }
 }
 
-/* ------------------------------------------------------------------ words of ASCII alone */
+/* ------------------------------------------------------------------ ASCII words */
 
-/* How many of the 16 bytes at p are ASCII letters and digits before the first other one; those,
- * with `fold` (0x20 or 0) set in each, and the length in the last byte by key[]: the key of the
- * cache if there are at most 15. */
+/* Count the ASCII letters and digits at p before any other byte, at most 16. key[] receives them
+ * with `fold` (0x20 or 0) set in each, and the length in the last byte: the cache key if the length
+ * is at most 15. */
 #ifdef __SSE2__
 static inline unsigned take_word(const char *p, unsigned char fold, uint64_t key[2])
 {
@@ -89,7 +89,7 @@ static inline unsigned take_word(const char *p, unsigned char fold, uint64_t key
                                                        255, 255, 255, 255, 255, 255, 255, 255 };
     const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
     const __m128i lower = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
-    /* A signed comparison after moving the range to the bottom of the signed numbers. */
+    /* Shift the range to the bottom of the signed range; then one signed comparison tests it. */
     const __m128i letter = _mm_cmplt_epi8(_mm_add_epi8(lower, _mm_set1_epi8((char)(128 - 'a'))),
                                           _mm_set1_epi8(-128 + 26));
     const __m128i digit = _mm_cmplt_epi8(_mm_add_epi8(bytes, _mm_set1_epi8((char)(128 - '0'))),
@@ -100,7 +100,7 @@ static inline unsigned take_word(const char *p, unsigned char fold, uint64_t key
         _mm_loadu_si128((const __m128i *)(const void *)(ones_then_zeros + 16 - length));
     const __m128i folded = _mm_and_si128(_mm_or_si128(bytes, _mm_set1_epi8((char)fold)), mask);
 
-    /* Not through memory: a load of what two stores wrote would wait for both. */
+    /* Not through memory: a load that spans two pending stores would stall. */
     key[0] = (uint64_t)_mm_cvtsi128_si64(folded);
     key[1] = (uint64_t)_mm_cvtsi128_si64(_mm_unpackhi_epi64(folded, folded)) | (uint64_t)length
                                                                                    << 56;
@@ -126,7 +126,7 @@ static inline unsigned take_word(const char *p, unsigned char fold, uint64_t key
 }
 #endif
 
-/* More pieces than a line of the cache holds. */
+/* Emit a word with more tokens than a cache line holds. */
 static void put_pieces(struct gsv_sink *s, size_t n, size_t at)
 {
     size_t begin = at;
@@ -166,8 +166,8 @@ static inline void put_short_word(struct gsv_sink *s, const uint64_t key[2], siz
     }
 }
 
-/* The word of ASCII letters and digits at `at`, if it is one and ends before an ASCII space or
- * punctuation; returns where it ends, `at` when it is another sort of word. */
+/* Emit the ASCII word at `at` if it ends before an ASCII space or punctuation. Returns its end, or
+ * `at` for any other word. */
 static inline size_t put_ascii_word(const struct scan *scan, size_t at)
 {
     const struct gsv_tokenizer *t = scan->sink->tokenizer;
@@ -195,9 +195,9 @@ static inline size_t put_ascii_word(const struct scan *scan, size_t at)
     return at + length;
 }
 
-/* ------------------------------------------------------------------ words of any characters */
+/* ------------------------------------------------------------------ other words */
 
-/* A character as the normalizer leaves it, and its flags. */
+/* Emit a normalized character according to its flags. */
 static inline void put_char(const struct scan *scan, uint32_t c, uint8_t flags, size_t begin,
                             size_t end)
 {
@@ -227,7 +227,7 @@ static void put_lower(const struct scan *scan, uint32_t c, size_t begin, size_t 
         put_char(scan, lower[i], gsv_unicode_get_flags(lower[i]), begin, end);
 }
 
-/* Decompose, drop accents, lowercase: as far as the normalizer does. */
+/* Decompose, strip accents and lowercase, as the normalizer is configured. */
 static void put_changed(const struct scan *scan, uint32_t c, size_t begin, size_t end)
 {
     uint32_t parts[GSV_UNICODE_MAX_MAPPING];
@@ -258,7 +258,7 @@ static bool is_mark(uint32_t c)
     return gsv_unicode_get_class(parts[0]) != 0;
 }
 
-/* Back from a mark to the letter it stands on, or to the beginning. */
+/* Go back from a mark to its base letter, or to the beginning. */
 static size_t find_letter(const struct scan *scan, size_t at)
 {
     size_t length;
@@ -275,7 +275,7 @@ static size_t find_letter(const struct scan *scan, size_t at)
     return at;
 }
 
-/* Past a character and all marks on it. */
+/* The end of a character and all marks after it. */
 static size_t find_end_of_marks(const struct scan *scan, size_t at)
 {
     size_t length;
@@ -290,8 +290,8 @@ static size_t find_end_of_marks(const struct scan *scan, size_t at)
     return at;
 }
 
-/* Whether a mark with none behind it is the first after ASCII, which has no marks of its own: then
- * there is nothing to put in order. */
+/* True for a single mark directly after an ASCII character, which decomposes to no marks: nothing
+ * needs reordering. */
 static bool is_lone(const struct scan *scan, uint32_t c, size_t at)
 {
     const uint8_t *classes = scan->sink->tokenizer->byte_classes;
@@ -302,9 +302,9 @@ static bool is_lone(const struct scan *scan, uint32_t c, size_t at)
            !(gsv_unicode_get_flags(c) & GSV_UNICODE_CHANGES);
 }
 
-/* At a mark that is kept, or a letter that decomposes to one: put it and all marks around it in
- * order as the normalizer does. The letter before a mark has been put, and marks between were
- * dropped. Returns the end. */
+/* Normalize, at a mark that is kept or a letter that decomposes to one, all adjacent marks in
+ * canonical order. The letter before a mark has been emitted, the marks between were dropped.
+ * Returns the end. */
 static size_t put_marks(const struct scan *scan, size_t at)
 {
     struct gsv_normal_step steps[2] = { { .kind = GSV_NORMAL_CLEAN },
@@ -330,14 +330,14 @@ static size_t put_marks(const struct scan *scan, size_t at)
         const struct gsv_char *m = &buffers->text.at[i];
 
         if (mark && gsv_unicode_get_class(m->c) == 0)
-            continue; /* of the letter */
+            continue; /* part of the letter, already emitted */
         if (!(gsv_unicode_get_flags(m->c) & GSV_UNICODE_NONSPACING))
             put_lower(scan, m->c, m->begin, m->end);
     }
     return end;
 }
 
-/* The letter of two bytes at `at`, if it is one: Cyrillic, Greek, Latin with accents, ... */
+/* Emit the two-byte character at `at` if it is a letter: Cyrillic, Greek, accented Latin, ... */
 static inline bool put_two_bytes(const struct scan *scan, size_t at)
 {
     size_t length;
@@ -350,7 +350,8 @@ static inline bool put_two_bytes(const struct scan *scan, size_t at)
     return letter != 0;
 }
 
-/* One character that is not ASCII; returns its end, or that of the marks that go with it. */
+/* Emit one character that is not ASCII. Returns its end, or the end of the marks processed with
+ * it. */
 static size_t put_wide(const struct scan *scan, size_t at)
 {
     const struct gsv_normalizer *n = &scan->sink->tokenizer->normalizer;
@@ -375,7 +376,7 @@ static size_t put_wide(const struct scan *scan, size_t at)
     return at + length;
 }
 
-/* ASCII letters and digits from `at`; returns where they end. */
+/* Append the ASCII letters and digits at `at` to the word; returns their end. */
 static size_t put_ascii(const struct scan *scan, size_t at)
 {
     const struct gsv_tokenizer *t = scan->sink->tokenizer;
@@ -387,7 +388,7 @@ static size_t put_ascii(const struct scan *scan, size_t at)
     return end;
 }
 
-/* A word of any sort, and what follows up to white space or punctuation of ASCII. */
+/* Emit words of any characters up to ASCII white space or punctuation; returns the end. */
 static size_t put_word(const struct scan *scan, size_t at)
 {
     const struct gsv_tokenizer *t = scan->sink->tokenizer;

@@ -1,15 +1,19 @@
 /*
- * bert_fast_path.h - BERT's normalizing and splitting in one pass.
+ * bert_fast_path.h - BERT's normalizer and pre-tokenizer in one pass over the bytes.
+ *
+ * Used for WordPiece tokenizers whose normalizer and pre-tokenizer are BERT's; the result equals
+ * that of the general path in encode.c.
  */
 #ifndef GSV_TEXT_BERT_FAST_PATH_H
 #define GSV_TEXT_BERT_FAST_PATH_H
 
 #include "lib/text/pipeline/token_writer.h"
 
-/* What the tokenizer does at each byte; to be called once it has its parts. */
+/* Build the byte tables; call it once all parts are loaded. */
 void gsv_bert_scan_prepare(struct gsv_tokenizer *tokenizer);
 
-/* The tokens of text[begin, end), which holds no added token. text is text_size bytes in all. */
+/* Emit the tokens of text[begin, end), which contains no added token. text_size is the size of the
+ * whole text. */
 void gsv_bert_scan(struct gsv_sink *sink, const char *text, size_t text_size, size_t begin,
                    size_t end);
 

@@ -1,10 +1,10 @@
 /*
- * charsmap.c - reading SentencePiece's map of texts, and looking one up.
+ * charsmap.c - reads, validates and searches SentencePiece's charsmap.
  *
- * The bytes are: the size of the array in bytes (32 bits, little-endian), its units, the strings.
- * A unit has the byte that leads to it in its bits 0 to 7, in bit 8 whether a text ends there, and
- * above how far away its children are. Where a text ends, the child without a byte is no node: it
- * has the offset of the string, under a bit 31 that is never part of a byte.
+ * Layout: the array size in bytes (32 bits, little-endian), the units, the replacement strings.
+ * A unit (darts-clone) has its label byte in bits 0 to 7, a flag in bit 8 that a key ends there,
+ * and the XOR offset of its children above. At the end of a key, the child of label 0 holds the
+ * offset of the replacement; its bit 31 (VALUE_BIT) is never set in a node.
  */
 #include "lib/text/pipeline/charsmap.h"
 
@@ -40,7 +40,7 @@ static int digit_of(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Whole groups of four, padded with '='; bits that no byte has are 0. */
+/* Decode padded base64; the unused bits of the last group must be 0. */
 static bool decode_base64(const char *text, size_t size, unsigned char *out, size_t *n)
 {
     size_t i = 0;
@@ -115,7 +115,8 @@ static gpuserve_status check_strings(const struct gsv_charsmap *m, const char *n
     return GPUSERVE_OK;
 }
 
-/* From a node the way goes to one of the 256 units around its base, and from one of those... */
+/* A step from a unit leads to one of the 256 units of its base's block: the whole block must
+ * exist. */
 static gpuserve_status check_unit(const struct gsv_charsmap *m, size_t i, const char *name,
                                   gpuserve_error *error)
 {
@@ -141,7 +142,7 @@ static gpuserve_status check(const struct gsv_charsmap *m, const char *name, gpu
     gpuserve_status status = check_strings(m, name, error);
 
     for (size_t i = 0; i < m->n_units && status == GPUSERVE_OK; i++)
-        if (i == 0 || !(m->units[i] & VALUE_BIT)) /* the first one is a node whatever it has */
+        if (i == 0 || !(m->units[i] & VALUE_BIT)) /* unit 0 is always the root */
             status = check_unit(m, i, name, error);
     return status;
 }
@@ -201,7 +202,7 @@ size_t gsv_charsmap_bytes(const struct gsv_charsmap *m)
     return m ? sizeof(*m) + m->n_units * sizeof(*m->units) + m->size + 1 : 0;
 }
 
-/* ------------------------------------------------------------------ looking up */
+/* ------------------------------------------------------------------ lookup */
 
 const char *gsv_charsmap_find(const struct gsv_charsmap *m, const char *text, size_t size)
 {

@@ -1,9 +1,9 @@
 /*
- * charsmap.h - SentencePiece's "precompiled_charsmap": texts and what each becomes.
+ * charsmap.h - SentencePiece's "precompiled_charsmap": maps strings to their replacements.
  *
- * A double array of 32-bit units (darts-clone's) leads from a text's bytes to an offset into
- * strings, which end with NUL. It comes from a stranger's file: every unit that can be reached
- * from another was checked when it was read, so that looking up needs no check.
+ * A double-array trie of 32-bit units (darts-clone) maps the bytes of a string to an offset into a
+ * table of NUL-terminated replacements. The input is untrusted: all reachable units are checked at
+ * load time, so lookups need no checks. Immutable afterwards.
  */
 #ifndef GSV_TEXT_CHARSMAP_H
 #define GSV_TEXT_CHARSMAP_H
@@ -15,27 +15,27 @@
 #include <stdint.h>
 
 enum {
-    /* The longest that a text becomes (NFKC: 33 bytes), so that no text grows without bound. */
+    /* Maximum size of a replacement (NFKC needs 33 bytes); bounds the growth of texts. */
     GSV_CHARSMAP_MAX_STRING = 1024,
 };
 
 struct gsv_charsmap {
     uint32_t *units; /* [n_units] */
     size_t n_units;
-    char *strings; /* [size] and a NUL */
+    char *strings; /* [size] plus a final NUL */
     size_t size;
 };
 
-/* From base64, as tokenizer.json has it; owned. */
+/* Read from base64, as in tokenizer.json; *charsmap is owned by the caller. */
 gpuserve_status gsv_charsmap_read(struct gsv_charsmap **charsmap, const char *base64, size_t size,
                                   const char *name, gpuserve_error *error);
-/* From its bytes, as SentencePiece's own files have it; owned. */
+/* Read from bytes, as in SentencePiece files; *charsmap is owned by the caller. */
 gpuserve_status gsv_charsmap_read_bytes(struct gsv_charsmap **charsmap, const unsigned char *bytes,
                                         size_t size, const char *name, gpuserve_error *error);
-void gsv_charsmap_free(struct gsv_charsmap **charsmap); /* accepts NULL, leaves NULL */
+void gsv_charsmap_free(struct gsv_charsmap **charsmap); /* accepts NULL, sets NULL */
 
-/* What the shortest known beginning of the text becomes, lent, NUL-terminated UTF-8; NULL when no
- * beginning is known. */
+/* The replacement of the shortest prefix of the text in the map: borrowed, NUL-terminated UTF-8.
+ * NULL if no prefix is in the map. */
 const char *gsv_charsmap_find(const struct gsv_charsmap *charsmap, const char *text, size_t size);
 
 size_t gsv_charsmap_bytes(const struct gsv_charsmap *charsmap);

@@ -1,5 +1,8 @@
 /*
- * decoder.c - tokens back to text. Reading tokenizer.json is in decoder_json.c.
+ * decoder.c - runs the decoder steps that turn tokens into text.
+ *
+ * Each step reads one token list and writes another; the two lists are then swapped. decoder_json.c
+ * parses the steps. The token lists belong to the call; the decoder is immutable.
  */
 #include "lib/text/pipeline/decoder.h"
 
@@ -24,7 +27,7 @@ static bool put(struct gsv_decoded *t, const char *text, size_t size)
     return true;
 }
 
-/* What was put since the last end is a token. */
+/* End a token: it has the bytes put since the last end. */
 static bool end_token(struct gsv_decoded *t)
 {
     if (!gsv_grow((void **)&t->ends, &t->ends_capacity, t->n + 1, sizeof(*t->ends), SIZE_MAX))
@@ -53,9 +56,9 @@ static const char *token_at(const struct gsv_decoded *t, size_t i, size_t *size)
     return t->bytes + begin;
 }
 
-/* ------------------------------------------------------------------ steps of one token */
+/* ------------------------------------------------------------------ steps of single tokens */
 
-/* A text with every `from`, left to right, as `to`. */
+/* Append a text with each occurrence of step->text replaced by `to`, from left to right. */
 static bool put_replaced(struct gsv_decoded *out, const char *text, size_t size,
                          const struct gsv_decoder_step *step, const char *to, size_t to_size)
 {
@@ -70,7 +73,7 @@ static bool put_replaced(struct gsv_decoded *out, const char *text, size_t size,
     return true;
 }
 
-/* Every `from`, left to right, becomes `to`, which is not longer. Returns the new size. */
+/* Replace each `from` by `to`, which is not longer, from left to right. Returns the new size. */
 static size_t replace_all(char *text, size_t size, const char *from, const char *to)
 {
     const size_t from_size = strlen(from), to_size = strlen(to);
@@ -90,14 +93,14 @@ static size_t replace_all(char *text, size_t size, const char *from, const char 
 
 static void clean_up(struct gsv_decoded *out, size_t begin)
 {
-    /* In the order of `tokenizers`. */
+    /* the order of `tokenizers` */
     static const char *const replaced[][2] = {
         { " .", "." },   { " ?", "?" },     { " !", "!" },     { " ,", "," },
         { " ' ", "'" },  { " n't", "n't" }, { " 'm", "'m" },   { " do not", " don't" },
         { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
     };
 
-    if (out->size == begin) /* there may be no array */
+    if (out->size == begin) /* the array may still be NULL */
         return;
     for (size_t i = 0; i < sizeof(replaced) / sizeof(replaced[0]); i++)
         out->size = begin + replace_all(out->bytes + begin, out->size - begin, replaced[i][0],
@@ -168,9 +171,9 @@ static bool change_each(struct gsv_decoded *out, const struct gsv_decoder_step *
     return true;
 }
 
-/* ------------------------------------------------------------------ steps of all tokens */
+/* ------------------------------------------------------------------ steps of the whole list */
 
-/* How many bytes at p begin a character and go no further, where they are none: 1 to 3. */
+/* The length, 1 to 3, of the truncated or invalid UTF-8 sequence at p (maximal subpart). */
 static size_t broken_length(const unsigned char *p, size_t size)
 {
     const unsigned char least = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80;
@@ -181,7 +184,7 @@ static size_t broken_length(const unsigned char *p, size_t size)
     return p[0] >= 0xF0 && size > 2 && (p[2] & 0xC0) == 0x80 ? 3 : 2;
 }
 
-/* Bytes as UTF-8: what is none of it becomes U+FFFD, one for each beginning of a character. */
+/* Append bytes as UTF-8; each maximal subpart of an invalid sequence becomes one U+FFFD. */
 static bool put_lossy(struct gsv_decoded *out, const char *bytes, size_t size)
 {
     for (size_t at = 0; at < size;) {
@@ -199,7 +202,8 @@ static bool put_lossy(struct gsv_decoded *out, const char *bytes, size_t size)
     return true;
 }
 
-/* A token's characters as the bytes they stand for; one with any other character as it is. */
+/* Append the bytes that a token's characters stand for. A token with any other character is
+ * appended unchanged. */
 static bool put_bytes(struct gsv_decoded *out, const char *text, size_t size)
 {
     const size_t before = out->size;
@@ -242,7 +246,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The byte of "<0x61>", in which Rust takes "+6" for a number too; -1. */
+/* The byte of "<0x61>", else -1. Rust's number parser accepts "+6" too. */
 static int fallback_byte(const char *text, size_t size)
 {
     int high, low;
@@ -254,7 +258,7 @@ static int fallback_byte(const char *text, size_t size)
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
-/* A run of bytes: a token of them all if they are UTF-8, else a replacement for each. */
+/* End a run of bytes: one token if it is valid UTF-8, else one U+FFFD token for each byte. */
 static bool end_run(struct gsv_decoded *out, const char *bytes, size_t n)
 {
     if (n == 0)
@@ -290,7 +294,7 @@ static bool join_fallen_back(struct gsv_decoded *out, const struct gsv_decoded *
     return good;
 }
 
-/* ------------------------------------------------------------------ the whole */
+/* ------------------------------------------------------------------ all steps */
 
 static bool run_step(const struct gsv_decoder_step *step, const struct gsv_decoded *in,
                      struct gsv_decoded *out)

@@ -1,6 +1,8 @@
 /*
- * graphemes.c - where grapheme clusters end (Unicode's annex 29), and what a charsmap makes of
- * them.
+ * graphemes.c - grapheme cluster segmentation (Unicode annex 29) and the charsmap normalizer.
+ *
+ * A state machine over the characters' properties finds the cluster borders. Each cluster, or each
+ * of its characters, is then replaced by its charsmap entry. The spans follow `tokenizers`.
  */
 #include "lib/text/pipeline/graphemes.h"
 
@@ -11,16 +13,16 @@
 
 #include <string.h>
 
-enum { MAX_LOOKED_UP = 5 /* bytes of a cluster */, ZWJ = 0x200D };
+enum { MAX_LOOKED_UP = 5 /* maximum bytes of a cluster that is looked up */, ZWJ = 0x200D };
 
-/* How far a sequence has come that only its last character completes. */
+/* State of a sequence that only its last character completes. */
 enum progress { NOTHING, BEGUN, READY };
 
 struct cluster {
-    uint8_t last;           /* its last character's properties */
-    uint32_t c;             /* and the character */
-    enum progress emoji;    /* a picture and marks; then a joiner */
-    enum progress conjunct; /* an Indic consonant; then a virama */
+    uint8_t last;           /* properties of the last character */
+    uint32_t c;             /* the last character */
+    enum progress emoji;    /* BEGUN: a pictograph and extends; READY: then a ZWJ */
+    enum progress conjunct; /* BEGUN: an Indic consonant; READY: then a virama */
 };
 
 static void take(struct cluster *k, uint32_t c, uint8_t property)
@@ -75,7 +77,7 @@ size_t gsv_grapheme_length(const struct gsv_char *at, size_t n)
     struct cluster cluster = { 0 };
     size_t length = 0;
 
-    /* Nearly all text: neither has a property. */
+    /* Fast path for nearly all text: ASCII characters, a CR excepted, are clusters of their own. */
     if (n > 1 && at[0].c < 0x80 && at[1].c < 0x80 && at[0].c != '\r')
         return 1;
     do {
@@ -87,12 +89,12 @@ size_t gsv_grapheme_length(const struct gsv_char *at, size_t n)
 
 /* ------------------------------------------------------------------ the normalizer */
 
-/* The text that is made. The last character waits: that less follow than there were is told by it,
- * see gsv_decomposed. */
+/* Output state. The last character is held back: a replacement with fewer characters is recorded in
+ * its `change`, see gsv_decomposed. */
 struct making {
     const struct gsv_chars *from;
     struct gsv_chars *to;
-    size_t used; /* of `from` */
+    size_t used; /* characters consumed from `from` */
     struct gsv_decomposed last;
     bool has_last;
 };
@@ -119,8 +121,8 @@ static inline bool put(struct making *m, uint32_t c, int32_t change)
     return good;
 }
 
-/* A text in place of n_old characters. More of them than before are additions; that there are less
- * is told by the last one, which may be of what was before. */
+/* Put a text in place of n_old characters. Additional characters have change 1. Missing ones are
+ * recorded in the last character put, which may precede the text. */
 static bool put_text(struct making *m, const char *text, size_t n_old)
 {
     size_t n_new = 0;

@@ -1,9 +1,9 @@
 /*
- * lowercase.c - a whole text in lowercase, before a tokenizer sees it.
+ * lowercase.c - lowercases a whole text before tokenization, with a map back to the original.
  *
- * sentence-transformers does this for models whose configuration says do_lower_case, with Python's
- * str.lower(). That is each character's own mapping but for one letter: a capital sigma at the end
- * of a word becomes the sigma of word ends.
+ * sentence-transformers applies Python's str.lower() for models with do_lower_case. That is the
+ * lowercase mapping of each character, with one exception: a capital sigma at the end of a word
+ * becomes a final sigma.
  */
 #include "lib/text/pipeline/lowercase.h"
 
@@ -35,7 +35,7 @@ static uint32_t char_before(const char *text, size_t at)
     return gsv_utf8_decode(text + at, &length);
 }
 
-/* Whether the sigma in [at, end) ends a word of more than itself. */
+/* True if the sigma in [at, end) ends a word of more than one letter. */
 static bool ends_word(const char *text, size_t size, size_t at, size_t end)
 {
     size_t length;

@@ -1,5 +1,7 @@
 /*
- * lowercase.h - a whole text in lowercase, before a tokenizer sees it.
+ * lowercase.h - lowercases a whole text before tokenization, with a map back to the original.
+ *
+ * For models with do_lower_case in the configuration of sentence-transformers.
  */
 #ifndef GSV_TEXT_LOWERCASE_H
 #define GSV_TEXT_LOWERCASE_H
@@ -8,19 +10,20 @@
 
 #include <stdbool.h>
 
-/* The text and where its bytes come from. Start with all zero; end with gsv_lowered_reset. */
+/* The lowercased text and the source of its bytes. Initialise to zero; free with
+ * gsv_lowered_reset(). */
 struct gsv_lowered {
     char *bytes;          /* [n] */
-    gpuserve_span *spans; /* [n] the character of the text that each byte stands for */
+    gpuserve_span *spans; /* [n] source span of each byte: its character in the original text */
     size_t n;
     size_t bytes_capacity, spans_capacity;
 };
 
-/* As Python's str.lower() does it. `text` is UTF-8. False when out of memory. */
+/* Lowercase UTF-8 text as Python's str.lower() does. False when out of memory. */
 bool gsv_lower_text(struct gsv_lowered *lowered, const char *text, size_t size);
 void gsv_lowered_reset(struct gsv_lowered *lowered);
 
-/* A span of the lowered text to one of the text. */
+/* Map a span of the lowercased text to the original text. */
 gpuserve_span gsv_lowered_span(const struct gsv_lowered *lowered, gpuserve_span span);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * normalizer.c - the steps of a normalizer, and running them.
+ * normalizer.c - runs the steps of a normalizer.
  *
- * A step reads buffers->text, writes buffers->other and swaps the two. The forms NFD, NFC, NFKD
- * and NFKC are in normal_forms.c, reading tokenizer.json in normalizer_json.c.
+ * A step changes buffers->text in place, or writes buffers->other and swaps the two buffers.
+ * normal_forms.c implements NFD, NFC, NFKD and NFKC; normalizer_json.c parses tokenizer.json.
  */
 #include "lib/text/pipeline/normalizer.h"
 
@@ -134,7 +134,7 @@ static bool matches(const struct gsv_chars *text, size_t at, const struct gsv_ch
     return true;
 }
 
-/* Past what matches the pattern at `at`; `at` when that does not. */
+/* The end of the pattern's match at `at`; `at` if it does not match. */
 static size_t match(const struct gsv_chars *text, size_t at, const struct gsv_normal_step *step)
 {
     const struct gsv_chars *const pattern = &step->pattern;
@@ -148,8 +148,8 @@ static size_t match(const struct gsv_chars *text, size_t at, const struct gsv_no
     return end;
 }
 
-/* What comes in stands for the last character that went out. What is no longer than that is put
- * where it was. */
+/* New characters take the span of the last replaced one. A replacement not longer than the pattern
+ * is made in place. */
 static bool replace(struct gsv_normal_buffers *b, const struct gsv_normal_step *step)
 {
     const bool grows = step->content.n > step->pattern.n;
@@ -177,7 +177,7 @@ static bool replace(struct gsv_normal_buffers *b, const struct gsv_normal_step *
     return true;
 }
 
-/* What comes in stands for the first character. */
+/* New characters take the span of the first character. */
 static bool prepend(struct gsv_normal_buffers *b, const struct gsv_chars *content)
 {
     struct gsv_chars *to = &b->other;
@@ -196,7 +196,7 @@ static bool prepend(struct gsv_normal_buffers *b, const struct gsv_chars *conten
     return true;
 }
 
-/* SentencePiece's rules nmt_nfkc, as far as they are no map. */
+/* The rules of SentencePiece's nmt_nfkc that are not in a charsmap. */
 static void clean_for_translation(struct gsv_chars *text)
 {
     size_t kept = 0;

@@ -1,8 +1,10 @@
 /*
- * normalizer.h - the "normalizer" of tokenizer.json: a chain of steps over characters.
+ * normalizer.h - the "normalizer" of tokenizer.json: a list of steps over the characters.
  *
- * Which bytes of the original a character stands for follows `tokenizers` in every corner, also
- * where marks change places, since offsets must be equal.
+ * Each character carries the byte range of the original text that it stands for. These ranges equal
+ * those of `tokenizers` in every case, also where marks are reordered, because offsets must match.
+ *
+ * Threading: immutable once parsed; the text buffers belong to the caller.
  */
 #ifndef GSV_TEXT_NORMALIZER_H
 #define GSV_TEXT_NORMALIZER_H
@@ -16,8 +18,8 @@
 #include <stdbool.h>
 
 enum gsv_normal_kind {
-    GSV_NORMAL_CLEAN,       /* drop control characters, all white space becomes ' ' */
-    GSV_NORMAL_CHINESE,     /* spaces around Chinese characters */
+    GSV_NORMAL_CLEAN,       /* drop control characters; white space becomes ' ' */
+    GSV_NORMAL_CHINESE,     /* put spaces around Chinese characters */
     GSV_NORMAL_DECOMPOSE,   /* NFD */
     GSV_NORMAL_DECOMPOSE_K, /* NFKD */
     GSV_NORMAL_COMPOSE,     /* NFC */
@@ -25,19 +27,20 @@ enum gsv_normal_kind {
     GSV_NORMAL_DROP_NONSPACING,
     GSV_NORMAL_DROP_COMBINING,
     GSV_NORMAL_LOWERCASE,
-    GSV_NORMAL_STRIP,       /* white space at either or both ends */
-    GSV_NORMAL_REPLACE,     /* a text by another */
-    GSV_NORMAL_REPLACE_RUN, /* a text and repetitions of its last character by another */
-    GSV_NORMAL_PREPEND,     /* a text before one that is not empty */
-    GSV_NORMAL_NMT, /* SentencePiece's: drop some control characters, white space becomes ' ' */
-    GSV_NORMAL_CHARSMAP, /* SentencePiece's map of texts */
+    GSV_NORMAL_STRIP,       /* drop white space at one or both ends */
+    GSV_NORMAL_REPLACE,     /* replace a text by another */
+    GSV_NORMAL_REPLACE_RUN, /* replace a text, and repetitions of its last character, by another */
+    GSV_NORMAL_PREPEND,     /* put a text before a non-empty text */
+    GSV_NORMAL_NMT, /* SentencePiece's nmt rules: drop some control characters; white space becomes
+                       ' ' */
+    GSV_NORMAL_CHARSMAP, /* SentencePiece's precompiled charsmap */
 };
 
 struct gsv_normal_step {
     enum gsv_normal_kind kind;
-    bool left, right;         /* of STRIP */
-    struct gsv_chars pattern; /* of REPLACE and REPLACE_RUN; never empty */
-    struct gsv_chars content; /* of these and PREPEND */
+    bool left, right;         /* STRIP */
+    struct gsv_chars pattern; /* REPLACE and REPLACE_RUN; never empty */
+    struct gsv_chars content; /* REPLACE, REPLACE_RUN and PREPEND */
     struct gsv_charsmap *charsmap;
 };
 
@@ -46,21 +49,21 @@ enum { GSV_NORMAL_MAX_STEPS = 64 };
 struct gsv_normalizer {
     struct gsv_normal_step *steps; /* [n] */
     size_t n, capacity;
-    /* All steps are those of one BertNormalizer (or a lowercasing, or none), in its order: then
-     * the text can be read in one pass, see bert_fast_path.c. */
+    /* All steps come from one BertNormalizer, one Lowercase, or none, in that order:
+     * bert_fast_path.c can normalize in one pass. */
     bool simple;
-    bool clean, chinese, strip_accents, lowercase; /* which of them, when simple */
+    bool clean, chinese, strip_accents, lowercase; /* which of the steps, if simple */
 };
 
-/* `json` may be null: no steps. */
+/* Parse the normalizer; `json` may be NULL or a JSON null: no steps. */
 gpuserve_status gsv_normalizer_parse(struct gsv_normalizer *normalizer,
                                      const struct gsv_json_value *json, const char *name,
                                      gpuserve_error *error);
-/* As if from {"type": "BertNormalizer", ...}. */
+/* Append the steps of a BertNormalizer. */
 gpuserve_status gsv_normalizer_bert(struct gsv_normalizer *normalizer, bool clean, bool chinese,
                                     bool strip_accents, bool lowercase, gpuserve_error *error);
-/* That of SentencePiece's own files: their charsmap if there is one, white space at the end
- * dropped, runs of spaces as one U+2581. */
+/* Append the steps of a SentencePiece file: its charsmap if any, trailing white space dropped, runs
+ * of spaces replaced by one U+2581. */
 gpuserve_status gsv_normalizer_spm(struct gsv_normalizer *normalizer, const unsigned char *charsmap,
                                    size_t size, const char *name, gpuserve_error *error);
 void gsv_normalizer_reset(struct gsv_normalizer *normalizer);

@@ -1,5 +1,8 @@
 /*
- * post_processor.c - reading the "post_processor" of tokenizer.json into two templates.
+ * post_processor.c - parses the "post_processor" of tokenizer.json into two templates.
+ *
+ * Supported: TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel (only trim_offsets),
+ * and a Sequence in which only the last processor adds special tokens.
  */
 #include "lib/text/pipeline/post_processor.h"
 
@@ -55,7 +58,7 @@ void gsv_post_processor_gpt2(struct gsv_post_processor *p, int32_t bos)
     p->pair.n_before = 1;
 }
 
-/* ["[SEP]", 102] */
+/* Parse a field such as "sep": ["[SEP]", 102]. */
 static gpuserve_status parse_named_id(const struct gsv_json_value *json, const char *key,
                                       const char *name, int32_t *id, gpuserve_error *error)
 {
@@ -86,7 +89,8 @@ static gpuserve_status parse_type_id(const struct gsv_json_value *piece, const c
     return status;
 }
 
-/* { "SpecialToken": { "id": "[CLS]", "type_id": 0 } } by the table of special tokens. */
+/* Add { "SpecialToken": { "id": "[CLS]", "type_id": 0 } }; `specials` has the token ids of each
+ * name. */
 static gpuserve_status parse_special(struct gsv_template *t, const struct gsv_json_value *piece,
                                      const struct gsv_json_value *specials, const char *name,
                                      gpuserve_error *error)
@@ -118,7 +122,8 @@ static gpuserve_status parse_special(struct gsv_template *t, const struct gsv_js
     return GPUSERVE_OK;
 }
 
-/* { "[CLS]": { "id": "[CLS]", "ids": [101], "tokens": ["[CLS]"] } }, used or not. */
+/* Check { "[CLS]": { "id": "[CLS]", "ids": [101], "tokens": ["[CLS]"] } }, including unused
+ * entries. */
 static gpuserve_status check_specials(const struct gsv_json_value *specials, const char *name,
                                       gpuserve_error *error)
 {
@@ -151,7 +156,8 @@ static gpuserve_status check_specials(const struct gsv_json_value *specials, con
     return status;
 }
 
-/* Each is an object of one member with an id: { "Sequence": { "id": "A", "type_id": 0 } }. */
+/* Check that each piece is an object with one field that has an id: { "Sequence": { "id": "A",
+ * "type_id": 0 } }. */
 static gpuserve_status check_pieces(const struct gsv_json_value *pieces, const char *name,
                                     gpuserve_error *error)
 {
@@ -173,7 +179,7 @@ static gpuserve_status check_pieces(const struct gsv_json_value *pieces, const c
     return GPUSERVE_OK;
 }
 
-/* A template's pieces, in which A comes once, and then B once in that for pairs. */
+/* Parse a template: A exactly once, and in a pair template then B exactly once. */
 static gpuserve_status parse_template(struct gsv_template *t, const struct gsv_json_value *pieces,
                                       bool pair, const struct gsv_json_value *specials,
                                       const char *name, gpuserve_error *error)
@@ -236,14 +242,14 @@ static gpuserve_status parse_processing(struct gsv_post_processor *p,
     return status;
 }
 
-/* Those of `trim_offsets` and `add_prefix_space`, which must both be there. */
+/* Parse "trim_offsets" and "add_prefix_space"; both are required. */
 static gpuserve_status parse_trim(struct gsv_post_processor *p, const struct gsv_json_value *json,
                                   const char *name, gpuserve_error *error)
 {
     bool trims = false;
     gpuserve_status status;
 
-    /* Without both, `tokenizers` takes it for another kind, which no writer can have meant. */
+    /* Without both, `tokenizers` silently takes it for another kind of processor. */
     if (!gsv_json_is(gsv_json_member(json, "trim_offsets"), GSV_JSON_BOOL) ||
         !gsv_json_is(gsv_json_member(json, "add_prefix_space"), GSV_JSON_BOOL))
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
@@ -280,7 +286,8 @@ static gpuserve_status parse_bert(struct gsv_post_processor *p, const struct gsv
     return GPUSERVE_OK;
 }
 
-/* One that is not a sequence. What adds special tokens, which only the last may do, is `last`. */
+/* Parse a processor that is not a Sequence. *last is set by one that adds special tokens: no other
+ * may follow. */
 static gpuserve_status parse_one(struct gsv_post_processor *p, const struct gsv_json_value *json,
                                  bool *last, const char *name, gpuserve_error *error)
 {

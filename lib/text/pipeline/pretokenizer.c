@@ -1,9 +1,9 @@
 /*
- * pretokenizer.c - where words begin and end.
+ * pretokenizer.c - splits normalized text into words.
  *
- * Each step looks at one character and its neighbours within the word so far, so all of them work
- * on one mark per character. Those that put a character before words work on a copy. Reading
- * tokenizer.json is in pretokenizer_json.c.
+ * Each step looks at a character and its neighbours within the current word, so all steps share one
+ * mark for each character. Steps that insert or replace characters only record this; write_chars()
+ * makes the copy if a later step needs to see it. pretokenizer_json.c parses tokenizer.json.
  */
 #include "lib/text/pipeline/pretokenizer.h"
 
@@ -38,8 +38,8 @@ static void cut_words(const struct gsv_char *chars, size_t n, uint8_t *marks)
             marks[i] |= GSV_CUT_BEFORE;
 }
 
-/* Whether a word begins between two characters, of which either may be a delimiter. Several in a
- * row stay apart except in CONTIGUOUS: only the nearest joins the word before or after. */
+/* True if a word begins between two characters, each a delimiter or not. Adjacent delimiters stay
+ * separate, except with CONTIGUOUS; only the nearest one joins the word before or after. */
 static bool cuts(enum gsv_pretoken_behavior behavior, bool delimiter, bool previous)
 {
     switch (behavior) {
@@ -100,8 +100,8 @@ static size_t match(const struct gsv_pretoken_step *step, const struct gsv_char 
                                                  : gsv_split_match(step->pattern, chars, at, end);
 }
 
-/* Within a word chars[begin, end): the next match or, when there is none at `begin`, what is before
- * it. Returns where that ends. */
+/* The next part of the word chars[begin, end): the match at `begin`, or else the text before the
+ * next match. Returns its end. */
 static size_t next_part(const struct gsv_pretoken_step *step, const struct gsv_char *chars,
                         size_t begin, size_t end, bool *matches)
 {
@@ -115,7 +115,7 @@ static size_t next_part(const struct gsv_pretoken_step *step, const struct gsv_c
     return stop;
 }
 
-/* The same between two parts: of two that are no delimiters each is a word too. */
+/* The same between two parts: two adjacent parts that are no delimiters are separate words. */
 static bool cuts_parts(enum gsv_pretoken_behavior behavior, bool delimiter, bool previous)
 {
     if (!delimiter && !previous)
@@ -153,8 +153,7 @@ static void cut_at_pattern(const struct gsv_pretoken_step *step, const struct gs
     }
 }
 
-/* ------------------------------------------------------------------ steps that change characters
- */
+/* ------------------------------------------------------------------ inserted characters */
 
 static bool lacks_prefix(const struct gsv_pretokens *w, size_t i, enum gsv_prefix_scheme scheme)
 {
@@ -162,7 +161,7 @@ static bool lacks_prefix(const struct gsv_pretokens *w, size_t i, enum gsv_prefi
            w->at[i].c != w->space && (scheme == GSV_PREFIX_ALWAYS || w->at[i].begin == 0);
 }
 
-/* w->space before the words that lack it. */
+/* Mark the words that need w->space before them. */
 static void mark_prefixes(struct gsv_pretokens *w, enum gsv_prefix_scheme scheme)
 {
     for (size_t i = 0; scheme != GSV_PREFIX_NEVER && i < w->n; i++)
@@ -170,8 +169,8 @@ static void mark_prefixes(struct gsv_pretokens *w, enum gsv_prefix_scheme scheme
             w->marks[i] |= GSV_CUT_PREFIXED;
 }
 
-/* The characters as the steps so far have them, for the next step to look at. After the last one
- * none does, and they are never written. */
+/* Apply pending replacements and prefixes to a copy of the characters, for the next step. After the
+ * last step this is not called. */
 static bool write_chars(struct gsv_pretokens *w)
 {
     struct gsv_chars *const to = w->at == w->own.at ? &w->other : &w->own;

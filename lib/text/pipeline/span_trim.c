@@ -1,5 +1,8 @@
 /*
- * span_trim.c - spans without the white space at the ends of their tokens.
+ * span_trim.c - "trim_offsets": excludes the white space at both ends of a token from its span.
+ *
+ * Loading counts the white space of each token once. Encoding shortens the span by as many
+ * characters of the text. The corner cases follow `tokenizers`.
  */
 #include "lib/text/pipeline/span_trim.h"
 
@@ -12,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPACE_OF_BYTES = 0x120 }; /* how byte-level vocabularies write a space */
+enum { SPACE_OF_BYTES = 0x120 }; /* the space of byte-level vocabularies */
 
 static bool is_trimmed(uint32_t c)
 {
@@ -66,9 +69,9 @@ gpuserve_status gsv_trims_make(struct gsv_trim **trims, const struct gsv_vocab *
     return GPUSERVE_OK;
 }
 
-/* As many characters less as the token has white space, within the span. What ends before so many
- * characters of the text is not cut at its end, as in `tokenizers`. The first token of a text keeps
- * a single space before it; which one is the first is known last, see gsv_trim_first(). */
+/* Shorten a span by the white-space characters of its token. As in `tokenizers`, the end is not cut
+ * if fewer characters precede it in the text. The first token of a text keeps a single space before
+ * it; after left truncation the first token is known only at the end, see gsv_trim_first(). */
 gpuserve_span gsv_trim_span(const struct gsv_sink *sink, struct gsv_trim trim, gpuserve_span span)
 {
     const bool first = span.begin == 0 || (sink->n == sink->first && sink->dropped == 0);
@@ -89,7 +92,7 @@ gpuserve_span gsv_trim_span(const struct gsv_sink *sink, struct gsv_trim trim, g
     return span;
 }
 
-/* Whether the white space behind `at` belongs to an added token that ends there. */
+/* True if the white space after `at` belongs to an added token (rstrip) that ends there. */
 static bool is_taken(const struct gsv_added_tokens *added, const char *text, size_t at)
 {
     for (size_t i = 0; i < added->n; i++) {
@@ -101,7 +104,7 @@ static bool is_taken(const struct gsv_added_tokens *added, const char *text, siz
     return false;
 }
 
-/* What an added token had of white space, now that its span is trimmed to `begin`. */
+/* The white space of an added token whose span was already trimmed to `begin`. */
 static struct gsv_trim trim_of_added(const struct gsv_added_tokens *all,
                                      const struct gsv_added_token *added, const char *text,
                                      size_t begin)
@@ -139,7 +142,7 @@ gpuserve_span gsv_trim_first(const struct gsv_tokenizer *t, const char *text, in
         trim = t->trims[id];
     if (trim.leading != 1)
         return span;
-    if (trim.trailing > 0 && span.begin == span.end) /* nothing but white space */
+    if (trim.trailing > 0 && span.begin == span.end) /* the token is only white space */
         span.end = (uint32_t)begin_of_last(text, span.begin);
     span.begin = (uint32_t)begin_of_last(text, span.begin);
     return span;

@@ -1,8 +1,8 @@
 /*
- * split_pattern.c - matching the patterns, each in one walk.
+ * split_pattern.c - matches each supported pattern in one pass.
  *
- * Each match costs as many looks at characters as it is long, and a few more: nothing is read
- * again and again, however a text is made.
+ * A match reads as many characters as it is long, plus a few: no backtracking, so hostile texts
+ * cost no more than others. Each function names its regular expression.
  */
 #include "lib/text/pipeline/split_pattern.h"
 
@@ -40,7 +40,7 @@ static inline bool is_newline(const struct text *t, size_t at)
     return is_char(t, at, '\r') || is_char(t, at, '\n');
 }
 
-/* Past all of these from `at` on. */
+/* The end of the run of characters with any of the flags. */
 static inline size_t skip(const struct text *t, size_t at, uint8_t flags)
 {
     while (is(t, at, flags))
@@ -48,7 +48,7 @@ static inline size_t skip(const struct text *t, size_t at, uint8_t flags)
     return at;
 }
 
-/* Past all that are none of these. */
+/* The end of the run of characters with none of the flags. */
 static inline size_t skip_others(const struct text *t, size_t at, uint8_t flags)
 {
     while (at < t->end && !is(t, at, flags))
@@ -63,7 +63,7 @@ static inline size_t skip_newlines(const struct text *t, size_t at)
     return at;
 }
 
-/* \s+(?!\S)|\s+ : all white space, but not the last of several before something else. */
+/* \s+(?!\S)|\s+ : all white space, but without the last of several characters before other text. */
 static size_t match_space(const struct text *t, size_t at)
 {
     const size_t end = skip(t, at, SPACE);
@@ -82,7 +82,7 @@ static size_t match_lines(const struct text *t, size_t at)
     return match_space(t, at);
 }
 
-/* 's|'t|'re|'ve|'m|'ll|'d, in either case with `fold`; `at` when it is none of them. */
+/* 's|'t|'re|'ve|'m|'ll|'d, case-insensitive with `fold`; `at` if it does not match. */
 static size_t match_short_form(const struct text *t, size_t at, bool fold)
 {
     const uint32_t case_bit = fold ? 0x20 : 0;
@@ -91,7 +91,7 @@ static size_t match_short_form(const struct text *t, size_t at, bool fold)
     if (!is_char(t, at, '\'') || at + 1 >= t->end)
         return at;
     first = t->at[at + 1].c;
-    if (fold && first == 0x17F) /* the long s */
+    if (fold && first == 0x17F) /* U+017F, the long s, folds to s */
         return at + 2;
     if (first > 0x7F)
         return at;

@@ -1,7 +1,8 @@
 /*
- * split_pattern.h - the regular expressions by which tokenizers split texts, as code.
+ * split_pattern.h - the regular expressions of pre-tokenizers, as hand-written matchers.
  *
- * There is no engine of regular expressions here: each that is in use is known by its exact text.
+ * A general regular expression engine is not included: each supported pattern is recognised by its
+ * exact text.
  */
 #ifndef GSV_TEXT_SPLIT_PATTERN_H
 #define GSV_TEXT_SPLIT_PATTERN_H
@@ -9,19 +10,19 @@
 #include "lib/text/unicode/chars.h"
 
 enum gsv_split_pattern {
-    GSV_SPLIT_GPT2,     /* also what "ByteLevel" splits by */
-    GSV_SPLIT_CL100K,   /* of tiktoken's cl100k_base and Llama 3 */
-    GSV_SPLIT_QWEN2,    /* the same with single digits */
-    GSV_SPLIT_NUMBERS,  /* DeepSeek's first */
-    GSV_SPLIT_CJK,      /* its second */
-    GSV_SPLIT_DEEPSEEK, /* its third */
+    GSV_SPLIT_GPT2,     /* also used by "ByteLevel" */
+    GSV_SPLIT_CL100K,   /* tiktoken's cl100k_base and Llama 3 */
+    GSV_SPLIT_QWEN2,    /* as CL100K, with single digits */
+    GSV_SPLIT_NUMBERS,  /* DeepSeek's first pattern */
+    GSV_SPLIT_CJK,      /* DeepSeek's second pattern */
+    GSV_SPLIT_DEEPSEEK, /* DeepSeek's third pattern */
     GSV_N_SPLIT_PATTERNS
 };
 
-/* The pattern that is written so; GSV_N_SPLIT_PATTERNS: none that is known. */
+/* The pattern with this text; GSV_N_SPLIT_PATTERNS if it is not supported. */
 enum gsv_split_pattern gsv_split_pattern_of(const char *regex);
 
-/* Where the match at chars[at] ends, of chars[at, end); `at` when there is none. */
+/* The end of the match at chars[at] within chars[at, end); `at` if it does not match. */
 size_t gsv_split_match(enum gsv_split_pattern pattern, const struct gsv_char *chars, size_t at,
                        size_t end);
 

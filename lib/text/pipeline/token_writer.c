@@ -1,8 +1,9 @@
 /*
- * token_writer.c - where the tokens of one text go.
+ * token_writer.c - the sink: collects the tokens of one text in a gsv_encoding.
  *
- * Tokens over the limit are written too, until there are twice as many and some more: then those
- * that are not wanted are dropped, so that memory is bounded by the limit and not by the text.
+ * Tokens above the limit are also written, up to 2 * limit + MORE_THAN_LIMIT. Then the surplus is
+ * dropped at once: amortized O(1) for each token, and memory is bounded by the limit, not by the
+ * size of the text.
  */
 #include "lib/text/pipeline/token_writer.h"
 
@@ -16,12 +17,12 @@ enum { MORE_THAN_LIMIT = 4096 };
 void gsv_sink_begin(struct gsv_sink *s, size_t first)
 {
     s->first = s->n = first;
-    s->room = first; /* none: the first word asks */
+    s->room = first; /* no capacity yet: the first word calls gsv_sink_make_room() */
     s->dropped = 0;
     s->scratch->word.n = s->scratch->word.n_chars = 0;
 }
 
-/* Only the tokens that are wanted. */
+/* Keep only the tokens within the limit. */
 static void drop_surplus(struct gsv_sink *s)
 {
     const size_t kept = s->n - s->first;
@@ -37,7 +38,7 @@ static void drop_surplus(struct gsv_sink *s)
     s->dropped += surplus;
 }
 
-/* The three arrays grow alike; should one fail, the capacity that all have is as before. */
+/* Grow the three arrays alike. If one allocation fails, the common capacity does not change. */
 bool gsv_encoding_grow(struct gsv_encoding *e, size_t needed)
 {
     size_t for_ids = e->capacity, for_types = for_ids, for_spans = for_ids;
@@ -76,7 +77,7 @@ bool gsv_sink_make_room(struct gsv_sink *s, size_t n)
         return false;
     }
     s->room = smaller(most, s->out->capacity);
-    if (s->stop < SIZE_MAX / 4) /* so that the first word past it asks */
+    if (s->stop < SIZE_MAX / 4) /* the first word above `stop` must call gsv_sink_make_room() */
         s->room = smaller(s->room, s->first + s->stop + GSV_SINK_SLACK);
     if (s->room < s->n + n)
         s->room = s->n + n;
@@ -89,7 +90,7 @@ size_t gsv_sink_finish(struct gsv_sink *s)
     return s->dropped + s->n - s->first;
 }
 
-/* A new scratch has no words; one of another tokenizer forgets its own. */
+/* The word cache is empty in a new scratch, and cleared if it belongs to another tokenizer. */
 struct gsv_scratch *gsv_encoding_scratch(struct gsv_encoding *e, const struct gsv_tokenizer *t)
 {
     struct gsv_scratch *scratch = e->scratch;
@@ -146,7 +147,7 @@ void gsv_sink_ascii(struct gsv_sink *s, const char *text, size_t begin, size_t e
                     unsigned char fold)
 {
     struct gsv_word *w = &s->scratch->word;
-    const size_t most = s->tokenizer->model.max_chars + 1; /* characters that are kept */
+    const size_t most = s->tokenizer->model.max_chars + 1; /* maximum number of characters kept */
     const size_t left = w->n_chars < most ? most - w->n_chars : 0;
     const size_t n = smaller(left, end - begin);
 
@@ -201,14 +202,14 @@ const struct gsv_cached_word *gsv_sink_look_up(struct gsv_sink *s, const uint64_
     return cached;
 }
 
-/* Where a word's last piece was. */
+/* Range of a word's last subword token. */
 struct piece_places {
     const gpuserve_span *spans; /* of the word's bytes */
     size_t begin, end;
 };
 
-/* Pieces of the same end are those of one text that the model has no piece for: all stand for it.
- */
+/* Subword tokens with the same end are the byte tokens of one unknown text: each has its whole
+ * span. */
 static inline gpuserve_span next_span(struct piece_places *at, size_t end)
 {
     if (end != at->end)
@@ -217,7 +218,7 @@ static inline gpuserve_span next_span(struct piece_places *at, size_t end)
     return (gpuserve_span){ at->spans[at->begin].begin, at->spans[end - 1].end };
 }
 
-/* A token of the model. */
+/* Append a token of the model. */
 static inline void put_piece(struct gsv_sink *s, int32_t id, gpuserve_span span)
 {
     const struct gsv_trim *const trims = s->tokenizer->trims;
@@ -257,7 +258,7 @@ void gsv_sink_word(struct gsv_sink *s)
 
     if (w->n == 0 || s->done)
         return;
-    if (w->n <= GSV_CACHED_BYTES && w->n_chars > 1) { /* the trie is as quick for one character */
+    if (w->n <= GSV_CACHED_BYTES && w->n_chars > 1) { /* the trie is as fast for one character */
         uint64_t key[2] = { 0, 0 };
 
         memcpy(key, w->bytes, w->n);

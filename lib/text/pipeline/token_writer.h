@@ -1,6 +1,9 @@
 /*
- * token_writer.h - where the tokens of one text go: the arrays of a gsv_encoding, and no more of
- * them than are wanted.
+ * token_writer.h - the sink: collects the tokens of one text in a gsv_encoding.
+ *
+ * Characters are assembled into words (scratch->word), each completed word is split by the model or
+ * found in the word cache, and its tokens and spans are appended. The number of tokens kept is
+ * bounded by the token limit.
  */
 #ifndef GSV_TEXT_TOKEN_WRITER_H
 #define GSV_TEXT_TOKEN_WRITER_H
@@ -13,33 +16,35 @@ struct gsv_sink {
     const struct gsv_tokenizer *tokenizer;
     struct gsv_encoding *out;
     struct gsv_scratch *scratch;
-    const char *text; /* whose tokens come, as given */
-    size_t first;     /* where the text's tokens begin in out's arrays */
-    size_t n;         /* where the next one goes */
-    size_t room;      /* up to where there is place without asking */
-    size_t limit;     /* tokens wanted; SIZE_MAX: all */
-    size_t stop;      /* with more tokens than this no more need be found */
-    bool left;        /* the last ones are wanted, not the first */
-    size_t dropped;   /* tokens that were found and not kept */
-    bool done;        /* found enough, or out of memory */
+    const char *text; /* the original text being encoded */
+    size_t first;     /* index of the text's first token in out's arrays */
+    size_t n;         /* index of the next token */
+    size_t room;      /* tokens up to this index fit without gsv_sink_make_room() */
+    size_t limit;     /* maximum number of tokens; SIZE_MAX: no limit */
+    size_t stop;      /* encoding stops above this number of tokens */
+    bool left;        /* left truncation: keep the last tokens */
+    size_t dropped;   /* number of tokens found and not kept */
+    bool done;        /* found enough tokens, or failed */
     bool no_memory;
-    bool no_unknown; /* a character is unknown, and the model has no token for that */
+    bool no_unknown; /* a character is unknown and the model has no unknown token */
 };
 
 enum {
-    GSV_SINK_SLACK = GSV_CACHED_PIECES /* place asked for before a word */
+    GSV_SINK_SLACK = GSV_CACHED_PIECES /* capacity reserved before each word */
 };
 
-/* Place for `needed` tokens in all. */
+/* Grow the arrays to a capacity of `needed` tokens. */
 bool gsv_encoding_grow(struct gsv_encoding *encoding, size_t needed);
-/* The encoding's scratch, made if need be, its cache that of the tokenizer; NULL: no memory. */
+/* The encoding's scratch, created on first use, with a word cache for this tokenizer. NULL when out
+ * of memory. */
 struct gsv_scratch *gsv_encoding_scratch(struct gsv_encoding *encoding,
                                          const struct gsv_tokenizer *tokenizer);
 
 void gsv_sink_begin(struct gsv_sink *sink, size_t first);
-/* Place for n more tokens; false when no more are to come, see `done`. */
+/* Ensure capacity for n more tokens. False if no more are accepted, see `done`. */
 bool gsv_sink_make_room(struct gsv_sink *sink, size_t n);
-/* Drop what is over the limit; returns how many tokens the text had (or that it has too many). */
+/* Drop the tokens above the limit. Returns the number of tokens of the text; if encoding stopped
+ * early, a number above the limit. */
 size_t gsv_sink_finish(struct gsv_sink *sink);
 
 static inline bool gsv_sink_has_room(struct gsv_sink *sink)
@@ -55,16 +60,16 @@ static inline void gsv_sink_token(struct gsv_sink *sink, int32_t id, uint32_t be
     sink->out->spans[sink->n++] = (gpuserve_span){ begin, end };
 }
 
-/* Place for n bytes of a word in all. */
+/* Ensure a capacity of n bytes for the word. */
 bool gsv_word_reserve(struct gsv_word *word, size_t n);
 
-/* A character of the word that is being put together in scratch->word. */
+/* Append a character to scratch->word. */
 static inline void gsv_sink_char(struct gsv_sink *sink, uint32_t c, uint32_t begin, uint32_t end)
 {
     struct gsv_word *w = &sink->scratch->word;
     size_t length;
 
-    if (w->n_chars > sink->tokenizer->model.max_chars) { /* unknown however it goes on */
+    if (w->n_chars > sink->tokenizer->model.max_chars) { /* unknown whatever follows */
         w->spans[w->n - 1].end = end;
         return;
     }
@@ -79,12 +84,12 @@ static inline void gsv_sink_char(struct gsv_sink *sink, uint32_t c, uint32_t beg
     w->n += length;
     w->n_chars++;
 }
-/* Its next characters are text[begin, end), all ASCII, with `fold` (0x20 or 0) set in each. */
+/* Append text[begin, end), all ASCII, to the word, with `fold` (0x20 or 0) set in each byte. */
 void gsv_sink_ascii(struct gsv_sink *sink, const char *text, size_t begin, size_t end,
                     unsigned char fold);
-/* That word is complete: its tokens. No word is no token. */
+/* End the word and emit its tokens; an empty word has none. */
 void gsv_sink_word(struct gsv_sink *sink);
-/* The pieces of a word of at most GSV_CACHED_BYTES by its key, NULL when it is not in the cache. */
+/* Look up a word of at most GSV_CACHED_BYTES by its key; NULL on a cache miss. */
 static inline const struct gsv_cached_word *gsv_sink_cached(const struct gsv_sink *sink,
                                                             const uint64_t key[2])
 {
@@ -92,8 +97,8 @@ static inline const struct gsv_cached_word *gsv_sink_cached(const struct gsv_sin
 
     return cached->key[0] == key[0] && cached->key[1] == key[1] ? cached : NULL;
 }
-/* Split such a word and put it into the cache. NULL when it has too many pieces for it: then they
- * are in scratch->pieces, *n of them. */
+/* Split a word and insert it into the cache. NULL if it has too many tokens for a cache line; then
+ * its *n tokens are in scratch->pieces. */
 const struct gsv_cached_word *gsv_sink_look_up(struct gsv_sink *sink, const uint64_t key[2],
                                                size_t size, size_t n_chars, size_t *n);
 

@@ -1,5 +1,7 @@
 /*
- * chars.h - a text as code points, each with the bytes of the original it stands for.
+ * chars.h - text as code points, each with the byte range of the original text it stands for.
+ *
+ * These buffers carry a text through the normalizer. The ranges become the tokens' spans.
  */
 #ifndef GSV_TEXT_CHARS_H
 #define GSV_TEXT_CHARS_H
@@ -9,7 +11,7 @@
 
 struct gsv_char {
     uint32_t c;
-    uint32_t begin, end; /* bytes of the text as given */
+    uint32_t begin, end; /* bytes of the original text */
 };
 
 struct gsv_chars {
@@ -17,16 +19,16 @@ struct gsv_chars {
     size_t n, capacity;
 };
 
-/* One while it is being decomposed and composed. */
+/* A code point during decomposition and composition. */
 struct gsv_decomposed {
     uint32_t c;
-    /* Of `tokenizers`: 1 for one more than there was, 0 for one in place of another, -n for one in
-     * place of another and of n more after it. It decides which bytes a character stands for. */
+    /* Alignment of `tokenizers`: 1 for an additional character, 0 for a replaced one, -n for a
+     * replaced one followed by n removed ones. It decides which bytes a character stands for. */
     int32_t change;
     uint8_t combining_class;
 };
 
-/* Buffers of the normalizer: two texts to go to and fro between, and two for decomposing. */
+/* Buffers of the normalizer: two texts used alternately, and two for decomposition. */
 struct gsv_normal_buffers {
     struct gsv_chars text, other;
     struct gsv_decomposed *decomposed, *sorted;

@@ -1,5 +1,8 @@
 /*
- * normal_forms.c - decomposing, putting marks in order, composing.
+ * normal_forms.c - the Unicode normalization forms NFD, NFC, NFKD and NFKC.
+ *
+ * Steps: decompose each character, sort combining marks by class (canonical ordering), compose for
+ * NFC and NFKC, and align the result with the byte ranges of the original text.
  */
 #include "lib/text/unicode/normal_forms.h"
 
@@ -8,7 +11,7 @@
 
 #include <string.h>
 
-enum { SHORT_RUN = 16 }; /* marks on one letter; longer only in hostile text */
+enum { SHORT_RUN = 16 }; /* marks on one letter; more only in hostile text */
 
 static bool decompose(struct gsv_normal_buffers *b, bool compatible, size_t *n)
 {
@@ -39,7 +42,7 @@ static void insertion_sort(struct gsv_decomposed *run, size_t n)
     }
 }
 
-/* Stable, in time linear in n. */
+/* A stable sort in linear time. */
 static bool counting_sort(struct gsv_normal_buffers *b, struct gsv_decomposed *run, size_t n)
 {
     size_t starts[257] = { 0 };
@@ -56,7 +59,7 @@ static bool counting_sort(struct gsv_normal_buffers *b, struct gsv_decomposed *r
     return true;
 }
 
-/* Marks between two characters of class 0 stand in the order of their classes. */
+/* Canonical ordering: sort each run of marks between characters of class 0 by combining class. */
 static bool sort_marks(struct gsv_normal_buffers *b, size_t n)
 {
     for (size_t i = 0; i < n;) {
@@ -73,11 +76,11 @@ static bool sort_marks(struct gsv_normal_buffers *b, size_t n)
     return true;
 }
 
-/* Unite letters with the marks that follow them. Returns how many are left. */
+/* Canonical composition of starters with following characters. Returns the remaining number. */
 static size_t compose(struct gsv_decomposed *all, size_t n)
 {
-    struct gsv_decomposed *letter = NULL; /* what a mark may unite with */
-    int last_class = -1;                  /* of the mark kept last since the letter */
+    struct gsv_decomposed *letter = NULL; /* the starter to compose with */
+    int last_class = -1;                  /* class of the last mark kept after it; -1: none */
     size_t kept = 0;
 
     for (size_t i = 0; i < n; i++) {
@@ -101,7 +104,7 @@ static size_t compose(struct gsv_decomposed *all, size_t n)
     return kept;
 }
 
-/* The text becomes the n characters that it was decomposed to. */
+/* Write the n decomposed characters to the text, aligned with the old one. */
 static bool take_decomposed(struct gsv_normal_buffers *b, size_t n)
 {
     const struct gsv_chars from = b->text;

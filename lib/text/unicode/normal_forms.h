@@ -1,5 +1,5 @@
 /*
- * normal_forms.h - NFD, NFC, NFKD, NFKC.
+ * normal_forms.h - the Unicode normalization forms NFD, NFC, NFKD and NFKC.
  */
 #ifndef GSV_TEXT_NORMAL_FORMS_H
 #define GSV_TEXT_NORMAL_FORMS_H
@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-/* The next character that a normalizer makes of a text, as `tokenizers` aligns them: those of the
- * old text, of which there is one at least, are used up in their order, by what `change` says. */
+/* Align the next character of a normalized text as `tokenizers` does. The characters of the old
+ * text (at least one) are consumed in order, as `change` says (struct gsv_decomposed). */
 static inline struct gsv_char gsv_normal_align(const struct gsv_chars *old, size_t *used,
                                                uint32_t c, int32_t change)
 {
@@ -22,7 +22,7 @@ static inline struct gsv_char gsv_normal_align(const struct gsv_chars *old, size
     return (struct gsv_char){ c, old->at[source].begin, old->at[source].end };
 }
 
-/* Bring buffers->text into the form. False when out of memory. */
+/* Normalize buffers->text. False when out of memory. */
 bool gsv_normal_form(struct gsv_normal_buffers *buffers, bool compatible, bool compose);
 
 #endif

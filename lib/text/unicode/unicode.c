@@ -1,9 +1,12 @@
 /*
- * unicode.c - mappings of code points, from the generated tables; Hangul by arithmetic.
+ * unicode.c - lowercase, decomposition and composition of code points.
+ *
+ * Mappings come from the generated tables; Hangul syllables are computed. Compositions are found by
+ * binary search in a sorted list of pairs.
  */
 #include "lib/text/unicode/unicode.h"
 
-/* Unicode Standard, section 3.12. */
+/* Hangul syllables: Unicode Standard, section 3.12. */
 enum {
     S_BASE = 0xAC00,
     L_BASE = 0x1100,
@@ -36,7 +39,7 @@ size_t gsv_unicode_to_lower(uint32_t c, uint32_t *out)
 
 size_t gsv_unicode_decompose(uint32_t c, bool compatible, uint32_t *out)
 {
-    const uint32_t s = c - S_BASE; /* wraps below, so one comparison tells */
+    const uint32_t s = c - S_BASE; /* unsigned wrap-around: one comparison tests both bounds */
     uint16_t at = 0;
 
     if (s < S_COUNT) {

@@ -1,7 +1,8 @@
 /*
- * unicode.h - what Hugging Face `tokenizers` knows of a code point.
+ * unicode.h - properties and mappings of a code point, as Hugging Face `tokenizers` has them.
  *
- * The data is that package's, not a Unicode version's: see tools/unicode_tables.py.
+ * The tables reproduce that package, not one Unicode version; tools/unicode_tables.py generates
+ * them. A lookup has two stages: the block of 128 code points, then the entry.
  */
 #ifndef GSV_TEXT_UNICODE_H
 #define GSV_TEXT_UNICODE_H
@@ -12,16 +13,16 @@
 
 enum {
     GSV_UNICODE_SPACE = 1 << 1,       /* White_Space */
-    GSV_UNICODE_CONTROL = 1 << 0,     /* BertNormalizer's clean_text drops it */
-    GSV_UNICODE_PUNCTUATION = 1 << 2, /* BertPreTokenizer isolates it */
-    GSV_UNICODE_WORD = 1 << 3,        /* \w of a regular expression */
-    GSV_UNICODE_NONSPACING = 1 << 4,  /* Mn: BertNormalizer's strip_accents drops it */
-    GSV_UNICODE_COMBINING = 1 << 5,   /* M: the StripAccents normalizer drops it */
-    GSV_UNICODE_CHANGES = 1 << 6,     /* has a lowercase or a canonical decomposition */
-    GSV_UNICODE_REORDERS = 1 << 7,    /* has a combining class and is not Mn: its order matters */
+    GSV_UNICODE_CONTROL = 1 << 0,     /* dropped by BertNormalizer's clean_text */
+    GSV_UNICODE_PUNCTUATION = 1 << 2, /* isolated by BertPreTokenizer */
+    GSV_UNICODE_WORD = 1 << 3,        /* regular expression \w */
+    GSV_UNICODE_NONSPACING = 1 << 4,  /* Mn: dropped by BertNormalizer's strip_accents */
+    GSV_UNICODE_COMBINING = 1 << 5,   /* M: dropped by the StripAccents normalizer */
+    GSV_UNICODE_CHANGES = 1 << 6,     /* has a lowercase mapping or a canonical decomposition */
+    GSV_UNICODE_REORDERS = 1 << 7,    /* has a combining class and is not Mn: order matters */
 };
 
-/* What the regular expressions of pre-tokenizers ask. */
+/* Properties for the regular expressions of pre-tokenizers. */
 enum {
     GSV_REGEX_LETTER = 1 << 0,      /* \p{L} */
     GSV_REGEX_NUMBER = 1 << 1,      /* \p{N} */
@@ -29,12 +30,12 @@ enum {
     GSV_REGEX_PUNCTUATION = 1 << 3, /* \p{P} */
     GSV_REGEX_SYMBOL = 1 << 4,      /* \p{S} */
     GSV_REGEX_SPACE = 1 << 5,       /* \s */
-    GSV_REGEX_NUMERIC = 1 << 6,     /* the pre-tokenizer "Digits" */
+    GSV_REGEX_NUMERIC = 1 << 6,     /* split by the pre-tokenizer "Digits" */
 };
 
 #define GSV_UNICODE_LOOKUP(table, c) table[(size_t)table##_blocks[(c) >> 7] << 7 | ((c)&127)]
 
-/* The most code points that one becomes in any mapping (U+FDFA has 18). */
+/* The maximum number of code points in a mapping (U+FDFA has 18). */
 #define GSV_UNICODE_MAX_MAPPING 18
 
 static inline uint8_t gsv_unicode_get_flags(uint32_t c)
@@ -52,7 +53,7 @@ static inline uint8_t gsv_unicode_get_class(uint32_t c)
     return GSV_UNICODE_LOOKUP(gsv_unicode_class, c);
 }
 
-/* The blocks that BERT puts spaces around. */
+/* The CJK blocks that BERT puts spaces around. */
 static inline bool gsv_unicode_is_chinese(uint32_t c)
 {
     if (c < 0x3400)
@@ -63,12 +64,12 @@ static inline bool gsv_unicode_is_chinese(uint32_t c)
            (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-/* Each writes what becomes of c, at most GSV_UNICODE_MAX_MAPPING code points, and returns how
- * many: c itself when there is no mapping. */
+/* Write the mapping of c, at most GSV_UNICODE_MAX_MAPPING code points; without a mapping c itself.
+ * Returns the number of code points. */
 size_t gsv_unicode_to_lower(uint32_t c, uint32_t *out);
 size_t gsv_unicode_decompose(uint32_t c, bool compatible, uint32_t *out);
 
-/* The character that two compose to; 0 when they do not. */
+/* The canonical composition of two characters; 0 if they do not compose. */
 uint32_t gsv_unicode_compose(uint32_t first, uint32_t second);
 
 #endif
