@@ -354,6 +354,7 @@ struct encode_job {
     const struct gsv_template *template;
     size_t n_before, n_between, n_after; /* special tokens; all 0 with no_special */
     size_t limit;                        /* maximum number of tokens that are not special */
+    size_t first_b;                      /* of a pair: the first token of the second text */
     bool strict;
 };
 
@@ -452,7 +453,7 @@ static gpuserve_status encode_pair(struct encode_job *job, const struct two_text
     all_b = b;
     share_limit(job->limit, &a, &b);
     keep(e, s->left, job->n_before, found_a, a, job->n_before);
-    to_b = job->n_before + a + job->n_between;
+    to_b = job->first_b = job->n_before + a + job->n_between;
     keep(e, s->left, first_b, found_b, b, to_b);
     if (s->left && a > 0 && a < all_a)
         trim_first(job, texts->a, job->n_before);
@@ -492,8 +493,7 @@ static gpuserve_status encode_lowered(struct encode_job *job, const struct two_t
         status = encode(job, &lowered, error);
     }
     for (size_t i = 0; status == GPUSERVE_OK && i < e->n; i++)
-        e->spans[i] = gsv_lowered_span(
-            texts->b && e->type_ids[i] == job->template->type_b ? &b : &a, e->spans[i]);
+        e->spans[i] = gsv_lowered_span(texts->b && i >= job->first_b ? &b : &a, e->spans[i]);
     gsv_lowered_reset(&a);
     gsv_lowered_reset(&b);
     return status;

@@ -101,6 +101,28 @@ Test(vocab_files, spans_of_a_lowered_text_are_of_the_text_as_given)
     gsv_tokenizer_free(&t);
 }
 
+/* Both texts of RoBERTa's pairs have type 0: the type does not tell which text a span is of. */
+Test(vocab_files, spans_of_a_lowered_pair_are_of_their_own_texts)
+{
+    static const char first[] = "\xE2\x84\xAA a", second[] = "a b";
+    char path[1024];
+    struct gsv_tokenizer *t;
+    struct gsv_encoding e = { 0 };
+    size_t i = 1;
+
+    snprintf(path, sizeof(path), "%s/models/st-xlm-roberta", TEST_DATA_DIR);
+    t = open_folder(path, NULL, true);
+    cr_assert_eq(
+        gsv_tokenizer_encode(t, &e, first, strlen(first), second, strlen(second), NULL, NULL),
+        GPUSERVE_OK);
+    while (i + 1 < e.n && e.spans[i + 1].end > 0)
+        i++;
+    cr_expect_eq(e.spans[i].end, strlen(first)); /* of the last token of the first text */
+    cr_expect_eq(e.spans[e.n - 2].end, strlen(second));
+    gsv_encoding_reset(&e);
+    gsv_tokenizer_free(&t);
+}
+
 Test(vocab_files, a_tokenizer_is_looked_for_beside_its_transformer_first)
 {
     char path[1024];

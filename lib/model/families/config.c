@@ -20,6 +20,8 @@
 #define FILE_NAME "config.json"
 #define MAX_VOCABULARY (1 << 24)
 #define MAX_WIDTH (1 << 16)
+/* From 512 buckets on, the exact ones reach the largest distance of the logarithmic ones, 128. */
+#define MAX_RELATIVE_BUCKETS 511
 #define MAX_LAYERS 512
 #define MAX_POSITIONS (1 << 20)
 #define MAX_LABELS 100000
@@ -206,8 +208,8 @@ static gpuserve_status read_positions(struct gsv_config *config, const struct gs
     if (st == GPUSERVE_OK && config->family->type)
         st = gsv_json_int(json, "type_vocab_size", FILE_NAME, 0, MAX_WIDTH, &types, error);
     if (st == GPUSERVE_OK)
-        st = gsv_json_int(json, "relative_attention_num_buckets", FILE_NAME, 4, MAX_WIDTH, &buckets,
-                          error);
+        st = gsv_json_int(json, "relative_attention_num_buckets", FILE_NAME, 4,
+                          MAX_RELATIVE_BUCKETS, &buckets, error);
     if (st != GPUSERVE_OK)
         return st;
     config->type_vocab_size = (int32_t)types;

@@ -10,7 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 #include "lib/text/tokenizer_parts.h"
-#include "lib/text/load/memory_usage.h"
+#include "lib/text/load/truncation_padding.h"
 
 #include <string.h>
 
@@ -56,9 +56,9 @@ static gpuserve_status read_part(struct gsv_tokenizer *t, enum part part,
     case VERSION:
         return check_version(json, name, error);
     case TRUNCATION:
-        return gsv_usage_check_truncation(json, name, error);
+        return gsv_check_truncation(json, name, error);
     default:
-        return gsv_usage_check_padding(json, name, error);
+        return gsv_check_padding(json, name, error);
     }
 }
 

@@ -122,6 +122,25 @@ static gpuserve_status index_ids(struct gsv_vocab *v, const char *name, gpuserve
     return GPUSERVE_OK;
 }
 
+/* The id of the last token joins the index; the others are in it. */
+static gpuserve_status index_last_id(struct gsv_vocab *v, const char *name, gpuserve_error *error)
+{
+    const size_t id = (size_t)v->tokens[v->n - 1].id;
+
+    if (id >= v->n_ids) {
+        uint32_t *by_id =
+            realloc(v->by_id, (id + 1) * sizeof(*by_id)); /* at most GSV_VOCAB_MAX_ID */
+
+        if (!by_id)
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for %zu ids", name, id + 1);
+        memset(by_id + v->n_ids, 0, (id + 1 - v->n_ids) * sizeof(*by_id));
+        v->by_id = by_id;
+        v->n_ids = id + 1;
+    }
+    v->by_id[id] = (uint32_t)v->n;
+    return GPUSERVE_OK;
+}
+
 gpuserve_status gsv_vocab_read_json(struct gsv_vocab *v, struct gsv_json_slice object,
                                     const char *name, gpuserve_error *error)
 {
@@ -227,7 +246,7 @@ gpuserve_status gsv_vocab_append(struct gsv_vocab *v, const char *text, size_t s
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: an id over %d", name, GSV_VOCAB_MAX_ID);
     memcpy(v->text + v->text_size, text, size);
     status = take_token(v, size, id, REFUSED, name, error);
-    return status == GPUSERVE_OK ? index_ids(v, name, error) : status;
+    return status == GPUSERVE_OK ? index_last_id(v, name, error) : status;
 }
 
 void gsv_vocab_reset(struct gsv_vocab *v)

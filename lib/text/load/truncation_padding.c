@@ -1,10 +1,10 @@
 /*
- * memory_usage.c - validates "truncation" and "padding" of tokenizer.json.
+ * truncation_padding.c - validates "truncation" and "padding" of tokenizer.json.
  *
  * Each field is checked for its type, range or list of known values, as `tokenizers` does. No value
  * is stored.
  */
-#include "lib/text/load/memory_usage.h"
+#include "lib/text/load/truncation_padding.h"
 
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
@@ -37,7 +37,7 @@ static gpuserve_status check_number(const struct gsv_json_value *json, const cha
 
 static const char *const directions[] = { "Left", "Right", NULL };
 
-gpuserve_status gsv_usage_check_truncation(const struct gsv_json_value *json, const char *name,
+gpuserve_status gsv_check_truncation(const struct gsv_json_value *json, const char *name,
                                            gpuserve_error *error)
 {
     static const char *const strategies[] = { "LongestFirst", "OnlyFirst", "OnlySecond", NULL };
@@ -70,7 +70,7 @@ static gpuserve_status check_padding_strategy(const struct gsv_json_value *json,
     return check_choice(json, "strategy", strategies, name, error);
 }
 
-gpuserve_status gsv_usage_check_padding(const struct gsv_json_value *json, const char *name,
+gpuserve_status gsv_check_padding(const struct gsv_json_value *json, const char *name,
                                         gpuserve_error *error)
 {
     const struct gsv_json_value *multiple = gsv_json_member(json, "pad_to_multiple_of");
