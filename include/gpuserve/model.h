@@ -239,7 +239,7 @@ typedef struct gpuserve_swap_options {
  *                 and `when_suspended` keep their values from gpuserve_model_open().
  * @param how      May be NULL.
  * @return as gpuserve_model_open(): GPUSERVE_E_TOO_LARGE if there is no memory for both (a
- *         suspended model needs no memory for the old one); and
+ *         remedy is to suspend the model first); and
  *         GPUSERVE_E_INVALID    the new model has a dimension or labels that are not allowed; or
  *                               the call is from a completion callback
  *         GPUSERVE_E_MISMATCH   its fingerprint differs from how->fingerprint
@@ -261,9 +261,9 @@ gpuserve_model_swap(gpuserve_model *model, const char *path, uint32_t *changes,
  *
  * Weights of a GPU model are offloaded to host memory, one copy for all replicas, which counts
  * against the context's budget. They are dropped if there is no memory for the copy, or when
- * another model needs the budget. Weights of a CPU model are dropped at once: a resume reads the files
- * again, from the page cache if possible. The files stay open, so removing or replacing them is
- * safe; modifying them in place is not.
+ * another model needs the budget. Weights of a CPU model are dropped at once: a resume reads the
+ * files again, from the page cache if possible. The files stay open, so removing or replacing them
+ * is safe; modifying them in place is not.
  *
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID, also in a completion callback
  *
