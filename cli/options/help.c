@@ -55,15 +55,16 @@ static void print_option(const struct cli_option *option)
 
 static void help_program(void)
 {
-    printf("gpuserve %s: text to vectors, labels and scores\n\n"
+    printf("gpuserve %s: text embeddings, labels and scores\n\n"
            "usage: gpuserve COMMAND [OPTION...]\n\n",
            gpuserve_version());
     for (size_t i = 0; i < cli_n_commands; i++)
         printf("  %-12s %s\n", cli_commands[i].name, cli_commands[i].summary);
-    puts("\n`gpuserve COMMAND --help` tells more; `man gpuserve` tells everything.\n\n"
-         "  gpuserve pull sentence-transformers/all-MiniLM-L6-v2\n"
-         "  gpuserve embed -m sentence-transformers/all-MiniLM-L6-v2 \"a text\" \"another\"\n\n"
-         "Exit status: 0 done, 1 failed, 2 wrong usage.");
+    puts(
+        "\n`gpuserve COMMAND --help` describes a command; `man gpuserve` is the full reference.\n\n"
+        "  gpuserve pull sentence-transformers/all-MiniLM-L6-v2\n"
+        "  gpuserve embed -m sentence-transformers/all-MiniLM-L6-v2 \"a text\" \"another\"\n\n"
+        "Exit status: 0 success, 1 failure, 2 usage error.");
 }
 
 void cli_help(const struct cli_command *command)
