@@ -1,5 +1,7 @@
 /*
- * help.c - what --help prints, made from the tables.
+ * help.c - prints --help, generated from the tables of commands and options.
+ *
+ * Two columns: option names on the left, help texts from HELP_COLUMN on, wrapped at HELP_WIDTH.
  */
 #include "cli/options/options.h"
 
@@ -9,7 +11,7 @@
 #define HELP_COLUMN 26
 #define HELP_WIDTH 92
 
-/* Words of `text` from HELP_COLUMN on, wrapped; the cursor is at column `at`. */
+/* Print `text` from HELP_COLUMN on, wrapped at spaces; the cursor is at column `at`. */
 static void print_wrapped(const char *text, size_t at)
 {
     if (at + 2 > HELP_COLUMN) {

@@ -1,5 +1,6 @@
 /*
- * options_table.c - every option once.
+ * options_table.c - the table of all options: name, type, range, help text, and the commands that
+ * accept it.
  */
 #include "cli/options/options.h"
 
