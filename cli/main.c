@@ -9,95 +9,95 @@
 #include <string.h>
 
 const struct cli_command cli_commands[] = {
-    { "embed", cli_embed, "embed -m MODEL [OPTION...] [TEXT...]", "texts to vectors",
-      "Texts come from the arguments, from --input, or from standard input, one a line. Each "
-      "gives\n"
+    { "embed", cli_embed, "embed -m MODEL [OPTION...] [TEXT...]", "compute embeddings of texts",
+      "Reads texts from the arguments, --input, or standard input, one per line. Each text gives\n"
       "one JSON object with its `embedding`, or one row of a .npy file (float32, C order).\n\n"
       "  gpuserve embed -m MODEL \"a text\" \"another\"\n"
       "  gpuserve embed -m MODEL --input texts.jsonl --output vectors.npy\n"
       "  head texts.txt | gpuserve embed -m MODEL --format text\n" },
     { "classify", cli_classify, "classify -m MODEL [--head FILE] [OPTION...] [TEXT...]",
-      "texts to labels with scores",
+      "compute labels with scores of texts",
       "Each text gives one JSON object: the best `label`, its `score`, and `scores` of all "
       "labels.\n"
-      "The model has a classifier of its own, or --head names one over its embeddings. For a "
-      "model\n"
-      "of pairs (a reranker) the input holds objects with `text` and `pair`. Of a model that "
-      "labels\n"
-      "tokens the object has the `entities` of the text.\n\n"
+      "The classifier is part of the model, or --head names one over its embeddings. For a text\n"
+      "pair model (a reranker) the input is objects with `text` and `pair`. For a token\n"
+      "classification model the object has the `entities` of the text.\n\n"
       "  gpuserve classify -m MODEL --head sentiment.safetensors \"a fine film\"\n"
       "  gpuserve classify -m MODEL --input reviews.csv --text-column review --top 3\n" },
     { "similarity", cli_similarity, "similarity -m MODEL [OPTION...] [TEXT...]",
-      "how alike texts are",
-      "Cosine similarity of every text with every other: one JSON object a text, with its row of\n"
-      "the matrix. With --pairs only of `text` with `pair` in each object of the input.\n\n"
+      "compute the similarity of texts",
+      "Cosine similarity matrix of all texts: one JSON object per text, with its row of the\n"
+      "matrix. With --pairs: the similarity of `text` and `pair` in each input object.\n\n"
       "  gpuserve similarity -m MODEL \"a cat\" \"a kitten\" \"a bill\"\n"
       "  gpuserve similarity -m MODEL --pairs --input pairs.jsonl\n" },
-    { "tokenize", cli_tokenize, "tokenize -m MODEL [OPTION...] [TEXT...]", "texts to token ids",
-      "Each text gives one JSON object with its `ids`. Texts are cut only with --max-tokens.\n\n"
+    { "tokenize", cli_tokenize, "tokenize -m MODEL [OPTION...] [TEXT...]",
+      "convert texts to token ids",
+      "Each text gives one JSON object with its `ids`. Only --max-tokens cuts texts.\n\n"
       "  gpuserve tokenize -m MODEL \"a text\"\n"
       "  gpuserve tokenize -m MODEL --no-special --input texts.txt\n" },
     { "inspect", cli_inspect, "inspect MODEL [OPTION...]",
-      "what a model is and the memory it takes",
-      "From configuration and file headers only; nothing is loaded. The facts are those of the\n"
-      "model's files; --head, --dtype, --max-tokens and the like count in its `footprint` "
-      "alone.\n"
-      "With --dtype int8 the model is loaded, as that measures what int8 costs it: `int8` has the\n"
-      "least cosine to full precision of the probe texts, and the products that stay in a\n"
-      "higher precision for it. A model that int8 cannot hold is refused.\n\n"
+      "show a model's properties and memory footprint",
+      "Reads only configuration and file headers; does not load the model. Options such as\n"
+      "--head, --dtype and --max-tokens change only its `footprint`.\n"
+      "With --dtype int8 the model is loaded, to measure the accuracy loss of int8: `int8` has\n"
+      "the lowest cosine similarity to full precision over the probe texts, and the products\n"
+      "kept in higher precision. A model that is not accurate enough in int8 is refused.\n\n"
       "  gpuserve inspect MODEL\n"
       "  gpuserve inspect MODEL --dtype int8\n"
       "  gpuserve inspect MODEL --device cuda:0 --dtype fp16 --json\n" },
-    { "devices", cli_devices, "devices [OPTION...]", "the processors that can be used",
-      "What --device takes, with memory, load, temperature, power and processes, and which one "
-      "`auto`\nchooses and why; GPUs that are in the machine but not shown, and what hides "
+    { "devices", cli_devices, "devices [OPTION...]", "list the usable devices",
+      "Lists the values of --device, with memory, load, temperature, power and processes, and "
+      "the\nchoice of `auto` with its reason; also GPUs that CUDA does not show, and what hides "
       "them.\n\n"
       "  gpuserve devices --json\n"
       "  gpuserve devices --watch --interval 1\n"
       "  gpuserve devices --select auto:order=memory,limit=2,max_load=0.2\n" },
-    { "doctor", cli_doctor, "doctor [OPTION...]", "what works here, and what does not and why",
-      "Attach its output to a report of a fault.\n\n"
+    { "doctor", cli_doctor, "doctor [OPTION...]",
+      "diagnose this machine: what works, what does not and why",
+      "Attach its output to a bug report.\n\n"
       "  gpuserve doctor\n" },
-    { "bench", cli_bench, "bench -m MODEL [OPTION...]", "how fast a model is here",
-      "W1-N is one text of N tokens, alone (latency). W2 is 2,000 texts of log-normal lengths, 40\n"
+    { "bench", cli_bench, "bench -m MODEL [OPTION...]",
+      "measure the speed of a model on this machine",
+      "W1-N is a single text of N tokens (latency). W2 is 2,000 texts of log-normal lengths, 40\n"
       "tokens on average and 256 at most; W3 is 32 texts of 256 tokens (throughput). With --input\n"
-      "the texts of a file are measured instead, up to 20,000 of them.\n\n"
+      "the benchmark uses the texts of a file instead, up to 20,000.\n\n"
       "  gpuserve bench -m MODEL --threads 2\n"
       "  gpuserve bench -m MODEL --dtype int8 --workload W1-8,W2 --json\n" },
     { "fit", cli_fit, "fit -m MODEL --train FILE --output HEAD.safetensors [OPTION...]",
       "train a classifier head on labelled texts",
-      "Logistic regression on the embeddings of the texts, which stay as they are. The head is a\n"
-      "small file for `gpuserve classify --head`.\n\n"
+      "Logistic regression on the embeddings of the texts; the encoder is not changed. The head\n"
+      "is a small file for `gpuserve classify --head`.\n\n"
       "  gpuserve fit -m MODEL --train train.csv --test test.csv -o head.safetensors\n"
       "  gpuserve fit -m MODEL --train all.jsonl --split 0.2 --label-name 1=spam -o "
       "spam.safetensors\n" },
-    { "pull", cli_pull, "pull NAME [OPTION...]", "fetch a model from the Hugging Face hub",
-      "Into the usual cache, where every program that uses the hub finds it; only the files that\n"
-      "gpuserve reads. A download that was broken off goes on where it stopped. Environment:\n"
+    { "pull", cli_pull, "pull NAME [OPTION...]", "download a model from the Hugging Face hub",
+      "Downloads to the standard Hugging Face cache, which other programs share; only the files\n"
+      "that gpuserve reads. An interrupted download resumes where it stopped. Environment:\n"
       "HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE, https_proxy, "
       "CURL_CA_BUNDLE.\n\n"
       "  gpuserve pull sentence-transformers/all-MiniLM-L6-v2\n"
       "  gpuserve pull intfloat/e5-small-v2 --revision main\n" },
-    { "completion", cli_completion, "completion bash|zsh|fish",
-      "a script for the shell's completion", "  source <(gpuserve completion bash)\n" },
+    { "completion", cli_completion, "completion bash|zsh|fish", "print a shell completion script",
+      "  source <(gpuserve completion bash)\n" },
     { "rerank", cli_rerank, "rerank -m MODEL [OPTION...] QUERY [DOCUMENT...]",
-      "documents in the order in which they answer a query",
-      "Best first, one JSON object a document: its `index`, `score` and `text`. Documents are the\n"
-      "arguments after the query, or come from --input or standard input. A cross-encoder (a\n"
-      "classifier of one label) scores pairs from 0 to 1; any other model gives the cosine of the\n"
-      "embeddings, with its prompts for queries and documents where it has them.\n\n"
+      "sort documents by relevance to a query",
+      "Best first, one JSON object per document: its `index`, `score` and `text`. Documents are\n"
+      "the arguments after the query, or come from --input or standard input. A cross-encoder (a\n"
+      "classifier with one label) scores pairs from 0 to 1; any other model gives the cosine of\n"
+      "the embeddings, with the model's prompts for queries and documents if it has them.\n\n"
       "  gpuserve rerank -m MODEL \"what do cats eat\" \"cats eat mice\" \"the price of oil\"\n"
       "  gpuserve rerank -m MODEL \"a query\" --input passages.txt --top 5 --format text\n" },
-    { "serve", cli_serve, "serve MODEL [MODEL...] [OPTION...]", "models over HTTP",
-      "Answers the clients of OpenAI, text-embeddings-inference and others on one port. The first\n"
-      "model answers for clients that name none; NAME=MODEL chooses the name of a model. The "
-      "address\n"
-      "is printed when the server is ready. SIGTERM ends it after the requests it has accepted.\n\n"
+    { "serve", cli_serve, "serve MODEL [MODEL...] [OPTION...]", "serve models over HTTP",
+      "Serves the APIs of OpenAI, text-embeddings-inference and others on one port. The first\n"
+      "model serves requests that name no model; NAME=MODEL sets the name of a model. The server\n"
+      "prints its address when it is ready. On SIGTERM it completes the accepted requests and\n"
+      "exits.\n\n"
       "  gpuserve serve sentence-transformers/all-MiniLM-L6-v2\n"
       "  gpuserve serve minilm=./all-MiniLM-L6-v2 --port 8080 --alias text-embedding-3-small\n" },
-    { "profile", cli_profile, "profile MODEL [OPTION...]", "where the time of a model goes here",
-      "Runs one batch again and again: microseconds by stage and layer, the rate of each matrix\n"
-      "product and its part of the best that square products reach here, memory by purpose.\n\n"
+    { "profile", cli_profile, "profile MODEL [OPTION...]", "measure where a model spends its time",
+      "Runs one batch repeatedly and reports microseconds by stage and layer, the rate of each\n"
+      "matrix product and its ratio to the best rate of square products, and memory by\n"
+      "purpose.\n\n"
       "  gpuserve profile MODEL\n"
       "  gpuserve profile MODEL --text-tokens 32 --texts 16 --trace trace.json\n" },
 };

@@ -1,5 +1,7 @@
 /*
- * help.c - what --help prints, made from the tables.
+ * help.c - prints --help, generated from the tables of commands and options.
+ *
+ * Two columns: option names on the left, help texts from HELP_COLUMN on, wrapped at HELP_WIDTH.
  */
 #include "cli/options/options.h"
 
@@ -9,7 +11,7 @@
 #define HELP_COLUMN 26
 #define HELP_WIDTH 92
 
-/* Words of `text` from HELP_COLUMN on, wrapped; the cursor is at column `at`. */
+/* Print `text` from HELP_COLUMN on, wrapped at spaces; the cursor is at column `at`. */
 static void print_wrapped(const char *text, size_t at)
 {
     if (at + 2 > HELP_COLUMN) {
@@ -55,15 +57,16 @@ static void print_option(const struct cli_option *option)
 
 static void help_program(void)
 {
-    printf("gpuserve %s: text to vectors, labels and scores\n\n"
+    printf("gpuserve %s: text embeddings, labels and scores\n\n"
            "usage: gpuserve COMMAND [OPTION...]\n\n",
            gpuserve_version());
     for (size_t i = 0; i < cli_n_commands; i++)
         printf("  %-12s %s\n", cli_commands[i].name, cli_commands[i].summary);
-    puts("\n`gpuserve COMMAND --help` tells more; `man gpuserve` tells everything.\n\n"
-         "  gpuserve pull sentence-transformers/all-MiniLM-L6-v2\n"
-         "  gpuserve embed -m sentence-transformers/all-MiniLM-L6-v2 \"a text\" \"another\"\n\n"
-         "Exit status: 0 done, 1 failed, 2 wrong usage.");
+    puts(
+        "\n`gpuserve COMMAND --help` describes a command; `man gpuserve` is the full reference.\n\n"
+        "  gpuserve pull sentence-transformers/all-MiniLM-L6-v2\n"
+        "  gpuserve embed -m sentence-transformers/all-MiniLM-L6-v2 \"a text\" \"another\"\n\n"
+        "Exit status: 0 success, 1 failure, 2 usage error.");
 }
 
 void cli_help(const struct cli_command *command)

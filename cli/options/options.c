@@ -1,8 +1,10 @@
 /*
- * options.c - reads the command line against the tables.
+ * options.c - command line parser, driven by the tables of options and commands.
  *
- * Long options as `--name value` or `--name=value`, short ones as `-m value` or `-mvalue`; `--`
- * ends them; `-` alone is an argument. Options and arguments may be mixed.
+ *   argv -> option row (own name or text-embeddings-inference name) -> field of struct cli_args
+ *
+ * Syntax: long options as `--name value` or `--name=value`, short ones as `-m value` or `-mvalue`.
+ * `--` ends the options; `-` alone is an argument. Options and arguments may be mixed.
  */
 #include "cli/options/options.h"
 
@@ -14,8 +16,8 @@
 
 #define NEAR_NAME_BYTES 32
 
-/* How many letters to insert, remove or change to get from a to b (Levenshtein), cut off at
- * names longer than any of ours. */
+/* Levenshtein distance between a and b: insertions, deletions and substitutions. Names longer than
+ * NEAR_NAME_BYTES, which no option has, give NEAR_NAME_BYTES. */
 static size_t distance(const char *a, const char *b)
 {
     size_t row[NEAR_NAME_BYTES + 1];
@@ -43,7 +45,7 @@ static size_t distance(const char *a, const char *b)
 const char *cli_nearest(const char *name, const char *const *names, size_t n)
 {
     const char *best = NULL;
-    size_t best_distance = strlen(name) / 3 + 2; /* farther than this is another word */
+    size_t best_distance = strlen(name) / 3 + 2; /* beyond this it is a different word */
 
     for (size_t i = 0; i < n; i++) {
         const size_t d = distance(name, names[i]);
@@ -90,7 +92,7 @@ static const struct cli_option *find_short(const struct cli_command *command, ch
     return NULL;
 }
 
-/* Its value is not told: it may be a key. */
+/* The message omits the value, which may be a key. */
 static int unknown_option(const struct cli_command *command, const char *given, size_t size)
 {
     const char *names[128], *nearest = NULL;
@@ -112,7 +114,7 @@ static int unknown_option(const struct cli_command *command, const char *given, 
     return CLI_USAGE;
 }
 
-/* One that means something to text-embeddings-inference only; its value is passed over. */
+/* An option that only text-embeddings-inference has; skips its value. */
 static int tell_tei(const struct cli_tei_name *tei, bool has_value, int *at)
 {
     char given[64];
@@ -122,8 +124,8 @@ static int tell_tei(const struct cli_tei_name *tei, bool has_value, int *at)
     return cli_tei_tell(tei, given);
 }
 
-/* "true" or "false", in or behind a flag that text-embeddings-inference lets have it. *is_on: what
- * it says; a flag that is not on is as if it were not given. */
+/* "true" or "false" as the value of, or argument after, a flag that has a boolean value in
+ * text-embeddings-inference. *is_on: the value; false is equivalent to omitting the flag. */
 static bool take_bool(const struct cli_tei_name *tei, const char *value, const char *next, int *at,
                       bool *is_on)
 {
@@ -261,12 +263,12 @@ const struct cli_option *cli_option_find(const struct cli_command *command, cons
     return find_long(command, name, strlen(name));
 }
 
-/* One option at argv[*at], with its value there or in the next argument. */
+/* Parse the option at argv[*at], with its value there or in the next argument. */
 static int parse_option(struct cli_args *args, const struct cli_command *command, int argc,
                         char **argv, int *at)
 {
     const char *given = argv[*at], *value = NULL;
-    size_t size = 2; /* of its name, with the dashes */
+    size_t size = 2; /* of the option name, including the dashes */
     const struct cli_option *option;
     const struct cli_tei_name *tei;
     bool is_on = true;

@@ -1,15 +1,15 @@
 /*
- * options.h - the command line: which commands there are, what options they take, and their help.
+ * options.h - command line: tables of commands and options, the parsed arguments, and help.
  *
- * One table of options for all commands, each row with the set of commands that take it: an option
- * means the same everywhere, and help and shell completions are made from the same rows.
+ * One table holds the options of all commands; each row has the set of commands that accept it. So
+ * an option has the same meaning everywhere. Help and shell completions come from the same rows.
  */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
 #include "cli/cli.h"
 
-/* Which commands take an option: bit N is the command at N in cli_commands. */
+/* Commands that accept an option: bit N is the command at index N of cli_commands. */
 enum {
     CMD_EMBED = 1 << 0,
     CMD_CLASSIFY = 1 << 1,
@@ -30,22 +30,23 @@ enum {
 enum cli_format { CLI_BY_NAME = 0, CLI_JSON, CLI_NPY, CLI_TEXT };
 enum cli_input_format { CLI_INPUT_BY_NAME = 0, CLI_INPUT_LINES, CLI_INPUT_JSONL, CLI_INPUT_CSV };
 
-/* An option that may be given several times. */
+/* The values of a repeatable option. */
 #define CLI_LIST_MAX 256
 struct cli_list {
     const char *items[CLI_LIST_MAX];
     size_t n;
 };
 
-/* All options of all commands; zero means not given. Texts are lent by argv. */
-/* One more than the gpuserve_lost_policy has: the server ends. */
+/* struct cli_args holds all options of all commands; zero means not given. Strings are borrowed
+ * from argv. */
+/* Value of --on-device-lost beside those of gpuserve_lost_policy: the server exits. */
 #define CLI_LOST_EXIT 100u
 
 struct cli_args {
     /* model */
     const char *model, *device, *head, *cache_dir;
     uint32_t dtype, threads, max_tokens, batch_tokens, queue_tokens, pooling, mmap, on_device_lost,
-        verbose, memory_policy, max_wait, queue_ms; /* the last two plus 1 */
+        verbose, memory_policy, max_wait, queue_ms; /* the last two are stored plus 1 */
     uint64_t memory_budget, cache_bytes;
     /* input */
     const char *input, *text_column, *pair_column;
@@ -53,7 +54,7 @@ struct cli_args {
     /* run */
     const char *prompt, *prompt_name;
     uint32_t dimensions, truncate, normalize, score, top, pairs, no_special, spans, sparse,
-        aggregation; /* the last plus 1 */
+        aggregation; /* the last is stored plus 1 */
     struct cli_list ignored_labels;
     /* output */
     const char *output;
@@ -78,7 +79,7 @@ struct cli_args {
     struct cli_list include;
     /* serve */
     const char *host;
-    uint32_t port; /* one more than given: 0 is a port too */
+    uint32_t port; /* stored plus 1, because 0 is a valid port */
     uint32_t insecure, http_threads, max_connections, max_body_bytes, max_client_batch,
         auto_truncate, drain_timeout, model_control, header_timeout, body_timeout, idle_timeout,
         min_body_rate, max_address_connections, max_unread_bytes;
@@ -88,11 +89,11 @@ struct cli_args {
     const char *api_key_file, *access_log, *config, *unix_path, *tls_cert, *tls_key, *tls_client_ca,
         *tls_client_crl;
     uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;
-    void **owned; /* [n_owned] memory of what --config says */
+    void **owned; /* [n_owned] memory of the values from --config */
     size_t n_owned, owned_capacity;
-    /* the program itself */
+    /* general */
     uint32_t help;
-    /* arguments that are no options */
+    /* positional arguments */
     const char *const *rest;
     size_t n_rest;
 };
@@ -102,14 +103,14 @@ struct cli_command {
     int (*run)(const struct cli_args *args);
     const char *usage;   /* "embed --model MODEL [TEXT...]" */
     const char *summary; /* one line */
-    const char *about;   /* what to know, with examples */
+    const char *about;   /* description with examples */
 };
 
 enum cli_option_kind {
     OPTION_FLAG,   /* sets a uint32_t to `value` */
     OPTION_TEXT,   /* const char * */
     OPTION_COUNT,  /* uint32_t, 1 to `maximum` */
-    OPTION_PORT,   /* uint32_t, 0 to `maximum`, kept plus one */
+    OPTION_PORT,   /* uint32_t, 0 to `maximum`, stored plus 1 */
     OPTION_REAL,   /* double, 0 to `maximum` */
     OPTION_SIZE,   /* uint64_t bytes: 12G, 800MB */
     OPTION_CHOICE, /* uint32_t, one of `choices` */
@@ -139,16 +140,16 @@ extern const size_t cli_n_options;
 extern const struct cli_command cli_commands[];
 extern const size_t cli_n_commands;
 
-/* options_tei.c: what text-embeddings-inference calls options of `serve`. */
+/* options_tei.c: the names of `serve` options in text-embeddings-inference. */
 enum cli_tei_kind {
-    TEI_SAME,   /* as `option` of ours */
-    TEI_PASSED, /* changes no answer: passed over, and `remark` says what is done instead */
-    TEI_REFUSED /* would change answers: `remark` says what to use */
+    TEI_SAME,   /* alias of `option` */
+    TEI_PASSED, /* does not change results: ignored, `remark` names the equivalent behaviour */
+    TEI_REFUSED /* would change results: an error, `remark` names the alternative */
 };
 enum cli_tei_value {
     TEI_VALUE,
     TEI_FLAG,
-    TEI_BOOL /* a flag that "true" or "false" may follow */
+    TEI_BOOL /* a flag with an optional "true" or "false" */
 };
 
 struct cli_tei_name {
@@ -161,36 +162,36 @@ extern const struct cli_tei_name cli_tei_names[];
 extern const size_t cli_n_tei_names;
 
 const struct cli_command *cli_command_find(const char *name);
-/* By the first `size` bytes of `name`; NULL: none of them, or of another command. */
+/* Find by the first `size` bytes of `name`; NULL if unknown or if the command is not `serve`. */
 const struct cli_tei_name *cli_tei_flag(const struct cli_command *command, const char *name,
                                         size_t size);
-/* Tell of one that is no option of ours, as it was given; CLI_OK or CLI_USAGE. */
+/* Report an option without a counterpart, by the name given; CLI_OK or CLI_USAGE. */
 int cli_tei_tell(const struct cli_tei_name *tei, const char *given);
 bool cli_option_of(const struct cli_option *option, const struct cli_command *command);
 
-/* Parse what follows the command's name. argv is reordered: arguments that are no options are moved
- * to its front and lent by args->rest. CLI_OK or CLI_USAGE. */
+/* Parse the arguments after the command's name. Reorders argv: positional arguments move to its
+ * front, and args->rest borrows them. CLI_OK or CLI_USAGE. */
 int cli_parse(struct cli_args *args, const struct cli_command *command, int argc, char **argv);
 
-/* Give an option a value, as the command line would; CLI_OK or CLI_USAGE. */
+/* Set an option as the command line does; CLI_OK or CLI_USAGE. */
 int cli_option_set(struct cli_args *args, const struct cli_option *option, const char *text);
-/* Whether it has one. */
+/* Whether the option has a value. */
 bool cli_option_given(const struct cli_args *args, const struct cli_option *option);
 const struct cli_option *cli_option_find(const struct cli_command *command, const char *name);
-/* config.c: what the command line leaves open, from the environment, then from --config; to
- * be released, whatever the result. */
+/* cli/serve/config.c: fill options that the command line leaves unset, from the environment, then
+ * from --config. Call cli_serve_release() whatever the result. */
 int cli_serve_complete(struct cli_args *args);
 void cli_serve_release(struct cli_args *args);
-/* What holds in the end, in the form of --config; keys are not shown. */
+/* Print the merged configuration in the format of --config, without keys. */
 int cli_serve_print(const struct cli_args *args);
 
-/* Help on standard output. */
-void cli_help(const struct cli_command *command); /* NULL: the program's own */
+/* Print help on standard output. */
+void cli_help(const struct cli_command *command); /* NULL: help of the program */
 
-/* The name nearest to a mistyped one, or NULL when none is near. */
+/* The name with the smallest edit distance to a mistyped one, or NULL if all are too distant. */
 const char *cli_nearest(const char *name, const char *const *names, size_t n);
 
-/* One function a command. */
+/* Entry points of the commands. */
 int cli_embed(const struct cli_args *args);
 int cli_classify(const struct cli_args *args);
 int cli_similarity(const struct cli_args *args);

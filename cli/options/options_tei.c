@@ -1,9 +1,10 @@
 /*
- * options_tei.c - what text-embeddings-inference calls options of `serve`, so that its command
- * lines and its containers' variables go on working: all of its router's.
+ * options_tei.c - options of the router of text-embeddings-inference, mapped to those of `serve`.
+ * Its command lines and environment variables work unchanged.
  *
- * What has no counterpart here and changes no answer is passed over, with a remark that says what
- * is done instead; what would change answers is an error that says what to use.
+ * An option without a counterpart that does not change results is ignored with a warning, which
+ * names the equivalent behaviour. An option that would change results is an error, which names the
+ * alternative.
  */
 #include "cli/options/options.h"
 #include "cli/cli.h"

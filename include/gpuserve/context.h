@@ -1,6 +1,6 @@
 /*
- * gpuserve/context.h - what models share: threads, memory budgets, logging; and all that a context
- * tells of its models. <gpuserve/gpuserve.h> includes it.
+ * gpuserve/context.h - library version, and contexts: the threads, memory budgets and logging that
+ * models share, and reports on all models of a context. <gpuserve/gpuserve.h> includes this header.
  */
 #ifndef GPUSERVE_CONTEXT_H
 #define GPUSERVE_CONTEXT_H
@@ -13,48 +13,49 @@ extern "C" {
 
 /* ================================================================================== library */
 
-/** The library's version, "0.1.0". Lent for ever. Thread-safety: safe. Since: 0.1 */
+/** The library version, "0.1.0". Static string. Thread-safety: safe. Since: 0.1 */
 GPUSERVE_API const char *gpuserve_version(void);
 
-/** The soname's number: equal numbers are binary compatible. Thread-safety: safe. Since: 0.1 */
+/** Number in the soname: equal numbers are binary compatible. Thread-safety: safe. Since: 0.1 */
 GPUSERVE_API uint32_t gpuserve_abi_version(void);
 
-/** "GPUSERVE_E_BUSY" for GPUSERVE_E_BUSY, "unknown status" for no status. Since: 0.1 */
+/** "GPUSERVE_E_BUSY" for GPUSERVE_E_BUSY, "unknown status" for an unknown value. Since: 0.1 */
 GPUSERVE_API const char *gpuserve_status_name(gpuserve_status status);
 
 /* ================================================================================== context */
 
-/** What happens to a load that is over a memory budget, or over what its device has free. */
+/** What happens to a load that exceeds a memory budget or the free memory of its device. */
 typedef enum gpuserve_memory_policy {
     GPUSERVE_MEMORY_REFUSE = 0, /**< GPUSERVE_E_TOO_LARGE at once */
-    GPUSERVE_MEMORY_WAIT = 1,   /**< wait until others are closed or suspended, at most
+    GPUSERVE_MEMORY_WAIT = 1,   /**< wait until other models are closed or suspended, at most
                                      memory_wait_ms; then refuse */
-    GPUSERVE_MEMORY_EVICT = 2   /**< suspend idle models, the one used longest ago first, until it
-                                     fits; while all are busy wait as above. A model that was
-                                     evicted is resumed by its next request, which may evict others:
-                                     see gpuserve_model_options.keep and .when_suspended */
+    GPUSERVE_MEMORY_EVICT = 2   /**< suspend idle models in LRU order until the load fits; while all
+                                     are busy, wait as above. The next request to an evicted model
+                                     resumes it, which may evict others: see
+                                     gpuserve_model_options.keep and .when_suspended */
 } gpuserve_memory_policy;
 
-/** What a context is created with. Zero means the default in every field. */
+/** Options of gpuserve_context_create(). Zero means the default in every field. */
 typedef struct gpuserve_context_options {
     uint32_t        struct_size;
-    uint32_t        n_threads;           /**< compute threads; default: what the affinity mask and
-                                              the cgroup's quota allow */
-    uint64_t        memory_budget_bytes; /**< most memory for all models together; default none */
+    uint32_t        n_threads;           /**< compute threads; default: as many as the affinity mask
+                                              and the cgroup quota allow */
+    uint64_t        memory_budget_bytes; /**< max memory of all models together; default no limit */
     gpuserve_log_fn log;                 /**< default: no logging */
     void           *log_user;
     int32_t         log_level;           /**< default GPUSERVE_LOG_WARNING */
     int32_t         reserved;
-    const char     *plugin_dir;          /**< where libgpuserve-cuda.so is looked for first; then
-                                              GPUSERVE_PLUGIN_DIR, then beside the library and in
-                                              `gpuserve/` there, where it is installed */
+    const char     *plugin_dir;          /**< first directory searched for libgpuserve-cuda.so; then
+                                              GPUSERVE_PLUGIN_DIR, then the library's own directory
+                                              and its subdirectory `gpuserve/`, the install
+                                              location */
     const char     *cache_dir;           /**< Hugging Face cache; default: HF_HUB_CACHE, HF_HOME/hub
                                               or huggingface/hub in XDG_CACHE_HOME or ~/.cache. A
-                                              name that is not there is looked for in
+                                              model name not found there is searched in
                                               gpuserve/models beside huggingface/ */
-    uint32_t        memory_policy;       /**< gpuserve_memory_policy. What could not fit even alone
-                                              is refused at once whatever the policy */
-    uint32_t        memory_wait_ms;      /**< longest wait for memory; default 30000 */
+    uint32_t        memory_policy;       /**< gpuserve_memory_policy. A load that cannot fit even
+                                              alone is refused at once under every policy */
+    uint32_t        memory_wait_ms;      /**< max wait for memory; default 30000 */
 } gpuserve_context_options;
 
 /* clang-format off */
@@ -66,7 +67,7 @@ typedef struct gpuserve_context_options {
  *
  * @param context  Receives the context, owned; NULL on failure.
  * @param options  May be NULL. Strings are copied.
- * @return GPUSERVE_OK, GPUSERVE_E_INVALID (bad option), GPUSERVE_E_NOMEM
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID (invalid option), GPUSERVE_E_NOMEM
  *
  * Thread-safety: safe. Since: 0.1
  */
@@ -74,22 +75,22 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_context_create(gpuserve_context **context, const gpuserve_context_options *options,
                         gpuserve_error *error);
 
-/** One more owner; returns the same context. NULL is returned as it is. Since: 0.1 */
+/** Add a reference; returns the same context. NULL returns NULL. Since: 0.1 */
 GPUSERVE_API gpuserve_context *gpuserve_context_ref(gpuserve_context *context);
 
 /**
- * One owner less; the last one frees it. Models keep their context alive themselves. Accepts NULL
- * and a pointer to NULL; leaves NULL. Thread-safety: safe. Since: 0.1
+ * Drop a reference; the last one frees the context. Each model holds a reference to its context.
+ * Accepts NULL and a pointer to NULL; leaves NULL. Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API void gpuserve_context_unref(gpuserve_context **context);
 
 /**
- * Set the most memory that the models of a context may take together. What is open stays; loads
- * that wait for memory look again.
+ * Set the memory budget for the models of a context. Open models stay open; loads that wait for
+ * memory are checked again.
  *
- * @param device  A selector as in gpuserve_device_select(): the budget is for bytes on that device.
- *                NULL: for all bytes of all models, as gpuserve_context_options.memory_budget_bytes.
- * @param bytes   0 lifts the budget: then what the device has free is the limit.
+ * @param device  A selector as in gpuserve_device_select(): the budget covers bytes on that device.
+ *                NULL: all bytes of all models, as gpuserve_context_options.memory_budget_bytes.
+ * @param bytes   0 removes the budget: the limit is then the device's free memory.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_DEVICE, GPUSERVE_E_NOMEM
  *
  * Thread-safety: safe. Since: 0.1
@@ -99,10 +100,10 @@ gpuserve_context_set_budget(gpuserve_context *context, const char *device, uint6
                             gpuserve_error *error);
 
 /**
- * The open models of a context as a JSON object {"models": [...]}, in the order of their opening:
+ * List the open models of a context as a JSON object {"models": [...]}, in the order of opening:
  * name, version, state ("loading", "ready", "suspended") and, once loaded, path, fingerprint,
- * device, dtype, bytes held now and when loaded, whether it is idle, milliseconds since its last
- * request, and how often it was swapped and suspended. Output as in gpuserve_context_metrics().
+ * device, dtype, bytes reserved now and when loaded, whether it is idle, milliseconds since its
+ * last request, and the number of swaps and suspensions. Output as in gpuserve_context_metrics().
  * Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_models(gpuserve_context *context,
@@ -111,13 +112,13 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_models(gpuserve_
                                                                       gpuserve_error *error);
 
 /**
- * An open model by its name.
+ * Find an open model by its name.
  *
- * @param model    Receives the model, one more owner: gpuserve_model_close() ends it. NULL on
- *                 failure.
- * @param name     As gpuserve_model_options.name, or the path where none was given.
- * @param version  As gpuserve_model_options.version; NULL: the model of that name opened last.
- * @return GPUSERVE_OK; GPUSERVE_E_NOT_FOUND when none is open, or it is still loading;
+ * @param model    Receives the model with an added reference, which gpuserve_model_close() drops.
+ *                 NULL on failure.
+ * @param name     As gpuserve_model_options.name, or the path of a model without a name.
+ * @param version  As gpuserve_model_options.version; NULL: the last opened model of that name.
+ * @return GPUSERVE_OK; GPUSERVE_E_NOT_FOUND if no such model is open, or it is still loading;
  *         GPUSERVE_E_INVALID
  *
  * Thread-safety: safe. Since: 0.1
@@ -127,16 +128,16 @@ gpuserve_context_find(gpuserve_model **model, gpuserve_context *context, const c
                       const char *version, gpuserve_error *error);
 
 /**
- * Statistics of everything in the context as Prometheus text (exposition format 0.0.4): requests,
- * items, tokens, batches, histograms of times and sizes, queue, memory by purpose, by model and by
- * device, and the names that text-embeddings-inference has for the same (te_*). The number of series is
- * bounded: of open models 64 are told apart.
+ * Metrics of the context as Prometheus text (exposition format 0.0.4): requests, items, tokens,
+ * batches, histograms of times and sizes, queue, memory by purpose, by model and by device. The
+ * same values also have the names of text-embeddings-inference (te_*). The number of series is
+ * bounded: at most 64 open models have series of their own.
  *
- * @param text      Receives NUL-terminated UTF-8; may be NULL to ask for the size only.
+ * @param text      Receives NUL-terminated UTF-8; may be NULL to query the size only.
  * @param capacity  Bytes at `text`.
- * @param size      Receives the bytes needed, the NUL included. May be NULL.
- * @return GPUSERVE_OK; GPUSERVE_E_TOO_LARGE when `capacity` is too small (nothing is written but
- *         *size); GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
+ * @param size      Receives the bytes needed, including the NUL. May be NULL.
+ * @return GPUSERVE_OK; GPUSERVE_E_TOO_LARGE if `capacity` is too small (only *size is written);
+ *         GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
  *
  * Thread-safety: safe. Since: 0.1
  */
@@ -146,8 +147,8 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_metrics(gpuserve
                                                                        gpuserve_error *error);
 
 /**
- * What works here and what does not, as a JSON object: library, processor, backends found or why
- * not, devices, limits of the process. Output as in gpuserve_context_metrics(). Since: 0.1
+ * Diagnose this machine as a JSON object: library, processor, backends found or why not, devices,
+ * limits of the process. Output as in gpuserve_context_metrics(). Since: 0.1
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_doctor(gpuserve_context *context,
                                                                       char *text, size_t capacity,

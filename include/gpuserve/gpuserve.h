@@ -1,28 +1,28 @@
 /*
- * gpuserve/gpuserve.h - text to vectors, labels and scores, inside your process.
+ * gpuserve/gpuserve.h - text embeddings, labels and scores, in process. Includes the other headers.
  *
  *   gpuserve_model *model = NULL;
  *   gpuserve_model_open(&model, NULL, "sentence-transformers/all-MiniLM-L6-v2", NULL, &err);
  *   gpuserve_embed(model, texts, n, vectors, n * gpuserve_model_dim(model), NULL, &err);
  *   gpuserve_model_close(&model);
  *
- * The nouns
- *   context   threads, budgets and logging; everything in a process can share one, nothing is
- *             global. A NULL context gives a model a private one.
+ * Objects
+ *   context   threads, memory budgets and logging, shared by its models. The library has no global
+ *             state. A model opened with a NULL context has a private one.
  *   device    found by listing, or by a selector string ("auto", "cpu", "cuda:0").
- *   model     tokenizer, encoder, pooling, heads. Thread-safe. It changes only by a swap, which
- *             exchanges it whole.
- *   request   one asynchronous submission; completed exactly once.
- *   error     the caller's memory, optional everywhere.
+ *   model     tokenizer, encoder, pooling, heads. Thread-safe. Only a swap changes it, and
+ *             replaces it as a whole.
+ *   request   one asynchronous submission; completes exactly once.
+ *   error     optional in every call; the caller's memory.
  *
- * Three words for memory: *owned* (the caller ends it with the matching function), *borrowed*
- * (used until the call returns, or until the request completes), *lent* (the result of an
- * accessor, good as long as its parent lives).
+ * Ownership: *owned* means that the caller releases it with the matching function. *Borrowed* has
+ * a limited lifetime: an argument until the call returns, or until the request completes; the
+ * result of an accessor as long as its parent lives.
  *
- * On failure outputs are untouched, handles are NULL, and the error says what, where and the
- * limit. The library never prints, exits, aborts, or changes the environment, the locale or
- * signal handlers. After fork() the child gets GPUSERVE_E_FORKED from every handle of its parent
- * except in the functions that end one.
+ * On failure outputs are unchanged, handles are NULL, and the error says what failed, where, and
+ * the limit. The library never prints, exits, aborts, or changes the environment, the locale or
+ * signal handlers. In a child process after fork(), every inherited handle returns
+ * GPUSERVE_E_FORKED, except in the functions that release handles.
  */
 #ifndef GPUSERVE_GPUSERVE_H
 #define GPUSERVE_GPUSERVE_H

@@ -1,6 +1,6 @@
 /*
- * gpuserve/model.h - a model from its directory to its end: footprint, loading, swap, suspension, and
- * what it tells of itself. <gpuserve/gpuserve.h> includes it.
+ * gpuserve/model.h - model life cycle: inspection, memory footprint, loading, swap, suspend and
+ * resume, and properties. <gpuserve/gpuserve.h> includes this header.
  */
 #ifndef GPUSERVE_MODEL_H
 #define GPUSERVE_MODEL_H
@@ -13,91 +13,98 @@ extern "C" {
 
 /* ==================================================================================== model */
 
-/** Values of gpuserve_model_options.warmup beside a number of batches. */
+/** Special values of gpuserve_model_options.warmup, which else is a number of batches. */
 #define GPUSERVE_WARMUP_OFF UINT32_C(0xfffffffe)
-#define GPUSERVE_WARMUP_AUTO UINT32_C(0xffffffff) /**< as long as batches get faster */
-#define GPUSERVE_WAIT_NONE UINT32_C(0xffffffff)   /**< as gpuserve_model_options.max_wait_us */
+#define GPUSERVE_WARMUP_AUTO UINT32_C(0xffffffff) /**< until batches stop getting faster */
+#define GPUSERVE_WAIT_NONE UINT32_C(0xffffffff)   /**< value of
+                                                       gpuserve_model_options.max_wait_us */
 
-/** What a loading model is at. */
+/** Stage of a model load. */
 typedef enum gpuserve_stage {
-    GPUSERVE_STAGE_WARMUP = 1, /**< counted in batches */
-    GPUSERVE_STAGE_WEIGHTS = 2 /**< counted in bytes of the files; comes before the warm-up. At 0 the
-                                    memory is claimed and nothing is read */
+    GPUSERVE_STAGE_WARMUP = 1, /**< progress in batches */
+    GPUSERVE_STAGE_WEIGHTS = 2 /**< progress in bytes of the files; precedes the warm-up. At 0 the
+                                    memory is reserved and nothing has been read */
 } gpuserve_stage;
 
-/** What a request does that finds its model suspended. */
+/** What a request does if its model is suspended. */
 typedef enum gpuserve_when_suspended {
-    GPUSERVE_SUSPENDED_RESUME = 0, /**< resumes it first, in the thread that submits, waiting for
-                                        memory as the context's policy says and no longer than the
+    GPUSERVE_SUSPENDED_RESUME = 0, /**< resume the model first, in the submitting thread. It waits
+                                        for memory under the context's policy, at most until the
                                         job's deadline; then GPUSERVE_E_BUSY or GPUSERVE_E_EXPIRED
-                                        with the numbers. From a callback: GPUSERVE_E_BUSY */
+                                        with the sizes. From a callback: GPUSERVE_E_BUSY */
     GPUSERVE_SUSPENDED_REFUSE = 1  /**< GPUSERVE_E_BUSY at once */
 } gpuserve_when_suspended;
 
 /**
- * Told how a model's loading goes, from the thread that loads it: must not use the model.
+ * Reports the progress of a model load, from the loading thread: must not use the model.
  *
- * @param stage  A gpuserve_stage; others may be added.
- * @param done   From 0 to `total`, rising within a stage.
- * @return 0 to go on; anything else ends the loading with GPUSERVE_E_CANCELLED
+ * @param stage  A gpuserve_stage; more may be added.
+ * @param done   From 0 to `total`, increasing within a stage.
+ * @return 0 to continue; any other value aborts the load with GPUSERVE_E_CANCELLED
  */
 typedef int32_t (*gpuserve_progress_fn)(void *user, uint32_t stage, uint64_t done, uint64_t total);
 
-/** How a model is opened. Zero means the default in every field. */
+/** Load options of a model. Zero means the default in every field. */
 typedef struct gpuserve_model_options {
     uint32_t    struct_size;
     uint32_t    dtype;            /**< gpuserve_dtype */
-    const char *device;           /**< selector as in gpuserve_device_select(); default "auto". One
-                                       that names several ("cuda:*", "auto:limit=2") puts all
-                                       weights on each: the replicas share the model's queue */
+    const char *device;           /**< selector as in gpuserve_device_select(); default "auto". A
+                                       selector of several devices ("cuda:*", "auto:limit=2") loads
+                                       a replica with all weights on each; the replicas share the
+                                       model's queue */
     const char *head;             /**< file of a classifier head over the embedding (see
                                        docs/heads.md), or NULL */
-    uint32_t    max_tokens;       /**< limit of a text, special tokens included; default the
-                                       model's; more than its positions is refused */
-    uint32_t    max_batch_tokens; /**< most tokens computed together by one thread; default 512 on
-                                       a CPU, 16384 on a GPU, halved until the budgets allow it.
-                                       More work is split into batches of this size */
-    uint32_t    n_threads;        /**< of the context's threads; default all */
-    uint32_t    pooling;          /**< gpuserve_pooling_kind instead of the model's own */
-    uint32_t    use_mmap;         /**< 0 or 1, without effect: weights are read, never mapped */
-    uint32_t    max_queue_tokens; /**< waiting, a request counts as half at most; default 1048576 */
-    uint32_t    warmup;           /**< batches run before the model is handed out: a number, or
+    uint32_t    max_tokens;       /**< token limit of a text, special tokens included; default the
+                                       model's; more than its position count is an error */
+    uint32_t    max_batch_tokens; /**< max tokens of a batch, which one thread computes; default 512
+                                       on a CPU, 16384 on a GPU, halved until the budgets allow it.
+                                       Larger work is split into batches of this size */
+    uint32_t    n_threads;        /**< number of the context's threads; default all */
+    uint32_t    pooling;          /**< gpuserve_pooling_kind that overrides the model's own */
+    uint32_t    use_mmap;         /**< 0 or 1, no effect: weights are read, never mapped */
+    uint32_t    max_queue_tokens; /**< queue limit; one request reserves at most half of it; default
+                                       1048576 */
+    uint32_t    warmup;           /**< batches to run before the model is returned: a number, or
                                        GPUSERVE_WARMUP_AUTO, or GPUSERVE_WARMUP_OFF. Default: off
                                        for gpuserve_model_open(), auto for gpuserve_model_swap() */
-    uint32_t    on_device_lost;   /**< gpuserve_lost_policy; also when the device is lost, or was
-                                       before, while the model is opened */
-    gpuserve_progress_fn progress; /**< told how the loading goes; may be NULL */
+    uint32_t    on_device_lost;   /**< gpuserve_lost_policy; also applies if the device is lost
+                                       before or during the load */
+    gpuserve_progress_fn progress; /**< reports the progress of the load; may be NULL */
     void       *progress_user;
-    uint64_t    max_queue_bytes;  /**< most bytes of texts and results waiting likewise; default 256 MiB */
-    uint64_t    cache_bytes;      /**< most memory for results that may be asked again: gpuserve_cache */
-    uint64_t    memory_budget_bytes; /**< most memory of this model, of every kind; default none */
-    const char *name;             /**< what gpuserve_context_find() finds it by; together with
-                                       `version` nobody else's in the context. UTF-8, as the version.
-                                       Default: the path */
-    const char *version;          /**< default ""; a swap may give another one */
-    uint32_t    keep;             /**< 1: never suspended in favour of another model */
+    uint64_t    max_queue_bytes;  /**< queue limit on bytes of texts and results, as
+                                       max_queue_tokens; default 256 MiB */
+    uint64_t    cache_bytes;      /**< max memory of the result cache: gpuserve_cache; default 0: no
+                                       cache */
+    uint64_t    memory_budget_bytes; /**< max memory of this model, of every kind; default none */
+    const char *name;             /**< name for gpuserve_context_find(); the pair of `name` and
+                                       `version` is unique in the context. Both are UTF-8. Default:
+                                       the path */
+    const char *version;          /**< default ""; a swap may set another one */
+    uint32_t    keep;             /**< 1: never evicted in favour of another model */
     uint32_t    when_suspended;   /**< gpuserve_when_suspended */
-    gpuserve_lost_fn lost;        /**< told when the device is lost; may be NULL */
+    gpuserve_lost_fn lost;        /**< reports a lost device; may be NULL */
     void       *lost_user;
-    uint32_t    max_wait_us;      /**< for a fuller batch while the device is busy; default 300 on a GPU, none on
-                                       a CPU; see docs/batching.md. GPUSERVE_WAIT_NONE: none */
-    uint32_t    max_queue_ms;     /**< most work waiting, in the time that it takes at the speed of late: a bound
-                                       below max_queue_tokens, in which a request counts as an eighth at
-                                       most. Two batches for each thread may wait in any case. Small requests,
-                                       and clients with little in the queue, have reserves above it, so that
-                                       7/4 of it wait at most. Default none */
-    const char *default_prompt_name; /**< one of the model's prompts, put before the texts of jobs that name
-                                       none; default: the model's own default */
-    const char *default_prompt;   /**< or this text, UTF-8; "": none at all */
+    uint32_t    max_wait_us;      /**< max wait for a fuller batch while the device is busy; default
+                                       300 on a GPU, none on a CPU; see docs/batching.md.
+                                       GPUSERVE_WAIT_NONE: none */
+    uint32_t    max_queue_ms;     /**< queue limit in time: work waiting, divided by the recently
+                                       measured throughput. Applies below max_queue_tokens; one
+                                       request reserves at most an eighth of it. Two batches per
+                                       thread may always wait. Small requests, and clients with few
+                                       queued tokens, have reserves above the limit; in total at
+                                       most 7/4 of it waits. Default none */
+    const char *default_prompt_name; /**< the model's prompt for jobs that name none; default: the
+                                          model's own default prompt */
+    const char *default_prompt;   /**< the same as a text, UTF-8; "": no prompt */
 } gpuserve_model_options;
 
 /* clang-format off */
 #define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
-/** How one vector is made of a text's token vectors. */
+/** Pooling: reduces the token vectors of a text to one vector. */
 typedef enum gpuserve_pooling_kind {
-    GPUSERVE_POOLING_DEFAULT = 0, /**< the model's own; mean where it names none */
+    GPUSERVE_POOLING_DEFAULT = 0, /**< the model's own; mean if it names none */
     GPUSERVE_POOLING_CLS = 1,
     GPUSERVE_POOLING_MEAN = 2,
     GPUSERVE_POOLING_MAX = 3,
@@ -106,17 +113,17 @@ typedef enum gpuserve_pooling_kind {
     GPUSERVE_POOLING_LAST = 6
 } gpuserve_pooling_kind;
 
-/** What a model will take, known from file headers before anything is loaded. Exact. */
+/** Memory that a model needs, computed from file headers before the load. Exact. */
 typedef struct gpuserve_footprint {
     uint32_t struct_size;
     uint32_t fits;            /**< 1: within the device's free memory and the context's budget */
-    uint64_t weights_bytes;   /**< as packed for the device and dtype; of all replicas */
-    uint64_t workspace_bytes; /**< activations of all streams together */
-    uint64_t stream_bytes;    /**< the backend's own scratch and staging */
+    uint64_t weights_bytes;   /**< as packed for the device and dtype; sum over replicas */
+    uint64_t workspace_bytes; /**< activations, sum over streams */
+    uint64_t stream_bytes;    /**< scratch and staging memory of the backend */
     uint64_t host_bytes;      /**< tokenizer, labels, queues; an upper bound */
-    uint64_t total_bytes;     /**< the sum */
-    uint64_t available_bytes; /**< what it was compared with */
-    uint32_t max_batch_tokens; /**< the largest that fits, 0 if none */
+    uint64_t total_bytes;     /**< sum of the four */
+    uint64_t available_bytes; /**< the limit that `fits` compares with */
+    uint32_t max_batch_tokens; /**< the largest value that fits, 0 if none */
     uint32_t n_streams;
 } gpuserve_footprint;
 
@@ -125,7 +132,7 @@ typedef struct gpuserve_footprint {
 /* clang-format on */
 
 /**
- * What a model directory holds, from its configuration and file headers only, as a JSON object:
+ * Describe a model directory as a JSON object, from its configuration and file headers only:
  * architecture, sizes, tokenizer, pooling, prompts, labels, limits, parameter count. Output as in
  * gpuserve_context_metrics().
  *
@@ -139,11 +146,11 @@ gpuserve_model_inspect(gpuserve_context *context, const char *model, char *text,
                        size_t *size, gpuserve_error *error);
 
 /**
- * The memory a model will take, without loading it.
+ * Compute the memory a model needs, without loading it.
  *
  * @param options    As for gpuserve_model_open(); may be NULL.
- * @param footprint  Receives the figures; begin with GPUSERVE_FOOTPRINT_INIT. A model that does not fit
- *                   is no error here: see `fits`.
+ * @param footprint  Receives the sizes; initialise with GPUSERVE_FOOTPRINT_INIT. A model that does
+ *                   not fit is not an error here: see `fits`.
  * @return as gpuserve_model_open()
  *
  * Thread-safety: safe. Since: 0.1
@@ -154,20 +161,20 @@ gpuserve_model_footprint(gpuserve_context *context, const char *model,
                          gpuserve_error *error);
 
 /**
- * Load a model from an ordinary Hugging Face or sentence-transformers directory.
+ * Load a model from an unmodified Hugging Face or sentence-transformers directory.
  *
  * @param model    Receives the model, owned; NULL on failure.
  * @param context  NULL gives the model a private context.
  * @param path     A directory, or the name of a model in the Hugging Face cache
- *                 ("sentence-transformers/all-MiniLM-L6-v2"), which may be followed by "@" and a
- *                 branch, tag or commit; else it is the branch main. Nothing is downloaded.
+ *                 ("sentence-transformers/all-MiniLM-L6-v2"), optionally followed by "@" and a
+ *                 branch, tag or commit; default the branch main. Nothing is downloaded.
  * @param options  May be NULL. Strings are copied.
  * @return GPUSERVE_OK
  *         GPUSERVE_E_NOT_FOUND    no such directory, or a file is missing; see the hint
  *         GPUSERVE_E_FORMAT       a file is corrupt or contradicts another
  *         GPUSERVE_E_UNSUPPORTED  an architecture, tokenizer part or dtype this version lacks
- *         GPUSERVE_E_TOO_LARGE    over the memory budget; the message has the numbers
- *         GPUSERVE_E_DEVICE       the device named cannot be had
+ *         GPUSERVE_E_TOO_LARGE    over the memory budget; the message has the sizes
+ *         GPUSERVE_E_DEVICE       the named device is unavailable
  *         GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM, GPUSERVE_E_IO
  *
  * Thread-safety: safe. Since: 0.1
@@ -176,34 +183,36 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_open(gpuserve_model **model, gpuserve_context *context, const char *path,
                     const gpuserve_model_options *options, gpuserve_error *error);
 
-/** One more owner; returns the same model. NULL is returned as it is. Since: 0.1 */
+/** Add a reference; returns the same model. NULL returns NULL. Since: 0.1 */
 GPUSERVE_API gpuserve_model *gpuserve_model_ref(gpuserve_model *model);
 
 /**
- * One owner less; the last one ends the model. Waits until its requests have completed; nothing may
- * be submitted meanwhile. Accepts NULL and a pointer to NULL; leaves NULL. Not from a completion
- * callback. All memory goes back to the system: as after opening, suspending and swapping, glibc is
- * asked to return what it keeps free for the whole process (malloc_trim), which takes some tenths
- * of a millisecond. Thread-safety: the owner's last call on this model. Since: 0.1
+ * Drop a reference; the last one closes the model. Waits until its requests have completed; no
+ * request may be submitted meanwhile. Accepts NULL and a pointer to NULL; leaves NULL. Not from a
+ * completion callback. All memory returns to the system: after opening, suspending, swapping and
+ * closing, the library calls malloc_trim() of glibc, which returns the free heap of the whole
+ * process in some tenths of a millisecond. Thread-safety: the last call with this reference.
+ * Since: 0.1
  */
 GPUSERVE_API void gpuserve_model_close(gpuserve_model **model);
 
 /** What a swap changed, as bits. */
 typedef enum gpuserve_change {
-    GPUSERVE_CHANGE_FINGERPRINT = 1, /**< vectors are of another space: never compare them with
-                                          those of before */
+    GPUSERVE_CHANGE_FINGERPRINT = 1, /**< another vector space: never compare new vectors with those
+                                          of before the swap */
     GPUSERVE_CHANGE_DIM = 2,         /**< gpuserve_model_dim() or gpuserve_model_sparse_dim() */
-    GPUSERVE_CHANGE_LABELS = 4,      /**< the labels' number, names or order */
+    GPUSERVE_CHANGE_LABELS = 4,      /**< number, names or order of the labels */
     GPUSERVE_CHANGE_MAX_TOKENS = 8   /**< gpuserve_model_max_tokens() */
 } gpuserve_change;
 
-/** What a swap may do. Zero means the default in every field. */
+/** Conditions of a swap. Zero means the default in every field. */
 typedef struct gpuserve_swap_options {
     uint32_t    struct_size;
-    uint32_t    allow;       /**< GPUSERVE_CHANGE_DIM and GPUSERVE_CHANGE_LABELS: what callers size
-                                  their buffers and name their columns by is kept unless allowed
-                                  here. The other changes are always allowed */
-    const char *fingerprint; /**< refuse a model with another one; NULL: any */
+    uint32_t    allow;       /**< GPUSERVE_CHANGE_DIM and GPUSERVE_CHANGE_LABELS: callers depend on
+                                  both for buffer sizes and column names, so a swap that changes
+                                  them fails unless allowed here. The other changes are always
+                                  allowed */
+    const char *fingerprint; /**< the required fingerprint of the new model; NULL: any */
 } gpuserve_swap_options;
 
 /* clang-format off */
@@ -211,33 +220,33 @@ typedef struct gpuserve_swap_options {
 /* clang-format on */
 
 /**
- * Exchange the model behind a handle for another, loaded from a directory, while others use it.
+ * Replace the model behind a handle with another one, loaded from a directory, without downtime.
  *
- * The new one is loaded and warmed up beside the old one, so there must be memory for both; then it
- * takes its place at once. A request sees the old or the new wholly, as it was when the request was
- * submitted. Until that moment the old one serves, and on any failure it goes on as if nothing had
- * been tried. Returns when the requests of the old one have completed and its memory is given back.
+ * The new model is loaded and warmed up beside the old one, so both need memory; then it replaces
+ * the old one atomically. A request uses the model that was current at its submission. The old
+ * model serves until the replacement; after a failure it continues unchanged. Returns when the
+ * requests of the old model have completed and its memory is released.
  *
- * Strings that the accessors lent stay good until the model is closed: for each model with another
- * fingerprint, labels or limits some bytes are kept until then. The accessors tell of the new one
- * from the exchange on; a caller who lets sizes change must take them and submit with a check of
- * his own. gpuserve_completion_fd() stays the same.
+ * Strings from accessors stay valid until the model is closed: a swap to another fingerprint,
+ * labels or limits keeps some bytes until then. The accessors describe the new model from the
+ * replacement on. A caller that allows other sizes must read them again, and check them at each
+ * submission (for example with expected_fingerprint). gpuserve_completion_fd() does not change.
  *
- * @param path     As for gpuserve_model_open(); NULL: the one it was last opened from, which reads
- *                 the files again.
+ * @param path     As for gpuserve_model_open(); NULL: the path of the last load, which reads its
+ *                 files again.
  * @param changes  Receives bits of gpuserve_change; may be NULL.
- * @param options  As for gpuserve_model_open(); NULL: those it was last opened with. `name`, `keep`
- *                 and `when_suspended` stay as they were at the opening.
+ * @param options  As for gpuserve_model_open(); NULL: the options of the last load. `name`, `keep`
+ *                 and `when_suspended` keep their values from gpuserve_model_open().
  * @param how      May be NULL.
- * @return as gpuserve_model_open(): GPUSERVE_E_TOO_LARGE when there is no memory for both, in which
- *         case the model may be suspended first; and
- *         GPUSERVE_E_INVALID    the new model has another length or labels than allowed; or this
- *                               is a completion callback
- *         GPUSERVE_E_MISMATCH   it has another fingerprint than how->fingerprint
+ * @return as gpuserve_model_open(): GPUSERVE_E_TOO_LARGE if there is no memory for both (a
+ *         remedy is to suspend the model first); and
+ *         GPUSERVE_E_INVALID    the new model has a dimension or labels that are not allowed; or
+ *                               the call is from a completion callback
+ *         GPUSERVE_E_MISMATCH   its fingerprint differs from how->fingerprint
  *         GPUSERVE_E_NUMERIC    its warm-up gave NaN or infinite results
- *         GPUSERVE_E_CANCELLED  the progress callback said so
+ *         GPUSERVE_E_CANCELLED  the progress callback aborted the load
  *
- * Thread-safety: safe; a second swap waits for the first. Not from a callback. Since: 0.1
+ * Thread-safety: safe; concurrent swaps are serialised. Not from a callback. Since: 0.1
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_swap(gpuserve_model *model, const char *path, uint32_t *changes,
@@ -245,16 +254,16 @@ gpuserve_model_swap(gpuserve_model *model, const char *path, uint32_t *changes,
                     gpuserve_error *error);
 
 /**
- * Give a model's memory back, on its device and beside it, and keep the handle open: only the
- * configuration and the tokenizer stay. Waits until its requests have completed. What comes
- * meanwhile, and later, resumes the model or is refused, as when_suspended says. A model that is
- * suspended stays so.
+ * Release the memory of a model, on its device and on the host, and keep the handle open: only the
+ * configuration and the tokenizer stay. Waits until its requests have completed. Requests during
+ * and after the call resume the model or are refused, as when_suspended says. A suspended model
+ * is unchanged.
  *
- * The weights of a model on a GPU are kept in host memory, one copy for all replicas, which counts
- * for the context's budget, and are dropped when there is no memory for it or another model needs
- * the budget. Those of a model on the CPU are dropped at once: a resume reads the files again, from
- * the page cache while it has them. The files stay open meanwhile, so a directory that is removed or
- * has new files under the old names does no harm; files that are changed in place do.
+ * Weights of a GPU model are offloaded to host memory, one copy for all replicas, which counts
+ * against the context's budget. They are dropped if there is no memory for the copy, or when
+ * another model needs the budget. Weights of a CPU model are dropped at once: a resume reads the
+ * files again, from the page cache if possible. The files stay open, so removing or replacing them
+ * is safe; modifying them in place is not.
  *
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID, also in a completion callback
  *
@@ -264,11 +273,11 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_suspend(gpuserve_m
                                                                      gpuserve_error *error);
 
 /**
- * Load a suspended model again. One that is not suspended stays as it is.
+ * Load a suspended model again. A model that is not suspended is unchanged.
  *
  * @return GPUSERVE_OK
- *         GPUSERVE_E_TOO_LARGE  there is no memory for it now; it stays suspended
- *         GPUSERVE_E_MISMATCH   its files were changed in place: gpuserve_model_swap() takes them so
+ *         GPUSERVE_E_TOO_LARGE  not enough memory now; it stays suspended
+ *         GPUSERVE_E_MISMATCH   its files were modified in place; gpuserve_model_swap() loads them
  *         else as gpuserve_model_open(); it stays suspended
  *
  * Thread-safety: safe. Not from a callback. Since: 0.1
@@ -277,36 +286,36 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_resume(gpuserve_mo
                                                                     gpuserve_error *error);
 
 /**
- * Facts of an open model as a JSON object: what gpuserve_model_inspect() tells, with device, why
- * it was chosen, dtype, threads, fingerprint and memory. Output as in gpuserve_context_metrics().
- * Thread-safety: safe. Since: 0.1
+ * Model info of an open model as a JSON object: the fields of gpuserve_model_inspect(), and device,
+ * the reason for its choice, dtype, threads, fingerprint and memory.
+ * Output as in gpuserve_context_metrics(). Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_info(gpuserve_model *model, char *text,
                                                                   size_t capacity, size_t *size,
                                                                   gpuserve_error *error);
 
-/** Length of an embedding; 0 for a NULL model. Since: 0.1 */
+/** Dimension of an embedding; 0 for a NULL model. Since: 0.1 */
 GPUSERVE_API size_t gpuserve_model_dim(const gpuserve_model *model);
 
-/** Most tokens of a text, special tokens included; longer texts are cut. Since: 0.1 */
+/** Max tokens of a text, special tokens included; longer texts are cut. Since: 0.1 */
 GPUSERVE_API size_t gpuserve_model_max_tokens(const gpuserve_model *model);
 
-/** How many labels the model's head has; 0 when it has none and only embeds. Since: 0.1 */
+/** Number of labels of the model's head; 0 for a model without one. Since: 0.1 */
 GPUSERVE_API size_t gpuserve_model_label_count(const gpuserve_model *model);
 
-/** Label `index` as UTF-8, lent; NULL past the end. Since: 0.1 */
+/** Label `index`, UTF-8. Borrowed from the model; NULL if the index is out of range. Since: 0.1 */
 GPUSERVE_API const char *gpuserve_model_label(const gpuserve_model *model, size_t index);
 
 /**
- * The name of the vector space, 32 hexadecimal digits, lent: equal for two models exactly when
- * weights, tokenizer, pooling, prompts and normalization are equal, whatever their device and
- * dtype. An int8 model has another one on each instruction set, because its vectors differ there.
- * Store it beside vectors.
+ * Identifier of the vector space, 32 hexadecimal digits, borrowed from the model. Two models have
+ * the same one exactly if weights, tokenizer, pooling, prompts and normalization are equal,
+ * whatever their device and dtype. An int8 model has another one on each instruction set, because
+ * its vectors differ there. Store it with the vectors.
  *
- * It names the space that the files define, as transformers computes it. A correction that moves
- * the vectors of rare texts only towards that does not change it: the stored vectors of all other
- * texts stay comparable. The changelog names such texts, whose vectors are to be made again; the
- * positions of pad tokens written out in a text ("<pad>") were one. Since: 0.1
+ * It identifies the space that the files define, as transformers computes it. A bug fix that only
+ * changes the vectors of rare texts towards that definition keeps it: the stored vectors of all
+ * other texts stay comparable. The changelog names such texts, whose vectors must be recomputed;
+ * the positions of pad tokens written out in a text ("<pad>") were one case. Since: 0.1
  */
 GPUSERVE_API const char *gpuserve_model_fingerprint(const gpuserve_model *model);
 

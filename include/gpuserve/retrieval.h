@@ -1,6 +1,6 @@
 /*
- * gpuserve/retrieval.h - what programs that search need beside vectors: documents in the order of
- * a query, and arithmetic on vectors. <gpuserve/gpuserve.h> includes it.
+ * gpuserve/retrieval.h - reranking, sparse vectors, dot product and top-k search on vectors.
+ * <gpuserve/gpuserve.h> includes this header.
  */
 #ifndef GPUSERVE_RETRIEVAL_H
 #define GPUSERVE_RETRIEVAL_H
@@ -13,18 +13,19 @@ extern "C" {
 
 /* =================================================================================== rerank */
 
-/** How a document is scored against a query. */
+/** Scoring method of a document against a query. */
 typedef enum gpuserve_rerank_method {
-    GPUSERVE_RERANK_DEFAULT = 0,       /**< the model's own: gpuserve_model_rerank_method() */
-    GPUSERVE_RERANK_CROSS_ENCODER = 1, /**< query and document as one pair of texts through the
-                                            model's classifier of one label */
-    GPUSERVE_RERANK_COSINE = 2         /**< the cosine of their embeddings */
+    GPUSERVE_RERANK_DEFAULT = 0,       /**< the model's default: gpuserve_model_rerank_method() */
+    GPUSERVE_RERANK_CROSS_ENCODER = 1, /**< query and document as one text pair through the model's
+                                            single-label classifier */
+    GPUSERVE_RERANK_COSINE = 2         /**< cosine similarity of their embeddings */
 } gpuserve_rerank_method;
 
 /**
- * How gpuserve_rerank() scores with this model unless it is told otherwise: CROSS_ENCODER when the
- * model has a classifier of its own with one label, else COSINE when it embeds, else DEFAULT: it
- * cannot rerank. gpuserve_model_info() tells the same as "rerank". Thread-safety: safe. Since: 0.1
+ * The default method of gpuserve_rerank() with this model: CROSS_ENCODER if the model has a
+ * classifier of its own with one label, else COSINE if it computes embeddings, else DEFAULT: it
+ * cannot rerank. gpuserve_model_info() reports the same as "rerank". Thread-safety: safe.
+ * Since: 0.1
  */
 GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_model *model);
 
@@ -32,22 +33,23 @@ GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_
 typedef struct gpuserve_rerank_options {
     uint32_t       struct_size;
     uint32_t       method;          /**< gpuserve_rerank_method */
-    uint32_t       score;           /**< of a cross-encoder: GPUSERVE_SCORE_SIGMOID (default; 0 to 1)
-                                         or GPUSERVE_SCORE_RAW; a cosine is -1 to 1 either way */
+    uint32_t       score;           /**< of a cross-encoder: GPUSERVE_SCORE_SIGMOID (default; 0 to
+                                         1) or GPUSERVE_SCORE_RAW; a cosine is -1 to 1 with both */
     uint32_t       truncation;      /**< gpuserve_truncation */
-    size_t         top_n;           /**< most documents in `order`; default all */
+    size_t         top_n;           /**< max documents in `order`; default all */
     size_t         query_size;      /**< bytes of the query; default: NUL-terminated */
     const size_t  *document_sizes;  /**< [n_documents] bytes, or NULL: NUL-terminated */
-    const char    *query_prompt;    /**< COSINE: put before the query; default the model's prompt
+    const char    *query_prompt;    /**< COSINE: prefix of the query; default the model's prompt
                                          "query", else its default one */
-    const char    *document_prompt; /**< COSINE: put before documents; default the model's prompt
+    const char    *document_prompt; /**< COSINE: prefix of documents; default the model's prompt
                                          "document", "passage" or "corpus", else its default one */
     gpuserve_item *items;           /**< [n_documents], or NULL */
-    int64_t        deadline_us;     /**< these four, `result` and `client`: as in gpuserve_job */
+    int64_t        deadline_us;     /**< this and the next three, `result` and `client`: as in
+                                         gpuserve_job */
     uint32_t       priority;
     uint32_t       cache;
     const char    *expected_fingerprint;
-    gpuserve_result *result;        /**< the query's tokens are counted too */
+    gpuserve_result *result;        /**< includes the tokens of the query */
     uint64_t       client;
 } gpuserve_rerank_options;
 
@@ -56,18 +58,18 @@ typedef struct gpuserve_rerank_options {
 /* clang-format on */
 
 /**
- * Score documents by how well they answer a query, and put them in order, blocking.
+ * Score documents by relevance to a query and sort them, blocking.
  *
  * @param query        UTF-8, borrowed for the call.
- * @param documents    [n_documents] UTF-8, borrowed for the call. A pair (or a text) past the
- *                     model's token limit is cut, and told in options->items.
+ * @param documents    [n_documents] UTF-8, borrowed for the call. A pair (or a text) over the
+ *                     model's token limit is cut and marked in options->items.
  * @param n_documents  0 is allowed and does nothing.
  * @param scores       Receives n_documents scores, score i for documents[i]; higher is better.
- * @param order        Receives the numbers of the best options->top_n documents, best first; equal
- *                     scores in the order of the documents, NaN last. May be NULL.
- * @param capacity     Room at `scores`, and at `order` where that is given, at least n_documents.
- * @return as gpuserve_run(); GPUSERVE_E_UNSUPPORTED when the model can do it neither way, or not as
- *         options->method says
+ * @param order        Receives the indices of the best options->top_n documents, best first; equal
+ *                     scores in document order, NaN last. May be NULL.
+ * @param capacity     Elements at `scores`, and at `order` if given; at least n_documents.
+ * @return as gpuserve_run(); GPUSERVE_E_UNSUPPORTED if the model supports neither method, or not
+ *         options->method
  *
  * Thread-safety: safe. Since: 0.1
  */
@@ -79,20 +81,20 @@ gpuserve_rerank(gpuserve_model *model, const char *query, const char *const *doc
 /* =================================================================================== sparse */
 
 /**
- * Floats of a row of GPUSERVE_TASK_SPARSE: as many as there are token ids, at most 2^24. 0 when the
- * model cannot do the task. Rows are for one call's texts at a time: run some dozens of texts, keep
- * what gpuserve_sparse_compact() gives, reuse the rows. Thread-safety: safe. Since: 0.1
+ * Floats of a row of GPUSERVE_TASK_SPARSE: the number of token ids, at most 2^24. 0 if the model
+ * cannot do the task. To limit memory, run some dozens of texts, keep the output of
+ * gpuserve_sparse_compact(), and reuse the rows. Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API size_t gpuserve_model_sparse_dim(const gpuserve_model *model);
 
 /**
- * The numbers above zero of a row and where they are, in rising order.
+ * Extract the positive values of a row and their indices, in ascending index order.
  *
  * @param row       [n], n at most 2^32 - 1.
- * @param indices   Receives at most `capacity` places (token ids, for a sparse row).
- * @param values    Receives as many numbers.
- * @return how many there are; more than `capacity` means that only the first ones were written. 0
- *         for a NULL row; `indices` and `values` may be NULL with capacity 0, to count
+ * @param indices   Receives at most `capacity` indices (token ids, for a sparse row).
+ * @param values    Receives the same number of values.
+ * @return the number of positive values; if more than `capacity`, only the first ones were written.
+ *         0 for a NULL row; `indices` and `values` may be NULL with capacity 0, to count
  *
  * Thread-safety: safe. Since: 0.1
  */
@@ -101,18 +103,18 @@ GPUSERVE_API size_t gpuserve_sparse_compact(const float *row, size_t n, uint32_t
 
 /* =============================================================================== arithmetic */
 
-/** The dot product of two vectors of n floats, summed in float64. Since: 0.1 */
+/** The dot product of two vectors of n floats, accumulated in float64. Since: 0.1 */
 GPUSERVE_API float gpuserve_dot(const float *a, const float *b, size_t n);
 
 /**
- * The k rows of a matrix with the highest dot product with a query, best first; equal scores in
- * the order of their rows; rows whose score is NaN come last.
+ * Exact top-k search: the k rows of a matrix with the highest dot product with a query, best first.
+ * Equal scores are in row order; rows with a NaN score come last.
  *
  * @param query    [dim]
  * @param rows     [n_rows, dim]
- * @param indices  Receives min(k, n_rows) row numbers.
- * @param scores   Receives as many scores; may be NULL.
- * @return how many were written; 0 for a NULL argument
+ * @param indices  Receives min(k, n_rows) row indices.
+ * @param scores   Receives the same number of scores; may be NULL.
+ * @return the number of rows written; 0 for a NULL argument
  *
  * Thread-safety: safe. Since: 0.1
  */

@@ -1,6 +1,6 @@
 /*
- * gpuserve/run.h - what a model does: tokens, vectors, labels; at once, or submitted and waited for.
- * <gpuserve/gpuserve.h> includes it.
+ * gpuserve/run.h - inference on a model: tokenization, embeddings, classification, entities;
+ * blocking calls, and asynchronous requests. <gpuserve/gpuserve.h> includes this header.
  */
 #ifndef GPUSERVE_RUN_H
 #define GPUSERVE_RUN_H
@@ -13,18 +13,18 @@ extern "C" {
 
 /* ===================================================================================== text */
 
-/** One token's place in its text. The layout of this struct is fixed for ever. */
+/** Byte range of a token in its text. The layout of this struct is fixed. */
 typedef struct gpuserve_span {
-    uint32_t begin; /**< first byte of the text as given */
-    uint32_t end;   /**< one past the last byte; 0 for special tokens, which are nowhere. A
-                         token of a space alone may be empty too, at its place */
+    uint32_t begin; /**< offset of the first byte in the given text */
+    uint32_t end;   /**< one past the last byte; 0 for special tokens, which have no position. The
+                         span of a token that is only a space may be empty, at its position */
 } gpuserve_span;
 
-/** How a text is tokenized. Zero means the default in every field. */
+/** Options of gpuserve_tokenize(). Zero means the default in every field. */
 typedef struct gpuserve_tokenize_options {
     uint32_t struct_size;
-    uint32_t no_special;  /**< 1: leave [CLS], [SEP] and their like out */
-    uint32_t max_tokens;  /**< cut here; default 0: no limit, unlike in a run */
+    uint32_t no_special;  /**< 1: add no special tokens ([CLS], [SEP] and similar) */
+    uint32_t max_tokens;  /**< token limit; default 0: no limit, unlike in gpuserve_run() */
     uint32_t truncation;  /**< gpuserve_truncation */
 } gpuserve_tokenize_options;
 
@@ -32,25 +32,25 @@ typedef struct gpuserve_tokenize_options {
 #define GPUSERVE_TOKENIZE_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_tokenize_options), 0, 0, 0 }
 /* clang-format on */
 
-/** Which end of a text over the limit is cut. */
+/** Truncation side of a text over the token limit. */
 typedef enum gpuserve_truncation {
-    GPUSERVE_TRUNCATE_DEFAULT = 0, /**< the model's own; mostly the right end */
+    GPUSERVE_TRUNCATE_DEFAULT = 0, /**< the model's own; usually the right side */
     GPUSERVE_TRUNCATE_RIGHT = 1,
     GPUSERVE_TRUNCATE_LEFT = 2,
-    GPUSERVE_TRUNCATE_STRICT = 3   /**< refuse with GPUSERVE_E_TOO_LARGE instead */
+    GPUSERVE_TRUNCATE_STRICT = 3   /**< fail with GPUSERVE_E_TOO_LARGE instead */
 } gpuserve_truncation;
 
 /**
- * The token ids of one text, equal to Hugging Face `tokenizers`.
+ * Tokenize one text. The token ids equal those of Hugging Face `tokenizers`.
  *
- * @param text      UTF-8, borrowed; may hold NUL bytes. Invalid UTF-8 is refused.
+ * @param text      UTF-8, borrowed; may contain NUL bytes. Invalid UTF-8 is an error.
  * @param size      Bytes of `text`.
- * @param ids       Receives at most `capacity` ids; NULL with capacity 0 asks for the count only,
- *                  which is GPUSERVE_OK.
- * @param spans     Receives the same number of places, or NULL.
- * @param n_tokens  Receives how many tokens the text has.
- * @return GPUSERVE_OK; GPUSERVE_E_TOO_LARGE when `capacity` is too small (*n_tokens is set, nothing
- *         else) or in strict truncation; GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
+ * @param ids       Receives at most `capacity` ids; NULL with capacity 0 queries the count only,
+ *                  with GPUSERVE_OK.
+ * @param spans     Receives a span for each id, or NULL.
+ * @param n_tokens  Receives the number of tokens of the text.
+ * @return GPUSERVE_OK; GPUSERVE_E_TOO_LARGE if `capacity` is too small (only *n_tokens is set), or
+ *         in strict truncation; GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
  *
  * Thread-safety: safe. Since: 0.1
  */
@@ -60,9 +60,9 @@ gpuserve_tokenize(gpuserve_model *model, const char *text, size_t size, int32_t 
                   const gpuserve_tokenize_options *options, gpuserve_error *error);
 
 /**
- * The text of token ids, as the tokenizer's decoder joins them.
+ * Decode token ids to text with the tokenizer's decoder.
  *
- * @param skip_special  1: leave special tokens out.
+ * @param skip_special  1: skip special tokens.
  * @return as gpuserve_context_metrics(); GPUSERVE_E_INVALID for an id outside the vocabulary
  *
  * Thread-safety: safe. Since: 0.1
@@ -72,10 +72,10 @@ gpuserve_detokenize(gpuserve_model *model, const int32_t *ids, size_t n_ids, int
                     char *text, size_t capacity, size_t *size, gpuserve_error *error);
 
 /**
- * A token as the vocabulary writes it, with its marks: "##ing", "\xc4\xa0dog" of byte-level BPE,
- * "\xe2\x96\x81dog" of Unigram.
+ * A token as written in the vocabulary, with its markers: "##ing" of WordPiece, "\xc4\xa0dog" of
+ * byte-level BPE, "\xe2\x96\x81dog" of Unigram.
  *
- * @return as gpuserve_detokenize(); GPUSERVE_E_INVALID also for an id that is no token's
+ * @return as gpuserve_detokenize(); GPUSERVE_E_INVALID also for an id without a token
  *
  * Thread-safety: safe. Since: 0.1
  */
@@ -86,28 +86,29 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_token_text(gpuserve_mode
 
 /* ================================================================================= entities */
 
-/** How labels of tokens (GPUSERVE_TASK_TOKEN_LABELS) become entities, as in transformers' pipeline
- *  for token classification. */
+/** How token labels (GPUSERVE_TASK_TOKEN_LABELS) are merged into entities, as in the
+ *  token-classification pipeline of transformers. */
 typedef enum gpuserve_aggregation {
-    GPUSERVE_AGGREGATION_SIMPLE = 0, /**< neighbours of one kind are one: "B-KIND" begins an entity,
-                                          "I-KIND" and "KIND" go on with one of the same kind */
-    GPUSERVE_AGGREGATION_NONE = 1    /**< each token by itself */
+    GPUSERVE_AGGREGATION_SIMPLE = 0, /**< adjacent tokens of one kind form one entity: "B-KIND"
+                                          begins an entity, "I-KIND" and "KIND" continue one of the
+                                          same kind */
+    GPUSERVE_AGGREGATION_NONE = 1    /**< each token is an entity */
 } gpuserve_aggregation;
 
-/** The layout of this struct is fixed for ever. */
+/** A range of tokens with one label. The layout of this struct is fixed. */
 typedef struct gpuserve_entity {
-    uint32_t first;       /**< of its tokens */
-    uint32_t last;        /**< the last one */
-    uint32_t label;       /**< the best one of the first: gpuserve_model_label() */
-    float    score;       /**< the mean of its tokens' best scores */
+    uint32_t first;       /**< index of the first token */
+    uint32_t last;        /**< index of the last token */
+    uint32_t label;       /**< the best label of the first token: gpuserve_model_label() */
+    float    score;       /**< the mean of the best scores of its tokens */
 } gpuserve_entity;
 
 /**
- * The entities of one text, also those that a caller may want to leave out ("O").
+ * Find the entities of one text, including those of the label "O", which the caller may skip.
  *
- * @param scores    [n_tokens, gpuserve_model_label_count()], as the job wrote them.
- * @param spans     [n_tokens] of gpuserve_tokenize(); special tokens are in no entity.
- * @param entities  Receives them in the text's order; room for n_tokens.
+ * @param scores    [n_tokens, gpuserve_model_label_count()], the output of the job.
+ * @param spans     [n_tokens] from gpuserve_tokenize(); special tokens are in no entity.
+ * @param entities  Receives the entities in text order; capacity n_tokens.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID
  *
  * Thread-safety: safe. Since: 0.1
@@ -117,16 +118,16 @@ gpuserve_entities(gpuserve_model *model, const float *scores, const gpuserve_spa
                   size_t n_tokens, uint32_t aggregation, gpuserve_entity *entities,
                   size_t *n_entities, gpuserve_error *error);
 
-/** What an entity is called: its label or, of several tokens together, what follows the label's
- *  first dash. Lent; NULL for a label that there is not. Since: 0.1 */
+/** Name of an entity: its label or, with SIMPLE aggregation, the part after the first dash of the
+ *  label. Borrowed from the model; NULL if the label index is out of range. Since: 0.1 */
 GPUSERVE_API const char *gpuserve_entity_name(const gpuserve_model *model,
                                               const gpuserve_entity *entity, uint32_t aggregation);
 
 /**
- * The word of an entity: one token as gpuserve_token_text(), several as the decoder joins them. A
- * token that stands for what the vocabulary lacks is told by the text's own letters.
+ * The word of an entity: a single token as gpuserve_token_text(), several as decoded text. An
+ * unknown token is replaced by its characters in the text.
  *
- * @param text   The text, borrowed for the call, with its tokens and their places in it.
+ * @param text   The text, borrowed for the call, with its token ids and spans.
  * @return as gpuserve_detokenize()
  *
  * Thread-safety: safe. Since: 0.1
@@ -139,74 +140,75 @@ gpuserve_entity_word(gpuserve_model *model, const gpuserve_entity *entity, uint3
 
 /* ====================================================================================== run */
 
-/** What a job computes. */
+/** Task of a job. */
 typedef enum gpuserve_task {
-    GPUSERVE_TASK_EMBED = 0,        /**< one vector a text: gpuserve_model_dim() floats */
-    GPUSERVE_TASK_CLASSIFY = 1,     /**< one score a label: gpuserve_model_label_count() floats */
-    GPUSERVE_TASK_TOKEN_VECTORS = 2, /**< the last hidden state: hidden_size floats a token */
-    GPUSERVE_TASK_SPARSE = 3,       /**< a weight for each word of the vocabulary, mostly zero:
+    GPUSERVE_TASK_EMBED = 0,        /**< one vector per text: gpuserve_model_dim() floats */
+    GPUSERVE_TASK_CLASSIFY = 1,     /**< one score per label: gpuserve_model_label_count() floats */
+    GPUSERVE_TASK_TOKEN_VECTORS = 2, /**< the last hidden state: hidden_size floats per token */
+    GPUSERVE_TASK_SPARSE = 3,       /**< one weight per vocabulary entry, mostly zero:
                                          gpuserve_model_sparse_dim() floats. Needs a masked language
                                          model (SPLADE). See gpuserve_sparse_compact() */
-    GPUSERVE_TASK_TOKEN_LABELS = 4  /**< by token classifiers: one score a label for each token */
+    GPUSERVE_TASK_TOKEN_LABELS = 4  /**< token classification: one score per label and token */
 } gpuserve_task;
 
 typedef enum gpuserve_normalize {
-    GPUSERVE_NORMALIZE_DEFAULT = 0, /**< as the model says */
+    GPUSERVE_NORMALIZE_DEFAULT = 0, /**< the model's setting */
     GPUSERVE_NORMALIZE_YES = 1,     /**< to L2 norm 1 */
     GPUSERVE_NORMALIZE_NO = 2,
-    GPUSERVE_NORMALIZE_WHOLE = 3    /**< as the model says, the whole vector, of which `dimensions`
-                                         are kept afterwards: truncate_dim of sentence-transformers */
+    GPUSERVE_NORMALIZE_WHOLE = 3    /**< the model's setting, applied to the whole vector before
+                                         `dimensions` cuts it: truncate_dim of
+                                         sentence-transformers */
 } gpuserve_normalize;
 
 typedef enum gpuserve_score {
-    GPUSERVE_SCORE_DEFAULT = 0, /**< as the model's problem_type says: softmax, sigmoid, identity */
+    GPUSERVE_SCORE_DEFAULT = 0, /**< by the model's problem_type: softmax, sigmoid, identity */
     GPUSERVE_SCORE_RAW = 1,     /**< logits */
     GPUSERVE_SCORE_SOFTMAX = 2,
     GPUSERVE_SCORE_SIGMOID = 3
 } gpuserve_score;
 
-/** Whose work comes first. When all classes wait, a model's time is shared 16 : 4 : 1, so that none
- *  starves; within a class requests take turns. */
+/** Priority class of a request. A model's time is shared 16 : 4 : 1 between classes with waiting
+ *  requests (weighted fair queueing), so no class starves. Within a class requests take turns. */
 typedef enum gpuserve_priority {
     GPUSERVE_PRIORITY_NORMAL = 0,
     GPUSERVE_PRIORITY_HIGH = 1,
     GPUSERVE_PRIORITY_LOW = 2
 } gpuserve_priority;
 
-/** Whether a text may be answered with a result that was computed for an equal one. Results are
- *  the same bits either way: texts are equal when their token ids are. */
+/** Whether the result of an equal text may be reused (coalescing, result cache). The bits are the
+ *  same either way: texts are equal if their token ids are. */
 typedef enum gpuserve_cache {
-    GPUSERVE_CACHE_DEFAULT = 0, /**< as ON where the model has a cache; else equal texts that are
-                                     in the queue at the same time are computed once */
-    GPUSERVE_CACHE_ON = 1,      /**< likewise, but refused (GPUSERVE_E_UNSUPPORTED) without a cache */
-    GPUSERVE_CACHE_OFF = 2      /**< compute every text, keep nothing */
+    GPUSERVE_CACHE_DEFAULT = 0, /**< as ON if the model has a cache; else only equal texts queued at
+                                     the same time are coalesced */
+    GPUSERVE_CACHE_ON = 1,      /**< use the cache; GPUSERVE_E_UNSUPPORTED if the model has none */
+    GPUSERVE_CACHE_OFF = 2      /**< compute every text, store nothing */
 } gpuserve_cache;
 
-/** What became of one text. The layout of this struct is fixed for ever. */
+/** Outcome of one text. The layout of this struct is fixed. */
 typedef struct gpuserve_item {
-    int32_t  status;      /**< GPUSERVE_OK, or GPUSERVE_E_NUMERIC: this row holds NaN */
-    uint32_t n_tokens;    /**< tokens of the text, special ones included */
-    uint32_t truncated;   /**< 1: the text was longer than the limit and was cut */
-    uint32_t cached;      /**< 1: the row was computed for an equal text, not for this one */
+    int32_t  status;      /**< GPUSERVE_OK, or GPUSERVE_E_NUMERIC: this row has NaN */
+    uint32_t n_tokens;    /**< tokens of the text, including special tokens */
+    uint32_t truncated;   /**< 1: the text was over the token limit and was cut */
+    uint32_t cached;      /**< 1: the row is the result of an equal text (cache or coalescing) */
     uint32_t reserved[4]; /**< zero */
 } gpuserve_item;
 
-/** What became of a job as a whole. Written when it completes with GPUSERVE_OK or
- *  GPUSERVE_E_NUMERIC, untouched otherwise. */
+/** Outcome of a job. Written if it completes with GPUSERVE_OK or GPUSERVE_E_NUMERIC, else
+ *  unchanged. */
 typedef struct gpuserve_result {
     uint32_t struct_size;
-    uint32_t dtype;           /**< gpuserve_dtype it was computed in; never DEFAULT */
-    uint64_t n_tokens;        /**< of all items, special ones included */
+    uint32_t dtype;           /**< gpuserve_dtype of the computation; never DEFAULT */
+    uint64_t n_tokens;        /**< of all items, including special tokens */
     uint64_t n_truncated;     /**< items that were cut */
-    uint64_t n_cached;        /**< items that were computed for an equal text */
-    uint64_t tokenize_us;     /**< spent on tokenization, summed over threads */
-    uint64_t queue_us;        /**< from the end of the submitting call's work until the first batch
-                                   with one of its items began; for a large job tokenization that
-                                   was waited for is part of it */
-    uint64_t compute_us;      /**< from then to the end of its last batch */
+    uint64_t n_cached;        /**< items with the result of an equal text */
+    uint64_t tokenize_us;     /**< time of tokenization, summed over threads */
+    uint64_t queue_us;        /**< from the end of the submitting call's own work to the start of
+                                   the first batch with one of its items; for a large job this
+                                   includes waiting for tokenization */
+    uint64_t compute_us;      /**< from there to the end of its last batch */
     uint64_t total_us;        /**< from submission to completion */
-    char     device[64];      /**< selector of the device: "cpu", "cuda:0"; of replicas those that
-                                   computed: "cuda:0,cuda:1" */
+    char     device[64];      /**< selector of the device: "cpu", "cuda:0"; with replicas, of those
+                                   that ran it: "cuda:0,cuda:1" */
     char     fingerprint[40]; /**< of the model: see gpuserve_model_fingerprint() */
 } gpuserve_result;
 
@@ -215,9 +217,9 @@ typedef struct gpuserve_result {
 /* clang-format on */
 
 /**
- * One piece of work: n_items texts (or pairs of texts, or lists of token ids) and where the
- * result goes. Zero means the default in every field but n_items, its input and the output.
- * Give exactly one of `texts` and `ids`.
+ * A unit of work: n_items texts (or text pairs, or token id lists) and the output buffers.
+ * Zero means the default in every field but n_items, its input and the output.
+ * Set exactly one of `texts` and `ids`.
  */
 typedef struct gpuserve_job {
     uint32_t             struct_size;
@@ -227,65 +229,65 @@ typedef struct gpuserve_job {
     const size_t        *text_sizes;  /**< [n_items] bytes, or NULL: NUL-terminated */
     const char *const   *pairs;       /**< [n_items] second texts, or NULL */
     const size_t        *pair_sizes;  /**< as text_sizes */
-    const int32_t       *ids;         /**< token ids with their special tokens, end to end; a list
-                                           over the model's limit is refused, never cut */
-    const size_t        *id_offsets;  /**< [n_items + 1] where each list begins in `ids` */
+    const int32_t       *ids;         /**< token ids including special tokens, concatenated; a list
+                                           over the model's limit is an error, never cut */
+    const size_t        *id_offsets;  /**< [n_items + 1] start of each list in `ids` */
     const char          *prompt_name; /**< one of the model's prompts ("query"), or NULL */
-    const char          *prompt;      /**< put before every text, or NULL; excludes prompt_name.
-                                           Where pooling leaves the prompt's tokens out
-                                           (include_prompt false) and no others are there, as when the
-                                           text joins the prompt's last word, it gives zeros; a cls
-                                           pooling has its first token all the same */
-    uint32_t             dimensions;  /**< keep the first ones of an embedding; default all. Before
-                                           it is normalized, so that a normalized one has norm 1,
-                                           as OpenAI's `dimensions`; with
-                                           GPUSERVE_NORMALIZE_WHOLE after it */
+    const char          *prompt;      /**< prefix of every text, or NULL; excludes prompt_name. If
+                                           pooling excludes the prompt's tokens (include_prompt
+                                           false) and no other tokens remain, for example because
+                                           the text joins the prompt's last word, the result is
+                                           zeros; cls pooling still uses its first token */
+    uint32_t             dimensions;  /**< keep the first values of an embedding; default all. The
+                                           cut precedes normalization, as `dimensions` of OpenAI, so
+                                           a normalized result has norm 1; with
+                                           GPUSERVE_NORMALIZE_WHOLE it follows */
     uint32_t             truncation;  /**< gpuserve_truncation */
     uint32_t             normalize;   /**< gpuserve_normalize, of an embedding */
-    uint32_t             score;       /**< gpuserve_score, of a text's or a token's labels */
-    float               *output;      /**< row i for item i; untouched on failure */
-    size_t               output_capacity; /**< floats at `output` */
-    size_t               output_stride;   /**< floats from row to row; default tight */
+    uint32_t             score;       /**< gpuserve_score, of the labels of a text or token */
+    float               *output;      /**< row i for item i; unchanged on failure */
+    size_t               output_capacity; /**< capacity of `output` in floats */
+    size_t               output_stride;   /**< floats between row starts; default contiguous */
     gpuserve_item       *items;       /**< [n_items], or NULL */
-    size_t              *token_offsets; /**< TOKEN_VECTORS and _LABELS: receives [n_items + 1] rows
-                                             of each item; else NULL */
-    int64_t              deadline_us; /**< from submission; what has not begun to be computed by then
-                                           is not: GPUSERVE_E_EXPIRED. Negative: past already; 0:
-                                           none. A job whose last item has begun is finished */
+    size_t              *token_offsets; /**< TOKEN_VECTORS and _LABELS: receives [n_items + 1] the
+                                             first row of each item; else NULL */
+    int64_t              deadline_us; /**< from submission. Items not started by then are not
+                                           computed: GPUSERVE_E_EXPIRED. Negative: already passed;
+                                           0: none. A job whose last item has started is finished */
     uint32_t             priority;    /**< gpuserve_priority */
     uint32_t             cache;       /**< gpuserve_cache */
-    const char          *expected_fingerprint; /**< refuse with GPUSERVE_E_MISMATCH unless it is the
-                                           model's; default NULL: any */
-    gpuserve_result     *result;      /**< receives tokens, device and times, or NULL */
-    uint64_t             client;      /**< any number that names the caller on whose behalf it runs:
-                                           a full queue keeps a reserve for clients with little in
-                                           it. Callers with equal numbers, 0 too, are one client */
+    const char          *expected_fingerprint; /**< fail with GPUSERVE_E_MISMATCH if the model's
+                                                    differs; default NULL: any */
+    gpuserve_result     *result;      /**< receives token counts, device and times, or NULL */
+    uint64_t             client;      /**< any number that identifies the client for fair queueing:
+                                           a full queue has a reserve for clients with little queued
+                                           work. Equal numbers, including 0, are one client */
 } gpuserve_job;
 
 /* clang-format off */
 #define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
-/** Called once when a request completes, from a library thread: it may submit (which does not resume
- *  a suspended model: GPUSERVE_E_BUSY), must not block and must not close the model. `status` is what
- *  gpuserve_wait() will return. */
+/** Called once when a request completes, from a library thread. It may submit requests (to a
+ *  suspended model: GPUSERVE_E_BUSY), must not block and must not close the model. `status` is the
+ *  value that gpuserve_wait() returns. */
 typedef void (*gpuserve_completion_fn)(void *user, gpuserve_request *request,
                                        gpuserve_status status);
 
 /**
- * Run a job, blocking until every row is written. Calls of many threads are batched together.
+ * Run a job, blocking until every row is written. Concurrent calls are batched together.
  *
  * @return GPUSERVE_OK
- *         GPUSERVE_E_INVALID    the job is wrong: output too small, text not UTF-8, id outside the
- *                               vocabulary, unknown prompt (the message lists them), both or
+ *         GPUSERVE_E_INVALID    the job is invalid: output too small, text not UTF-8, id outside
+ *                               the vocabulary, unknown prompt (the message lists them), both or
  *                               neither input, unknown struct_size
  *         GPUSERVE_E_TOO_LARGE  over the memory budget, or over the token limit in strict mode
- *         GPUSERVE_E_UNSUPPORTED the model cannot do the task (no head, no pair template)
- *         GPUSERVE_E_NUMERIC    some items are NaN or infinite: items[i].status names them, the
- *                               others are good
- *         GPUSERVE_E_BUSY       the queue is full; try again after error->retry_after_ms
- *         GPUSERVE_E_EXPIRED    the deadline passed before the last item began to be computed
- *         GPUSERVE_E_MISMATCH   the model has another fingerprint than the one expected
+ *         GPUSERVE_E_UNSUPPORTED the model does not support the task (no head, no pair template)
+ *         GPUSERVE_E_NUMERIC    some items are NaN or infinite: items[i].status marks them, the
+ *                               others are valid
+ *         GPUSERVE_E_BUSY       the queue is full; retry after error->retry_after_ms
+ *         GPUSERVE_E_EXPIRED    the deadline passed before the last item was started
+ *         GPUSERVE_E_MISMATCH   the model's fingerprint differs from the expected one
  *         GPUSERVE_E_DEVICE     the device failed; close the model
  *         GPUSERVE_E_NOMEM
  *
@@ -295,7 +297,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_run(gpuserve_model     *
                                                            const gpuserve_job *job,
                                                            gpuserve_error     *error);
 
-/** Options of gpuserve_embed(); the fields are those of gpuserve_job. */
+/** Options of gpuserve_embed(); the fields are as in gpuserve_job. */
 typedef struct gpuserve_embed_options {
     uint32_t       struct_size;
     uint32_t       dimensions;
@@ -319,15 +321,15 @@ typedef struct gpuserve_embed_options {
 /**
  * Embed a batch of texts, blocking until every vector is written.
  *
- * @param model     Other threads may use it at the same time.
- * @param texts     NUL-terminated UTF-8, borrowed for the call. A text past the model's token
- *                  limit is cut, and told in options->items; see gpuserve_model_max_tokens().
+ * @param model     Other threads may use it concurrently.
+ * @param texts     NUL-terminated UTF-8, borrowed for the call. A text over the model's token
+ *                  limit is cut and marked in options->items; see gpuserve_model_max_tokens().
  * @param n_texts   0 is allowed and does nothing.
- * @param vectors   Receives n_texts * gpuserve_model_dim(model) floats (or options->dimensions a
- *                  text), row i for texts[i]. The caller's memory; untouched on failure.
- * @param n_floats  Capacity of `vectors`, counted in floats.
+ * @param vectors   Receives n_texts * gpuserve_model_dim(model) floats (or options->dimensions per
+ *                  text), row i for texts[i]. The caller's memory; unchanged on failure.
+ * @param n_floats  Capacity of `vectors` in floats.
  * @param options   May be NULL: the model's defaults.
- * @param error     May be NULL; filled on failure only.
+ * @param error     May be NULL; written on failure only.
  * @return as gpuserve_run()
  *
  * Thread-safety: safe. Since: 0.1
@@ -339,13 +341,13 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_embed(gpuserve_model    
                                                              const gpuserve_embed_options *options,
                                                              gpuserve_error *error);
 
-/** Options of gpuserve_classify(); the fields are those of gpuserve_job. */
+/** Options of gpuserve_classify(); the fields are as in gpuserve_job. */
 typedef struct gpuserve_classify_options {
     uint32_t           struct_size;
     uint32_t           truncation;
     uint32_t           score;
     uint32_t           reserved;
-    const char *const *pairs; /**< [n_texts] second texts for a model of pairs, or NULL */
+    const char *const *pairs; /**< [n_texts] second texts for a text pair model, or NULL */
     gpuserve_item     *items;
     int64_t            deadline_us;
     uint32_t           priority;
@@ -360,12 +362,12 @@ typedef struct gpuserve_classify_options {
 /* clang-format on */
 
 /**
- * Score a batch of texts on every label, blocking.
+ * Compute the score of every label for a batch of texts, blocking.
  *
  * @param scores    Receives n_texts * gpuserve_model_label_count(model) floats: column j of a row
  *                  is gpuserve_model_label(model, j). Probabilities unless the model is a
  *                  regression or options->score says otherwise.
- * @param n_floats  Capacity of `scores`, counted in floats.
+ * @param n_floats  Capacity of `scores` in floats.
  * @return as gpuserve_run()
  *
  * Thread-safety: safe. Since: 0.1
@@ -379,14 +381,14 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_classify(
 /**
  * Submit a job and return at once.
  *
- * @param request   Receives the request, owned by the caller, who ends it with
+ * @param request   Receives the request, owned by the caller and released with
  *                  gpuserve_request_free(); NULL on failure.
- * @param job       The struct is copied; texts, ids and outputs are borrowed until the request
- *                  completes. The prompt strings are copied.
+ * @param job       The struct and the prompt strings are copied; texts, ids and outputs are
+ *                  borrowed until the request completes.
  * @param callback  May be NULL.
- * @param user      Handed to the callback.
- * @return as gpuserve_run(): a job that is wrong is refused here, whole. Of more than 16 KiB of
- *         text, what only tokenizing can find is told at completion instead.
+ * @param user      Passed to the callback.
+ * @return as gpuserve_run(): an invalid job is rejected here as a whole. For more than 16 KiB of
+ *         text, errors that only tokenization detects are reported at completion instead.
  *
  * Thread-safety: safe. Since: 0.1
  */
@@ -397,9 +399,9 @@ gpuserve_submit(gpuserve_request **request, gpuserve_model *model, const gpuserv
 /**
  * Wait for a request.
  *
- * @param timeout_us  0 asks without waiting; a negative number waits as long as it takes.
- * @return GPUSERVE_E_TIMEOUT while it is not complete, else its result as from gpuserve_run(), or
- *         GPUSERVE_E_CANCELLED. May be called again, by several threads.
+ * @param timeout_us  0 polls without waiting; a negative number waits without limit.
+ * @return GPUSERVE_E_TIMEOUT if it is not complete yet, else its status as from gpuserve_run(), or
+ *         GPUSERVE_E_CANCELLED. May be called repeatedly, and by several threads.
  *
  * Thread-safety: safe. Since: 0.1
  */
@@ -408,9 +410,8 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_wait(gpuserve_request *r
                                                             gpuserve_error *error);
 
 /**
- * Ask that a request not be computed. What is already being computed is finished and thrown away;
- * either way the request completes with GPUSERVE_E_CANCELLED and its output is untouched. A
- * request that has completed stays as it is.
+ * Cancel a request. Items in flight are finished and their results discarded. The request completes
+ * with GPUSERVE_E_CANCELLED and its output is unchanged. A completed request is unaffected.
  *
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID for a NULL request; GPUSERVE_E_FORKED
  *
@@ -418,15 +419,15 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_wait(gpuserve_request *r
  */
 GPUSERVE_API gpuserve_status gpuserve_cancel(gpuserve_request *request);
 
-/** End a request; waits for its completion and its callback first. Accepts NULL and a pointer to
- *  NULL; leaves NULL. From its own callback: allowed. Since: 0.1 */
+/** Release a request; waits for its completion and its callback first. Accepts NULL and a pointer
+ *  to NULL; leaves NULL. Allowed from its own callback. Since: 0.1 */
 GPUSERVE_API void gpuserve_request_free(gpuserve_request **request);
 
 /**
- * A file descriptor (eventfd) that becomes readable whenever a request of this model completes;
- * reading 8 bytes gives how many since the last read, and at first since the first call of this
- * function: ask for it before submitting. It does not block. Lent: never close it. -1 on failure.
- * Thread-safety: safe. Since: 0.1
+ * A file descriptor (eventfd, nonblocking) that becomes readable when a request of this model
+ * completes. Reading 8 bytes returns the number of completions since the last read, at first since
+ * the first call of this function: call it before submitting. Borrowed: never close it. -1 on
+ * failure. Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API int gpuserve_completion_fd(gpuserve_model *model);
 

@@ -1,10 +1,10 @@
-"""Text to vectors, labels and scores, inside your process.
+"""Text embeddings, labels and scores, in process.
 
     from gpuserve import Model
     model = Model("sentence-transformers/all-MiniLM-L6-v2")
     vectors = model.encode(["A man is eating food.", "A man is eating a piece of bread."])
 
-The package is ctypes over libgpuserve; numpy is all it needs.
+The package calls libgpuserve through ctypes; its only dependency is numpy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What callers give, checked and in the words of the library; and the shapes they get back."""
+"""Validate arguments, convert them to the library's values, and shape results for the caller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .errors import InvalidError
 
 Path = Union[str, "os.PathLike[str]"]
 
-#: Texts of one submission when the caller names no batch_size. The library makes its own batches.
+#: Texts per submission without a batch_size. The library forms its own batches.
 CHUNK_TEXTS = 1024
 
 DTYPES: Dict[str, int] = {
@@ -59,7 +59,7 @@ PRIORITIES: Dict[str, int] = {
 
 
 def named(table: Dict[str, int], name: str, what: str) -> int:
-    """The library's number for a word."""
+    """The library's enum value of a name."""
     if not isinstance(name, str):
         raise TypeError(f"{what} is {type(name).__name__}, not str")
     if name not in table:
@@ -80,8 +80,8 @@ def prompt_fields(prompt_name: Optional[str], prompt: Optional[str]) -> Dict[str
 def vector_fields(truncate_dim: Optional[int], dim: int, normalize: bool) -> Dict[str, Any]:
     """`dimensions` (0: all) and `normalize` of a job.
 
-    sentence-transformers truncates after the model's modules, and normalizes only when asked to: the library
-    does as the modules say with the whole vector then.
+    sentence-transformers truncates after the model's modules and normalizes only on request. Without that
+    request the library applies the model's own normalization to the whole vector, then truncates.
     """
     if truncate_dim is None:
         return {"dimensions": 0, "normalize": _abi.NORMALIZE_YES if normalize else _abi.NORMALIZE_DEFAULT}
@@ -105,7 +105,7 @@ def sequence(inputs: Iterable[str]) -> Sequence[str]:
 
 
 def chunks(inputs: Iterable[str], size: int) -> Iterator[Tuple[List[str], None]]:
-    """Lists of at most `size` texts, taken from the iterable as they are wanted."""
+    """Lists of at most `size` texts, taken lazily from the iterable."""
     if is_text(inputs):
         raise TypeError("inputs is one str: a stream is an iterable of them")
     part: List[str] = []
@@ -157,7 +157,7 @@ def labelled(labels: List[str], scores: Floats, top_k: Optional[int]) -> Any:
 
 
 def units(a: Any, b: Any) -> Tuple[Floats, Floats]:
-    """The rows of both, of length 1."""
+    """The rows of both, normalized to L2 norm 1."""
     one, other = unit(a), unit(b)
     if one.shape[1] != other.shape[1]:
         raise InvalidError(f"vectors of {one.shape[1]} numbers and of {other.shape[1]}: their spaces differ")

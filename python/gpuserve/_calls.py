@@ -1,4 +1,4 @@
-"""One call into the library: the job, all that it borrows, and how it is waited for."""
+"""One call into the library: the job, the objects it borrows, and the wait for completion."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 Answer = TypeVar("Answer")
 
-#: Up to so many texts the library is called directly: Python sees Ctrl-C when the call is over.
+#: Up to this many texts use a blocking library call: Python handles Ctrl-C only after it returns.
 DIRECT_TEXTS = 64
-#: How long a wait inside the library lasts before Python may see a signal.
+#: Max duration of a wait inside the library, so that Python can handle signals between waits.
 WAIT_US = 100_000
 
 
 class Items(NamedTuple):
-    """What became of each text of a call."""
+    """Outcome of each text of a call."""
 
     n_tokens: "NDArray[np.uint32]"
     truncated: "NDArray[np.bool_]"
     status: "NDArray[np.int32]"
-    #: The row was computed for an equal text: one in flight, or one of before.
+    #: The row is the result of an equal text: coalesced in flight, or from the cache.
     cached: "NDArray[np.bool_]"
 
 
@@ -45,27 +45,27 @@ def items_of(raw: "NDArray[np.uint32]") -> Items:
 
 
 class Result(NamedTuple):
-    """What a call was computed by, and how long that took; summed over its submissions."""
+    """Device, tokens and times of a call, summed over its submissions."""
 
-    #: The type of numbers it was computed in.
+    #: Compute format.
     dtype: str
-    #: Of all texts, special tokens included.
+    #: Of all texts, including special tokens.
     n_tokens: int
-    #: Texts that were cut.
+    #: Texts cut at the token limit.
     n_truncated: int
-    #: Texts whose row was computed for an equal text.
+    #: Texts with the result of an equal text.
     n_cached: int
-    #: Spent on tokenization, by all threads together.
+    #: Time of tokenization, summed over threads.
     tokenize_us: int
-    #: Waited until the first batch began.
+    #: Time until the first batch began.
     queue_us: int
-    #: From there to the end of the last batch.
+    #: Time from there to the end of the last batch.
     compute_us: int
-    #: From the submission to the end; submissions of one call overlap.
+    #: Time from submission to completion; submissions of one call overlap.
     total_us: int
-    #: Where: ``"cpu"``, ``"cuda:0"``.
+    #: Device: ``"cpu"``, ``"cuda:0"``.
     device: str
-    #: Of the model that computed: the space of its vectors.
+    #: Fingerprint of the model: identifies the space of its vectors.
     fingerprint: str
 
 
@@ -74,7 +74,7 @@ _DTYPE_NAMES = {_abi.DTYPE_FLOAT32: "float32", _abi.DTYPE_FLOAT16: "float16",
 
 
 def result_of(results: Sequence[_abi.Result]) -> Result:
-    """Of one call, from what the library told of each of its submissions; at least one."""
+    """Result of a call, merged from the results of its submissions; at least one."""
     last = results[-1]
     sums = [sum(getattr(one, name) for one in results) for name in Result._fields[1:8]]
     return Result._make([_DTYPE_NAMES.get(last.dtype, str(last.dtype)), *sums, last.device.decode(),
@@ -82,7 +82,7 @@ def result_of(results: Sequence[_abi.Result]) -> Result:
 
 
 class Call:
-    """A job whose texts and output stay alive as long as this object."""
+    """A job that keeps its texts and output alive."""
 
     __slots__ = ("job", "output", "items", "result", "_kept")
 
@@ -121,7 +121,7 @@ class Call:
         return made
 
     def _into(self, output: Floats, want_items: bool) -> None:
-        """Where the rows go, and what becomes of each."""
+        """Set the output rows and the per-item outcome."""
         job = self.job
         n = job.n_items
         job.output = _texts.address(output)
@@ -134,7 +134,7 @@ class Call:
             job.items = _texts.address(self.items)
 
     def _one(self, text: str, first: int) -> None:
-        """The same as _many() for one text, in a tenth of its time."""
+        """As _many() for one text, in a tenth of its time."""
         encoded = _texts._encode(text, first, "text")
         pointer = c_char_p(encoded)
         size = c_size_t(len(encoded))
@@ -154,7 +154,7 @@ class Call:
             self._kept = (packed, second)
 
     def finish(self, status: int, error: _abi.Error, first: int = 0) -> None:
-        """Raise what the library told, unless all is good."""
+        """Raise the library's error unless all items succeeded."""
         if status == _abi.OK:
             return
         if status == _abi.E_NUMERIC and self.items is not None:
@@ -168,12 +168,12 @@ class Call:
 
 
 class Slot:
-    """A job for one text with its options at their defaults, used by one call at a time."""
+    """A reusable job for one text with default options, used by one call at a time."""
 
     __slots__ = ("run", "arguments", "pointer", "size", "row", "_job")
 
     def __init__(self, library: Any, handle: Any, dim: int) -> None:
-        # Without argument types, which ctypes would check anew each time: these are as they should.
+        # Without argument types, which ctypes would check on each call; the values already match.
         self.run = library["gpuserve_run"]
         self.pointer = c_char_p()
         self.size = c_size_t()
@@ -186,9 +186,9 @@ class Slot:
 
 
 def patiently(model: "Handle", work: Callable[[], Answer]) -> Answer:
-    """Do something again and again until the queue has room for it.
+    """Retry until the queue accepts the call.
 
-    Only a model that was opened to refuse requests while it is suspended is not waited for.
+    A model that refuses requests while it is suspended is the exception: its error is raised.
     """
     while True:
         try:
@@ -200,7 +200,7 @@ def patiently(model: "Handle", work: Callable[[], Answer]) -> Answer:
 
 
 class _Submitted:
-    """What the library holds of a request: it writes to the memory of `call` until `pointer` is freed."""
+    """State that the library keeps of a request: it writes to the memory of `call` until `pointer` is freed."""
 
     __slots__ = ("library", "pointer", "call", "owner", "freeing", "is_returned")
 
@@ -209,15 +209,16 @@ class _Submitted:
         self.pointer = c_void_p()
         self.call = call
         self.owner: Optional["weakref.ref[Request]"] = None
-        #: The thread that frees it; setdefault() is atomic. Not by id(), which another object may have later.
+        #: The thread that frees it; setdefault() is atomic. Not by id(), which a later object may reuse.
         self.freeing: Dict[str, int] = {}
-        #: gpuserve_submit() has returned. Until then the pointer may be set, but nothing else may use it.
+        #: gpuserve_submit() has returned. Before that the pointer may be set, but must not be used.
         self.is_returned = False
 
     def free(self) -> None:
-        """Cancel the request, wait until the library is done with its memory, and free it. May be repeated.
+        """Cancel the request, wait until the library releases its memory, and free it. Idempotent.
 
-        By one thread only: the collector may finish a request in one while another frees the abandoned ones.
+        Only one thread frees: the garbage collector may finish a request in one thread while another frees
+        abandoned requests.
         """
         me = threading.get_ident()
         if self.freeing.setdefault("thread", me) != me:
@@ -228,20 +229,20 @@ class _Submitted:
         _submitted.pop(id(self), None)
 
 
-#: Every request from before its submission until it is freed. No exception, whenever it comes, takes memory
-#: away that the library writes to.
+#: Every request from before its submission until it is freed. No exception, at any instruction, can release
+#: memory that the library still writes to.
 _submitted: Dict[int, _Submitted] = {}
 
 
 def _free_abandoned() -> None:
-    """Free the requests whose owners are gone: two exceptions came at once, and the second one stopped free()."""
+    """Free requests without an owner: after two exceptions at once the second one interrupted free()."""
     for state in list(_submitted.values()):
         if state.owner is not None and state.owner() is None:
             state.free()
 
 
 def free_all(requests: Iterable["Request"]) -> None:
-    """Free requests. An exception that a signal handler raises meanwhile is raised when all are freed."""
+    """Free requests. An exception from a signal handler is raised after all are freed."""
     raised: Optional[BaseException] = None
     left = [request._state for request in requests]
     while left:
@@ -249,18 +250,19 @@ def free_all(requests: Iterable["Request"]) -> None:
             while left:
                 left[-1].free()
                 left.pop()
-        except BaseException as error:  # noqa: B902  (it is raised below)
+        except BaseException as error:  # noqa: B902  (raised again below)
             raised = error
     if raised is not None:
         raise raised
 
 
 class Request:
-    """A request of the library, owned before it is submitted.
+    """A library request, owned before it is submitted.
 
-    A signal handler (Ctrl-C, an alarm, a worker's time limit) may raise between any two instructions: also
-    after the library has taken the request and before Python has stored the result of that call. So the
-    pointer that the library fills exists before, and the request is freed with this object at the latest.
+    A signal handler (Ctrl-C, an alarm, a worker's time limit) may raise between any two instructions, also
+    after the library has accepted the request and before Python has stored the result of that call.
+    So the pointer that the library sets exists before the call, and the request is freed with this
+    object at the latest.
     """
 
     __slots__ = ("_state", "__weakref__")
@@ -280,7 +282,7 @@ class Request:
         return self._state.pointer
 
     def submit(self, model: "Handle") -> None:
-        """BusyError for a full queue."""
+        """Submit the request. BusyError if the queue is full."""
         if model._closing:
             raise ClosedError("the model is being closed")
         if len(_submitted) > 1:
@@ -296,7 +298,7 @@ class Request:
             raise_status(status, error)
 
     def wait(self, timeout_us: int, error: _abi.Error) -> int:
-        """The library's status."""
+        """Wait for completion; returns the library's status."""
         status: int = self._state.library.gpuserve_wait(self._state.pointer, timeout_us, byref(error))
         return status
 
@@ -313,7 +315,7 @@ class Request:
 
 
 def run(model: "Handle", call: Call, first: int = 0) -> None:
-    """Run one call to its end. BusyError for a full queue."""
+    """Run one call to completion. BusyError if the queue is full."""
     if call.job.n_items > DIRECT_TEXTS:
         request = Request(model, call)
         try:
@@ -333,14 +335,14 @@ def run(model: "Handle", call: Call, first: int = 0) -> None:
 
 
 def submit(model: "Handle", call: Call) -> Request:
-    """Start a call."""
+    """Submit a call."""
     request = Request(model, call)
     request.submit(model)
     return request
 
 
 def finish(model: "Handle", request: Request, first: int = 0) -> None:
-    """Wait for a request and raise what the library says of it. The caller frees it, whatever happens."""
+    """Wait for a request and raise the library's error. The caller frees the request in every case."""
     error = _abi.new(_abi.Error)
     while True:
         status = request.wait(WAIT_US, error)
@@ -353,7 +355,7 @@ def finish(model: "Handle", request: Request, first: int = 0) -> None:
 
 def rerank(model: "Handle", query: str, documents: Sequence[str], scores: Floats, first: int,
            client: int) -> None:
-    """Write how well each document answers the query. BusyError for a full queue."""
+    """Write the relevance of each document to the query. BusyError if the queue is full."""
     asked = _texts._encode(query, 0, "query")
     packed = _texts.pack(documents, "document", first)
     options = _abi.new(_abi.RerankOptions, query_size=len(asked), client=client,

@@ -1,4 +1,4 @@
-"""Handles of the library as Python knows such things: closed by ``with``, or when they are forgotten."""
+"""Ownership of library handles: closed by ``with``, or by the garbage collector."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Kept = TypeVar("Kept", bound="Closing")
 
 
 class Closing:
-    """What owns a handle; close() gives it back and may be called again.
+    """Owner of a handle; close() releases it and is idempotent.
 
-    The handle is there, NULL, before the library opens it, and only the library sets it: to what it opened, and to
-    NULL again. So an exception of a signal handler between any two instructions leaves nothing open that has no
-    owner, and a close() that it ended is finished by the next.
+    The handle exists, as NULL, before the library opens it. Only the library sets it: to the opened
+    object, and back to NULL. So an exception from a signal handler between any two instructions leaks
+    nothing, and the next close() completes an interrupted one.
     """
 
     _handle: c_void_p = c_void_p()
@@ -28,7 +28,7 @@ class Closing:
         self.close()
 
     def __del__(self) -> None:
-        # Twice: nobody else finishes a close() that an exception ended.
+        # Twice: no other code completes a close() that an exception interrupted.
         try:
             if self._handle:
                 self.close()

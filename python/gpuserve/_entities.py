@@ -1,4 +1,4 @@
-"""Labels of tokens, and the entities they make up, as transformers' pipeline finds them."""
+"""Token classification: labels of tokens, and entities as in the pipeline of transformers."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 Entity = Dict[str, Any]
 
-#: Texts of one submission.
+#: Texts per submission.
 LABELLED_TEXTS = 64
 
 
 class TokenLabels(NamedTuple):
-    """One text's tokens and the scores of their labels."""
+    """The tokens of one text and the scores of their labels."""
 
     ids: "NDArray[np.int32]"
-    #: [n, 2]: first byte of the UTF-8 text and one past the last; 0 for special tokens.
+    #: [n, 2]: start and end byte offset in the UTF-8 text; end is 0 for special tokens.
     spans: "NDArray[np.uint32]"
     #: [n, len(model.labels)]
     scores: Floats
 
 
 def label_tokens(model: "Handle", texts: Sequence[str], score: int, truncation: int) -> List[TokenLabels]:
-    """Of each text."""
+    """The token labels of each text."""
     view = model._view
     if "token_labels" not in view.facts.get("tasks", ()):
         raise UnsupportedError("this model labels no tokens: it is no token classifier")
     found: List[TokenLabels] = []
     for i in range(0, len(texts), LABELLED_TEXTS):
-        # The number of rows is known before only when the ids are.
+        # The number of rows is known in advance only with the ids.
         tokens: List[Tokens] = model._guarded(
             lambda: [tokenize(model, text, True, view.max_seq_length, truncation)
                      for text in texts[i:i + LABELLED_TEXTS]], view)
@@ -61,7 +61,7 @@ STRATEGIES = {"simple": _abi.AGGREGATION_SIMPLE, "none": _abi.AGGREGATION_NONE}
 
 def entities(model: "Handle", text: str, found: TokenLabels, strategy: str,
              ignored: Sequence[str]) -> List[Entity]:
-    """Of one text."""
+    """The entities of one text."""
     if strategy not in STRATEGIES:
         raise InvalidError(f'aggregation_strategy "{strategy}" is unknown', "known are none and simple")
     encoded = text.encode()

@@ -1,7 +1,7 @@
-"""Asynchronous calls: one thread for each model that waits for completions and resolves futures.
+"""Asynchronous calls: one thread per model waits for completions and resolves futures.
 
-The library's own threads never call into Python: they would wait for the interpreter's lock while
-they should compute. They raise the model's eventfd instead, and this thread reads it.
+The library's threads never call into Python, because they would wait for the GIL instead of
+computing. They signal the model's eventfd, and this thread reads it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Finish = Callable[[Call], Any]
 
 
 class _Ticket:
-    """Lives as long as start(): without it, and without a pointer, a request is not submitted any more."""
+    """Lives as long as start(). A request without it and without a pointer will not be submitted any more."""
 
     __slots__ = ("__weakref__",)
 
@@ -39,12 +39,12 @@ class _Pending(NamedTuple):
 
 
 class Dispatcher:
-    """The futures of one model that are not resolved yet."""
+    """The pending futures of one model."""
 
     def __init__(self, model: "Handle") -> None:
-        # No reference to the model: its thread would keep it alive for ever.
+        # No reference to the model: its thread would keep it alive forever.
         self._library = model._library
-        # Not for stop(): the collector may close the model in the thread that holds it.
+        # Not for stop(): the garbage collector may close the model in the thread that holds it.
         self._lock = threading.Lock()
         self._cancelled: "Deque[int]" = collections.deque()
         self._pending: Dict[int, _Pending] = {}
@@ -58,15 +58,15 @@ class Dispatcher:
         self._thread.start()
 
     def start(self, model: "Handle", call: Call, finish: Finish) -> "Future[Any]":
-        """Submit a call; its future gets what `finish` makes of it. BusyError for a full queue."""
+        """Submit a call; its future gets the result of `finish`. BusyError if the queue is full."""
         future: Future[Any] = Future()
         request = Request(model, call)
         ticket = _Ticket()
         key = id(request)
-        # First: an exception in it may leave the future's own lock taken, and then nobody must resolve it.
+        # First: an exception in it may leave the future's lock held; then it must not be resolved.
         future.add_done_callback(lambda done: self._cancel(key) if done.cancelled() else None)
         try:
-            # Before it is submitted: an exception of a signal handler leaves it to the thread.
+            # Before the submission: after an exception from a signal handler the thread cleans up.
             with self._lock:
                 self._pending[key] = _Pending(request, call, future, finish, weakref.ref(ticket))
             request.submit(model)
@@ -75,17 +75,17 @@ class Dispatcher:
                 with self._lock:
                     self._pending.pop(key, None)
             raise
-        # It may have completed before its pointer was seen by the thread.
+        # It may have completed before the thread saw its pointer.
         os.write(self._wake_write, b"x")
         return future
 
     def _cancel(self, key: int) -> None:
-        """Leave it to the thread: a callback must not wait for the lock."""
+        """Cancel in the thread: a callback must not wait for the lock."""
         self._cancelled.append(key)
         os.write(self._wake_write, b"x")
 
     def __del__(self) -> None:
-        # Not before: a callback of a future may still write.
+        # Not earlier: a callback of a future may still write.
         os.close(self._wake_read)
         os.close(self._wake_write)
 
@@ -117,17 +117,17 @@ class Dispatcher:
             return list(self._pending)
 
     def _resolve(self, key: int, timeout_us: int) -> None:
-        """Resolve one future, if its request completes in that time."""
+        """Resolve one future if its request completes within the timeout."""
         error = _abi.new(_abi.Error)
         with self._lock:
             pending = self._pending.get(key)
             if pending is None:
                 return  # its submission has failed meanwhile
             request, call, future, finish, ticket = pending
-            # The library sets the pointer before it queues the request: nothing may use it until then.
+            # The library sets the pointer before it queues the request: do not use it until then.
             if timeout_us >= 0 and not request.is_returned and ticket() is not None:
                 return
-            if not request.pointer.value:  # no submission comes any more
+            if not request.pointer.value:  # the submission did not happen
                 del self._pending[key]
                 return
             status = request.wait(timeout_us, error)
@@ -140,13 +140,13 @@ class Dispatcher:
         try:
             call.finish(status, error)
             future.set_result(finish(call))
-        except BaseException as raised:  # noqa: B902  (whatever it is, the future carries it)
+        except BaseException as raised:  # noqa: B902  (the future carries any exception)
             future.set_exception(raised)
 
     def stop(self) -> None:
-        """Cancel what is pending, and wait until all of it is resolved."""
+        """Cancel pending requests, and wait until all are resolved."""
         self._stopping = True
         os.write(self._wake_write, b"x")
-        # The last reference to a model may be dropped by a callback of this very thread.
+        # A callback of this very thread may drop the last reference to a model.
         if threading.current_thread() is not self._thread:
             self._thread.join()

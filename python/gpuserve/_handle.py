@@ -1,8 +1,8 @@
-"""An open model as an object: opening, sharing, exchanging, suspending and closing it.
+"""Base class of a model: opening, sharing, swap, suspend and close.
 
-What it computes is in model.py. A call holds the handle by _guarded(), so that close() can wait for
-it; and it computes with one View, the shape of the model, so that a swap that changes the shape
-never meets an array made for another one.
+Inference is in model.py. A call holds the handle through _guarded(), so that close() can wait for
+it. A call uses one View, the shape of the model, so that a swap that changes the shape never
+meets an array allocated for another one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _open_models: "weakref.WeakSet[Handle]" = weakref.WeakSet()
 
 
 class View(NamedTuple):
-    """What callers size their arrays by; replaced whole by a swap."""
+    """The shape that callers allocate arrays by; a swap replaces it as a whole."""
 
     dim: int
     sparse_dim: int
@@ -49,19 +49,20 @@ class View(NamedTuple):
 
 
 class Handle(Closing):
-    """A gpuserve_model, shared by any number of threads; Model is what is made of it."""
+    """A gpuserve_model, shared by any number of threads; the base class of Model."""
 
     def __init__(self, path: Path, context: Optional[Context], options: Dict[str, Any]) -> None:
         self._handle = c_void_p()
         self._closing = False
-        #: True while calls must not begin: the model is closing, or changes its shape.
+        #: True while calls must not begin: the model is closing, or its shape changes.
         self._gate = False
-        #: One entry a call under way. A set because adding and discarding need no lock, and discarding
-        #: does no harm where an exception of a signal handler came before the entry was there.
+        #: One entry per call in progress. A set, because adding and discarding need no lock, and discarding
+        #: an entry that an exception of a signal handler prevented is harmless.
         self._active: Set[object] = set()
         self._slots: List[Slot] = []
-        # Taken by itself, never as the condition's: Condition.__enter__ is code in Python, which an exception
-        # of a signal handler may end with the lock taken. Reentrant, as close() may come from the collector.
+        # Acquired directly, never through the condition: Condition.__enter__ is Python code, which an
+        # exception of a signal handler may interrupt with the lock held. Reentrant, because the garbage
+        # collector may call close().
         self._mutex = threading.RLock()
         self._idle = threading.Condition(self._mutex)
         self._closer = threading.RLock()
@@ -69,7 +70,7 @@ class Handle(Closing):
         self._dispatcher: Optional[Dispatcher] = None
         self._library = library()
         self._options = {name: value for name, value in options.items() if name != "progress"}
-        #: The device, the threads and the budgets that this model shares with others.
+        #: The context: device, threads and budgets shared with other models.
         self.context = context or Context()
         self._own_context = context is None
         try:
@@ -93,7 +94,7 @@ class Handle(Closing):
             raise_status(status, error)
 
     def _looked_at(self) -> View:
-        """The shape of what is behind the handle now."""
+        """Read the shape of the current model."""
         read = self._library
         handle = self._handle
         facts: Dict[str, Any] = json.loads(text_of(read.gpuserve_model_info, handle))
@@ -108,27 +109,27 @@ class Handle(Closing):
 
     @property
     def dim(self) -> int:
-        """Length of an embedding; 0 where the model has none."""
+        """Dimension of an embedding; 0 without one."""
         return self._view.dim
 
     @property
     def sparse_dim(self) -> int:
-        """Length of a sparse vector, the size of the vocabulary; 0 where the model has none."""
+        """Dimension of a sparse vector, the vocabulary size; 0 without one."""
         return self._view.sparse_dim
 
     @property
     def max_seq_length(self) -> int:
-        """Most tokens of a text; longer ones are cut."""
+        """Max tokens of a text; longer texts are cut."""
         return self._view.max_seq_length
 
     @property
     def labels(self) -> List[str]:
-        """The labels of the model's head, in the order of its scores."""
+        """Labels of the model's head, in the order of its scores."""
         return self._view.labels
 
     @property
     def fingerprint(self) -> str:
-        """The name of the vector space: store it beside vectors."""
+        """Identifier of the vector space: store it with vectors."""
         return self._view.fingerprint
 
     @property
@@ -138,33 +139,36 @@ class Handle(Closing):
 
     @property
     def device(self) -> str:
-        """What the model was opened on; :meth:`info` tells where it is now."""
+        """Device the model was opened on; :meth:`info` reports the current one."""
         return str(self._view.facts.get("device", "cpu"))
 
     def info(self) -> Dict[str, Any]:
-        """Facts of the open model: architecture, device and why, dtype, memory, fingerprint."""
+        """Model info: architecture, device and the reason for its choice, dtype, memory, fingerprint."""
         facts: Dict[str, Any] = self._guarded(
             lambda: json.loads(text_of(self._library.gpuserve_model_info, self._handle)))
         return facts
 
     def ready(self) -> None:
-        """Return if a request would be computed now: what a readiness probe asks. Never waits.
+        """Readiness probe: return if a request would be computed now. Never blocks.
 
-        BusyError while the model moves to another device or is suspended and refuses requests,
-        DeviceError when its device was lost for good.
+        BusyError during failover to another device, or if the model is suspended and refuses requests;
+        DeviceError if its device is lost permanently.
         """
         self._guarded(lambda: call(self._library.gpuserve_model_ready, self._handle))
 
     def counts(self) -> Dict[str, int]:
-        """What it has computed since it was opened or exchanged: batches, items in them, tokens,
-        compute_ns. Items through batches is how many texts were computed together."""
+        """Work since the model was opened or swapped: batches, items in them, tokens, compute_ns.
+
+        Items divided by batches is the mean number of texts per batch.
+        """
         counts = _abi.new(_abi.ModelCounts)
         self._guarded(lambda: call(self._library.gpuserve_model_stats, self._handle, byref(counts)))
         return {name: getattr(counts, name) for name, *_ in counts._fields_[2:]}
 
     def batches(self) -> Dict[int, Dict[str, int]]:
-        """The batches of counts() by how many texts they had: how many there were, and the
-        nanoseconds that they took to be packed, in the network and to be handed out."""
+        """The batches of counts() by number of texts: their count, and the nanoseconds of input packing,
+        inference and output distribution.
+        """
         n = c_size_t()
         capacity = 16
         while True:
@@ -181,21 +185,21 @@ class Handle(Closing):
 
     def swap(self, model_name_or_path: Optional[Path] = None, *, allow: Iterable[str] = (),
              fingerprint: Optional[str] = None, **options: Any) -> FrozenSet[str]:
-        """Exchange the model for another while others use it.
+        """Replace the model with another one without downtime.
 
-        The new one is loaded and warmed up beside the old one, which serves until then and goes on
-        if anything fails. A request sees the old or the new one wholly. Returns when the old one's
-        memory is given back.
+        The new model is loaded and warmed up beside the old one, which serves until then and continues
+        after a failure. A request uses either the old or the new model. Returns after the old model's
+        memory is released.
 
         Args:
-            model_name_or_path: default: where it was last opened from, which reads the files again.
-            allow: ``"dim"`` and ``"labels"`` may change only if named here. Then calls of other
-                threads wait until the exchange is over, because their arrays have the old shape.
-            fingerprint: refuse a model with another one.
-            options: as for :class:`gpuserve.Model`; those not named stay as they are.
+            model_name_or_path: default: the path of the last load, which reads its files again.
+            allow: ``"dim"`` and ``"labels"`` may change only if named here. Calls of other threads
+                then wait for the swap, because their arrays have the old shape.
+            fingerprint: the required fingerprint of the new model.
+            options: as for :class:`gpuserve.Model`; options not named keep their values.
 
         Returns:
-            What changed, of ``"fingerprint"``, ``"dim"``, ``"labels"``, ``"max_tokens"``.
+            The changes, out of ``"fingerprint"``, ``"dim"``, ``"labels"``, ``"max_tokens"``.
         """
         allowed = [allow] if isinstance(allow, str) else list(allow)
         for name in allowed:
@@ -225,21 +229,21 @@ class Handle(Closing):
         return changes.value
 
     def suspend(self) -> None:
-        """Give the model's memory back and keep it open; its next request loads it again.
+        """Release the model's memory and keep it open; its next request loads it again.
 
-        Waits until its requests are over. With ``when_suspended="refuse"`` requests are a BusyError
+        Waits until its requests have completed. With ``when_suspended="refuse"`` requests raise BusyError
         until :meth:`resume`.
         """
         self._guarded(lambda: call(self._library.gpuserve_model_suspend, self._handle))
 
     def resume(self) -> None:
-        """Load a suspended model again; one that is not suspended stays as it is."""
+        """Load a suspended model again; a model that is not suspended is unchanged."""
         self._guarded(lambda: call(self._library.gpuserve_model_resume, self._handle))
 
     def close(self) -> None:
-        """Wait for calls in progress, cancel what is asynchronous, and give everything back.
+        """Wait for calls in progress, cancel asynchronous requests, and release everything.
 
-        One that an exception ended, Ctrl-C perhaps, is finished by the next.
+        After an exception, such as Ctrl-C, the next close() completes it.
         """
         with self._mutex:
             self._closing = self._gate = True
@@ -267,7 +271,7 @@ class Handle(Closing):
     # -------------------------------------------------------------------------------- internal
 
     def _guarded(self, work: Callable[[], Result], view: Optional[View] = None) -> Result:
-        """Do something with the handle, which is not closed meanwhile and has the shape expected."""
+        """Run a function with the handle, which stays open and keeps the expected shape meanwhile."""
         active, token = self._active, object()
         while True:
             try:
@@ -299,12 +303,12 @@ class Handle(Closing):
                 raise ClosedError("the model was closed")
 
     def _wait_for_calls(self, n: int) -> None:
-        """Until so many are left, with the lock held. The time is for a waking that a signal cut off."""
+        """Wait until `n` calls are left, with the lock held. The timeout covers a wakeup lost to a signal."""
         while len(self._active) > n:
             self._idle.wait(0.2)
 
     def _alone(self, work: Callable[[], Result]) -> Result:
-        """Do something that changes the model's shape: no call begins or is under way meanwhile."""
+        """Run a function that changes the model's shape: no call is in progress meanwhile."""
         with self._mutex:
             if self._closing:
                 raise ClosedError("the model was closed")
@@ -323,11 +327,11 @@ class Handle(Closing):
                 self._idle.notify_all()
 
     def _embed_one(self, text: str) -> Optional[Floats]:
-        """The vector of one text with all options at their defaults; None: go the long way.
+        """Fast path: the vector of one text with default options; None: use the general path.
 
-        What a call costs beside the forward is mostly code that the forward has driven out of the
-        processor's caches, so this is as little as there can be: a job made once, of which only the
-        text changes. Whatever is not as usual is left to the long way, errors too.
+        The overhead of a call is mostly cold code, which the forward pass has evicted from the processor's
+        caches. So this path is minimal: a job created once, in which only the text changes. All other cases,
+        errors included, use the general path.
         """
         active, token = self._active, object()
         try:
@@ -367,6 +371,6 @@ def _shape(view: View) -> Any:
 
 @atexit.register
 def _close_all() -> None:
-    """Close models while Python still stands, so that no thread of theirs outlives it."""
+    """Close models before interpreter shutdown, so that none of their threads outlives it."""
     for model in list(_open_models):
         model.close()

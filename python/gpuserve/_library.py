@@ -1,4 +1,4 @@
-"""Finding libgpuserve, loading it once, and turning its statuses into errors."""
+"""Find libgpuserve, load it once, and convert its status codes to exceptions."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from . import _abi
 from ._version import __version__
 from .errors import LibraryError, error_of
 
-#: The binary interface this package speaks: the number at the end of the library's name.
+#: ABI version of this package: the number at the end of the library's name.
 ABI_VERSION = 0
 SONAME = f"libgpuserve.so.{ABI_VERSION}"
 VARIABLE = "GPUSERVE_LIBRARY"
 
-_lock = threading.RLock()  # close() of what the garbage collector finds may take it again
+_lock = threading.RLock()  # reentrant: close() from the garbage collector may acquire it again
 _loaded: Optional[ctypes.CDLL] = None
 
 
 def _candidates() -> List[str]:
-    """Where the library may be: named by the user, inside the wheel, known to the system."""
+    """Candidate paths of the library: set by the user, inside the wheel, known to the system."""
     named = os.environ.get(VARIABLE)
     if named:
         return [named]
@@ -77,13 +77,13 @@ def version() -> str:
 
 
 def raise_status(status: int, error: _abi.Error) -> None:
-    """Raise what a failed call told in ``error``."""
+    """Raise the exception for the ``error`` of a failed call."""
     raise error_of(status, error.message.decode("utf-8", "replace"),
                    error.hint.decode("utf-8", "replace"), error.retry_after_ms)
 
 
 def call(function: Callable[..., int], *arguments: Any) -> None:
-    """Call a function whose last argument is an error, and raise what it tells."""
+    """Call a function whose last argument is an error, and raise its exception."""
     error = _abi.new(_abi.Error)
     status = function(*arguments, byref(error))
     if status != _abi.OK:
@@ -91,7 +91,7 @@ def call(function: Callable[..., int], *arguments: Any) -> None:
 
 
 def text_of(function: Callable[..., int], *arguments: Any) -> str:
-    """The text of a function that fills a buffer and tells the size it needs."""
+    """The text of a function that fills a buffer and reports the required size."""
     capacity = 4096
     while True:
         buffer = ctypes.create_string_buffer(capacity)
@@ -107,5 +107,5 @@ def text_of(function: Callable[..., int], *arguments: Any) -> str:
 
 
 def encode_path(path: "str | os.PathLike[str]") -> bytes:
-    """A path or name as the library takes it."""
+    """Encode a path or name for the library."""
     return os.fsencode(os.fspath(path))

@@ -1,4 +1,4 @@
-"""How a model is opened: the options in Python's words, checked and put into the library's struct."""
+"""Load options: Python arguments, validated and stored in the library's struct."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ WHEN_SUSPENDED: Dict[str, int] = {
 }
 STAGES: Dict[int, str] = {_abi.STAGE_WARMUP: "warmup", _abi.STAGE_WEIGHTS: "weights"}
 
-#: Told (stage, done, total) of a loading model; False ends the loading.
+#: Called with (stage, done, total) during a load; False aborts the load.
 Progress = Callable[[str, int, int], Any]
-#: Told (status, device, cause) of a lost device: see gpuserve_lost_fn. From a library thread.
+#: Called with (status, device, cause) of a lost device: see gpuserve_lost_fn. From a library thread.
 Lost = Callable[[str, Optional[str], GpuserveError], Any]
 
 
@@ -49,7 +49,7 @@ def _flag(value: Any, _name: str) -> int:
     return int(bool(value))
 
 
-#: The options of a model: the library's name of each, and what makes its value.
+#: Options of a model: the library's name of each, and its converter.
 OPTIONS: Dict[str, Tuple[str, Callable[[Any, str], Any]]] = {
     "device": ("device", text),
     "dtype": ("dtype", _one_of(DTYPES)),
@@ -77,7 +77,7 @@ OPTIONS: Dict[str, Tuple[str, Callable[[Any, str], Any]]] = {
 
 
 class Opening:
-    """The options of one opening as a struct, with the callbacks that live as long as it."""
+    """Load options of one open call as a struct, and the callbacks, which live as long as it."""
 
     def __init__(self, given: Dict[str, Any]) -> None:
         progress: Optional[Progress] = given.get("progress")
@@ -114,7 +114,7 @@ class Opening:
         return tell
 
     def raise_what_progress_raised(self) -> None:
-        """The caller's own error comes before the library's word of a cancelled loading."""
+        """The exception of the caller's callback takes precedence over the library's cancelled load."""
         if self._raised:
             raise self._raised.pop()
 

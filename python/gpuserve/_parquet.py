@@ -1,9 +1,9 @@
-"""Embedding Parquet files in parts: what Ray and Dask run, and what makes a job restartable.
+"""Restartable embedding of Parquet files in parts, used by the Ray and Dask integrations.
 
 The input is divided into units of some thousand rows. Each unit becomes one part file, written
-under another name and renamed when it is whole: a part that exists is right, a unit whose part is
-missing is still to do. So a job that was interrupted anywhere goes on where it stopped, and a unit
-that two workers computed, because one was thought dead, is there once.
+under a temporary name and renamed when complete. An existing part is therefore complete, and a unit
+without a part is pending. An interrupted job resumes with the pending units. A unit computed twice,
+because a worker was assumed dead, has one part.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLAN = "plan.json"
 
 
 class Unit(NamedTuple):
-    """Neighbouring rows of one input file."""
+    """Consecutive rows of one input file."""
 
     number: int
     path: str
@@ -35,12 +35,12 @@ class Unit(NamedTuple):
     n_rows: int
 
     def part(self, folder: str) -> str:
-        """The file its result goes to."""
+        """The file of its result."""
         return os.path.join(folder, f"part-{self.number:07d}.parquet")
 
 
 class Job(NamedTuple):
-    """What to compute; the same in every process."""
+    """Parameters of the job; equal in every process."""
 
     input: str
     output: str
@@ -62,7 +62,7 @@ def inputs_of(path: str) -> List[str]:
 
 
 def units_of(job: Job, unit_rows: int = UNIT_ROWS) -> List[Unit]:
-    """The units of a job, from the files' footers alone."""
+    """The units of a job, from the file footers only."""
     units: List[Unit] = []
     for path in inputs_of(job.input):
         footer = pq.ParquetFile(path)
@@ -76,7 +76,7 @@ def units_of(job: Job, unit_rows: int = UNIT_ROWS) -> List[Unit]:
 
 
 def plan(job: Job, unit_rows: int = UNIT_ROWS) -> List[Unit]:
-    """Units still to do; remembers the job in the output folder and refuses another one there."""
+    """Pending units; stores the job in the output folder and rejects a different one there."""
     units = units_of(job, unit_rows)
     os.makedirs(job.output, exist_ok=True)
     mine = {"identity": _identity(job, unit_rows), "input": job.input, "model": job.model,
@@ -111,7 +111,7 @@ def _write_whole(path: str, content: bytes) -> None:
 
 
 def read_unit(unit: Unit) -> pa.Table:
-    """The rows of a unit; row groups without any of them are not read."""
+    """The rows of a unit; reads only row groups that overlap it."""
     file = pq.ParquetFile(unit.path)
     begin, tables = 0, []
     for group in range(file.num_row_groups):
@@ -124,7 +124,7 @@ def read_unit(unit: Unit) -> pa.Table:
 
 
 def texts_of(table: pa.Table, column: str, where: str = "") -> List[str]:
-    """A column as texts; a null or a value that is no text is an error, not an empty text."""
+    """A column as texts; a null or a non-text value is an error, not an empty text."""
     values: List[Any] = table.column(column).to_pylist()
     for i, value in enumerate(values):
         if not isinstance(value, str):
@@ -134,7 +134,7 @@ def texts_of(table: pa.Table, column: str, where: str = "") -> List[str]:
 
 
 def with_vectors(table: pa.Table, vectors: Floats, name: str) -> pa.Table:
-    """The table with the vectors as one more column, a fixed-size list of float32."""
+    """The table with the vectors as an added column, a fixed-size list of float32."""
     flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
     column = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
     if name in table.column_names:
@@ -143,7 +143,7 @@ def with_vectors(table: pa.Table, vectors: Floats, name: str) -> pa.Table:
 
 
 def embed_unit(job: Job, unit: Unit, model: Model) -> int:
-    """Compute one unit and write its part; gives its rows."""
+    """Compute one unit and write its part; returns its row count."""
     part = unit.part(job.output)
     if not os.path.exists(part):
         table = read_unit(unit)
@@ -156,7 +156,7 @@ def embed_unit(job: Job, unit: Unit, model: Model) -> int:
 
 
 def parts_of(job: Job, unit_rows: int = UNIT_ROWS) -> Iterator[str]:
-    """The parts in the order of the input; all must be there."""
+    """The parts in input order; all must exist."""
     for unit in units_of(job, unit_rows):
         part = unit.part(job.output)
         if not os.path.exists(part):
@@ -165,7 +165,7 @@ def parts_of(job: Job, unit_rows: int = UNIT_ROWS) -> Iterator[str]:
 
 
 def merge(job: Job, path: str, unit_rows: int = UNIT_ROWS) -> int:
-    """All parts as one file, in the order of the input; gives its rows."""
+    """Merge all parts into one file, in input order; returns its row count."""
     temporary = f"{path}.{os.getpid()}.tmp"
     writer: Optional[pq.ParquetWriter] = None
     n_rows = 0

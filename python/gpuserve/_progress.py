@@ -1,4 +1,4 @@
-"""A progress bar on standard error: tqdm's where it is installed, else a line of our own."""
+"""A progress bar on standard error: tqdm if installed, else a line of text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Progress:
-    """Counts texts; does nothing when it is off."""
+    """Counts texts; does nothing if disabled."""
 
     def __init__(self, total: int, is_on: bool) -> None:
         self._total = total
@@ -25,7 +25,7 @@ class Progress:
                 pass
 
     def advance(self, n: int) -> None:
-        """So many texts more are done."""
+        """Add to the number of finished texts."""
         self._done += n
         if self._bar is not None:
             self._bar.update(n)
@@ -36,7 +36,7 @@ class Progress:
                   file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """The end of the line."""
+        """End the line."""
         if self._bar is not None:
             self._bar.close()
         elif self._is_on and self._shown != self._began:

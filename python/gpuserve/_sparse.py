@@ -1,4 +1,4 @@
-"""Sparse vectors: the words above zero of a row as long as the vocabulary."""
+"""Sparse vectors: the positive entries of a row with one value per vocabulary entry."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ._calls import Floats
 
 
 class Sparse(NamedTuple):
-    """The weights of a text's words, in the order of their token ids."""
+    """Token weights of a text, in ascending token id order."""
 
     ids: "NDArray[np.uint32]"
     weights: Floats
 
 
 def compact(library: CDLL, row: Floats) -> Sparse:
-    """What of a row is above zero."""
+    """The positive entries of a row."""
     n: int = library.gpuserve_sparse_compact(_texts.address(row), row.size, None, None, 0)
     ids = np.empty(n, dtype=np.uint32)
     weights = np.empty(n, dtype=np.float32)

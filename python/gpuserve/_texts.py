@@ -1,4 +1,4 @@
-"""Python strings to what the library reads: pointers and sizes into one block of UTF-8."""
+"""Convert Python strings to the library's input: pointers and sizes into one block of UTF-8."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .errors import InvalidError
 
 
 class Packed(NamedTuple):
-    """Texts end to end; the arrays point into ``block``, which must be kept alive with them."""
+    """Concatenated texts; the arrays point into ``block``, which must stay alive with them."""
 
     block: bytes
     pointers: "NDArray[np.uint64]"
@@ -32,7 +32,7 @@ def _encode(text: Any, index: int, what: str) -> bytes:
 
 
 def pack(texts: Sequence[str], what: str = "text", first: int = 0) -> Packed:
-    """Texts as one block; ``first`` is the number of the first one in messages."""
+    """Pack texts into one block; ``first`` is the index of the first text, for messages."""
     parts: List[bytes] = [_encode(text, first + i, what) for i, text in enumerate(texts)]
     block = b"".join(parts)
     sizes = np.fromiter(map(len, parts), dtype=np.uint64, count=len(parts))
@@ -41,13 +41,13 @@ def pack(texts: Sequence[str], what: str = "text", first: int = 0) -> Packed:
     if len(parts):
         pointers[0] = 0
         np.cumsum(sizes[:-1], out=pointers[1:])
-    # An empty block has no address of its own; the library wants one that is not NULL.
+    # An empty block has no address of its own; the library requires a non-NULL pointer.
     pointers += np.uint64(base) if base else np.uint64(address(sizes))
     return Packed(block, pointers, sizes)
 
 
 def token_ids(values: Any) -> "NDArray[np.int32]":
-    """Token ids as the library takes them; numpy would cut fractions and wrap what is too large."""
+    """Token ids as int32; numpy would truncate fractions and wrap large values."""
     try:
         given = np.asarray(values)
     except ValueError as error:
@@ -65,13 +65,13 @@ def token_ids(values: Any) -> "NDArray[np.int32]":
 
 
 def address(array: "NDArray[Any]") -> int:
-    """Where an array's memory begins."""
+    """Address of an array's memory."""
     place: int = array.__array_interface__["data"][0]
     return place
 
 
 def is_text(value: Any) -> bool:
-    """True for one text; raises for what is certainly no text and no collection of them."""
+    """True for one text; raises for anything that is neither a text nor a collection."""
     if isinstance(value, str):
         return True
     if value is None:

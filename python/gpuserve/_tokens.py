@@ -1,4 +1,4 @@
-"""Tokenization alone."""
+"""Tokenization without inference."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Tokens(NamedTuple):
     """The tokens of one text."""
 
     ids: "NDArray[np.int32]"
-    #: [n, 2]: first byte of the UTF-8 text and one past the last; 0 for special tokens.
+    #: [n, 2]: start and end byte offset in the UTF-8 text; end is 0 for special tokens.
     spans: "NDArray[np.uint32]"
 
 
 def tokenize(model: "Handle", text: str, add_special_tokens: bool, max_tokens: int,
              truncation: int = _abi.TRUNCATE_DEFAULT) -> Tokens:
-    """The tokens of a text."""
+    """Tokenize a text."""
     encoded = _texts._encode(text, 0, "text")
     options = _abi.new(_abi.TokenizeOptions, no_special=0 if add_special_tokens else 1,
                        max_tokens=max_tokens, truncation=truncation)
@@ -54,5 +54,5 @@ def decode(model: "Handle", ids: Sequence[int], skip_special_tokens: bool) -> st
 
 
 def token_text(model: "Handle", token_id: int) -> str:
-    """A token as the vocabulary writes it."""
+    """A token as written in the vocabulary."""
     return text_of(model._library.gpuserve_token_text, model._handle, token_id)

@@ -1,4 +1,4 @@
-"""Single values as the library's fields hold them: whole numbers, and texts that end with a NUL."""
+"""Scalar values for the library's fields: integers, and NUL-terminated texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .errors import InvalidError
 
 
 def whole(value: Any, name: str) -> int:
-    """An int or what stands for one, as those of numpy do."""
+    """An int or an integer type such as those of numpy."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} is {type(value).__name__}, not a whole number")
     found: int = value.__index__()
@@ -16,7 +16,7 @@ def whole(value: Any, name: str) -> int:
 
 
 def number(value: Any, name: str, bits: int = 32) -> int:
-    """A whole number that the library's field can hold; ctypes would wrap any other."""
+    """An integer within the range of the library's field; ctypes would wrap other values."""
     found = whole(value, name)
     if not 0 <= found < 1 << bits:
         raise InvalidError(f"{name} is {found}, it must be 0 to {(1 << bits) - 1}")
@@ -24,7 +24,7 @@ def number(value: Any, name: str, bits: int = 32) -> int:
 
 
 def text(value: Any, name: str) -> Optional[bytes]:
-    """A name, a prompt or the like, which the library takes up to its NUL."""
+    """A name, a prompt or similar, which the library reads up to its NUL."""
     if value is None:
         return None
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Arithmetic on a device of your choice, without a model: matrix products, chains of operations, LSTMs.
+"""Matrix products, elementwise chains and LSTMs on a device, without a model.
 
     with Compute("auto") as compute:
         lstm = compute.lstm(torch_lstm.state_dict(), dtype="float16")
@@ -46,47 +46,47 @@ Step = Union[str, Tuple[Any, ...]]
 
 
 class Took(NamedTuple):
-    """What a call took."""
+    """Timings of a call."""
 
     variant: str
     kernel_seconds: float
-    #: Operands to the device and the result back.
+    #: Time to copy operands to the device and the result back.
     copy_seconds: float
 
 
 class Compute(Closing):
-    """An open device with the memory of the calls made so far; give it back with ``close()``.
+    """An open device with a buffer for operands; release it with ``close()``.
 
-    Thread-safe; calls on one object run one after the other.
+    Thread-safe; calls on one object are serialised.
 
     Args:
         device: a selector; default ``"auto"``.
-        n_threads: on a CPU, of the context's threads; default all.
-        context: shared threads; default: one of its own.
+        n_threads: on a CPU, number of the context's threads; default all.
+        context: shared threads; default: a private one.
     """
 
     def __init__(self, device: Optional[str] = None, *, n_threads: int = 0,
                  context: Optional[Context] = None) -> None:
         self._library = library()
         self._handle = c_void_p()
-        self._lock = threading.RLock()  # close() of what the garbage collector finds may take it again
+        self._lock = threading.RLock()  # reentrant: close() from the garbage collector may acquire it again
         self._lstms: "WeakSet[Lstm]" = WeakSet()
         options = _abi.new(_abi.ComputeOptions, n_threads=number(n_threads, "n_threads"),
                            device=text(device, "device"))
         call(self._library.gpuserve_compute_open, byref(self._handle),
              context._open_handle() if context else None, byref(options))
-        #: What it computes on: "cpu", "cuda:0".
+        #: The device: "cpu", "cuda:0".
         self.device: str = self._library.gpuserve_compute_device(self._handle).decode()
-        #: What the last call took.
+        #: Timings of the last call.
         self.took: Optional[Took] = None
 
     def matmul(self, a: Any, b: Any, c: Optional[Floats] = None, *, alpha: float = 1.0,
                beta: float = 0.0, dtype: Optional[str] = None, variant: str = "auto") -> Floats:
-        """alpha * a @ b + beta * c; into ``c`` where it is given, which is returned.
+        """alpha * a @ b + beta * c; written into ``c`` if given, which is returned.
 
         Args:
-            a, b: matrices of numbers; float32 ones are used where they are, also transposed.
-            dtype: to multiply in: float32, tf32, float16, bfloat16; sums are float32.
+            a, b: numeric matrices; float32 ones are used without a copy, also transposed.
+            dtype: of the products: float32, tf32, float16, bfloat16; sums are float32.
             variant: naive, tiled, simd, tensor_core, cublas; ``"auto"`` is the fastest.
         """
         left, right = _matrix(a, "a"), _matrix(b, "b")
@@ -118,7 +118,7 @@ class Compute(Closing):
         Args:
             values: numbers of any shape.
             steps: a name, or a tuple of a name and its operands: see ``STEPS``.
-            out: write here, float32 of the same shape; may be ``values``.
+            out: output array, float32 of the same shape; may be ``values``.
         """
         source = np.ascontiguousarray(values, dtype=np.float32)
         list_of = (_abi.ChainStep * len(steps))(*[_step(step, i) for i, step in enumerate(steps)])
@@ -132,10 +132,10 @@ class Compute(Closing):
         return out
 
     def lstm(self, weights: Mapping[str, Any], dtype: Optional[str] = None) -> "Lstm":
-        """An LSTM on this device; it ends with this object.
+        """An LSTM on this device; closed together with this object.
 
         Args:
-            weights: by the names of torch.nn.LSTM's state_dict(): ``weight_ih_l0``,
+            weights: named as in torch.nn.LSTM's state_dict(): ``weight_ih_l0``,
                 ``weight_hh_l0``, ``bias_ih_l0``, ``bias_hh_l0``, ``..._l0_reverse``, ``..._l1``.
             dtype: of the products: float32, or float16 on a GPU.
         """
@@ -155,7 +155,7 @@ class Compute(Closing):
         self.took = Took(ran, took.kernel_seconds, took.copy_seconds)
 
     def close(self) -> None:
-        """Give the device's memory back."""
+        """Release the device memory."""
         with self._lock:
             for lstm in list(self._lstms):
                 lstm._end()
@@ -164,7 +164,7 @@ class Compute(Closing):
 
 
 class Lstm(Closing):
-    """Layers of an LSTM on a device: made by ``Compute.lstm()``, called with sequences."""
+    """LSTM layers on a device: created by ``Compute.lstm()``, called with sequences."""
 
     def __init__(self, compute: Compute, weights: Mapping[str, Any], dtype: Optional[str]) -> None:
         self._compute = compute
@@ -190,7 +190,7 @@ class Lstm(Closing):
         with compute._lock:
             if not compute._handle:
                 raise ClosedError("the compute handle was closed")
-            compute._lstms.add(self)  # before there is anything to end
+            compute._lstms.add(self)  # before the handle can be open
             call(compute._library.gpuserve_lstm_create, byref(self._handle), compute._handle,
                  byref(network))
         del kept  # copied by the library
@@ -205,7 +205,7 @@ class Lstm(Closing):
             variant: steps, fused.
 
         Returns:
-            Of each sequence [steps, directions * hidden_size], and the final (h_n, c_n).
+            For each sequence [steps, directions * hidden_size], and the final (h_n, c_n).
         """
         rows = [_matrix(s, f"sequence {i}") for i, s in enumerate(sequences)]
         for i, row in enumerate(rows):
@@ -237,12 +237,12 @@ class Lstm(Closing):
         return [output[ends[i]:ends[i + 1]] for i in range(len(rows))], (h_n, c_n)
 
     def _end(self) -> None:
-        # Of a cycle the collector may close the device first, and the weights' memory with it.
+        # In a reference cycle the garbage collector may close the device first, which frees the weights.
         if self._handle and self._compute._handle:
             self._compute._library.gpuserve_lstm_destroy(byref(self._handle))
 
     def close(self) -> None:
-        """Give the weights' memory back."""
+        """Free the weights."""
         with self._compute._lock:
             self._end()
 
@@ -259,7 +259,7 @@ def _part(weights: Mapping[str, Any], name: str) -> Optional[Floats]:
 
 
 def _shape_of(weights: Mapping[str, Any], layers: int, directions: int) -> Tuple[int, int]:
-    """(input_size, hidden_size), which all weights agree with."""
+    """(input_size, hidden_size), validated against all weights."""
     if layers == 0:
         raise InvalidError("there is no weight_ih_l0")
     rows, width = np.shape(weights["weight_ih_l0"])
@@ -284,7 +284,7 @@ def _matrix(values: Any, name: str) -> Floats:
 
 
 def _laid(matrix: Floats) -> Tuple[Floats, int, int]:
-    """A matrix as the library reads it: memory, floats from row to row, whether it is transposed."""
+    """Layout of a matrix for the library: memory, floats between rows, whether it is transposed."""
     for turned, seen in ((0, matrix), (1, matrix.T)):
         rows, columns = seen.shape
         row, column = seen.strides
@@ -303,7 +303,7 @@ def _step(step: Step, i: int) -> _abi.ChainStep:
 
 
 def top_k(query: Any, rows: Any, k: int) -> Tuple["NDArray[np.int64]", Floats]:
-    """The k rows with the highest dot product with a query, best first: (numbers, scores)."""
+    """The k rows with the highest dot product with a query, best first: (indices, scores)."""
     matrix = np.ascontiguousarray(_matrix(rows, "rows"))
     vector = np.ascontiguousarray(query, dtype=np.float32).reshape(-1)
     if vector.size != matrix.shape[1]:

@@ -1,4 +1,4 @@
-"""What models share: threads, a memory budget, a log."""
+"""Contexts: threads, a memory budget and a log that models share."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def _log(_user: Optional[int], level: int, message: Optional[bytes]) -> None:
     _logger.log(_levels.get(level, logging.INFO), (message or b"").decode("utf-8", "replace"))
 
 
-# Called by the library's threads, so it must live as long as the process.
+# The library's threads call it, so it must live as long as the process.
 _log_function = _abi.LogFn(_log)
 
 
 class Context(Closing):
     """Threads, budgets and logging that several models share.
 
-    A :class:`Model` without one gets its own. The library's log goes to the logger ``gpuserve``.
+    A :class:`Model` without one has a private context. The library logs to the logger ``gpuserve``.
 
     Args:
-        n_threads: compute threads; default: what the affinity mask and the cgroup allow.
-        memory_budget: most bytes for all models together; default: none.
-        plugin_dir: where ``libgpuserve-cuda.so`` is looked for first.
+        n_threads: compute threads; default: as many as the affinity mask and the cgroup allow.
+        memory_budget: max bytes of all models together; default: none.
+        plugin_dir: first directory searched for ``libgpuserve-cuda.so``.
         cache_dir: the Hugging Face cache; default as in ``huggingface_hub``.
-        log_level: the least level, of ``logging``, that is worth a line.
-        memory_policy: what happens to a model that is over a budget: ``"refuse"``, ``"wait"`` for others
-            to be closed, or ``"evict"``: suspend idle ones, the one used longest ago first.
-        memory_wait: longest wait for memory in seconds; default 30.
+        log_level: lowest level, of ``logging``, that is logged.
+        memory_policy: action for a model over a budget: ``"refuse"``, ``"wait"`` until other models
+            are closed, or ``"evict"``: suspend idle models in LRU order.
+        memory_wait: max wait for memory in seconds; default 30.
     """
 
     def __init__(self, *, n_threads: int = 0, memory_budget: int = 0,
@@ -58,7 +58,7 @@ class Context(Closing):
                  memory_wait: float = 0) -> None:
         self._library = library()
         self._handle = c_void_p()
-        self._lock = threading.RLock()  # close() of what the garbage collector finds may take it again
+        self._lock = threading.RLock()  # reentrant: close() from the garbage collector may acquire it again
         self._models: "weakref.WeakSet[Any]" = weakref.WeakSet()
         options = _abi.new(
             _abi.ContextOptions, n_threads=number(n_threads, "n_threads"),
@@ -76,17 +76,17 @@ class Context(Closing):
         return self._handle
 
     def models(self) -> List[Dict[str, Any]]:
-        """The open models in the order of their opening: name, version, state, bytes held, ..."""
+        """The open models in the order of opening: name, version, state, bytes reserved, ..."""
         found: List[Dict[str, Any]] = json.loads(
             text_of(self._library.gpuserve_context_models, self._open_handle()))["models"]
         return found
 
     def find(self, name: str, version: Optional[str] = None) -> "Model":
-        """The open model of that name; the very object that was opened, for all who find it.
+        """The open model of that name; every call returns the object that was opened.
 
         Args:
-            name: as given to :class:`Model`, or its path where none was given.
-            version: default: the one of that name that was opened last.
+            name: as given to :class:`Model`, or the path of a model without a name.
+            version: default: the last opened model of that name.
         """
         handle = c_void_p()
         try:
@@ -97,41 +97,41 @@ class Context(Closing):
                     found: "Model" = model
                     return found
         finally:
-            try:  # twice: a signal may come where the first begins
+            try:  # twice: a signal may arrive where the first begins
                 self._library.gpuserve_model_close(byref(handle))
             finally:
                 self._library.gpuserve_model_close(byref(handle))
         raise NotFoundError(f'model "{name}" is being closed')
 
     def set_budget(self, memory_budget: int, device: Optional[str] = None) -> None:
-        """Change the most bytes of all models together, or on one device; 0 lifts the limit."""
+        """Set the max bytes of all models together, or on one device; 0 removes the limit."""
         call(self._library.gpuserve_context_set_budget, self._open_handle(),
              text(device, "device"), number(memory_budget, "memory_budget", 64))
 
     def stats(self) -> Dict[str, int]:
-        """Statistics of everything in the context, as gpuserve_stats has them."""
+        """Statistics of the context, as in gpuserve_stats."""
         stats = _abi.new(_abi.Stats)
         call(self._library.gpuserve_context_stats, self._open_handle(), byref(stats))
         return {name: getattr(stats, name) for name, *_ in stats._fields_[1:]}
 
     def device_report(self) -> Dict[str, Any]:
-        """Everything about devices: processes, models on them, GPUs that CUDA does not show, links."""
+        """Report on devices: processes, models on them, GPUs that CUDA does not show, links."""
         report: Dict[str, Any] = json.loads(
             text_of(self._library.gpuserve_device_report, self._open_handle()))
         return report
 
     def metrics(self) -> str:
-        """Statistics of all models of the context, as Prometheus text."""
+        """Metrics of the context, as Prometheus text."""
         return text_of(self._library.gpuserve_context_metrics, self._open_handle())
 
     def doctor(self) -> Dict[str, Any]:
-        """What works on this machine and what does not."""
+        """Diagnose this machine: what works and what does not."""
         facts: Dict[str, Any] = json.loads(
             text_of(self._library.gpuserve_context_doctor, self._open_handle()))
         return facts
 
     def close(self) -> None:
-        """Let go of the context; open models keep it alive themselves."""
+        """Drop the reference to the context; open models keep their own."""
         with self._lock:
             if self._handle:
                 self._library.gpuserve_context_unref(byref(self._handle))
@@ -139,7 +139,7 @@ class Context(Closing):
 
 @contextlib.contextmanager
 def private_or(context: Optional[Context]) -> Iterator[Context]:
-    """The caller's context, or one for the time of a call."""
+    """The caller's context, or a temporary one for the call."""
     used = context or Context()
     try:
         yield used

@@ -1,4 +1,4 @@
-"""Dask: the light recipe for a dataframe that does not fit in memory, or a Dask cluster.
+"""Dask: embed a dataframe that does not fit in memory, or on a Dask cluster.
 
     import dask.dataframe as dd, gpuserve.dask
     frame = gpuserve.dask.embed(dd.read_parquet("s.parquet"), MODEL, "text")
@@ -17,7 +17,7 @@ from .model import Model
 
 @functools.lru_cache(maxsize=4)
 def _opened(model: str, options: "tuple[tuple[str, Any], ...]") -> Model:
-    """One model a process, whatever the number of its partitions and threads."""
+    """One model per process, shared by its partitions and threads."""
     return Model(model, **dict(options))
 
 
@@ -29,14 +29,14 @@ def _with_vectors(frame: Any, model: str, options: "tuple[tuple[str, Any], ...]"
 
 def embed(frame: Any, model: str, column: str, *, output_column: str = "embedding",
           **options: Any) -> Any:
-    """A Dask dataframe with a column of vectors added; computed when it is consumed.
+    """A Dask dataframe with an added column of vectors; computed when it is consumed.
 
     Args:
         frame: a ``dask.dataframe``.
         model: a directory or name that every worker can open.
-        column: of texts.
+        column: column of texts.
         options: as for :class:`gpuserve.Model`. Workers should be threads of one process, or one
-            process a machine: each process has a copy of the model.
+            process per machine: each process has a copy of the model.
     """
     meta = frame._meta.assign(**{output_column: np.empty(0, dtype=object)})
     return frame.map_partitions(_with_vectors, model, tuple(sorted(options.items())), column,

@@ -1,4 +1,4 @@
-"""The devices of this machine."""
+"""Devices of this machine: listing and selection."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .context import Context, private_or
 
 @dataclass(frozen=True)
 class Device:
-    """A device as the library sees it; ``selector`` is what names it to :class:`Model`.
+    """A device; ``selector`` is its name for :class:`Model`.
 
-    What the driver tells is None or empty where there is no driver.
+    Fields reported by the driver are None or empty without a driver.
     """
 
     selector: str
@@ -26,34 +26,34 @@ class Device:
     memory_bytes: int
     memory_free_bytes: int
     n_cores: int
-    #: Of its memory, by the models of the context.
+    #: Part of its memory reserved by the models of the context.
     held_bytes: int
-    #: The number in nvidia-smi.
+    #: The index in nvidia-smi.
     driver_index: Optional[int]
     load_percent: Optional[int]
     temperature_celsius: Optional[int]
     power_milliwatts: Optional[int]
     n_processes: Optional[int]
     bus_id: str
-    #: What bounds its memory beside its size: "MIG", "vGPU", "MPS: ...".
+    #: Limit of its memory other than its size: "MIG", "vGPU", "MPS: ...".
     limit: str
     is_mig: bool
     is_virtual: bool
-    #: Why ``auto`` chose it; empty for a device that was listed or named.
+    #: Reason for the choice of ``auto``; empty for a listed or named device.
     reason: str = ""
 
 
 def devices(context: Optional[Context] = None) -> List[Device]:
-    """The devices that can be used now, the CPU among them, with what they have free now."""
+    """The devices that are usable now, including the CPU, with their free memory."""
     with private_or(context) as used:
         return _listed(lambda *rest: call(used._library.gpuserve_device_list,
                                           used._open_handle(), *rest))
 
 
 def select(selector: str = "auto", context: Optional[Context] = None) -> Device:
-    """The device that a selector names: ``"auto"``, ``"cuda:1"``, a UUID, ``"auto:order=load,..."``.
+    """The device of a selector: ``"auto"``, ``"cuda:1"``, a UUID, ``"auto:order=load,..."``.
 
-    One that cannot be had is a DeviceError, never another device.
+    An unavailable device raises DeviceError; no other device replaces it.
     """
     info = _abi.new(_abi.DeviceInfo)
     reason = create_string_buffer(1024)
@@ -64,14 +64,14 @@ def select(selector: str = "auto", context: Optional[Context] = None) -> Device:
 
 
 def select_all(selector: str, context: Optional[Context] = None) -> List[Device]:
-    """All devices that a selector names, best first: ``"cuda:*"``, ``"auto:limit=3"``."""
+    """All devices that match a selector, best first: ``"cuda:*"``, ``"auto:limit=3"``."""
     with private_or(context) as used:
         return _listed(lambda *rest: call(used._library.gpuserve_device_select_all,
                                           used._open_handle(), text(selector, "selector"), *rest))
 
 
 def refresh(device: Device, context: Optional[Context] = None) -> Device:
-    """The device with its figures of now: free memory, load, temperature, what is held."""
+    """The device with current values: free memory, load, temperature, reserved bytes."""
     info = _abi.new(_abi.DeviceInfo, selector=device.selector.encode())
     with private_or(context) as used:
         call(used._library.gpuserve_device_refresh, used._open_handle(), byref(info))

@@ -1,8 +1,8 @@
-"""The errors of the package: one class for each kind of failure, with what to do about it.
+"""Exceptions of the package: one class for each kind of failure, with a hint how to fix it.
 
-Every error of the library arrives as a :class:`GpuserveError` whose ``hint`` says how to mend it.
-Where Python has a word for the same thing, the class is that word too: a bad argument is a
-``ValueError``, a missing model a ``FileNotFoundError``, no memory a ``MemoryError``.
+Every error of the library is raised as a :class:`GpuserveError` with a ``hint``. Where a built-in
+exception matches, the class also derives from it: an invalid argument is a ``ValueError``, a
+missing model a ``FileNotFoundError``, no memory a ``MemoryError``.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Dict, List, Optional, Type
 
 
 class GpuserveError(Exception):
-    """Anything the library refused or failed at.
+    """Base class of all errors of the library.
 
     Attributes:
         status: the library's status code, see ``gpuserve/types.h``.
-        hint: what to do about it; may be empty.
-        retry_after: seconds after which to try again, for :class:`BusyError`.
+        hint: how to fix it; may be empty.
+        retry_after: seconds to wait before a retry, for :class:`BusyError`.
     """
 
     status: int = -1
@@ -32,7 +32,7 @@ class GpuserveError(Exception):
 
 
 class InvalidError(GpuserveError, ValueError):
-    """An argument or a text is wrong: mend the call."""
+    """An argument or a text is invalid: correct the call."""
 
     status = 1
 
@@ -44,31 +44,31 @@ class NotFoundError(GpuserveError, FileNotFoundError):
 
 
 class FormatError(GpuserveError, ValueError):
-    """A file of the model is corrupt or contradicts another: get it anew."""
+    """A file of the model is corrupt or contradicts another: download it again."""
 
     status = 3
 
 
 class UnsupportedError(GpuserveError, NotImplementedError):
-    """Understood, but this version cannot do it."""
+    """Valid, but not supported by this version."""
 
     status = 4
 
 
 class OutOfMemoryError(GpuserveError, MemoryError):
-    """The host is out of memory; nothing was lost."""
+    """The host is out of memory; no data was lost."""
 
     status = 5
 
 
 class TooLargeError(GpuserveError, ValueError):
-    """Over a limit or a budget that the message names."""
+    """Over a limit or a budget named in the message."""
 
     status = 6
 
 
 class BusyError(GpuserveError):
-    """The queue is full: try again after ``retry_after`` seconds."""
+    """The queue is full: retry after ``retry_after`` seconds."""
 
     status = 7
 
@@ -80,7 +80,7 @@ class DeviceError(GpuserveError, RuntimeError):
 
 
 class ReadError(GpuserveError, OSError):
-    """The operating system could not read or write a file."""
+    """The operating system failed to read or write a file."""
 
     status = 9
 
@@ -98,7 +98,7 @@ class ExpiredError(GpuserveError, TimeoutError):
 
 
 class WaitTimeoutError(GpuserveError, TimeoutError):
-    """A wait ended; the request itself goes on."""
+    """The wait timed out; the request itself continues."""
 
     status = 12
 
@@ -113,8 +113,8 @@ class NumericError(GpuserveError, ArithmeticError):
     """Some rows are NaN or infinite.
 
     Attributes:
-        rows: their numbers; the others are good.
-        result: the rows that were being computed.
+        rows: their indices; the other rows are valid.
+        result: the computed rows.
     """
 
     status = 14
@@ -123,13 +123,13 @@ class NumericError(GpuserveError, ArithmeticError):
 
 
 class InternalError(GpuserveError, RuntimeError):
-    """A fault of gpuserve itself: please report it."""
+    """A bug in gpuserve: please report it."""
 
     status = 15
 
 
 class MismatchError(GpuserveError, ValueError):
-    """The model has another fingerprint than the one expected."""
+    """The model's fingerprint differs from the expected one."""
 
     status = 16
 
@@ -139,7 +139,7 @@ class ClosedError(GpuserveError, ValueError):
 
 
 class LibraryError(GpuserveError, ImportError):
-    """libgpuserve is missing or of another version than this package."""
+    """libgpuserve is missing or its version differs from this package."""
 
 
 _by_status: Dict[int, Type[GpuserveError]] = {
@@ -153,7 +153,7 @@ _by_status: Dict[int, Type[GpuserveError]] = {
 
 
 def error_of(status: int, message: str, hint: str, retry_after_ms: int = 0) -> GpuserveError:
-    """The error for a status that the library returned."""
+    """The exception for a status of the library."""
     if status == ForkedError.status:
         hint = (
             "a model cannot cross fork(): start processes with "

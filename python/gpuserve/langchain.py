@@ -1,4 +1,4 @@
-"""LangChain: a gpuserve model as its ``Embeddings``.
+"""LangChain: a gpuserve model as ``Embeddings``.
 
     from gpuserve.langchain import GpuserveEmbeddings
     store = InMemoryVectorStore(GpuserveEmbeddings("sentence-transformers/all-MiniLM-L6-v2"))
@@ -26,7 +26,7 @@ class GpuserveEmbeddings(Embeddings):  # type: ignore[misc, unused-ignore]
         self.model = model if isinstance(model, Model) else Model(model, **options)
 
     def embed_documents(self, texts: List[str]) -> List[List[float]]:
-        """One vector a document."""
+        """One vector per document."""
         found: List[List[float]] = self.model.encode_document(texts).tolist()
         return found
 

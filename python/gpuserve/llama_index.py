@@ -1,4 +1,4 @@
-"""LlamaIndex: a gpuserve model as its ``BaseEmbedding``.
+"""LlamaIndex: a gpuserve model as ``BaseEmbedding``.
 
     from gpuserve.llama_index import GpuserveEmbedding
     Settings.embed_model = GpuserveEmbedding("sentence-transformers/all-MiniLM-L6-v2")
@@ -20,7 +20,7 @@ class GpuserveEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
 
     Args:
         model: an open model to share, or a directory or name to open.
-        embed_batch_size: texts that LlamaIndex hands over together.
+        embed_batch_size: texts per call from LlamaIndex.
         options: as for :class:`gpuserve.Model`.
     """
 
@@ -34,7 +34,7 @@ class GpuserveEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def class_name(cls) -> str:
-        """The name LlamaIndex stores."""
+        """The class name that LlamaIndex stores."""
         return "GpuserveEmbedding"
 
     def _get_query_embedding(self, query: str) -> List[float]:

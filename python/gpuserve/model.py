@@ -1,4 +1,4 @@
-"""A model: text in, numpy out."""
+"""Model: text in, numpy arrays out."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ from ._values import number, text
 from .context import Context, private_or
 from .errors import BusyError, InvalidError, UnsupportedError
 
-#: Submissions of a long call that are under way together: one is computed, the next one waits.
+#: Submissions of a long call in flight together: one is computed, the next one waits.
 IN_FLIGHT = 3
-#: Texts of one submission of sparse vectors, each of which is as long as the vocabulary.
+#: Texts per submission of sparse vectors; each row has one value per vocabulary entry.
 SPARSE_TEXTS = 32
 
 
 class _Made(NamedTuple):
-    """Rows, what became of each text and of the call where that was asked, and whether there was one
-    text alone."""
+    """Rows, the outcome of each text and of the call if requested, and whether the input was a single
+    text.
+    """
 
     output: Floats
     items: Optional[Items]
@@ -63,39 +64,38 @@ class _Made(NamedTuple):
 class Model(Handle):
     """An embedding or classification model on a device.
 
-    Thread-safe; calls of many threads are batched together by the library, and the interpreter's
-    lock is free while it computes. Close it, or use it in a ``with`` statement, to give its memory
-    back at once.
+    Thread-safe; the library batches calls of several threads together and releases the GIL while it
+    computes. Close it, or use it in a ``with`` statement, to release its memory at once.
 
     Args:
         model_name_or_path: a directory, or the name of a model in the Hugging Face cache.
-        device: ``"auto"``, ``"cpu"``, ``"cuda:0"``, ...; an explicit one that cannot be had is an
+        device: ``"auto"``, ``"cpu"``, ``"cuda:0"``, ...; an unavailable explicit device is an
             error.
         dtype: ``"float32"``, ``"float16"``, ``"bfloat16"``, ``"tf32"``, ``"int8"``; default
             float32 on a CPU and float16 on a GPU.
-        head: a classifier head over the embedding, as ``gpuserve fit`` makes them.
-        max_tokens: limit of a text; default the model's.
-        max_batch_tokens: most tokens computed together.
-        n_threads: of the context's threads.
-        pooling: instead of the model's own: cls, mean, max, mean_sqrt_len, weighted_mean, last.
-        mmap: accepted and without effect: weights are read, never mapped.
-        max_queue_tokens, max_queue_bytes: most of both that wait to be computed.
-        max_queue_ms: most work that waits, in the time that it takes at the speed of late; default any.
-        default_prompt_name, default_prompt: one of the model's prompts, or a text, put before texts where a
-            call names no prompt; default the model's own. ``""``: none.
-        max_wait_us: most time that texts wait for a fuller batch while the device is busy; default
-            none on a CPU, 300 on a GPU.
-        cache_bytes: most memory for results of texts that may come again; default none.
-        memory_budget: most bytes of this model, of every kind; default none.
-        warmup: batches run before the model is there, or ``"auto"``; default ``"off"``.
-        name, version: what :meth:`gpuserve.Context.find` finds it by; default the path.
-        keep: never suspend it in favour of another model.
-        when_suspended: a request that finds it so ``"resume"``s it or is ``"refuse"``d.
-        on_device_lost: ``"fail"``, or go on on the ``"cpu"``, another ``"gpu"``, ``"gpu_or_cpu"``.
-        progress: called with (stage, done, total) while the model loads; False ends the loading.
-        lost: called with (``"moving"``, ``"moved"`` or ``"failed"``, device, cause) when its device is
-            lost, by a thread of the library: must not use the model.
-        context: shared threads and budgets; default: the model's own.
+        head: a classifier head over the embedding, as written by ``gpuserve fit``.
+        max_tokens: token limit of a text; default the model's.
+        max_batch_tokens: max tokens of a batch, which one thread computes.
+        n_threads: number of the context's threads.
+        pooling: overrides the model's own: cls, mean, max, mean_sqrt_len, weighted_mean, last.
+        mmap: accepted without effect: weights are read, never mapped.
+        max_queue_tokens, max_queue_bytes: queue limits.
+        max_queue_ms: queue limit in time, at the recently measured throughput; default none.
+        default_prompt_name, default_prompt: one of the model's prompts, or a text, prepended to texts
+            of calls that name no prompt; default the model's own. ``""``: none.
+        max_wait_us: max wait for a fuller batch while the device is busy; default none on a CPU,
+            300 on a GPU.
+        cache_bytes: max memory of the result cache; default no cache.
+        memory_budget: max bytes of this model, of every kind; default none.
+        warmup: batches to run before the model is returned, or ``"auto"``; default ``"off"``.
+        name, version: key for :meth:`gpuserve.Context.find`; default the path.
+        keep: never evict it in favour of another model.
+        when_suspended: a request to a suspended model ``"resume"``s it or is ``"refuse"``d.
+        on_device_lost: ``"fail"``, or failover to the ``"cpu"``, another ``"gpu"``, ``"gpu_or_cpu"``.
+        progress: called with (stage, done, total) during the load; False aborts it.
+        lost: called with (``"moving"``, ``"moved"`` or ``"failed"``, device, cause) if its device is
+            lost, from a library thread: must not use the model.
+        context: shared threads and budgets; default: a private one.
     """
 
     def __init__(self, model_name_or_path: Path, *, device: Optional[str] = None,
@@ -136,33 +136,33 @@ class Model(Handle):
         """Embed one text or many; the arguments are those of sentence-transformers.
 
         Args:
-            inputs: one text, or any iterable of them. ``sentences=`` is the same.
-            prompt_name: one of the model's prompts; ``prompt`` is one of your own.
-            batch_size: most texts of one submission; the library makes its own batches, so the
+            inputs: one text, or any iterable of texts. ``sentences=`` is the same.
+            prompt_name: one of the model's prompts; ``prompt`` is a custom one.
+            batch_size: max texts per submission; the library forms its own batches, so the
                 default is best.
             show_progress_bar: on standard error.
-            output_value: ``"token_embeddings"`` gives a list of [n_tokens, hidden] arrays.
-            precision: ``"float32"``, or ``"binary"`` / ``"ubinary"``: signs, eight in a byte.
-            convert_to_numpy: False gives a list of vectors instead of one array.
-            convert_to_tensor: a torch tensor, sharing its memory with the array.
-            device: where the model is; another one is refused: open a model there.
-            normalize_embeddings: to length 1, also where the model does not do so itself.
-            truncate_dim: keep the first numbers of each vector, as the model's modules leave them: their length is
-                below 1 then, as in sentence-transformers, unless normalize_embeddings makes it 1.
-            truncation: ``"right"``, ``"left"``, or ``"strict"``: refuse what is too long.
-            cache: ``"on"``: answer from the model's cache, refused without one; ``"off"``: compute
+            output_value: ``"token_embeddings"`` returns a list of [n_tokens, hidden] arrays.
+            precision: ``"float32"``, or ``"binary"`` / ``"ubinary"``: signs, eight per byte.
+            convert_to_numpy: False returns a list of vectors instead of one array.
+            convert_to_tensor: a torch tensor that shares its memory with the array.
+            device: the model's device; another one is an error: open a model there.
+            normalize_embeddings: to L2 norm 1, even if the model does not.
+            truncate_dim: keep the first values of each vector after the model's modules. The norm is then
+                below 1, as in sentence-transformers, unless normalize_embeddings makes it 1.
+            truncation: ``"right"``, ``"left"``, or ``"strict"``: reject texts over the token limit.
+            cache: ``"on"``: use the model's result cache, an error without one; ``"off"``: compute
                 every text, also equal ones.
-            client: any number that identifies the caller on whose behalf it runs, 0 to 2**64 - 1: a full
-                queue keeps a reserve for clients with little in it.
-            expected_fingerprint: refuse to embed with a model that has another one.
-            out: write here, [n, dim] float32 with tight columns; it is returned.
-            return_items: return (vectors, :class:`Items`) with the tokens of each text and
+            client: any number that identifies the client for fair queueing, 0 to 2**64 - 1: a full
+                queue has a reserve for clients with little queued work.
+            expected_fingerprint: an error if the model's fingerprint differs.
+            out: output array, [n, dim] float32 with contiguous columns; it is returned.
+            return_items: return (vectors, :class:`Items`) with the token count of each text and
                 whether it was cut.
             return_result: return (vectors, :class:`Result`) with the device, the tokens and the
                 times of the call; with both it comes last.
 
         Returns:
-            [dim] for one text, [n, dim] for many; float32, in memory of its own.
+            [dim] for one text, [n, dim] for many; float32, in newly allocated memory.
         """
         if (type(inputs) is str and convert_to_numpy and not convert_to_tensor
                 and prompt_name is None and prompt is None and truncate_dim is None and out is None
@@ -214,7 +214,7 @@ class Model(Handle):
         return self._encode_as("document", inputs, options)
 
     def prompt_name_for(self, kind: str) -> Optional[str]:
-        """The model's prompt for ``"query"`` or ``"document"``; None where it has none."""
+        """The model's prompt for ``"query"`` or ``"document"``; None if it has none."""
         names = {"query": ("query",), "document": ("document", "passage", "corpus")}[kind]
         return next((name for name in names if name in self.prompts), None)
 
@@ -228,7 +228,7 @@ class Model(Handle):
                       prompt_name: Optional[str] = None, prompt: Optional[str] = None,
                       normalize_embeddings: bool = False,
                       truncate_dim: Optional[int] = None, client: int = 0) -> Iterator[Floats]:
-        """Embed any number of texts in bounded memory: [at most batch_size, dim] at a time."""
+        """Embed any number of texts in bounded memory: yields arrays of [at most batch_size, dim]."""
         view = self._view
         shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
         fields = {**arguments.prompt_fields(prompt_name, prompt), **shape,
@@ -241,9 +241,9 @@ class Model(Handle):
 
     def encode_ids(self, ids: Iterable[Sequence[int]], *, normalize_embeddings: bool = False,
                    truncate_dim: Optional[int] = None) -> Floats:
-        """Embed lists of token ids, special tokens included, as :meth:`tokenize` gives them.
+        """Embed lists of token ids, special tokens included, as :meth:`tokenize` returns them.
 
-        A list over the model's limit is refused, never cut.
+        A list over the model's limit is an error, never cut.
         """
         view = self._view
         lists = list(ids)
@@ -255,9 +255,9 @@ class Model(Handle):
         return output
 
     def encode_sparse(self, inputs: Union[str, Iterable[str]]) -> Union[Sparse, List[Sparse]]:
-        """The weights of the vocabulary's words for each text, of a masked language model (SPLADE).
+        """Sparse vectors of a masked language model (SPLADE): one weight per vocabulary entry.
 
-        Only the words above zero, in the order of their ids: :class:`Sparse`.
+        Only the positive weights, in ascending token id order: :class:`Sparse`.
         """
         view = self._view
         if not view.sparse_dim:
@@ -297,8 +297,8 @@ class Model(Handle):
         """Scores of every label, [n, len(labels)]: probabilities unless the model is a regression.
 
         Args:
-            pairs: second texts, for a model of pairs.
-            score: ``"raw"``, ``"softmax"``, ``"sigmoid"``; default what the model says.
+            pairs: second texts, for a text pair model.
+            score: ``"raw"``, ``"softmax"``, ``"sigmoid"``; default the model's setting.
             client, return_items, return_result: as for :meth:`encode`.
         """
         view = self._view
@@ -316,11 +316,11 @@ class Model(Handle):
     def classify(self, inputs: Union[str, Iterable[str]],
                  pairs: Union[str, Iterable[str], None] = None, *, top_k: Optional[int] = 1,
                  **options: Any) -> Any:
-        """Labels with their scores, best first, as a ``transformers`` pipeline gives them.
+        """Labels with their scores, best first, as in a ``transformers`` pipeline.
 
         Returns:
-            ``{"label", "score"}`` for one text and ``top_k=1``; a list of such for more labels
-            (``top_k=None``: all) ; a list of either for many texts.
+            ``{"label", "score"}`` for one text and ``top_k=1``; a list of them for more labels
+            (``top_k=None``: all); a list of either for many texts.
         """
         scores = self.predict_proba(inputs, pairs, **options)
         if scores.ndim == 1:
@@ -339,15 +339,15 @@ class Model(Handle):
     def entities(self, inputs: Union[str, Iterable[str]], *, aggregation_strategy: str = "simple",
                  ignore_labels: Sequence[str] = ("O",),
                  truncation: str = "default") -> Union[List[Entity], List[List[Entity]]]:
-        """What a token classifier finds in each text, as a ``transformers`` pipeline gives it.
+        """Entities of each text from a token classifier, as in a ``transformers`` pipeline.
 
         Args:
-            aggregation_strategy: ``"simple"``: neighbours of one kind are one entity; ``"none"``:
+            aggregation_strategy: ``"simple"``: adjacent tokens of one kind form one entity; ``"none"``:
                 every token with its label.
-            ignore_labels: what is no entity.
+            ignore_labels: labels that are not entities.
 
         Returns:
-            For each text a list of ``{"entity_group", "score", "word", "start", "end"}``, the places
+            For each text a list of ``{"entity_group", "score", "word", "start", "end"}``, with offsets
             in characters; with ``"none"`` ``"entity"`` and ``"index"`` instead of the group.
         """
         alone = _texts.is_text(inputs)
@@ -371,10 +371,10 @@ class Model(Handle):
 
     def rank(self, query: str, documents: Sequence[str], top_k: Optional[int] = None,
              return_documents: bool = False, *, client: int = 0) -> List[Dict[str, Any]]:
-        """Documents in the order of their relevance, as ``CrossEncoder.rank``.
+        """Documents sorted by relevance, as ``CrossEncoder.rank``.
 
-        By the model's own score of the pair where it is a cross-encoder, else by the cosine
-        similarity of the embeddings. ``client`` as for :meth:`encode`.
+        Uses the model's score of the pair if it is a cross-encoder, else the cosine similarity of the
+        embeddings. ``client`` as for :meth:`encode`.
         """
         if _texts.is_text(documents):
             raise TypeError("documents is one str, not a list of them")
@@ -392,7 +392,7 @@ class Model(Handle):
 
     def tokenize(self, inputs: Union[str, Iterable[str]], *, add_special_tokens: bool = True,
                  max_tokens: int = 0) -> Union[Tokens, List[Tokens]]:
-        """Token ids and their places, equal to Hugging Face ``tokenizers``."""
+        """Token ids and their spans, equal to Hugging Face ``tokenizers``."""
         if _texts.is_text(inputs):
             return self._guarded(lambda: tokenize(self, cast(str, inputs), add_special_tokens,
                                                   max_tokens))
@@ -404,7 +404,7 @@ class Model(Handle):
         return self._guarded(lambda: decode(self, ids, skip_special_tokens))
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> List[str]:
-        """Each token as the vocabulary writes it, with its marks: ``##ing``, ``\u0120dog``."""
+        """Each token as written in the vocabulary, with its markers: ``##ing``, ``\u0120dog``."""
         return self._guarded(lambda: [token_text(self, int(one)) for one in ids])
 
     # ---------------------------------------------------------------------------- asynchronous
@@ -414,13 +414,13 @@ class Model(Handle):
                truncate_dim: Optional[int] = None, deadline: Optional[float] = None,
                priority: str = "normal", client: int = 0,
                return_result: bool = False) -> "Future[Any]":
-        """Start to embed and return at once; the future gives what :meth:`encode` would.
+        """Start to embed and return at once; the future gets the result of :meth:`encode`.
 
-        Cancelling the future cancels the work, if it has not begun. A full queue is a
-        :class:`~gpuserve.errors.BusyError` with the time to try again.
+        Cancelling the future cancels the work if it has not begun. A full queue raises
+        :class:`~gpuserve.errors.BusyError` with the delay before a retry.
 
         Args:
-            deadline: seconds from now; what has not begun by then is
+            deadline: seconds from now; a request that has not begun by then raises
                 :class:`~gpuserve.errors.ExpiredError`.
             priority: ``"high"``, ``"normal"`` or ``"low"``.
             client, return_result: as for :meth:`encode`.
@@ -457,7 +457,7 @@ class Model(Handle):
     @staticmethod
     def footprint(model_name_or_path: Path, *, context: Optional[Context] = None,
                   **options: Any) -> Dict[str, int]:
-        """The bytes a model would take, by purpose, without loading it; options as for Model."""
+        """The bytes a model needs, by purpose, without loading it; options as for Model."""
         opening = Opening(options)
         footprint = _abi.new(_abi.Footprint)
         with private_or(context) as used:
@@ -467,7 +467,7 @@ class Model(Handle):
 
     @staticmethod
     def inspect(model_name_or_path: Path, *, context: Optional[Context] = None) -> Dict[str, Any]:
-        """What a model directory holds, from its configuration and file headers only."""
+        """Describe a model directory, from its configuration and file headers only."""
         with private_or(context) as used:
             facts: Dict[str, Any] = json.loads(text_of(
                 used._library.gpuserve_model_inspect, used._open_handle(),
@@ -478,12 +478,12 @@ class Model(Handle):
     def profile(model_name_or_path: Path, *, text_tokens: int = 0, n_texts: int = 0, rounds: int = 0,
                 trace: bool = False, context: Optional[Context] = None,
                 **options: Any) -> Dict[str, Any]:
-        """Load a model, run one batch again and again, and tell where the time goes.
+        """Load a model, run one batch repeatedly, and report where the time goes.
 
         Args:
             text_tokens, n_texts: of the batch; default 128, and as many as fit.
-            rounds: default 20; figures are medians.
-            trace: with a ``"trace"`` for Chrome's and Perfetto's viewers.
+            rounds: default 20; results are medians.
+            trace: add a ``"trace"`` for the viewers of Chrome and Perfetto.
             options: as for Model.
         """
         opening = Opening(options)
@@ -503,7 +503,7 @@ class Model(Handle):
         """As in sentence-transformers; the same as ``dim``."""
         return self.dim
 
-    #: Its name in sentence-transformers before 6.
+    #: Name in sentence-transformers before 6.
     get_sentence_embedding_dimension = get_embedding_dimension
 
     def __repr__(self) -> str:
@@ -518,7 +518,7 @@ class Model(Handle):
               batch_size: Optional[int] = None, progress: Optional[bool] = None,
               out: Optional[Floats] = None, want_items: bool = False,
               want_result: bool = False) -> "_Made":
-        """The rows of all inputs, and what became of them."""
+        """The rows of all inputs, and their outcome."""
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
         seconds = None if pairs is None else (
@@ -542,7 +542,7 @@ class Model(Handle):
             parts = ((texts[i:i + size], seconds[i:i + size] if seconds else None)
                      for i in range(0, len(texts), size))
             bar = Progress(len(texts), bool(progress))
-            # Closed by name: a traceback would keep the stream alive, and the library would go on writing.
+            # Closed explicitly: a traceback would keep the stream alive, and the library would go on writing.
             stream = self._stream(view, parts, task, columns, {**fields, "want_result": want_result}, output)
             try:
                 for one in stream:
@@ -561,7 +561,7 @@ class Model(Handle):
     def _stream(self, view: View, parts: Iterable[Tuple[Sequence[str], Optional[Sequence[str]]]], task: int,
                 columns: int, fields: Dict[str, Any],
                 output: Optional[Floats] = None) -> "Generator[Call, None, None]":
-        """Calls in their order, a few of them under way; into `output`, or each its own array."""
+        """Calls in order, a few of them in flight; into `output`, or each into an array of its own."""
         waiting: List[Tuple[int, Call, Request]] = []
         first = 0
         try:
@@ -584,7 +584,7 @@ class Model(Handle):
                 free_all([request for _, _, request in waiting])
 
     def _finished(self, waiting: "List[Tuple[int, Call, Request]]") -> Call:
-        """The first of the calls under way, when it is complete; out of the list once it is freed."""
+        """The first call in flight, once it is complete; removed from the list after it is freed."""
         first, started, request = waiting[0]
         finish(self, request, first)
         request.free()

@@ -26,7 +26,7 @@ class MtebEncoder:
 
     Args:
         model_name: an open model to share, or a directory or name to open.
-        revision: told in the results.
+        revision: reported in the results.
         device: as for :class:`gpuserve.Model`; so are the options.
     """
 
@@ -48,7 +48,7 @@ class MtebEncoder:
     def encode(self, inputs: Iterable[Mapping[str, Any]], *, task_metadata: Any, hf_split: str,
                hf_subset: str, prompt_type: Any = None, **options: Any) -> Floats:
         """The vectors of all texts of a data loader, in its order."""
-        # As MTEB finds them: of the task, of its type, of queries and documents.
+        # In MTEB's order of precedence: prompts of the task, of its type, of queries and documents.
         name = get_prompt_name(self.model.prompts, task_metadata, prompt_type)
         if name is None and prompt_type is not None:
             kind = QUERY if str(prompt_type.value) == QUERY else DOCUMENT
@@ -60,11 +60,11 @@ class MtebEncoder:
         return np.concatenate(parts)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Cosine similarities as the torch tensor MTEB computes with."""
+        """Cosine similarities as the torch tensor that MTEB expects."""
         return _tensor(self.model.similarity(embeddings1, embeddings2))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Cosine similarities of rows of the same number."""
+        """Cosine similarities of rows with the same index."""
         return _tensor(self.model.similarity_pairwise(embeddings1, embeddings2))
 
 

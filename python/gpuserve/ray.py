@@ -5,9 +5,9 @@
 
     python -m gpuserve.ray --model MODEL --input s.parquet --output o.parquet [--address HOST:PORT]
 
-Each node has one actor with one copy of the model, whose threads use all cores given to it: more
-actors on a node would be more copies. On nodes with GPUs each GPU has one actor, which takes of it
-what the model's footprint takes of its memory; the rest is free for others.
+Each node has one actor with one copy of the model, which uses all cores assigned to it: more
+actors per node would mean more copies. On nodes with GPUs each GPU has one actor, which reserves
+the fraction of the GPU that the model's footprint needs; the rest stays available.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Embedder:
 
 
 class _Batches(_Embedder):
-    """Rows in, rows with vectors out."""
+    """Maps batches of rows to rows with vectors."""
 
     def __init__(self, model: str, options: Dict[str, Any], column: str, output_column: str,
                  encode: Dict[str, Any]) -> None:
@@ -52,7 +52,7 @@ class _Batches(_Embedder):
 
 
 class _Units(_Embedder):
-    """Units in, their parts written; gives what was done."""
+    """Computes units and writes their parts; returns the finished work."""
 
     def __init__(self, model: str, options: Dict[str, Any], job: Tuple[Any, ...]) -> None:
         super().__init__(model, options)
@@ -66,7 +66,7 @@ class _Units(_Embedder):
 
 
 def gpu_share(footprint_bytes: int, gpu_bytes: int) -> float:
-    """The part of a GPU that a model takes, in hundredths, rounded up; an error above 1."""
+    """The fraction of a GPU that a model needs, in hundredths, rounded up; a fraction above 1 is an error."""
     share = math.ceil(100 * footprint_bytes / gpu_bytes) / 100
     if share > 1:
         raise InvalidError(f"the model takes {footprint_bytes} bytes, a GPU has {gpu_bytes}",
@@ -75,7 +75,7 @@ def gpu_share(footprint_bytes: int, gpu_bytes: int) -> float:
 
 
 def _share_here(model: str, options: Dict[str, Any]) -> float:
-    """On a node with a GPU: the part of it that the model takes; 0 if it would run on the CPU."""
+    """On a node with a GPU: the fraction of it that the model needs; 0 if it would run on the CPU."""
     device = select(options.get("device") or "auto")
     if device.selector == "cpu":
         return 0.0
@@ -85,12 +85,12 @@ def _share_here(model: str, options: Dict[str, Any]) -> float:
 
 
 def _gpus_of_an_actor(model: str, options: Dict[str, Any]) -> float:
-    """By the memory that the model takes, asked on a node with a GPU; 0 where there is none."""
+    """GPU fraction per actor, from the model's memory footprint on a node with a GPU; 0 without one."""
     if options.get("device") == "cpu" or not ray.cluster_resources().get("GPU"):
         return 0.0
     asked = ray.remote(num_cpus=0, num_gpus=0.01)(_share_here)
     share: float = ray.get(asked.remote(model, options))
-    # Ray fills one GPU before it takes the next: more than half of each keeps them one an actor.
+    # Ray fills one GPU before the next: more than half of each gives one actor per GPU.
     several = any(node["Resources"].get("GPU", 0) > 1 for node in _alive())
     return max(share, 0.51) if share and several else share
 
@@ -100,19 +100,20 @@ def _alive() -> List[Dict[str, Any]]:
 
 
 def _resources(cpus_per_actor: Optional[float], num_gpus: float) -> Dict[str, Any]:
-    """What one actor takes: by default all cores of the smallest node, so one actor a node; with
-    GPUs a GPU's part of the cores, so one actor a GPU."""
+    """Resources per actor. By default all cores of the smallest node: one actor per node. With
+    GPUs, each GPU's share of the cores: one actor per GPU.
+    """
     if cpus_per_actor is None:
         parts = [node["Resources"].get("CPU", 0) // max(1, node["Resources"].get("GPU", 0))
                  if num_gpus else node["Resources"].get("CPU", 0)
                  for node in _alive() if not num_gpus or node["Resources"].get("GPU", 0)]
         cpus_per_actor = max(1, min((n for n in parts if n > 0), default=1))
-    # Ray Data restarts lost actors and repeats their tasks by itself.
+    # Ray Data restarts lost actors and retries their tasks itself.
     return {"num_cpus": cpus_per_actor, "num_gpus": num_gpus or None}
 
 
 def _n_actors(cpus_per_actor: float, num_gpus: float) -> int:
-    """How many actors the cluster has room for now."""
+    """Number of actors that fit the cluster's free resources."""
     total = 0
     for node in _alive():
         has = node["Resources"]
@@ -126,12 +127,12 @@ def _n_actors(cpus_per_actor: float, num_gpus: float) -> int:
 
 def _pool(model: str, cpus_per_actor: Optional[float], num_gpus: Optional[float],
           actors: Optional[int], options: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """Arguments of map_batches for a pool of actors, and options of their models."""
+    """Arguments of map_batches for a pool of actors, and their model options."""
     gpus = _gpus_of_an_actor(model, options) if num_gpus is None else num_gpus
     resources = _resources(cpus_per_actor, gpus)
     n = actors or _n_actors(resources["num_cpus"], gpus)
     threads = {"n_threads": max(1, int(resources["num_cpus"])), **options}
-    # From one actor up, so that the job goes on when a node is lost and its actor has no place.
+    # The minimum is one actor, so that the job continues if a node is lost and its actor cannot be placed.
     return {"compute": ray.data.ActorPoolStrategy(min_size=1, max_size=n, initial_size=n),
             **resources}, threads
 
@@ -141,16 +142,16 @@ def embed(dataset: Any, model: str, column: str, *, output_column: str = "embedd
           cpus_per_actor: Optional[float] = None, num_gpus: Optional[float] = None,
           prompt_name: Optional[str] = None, normalize_embeddings: bool = False,
           truncate_dim: Optional[int] = None, **options: Any) -> Any:
-    """A Ray Data dataset with the vectors of a text column added.
+    """A Ray Data dataset with added vectors of a text column.
 
     Args:
         dataset: a ``ray.data.Dataset``.
         model: a directory or name that every node can open.
-        column: of texts; a null is an error.
-        actors: most actors; default: as many as the nodes have room for.
-        cpus_per_actor: default: all cores of the smallest node, one copy of the model a node; on
-            nodes with GPUs their part for each GPU.
-        num_gpus: of each actor; default: by the memory that the model takes, see :func:`gpu_share`;
+        column: column of texts; a null is an error.
+        actors: max number of actors; default: as many as fit the nodes.
+        cpus_per_actor: default: all cores of the smallest node, one copy of the model per node; on
+            nodes with GPUs each GPU's share of them.
+        num_gpus: per actor; default: from the model's memory footprint, see :func:`gpu_share`;
             0: none.
         prompt_name, normalize_embeddings, truncate_dim: as for :meth:`gpuserve.Model.encode`.
         options: as for :class:`gpuserve.Model`.
@@ -172,10 +173,10 @@ def embed_parquet(input: str, output: str, model: str, column: str = "text", *, 
                   num_gpus: Optional[float] = None, show_progress_bar: bool = False,
                   prompt_name: Optional[str] = None, normalize_embeddings: bool = False,
                   truncate_dim: Optional[int] = None, **options: Any) -> int:
-    """Embed Parquet files into Parquet files on the cluster that Ray is connected to.
+    """Embed Parquet files into Parquet files on the connected Ray cluster.
 
-    Restartable: called again with the same arguments it computes only what is missing. A node that
-    dies loses nothing but its time. Input and output must be readable on every node.
+    Restartable: a repeated call with the same arguments computes only missing parts. A lost node
+    costs only its current work. Every node must be able to read input and output.
 
     Args:
         input: a file, a folder of them, or a pattern.
@@ -183,7 +184,7 @@ def embed_parquet(input: str, output: str, model: str, column: str = "text", *, 
         unit_rows: rows computed and written together.
 
     Returns:
-        The rows of the whole output.
+        The row count of the whole output.
     """
     folder = output + ".parts" if output.endswith(".parquet") else output
     encode = {"prompt_name": prompt_name, "normalize_embeddings": normalize_embeddings,
@@ -233,7 +234,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """The command line; gives the exit status."""
+    """The command line; returns the exit status."""
     given = _arguments()
     ray.init(address=given.address, log_to_driver=False, logging_level="ERROR",
              include_dashboard=False if given.address is None else None)

@@ -1,4 +1,4 @@
-"""scikit-learn: a gpuserve model as a transformer of texts into vectors.
+"""scikit-learn: a gpuserve model as a transformer from texts to vectors.
 
     make_pipeline(TextEmbedder("sentence-transformers/all-MiniLM-L6-v2"), LogisticRegression())
 """
@@ -16,15 +16,15 @@ from .model import Model
 
 
 class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
-    """Texts to [n, dim] float32. Nothing is learnt from the data; the model opens at first use.
+    """Texts to [n, dim] float32. Has nothing to fit; the model opens at first use.
 
-    A copy or a pickle carries the parameters, not the open model.
+    A copy or a pickle has the parameters, not the open model.
 
     Args:
         model: a directory, or the name of a model in the Hugging Face cache.
         device, dtype: as for :class:`gpuserve.Model`.
-        prompt_name, normalize_embeddings, truncate_dim: as for :meth:`gpuserve.Model.encode`; what is truncated
-            is not normalized again unless normalize_embeddings is given.
+        prompt_name, normalize_embeddings, truncate_dim: as for :meth:`gpuserve.Model.encode`; truncated vectors
+            are normalized again only with normalize_embeddings.
     """
 
     def __init__(self, model: Path, *, device: Optional[str] = None, dtype: Optional[str] = None,
@@ -38,7 +38,7 @@ class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
         self.truncate_dim = truncate_dim
 
     def fit(self, X: Iterable[str], y: Any = None) -> "TextEmbedder":  # noqa: N803
-        """Open the model, so that a wrong one fails here."""
+        """Open the model, so that an invalid one fails here."""
         self._opened()
         return self
 

@@ -1,34 +1,33 @@
 /*
- * gpuserve/sys/backend.h - what a device backend must offer. The plugin ABI; less stable than the
- * rest: it may change with any minor release, and GPUSERVE_BACKEND_ABI changes with it.
+ * gpuserve/sys/backend.h - the plugin ABI of device backends. Less stable than the other headers:
+ * any minor release may change it, and GPUSERVE_BACKEND_ABI with it.
  *
- * A backend is a table of functions for one kind of device ("cpu", "cuda"). The CPU's is part of
- * libgpuserve; others are shared objects that export gpuserve_backend_entry().
+ * A backend is a table of functions for one kind of device ("cpu", "cuda"). The CPU backend is part
+ * of libgpuserve; others are shared objects that export gpuserve_backend_entry().
  *
- *   device   one piece of hardware, opened once for each model or context that uses it
+ *   device   one piece of hardware, opened once per model or context that uses it
  *   memory   device memory, addressed by void *; on a host backend plain aligned memory
- *   linear   the weights of one matrix product, packed as the backend likes
+ *   linear   the weights of one matrix product, packed in a layout private to the backend
  *   lstm     the weights of one layer of an LSTM, likewise
- *   stream   an ordered queue of operations with its scratch memory; one thread uses it at a time
- *   batch    n_tokens packed tokens of n_sequences texts: no padding anywhere
+ *   stream   an ordered queue of operations with its scratch memory; used by one thread at a time
+ *   batch    n_tokens packed tokens of n_sequences texts, without padding
  *
- * A batch runs as
+ * Order of a batch
  *
- *   batch_begin   uploads ids and lengths in one copy. A backend that recorded the operations of a
- *                 batch of this shape before may replay them: then it sets *replayed and the
- *                 operations are not issued again.
+ *   batch_begin   uploads ids and lengths in one copy. A backend with a recording of this program
+ *                 and shape (CUDA graph) may replay it: it sets *replayed, and the caller skips the
+ *                 operations.
  *   embed, linear, attention, add_layernorm, ..., pool, linear, normalize / activate
- *   batch_end     one copy of the result back
+ *   batch_end     one copy of the result to the host
  *   stream_wait   the result is in the caller's memory, or the error says what failed
  *
- * Every slot must be filled; opening a backend with an empty one fails. Arguments were checked by
- * the caller: sizes are positive and consistent, ids within the vocabulary, pointers valid.
+ * Every function pointer must be set; opening a backend with a NULL one fails. The caller validates
+ * arguments: sizes are positive and consistent, ids within the vocabulary, pointers valid.
  *
- * Activations are row-major [rows, columns]; their type follows from the dtype the stream was
- * created for: float32 for FLOAT32, TF32 and (on hosts) INT8 and BFLOAT16, which round the rows of a
- * product only (attention's too may be rounded, to bfloat16); else the 16-bit type itself,
- * which for INT8 on a GPU is float16.
- * Everything named `float *` is float32 whatever the dtype.
+ * Activations are row-major [rows, columns]. Their type follows from the dtype of the stream:
+ * float32 for FLOAT32, TF32 and (on hosts) INT8 and BFLOAT16, which round only the rows of a
+ * product (rows of attention may also be rounded, to bfloat16); else the 16-bit type itself, which
+ * is float16 for INT8 on a GPU. Every `float *` is float32 whatever the dtype.
  */
 #ifndef GPUSERVE_SYS_BACKEND_H
 #define GPUSERVE_SYS_BACKEND_H
@@ -40,7 +39,7 @@
 extern "C" {
 #endif
 
-/** Changes with every change of this file that a compiled plugin would notice. */
+/** Changes with every change of this header that affects a compiled plugin. */
 #define GPUSERVE_BACKEND_ABI 6u
 
 struct gpuserve_device;
@@ -48,7 +47,7 @@ struct gpuserve_stream;
 struct gpuserve_linear;
 struct gpuserve_lstm_layer;
 
-/** What the host program lends to a backend; valid as long as the backend is loaded. */
+/** Services of the host program for a backend; valid as long as the backend is loaded. */
 struct gpuserve_host {
     uint32_t        struct_size;
     uint32_t        abi;
@@ -56,45 +55,46 @@ struct gpuserve_host {
     void           *log_user;
 };
 
-/** One device as its backend sees it. */
+/** One device as reported by its backend. */
 struct gpuserve_device_facts {
     uint32_t struct_size;
-    int32_t  index;              /**< the backend's own number, from 0 */
+    int32_t  index;              /**< the backend's own index, from 0 */
     char     name[128];          /**< "AMD EPYC", "NVIDIA H200" */
-    char     uuid[64];           /**< empty where there is none */
+    char     uuid[64];           /**< empty if it has none */
     char     isa[64];            /**< "avx512_vnni", "sm_90" */
-    uint64_t memory_bytes;       /**< all of it */
-    uint64_t memory_free_bytes;  /**< now */
-    int32_t  n_cores;            /**< hardware threads usable by us, or multiprocessors */
+    uint64_t memory_bytes;       /**< total */
+    uint64_t memory_free_bytes;  /**< free at the time of the call */
+    int32_t  n_cores;            /**< usable hardware threads, or multiprocessors */
     int32_t  reserved;
 };
 
-/** What a stream will be asked to run; its scratch memory is sized by it. */
+/** Limits of the batches of a stream; they determine the size of its scratch memory. */
 struct gpuserve_stream_options {
     uint32_t struct_size;
     uint32_t dtype;         /**< gpuserve_dtype of the model */
-    int32_t  n_threads;     /**< host backends: threads that share each operation; 0 is 1 */
-    int32_t  max_tokens;    /**< most tokens a batch will have */
-    int32_t  max_sequences; /**< most sequences a batch will have */
-    int32_t  max_seqlen;    /**< longest sequence */
-    int32_t  max_columns;   /**< widest activation of any operation */
+    int32_t  n_threads;     /**< host backends: threads that share each operation; 0 means 1 */
+    int32_t  max_tokens;    /**< max tokens of a batch */
+    int32_t  max_sequences; /**< max sequences of a batch */
+    int32_t  max_seqlen;    /**< max tokens of a sequence */
+    int32_t  max_columns;   /**< max columns of an activation of any operation */
     int32_t  hidden_size;
     int32_t  n_heads;
     int32_t  flags;         /**< GPUSERVE_STREAM_* */
-    size_t   output_bytes;  /**< most bytes batch_end will bring back */
+    size_t   output_bytes;  /**< max bytes that batch_end copies */
 };
-#define GPUSERVE_STREAM_DETERMINISTIC 1 /**< same bits whatever the batch; always so on the CPU */
+#define GPUSERVE_STREAM_DETERMINISTIC 1 /**< the same bits for any batch composition; always true on
+                                             the CPU */
 
-/** One matrix product's weights as the model file has them: out = in * weight^T + bias. */
+/** Weights of one matrix product in host memory: out = in * weight^T + bias. */
 struct gpuserve_linear_source {
     uint32_t     struct_size;
-    uint32_t     dtype;       /**< gpuserve_dtype to compute in */
+    uint32_t     dtype;       /**< gpuserve_dtype of the product */
     int32_t      n;           /**< output features */
     int32_t      k;           /**< input features */
     const float *weight;      /**< [n, k], host memory, borrowed for the call */
     const float *bias;        /**< [n] or NULL, host memory, borrowed for the call */
-    const float *input_scale; /**< [k] or NULL: the input is multiplied by it before it is quantized
-                                   (the weight already holds its inverse); INT8 only */
+    const float *input_scale; /**< [k] or NULL: the input is multiplied by it before quantization
+                                   (the weight already holds its inverse: SmoothQuant); INT8 only */
 };
 
 /** A packed batch in host memory. */
@@ -106,20 +106,19 @@ struct gpuserve_host_batch {
     const int32_t *ids;        /**< [n_tokens] */
     const int32_t *type_ids;   /**< [n_tokens] */
     const int32_t *positions;  /**< [n_tokens] row of the position table */
-    const int32_t *cu_seqlens; /**< [n_sequences + 1] from 0 to n_tokens, rising */
+    const int32_t *cu_seqlens; /**< [n_sequences + 1] from 0 to n_tokens, ascending */
 };
 
-/** The same batch as the device holds it, from batch_begin to batch_end. */
+/** The same batch in device memory, valid from batch_begin to batch_end. */
 struct gpuserve_batch {
     int32_t        n_tokens;
-    int32_t        n_sequences; /**< sequences to compute: as many as were given, or more where the
-                                     backend rounds up: those past the end are empty, and their
-                                     pooled rows are zero. Never over max_sequences */
+    int32_t        n_sequences; /**< sequences to compute: the given number, or more if the backend
+                                     rounds up. The extra sequences are empty, and their pooled rows
+                                     are zero. At most max_sequences */
     int32_t        max_seqlen;
-    int32_t        n_rows;      /**< rows to compute: n_tokens, or more where the backend rounds up;
-                                     the rows past n_tokens belong to no sequence. Never over
-                                     max_tokens */
-    const int32_t *ids;        /**< device memory, all four */
+    int32_t        n_rows;      /**< rows to compute: n_tokens, or more if the backend rounds up;
+                                     the extra rows belong to no sequence. At most max_tokens */
+    const int32_t *ids;        /**< device memory, as the three below */
     const int32_t *type_ids;
     const int32_t *positions;
     const int32_t *cu_seqlens;
@@ -127,7 +126,7 @@ struct gpuserve_batch {
 
 enum gpuserve_activation {
     GPUSERVE_ACT_NONE = 0,
-    GPUSERVE_ACT_GELU = 1,      /**< x/2 * (1 + erf(x / sqrt 2)) */
+    GPUSERVE_ACT_GELU = 1,      /**< x / 2 * (1 + erf(x / sqrt 2)) */
     GPUSERVE_ACT_GELU_TANH = 2, /**< the tanh approximation ("gelu_new", "gelu_pytorch_tanh") */
     GPUSERVE_ACT_RELU = 3,
     GPUSERVE_ACT_TANH = 4,
@@ -141,7 +140,7 @@ enum gpuserve_pooling {
     GPUSERVE_POOL_MEAN = 2,
     GPUSERVE_POOL_MAX = 3,
     GPUSERVE_POOL_MEAN_SQRT_LEN = 4, /**< sum / sqrt(n) */
-    GPUSERVE_POOL_WEIGHTED_MEAN = 5, /**< token i of n weighs i + 1 */
+    GPUSERVE_POOL_WEIGHTED_MEAN = 5, /**< token i of n has weight i + 1 */
     GPUSERVE_POOL_LAST = 6
 };
 
@@ -159,9 +158,9 @@ struct gpuserve_op_embed {
     const struct gpuserve_linear *reader;  /**< as in gpuserve_op_linear */
 };
 
-/** out = activation(in * weight^T + bias) + residual. out may be residual, never in. All three have
- *  the activation type of the dtype that the weight was made for, so a head or Dense module that
- *  works on pooled rows, which are float32, is made for FLOAT32 whatever the encoder computes in. */
+/** out = activation(in * weight^T + bias) + residual. out may alias residual, never in. All three
+ *  have the activation type of the weight's dtype. A head or Dense module reads pooled rows, which
+ *  are float32, so its weight is created for FLOAT32 whatever the encoder's dtype. */
 struct gpuserve_op_linear {
     const struct gpuserve_linear *weight;
     const void                   *in;       /**< [rows, k], rows in_ld elements apart */
@@ -171,14 +170,15 @@ struct gpuserve_op_linear {
     int32_t                       in_ld;
     int32_t                       out_ld;
     int32_t                       activation; /**< NONE to SILU */
-    const struct gpuserve_linear *reader; /**< the weight of the product that reads `out` next, or NULL: an INT8
-                                               backend may quantize rows for it as it writes them. `out` is
-                                               written all the same, and that product may come or not */
+    const struct gpuserve_linear *reader; /**< the weight of the next product that reads `out`, or
+                                               NULL: an INT8 backend may quantize rows for it in its
+                                               epilogue. `out` is written in any case, and that
+                                               product may not follow */
 };
 
-/** out = LayerNorm(in + residual): mean first, then the variance of (x - mean), in float32. */
+/** out = LayerNorm(in + residual) in float32: the mean first, then the variance of (x - mean). */
 struct gpuserve_op_add_layernorm {
-    void        *out;      /**< [rows, cols]; may be in or residual */
+    void        *out;      /**< [rows, cols]; may alias in or residual */
     const void  *in;       /**< [rows, cols] */
     const void  *residual; /**< [rows, cols] or NULL */
     const float *gamma;    /**< [cols] */
@@ -189,33 +189,34 @@ struct gpuserve_op_add_layernorm {
     const struct gpuserve_linear *reader; /**< as in gpuserve_op_linear */
 };
 
-/** For each sequence and head: softmax(scale * Q K^T + bias) V over that sequence's tokens only. */
+/** Per sequence and head: softmax(scale * Q K^T + bias) V over the tokens of that sequence only. */
 struct gpuserve_op_attention {
     const struct gpuserve_batch *batch;
     const void                  *qkv;   /**< [n_rows, 3, n_heads, head_size] */
     void                        *out;   /**< [n_rows, n_heads, head_size] */
-    const float                 *relative_bias; /**< [n_heads, 2 * bias_span - 1] by key - query +
-                                                     bias_span - 1, or NULL */
-    int32_t                      bias_span;     /**< longest sequence relative_bias reaches */
+    const float                 *relative_bias; /**< [n_heads, 2 * bias_span - 1] indexed by key -
+                                                     query + bias_span - 1, or NULL */
+    int32_t                      bias_span;     /**< longest sequence that relative_bias covers */
     int32_t                      n_heads;
     int32_t                      head_size;
-    float                        scale;         /**< 1 / sqrt(head_size), usually */
+    float                        scale;         /**< usually 1 / sqrt(head_size) */
     const struct gpuserve_linear *reader;       /**< as in gpuserve_op_linear */
 };
 
-/** One vector for each sequence from its tokens' rows. Always float32 out. */
+/** Pooling: reduces the token rows of each sequence to one vector. The output is always float32. */
 struct gpuserve_op_pool {
     const struct gpuserve_batch *batch;
     const void                  *in;      /**< [n_rows, hidden] */
     float                       *out;     /**< [n_sequences, columns], rows out_ld floats apart */
     int32_t                      pooling; /**< gpuserve_pooling */
     int32_t                      hidden;
-    int32_t                      columns; /**< the first columns are kept; hidden keeps all */
+    int32_t                      columns; /**< number of leading columns to keep; hidden keeps
+                                               all */
     int32_t                      out_ld;
     int32_t                      normalize; /**< 1: divide by max(L2 norm, 1e-12) after the cut */
 };
 
-/** In place over float32 rows: x / max(|x|_2, 1e-12), or an activation. */
+/** In place on float32 rows: x / max(|x|_2, 1e-12), or an activation. */
 struct gpuserve_op_rows {
     float  *data; /**< [rows, cols], rows ld floats apart */
     int32_t rows;
@@ -239,21 +240,21 @@ struct gpuserve_op_matmul {
     int32_t      transpose_a;
     int32_t      transpose_b;
     uint32_t     variant; /**< gpuserve_matmul_variant */
-    uint32_t     dtype;   /**< gpuserve_dtype but DEFAULT and INT8 */
+    uint32_t     dtype;   /**< gpuserve_dtype except DEFAULT and INT8 */
     float        alpha;
     float        beta;    /**< 0: C is not read */
-    double       seconds; /**< written by matmul: what it took on the device */
+    double       seconds; /**< written by matmul: time on the device */
 };
 
-/** out[i] = the steps, one after the other, on in[i]; see gpuserve_chain(). */
+/** out[i] = all steps in order, applied to in[i]; see gpuserve_chain(). */
 struct gpuserve_op_chain {
     const float               *in;      /**< [n], n positive */
-    float                     *out;     /**< [n]; in, or apart from it */
+    float                     *out;     /**< [n]; equal to in, or not overlapping it */
     size_t                     n;
-    const gpuserve_chain_step *steps;   /**< [n_steps], device memory too */
-    size_t                     n_steps; /**< at most GPUSERVE_CHAIN_MAX_STEPS, of known kinds */
-    const gpuserve_chain_step *host_steps; /**< the same in host memory */
-    double                     seconds; /**< written by chain */
+    const gpuserve_chain_step *steps;   /**< [n_steps], in device memory */
+    size_t                     n_steps; /**< at most GPUSERVE_CHAIN_MAX_STEPS, of valid kinds */
+    const gpuserve_chain_step *host_steps; /**< the same steps in host memory */
+    double                     seconds; /**< written by chain: time on the device */
     uint32_t                   variant; /**< written by chain: gpuserve_chain_variant */
 };
 
@@ -261,46 +262,46 @@ struct gpuserve_op_chain {
  *  memory, borrowed for the call. */
 struct gpuserve_lstm_source {
     uint32_t     struct_size;
-    uint32_t     dtype;        /**< gpuserve_dtype to compute in, not DEFAULT */
+    uint32_t     dtype;        /**< gpuserve_dtype of the products, not DEFAULT */
     int32_t      input_size;
     int32_t      hidden_size;
-    int32_t      n_directions; /**< 1 or 2: the second runs backwards */
+    int32_t      n_directions; /**< 1 or 2: the second runs in reverse */
     int32_t      reserved;
     const float *weight_ih[2]; /**< [4 * hidden_size, input_size] */
     const float *weight_hh[2]; /**< [4 * hidden_size, hidden_size] */
-    const float *bias[2];      /**< [4 * hidden_size], both biases in one */
+    const float *bias[2];      /**< [4 * hidden_size], sum of both biases */
 };
 
-/** A sequence of a run. */
+/** One sequence of a run. */
 struct gpuserve_lstm_sequence {
     int32_t first;  /**< row of its first step in the input */
-    int32_t length; /**< steps; 0 is allowed */
-    int32_t number; /**< its row in the states */
+    int32_t length; /**< time steps; 0 is allowed */
+    int32_t number; /**< its row index in the states */
     int32_t reserved;
 };
 
-/** One layer over packed sequences, from its input to its hidden states. All rows are tight. */
+/** One layer over packed sequences, from its input to its hidden states. Rows are contiguous. */
 struct gpuserve_op_lstm {
     const struct gpuserve_lstm_layer    *layer;
     const float                         *in;        /**< [n_rows, input_size] */
     float                               *out;       /**< [n_rows, n_directions, hidden_size] */
     const float                         *h_0;       /**< [n_directions, n_sequences, hidden_size] or
                                                          NULL: zeros */
-    const float                         *c_0;       /**< likewise */
-    float                               *h_n;       /**< likewise, never NULL */
+    const float                         *c_0;       /**< as h_0 */
+    float                               *h_n;       /**< as h_0, never NULL */
     float                               *c_n;
-    const struct gpuserve_lstm_sequence *sequences; /**< [n_sequences], the longest first; device
-                                                         memory too */
-    const struct gpuserve_lstm_sequence *host_sequences; /**< the same in host memory */
+    const struct gpuserve_lstm_sequence *sequences; /**< [n_sequences], longest first; in device
+                                                         memory */
+    const struct gpuserve_lstm_sequence *host_sequences; /**< the same sequences in host memory */
     void                                *scratch;   /**< device memory of lstm_bytes(), 64-byte aligned */
-    int32_t                              n_rows;    /**< steps of all sequences; may be 0 */
+    int32_t                              n_rows;    /**< time steps of all sequences; may be 0 */
     int32_t                              n_sequences; /**< positive */
     uint32_t                             variant;   /**< gpuserve_lstm_variant */
     int32_t                              reserved;
-    double                               seconds;   /**< written by lstm: what it took on the device */
+    double                               seconds;   /**< written by lstm: time on the device */
 };
 
-/** The table. `error` may be NULL in every function that takes one. */
+/** The function table of a backend. `error` may be NULL in every function. */
 struct gpuserve_backend {
     uint32_t    struct_size;
     uint32_t    abi;  /**< GPUSERVE_BACKEND_ABI */
@@ -308,32 +309,32 @@ struct gpuserve_backend {
 
     /* --- devices ------------------------------------------------------------------------- */
 
-    /** How many devices there are; 0 with GPUSERVE_E_DEVICE and the reason when none can be had. */
+    /** Number of devices; 0 with GPUSERVE_E_DEVICE and the reason if none is available. */
     gpuserve_status (*device_count)(int32_t *count, gpuserve_error *error);
     gpuserve_status (*device_facts)(int32_t index, struct gpuserve_device_facts *facts,
                                     gpuserve_error *error);
     gpuserve_status (*device_open)(struct gpuserve_device **device, int32_t index,
                                    gpuserve_error *error);
-    /** Everything made from the device was destroyed before. Accepts NULL, leaves NULL. */
+    /** Everything created from the device must be destroyed before. Accepts NULL, leaves NULL. */
     void (*device_close)(struct gpuserve_device **device);
-    /** GPUSERVE_OK; or GPUSERVE_E_DEVICE and the cause once the device is lost for the life of the
-     *  process: a call met an error that ends its context, or waited too long for it. Never waits,
-     *  asks nothing of the device; from any thread. What was made from a lost device is destroyed as
-     *  always. */
+    /** GPUSERVE_OK; or GPUSERVE_E_DEVICE and the cause if the device is lost for the life of the
+     *  process: a call returned an error that invalidates its context, or timed out. Never blocks
+     *  and never calls the device; callable from any thread. Objects of a lost device are destroyed
+     *  as usual. */
     gpuserve_status (*device_check)(int32_t index, gpuserve_error *error);
 
     /* --- sizes: pure functions, exact, no device needed ------------------------------------ */
 
-    /** Bytes of one element of an activation, 0 when the backend cannot compute in `dtype`. */
+    /** Bytes of one element of an activation, 0 if the backend does not support `dtype`. */
     size_t (*activation_size)(uint32_t dtype);
-    /** Bytes that linear_create will use of the memory it is given; a multiple of 64. */
+    /** Bytes that linear_create uses of its `memory`; a multiple of 64. */
     size_t (*linear_bytes)(int32_t n, int32_t k, uint32_t dtype);
-    /** Bytes a stream with these options allocates for itself, staging included. */
+    /** Bytes that a stream with these options allocates for itself, staging included. */
     size_t (*stream_bytes)(const struct gpuserve_stream_options *options);
 
     /* --- memory ---------------------------------------------------------------------------- */
 
-    /** Device memory, 64-byte aligned at least. Not initialised. */
+    /** Device memory, aligned to at least 64 bytes. Uninitialised. */
     gpuserve_status (*memory_alloc)(struct gpuserve_device *device, void **memory, size_t size,
                                     gpuserve_error *error);
     void (*memory_free)(struct gpuserve_device *device, void *memory);
@@ -342,19 +343,19 @@ struct gpuserve_backend {
                                     size_t size, gpuserve_error *error);
     gpuserve_status (*memory_read)(struct gpuserve_device *device, void *to_host, const void *from,
                                    size_t size, gpuserve_error *error);
-    /** Like memory_write for `count` floats, converted to the activation type of `dtype`. */
+    /** As memory_write for `count` floats, converted to the activation type of `dtype`. */
     gpuserve_status (*memory_write_floats)(struct gpuserve_device *device, void *to,
                                            const float *from_host, size_t count, uint32_t dtype,
                                            gpuserve_error *error);
 
-    /** Pack weights into `memory` (device memory of linear_bytes(), 64-byte aligned, owned by the
-     *  caller and outliving the linear). */
+    /** Pack weights into `memory`: device memory of linear_bytes(), 64-byte aligned, owned by the
+     *  caller, which must outlive the linear. */
     gpuserve_status (*linear_create)(struct gpuserve_device *device, struct gpuserve_linear **linear,
                                      void *memory, const struct gpuserve_linear_source *source,
                                      gpuserve_error *error);
     void (*linear_destroy)(struct gpuserve_linear **linear);
-    /** The memory that linear_create was given begins at `to` now, which holds the same bytes; `from`
-     *  is gone and not read. */
+    /** The memory of linear_create has moved to `to`, which holds the same bytes; `from` is invalid
+     *  and not read. */
     void (*linear_move)(struct gpuserve_linear *linear, const void *from, void *to);
 
     /* --- streams --------------------------------------------------------------------------- */
@@ -364,17 +365,17 @@ struct gpuserve_backend {
                                      gpuserve_error *error);
     void (*stream_destroy)(struct gpuserve_stream **stream);
 
-    /** `program` names the sequence of operations that will follow: two batches with the same
+    /** `program` identifies the sequence of operations that follows: two batches with the same
      *  program and shape run the same operations on the same addresses. */
     gpuserve_status (*batch_begin)(struct gpuserve_stream *stream, uint64_t program,
                                    const struct gpuserve_host_batch *host,
                                    struct gpuserve_batch *batch, int32_t *replayed,
                                    gpuserve_error *error);
-    /** Bring `size` bytes at `from` back to `to_host`, which must stay valid until stream_wait. */
+    /** Copy `size` bytes at `from` to `to_host`, which must stay valid until stream_wait. */
     gpuserve_status (*batch_end)(struct gpuserve_stream *stream, void *to_host, const void *from,
                                  size_t size, gpuserve_error *error);
-    /** After a batch_end. When an operation failed, instead of one: gives the batch up and tells why,
-     *  or GPUSERVE_OK where more than the operation's own status is not known. */
+    /** Follows batch_end. After a failed operation it replaces batch_end: it abandons the batch and
+     *  returns the cause, or GPUSERVE_OK if only the operation's own status is known. */
     gpuserve_status (*stream_wait)(struct gpuserve_stream *stream, gpuserve_error *error);
 
     /* --- operations ------------------------------------------------------------------------ */
@@ -391,18 +392,18 @@ struct gpuserve_backend {
 
     /* --- arithmetic: on a stream outside of a batch, finished when the call returns ---------- */
 
-    /** Choose for GPUSERVE_MATMUL_AUTO, and tell the scratch memory needed. The pointers are not
-     *  looked at. GPUSERVE_E_UNSUPPORTED names the variant or dtype that the device lacks. */
+    /** Resolve GPUSERVE_MATMUL_AUTO, and return the required scratch memory. The pointers are not
+     *  read. GPUSERVE_E_UNSUPPORTED names the variant or dtype that the device lacks. */
     gpuserve_status (*matmul_bytes)(struct gpuserve_device *device, struct gpuserve_op_matmul *op,
                                     size_t *size, gpuserve_error *error);
-    /** After matmul_bytes. On failure C may hold anything. */
+    /** Call matmul_bytes first. On failure C is undefined. */
     gpuserve_status (*matmul)(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
                               gpuserve_error *error);
     gpuserve_status (*chain)(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
                              gpuserve_error *error);
 
-    /** Device memory that lstm_layer_create packs the weights into; GPUSERVE_E_UNSUPPORTED names a
-     *  dtype that the device lacks. The source's pointers are not looked at. */
+    /** Device memory that lstm_layer_create needs for the packed weights; GPUSERVE_E_UNSUPPORTED
+     *  names a dtype that the device lacks. The source's pointers are not read. */
     gpuserve_status (*lstm_layer_bytes)(struct gpuserve_device *device,
                                         const struct gpuserve_lstm_source *source, size_t *size,
                                         gpuserve_error *error);
@@ -412,16 +413,17 @@ struct gpuserve_backend {
                                          const struct gpuserve_lstm_source *source,
                                          gpuserve_error *error);
     void (*lstm_layer_destroy)(struct gpuserve_lstm_layer **layer);
-    /** Choose for GPUSERVE_LSTM_AUTO, and tell the scratch memory needed. Of the pointers only `layer`
-     *  and `host_sequences` are looked at. */
+    /** Resolve GPUSERVE_LSTM_AUTO, and return the required scratch memory. Of the pointers only
+     *  `layer` and `host_sequences` are read. */
     gpuserve_status (*lstm_bytes)(struct gpuserve_device *device, struct gpuserve_op_lstm *op,
                                   size_t *size, gpuserve_error *error);
-    /** After lstm_bytes. On failure the outputs may hold anything. */
+    /** Call lstm_bytes first. On failure the outputs are undefined. */
     gpuserve_status (*lstm)(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
                             gpuserve_error *error);
 };
 
-/** The one symbol a plugin exports. NULL when `abi` or the host's struct does not suit it. */
+/** The only symbol that a plugin exports. Returns NULL if it does not support `abi` or the host's
+ *  struct. */
 #define GPUSERVE_BACKEND_ENTRY "gpuserve_backend_entry"
 typedef const struct gpuserve_backend *(*gpuserve_backend_entry_fn)(const struct gpuserve_host *host,
                                                                    gpuserve_error *error);
