@@ -3,14 +3,13 @@
  *
  * SIGHUP reloads changed files: models, keys, certificates.
  *
- * SIGTERM and SIGINT drain: readiness
- * fails at once, new connections are refused after --shutdown-delay, accepted requests are
- * answered, exit code 0. A second signal ends the program at once. After --drain-timeout the
- * remaining requests are cancelled. A running batch cannot be cancelled: the program waits
- * `grace_s` for it, then exits without it.
+ * SIGTERM and SIGINT drain: readiness fails at once, new connections are refused after
+ * --shutdown-delay, accepted requests are answered, exit code 0. A second signal ends the program
+ * at once. After --drain-timeout the remaining requests are cancelled. A running batch cannot be
+ * cancelled: the program waits `grace_s` for it, then exits without it.
  *
- * With --on-device-lost exit, the first permanent loss of
- * a device acts like SIGTERM with exit code 1, so that a supervisor restarts the program.
+ * With --on-device-lost exit, the first permanent loss of a device acts like SIGTERM with exit code
+ * 1, so that a supervisor restarts the program.
  *
  * Threading: signals are blocked in all threads; the main thread waits for them.
  */
