@@ -195,7 +195,7 @@ Test(cuda_backend, calibrated_int8_is_that_of_the_cpu)
     char path[1024];
 
     snprintf(path, sizeof(path), "%s", real_model("all-MiniLM-L6-v2"));
-    for (int i = 0; i < 3; i++) { /* the batch needs a first model */
+    for (int i = 0; i < 3; i++) { /* model 0 only makes the batch */
         struct loaded model;
         struct difference d;
         float *got;
