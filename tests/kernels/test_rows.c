@@ -250,7 +250,7 @@ Test(rows, pool_keeps_a_nan_in_its_sequence)
 
 /* --------------------------------------------------------------------- normalize and activate */
 
-/* activation 0 stands for normalize */
+/* activation 0 means normalize */
 static void run_rows(const struct target *t, float *data, int32_t rows, int32_t cols,
                      int32_t activation)
 {

@@ -116,7 +116,7 @@ static gpuserve_status read_rows(const struct bench *b, const struct gpuserve_li
     return b->cuda->linear(b->stream, &op);
 }
 
-/* --- who writes --- */
+/* --- writing kernels --- */
 
 static gpuserve_status write_norm(const struct bench *b, void *out,
                                   const struct gpuserve_linear *reader)
