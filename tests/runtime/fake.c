@@ -2,7 +2,7 @@
  * fake.c - a fake tokenizer and model that tests can hold, fail and count.
  *
  * Replaces lib/text and lib/model behind their headers (see fake.h for the behaviour). Held batches
- * wait on a condition; counters are atomic or under its lock. All state is global.
+ * wait on a condition; counters are under its lock. All state is global.
  */
 #define _GNU_SOURCE
 #include "tests/runtime/fake.h"
