@@ -1,11 +1,12 @@
 /*
- * gemm_chain.c - the rate of the model's matrix products on this machine, by dtype.
+ * gemm_chain.c - rate of the model's matrix products on this machine, by dtype.
  *
  *   gemm_chain [--threads N] [--seconds S]
  *
- * Prints one JSON object for benchmarks/peers/gemm_limit.py: for each dtype our rate and oneDNN's,
- * in GFLOP/s, each the best over a few batch sizes. Neither includes what is around the products
- * (LayerNorm, attention, GELU); our int8 includes quantizing the input, oneDNN's does not.
+ * Prints one JSON object for benchmarks/peers/gemm_limit.py: for each dtype the rates of our
+ * backend and of oneDNN in GFLOP/s, each the max over a few batch sizes. Both exclude other
+ * operations (LayerNorm, attention, GELU). Our int8 includes quantizing the input, oneDNN's does
+ * not.
  */
 #include "benchmarks/gemm_chain.h"
 

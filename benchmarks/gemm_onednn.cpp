@@ -1,5 +1,6 @@
 /*
- * gemm_onednn.cpp - the chain on oneDNN, a yardstick that we did not write. Speaks 2.x and 3.x.
+ * gemm_onednn.cpp - the chain of matrix products on oneDNN, as an independent reference; 2.x and
+ * 3.x.
  */
 #include "benchmarks/gemm_chain.h"
 
@@ -54,7 +55,7 @@ dnnl::matmul::primitive_desc describe(const dnnl::engine &engine, const memory::
 #endif
 }
 
-/* Memory of ones: of the right type, whatever it is, through a conversion from float32. */
+/* Memory filled with ones of any dtype, converted from float32. */
 memory filled(const dnnl::engine &engine, dnnl::stream &stream, const memory::desc &desc,
               const memory::dims &dims)
 {

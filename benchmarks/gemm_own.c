@@ -1,5 +1,6 @@
 /*
- * gemm_own.c - the chain on our CPU backend: a stream and a thread for each processor.
+ * gemm_own.c - the chain of matrix products on our CPU backend: one stream and thread per
+ * processor.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -28,7 +29,7 @@ struct chain {
 struct runner {
     pthread_t thread;
     const struct chain *chain;
-    double gflops; /* its own rate */
+    double gflops; /* of this thread */
 };
 
 static double now_s(void)
@@ -39,7 +40,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Small numbers that never repeat soon: neither zeros nor denormals, which would be too kind. */
+/* Small numbers with a long period, no zeros and no denormals, which would distort the speed. */
 static void fill(float *values, size_t n)
 {
     uint32_t state = 12345;

@@ -1,10 +1,10 @@
 /*
- * load.c - one start as a program sees it: open a model, embed one text, say how long it took.
+ * load.c - one cold start: opens a model, embeds one text, reports the times.
  *
- *   load MODEL [DTYPE]    DTYPE a number of gpuserve_dtype
+ *   load MODEL [DTYPE]    DTYPE is a number of gpuserve_dtype
  *
- * Prints one JSON object: seconds to the open model and to the first vector, the memory the
- * library said it would take, and the most memory the process had. benchmarks/load.py runs it.
+ * Prints one JSON object: seconds until the model is open and until the first vector, the predicted
+ * footprint, and the peak memory of the process. benchmarks/load.py runs it.
  */
 #define _POSIX_C_SOURCE 200809L
 

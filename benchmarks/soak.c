@@ -1,18 +1,18 @@
 /*
- * soak.c - whether anything grows: soak MODEL MINUTES.
+ * soak.c - memory growth test under load: soak MODEL MINUTES.
  *
- * Eight threads embed random texts for so long, alone and in jobs, waiting and submitting; one call
- * in a hundred is malformed or cancelled, and beside them the model is swapped for itself,
- * suspended and resumed. Every second all of them pause, and two figures are read: bytes that were
- * allocated and not freed, which no habit of malloc's moves and a leak shows in, and resident
- * bytes. The first half is for settling, as malloc's caches for each thread fill for long; of the
- * rest the slope is fitted to the least of each minute (of each tenth, when it is short), where the
- * model's own cache of results is empty after a swap.
+ * Eight threads embed random texts, one or several per job. One call in a hundred is malformed or
+ * cancelled; another thread swaps the model for itself and suspends it. Every second all threads
+ * pause and two figures are read: bytes allocated and not freed, which shows leaks independently of
+ * malloc's caches, and resident bytes. The first half of the run is warm-up, because malloc's
+ * per-thread caches fill slowly. Over the rest, the slope is fitted by least squares to the min of
+ * each minute (of each tenth in a short run); the min is near a swap, where the model's result
+ * cache is empty.
  *
- * Prints a JSON object. Ends with 1 when a call did anything but what it should, or either figure
- * grew by more than 1 MB an hour and 256 KiB in all.
+ * Prints a JSON object. Exit code 1 if a call returned an unexpected status, or either figure grew
+ * by more than 1 MB per hour and 256 KiB in total.
  */
-#define _GNU_SOURCE /* a lock that prefers writers */
+#define _GNU_SOURCE /* for a lock that prefers writers */
 #include "tests/base/failing_malloc.h"
 
 #include <gpuserve/gpuserve.h>
@@ -35,7 +35,7 @@ struct soak {
     gpuserve_context *context;
     gpuserve_model *model;
     size_t dim;
-    pthread_rwlock_t pause; /* read during each call */
+    pthread_rwlock_t pause; /* read-locked during each call, write-locked while sampling */
     atomic_bool stop;
     atomic_ullong n_calls, n_malformed, n_cancelled, n_busy, n_wrong, n_swaps;
 };
@@ -66,7 +66,7 @@ static void make_text(char text[TEXT_BYTES], uint32_t *seed)
                                    words[next(seed) % (sizeof(words) / sizeof(words[0]))]);
 }
 
-/* What a call came back with, and what it should have. */
+/* Counts a call and compares its status with the expected one. */
 static void judge(struct soak *soak, gpuserve_status st, gpuserve_status wanted,
                   const gpuserve_error *error)
 {
@@ -155,7 +155,7 @@ static void *act(void *argument)
     return NULL;
 }
 
-/* Every few seconds the model is exchanged for itself, or leaves and comes back. */
+/* Every few seconds swaps the model for itself, or suspends it; a later call resumes it. */
 static void *disturb(void *argument)
 {
     struct soak *soak = argument;
@@ -192,7 +192,7 @@ struct samples {
     double *live, *resident; /* [seconds] bytes */
 };
 
-/* Of a model that is loaded, without what its cache of results has come to since the last swap. */
+/* Samples with the model loaded, without the bytes of its result cache. */
 static void sample(struct soak *soak, const struct samples *samples, int at)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -206,7 +206,7 @@ static void sample(struct soak *soak, const struct samples *samples, int at)
     pthread_rwlock_unlock(&soak->pause);
 }
 
-/* Bytes a second, by least squares over the least of each block of samples. */
+/* Bytes per sample (one per second), by least squares over the min of each block of samples. */
 static double fit(const double *samples, int n, int block, double *grown)
 {
     const int blocks = n / block;
@@ -228,7 +228,7 @@ static double fit(const double *samples, int n, int block, double *grown)
     return (blocks * sum_xy - sum_x * sum_y) / (blocks * sum_xx - sum_x * sum_x) / block;
 }
 
-/* Whether one of the figures grows; prints it as members of a JSON object. */
+/* True if the figure grows; prints it as JSON fields. */
 static bool report_growth(const char *name, const double *samples, int seconds)
 {
     const int settling = seconds / 2, n = seconds - settling;

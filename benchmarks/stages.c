@@ -1,12 +1,12 @@
 /*
- * stages.c - where a forward's time goes: each operation of a model's layers, on one thread.
+ * stages.c - time of each operation of a forward pass, on one thread.
  *
  *   stages MODEL [int8|bf16|fp32] [tokens of a text; 0 for mixed lengths] [tokens of a batch]
- * [rounds]
+ *          [rounds]
  *
- * Runs the encoder that the library runs, with a table of operations that looks at the clock around
- * each. The time of an operation is the least of all rounds, so that a neighbour on the machine
- * disturbs little; the sum of these is the time of a forward that nobody disturbs.
+ * Runs the library's encoder with a table of operations that measures the time of each call. The
+ * time of an operation is the min over all rounds, to exclude disturbance by other processes. The
+ * sum of these is the undisturbed time of a forward pass.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -25,7 +25,7 @@ static const int32_t mixed[] = { 29, 12, 55, 41, 8, 28, 85, 20, 35, 150, 16, 49,
 
 static struct {
     const char *name;
-    int32_t columns; /* of a product's output */
+    int32_t columns; /* output columns of a product */
     double least;
 } operations[MAX_OPERATIONS];
 static size_t n_operations;
@@ -142,7 +142,7 @@ static void print_figures(const struct gpuserve_host_batch *batch)
         batch->n_sequences / round_seconds, batch->n_tokens / round_seconds);
 }
 
-/* The model on one thread, its operations timed. */
+/* A model on one thread with timed operations. */
 struct opened {
     struct gpuserve_backend backend;
     struct gpuserve_device *device;
@@ -190,7 +190,7 @@ static void run_rounds(const struct opened *model, const struct gpuserve_host_ba
     run.output = calloc((size_t)MAX_TEXTS * (size_t)dim, sizeof(float));
     if (!run.output)
         exit(1);
-    memset(operations, 0, sizeof(operations)); /* calibration ran some */
+    memset(operations, 0, sizeof(operations)); /* discards the operations of the calibration */
     round_seconds = 1e9;
     for (int i = 0; i < rounds; i++) {
         const double started = now_s();

@@ -1,9 +1,12 @@
 /*
- * log.c - lines on standard error.
+ * log.c - message lines on standard error.
  *
- * While the program serves nobody may wait there: a reader that is stuck, a log collector say,
- * would stop the threads that serve. A line that finds no room is left out, and the next one that
- * finds some says how many were.
+ * By default a line is written with stdio and may block. The server switches to non-blocking mode:
+ * a stuck reader of standard error, such as a log collector, must not block the server's threads.
+ * In this mode a line that cannot be written at once is dropped, and counted. The number of dropped
+ * lines is reported before the next line that can be written.
+ *
+ * Threading: any thread may print; lines of several threads are never mixed.
  */
 #include "cli/cli.h"
 
@@ -18,14 +21,14 @@
 
 static atomic_bool never_waits;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static size_t n_left_out; /* under the lock */
+static size_t n_left_out; /* protected by `lock` */
 
 void cli_never_wait_for_messages(void)
 {
     atomic_store(&never_waits, true);
 }
 
-/* A pipe that is ready takes PIPE_BUF bytes at once. */
+/* POSIX: a pipe that polls writable accepts PIPE_BUF bytes without blocking. */
 static bool write_now(const char *line, size_t size)
 {
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
@@ -46,7 +49,7 @@ static void tell_left_out(void)
 static void print_now(const char *head, const char *format, va_list arguments)
 {
     char line[PIPE_BUF];
-    const size_t room = sizeof(line) - 1; /* for the end of the line */
+    const size_t room = sizeof(line) - 1; /* space for the newline */
     const int at = snprintf(line, room, "%s", head);
     const int n = vsnprintf(line + at, room - (size_t)at, format, arguments);
     size_t size = (size_t)at + (n > 0 ? (size_t)n : 0);
@@ -61,7 +64,7 @@ static void print_now(const char *head, const char *format, va_list arguments)
     pthread_mutex_unlock(&lock);
 }
 
-/* One line, whole among those of other threads. */
+/* Prints one line atomically with respect to other threads. */
 static void print_line(const char *head, const char *format, va_list arguments)
 {
     if (atomic_load(&never_waits)) {

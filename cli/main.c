@@ -1,5 +1,7 @@
 /*
- * main.c - finds the command and runs it.
+ * main.c - entry point: the table of commands, and dispatch of the first argument to one of them.
+ *
+ * Handles --version and --help itself. Single-threaded; a command may start threads.
  */
 #include "cli/options/options.h"
 
@@ -119,7 +121,7 @@ static int unknown_command(const char *given)
     return CLI_USAGE;
 }
 
-/* What was printed is not done before it has left: a full disk shows here. */
+/* Flushes standard output, so that a write error such as a full disk changes the exit code. */
 static int flush_output(int result)
 {
     if ((fflush(stdout) || ferror(stdout)) && result == CLI_OK)

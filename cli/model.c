@@ -1,12 +1,15 @@
 /*
- * model.c - see model.h.
+ * model.c - command line options to library options, context and model.
+ *
+ * The context is unreferenced after the model is open: the model holds its own reference. Texts of
+ * unknown size are read in a loop that grows the buffer until the library's answer fits.
  */
 #include "model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Called from the library's threads. */
+/* The library's threads call this function. */
 void cli_log(void *user, int32_t level, const char *message)
 {
     static const char *const names[] = { "", "error", "warning", "info", "debug" };
@@ -79,7 +82,7 @@ int cli_model_open(gpuserve_model **model, const struct cli_args *args)
     if (cli_context(&context, args) != CLI_OK)
         return CLI_FAILED;
     status = gpuserve_model_open(model, context, args->model, &options, &error);
-    gpuserve_context_unref(&context); /* the model keeps it */
+    gpuserve_context_unref(&context); /* the model holds a reference */
     return status == GPUSERVE_OK ? CLI_OK : cli_fail_with(&error, NULL);
 }
 
@@ -90,7 +93,7 @@ char *cli_text_of(cli_text_call call, void *of, const char *name)
     size_t capacity = 4096, size = 0;
     char *text = cli_alloc(capacity, 1);
 
-    /* What is asked for may grow between two calls. */
+    /* The text can grow between two calls, so a loop. */
     while ((status = call(of, name, text, capacity, &size, &error)) == GPUSERVE_E_TOO_LARGE &&
            size > capacity)
         text = cli_grow(text, &capacity, size, 1);

@@ -1,31 +1,35 @@
 /*
- * model.h - a model and its context as the options ask for them.
+ * model.h - opens the context and the model that the command line asks for.
+ *
+ * Translates struct cli_args into the library's options. Log lines of the library go to standard
+ * error.
  */
 #ifndef CLI_MODEL_H
 #define CLI_MODEL_H
 
 #include "cli/options/options.h"
 
-/* Prints the library's log lines, and how loud the options want them. */
+/* Log callback of the library, and the log level for --verbose and --quiet. */
 void cli_log(void *user, int32_t level, const char *message);
 int32_t cli_log_level(const struct cli_args *args);
 
-/* The context; CLI_FAILED after a message. */
+/* Creates the context; returns CLI_FAILED after a message. */
 int cli_context(gpuserve_context **context, const struct cli_args *args);
 
-/* The library's options of a model. */
+/* The library's model options for the command line. */
 gpuserve_model_options cli_model_options(const struct cli_args *args);
 
-/* The model of --model; CLI_USAGE when there is none. */
+/* Opens the model of --model; returns CLI_USAGE if --model is missing. */
 int cli_model_open(gpuserve_model **model, const struct cli_args *args);
 
-/* A library call that gives text, in two steps: its size, then itself. `call` is a function of
- * (capacity, text, size, error). Owned; NULL after a message. */
+/* A library call that writes text of unknown size: with too little capacity it returns the size. It
+ * takes (of, name, text, capacity, size, error). cli_text_of() result: owned; NULL after a
+ * message. */
 typedef gpuserve_status (*cli_text_call)(void *of, const char *name, char *text, size_t capacity,
                                          size_t *size, gpuserve_error *error);
 char *cli_text_of(cli_text_call call, void *of, const char *name);
 
-/* The facts of an open model, as gpuserve_model_info() tells them. Owned; NULL after a message. */
+/* The JSON of gpuserve_model_info() for an open model. Owned; NULL after a message. */
 char *cli_model_facts(gpuserve_model *model);
 
 #endif

@@ -1,5 +1,8 @@
 /*
- * util.c - memory, signals: the ground the commands stand on.
+ * util.c - memory, signal handling and small helpers shared by the commands.
+ *
+ * Allocation failure ends the program, so callers need no check. The signal handler removes the
+ * partial output file and ends the program by the same signal.
  */
 #include "cli/cli.h"
 
@@ -91,12 +94,13 @@ void cli_remove_partial_file(void)
         unlink(path);
 }
 
-/* Only async-signal-safe calls. Ending here, instead of asking the loops to stop, is prompt
- * wherever the program is: reading a pipe, loading a model, computing. */
+/* Only async-signal-safe calls. The handler ends the program itself, because a stop flag would be
+ * slow to take effect: the program may be reading a pipe, loading a model or computing. */
 static void on_signal(int number)
 {
     cli_remove_partial_file();
-    raise(number); /* SA_RESETHAND made it the default again: the shell sees why we ended */
+    raise(number); /* SA_RESETHAND restored the default action, so the shell sees the signal as the
+                      exit cause */
 }
 
 void cli_signals_init(void)
@@ -107,7 +111,7 @@ void cli_signals_init(void)
 
     action.sa_flags = (int)(SA_RESETHAND | SA_NODEFER);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        /* What the parent ignores stays ignored: nohup, background jobs. */
+        /* A signal that the parent process ignores stays ignored (nohup, background jobs). */
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
     }
@@ -127,13 +131,13 @@ bool cli_is_utf8(const char *text, size_t size)
 {
     json_t *string;
 
-    /* Plain ASCII, most of all text, needs no copy. */
+    /* ASCII prefix: most texts are pure ASCII and need no copy. */
     size_t i = 0;
     while (i < size && (unsigned char)text[i] < 0x80)
         i++;
     if (i == size)
         return true;
-    string = json_stringn(text + i, size - i); /* jansson refuses what is not UTF-8 */
+    string = json_stringn(text + i, size - i); /* jansson rejects invalid UTF-8 */
     json_decref(string);
     return string != NULL;
 }

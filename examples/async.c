@@ -1,10 +1,11 @@
 /*
- * async.c - several threads submit, and one callback collects.
+ * async.c - several threads submit asynchronous requests; one callback counts the results.
  *
  *   async MODEL
  *
- * Requests of all threads are computed in common batches. The callback runs on a thread of the
- * library: it notes the result and goes; waiting and freeing are left to who submitted.
+ * The library computes requests of all threads in common batches. The callback runs on a library
+ * thread, so it only records the result. The submitting thread waits for its requests and frees
+ * them.
  */
 #include <gpuserve/gpuserve.h>
 
@@ -18,7 +19,7 @@ enum { N_THREADS = 4, N_REQUESTS = 8 };
 struct producer {
     pthread_t thread;
     gpuserve_model *model;
-    atomic_int *n_done; /* of all threads */
+    atomic_int *n_done; /* shared by all threads */
     int n_failed;
 };
 
@@ -64,7 +65,7 @@ static void *produce(void *argument)
             fprintf(stderr, "%s\n", error.message);
             producer->n_failed++;
         }
-        gpuserve_request_free(&requests[i]); /* the callback has run when this returns */
+        gpuserve_request_free(&requests[i]); /* returns after the callback has run */
     }
     producer->n_failed += vectors ? 0 : N_REQUESTS;
     free(vectors);

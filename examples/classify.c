@@ -1,10 +1,10 @@
 /*
- * classify.c - the most likely labels of each text.
+ * classify.c - prints the most likely labels of each text.
  *
  *   classify MODEL HEAD TEXT...
  *
- * HEAD is the file of a classifier head over the model's embedding, or "-" when the model is a
- * classifier itself.
+ * HEAD is the file of a classifier head over the model's embedding, or "-" if the model itself is a
+ * classifier.
  */
 #include <gpuserve/gpuserve.h>
 
@@ -14,7 +14,7 @@
 
 #define MAX_SHOWN 3
 
-/* Highest score first; there are few labels, so choosing each anew is quick enough. */
+/* Highest score first, by repeated selection of the max: fast enough for few labels. */
 static void print_best(const gpuserve_model *model, float *scores, size_t n_labels)
 {
     for (size_t shown = 0; shown < MAX_SHOWN && shown < n_labels; shown++) {

@@ -1,11 +1,11 @@
 /*
- * devices.c - what there is to compute on, and how one is chosen.
+ * devices.c - lists the compute devices, selects one, checks that a model fits, opens it.
  *
  *   devices MODEL [DEVICE]     DEVICE is auto (the default), cpu, cuda or cuda:N
  *
- * `auto` takes a GPU if one works, else the CPU, and says why. A device that is named and cannot be
- * had is an error whose message names the missing layer. The footprint tells beforehand whether
- * the model fits.
+ * `auto` selects a working GPU, else the CPU, and returns the reason. An explicit device that is
+ * unavailable is an error; the message names the missing layer (hardware, driver, runtime). The
+ * footprint shows before loading whether the model fits.
  */
 #include <gpuserve/gpuserve.h>
 

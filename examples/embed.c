@@ -1,5 +1,5 @@
 /*
- * embed.c - the first program: two sentences, two vectors, how alike they are.
+ * embed.c - the smallest program: embeds two sentences and prints their cosine similarity.
  *
  *   embed MODEL        MODEL is a directory, or a name in the Hugging Face cache
  *

@@ -1,9 +1,10 @@
 /*
- * embed.cpp - the C API from C++: handles in unique_ptr, failures as exceptions.
+ * embed.cpp - the C API from C++: handles in unique_ptr, errors as exceptions.
  *
  *   embed MODEL TEXT...
  *
- * The library itself throws nothing; the few lines of `Model` are all it takes.
+ * The library throws no exceptions; class `Model` is a complete wrapper. Prints the similarity of
+ * each text to the first.
  */
 #include <gpuserve/gpuserve.h>
 
@@ -34,7 +35,7 @@ class Model
         return gpuserve_model_dim(handle_.get());
     }
 
-    /* One row of dim() floats a text. */
+    /* One row of dim() floats per text. */
     std::vector<float> embed(const std::vector<std::string> &texts) const
     {
         gpuserve_error error = GPUSERVE_ERROR_INIT;

@@ -1,12 +1,12 @@
 /*
- * lstm.c - an LSTM whose weights are set by hand, so that its answer can be checked by eye: it
- * counts.
+ * lstm.c - an LSTM with hand-set weights that counts bits, so that its output is easy to verify.
  *
  *   lstm [DEVICE [BITS...]]     DEVICE is auto (the default), cpu, cuda or cuda:N
  *
- * A step's input is one bit. Unit 0 counts the ones of its sequence and unit 1 the zeros: the input
- * gate opens for the one or the other, the forget gate stays open, and so the cell goes up by one.
- * Sequences of any lengths lie end to end, without padding; the final cells are the counts.
+ * The input of a step is one bit. Unit 0 counts the ones of its sequence, unit 1 the zeros: the
+ * input gate opens for a one or a zero, the forget gate stays open, so the cell increases by one.
+ * Sequences of any lengths are packed without padding (cu_seqlens); the final cell states are the
+ * counts.
  */
 #include <gpuserve/gpuserve.h>
 
@@ -16,9 +16,9 @@
 #include <string.h>
 
 #define UNITS 2
-#define OPEN 20.0f /* sigmoid(20) is 1, sigmoid(-20) is 0, to the last digit but one of float32 */
+#define OPEN 20.0f /* in float32 sigmoid(20) is 1 and sigmoid(-20) is 0, up to the last digit */
 
-/* Rows as torch.nn.LSTM orders them: input, forget, cell and output gate, each of both units. */
+/* Row order of torch.nn.LSTM: input, forget, cell and output gate, each for both units. */
 static const float weight_ih[4 * UNITS] = { 2 * OPEN, -2 * OPEN };
 static const float weight_hh[4 * UNITS * UNITS];
 static const float bias_ih[4 * UNITS] = { -OPEN, OPEN, OPEN, OPEN, OPEN, OPEN, OPEN, OPEN };
@@ -37,7 +37,7 @@ static int complain(const gpuserve_error *error)
     return 1;
 }
 
-/* The bits of all sequences end to end, and where each ends. */
+/* Concatenates the bits of all sequences and stores the end of each in cu_seqlens. */
 static int pack(struct sequences *s)
 {
     int32_t at = 0;

@@ -1,13 +1,12 @@
 /*
- * matmul_ladder.c - what each step of making a matrix product fast is worth, on a device of your
- * choice.
+ * matmul_ladder.c - measures each optimization step of a matrix product on a device.
  *
  *   matmul_ladder [DEVICE [SIDE...]]     DEVICE is auto (the default), cpu, cuda or cuda:N
  *
- * Square matrices. On a CPU: every output alone, tiles for the first-level cache, packed panels in
- * vector registers, and that by all threads. On a GPU: every output by one thread, tiles in shared
- * memory, tensor cores in three number formats, each beside cuBLASLt. Every result is compared
- * with the first step's; GFLOP/s are those of the device's own time, the copies beside them.
+ * Square matrices. CPU steps: naive, tiles for the L1 cache, packed panels in vector registers, the
+ * same on all threads. GPU steps: naive (one thread per output), tiles in shared memory, tensor
+ * cores in three number formats, each next to cuBLASLt. Each result is compared with the first
+ * step's. GFLOP/s are computed from the device's kernel time; copy times are printed separately.
  */
 #include <gpuserve/gpuserve.h>
 
@@ -16,13 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECONDS_A_STEP 0.3 /* and three runs at least */
+#define SECONDS_A_STEP 0.3 /* and at least three runs */
 
 struct step {
     const char *name;
     uint32_t variant, dtype;
     int one_thread;
-    double tolerance; /* of the relative distance to the first step */
+    double tolerance; /* max relative distance to the first step */
 };
 
 static const struct step cpu_steps[] = {
@@ -45,7 +44,7 @@ static const struct step cuda_steps[] = {
 };
 
 struct ladder {
-    gpuserve_compute *one; /* of a single thread */
+    gpuserve_compute *one; /* compute context with one thread */
     gpuserve_compute *all;
     const struct step *steps;
     size_t n_steps;
@@ -59,7 +58,7 @@ static int complain(const gpuserve_error *error)
     return 1;
 }
 
-/* The fastest of some runs. */
+/* Fastest of several runs. */
 static gpuserve_status run_step(const struct ladder *l, const struct step *step, float *c,
                                 gpuserve_compute_result *best, gpuserve_error *error)
 {
@@ -82,7 +81,7 @@ static gpuserve_status run_step(const struct ladder *l, const struct step *step,
         if (run == 0 || result.kernel_seconds < best->kernel_seconds)
             *best = result;
         if (spent > 10 * SECONDS_A_STEP)
-            break; /* slow enough for one run to tell */
+            break; /* slow case: few runs are enough */
     }
     return GPUSERVE_OK;
 }

@@ -1,11 +1,11 @@
 /*
- * search.c - the lines of a text file that mean what you ask for.
+ * search.c - semantic search: prints the lines of a text file closest in meaning to a question.
  *
  *   search MODEL FILE QUESTION
  *
- * Every line is embedded once, in one call; the question is compared with all of them. A real
- * program would keep the vectors beside gpuserve_model_fingerprint(), which tells whether they
- * still belong to the model.
+ * All lines are embedded in one call; the question's vector is compared with all of them. A real
+ * program would store the vectors with gpuserve_model_fingerprint(), which shows whether stored
+ * vectors match the model.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -59,7 +59,7 @@ static gpuserve_status search(gpuserve_model *model, const struct lines *lines,
                               const char *question, gpuserve_error *error)
 {
     const size_t dim = gpuserve_model_dim(model);
-    float *rows = calloc((lines->n + 1) * dim, sizeof(*rows)); /* the last one is the question's */
+    float *rows = calloc((lines->n + 1) * dim, sizeof(*rows)); /* last row: the question */
     float *query, scores[N_BEST];
     size_t best[N_BEST], n;
     gpuserve_status status;

@@ -1,9 +1,10 @@
 /*
- * serve.c - a program of your own that also answers HTTP, from the same process and the same model.
+ * serve.c - a program that embeds the HTTP server: same process, same model.
  *
- *   serve MODEL [PORT]     until standard input ends
+ *   serve MODEL [PORT]     until end of standard input
  *
- * The server borrows the model: the program goes on using it. Both are batched together.
+ * The server borrows the model, and the program may continue to use it. Requests of both are
+ * batched together.
  */
 #include <gpuserve/http.h>
 
@@ -27,14 +28,14 @@ static int serve(gpuserve_model *model, uint32_t port)
     served.model = model;
     options.models = &served;
     options.n_models = 1;
-    options.port = port; /* 0: one that is free */
+    options.port = port; /* 0: any free port */
     if (gpuserve_http_start(&server, NULL, &options, &error) != GPUSERVE_OK)
         return complain(&error);
     printf("curl %s/v1/embeddings -d '{\"input\":\"a dog\"}'\n", gpuserve_http_address(server));
     fflush(stdout);
     while (getchar() != EOF)
         continue;
-    /* Accepted requests are answered, for ten seconds at most. */
+    /* Answers the accepted requests, for at most ten seconds. */
     if (gpuserve_http_drain(server, 10000) != GPUSERVE_OK)
         fprintf(stderr, "some requests are cancelled\n");
     gpuserve_http_stop(&server);

@@ -1,11 +1,11 @@
 /*
- * tour.c - what gpuserve does, in one program: vectors, the pairs that mean alike, and labels.
+ * tour.c - overview of gpuserve in one program: embeddings, most similar pairs, and labels.
  *
  *   tour MODEL HEADS [TEXT...]
  *
- * MODEL is a Hugging Face directory; HEADS is a folder of classifier heads over its vectors. Each
- * head is a file of some kilobytes that turns the same encoder into a classifier. Without a TEXT
- * it shows sentences of its own. Only the public API is used; this is what ./dev run runs.
+ * MODEL is a Hugging Face directory; HEADS is a folder of classifier heads over its embeddings. A
+ * head is a file of some kilobytes that turns the encoder into a classifier. Without TEXT it uses
+ * built-in sentences. Uses only the public API; `./dev run` runs this program.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -42,7 +42,7 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-/* Prints why a call failed, and what to do about it. Returns 1, for main() to exit with. */
+/* Prints the reason of a failure and its hint. Returns 1, the exit code. */
 static int complain(const gpuserve_error *error)
 {
     fprintf(stderr, "tour: %s\n", error->message);
@@ -51,7 +51,7 @@ static int complain(const gpuserve_error *error)
     return 1;
 }
 
-/* Highest first; equal ones in the order of their texts, so that the output is always the same. */
+/* Highest first; ties in the order of the texts, so that the output is deterministic. */
 static int compare_pairs(const void *left, const void *right)
 {
     const struct pair *x = left, *y = right;
@@ -63,7 +63,7 @@ static int compare_pairs(const void *left, const void *right)
     return (x->b > y->b) - (x->b < y->b);
 }
 
-/* The pairs of texts whose vectors point the most alike. */
+/* Prints the pairs of texts with the highest cosine similarity. */
 static int show_pairs(const char *const *texts, size_t n, const float *vectors, size_t dim)
 {
     const size_t n_pairs = n * (n - 1) / 2;
@@ -88,7 +88,7 @@ static int show_pairs(const char *const *texts, size_t n, const float *vectors, 
     return 0;
 }
 
-/* One text has no pair: its vector's first numbers. */
+/* For a single text: prints the first elements of its vector. */
 static void show_vector(const float *vector, size_t dim)
 {
     printf("\nThe vector\n  [");
@@ -130,14 +130,14 @@ static int embed(gpuserve_model *model, const char *const *texts, size_t n)
     return result;
 }
 
-/* The best labels of one text, best first: "positive 0.98, negative 0.02". */
+/* Prints the best labels of one text, best first: "positive 0.98, negative 0.02". */
 static void show_labels(const gpuserve_model *model, const char *text, const float *scores)
 {
     const size_t n_labels = gpuserve_model_label_count(model);
     const float one = 1.0f;
     size_t best[MAX_LABELS_SHOWN];
     float best_scores[MAX_LABELS_SHOWN];
-    /* A row's scores as a matrix of one column: gpuserve_top_k() then sorts labels. */
+    /* Treats the scores as a matrix of one column, so that gpuserve_top_k() sorts the labels. */
     const size_t n = gpuserve_top_k(&one, scores, n_labels, 1, MAX_LABELS_SHOWN, best, best_scores);
 
     printf("  %-58.58s", text);
@@ -146,7 +146,7 @@ static void show_labels(const gpuserve_model *model, const char *text, const flo
     printf("\n");
 }
 
-/* Classify with one of the heads: the same encoder, opened with a small file on top. */
+/* Classifies with one of the heads: opens the same encoder with a head file. */
 static int classify(gpuserve_context *context, const char *model_path, const char *heads,
                     const char *head, const char *const *texts, size_t n)
 {

@@ -1,17 +1,18 @@
 /*
- * two_models_one_device.c - two models that do not fit on a device together, in three ways.
+ * two_models_one_device.c - two models that do not fit on a device together, under each memory
+ * policy.
  *
  *   two_models_one_device LARGE SMALL [DEVICE]     DEVICE is cpu by default
  *
- * A model of 9 GB and one of 5 GB on a device of 12 GB: the classic surprise comes as an error of
- * the device in the middle of a request. Here the footprint is known from the files' headers, so
- * it comes before anything is loaded, as numbers:
+ * Example: models of 9 GB and 5 GB on a device of 12 GB. Without a budget, the failure is an
+ * out-of-memory error of the device during a request. Here the footprint is computed from the file
+ * headers, so the conflict is detected before loading:
  *
- *   refuse   the second model is not opened; the message says who holds what
- *   wait     it is opened as soon as the first is suspended or closed
- *   evict    the idle one gives way and comes back with its next request, as often as need be
+ *   refuse   opening the second model fails; the message lists the memory of each model
+ *   wait     opening blocks until the first model is suspended or closed
+ *   evict    the idle model is evicted, and reloaded by its next request, as often as needed
  *
- * So that any two models show it, the device's budget is set to 12/14 of what both take.
+ * The program sets the device's budget to 12/14 of both footprints, so any two models show it.
  */
 #include <gpuserve/gpuserve.h>
 
@@ -107,7 +108,7 @@ static void show_models(gpuserve_context *context)
     printf("  %s\n", json);
 }
 
-/* --------------------------------------------------------------------------------- three ways */
+/* ------------------------------------------------------------------------------------- policies */
 
 static void refuse(const struct setting *setting)
 {
@@ -151,7 +152,7 @@ static void wait_for_room(const struct setting *setting)
     if (pthread_create(&thread, NULL, open_second, &waiter) != 0)
         exit(1);
     use(large, "large");
-    gpuserve_model_close(&large); /* now there is room */
+    gpuserve_model_close(&large); /* frees memory for the second model */
     pthread_join(thread, NULL);
     printf("wait: opened when the other had ended\n");
     use(waiter.model, "small");
@@ -163,7 +164,7 @@ static void evict(const struct setting *setting)
 {
     gpuserve_context *context = context_with(setting, GPUSERVE_MEMORY_EVICT);
     gpuserve_model *large = open_model(setting, context, 0, "large");
-    gpuserve_model *small = open_model(setting, context, 1, "small"); /* large gives way */
+    gpuserve_model *small = open_model(setting, context, 1, "small"); /* evicts the large model */
 
     printf("evict: both are open, one of them at a time in memory\n");
     show_models(context);
@@ -190,7 +191,7 @@ int main(int argc, char **argv)
     large = footprint_of(&setting, argv[1]);
     small = footprint_of(&setting, argv[2]);
     setting.budget_bytes = (large + small) / 14 * 12;
-    if (setting.budget_bytes < large || setting.budget_bytes < small) { /* one alone must fit */
+    if (setting.budget_bytes < large || setting.budget_bytes < small) { /* each must fit alone */
         setting.budget_bytes = large > small ? large : small;
         printf("of unlike sizes: ");
     }

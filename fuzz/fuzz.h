@@ -1,5 +1,5 @@
 /*
- * fuzz.h - the one function of a fuzz target.
+ * fuzz.h - the entry point of a fuzz target, as libFuzzer defines it.
  */
 #ifndef GSV_FUZZ_H
 #define GSV_FUZZ_H
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Does with `data` what the code does with a stranger's bytes. Returns 0; a finding is a crash. */
+/* Runs the code under test on untrusted input. Returns 0; a bug is reported by a crash (abort). */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #endif

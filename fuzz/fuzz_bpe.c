@@ -1,9 +1,9 @@
 /*
- * fuzz_bpe.c - any bytes as a text, for a BPE tokenizer in one of several settings.
+ * fuzz_bpe.c - arbitrary UTF-8 text for a BPE tokenizer in one of several configurations.
  *
- * The first byte chooses the setting, the second the limit. Words that are cut into chunks must
- * come to what they come to whole, spans lie in the text, texts that are cut at their right end are
- * the beginning of whole ones, and ids can be decoded.
+ * Byte 0 selects the configuration, byte 1 the token limit. Checks: a word split into chunks gives
+ * the same tokens as the unsplit word; spans are inside the text; right truncation gives a prefix
+ * of the full result; ids can be decoded.
  */
 #include "fuzz/fuzz.h"
 
@@ -53,7 +53,7 @@ static struct gsv_tokenizer *make(const char *json, bool whole)
         gsv_tokenizer_finish(t, "fuzz", NULL) != GPUSERVE_OK)
         abort();
     t->serial = whole ? 2 : 1;
-    if (whole) /* any two characters may be in a token: nothing is cut */
+    if (whole) /* any two characters may be joined in a token: words are never split */
         memset(t->model.bpe.joined, 0xFF, ((size_t)1 << GSV_BPE_JOINED_BITS) / 8);
     return t;
 }

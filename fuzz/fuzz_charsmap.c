@@ -1,8 +1,9 @@
 /*
- * fuzz_charsmap.c - any bytes as a charsmap, and the rest of them as the text that it is put to.
+ * fuzz_charsmap.c - arbitrary bytes as a SentencePiece charsmap, and the rest as the text to
+ * normalize.
  *
- * The first two bytes tell how many of the others are the map's. What loads must give valid
- * characters, each for bytes of the text, in their order.
+ * The first two bytes are the map's size. Checks: a map that loads produces valid code points, with
+ * increasing spans inside the text.
  */
 #include "fuzz/fuzz.h"
 
@@ -43,7 +44,7 @@ static void check(const struct gsv_chars *chars, size_t size)
     }
 }
 
-/* A text, its clusters, and what the map makes of it. */
+/* Splits a text into grapheme clusters and applies the map. */
 static void normalize(const struct gsv_charsmap *map, const char *text, size_t size)
 {
     static const struct gsv_normalizer none;

@@ -1,5 +1,6 @@
 /*
- * fuzz_config.c - config.json, a Pooling's and a Dense module's: what is accepted is consistent.
+ * fuzz_config.c - arbitrary config.json, Pooling config and Dense config: accepted ones are
+ * consistent.
  */
 #include "fuzz/fuzz.h"
 

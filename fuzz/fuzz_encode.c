@@ -1,9 +1,9 @@
 /*
- * fuzz_encode.c - any bytes as a text, for a tokenizer in one of several settings.
+ * fuzz_encode.c - arbitrary text for a WordPiece tokenizer in one of several configurations.
  *
- * The first byte chooses the setting and the direction, the second the limit; a byte 0x7F begins
- * the second text of a pair. The two ways through encode.c must agree, and cut texts must be
- * the beginning or the end of whole ones.
+ * Byte 0 selects the configuration and the truncation side, byte 1 the token limit; a byte 0x7F
+ * starts the second text of a pair. Checks: the fast path and the general path of encode.c agree;
+ * truncated results are a prefix or suffix of the full result.
  */
 #include "fuzz/fuzz.h"
 
@@ -58,7 +58,7 @@ static struct gsv_tokenizer *make(const char *normalizer, bool normalized_token)
     return t;
 }
 
-/* What the fast way gives is what the other gives. */
+/* The fast path and the general path give the same ids and spans. */
 static void compare_ways(struct gsv_tokenizer *t, const char *text, size_t size)
 {
     struct gsv_encoding one = { 0 }, other = { 0 };
@@ -77,7 +77,7 @@ static void compare_ways(struct gsv_tokenizer *t, const char *text, size_t size)
     gsv_encoding_reset(&other);
 }
 
-/* Cut at either end, a text's tokens are the first or last ones of the whole. */
+/* Truncation at either side keeps the first or the last tokens of the full result. */
 static void compare_cut(const struct gsv_tokenizer *t, const char *text, size_t size, size_t limit,
                         bool left)
 {

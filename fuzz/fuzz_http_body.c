@@ -1,6 +1,9 @@
 /*
- * fuzz_http_body.c - request bodies: JSON, every form of inputs, and tensors with binary data. The
- * first byte says how: its low bit which reader, the others where the JSON ends.
+ * fuzz_http_body.c - arbitrary request bodies: JSON, all forms of inputs, and tensors as binary
+ * data.
+ *
+ * The low bit of byte 0 selects the reader. The other bits select the allowed forms, or byte 0 is
+ * the length of the JSON part.
  */
 #include "fuzz/fuzz.h"
 
@@ -15,7 +18,7 @@
 
 enum { MAX = 64, VOCABULARY = 1000 };
 
-/* What a reader has let through is whole. */
+/* Accepted inputs are complete and in range. */
 static void check(const struct gsv_inputs *inputs)
 {
     if (inputs->n == 0 || inputs->n > MAX || (!inputs->texts && !inputs->ids))
@@ -41,7 +44,7 @@ static bool has_text_and_ids(const json_t *list)
         n_texts += json_is_string(value);
         n_lists += json_is_array(value);
     }
-    return n_texts > 0 && n_lists > 0; /* would need a tokenizer */
+    return n_texts > 0 && n_lists > 0; /* this mix needs a tokenizer */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

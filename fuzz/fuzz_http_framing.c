@@ -1,6 +1,7 @@
 /*
- * fuzz_http_framing.c - a connection's bytes, whole and in parts: however they arrive, the same of
- * them pass, and what has passed is framed without doubt.
+ * fuzz_http_framing.c - arbitrary bytes of a connection, fed at once and in parts.
+ *
+ * Checks: both ways give the same headers and status; bytes that passed have unambiguous framing.
  */
 #include "fuzz/fuzz.h"
 
@@ -16,7 +17,7 @@ struct outcome {
     unsigned status;
 };
 
-/* As a connection does it: at most GSV_HEADER_BYTES at a time, `step` new ones at a time. */
+/* Feeds like a connection: a buffer of GSV_HEADER_BYTES, at most `step` new bytes per call. */
 static struct outcome feed(const char *bytes, size_t size, size_t step)
 {
     struct gsv_framing framing = { .max_body = 1 << 20 };

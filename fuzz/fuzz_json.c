@@ -1,5 +1,5 @@
 /*
- * fuzz_json.c - configuration files: parsing within limits, then every kind of getter.
+ * fuzz_json.c - arbitrary JSON configuration files: parsing with limits, then all typed getters.
  */
 #include "fuzz/fuzz.h"
 
@@ -9,7 +9,7 @@
 
 enum { MAX_VALUES = 1000, MAX_DEPTH = 32 };
 
-/* How many values a tree holds; aborts where it is deeper than what was to be let through. */
+/* Number of values in a tree; aborts if it is deeper than the limit. */
 static size_t count_values(const struct gsv_json_value *json, size_t depth)
 {
     size_t n = 1;

@@ -1,9 +1,9 @@
 /*
- * fuzz_merges_txt.c - any bytes as merges.txt, vocab.json and tokenizer_config.json.
+ * fuzz_merges_txt.c - arbitrary bytes as merges.txt, vocab.json and tokenizer_config.json.
  *
- * The first byte's lowest bit chooses the class; a NUL ends the config. With its second bit what
- * follows up to another NUL is the vocabulary, which seldom has a token for each byte; without, it
- * is one that has.
+ * Bit 0 of byte 0 selects the tokenizer class; a NUL ends the config. With bit 1 the text up to the
+ * next NUL is the vocabulary, which rarely has a token for each byte. Otherwise a built-in
+ * vocabulary with all bytes is used.
  */
 #include "fuzz/fuzz.h"
 
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All bytes, and some that merges may make. */
+/* A token for each byte, and some that merges can produce. */
 static struct gsv_text_file whole_vocab(void)
 {
     static const char *const more[] = { "ab", "abc", "abab", "\xC4\xA0\x61", "<s>", "</s>", "<m>" };
@@ -58,7 +58,7 @@ static void load(enum gsv_tokenizer_class class, const struct gsv_text_file *voc
                  const struct gsv_text_file *merges, const struct gsv_json_value *config)
 {
     struct gsv_tokenizer *t = calloc(1, sizeof(*t));
-    /* One object plays all three parts. */
+    /* One object serves as all three files. */
     const struct gsv_vocab_files files = { config, gsv_json_member(config, "specials"),
                                            gsv_json_member(config, "added") };
 
@@ -70,7 +70,7 @@ static void load(enum gsv_tokenizer_class class, const struct gsv_text_file *voc
     gsv_tokenizer_free(&t);
 }
 
-/* What is before the next NUL; the whole of what is left when there is none. */
+/* Returns the text up to the next NUL, or the rest if no NUL follows. */
 static struct gsv_text_file take(const char *name, const char **at, const char *end)
 {
     const char *nul = *at < end ? memchr(*at, '\0', (size_t)(end - *at)) : NULL;
@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct gsv_json_value *config = NULL;
 
     if (size < 1 || gsv_utf8_valid_length(at, size - 1) != size - 1)
-        return 0; /* gsv_tokenizer_load() refuses it before */
+        return 0; /* gsv_tokenizer_load() rejects invalid UTF-8 earlier */
     config_file = take("tokenizer_config.json", &at, end);
     vocab = data[0] & 2 ? take("vocab.json", &at, end) : whole_vocab();
     merges = take("merges.txt", &at, end);

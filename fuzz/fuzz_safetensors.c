@@ -1,5 +1,5 @@
 /*
- * fuzz_safetensors.c - a weights file's header: what is accepted covers the file exactly.
+ * fuzz_safetensors.c - arbitrary safetensors headers: accepted tensors cover the file exactly.
  */
 #include "fuzz/fuzz.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that the accepted tensors take together. */
+/* Total size of the accepted tensors in bytes. */
 static uint64_t total_bytes(const struct gsv_json_value *header)
 {
     uint64_t total = 0;
@@ -27,7 +27,7 @@ static uint64_t total_bytes(const struct gsv_json_value *header)
     return total;
 }
 
-/* The input is a header; its first two bytes say how many bytes of tensors follow it. */
+/* The first two bytes are the size of the tensor data; the rest is the header. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;

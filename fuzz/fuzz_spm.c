@@ -1,5 +1,5 @@
 /*
- * fuzz_spm.c - any bytes as sentencepiece.bpe.model, of either class.
+ * fuzz_spm.c - arbitrary bytes as sentencepiece.bpe.model, for both tokenizer classes that read it.
  */
 #include "fuzz/fuzz.h"
 

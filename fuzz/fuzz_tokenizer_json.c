@@ -1,5 +1,6 @@
 /*
- * fuzz_tokenizer_json.c - any bytes as tokenizer.json; what loads must encode and decode.
+ * fuzz_tokenizer_json.c - arbitrary bytes as tokenizer.json; a tokenizer that loads can encode and
+ * decode.
  */
 #include "fuzz/fuzz.h"
 
@@ -11,7 +12,7 @@
 
 static const char text[] = "Na\xC3\xAFve [MASK]  un\xE5\xAD\x97 \xE3\x80\xAE\xCC\x81 a.b\t\x01";
 
-/* Spans lie in the text, ids in the vocabulary, a second time gives the same. */
+/* Spans are inside the text, ids inside the vocabulary, a second call gives the same result. */
 static void encode(const struct gsv_tokenizer *t, uint32_t truncation)
 {
     const struct gsv_encode_options options = { .max_tokens = 70, .truncation = truncation };
@@ -48,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     gpuserve_status status;
 
     if (gsv_utf8_valid_length((const char *)data, size) != size)
-        return 0; /* gsv_tokenizer_load() refuses it before */
+        return 0; /* gsv_tokenizer_load() rejects this earlier */
     t = calloc(1, sizeof(*t));
     if (!t)
         return 0;

@@ -1,8 +1,8 @@
 /*
- * fuzz_unigram.c - any lines as pieces, the last one as a word to split.
+ * fuzz_unigram.c - arbitrary lines as vocabulary pieces, the last line as the word to split.
  *
- * A line begins with the letter of its score. The pieces must go through the word from its
- * beginning to its end and be what stands there.
+ * The first character of a line encodes the piece's score. Checks: the resulting pieces cover the
+ * word from begin to end without gaps and match its text.
  */
 #include "fuzz/fuzz.h"
 
@@ -15,7 +15,7 @@
 
 enum { MAX_PIECES = 256 };
 
-/* All but the last line; returns where that begins. */
+/* Reads all lines except the last one; returns the offset of the last. */
 static size_t read_pieces(struct gsv_vocab *vocab, struct gsv_unigram *m, const char *text,
                           size_t size)
 {
@@ -28,7 +28,7 @@ static size_t read_pieces(struct gsv_vocab *vocab, struct gsv_unigram *m, const 
     while (vocab->n < MAX_PIECES && (newline = memchr(text + at, '\n', size - at))) {
         const size_t end = (size_t)(newline - text);
 
-        if (end > at && !memchr(text + at, '\\', end - at)) { /* no escapes: it is as it stands */
+        if (end > at && !memchr(text + at, '\\', end - at)) { /* no escapes */
             if (gsv_vocab_add(vocab, &reader,
                               (struct gsv_json_slice){ text + at + 1, end - at - 1 },
                               NULL) != GPUSERVE_OK)
@@ -40,7 +40,7 @@ static size_t read_pieces(struct gsv_vocab *vocab, struct gsv_unigram *m, const 
     return at;
 }
 
-/* "<0xC3>", which may stand for a byte of anything. */
+/* A byte-fallback piece such as "<0xC3>", which matches any text. */
 static bool is_byte(const char *text, size_t length)
 {
     return length == 6 && memcmp(text, "<0x", 3) == 0;

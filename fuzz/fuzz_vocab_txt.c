@@ -1,5 +1,5 @@
 /*
- * fuzz_vocab_txt.c - any bytes as vocab.txt, with the tokenizer_config.json before a NUL.
+ * fuzz_vocab_txt.c - arbitrary bytes as vocab.txt, preceded by tokenizer_config.json and a NUL.
  */
 #include "fuzz/fuzz.h"
 
@@ -15,7 +15,7 @@ static void load(const char *vocab, size_t size, const struct gsv_json_value *co
     static const char text[] = "Na\xC3\xAFve [MASK] words";
     struct gsv_tokenizer *t = calloc(1, sizeof(*t));
     struct gsv_encoding e = { 0 };
-    /* One object plays all three parts. */
+    /* One object serves as all three files. */
     const struct gsv_vocab_files files = { config, gsv_json_member(config, "specials"),
                                            gsv_json_member(config, "added") };
 
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct gsv_json_value *config = NULL;
 
     if (gsv_utf8_valid_length(text, size) != size)
-        return 0; /* gsv_tokenizer_load() refuses it before */
+        return 0; /* gsv_tokenizer_load() rejects invalid UTF-8 earlier */
     if (gsv_json_read(&config, text, config_size, "fuzz", limits, NULL) != GPUSERVE_OK)
         config = NULL;
     load(text + skipped, size - skipped, config);

@@ -1,10 +1,10 @@
 /*
- * replay.c - runs a fuzz target once over the kept inputs, without libFuzzer.
+ * replay.c - runs a fuzz target once on each file of a corpus, without libFuzzer.
  *
  *   replay_NAME FOLDER    every regular file of FOLDER; then "N passed, 0 failed"
  *
- * Each input is handed over in a heap block of exactly its size, so that a sanitizer sees a read
- * past its end. A crash is the failure; an empty folder is one too, or the test could not fail.
+ * Each input is a heap block of exactly its size, so a sanitizer detects reads past its end. A bug
+ * crashes the program. An empty folder is a failure too, so that a missing corpus is detected.
  */
 #include <dirent.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 
 #include "fuzz/fuzz.h"
 
-/* Runs one file. Returns 0 when it could be read. */
+/* Runs one file. Returns 0 if it could be read. */
 static int replay_file(const char *path)
 {
     FILE *file = fopen(path, "rb");

@@ -1,5 +1,5 @@
 /*
- * bench.h - what the parts of bench_batcher share: texts, clocks, quantiles.
+ * bench.h - shared by the parts of bench_batcher: texts, clocks, quantiles.
  */
 #ifndef BENCH_BATCHER_H
 #define BENCH_BATCHER_H
@@ -17,36 +17,37 @@ struct bench {
     uint32_t dtype;
     uint32_t n_threads;
     size_t dim;
-    char *texts[N_TEXTS]; /* distinct, of n_tokens each */
+    char *texts[N_TEXTS]; /* distinct, n_tokens each */
     size_t n_tokens;
 };
 
 uint64_t bench_now_ns(void);
 void bench_sleep_until(uint64_t ns);
-/* Time of all threads of the process. */
+/* CPU time of all threads of the process. */
 uint64_t bench_cpu_ns(void);
-uint64_t bench_thread_ns(void); /* of the calling one */
-/* What others take of the machine's processor time from here on; prints it as members of an object,
- * with a comma behind. */
+uint64_t bench_thread_ns(void); /* CPU time of the calling thread */
+/* Measures the CPU time that other processes use from begin on; prints it as JSON fields with a
+ * trailing comma. */
 struct bench_watch {
     uint64_t begin, machine, own;
 };
 
 struct bench_watch bench_watch_begin(void);
 void bench_watch_print(const struct bench_watch *watch);
-/* Sorts the values. */
+/* Sorts `values`. */
 double bench_quantile(double *values, size_t n, double q);
 void bench_die(const char *what, const gpuserve_error *error);
 
-/* Of one text alone, which each text is not to share. */
+/* A job of one text, without the result cache. */
 gpuserve_job bench_job(const struct bench *bench, size_t text, float *row);
 
-/* Texts a second in one job of all texts: what the machine can do. */
+/* Texts per second in large jobs: the peak throughput. */
 double bench_offline(const struct bench *bench, double seconds);
 
-/* latency.c: one client against tokenizer and forward alone; prints a JSON object of blocks. */
+/* latency.c: latency of one client against tokenizer and forward pass; prints a JSON object of
+ * blocks. */
 void bench_latency(const struct bench *bench);
-/* overload.c: `factor` times as much as can be served. Prints a JSON object. */
+/* overload.c: sends `factor` times the peak throughput. Prints a JSON object. */
 void bench_overload(const struct bench *bench, double factor, double seconds);
 
 #endif

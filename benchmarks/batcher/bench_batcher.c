@@ -1,11 +1,12 @@
 /*
- * bench_batcher.c - what many callers cost: batching of single texts, latency of one client,
- * overhead of a request, behaviour under overload.
+ * bench_batcher.c - cost of many callers: batching of single texts, latency of one client, overhead
+ * of a request, behaviour under overload.
  *
  *   bench_batcher MODEL [fp32|int8] [seconds of each part] [rounds]
  *
- * Prints one JSON object of what each round gave; bench.py drops the rounds in which others took
- * processor time. The parts of a round take turns, and all texts have as many tokens.
+ * Prints one JSON object with the results of each round. bench.py drops rounds in which other
+ * processes used CPU time. The parts of a round alternate; all texts have the same number of
+ * tokens.
  */
 #define _GNU_SOURCE
 #include "benchmarks/batcher/bench.h"
@@ -65,7 +66,7 @@ static void run_threads(struct crowd *crowd, double seconds)
         pthread_join(threads[i], NULL);
 }
 
-/* The same without a thread for each: a completion submits the client's next text. */
+/* A client without its own thread: its completion callback submits its next text. */
 struct slot {
     struct crowd *crowd;
     float *row;
@@ -121,7 +122,7 @@ static void run_callbacks(struct crowd *crowd, double seconds)
 }
 
 struct figures {
-    double rate, p50_us, p99_us, cpu_us; /* processor time of a text */
+    double rate, p50_us, p99_us, cpu_us; /* CPU time per text */
 };
 
 static struct figures closed_loop(const struct bench *bench, double seconds,
@@ -150,7 +151,7 @@ static struct figures closed_loop(const struct bench *bench, double seconds,
 /* One part of a round: closed-loop clients, or the offline rate. */
 static const struct part {
     const char *name;
-    void (*run)(struct crowd *, double); /* NULL: offline */
+    void (*run)(struct crowd *, double); /* NULL: offline rate */
 } parts[] = {
     { "offline", NULL },
     { "threads", run_threads },
@@ -175,7 +176,7 @@ static void measure_part(const struct bench *bench, double seconds, const struct
 
 static void bench_throughput(const struct bench *bench, double seconds, int n_rounds)
 {
-    bench_offline(bench, seconds / 2); /* warm, as are both kinds of clients */
+    bench_offline(bench, seconds / 2); /* warm-up, of both kinds of clients too */
     closed_loop(bench, seconds / 2, run_threads);
     closed_loop(bench, seconds / 2, run_callbacks);
     printf(" \"throughput\": [");
@@ -183,8 +184,7 @@ static void bench_throughput(const struct bench *bench, double seconds, int n_ro
         const struct bench_watch watch = bench_watch_begin();
 
         printf("%s{", i ? ",\n  " : "");
-        for (int j = 0; j < N_PARTS;
-             j++) { /* begun one further each round, every other backwards */
+        for (int j = 0; j < N_PARTS; j++) { /* rotated, alternating direction */
             const int at = (i / 2 + j) % N_PARTS;
 
             if (j > 0)
@@ -198,7 +198,7 @@ static void bench_throughput(const struct bench *bench, double seconds, int n_ro
     printf("],\n");
 }
 
-/* Each word is one token of BERT's vocabulary; the last three are the text's number. */
+/* Each word is one token of BERT's vocabulary; the last three words encode the text's number. */
 static void make_texts(struct bench *bench)
 {
     static const char *const words[] = {
@@ -222,7 +222,7 @@ static void make_texts(struct bench *bench)
     }
 }
 
-/* Every part of the benchmark is to do the same for a text, whichever texts it gets to. */
+/* All texts must have the same number of tokens, so that all parts do equal work per text. */
 static void check_texts(struct bench *bench)
 {
     for (size_t i = 0; i < N_TEXTS; i++) {

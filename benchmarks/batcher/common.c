@@ -32,8 +32,7 @@ uint64_t bench_thread_ns(void)
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* User, nice, system and steal of all processors, from /proc/stat. Interrupts count for no process.
- */
+/* User, nice, system and steal time of all processors, from /proc/stat, without interrupt time. */
 static uint64_t machine_ns(void)
 {
     unsigned long long fields[8] = { 0 };
@@ -109,7 +108,7 @@ gpuserve_job bench_job(const struct bench *bench, size_t text, float *row)
 
 double bench_offline(const struct bench *bench, double seconds)
 {
-    const size_t most = N_TEXTS / 8; /* a job is over soon after its time is */
+    const size_t most = N_TEXTS / 8; /* short jobs, so that the loop stops close to `seconds` */
     float *rows = malloc(most * bench->dim * sizeof(*rows));
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     const uint64_t begin = bench_now_ns();

@@ -1,9 +1,9 @@
 /*
- * latency.c - one client's latency, beside what tokenizer and forward take by themselves.
+ * latency.c - latency of one client, compared with tokenizer and forward pass alone.
  *
- * The forward alone is the same network on the same number of threads, called on the client's own
- * thread. All three alternate in blocks of some texts, whose order turns, so that they see the same
- * machine, and each its own weights in the caches.
+ * The forward pass alone is the same network on the same number of threads, called on the client's
+ * thread. All three alternate in blocks of some texts with rotating order, so that they see the
+ * same machine state, and each has its own weights in the CPU caches.
  */
 #include "benchmarks/batcher/bench.h"
 #include "kernels/kernels.h"
@@ -109,7 +109,7 @@ static void run_whole(struct one_text *one)
         bench_die("one text", &error);
 }
 
-/* The median microseconds of a block of calls; the first one brings the weights into the caches. */
+/* Median microseconds of a block of calls; the first call loads the weights into the CPU caches. */
 static double block_us(void (*run)(struct one_text *), struct one_text *one)
 {
     double times[N_BLOCK];
@@ -124,7 +124,7 @@ static double block_us(void (*run)(struct one_text *), struct one_text *one)
     return bench_quantile(times, N_BLOCK, 0.5);
 }
 
-/* The forward alone gives the vector that the library gives. */
+/* The forward pass alone must give the library's vector. */
 static void check_vector(const struct one_text *one)
 {
     const double cosine = gpuserve_dot(one->row, one->bare->output, one->bench->dim);
@@ -162,8 +162,8 @@ static void measure(const struct bench *bench, const struct bare *bare, const ch
     free(one.row);
 }
 
-/* A request whose result is in the cache goes the whole way but for the worker: its time is that of
- * the checks, the queue's books and the copies. */
+/* A request answered from the result cache takes the whole path except the worker. So its time is
+ * that of the checks, the queue accounting and the copies. */
 static void measure_request(const struct bench *bench)
 {
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
@@ -186,7 +186,7 @@ static void measure_request(const struct bench *bench)
     job.id_offsets = offsets;
     job.output = row;
     job.output_capacity = bench->dim;
-    if (gpuserve_run(model, &job, &error) != GPUSERVE_OK) /* this one is computed */
+    if (gpuserve_run(model, &job, &error) != GPUSERVE_OK) /* computed, fills the cache */
         bench_die("a text for the cache", &error);
     printf("\"request_us\": [");
     for (int round = 0; round < N_HIT_ROUNDS; round++) {

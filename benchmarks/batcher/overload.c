@@ -1,10 +1,10 @@
 /*
- * overload.c - an open loop that sends `factor` times what can be served.
+ * overload.c - overload test: an open loop that sends `factor` times the model's peak throughput.
  *
- * The queue of the model is cut to a quarter of a second, as an operator who minds latency would.
- * What counts: texts served in time against the peak, how long a refusal takes, how long accepted
- * ones take. A refused text is not sent again: the loop is open. The sender runs on the same cores,
- * and what it takes of them is told.
+ * The model's queue holds a quarter of a second of work, a typical latency-oriented limit.
+ * Measured: goodput relative to the peak, time of a rejection, latency of accepted texts. A
+ * rejected text is not sent again (open loop). The sender uses the same cores; its share of CPU
+ * time is reported.
  */
 #define _GNU_SOURCE
 #include "benchmarks/batcher/bench.h"
@@ -42,7 +42,7 @@ static void completed(void *user, gpuserve_request *request, gpuserve_status sta
     free(one);
 }
 
-/* True when it was accepted. */
+/* True if the text was accepted. */
 static bool send_one(const struct bench *bench, gpuserve_model *model, struct load *load,
                      size_t text, double *refusal_us, uint32_t *retry_ms)
 {
@@ -98,7 +98,7 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
         }
         bench_sleep_until(now + 1000000);
         if (counted == 0 && (double)(now - begin) > seconds * 1e9 / 4) {
-            counted = now; /* the first batches are on their way: count from here */
+            counted = now; /* first batches are in flight: start counting */
             cpu = bench_cpu_ns();
             sender = bench_thread_ns();
             n_before = atomic_load(&load.n_good);
@@ -112,7 +112,8 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
         bench_sleep_until(bench_now_ns() + 1000000);
     offline_cpu = bench_cpu_ns();
     now = bench_now_ns();
-    after = bench_offline(bench, seconds / 2); /* the machine's speed may have changed meanwhile */
+    after =
+        bench_offline(bench, seconds / 2); /* the machine's speed may have changed since `before` */
     peak = (peak + after) / 2;
     offline_cpu = bench_cpu_ns() - offline_cpu;
     offline_texts = after * ((double)(bench_now_ns() - now) / 1e9);
@@ -127,11 +128,11 @@ void bench_overload(const struct bench *bench, double factor, double seconds)
            bench_quantile(refused, n_refused, 1), retry_ms);
     printf("\"cores_busy\": %.2f, \"cores_of_the_sender\": %.3f, ", (double)cpu / 1e9 / spent,
            (double)sender / 1e9 / spent);
-    /* Processor time of a text offline, over that of a good one here: neighbours on the machine do
-     * not change it much. */
+    /* CPU time per offline text, relative to the CPU time per completed text here: nearly
+     * independent of other processes' load. */
     printf("\"of_peak_by_processor_time\": %.3f, ",
            (double)offline_cpu / offline_texts / ((double)cpu / (double)n_good));
-    n_good = atomic_load(&load.n_good); /* latencies of all */
+    n_good = atomic_load(&load.n_good); /* latencies of all completed texts */
     n_good = n_good < MAX ? n_good : MAX;
     printf("\"accepted_p50_ms\": %.1f, \"accepted_p99_ms\": %.1f}",
            bench_quantile(load.accepted, n_good, 0.5) / 1e3,

@@ -1,5 +1,9 @@
 /*
- * bench.c - see bench.h.
+ * bench.c - set-up and timed batches of the GPU benchmarks.
+ *
+ * Allocates random weights and activations of one encoder on the device of a plugin, and runs
+ * batches through the backend's table. Each batch is timed from batch_begin to stream_wait.
+ * Single-threaded.
  */
 #include "bench.h"
 
@@ -205,7 +209,7 @@ double run_once(struct bench *b, uint64_t program, const struct gpuserve_host_ba
         GPUSERVE_OK)
         stop(b, "batch_begin");
     for (int i = 0; !replayed && i < repeats; i++)
-        (void)operation(b, &batch); /* batch_end tells */
+        (void)operation(b, &batch); /* batch_end returns the error */
     if (b->backend->batch_end(b->stream, b->vectors, b->pooled, bytes, &b->error) != GPUSERVE_OK ||
         b->backend->stream_wait(b->stream, &b->error) != GPUSERVE_OK)
         stop(b, "batch");
@@ -224,7 +228,8 @@ double run_many(struct bench *b, const struct gpuserve_host_batch *host, operati
 
     program++;
     for (int i = 0; i < 3; i++)
-        run_once(b, program, host, operation, repeats, NULL); /* run, recorded, replayed */
+        run_once(b, program, host, operation, repeats,
+                 NULL); /* direct run, recording, first replay */
     while (n < MAX_TIMES && (n < b->min_times || now() < end))
         times[n++] = run_once(b, program, host, operation, repeats, NULL);
     return median(times, n);

@@ -1,6 +1,7 @@
 /*
- * bench.h - a device with the weights and activations of one encoder, and batches through it: what
- * encoder.c, which times, and checks.c, which compares, share.
+ * bench.h - a device with the weights and activations of one encoder, and batches on it.
+ *
+ * Shared by encoder.c, which measures time, and checks.c, which compares results.
  */
 #ifndef GSV_BENCH_GPU_BENCH_H
 #define GSV_BENCH_GPU_BENCH_H
@@ -24,14 +25,14 @@ struct bench {
     struct gpuserve_stream *stream;
     struct shape shape;
     uint32_t dtype;
-    int32_t flags; /* of its stream */
+    int32_t flags; /* of the stream */
     int32_t max_tokens;
     double seconds; /* for each measurement */
     int min_times;
     void *blocks[64];
     int n_blocks;
-    struct gpuserve_linear *linears[N_LINEARS]; /* every layer's: weights are read from L2 or not
-                                                   much as in a real model, one copy in turn */
+    struct gpuserve_linear *linears[N_LINEARS]; /* one copy for all layers: unlike a real model,
+                                                   weights may be read from L2 */
     void *word, *position, *type, *hidden, *more, *qkv, *mixed, *inner;
     float *gamma, *beta, *pooled, *vectors;
     gpuserve_error error;
@@ -39,7 +40,7 @@ struct bench {
 
 typedef gpuserve_status (*operation_fn)(struct bench *, const struct gpuserve_batch *);
 
-/* Those that can fail end the program with the reason. */
+/* Functions that can fail end the program with the reason. */
 void stop(const struct bench *b, const char *what);
 void load_plugin(struct bench *b, const char *path);
 struct gpuserve_stream_options options_of(const struct bench *b, const struct shape *shape,
@@ -47,23 +48,23 @@ struct gpuserve_stream_options options_of(const struct bench *b, const struct sh
 void open_bench(struct bench *b, const struct shape *shape, uint32_t dtype, int32_t max_tokens);
 void close_bench(struct bench *b);
 
-/* n_sequences texts of `length` tokens; the first is the same for any number of them. */
+/* n_sequences texts of `length` tokens; the first text is the same for any n_sequences. */
 struct gpuserve_host_batch make_batch(int32_t n_sequences, int32_t length);
 void free_batch(const struct gpuserve_host_batch *batch);
 
-/* One batch with the operation `repeats` times, vectors brought back; its seconds. *replayed, which
- * may be NULL, tells whether the device replayed a recording. */
+/* Runs one batch with the operation `repeats` times and copies the vectors back; returns its
+ * seconds. *replayed, which may be NULL, tells whether the device replayed a recording. */
 double run_once(struct bench *b, uint64_t program, const struct gpuserve_host_batch *host,
                 operation_fn operation, int repeats, int32_t *replayed);
-/* The median of at least b->min_times batches, and of b->seconds. */
+/* Median of at least b->min_times batches and b->seconds of time. */
 double run_many(struct bench *b, const struct gpuserve_host_batch *host, operation_fn operation,
                 int repeats);
 
-/* The whole encoder, pooling included. */
+/* The whole encoder with pooling. */
 gpuserve_status op_encoder(struct bench *b, const struct gpuserve_batch *batch);
 
-/* JSON lines: recordings against direct runs, memory against its formula, the cost of deterministic
- * mode. False when one of them is wrong. */
+/* Prints JSON lines: recordings against direct runs, memory against its formula, the cost of
+ * deterministic mode. False if a check fails. */
 bool run_checks(struct bench *b, const struct shape *shape, uint32_t dtype, int32_t tokens);
 
 #endif

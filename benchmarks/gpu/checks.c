@@ -1,7 +1,8 @@
 /*
- * checks.c - what must be so on a real device as it is on the emulator: a recorded batch gives the
- * bits of a direct one, a stream takes the memory that was foretold, deterministic mode gives a
- * text the same bits in any batch. And what that mode costs.
+ * checks.c - checks on a real device that the tests run on the emulator.
+ *
+ * A replayed recording gives the bits of a direct run; a stream allocates the predicted memory;
+ * deterministic mode gives a text the same bits in any batch. Also measures the cost of that mode.
  */
 #include "bench.h"
 
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The driver hands out memory in pieces, and keeps some for a stream and its recordings. */
+/* The driver allocates in large blocks, and keeps memory for a stream and its recordings. */
 #define SLACK_BYTES ((uint64_t)32 << 20)
 
 static bool say_graph(struct bench *b, int32_t tokens)
@@ -47,7 +48,7 @@ static uint64_t free_bytes(struct bench *b)
     return facts.memory_free_bytes;
 }
 
-/* Of a stream alone; its pinned staging is in the formula, not in what is measured. */
+/* Memory of one stream; its pinned staging buffer is in the formula, but not in the measurement. */
 static bool say_footprint(struct bench *b, const struct shape *shape, uint32_t dtype,
                           int32_t tokens)
 {
@@ -70,8 +71,8 @@ static bool say_footprint(struct bench *b, const struct shape *shape, uint32_t d
     return ok;
 }
 
-/* Seconds of a full batch; `row` becomes the first text's vector in it, `alone` the same by itself.
- */
+/* Seconds of a full batch; `row` gets the vector of its first text, `alone` that of the text
+ * alone. */
 static double run_mode(struct bench *b, const struct shape *shape, uint32_t dtype, int32_t tokens,
                        int32_t flags, float *row, float *alone)
 {

@@ -1,12 +1,12 @@
 /*
- * cudnn_lstm.cu - P9: how long cudnnRNNForward takes for the LSTMs of lstm.py, as JSON lines.
+ * cudnn_lstm.cu - P9: time of cudnnRNNForward for the LSTMs of lstm.py, as JSON lines.
  *
- * cuDNN is never required: it is opened by dlopen, by the types of its header where that was there
- * to compile with. Whatever is missing is told in a line with "skipped". Numbers are not compared
- * here; where torch is installed, lstm.py compares ours with torch's, which are cuDNN's.
+ * cuDNN is optional: it is loaded by dlopen, and its header is used if present at compile time.
+ * Missing parts are reported in a line with "skipped". Results are not compared here; lstm.py
+ * compares ours with torch, which uses cuDNN.
  *
- * Weights and inputs are a constant: what is timed does not depend on them. Of the algorithms that
- * cuDNN has, the fastest that takes the sizes.
+ * Weights and inputs are constant, because the time does not depend on them. Of cuDNN's algorithms,
+ * the fastest one that supports the sizes is reported.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ struct size {
     int input, hidden, directions, sequences, steps;
 };
 
-/* As lstm.py; the first is the one that P9 is about. */
+/* As in lstm.py; the first is the size of P9. */
 const size SIZES[] = { { 1024, 1024, 1, 64, 100 },
                        { 512, 512, 2, 64, 100 },
                        { 256, 256, 1, 8, 200 } };
@@ -79,7 +79,7 @@ struct memory {
     }
 };
 
-/* Milliseconds, the median; below 0 where cuDNN does not take it. */
+/* Median milliseconds; negative if cuDNN does not support it. */
 float time_one(cudnnHandle_t handle, const size &s, cudnnDataType_t type, cudnnRNNAlgo_t algorithm)
 {
     FIND(cudnnCreateDropoutDescriptor);
@@ -134,7 +134,7 @@ float time_one(cudnnHandle_t handle, const size &s, cudnnDataType_t type, cudnnR
     cudaMemcpy(on_device.at, lengths.data(), lengths.size() * sizeof(int), cudaMemcpyHostToDevice);
     cudaEventCreate(&begin);
     cudaEventCreate(&end);
-    for (int i = 0; i < RUNS + 3; i++) { /* three to warm up */
+    for (int i = 0; i < RUNS + 3; i++) { /* three warm-up runs */
         float ms = 0;
 
         cudaEventRecord(begin);

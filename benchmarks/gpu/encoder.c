@@ -1,13 +1,13 @@
 /*
- * encoder.c - the CUDA backend timed through its own table: single operations, whole encoders and
- * the delay of one short text, at the shapes of real models with random weights.
+ * encoder.c - times the CUDA backend through its table of operations.
  *
  *     encoder PLUGIN SECONDS [small|square|checks|small-checks]      one JSON line each
  *
- * An operation is put into a recorded batch `repeats` times; its time is the difference between
- * the batch with it and the empty one, so launches and copies cancel out. Every figure is the
- * median of at least 20 batches. `small` shrinks all sizes to what the emulator runs in seconds;
- * `square` times one product of 4096 x 4096 x 4096; `checks` is checks.c.
+ * Measures single operations, whole encoders and the latency of one short text, at the shapes of
+ * real models with random weights. An operation is put into a recorded batch `repeats` times; its
+ * time is the difference to the empty batch, so launches and copies cancel out. Each figure is the
+ * median of at least 20 batches. `small` reduces all sizes so that the emulator takes seconds;
+ * `square` times one product of 4096 x 4096 x 4096; `checks` runs checks.c.
  */
 #include "bench.h"
 
@@ -49,7 +49,7 @@ static gpuserve_status op_qkv(struct bench *b, const struct gpuserve_batch *batc
     return op_product(b, batch, QKV, b->hidden, b->qkv, NULL, 0);
 }
 
-/* The residual is another buffer: numbers would grow from repeat to repeat. */
+/* The residual is another buffer: with the output itself, values would grow with each repeat. */
 static gpuserve_status op_out(struct bench *b, const struct gpuserve_batch *batch)
 {
     return op_product(b, batch, OUT, b->mixed, b->hidden, b->more, 0);

@@ -1,10 +1,10 @@
 /*
- * probe.cu - what cuBLASLt does that its manual leaves open, as JSON lines: which GELU its epilogue
- * computes, and whether products in e4m3 take their scales as we would give them.
+ * probe.cu - probes cuBLASLt behaviour that its manual does not define, as JSON lines.
  *
  *     probe
  *
- * The first is why models with the erf GELU get it from our own kernels: the library's is another.
+ * Determines which GELU its epilogue computes, and whether e4m3 products accept our scales. Result
+ * of the first: cuBLASLt does not compute the erf GELU, so such models use our own kernels.
  */
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -45,7 +45,7 @@ static void *to_device(const void *from, size_t size)
     return memory;
 }
 
-/* D = epilogue(A^T B), column-major squares; false where the library has nothing for it. */
+/* D = epilogue(A^T B), column-major squares; false if cuBLASLt has no algorithm for it. */
 static bool multiply(cublasLtMatmulDesc_t desc, cudaDataType_t in_type, cudaDataType_t out_type,
                      const void *a, const void *b, void *d)
 {
@@ -79,7 +79,7 @@ static bool multiply(cublasLtMatmulDesc_t desc, cudaDataType_t in_type, cudaData
     return n > 0;
 }
 
-/* Row i of A is x[i] in its first place, column j of B is 1 there: D is GELU(x[i]) in row i. */
+/* Row i of A is x[i] in column 0, column j of B is 1 in row 0, so D is GELU(x[i]) in row i. */
 static void probe_gelu(void)
 {
     static float a[ELEMENTS], b[ELEMENTS], d[ELEMENTS];
@@ -126,7 +126,7 @@ static void probe_fp8(void)
 
 #else
 
-/* Of e4m3's numbers, exact ones: sums of their products are exact in bfloat16 too. */
+/* Exact e4m3 values: sums of their products are exact in bfloat16 too. */
 static uint8_t e4m3(int i)
 {
     static const uint8_t codes[] = { 0x30, 0x38, 0x40, 0xb8 };

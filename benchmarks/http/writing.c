@@ -1,6 +1,7 @@
 /*
- * writing.c - how fast vectors are written as JSON and as base64, on one core: prints a JSON object
- * of bytes of output a second. bench.py runs it once a round.
+ * writing.c - throughput of writing vectors as JSON and as base64, on one core.
+ *
+ * Prints a JSON object with output bytes per second. bench.py runs it once per round.
  */
 #include "lib/http/core/buffer.h"
 
@@ -19,7 +20,7 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Unit vectors of pseudo-random directions, as a model gives them. */
+/* Unit vectors of pseudo-random directions, like a model's output. */
 static void fill(float *values)
 {
     uint32_t state = 1;
@@ -37,7 +38,7 @@ static void fill(float *values)
     }
 }
 
-/* Bytes a second over at least `seconds`. */
+/* Bytes per second, measured for at least `seconds`. */
 static double measure(void (*put)(struct gsv_buffer *, const float *, size_t), const float *values,
                       double seconds)
 {
@@ -63,7 +64,7 @@ int main(void)
     if (!values)
         return 1;
     fill(values);
-    measure(gsv_put_floats, values, 0.1); /* warm */
+    measure(gsv_put_floats, values, 0.1); /* warm-up */
     measure(gsv_put_base64, values, 0.1);
     printf("{\"json_bytes_per_s\":%.0f,\"base64_bytes_per_s\":%.0f}\n",
            measure(gsv_put_floats, values, 0.3), measure(gsv_put_base64, values, 0.3));

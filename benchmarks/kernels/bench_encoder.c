@@ -1,11 +1,11 @@
 /*
- * bench_encoder: the operations of a 6-layer MiniLM on random weights, as JSON: what the backend
- * alone makes of a text or a batch, without tokenizer and queues.
+ * bench_encoder.c - the operations of a 6-layer MiniLM on random weights, as JSON.
  *
  *   bench_encoder [threads] [seconds for each figure]
  *
- * Latency: one text of n tokens, all threads inside one forward. Throughput: batches of about 512
- * tokens, one forward after the other in each thread (streams of one thread each).
+ * Measures the backend alone, without tokenizer and queues. Latency: one text of n tokens, all
+ * threads in one forward pass. Throughput: batches of about 512 tokens, one forward pass after
+ * another in each thread (streams with one thread each).
  */
 #include "benchmarks/kernels/peak.h"
 #include "kernels/kernels.h"
@@ -32,7 +32,7 @@ static const int32_t linear_sizes[N_LINEARS][2] = {
 static const struct gpuserve_backend *cpu;
 static struct gpuserve_device *device;
 static struct gpuserve_linear *linears[LAYERS][N_LINEARS];
-static float *table, *vectors_of_ones; /* stand in for embeddings, gamma and beta */
+static float *table, *vectors_of_ones; /* placeholders for embeddings, gamma and beta */
 static double budget = 0.2;
 
 struct forward {
@@ -213,7 +213,7 @@ static void run_forward(struct forward *f)
     }
 }
 
-/* Texts of these lengths in turn, until `tokens` are full. */
+/* A batch of texts with these lengths, cyclically, up to `tokens` tokens. */
 static struct gpuserve_host_batch make_host(const int32_t *lengths, int n_lengths, int32_t tokens)
 {
     static int32_t zeros[MAX_TOKENS];

@@ -1,12 +1,12 @@
 /*
- * bench_kernels: how fast the CPU backend's operations are, as JSON on standard output.
+ * bench_kernels.c - speed of the CPU backend's operations, as JSON on standard output.
  *
  *   bench_kernels [threads] [seconds for each figure]
  *
  * Matrix products of a MiniLM layer (out x in features) over 1 to 2048 rows in float32, bfloat16
- * and int8; oneDNN's turn by turn beside ours, so that both see the same machine, where it was
- * built in; then attention and LayerNorm. `best` is the fastest turn, `median` the middle one.
- * Weights rotate through several copies, as the layers of a model do.
+ * and int8; then attention and LayerNorm. If oneDNN is built in, its runs alternate with ours, so
+ * both see the same machine state. `best` is the fastest run, `median` the median. Weights rotate
+ * through several copies, like the layers of a model.
  */
 #include "benchmarks/kernels/onednn.h"
 #include "benchmarks/kernels/peak.h"
@@ -92,7 +92,7 @@ static double clock_of_turns(void)
     return n_threads == 1 ? thread_seconds() : seconds_now();
 }
 
-/* Call run(what, turn) for the time budget, and `other` (its figure in *theirs) in between. */
+/* Calls run(what, turn) for the time budget; alternates with `other` (its figure in *theirs). */
 static struct figure measure(void (*run)(void *what, int turn), void *what,
                              struct onednn_product *other, struct figure *theirs)
 {

@@ -1,6 +1,5 @@
 /*
- * onednn.c - oneDNN's matmul through its C interface, of version 2 (descriptors are structs) or 3
- * (they are handles).
+ * onednn.c - oneDNN's matmul through its C API, version 2 (descriptors are structs) or 3 (handles).
  */
 #include "benchmarks/kernels/onednn.h"
 
@@ -91,7 +90,7 @@ static int make_primitive_desc(dnnl_primitive_desc_t *pd, const struct descs *d,
     return st == dnnl_success;
 }
 
-/* Memory of oneDNN's own, zeros. */
+/* Zeroed memory owned by oneDNN. */
 static dnnl_memory_t make_memory(desc_ref desc)
 {
     dnnl_memory_t memory = NULL;

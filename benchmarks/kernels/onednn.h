@@ -1,6 +1,8 @@
 /*
- * onednn.h - the same products by oneDNN, to compare with: weights packed by it beforehand, one
- * primitive for each number of rows, everything prepared outside the measured time.
+ * onednn.h - the same matrix products by oneDNN, for comparison.
+ *
+ * Weights are packed by oneDNN beforehand, with one primitive per number of rows. All preparation
+ * is outside the measured time.
  */
 #ifndef GSV_BENCH_ONEDNN_H
 #define GSV_BENCH_ONEDNN_H
@@ -9,9 +11,9 @@
 
 struct onednn_product;
 
-/* Unsigned bytes times signed ones with 32-bit sums where `bytes`: without quantization and
- * dequantization, which ours includes. Else float32 with bias and perhaps erf GELU. NULL when it
- * was not built in or cannot. */
+/* With `bytes`: uint8 times int8 with int32 sums, without the quantization and dequantization that
+ * ours includes. Otherwise float32 with bias and optional erf GELU. NULL if not built in or
+ * unsupported. */
 struct onednn_product *onednn_open(int bytes, int32_t rows, int32_t n, int32_t k, int gelu,
                                    const float *weight, int copies);
 void onednn_run(struct onednn_product *product, int copy);

@@ -1,5 +1,5 @@
 /*
- * peak.c - chains of multiply-adds in registers, enough of them to hide each other's latency.
+ * peak.c - chains of multiply-adds in registers, enough independent ones to hide their latency.
  */
 #include "benchmarks/kernels/peak.h"
 
@@ -85,7 +85,7 @@ __attribute__((target("avx512f,avx512vnni"))) static void chains_vnni(void)
         sink_int = _mm512_reduce_add_epi32(sums[c]);
 }
 
-/* The best of several: what the machine can, not what others leave of it. */
+/* The max of several runs, because other processes only lower the rate. */
 static double best_rate(void (*chains)(void), double ops)
 {
     double best = 0.0;

@@ -1,20 +1,20 @@
 /*
- * simulate.c - larger machines than this one: the runtime as it is, over devices of set speed.
+ * simulate.c - simulates larger machines: the real runtime over devices of configured speed.
  *
  *   simulate cpu CORES LOAD SECONDS [WAIT_US]
- *                                        one model, a worker for each core
+ *                                        one model, one worker per core
  *   simulate gpu DEVICES LOAD SECONDS [WAIT_US]
- *                                        a model on each device, two streams in turn
- *   simulate request CORES               one client, one text at a time, a device that takes no
- * time
+ *                                        a model on each device, two streams alternating
+ *   simulate request CORES
+ *                                        one client, one text at a time, a device of zero time
  *
- * The tokenizer and the model are those of the tests (tests/runtime/fake.c): a batch sleeps as long
- * as the device would compute. Queue, batching, locks, wake-ups and copies are the library's own,
- * on this machine's processors. LOAD is a part of what the devices can do, offered by an open loop
- * at random times; 0 is a closed loop of 32 texts for each core, 1024 for each device.
+ * Tokenizer and model are the tests' fakes (tests/runtime/fake.c): a batch sleeps for the time that
+ * the device would compute. Queue, batching, locks, wake-ups and copies are the library's own, on
+ * the real processors. LOAD is the fraction of the devices' capacity, sent by an open loop with
+ * random arrivals; 0 is a closed loop of 32 texts per core, or 1024 per device.
  *
- * Prints one JSON object: the limit of the devices, what was reached, latencies, and the processor
- * time that a text cost, which is the runtime's and the clients'.
+ * Prints one JSON object: the devices' limit, the reached rate, latencies, and the CPU time per
+ * text, which includes the runtime and the clients.
  */
 #define _GNU_SOURCE
 #include "tests/runtime/fake.h"
@@ -29,8 +29,8 @@
 
 enum { TEXT_TOKENS = 14, MAX_MODELS = 16, N_TEXTS = 4096, MAX = 1 << 21 };
 
-/* About what a BERT base does in int8 on a core of 2.6 GHz, and in float16 on a GPU: an order
- * slower than small models, so that the two processors under the simulation are not its bound. */
+/* Approximate speed of BERT base in int8 on a core of 2.6 GHz, and in float16 on a GPU. It is ten
+ * times slower than small models, so that the two real processors are not the bottleneck. */
 #define CORE_TOKENS_A_SECOND 2300.0
 #define CORE_BATCH_US 100.0
 #define GPU_TOKENS_A_SECOND 150000.0
@@ -44,13 +44,13 @@ static struct {
     char texts[N_TEXTS][160];
     atomic_bool stop;
     atomic_size_t next, n_done, n_pending, n_refused;
-    double *latencies; /* [MOST] us */
+    double *latencies; /* [MAX] us */
 } simulation;
 
 struct client {
     gpuserve_model *model;
     uint64_t begin;
-    bool is_closed; /* sends its next text when one is done */
+    bool is_closed; /* closed loop: sends its next text on completion */
     float row[FAKE_DIM];
 };
 
@@ -127,7 +127,7 @@ static void start_client(size_t i, bool is_closed)
     send_text(client);
 }
 
-/* Random arrivals: the gaps are exponential. */
+/* Poisson arrivals: exponentially distributed gaps. */
 static void open_loop(double texts_per_s, double seconds)
 {
     const uint64_t begin = read_clock(CLOCK_MONOTONIC), end = begin + (uint64_t)(seconds * 1e9);
@@ -183,7 +183,7 @@ static void make_texts(void)
     for (size_t i = 0; i < N_TEXTS; i++) {
         size_t length = 0;
 
-        for (size_t j = 0; j < TEXT_TOKENS - 2; j++) /* and two special ones */
+        for (size_t j = 0; j < TEXT_TOKENS - 2; j++) /* plus two special tokens */
             length +=
                 (size_t)snprintf(simulation.texts[i] + length, sizeof(simulation.texts[i]) - length,
                                  "w%zu ", (i * 31 + j * 17) % 977);
@@ -222,7 +222,7 @@ static void run_submitted(gpuserve_model *model, const gpuserve_job *job)
     gpuserve_request_free(&request);
 }
 
-/* What a request costs beside the device, by blocking call and by submission, in turn. */
+/* Time of a request without the device, alternating blocking calls and submissions. */
 static void measure_requests(void)
 {
     static double blocking[N_TEXTS], submitted[N_TEXTS];
@@ -269,7 +269,7 @@ int main(int argc, char **argv)
 
     if (argc < 3 || n == 0 || (is_gpu && n > MAX_MODELS))
         die("usage: simulate cpu|gpu|request CORES|DEVICES [LOAD [SECONDS [WAIT_US]]]");
-    prctl(PR_SET_TIMERSLACK, 1000); /* threads inherit it */
+    prctl(PR_SET_TIMERSLACK, 1000); /* inherited by threads */
     make_texts();
     if (strcmp(argv[1], "request") == 0) {
         open_models(false, n, 0);

@@ -1,12 +1,12 @@
 /*
- * bench_tokenizer.c - how long lib/text takes, for bench.py to ask over a pipe.
+ * bench_tokenizer.c - measures lib/text; bench.py controls it over a pipe.
  *
  *   bench_tokenizer MODEL_DIRECTORY FILE
  *
- * FILE holds texts, each with its size in 32 bits before it. On stdin a line "warm", "cold" or
- * "load" asks for one round: all texts with the cache of words as the round before left it, with
- * an empty one, or the tokenizer loaded anew. The answer is a line: seconds of the processor,
- * tokens, trie steps. "file FILE" takes other texts, and is answered with zeros.
+ * FILE has texts, each preceded by its size as 32 bits. A line on stdin requests one round: "warm"
+ * (all texts, word cache as the previous round left it), "cold" (empty word cache), or "load" (load
+ * the tokenizer again). The answer is a line: seconds of CPU time, tokens, trie steps. "file FILE"
+ * selects other texts; its answer is zeros.
  */
 #include "lib/base/dir.h"
 #include "lib/text/scratch.h"
@@ -55,7 +55,7 @@ static void load(const struct gsv_dir *dir)
     gsv_tokenizer_free(&tokenizer);
 }
 
-/* The texts of the file that a line names. */
+/* Reads the texts of the file that a line names. */
 static void take_file(char *name, char **texts, size_t *size)
 {
     free(*texts);

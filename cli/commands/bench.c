@@ -1,13 +1,13 @@
 /*
- * bench.c - `gpuserve bench`: how fast a model is on this machine.
+ * bench.c - `gpuserve bench`: throughput and latency of a model on this machine.
  *
- *   W1-N   one text of N tokens, alone, again and again: latency
+ *   W1-N   one text of N tokens per job, repeated: latency
  *   W2     2,000 texts of mixed lengths in one job: throughput
  *   W3     32 texts of 256 tokens in one job: throughput
- *   input  the texts of --input: throughput, and the latency of a sample of them alone
+ *   input  the texts of --input: throughput, and latency of a sample, one text per job
  *
- * Every workload runs once unmeasured, then for --seconds and at least MIN_RUNS times. The
- * throughput told is that of the median run.
+ * Each workload runs once for warm-up, then for --seconds and at least MIN_RUNS times. The reported
+ * throughput is that of the median run. The result cache is off.
  */
 #include "cli/commands/bench_text.h"
 #include "cli/io/print_json.h"
@@ -21,7 +21,7 @@
 #define DEFAULT_WORKLOADS "W1-8,W1-32,W1-128,W2,W3"
 #define W2_TEXTS 2000
 #define W3_TEXTS 32
-#define W_TOKENS 256 /* of the longest texts of W2 and W3 */
+#define W_TOKENS 256 /* length of the longest texts of W2 and W3 */
 #define INPUT_TEXTS 20000
 #define SAMPLE_TEXTS 200
 #define MIN_RUNS 3
@@ -41,7 +41,7 @@ struct bench {
 
 /* ----------------------------------------------------------------------------------- measuring */
 
-/* One job of n texts from `first` on. */
+/* Runs one job of n texts from index `first` on. */
 static int run_job(struct bench *bench, size_t first, size_t n)
 {
     gpuserve_job job = GPUSERVE_JOB_INIT;
@@ -57,7 +57,7 @@ static int run_job(struct bench *bench, size_t first, size_t n)
     job.output = bench->output;
     job.output_capacity = n * bench->row_floats;
     job.items = bench->items;
-    job.cache = GPUSERVE_CACHE_OFF; /* each text is to be computed, equal ones too */
+    job.cache = GPUSERVE_CACHE_OFF; /* compute every text, duplicates too */
     if (gpuserve_run(bench->model, &job, &error) != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
     bench->n_tokens = 0;
@@ -80,13 +80,13 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of the sorted times; the nearest rank. */
+/* Quantile of the sorted times, by nearest rank. */
 static double quantile(const struct bench *bench, double q)
 {
     return bench->seconds[(size_t)(q * (double)(bench->n_runs - 1) + 0.5)];
 }
 
-/* The same texts in one job, again and again. */
+/* Runs the same texts in one job repeatedly. */
 static int measure_job(struct bench *bench)
 {
     const size_t n = bench->texts.n;
@@ -109,7 +109,7 @@ static int measure_job(struct bench *bench)
     return CLI_OK;
 }
 
-/* Single texts of the input, evenly taken. */
+/* Runs single texts of the input, evenly sampled. */
 static int measure_single(struct bench *bench)
 {
     const size_t n = bench->texts.n < SAMPLE_TEXTS ? bench->texts.n : SAMPLE_TEXTS;
@@ -126,8 +126,7 @@ static int measure_single(struct bench *bench)
     return CLI_OK;
 }
 
-/* ------------------------------------------------------------------------------------- workloads
- */
+/* ------------------------------------------------------------------------------------ workloads */
 
 static void set_real(json_t *object, const char *key, double value)
 {
@@ -162,7 +161,7 @@ static json_t *latency_facts(const struct bench *bench)
     return facts;
 }
 
-/* The texts of a workload's name; CLI_USAGE when there is no such. */
+/* Generates the texts of a workload; CLI_USAGE for an unknown name. */
 static int make_texts(struct bench *bench, const char *name)
 {
     const size_t limit = gpuserve_model_max_tokens(bench->model);

@@ -1,8 +1,8 @@
 /*
- * bench_text.c - English-like texts of given lengths, the same on every machine.
+ * bench_text.c - generates English-like texts of given token counts, identical on all machines.
  *
- * Common words in random order. To a transformer only their number matters; the tokenizer sees
- * real words.
+ * Texts are common words in pseudo-random order. The speed of a transformer depends only on the
+ * number of tokens; the tokenizer gets real words. Deterministic for a seed.
  */
 #include "cli/commands/bench_text.h"
 
@@ -39,7 +39,7 @@ static const char *const words[] = {
 
 #define N_WORDS (sizeof(words) / sizeof(words[0]))
 
-/* splitmix64 */
+/* splitmix64 generator */
 static uint64_t next_random(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
@@ -49,7 +49,7 @@ static uint64_t next_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* In (0, 1]: its logarithm is finite. */
+/* Uniform in (0, 1]: the logarithm is finite. */
 static double uniform(uint64_t *state)
 {
     return (double)((next_random(state) >> 11) + 1) * 0x1p-53;
@@ -103,8 +103,8 @@ int cli_bench_add_made(struct bench_texts *texts, gpuserve_model *model, size_t 
     size_t size = 0, n = 0;
     int result = CLI_OK;
 
-    /* Words are one token each in most vocabularies: add as many as are missing, then look. A word
-     * of several tokens that leads past the goal is taken back. */
+    /* In most vocabularies each of these words is one token. So each round adds the number of
+     * missing words, then counts the tokens. A round that exceeds n_tokens is undone. */
     for (int round = 0; result == CLI_OK; round++) {
         const size_t before = size;
 

@@ -1,5 +1,5 @@
 /*
- * bench_text.h - texts for `gpuserve bench`.
+ * bench_text.h - generated texts of given token counts for `gpuserve bench`.
  */
 #ifndef CLI_BENCH_TEXT_H
 #define CLI_BENCH_TEXT_H
@@ -15,11 +15,11 @@ struct bench_texts {
 void cli_bench_add(struct bench_texts *texts, const char *text, size_t size);
 void cli_bench_free(struct bench_texts *texts);
 
-/* A text of exactly n_tokens tokens for this model, special ones included. */
+/* Adds a generated text of exactly n_tokens tokens for this model, special tokens included. */
 int cli_bench_add_made(struct bench_texts *texts, gpuserve_model *model, size_t n_tokens,
                        uint64_t *random);
 
-/* A length of the log-normal mix: mu 3.35, sigma 0.8, from 3 to `most`. */
+/* A length of a log-normal distribution: mu 3.35, sigma 0.8, clamped to 3 ... `most`. */
 size_t cli_bench_length(uint64_t *random, size_t most);
 
 #endif

@@ -1,6 +1,8 @@
 /*
- * classify.c - `gpuserve classify`: the best label of a text, and the scores of all; of a
- * model that labels tokens the entities.
+ * classify.c - `gpuserve classify`: the best label of each text and the scores of all labels.
+ *
+ * For a model that labels tokens, the output is the named entities instead (io/entities.c). Output
+ * is one JSON line per text, in input order, written a chunk at a time.
  */
 #include "cli/io/entities.h"
 #include "cli/model.h"
@@ -14,13 +16,14 @@ struct classify {
     const struct cli_input *input;
     struct cli_output output;
     struct cli_progress progress;
-    char **labels; /* [n_labels] as JSON strings */
+    char **labels; /* [n_labels] encoded as JSON strings */
     size_t n_labels;
-    size_t top;    /* labels to print; 0: all, in the model's order */
+    size_t top;    /* number of labels to print; 0: all, in the model's order */
     size_t *order; /* [n_labels] */
 };
 
-/* Move the `n` best to the front of `order`, best first; equal ones stay in the model's order. */
+/* Partial selection sort: moves the `n` best labels to the front of `order`, best first. Equal
+ * scores keep the model's order. */
 static void find_best(size_t *order, size_t n_labels, size_t n, const float *scores)
 {
     for (size_t i = 0; i < n_labels; i++)

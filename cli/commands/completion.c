@@ -1,6 +1,7 @@
 /*
- * completion.c - `gpuserve completion`: scripts for the shells, made from the tables of
- * commands and options, so they are never behind.
+ * completion.c - `gpuserve completion`: completion scripts for bash, zsh and fish.
+ *
+ * Generated from the tables of commands and options, so they always match the program.
  */
 #include "cli/options/options.h"
 
@@ -78,7 +79,7 @@ static void complete_bash(void)
 
 /* ----------------------------------------------------------------------------------------- zsh */
 
-/* A help text inside '...[...]...' of _arguments: no quote, bracket or colon may stand bare. */
+/* Text inside '...[...]...' of _arguments: escapes quotes, brackets and colons. */
 static void print_zsh_text(const char *text)
 {
     for (; *text; text++) {

@@ -1,8 +1,8 @@
 /*
- * devices.c - `gpuserve devices` and `gpuserve doctor`: what can be computed on.
+ * devices.c - `gpuserve devices` and `gpuserve doctor`: the available compute devices and problems.
  *
- * Everything comes from the library as one JSON object (gpuserve_device_report); --json prints it,
- * otherwise it is set as a table. --select asks what a selector names, for scripts.
+ * The library returns one JSON object (gpuserve_device_report, gpuserve_context_doctor); --json
+ * prints it, otherwise it is printed as a table. --select resolves a device selector, for scripts.
  */
 #include "cli/io/print_json.h"
 #include "cli/model.h"
@@ -34,7 +34,7 @@ static void put_bytes(char *cell, size_t size, double bytes)
         snprintf(cell, size, "%.0f MiB", bytes / (1 << 20));
 }
 
-/* A number with its unit, "-" where it is null or missing. */
+/* A number with its unit; "-" if it is null or missing. */
 static void put_number(char *cell, size_t size, const json_t *object, const char *key, double scale,
                        const char *unit)
 {
@@ -79,7 +79,7 @@ static void print_device(const json_t *device)
     }
 }
 
-/* What the driver sees and CUDA does not show. */
+/* GPUs that the driver reports but CUDA does not list. */
 static void print_hidden(const json_t *driver)
 {
     const json_t *gpus = json_object_get(driver, "gpus");
@@ -143,7 +143,7 @@ static int report(gpuserve_context *context, const struct cli_args *args)
 
     if (!facts)
         return CLI_FAILED;
-    if (args->json && args->watch) { /* one line a look */
+    if (args->json && args->watch) { /* one line per report */
         json_dumpf(facts, stdout, JSON_COMPACT);
         putchar('\n');
         json_decref(facts);
@@ -180,7 +180,7 @@ static int watch(gpuserve_context *context, const struct cli_args *args)
     return result;
 }
 
-/* Every device that a selector names, one a line. */
+/* Prints each device that a selector matches, one per line. */
 static int select_devices(gpuserve_context *context, const struct cli_args *args)
 {
     gpuserve_device_info *devices = cli_alloc(DEVICES, sizeof(*devices));
@@ -246,7 +246,7 @@ static void print_finding(const char *what, const json_t *facts)
         printf("         %s\n", text_of(facts, "remedy"));
 }
 
-/* What is wrong first, with its remedy; then everything, for a report of a fault. */
+/* Prints the problems first, with their remedies; cli_doctor() then prints all facts. */
 static void print_findings(const json_t *facts)
 {
     const json_t *backends = json_object_get(facts, "backends");

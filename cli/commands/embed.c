@@ -1,6 +1,7 @@
 /*
- * embed.c - `gpuserve embed`: one vector a text, as JSON lines, .npy or numbers; or the
- * weights of words.
+ * embed.c - `gpuserve embed`: one vector per text, as JSON lines, .npy or plain numbers.
+ *
+ * With --sparse the output is the nonzero vocabulary weights of each text (indices and values).
  */
 #include "cli/model.h"
 #include "cli/io/output.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPARSE_TEXTS 64 /* a chunk holds rows as wide as the vocabulary */
+#define SPARSE_TEXTS 64 /* rows are as wide as the vocabulary, so chunks are small */
 
 struct embed {
     const struct cli_input *input;
@@ -78,7 +79,7 @@ static int write_chunk(void *user, const struct cli_chunk *chunk)
         cli_output_floats(&embed->output, chunk->rows + i * embed->dim, embed->dim, " ");
         fputc('\n', embed->output.stream);
     }
-    if (fflush(embed->output.stream)) /* a reader at the other end waits for whole chunks */
+    if (fflush(embed->output.stream)) /* a reader of the pipe gets each chunk at once */
         return cli_output_check(&embed->output);
     return CLI_OK;
 }

@@ -1,5 +1,7 @@
 /*
- * fit.c - `gpuserve fit`: read, embed, solve, measure, save.
+ * fit.c - `gpuserve fit`: trains a classifier head on the embeddings of labelled texts.
+ *
+ *   read the sets -> split and sample -> embed -> solve -> measure accuracy -> save the head
  */
 #include "cli/io/print_json.h"
 #include "cli/fit/fit.h"
@@ -10,7 +12,7 @@
 #include <string.h>
 
 #define DEFAULT_C 10.0
-#define DEFAULT_TOLERANCE 1e-4 /* as scikit-learn */
+#define DEFAULT_TOLERANCE 1e-4 /* scikit-learn's default */
 
 enum { TRAIN, VALIDATION, TEST, N_SETS };
 
@@ -78,8 +80,8 @@ static int embed_sets(struct fit *fit, gpuserve_model *model, const struct cli_a
     return CLI_OK;
 }
 
-/* The head for --C, or the one of a small grid that does best on the validation texts; of equally
- * good ones the most regularized. */
+/* Solves for --C, or for each value of a grid, and keeps the head with the best validation
+ * accuracy. On a tie the most regularized one (smallest C) is kept. */
 static void solve(struct fit *fit, const struct cli_args *args)
 {
     static const double grid[] = { 0.1, 1, 10, 100, 1000 };
@@ -97,7 +99,7 @@ static void solve(struct fit *fit, const struct cli_args *args)
         double accuracy;
 
         cli_fit_solve(&head, &fit->sets[TRAIN], grid[i],
-                      tolerance); /* from the last one's weights */
+                      tolerance); /* warm start: previous weights */
         accuracy = cli_fit_accuracy(&head, &fit->sets[VALIDATION]);
         if (!args->quiet)
             fprintf(stderr, "C %-6g validation accuracy %.4f\n", grid[i], accuracy);

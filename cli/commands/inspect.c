@@ -1,6 +1,8 @@
 /*
- * inspect.c - `gpuserve inspect`: facts of a model, from its files; for int8 it is
- * loaded too, because what int8 costs is measured then.
+ * inspect.c - `gpuserve inspect`: facts of a model, read from its files, and its memory footprint.
+ *
+ * For --dtype int8 the model is loaded as well, because the accuracy loss of int8 is measured at
+ * load.
  */
 #include "cli/io/print_json.h"
 #include "cli/model.h"
@@ -29,7 +31,7 @@ static gpuserve_status info_text(void *of, const char *name, char *text, size_t 
     return gpuserve_model_info(of, text, capacity, size, error);
 }
 
-/* What int8 costs, and the products that stay in higher precision. */
+/* Adds the accuracy loss of int8 and the matrix products that stay in higher precision. */
 static int add_int8(json_t *facts, gpuserve_context *context, const char *name,
                     const gpuserve_model_options *options)
 {

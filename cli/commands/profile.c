@@ -1,8 +1,8 @@
 /*
- * profile.c - `gpuserve profile`: where the time of a model goes on this machine.
+ * profile.c - `gpuserve profile`: time of a model by stage, layer and matrix product.
  *
- * The library measures and tells all in one JSON object; --json prints it, --trace writes its trace
- * to a file of its own, otherwise it is set as tables.
+ * The library measures and returns one JSON object. --json prints it, otherwise it is printed as
+ * tables. --trace writes its trace to a separate file.
  */
 #include "cli/io/print_json.h"
 #include "cli/model.h"
@@ -109,7 +109,7 @@ static void print_tables(const json_t *profile)
     putchar('\n');
 }
 
-/* The trace on its own, as the viewers read it. */
+/* Writes only the trace, in the format that trace viewers read. */
 static int write_trace(const json_t *profile, const char *path)
 {
     FILE *file = fopen(path, "w");

@@ -1,5 +1,9 @@
 /*
- * pull.c - `gpuserve pull`: a model of the hub into the cache.
+ * pull.c - `gpuserve pull`: downloads a model from a hub into the Hugging Face cache.
+ *
+ *   file list -> free space check -> for each file: blob, then link in the snapshot -> ref
+ *
+ * With HF_HUB_OFFLINE only the cache is searched. Prints the path of the snapshot.
  */
 #include "cli/pull/pull.h"
 
@@ -98,7 +102,7 @@ static int pull(struct pull_http *http, const struct pull_cache *cache, const ch
             result = check_room(cache, &list);
         if (result == CLI_OK)
             result = fetch_all(&job, &list);
-        /* Last, so that the name stands for a whole snapshot. */
+        /* The ref is written last, so it always names a complete snapshot. */
         if (result == CLI_OK && !cli_pull_is_commit(revision))
             result = cli_cache_set_ref(cache, revision, list.commit);
         if (result == CLI_OK)
@@ -130,7 +134,7 @@ int cli_pull(const struct cli_args *args)
     if (is_offline()) {
         result = find_offline(&cache, args->rest[0], revision);
     } else {
-        signal(SIGPIPE, SIG_IGN); /* a connection that the hub closes is an error to report */
+        signal(SIGPIPE, SIG_IGN); /* a connection closed by the hub is reported as an error */
         result = cli_http_init(&http);
         if (result == CLI_OK)
             result = pull(&http, &cache, args->rest[0], revision, args);

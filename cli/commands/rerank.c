@@ -1,5 +1,7 @@
 /*
- * rerank.c - `gpuserve rerank`: documents in the order in which they answer a query.
+ * rerank.c - `gpuserve rerank`: documents sorted by relevance to a query, best first.
+ *
+ * All documents are read into memory, scored in one library call, and printed in order.
  */
 #include "cli/io/input.h"
 #include "cli/model.h"
@@ -8,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DOCUMENTS 1000000 /* all are held at once, to be put in order */
+#define MAX_DOCUMENTS 1000000 /* all are in memory for sorting */
 
 struct documents {
-    char **texts; /* [n] owned, NUL-terminated, but may hold NUL bytes */
+    char **texts; /* [n] owned, NUL-terminated, but may contain NUL bytes */
     size_t *sizes;
     float *scores;
     size_t *order;
@@ -32,7 +34,7 @@ static int add_document(struct documents *d, const struct cli_record *record)
     return CLI_OK;
 }
 
-/* The query is the first argument, documents come as the texts of every other command. */
+/* The query is the first argument; documents come from the other arguments or the input. */
 static int read_documents(struct documents *d, const struct cli_args *args)
 {
     struct cli_args after_query = *args;

@@ -1,13 +1,17 @@
 /*
- * serve.c - `gpuserve serve`: models over HTTP until a signal ends it.
+ * serve.c - `gpuserve serve`: serves models over HTTP until a signal.
  *
- * SIGHUP takes up changed files: models, keys, the certificate.
- * SIGTERM and SIGINT drain: not ready at once, no new connections (after --shutdown-delay),
- * accepted requests are answered, then exit 0; a second signal, or the end of --drain-timeout,
- * cancels what is left. What is being computed then cannot be cancelled: it has a moment to end,
- * and the program ends without it. With --on-device-lost exit the first device that is lost for
- * good does what SIGTERM does, and the program exits with 1: whoever started it starts it anew.
- * Signals are blocked in every thread and waited for here.
+ * SIGHUP reloads changed files: models, keys, certificates.
+ *
+ * SIGTERM and SIGINT drain: readiness fails at once, new connections are refused after
+ * --shutdown-delay, accepted requests are answered, exit code 0. A second signal ends the program
+ * at once. After --drain-timeout the remaining requests are cancelled. A running batch cannot be
+ * cancelled: the program waits `grace_s` for it, then exits without it.
+ *
+ * With --on-device-lost exit, the first permanent loss of a device acts like SIGTERM with exit code
+ * 1, so that a supervisor restarts the program.
+ *
+ * Threading: signals are blocked in all threads; the main thread waits for them.
  */
 #include "cli/model.h"
 #include "cli/pull/pull.h"
@@ -32,7 +36,7 @@
 #include <malloc.h>
 #endif
 
-/* Each connection takes three descriptors, and the usual soft limit is 1,024. */
+/* Each connection uses three descriptors; the usual soft limit is 1,024. */
 static void raise_descriptor_limit(void)
 {
     struct rlimit limit;
@@ -43,8 +47,8 @@ static void raise_descriptor_limit(void)
     }
 }
 
-/* What a large reply took goes back to the system when it is freed. glibc raises this limit after
- * the first of them, and a crowd of slow readers would leave its memory behind. */
+/* Returns freed memory of large replies to the system. By default glibc raises this threshold after
+ * the first large block, and the memory of many slow readers' replies would stay in the heap. */
 static void return_large_blocks(void)
 {
 #ifdef __GLIBC__
@@ -53,9 +57,9 @@ static void return_large_blocks(void)
 }
 
 static const uint32_t default_drain_s = 30, default_queue_ms = 500;
-static const unsigned grace_s = 5; /* for what is being computed when all else is cancelled */
+static const unsigned grace_s = 5; /* for the running batch at exit */
 
-/* NAME=PATH names a model; anything else is a path. Owned text in *name. */
+/* NAME=PATH gives a model a name; anything else is a path. model->name is owned. */
 static void read_model(gpuserve_http_model *model, const char *argument)
 {
     const gpuserve_http_model none = GPUSERVE_HTTP_MODEL_INIT;
@@ -66,8 +70,7 @@ static void read_model(gpuserve_http_model *model, const char *argument)
     model->name = equals ? cli_copy(argument, (size_t)(equals - argument)) : NULL;
 }
 
-/* --alias NAME belongs to the first model, --alias NAME=MODEL to the one called MODEL or given so.
- */
+/* --alias NAME applies to the first model, --alias NAME=MODEL to the model of that name or path. */
 static int read_alias(gpuserve_http_model *models, size_t n, const char *given)
 {
     const char *equals = strchr(given, '=');
@@ -92,7 +95,7 @@ static int read_alias(gpuserve_http_model *models, size_t n, const char *given)
     return CLI_OK;
 }
 
-/* --revision is of the one model, a name in the cache: NAME@REVISION. Owned text in *named. */
+/* --revision applies to a single model by cache name: becomes NAME@REVISION. *named is owned. */
 static int read_revision(gpuserve_http_model *models, size_t n, const char *revision, char **named)
 {
     struct stat st;
@@ -122,7 +125,7 @@ static void free_models(gpuserve_http_model *models, size_t n)
     free(models);
 }
 
-/* Whether a device was lost for good while --on-device-lost said exit. */
+/* True after a permanent device loss with --on-device-lost exit. */
 static atomic_bool device_lost;
 
 static void end_with_device(void *user, gpuserve_status status, const char *device,
@@ -188,7 +191,7 @@ static void reload(gpuserve_http *server, const struct cli_args *args)
     cli_notify("READY=1");
 }
 
-/* The next signal; meanwhile systemd's watchdog hears that the server answers. */
+/* Waits for the next signal. Meanwhile sends systemd heartbeats while the server responds. */
 static int next_signal(gpuserve_http *server, const sigset_t *signals)
 {
     const uint64_t heartbeat_us = cli_watchdog_us(), whole_ms = heartbeat_us / 1000 + 1;
@@ -207,8 +210,7 @@ static int next_signal(gpuserve_http *server, const sigset_t *signals)
     }
 }
 
-/* Until a signal, and then until what was accepted is answered. The seconds that are left of the
- * time for that. */
+/* Waits for a signal, then drains the server. Returns the seconds left of the drain time. */
 static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *args,
                                  const sigset_t *signals)
 {
@@ -223,10 +225,10 @@ static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *a
     cli_notify("STOPPING=1");
     if (!args->quiet)
         cli_warn("signal %d: answering what was accepted, %u s at most", number, all_s);
-    /* A second signal ends the program as it would any other. */
+    /* From here a second signal has its default action. */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
-    sigdelset(&fatal, SIGHUP); /* nothing is reloaded any more, and nothing ends by it */
+    sigdelset(&fatal, SIGHUP); /* stays blocked: no reload, and SIGHUP must not end the program */
     pthread_sigmask(SIG_UNBLOCK, &fatal, NULL);
     clock_gettime(CLOCK_MONOTONIC, &begin);
     if (gpuserve_http_drain(server, drain_s * 1000) != GPUSERVE_OK)
@@ -241,12 +243,12 @@ static void end_at_once(int number)
 
     (void)number;
     if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
-        _exit(CLI_FAILED); /* nobody listens, and it ends all the same */
+        _exit(CLI_FAILED); /* standard error is closed: exit anyway */
     _exit(CLI_FAILED);
 }
 
-/* From here on nothing can keep the program from its end. A batch whose requests were cancelled may
- * still be computed: it has what is left of the time to answer, and a grace. */
+/* Bounds the time until exit with an alarm. A batch of cancelled requests may still be running: it
+ * gets the rest of the drain time plus grace_s. */
 static void limit_the_end(uint32_t left_s)
 {
     const struct sigaction action = { .sa_handler = end_at_once };
@@ -273,9 +275,9 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     cli_never_wait_for_messages();
     if (cli_context(&context, args) != CLI_OK)
         return CLI_FAILED;
-    /* A signal while models load ends the program as before; threads inherit the mask. */
+    /* While models load, a signal ends the program by default; threads inherit the signal mask. */
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    /* A reader that goes away, of the access log or of the watchdog's question, ends nothing. */
+    /* A closed pipe of the access log or of the alive check must not end the program. */
     signal(SIGPIPE, SIG_IGN);
     holder = options->unix_path ? NULL : cli_port_holder(options->port);
     if (!args->no_sandbox)
@@ -297,7 +299,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     return atomic_load(&device_lost) ? CLI_FAILED : CLI_OK;
 }
 
-/* What flags, environment and file say together, and whether the files of it can be used. */
+/* Prints the merged options, then validates the files that they name. */
 static int check(const struct cli_args *args, const gpuserve_http_options *options)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;

@@ -1,5 +1,5 @@
 /*
- * serve_missing.c - `gpuserve serve` of a build without libmicrohttpd.
+ * serve_missing.c - `gpuserve serve` in a build without libmicrohttpd: prints an error.
  */
 #include "cli/options/options.h"
 

@@ -1,5 +1,11 @@
 /*
- * similarity.c - `gpuserve similarity`: cosines of texts with each other, or of pairs.
+ * similarity.c - `gpuserve similarity`: cosine similarity of all texts with each other, or of
+ * pairs.
+ *
+ *   matrix: all vectors in memory, one JSON line per row
+ *   pairs:  streamed; both texts of a pair are consecutive items of the pipeline
+ *
+ * Vectors are L2-normalized, so the dot product is the cosine.
  */
 #include "cli/model.h"
 #include "cli/io/output.h"
@@ -8,20 +14,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All vectors of a matrix are held at once. */
+/* All vectors of a matrix are in memory. */
 #define MATRIX_TEXTS 100000
 
 struct similarity {
     struct cli_output output;
     size_t dim;
-    /* matrix: every vector, [n, dim] */
+    /* matrix: all vectors, [n, dim] */
     float *vectors;
     size_t n, capacity;
-    /* pairs: texts go through the pump one by one, first and second in turn */
+    /* pairs: first and second texts alternate as items of the pipeline */
     struct cli_input *input;
     struct cli_record record;
     bool second_is_next;
-    float *first; /* [dim] the vector that waits for its second */
+    float *first; /* [dim] vector of the first text of a pair */
     bool have_first;
 };
 
@@ -80,7 +86,7 @@ static bool pairs_would_wait(const void *source)
     return !s->second_is_next && cli_input_would_wait(s->input);
 }
 
-/* A pair may be cut by the end of a chunk, so its first vector is kept. */
+/* A chunk may end between the texts of a pair, so the first vector is kept across chunks. */
 static int write_pairs(void *user, const struct cli_chunk *chunk)
 {
     struct similarity *s = user;
@@ -111,7 +117,7 @@ static int compare(struct similarity *s, gpuserve_model *model, const struct cli
     s->dim = args->dimensions ? args->dimensions : gpuserve_model_dim(model);
     s->first = cli_alloc(s->dim, sizeof(*s->first));
     pump.job.task = GPUSERVE_TASK_EMBED;
-    pump.job.normalize = GPUSERVE_NORMALIZE_YES; /* the dot product is then the cosine */
+    pump.job.normalize = GPUSERVE_NORMALIZE_YES; /* makes the dot product the cosine */
     pump.job.dimensions = args->dimensions;
     pump.job.truncation = args->truncate;
     pump.job.prompt = args->prompt;
@@ -125,7 +131,7 @@ static int compare(struct similarity *s, gpuserve_model *model, const struct cli
         pump.source = s;
         pump.next = next_of_pairs;
         pump.would_wait = pairs_would_wait;
-        pump.share = NULL; /* of another source; nothing here shows progress */
+        pump.share = NULL; /* no progress output, and `source` differs */
         pump.sink = write_pairs;
     }
     result = cli_pump_run(&pump);

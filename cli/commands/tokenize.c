@@ -1,5 +1,7 @@
 /*
- * tokenize.c - `gpuserve tokenize`: the token ids of texts.
+ * tokenize.c - `gpuserve tokenize`: the token ids of texts, and their byte spans with --spans.
+ *
+ * One JSON line per text. The buffers grow to the size that the library asks for.
  */
 #include "cli/io/input.h"
 #include "cli/model.h"

@@ -1,5 +1,9 @@
 /*
- * data.c - labelled texts in memory.
+ * data.c - labelled texts in memory: reading, label order, split and sample.
+ *
+ * Reads CSV or JSON Lines through io/input.c. Texts are stored concatenated, with an array of
+ * offsets. Split and sample depend only on a hash of each text and the seed, not on the order of
+ * the file.
  */
 #include "cli/fit/fit.h"
 #include "cli/io/input.h"
@@ -170,7 +174,7 @@ int cli_fit_order_labels(struct fit_labels *labels, struct fit_set *const *sets,
     return rename_labels(labels, names);
 }
 
-/* -------------------------------------------------------------------------------------- choice */
+/* ----------------------------------------------------------------------------- split and sample */
 
 static const char *text_of(const struct fit_set *set, size_t i, size_t *size)
 {
@@ -178,7 +182,7 @@ static const char *text_of(const struct fit_set *set, size_t i, size_t *size)
     return set->bytes + set->offsets[i];
 }
 
-/* FNV-1a, then a finisher: its high bits alone are too regular for short texts. */
+/* FNV-1a hash with a final mixing step: the high bits of FNV-1a are too regular for short texts. */
 static uint64_t text_hash(const struct fit_set *set, size_t i, uint64_t seed)
 {
     uint64_t hash = 0xcbf29ce484222325u ^ (seed * 0x9e3779b97f4a7c15u);
@@ -220,7 +224,7 @@ static int by_hash(const void *a, const void *b)
     return (x->text > y->text) - (x->text < y->text);
 }
 
-/* The texts' hashes, sorted. Owned. */
+/* Hashes of all texts, sorted. Owned. */
 static struct hashed *hashes(const struct fit_set *set, uint64_t seed)
 {
     struct hashed *all = cli_alloc(set->n, sizeof(*all));
@@ -239,7 +243,8 @@ void cli_fit_sample(struct fit_set *set, size_t limit, uint64_t seed)
 
     if (set->n <= limit)
         return;
-    /* Another seed than the split's: the texts that it leaves have hashes above its part. */
+    /* A different seed than the split: after the split all remaining hashes are above its
+     * threshold. */
     all = hashes(set, seed + 1);
     for (size_t i = 0; i < limit; i++) {
         const char *text = text_of(set, all[i].text, &size);
@@ -256,7 +261,7 @@ size_t cli_fit_common(const struct fit_set *a, const struct fit_set *b)
     struct hashed *in_a = hashes(a, 0), *in_b = hashes(b, 0);
     size_t n = 0;
 
-    /* Equal 64-bit hashes stand for equal texts: the number is only told. */
+    /* Equal 64-bit hashes count as equal texts: the number is only reported. */
     for (size_t i = 0, j = 0; i < a->n && j < b->n;) {
         if (in_a[i].hash == in_b[j].hash) {
             n++;

@@ -1,6 +1,8 @@
 /*
- * head.c - writes a head: a safetensors file of `weight` [n_labels, dim] and `bias` [n_labels],
- * with labels and provenance in its metadata. See docs/heads.md.
+ * head.c - writes a head: a safetensors file of `weight` [n_labels, dim] and `bias` [n_labels].
+ *
+ * Tensors are float32. Labels, activation and provenance are strings in the metadata; docs/heads.md
+ * describes the format. The file appears under its name only when complete (io/output.c).
  */
 #include "cli/fit/fit.h"
 #include "cli/io/output.h"
@@ -23,7 +25,7 @@ static void set_number(json_t *object, const char *key, double number)
     set_text(object, key, text);
 }
 
-/* What a reader needs, then where it comes from. Metadata values are strings in safetensors. */
+/* Fields that a reader needs, then the provenance. Safetensors metadata values are strings. */
 static json_t *metadata(const struct fit_labels *labels, const struct fit_origin *origin)
 {
     json_t *object = json_object(), *names = json_array();
@@ -64,7 +66,7 @@ static json_t *tensor(size_t rows, size_t columns, size_t begin, size_t end)
                      (json_int_t)begin, (json_int_t)end);
 }
 
-/* The header as text, with spaces at its end so that the data begins at a multiple of 8. Owned. */
+/* Header as JSON, padded with spaces so that the data begins at a multiple of 8 bytes. Owned. */
 static char *header_text(const struct fit_head *head, const struct fit_labels *labels,
                          const struct fit_origin *origin)
 {
@@ -85,7 +87,7 @@ static char *header_text(const struct fit_head *head, const struct fit_labels *l
 static int write_head(struct cli_output *output, const struct fit_head *head, const char *header)
 {
     const size_t n = head->n_labels * (head->dim + 1);
-    const uint64_t size = strlen(header); /* little-endian, as every machine the library runs on */
+    const uint64_t size = strlen(header); /* little-endian, like all supported machines */
 
     fwrite(&size, sizeof(size), 1, output->stream);
     fwrite(header, 1, size, output->stream);

@@ -1,6 +1,8 @@
 /*
- * minimize.c - limited-memory BFGS (Nocedal and Wright, Numerical Optimization, algorithm 7.5)
- * with a bisecting line search for the weak Wolfe conditions. For smooth convex functions.
+ * minimize.c - L-BFGS (Nocedal and Wright, Numerical Optimization, algorithm 7.5) with a bisection
+ * line search for the weak Wolfe conditions.
+ *
+ * For smooth convex functions. All vectors are float64, in one allocation.
  */
 #include "cli/fit/fit.h"
 
@@ -8,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAST 10       /* steps whose curvature is remembered */
-#define TRIES 60      /* of a line search */
-#define DECREASE 1e-4 /* Wolfe's constants as the book has them */
+#define PAST 10       /* history length: stored (s, y) pairs */
+#define TRIES 60      /* max steps of a line search */
+#define DECREASE 1e-4 /* Wolfe constants c1 and c2 of the book */
 #define CURVATURE 0.9
 
 static double dot(const double *a, const double *b, size_t n)
@@ -45,12 +47,12 @@ struct minimize_search {
     double value;
     double *x, *gradient, *direction; /* [n] */
     double *new_x, *new_gradient;     /* [n] */
-    /* the past: s = steps, y = changes of the gradient, a ring */
+    /* history as ring buffers: s = steps, y = gradient differences */
     double *s[PAST], *y[PAST], rho[PAST];
     size_t n_past, newest;
 };
 
-/* direction = -H * gradient, H the inverse Hessian as the past tells it. */
+/* Two-loop recursion: direction = -H * gradient, H the inverse Hessian estimated by the history. */
 static void find_direction(struct minimize_search *search)
 {
     const size_t n = search->n;
@@ -79,7 +81,7 @@ static void find_direction(struct minimize_search *search)
     }
 }
 
-/* A step along the direction into new_x; false when none goes down any more. */
+/* Line search into new_x; false if no step decreases the function. */
 static bool find_step(struct minimize_search *search, double *new_value)
 {
     const double slope = dot(search->gradient, search->direction, search->n);
@@ -87,7 +89,7 @@ static bool find_step(struct minimize_search *search, double *new_value)
 
     if (!(slope < 0))
         return false;
-    if (search->n_past == 0) /* nothing is known of the scale yet */
+    if (search->n_past == 0) /* no history: the scale is unknown */
         step = fmin(1, 1 / sqrt(dot(search->gradient, search->gradient, search->n)));
     for (int i = 0; i < TRIES; i++) {
         memcpy(search->new_x, search->x, search->n * sizeof(*search->x));
@@ -114,7 +116,7 @@ static void remember(struct minimize_search *search)
         y[i] = search->new_gradient[i] - search->gradient[i];
     }
     product = dot(s, y, search->n);
-    if (!(product > 0)) /* rounding has eaten the curvature: this step tells nothing */
+    if (!(product > 0)) /* rounding error removed the curvature: skip this pair */
         return;
     search->rho[slot] = 1 / product;
     search->newest = slot;

@@ -1,5 +1,8 @@
 /*
- * solve.c - multinomial logistic regression in float64.
+ * solve.c - multinomial logistic regression in float64, trained with L-BFGS (minimize.c).
+ *
+ * Parameters are one array: weights [n_labels, dim], then biases [n_labels]. Embeddings are
+ * float32; all sums are float64.
  */
 #include "cli/fit/fit.h"
 
@@ -12,7 +15,7 @@
 struct problem {
     const struct fit_set *set;
     size_t n_labels, dim;
-    double penalty; /* of 1/2 * squared weights, beside the mean loss */
+    double penalty; /* factor of 1/2 * squared weights, relative to the mean loss */
     double *scores; /* [n_labels] */
 };
 
@@ -26,8 +29,8 @@ static double dot_mixed(const double *w, const float *x, size_t n)
     return sum;
 }
 
-/* scores[k] -> probability of k; returns the logarithm of the sum, with the largest taken out so
- * that no exponential overflows. */
+/* Replaces scores by probabilities, returns log(sum(exp(scores))). The max is subtracted first, so
+ * that exp() does not overflow. */
 static double softmax(double *scores, size_t n)
 {
     double most = scores[0], sum = 0;
@@ -43,7 +46,7 @@ static double softmax(double *scores, size_t n)
     return log(sum) + most;
 }
 
-/* The mean loss with its penalty, and the gradient, at x = weights then biases. */
+/* Mean loss plus penalty, and its gradient, at x = weights then biases. */
 static double loss(void *of, const double *x, double *gradient)
 {
     const struct problem *p = of;
@@ -94,8 +97,8 @@ void cli_fit_solve(struct fit_head *head, const struct fit_set *set, double c, d
     struct problem p = { .set = set, .n_labels = head->n_labels, .dim = head->dim };
     struct cli_minimum minimum;
 
-    /* Two labels are one weight vector w to scikit-learn, with 1/2 w^2; here they are two rows,
-     * which come out as -w/2 and w/2 with half that penalty. Doubling it gives the same w. */
+    /* For two labels scikit-learn uses one weight vector w with penalty 1/2 w^2. Here the two rows
+     * converge to -w/2 and w/2 with half that penalty. Doubling the penalty gives the same w. */
     p.penalty = (head->n_labels == 2 ? 2 : 1) / (c * (double)set->n);
     p.scores = cli_alloc(p.n_labels, sizeof(*p.scores));
     minimum =

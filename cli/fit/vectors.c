@@ -1,5 +1,8 @@
 /*
- * vectors.c - the embeddings of a set of texts.
+ * vectors.c - computes the embeddings of a set of texts.
+ *
+ * Feeds the texts to the pipeline (io/pipeline.c) and copies each chunk of rows into set->vectors.
+ * Prints the progress.
  */
 #include "cli/fit/fit.h"
 #include "cli/io/progress.h"

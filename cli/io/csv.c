@@ -1,16 +1,16 @@
 /*
- * csv.c - see csv.h.
+ * csv.c - CSV parser as a state machine, in place.
  *
- * A row is found first (a scan that knows quotes, and may need more of the file), then cut into
- * fields in place: a field without its quotes is never longer than with them.
+ * First a scan finds the end of the row; it tracks quotes and reads more of the file as needed.
+ * Then the row is split into fields in place: an unquoted field is never longer than the quoted
+ * one.
  */
 #include "cli/io/csv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Where in the row the scan is. A quote opens a field only as its first byte, as in Python's csv.
- */
+/* State of the scan. A quote opens a field only as its first byte, as in Python's csv module. */
 enum place { FIELD_BEGIN, PLAIN, QUOTED, QUOTE_IN_QUOTED };
 
 static enum place step(enum place place, char c)
@@ -20,11 +20,12 @@ static enum place step(enum place place, char c)
     if (c == '"' && place == FIELD_BEGIN)
         return QUOTED;
     if (c == '"' && place == QUOTE_IN_QUOTED)
-        return QUOTED; /* two quotes stand for one */
+        return QUOTED; /* a doubled quote is one quote */
     return c == ',' ? FIELD_BEGIN : PLAIN;
 }
 
-/* Make the window hold the byte at `at` from its begin: 1, 0 when the file ends before it, -1. */
+/* Reads until the window has the byte at offset `at`: 1, 0 at the end of the file, -1 on an
+ * error. */
 static int have_byte(struct cli_reader *reader, size_t at)
 {
     while (reader->begin + at >= reader->end) {
@@ -37,9 +38,9 @@ static int have_byte(struct cli_reader *reader, size_t at)
 }
 
 struct csv_row {
-    size_t size;      /* of the row, from the window's begin */
-    size_t ending;    /* of its line end: LF, CR LF or CR; 0 at the end of the file */
-    uint64_t n_lines; /* line ends in quoted fields */
+    size_t size;      /* bytes from the window's begin */
+    size_t ending;    /* bytes of the line end: LF, CR LF or CR; 0 at the end of the file */
+    uint64_t n_lines; /* line ends inside quoted fields */
 };
 
 /* 1, 0 at the end of the file, -1 after a message. The row stays in the window. */
@@ -88,7 +89,7 @@ static int cut_fields(struct cli_csv *csv, char *row, size_t size, const char *f
             continue;
         }
         const enum place next = step(place, row[i]);
-        /* The quotes that open and close a field are no part of it. */
+        /* Skips the opening and the closing quote. */
         if (!(row[i] == '"' && (place == QUOTED || (place == FIELD_BEGIN && next == QUOTED))))
             *out++ = row[i];
         place = next;

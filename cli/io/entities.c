@@ -1,11 +1,11 @@
 /*
- * entities.c - see entities.h.
+ * entities.c - named entities of texts by a token classification model.
  *
- *   texts of a chunk -> tokens -> one job -> scores of each token -> entities -> a line a text
+ *   texts of a chunk -> tokens -> one job -> scores of each token -> entities -> one line per text
  *
- * How many rows a text has is known when it is tokenized: a chunk ends where the next text's tokens
- * do not fit any more, and where the next text would have to be waited for. Memory is bounded by
- * the chunk, whatever the input's length.
+ * The number of score rows of a text is known only after tokenization. A chunk ends when it reaches
+ * CHUNK_TOKENS or the limit of texts, or when reading the next text would block. Memory is bounded
+ * by the chunk, for input of any length. Single-threaded.
  */
 #include "cli/io/entities.h"
 
@@ -24,11 +24,11 @@ struct chunk {
     char *bytes;
     size_t n_bytes, bytes_capacity;
     size_t text_at[CHUNK_TEXTS + 1], token_at[CHUNK_TEXTS + 1];
-    int32_t *ids; /* [capacity], as the next two */
+    int32_t *ids; /* [capacity], like the next two arrays */
     gpuserve_span *spans;
     gpuserve_entity *entities;
     size_t capacity;
-    float *scores; /* [scores_capacity], n_labels of each token */
+    float *scores; /* [scores_capacity], n_labels values per token */
     size_t scores_capacity;
 };
 
@@ -39,7 +39,7 @@ struct tagger {
     const struct cli_args *args;
     uint32_t aggregation;
     size_t max_tokens, n_labels;
-    size_t limit; /* texts of a chunk */
+    size_t limit; /* max texts per chunk */
     struct chunk chunk;
     size_t n_texts, n_cut;
 };
@@ -83,7 +83,7 @@ static void make_room(struct chunk *chunk, size_t n_tokens)
         cli_grow(chunk->entities, &chunk->capacity, n_tokens, sizeof(*chunk->entities));
 }
 
-/* Whether the text has more tokens than the model takes. */
+/* True if the text has more tokens than the model's limit. */
 static bool is_cut(const struct tagger *tagger, const struct cli_record *record, size_t n)
 {
     gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
@@ -169,7 +169,7 @@ struct cli_entities_reading {
     size_t size, n_tokens;
     const int32_t *ids;
     const gpuserve_span *spans;
-    size_t byte, n_characters; /* counted so far */
+    size_t byte, n_characters; /* position of the last byte-to-character conversion */
 };
 
 static size_t characters_to(struct cli_entities_reading *r, size_t end)
@@ -197,7 +197,7 @@ static void write_text(FILE *out, const char *text)
     json_t *value = json_string(text);
 
     if (!value || json_dumpf(value, out, JSON_ENCODE_ANY) != 0)
-        fputs("null", out); /* memory is out, or the disk full: which is seen at the end */
+        fputs("null", out); /* out of memory or disk full: a write error is detected at the end */
     json_decref(value);
 }
 
@@ -309,7 +309,7 @@ static int read_all(struct tagger *tagger, struct cli_progress *progress)
             result = add_text(tagger, &record);
     }
     if (result == CLI_OK)
-        result = finish_chunk(tagger); /* what came before a record that is wrong, too */
+        result = finish_chunk(tagger); /* also writes the texts before an invalid record */
     return found < 0 ? CLI_FAILED : result;
 }
 

@@ -1,5 +1,5 @@
 /*
- * entities.h - `gpuserve classify` with a model that labels tokens.
+ * entities.h - `gpuserve classify` with a token classification model (named entities).
  */
 #ifndef CLI_ENTITIES_H
 #define CLI_ENTITIES_H
@@ -8,10 +8,10 @@
 #include "cli/io/output.h"
 #include "cli/io/progress.h"
 
-/* Whether the model's labels are of tokens, not of texts. */
+/* True if the model labels tokens, not texts. */
 bool cli_labels_tokens(gpuserve_model *model);
 
-/* The entities of each text as a JSON line; CLI_OK or CLI_FAILED. */
+/* Writes the entities of each text as a JSON line; returns CLI_OK or CLI_FAILED. */
 int cli_entities(gpuserve_model *model, struct cli_input *input, struct cli_output *output,
                  const struct cli_args *args);
 

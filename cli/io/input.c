@@ -1,5 +1,10 @@
 /*
- * input.c - see input.h.
+ * input.c - reads records from arguments, lines, JSON Lines or CSV.
+ *
+ *   reader.c (bytes) -> line or CSV row -> filter "column=value" -> UTF-8 check -> record
+ *
+ * Filtered-out records are skipped. The first invalid record ends the input with a message. Record
+ * strings are borrowed from the reader or the parsed JSON line.
  */
 #include "cli/io/input.h"
 
@@ -19,7 +24,7 @@ static uint32_t format_of(const char *path)
     return CLI_INPUT_LINES;
 }
 
-/* Name and value of a "column=value". */
+/* Name part of a filter "column=value". */
 static char *where_column(const char *where)
 {
     return cli_copy(where, strcspn(where, "="));
@@ -114,8 +119,8 @@ static int fail_at(const struct cli_input *input, const char *message, const cha
     return -1;
 }
 
-/* A member as text: strings as they are; numbers and booleans as JSON writes them, since labels
- * often are. NULL for others and when there is none. */
+/* A JSON field as text: strings unchanged; numbers and booleans as JSON text, since labels are
+ * often numbers. NULL for other types and for a missing field. */
 static const char *member_text(struct cli_input *input, const char *name, size_t *size)
 {
     const json_t *value = json_object_get(input->object, name);
@@ -135,7 +140,7 @@ static bool same_text(const char *text, size_t size, const char *other)
     return text && strlen(other) == size && memcmp(text, other, size) == 0;
 }
 
-/* ------------------------------------------------------------------------ one record, by format */
+/* -------------------------------------------------------------------------------------- formats */
 
 static bool is_blank(const char *line, size_t size)
 {
@@ -214,7 +219,7 @@ static int next_csv(struct cli_input *input, struct cli_record *record, bool *ke
     return 1;
 }
 
-/* Lines hold one text, or with a second one two of them with a tab between. */
+/* A line is one text, or two texts separated by a tab. */
 static int next_line(struct cli_input *input, struct cli_record *record)
 {
     char *line, *tab;

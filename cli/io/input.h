@@ -1,8 +1,8 @@
 /*
- * input.h - where a command's texts come from: arguments, lines, JSON lines or CSV.
+ * input.h - source of a command's texts: arguments, lines, JSON Lines or CSV.
  *
- * Records come one at a time, checked: text is UTF-8, required members are there. Messages name the
- * file and the line.
+ * Records are read one at a time and validated: text is UTF-8, the required JSON fields or columns
+ * are present. Error messages name the file and the line.
  */
 #ifndef CLI_INPUT_H
 #define CLI_INPUT_H
@@ -12,37 +12,38 @@
 
 #include <jansson.h>
 
-/* One record, lent until the next one. */
+/* One record, borrowed until the next call. */
 struct cli_record {
     const char *text;
     size_t text_size;
-    const char *second; /* the second text of a pair, or a label; NULL when none was asked for */
+    const char *second; /* second text of a pair, or a label; NULL if not requested */
     size_t second_size;
 };
 
 struct cli_input {
-    /* what is wanted of a record */
+    /* requested fields */
     const char *text_column;
     const char *second_column;    /* NULL: no second text */
-    const struct cli_list *where; /* "column=value", or NULL */
-    /* where it is read from */
+    const struct cli_list *where; /* filters "column=value", or NULL */
+    /* source */
     const char *const *arguments;
     size_t n_arguments, next_argument;
     uint32_t format; /* cli_input_format */
     struct cli_reader reader;
     struct cli_csv *csv;
-    int text_at, second_at, where_at[CLI_LIST_MAX]; /* columns of the CSV */
+    int text_at, second_at, where_at[CLI_LIST_MAX]; /* column indices of the CSV */
     json_t *object;                                 /* the current JSON line */
-    char number[64];                                /* a label that is a number */
+    char number[64];                                /* text of a label that is a JSON number */
     uint64_t line;
 };
 
-/* Open a file by its format, BY_NAME meaning its suffix. The strings are lent. */
+/* Opens a file of a format; BY_NAME selects the format by the file suffix. The strings are
+ * borrowed. */
 int cli_input_open(struct cli_input *input, const char *path, uint32_t format,
                    const char *text_column, const char *second_column,
                    const struct cli_list *where);
 
-/* The texts that the command line gives: arguments, --input or standard input. */
+/* Opens the texts of the command line: arguments, --input or standard input. */
 int cli_input_from(struct cli_input *input, const struct cli_args *args, bool pairs);
 
 void cli_input_close(struct cli_input *input);
@@ -50,10 +51,10 @@ void cli_input_close(struct cli_input *input);
 /* 1, 0 at the end, -1 after a message. */
 int cli_input_next(struct cli_input *input, struct cli_record *record);
 
-/* Where the current record is, for messages: "FILE: line 7", "argument 3". Owned. */
+/* Position of the current record for messages: "FILE: line 7", "argument 3". Owned. */
 char *cli_input_where(const struct cli_input *input);
 
-/* Whether the next record would have to be waited for. */
+/* True if reading the next record would block. */
 bool cli_input_would_wait(const struct cli_input *input);
 
 #endif

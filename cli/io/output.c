@@ -1,5 +1,9 @@
 /*
- * output.c - see output.h.
+ * output.c - results to standard output or a file, floats as JSON text, .npy files.
+ *
+ * A regular file is written as .NAME.XXXXXX in the same folder, synced and renamed at the end. The
+ * temporary file is registered for removal by the signal handler (util.c). Pipes and devices are
+ * written directly.
  */
 #include "cli/io/output.h"
 
@@ -54,7 +58,7 @@ int cli_output_open(struct cli_output *output, const char *path)
     output->name = path;
     if (stat(path, &st) != 0 || S_ISREG(st.st_mode))
         return open_temporary(output, path);
-    output->stream = fopen(path, "wb"); /* a pipe or a device: nothing to rename */
+    output->stream = fopen(path, "wb"); /* a pipe or a device: no temporary file */
     return output->stream ? CLI_OK : cli_fail("%s: %s", path, strerror(errno));
 }
 
@@ -125,7 +129,7 @@ static int npy_header(struct cli_output *output, size_t n, size_t dim)
     memcpy(header, magic, sizeof(magic));
     size = snprintf(header + 10, sizeof(header) - 10,
                     "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %zu), }", n, dim);
-    /* Spaces up to a line end at a multiple of 64, as the format asks. */
+    /* The format requires padding by spaces and a newline to a multiple of 64 bytes. */
     memset(header + 10 + size, ' ', NPY_HEADER_BYTES - 10 - (size_t)size);
     header[NPY_HEADER_BYTES - 1] = '\n';
     if (fwrite(header, 1, NPY_HEADER_BYTES, output->stream) != NPY_HEADER_BYTES)
@@ -146,7 +150,7 @@ int cli_npy_begin(struct cli_output *output, size_t dim)
 
 int cli_npy_rows(struct cli_output *output, const float *rows, size_t n, size_t dim)
 {
-    /* float32 in the machine's order, which is little-endian wherever the library runs */
+    /* float32 in native byte order; all supported machines are little-endian */
     fwrite(rows, sizeof(float), n * dim, output->stream);
     return cli_output_check(output);
 }

@@ -1,5 +1,10 @@
 /*
- * pipeline.c - see pipeline.h.
+ * pipeline.c - a ring of chunks between an input and the library's asynchronous requests.
+ *
+ * `n` chunks from `oldest` on are submitted; the next one is being filled. At most CHUNKS chunks
+ * are in flight. If the library's queue is full (GPUSERVE_E_BUSY), the oldest chunk is finished
+ * first, then the submission is retried. Chunk memory is borrowed by the request until
+ * gpuserve_request_free().
  */
 #include "cli/io/pipeline.h"
 
@@ -13,10 +18,10 @@
 #define CHUNK_BYTES ((size_t)1 << 20)
 #define BUSY_WAIT_MS 10
 
-/* A ring: `n` chunks from `oldest` on are submitted, the one after them is being filled. */
+/* Ring buffer: `n` chunks from `oldest` on are submitted, the chunk after them is being filled. */
 struct ring {
     struct cli_chunk chunks[CHUNKS + 1];
-    size_t limit; /* texts of a chunk */
+    size_t limit; /* max texts per chunk */
     size_t oldest, n;
 };
 
@@ -46,7 +51,8 @@ static void ring_free(struct ring *ring)
     for (size_t i = 0; i <= CHUNKS; i++) {
         struct cli_chunk *chunk = &ring->chunks[i];
 
-        gpuserve_request_free(&chunk->request); /* waits: its memory is borrowed until then */
+        gpuserve_request_free(
+            &chunk->request); /* blocks until the request no longer uses the chunk's memory */
         free(chunk->texts);
         free(chunk->sizes);
         free(chunk->seconds);
@@ -65,7 +71,7 @@ static void append(struct cli_chunk *chunk, const char *text, size_t size)
     chunk->n_bytes += size;
 }
 
-/* Fill until the chunk is full, the input ends (*ended) or has to be waited for (*idle). */
+/* Fills until the chunk is full, the input ends (*ended) or reading would block (*idle). */
 static int fill(struct cli_pump *pump, struct ring *ring, struct cli_chunk *chunk, bool *ended,
                 bool *idle)
 {
@@ -77,7 +83,7 @@ static int fill(struct cli_pump *pump, struct ring *ring, struct cli_chunk *chun
         if (pump->would_wait && pump->would_wait(pump->source)) {
             *idle = true;
             if (chunk->n || ring->n)
-                return CLI_OK; /* hand on what there is, then wait */
+                return CLI_OK; /* submit the partial chunk before blocking */
         }
         const int found = pump->next(pump->source, &record);
 
@@ -95,8 +101,9 @@ static int fill(struct cli_pump *pump, struct ring *ring, struct cli_chunk *chun
     return CLI_OK;
 }
 
-/* The library numbers a job's items from 0, the program its texts from 1: what it says of an item
- * is told of that text, anything else of all the texts that were handed over together. */
+/* Prints the error of a chunk. The library numbers the items of a job from 0, messages number texts
+ * from 1. An error "item N: ..." names that text; other errors name the whole range of the
+ * chunk. */
 static int fail_chunk(const struct cli_pump *pump, const struct cli_chunk *chunk,
                       const gpuserve_error *error)
 {
@@ -117,7 +124,7 @@ static int fail_chunk(const struct cli_pump *pump, const struct cli_chunk *chunk
     return CLI_FAILED;
 }
 
-/* Wait for the oldest chunk and hand it on. */
+/* Waits for the oldest chunk and passes it to the sink. */
 static int finish_oldest(struct cli_pump *pump, struct ring *ring)
 {
     struct cli_chunk *chunk = &ring->chunks[ring->oldest];
@@ -170,7 +177,7 @@ static int submit(struct cli_pump *pump, struct ring *ring, struct cli_chunk *ch
         const uint32_t ms = error.retry_after_ms ? error.retry_after_ms : BUSY_WAIT_MS;
         const struct timespec pause = { ms / 1000, (long)(ms % 1000) * 1000000 };
 
-        /* The queue is full of our own chunks: take one out. */
+        /* The queue is full of this pipeline's own chunks: finish one. */
         if (ring->n && finish_oldest(pump, ring) != CLI_OK)
             return CLI_FAILED;
         if (!ring->n)

@@ -1,5 +1,7 @@
 /*
- * print_json.c - see print_json.h.
+ * print_json.c - prints JSON objects as JSON or as indented "name: value" lines.
+ *
+ * In lines, lists of scalars show the first LIST_SHOWN values; booleans are yes or no, null is '-'.
  */
 #include "cli/io/print_json.h"
 
@@ -43,7 +45,7 @@ static void print_plain(const json_t *value)
 
 static void print_value(const json_t *value, int indent);
 
-/* "name: value" lines. The first stands where the cursor is, the others at `indent`. */
+/* Prints "name: value" lines. The first starts at the cursor, the others at `indent`. */
 static void print_object(const json_t *object, int indent)
 {
     const char *key;

@@ -1,5 +1,5 @@
 /*
- * print_json.h - JSON objects for people and for programs.
+ * print_json.h - prints JSON objects as JSON or as lines for humans.
  */
 #ifndef CLI_PRINT_JSON_H
 #define CLI_PRINT_JSON_H
@@ -8,10 +8,11 @@
 
 #include <jansson.h>
 
-/* Text of the library as JSON; frees `text`, which may be NULL. Owned; NULL after a message. */
+/* Parses JSON text of the library; frees `text`, which may be NULL. Owned; NULL after a message. */
 json_t *cli_facts_parse(char *text);
 
-/* On standard output: as JSON, or as lines of names and values. Takes over `facts`. */
+/* Prints to standard output, as JSON or as lines of names and values. Takes ownership of
+ * `facts`. */
 int cli_facts_print(json_t *facts, bool as_json);
 
 #endif

@@ -1,5 +1,7 @@
 /*
- * progress.c - see progress.h.
+ * progress.c - progress bar with amount, rate and time left, redrawn at most every PRINT_EVERY_S.
+ *
+ * The time left is extrapolated linearly from the completed fraction.
  */
 #include "cli/io/progress.h"
 

@@ -1,5 +1,9 @@
 /*
- * reader.c - see reader.h.
+ * reader.c - reads a file into a growable window.
+ *
+ * Skips a UTF-8 byte order mark. The unread bytes move to the buffer's begin when the window is
+ * empty or at the buffer's end; the buffer grows only if one record does not fit. A record over
+ * CLI_RECORD_BYTES is an error.
  */
 #include "cli/io/reader.h"
 
@@ -18,7 +22,7 @@ static int skip_byte_order_mark(struct cli_reader *reader)
     int result = CLI_OK;
 
     while (result == CLI_OK && !reader->at_end && reader->end < 3) {
-        /* Do not wait for three bytes when the first already tells. */
+        /* Do not block for three bytes if the first byte is not part of a byte order mark. */
         if (reader->end > 0 && reader->bytes[0] != '\xEF')
             break;
         result = cli_reader_fill(reader);

@@ -1,15 +1,15 @@
 /*
- * reader.h - bytes of a file, a window at a time, with room for one whole record.
+ * reader.h - buffered reader of a file, with space for at least one whole record.
  *
- * The window begins at `begin` and holds `end - begin` bytes; cli_reader_fill() makes it longer.
- * A file of any size takes memory for its longest record only.
+ * The window is bytes[begin, end); cli_reader_fill() extends it. A file of any size needs memory
+ * for its longest record only.
  */
 #ifndef CLI_READER_H
 #define CLI_READER_H
 
 #include "cli/cli.h"
 
-/* A text longer than this is a mistake: a binary file, a file without line ends. */
+/* Limit of a record. A longer one is an input error: a binary file, or a file without line ends. */
 #define CLI_RECORD_BYTES ((size_t)64 << 20)
 
 struct cli_reader {
@@ -17,27 +17,27 @@ struct cli_reader {
     const char *name; /* for messages */
     char *bytes;
     size_t capacity, begin, end;
-    bool at_end;        /* the file has no more bytes than the window */
-    uint64_t line;      /* of the first byte of the window, from 1 */
-    uint64_t n_read;    /* bytes of the file so far */
-    uint64_t file_size; /* 0: not known (a pipe) */
+    bool at_end;        /* end of file reached: no bytes after the window */
+    uint64_t line;      /* line number of the first byte of the window, from 1 */
+    uint64_t n_read;    /* bytes read from the file so far */
+    uint64_t file_size; /* 0: unknown (a pipe) */
 };
 
-/* "-" is standard input. The name is lent. */
+/* "-" is standard input. The name is borrowed. */
 int cli_reader_open(struct cli_reader *reader, const char *path);
 void cli_reader_close(struct cli_reader *reader);
 
-/* More bytes into the window: CLI_OK also at the end of the file, which at_end tells. */
+/* Reads more bytes into the window. CLI_OK at the end of the file too, which sets at_end. */
 int cli_reader_fill(struct cli_reader *reader);
 
-/* The part of the file, 0 to 1, whose lines were returned; below 0 where the size is not known. */
+/* Fraction of the file returned as lines, 0 to 1; negative if the size is unknown. */
 double cli_reader_share(const struct cli_reader *reader);
 
-/* Whether reading on would have to wait for another program. */
+/* True if reading would block. */
 bool cli_reader_would_wait(const struct cli_reader *reader);
 
-/* The next line without its end (LF or CR LF), lent until the next call. 1, 0 at the end of the
- * file, -1 after a message. *number is its line, from 1. */
+/* Next line without its line end (LF or CR LF), borrowed until the next call. 1, 0 at the end of
+ * the file, -1 after a message. *number is the line number, from 1. */
 int cli_reader_line(struct cli_reader *reader, char **line, size_t *size, uint64_t *number);
 
 #endif

@@ -1,5 +1,8 @@
 /*
- * cache.c - the layout of the Hugging Face cache, as huggingface_hub writes it.
+ * cache.c - the layout of the Hugging Face cache, compatible with huggingface_hub.
+ *
+ * Links and refs are created under a temporary name and renamed, so other programs that read the
+ * cache never see a partial entry. The diagram of the folders is in pull.h.
  */
 #include "cli/pull/pull.h"
 
@@ -17,7 +20,8 @@ static const char *set_or_null(const char *variable)
     return value && *value ? value : NULL;
 }
 
-/* Where the library looks: --cache-dir, HF_HUB_CACHE, HF_HOME/hub, then below the user's cache. */
+/* Cache folder in the library's search order: --cache-dir, HF_HUB_CACHE, HF_HOME/hub, then the
+ * user's cache folder. */
 static char *cache_root(const char *cache_dir)
 {
     const char *hub = set_or_null("HF_HUB_CACHE"), *hf_home = set_or_null("HF_HOME");

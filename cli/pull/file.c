@@ -1,9 +1,10 @@
 /*
- * file.c - one file of the hub into blobs/HASH.
+ * file.c - downloads one file of the hub to blobs/HASH.
  *
- * It grows as blobs/HASH.incomplete, which stays when the download breaks off and is gone on with
- * by the next try. A lock on it keeps two programs from writing it together. When it is whole its
- * hash is taken, from what is on the disk, and only then it gets its name.
+ * Data is written to blobs/HASH.incomplete. The file stays after a broken download, and the next
+ * run resumes it. A lock (flock) on it keeps two programs from writing it at the same time. After
+ * the last byte the content is read back from the file and hashed; on a match it is renamed to
+ * blobs/HASH. A mismatch after a resumed download causes one full download.
  */
 #include "cli/pull/pull.h"
 
@@ -39,7 +40,8 @@ static bool hash_bytes(EVP_MD_CTX *context, int fd)
     return n == 0;
 }
 
-/* The hash of the file's kind as hexadecimal digits; false when the file cannot be read. */
+/* Writes the hash as hexadecimal digits: sha256 for LFS, else git's SHA-1. False on a read
+ * error. */
 static bool hash_file(int fd, const struct pull_file *file, char text[PULL_HASH_BYTES])
 {
     EVP_MD_CTX *context = EVP_MD_CTX_new();
@@ -49,7 +51,7 @@ static bool hash_file(int fd, const struct pull_file *file, char text[PULL_HASH_
     bool ok = context && EVP_DigestInit_ex(context, file->is_lfs ? EVP_sha256() : EVP_sha1(), NULL);
 
     if (ok && !file->is_lfs) {
-        /* git hashes a blob with its kind, its size and a NUL before it */
+        /* git hashes a blob with the prefix "blob SIZE" and a NUL */
         const int n = snprintf(header, sizeof(header), "blob %llu", (unsigned long long)file->size);
 
         EVP_DigestUpdate(context, header, (size_t)n + 1);
@@ -64,8 +66,8 @@ static bool hash_file(int fd, const struct pull_file *file, char text[PULL_HASH_
 
 /* ---------------------------------------------------------------------------------------- file */
 
-/* The incomplete file, locked: another program may finish and rename it while we wait, then the
- * lock is on a file that no longer bears the name. */
+/* Opens and locks the incomplete file. Another program may finish and rename the file while this
+ * one waits for the lock; the loop then opens the name again (compares inode and device). */
 static int open_incomplete(const char *path, const char *name)
 {
     struct stat ours, there;
@@ -102,7 +104,8 @@ static char *url_of(const struct pull_job *job, const struct pull_file *file)
     return url;
 }
 
-/* All bytes into the file, going on after breaks; more tries only while something comes. */
+/* Downloads all missing bytes, with retries and exponential backoff. The retry count restarts
+ * whenever bytes arrived. */
 static int receive(struct pull_job *job, const struct pull_file *file, struct http_file *to)
 {
     char *url = url_of(job, file);
@@ -158,7 +161,7 @@ static int fetch(struct pull_job *job, const struct pull_file *file, int fd)
         to.have = 0;
         if (ftruncate(fd, 0))
             return cli_fail("%s: %s", file->name, strerror(errno));
-    } while (resumed); /* the part from an earlier time may be what was wrong: once more, whole */
+    } while (resumed); /* the resumed part may be the wrong one: download all once more */
     cli_fail("%s: its %s is %s, but the hub lists %s", file->name,
              file->is_lfs ? "sha256" : "git hash", hash, file->hash);
     cli_hint("what came was thrown away; a proxy or a mirror may change files");
@@ -177,13 +180,13 @@ int cli_pull_file(struct pull_job *job, const struct pull_file *file)
         if (fd < 0) {
             result = CLI_FAILED;
         } else if (stat(blob, &st) == 0 && (uint64_t)st.st_size == file->size) {
-            unlink(incomplete); /* made anew by us while the other program finished */
+            unlink(incomplete); /* created by open() above, after the other program had finished */
         } else {
             result = fetch(job, file, fd);
             if (result == CLI_OK && rename(incomplete, blob))
                 result = cli_fail("%s: %s", blob, strerror(errno));
             if (lseek(fd, 0, SEEK_END) == 0 && result != CLI_OK)
-                unlink(incomplete); /* nothing to go on with */
+                unlink(incomplete); /* empty: nothing to resume */
         }
     }
     if (fd >= 0)

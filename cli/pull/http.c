@@ -1,9 +1,9 @@
 /*
- * http.c - requests to a hub through libcurl.
+ * http.c - HTTP requests to a hub through libcurl.
  *
- * TLS is always verified; from an https endpoint no redirect leads to plain http. The token goes to
- * the endpoint's host only (libcurl drops it when a redirect leads elsewhere), and over plain http
- * to this machine only.
+ * TLS certificates are always verified. An https endpoint never redirects to plain http. The token
+ * is sent to the endpoint's host only (libcurl drops it on a redirect to another host). Over plain
+ * http the token is sent to a loopback address only. Used by one thread.
  */
 #include "cli/pull/pull.h"
 
@@ -30,7 +30,7 @@ static const char *set_or_null(const char *variable)
     return value && *value ? value : NULL;
 }
 
-/* The token that `hf auth login` keeps. Owned, or NULL. */
+/* Reads the token that `hf auth login` stored. Owned, or NULL. */
 static char *token_of_file(void)
 {
     const char *home = set_or_null("HF_HOME"), *given = set_or_null("HF_TOKEN_PATH");
@@ -53,8 +53,8 @@ static char *token_of_file(void)
     return cli_format("%s", text);
 }
 
-/* Without the line end and blanks that get into variables; NULL when it cannot stand in a header.
- */
+/* Removes trailing whitespace. Frees the token and returns NULL if it has bytes that are invalid in
+ * a header. */
 static char *clean_token(char *token)
 {
     size_t size;
@@ -186,7 +186,7 @@ static bool may_pass(CURLcode code, long status)
     }
 }
 
-/* The message for what is neither done nor worth another try. */
+/* Prints the message of a request that failed and is not retried. */
 static void fail_request(const struct pull_http *http, CURLcode code, long status, const char *what,
                          const char *detail)
 {
@@ -269,7 +269,7 @@ struct receiver {
     int disk_errno;
 };
 
-/* Bytes of an answer to a range request: 206 goes on, 200 is the whole file from its begin. */
+/* First bytes of a body: 206 continues at `have`, 200 is the whole file, so `have` becomes 0. */
 static bool begin_body(struct receiver *r)
 {
     long status = 0;
@@ -294,7 +294,7 @@ static size_t add_to_file(char *bytes, size_t one, size_t n, void *user)
     (void)one;
     curl_easy_getinfo(r->http->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200 && status != 206)
-        return n; /* the page of an error */
+        return n; /* body of an error page: discarded */
     if (!r->begun && !begin_body(r))
         return CURL_WRITEFUNC_ERROR;
     r->too_long = n > file->size - file->have;
@@ -337,7 +337,7 @@ enum http_end cli_http_get_file(struct pull_http *http, const char *url, struct 
     if (code == CURLE_OK && (status == 200 || status == 206))
         return file->have == file->size ? HTTP_DONE : HTTP_BROKEN;
     if (code == CURLE_OK && status == 416 && file->have) {
-        file->have = 0; /* the server has another file now: from the begin */
+        file->have = 0; /* 416: the file on the server changed; restart from byte 0 */
         return ftruncate(file->fd, 0) == 0 ? HTTP_BROKEN : HTTP_FAILED;
     }
     if (may_pass(code, status))

@@ -1,5 +1,10 @@
 /*
- * list.c - the hub's answer about a revision, checked, and what of it is needed.
+ * list.c - parses and validates the hub's description of a revision, and selects the needed files.
+ *
+ * Input is JSON with the commit (`sha`) and the file list (`siblings`). The name, size and hash of
+ * a selected file are validated; the number of files is limited. Selected: config.json and other
+ * JSON files, the weights in safetensors format, tokenizer files, module folders, and the patterns
+ * of --include.
  */
 #include "cli/pull/pull.h"
 
@@ -22,8 +27,8 @@ static bool is_hex(const char *text, size_t digits)
     return text && strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
 }
 
-/* One part of a model's name: no way to mean another folder, no "--", which the cache's names use
- * for the slash. */
+/* Validates one part of a model name. It cannot name another folder (no leading '.'). "--" is
+ * invalid because the cache folder's name uses it for the slash. */
 static bool part_ok(const char *part, size_t size)
 {
     if (size == 0 || size > 96 || part[0] == '.' || part[0] == '-')
@@ -46,7 +51,7 @@ bool cli_pull_name_ok(const char *name)
     return !name[first] || part_ok(name + first + 1, strlen(name + first + 1));
 }
 
-/* Also of files: every part names something inside the folder before it. */
+/* Validates a relative path, of a revision or a file: no empty, "." or ".." component. */
 static bool path_ok(const char *path)
 {
     if (!*path || strlen(path) > MAX_NAME_BYTES)
@@ -78,8 +83,7 @@ bool cli_pull_is_commit(const char *revision)
     return is_hex(revision, PULL_COMMIT_BYTES - 1);
 }
 
-/* ---------------------------------------------------------------------------------- what is needed
- */
+/* ------------------------------------------------------------------------------------ selection */
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -88,7 +92,7 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* "1_Pooling/config.json": the folders of sentence-transformers' modules. */
+/* True for files like "1_Pooling/config.json": the module folders of sentence-transformers. */
 static bool in_module_folder(const char *name)
 {
     const size_t digits = strspn(name, "0123456789");
@@ -102,10 +106,10 @@ static bool is_main_weights(const char *name)
            fnmatch("model-*-of-*.safetensors", name, 0) == 0;
 }
 
-/* What decides over other files. */
+/* Files of the revision that make other files unnecessary. */
 struct has {
-    bool main;      /* the weights have their usual name: other safetensors are variants */
-    bool tokenizer; /* tokenizer.json: what SentencePiece made is in it */
+    bool main;      /* weights with the standard name: other safetensors are variants */
+    bool tokenizer; /* tokenizer.json: includes the content of the SentencePiece model */
 };
 
 static bool is_needed(const char *name, struct has has, const struct cli_list *include)
@@ -138,7 +142,7 @@ static int read_file(struct pull_file *file, const json_t *entry, const char *mo
     if (!name || !path_ok(name))
         return cli_fail("%s: the hub lists a file of a forbidden name: \"%s\"", model,
                         name ? name : "");
-    if (json_is_object(lfs) && !hash) /* as an other endpoint of the hub calls it */
+    if (json_is_object(lfs) && !hash) /* name of the field in another endpoint of the hub */
         hash = json_string_value(json_object_get(lfs, "oid"));
     file->is_lfs = json_is_object(lfs);
     if (!is_hex(hash, file->is_lfs ? 64 : 40) || !json_is_integer(size) ||

@@ -1,10 +1,11 @@
 /*
- * config.c - the server's options from three places: flags go before the environment, the
- * environment before the file of --config.
+ * config.c - the server's options from three sources, by priority: flags, environment variables,
+ * the file of --config.
  *
- * Every option --some-name is GPUSERVE_SOME_NAME in the environment and "some-name" in the file;
- * text-embeddings-inference's own names of variables are understood too. A list, such as --api-key,
- * comes whole from the first place that has it.
+ * Option --some-name is GPUSERVE_SOME_NAME in the environment and "some-name" in the JSON file. The
+ * variable names of text-embeddings-inference (TEI) are accepted too. Sources of a list option,
+ * such as --api-key, are not merged: the first source that has it supplies the whole list. Runs
+ * before any thread starts.
  */
 #include "cli/options/options.h"
 
@@ -19,7 +20,7 @@
 
 enum { MAX_CONFIG_BYTES = 1 << 20 };
 
-/* "1", "true", "yes" and "on"; their opposites leave a flag as it is. False: neither. */
+/* Parses "1", "true", "yes", "on" and their opposites, which leave a flag unset. False: invalid. */
 static bool read_flag(const char *text, bool *is_on)
 {
     static const char *const words[] = { "0", "1", "false", "true", "no", "yes", "off", "on" };
@@ -61,7 +62,7 @@ static int from_variable(struct cli_args *args, const struct cli_option *option,
     return set(args, option, text, variable);
 }
 
-/* Containers call themselves HOSTNAME: only an address says where to listen. */
+/* Containers set HOSTNAME to their own name: only an IP address is used as the listen address. */
 static bool is_meant(const struct cli_tei_name *tei, const char *text)
 {
     struct in6_addr address;
@@ -111,7 +112,7 @@ static int from_environment(struct cli_args *args, const struct cli_command *com
 
 /* ----------------------------------------------------------------------------------------- file */
 
-/* The file's tree does not live as long as the options. */
+/* Frees `memory` with the options, because the JSON tree is freed before them. */
 static void *keep(struct cli_args *args, void *memory)
 {
     if (!memory)
@@ -131,7 +132,7 @@ void cli_serve_release(struct cli_args *args)
     args->n_owned = args->owned_capacity = 0;
 }
 
-/* NULL: it is no single value. */
+/* A JSON scalar as text; NULL for an array, an object or null. */
 static const char *text_of(struct cli_args *args, const json_t *value)
 {
     if (json_is_string(value))
@@ -207,7 +208,7 @@ static int from_member(struct cli_args *args, const struct cli_command *command,
     return result;
 }
 
-/* How much of the text comes before the word. */
+/* Size of `text` before the first occurrence of `word`. */
 static size_t size_before(const char *text, const char *word)
 {
     const char *found = strstr(text, word);
@@ -215,7 +216,7 @@ static size_t size_before(const char *text, const char *word)
     return found ? (size_t)(found - text) : strlen(text);
 }
 
-/* The file's bytes, whatever they are; NULL after a message. */
+/* Content of the file, not validated; NULL after a message. */
 static char *read_file(const char *path, size_t *size)
 {
     FILE *file = fopen(path, "re");
@@ -253,7 +254,7 @@ static int from_file(struct cli_args *args, const struct cli_command *command)
         return CLI_FAILED;
     file = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &error);
     free(bytes);
-    if (!file) /* without what it is near to: that may be a key */
+    if (!file) /* omits the "near ..." part of the message, which may contain an API key */
         return cli_usage("%s: line %d, column %d: %.*s", args->config, error.line, error.column,
                          (int)size_before(error.text, " near "), error.text);
     if (!json_is_object(file))

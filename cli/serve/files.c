@@ -1,11 +1,13 @@
 /*
- * files.c - the files that the server may open: models, keys, its log, the system's
- * libraries.
+ * files.c - limits the files that the server may open: models, keys, logs, system libraries.
  *
- * Landlock is set for a thread and those that it starts, so this happens before the models are
- * opened: there is one thread then, which is made sure of. Paths are followed by the kernel when a
- * rule is made; where a reload is to find something new under the old name, the directory around it
- * is allowed too: a link to a model may be pointed at its neighbour, a key file be replaced.
+ * Landlock applies to one thread and the threads it starts. So the limit is set before the models
+ * are opened, after a check that the process has a single thread. The kernel resolves a path when a
+ * rule is added. A reload may find a new file under the old name: a link to a model may point to
+ * another directory, a key file may be replaced. For these paths the parent directory is allowed as
+ * well.
+ *
+ * With a GPU no limit is set, because the driver opens files of its own.
  */
 #include "cli/serve/files.h"
 
@@ -27,7 +29,7 @@
 
 /* ---------------------------------------------------------------------------------------- paths */
 
-/* Directories whose other files are not ours in any installation. */
+/* Directories that hold unrelated files: not allowed as a parent directory. */
 static bool is_common(const char *directory)
 {
     static const char *const common[] = { "/",     "/etc", "/dev", "/home", "/proc",
@@ -43,7 +45,7 @@ static bool is_common(const char *directory)
     return false;
 }
 
-/* The real directory that holds the last part of the path; owned, NULL when there is none. */
+/* Resolved path of the parent directory; owned, NULL if it does not exist. */
 static char *directory_of(const char *path)
 {
     size_t size = strlen(path);
@@ -84,7 +86,7 @@ static bool is_link(const char *path)
     return result;
 }
 
-/* A file that is read again, and may be another one under its name then. */
+/* Allows a file that is read again on reload and may have been replaced by then. */
 static int allow_file(struct cli_landlock *landlock, const char *path)
 {
     char *real = path ? realpath(path, NULL) : NULL;
@@ -93,7 +95,7 @@ static int allow_file(struct cli_landlock *landlock, const char *path)
     if (path && (cli_landlock_allow(landlock, path, CLI_READ) != 0 ||
                  allow_around(landlock, path, CLI_READ) != 0))
         result = -1;
-    /* Of a link, such as certbot makes, the next one is beside its target. */
+    /* A symbolic link, as certbot creates: its next target is in the same directory. */
     if (result == 0 && real)
         result = allow_around(landlock, real, CLI_READ);
     free(real);
@@ -102,7 +104,7 @@ static int allow_file(struct cli_landlock *landlock, const char *path)
 
 /* --------------------------------------------------------------------------------------- models */
 
-/* A snapshot in the hub's cache is links into the folder of its model. */
+/* A snapshot in the hub's cache is links into its repository folder: allow the whole folder. */
 static void cut_to_repository(char *real)
 {
     char *snapshots = strstr(real, "/snapshots/"), *models = strstr(real, "/models--");
@@ -111,7 +113,7 @@ static void cut_to_repository(char *real)
         *snapshots = '\0';
 }
 
-/* What is no directory is a name in the cache, or below the user's own models. */
+/* A name that is not a path is a model in the cache or in the user's own model folder. */
 static int allow_name(struct cli_landlock *landlock, const char *name, const char *cache_dir)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -151,7 +153,7 @@ static int allow_model(struct cli_landlock *landlock, const char *path, const ch
 
 /* --------------------------------------------------------------------------------------- system */
 
-/* Where loaded libraries lie, those lie that they load later: libgcc_s, a plugin. */
+/* Libraries loaded later (libgcc_s, plugins) are in the directories of the loaded libraries. */
 static int allow_library(struct dl_phdr_info *info, size_t size, void *user)
 {
     (void)size;
@@ -160,7 +162,8 @@ static int allow_library(struct dl_phdr_info *info, size_t size, void *user)
 
 static int allow_system(struct cli_landlock *landlock)
 {
-    /* /proc and /sys are facts of the host; processes beyond the limit cannot be looked into. */
+    /* /proc and /sys are information on the host; Landlock itself denies the inspection
+     * of processes outside its domain. */
     static const char *const read[] = { "/proc",     "/sys",           "/usr/lib",
                                         "/lib",      "/lib64",         "/usr/lib64",
                                         "/dev/null", "/dev/urandom",   "/etc/ld.so.cache",
@@ -177,8 +180,8 @@ static int allow_system(struct cli_landlock *landlock)
     return result;
 }
 
-/* Made now where it is not there: in a directory that is not allowed it could not be made later.
- * Why it cannot be is told by the server, which opens it. */
+/* Creates the log file if it is missing: later its directory may be denied. The server reports
+ * errors when it opens the file. */
 static bool make_log(const char *path, struct stat *st)
 {
     const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0640);
@@ -189,7 +192,7 @@ static bool make_log(const char *path, struct stat *st)
     return exists;
 }
 
-/* A log is made anew after its rotation; what is no file, such as /dev/stderr, is only written. */
+/* A log is created again after rotation; a special file such as /dev/stderr only needs writing. */
 static int allow_log(struct cli_landlock *landlock, const char *path)
 {
     struct stat st;
@@ -206,7 +209,7 @@ static int allow_log(struct cli_landlock *landlock, const char *path)
     return result;
 }
 
-/* Unlike others this directory cannot be done without, so a common one is allowed too. */
+/* The socket's directory is always needed, so a common directory is allowed too. */
 static int allow_socket(struct cli_landlock *landlock, const char *path)
 {
     char *directory = path ? directory_of(path) : NULL;
@@ -242,7 +245,7 @@ static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
 
 /* ---------------------------------------------------------------------------------------- limit */
 
-/* The threads of this process; 0 when they cannot be counted. */
+/* Number of threads of this process; 0 if it cannot be determined. */
 static int count_threads(void)
 {
     DIR *tasks = opendir("/proc/self/task");
@@ -256,7 +259,7 @@ static int count_threads(void)
     return n;
 }
 
-/* The thread that asked a driver may still be on its way out. */
+/* Waits up to 1 s: a thread of a driver query may not have exited yet. */
 static bool is_alone(void)
 {
     const struct timespec moment = { 0, 5000000 };
@@ -269,7 +272,7 @@ static bool is_alone(void)
     return false;
 }
 
-/* CUDA opens devices, its cache and files of the driver at times of its own. */
+/* True if a GPU may be used: CUDA opens devices, its cache and driver files at any time. */
 static bool may_use_gpu(const struct cli_args *args, gpuserve_context *context)
 {
     size_t n = 0;

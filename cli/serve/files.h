@@ -1,5 +1,5 @@
 /*
- * files.h - the files that the server may open while it serves; see files.c.
+ * files.h - limits the files that the server may open to those that it needs (Landlock).
  */
 #ifndef CLI_FILES_H
 #define CLI_FILES_H
@@ -9,8 +9,8 @@
 
 #include <gpuserve/http.h>
 
-/* To be called after the context is made and before the server starts its threads. What keeps the
- * limit away is told on standard error; the server goes on without. */
+/* Call after the context is created and before the server starts threads. If the limit cannot be
+ * set, the reason goes to standard error and the server continues without the limit. */
 void cli_limit_files(const struct cli_args *args, gpuserve_context *context,
                      const gpuserve_http_options *options);
 

@@ -1,8 +1,8 @@
 /*
- * landlock.c - see landlock.h.
+ * landlock.c - wrapper of the Landlock system calls.
  *
- * By raw calls: glibc has no wrappers, and the system's header may be older than the kernel. Only
- * rights that this file names are handled, so a newer kernel refuses no more than this one.
+ * Uses syscall(): glibc has no wrappers, and the system's header may be older than the kernel. Only
+ * the rights named in this file are handled, so a newer kernel denies no more than this one.
  */
 #include "cli/serve/landlock.h"
 
@@ -14,11 +14,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* By the version of the interface that brought them. */
+/* Access rights by the ABI version that introduced them. */
 #define ALL_OF_1 ((LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1)
-#define REFER (UINT64_C(1) << 13)     /* 2: between directories */
-#define TRUNCATE (UINT64_C(1) << 14)  /* 3 */
-#define IOCTL_DEV (UINT64_C(1) << 15) /* 5 */
+#define REFER (UINT64_C(1) << 13) /* 2: rename and link between directories */
+#define TRUNCATE (UINT64_C(1) << 14)
+#define IOCTL_DEV (UINT64_C(1) << 15)
 
 int cli_landlock_begin(struct cli_landlock *landlock)
 {
@@ -65,7 +65,7 @@ int cli_landlock_allow(struct cli_landlock *landlock, const char *path, int righ
             rule.allowed_access |= LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_REMOVE_FILE;
         result = (int)syscall(__NR_landlock_add_rule, landlock->ruleset, LANDLOCK_RULE_PATH_BENEATH,
                               &rule, 0);
-        /* Pipes and sockets have no place in the tree: what is open there is reached anyway. */
+        /* Pipes and sockets are not in the file tree and take no rule: open ones stay usable. */
         if (result != 0 && errno == EBADFD)
             result = 0;
     }

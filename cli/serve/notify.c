@@ -1,8 +1,8 @@
 /*
- * notify.c - telling systemd how the server is: ready, reloading, stopping, alive.
+ * notify.c - reports the server's state to systemd: ready, reloading, stopping, heartbeat.
  *
- * The protocol is one datagram of lines to the socket that NOTIFY_SOCKET names. Without it, as
- * anywhere but under systemd, nothing is sent.
+ * The protocol is one datagram of lines to the Unix socket in NOTIFY_SOCKET. Without the variable,
+ * i.e. outside systemd, nothing is sent. Heartbeats are sent at half of WATCHDOG_USEC.
  */
 #include "cli/serve/notify.h"
 
@@ -26,7 +26,7 @@ void cli_notify(const char *state)
     if (size < 2 || size >= sizeof(address.sun_path) || (path[0] != '/' && path[0] != '@'))
         return;
     memcpy(address.sun_path, path, size);
-    if (path[0] == '@') /* a name without a file */
+    if (path[0] == '@') /* abstract socket name */
         address.sun_path[0] = 0;
     fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)

@@ -1,8 +1,9 @@
 /*
- * port.c - who listens on a port already: for the message when it cannot be had.
+ * port.c - finds the process that listens on a TCP port, for the message "port in use".
  *
- * The kernel's table of sockets names the socket, and one of the processes we may look into holds
- * it. Asked before files are limited; what belongs to other users stays unknown.
+ * /proc/net/tcp and tcp6 give the inode of the socket; a scan of /proc/PID/fd finds the process
+ * that has it open. Runs before file access is limited. Processes of other users cannot be read, so
+ * their names stay unknown.
  */
 #include "cli/serve/port.h"
 
@@ -17,7 +18,7 @@
 
 enum { LISTENING = 0x0A };
 
-/* The inode of a socket that listens on the port; 0: none in this table. */
+/* Inode of the socket that listens on the port; 0: not in this table. */
 static unsigned long find_socket(const char *table, unsigned port)
 {
     FILE *file = fopen(table, "re");

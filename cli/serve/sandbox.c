@@ -1,11 +1,11 @@
 /*
- * sandbox.c - what the server gives up once its models are loaded.
+ * sandbox.c - seccomp filter for all threads, installed after the models are loaded.
  *
- * A seccomp filter for all threads: no other program can be started, no process looked into or
- * changed, and nobody else be spoken to: sockets are made on this machine only. Whoever takes over
- * the server through a flaw in a parser finds no shell and no way out but the connection it came
- * by. io_uring goes as well, whose calls no filter sees. What is refused fails with EPERM;
- * everything else goes on as before, reloads too.
+ * Denied: starting programs, reading or changing other processes, kernel modules, mounts and
+ * namespaces, and new sockets except AF_UNIX (and IP sockets if `with_network`). So an attacker who
+ * exploits a parser bug gets no shell and no new connection. io_uring is denied too, because a
+ * filter does not see its operations. Denied calls fail with EPERM. All other calls, including
+ * those of a reload, work as before.
  */
 #include "cli/serve/sandbox.h"
 
@@ -31,18 +31,18 @@
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
 #define RETURN(value) BPF_STMT(BPF_RET | BPF_K, (value))
-/* The next instruction only if the value is this one. */
+/* Executes the next instruction only if the value matches. */
 #define IF(value) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (value), 0, 1)
 #define REFUSED RETURN(SECCOMP_RET_ERRNO | EPERM)
 #define REFUSE(name) IF(__NR_##name), REFUSED
 
-enum { X32_BIT = 0x40000000 }; /* the other numbers of x86-64 */
-/* The same on all architectures, and younger than some headers. */
+enum { X32_BIT = 0x40000000 }; /* system call numbers of the x32 ABI */
+/* Same numbers on all architectures; missing in older headers. */
 enum { NR_IO_URING_SETUP = 425, NR_PIDFD_GETFD = 438 };
 
 int cli_sandbox(bool with_network)
 {
-    /* libmicrohttpd's ends are of socketpair(); systemd is told by AF_UNIX. */
+    /* libmicrohttpd uses socketpair(); systemd notification uses AF_UNIX. */
     const uint32_t network =
         with_network ? SECCOMP_RET_ALLOW : SECCOMP_RET_ERRNO | (EPERM & SECCOMP_RET_DATA);
     struct sock_filter filter[] = {
@@ -82,7 +82,7 @@ int cli_sandbox(bool with_network)
         REFUSED,
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_socket, 1, 0),
         RETURN(SECCOMP_RET_ALLOW),
-        LOAD(args[0]), /* its lower half: both architectures are little-endian */
+        LOAD(args[0]), /* low 32 bits: both architectures are little-endian */
         IF(AF_UNIX),
         RETURN(SECCOMP_RET_ALLOW),
         IF(AF_INET),
@@ -99,7 +99,7 @@ int cli_sandbox(bool with_network)
     }
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         return -1;
-    /* With TSYNC a thread that cannot take the filter is told by its number. */
+    /* With TSYNC, a positive result is the id of a thread that could not be synchronized. */
     return syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0
                ? 0
                : -1;

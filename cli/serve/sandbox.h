@@ -1,13 +1,14 @@
 /*
- * sandbox.h - what the server gives up once its models are loaded; see sandbox.c.
+ * sandbox.h - a seccomp filter that the server installs after the models are loaded.
  */
 #ifndef CLI_SANDBOX_H
 #define CLI_SANDBOX_H
 
 #include <stdbool.h>
 
-/* For all threads of the process, for good; `with_network`: the server asks itself over its port,
- * so sockets can be made for that. -1 with errno when the kernel does not know it. */
+/* Applies to all threads of the process, permanently. `with_network`: IP sockets stay allowed,
+ * because the server sends requests to its own port. -1 with errno if the kernel does not support
+ * it. */
 int cli_sandbox(bool with_network);
 
 #endif

@@ -1,5 +1,8 @@
 /*
- * failing_malloc.c - the process's malloc, where the n-th allocation can fail and all are counted.
+ * failing_malloc.c - replaces the process's malloc: the n-th allocation can fail, and all are
+ * counted.
+ *
+ * Wraps glibc's functions; counters are atomic. Used single- and multi-threaded.
  */
 #define _GNU_SOURCE
 #include "tests/base/failing_malloc.h"
@@ -13,10 +16,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Seen by the C library too, whose own calls (realpath, fopen) then fail and count like ours. */
+/* Visible to the C library too, so that its own calls (realpath, fopen) can fail and are
+ * counted. */
 #pragma GCC visibility push(default)
 
-/* glibc's own, under the names it exports for this purpose. */
+/* glibc's functions, exported for this purpose. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *memory, size_t size);
@@ -65,9 +69,8 @@ static bool fails(void)
     return true;
 }
 
-/* glibc counts the room it left for an alignment of pages as usable, and of what was mapped by
- * mmap() it knows nothing: such blocks, of which there are few, are counted as they were asked for.
- */
+/* malloc_usable_size() of page-aligned blocks includes the padding, and is unknown for mmap():
+ * these few blocks are counted with their requested size. */
 #define MAX_ALIGNED 256
 static struct {
     _Atomic(void *) memory;
@@ -185,7 +188,7 @@ void free(void *memory)
     __libc_free(memory);
 }
 
-/* Memory of nobody else; files that are mapped neither fail nor count. */
+/* Anonymous mappings; mapped files neither fail nor count. */
 void *mmap(void *wish, size_t size, int protection, int flags, int fd, off_t offset)
 {
     const bool is_memory = flags & MAP_ANONYMOUS;

@@ -30,7 +30,7 @@ Test(utf8, valid_length_stops_at_the_first_bad_byte)
         { "\xC0\x80", 2, 0 },          /* overlong NUL */
         { "\xED\xA0\x80", 3, 0 },      /* surrogate */
         { "\xF4\x90\x80\x80", 4, 0 },  /* above U+10FFFF */
-        { "12345678\xE2\x82", 10, 8 }, /* cut */
+        { "12345678\xE2\x82", 10, 8 }, /* truncated */
         { "\xF0\x9F\x98\x80", 4, 4 },
     };
 
@@ -65,7 +65,7 @@ Test(json, limits_and_duplicates_are_refused_before_or_while_parsing)
         { "[1,2,3,4,5,6,7,8,9,10,11,12]", GPUSERVE_E_TOO_LARGE },
         { "{\"a\": 1, \"a\": 2}", GPUSERVE_E_FORMAT },
         { "{\"a\": ", GPUSERVE_E_FORMAT },
-        { "\"[[[[[[[,,,,,,,,,,,,,\"", GPUSERVE_OK }, /* structure inside a string does not count */
+        { "\"[[[[[[[,,,,,,,,,,,,,\"", GPUSERVE_OK }, /* brackets inside a string do not count */
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -148,7 +148,7 @@ Test(error, nothing_is_written_past_a_shorter_struct)
     cr_expect_eq(gsv_fail(NULL, GPUSERVE_E_IO, "message"), GPUSERVE_E_IO);
 }
 
-/* types.h: both texts are always NUL-terminated UTF-8, cut if too long. */
+/* types.h: message and hint are always NUL-terminated UTF-8, truncated if too long. */
 Test(error, texts_are_utf8_whatever_they_quote)
 {
     char full[GPUSERVE_ERROR_TEXT_BYTES + 8];
@@ -173,7 +173,7 @@ Test(error, texts_are_utf8_whatever_they_quote)
         cr_expect_eq(gsv_utf8_valid_length(error.message, strlen(error.message)),
                      strlen(error.message));
     }
-    for (size_t shift = 0; shift < 4; shift++) { /* the cut falls on each byte of a character */
+    for (size_t shift = 0; shift < 4; shift++) { /* truncates at each byte of a character */
         gpuserve_error error = GPUSERVE_ERROR_INIT;
         const size_t most = GPUSERVE_ERROR_TEXT_BYTES - 1;
 

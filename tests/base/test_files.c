@@ -1,6 +1,6 @@
 /*
- * test_files.c - lib/base: what is no file, names that are too long or empty, files that end early;
- * arrays that may not grow further.
+ * test_files.c - lib/base: paths that are not regular files, names too long or empty, files that
+ * end early; array growth limits.
  */
 #define _GNU_SOURCE
 #include "lib/base/alloc.h"
@@ -132,7 +132,7 @@ Test(files, names_that_are_too_long_or_empty_are_none)
     cr_expect(gsv_join_name(joined, "folder", "name"));
     cr_expect_str_eq(joined, "folder/name");
     cr_expect_not(gsv_join_name(joined, "", ""));
-    /* "././.../file", as long as there is room: it is there, with one byte more it is not. */
+    /* "././.../file" up to the max length is found; one byte more is not. */
     while (length + 2 + 4 < GSV_FILE_NAME_BYTES - 1) {
         memcpy(name + length, "./", 2);
         length += 2;

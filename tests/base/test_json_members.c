@@ -1,6 +1,6 @@
 /*
- * test_json_members.c - lib/base: members of the wrong kind or out of range, numbers that are too
- * long, and a text that ends where a reader still expects something.
+ * test_json_members.c - lib/base: JSON fields of the wrong type or out of range, overlong numbers,
+ * truncated text.
  */
 #include "lib/base/json_reader.h"
 #include "lib/base/json_tree.h"
@@ -75,7 +75,7 @@ Test(json_members, a_number_of_too_many_digits)
     cr_expect_null(json);
 }
 
-/* What stands behind the end is not read, whatever it is. */
+/* Bytes after the end are never read. */
 Test(json_members, a_reader_stops_at_the_end)
 {
     static const char text[] = "{\"a\":1}";

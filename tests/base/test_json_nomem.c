@@ -1,5 +1,6 @@
 /*
- * test_json_nomem.c - JSON for jansson while one allocation fails: whole or not at all.
+ * test_json_nomem.c - JSON for jansson while one allocation fails: the result is complete or an
+ * error.
  */
 #include "lib/base/json.h"
 #include "tests/base/failing_malloc.h"

@@ -1,6 +1,7 @@
 /*
- * test_json_tree.c - the tree of a JSON text against what jansson makes of the same bytes: kept
- * fuzz inputs, texts chosen by hand, and thousands of damaged ones.
+ * test_json_tree.c - the JSON tree against jansson's result for the same bytes.
+ *
+ * Inputs: the fuzz corpus, hand-written texts, and thousands of damaged ones.
  */
 #include "lib/base/json_tree.h"
 
@@ -31,7 +32,7 @@ static bool same(const struct gsv_json_value *ours, const json_t *theirs)
         return ours->kind == GSV_JSON_INT ? ours->is.whole == (int64_t)json_integer_value(theirs)
                                           : ours->kind == GSV_JSON_NUMBER && ours->is.real == 0 &&
                                                 json_integer_value(theirs) == 0;
-    case JSON_REAL: /* also whole numbers beside one that does not fit in 64 bits */
+    case JSON_REAL: /* integers beyond 64 bits too */
         return ours->kind == GSV_JSON_INT
                    ? (double)ours->is.whole == json_real_value(theirs)
                    : ours->kind == GSV_JSON_NUMBER && ours->is.real == json_real_value(theirs);
@@ -50,7 +51,7 @@ static bool same(const struct gsv_json_value *ours, const json_t *theirs)
             return false;
         json_object_foreach((json_t *)theirs, key, member)
         {
-            /* jansson keeps the order of the text. */
+            /* jansson keeps the order of the fields. */
             if (strcmp(ours->is.fields[i]->key, key) != 0 ||
                 gsv_json_member(ours, key) != ours->is.fields[i] ||
                 !same(ours->is.fields[i], member))
@@ -80,7 +81,7 @@ static bool compare(const char *text, size_t size)
     const gpuserve_status st = gsv_json_read(&ours, text, size, "case", limits, &error);
     const bool accepted = st == GPUSERVE_OK;
 
-    if (st == GPUSERVE_E_TOO_LARGE) { /* our limits are no business of jansson's */
+    if (st == GPUSERVE_E_TOO_LARGE) { /* jansson does not have our limits */
         json_decref(theirs);
         return false;
     }
@@ -194,7 +195,7 @@ Test(json_tree, a_number_is_the_same_in_every_locale)
     static const char text[] = "[0.5, 1e-12]";
     struct gsv_json_value *root = NULL;
 
-    if (!setlocale(LC_ALL, "de_DE.UTF-8")) /* where it is not installed "C" says as much */
+    if (!setlocale(LC_ALL, "de_DE.UTF-8")) /* if missing, "C" is sufficient */
         setlocale(LC_ALL, "C");
     cr_assert_eq(gsv_json_read(&root, text, strlen(text), "case", limits, NULL), GPUSERVE_OK);
     cr_expect_eq(gsv_json_at(root, 0)->is.real, 0.5);

@@ -1,5 +1,5 @@
 /*
- * test_topology.c - groups of cores from canned sysfs trees, and threads that stay in theirs.
+ * test_topology.c - core groups from canned sysfs trees, and threads pinned to their group.
  */
 #define _GNU_SOURCE
 #include "lib/base/topology.h"
@@ -15,7 +15,7 @@
 
 static char root[64];
 
-/* A file of the tree, its folders made. */
+/* Creates a file of the tree and its folders. */
 static void put(const char *name, const char *text)
 {
     char path[256];
@@ -67,7 +67,7 @@ static void remove_tree(void)
     nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The groups as "0 1 8|2 3", of the cores in `allowed`, a mask of the first 64. */
+/* The groups as "0 1 8|2 3", restricted to `allowed`, a mask of the first 64 cores. */
 static const char *groups_of(uint64_t allowed)
 {
     static char text[512];
@@ -89,7 +89,7 @@ static const char *groups_of(uint64_t allowed)
     return text;
 }
 
-/* Two sockets, each with two complexes of two cores and their siblings. */
+/* Two sockets, each with two core complexes of two cores with SMT siblings. */
 static void put_server(void)
 {
     for (int core = 0; core < 16; core++) {
@@ -154,7 +154,7 @@ Test(topology, workers_are_spread_by_the_cores, .init = make_tree, .fini = remov
     cr_expect_eq(gsv_topology_group(&topology, 3, 4), 0);
 }
 
-/* On the cores there are: each a group of its own. */
+/* With the real cores: each is its own group. */
 Test(topology, a_thread_stays_within_its_group_and_its_mask)
 {
     struct gsv_core_set allowed, now;
@@ -170,7 +170,7 @@ Test(topology, a_thread_stays_within_its_group_and_its_mask)
     gsv_topology_stay(&topology, topology.n - 1);
     cr_assert(gsv_core_set_allowed(&now));
     cr_expect_eq(memcmp(&now, &topology.groups[topology.n - 1], sizeof(now)), 0);
-    gsv_topology_stay(&topology, 0); /* no core of it may be used any more */
+    gsv_topology_stay(&topology, 0); /* no core of the group is allowed any more */
     cr_assert(gsv_core_set_allowed(&now));
     cr_expect_eq(memcmp(&now, &topology.groups[topology.n - 1], sizeof(now)), 0);
     gsv_topology_reset(&topology);

@@ -1,5 +1,5 @@
 /*
- * support.c - handles and numbers of the arithmetic tests.
+ * support.c - compute handles and random numbers for the tests of the compute API.
  */
 #include "tests/compute/support.h"
 
@@ -23,7 +23,7 @@ gpuserve_compute *open_compute(const char *device)
     cr_assert_eq(gpuserve_compute_open(&compute, context, &options, &error), GPUSERVE_OK, "%s",
                  error.message);
     cr_assert_str_eq(gpuserve_compute_device(compute), device);
-    gpuserve_context_unref(&context); /* the handle has its own share */
+    gpuserve_context_unref(&context); /* the handle holds a reference */
     return compute;
 }
 

@@ -1,6 +1,6 @@
 /*
  * test_chain.c - gpuserve_chain() on the CPU and on the emulated GPU, interpreted and by generated
- * kernels, step by step against float64.
+ * kernels, each step against float64.
  */
 #include "tests/compute/support.h"
 
@@ -58,14 +58,14 @@ static bool is_near(float got, double want)
         return isnan(got);
     if (isinf((float)want))
         return got == (float)want;
-    /* Four units in the last place; what is below the least normal number may become zero. */
+    /* Four units in the last place; results below the min normal number may be flushed to zero. */
     return fabs((double)got - want) <= 4 * 1.2e-7 * fabs(want) + 1.2e-38;
 }
 
 static const struct place {
     const char *name;
     const char *device;
-    const char *nvrtc; /* what GPUSERVE_NVRTC says */
+    const char *nvrtc; /* value of GPUSERVE_NVRTC */
     uint32_t variant;
 } places[] = {
     { "cpu", "cpu", "0", GPUSERVE_CHAIN_PRECOMPILED },
@@ -80,7 +80,7 @@ static gpuserve_compute *open_place(const struct place *place)
     return open_compute(place->device);
 }
 
-/* Every kind alone, on numbers of all sizes and none. */
+/* Each kind of step alone, on values of all magnitudes, infinities and NaN. */
 Test(chain, every_step_is_within_four_units)
 {
     static const float odd[] = { 0.0f,   -0.0f,       1.0f,     -1.0f,    0.5f,
@@ -101,10 +101,10 @@ Test(chain, every_step_is_within_four_units)
 
             cr_expect_eq(run_chain(compute, &step, 1, in, out, n), places[d].variant);
             for (size_t i = 0; i < n; i++) {
-                /* A GPU's are ours, and reduce numbers of any size. */
+                /* GPU code uses our own range reduction, which is valid for any argument. */
                 const bool far = d == 0 && (fabsf(in[i]) > 1e5f || isinf(in[i]));
                 const bool periodic = kind == GPUSERVE_CHAIN_SIN || kind == GPUSERVE_CHAIN_COS;
-                /* A sum may cancel: then a unit is one of what went in. So in the tail of GELU. */
+                /* Where a sum cancels, the error is relative to its terms. The tail of GELU too. */
                 const double slack =
                     kind == GPUSERVE_CHAIN_FMA || kind == GPUSERVE_CHAIN_GELU || periodic ? 2e-7
                                                                                           : 0;
@@ -122,7 +122,7 @@ Test(chain, every_step_is_within_four_units)
     }
 }
 
-/* Long lists over odd lengths, in place and not: what the steps give one after the other. */
+/* Long lists over odd lengths, in place and not: equal to the steps applied one after the other. */
 Test(chain, lists_are_their_steps_in_order)
 {
     static const size_t lengths[] = { 1, 3, 4, 5, 1023, 1025, 40001 };

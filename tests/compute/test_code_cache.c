@@ -1,8 +1,8 @@
 /*
- * test_code_cache.c - generated kernels are kept on disk for the next process: used where all is as
- * it was written, else compiled anew; bounded; whole under processes that write at once.
+ * test_code_cache.c - the on-disk cache of generated kernels: reused by the next process if intact,
+ * else compiled again; limited in size; consistent under concurrent writers.
  *
- * Each use is a process of its own. One that has no compiler in its PATH can only have the kernel
+ * Each use is a separate process. A process without a compiler in its PATH can only get the kernel
  * from the cache.
  */
 #include "tests/compute/support.h"
@@ -39,7 +39,7 @@ static void end(void)
 
 TestSuite(code_cache, .init = begin, .fini = end);
 
-/* x + 1, then times 3, on the emulated device. */
+/* Runs x + 1, then times 3, on the emulated device. */
 static int use(void)
 {
     const gpuserve_chain_step steps[] = { { GPUSERVE_CHAIN_ADD, 1, 0 },
@@ -80,7 +80,7 @@ static int run_with(bool with_compiler)
     return result_of(start(with_compiler));
 }
 
-/* How many kernels are kept; the path of one of them. */
+/* Number of cached kernels; `path` receives the path of one. */
 static int n_kept(char *path, size_t size)
 {
     DIR *const open_folder = opendir(folder);
@@ -123,7 +123,7 @@ Test(code_cache, none_where_it_is_switched_off)
     expect_kept(0);
 }
 
-/* A byte that differs, anywhere; a part that is missing; a file that others may write. */
+/* Any changed byte, a truncated file, or a file writable by others is not used. */
 Test(code_cache, a_file_that_is_not_as_it_was_written_is_compiled_anew)
 {
     char path[512];
@@ -152,7 +152,7 @@ Test(code_cache, a_file_that_is_not_as_it_was_written_is_compiled_anew)
     cr_expect_eq(run_with(false), INTERPRETED);
 }
 
-/* The NVRTC that the version was asked of is not the same any more. */
+/* The recorded NVRTC version is invalid, so the library is asked again. */
 Test(code_cache, a_version_that_is_not_known_for_sure_is_asked_again)
 {
     char path[512];
@@ -177,7 +177,7 @@ Test(code_cache, processes_that_write_at_once)
     cr_expect_eq(run_with(false), GENERATED);
 }
 
-/* Those used longest ago go. */
+/* Least recently used kernels are evicted. */
 Test(code_cache, it_is_bounded)
 {
     const struct timespec long_ago[2] = { { 1, 0 }, { 1, 0 } };
@@ -195,7 +195,7 @@ Test(code_cache, it_is_bounded)
     cr_expect_eq(run_with(false), GENERATED, "the newest is not among those that went");
 }
 
-/* A folder that cannot be had costs nothing but the time to compile. */
+/* Without a usable cache folder, kernels are compiled each time. */
 Test(code_cache, a_folder_that_cannot_be_made)
 {
     setenv("GPUSERVE_KERNEL_CACHE", "/proc/nowhere", 1);

@@ -1,8 +1,8 @@
 /*
- * test_code_key.cpp - which kept kernel is taken: the one of the same source, options, processor
- * and compiler, from a file that is whole; nothing else, one difference after the other.
+ * test_code_key.cpp - the key of a cached kernel: source, options, processor and compiler version.
  *
- * The source is that of the emulated backend, which hides its functions.
+ * Only an intact file with an equal key is used; each part of the key is changed in turn. Includes
+ * the source of the emulated backend, which hides its functions.
  */
 #include "kernels/cuda/compute/kernel_cache.cu"
 
@@ -44,7 +44,7 @@ bool is_kept(const struct gsv_code_key *wanted, const void *bytes, size_t size)
     return found != NULL;
 }
 
-/* The path of the key's file, and what is in it. */
+/* Path of the key's file, and its content. */
 size_t read_kept(char *path, char *bytes, size_t most)
 {
     char *const text = write_key(&key);
@@ -70,7 +70,7 @@ void overwrite(const char *path, const char *bytes, size_t size)
 
 TestSuite(code_key, .init = begin, .fini = end);
 
-/* Each has code of its own, and all are kept beside each other. */
+/* Each key has its own code, and all are cached side by side. */
 Test(code_key, each_member_of_the_key_tells_kernels_apart)
 {
     const char *const others[] = { "--use_fast_math", "-std=c++20" };
@@ -102,7 +102,7 @@ Test(code_key, each_member_of_the_key_tells_kernels_apart)
     }
 }
 
-/* The header's sizes are not in the sum; all else is. */
+/* The checksum does not cover the sizes in the header, but all other bytes. */
 Test(code_key, a_byte_that_differs_anywhere)
 {
     char path[PATH_MAX], bytes[512] = {};
@@ -111,7 +111,7 @@ Test(code_key, a_byte_that_differs_anywhere)
     cr_expect(is_kept(&key, code, sizeof(code)));
     const size_t size = read_kept(path, bytes, sizeof(bytes));
     for (size_t i = 0; i < 2 * size; i++) {
-        const char change = i % 2 ? 1 : 2; /* one of them makes a size larger */
+        const char change = i % 2 ? 1 : 2; /* one of them increases a size */
 
         bytes[i / 2] ^= change;
         overwrite(path, bytes, size);
@@ -128,7 +128,7 @@ Test(code_key, a_byte_that_differs_anywhere)
     cr_expect_not(is_kept(&key, code, sizeof(code)), "a byte more");
 }
 
-/* Names are hashes: two keys may have the same. The file is whole, and its sum is right. */
+/* File names are hashes, so two keys may collide. The file is intact, with a valid checksum. */
 Test(code_key, a_file_of_the_same_name_may_be_of_another_key)
 {
     char path[PATH_MAX], bytes[512] = {};
@@ -146,7 +146,7 @@ Test(code_key, a_file_of_the_same_name_may_be_of_another_key)
     cr_expect_not(is_kept(&key, code, sizeof(code)));
 }
 
-/* The compiler is known without opening it while its file is the same, in size and time. */
+/* The compiler version is cached while size and time of the compiler's file are unchanged. */
 Test(code_key, a_compiler_that_was_replaced_is_not_known)
 {
     struct timespec times[2] = { { 100, 0 }, { 100, 7 } };
@@ -161,7 +161,7 @@ Test(code_key, a_compiler_that_was_replaced_is_not_known)
     cr_assert_eq(utimensat(AT_FDCWD, library, times, 0), 0);
     cr_expect_eq(gsv_code_cache_known_version(&cache), 0, "of another size");
     overwrite(library, "two", 3);
-    for (int i = 0; i < 2; i++) { /* whole seconds, then parts of one */
+    for (int i = 0; i < 2; i++) { /* differ in seconds, then in nanoseconds */
         times[1].tv_sec = i ? 100 : 101;
         times[1].tv_nsec = i ? 8 : 7;
         cr_assert_eq(utimensat(AT_FDCWD, library, times, 0), 0);

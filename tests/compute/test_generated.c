@@ -1,7 +1,9 @@
 /*
- * test_generated.c - chains by kernels that are generated at run time, on the emulator, which
- * compiles the very same source: against kernels/ref, against the interpreter bit by bit, kept,
- * given up, and failing at every call.
+ * test_generated.c - chains by kernels generated at run time, on the emulator, which compiles the
+ * same source.
+ *
+ * Compared with kernels/ref, and bit by bit with the interpreter; cached, evicted, and with each
+ * call failing.
  */
 #include "kernels/ref/ref.h"
 #include "tests/compute/support.h"
@@ -13,7 +15,7 @@
 
 enum { MAX = 70, MAX_FLOATS = 1100 };
 
-/* Kinds of one list after the other, each repeated as often as is said. */
+/* The kinds of a list; the whole sequence is repeated `repeats` times. */
 static const struct list {
     const char *what;
     uint32_t kinds[MAX];
@@ -53,7 +55,7 @@ static gpuserve_compute *open_with(const char *nvrtc)
     return open_compute("cuda:0");
 }
 
-/* Every list over lengths around a thread's four elements and a block's 1024. */
+/* Each list at lengths around the four elements of a thread and the 1024 of a block. */
 Test(generated, equals_the_interpreter_and_is_near_the_reference)
 {
     static const size_t lengths[] = { 1, 2, 3, 4, 5, 1023, 1024, 1025 };
@@ -80,7 +82,7 @@ Test(generated, equals_the_interpreter_and_is_near_the_reference)
             distance += isnan(want[i]) ? 0 : pow((double)got[i] - (double)want[i], 2);
             length += isnan(want[i]) ? 0 : pow((double)want[i], 2);
         }
-        /* Rounded at each step in both; errors of a unit grow in a list that multiplies. */
+        /* Both round at each step; errors grow in a list of multiplications. */
         cr_expect(sqrt(distance) <= 1e-5 * sqrt(length) + 1e-30, "%s, n %zu: %g of %g",
                   lists[l / 8].what, n, sqrt(distance), sqrt(length));
         free(in), free(got), free(same), free(want);
@@ -89,7 +91,7 @@ Test(generated, equals_the_interpreter_and_is_near_the_reference)
     gpuserve_compute_close(&interpreted);
 }
 
-/* Numbers are no part of the source: other ones, no other kernel. */
+/* Constants are not part of the source: lists with other constants share a kernel. */
 Test(generated, lists_that_differ_in_numbers_share_a_kernel)
 {
     gpuserve_compute *compute = open_with("1");
@@ -108,7 +110,7 @@ Test(generated, lists_that_differ_in_numbers_share_a_kernel)
     gpuserve_compute_close(&compute);
 }
 
-/* A list that no loop shortens is interpreted, and so is what asks for little. */
+/* A list without a loop is interpreted, and so is a list with little work. */
 Test(generated, only_what_is_worth_it_is_generated)
 {
     enum { MANY = 1500 };
@@ -130,7 +132,7 @@ Test(generated, only_what_is_worth_it_is_generated)
     gpuserve_compute_close(&compute);
 }
 
-/* More lists than are kept: those used longest ago are unloaded, and come back. */
+/* More lists than the cache holds: least recently used kernels are unloaded, and compiled again. */
 Test(generated, the_kernels_kept_are_bounded)
 {
     enum { KEPT = 16, LISTS = 18 };
@@ -163,7 +165,8 @@ Test(generated, the_kernels_kept_are_bounded)
     cr_expect_eq(over.live_objects, 0);
 }
 
-/* Each call in turn fails, in passing and for good: the right bits or an error, never others. */
+/* Each call fails in turn, with a transient or a sticky error: the right bits or an error, never
+ * wrong bits. */
 static uint64_t fail_call(uint64_t n, int cuda_error)
 {
     const gpuserve_chain_step steps[] = { { GPUSERVE_CHAIN_FMA, 2, 1 },
@@ -212,7 +215,7 @@ Test(generated, a_device_lost_while_loading_is_told)
     uint64_t n = 0;
     float x = 1;
 
-    /* The call that loads machine code is found by failing each in a process that lives on. */
+    /* Finds the call that loads machine code: fails each call in turn, with a transient error. */
     do {
         gsv_emu_fail_call(0, 0);
         gpuserve_compute_close(&compute);
@@ -232,7 +235,7 @@ Test(generated, a_device_lost_while_loading_is_told)
     gpuserve_compute_close(&compute);
 }
 
-/* With streams that run late, and threads and blocks in any order. */
+/* Streams run late, and threads and blocks in any order. */
 Test(generated, late_streams_change_nothing)
 {
     const gpuserve_chain_step steps[] = { { GPUSERVE_CHAIN_SIN, 0, 0 },

@@ -1,6 +1,6 @@
 /*
- * test_lstm.c - gpuserve_lstm_run() on the CPU and on the emulated GPU: torch's own results, larger
- * shapes against kernels/ref, and what it refuses.
+ * test_lstm.c - gpuserve_lstm_run() on the CPU and on the emulated GPU: against torch, larger
+ * shapes against kernels/ref, and rejected arguments.
  */
 #include "kernels/kernels.h"
 #include "tests/compute/support.h"
@@ -14,21 +14,21 @@
 #define MAX_WEIGHTS 8
 #define MAX_SEQUENCES 40
 
-/* A network, its sequences and what is wanted of them. */
+/* A network, its sequences and the expected results. */
 struct problem {
     gpuserve_lstm_network network;
     gpuserve_lstm_weights weights[MAX_WEIGHTS];
     int32_t cu_seqlens[MAX_SEQUENCES + 1];
     gpuserve_lstm_job job;
     size_t n_output, n_state;
-    float *floats; /* all of it */
+    float *floats; /* one allocation for all arrays */
     const float *output, *h_n, *c_n;
 };
 
 struct way {
     const char *device;
     uint32_t variant, dtype;
-    double room; /* |got - want| / |want| */
+    double room; /* tolerance of |got - want| / |want| */
 };
 
 static const struct way ways[] = {
@@ -54,8 +54,8 @@ static double distance(const float *got, const float *want, size_t n)
         apart += d * d;
         size += (double)want[i] * (double)want[i];
     }
-    /* States lie between -1 and 1 and are made of terms of that size: a net of one unit whose state
-     * is near zero has no more correct digits for that. */
+    /* States are in [-1, 1] and are sums of terms of that size, so the error of a single state near
+     * zero is not relative to the state. */
     return n ? sqrt(apart / fmax(size, 0.01 * (double)n)) : 0;
 }
 
@@ -173,7 +173,7 @@ Test(lstm, computes_what_torch_does)
     for (size_t i = 0; i < COUNT(names); i++) {
         struct problem p = read_problem(names[i]);
 
-        /* The error of a single number is no average: not in float16. */
+        /* In float16 the error of a single value is not averaged. */
         for (size_t w = 0; w < COUNT(ways); w++)
             if (p.n_state > 1 || ways[w].dtype != GPUSERVE_DTYPE_FLOAT16)
                 run_way(&p, &ways[w], names[i]);
@@ -190,10 +190,10 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    { 4, 3, 2, 5, { 0, 2, 0, 1, 3 }, true }, /* empty ones among others */
-    { 2, 5, 1, 3, { 0, 0, 0 }, true },       /* nothing at all */
+    { 4, 3, 2, 5, { 0, 2, 0, 1, 3 }, true }, /* empty sequences in between */
+    { 2, 5, 1, 3, { 0, 0, 0 }, true },       /* only empty sequences */
     { 31, 200, 1, 3, { 5, 9, 1 }, false },   /* several blocks of a team */
-    { 8, 330, 2, 2, { 3, 2 }, true },        /* and of both directions */
+    { 8, 330, 2, 2, { 3, 2 }, true },        /* and in both directions */
     { 40,
       64,
       1,
@@ -203,7 +203,7 @@ static const struct shape shapes[] = {
       true }, /* tiles */
 };
 
-/* What kernels/ref says of the one layer of `p`. */
+/* Expected results for the single layer of `p`, from kernels/ref. */
 static void ask_oracle(struct problem *p)
 {
     const struct gpuserve_backend *ref = gsv_backend_ref();
@@ -311,7 +311,7 @@ Test(lstm, any_shape)
     }
 }
 
-/* A device whose blocks have 99 KB of shared memory, too little for all the weights. */
+/* A device with 99 KB of shared memory per block, too little for all weights. */
 Test(lstm, weights_that_shared_memory_does_not_hold)
 {
     static const struct shape shape = { 3, 470, 1, 3, { 2, 3, 1 }, true };
@@ -324,7 +324,7 @@ Test(lstm, weights_that_shared_memory_does_not_hold)
     free_problem(&p);
 }
 
-/* More sequences than the blocks have room for at once. */
+/* More sequences than the blocks can hold at once. */
 Test(lstm, more_sequences_than_fit)
 {
     const int32_t n = 17000;

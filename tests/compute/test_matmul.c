@@ -1,6 +1,6 @@
 /*
- * test_matmul.c - gpuserve_matmul() on the CPU and on the emulated GPU: every variant and number
- * format against float64, and what it refuses.
+ * test_matmul.c - gpuserve_matmul() on the CPU and on the emulated GPU: each variant and number
+ * format against float64, and rejected arguments.
  */
 #include "tests/compute/support.h"
 
@@ -11,7 +11,7 @@
 
 struct way {
     uint32_t variant, dtype;
-    double unit; /* of rounding: of a sum's step, and of the operands */
+    double unit; /* unit roundoff: of the sum's steps, and of the operands */
 };
 
 static const struct way cpu_ways[] = {
@@ -21,7 +21,7 @@ static const struct way cpu_ways[] = {
     { GPUSERVE_MATMUL_AUTO, GPUSERVE_DTYPE_FLOAT32, 0 },
 };
 
-#define F16 4.9e-4 /* half a unit in the last place, relatively */
+#define F16 4.9e-4 /* half a unit in the last place, relative */
 #define BF16 3.91e-3
 
 static const struct way cuda_ways[] = {
@@ -171,7 +171,7 @@ Test(matmul, on_cuda)
     run_ways("cuda:0", cuda_ways, COUNT(cuda_ways));
 }
 
-/* The large tiles: more blocks than a device has processors. */
+/* Large tiles: more blocks than the device has processors. */
 Test(matmul, large_tiles_on_cuda)
 {
     static const struct size large = { 410, 430, 24, 0 }; /* the emulator has 16 */
@@ -191,7 +191,7 @@ Test(matmul, large_tiles_on_cuda)
 
 static float numbers[64];
 
-/* 4 x 4 by 4 x 4, valid. */
+/* A valid 4 x 4 by 4 x 4 job. */
 static gpuserve_matmul_job small_job(void)
 {
     gpuserve_matmul_job job = GPUSERVE_MATMUL_JOB_INIT;
@@ -295,7 +295,7 @@ Test(matmul, what_a_device_lacks_is_named)
     gpuserve_compute_close(&compute);
 }
 
-/* 4 rows of 2, `a_at` and `c_at` floats from the begin of one array. */
+/* 4 rows of 2, at offsets `a_at` and `c_at` in one array of floats. */
 static gpuserve_matmul_job between(int a_at, int64_t a_stride, int c_at, int64_t c_stride)
 {
     gpuserve_matmul_job job = small_job();
@@ -308,7 +308,7 @@ static gpuserve_matmul_job between(int a_at, int64_t a_stride, int c_at, int64_t
     return job;
 }
 
-/* Rows that are not of one matrix, or stand beside each other only in part. */
+/* Rows with different strides, or that overlap only in part. */
 Test(matmul, rows_that_meet_are_found)
 {
     gpuserve_compute *compute = open_compute("cpu");
@@ -322,7 +322,7 @@ Test(matmul, rows_that_meet_are_found)
     gpuserve_compute_close(&compute);
 }
 
-/* C between the rows of A: columns of one larger matrix. */
+/* C between the rows of A, as columns of one larger matrix. */
 Test(matmul, columns_of_one_matrix_do_not_overlap)
 {
     gpuserve_compute *compute = open_compute("cpu");

@@ -1,5 +1,5 @@
 /*
- * test_open.c - compute handles: what opening refuses, threads, forks, memory of the device.
+ * test_open.c - compute handles: rejected options, threads, forks, device memory.
  */
 #include "tests/compute/support.h"
 #include "tests/cudaemu/emu.h"
@@ -108,7 +108,7 @@ Test(compute, a_child_is_refused)
     gpuserve_compute_close(&compute);
 }
 
-/* Memory grows with the largest call, is used again, and all of it is given back. */
+/* Device memory grows to the largest call, is reused, and is released at close. */
 Test(compute, memory_of_the_device)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -135,7 +135,7 @@ Test(compute, memory_of_the_device)
     free(c);
 }
 
-/* Each failing call in turn: an error that says so, C untouched, nothing left behind. */
+/* Each call fails in turn: an error with a message, C unchanged, no leak. */
 Test(compute, every_failing_call_is_told)
 {
     float c[SIDE * SIDE];
@@ -148,7 +148,7 @@ Test(compute, every_failing_call_is_told)
         struct gsv_emu_counters counters;
 
         memset(c, 0x55, sizeof(c));
-        gsv_emu_fail_call(n, 2 /* cudaErrorMemoryAllocation: it does not stick */);
+        gsv_emu_fail_call(n, 2 /* 2 = cudaErrorMemoryAllocation, which is transient */);
         status = multiply(compute, SIDE, c, &error);
         if (!gsv_emu_failed_call()) {
             cr_expect_eq(status, GPUSERVE_OK, "%s", error.message);

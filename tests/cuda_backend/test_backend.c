@@ -1,9 +1,9 @@
 /*
- * test_backend.c - the whole CUDA backend under lib/model, on the emulator.
+ * test_backend.c - lib/model on the whole CUDA backend, on the emulator.
  *
- * Real and tiny models run against vectors that torch computed in float64; streams run late and in
- * random order; launches, copies, allocations and bytes are counted; and every call of the CUDA
- * runtime fails in turn, with every class of error.
+ * Real and tiny models are compared with vectors that torch computed in float64. Streams run late
+ * and in random order. Launches, copies, allocations and bytes are counted. Each CUDA runtime call
+ * fails in turn, with each class of error.
  */
 #include "kernels/kernels.h"
 #include "tests/cudaemu/emu.h"
@@ -92,7 +92,7 @@ struct bounds {
     double cosine, largest;
 };
 
-/* Unnormalized means are several times larger than a unit vector's parts, and so is `largest`. */
+/* Unnormalized means are several times larger than components of a unit vector, so is `largest`. */
 static void check_vectors(const char *path, const char *reference, const char *tensor, size_t n,
                           const struct bounds *b)
 {
@@ -137,7 +137,7 @@ Test(cuda_backend, tiny_models_equal_torch)
     }
 }
 
-/* A row a token of texts with special tokens anywhere: pad tokens have positions of their own. */
+/* One row per token of texts with special tokens anywhere; pad tokens have special positions. */
 static void check_specials(const char *name)
 {
     const struct gsv_run run = { .task = GPUSERVE_TASK_TOKEN_VECTORS };
@@ -182,8 +182,7 @@ Test(cuda_backend, minilm_equals_torch)
     check_vectors(path, "oracle/vectors/all-MiniLM-L6-v2.safetensors", "mean_f64", 4, &fp16);
 }
 
-/* Calibrated by its first texts: as near to torch as int8 is, and to what the CPU makes of the
- * same. */
+/* Calibrated by its first texts: as close to torch as int8 is, and close to the CPU's result. */
 Test(cuda_backend, calibrated_int8_is_that_of_the_cpu)
 {
     static const char reference[] = "oracle/vectors/all-MiniLM-L6-v2.safetensors";
@@ -196,7 +195,7 @@ Test(cuda_backend, calibrated_int8_is_that_of_the_cpu)
     char path[1024];
 
     snprintf(path, sizeof(path), "%s", real_model("all-MiniLM-L6-v2"));
-    for (int i = 0; i < 3; i++) { /* a first model for the batch */
+    for (int i = 0; i < 3; i++) { /* model 0 only makes the batch */
         struct loaded model;
         struct difference d;
         float *got;
@@ -217,7 +216,7 @@ Test(cuda_backend, calibrated_int8_is_that_of_the_cpu)
         d = compare_rows(got, want, texts.n, dim);
         cr_expect_geq(d.min_cosine, i == 1 ? 0.99 : 0.999, "%d: cosine %.6f", i, d.min_cosine);
         for (size_t j = 0; j < texts.n * dim; j++)
-            want[j] = (double)got[j]; /* the next is compared with the CPU's */
+            want[j] = (double)got[j]; /* the next result is compared with the CPU's */
         free(got);
         unload_model(&model);
     }
@@ -230,7 +229,7 @@ Test(cuda_backend, calibrated_int8_is_that_of_the_cpu)
 
 /* ------------------------------------------------------------------- order, graphs, counting */
 
-/* The same batch over and over: first run as it comes, then recorded, then replayed. */
+/* The same batch repeatedly: direct run, recording, replays. */
 Test(cuda_backend, replayed_batches_have_the_same_bits_in_any_order)
 {
     struct loaded model;
@@ -255,7 +254,7 @@ Test(cuda_backend, replayed_batches_have_the_same_bits_in_any_order)
     unload_model(&model);
 }
 
-/* The texts of a file `times` times over. */
+/* The texts of a file, repeated `times` times. */
 static struct texts repeated_texts(const char *path, size_t times)
 {
     const struct texts once = read_texts(path);
@@ -274,8 +273,9 @@ static struct texts repeated_texts(const char *path, size_t times)
     return all;
 }
 
-/* A batch of 192 rows in a whole encoder, run, recorded and replayed. Products that cuBLASLt
- * refuses, while the batch is recorded too, are our own kernels': vectors and device stay right. */
+/* A batch of 192 rows through a whole encoder: direct run, recording, replay. Our own kernels
+ * compute the products that cuBLASLt rejects, also during recording: vectors and device stay
+ * right. */
 Test(cuda_backend, vectors_are_right_whatever_cublaslt_refuses)
 {
     static const struct gsv_emu_refusal refusals[] = {
@@ -338,7 +338,7 @@ Test(cuda_backend, a_batch_costs_few_launches_one_copy_each_way_and_no_memory)
     unload_model(&model);
 }
 
-/* What is computed from the files beforehand is what is taken, to the byte. */
+/* The predicted bytes equal the allocated bytes exactly. */
 Test(cuda_backend, footprint_is_what_is_allocated)
 {
     static const struct {
@@ -393,11 +393,10 @@ Test(cuda_backend, footprint_is_what_is_allocated)
 
 /* ------------------------------------------------------------------------------- every failure */
 
-/* After a fork the thread sanitizer no longer sees what its process orders, and reports at random.
- */
+/* After fork() the thread sanitizer no longer sees the synchronization and reports at random. */
 #ifndef __SANITIZE_THREAD__
 
-/* What a child process found. */
+/* Result of a child process. */
 enum found { FOUND_RIGHT = 0, FOUND_WRONG = 1, FOUND_NO_FAILURE = 2 };
 
 struct scene {
@@ -432,8 +431,8 @@ static void free_scene(struct scene *scene)
     free(scene->want);
 }
 
-/* Open, run until batches are replayed, and close; the first failure's status and message. With
- * `hang` the device stops when the model is loaded. */
+/* Opens, runs until batches are replayed, and closes; returns the first failure. With `hang` the
+ * device hangs after the model is loaded. */
 static gpuserve_status play(const struct scene *scene, bool hang, float *got, gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = cuda();
@@ -485,7 +484,7 @@ static enum found complain(int n, int cuda_error, const char *what)
     return FOUND_WRONG;
 }
 
-/* In a process of its own: a lost device stays lost for the life of a process. */
+/* In its own process: a lost device stays lost for the life of a process. */
 static enum found fail_one(const struct scene *scene, int n, int cuda_error)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -519,8 +518,7 @@ static enum found fail_one(const struct scene *scene, int n, int cuda_error)
     return FOUND_RIGHT;
 }
 
-/* The child's exit status, or 128 and the signal that ended it; one that waits for ever is ended.
- */
+/* The child's exit status, or 128 plus its signal; a blocked child is killed. */
 static int exit_status_of(pid_t child)
 {
     int status = 0;
@@ -547,10 +545,10 @@ enum { N_CALLS_TRIED = 100 };
 enum { N_CALLS_TRIED = 200 };
 #endif
 
-/* Some two hundred of the calls, half as many under a sanitizer, spread over the whole life of a
- * model, with the errors in turn; with GPUSERVE_TEST_ALL set each call with each error: ten
- * thousand processes, some three quarters of an hour on two busy cores (meson test
- * --timeout-multiplier 20 cuda-backend). */
+/* About two hundred of the calls (half under a sanitizer), spread over the life of a model, with
+ * the error codes alternating. With GPUSERVE_TEST_ALL each call with each error: ten thousand
+ * processes, about 45 minutes on two busy cores (meson test --timeout-multiplier 20
+ * cuda-backend). */
 Test(cuda_backend, every_call_fails_with_every_error)
 {
     static const int errors[] = { 2, 46, 214, 700, 719, 999 };
@@ -578,7 +576,7 @@ Test(cuda_backend, every_call_fails_with_every_error)
 
 /* ---------------------------------------------------------------------------------- a hang */
 
-/* In a process of its own: such a device is not asked for anything any more. */
+/* In its own process: a hung device is not used again. */
 static enum found hang_once(const struct scene *scene)
 {
     const struct gpuserve_backend *backend = cuda();
@@ -593,7 +591,7 @@ static enum found hang_once(const struct scene *scene)
     free(got);
     if (status != GPUSERVE_E_DEVICE || !error.message[0])
         return FOUND_WRONG;
-    /* And it is told of at once from now on. */
+    /* Later calls report it at once. */
     return backend->device_open(&device, 0, &error) == GPUSERVE_E_DEVICE ? FOUND_RIGHT
                                                                          : FOUND_WRONG;
 }
@@ -604,7 +602,7 @@ Test(cuda_backend, a_device_that_hangs_is_given_up, .timeout = 300)
     const pid_t child = fork();
 
     if (child == 0) {
-        alarm(240); /* it hangs until then if it is waited for */
+        alarm(240); /* limit in case it blocks */
         _exit(hang_once(&scene));
     }
     cr_expect_eq(exit_status_of(child), FOUND_RIGHT);

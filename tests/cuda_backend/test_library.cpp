@@ -1,9 +1,9 @@
 /*
- * test_library.cpp - the toolkit's libraries are found in every place where they may lie, in the
- * order of these places, and when they are in none the message says where they were looked for.
+ * test_library.cpp - search paths of the CUDA toolkit's libraries: all are searched in order, and
+ * the error lists them.
  *
- * Each test has a folder of its own as the current one. In it `root` stands for the machine's root,
- * and copies of one small library, under a name that is nowhere else, for the toolkit's.
+ * Each test has its own current folder. Its subfolder `root` replaces the file system root. Copies
+ * of one small library, under an otherwise unused name, replace the toolkit's libraries.
  */
 #define GSV_LIBRARY_ROOT "root"
 #include "kernels/cuda/runtime/toolkit_loader.cu"
@@ -19,7 +19,7 @@ namespace
 
 const char name[] = "libgsv-test-found.so";
 
-/* The places in the order of their ranks, below the current folder. */
+/* The search paths by priority, below the current folder. */
 const char *const ranks[] = {
     "root/usr/local/nvidia/lib64",
     "home/lib64",
@@ -38,7 +38,8 @@ std::string here()
     return path;
 }
 
-/* `folder`, with all above it, below the current one; `name` in it as a copy of SMALL_LIBRARY. */
+/* Creates `folder` with its parents below the current folder, with a copy of SMALL_LIBRARY as
+ * `name`. */
 std::string put(const std::string &folder)
 {
     const std::string file = folder + "/" + name;
@@ -64,7 +65,7 @@ void end()
     cr_expect_eq(system("rm -r \"$PWD\""), 0);
 }
 
-/* Which file it is, as the loader knows it. */
+/* Path of the opened file, as the loader reports it. */
 std::string opened()
 {
     void *const library = gsv_cuda_open_library(name);
@@ -89,7 +90,7 @@ std::string message()
 
 } // namespace
 
-/* From the last place to the first: each one added goes before all that were there. */
+/* From lowest to highest priority: each added file is preferred to all earlier ones. */
 Test(cuda_library, every_place_in_its_order, .init = begin, .fini = end)
 {
     cr_expect(opened() == "nowhere");

@@ -1,6 +1,6 @@
 /*
- * test_programs.c - what a batch is to do is part of its recording's name: runs of equal shapes
- * that differ in one respect are not replayed for each other.
+ * test_programs.c - the key of a recording includes the operations of a batch: runs of equal shape
+ * that differ in one property do not share a recording.
  */
 #include "lib/model/encoder.h"
 #include "tests/kernels_cuda/harness.h"
@@ -55,7 +55,7 @@ static size_t n_floats(const struct loaded *model, const struct texts *texts,
     return rows * (size_t)gsv_run_columns(gsv_spec_facts(model->spec), run);
 }
 
-/* The first texts, as one batch, so often. Owned. */
+/* Runs the first texts as one batch, `n` times. Owned. */
 static float *run_often(const struct loaded *model, const struct texts *texts, struct gsv_run run,
                         int n)
 {
@@ -89,7 +89,7 @@ Test(cuda_programs, each_member_of_a_program_tells_recordings_apart)
     }
 }
 
-/* Given hidden states are pooled; those that the encoder would make are not. */
+/* Given hidden states are pooled, not those that the encoder would compute. */
 Test(cuda_programs, given_hidden_states_tell_recordings_apart)
 {
     const struct gsv_run embed = EMBED(32, .normalize = false);

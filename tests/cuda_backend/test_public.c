@@ -1,5 +1,5 @@
 /*
- * test_public.c - text in, vector out through the public API, on the emulated CUDA device.
+ * test_public.c - from text to vector through the public API, on the emulated CUDA device.
  */
 #include "tests/cudaemu/emu.h"
 
@@ -65,7 +65,7 @@ static void embed_on(const char *device, float *vectors)
     gpuserve_context_unref(&context);
 }
 
-/* float16 on the device, float32 on the CPU: cosine 0.99999 and 1e-3 for unit vectors. */
+/* float16 on the device, float32 on the CPU: cosine 0.99999, and 1e-3 for unit vectors. */
 Test(cuda_public, vectors_are_those_of_the_cpu)
 {
     float cpu[N_TEXTS * DIM], cuda[N_TEXTS * DIM];
@@ -100,7 +100,7 @@ Test(cuda_public, a_model_that_does_not_fit_is_refused_with_the_numbers)
     gpuserve_context_unref(&context);
 }
 
-/* No driver (35) and no device (100): asked for it is an error, by default the CPU. */
+/* No driver (35) and no device (100): an explicit request fails, the default uses the CPU. */
 Test(cuda_public, without_a_device)
 {
     static const int causes[] = { 35, 100 };
@@ -126,8 +126,8 @@ Test(cuda_public, without_a_device)
     }
 }
 
-/* Asked for, a GPU that is too old is an error; by default it is the CPU, and the reason is told.
- */
+/* An explicit request for a GPU that is too old fails; the default uses the CPU and returns the
+ * reason. */
 Test(cuda_public, a_gpu_that_is_too_old)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -150,8 +150,8 @@ Test(cuda_public, a_gpu_that_is_too_old)
     gpuserve_context_unref(&context);
 }
 
-/* While the device is busy with one batch the next one is put on its other stream. The texts
- * differ: one equal to a text in flight would wait for that one's row. */
+/* While the device runs one batch, the next one is submitted to its other stream. The texts differ,
+ * because equal texts would be coalesced. */
 Test(cuda_public, both_streams_have_a_batch_at_a_time)
 {
     static const char *const each[2] = { "the first batch", "and the one that follows it" };
@@ -174,7 +174,7 @@ Test(cuda_public, both_streams_have_a_batch_at_a_time)
         job.output = got[i];
         cr_assert_eq(gpuserve_submit(&requests[i], model, &job, NULL, NULL, &error), GPUSERVE_OK,
                      "%s", error.message);
-        do { /* until a worker has put the batch on its stream, where nothing moves */
+        do { /* until a worker has submitted the batch to its hung stream */
             usleep(1000);
             gsv_emu_get_counters(&c);
         } while (c.waiting_streams < (uint64_t)i + 1);

@@ -1,4 +1,6 @@
-/* device_memory.h - device memory of a test, given back at its end. */
+/*
+ * device_memory.h - device memory of a test, freed by the destructor.
+ */
 #ifndef GSV_TEST_DEVICE_MEMORY_H
 #define GSV_TEST_DEVICE_MEMORY_H
 
@@ -6,8 +8,8 @@
 
 #include <cuda_runtime.h>
 
-/** `count` elements; 0xff bytes, NaN as floats, or a copy of what is given. Stands for its pointer.
- */
+/** `count` elements: 0xff bytes (NaN as floats), or a copy of the argument. Converts to its
+ * pointer. */
 template <typename T> class device_memory
 {
   public:

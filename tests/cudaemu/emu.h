@@ -1,13 +1,13 @@
 /*
- * emu.h - how a test steers and watches the CUDA emulator.
+ * emu.h - controls and observes the CUDA emulator from a test.
  *
- * The emulator is one shared object, libgsv-cudaemu.so, that both the test and the emulated plugin
- * link, so what is set here is what the plugin meets. All functions are thread-safe; the state is
- * of the whole process. Nothing here is part of CUDA; the CUDA side is in include/.
+ * The emulator is one shared object, libgsv-cudaemu.so, linked by both the test and the emulated
+ * plugin, so settings made here apply to the plugin. All functions are thread-safe; the state is
+ * per process. Nothing here is part of CUDA; the CUDA API is in include/.
  *
- * A fault inside a kernel (misaligned access, memory written past its end, lanes that wait for one
- * that has left) ends the kernel, makes the device fail with CUDA's own sticky error, and is told
- * in words by gsv_emu_report().
+ * A fault in a kernel (misaligned access, write past the end of memory, lanes that wait for a lane
+ * that has returned) ends the kernel, and makes the device fail with CUDA's sticky error.
+ * gsv_emu_report() returns a description.
  */
 #ifndef GSV_EMU_H
 #define GSV_EMU_H
@@ -21,32 +21,32 @@ extern "C" {
 
 #define GSV_EMU_API __attribute__((visibility("default")))
 
-/** Since the last gsv_emu_reset(); the last group is of this moment. */
+/** Counted since the last gsv_emu_reset(); the last group is current values. */
 struct gsv_emu_counters {
-    uint64_t calls;       /**< entry points that can fail */
-    uint64_t launches;    /**< kernels and matrix products run, those of graphs included */
-    uint64_t products;    /**< of them matrix products, which are cuBLASLt's */
-    uint64_t overlapping; /**< of them those that may begin before the one ahead has ended */
+    uint64_t calls;       /**< calls of functions that can fail */
+    uint64_t launches;    /**< kernels and matrix products, including those in graphs */
+    uint64_t products;    /**< of them matrix products (cuBLASLt) */
+    uint64_t overlapping; /**< of them launches that may overlap the previous kernel */
     uint64_t graph_launches;
-    uint64_t copies_in; /**< host to device, run */
+    uint64_t copies_in; /**< host to device, completed */
     uint64_t copies_out;
     uint64_t copies_inside;
     uint64_t bytes_in;
     uint64_t bytes_out;
     uint64_t fills;
-    uint64_t allocations; /**< of device memory */
+    uint64_t allocations; /**< device memory */
     uint64_t host_allocations;
     uint64_t synchronizations;
-    uint64_t peak_bytes; /**< most device memory in use at once */
+    uint64_t peak_bytes; /**< max device memory in use at once */
 
     uint64_t live_bytes;
     uint64_t live_host_bytes;
     uint64_t live_allocations; /**< device and pinned together */
     uint64_t live_objects;     /**< streams, events, graphs, handles, descriptors */
-    uint64_t waiting_streams;  /**< streams with something that has not run */
+    uint64_t waiting_streams;  /**< streams with pending operations */
 };
 
-/** What a stream did. */
+/** Kinds of actions of a stream. */
 enum gsv_emu_did {
     GSV_EMU_DID_KERNEL, /**< or a matrix product */
     GSV_EMU_DID_COPY_IN,
@@ -55,68 +55,69 @@ enum gsv_emu_did {
 };
 
 struct gsv_emu_deed {
-    int stream; /**< 1, 2, ... in the order of their creation; 0: the default one */
+    int stream; /**< 1, 2, ... in order of creation; 0: default stream */
     enum gsv_emu_did did;
 };
 
-/** What all streams did since the last reset, in the order in which it ran: the first `most` of at
- *  most 4096. How many there are. */
+/** Actions of all streams since the last reset, in execution order: the first `most`, at most 4096.
+ * Returns their number. */
 GSV_EMU_API size_t gsv_emu_history(struct gsv_emu_deed *deeds, size_t most);
 
-/** Everything as at the start: no fault planned, no error pending, counters 0. What is still
- *  allocated stays so, and stays counted as live. */
+/** Resets to the initial state: no planned fault, no pending error, counters 0. Live allocations
+ * stay, and stay counted as live. */
 GSV_EMU_API void gsv_emu_reset(void);
 
-/** 0: threads and blocks in order. Otherwise the order in which the lanes, warps and blocks of a
- *  kernel run is shuffled by it. */
+/** 0: threads and blocks run in order. Otherwise the seed for shuffling the order of lanes, warps
+ * and blocks of a kernel. */
 GSV_EMU_API void gsv_emu_seed(uint64_t seed);
 
-/** Not 0: streams run late. Nothing runs at its call, only when something waits for it, and then
- *  the runnable streams take turns in an order shuffled by the seed. */
+/** Nonzero: streams run late. An operation runs not at its call, but when a call waits for it; then
+ * the runnable streams run in an order shuffled by the seed. */
 GSV_EMU_API void gsv_emu_set_late(int late);
 
-/** Device memory in bytes, 0 for the start's 16 GiB. */
+/** Sets the device memory in bytes; 0: the initial 16 GiB. */
 GSV_EMU_API void gsv_emu_set_memory(uint64_t bytes);
 
-/** So many devices, 0 to 8; with `error` (35: no driver, 100: no device) counting them fails. */
+/** Sets the number of devices, 0 to 8; with `error` (35: no driver, 100: no device) counting them
+ * fails. */
 GSV_EMU_API void gsv_emu_set_devices(int count, int error);
 
-/** The compute capability of all devices; at the start 9.0, that of an H100. */
+/** Sets the compute capability of all devices; initially 9.0, like an H100. */
 GSV_EMU_API void gsv_emu_set_capability(int major, int minor);
 
-/** The CUDA version that the driver is for, such as 12080. With one below the runtime's own, which
- * it is at the start, counting devices fails with 35. */
+/** Sets the driver's CUDA version, such as 12080. If it is below the runtime's version, which is
+ * the initial value, counting devices fails with 35. */
 GSV_EMU_API void gsv_emu_set_driver(int version);
 
-/** The n-th call from now (1: the next) of an entry point that can fail returns `cuda_error`
- *  instead of doing its work; functions that release do it all the same. 700, 710 to 719, 214 and
- *  999 stick: every later call for the same device fails so too. 0 plans nothing. */
+/** The n-th call from now on (1: the next) of a function that can fail returns `cuda_error` without
+ * doing its work; functions that release memory still do. 700, 710 to 719, 214 and 999 are sticky:
+ * every later call for the same device fails too. 0 plans nothing. */
 GSV_EMU_API void gsv_emu_fail_call(uint64_t n, int cuda_error);
-/** Whether the planned failure has happened, and in which function. NULL: not yet. */
+/** Name of the function in which the planned failure happened. NULL: not yet. */
 GSV_EMU_API const char *gsv_emu_failed_call(void);
 
-/** Which matrix products cuBLASLt refuses with CUBLAS_STATUS_NOT_SUPPORTED, no CUDA error behind
- * it. One in `one_in` of those whose number of columns is in [columns_from, columns_to], or, with
- * `alignment`, of those with an operand that is not aligned to so many bytes. 1: every one. 0:
- * none, as at the start. */
+/** Selects matrix products that cuBLASLt rejects with CUBLAS_STATUS_NOT_SUPPORTED, without a CUDA
+ * error. One in `one_in` of the products with a number of columns in [columns_from, columns_to],
+ * or, with `alignment`, with an operand not aligned to that many bytes. 1: all. 0: none, the
+ * initial value. */
 struct gsv_emu_refusal {
-    int in_check; /**< cublasLtMatmulAlgoCheck refuses too; else only the call */
+    int in_check; /**< cublasLtMatmulAlgoCheck rejects too; else only the call */
     int64_t columns_from, columns_to;
     int alignment; /**< bytes; 0: any */
     uint32_t one_in;
-    uint32_t seed; /**< of the choice, for one_in above 1 */
+    uint32_t seed; /**< for the random choice if one_in > 1 */
 };
 GSV_EMU_API void gsv_emu_refuse_products(const struct gsv_emu_refusal *refusal);
-/** Refusals since then, checks and calls together. */
+/** Number of rejections since then, checks and calls. */
 GSV_EMU_API uint64_t gsv_emu_refused_products(void);
 
-/** 1: nothing in any stream makes progress until it is told 0; waiting blocks. 2: nor does any call
- *  come back, as with a driver that hangs. */
+/** 1: no stream makes progress until the value is 0; waits block. 2: no call returns either, like a
+ * driver that hangs. */
 GSV_EMU_API void gsv_emu_hang(int hang);
 
 GSV_EMU_API void gsv_emu_get_counters(struct gsv_emu_counters *counters);
 
-/** What the last fault of a kernel was, "" when there was none since the last reset. */
+/** Description of the last fault of a kernel; "" if none since the last reset. */
 GSV_EMU_API const char *gsv_emu_report(void);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /*
- * test_faults.cpp - the emulator finds the faults it is there for. Each small kernel has one
- * planted error; beside it runs the same kernel without it, which must pass.
+ * test_faults.cpp - the emulator detects each kind of fault. Each small kernel has one planted
+ * error; the same kernel without it must pass.
  */
 #include <criterion/criterion.h>
 
@@ -16,7 +16,7 @@
 namespace
 {
 
-/* The kernel's fault: its error, and every text that the report has to contain. */
+/* Expects a fault with this error, and a report that contains each text. */
 void expect_fault(cudaError_t error, std::initializer_list<const char *> texts)
 {
     cr_expect_eq(cudaDeviceSynchronize(), error, "%s", cudaGetErrorName(cudaPeekAtLastError()));
@@ -31,7 +31,7 @@ void expect_no_fault()
     cr_expect_str_empty(gsv_emu_report());
 }
 
-/* Each thread puts its number into shared memory and reads its mirror's. */
+/* Each thread writes its index to shared memory and reads that of the mirrored thread. */
 __global__ void reverse_block(int *out, bool synchronize)
 {
     GSV_SHARED(int, values);
@@ -57,7 +57,7 @@ __global__ void copy_async(float *out, const float *in, bool wait)
         out[j] = values[j];
 }
 
-/* Two groups under way; waiting for all but the last must leave the second one's data out. */
+/* Two groups in flight; a wait for all but the last must not complete the second group's data. */
 __global__ void copy_two_groups(float *out, const float *in)
 {
     GSV_SHARED(float, values);
@@ -135,7 +135,7 @@ __global__ void load_matrix_at(float *out, int offset_bytes)
     out[threadIdx.x] = (float)r[0];
 }
 
-/* Every block waits until all have signalled, then reads what the last one wrote. */
+/* Each block waits until all have signalled, then reads what the last block wrote. */
 __global__ void relay(unsigned *counter, float *out, unsigned target)
 {
     if (threadIdx.x == 0) {
@@ -213,7 +213,7 @@ Test(cudaemu_faults, lane_leaves_before_a_shuffle)
     expect_fault(cudaErrorLaunchFailure,
                  { "kernel sum_lanes, block (0,0,0)", "deadlock", "thread (0,0,0) and 30 more",
                    "__shfl_xor_sync with mask 0xffffffff", "thread (31,0,0) has returned" });
-    /* The device works on after a reset. */
+    /* The device works again after a reset. */
     GSV_LAUNCH(sum_lanes, 1, 32, 0, nullptr, device, 32u);
     expect_no_fault();
     GSV_LAUNCH(sum_lanes, 1, 40, 0, nullptr, device, 40u);
@@ -262,8 +262,8 @@ Test(cudaemu_faults, matrix_load_past_shared_memory)
     expect_fault(cudaErrorIllegalAddress, { "ldmatrix.x1", "offset 128 of 128 bytes" });
 }
 
-/* The address sanitizer ends the process at the access itself, with its exit status: that which
- * ./dev asan asks for. */
+/* The address sanitizer ends the process at the access, with the exit status that ./dev asan
+ * sets. */
 #if GSV_EMU_ASAN
 extern "C" __attribute__((visibility("default"))) const char *__asan_default_options()
 {

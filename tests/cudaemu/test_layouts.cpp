@@ -1,9 +1,9 @@
 /*
  * test_layouts.cpp - mma.sync and ldmatrix against the fragment layouts of the PTX ISA.
  *
- * The tables of "Matrix Fragments for mma.m16n8k16" and its kin are written down here once more, as
- * functions from (lane, element) to (row, column), from the ISA and not from the emulator. Matrices
- * have no symmetry and hold small integers, so that results are exact and one swapped index shows.
+ * The tables "Matrix Fragments for mma.m16n8k16" etc. are repeated here as functions from (lane,
+ * element) to (row, column), written from the ISA, not from the emulator. Matrices are asymmetric
+ * with small integers, so results are exact and a swapped index is detected.
  */
 #include <criterion/criterion.h>
 
@@ -23,7 +23,8 @@ struct place {
     int column;
 };
 
-/* Element i of lane's fragment of A, B and D, for 16-bit (k16), tf32 (k8) and 8-bit (k32) types. */
+/* Position of element i of a lane's fragment of A, B and D, for 16-bit (k16), tf32 (k8) and 8-bit
+ * (k32) types. */
 place a_16bit(int lane, int i)
 {
     const int row = (i < 2 || (i >= 4 && i < 6)) ? lane >> 2 : (lane >> 2) + 8;
@@ -61,7 +62,7 @@ place d_any(int lane, int i)
     return { i < 2 ? lane >> 2 : (lane >> 2) + 8, (lane & 3) * 2 + (i & 1) };
 }
 
-/* Every lane's registers come from global memory and its result goes back there. */
+/* Loads each lane's registers from global memory and stores its result there. */
 template <typename T> __global__ void product_16bit(float *d, const uint32_t *a, const uint32_t *b)
 {
     const unsigned lane = threadIdx.x;
@@ -119,13 +120,13 @@ uint32_t byte_bits(float x)
 struct product_case {
     const char *name;
     int k;
-    int bits; /* of an element */
+    int bits; /* bits of an element */
     place (*a)(int, int);
     place (*b)(int, int);
     uint32_t (*encode)(float);
 };
 
-/* No two rows, columns or their sums are alike; all within what bfloat16 and a byte hold. */
+/* All rows, columns and their sums differ; all values are exact in bfloat16 and int8. */
 float a_value(int row, int k)
 {
     return (float)((row * 7 + k * 3 + row * k) % 23 - 11);
@@ -186,8 +187,8 @@ template <typename T, typename Kernel> void check_product(const product_case &c,
         }
 }
 
-/* Matrix m's element (row, column) as it lies in shared memory, rows padded to 24 bytes apart from
- * the next multiple of 16: 32 bytes. */
+/* Element (row, column) of matrix m in shared memory; rows are 32 bytes apart (16 bytes of
+ * data). */
 const int row_bytes = 32;
 
 __global__ void load_matrices(uint32_t *out, const uint16_t *in, int count, bool transposed)
@@ -254,7 +255,7 @@ Test(cudaemu_layouts, ldmatrix)
         }
 }
 
-/* Ties go away from zero, unlike in every other rounding here. */
+/* tf32 rounds ties away from zero, unlike all other formats here. */
 Test(cudaemu_layouts, tf32_rounding)
 {
     const struct {

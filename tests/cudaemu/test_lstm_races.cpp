@@ -1,10 +1,12 @@
 /*
- * test_lstm_races.cpp - the kernel that takes all steps of an LSTM, at a size that the thread
- * sanitizer sees the end of: 40 units, three sequences, at most three steps, first one block, then
- * two that wait for each other. Any barrier or signal that is missing is a data race to it.
+ * test_lstm_races.cpp - race check of the LSTM kernel that computes all steps, by the thread
+ * sanitizer.
  *
- * Not a Criterion program: a report ends it with the sanitizer's status. In other builds it
- * compares the hidden states alone.
+ * Small enough for the sanitizer: 40 units, three sequences, at most three steps; first one block,
+ * then two that wait for each other. Any missing barrier or signal is a data race.
+ *
+ * Not a Criterion program: a race ends it with the sanitizer's status. Other builds only compare
+ * the hidden states.
  */
 #include <cmath>
 #include <cstdio>
@@ -23,7 +25,7 @@ const struct gpuserve_lstm_sequence sequences[N_SEQUENCES] = { { 0, 3, 0, 0 },
                                                                { 3, 2, 1, 0 },
                                                                { 5, 1, 2, 0 } };
 
-/* On the emulated device. */
+/* Copies values to the emulated device. */
 template <typename T> T *put(const std::vector<T> &values)
 {
     void *at = nullptr;
@@ -52,7 +54,7 @@ struct numbers {
     std::vector<float> want = std::vector<float>(N_ROWS * HIDDEN);
 };
 
-/* Units past HIDDEN have zeros, as lstm.cu lays them out. */
+/* Units above HIDDEN are zero, the padding of lstm.cu. */
 struct numbers make_numbers()
 {
     struct numbers n;
@@ -93,7 +95,7 @@ struct numbers make_numbers()
     return n;
 }
 
-/* On a device of so many processors; how far from what is wanted. `team`: blocks that share the
+/* Runs on a device with `n_processors`; returns the error. `team`: number of blocks that share the
  * units, and so wait for each other. */
 float run(const struct numbers &n, int n_processors, int *team)
 {
@@ -128,7 +130,7 @@ float run(const struct numbers &n, int n_processors, int *team)
     for (size_t i = 0; i < n.want.size(); i++) {
         const float d = std::fabs(of.out[i] - n.want[i]);
 
-        apart = d <= apart ? apart : d; /* a NaN stays */
+        apart = d <= apart ? apart : d; /* keeps a NaN */
     }
     for (const void *memory :
          { layer.weight, static_cast<const void *>(layer.bias), static_cast<const void *>(of.out),

@@ -1,8 +1,8 @@
 /*
- * test_numbers.cpp - half and bfloat16 conversions on all 65,536 values, and the warp's functions.
+ * test_numbers.cpp - half and bfloat16 conversions of all 65,536 values, and the warp functions.
  *
- * The oracle for half is the compiler's own _Float16 where it has one (gcc, and clang with F16C),
- * else arithmetic with powers of two; for bfloat16 the two neighbours of each float are compared.
+ * The reference for half is the compiler's _Float16 if available (gcc, and clang with F16C), else
+ * arithmetic with powers of two. For bfloat16 each float is compared with its two neighbours.
  */
 #include <criterion/criterion.h>
 
@@ -19,7 +19,7 @@
 namespace
 {
 
-/* The value of half bits, from the format's definition. */
+/* Value of half bits by the format's definition. */
 double half_value(unsigned bits)
 {
     const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
@@ -40,7 +40,7 @@ float next_down(float x)
     return nextafterf(x, -INFINITY);
 }
 
-/* Between half `low` and the half after it: below the middle, above it, and on it to even. */
+/* Rounding between half `low` and the next half: below, above and at the midpoint (to even). */
 void check_between(unsigned low)
 {
     const unsigned high = low + 1;

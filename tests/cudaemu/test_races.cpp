@@ -1,9 +1,9 @@
 /*
  * test_races.cpp - under the thread sanitizer, a missing barrier in a kernel is a data race.
  *
- * Each case is a kernel that is right with all of its barriers, and told of by the sanitizer with
- * one left out. Every run is a process of its own, which the sanitizer ends with an exit status; so
- * this is a plain program. Without the sanitizer there is nothing to test, and it says so.
+ * Each kernel is correct with all barriers, and reported by the sanitizer without one of them. Each
+ * run is a separate process, because the sanitizer ends it with an exit status; so this is a plain
+ * program. Without the sanitizer it is skipped.
  */
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +22,7 @@
 #define HAVE_TSAN 0
 #endif
 
-/* Read by the sanitizer: it need not wait for other threads' reports. */
+/* Called by the sanitizer: no need to wait for reports of other threads. */
 extern "C" const char *__tsan_default_options()
 {
     return "atexit_sleep_ms=0";
@@ -31,9 +31,9 @@ extern "C" const char *__tsan_default_options()
 namespace
 {
 
-const int skipped = 77; /* what Meson takes for "not run" */
+const int skipped = 77; /* Meson's exit code for a skipped test */
 
-/* Reads what another thread wrote. */
+/* Reads data of another thread. */
 __global__ void read_after_write(float *out, const float *, bool barrier)
 {
     GSV_SHARED(float, values);
@@ -45,7 +45,7 @@ __global__ void read_after_write(float *out, const float *, bool barrier)
     out[i] = values[blockDim.x - 1 - i];
 }
 
-/* Writes over what another thread may still have to read. */
+/* Overwrites data that another thread may still read. */
 __global__ void write_after_read(float *out, const float *, bool barrier)
 {
     GSV_SHARED(float, values);
@@ -62,7 +62,7 @@ __global__ void write_after_read(float *out, const float *, bool barrier)
     out[i] = sum;
 }
 
-/* A shuffle orders no memory; __syncwarp does. */
+/* A shuffle does not order memory accesses; __syncwarp does. */
 __global__ void within_a_warp(float *out, const float *, bool barrier)
 {
     GSV_SHARED(float, values);
@@ -74,7 +74,7 @@ __global__ void within_a_warp(float *out, const float *, bool barrier)
     out[i] = values[i ^ 2];
 }
 
-/* Each thread's wait is for its own copies only. */
+/* A thread's cp.async wait covers only its own copies. */
 __global__ void copied_by_another(float *out, const float *in, bool barrier)
 {
     GSV_SHARED(float, values);
@@ -112,7 +112,7 @@ const struct {
     { "loaded as matrix", loaded_as_matrix, 32 },
 };
 
-/* In the child process. */
+/* Runs in the child process. */
 int run_case(size_t number, bool barrier)
 {
     float *out, *in;
@@ -128,7 +128,7 @@ int run_case(size_t number, bool barrier)
     return cudaFree(in) != cudaSuccess || cudaFree(out) != cudaSuccess;
 }
 
-/* The exit status of a process that runs it. */
+/* Exit status of a process that runs the case. */
 int status_of(size_t number, bool barrier)
 {
     int status = 0;
@@ -136,7 +136,7 @@ int status_of(size_t number, bool barrier)
     const pid_t child = fork();
 
     if (child == 0) {
-        if (!barrier) /* its report is wanted, not worth reading */
+        if (!barrier) /* its report is expected, so hide it */
             fclose(stderr);
         exit(run_case(number, barrier));
     }
@@ -157,7 +157,7 @@ int main()
     }
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const int with = status_of(i, true), without = status_of(i, false);
-        const bool right = with == 0 && without == 66; /* the sanitizer's status */
+        const bool right = with == 0 && without == 66; /* 66: the sanitizer's status */
         printf("%s: status %d with the barrier, %d without it%s\n", cases[i].name, with, without,
                right ? "" : "  WRONG");
         failures += !right;

@@ -73,7 +73,7 @@ struct fixture {
     }
 };
 
-/* Multiply on one stream, add on the other; with the edge the result is always the same. */
+/* Multiplies on one stream, adds on the other; with the edge the result is always the same. */
 int run_two_streams(fixture &f, bool edge)
 {
     GSV_LAUNCH(put, 1, 1, 0, f.a, f.device, 3);
@@ -284,7 +284,7 @@ Test(cudaemu_runtime, a_device_that_hangs)
     cr_expect_eq(f.value(), 8);
 }
 
-/* D [n][m] row-major = X [n][k] W^T [m][k] + bias, as linear layers call it. */
+/* D [n][m] row-major = X [n][k] W^T [m][k] + bias, as linear layers use it. */
 Test(cudaemu_runtime, matrix_product_of_cublaslt)
 {
     const int m = 5, n = 3, k = 4;

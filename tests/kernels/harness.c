@@ -24,7 +24,7 @@ static void add_target(const struct gpuserve_backend *backend, const char *isa, 
         setenv("GPUSERVE_MAX_ISA", isa, 1);
     cr_assert_eq(backend->device_facts(0, &facts, NULL), GPUSERVE_OK);
     if (isa && strcmp(facts.isa, isa) != 0)
-        return; /* this processor lacks it */
+        return; /* unsupported by this processor */
     cr_assert_lt(n_targets, MAX_TARGETS);
     cr_assert_eq(backend->device_open(&t->device, 0, NULL), GPUSERVE_OK);
     t->backend = backend;
@@ -37,7 +37,7 @@ static void add_target(const struct gpuserve_backend *backend, const char *isa, 
 int target_count(void)
 {
 #ifdef __SANITIZE_THREAD__
-    /* All sets share out their work by the same code, and each takes a minute here. */
+    /* All ISAs use the same work partitioning, and each takes a minute here. */
     static const char *const isas[] = { "generic" };
 #else
     static const char *const isas[] = { "generic", "avx2",        "avx2_vnni",
@@ -103,7 +103,7 @@ struct test_linear open_linear(const struct target *t, uint32_t dtype, int32_t n
     cr_assert_eq(bytes % 64, 0);
     cr_assert_eq(t->backend->memory_alloc(t->device, &made.memory, bytes + 64, &error),
                  GPUSERVE_OK);
-    memset(made.memory, 0xFF, bytes + 64); /* NaN wherever packing forgets something */
+    memset(made.memory, 0xFF, bytes + 64); /* NaN in all bytes that packing does not write */
     cr_assert_eq(t->backend->linear_create(t->device, &made.linear, made.memory, &source, &error),
                  GPUSERVE_OK, "%s", error.message);
     for (size_t i = 0; i < 64; i++)
@@ -136,7 +136,7 @@ struct gpuserve_batch make_batch(const int32_t *lengths, int32_t n_sequences)
 
 /* ----------------------------------------------------------------------------------- buffers */
 
-/* Before the floats: their count, then the guard. */
+/* Layout: the count, a guard, the floats, a guard. */
 static float *make_guarded(size_t n)
 {
     const size_t total = 16 + GUARD + n + GUARD;

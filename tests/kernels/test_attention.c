@@ -9,7 +9,7 @@ struct attention_case {
     int32_t lengths[8];
     int32_t n_sequences, n_heads, head_size;
     bool bias;
-    float gain; /* of Q: how peaked the softmax is */
+    float gain; /* scale of Q: sharpness of the softmax */
 };
 
 static const struct attention_case cases[] = {
@@ -78,21 +78,21 @@ static void match_ref(uint32_t dtype, float absolute, float for_gain)
     }
 }
 
-/* Outputs are averages of numbers up to 1. A score of size s carries a float32 error of s * 1e-7
- * into its weight, hence the gain. */
+/* Outputs are averages of values up to 1. A score of size s has a float32 error of s * 1e-7 in its
+ * weight, so the tolerance grows with `gain`. */
 Test(attention, every_target_matches_ref)
 {
     match_ref(GPUSERVE_DTYPE_FLOAT32, 1e-6f, 4e-7f);
 }
 
-/* Streams of int8 round attention's products to bfloat16 where the processor multiplies them: a
- * number then carries an error of 2^-9 of its size. */
+/* int8 streams round attention's operands to bfloat16 if the processor has bfloat16 products: a
+ * value has a relative error of 2^-9. */
 Test(attention, int8_streams_match_ref_as_bfloat16_does)
 {
     match_ref(GPUSERVE_DTYPE_INT8, 3e-3f, 2e-3f);
 }
 
-/* A NaN in one text spoils that text's heads and nothing else. */
+/* A NaN in one text affects only the same head of the same text. */
 static void nan_stays(uint32_t dtype)
 {
     static const struct attention_case c = { { 5, 20, 33 }, 3, 2, 32, false, 1.0f };

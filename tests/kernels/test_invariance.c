@@ -1,8 +1,8 @@
 /*
- * test_invariance.c - a row's bits do not depend on its neighbours, the batch or the threads.
+ * test_invariance.c - a row's bits do not depend on other rows, the batch or the number of threads.
  *
- * For each instruction set, one thread and one row at a time gives the bits; every other number of
- * rows, place and number of threads must give them again.
+ * For each instruction set, one thread and one row at a time gives the expected bits. Each other
+ * number of rows, position and number of threads must give the same bits.
  */
 #include "tests/kernels/harness.h"
 
@@ -15,7 +15,7 @@ static const int32_t row_counts[] = { 1, 2, 3, 5, 6, 7, 8, 13, 14, 15, 28, 29, 6
 
 #define N_ROW_COUNTS (sizeof(row_counts) / sizeof(row_counts[0]))
 
-/* Whether both are the same instruction set: the name up to the comma. */
+/* True for the same instruction set: equal names up to the comma. */
 static bool same_isa(const struct target *a, const struct target *b)
 {
     const size_t length = strcspn(a->name, ",");
@@ -52,7 +52,7 @@ static void run_rows(const struct target *t, struct gpuserve_stream *stream,
     cr_assert_eq(t->backend->linear(stream, &op), GPUSERVE_OK);
 }
 
-/* Row by row with the first target of an instruction set. */
+/* Row by row on the first target of an instruction set. */
 static void make_expected(const struct target *t, uint32_t dtype, const struct shape *s,
                           const float *weight, const float *in, float *expected)
 {
@@ -125,13 +125,13 @@ Test(invariance, bfloat16_products)
     linear_bits(GPUSERVE_DTYPE_BFLOAT16);
 }
 
-/* --------------------------------------------------------- attention, LayerNorm, pooling in turn
- */
+/* ---------------------------------------------------------------- attention, LayerNorm, pooling */
 
 #define HIDDEN 96
 #define HEADS 3
 
-/* All of it for the texts [first, first + n) of `lengths`; one vector a text. */
+/* Runs attention, LayerNorm and pooling on the texts [first, first + n) of `lengths`; one vector
+ * each. */
 static void run_texts(const struct target *t, uint32_t dtype, const float *qkv,
                       const int32_t *lengths, int32_t first, int32_t n, float *vectors)
 {
@@ -212,7 +212,7 @@ static void text_bits(uint32_t dtype)
 Test(invariance, attention_layernorm_and_pooling)
 {
     text_bits(GPUSERVE_DTYPE_FLOAT32);
-    text_bits(GPUSERVE_DTYPE_INT8); /* attention in bfloat16 where there is such a thing */
+    text_bits(GPUSERVE_DTYPE_INT8); /* attention in bfloat16 if supported */
 }
 
 /* ------------------------------------------------------------------------------------- poison */

@@ -10,7 +10,7 @@
 struct linear_case {
     int32_t rows, n, k;
     int32_t activation;
-    bool bias, residual, in_place, wide; /* wide: rows further apart than they are long */
+    bool bias, residual, in_place, wide; /* wide: row stride larger than the row */
 };
 
 static const struct linear_case cases[] = {
@@ -51,7 +51,7 @@ static struct problem make_problem(const struct linear_case *c)
     return p;
 }
 
-/* The same with numbers that bfloat16 holds: then only the order of additions is left. */
+/* The same with values that bfloat16 represents exactly: only the summation order differs. */
 static struct problem make_bf16_problem(const struct linear_case *c)
 {
     struct problem p = make_problem(c);
@@ -70,7 +70,7 @@ static void free_problem(struct problem *p)
     free_floats(p->residual);
 }
 
-/* The result, [rows, out_ld]; what lies between rows must stay as it was. */
+/* The result, [rows, out_ld]; memory between rows must stay unchanged. */
 static float *run(const struct target *t, uint32_t dtype, const struct linear_case *c,
                   const struct problem *p)
 {
@@ -100,10 +100,10 @@ static float *run(const struct target *t, uint32_t dtype, const struct linear_ca
     return out;
 }
 
-/* Sums of k products of numbers up to 1 (1.5 after scaling): a partial sum is about sqrt(k) / 3,
- * and k roundings of half a unit of it wander sqrt(k) times as far: 2e-8 * k, doubled for the
- * largest of thousands. int8's sums are exact; its few float32 steps stay far below, but for GELU,
- * which is within 7e-6 there. */
+/* Tolerance for sums of k products of values up to 1 (1.5 after scaling): a partial sum is about
+ * sqrt(k) / 3, and k roundings of half a unit accumulate as sqrt(k): 2e-8 * k, doubled for the max
+ * of thousands. Sums of int8 are exact; its few float32 steps are far below, except GELU, which is
+ * within 7e-6. */
 static void compare_all(uint32_t dtype)
 {
     for (size_t i = 0; i < N_CASES; i++) {
@@ -133,7 +133,7 @@ Test(linear, bfloat16_matches_ref_where_the_processor_has_it)
         struct problem p;
         float *want;
 
-        c.in_place = c.residual = false; /* they are float32's own */
+        c.in_place = c.residual = false; /* only in float32 */
         p = make_bf16_problem(&c);
         want = run(target_at(0), GPUSERVE_DTYPE_FLOAT32, &c, &p);
         for (int b = 1; b < target_count(); b++) {
@@ -162,8 +162,8 @@ Test(linear, int8_matches_ref_on_every_target)
     compare_all(GPUSERVE_DTYPE_INT8);
 }
 
-/* The quantized product must also be near the true one: per-row and per-column steps of 1/255 and
- * 1/127 of the range leave an error of about 1 % of a typical sum. */
+/* The quantized product must also be close to the exact one: per-row and per-column scales of 1/255
+ * and 1/127 of the range give an error of about 1 % of a typical sum. */
 Test(linear, int8_is_near_float32)
 {
     const struct linear_case c = { .rows = 9, .n = 384, .k = 384, .bias = true };
@@ -188,7 +188,7 @@ Test(linear, int8_is_near_float32)
     free_problem(&p);
 }
 
-/* Rows of zeros, of one value, of tiny and of huge values: a step of 0 must divide nothing. */
+/* Rows of zeros, of one value, of tiny and huge values: no division by a scale of 0. */
 Test(linear, int8_survives_odd_rows)
 {
     const struct linear_case c = { .rows = 6, .n = 40, .k = 48, .bias = true };
@@ -218,7 +218,7 @@ Test(linear, int8_survives_odd_rows)
     free_problem(&p);
 }
 
-/* GELU by itself: an identity matrix passes chosen values through. */
+/* GELU alone: an identity matrix passes selected values through. */
 Test(linear, activations_are_accurate_from_end_to_end)
 {
     enum { N = 64, ROWS = 40 };
@@ -242,7 +242,7 @@ Test(linear, activations_are_accurate_from_end_to_end)
         for (int b = 1; b < target_count(); b++) {
             float *got = run(target_at(b), GPUSERVE_DTYPE_FLOAT32, &c, &p);
 
-            /* 1e-6 at |x| of 5 is 2e-7 of the normal distribution: three float32 roundings */
+            /* 1e-6 at |x| = 5 is 2e-7 of the normal distribution: three float32 roundings */
             cr_expect(all_close(got, want, N * ROWS, 1e-6f, 5e-7f), "%s, activation %d: %s",
                       target_at(b)->name, (int)kinds[kind], difference());
             free_floats(got);

@@ -27,7 +27,7 @@ struct problem {
     float *a, *b, *c;
 };
 
-/* Rows a little further apart than they are long when `gaps`. */
+/* With `gaps` the row stride is larger than the row. */
 static struct problem make_problem(struct size size, int turns, const float *factor, bool gaps)
 {
     struct problem p = { .op = { .m = size.m,
@@ -58,7 +58,7 @@ static void free_problem(struct problem *p)
     free_floats(p->c);
 }
 
-/* The element and the sum of what it was added up from. */
+/* The exact element, and the sum of its absolute terms. */
 static double want_at(const struct problem *p, int32_t i, int32_t j, double *size)
 {
     const struct gpuserve_op_matmul *op = &p->op;
@@ -78,7 +78,7 @@ static double want_at(const struct problem *p, int32_t i, int32_t j, double *siz
     return sum + before;
 }
 
-/* C as the target computes it; NaN before where beta is 0, since then it must not be read. */
+/* C computed by the target. C starts as NaN if beta is 0, because it must not be read then. */
 static float *run(const struct target *t, struct problem *p, uint32_t variant)
 {
     const size_t count = (size_t)(p->op.m * p->op.c_stride);
@@ -95,7 +95,7 @@ static float *run(const struct target *t, struct problem *p, uint32_t variant)
     p->op.scratch = scratch;
     p->op.c = c;
     cr_assert_eq(t->backend->matmul(stream, &p->op, &error), GPUSERVE_OK, "%s", error.message);
-    free_floats(scratch); /* which looks behind its end */
+    free_floats(scratch); /* checks the guard after it */
     t->backend->stream_destroy(&stream);
     return c;
 }
@@ -146,7 +146,7 @@ Test(matmul, every_target_and_variant_matches_float64)
         check_variant(target_at(target_count() - 1), variant);
 }
 
-/* Numbers that bfloat16 holds: only the order of additions is left. */
+/* Values that bfloat16 represents exactly: only the summation order differs. */
 Test(matmul, bfloat16_where_the_processor_has_it)
 {
     for (int i = 1; i < target_count(); i++) {

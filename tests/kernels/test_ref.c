@@ -1,8 +1,8 @@
 /*
- * test_ref.c - the oracle itself, against numbers that numpy and scipy computed in float64.
+ * test_ref.c - the reference kernels against values that numpy and scipy computed in float64.
  *
- * Inputs are multiples of 1/16, which float32 holds exactly. The same inputs go through every
- * other target, so that no error common to all of our code can hide.
+ * Inputs are multiples of 1/16, exact in float32. Every other target runs the same inputs too, so
+ * an error common to all our kernels cannot stay hidden.
  */
 #include "tests/kernels/harness.h"
 
@@ -60,8 +60,8 @@ static const float sigmoid[] = { 0.294214972f, 0.468790627f, 0.766293643f, 0.705
 static const float linear_int8[] = { -4.37297507f, -5.99648657f, 5.99663879f,
                                      1.11945682f,  -1.04285842f, 2.64514038f };
 
-/* Float32 holds the expected numbers to 6e-8 of themselves; the vector units' exp and erf add
- * some 2e-7. */
+/* float32 represents the expected values to 6e-8 relative; the vectorized exp and erf add about
+ * 2e-7. */
 #define TOLERANCE 1e-6f, 1e-6f
 
 static struct gpuserve_stream *small_stream(const struct target *t, uint32_t dtype)

@@ -30,10 +30,10 @@ static float *run_layernorm(const struct target *t, int32_t rows, int32_t cols, 
         .cols = cols,
     };
 
-    if (in_place == 1) { /* out is in */
+    if (in_place == 1) { /* out == in */
         memcpy(out, in, n * sizeof(float));
         op.in = out;
-    } else if (in_place == 2 && residual) { /* out is residual */
+    } else if (in_place == 2 && residual) { /* out == residual */
         memcpy(out, residual, n * sizeof(float));
         op.residual = out;
     }
@@ -45,8 +45,8 @@ static float *run_layernorm(const struct target *t, int32_t rows, int32_t cols, 
     return out;
 }
 
-/* Results are of size 1: 3e-6 is some 25 float32 roundings, and the offset of 10 costs 4 bits of
- * each input before anything is computed. */
+/* Results have size 1: 3e-6 is about 25 float32 roundings, and the offset of 10 costs 4 bits of
+ * each input in advance. */
 Test(rows, add_layernorm_matches_ref)
 {
     for (size_t w = 0; w < N_WIDTHS; w++) {
@@ -63,7 +63,7 @@ Test(rows, add_layernorm_matches_ref)
             for (int b = 1; b < target_count(); b++) {
                 float *got = run_layernorm(target_at(b), rows, cols, in, second, variant % 3);
 
-                if (cols > 1) /* of one column only rounding is left, times 1e6 */
+                if (cols > 1) /* one column: only rounding, times 1e6 */
                     cr_expect(all_close(got, want, n, variant > 3 ? 2e-5f : 3e-6f, 0.0f),
                               "%s, %d columns, variant %d: %s", target_at(b)->name, (int)cols,
                               variant, difference());
@@ -180,7 +180,8 @@ Test(rows, pool_matches_ref_in_all_six_kinds)
                 float *got =
                     run_pool(target_at(b), &batch, in, hidden, columns, pooling, variant % 2);
 
-                /* up to 61 additions of numbers up to 1, then perhaps over a norm below 1 */
+                /* up to 61 additions of values up to 1, then a division by a norm that may be below
+                 * 1 */
                 cr_expect(all_close(got, want, 4 * (size_t)(columns + 7), 3e-6f, 2e-6f),
                           "%s, %d of %d columns, pooling %d: %s", target_at(b)->name, (int)columns,
                           (int)hidden, (int)pooling, difference());
@@ -192,8 +193,8 @@ Test(rows, pool_matches_ref_in_all_six_kinds)
     }
 }
 
-/* Empty sequences first, between others, twice and last, with a guard value in every other row: a
- * read outside of a sequence shows as the guard or, past the input, to the address sanitizer. */
+/* Empty sequences first, in between, twice and last, with a guard value in every other row. A read
+ * outside of a sequence gives the guard, or past the input an address sanitizer error. */
 Test(rows, pool_of_an_empty_sequence_is_zeros)
 {
     static const int32_t lengths[] = { 0, 2, 0, 0, 3, 0 };
@@ -249,7 +250,7 @@ Test(rows, pool_keeps_a_nan_in_its_sequence)
 
 /* --------------------------------------------------------------------- normalize and activate */
 
-/* activation 0 stands for normalize */
+/* activation 0 means normalize */
 static void run_rows(const struct target *t, float *data, int32_t rows, int32_t cols,
                      int32_t activation)
 {
@@ -269,7 +270,7 @@ static float *make_rows(size_t n, size_t ld)
     for (size_t i = 0; i < n; i++)
         data[i] *= i / ld % 3 == 0 ? 1.0f : 30.0f;
     for (size_t i = 0; i < ld && i < n; i++)
-        data[i] = 0.0f; /* a row of zeros has no direction */
+        data[i] = 0.0f; /* a zero row has no direction */
     return data;
 }
 
@@ -282,13 +283,13 @@ Test(rows, normalize_and_activate_match_ref)
             float *want = make_rows(n, ld);
 
             if (activation == 1)
-                activation = GPUSERVE_ACT_RELU; /* GELU is not for activate */
+                activation = GPUSERVE_ACT_RELU; /* activate does not support GELU */
             run_rows(target_at(0), want, 19, cols, activation);
             for (int b = 1; b < target_count(); b++) {
                 float *got = make_rows(n, ld);
 
                 run_rows(target_at(b), got, 19, cols, activation);
-                /* exp of up to 60 in float32: the argument's own rounding is 4e-6 of the result */
+                /* exp of up to 60 in float32: rounding of the argument is 4e-6 of the result */
                 cr_expect(all_close(got, want, n, 5e-7f, 6e-6f),
                           "%s, %d columns, activation %d: %s", target_at(b)->name, (int)cols,
                           (int)activation, difference());

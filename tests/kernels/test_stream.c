@@ -1,5 +1,5 @@
 /*
- * test_stream.c - what a device, a stream and its threads promise: facts, sizes, tasks.
+ * test_stream.c - guarantees of a device, a stream and its thread pool: facts, sizes, tasks.
  */
 #include "kernels/cpu/runtime/thread_pool.h"
 #include "tests/kernels/harness.h"
@@ -56,7 +56,7 @@ static size_t allocated(void)
     return info.uordblks + info.hblkhd;
 }
 
-/* A stream of one thread allocates what stream_bytes says, but for malloc's own headers. */
+/* A one-thread stream allocates exactly stream_bytes, plus malloc's headers. */
 Test(stream, stream_bytes_is_exact)
 {
     static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_INT8 };
@@ -66,7 +66,7 @@ Test(stream, stream_bytes_is_exact)
 
     free(probe);
     if (!counted)
-        return; /* a sanitizer's malloc keeps no such account */
+        return; /* a sanitizer's malloc has no such statistics */
     for (int i = 0; i < target_count(); i++) {
         const struct target *t = target_at(i);
         struct gpuserve_stream_options options = {
@@ -129,13 +129,13 @@ Test(stream, a_batch_is_copied_and_its_result_comes_back)
     }
 }
 
-/* --------------------------------------------------------------------------------------- team */
+/* ---------------------------------------------------------------------------------- thread pool */
 
 #define MAX_TASKS 500
 
 struct tally {
     atomic_int runs[MAX_TASKS];
-    atomic_int busy[GSV_MAX_POOL_THREADS]; /* tasks that thread has at this moment */
+    atomic_int busy[GSV_MAX_POOL_THREADS]; /* tasks of this thread at the moment */
     atomic_int faults;
 };
 
@@ -181,7 +181,7 @@ static void add_one(void *sum, int32_t thread, int32_t task)
     atomic_fetch_add((atomic_int *)sum, 1);
 }
 
-/* Short jobs in a row meet helpers that spin; a pause in between lets them fall asleep first. */
+/* Back-to-back jobs find spinning helper threads; a pause lets them sleep first. */
 Test(thread_pool, helpers_asleep_or_awake_lose_no_task)
 {
     struct gsv_thread_pool *thread_pool = NULL;

@@ -1,5 +1,5 @@
 /*
- * harness.c - the plugin, buffers on both sides, and the comparison.
+ * harness.c - loads the plugin, manages buffers on host and device, and compares results.
  */
 #include "tests/kernels_cuda/harness.h"
 
@@ -73,8 +73,7 @@ int32_t tiled_side(int32_t tile)
     int32_t least;
 
     cr_assert_eq(cuda_backend()->device_facts(0, &facts, NULL), GPUSERVE_OK);
-    /* As gsv_mma_choose: the large tiles fill the device, of the medium ones half of it is enough.
-     */
+    /* As gsv_mma_choose(): large tiles need as many tiles as cores, medium tiles half of that. */
     least = tile == 128 ? facts.n_cores : (facts.n_cores + 1) / 2;
     while ((side + 1) * (side + 1) < least)
         side++;
@@ -147,7 +146,7 @@ static float element_at(const void *from, uint32_t dtype, size_t i)
     return ((const float *)from)[i];
 }
 
-/* The low bits cut off: what is left is a number of the format, and tf32 takes it as it is. */
+/* Clears the low bits: the result is exact in the format, and unchanged by tf32. */
 static float round_to(float x, uint32_t dtype)
 {
     static const uint32_t kept[] = {
@@ -306,7 +305,7 @@ struct gpuserve_batch oracle_batch(const struct gpuserve_host_batch *host)
 
 struct gpuserve_batch begin(struct gpuserve_stream *stream, const struct gpuserve_host_batch *host)
 {
-    static uint64_t program; /* never the same twice: no replay */
+    static uint64_t program; /* unique: no replay */
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gpuserve_batch batch;
     int32_t replayed;

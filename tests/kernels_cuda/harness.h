@@ -1,11 +1,11 @@
 /*
  * harness.h - the CUDA backend's operations against the plain C of kernels/ref.
  *
- * The plugin is loaded as libgpuserve loads it: from GPUSERVE_PLUGIN_DIR. There it is the one for
- * the emulator (tests/cudaemu), or the real one on a machine with a GPU: the tests are the same.
+ * The plugin is loaded from GPUSERVE_PLUGIN_DIR, as libgpuserve does. This is the emulator's plugin
+ * (tests/cudaemu), or the real one on a machine with a GPU; the tests are identical.
  *
- * Inputs are rounded to the number format under test before either side sees them, so that what
- * is compared is the arithmetic. Outputs start as NaN and have guards behind.
+ * Inputs are rounded to the tested number format on both sides, so only the arithmetic is compared.
+ * Outputs start as NaN and have guards after them.
  */
 #ifndef GSV_TEST_KERNELS_CUDA_HARNESS_H
 #define GSV_TEST_KERNELS_CUDA_HARNESS_H
@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The number formats, and how far a result may be from the oracle's: |got - want| / |want|. */
+/* The number formats, and their max relative distance |got - want| / |want| to the reference. */
 struct format {
     uint32_t dtype;
     const char *name;
@@ -28,20 +28,21 @@ extern const struct format formats[4];
 
 const struct gpuserve_backend *cuda_backend(void);
 struct gpuserve_device *cuda_device(void);
-/* How many warnings the backend has logged in this process. */
+/* Number of warnings that the backend logged in this process. */
 int32_t cuda_warnings(void);
 
-/* Of a square product that the tiles of this size are taken for, 64 x 64 or 128 x 128, on whatever
- * device: rows and columns but for the last tile, of which it shall have a part. */
+/* Side of a square product that selects tiles of this size, 64 x 64 or 128 x 128, on any device.
+ * Without the last tile, which the test adds as a partial one. */
 int32_t tiled_side(int32_t tile);
 
-/* A stream for up to these sizes; outputs of up to 4 KiB. */
+/* A stream with these max sizes; outputs of up to 4 KiB. */
 struct gpuserve_stream *cuda_stream(uint32_t dtype, int32_t max_tokens, int32_t max_sequences,
                                     int32_t n_heads, int32_t flags);
 
 /* --- buffers on both sides --- */
 
-/* n elements on the device in `dtype`'s activation type, and the same numbers as floats here. */
+/* n elements on the device in `dtype`'s activation type, and the same values as floats on the
+ * host. */
 struct buffer {
     uint32_t dtype;
     size_t n;
@@ -49,19 +50,19 @@ struct buffer {
     void *device;
 };
 
-/* Numbers between -1 and 1, the same for the same seed, times `scale`. */
+/* Values in [-1, 1] times `scale`, the same for the same seed. */
 struct buffer make_input(uint32_t dtype, size_t n, uint32_t seed, float scale);
-/* NaN on both sides, with a guard behind the device's. */
+/* NaN on both sides, with a guard after the device buffer. */
 struct buffer make_output(uint32_t dtype, size_t n);
-/* As make_input with what is in `host`, after a test has changed it. */
+/* Copies `host` to the device, rounded like make_input(), after a test has changed it. */
 void upload(struct buffer *buffer);
-/* Device to `host`; the guard must be untouched. */
+/* Copies the device buffer to `host`; checks the guard. */
 void download(struct buffer *buffer);
 void free_buffer(struct buffer *buffer);
 
 /* --- batches --- */
 
-/* Sequences of the given lengths end to end, arrays owned; ids and types of small vocabularies. */
+/* Packed sequences of the given lengths, arrays owned; ids and types of small vocabularies. */
 struct lengths {
     int32_t n;
     int32_t of[72];
@@ -70,19 +71,18 @@ struct gpuserve_host_batch make_host_batch(const struct lengths *lengths, int32_
                                            uint32_t seed);
 void free_host_batch(struct gpuserve_host_batch *batch);
 
-/* The same batch for the oracle, which has no device. Lent by `host`. */
+/* The same batch for the reference, which has no device. Borrowed from `host`. */
 struct gpuserve_batch oracle_batch(const struct gpuserve_host_batch *host);
 
-/* For operations that need no batch: one of a single token. */
+/* Begins a batch of a single token, for operations that need no batch. */
 void begin_any(struct gpuserve_stream *stream);
 struct gpuserve_batch begin(struct gpuserve_stream *stream, const struct gpuserve_host_batch *host);
-/* Ends the batch, bringing back one float at `from`, and waits. */
+/* Ends the batch, copies one float at `from` back, and waits. */
 void finish(struct gpuserve_stream *stream, const void *from);
 
 /* --- comparing --- */
 
-/* |got - want|_2 / |want|_2; NaN anywhere, or a length of zero of `want`, gives infinity unless
- * both are all zero. */
+/* |got - want|_2 / |want|_2; infinity on any NaN, or if `want` has norm 0 and `got` has not. */
 double distance(const float *got, const float *want, size_t n);
 
 #endif

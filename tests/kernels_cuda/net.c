@@ -1,5 +1,5 @@
 /*
- * net.c - the small encoder: seven operations a layer, one before and one after.
+ * net.c - a small encoder: seven operations per layer, one before the layers and one after.
  */
 #include "tests/kernels_cuda/net.h"
 
@@ -142,7 +142,7 @@ struct net *net_open(const struct gpuserve_backend *backend, uint32_t dtype, int
         .max_tokens = NET_MAX_TOKENS,
         .max_sequences = NET_MAX_SEQUENCES,
         .max_seqlen = NET_MAX_TOKENS,
-        .max_columns = 3 * NET_HIDDEN, /* over NET_INNER */
+        .max_columns = 3 * NET_HIDDEN, /* larger than NET_INNER */
         .hidden_size = NET_HIDDEN,
         .n_heads = NET_HEADS,
         .flags = flags,
@@ -260,7 +260,7 @@ gpuserve_status net_begin(struct net *net, uint64_t program, const struct gpuser
     if (st != GPUSERVE_OK)
         return st;
     if (!was_replayed)
-        (void)run_operations(net, &batch); /* batch_end tells */
+        (void)run_operations(net, &batch); /* batch_end returns the error */
     return net->backend->batch_end(net->stream, vectors, net->pooled, size, error);
 }
 

@@ -1,5 +1,6 @@
 /*
- * test_attention.c - attention against ref: tensor cores at every tile height, and the plain one.
+ * test_attention.c - attention against ref: tensor core kernels with each tile height, and the
+ * generic kernel.
  */
 #include "tests/kernels_cuda/harness.h"
 
@@ -11,7 +12,7 @@ struct attention_case {
     struct lengths lengths;
     int32_t n_heads, head_size;
     bool bias;
-    float gain; /* of Q: how peaked the softmax is */
+    float gain; /* scale of Q: sharpness of the softmax */
 };
 
 static const struct attention_case cases[] = {
@@ -19,9 +20,9 @@ static const struct attention_case cases[] = {
     { { 1, { 1 } }, 1, 1, false, 1.0f },
     { { 5, { 0, 5, 0, 1, 0 } }, 2, 64, true, 1.0f },
     { { 4, { 0, 0, 3, 0 } }, 2, 20, false, 1.0f },
-    { { 5, { 1, 2, 3, 15, 16 } }, 3, 32, true, 1.0f }, /* 16 rows a block */
-    { { 4, { 17, 31, 32, 9 } }, 2, 64, true, 1.0f },   /* 16 or 32 */
-    { { 4, { 63, 64, 65, 1 } }, 2, 64, false, 8.0f },  /* the end of a tile of keys */
+    { { 5, { 1, 2, 3, 15, 16 } }, 3, 32, true, 1.0f }, /* 16-row tiles */
+    { { 4, { 17, 31, 32, 9 } }, 2, 64, true, 1.0f },   /* 16- or 32-row tiles */
+    { { 4, { 63, 64, 65, 1 } }, 2, 64, false, 8.0f },  /* around the end of a key tile */
     { { 3, { 100, 1, 200 } }, 2, 128, true, 1.0f },
     { { 2, { 127, 129 } }, 12, 32, false, 30.0f },
     { { 2, { 40, 7 } }, 2, 20, true, 1.0f },
@@ -30,7 +31,7 @@ static const struct attention_case cases[] = {
 };
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 
-/* The device's rows, in float. `n_heads` of the stream decides the height of the tiles. */
+/* The device's rows as floats. The stream's `n_heads` determines the tile height. */
 static struct buffer run_cuda(const struct attention_case *c, uint32_t dtype, int32_t stream_heads,
                               struct buffer *qkv, const struct buffer *bias, int32_t span)
 {
@@ -90,7 +91,7 @@ static int32_t tokens_of(const struct lengths *lengths)
     return n;
 }
 
-/* Rows past the tokens hold NaN: reading one of them would show. */
+/* Rows after the last token are NaN, so that a read of them is detected. */
 static struct buffer make_qkv(const struct attention_case *c, uint32_t dtype, uint32_t seed)
 {
     const size_t width = (size_t)c->n_heads * (size_t)c->head_size;
@@ -99,11 +100,11 @@ static struct buffer make_qkv(const struct attention_case *c, uint32_t dtype, ui
 
     for (size_t r = 0; r < n_tokens; r++)
         for (size_t j = 0; j < width; j++)
-            qkv.host[r * 3 * width + j] *= c->gain; /* powers of two or bounded: see below */
+            qkv.host[r * 3 * width + j] *= c->gain; /* see download() below */
     for (size_t i = n_tokens * 3 * width; i < qkv.n; i++)
         qkv.host[i] = NAN;
     upload(&qkv);
-    download(&qkv); /* the gain may have made numbers that the format does not hold */
+    download(&qkv); /* scaling may give values that the format cannot represent */
     return qkv;
 }
 
@@ -120,7 +121,7 @@ Test(kernels_cuda_attention, matches_ref)
         float *want = run_ref(c, &qkv, &bias, span);
         struct buffer got = run_cuda(c, format->dtype, c->n_heads, &qkv, &bias, span);
 
-        /* A score of size s carries s * 6e-8 into its weight. */
+        /* A score of size s has an error of s * 6e-8 in its weight. */
         cr_expect_leq(distance(got.host, want, n),
                       format->tolerance + (i % 3 == 0 ? 1e-6 * (double)c->gain : 0), "%s, case %zu",
                       format->name, i / 3);
@@ -129,13 +130,13 @@ Test(kernels_cuda_attention, matches_ref)
     }
 }
 
-/* 16, 32 or 64 rows a block: which one is taken depends on how busy the device would be, and a
- * text's bits must not. */
+/* The tile height of 16, 32 or 64 rows depends on the device's occupancy; a text's bits must not
+ * depend on it. */
 Test(kernels_cuda_attention, bits_do_not_depend_on_the_tile_height)
 {
     static const struct attention_case c = { { 4, { 70, 1, 130, 33 } }, 2, 64, true, 1.0f };
-    /* 16, 32 and 64 rows on the emulator's 16 processors; 16, 32, 64 on some 130 with the others.
-     */
+    /* 16, 32 and 64 rows on the emulator's 16 cores; the larger ones cover devices with about
+     * 130. */
     static const int32_t heads[] = { 1, 3, 20, 1000 };
 
     for (size_t f = 1; f <= 2; f++) {
@@ -155,7 +156,7 @@ Test(kernels_cuda_attention, bits_do_not_depend_on_the_tile_height)
     }
 }
 
-/* The same text alone and between others. */
+/* The same text alone and in a batch. */
 Test(kernels_cuda_attention, bits_do_not_depend_on_the_neighbours)
 {
     static const struct attention_case among = { { 3, { 50, 77, 20 } }, 2, 32, false, 1.0f };
@@ -184,7 +185,7 @@ Test(kernels_cuda_attention, bits_do_not_depend_on_the_neighbours)
     }
 }
 
-/* A NaN in one text spoils that text's head and nothing else. */
+/* A NaN in one text affects only the same head of the same text. */
 Test(kernels_cuda_attention, nan_stays_in_its_sequence_and_head)
 {
     static const struct attention_case c = { { 3, { 5, 20, 33 } }, 2, 32, false, 1.0f };

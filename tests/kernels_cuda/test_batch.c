@@ -1,19 +1,19 @@
 /*
- * test_batch.c - whole batches: against ref, recorded and replayed, and wrong use.
+ * test_batch.c - whole batches: against ref, recorded and replayed, and invalid use.
  */
 #include "tests/kernels_cuda/net.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Two of one shape once rounded, then others. */
+/* The first two have the same shape after rounding up. */
 static const struct lengths mixes[] = {
     { 3, { 5, 1, 8 } },
     { 3, { 2, 9, 4 } },
     { 1, { 1 } },
     { 8, { 3, 20, 7, 31, 1, 12, 9, 2 } },
     { 1, { NET_MAX_TOKENS } },
-    { 5, { 41, 30, 13, 2, 26 } }, /* no room to round up: NET_MAX_TOKENS in all */
+    { 5, { 41, 30, 13, 2, 26 } }, /* rounding up would exceed NET_MAX_TOKENS */
 };
 #define N_MIXES (sizeof(mixes) / sizeof(mixes[0]))
 #define N_VECTORS ((size_t)NET_MAX_SEQUENCES * NET_HIDDEN)
@@ -38,7 +38,7 @@ static struct net *open_net(const struct gpuserve_backend *backend, uint32_t dty
     return net;
 }
 
-/* Each mix three times with other tokens: run, recorded, replayed. */
+/* Each mix three times with other tokens: direct run, recording, replay. */
 Test(kernels_cuda_batch, every_run_matches_ref)
 {
     static float want[3 * N_MIXES][N_VECTORS];
@@ -56,7 +56,7 @@ Test(kernels_cuda_batch, every_run_matches_ref)
             int32_t replayed;
 
             run(net, 1, lengths, (uint32_t)i, got, &replayed);
-            /* Weights and activations are rounded throughout: some roundings in each vector. */
+            /* Weights and activations are rounded at each step: several roundings per vector. */
             cr_expect_leq(distance(got, want[i], (size_t)lengths->n * NET_HIDDEN),
                           f == 0 ? 4e-6 : 4 * formats[f].tolerance, "%s, mix %zu, turn %zu",
                           formats[f].name, i % N_MIXES, i / N_MIXES);
@@ -66,10 +66,10 @@ Test(kernels_cuda_batch, every_run_matches_ref)
     }
 }
 
-/* Recording must change no bit, nor what the same shape held before. */
+/* Recording must not change any bit, nor earlier results of the same shape. */
 Test(kernels_cuda_batch, replay_has_the_bits_of_a_first_run)
 {
-    /* One net, for two may have timed their products otherwise and have other bits. */
+    /* One net, because two may select different algorithms by timing, with different bits. */
     struct net *net = open_net(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, 0);
     float a[N_VECTORS], b[N_VECTORS];
 
@@ -88,7 +88,7 @@ Test(kernels_cuda_batch, replay_has_the_bits_of_a_first_run)
     net_close(&net);
 }
 
-/* More shapes than are kept: the oldest recordings go, results stay right. */
+/* More shapes than the cache holds: the oldest recordings are evicted, results stay right. */
 Test(kernels_cuda_batch, recordings_are_replaced)
 {
     struct net *net = open_net(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, 0);
@@ -114,7 +114,7 @@ Test(kernels_cuda_batch, recordings_are_replaced)
     net_close(&net);
 }
 
-/* Whether a batch of these lengths replays a recording. It has no operations. */
+/* True if a batch of these lengths replays a recording. The batch has no operations. */
 static int32_t is_replayed(struct gpuserve_stream *stream, const struct lengths *lengths,
                            const struct buffer *some)
 {
@@ -130,7 +130,7 @@ static int32_t is_replayed(struct gpuserve_stream *stream, const struct lengths 
     return replayed;
 }
 
-/* `n` lengths that are `length`, but for the last two. */
+/* `n` lengths equal to `length`, except for the last two. */
 static struct lengths lengths_of(int32_t n, int32_t length, int32_t last_but_one, int32_t last)
 {
     struct lengths lengths = { .n = n };
@@ -142,8 +142,8 @@ static struct lengths lengths_of(int32_t n, int32_t length, int32_t last_but_one
     return lengths;
 }
 
-/* Two shapes that differ in one member, of which the number of tiles follows: the recording of one
- * is not the other's. `./dev limits keys` leaves each member out of the key. */
+/* Two shapes that differ in one field of the key, which determines the number of tiles: a recording
+ * is not shared. `./dev limits keys` removes each field from the key. */
 Test(kernels_cuda_batch, a_recording_is_of_one_shape)
 {
     const struct {
@@ -169,8 +169,8 @@ Test(kernels_cuda_batch, a_recording_is_of_one_shape)
     free_buffer(&some);
 }
 
-/* One program of no operations, three times with this many tokens: the rows of the last, and
- * whether it was replayed. */
+/* Runs a program without operations three times with this many tokens; returns the rows of the last
+ * run, and whether it was replayed. */
 static int32_t rows_of_third(int32_t n_tokens, int32_t *replayed)
 {
     struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT16, 8192, 4, 1, 0);
@@ -190,8 +190,8 @@ static int32_t rows_of_third(int32_t n_tokens, int32_t *replayed)
     return batch.n_rows;
 }
 
-/* Over 4,096 rows a launch is hidden behind the kernels, and rows that nobody needs are not: such a
- * batch is neither rounded up to a common shape nor recorded. */
+/* Above 4,096 rows launch time is hidden by the kernels, but padding rows cost time. Such a batch
+ * is neither rounded up to a common shape nor recorded. */
 Test(kernels_cuda_batch, large_batches_are_run_as_they_are)
 {
     int32_t replayed;

@@ -1,8 +1,8 @@
 /*
- * test_devices.c - which devices and which libgpuserve the backend works with, and what it does
- * otherwise on some than on others.
+ * test_devices.c - which devices and which libgpuserve versions the backend accepts, and its
+ * differences between devices.
  *
- * On the emulator only, whose devices can be made older. Each test is a process of its own.
+ * Only on the emulator, whose devices can be made older. Each test is a separate process.
  */
 #include "tests/cudaemu/emu.h"
 #include "tests/kernels_cuda/net.h"
@@ -64,7 +64,7 @@ Test(kernels_cuda_devices, a_driver_older_than_the_toolkit_is_refused)
     expect_words(&error, "driver is for CUDA 12.8", "built with 13.", "580");
 }
 
-/* As libgpuserve of another release would ask for it. */
+/* Requests the entry like another release of libgpuserve. */
 Test(kernels_cuda_devices, another_abi_is_refused_with_both_numbers)
 {
     const char *const folder = getenv("GPUSERVE_PLUGIN_DIR");
@@ -89,8 +89,8 @@ Test(kernels_cuda_devices, another_abi_is_refused_with_both_numbers)
     cr_expect_null(entry(NULL, NULL));
 }
 
-/* The generic kernel takes heads of up to 1024 numbers (test_attention.c); beyond them nothing
- * is computed. */
+/* The generic kernel supports head widths up to 1024 (test_attention.c); wider ones are
+ * rejected. */
 Test(kernels_cuda_devices, a_head_too_wide_for_any_kernel_is_refused)
 {
     static const struct lengths lengths = { 1, { 3 } };
@@ -123,7 +123,7 @@ Test(kernels_cuda_devices, a_head_too_wide_for_any_kernel_is_refused)
 
 /* -------------------------------------------------------------------------- overlapping kernels */
 
-/* What `runs` runs of one batch cost on devices of this capability, and their vectors. */
+/* Runs a batch `runs` times on devices of this capability; returns its counters and vectors. */
 static struct gsv_emu_counters run_on(int major, int runs, float *vectors, uint64_t *overlapping,
                                       uint64_t *launches)
 {
@@ -148,8 +148,8 @@ static struct gsv_emu_counters run_on(int major, int runs, float *vectors, uint6
     return after;
 }
 
-/* Run, recorded and replayed: from sm_90 on every kernel of a batch may begin before the one ahead
- * of it has ended, before that none; the numbers are the same. */
+/* Direct run, recording and replay: from sm_90 on each kernel of a batch may overlap the one before
+ * it, on older devices none; the values are the same. */
 Test(kernels_cuda_devices, kernels_overlap_from_sm_90_on)
 {
     float old[3 * NET_HIDDEN], new[3 * NET_HIDDEN];
@@ -170,7 +170,7 @@ Test(kernels_cuda_devices, kernels_overlap_from_sm_90_on)
 
 enum { MAX_DEEDS = 1024 };
 
-/* Where a stream's first deed of a kind stands; -1: nowhere. `last`: its last. */
+/* Index of a stream's first (`last`: last) action of a kind; -1: none. */
 static int find(const struct gsv_emu_deed *deeds, size_t n, int stream, enum gsv_emu_did did,
                 bool last)
 {
@@ -182,9 +182,9 @@ static int find(const struct gsv_emu_deed *deeds, size_t n, int stream, enum gsv
     return found;
 }
 
-/* Streams that run late and in turns by chance: nothing orders one batch's copies and kernels with
- * the other's, so in some turn batch n + 1 comes up while batch n is computed, and its vectors are
- * what they are without the other. */
+/* Streams that run late and in random order: one batch's copies and kernels are not ordered with
+ * the other's. So in some order batch n + 1 is uploaded while batch n is computed, and its vectors
+ * are unchanged. */
 Test(kernels_cuda_devices, the_next_batch_is_copied_while_one_computes)
 {
     static const struct lengths lengths = { 2, { 7, 12 } };

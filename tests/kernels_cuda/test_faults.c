@@ -1,8 +1,8 @@
 /*
- * test_faults.c - what the backend asks of the device, and what it does when a call fails.
+ * test_faults.c - the backend's use of the device, and its reaction to failing calls.
  *
- * On the emulator only: its counters and its planned failures. A lost device stays lost for the
- * life of a process, so every failure has a process of its own.
+ * Only on the emulator, with its counters and planned failures. A lost device stays lost for the
+ * life of a process, so each failure runs in its own process.
  */
 #include "tests/cudaemu/emu.h"
 #include "tests/kernels_cuda/net.h"
@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define N_RUNS 3 /* run, recorded, replayed */
+#define N_RUNS 3 /* direct run, recording, replay */
 
 static const struct lengths lengths = { 2, { 5, 9 } };
 
@@ -60,7 +60,7 @@ Test(kernels_cuda_faults, a_batch_is_one_copy_each_way_and_seven_launches_a_laye
     count_one_dtype(GPUSERVE_DTYPE_INT8);
 }
 
-/* Row 0 of a product of `rows` rows; how many of cuBLASLt's products that was. */
+/* Computes a product of `rows` rows, keeps row 0; returns the number of cuBLASLt products. */
 static uint64_t multiply_rows(struct gpuserve_stream *stream, const struct gpuserve_linear *linear,
                               const struct buffer *in, int32_t rows, float *row, int32_t n,
                               int32_t k)
@@ -84,7 +84,7 @@ static uint64_t multiply_rows(struct gpuserve_stream *stream, const struct gpuse
 
 /* ------------------------------------------------------------------------- cuBLASLt refuses */
 
-/* One product of weights, `n` outputs of `k` inputs, in a stream of its own. */
+/* One product with weights, `n` outputs and `k` inputs, with its own stream. */
 struct product {
     struct buffer in, weight;
     struct gpuserve_linear *linear;
@@ -124,7 +124,7 @@ static void free_product(struct product *p)
     free_buffer(&p->weight);
 }
 
-/* All rows are right, whoever has multiplied; how many products were cuBLASLt's. */
+/* All rows are right, by any implementation; returns the number of cuBLASLt products. */
 static uint64_t check_product(const struct product *p, struct gpuserve_stream *stream, int32_t rows)
 {
     float row[128], want[128];
@@ -147,7 +147,7 @@ static void refuse(struct gsv_emu_refusal refusal)
     gsv_emu_refuse_products(&refusal);
 }
 
-/* The check says which numbers of rows an algorithm cannot do: these only are our own kernel's. */
+/* The algorithm check rejects certain row counts: only these use our own kernel. */
 Test(kernels_cuda_faults, a_number_of_rows_that_cublaslt_cannot_do_is_our_kernels)
 {
     struct product p = make_product(64, 32, 1025);
@@ -169,8 +169,7 @@ Test(kernels_cuda_faults, a_number_of_rows_that_cublaslt_cannot_do_is_our_kernel
     refuse((struct gsv_emu_refusal){ 0 });
 }
 
-/* A call that is refused although the check passed withdraws the algorithm for its range of rows.
- */
+/* A rejected call after a passed check disables the algorithm for its range of rows. */
 Test(kernels_cuda_faults, a_refused_call_withdraws_the_algorithm_and_not_the_device)
 {
     struct product p = make_product(96, 64, 1100);
@@ -192,7 +191,7 @@ Test(kernels_cuda_faults, a_refused_call_withdraws_the_algorithm_and_not_the_dev
     refuse((struct gsv_emu_refusal){ 0 });
 }
 
-/* An algorithm is of one size and one arithmetic: others keep theirs. */
+/* An algorithm is disabled for one size and one dtype; others keep theirs. */
 Test(kernels_cuda_faults, an_algorithm_is_withdrawn_for_one_kind_of_product)
 {
     static const struct {
@@ -225,8 +224,7 @@ Test(kernels_cuda_faults, an_algorithm_is_withdrawn_for_one_kind_of_product)
     free_product(&first);
 }
 
-/* Operands that are not aligned to what the library wants, and refusals at random: every product is
- * right. */
+/* Operands without the required alignment, and random rejections: every product is right. */
 Test(kernels_cuda_faults, products_are_right_whatever_cublaslt_refuses)
 {
     static const struct gsv_emu_refusal refusals[] = {
@@ -252,8 +250,8 @@ Test(kernels_cuda_faults, products_are_right_whatever_cublaslt_refuses)
 
 /* -------------------------------------------------------------------------------- algorithms */
 
-/* cuBLASLt has one algorithm for few rows and another for many: where bits must not depend on the
- * rows it is never called, and our own kernel gives them in every number of rows. */
+/* cuBLASLt uses different algorithms for few and many rows. Where bits must not depend on the
+ * number of rows, cuBLASLt is not used, and our own kernel serves all numbers of rows. */
 Test(kernels_cuda_faults, a_deterministic_product_has_one_algorithm)
 {
     static const int32_t sizes[][2] = { { 64, 32 }, { 96, 64 }, { 40, 128 } };
@@ -290,7 +288,7 @@ Test(kernels_cuda_faults, a_deterministic_product_has_one_algorithm)
             }
             cuda->stream_destroy(&stream);
         }
-        /* On the emulator it is faster than our kernels always. */
+        /* The emulator's is always faster than our kernels. */
         cr_expect_gt(products[0], 0, "%d x %d", n, k);
         cr_expect_eq(products[1], 0, "%d x %d", n, k);
         cuda->linear_destroy(&linear);
@@ -316,7 +314,7 @@ Test(kernels_cuda_faults, stream_bytes_is_what_a_stream_takes)
         struct gpuserve_stream *stream;
         gpuserve_error error = GPUSERVE_ERROR_INIT;
 
-        if (turn == n_sizes) { /* with rows in whole numbers */
+        if (turn == n_sizes) { /* int8 rows */
             options.dtype = GPUSERVE_DTYPE_INT8;
             options.max_columns = 1536;
             options.hidden_size = 384;
@@ -352,7 +350,7 @@ static bool loses_the_device(int code)
     return code == 700 || code == 719 || code == 214;
 }
 
-/* An allocation that failed is told with what was wanted, what is free, and what helps. */
+/* The message of a failed allocation has the requested bytes, the free bytes and a remedy. */
 static bool tells_memory(const gpuserve_error *error)
 {
     const char *call = gsv_emu_failed_call();
@@ -375,7 +373,7 @@ static bool right_class(int code, const gpuserve_error *error)
            strstr(error->message, number) && error->hint[0] && (code != 2 || tells_memory(error));
 }
 
-/* After the loss every call fails at once, with the first cause. */
+/* After the loss each call fails at once with the first cause. */
 static bool stays_lost(struct net *net, const gpuserve_error *first)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -390,7 +388,7 @@ static bool stays_lost(struct net *net, const gpuserve_error *first)
            strcmp(error.message, first->message) == 0;
 }
 
-/* Opens, runs and closes with the n-th call failing; 2 when there are not so many calls. */
+/* Opens, runs and closes with the n-th call failing; 2 if there are fewer calls. */
 static int live_through(uint64_t n, int code, const float *want)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -415,7 +413,7 @@ static int live_through(uint64_t n, int code, const float *want)
         return complain("the wrong class", n, code, &error);
     if (status != GPUSERVE_OK && loses_the_device(code) && !stays_lost(net, &error))
         return complain("not lost", n, code, &error);
-    /* Other failures pass: the same net works again. */
+    /* Other failures are transient: the same net works again. */
     if (net && status != GPUSERVE_OK && (code == 2 || code == 46) &&
         (run_once(net, vectors, &error) != GPUSERVE_OK ||
          memcmp(vectors, want, sizeof(vectors)) != 0))
@@ -442,7 +440,7 @@ static int in_own_process(uint64_t n, int code, const float *want)
     return WEXITSTATUS(status);
 }
 
-/* The calls `first`, `first` + `step` and so on, each in a run of its own. */
+/* Fails the calls `first`, `first` + `step` etc., each in its own run. */
 static void fail_calls(int code, uint64_t first, uint64_t step)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -465,8 +463,8 @@ static void fail_calls(int code, uint64_t first, uint64_t step)
 }
 
 /* Without cuBLASLt, whose timing makes some thousand calls. Under a sanitizer the codes of a kind,
- * of which this one is so many-th, take turns: each call fails with one that passes and with one
- * that loses the device, whose ways are the same for all of them. */
+ * of which this is the `nth`, alternate: each call fails with one transient code and with one that
+ * loses the device. All codes of a kind take the same path. */
 static void fail_every_call(int code, uint64_t nth, uint64_t n_of_kind)
 {
     setenv("GPUSERVE_CUBLASLT", "0", 1);
@@ -520,7 +518,7 @@ Test(kernels_cuda_faults, a_device_that_hangs_is_given_up)
     float vectors[2 * NET_HIDDEN];
     struct net *net;
 
-    /* Long enough that nothing is given up which is only slow, as in a sanitized build. */
+    /* Longer than any slow but working call in a sanitized build. */
     setenv("GPUSERVE_CUDA_TIMEOUT_MS", "5000", 1);
     net = net_open(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, 0, &error);
     cr_assert_not_null(net, "%s", error.message);
@@ -528,7 +526,7 @@ Test(kernels_cuda_faults, a_device_that_hangs_is_given_up)
     cr_assert_eq(run_once(net, vectors, &error), GPUSERVE_E_DEVICE);
     cr_expect_not_null(strstr(error.message, "did not answer"), "%s", error.message);
     cr_expect(stays_lost(net, &error));
-    net_close(&net); /* must not wait either: that would be for ever */
+    net_close(&net); /* must not wait either */
     gsv_emu_hang(0);
 }
 

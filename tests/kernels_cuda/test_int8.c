@@ -1,8 +1,8 @@
 /*
- * test_int8.c - products of whole numbers against ref, which defines them.
+ * test_int8.c - int8 products against ref, which defines them.
  *
- * Inputs are numbers that float16 holds, so that both sides quantize the same rows; then the sums
- * are equal, and one rounding to float16 is all that is left.
+ * Inputs are exact in float16, so both sides quantize the same rows. Then the integer sums are
+ * equal, and only one rounding to float16 differs.
  */
 #include "tests/kernels_cuda/harness.h"
 
@@ -14,8 +14,8 @@ struct int8_case {
     int32_t rows, n, k;
     int32_t activation;
     bool bias, scale, residual, in_place;
-    int32_t gap;  /* elements between rows, beside what they hold */
-    int32_t tile; /* that is taken for it: rows and n are beside whole ones */
+    int32_t gap;  /* row stride minus row length */
+    int32_t tile; /* tile size to test: rows and n are added to whole tiles */
 };
 
 static const struct int8_case cases[] = {
@@ -43,7 +43,7 @@ static const struct int8_case cases[] = {
       .activation = GPUSERVE_ACT_GELU,
       .residual = true,
       .gap = 16 },
-    /* The medium and the large tiles, with ends inside. */
+    /* Medium and large tiles, with a partial last tile. */
     { .tile = 64, .rows = 24, .n = 2, .k = 72, .bias = true, .residual = true, .in_place = true },
     { .tile = 128, .rows = 92, .n = 30, .k = 40, .bias = true, .activation = GPUSERVE_ACT_GELU },
 };
@@ -220,7 +220,7 @@ Test(kernels_cuda_int8, matches_ref)
     }
 }
 
-/* A NaN or an infinity makes its own row NaN and no other; a row of equal numbers is exact. */
+/* A NaN or infinity makes only its own row NaN; a row of equal values is exact. */
 Test(kernels_cuda_int8, odd_rows)
 {
     static const struct int8_case c = { .rows = 20, .n = 24, .k = 40, .bias = true, .gap = 8 };
@@ -246,7 +246,7 @@ Test(kernels_cuda_int8, odd_rows)
     free_problem(&p);
 }
 
-/* A row's bits are the same alone and among many. */
+/* A row's bits are the same alone and in a batch. */
 Test(kernels_cuda_int8, rows_do_not_depend_on_the_batch)
 {
     struct int8_case c = sized((struct int8_case){

@@ -1,5 +1,6 @@
 /*
- * test_linear.c - the matrix products against ref: tensor cores in every tile, plain, and heads.
+ * test_linear.c - matrix products against ref: tensor core kernels with each tile, generic ones,
+ * and heads.
  */
 #include "tests/kernels_cuda/harness.h"
 
@@ -11,13 +12,13 @@ struct linear_case {
     int32_t rows, n, k;
     int32_t activation;
     bool bias, residual, in_place;
-    int32_t gap;  /* elements between rows, beside what they hold */
-    int32_t tile; /* that is taken for it: rows and n are beside whole ones */
+    int32_t gap;  /* row stride minus row length */
+    int32_t tile; /* tile size to test: rows and n are added to whole tiles */
 };
 
 static const struct linear_case cases[] = {
     { .rows = 0, .n = 8, .k = 8 },
-    { .rows = 1, .n = 1, .k = 1, .bias = true }, /* no 16-byte rows: without tensor cores */
+    { .rows = 1, .n = 1, .k = 1, .bias = true }, /* rows not 16-byte aligned: no tensor cores */
     { .rows = 1, .n = 384, .k = 384, .bias = true },
     { .rows = 2, .n = 31, .k = 17, .bias = true, .gap = 1 },
     { .rows = 3, .n = 33, .k = 8, .activation = GPUSERVE_ACT_RELU },
@@ -39,7 +40,7 @@ static const struct linear_case cases[] = {
       .activation = GPUSERVE_ACT_GELU,
       .residual = true,
       .gap = 16 },
-    /* The medium and the large tiles, with ends inside. */
+    /* Medium and large tiles, with a partial last tile. */
     { .tile = 64, .rows = 24, .n = 2, .k = 72, .bias = true, .residual = true, .in_place = true },
     { .tile = 128, .rows = 92, .n = 30, .k = 40, .bias = true, .activation = GPUSERVE_ACT_GELU },
 };
@@ -124,7 +125,7 @@ static struct gpuserve_op_linear make_op(const struct linear_case *c, const stru
     return op;
 }
 
-/* The device's result; a copy of the residual's rows where the case works in place. */
+/* The device's result; starts as a copy of the residual's rows for in-place cases. */
 static struct buffer run_cuda(const struct linear_case *c, const struct problem *p, uint32_t dtype,
                               uint32_t stream_dtype, int32_t flags)
 {
@@ -190,7 +191,8 @@ static void try_case(const struct format *format, size_t number)
     for (int32_t flags = 0; flags <= GPUSERVE_STREAM_DETERMINISTIC; flags++) {
         struct buffer got = run_cuda(c, &p, format->dtype, format->dtype, flags);
 
-        /* A row of few outputs may be small by chance: 2 where one rounding is all of it. */
+        /* A row of few outputs may be small by chance: factor 2, as a single rounding may
+         * dominate. */
         compare_rows(c, &p, &got, want, 2 * format->tolerance, format->name, number);
         free_buffer(&got);
     }
@@ -245,7 +247,7 @@ Test(kernels_cuda_linear, head_in_float32)
     }
 }
 
-/* A row's bits are the same alone and in the middle of many, whatever tiles that leads to. */
+/* A row's bits are the same alone and inside a batch, for any tile size. */
 Test(kernels_cuda_linear, deterministic_rows_do_not_depend_on_the_batch)
 {
     for (size_t f = 0; f < N_FORMATS; f++) {
@@ -270,8 +272,7 @@ Test(kernels_cuda_linear, deterministic_rows_do_not_depend_on_the_batch)
     }
 }
 
-/* What lies in the rows after the last, or past the end of k, is not touched by any product: here
- * it is NaN. */
+/* Data after the last row, or past k, must not be read by a product: here it is NaN. */
 Test(kernels_cuda_linear, nan_stays_in_its_row)
 {
     static const struct linear_case c = { .rows = 20, .n = 72, .k = 56, .bias = true, .gap = 8 };

@@ -1,9 +1,9 @@
 /*
- * test_quantize.c - rows that the kernel which writes them quantizes for the int8 product that
- * reads them: the bits are those of rows that are quantized by themselves, whoever writes them, in
- * every tile and width; and rows that were made for something else are never taken.
+ * test_quantize.c - fused quantization: a kernel that writes rows also quantizes them for the int8
+ * product that reads them.
  *
- * That a kernel of its own is not launched is counted in test_faults.c.
+ * The bits equal those of a separate quantization, for each writing kernel, tile and width. Rows
+ * quantized for another product are never used. test_faults.c counts that no separate kernel runs.
  */
 #include "tests/kernels_cuda/harness.h"
 
@@ -11,15 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OUTPUTS 24 /* of the product that reads */
+#define OUTPUTS 24 /* columns of the reading product */
 
 struct shape {
     int32_t rows;    /* at least; a batch may have more */
-    int32_t columns; /* that are quantized */
-    int32_t k;       /* of the product that writes them; heads of an attention */
+    int32_t columns; /* quantized columns */
+    int32_t k;       /* inner size of the writing product; heads of an attention */
 };
 
-/* Device memory for one way and the other. */
+/* Device memory of the fused and the separate run. */
 struct bench {
     const struct gpuserve_backend *cuda;
     struct gpuserve_stream *stream;
@@ -27,7 +27,7 @@ struct bench {
     struct shape shape;
     struct gpuserve_linear *reader, *other;
     void *reader_memory, *other_memory;
-    struct buffer in, gamma; /* what the writing kernel reads */
+    struct buffer in, gamma; /* inputs of the writing kernel */
     struct gpuserve_linear *writer;
     void *writer_memory;
 };
@@ -116,7 +116,7 @@ static gpuserve_status read_rows(const struct bench *b, const struct gpuserve_li
     return b->cuda->linear(b->stream, &op);
 }
 
-/* --- who writes --- */
+/* --- writing kernels --- */
 
 static gpuserve_status write_norm(const struct bench *b, void *out,
                                   const struct gpuserve_linear *reader)
@@ -189,7 +189,7 @@ static void begin_rows(struct bench *b)
     free_host_batch(&host);
 }
 
-/* The writing kernel, then the product: of rows made on the way, or by themselves. */
+/* Runs the writing kernel, then the product, with fused or separate quantization. */
 static struct buffer run(struct bench *b, write_fn write, bool on_the_way, struct buffer *written)
 {
     struct buffer got;
@@ -228,7 +228,7 @@ static void compare(write_fn write, const struct shape *shape)
 
 Test(kernels_cuda_quantize, by_layernorm_and_embedding)
 {
-    /* Widths of their own, one whose rows are padded, and others. */
+    /* Widths with their own kernels, one with padded rows, and others. */
     static const int32_t columns[] = { 17, 40, 128, 256, 312, 384, 512, 768, 1024 };
 
     for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
@@ -239,7 +239,7 @@ Test(kernels_cuda_quantize, by_layernorm_and_embedding)
     }
 }
 
-/* Heads that have a kernel for it, and one that has not. Rows of no sequence are there too. */
+/* Head widths with and without a fused kernel. Includes rows without a sequence. */
 Test(kernels_cuda_quantize, by_attention)
 {
     static const struct shape shapes[] = {
@@ -250,7 +250,7 @@ Test(kernels_cuda_quantize, by_attention)
         compare(write_attention, &shapes[i]);
 }
 
-/* Each tile of the product, rows that end inside of it, and columns that no wide access fits. */
+/* Each tile of the product, partial last tiles, and columns that allow no wide access. */
 Test(kernels_cuda_quantize, by_a_product)
 {
     const int32_t medium = tiled_side(64), large = tiled_side(128);
@@ -262,7 +262,7 @@ Test(kernels_cuda_quantize, by_a_product)
         compare(write_product, &shapes[i]);
 }
 
-/* Rows made for one product are not for another, and not for what is written over them. */
+/* Rows quantized for one product are not used for another, nor after the source is overwritten. */
 Test(kernels_cuda_quantize, only_what_was_made_for_it_is_taken)
 {
     const struct shape shape = { .rows = 9, .columns = 128, .k = 2 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The models' widths, and what no register kernel takes. */
+/* The models' widths, and widths without a register kernel. */
 static const int32_t widths[] = { 128, 256, 312, 384, 512, 768, 1024, 1, 7, 32, 100, 1152 };
 #define N_WIDTHS (sizeof(widths) / sizeof(widths[0]))
 
@@ -111,7 +111,7 @@ Test(kernels_cuda_rows, add_layernorm)
             try_layernorm(&formats[i % 3], widths[i / 3], row_counts[r], r % 2 == 1, r % 3 == 1);
 }
 
-/* E[x^2] - mean^2 would have no digits left here. */
+/* E[x^2] - mean^2 would lose all digits here. */
 Test(kernels_cuda_rows, add_layernorm_with_a_large_mean)
 {
     const struct gpuserve_backend *cuda = cuda_backend();
@@ -135,7 +135,7 @@ Test(kernels_cuda_rows, add_layernorm_with_a_large_mean)
     finish(stream, out.device);
     cuda->stream_destroy(&stream);
     download(&out);
-    /* The mean itself is rounded to 1000 * 6e-8. */
+    /* The mean itself is rounded by 1000 * 6e-8. */
     cr_expect_leq(distance(out.host, want, 384), 3e-4);
     free_buffer(&in), free_buffer(&gamma), free_buffer(&beta), free_buffer(&out);
 }
@@ -181,7 +181,7 @@ static void try_pool(const struct format *format, int32_t hidden, int32_t column
     cuda->stream_destroy(&stream);
 }
 
-/* Inputs are exact in their format and sums are float32, so one tolerance serves all formats. */
+/* Inputs are exact in their format and sums are float32, so one tolerance fits all formats. */
 Test(kernels_cuda_rows, pool)
 {
     static const int32_t hiddens[] = { 128, 384, 1024, 33, 1 };
@@ -227,7 +227,7 @@ static void try_empty(const struct format *format, int32_t hidden, int32_t pooli
     cuda->stream_destroy(&stream);
 }
 
-/* Empty sequences first, between others, twice and last. */
+/* Empty sequences first, in between, twice and last. */
 Test(kernels_cuda_rows, pool_of_an_empty_sequence_is_zeros)
 {
     for (int32_t pooling = GPUSERVE_POOL_CLS; pooling <= GPUSERVE_POOL_LAST; pooling++)
@@ -253,7 +253,7 @@ Test(kernels_cuda_rows, normalize_and_activate)
 
             memcpy(want, data.host, n * sizeof(float));
             begin_any(stream);
-            /* NONE stands for normalize here. */
+            /* NONE means normalize here. */
             cr_assert_eq(act ? cuda->activate(stream, &op) : cuda->normalize(stream, &op),
                          GPUSERVE_OK);
             cr_assert_eq(act ? gsv_backend_ref()->activate(NULL, &same)

@@ -1,7 +1,7 @@
 /*
  * support.h - models and reference vectors for the tests of lib/model.
  *
- * Everything here asserts: a test goes on only with what it asked for.
+ * All functions assert: a test continues only if they succeeded.
  */
 #ifndef GSV_TESTS_MODEL_SUPPORT_H
 #define GSV_TESTS_MODEL_SUPPORT_H
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A model on the host, ready to run. */
+/* A loaded model on the host. */
 struct loaded {
     const struct gpuserve_backend *backend;
     struct gpuserve_device *device;
@@ -21,9 +21,9 @@ struct loaded {
     struct gsv_exec *work;
 };
 
-/* The folder of a real model; fails the test when it is not there. Lent, until the next call. */
+/* Folder of a real model; fails the test if it is missing. Borrowed until the next call. */
 const char *real_model(const char *name);
-/* tests/data/NAME. Lent, until the next call. */
+/* tests/data/NAME. Borrowed until the next call. */
 const char *test_data(const char *name);
 
 struct load_options {
@@ -38,28 +38,28 @@ struct load_options {
 void load_model(struct loaded *model, const char *path, const struct load_options *options);
 void unload_model(struct loaded *model);
 
-/* What loading a directory's files and weights says, with its message. */
+/* Status and message of loading a directory's files and weights. */
 gpuserve_status try_load(const char *path, const char *head, gpuserve_error *error);
 
-/* Texts as token ids, one after the other. */
+/* Texts as concatenated token ids. */
 struct texts {
     int32_t *ids;
     int32_t *n_tokens; /* [n] */
     size_t n;
 };
 
-/* Run texts [first, first + n) in one batch; the output is `columns` a text (or a token). */
+/* Runs texts [first, first + n) in one batch; `columns` floats of output per text (or token). */
 void run_texts(const struct loaded *model, const struct texts *texts, size_t first, size_t n,
                const struct gsv_run *run);
-/* All texts, in batches as large as the work takes; rows of gsv_run_columns() floats, owned. */
+/* Runs all texts, in the largest batches possible; rows of gsv_run_columns() floats, owned. */
 float *run_all(const struct loaded *model, const struct texts *texts, struct gsv_run run);
 
-/* A host batch of texts, its arrays owned: free_batch(). */
+/* A host batch of texts with owned arrays: free_batch(). */
 struct gpuserve_host_batch make_batch(const struct gsv_spec_facts *facts, const struct texts *texts,
                                       size_t first, size_t n);
 void free_batch(struct gpuserve_host_batch *batch);
 
-/* A tensor's bytes from a safetensors file, owned; *count receives its elements. */
+/* Bytes of a tensor in a safetensors file, owned; *count receives the number of elements. */
 void *read_reference(const char *path, const char *name, size_t *count);
 struct texts read_texts(const char *path); /* `ids` and `n_tokens` */
 void free_texts(struct texts *texts);

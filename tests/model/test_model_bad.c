@@ -1,6 +1,6 @@
 /*
- * test_model_bad.c - damaged and hostile model directories: each is refused, and the message says
- * which file, what in it, and what was expected.
+ * test_model_bad.c - damaged and hostile model directories: each is rejected, and the message names
+ * the file, the faulty part and what was expected.
  */
 #define _GNU_SOURCE
 #include "lib/base/alloc.h"
@@ -15,16 +15,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* How a file of a good model is spoiled. */
+/* How a file of a good model is damaged. */
 enum damage {
     TEXT,     /* `from` becomes `to` */
-    HEADER,   /* the same in a safetensors header, whose length is set anew */
-    TRUNCATE, /* cut to `to` bytes, or by that many when negative */
-    WRITE,    /* the whole content becomes `to` */
+    HEADER,   /* the same in a safetensors header; its length is updated */
+    TRUNCATE, /* truncated to `to` bytes, or by that many if negative */
+    WRITE,    /* `to` replaces the whole content */
     REMOVE,
-    NUMBER, /* the float that tensor `from` begins with becomes `to` */
+    NUMBER, /* the first float of tensor `from` becomes `to` */
     LENGTH, /* the safetensors header length becomes `to` */
-    SHAPE,  /* tensor `from` becomes one of shape `to`, of zeros */
+    SHAPE,  /* tensor `from` is replaced by zeros of shape `to` */
 };
 
 struct bad_case {
@@ -33,7 +33,7 @@ struct bad_case {
     enum damage damage;
     const char *file, *from, *to;
     gpuserve_status status;
-    const char *message; /* part of it */
+    const char *message; /* required part of the message */
 };
 
 /* -------------------------------------------------------------------------------------- files */
@@ -62,7 +62,7 @@ static void write_file(const char *path, const char *bytes, size_t size)
     fclose(f);
 }
 
-/* Copy or remove a folder with folders of one more level. */
+/* Copies or removes a folder with one level of subfolders. */
 static void each_file(const char *folder, const char *to)
 {
     DIR *dir = opendir(folder);
@@ -97,7 +97,7 @@ static void each_file(const char *folder, const char *to)
         rmdir(folder);
 }
 
-/* `bytes` with the first `from` replaced; frees the old ones. */
+/* `bytes` with the first `from` replaced by `to`; frees the old buffer. */
 static char *replace(char *bytes, size_t *size, size_t begin, const char *from, const char *to)
 {
     char *place = memmem(bytes + begin, *size - begin, from, strlen(from));
@@ -129,7 +129,7 @@ static uint64_t get_length(const char *bytes)
     return length;
 }
 
-/* The float that a tensor begins with. */
+/* Sets the first float of a tensor. */
 static void set_first_float(char *bytes, const char *tensor, float value)
 {
     const char *place = strstr(bytes + 8, tensor);
@@ -141,8 +141,7 @@ static void set_first_float(char *bytes, const char *tensor, float value)
     memcpy(bytes + offset, &value, sizeof(value));
 }
 
-/* The tensor stays under another name, and one of that shape takes its place at the end of the
- * file. */
+/* Renames the tensor, and appends a tensor of that name and the given shape to the file. */
 static char *reshape(char *bytes, size_t *size, const char *name, const char *shape)
 {
     const size_t data = *size - 8 - get_length(bytes);
@@ -410,7 +409,7 @@ Test(model_bad, every_damage_is_refused_with_its_reason)
     }
 }
 
-/* Over models/st-dense, whose embedding has 24 columns. */
+/* Heads for models/st-dense, whose embedding has 24 columns. */
 static const struct bad_case head_cases[] = {
     { "no labels", "mlp", HEADER, "mlp.safetensors", "\"labels\"", "\"lobels\"", GPUSERVE_E_FORMAT,
       "no \"labels\"" },

@@ -1,6 +1,6 @@
 /*
- * test_model_many.c - more of something than a model directory may have: labels, prompts, files;
- * and the folders of sparse models, which no other test has.
+ * test_model_many.c - model directories that exceed a limit: labels, prompts, files; and the
+ * folders of sparse models.
  */
 #define _GNU_SOURCE
 #include "lib/base/alloc.h"
@@ -19,7 +19,7 @@
 
 static char folder[64];
 
-/* A folder of its own with the files of tests/data/models/MODEL, all of them links. */
+/* A folder with links to the files of tests/data/models/MODEL. */
 static void make_folder(const char *model, const char *const *files)
 {
     strcpy(folder, "/tmp/gsv-many-XXXXXX");
@@ -76,7 +76,7 @@ Test(model_many, labels)
     FILE *f;
 
     make_folder("bert-single", (const char *const[]){ "config.json", "model.safetensors", NULL });
-    /* What comes first in an object is found first, and a second id2label would be refused. */
+    /* The first key of an object is found first; a second id2label would be rejected. */
     f = open_in("config.json", "w");
     fputs("{\"model_type\":\"bert\",\"architectures\":[\"BertForSequenceClassification\"],"
           "\"hidden_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
@@ -112,7 +112,7 @@ Test(model_many, prompts)
     remove_folder();
 }
 
-/* Each file is the same one by another name. */
+/* All files are links to the same file. */
 Test(model_many, files_of_weights)
 {
     struct rlimit limit;
@@ -167,8 +167,8 @@ Test(model_many, headers_that_are_none)
 {
     static const struct {
         const char *header;
-        uint64_t n_bytes; /* of tensors */
-        const char *says; /* NULL: it is one */
+        uint64_t n_bytes; /* tensor bytes */
+        const char *says; /* NULL: a valid header */
     } cases[] = {
         { "{\"a\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[0,2]}}", 2, NULL },
         { "{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 1,
@@ -214,8 +214,7 @@ Test(model_many, headers_that_are_none)
     }
 }
 
-/* ----------------------------------------------------------------------------------- the machine
- */
+/* ---------------------------------------------------------------------------------------- sizes */
 
 static void expect_no_work(struct gsv_net *net, struct gsv_exec_options options)
 {
@@ -227,7 +226,7 @@ static void expect_no_work(struct gsv_net *net, struct gsv_exec_options options)
     cr_expect_null(work);
 }
 
-/* More threads than loading has places for; and batches that cannot be. */
+/* More threads than a load supports; and invalid batches. */
 Test(model_many, threads_and_batches)
 {
     const struct gsv_net_options options = { .dtype = GPUSERVE_DTYPE_FLOAT32, .n_threads = 100 };

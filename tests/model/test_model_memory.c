@@ -1,9 +1,9 @@
 /*
- * test_model_memory.c - what is allocated: exactly as much as was computed before, and every
- * allocation may fail.
+ * test_model_memory.c - allocations of lib/model: their size equals the prediction, and each may
+ * fail.
  *
  * malloc and its family are interposed in this program. While `watching` is on, allocations are
- * counted, one or all from one on can be made to fail, and what is still alive is known.
+ * counted, one or all from the n-th on can fail, and live blocks are tracked.
  */
 #include "lib/base/alloc.h"
 #include "tests/model/support.h"
@@ -22,7 +22,7 @@ void *__libc_realloc(void *memory, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 void __libc_free(void *memory);
 
-/* Libraries must find these too, and the build hides symbols. */
+/* Libraries must use these too, but the build hides symbols by default. */
 #define INTERPOSED __attribute__((visibility("default")))
 
 static atomic_bool watching;
@@ -87,7 +87,7 @@ struct scenario {
     bool calibrates;
 };
 
-/* Load, run, free. Nothing is asserted in here: allocations are watched. */
+/* Loads, runs, frees. No assertions here, because allocations are watched. */
 static gpuserve_status whole_life(const char *path, const char *head, uint32_t dtype,
                                   const struct gpuserve_host_batch *calibration,
                                   const struct gpuserve_host_batch *batch, float *output,
@@ -131,7 +131,7 @@ static gpuserve_status whole_life(const char *path, const char *head, uint32_t d
     return st;
 }
 
-/* Fail allocation 0, 1, ... until a life passes without reaching the failing one. */
+/* Fails allocation 0, 1, ... until a run has fewer allocations. */
 static void fail_each(const struct scenario *scenario, bool ever_after)
 {
     static const int32_t ids[12] = { 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17 };
@@ -168,7 +168,7 @@ static void fail_each(const struct scenario *scenario, bool ever_after)
             cr_assert_eq(st, GPUSERVE_OK, "%s", error.message);
             break;
         }
-        if (st == GPUSERVE_OK) { /* qsort() sorts in place where it gets no memory */
+        if (st == GPUSERVE_OK) { /* qsort() sorts in place if malloc fails */
             cr_assert(!ever_after && memcmp(output, want, sizeof(want)) == 0, "%s, allocation %ld",
                       scenario->model, n);
             continue;
@@ -200,7 +200,7 @@ Test(model_memory, memory_may_end_at_each_allocation)
 
 /* --------------------------------------------------------------------------------- exact sizes */
 
-static size_t device_bytes; /* taken through memory_alloc */
+static size_t device_bytes; /* allocated by memory_alloc */
 
 static gpuserve_status counting_alloc(struct gpuserve_device *device, void **memory, size_t size,
                                       gpuserve_error *error)
@@ -246,7 +246,7 @@ Test(model_memory, sizes_are_known_exactly_before_loading)
     }
 }
 
-/* Of a number in a device that does not exist. */
+/* Activation size of a fake device. */
 static size_t absurd_size;
 
 static size_t absurd_activation_size(uint32_t dtype)
@@ -268,7 +268,7 @@ Test(model_memory, a_size_that_does_not_fit_is_no_size)
                                         .max_tokens = 1,
                                         .max_sequences = 1,
                                         .max_seqlen = 36 };
-    /* Parts of them: one of a row does not fit, two do not, all do not, their rounding does not. */
+    /* Overflow at different steps: one row, two rows, all rows, rounding up. */
     static const size_t sizes[] = { SIZE_MAX, SIZE_MAX / 32 - 1, SIZE_MAX / 64, SIZE_MAX / 160 };
     struct gpuserve_backend absurd;
     struct loaded model;

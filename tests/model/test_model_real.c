@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A model's unnormalized mean vectors against `mean_f64`. */
+/* Compares a model's unnormalized mean vectors with `mean_f64`. */
 static void check_mean(const char *name, const char *reference, const struct load_options *options,
                        double cosine, double largest)
 {
@@ -44,7 +44,7 @@ Test(model_real, float32_vectors_equal_torch_in_float64)
                1e-5);
 }
 
-/* A head's logits against `tensor` (float64, or float32 where `wide` is false). */
+/* Compares a head's logits with `tensor` (float64, or float32 if `wide` is false). */
 static void check_head(const char *name, const char *vectors, const char *reference,
                        const char *tensor, bool wide, const struct load_options *options)
 {
@@ -129,8 +129,8 @@ Test(model_real, calibrated_int8_keeps_the_direction)
     free_texts(&texts);
 }
 
-/* A backend that makes int8 products of the opposite of the weights: all, or those of which the
- * input is wider than the output. */
+/* A faulty backend: negates the weights of int8 products, of all or of those with more input than
+ * output columns. */
 static struct gpuserve_backend bad;
 static bool spoils_all;
 

@@ -1,6 +1,7 @@
 /*
- * test_model_tiny.c - every family, layout and name variant against torch in float64, on the tiny
- * random models of tests/data/models (written by tools/make_test_models.py).
+ * test_model_tiny.c - every model family, file layout and name variant against torch in float64.
+ *
+ * The tiny random models in tests/data/models are written by tools/make_test_models.py.
  */
 #include "tests/model/support.h"
 
@@ -12,7 +13,7 @@
 
 #define LARGEST 2e-5 /* float32 against float64; values are around 1 */
 
-/* What a directory is expected to be. */
+/* Expected facts of a directory. */
 struct expected {
     const char *name;
     const char *architecture, *weights_dtype;
@@ -123,7 +124,7 @@ Test(model_tiny, every_variant_equals_torch_in_float64)
         check_model(&models[i]);
 }
 
-/* Special tokens at the start, inside, at the end and alone: tools/make_specials_reference.py. */
+/* Special tokens at the start, inside, at the end and alone (tools/make_specials_reference.py). */
 static void check_specials(const char *name, const struct gpuserve_backend *backend)
 {
     struct loaded model;
@@ -151,7 +152,7 @@ Test(model_tiny, special_tokens_inside_texts_equal_transformers_in_every_family)
     }
 }
 
-/* The first `dimensions` columns, then normalized: as sentence-transformers' truncate_dim. */
+/* First `dimensions` columns, then normalized: like truncate_dim of sentence-transformers. */
 static void check_cut(const char *name, int32_t dimensions)
 {
     struct loaded model;
@@ -194,7 +195,7 @@ Test(model_tiny, vectors_are_cut_before_they_are_normalized)
     check_cut("bert", 1);
     check_cut("bert", 20);
     check_cut("st-dense", 5);
-    check_cut("st-poolings", 50); /* all of the first pooling and a part of the second */
+    check_cut("st-poolings", 50); /* all of the first pooling and part of the second */
     check_cut("st-poolings", 64);
 }
 
@@ -214,7 +215,7 @@ Test(model_tiny, prompts_and_their_default_are_read)
     unload_model(&model);
 }
 
-/* One text alone, among others, and at another place: the same bits. */
+/* A text alone, in a batch, and at another position: the same bits. */
 Test(model_tiny, neighbours_do_not_change_a_text)
 {
     struct loaded model;
@@ -235,7 +236,7 @@ Test(model_tiny, neighbours_do_not_change_a_text)
     free_texts(&texts);
 }
 
-/* The digest tells models apart, and does not depend on threads or dtype. */
+/* The digest identifies the weights, independent of threads and dtype. */
 Test(model_tiny, the_digest_names_the_weights)
 {
     uint64_t digests[4][2];

@@ -1,12 +1,12 @@
 /*
- * verdict.c - says of each file or folder in a folder whether gpuserve accepts it.
+ * verdict.c - reports for each file or folder in a folder whether gpuserve accepts it.
  *
  * Usage: verdict safetensors|tokenizer|model DIR < NAMES
  *
- * Prints a line for each name: "1", with what was made of it, or "0 STATUS MESSAGE". Of a tokenizer
- * these are the ids of each line of DIR/texts, of a model nothing. For differential_safetensors.py,
- * differential_tokenizer.py and mutants.py, which ask the reference implementations the same. Ends
- * with 3 when memory has grown beyond what files of this size may take (safety: T2).
+ * Prints a line per name: "1" and the result, or "0 STATUS MESSAGE". The result of a tokenizer is
+ * the ids of each line of DIR/texts; a model has none. Used by differential_safetensors.py,
+ * differential_tokenizer.py and mutants.py, which compare with the reference implementations. Exit
+ * code 3 if memory grew more than files of this size may need (safety: T2).
  */
 #include "lib/model/formats/safetensors.h"
 #include "lib/text/tokenizer.h"
@@ -35,7 +35,7 @@ static gpuserve_status try_safetensors(const struct gsv_dir *dir, const char *na
     return status;
 }
 
-/* Alone, then as a pair with itself. */
+/* As a single text, then as a pair with itself. */
 static void print_ids(const struct gsv_tokenizer *tokenizer, const char *text)
 {
     const struct gsv_encode_options options = { 0 };
@@ -88,7 +88,7 @@ static gpuserve_status try_model(gpuserve_context *context, const char *path, gp
     return status;
 }
 
-/* A message may quote what it found. */
+/* A message may quote bytes of the file: escapes them. */
 static void print_error(gpuserve_status status, char *text)
 {
     for (char *p = text; *p; p++)
@@ -154,7 +154,7 @@ int main(int argc, char **argv)
     gpuserve_context_unref(&context);
     gsv_dir_close(&dir);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return 0; /* which keep what was freed, and more beside it */
+    return 0; /* sanitizers delay frees and use extra memory */
 #endif
     return peak_kib() - before > MAX_GROWTH_KIB ? 3 : 0;
 }

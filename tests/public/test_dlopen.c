@@ -1,8 +1,7 @@
 /*
- * test_dlopen.c - the library as a guest that is loaded, used and unloaded: it takes everything
- * with it.
+ * test_dlopen.c - the library loaded by dlopen(), used and unloaded: it leaves nothing behind.
  *
- * LIBRARY is the file of the library.
+ * LIBRARY is the path of the library.
  */
 #include <gpuserve/gpuserve.h>
 

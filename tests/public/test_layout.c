@@ -1,8 +1,8 @@
 /*
- * test_layout.c - the binary interface of version 0.1: sizes, places of fields, numbers of names.
+ * test_layout.c - the ABI of version 0.1: sizes, field offsets, enum values.
  *
- * Every line stood so when 0.1 was released. None may change while the soname ends in 0; new fields
- * come at the end of a struct, and their lines below the old ones. (64-bit targets.)
+ * All lines are as of the 0.1 release. None may change while the soname ends in 0. New fields are
+ * added at the end of a struct, and their lines after the old ones. (64-bit targets.)
  */
 #include <gpuserve/gpuserve.h>
 
@@ -325,7 +325,7 @@ NUMBER(GPUSERVE_SCORE_SOFTMAX, 2);
 NUMBER(GPUSERVE_SCORE_SIGMOID, 3);
 /* clang-format on */
 
-/* The checks above are the compiler's; this one is for what only the linked library knows. */
+/* The checks above are at compile time; this one checks the linked library. */
 Test(layout, the_library_is_of_the_headers_version)
 {
     char version[32];

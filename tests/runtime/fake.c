@@ -1,5 +1,8 @@
 /*
- * fake.c - a tokenizer and a model that tests can hold, break and count.
+ * fake.c - a fake tokenizer and model that tests can hold, fail and count.
+ *
+ * Replaces lib/text and lib/model behind their headers (see fake.h for the behaviour). Held batches
+ * wait on a condition; counters are under its lock. All state is global.
  */
 #define _GNU_SOURCE
 #include "tests/runtime/fake.h"
@@ -25,8 +28,8 @@ static struct {
     bool is_held;
     int n_running, n_batches, n_wide, largest;
     uint64_t weights;
-    double token_ns, batch_ns; /* what they take on one thread; 0: nothing */
-    bool is_shared;            /* a net's streams take turns */
+    double token_ns, batch_ns; /* time on one thread; 0: none */
+    bool is_shared;            /* the streams of a net run one at a time */
     bool is_sparse_and_skips;
 } fake = { .lock = PTHREAD_MUTEX_INITIALIZER,
            .changed = PTHREAD_COND_INITIALIZER,
@@ -201,7 +204,7 @@ struct gsv_spec {
 };
 
 struct gsv_net {
-    pthread_mutex_t device; /* of a speed of its own, which its streams take in turn */
+    pthread_mutex_t device; /* a device with a speed: its streams run one at a time */
 };
 
 struct gsv_exec {
@@ -392,7 +395,7 @@ static void enter(const struct gsv_exec *work, int32_t n_tokens)
     pthread_mutex_unlock(&fake.lock);
 }
 
-/* A device of set speed: its threads sleep. Each thread of a wide batch costs 2 % of all. */
+/* A device with a speed sleeps. n threads are n / (1 + 0.02 (n - 1)) times as fast as one. */
 static void take_time(struct gsv_exec *work, int32_t n_tokens)
 {
     const int32_t n = work->options.n_threads;
@@ -414,7 +417,7 @@ static void take_time(struct gsv_exec *work, int32_t n_tokens)
         pthread_mutex_unlock(&work->net->device);
 }
 
-/* A row for each token: its id, its place and its type. */
+/* One row per token: its id, its position and its type. */
 static float *put_tokens(float *out, const struct gpuserve_host_batch *batch, int32_t s)
 {
     for (int32_t t = batch->cu_seqlens[s]; t < batch->cu_seqlens[s + 1]; t++) {
@@ -425,7 +428,7 @@ static float *put_tokens(float *out, const struct gpuserve_host_batch *batch, in
     return out;
 }
 
-/* How often each word is in the text. */
+/* Number of occurrences of each word in the text. */
 static float *put_words(float *out, const struct gpuserve_host_batch *batch, int32_t s)
 {
     memset(out, 0, FAKE_VOCAB * sizeof(*out));
@@ -456,7 +459,7 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
 {
     float *out = run->output;
 
-    /* What does not fit in the plan is split, never tried. */
+    /* A batch above the planned size is split, never run. */
     cr_assert_leq(batch->n_tokens, work->options.max_tokens);
     cr_assert_leq(batch->n_sequences, work->options.max_sequences);
     cr_assert_leq(batch->max_seqlen, work->options.max_seqlen);

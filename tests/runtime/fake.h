@@ -1,10 +1,10 @@
 /*
- * fake.h - a tokenizer and a model that tests can hold, break and count.
+ * fake.h - a fake tokenizer and model that tests can hold, fail and count.
  *
- * They stand in for lib/text and lib/model behind the same headers, so that lib/runtime runs as it
- * is. A token is a word; its id comes from its letters. The vector of a text depends on its ids
- * alone: see fake_vector(). Words with a meaning: "NAN" makes the text's row NaN, "BREAK" makes its
- * batch fail with GPUSERVE_E_DEVICE, "UNKNOWABLE" cannot be tokenized.
+ * They replace lib/text and lib/model behind the same headers, so that lib/runtime runs unchanged.
+ * A token is a word; its id is computed from its letters. The vector of a text depends only on its
+ * ids: fake_vector(). Words with an effect: "NAN" makes the text's row NaN, "BREAK" fails its batch
+ * with GPUSERVE_E_DEVICE, "UNKNOWABLE" fails tokenization.
  */
 #ifndef TEST_RUNTIME_FAKE_H
 #define TEST_RUNTIME_FAKE_H
@@ -18,30 +18,30 @@
 #define FAKE_MAX_TOKENS 64
 #define FAKE_VOCAB 1000
 
-/* Let batches wait before they run, or let them go on. */
+/* Makes batches wait before they run, or releases them. */
 void fake_hold(void);
 void fake_release(void);
-/* From now on a batch takes time: so long, and so long for its tokens on one thread; is_shared: the
- * streams of a model compute in turn, as on a GPU. While no batch is computed. */
+/* Sets the time of a batch: a fixed part, and a part per token on one thread. is_shared: the
+ * streams of a model run one at a time, as on a GPU. Call while no batch runs. */
 void fake_set_speed(double tokens_per_s, double batch_us, bool is_shared);
-/* Wait until so many batches are being run (held ones count). */
+/* Waits until `n` batches are running (held ones count). */
 void fake_wait_running(int n);
-/* Batches run since the start, and how many of them on the wide stream. */
+/* Batches run since the start, and those of them on the wide stream. */
 int fake_batches(void);
 int fake_wide_batches(void);
 int fake_largest_batch_tokens(void);
-/* Of the batches those that ran on this thread. */
+/* Batches run on the calling thread. */
 int fake_batches_here(void);
 
-/* Weights of models opened from now on, as their headers would tell; nothing is allocated. */
+/* Weight bytes of models opened from now on, as headers would give them; nothing is allocated. */
 void fake_set_weights(uint64_t bytes);
-/* Models opened from now on give sparse vectors too, and leave prompts out of their pooling. */
+/* Models opened from now on also give sparse vectors, and exclude prompts from pooling. */
 void fake_set_sparse_and_skipping(void);
 
-/* What the model must answer for a text (after its prompt). */
+/* The expected vector of a text (without its prompt). */
 void fake_vector(const char *text, float vector[FAKE_DIM]);
 
-/* A context and a model of the fake; asserts. n_threads 0: two. */
+/* Opens a context and a fake model; asserts. n_threads 0: two. */
 gpuserve_model *fake_open(uint32_t n_threads, uint32_t max_batch_tokens, uint32_t max_queue_tokens);
 
 /* A job that embeds `n` texts to `output`. */

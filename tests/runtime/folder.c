@@ -1,5 +1,7 @@
 /*
- * folder.c - model directories in /tmp that tests may change.
+ * folder.c - model directories in /tmp that a test can change.
+ *
+ * Copies a model of tests/data/models and patches single embeddings in its safetensors file.
  */
 #define _GNU_SOURCE /* memmem */
 #include "tests/runtime/folder.h"
@@ -39,7 +41,7 @@ void folder_make(struct folder *folder, const char *source)
     fclose(file);
 }
 
-/* Where the word embeddings begin in the bytes of a safetensors file. */
+/* Offset of the word embeddings in a safetensors file. */
 static size_t embeddings_at(const char *bytes)
 {
     static const char name[] = "embeddings.word_embeddings.weight\"";
@@ -55,7 +57,7 @@ static size_t embeddings_at(const char *bytes)
     return 8 + header + strtoul(at + strlen(key), NULL, 10);
 }
 
-/* The weights with the word changed, at another path. */
+/* Writes the weights with the changed word to another path. */
 static void write_changed(const struct folder *folder, int id, float value, const char *to)
 {
     char path[128], *bytes = malloc(MAX_BYTES);
@@ -84,7 +86,7 @@ void folder_set_word(const struct folder *folder, int id, float value)
     snprintf(path, sizeof(path), "%s/model.safetensors", folder->path);
     snprintf(next, sizeof(next), "%s/new", folder->path);
     write_changed(folder, id, value, next);
-    cr_assert_eq(rename(next, path), 0); /* at once: a model may be loading from here */
+    cr_assert_eq(rename(next, path), 0); /* atomic: a model may be loading the file */
 }
 
 void folder_overwrite_word(const struct folder *folder, int id, float value)

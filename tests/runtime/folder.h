@@ -1,5 +1,5 @@
 /*
- * folder.h - model directories in /tmp that tests may change.
+ * folder.h - model directories in /tmp that a test can change.
  */
 #ifndef TEST_RUNTIME_FOLDER_H
 #define TEST_RUNTIME_FOLDER_H
@@ -10,10 +10,10 @@ struct folder {
     char path[64];
 };
 
-/* A copy of tests/data/models/SOURCE with a vocabulary of "w5" to "w95" after BERT's special
- * tokens; asserts. */
+/* Copies tests/data/models/SOURCE with a vocabulary of BERT's special tokens and "w5" to "w95";
+ * asserts. */
 void folder_make(struct folder *folder, const char *source);
-/* Let each number of a word's embedding be `value`, in a new file that takes the old one's name; or
+/* Sets all components of a word's embedding to `value`: in a new file that replaces the old one, or
  * in the same file. */
 void folder_set_word(const struct folder *folder, int id, float value);
 void folder_overwrite_word(const struct folder *folder, int id, float value);

@@ -1,5 +1,8 @@
 /*
- * plugin_folder.c - see plugin_folder.h. PLUGINS is the folder of the modules that the build makes.
+ * plugin_folder.c - creates a temporary plugin folder with a libgpuserve-cuda.so built from
+ * plugins/plugin.c.
+ *
+ * PLUGINS is the folder with the built modules.
  */
 #include "tests/runtime/plugin_folder.h"
 

@@ -1,5 +1,5 @@
 /*
- * plugin_folder.h - a folder to look for plugins in, with a libgpuserve-cuda.so of
+ * plugin_folder.h - a temporary plugin folder with a libgpuserve-cuda.so built from
  * plugins/plugin.c.
  */
 #ifndef TEST_RUNTIME_PLUGIN_FOLDER_H
@@ -7,7 +7,7 @@
 
 #define PLUGIN_FOLDER_BYTES 64
 
-/* `module` is "plugin-small" and the like; "no-library": an empty file; NULL: nothing is there. */
+/* `module`: "plugin-small" etc.; "no-library": an empty file; NULL: an empty folder. */
 void plugin_folder_make(char folder[PLUGIN_FOLDER_BYTES], const char *module);
 void plugin_folder_remove(const char *folder);
 

@@ -1,5 +1,5 @@
 /*
- * real.c - what the tests with real models share: texts, models, comparison.
+ * real.c - helpers of tests with real models: texts, models, comparison.
  */
 #define _GNU_SOURCE
 #include "tests/runtime/real.h"

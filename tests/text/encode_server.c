@@ -1,13 +1,13 @@
 /*
- * encode_server.c - a tokenizer behind a pipe, for tests/text/differential.py to ask.
+ * encode_server.c - a tokenizer behind a pipe, for tests/text/differential.py.
  *
  *   encode_server MODEL_DIRECTORY
  *
- * Numbers are 32 bits in the machine's order. A request to encode is
+ * Numbers are 32 bits in native byte order. An encode request is
  *   'E' max_tokens truncation no_special size_a size_b, the bytes of both texts
- * (size_b 0xFFFFFFFF: no second text), answered by
+ * (size_b 0xFFFFFFFF: no second text), and its answer is
  *   status n_tokens truncated, ids[n], begins and ends[2 n], types[n]
- * and one to decode is 'D' skip_special n, ids[n], answered by status size, bytes.
+ * A decode request is 'D' skip_special n, ids[n]; its answer is status size, bytes.
  */
 #include "lib/base/dir.h"
 #include "lib/text/tokenizer.h"
@@ -19,7 +19,7 @@
 static void read_all(void *to, size_t size)
 {
     if (fread(to, 1, size, stdin) != size)
-        exit(0); /* the other side is done */
+        exit(0); /* the client closed the pipe */
 }
 
 static void write_number(uint32_t number)

@@ -1,5 +1,5 @@
 /*
- * small_charsmap.c - making a charsmap, good or broken.
+ * small_charsmap.c - builds a small SentencePiece charsmap (double-array trie), valid or damaged.
  */
 #include "tests/text/small_charsmap.h"
 

@@ -1,5 +1,5 @@
 /*
- * small_charsmap.h - making a charsmap, good or broken, as tokenizer.json has it.
+ * small_charsmap.h - builds a small SentencePiece charsmap, valid or damaged, as in tokenizer.json.
  */
 #ifndef GSV_TESTS_TEXT_SMALL_CHARSMAP_H
 #define GSV_TESTS_TEXT_SMALL_CHARSMAP_H
@@ -10,18 +10,17 @@
 enum { SMALL_CHARSMAP_UNITS = 1 << 14 };
 
 struct small_charsmap {
-    uint32_t
-        units[SMALL_CHARSMAP_UNITS]; /* every node's children are in a block of 256 of their own */
+    uint32_t units[SMALL_CHARSMAP_UNITS]; /* each node's children have their own block of 256 */
     size_t n;
     char strings[4096];
     size_t size;
 };
 
-/* Start with all zero. */
+/* Call with a zeroed struct first. */
 void small_charsmap_add(struct small_charsmap *map, const char *from, const char *to);
-/* As base64, owned. `units_size` is what its head claims; 0: the truth. */
+/* As base64, owned. `units_size` is the size in its header; 0: the real size. */
 char *encode_charsmap(const struct small_charsmap *map, size_t units_size);
-/* One with a single text. */
+/* A map with a single entry. */
 char *small_charsmap(const char *from, const char *to);
 
 #endif

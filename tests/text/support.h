@@ -1,19 +1,19 @@
 /*
- * support.h - tokenizers for the tests of lib/text: of real models, and of files made on the spot.
+ * support.h - tokenizers for the tests of lib/text: of real models, and of generated files.
  */
 #ifndef GSV_TESTS_TEXT_SUPPORT_H
 #define GSV_TESTS_TEXT_SUPPORT_H
 
 #include "lib/text/tokenizer.h"
 
-/* The tokenizer of a real model; fails the test when it is not there. */
+/* The tokenizer of a real model; fails the test if it is missing. */
 struct gsv_tokenizer *real_tokenizer(const char *name);
 
-/* Load a directory that holds one file, FILE with `text`; its status, and the error's message. */
+/* Loads a directory with the single file FILE that contains `text`; returns status and message. */
 gpuserve_status load_text(struct gsv_tokenizer **tokenizer, const char *file, const char *text,
                           size_t size, gpuserve_error *error);
 
-/* tokenizer.json of a small WordPiece model; each of the parts may be NULL (then "null"). Owned. */
+/* tokenizer.json of a small WordPiece model; each part may be NULL (becomes "null"). Owned. */
 char *tokenizer_json(const char *added_tokens, const char *normalizer, const char *pre_tokenizer,
                      const char *post_processor);
 

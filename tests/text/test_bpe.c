@@ -1,5 +1,5 @@
 /*
- * test_bpe.c - byte pair encoding is what its definition says, and costs what it may.
+ * test_bpe.c - byte pair encoding: equals its definition, within the expected time.
  */
 #include "lib/text/models/bpe.h"
 #include "lib/text/scratch.h"
@@ -12,7 +12,7 @@
 
 enum { MAX_MERGES = 200, MAX_WORD = 1000 };
 
-/* A random model over a few letters, and its merges as they were made. */
+/* A random model over a few letters, and its merges in order of creation. */
 struct made {
     struct gsv_vocab vocab;
     struct gsv_bpe model;
@@ -37,7 +37,7 @@ static void text_of(const struct made *made, int32_t id, char *text)
     text[size] = '\0';
 }
 
-/* Letters are tokens 0 and on; merges join tokens that are there, in any order of ranks. */
+/* Letters are the first tokens; each merge joins two existing tokens; ranks are random. */
 static void make_random(struct made *made, uint32_t *state, const char *letters, size_t n_merges)
 {
     char lines[4] = { 0 }, text[MAX_WORD];
@@ -65,7 +65,7 @@ static void make_random(struct made *made, uint32_t *state, const char *letters,
         made->merges[made->n].right = right;
         made->merges[made->n++].id = (int32_t)made->vocab.n - 1;
     }
-    for (size_t i = made->n; i > 1; i--) { /* ranks that do not follow how tokens were made */
+    for (size_t i = made->n; i > 1; i--) { /* shuffles the ranks */
         const size_t k = next_random(state) % i;
         const int32_t all[3] = { made->merges[i - 1].left, made->merges[i - 1].right,
                                  made->merges[i - 1].id };
@@ -98,7 +98,8 @@ static size_t rank_of(const struct made *made, int32_t left, int32_t right)
     return SIZE_MAX;
 }
 
-/* The definition: the lowest rank, the leftmost of it, again and again. Returns how many ids. */
+/* Reference: merges the pair of lowest rank, the leftmost first, until none is left. Returns the
+ * number of ids. */
 static size_t split_slowly(const struct made *made, const char *word, int32_t *ids)
 {
     size_t n = 0;
@@ -172,8 +173,8 @@ Test(bpe, both_ways_agree_with_the_definition)
     cr_expect_gt(n_long, 1000, "long words were too seldom long: %zu", n_long);
 }
 
-/* "yz", "xyz", and so on to the whole alphabet: what a window leaves undone at its end is long, and
- * no token of it stays. */
+/* Tokens are "yz", "xyz", ... up to the alphabet: the unfinished part at the end of a window is
+ * long, and none of its tokens is final. */
 Test(bpe, windows_begin_before_what_is_not_done)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
@@ -225,7 +226,7 @@ static uint64_t steps_of(const struct gsv_tokenizer *t, const char *text, size_t
     return steps;
 }
 
-/* Texts of one endless word cost what their length says, and the logarithm of it at most. */
+/* A single endless word costs at most O(n log n). */
 Test(bpe, an_endless_word_is_no_square)
 {
     static const char *const repeated[] = { "a",  "e",   "ab",  "the", " ",   "\n",          "0",
@@ -272,7 +273,8 @@ Test(bpe, options_of_a_file)
     } cases[] = {
         { SMALL("", "null", LINES), "abbab", "3 2" },
         { SMALL("", "null", PAIRS), "abbab", "3 2" },
-        { SMALL("\"unk_token\":null,", "null", PAIRS), "acccb", "2" }, /* what is not there */
+        { SMALL("\"unk_token\":null,", "null", PAIRS), "acccb",
+          "2" }, /* unknown, without unk_token */
         { SMALL("\"unk_token\":\"[U]\",", "null", PAIRS), "acccb", "0 7 7 7 1" },
         { SMALL("\"unk_token\":\"[U]\",\"fuse_unk\":true,", "null", PAIRS), "acccb", "0 7 1" },
         { SMALL("\"byte_fallback\":true,", "null", PAIRS), "acb", "0 6 1" },
@@ -299,7 +301,7 @@ Test(bpe, options_of_a_file)
     }
 }
 
-/* The first token of what is left keeps the one space before it, as `tokenizers` has it. */
+/* The first token after left truncation keeps its leading space in the span, as in `tokenizers`. */
 Test(bpe, trimmed_spans_where_the_left_end_is_cut)
 {
     static const char json[] =
@@ -341,7 +343,7 @@ static void add_bytes(void *state, const void *bytes, size_t size)
         sum->bytes = (sum->bytes ^ p[i]) * 0x100000001B3u;
 }
 
-/* All that decides ids is in the digest. */
+/* Everything that determines ids is part of the digest. */
 Test(bpe, whatever_differs_changes_the_digest)
 {
     static const char *const files[] = {

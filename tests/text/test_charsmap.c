@@ -1,6 +1,6 @@
 /*
- * test_charsmap.c - SentencePiece's maps: what is found, what of a broken one is told, and how
- * characters, clusters and spans come out of the normalizer.
+ * test_charsmap.c - SentencePiece charsmaps: lookup, errors of damaged maps, and the characters,
+ * grapheme clusters and spans that the normalizer produces.
  */
 #define _GNU_SOURCE
 #include "lib/text/pipeline/charsmap.h"
@@ -96,7 +96,7 @@ Test(charsmap, what_leads_out_of_it_is_refused)
     wrong.units[0] = 1u << 20;
     expect_map_refused(&wrong, 0, "unit 0 leads to", GPUSERVE_E_FORMAT);
     wrong = m;
-    wrong.units[0] |= 1u << 31; /* the first is a node even so */
+    wrong.units[0] |= 1u << 31; /* the first unit is always a node */
     expect_map_refused(&wrong, 0, "unit 0 leads to", GPUSERVE_E_FORMAT);
     wrong = m;
     wrong.units[256 + 'a'] |= 1u << 9; /* its offset times 256 */
@@ -104,7 +104,7 @@ Test(charsmap, what_leads_out_of_it_is_refused)
     wrong = m;
     wrong.units[512] = 1u << 31 | 3;
     expect_map_refused(&wrong, 0, "has string 3 of 2 bytes", GPUSERVE_E_FORMAT);
-    wrong.units[512] = 1u << 31 | 2; /* an empty one at the end */
+    wrong.units[512] = 1u << 31 | 2; /* an unused one at the end */
     gsv_charsmap_free(&(struct gsv_charsmap *){ read_map(&wrong) });
     wrong = m;
     memcpy(wrong.strings, "\xC3\xA9", 2);
@@ -179,7 +179,7 @@ Test(charsmap, small_clusters_end_where_unicode_says)
 
 /* ------------------------------------------------------------------ the normalizer */
 
-/* "e0-3 x3-4": characters with the bytes they stand for; ASCII only. */
+/* "e0-3 x3-4": characters with their byte spans; ASCII only. */
 static const char *normalized(const struct gsv_charsmap *map, const char *text)
 {
     static char out[256];
@@ -197,7 +197,7 @@ static const char *normalized(const struct gsv_charsmap *map, const char *text)
     return out;
 }
 
-/* The outcomes are those of tokenizers 0.23.3. */
+/* Expected results from tokenizers 0.23.3. */
 Test(charsmap, clusters_are_looked_up_whole_and_spans_follow)
 {
     static struct small_charsmap m;
@@ -209,7 +209,7 @@ Test(charsmap, clusters_are_looked_up_whole_and_spans_follow)
     small_charsmap_add(&m, "x", "");
     map = read_map(&m);
     cr_expect_str_eq(normalized(map, "ae"), "a0-1 E1-2");
-    /* Its beginning is known, so that the mark is lost with it; not where the cluster is long. */
+    /* A prefix of the cluster is an entry, so the mark is lost with it; not for a long cluster. */
     cr_expect_str_eq(normalized(map, "e\xCC\x81"
                                      "a"),
                      "E0-1 a3-4");
@@ -221,10 +221,10 @@ Test(charsmap, clusters_are_looked_up_whole_and_spans_follow)
     cr_expect_str_eq(normalized(map, "a\xE2\x84\xA2"
                                      "b"),
                      "a0-1 T1-4 M1-4 b4-5");
-    /* What is dropped is told by the character before it, */
+    /* Dropped characters belong to no span after the first character, */
     cr_expect_str_eq(normalized(map, "axb"), "a0-1 b2-3");
     cr_expect_str_eq(normalized(map, "\xE2\x84\xA2xb"), "T0-3 M3-4 b4-5");
-    /* and at the beginning by none. */
+    /* nor at the begin of the text. */
     cr_expect_str_eq(normalized(map, "xab"), "a0-1 b1-2");
     cr_expect_str_eq(normalized(map, "x"), "");
     gsv_charsmap_free(&map);

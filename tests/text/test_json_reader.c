@@ -1,5 +1,5 @@
 /*
- * test_json_reader.c - walking JSON in place; vocabularies out of it and out of lines.
+ * test_json_reader.c - the in-place JSON reader; vocabularies from JSON and from lines.
  */
 #include "lib/base/json_reader.h"
 #include "lib/text/models/vocab.h"

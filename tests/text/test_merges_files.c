@@ -1,7 +1,9 @@
 /*
  * test_merges_files.c - directories with vocab.json and merges.txt, or sentencepiece.bpe.model,
- * against what transformers gives there (tests/data/tokenizers, written by
- * tools/make_test_tokenizers.py); and broken merges, for broken models see test_spm.c.
+ * against transformers.
+ *
+ * Data in tests/data/tokenizers is written by tools/make_test_tokenizers.py. Also damaged merges;
+ * damaged models are in test_spm.c.
  */
 #include "lib/text/models/bpe.h"
 #include "lib/text/tokenizer.h"
@@ -105,7 +107,7 @@ Test(merges_files, all_equals_transformers)
 /* ------------------------------------------------------------------ broken files */
 
 struct file {
-    const char *name, *text; /* text NULL: the file is not there */
+    const char *name, *text; /* text NULL: the file is missing */
 };
 
 static const char *const every[] = { "vocab.json",       "merges.txt", "tokenizer_config.json",
@@ -129,7 +131,7 @@ static void put_file(const char *folder, const char *name, const char *text)
     fclose(file);
 }
 
-/* The sound vocabulary, with `more` at its end; owned. */
+/* The valid vocabulary with `more` appended; owned. */
 static char *vocab_with(const char *more)
 {
     json_t *vocab = json_load_file(TEST_DATA_DIR "/tokenizers/roberta/vocab.json", 0, NULL);
@@ -155,7 +157,7 @@ static void put_sound(const char *folder)
     free(vocab);
 }
 
-/* A sound directory is changed, and what loading says of it must contain `says`. */
+/* Applies changes to a valid directory; the message of the load must contain `says`. */
 static void expect(const char *folder, const struct file *changes, gpuserve_status wanted,
                    const char *says)
 {
@@ -228,7 +230,7 @@ Test(merges_files, broken_merges_are_refused_by_their_line)
     EXPECT_EACH(cases);
 }
 
-/* A text need not end with a NUL, nor where its line does. */
+/* Neither a text nor its last line needs a terminator. */
 Test(merges_files, no_byte_behind_the_end_is_read)
 {
     static const char text[] = "#version: 0.2\nh e\n";
@@ -376,7 +378,8 @@ Test(merges_files, with_a_vocab_txt_too_the_class_decides)
     rmdir(folder);
 }
 
-/* config.json is beside the transformer's weights, the tokenizer's files may be in front. */
+/* config.json is in the folder with the transformer's weights; tokenizer files may be in its
+ * parent. */
 Test(merges_files, the_class_is_that_of_the_transformers_folder)
 {
     char folder[] = "/tmp/gpuserve-merges-XXXXXX", inner[64];

@@ -1,5 +1,6 @@
 /*
- * test_nomem.c - every allocation failed in turn; and none at all once an encoding is warm.
+ * test_nomem.c - lib/text with each allocation failing in turn; and no allocation in a warm
+ * encoding.
  */
 #define _GNU_SOURCE
 #include "tests/base/failing_malloc.h"
@@ -15,7 +16,7 @@
 static const char others[] =
     "Na\xC3\xAFve unaffable words [NEW] and n\xC3\xA9w, \xE5\xAD\x97\xE3\x80\xAE\xE3\x80\xAF!";
 
-/* A tokenizer that takes every way: added tokens of both kinds, a chain of steps. */
+/* A tokenizer that uses all code paths: added tokens of both kinds, a normalizer sequence. */
 static char *rich_json(void)
 {
     return tokenizer_json(
@@ -31,7 +32,7 @@ static char *rich_json(void)
         "{\"type\": \"BertProcessing\", \"sep\": [\"[SEP]\", 2], \"cls\": [\"[CLS]\", 1]}");
 }
 
-/* A Unigram one, whose charsmap has a row: U+00EF becomes "ii". */
+/* A Unigram tokenizer whose charsmap has one entry: U+00EF becomes "ii". */
 static char *unigram_json(void)
 {
     char *map = small_charsmap("\xC3\xAF", "ii"), *json = NULL;
@@ -51,7 +52,7 @@ static char *unigram_json(void)
     return json;
 }
 
-/* One of byte-level BPE, and a text with a word long enough for several windows. */
+/* A byte-level BPE tokenizer, and a text with a word that needs several windows. */
 #define AB40 "abababababababababababababababababababab"
 #define LONG_WORD AB40 AB40 AB40 AB40
 static const char bpe_text[] = "ab \xE5\xAD\x97 " LONG_WORD " '' [NEW]ab";

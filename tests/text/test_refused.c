@@ -1,7 +1,9 @@
 /*
- * test_refused.c - a whole tokenizer.json with one thing wrong in it: each is refused, and the
- * message says what. Without the check behind it, each would be taken or refused for something
- * else.
+ * test_refused.c - a complete tokenizer.json with one error: each is rejected with a message that
+ * names it.
+ *
+ * Each case isolates one check: without it, the file would be accepted, or rejected for another
+ * reason.
  */
 #define _GNU_SOURCE
 #include "tests/text/support.h"
@@ -32,7 +34,7 @@ static const char good[] =
     "\","
     "\"max_input_chars_per_word\":9,\"vocab\":{\"[UNK]\":0,\"[CLS]\":1,\"[SEP]\":2,\"a\":3}}}";
 
-/* `from` of the good one becomes `to`. */
+/* Replaces `from` in the valid file by `to`. */
 struct wrong {
     const char *from, *to, *says;
     gpuserve_status status;
@@ -260,7 +262,7 @@ static const struct wrong cases[] = {
     { "\"a\":3", "\"a\":3,\"a\":4", "the token \"a\" is there twice", GPUSERVE_E_FORMAT },
 };
 
-/* The good one, changed; owned. */
+/* The valid file with a change; owned. */
 static char *changed(const char *from, const char *to)
 {
     const char *place = strstr(good, from);
@@ -317,7 +319,7 @@ static char *list(const char *begin, size_t n, const char *item, const char *end
     return text;
 }
 
-/* As many are taken, one more is not. */
+/* Exactly `most` items are accepted, one more is rejected. */
 static void expect_at_most(size_t most, const char *from, const char *begin, const char *item,
                            const char *end, const char *says)
 {
@@ -335,7 +337,7 @@ static void expect_at_most(size_t most, const char *from, const char *begin, con
     free(fits);
 }
 
-/* Two things are changed: the pre-tokenizer, or an id, and the model. */
+/* Two changes: the pre-tokenizer or an id, and the model. */
 Test(refused, a_vocabulary_that_bpe_cannot_do_with)
 {
     static const char *const both[][2] = {
@@ -378,7 +380,7 @@ Test(refused, one_step_token_or_byte_too_many)
                    "]", "more than 16384 added tokens");
 }
 
-/* A text of `n` letters between two others; owned. */
+/* A text of `n` letters between `begin` and `end`; owned. */
 static char *letters(const char *begin, size_t n, const char *end)
 {
     const size_t before = strlen(begin);
@@ -420,7 +422,7 @@ Test(refused, an_appended_token_over_the_last_id)
     gsv_vocab_reset(&vocab);
 }
 
-/* An empty line is a token, too: the file is a megabyte for each 2^20 of them. */
+/* An empty line is a token too: a file of 1 MB has 2^20 of them. */
 Test(refused, a_list_of_more_lines_than_there_are_ids)
 {
     const size_t n = (size_t)GSV_VOCAB_MAX_ID + 2;
@@ -435,7 +437,7 @@ Test(refused, a_list_of_more_lines_than_there_are_ids)
     gsv_vocab_reset(&vocab);
 }
 
-/* A vocabulary may have an empty token, but no merge can join it. */
+/* A vocabulary may have an empty token, but a merge cannot produce it. */
 Test(refused, a_merge_of_nothing)
 {
     static const char json[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"\":0,\"a\":1},"

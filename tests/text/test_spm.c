@@ -1,6 +1,7 @@
 /*
- * test_spm.c - SentencePiece's files that are broken, cut, or of another kind than XLM-RoBERTa's.
- * What sound ones give is compared in test_merges_files.c.
+ * test_spm.c - SentencePiece files that are damaged, truncated, or unlike XLM-RoBERTa's.
+ *
+ * Results of valid files are compared in test_merges_files.c.
  */
 #include "lib/text/load/protobuf.h"
 #include "lib/text/tokenizer_parts.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A message while it is written. */
+/* A protobuf message under construction. */
 struct message {
     unsigned char bytes[4096];
     size_t n;
@@ -67,7 +68,7 @@ static struct message sound(void)
 static gpuserve_status load_into(struct gsv_tokenizer *t, const struct message *m,
                                  gpuserve_error *error)
 {
-    /* A block of its own, so that a sanitizer sees a read past its end. */
+    /* A heap block of exact size, so that a sanitizer detects reads past its end. */
     char *copy = malloc(m->n + 1);
     const struct gsv_text_file file = { "x.model", memcpy(copy, m->bytes, m->n), m->n };
     const struct gsv_vocab_files none = { 0 };
@@ -98,7 +99,7 @@ Test(spm, a_sound_one_has_the_models_ids)
     struct gsv_encoding e = { 0 };
     static const int32_t ids[] = { 0, 4, 5, 2 }; /* <s> _ a </s> */
 
-    put_number(&m, 100, 7); /* fields that are not known are stepped over */
+    put_number(&m, 100, 7); /* unknown fields are skipped */
     put_bytes(&m, 101, "x", 1);
     put_varint(&m, 102 << 3 | GSV_PROTO_FIXED64);
     memset(m.bytes + m.n, 1, 8);
@@ -129,7 +130,7 @@ Test(spm, wherever_it_is_cut_it_is_refused_or_a_whole_shorter_one)
         n_sound += status == GPUSERVE_OK;
         gsv_tokenizer_free(&t);
     }
-    cr_expect_eq(n_sound, 2); /* without its last piece, and without the last two */
+    cr_expect_eq(n_sound, 2); /* without the last piece, and without the last two */
 }
 
 Test(spm, pieces_are_checked)
@@ -155,7 +156,7 @@ Test(spm, pieces_are_checked)
     put_piece(&m, "b", -INFINITY, 1);
     expect(&m, GPUSERVE_E_FORMAT, "x.model: piece 5: its score is not a number");
     m = sound();
-    put_bytes(&m, 1, "\x0A\x05only", 6); /* a text of 5 bytes, of which 4 are there */
+    put_bytes(&m, 1, "\x0A\x05only", 6); /* a text of 5 bytes, only 4 present */
     expect(&m, GPUSERVE_E_FORMAT, "x.model: broken piece after 5 pieces");
 }
 
@@ -168,13 +169,13 @@ Test(spm, other_algorithms_and_broken_messages_are_refused)
         { "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F", 10 }, /* a number over 64 bits */
         { "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 11 },
         { "\x0B", 1 },                     /* a group */
-        { "\x0F\x01", 2 },                 /* no kind of field */
+        { "\x0F\x01", 2 },                 /* invalid wire type */
         { "\x00\x01", 2 },                 /* field 0 */
         { "\x80\x80\x80\x80\x10\x01", 6 }, /* a field's number over 29 bits */
         { "\x10", 1 },                     /* nothing after the tag */
         { "\x15\x01\x02", 3 },             /* half of 32 bits */
         { "\x11\x01\x02", 3 },             /* and of 64 */
-        { "\x12\x7F\x01", 3 },             /* 127 bytes, of which one is there */
+        { "\x12\x7F\x01", 3 },             /* 127 bytes, only one present */
     };
     struct message trainer = { .n = 0 }, m = sound();
 
@@ -186,11 +187,11 @@ Test(spm, other_algorithms_and_broken_messages_are_refused)
         memcpy(m.bytes + m.n, broken[i].bytes, broken[i].size);
         m.n += broken[i].size;
         expect(&m, GPUSERVE_E_FORMAT, "x.model: broken field after 5 pieces");
-        m = sound(); /* the same within a message */
+        m = sound(); /* the same inside a message */
         put_bytes(&m, 3, broken[i].bytes, broken[i].size);
         expect(&m, GPUSERVE_E_FORMAT, "x.model: broken message after 5 pieces");
     }
     m = sound();
-    put_bytes(&m, 3, "\x12\x04\x00\x01\x00\x00", 6); /* a charsmap of 256 bytes, of which none is */
+    put_bytes(&m, 3, "\x12\x04\x00\x01\x00\x00", 6); /* charsmap of 256 bytes, none present */
     expect(&m, GPUSERVE_E_FORMAT, "precompiled_charsmap");
 }

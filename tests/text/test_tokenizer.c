@@ -1,6 +1,7 @@
 /*
- * test_tokenizer.c - loading, what is refused, limits, spans and questions. That ids equal those
- * of Hugging Face tokenizers is for oracle.py and differential.py.
+ * test_tokenizer.c - loading, rejected calls, limits, spans and queries of tokenizers.
+ *
+ * Equality of ids with Hugging Face tokenizers is tested by oracle.py and differential.py.
  */
 #include "tests/text/support.h"
 
@@ -36,7 +37,7 @@ static struct gsv_tokenizer *small(void)
     return t;
 }
 
-/* An added token that is whole but for what `normalized` says. */
+/* A complete added token except for `normalized`. */
 #define ADDED(content, normalized)                                                          \
     "[{\"id\": 0, \"content\": \"" content "\", \"single_word\": false, \"lstrip\": false," \
     " \"rstrip\": false, \"normalized\": " normalized ", \"special\": false}]"
@@ -158,14 +159,14 @@ Test(tokenizer, a_text_that_is_not_utf8_is_refused_with_the_byte)
     gsv_tokenizer_free(&t);
 }
 
-/* Buffers may go from one tokenizer to another; what words came to stays behind. */
+/* Encoding buffers may be used with several tokenizers; cached words are not shared. */
 Test(tokenizer, words_of_one_tokenizer_are_not_anothers)
 {
     char *json = tokenizer_json(NULL, bert, bert_words, bert_ends);
     struct gsv_tokenizer *first = small(), *second = NULL;
     struct gsv_encoding e = { 0 };
 
-    memcpy(strstr(json, "\"a\": 6"), "\"z\": 6", 6); /* "a" is unknown to this one */
+    memcpy(strstr(json, "\"a\": 6"), "\"z\": 6", 6); /* "a" is unknown to the second tokenizer */
     cr_assert_eq(load_json(&second, json, NULL), GPUSERVE_OK);
     for (int i = 0; i < 4; i++) {
         cr_assert_eq(gsv_tokenizer_encode(i % 2 ? second : first, &e, "a", 1, NULL, 0, NULL, NULL),
@@ -178,7 +179,7 @@ Test(tokenizer, words_of_one_tokenizer_are_not_anothers)
     gsv_tokenizer_free(&second);
 }
 
-/* Places in a text have 32 bits. Not a byte of it is looked at. */
+/* Positions in a text are 32 bits. The text is rejected without being read. */
 Test(tokenizer, a_text_of_four_gigabytes_is_refused)
 {
     struct gsv_tokenizer *t = small();
@@ -192,7 +193,8 @@ Test(tokenizer, a_text_of_four_gigabytes_is_refused)
     gsv_tokenizer_free(&t);
 }
 
-/* In strict mode a text that is too long is counted to its end, alone and in a pair. */
+/* In strict mode the tokens of a text that is too long are counted to its end, alone and in a
+ * pair. */
 static void expect_length(const struct gsv_tokenizer *t, const char *pair, const char *message)
 {
     const struct gsv_encode_options options = { .max_tokens = 5,
@@ -241,7 +243,7 @@ Test(tokenizer, limits_cut_refuse_or_are_too_small)
     gsv_tokenizer_free(&t);
 }
 
-/* A text of ten million words, cut at 8 tokens, keeps no more memory than a short one. */
+/* A text of ten million words truncated to 8 tokens needs no more memory than a short one. */
 Test(tokenizer, a_cut_text_takes_memory_by_the_limit)
 {
     static const uint32_t ends[] = { GPUSERVE_TRUNCATE_RIGHT, GPUSERVE_TRUNCATE_LEFT };
@@ -269,7 +271,8 @@ Test(tokenizer, a_cut_text_takes_memory_by_the_limit)
     gsv_tokenizer_free(&t);
 }
 
-/* One encoding, two tokenizers in turn: the cache of words is never taken for the other's. */
+/* One encoding, two tokenizers alternating: the word cache is never used for the other
+ * tokenizer. */
 Test(tokenizer, an_encoding_serves_several_tokenizers)
 {
     static const char vocab[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\naab\n";
@@ -298,8 +301,7 @@ Test(tokenizer, decoding_joins_and_cleans)
 
     cr_expect_eq(gsv_tokenizer_decode(t, ids, 6, true, text, sizeof(text), &size, &error),
                  GPUSERVE_OK);
-    cr_expect_str_eq(text,
-                     "[CLS] unaffable. [SEP]"); /* none of the added tokens says they are special */
+    cr_expect_str_eq(text, "[CLS] unaffable. [SEP]"); /* the added tokens are not marked special */
     cr_expect_eq(size, strlen(text) + 1);
     cr_expect_eq(gsv_tokenizer_decode(t, ids, 6, true, NULL, 0, &size, &error),
                  GPUSERVE_E_TOO_LARGE);

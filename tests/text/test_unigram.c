@@ -1,6 +1,7 @@
 /*
- * test_unigram.c - the best way through a word, scores, unknown characters, what is refused. That
- * ids equal those of Hugging Face tokenizers is for oracle.py and differential_unigram.py.
+ * test_unigram.c - Unigram: best path through a word (Viterbi), scores, unknown characters, errors.
+ *
+ * Equality of ids with Hugging Face tokenizers is tested by oracle.py and differential_unigram.py.
  */
 #define _GNU_SOURCE
 #include "tests/text/small_charsmap.h"
@@ -42,7 +43,7 @@ static void expect_ids(const char *json, const char *text, const char *ids)
 
 /* ------------------------------------------------------------------ scores */
 
-/* What tokenizers 0.23.3 reads, bit for bit; the first ones are not the nearest double. */
+/* Bit patterns read by tokenizers 0.23.3; the first ones are not the nearest double. */
 Test(unigram, a_score_is_read_as_the_package_reads_it)
 {
     static const struct {
@@ -101,8 +102,8 @@ static uint32_t next_random(uint32_t *state)
     return *state >> 8;
 }
 
-/* Pieces of up to 4 letters with few different scores, so that ties are many; the first is the
- * unknown one. */
+/* Pieces of up to 4 letters with few distinct scores, so that ties are frequent; the first piece is
+ * the unknown one. */
 static void random_model(struct gsv_unigram *m, struct gsv_vocab *vocab, uint32_t *state)
 {
     char lines[4096] = "?\n";
@@ -122,7 +123,7 @@ static void random_model(struct gsv_unigram *m, struct gsv_vocab *vocab, uint32_
     cr_assert_eq(gsv_unigram_build(m, vocab, "random", NULL), GPUSERVE_OK);
 }
 
-/* The definition, over all beginnings and ends; fills ids and returns how many. */
+/* Reference: best score over all begins and ends; fills the pieces and returns their number. */
 static size_t split_slowly(const struct gsv_unigram *m, const struct gsv_vocab *vocab,
                            const char *word, size_t size, struct gsv_piece *pieces)
 {
@@ -146,7 +147,7 @@ static size_t split_slowly(const struct gsv_unigram *m, const struct gsv_vocab *
             from[end] = begin;
             last[end] = id < 0 ? m->unknown : id;
         }
-    for (size_t end = size; end > 0; end = from[end]) /* from the right; unknown ones are one */
+    for (size_t end = size; end > 0; end = from[end]) /* from the right; merges unknown ones */
         if (n == 0 || last[end] != m->unknown || pieces[n - 1].id != m->unknown)
             pieces[n++] = (struct gsv_piece){ last[end], (uint32_t)end };
     return n;
@@ -190,15 +191,15 @@ Test(unigram, the_best_way_is_that_of_the_definition)
 
 Test(unigram, ties_and_unknown_pieces_in_a_row)
 {
-    /* Of equal sums the longest last piece, which was there first. */
+    /* Of equal sums, the path with the longest last piece wins. */
     expect_ids(MODEL("\"unk_id\":0,\"vocab\":[[\"?\",0],[\"a\",-1],[\"aa\",-2],[\"aaa\",-3]]"),
                "aaa", "3");
     expect_ids(MODEL("\"unk_id\":0,\"vocab\":[[\"?\",0],[\"a\",-1],[\"aa\",-2]]"), "aaa", "1 2");
-    /* What is unknown is one token, be it known as a whole or not. */
+    /* A run of unknown characters is one token, even if a piece equals the unknown token. */
     expect_ids(MODEL("\"unk_id\":0,\"vocab\":[[\"?\",0],[\"a\",-1]]"), "xyazz?", "0 1 0");
     expect_ids(MODEL("\"unk_id\":0,\"vocab\":[[\"?\",50],[\"xyz\",50],[\"a\",50]]"), "xyzaxy",
                "1 2 0");
-    /* The later one of a text that is there twice, with its score. */
+    /* Of duplicate pieces the later one wins, with its score. */
     expect_ids(
         MODEL("\"unk_id\":0,\"vocab\":[[\"?\",0],[\"ab\",9],[\"a\",-1],[\"b\",-1],[\"ab\",-5]]"),
         "ab", "2 3");
@@ -227,7 +228,7 @@ Test(unigram, bytes_of_what_is_unknown_all_stand_for_it)
         cr_expect(e.spans[i].begin == 1 && e.spans[i].end == 5);
     }
     cr_expect(e.spans[5].begin == 5 && e.spans[5].end == 6 && e.ids[5] == 1);
-    cr_expect_str_eq(ids_of(t, "\xC3\xA8"), "0"); /* one byte of it is no piece */
+    cr_expect_str_eq(ids_of(t, "\xC3\xA8"), "0"); /* one of its bytes has no piece */
     gsv_encoding_reset(&e);
     gsv_tokenizer_free(&t);
 }
@@ -258,7 +259,7 @@ Test(unigram, without_an_unknown_piece_a_text_may_be_refused)
 
 /* ------------------------------------------------------------------ work */
 
-/* Steps over tries for a text of `size` bytes that repeats `part`. */
+/* Trie steps for a text of `size` bytes that repeats `part`. */
 static double steps_per_byte(const struct gsv_tokenizer *t, const char *part, size_t size)
 {
     struct gsv_encoding e = { 0 };

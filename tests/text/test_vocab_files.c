@@ -1,6 +1,7 @@
 /*
- * test_vocab_files.c - directories with a vocab.txt and the files of its time, against the ids that
- * transformers gives there (tests/data/tokenizers, written by tools/make_test_tokenizers.py).
+ * test_vocab_files.c - directories with vocab.txt and older companion files, against transformers.
+ *
+ * Data in tests/data/tokenizers is written by tools/make_test_tokenizers.py.
  */
 #include "lib/text/tokenizer.h"
 
@@ -84,7 +85,7 @@ Test(vocab_files, ids_equal_transformers)
 
 Test(vocab_files, spans_of_a_lowered_text_are_of_the_text_as_given)
 {
-    /* U+212A, the Kelvin sign, has 3 bytes and becomes a k of one. */
+    /* U+212A, the Kelvin sign, has 3 bytes and is lowercased to a 1-byte k. */
     static const char text[] = "HELLO \xE2\x84\xAA x";
     char path[1024];
     struct gsv_tokenizer *t;
@@ -133,12 +134,12 @@ Test(vocab_files, a_tokenizer_is_looked_for_beside_its_transformer_first)
     cr_expect_gt(gsv_tokenizer_id(inner, "<s>"), 0);
     gsv_tokenizer_free(&inner);
     snprintf(path, sizeof(path), "%s/tokenizers/plain", TEST_DATA_DIR);
-    outer = open_folder(path, "0_Transformer", false); /* which has none */
+    outer = open_folder(path, "0_Transformer", false); /* has no vocab.txt */
     cr_expect_gt(gsv_tokenizer_vocab_size(outer), 100);
     gsv_tokenizer_free(&outer);
 }
 
-/* Neither in the folder within it nor in it. */
+/* Neither in the subfolder nor in its parent. */
 static void expect_none(const char *path, const char *folder)
 {
     const struct gsv_tokenizer_place place = { folder, false };

@@ -1,5 +1,5 @@
 /*
- * test_wordpiece.c - one linear walk gives what trying the longest token first gives.
+ * test_wordpiece.c - WordPiece by one linear trie walk equals greedy longest match first.
  */
 #include "lib/text/models/trie.h"
 #include "lib/text/models/wordpiece.h"
@@ -25,7 +25,7 @@ static size_t random_word(uint32_t *state, const char *letters, size_t longest, 
     return n;
 }
 
-/* The definition: the longest token that fits, again and again; 0 pieces when none does. */
+/* Reference: longest matching token first; 0 pieces if none matches. */
 static size_t split_slowly(const struct gsv_vocab *vocab, const char *word, size_t size,
                            struct gsv_piece *pieces)
 {
@@ -98,7 +98,7 @@ Test(wordpiece, the_walk_agrees_with_the_definition)
     cr_expect_gt(known, 1000, "the random words are too seldom known: %zu", known);
 }
 
-/* A vocabulary for which trying every length costs the square of the word's. */
+/* With this vocabulary, greedy matching would need quadratic time. */
 Test(wordpiece, work_is_linear_in_the_word)
 {
     struct gsv_wordpiece model = { .max_chars = SIZE_MAX };
@@ -108,7 +108,7 @@ Test(wordpiece, work_is_linear_in_the_word)
     uint64_t steps = 0;
 
     strcat(lines, "a\n##a\n");
-    for (int length = 2; length < 60; length += 7) { /* "aaa...ab" is a token, "aaa...a" is none */
+    for (int length = 2; length < 60; length += 7) { /* "aaa...ab" is a token, "aaa...a" is not */
         char token[64];
 
         memset(token, 'a', (size_t)length);
@@ -138,9 +138,8 @@ static void expect_too_many(struct gsv_vocab *vocab)
     gsv_wordpiece_reset(&model);
 }
 
-/* What a token's begin is cut into when it goes on as no token does is kept: of "aaa...ab" the
- * square of its length. Tokens overlap in `text` here, for which a file would have to be of 70 MB.
- */
+/* Precomputed failure data is limited: for a token "aaa...ab" it has quadratic size. Tokens overlap
+ * in `text` here; a real file would have 70 MB. */
 Test(wordpiece, tokens_that_repeat_themselves_are_bounded)
 {
     struct gsv_vocab_token *tokens = calloc(2 + LETTERS * TWINS, sizeof(*tokens));
@@ -153,7 +152,7 @@ Test(wordpiece, tokens_that_repeat_themselves_are_bounded)
     memset(text + 4, 'a', LONE);
     text[4 + LONE - 1] = 'b';
     tokens[vocab.n++] = (struct gsv_vocab_token){ 4, LONE, 2 };
-    expect_too_many(&vocab); /* to be kept */
+    expect_too_many(&vocab); /* stored failure data */
     vocab.n = 2;
     for (uint32_t twin = 0; twin < TWINS; twin++) {
         const uint32_t begin = 4 + twin * LETTERS;
@@ -164,7 +163,7 @@ Test(wordpiece, tokens_that_repeat_themselves_are_bounded)
         for (uint32_t i = 0; i < LETTERS - 2; i++, vocab.n++)
             tokens[vocab.n] = (struct gsv_vocab_token){ begin + i, LETTERS - i, (int32_t)vocab.n };
     }
-    expect_too_many(&vocab); /* to be tried, though nothing comes of it */
+    expect_too_many(&vocab); /* work of the search, without stored data */
     free(tokens);
     free(text);
 }
@@ -187,7 +186,7 @@ Test(wordpiece, a_word_over_the_limit_is_unknown_and_one_at_it_is_not)
     gsv_vocab_reset(&vocab);
 }
 
-/* Every node a slot, no slot two nodes: what was put in is found, and nothing else. */
+/* Each node has its own slot: all inserted keys are found, and no others. */
 Test(trie, holds_its_keys_and_no_others)
 {
     static const char *const letters[] = { "ab", "abcdefghijklmnopqrstuvwxyz", "\x01\x02z!~" };

@@ -1,10 +1,10 @@
 /*
- * alignment.cpp - hears of misaligned accesses in kernels.
+ * alignment.cpp - detects misaligned accesses in kernels.
  *
- * Emulated kernels are compiled with -fsanitize=alignment, which calls the functions below for each
- * access to memory that its type does not allow, float4 at an address not divisible by 16 say. They
- * bear the names of the undefined behaviour sanitizer's runtime, which is not linked; where it is,
- * its own take their place and speak for themselves.
+ * Emulated kernels are compiled with -fsanitize=alignment. The compiler inserts calls of the
+ * functions below for each access that its type does not allow, e.g. float4 at an address not
+ * divisible by 16. They have the names of the UBSan runtime, which is not linked. If it is linked,
+ * its functions replace these and print their own reports.
  */
 #include <cstdint>
 #include <cstdio>
@@ -21,7 +21,7 @@ struct source_location {
     uint32_t column;
 };
 
-/* What compilers hand over, version 1 of the layout. */
+/* Argument of the handlers, version 1 of the layout. */
 struct type_mismatch {
     source_location location;
     const void *type;

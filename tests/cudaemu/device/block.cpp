@@ -3,17 +3,16 @@
  * of a cooperative launch all together.
  *
  * A thread runs until it waits: at __syncthreads for the whole block, in a warp function for the
- * lanes of its mask. The last one to come does the work of all, makes the others ready and goes on.
- * So whatever is not ordered by a barrier happens in an order that differs from that of a GPU, and
- * with a seed from run to run. Blocks of a cooperative launch also wait for each other's signals: a
- * thread whose counter is too low sleeps until some thread signals.
+ * lanes of its mask. The last lane to arrive does the work of all, makes the others ready and
+ * continues. So accesses not ordered by a barrier run in an order unlike a GPU's, and with a seed
+ * unlike the last run's. Blocks of a cooperative launch also wait for each other's signals: a
+ * thread whose counter is too low sleeps until any thread signals.
  *
  * Shared memory is allocated at its exact size for each grid and filled with 0xff, a NaN in every
- * format, before each block. Behind it stands a guard that is looked at after each block; under the
- * address sanitizer the sanitizer's own.
+ * format, before each block. A guard after it is checked after each block; with the address
+ * sanitizer, the sanitizer checks.
  *
- * A fault (gsv_emu_fault) ends the grid: the fibers are left where they are and their stacks used
- * anew.
+ * A fault (gsv_emu_fault) ends the grid: the fibers are abandoned and their stacks reused.
  */
 #include "block.h"
 
@@ -39,19 +38,19 @@ namespace
 const size_t watchdog_bytes = GSV_EMU_ASAN ? 0 : 256;
 const unsigned char watchdog_byte = 0xa5;
 struct warp {
-    unsigned exists;     /* lanes it has; fewer than 32 in the last warp of an odd block */
-    unsigned waiting;    /* lanes in a warp function */
+    unsigned exists;     /* number of lanes; below 32 in the last warp of an odd block */
+    unsigned waiting;    /* lanes waiting in a warp function */
     unsigned generation; /* of its barriers, for the thread sanitizer */
     char order[2];
 };
 
 } // namespace
 
-/* A block that runs. */
+/* A running block. */
 struct gsv_emu_block {
     uint3 at = {};
     std::vector<warp> warps;
-    size_t first_lane = 0; /* of all lanes */
+    size_t first_lane = 0; /* index of its first lane */
     unsigned n_returned = 0;
     unsigned n_in_barrier = 0;
     int barrier_result = 0;
@@ -65,14 +64,14 @@ namespace
 
 struct running_grid {
     const gsv_emu_grid *launch = nullptr;
-    std::vector<gsv_emu_block> blocks; /* that run at the same time */
-    /* Lanes in the order to run, each at most once: a ring, which never allocates, for what a fiber
-     * allocates and another uses would be a race to the thread sanitizer. Its size is a power of
-     * two. */
+    std::vector<gsv_emu_block> blocks; /* blocks that run concurrently */
+    /* Ready queue: lanes in run order, each at most once. A preallocated ring buffer, because
+     * memory allocated by one fiber and used by another would be a race for the thread sanitizer.
+     * Its size is a power of two. */
     std::vector<gsv_emu_lane *> ready;
     size_t next_ready = 0;
     size_t n_ready = 0;
-    std::vector<gsv_emu_lane *> sleeping; /* in gsv_wait_for; likewise never allocates */
+    std::vector<gsv_emu_lane *> sleeping; /* in gsv_wait_for(); preallocated too */
     size_t n_sleeping = 0;
     unsigned n_threads = 0; /* in a block */
     char start_order;
@@ -85,7 +84,7 @@ struct running_grid {
 };
 
 running_grid run;
-/* Kept from grid to grid, and never destroyed: a kernel may run when the process ends. */
+/* Reused by all grids, and never destroyed: a kernel may run at process exit. */
 std::vector<std::unique_ptr<gsv_emu_lane>> &lanes =
     *new std::vector<std::unique_ptr<gsv_emu_lane>>();
 gsv_emu_fiber scheduler;
@@ -102,7 +101,7 @@ bool same_name(const char *a, const char *b)
     return a == b || std::strcmp(a, b) == 0;
 }
 
-/* The i-th of those that are ready. */
+/* The i-th ready lane. */
 gsv_emu_lane *&ready_at(size_t i)
 {
     return run.ready[(run.next_ready + i) & (run.ready.size() - 1)];
@@ -114,7 +113,7 @@ void make_ready(gsv_emu_lane *lane)
     ready_at(run.n_ready++) = lane;
 }
 
-/* Shuffle what became ready since `from`. */
+/* Shuffles the lanes that became ready since index `from`. */
 void shuffle_ready(size_t from)
 {
     if (!run.seed)
@@ -146,7 +145,7 @@ std::string thread_name(unsigned index)
     return text;
 }
 
-/* "kernel NAME, block (x,y,z)": the beginning of every report */
+/* "kernel NAME, block (x,y,z)": the prefix of each report */
 std::string block_name(const uint3 &at)
 {
     char text[64];
@@ -179,7 +178,8 @@ gsv_emu_lane &lane_of(const gsv_emu_block &block, unsigned index)
     return *lanes[block.first_lane + index];
 }
 
-/* Nobody can run, yet not all of this block have returned: say who waits, and for whom. */
+/* Deadlock: no lane is ready, but not all lanes of this block have returned. Reports which lanes
+ * wait, and for which. */
 void report_deadlock(const gsv_emu_block &block)
 {
     unsigned waiting = 0, gone = 0, n_waiting = 0;
@@ -261,7 +261,7 @@ void check_watchdog(const gsv_emu_block &block)
         }
 }
 
-/* All of run.blocks, whose places in the grid are set. */
+/* Runs all of run.blocks, whose grid positions are set. */
 void run_resident_blocks()
 {
     run.next_ready = run.n_ready = run.n_sleeping = 0;
@@ -287,7 +287,7 @@ void free_resident()
     }
 }
 
-/* Memory for `count` blocks at the same time. */
+/* Allocates `count` concurrent blocks. */
 bool make_resident(size_t count)
 {
     run.blocks = std::vector<gsv_emu_block>(count);
@@ -318,7 +318,8 @@ bool have_lanes(unsigned count)
     return true;
 }
 
-/* The thread sanitizer keeps a call stack for each fiber, which a fault leaves half-way. */
+/* The thread sanitizer has a call stack per fiber, which is inconsistent after a fault: recreate
+ * them. */
 void forget_lanes()
 {
     for (auto &lane : lanes)
@@ -333,7 +334,7 @@ uint3 block_position(uint64_t number, const dim3 &grid)
              static_cast<unsigned>(number / grid.x / grid.y) };
 }
 
-/* A step that has no factor in common with the count visits every block once. */
+/* A step coprime to the count visits each block once. */
 uint64_t shuffled_step(uint64_t count)
 {
     uint64_t step = run.seed ? gsv_emu_random(&run.random) % count : 1;
@@ -448,7 +449,7 @@ void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting m
     self->state = gsv_emu_state::ready;
 }
 
-/* A barrier of some lanes: each brought the warp. */
+/* A barrier of some lanes: the data of each lane is its warp. */
 static void barrier_meeting(void *const data[32], unsigned mask)
 {
     static_cast<warp *>(data[__builtin_ctz(mask)])->generation++;
@@ -471,8 +472,8 @@ void gsv_emu_grid_wait(void)
     run.waited_for_grid = true;
 }
 
-/* Two addresses take turns: who is already past the barrier and comes to the next must not be taken
- * for someone who reached this one. */
+/* Two addresses alternate by generation: a lane that left this barrier and reached the next one
+ * must not synchronize with lanes that just reached this one. */
 void gsv_emu_sync_warp(unsigned mask)
 {
     warp &w = running->block->warps[running->index / 32];

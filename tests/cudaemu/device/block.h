@@ -1,4 +1,6 @@
-/* block.h - the state of the grid that runs, shared by the files of this folder; see block.cpp. */
+/*
+ * block.h - state of the running grid, shared by the files of this folder; block.cpp describes it.
+ */
 #ifndef GSV_EMU_BLOCK_H
 #define GSV_EMU_BLOCK_H
 
@@ -9,7 +11,7 @@
 #include "device.h"
 #include "fiber.h"
 
-/** A cp.async that was issued and has not landed. */
+/** A cp.async in flight. */
 struct gsv_emu_copy {
     char *shared;
     const char *global;
@@ -25,33 +27,34 @@ struct gsv_emu_block;
 /** One CUDA thread. */
 struct gsv_emu_lane {
     gsv_emu_fiber fiber;
-    unsigned index; /**< in the block */
+    unsigned index; /**< index in the block */
     uint3 at;       /**< the same as threadIdx */
     gsv_emu_block *block;
     gsv_emu_state state;
-    const char *what; /**< the function it waits in */
+    const char *what; /**< name of the function it waits in */
     unsigned mask;
-    void *data; /**< what it brought to the meeting */
+    void *data; /**< argument for the warp function */
     int predicate;
     std::vector<gsv_emu_copy> copies;
-    unsigned group; /**< of the copies that are issued now */
+    unsigned group; /**< current group of cp.async copies */
 };
 
-/** What the lanes of a warp do when the last one has come: data[i] is lane i's, for those of mask.
- */
+/** Work of a warp function, run by the last lane to arrive: data[i] is lane i's argument, for lanes
+ * in mask. */
 typedef void (*gsv_emu_meeting)(void *const data[32], unsigned mask);
 
-/** Wait for all lanes of `mask`, which must come with the same `what`; the last runs `meeting`. */
+/** Waits for all lanes of `mask`, which must arrive with the same `what`; the last lane runs
+ * `meeting`. */
 void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting meeting);
 
-/** End the kernel: `error` is what the device then reports, the rest says why. */
+/** Ends the kernel: `error` is the device's error, the rest is the report. */
 [[noreturn]] void gsv_emu_fault(cudaError_t error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/** The lane that runs; NULL outside of kernels. */
+/** The running lane; NULL outside of kernels. */
 gsv_emu_lane *gsv_emu_running();
 
-/** Fault unless `size` bytes at `address` lie in the block's shared memory, aligned to `align`. */
+/** Faults unless `size` bytes at `address` are in the block's shared memory, aligned to `align`. */
 void gsv_emu_check_shared(const char *what, const void *address, size_t size, size_t align);
 
 #endif

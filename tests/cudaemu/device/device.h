@@ -1,6 +1,6 @@
 /*
- * device.h - the emulated multiprocessor as the fake runtime sees it. One grid runs at a time; the
- * runtime's lock sees to that.
+ * device.h - interface of the emulated multiprocessor for the fake runtime. One grid runs at a
+ * time, under the runtime's lock.
  */
 #ifndef GSV_EMU_MULTIPROCESSOR_H
 #define GSV_EMU_MULTIPROCESSOR_H
@@ -17,15 +17,15 @@ struct gsv_emu_grid {
     dim3 grid;
     dim3 block;
     size_t shared_bytes;
-    bool overlap;     /**< launched to overlap the kernel before it */
-    bool cooperative; /**< all blocks run at the same time */
+    bool overlap;     /**< launched to overlap the previous kernel */
+    bool cooperative; /**< all blocks run concurrently */
 };
 
-/** Run all of it on this OS thread. `seed` as gsv_emu_seed(). On a fault the error that the device
- *  would report, and `report` says what happened. */
+/** Runs a grid on this OS thread. `seed` as in gsv_emu_seed(). On a fault returns the device's
+ * error, and `report` describes it. */
 cudaError_t gsv_emu_run_grid(const gsv_emu_grid &grid, uint64_t seed, std::string *report);
 
-/** The next of a sequence of well-mixed numbers. */
+/** Next number of a pseudo-random sequence. */
 inline uint64_t gsv_emu_random(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;

@@ -1,10 +1,11 @@
 /*
- * fiber.cpp - stacks and the switch between them.
+ * fiber.cpp - fibers: stacks and context switches.
  *
- * x86-64 saves the six registers that calls preserve and swaps the stack pointer, some nanoseconds;
- * elsewhere swapcontext() does it, with two system calls. The sanitizers are told of each switch:
- * the address sanitizer which stack is in use, the thread sanitizer that another thread runs and
- * (flag 1) that the switch orders nothing: what orders CUDA threads is only their barriers.
+ * x86-64: the switch saves the six callee-saved registers and swaps the stack pointer, in some
+ * nanoseconds. Other architectures use swapcontext(), with two system calls. The sanitizers are
+ * notified of each switch: the address sanitizer of the stack in use, the thread sanitizer of the
+ * thread that runs, and (flag 1) that the switch is no synchronization: only barriers order CUDA
+ * threads.
  */
 #include "fiber.h"
 
@@ -18,12 +19,12 @@
 namespace
 {
 
-/* Instrumented kernels need more room on the stack. */
+/* Instrumented kernels need larger stacks. */
 const size_t stack_bytes = GSV_EMU_ASAN ? 256u << 10 : 64u << 10;
 
 #if GSV_EMU_ASAN
-/* A thread that ends leaves the frames of begin() and its entry behind, at the top of the stack;
- * all deeper ones it has returned from, which clears what the address sanitizer marked. */
+/* A finished thread leaves the frames of begin() and its entry at the top of the stack. It has
+ * returned from all deeper frames, which clears their address sanitizer marks. */
 const size_t left_bytes = 4096;
 #endif
 
@@ -37,7 +38,8 @@ size_t page_bytes()
 void finish_switch(gsv_emu_fiber *from)
 {
 #if GSV_EMU_ASAN
-    /* What it tells of the stack that was left is how the OS thread's own bounds are learnt. */
+    /* Returns the bounds of the stack that was left: so the OS thread's own bounds are
+     * determined. */
     const void *bottom;
     size_t size;
     __sanitizer_finish_switch_fiber(arriving->asan_fake, &bottom, &size);
@@ -92,8 +94,8 @@ gsv_emu_swap_stacks:
 
 static void start_context(gsv_emu_fiber *fiber)
 {
-    /* Six zeroed registers, begin() as the address to return to, and above it the zero that a
-     * caller's return address would be: 16-byte aligned as after a call. */
+    /* Six zeroed registers, begin() as the return address, and a zero as its caller's return
+     * address: 16-byte aligned as after a call. */
     uintptr_t top = reinterpret_cast<uintptr_t>(fiber->stack + fiber->stack_size);
     void **frame = reinterpret_cast<void **>(top & ~static_cast<uintptr_t>(63)) - 10;
     std::memset(frame, 0, 10 * sizeof(*frame));
@@ -138,7 +140,7 @@ bool gsv_emu_fiber_create(gsv_emu_fiber *fiber, unsigned number)
 #if GSV_EMU_ASAN
     __asan_unpoison_memory_region(fiber->stack, stack_bytes);
 #endif
-    /* Stacks that all begin at the same offset of a page would share a few cache lines. */
+    /* Different page offsets, because equal ones would map all stacks to a few cache lines. */
     fiber->stack_size = stack_bytes - number % 16 * 256;
     fiber->asan_bottom = fiber->stack;
     fiber->asan_size = stack_bytes;
@@ -189,6 +191,6 @@ void gsv_emu_fiber_switch(gsv_emu_fiber *from, gsv_emu_fiber *to, bool ends)
     if (gsv_emu_tsan())
         __tsan_switch_to_fiber(to->tsan, 1);
     swap(from, to);
-    /* Someone switched back: `from` runs again, and `leaving` is who did. */
+    /* Switched back: `from` runs again, and `leaving` is the fiber that switched. */
     finish_switch(leaving);
 }

@@ -1,8 +1,8 @@
 /*
- * sanitizers.h - what the sanitizers must be told about fibers; nothing where they are absent.
+ * sanitizers.h - notifies the sanitizers of fibers; empty functions in builds without them.
  *
- * The thread sanitizer's functions are weak: the emulator itself is never instrumented by it, since
- * its own bookkeeping on behalf of many fibers would be reported, but kernels may be.
+ * The thread sanitizer's functions are weak. The emulator itself is never instrumented by it,
+ * because its bookkeeping for many fibers would be reported; kernels may be.
  */
 #ifndef GSV_EMU_SANITIZERS_H
 #define GSV_EMU_SANITIZERS_H
@@ -55,7 +55,7 @@ inline void gsv_emu_release(void *address)
         __tsan_release(address);
 }
 
-/** Say that the running thread read or wrote memory which the emulator touches for it. */
+/** Reports an access by the emulator on behalf of the running thread. */
 inline void gsv_emu_note_read(const void *address, size_t size)
 {
     if (gsv_emu_tsan())

@@ -1,9 +1,9 @@
 /*
- * warp.cpp - what the lanes of a warp do together: shuffles, ballots, mma.sync, ldmatrix; and the
- * copies of cp.async, which land only when they are waited for.
+ * warp.cpp - functions of a whole warp: shuffles, ballots, mma.sync, ldmatrix; and cp.async copies,
+ * which complete only when they are waited for.
  *
- * The fragment layouts are those of the PTX ISA, written down in kernels/cuda/ops/ptx.cuh. Products
- * are summed in float32 in the order of k; the device rounds a little differently.
+ * Fragment layouts are those of the PTX ISA, as described in kernels/cuda/ops/ptx.cuh. Products are
+ * summed in float32 in the order of k; a device rounds slightly differently.
  */
 #include <cstring>
 
@@ -80,8 +80,8 @@ struct matrices {
     float b[32][8];
 };
 
-/* `per` elements in a register, `k` columns of A: two halves of k / 2 columns in a[0..1], a[2..3].
- */
+/* Fragments of A and B: `per` elements in a register, `k` columns of A: two halves of k / 2 columns
+ * in a[0..1], a[2..3]. */
 void gather(void *const data[32], int per, int k, matrices *m)
 {
     for (int lane = 0; lane < 32; lane++) {
@@ -223,7 +223,7 @@ void gsv_emu_ldmatrix(uint32_t *registers, const void *row, int count, bool tran
     gsv_emu_meet(what, whole_warp, &lane, ldmatrix_meeting);
 }
 
-/* Until it has landed the destination reads as NaN, so that nobody can do without the wait. */
+/* The destination is NaN until the copy completes, so that a missing wait is detected. */
 void gsv_emu_cp_async(void *shared, const void *global, int bytes, bool valid)
 {
     gsv_emu_lane *self = gsv_emu_running();
@@ -249,7 +249,7 @@ void gsv_emu_cp_async_wait(int groups)
     gsv_emu_lane *self = gsv_emu_running();
     size_t landed = 0;
 
-    /* Copies of groups below group - groups have to be there; uncommitted ones stay under way. */
+    /* Copies of groups below group - groups must complete; uncommitted ones stay in flight. */
     while (landed < self->copies.size() &&
            self->copies[landed].group + static_cast<unsigned>(groups) < self->group)
         land(self->copies[landed++]);

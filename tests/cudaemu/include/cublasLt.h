@@ -1,6 +1,7 @@
 /*
- * cublasLt.h - the part of cuBLASLt that the emulator has; stands in for the toolkit's header.
- * Bodies are in tests/cudaemu/runtime/cublaslt.cpp.
+ * cublasLt.h - the part of cuBLASLt that the emulator implements; replaces the toolkit's header.
+ *
+ * The functions are in tests/cudaemu/runtime/cublaslt.cpp.
  */
 #ifndef GSV_EMU_CUBLASLT_H
 #define GSV_EMU_CUBLASLT_H

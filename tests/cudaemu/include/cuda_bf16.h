@@ -1,7 +1,7 @@
 /*
- * cuda_bf16.h - bfloat16, stands in for the toolkit's header.
+ * cuda_bf16.h - bfloat16; replaces the toolkit's header.
  *
- * Conversions are exact: to nearest, ties to even, a NaN to 0x7fff.
+ * Conversions are bit-exact: round to nearest, ties to even, a NaN becomes 0x7fff.
  */
 #ifndef GSV_EMU_CUDA_BF16_H
 #define GSV_EMU_CUDA_BF16_H

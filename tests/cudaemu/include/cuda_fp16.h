@@ -1,7 +1,8 @@
 /*
- * cuda_fp16.h - half precision, stands in for the toolkit's header.
+ * cuda_fp16.h - half precision; replaces the toolkit's header.
  *
- * Conversions are exact: to nearest, ties to even, overflow to infinity, a NaN to 0x7fff.
+ * Conversions are bit-exact: round to nearest, ties to even, overflow to infinity, a NaN becomes
+ * 0x7fff.
  */
 #ifndef GSV_EMU_CUDA_FP16_H
 #define GSV_EMU_CUDA_FP16_H
@@ -15,7 +16,7 @@ inline uint16_t gsv_emu_float_to_half(float x)
 
     if (rest > 0x7f800000u)
         return 0x7fff;
-    if (rest >= 0x477ff000u) /* 65520, half way to what would be the next half */
+    if (rest >= 0x477ff000u) /* 65520, the midpoint to the next (unrepresentable) half */
         return (uint16_t)(sign | 0x7c00u);
     if (rest < 0x38800000u) { /* below 2^-14: adding 0.5, whose last bit is 2^-24, rounds it */
         const float shifted = __uint_as_float(rest) + 0.5f;
@@ -29,7 +30,7 @@ inline float gsv_emu_half_to_float(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7fffu;
 
-    if (rest < 0x400u) /* zero and subnormal: a count of 2^-24 */
+    if (rest < 0x400u) /* zero and subnormal: multiples of 2^-24 */
         return __uint_as_float(sign | __float_as_uint((float)rest * 0x1p-24f));
     if (rest >= 0x7c00u)
         return __uint_as_float(sign | 0x7f800000u | (rest & 0x3ffu) << 13);

@@ -1,6 +1,6 @@
 /*
- * cuda_runtime.h - stands in for the toolkit's header: the runtime's C++ conveniences, and through
- * emu_device.h and emu_math.h what nvcc makes known to every .cu file.
+ * cuda_runtime.h - replaces the toolkit's header: the runtime's C++ functions, and the declarations
+ * that nvcc adds to every .cu file (emu_device.h, emu_math.h).
  */
 #ifndef GSV_EMU_CUDA_RUNTIME_H
 #define GSV_EMU_CUDA_RUNTIME_H

@@ -1,8 +1,8 @@
 /*
- * cuda_runtime_api.h - the part of the CUDA runtime that the emulator has.
+ * cuda_runtime_api.h - the part of the CUDA runtime that the emulator implements.
  *
- * Stands in for the toolkit's header of this name. Names and numbers are CUDA's, so that the same
- * source compiles against both; structs hold only the fields that are used here. Bodies are in
+ * Replaces the toolkit's header of this name. Names and numbers are CUDA's, so the same source
+ * compiles with both; structs have only the fields in use. The functions are in
  * tests/cudaemu/runtime/.
  */
 #ifndef GSV_EMU_CUDA_RUNTIME_API_H
@@ -305,8 +305,8 @@ GSV_EMU_CUDA cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_
                                               const char *name);
 GSV_EMU_CUDA cudaError_t cudaLibraryUnload(cudaLibrary_t library);
 
-/** The emulator's way in for every launch: `invoke` calls `kernel` with the arguments whose
- *  addresses it is given. They were copied when the launch returns. */
+/** Entry of the emulator for every launch: `invoke` calls `kernel` with the arguments at the given
+ * addresses. The arguments are copied before the launch returns. */
 struct gsv_emu_kernel {
     const void *kernel;
     const char *name;

@@ -1,8 +1,9 @@
 /*
- * emu_device.h - what nvcc builds in and a C++ compiler lacks: qualifiers, vector types, threadIdx
- * and its kin, barriers, warp functions and atomics. Bodies are in tests/cudaemu/device/.
+ * emu_device.h - built-ins of nvcc that a C++ compiler lacks: qualifiers, vector types, threadIdx
+ * etc., barriers, warp functions and atomics.
  *
- * There is no __shared__ and no <<< >>> here: see kernels/cuda/runtime/launch.cuh.
+ * The functions are in tests/cudaemu/device/. __shared__ and <<< >>> do not exist here:
+ * kernels/cuda/runtime/launch.cuh replaces them.
  */
 #ifndef GSV_EMU_DEVICE_H
 #define GSV_EMU_DEVICE_H
@@ -68,7 +69,7 @@ GSV_EMU_VECTORS(long long, longlong, 16, 16)
 /* --- where a thread is -------------------------------------------------------------------------
  */
 
-/* Of the thread that runs; set again at each switch between threads. */
+/* Of the running thread; set at each switch between threads. */
 GSV_EMU_VARIABLE uint3 threadIdx;
 GSV_EMU_VARIABLE uint3 blockIdx;
 GSV_EMU_VARIABLE dim3 blockDim;
@@ -81,10 +82,10 @@ GSV_EMU_CUDA void *gsv_emu_shared(void);
 /* --- meeting points ----------------------------------------------------------------------------
  */
 
-/** All threads of the block; returns how many came with a true predicate. */
+/** Barrier of all threads of the block; returns the number of true predicates. */
 GSV_EMU_CUDA int gsv_emu_sync_block(const char *what, int predicate);
 GSV_EMU_CUDA void gsv_emu_sync_warp(unsigned mask);
-/** The value of `source`, which must be one of the mask's lanes. */
+/** The value of lane `source`, which must be in the mask. */
 GSV_EMU_CUDA uint64_t gsv_emu_shuffle(const char *what, unsigned mask, uint64_t value, int source);
 GSV_EMU_CUDA unsigned gsv_emu_ballot(const char *what, unsigned mask, int predicate);
 GSV_EMU_CUDA int gsv_emu_lane_index(void);
@@ -168,7 +169,7 @@ template <typename T> inline T __shfl_xor_sync(unsigned mask, T value, int bits,
                                  source > (lane | (width - 1)) ? lane : source);
 }
 
-/** Reductions of integers over the lanes of a mask, as a chain of shuffles. */
+/** Integer reductions over the lanes of a mask, as a sequence of shuffles. */
 template <typename T, typename Op>
 inline T gsv_emu_reduce(const char *what, unsigned mask, T value, Op combine)
 {

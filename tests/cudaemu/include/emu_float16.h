@@ -1,8 +1,8 @@
 /*
- * emu_float16.h - what half and bfloat16 have in common: operators and the intrinsics that bear the
- * same names for both.
+ * emu_float16.h - common part of half and bfloat16: operators, and intrinsics with the same name
+ * for both.
  *
- * Arithmetic is done in float32 and rounded once, which for one operation is what the device does.
+ * Arithmetic is done in float32 and rounded once, which equals the device for a single operation.
  */
 #ifndef GSV_EMU_FLOAT16_H
 #define GSV_EMU_FLOAT16_H
@@ -41,7 +41,7 @@
         return { __h##name(a.x, b.x), __h##name(a.y, b.y) };      \
     }
 
-/** Everything for `type` and its pair `type`2, which must have been defined. */
+/** Defines everything for `type` and its pair `type`2, which must be defined before. */
 #define GSV_EMU_16BIT(type)                                                   \
     GSV_EMU_16BIT_OPERATOR(type, +)                                           \
     GSV_EMU_16BIT_OPERATOR(type, -)                                           \

@@ -1,4 +1,6 @@
-/* emu_kernel.h - the emulator's side of kernels/cuda/runtime/launch.cuh. */
+/*
+ * emu_kernel.h - emulator part of kernels/cuda/runtime/launch.cuh.
+ */
 #ifndef GSV_EMU_KERNEL_H
 #define GSV_EMU_KERNEL_H
 
@@ -8,7 +10,7 @@
 #define GSV_NOINLINE __attribute__((noinline))
 #define GSV_KERNEL_NAME(text) gsv_emu_name_next(text)
 
-/** The name under which reports speak of the next kernel that this thread launches. */
+/** Sets the name of this thread's next kernel in reports. */
 GSV_EMU_CUDA void gsv_emu_name_next(const char *name);
 
 #endif

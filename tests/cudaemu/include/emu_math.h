@@ -1,6 +1,7 @@
 /*
- * emu_math.h - the device's arithmetic functions on the host. The approximate ones of the device
- * (__expf and so on) are exact here; tests allow for the difference.
+ * emu_math.h - the device's arithmetic functions on the host.
+ *
+ * Approximate functions of the device (__expf etc.) are exact here; tests allow for the difference.
  */
 #ifndef GSV_EMU_MATH_H
 #define GSV_EMU_MATH_H
@@ -14,7 +15,7 @@ using std::isfinite;
 using std::isinf;
 using std::isnan;
 
-/* glibc declares functions of some of these names, so they must be macros. */
+/* Macros, because glibc declares functions with some of these names. */
 #define __expf(x) expf(x)
 #define __logf(x) logf(x)
 #define __log2f(x) log2f(x)
@@ -196,7 +197,7 @@ inline unsigned __umulhi(unsigned x, unsigned y)
     return (unsigned)((uint64_t)x * y >> 32);
 }
 
-/** Four bytes picked from the eight of y:x by the four nibbles of `selector`. */
+/** Selects four bytes of the eight in y:x by the four nibbles of `selector`. */
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
 {
     const uint64_t both = (uint64_t)y << 32 | x;

@@ -1,6 +1,7 @@
 /*
- * emu_ptx.h - the emulator's side of kernels/cuda/ops/ptx.cuh, where the functions are described.
- * What the lanes do together is in tests/cudaemu/device/.
+ * emu_ptx.h - emulator part of kernels/cuda/ops/ptx.cuh, which describes the functions.
+ *
+ * Functions of a whole warp are in tests/cudaemu/device/.
  */
 #ifndef GSV_EMU_PTX_H
 #define GSV_EMU_PTX_H
@@ -11,7 +12,7 @@
 
 enum gsv_emu_mma_kind { GSV_EMU_MMA_F16, GSV_EMU_MMA_BF16, GSV_EMU_MMA_TF32, GSV_EMU_MMA_S8 };
 
-/** d is float[4], int32_t[4] for S8. */
+/** d is float[4]; int32_t[4] for S8. */
 GSV_EMU_CUDA void gsv_emu_mma(int kind, void *d, const uint32_t *a, const uint32_t *b);
 GSV_EMU_CUDA void gsv_emu_ldmatrix(uint32_t *registers, const void *row, int count,
                                    bool transposed);
@@ -44,7 +45,7 @@ inline void gsv_mma_m16n8k32_s8(int32_t (&d)[4], const uint32_t (&a)[4], const u
     gsv_emu_mma(GSV_EMU_MMA_S8, d, a, b);
 }
 
-/** Ties away from zero: half of the last kept bit is added to the magnitude. */
+/** Rounds ties away from zero: adds half of the last kept bit to the magnitude. */
 inline uint32_t gsv_tf32(float x)
 {
     const uint32_t bits = __float_as_uint(x);

@@ -1,4 +1,6 @@
-/* library_types.h - the element types of CUDA's libraries that the emulator knows. */
+/*
+ * library_types.h - element types of CUDA's libraries that the emulator supports.
+ */
 #ifndef GSV_EMU_LIBRARY_TYPES_H
 #define GSV_EMU_LIBRARY_TYPES_H
 

@@ -1,6 +1,7 @@
 /*
- * nvrtc.h - the part of NVRTC that the emulator has; stands in for the toolkit's header. Bodies are
- * in tests/cudaemu/runtime/nvrtc.cpp.
+ * nvrtc.h - the part of NVRTC that the emulator implements; replaces the toolkit's header.
+ *
+ * The functions are in tests/cudaemu/runtime/nvrtc.cpp.
  */
 #ifndef GSV_EMU_NVRTC_H
 #define GSV_EMU_NVRTC_H

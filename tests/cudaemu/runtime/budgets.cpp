@@ -1,7 +1,9 @@
 /*
- * budgets.cpp - the shared memory that the launches of the product's kernels may ask for, from the
- * table that tests/cuda_static/check_kernels.py computes their occupancy with: what that table
- * supposes is what happens.
+ * budgets.cpp - limits the shared memory of kernel launches to the values in
+ * tests/cuda_static/budgets.txt.
+ *
+ * tests/cuda_static/check_kernels.py computes the kernels' occupancy from the same table, so this
+ * check ensures that the table is right.
  */
 #include <cstdlib>
 #include <fstream>
@@ -14,7 +16,7 @@
 namespace
 {
 
-/* Kernel and threads of a block -> bytes. */
+/* Kernel and threads per block -> bytes. */
 typedef std::map<std::pair<std::string, unsigned>, size_t> table;
 
 table read_table()
@@ -34,7 +36,7 @@ table read_table()
     return read;
 }
 
-/* "(gemm_mma<Math, Shape, true>)" to "gemm_mma". */
+/* Converts "(gemm_mma<Math, Shape, true>)" to "gemm_mma". */
 std::string plain(const std::string &name)
 {
     const size_t begin = name[0] == '(';
@@ -52,7 +54,7 @@ std::string gsv_emu_over_budget(const std::string &name, unsigned threads, size_
     const auto found = budgets.find({ kernel, threads });
     const auto other = budgets.lower_bound({ kernel, 0 });
 
-    if (found == budgets.end()) /* a kernel of a test's own has no line at all */
+    if (found == budgets.end()) /* a test's own kernel has no line */
         return other == budgets.end() || other->first.first != kernel
                    ? ""
                    : "blocks of " + std::to_string(threads) +

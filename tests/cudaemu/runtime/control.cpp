@@ -1,8 +1,8 @@
 /*
- * control.cpp - what emu.h offers, errors, and the devices' facts.
+ * control.cpp - the functions of emu.h, errors, and device properties.
  *
- * GSV_EMU_SEED, GSV_EMU_LATE, GSV_EMU_MEMORY and GSV_EMU_FAIL=N:ERROR in the environment set the
- * same from outside, for runs of the command-line program.
+ * The environment variables GSV_EMU_SEED, GSV_EMU_LATE, GSV_EMU_MEMORY and GSV_EMU_FAIL=N:ERROR
+ * make the same settings from outside, for runs of the command-line program.
  */
 #include <algorithm>
 #include <cstdio>
@@ -12,7 +12,7 @@
 
 #include "state.h"
 
-/* Never destroyed: a call that was left behind may be in it when the process ends. */
+/* Never destroyed: a hung call may be inside it at process exit. */
 gsv_emu_runtime &gsv_emu = *new gsv_emu_runtime();
 
 namespace
@@ -354,8 +354,8 @@ cudaError_t cudaSetDeviceFlags(unsigned int)
     return entry.finish(cudaSuccess);
 }
 
-/* As an H100 or H200 but for what is set, and with few multiprocessors: grids made for all of them
- * stay small. */
+/* Like an H100 or H200 except for the settings, and with few multiprocessors, so that grids that
+ * fill the device stay small. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
     gsv_emu_entry entry("cudaGetDeviceProperties", true);
@@ -433,7 +433,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int size, int device)
 
 } // extern "C"
 
-/* As the real ones have it: 8.0, the small ones, and 9.0 on. */
+/* Values of real devices: 8.0 and 8.7, others below 9.0, 9.0 and later. */
 size_t gsv_emu_shared_optin()
 {
     const int capability = 10 * gsv_emu.capability[0] + gsv_emu.capability[1];

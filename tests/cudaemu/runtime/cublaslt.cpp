@@ -1,9 +1,9 @@
 /*
- * cublaslt.cpp - cuBLASLt over a plain product on the CPU, summed in float32 in the order of k.
+ * cublaslt.cpp - cuBLASLt by a naive product on the CPU, summed in float32 in the order of k.
  *
- * Elements are of float, half or bfloat16 for A, B, C and D; strided batches; the epilogues bias,
- * ReLU and GELU, the last in the tanh form that the library uses. What the library refuses (a
- * leading dimension below the rows, a workspace that is not there, unequal sizes) is refused.
+ * A, B, C and D have elements of float, half or bfloat16. Supports strided batches, and the
+ * epilogues bias, ReLU and GELU in the tanh form, which cuBLASLt uses. Rejects what cuBLASLt
+ * rejects: a leading dimension below the rows, a missing workspace, unequal sizes.
  */
 #include <cmath>
 #include <cstring>
@@ -24,7 +24,7 @@ struct gsv_emu_blas_product {
     int32_t transpose_b = CUBLAS_OP_N;
     int32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     int32_t pointer_mode = CUBLASLT_POINTER_MODE_HOST;
-    int32_t bias_type = -1; /* as D */
+    int32_t bias_type = -1; /* same as D */
     const void *bias = nullptr;
 };
 
@@ -62,7 +62,7 @@ cublasStatus_t to_status(cudaError_t error)
     }
 }
 
-/* Copy an attribute's value into the field that holds it; sizes must agree. */
+/* Copies an attribute's value into its field; sizes must be equal. */
 template <typename T> cublasStatus_t set(T *field, const void *value, size_t size)
 {
     if (size != sizeof(T))
@@ -118,14 +118,14 @@ void store(void *to, int type, size_t i, float value)
             type == CUDA_R_16F ? gsv_emu_float_to_half(value) : gsv_emu_float_to_bfloat16(value);
 }
 
-/* Where element (row, column) of a matrix lies. */
+/* Offset of element (row, column). */
 size_t offset(const gsv_emu_blas_layout &m, size_t row, size_t column)
 {
     const size_t ld = static_cast<size_t>(m.ld);
     return m.order == CUBLASLT_ORDER_COL ? column * ld + row : row * ld + column;
 }
 
-/* op(m) as floats in rows of the second dimension. */
+/* op(m) as floats, row-major. */
 std::vector<float> unpack(const gsv_emu_blas_layout &m, const void *from, bool transposed)
 {
     const size_t rows = transposed ? m.cols : m.rows, cols = transposed ? m.rows : m.cols;
@@ -137,7 +137,7 @@ std::vector<float> unpack(const gsv_emu_blas_layout &m, const void *from, bool t
     return out;
 }
 
-/* out[n][m] = sum over k of a[m][k] b[k][n], in the order that lets the inner loop run over m. */
+/* out[n][m] = sum over k of a[m][k] b[k][n], with m as the inner loop. */
 std::vector<float> multiply(const std::vector<float> &a_by_k, const std::vector<float> &b_by_n,
                             size_t m, size_t n, size_t k)
 {
@@ -221,7 +221,7 @@ bool consistent(const gsv_emu_blas_product &p, const gsv_emu_blas_layout &a,
            (!(p.epilogue & CUBLASLT_EPILOGUE_BIAS) || p.bias);
 }
 
-/* Every matrix lies within one allocation of the device. */
+/* True if the matrix is inside one device allocation. */
 bool on_device(const void *p, const gsv_emu_blas_layout &m)
 {
     const size_t last = offset(m, m.rows - 1, m.cols - 1) + 1;
@@ -231,7 +231,7 @@ bool on_device(const void *p, const gsv_emu_blas_layout &m)
     return found && found->device;
 }
 
-/* What the test has asked to be refused; under gsv_emu.lock. */
+/* Rejections set by the test; protected by gsv_emu.lock. */
 gsv_emu_refusal refusal = {};
 uint64_t n_refused = 0;
 uint32_t refusal_state = 0;
@@ -242,7 +242,7 @@ bool is_aligned(const void *p, int alignment)
            reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(alignment) == 0;
 }
 
-/* `b` and `d` are NULL in a check, which sees no addresses. */
+/* `b` and `d` are NULL in a check, which has no addresses. */
 bool is_refused(const gsv_emu_blas_layout &d_layout, const void *b, const void *d)
 {
     const int64_t columns = static_cast<int64_t>(d_layout.cols);
@@ -419,8 +419,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return set(&preference->workspace_bytes, value, size);
 }
 
-/* Each of the two results wants all the workspace that is allowed, so that one who passes less than
- * the result says is found out. */
+/* Both results require the whole allowed workspace, so that a call with less is detected. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,

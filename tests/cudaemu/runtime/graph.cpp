@@ -1,9 +1,9 @@
 /*
- * graph.cpp - graphs: captured from streams, instantiated, launched, updated.
+ * graph.cpp - CUDA graphs: capture, instantiation, launch, update.
  *
- * A node knows the nodes it waits for: the one before it in its stream, and through events those of
- * other streams. When streams run late the nodes of a launch run in a random order that keeps only
- * these, so that a missing edge shows.
+ * A node stores its dependencies: the previous node in its stream, and through events nodes of
+ * other streams. In late mode the nodes of a launch run in a random order that respects only these
+ * edges, so a missing edge is detected.
  */
 #include <algorithm>
 
@@ -48,14 +48,14 @@ cudaError_t run_shuffled(const node_list &nodes)
     return cudaSuccess;
 }
 
-/* Whether every node comes before the end of the stream that captures. */
+/* True if all nodes precede the end of the capturing stream. */
 bool all_joined(const CUgraph_st &graph, const std::vector<size_t> &tail)
 {
     std::vector<bool> reached(graph.nodes.size());
 
     for (size_t i : tail)
         reached[i] = true;
-    for (size_t i = graph.nodes.size(); i-- > 0;) /* edges only lead to earlier nodes */
+    for (size_t i = graph.nodes.size(); i-- > 0;) /* edges lead to earlier nodes only */
         if (reached[i])
             for (size_t before : graph.nodes[i].after)
                 reached[before] = true;
@@ -124,7 +124,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     return entry.finish(cudaSuccess);
 }
 
-/* Ends the capture even when it was planned to fail: a device that fails does so too. */
+/* Ends the capture even with a planned failure, as a failing device does. */
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
     gsv_emu_entry entry("cudaStreamEndCapture");
@@ -164,7 +164,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
 
     if (entry.failed())
         return entry.error();
-    if (nodes) /* opaque names, good for counting only */
+    if (nodes) /* opaque values, only for counting */
         for (size_t i = 0; i < std::min(*count, graph->nodes.size()); i++)
             nodes[i] = reinterpret_cast<cudaGraphNode_t>(&graph->nodes[i]);
     *count = graph->nodes.size();

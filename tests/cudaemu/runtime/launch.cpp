@@ -1,6 +1,6 @@
 /*
- * launch.cpp - kernel launches: checks what a device would refuse, copies the arguments, runs the
- * grid, and looks afterwards whether it wrote where it must not.
+ * launch.cpp - kernel launches: checks what a device would reject, copies the arguments, runs the
+ * grid, and checks the memory guards afterwards.
  */
 #include <cstdio>
 #include <cstring>
@@ -34,7 +34,7 @@ size_t shared_limit(const void *kernel)
                                                 : static_cast<size_t>(found->second);
 }
 
-/* Of a kernel on one multiprocessor. */
+/* Concurrent blocks of a kernel per multiprocessor. */
 int blocks_at_once(int block_size, size_t shared_bytes)
 {
     const int by_threads = 2048 / block_size;
@@ -42,7 +42,7 @@ int blocks_at_once(int block_size, size_t shared_bytes)
     return by_threads < by_shared ? by_threads : by_shared;
 }
 
-/* And on the device. */
+/* The same for the device. */
 unsigned long long resident_blocks(unsigned block_size, size_t shared_bytes)
 {
     return 1ull * GSV_EMU_PROCESSORS *

@@ -1,8 +1,8 @@
 /*
- * memory.cpp - device and pinned memory, all of it host memory.
+ * memory.cpp - device and pinned memory, all in host memory.
  *
- * Fresh memory is filled with 0xff, a NaN in every format. Around device memory stand guards that
- * are looked at after each kernel; under the address sanitizer, its own.
+ * Fresh memory is filled with 0xff, a NaN in every format. Device memory has guards around it that
+ * are checked after each kernel; with the address sanitizer, the sanitizer checks.
  */
 #include <algorithm>
 #include <cstdlib>
@@ -72,7 +72,7 @@ bool watchdog_intact(const unsigned char *watchdog)
     return true;
 }
 
-/* Everything in all streams, as a release of memory waits for it on the device. */
+/* Runs all operations of all streams: on a device, freeing memory waits for them. */
 cudaError_t run_all(std::unique_lock<std::mutex> &lock)
 {
     return gsv_emu_run_until(lock, [] {
@@ -97,7 +97,7 @@ cudaError_t host_alloc(const char *name, void **memory, size_t size)
     return entry.finish(*memory || !size ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
-/* Which way a copy really goes; what the caller said must agree with it. */
+/* Determines the real direction of a copy, which must match the caller's `kind`. */
 cudaError_t copy_direction(void *to, const void *from, size_t size, cudaMemcpyKind kind,
                            gsv_emu_work *work)
 {
@@ -142,7 +142,7 @@ gsv_emu_operation fill_operation(void *memory, int value, size_t size)
     return operation;
 }
 
-/* Pageable memory is read before the call returns, as by the driver, which stages it. */
+/* Pageable memory is read before the call returns, because the driver stages it. */
 void stage(gsv_emu_operation *operation, void *to, const void *from, size_t size)
 {
     const auto *bytes = static_cast<const unsigned char *>(from);

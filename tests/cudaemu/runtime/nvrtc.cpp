@@ -1,9 +1,9 @@
 /*
- * nvrtc.cpp - NVRTC over the compiler that the emulator was built with, and the loading of what it
- * makes: a shared object, behind a header that tells its size, stands for a device's machine code.
+ * nvrtc.cpp - NVRTC by the compiler that built the emulator, and loading of the result.
  *
- * The source is compiled as it was given, behind emu_kernel.h, which makes known what NVRTC does by
- * itself. What was compiled before in this process is not compiled again.
+ * The machine code is a shared object after a header with its size. The source is compiled
+ * unchanged after emu_kernel.h, which declares what NVRTC declares itself. A source compiled before
+ * in this process is not compiled again.
  */
 #include <cstdio>
 #include <cstdlib>
@@ -33,14 +33,14 @@ struct _nvrtcProgram {
 
 struct CUlib_st {
     void *object;
-    int file; /**< open as long: the loader takes two files of one name for the same */
+    int file; /**< open while loaded: the loader identifies files by name */
 };
 
 namespace
 {
 
 const char mark[8] = { 'G', 'S', 'V', '-', 'E', 'M', 'U', '\n' };
-std::map<std::string, std::string> compiled; /* code by source; under the runtime's lock */
+std::map<std::string, std::string> compiled; /* code by source; protected by the runtime's lock */
 
 nvrtcResult to_result(cudaError_t error)
 {
@@ -70,7 +70,7 @@ std::string read_file(const std::string &path)
     return text;
 }
 
-/* Where this library lies, for the compiled kernel to be linked with. */
+/* Path of this library, to link the compiled kernel with it. */
 std::string own_path()
 {
     Dl_info self;
@@ -95,7 +95,7 @@ std::vector<std::string> command_for(const std::string &folder)
     return words;
 }
 
-/* The exit status of a command; what it says goes to `log`. */
+/* Runs a command; returns its exit status, its output goes to `log`. */
 int run(const std::vector<std::string> &words, const std::string &log)
 {
     std::vector<char *> arguments;
@@ -132,7 +132,7 @@ nvrtcResult compile(nvrtcProgram program)
     return program->code.empty() ? NVRTC_ERROR_COMPILATION : NVRTC_SUCCESS;
 }
 
-/* Of the options only the target is looked at: a sm_ that this NVRTC knows. */
+/* Only the target option is checked: an sm_ version that this NVRTC supports. */
 bool knows_target(int n_options, const char *const *options)
 {
     for (int i = 0; i < n_options; i++)
@@ -163,7 +163,7 @@ const char *nvrtcGetErrorString(nvrtcResult result)
 
 nvrtcResult nvrtcVersion(int *major, int *minor)
 {
-    *major = 0; /* no real one has it */
+    *major = 0; /* no real NVRTC has this version */
     *minor = 1;
     return NVRTC_SUCCESS;
 }

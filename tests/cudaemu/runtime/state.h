@@ -1,9 +1,9 @@
 /*
- * state.h - the fake runtime's state and its inner functions.
+ * state.h - the fake runtime's state and internal functions.
  *
- * One lock guards everything; each entry point is one `call`, which takes the lock, counts, and
- * decides whether the call was planned to fail or the device has failed before. Device memory is
- * host memory. A stream is a queue of operations; see stream.cpp for when they run.
+ * One lock protects everything. Each entry point constructs a gsv_emu_entry, which takes the lock,
+ * counts the call, and determines whether it fails by plan or because the device is lost. Device
+ * memory is host memory. A stream is a queue of operations; stream.cpp describes when they run.
  */
 #ifndef GSV_EMU_STATE_H
 #define GSV_EMU_STATE_H
@@ -23,7 +23,7 @@
 #include "../device/device.h"
 #include "../emu.h"
 
-#define GSV_EMU_PROCESSORS 16 /* of the emulated device */
+#define GSV_EMU_PROCESSORS 16 /* multiprocessors of the emulated device */
 
 struct gsv_emu_graph_capture;
 
@@ -40,7 +40,7 @@ enum class gsv_emu_work {
     graph
 };
 
-/** One passing of an event; done when the stream came there. */
+/** One record of an event; done when the stream has reached it. */
 struct gsv_emu_passing {
     bool done = false;
     double seconds = 0;
@@ -51,7 +51,7 @@ struct gsv_emu_operation {
     size_t bytes = 0;
     std::function<cudaError_t()> run;         /**< NULL for record and wait */
     std::shared_ptr<gsv_emu_passing> passing; /**< record, wait */
-    std::vector<size_t> after;                /**< in a graph: the nodes it waits for */
+    std::vector<size_t> after;                /**< in a graph: its dependencies */
 };
 
 struct CUgraph_st {
@@ -68,7 +68,7 @@ struct CUstream_st {
     std::deque<gsv_emu_operation> queue;
     bool blocking = true; /**< ordered with the default stream */
     gsv_emu_graph_capture *capture = nullptr;
-    std::vector<size_t> tail; /**< while captured: the nodes that the next one waits for */
+    std::vector<size_t> tail; /**< in a capture: dependencies of the next node */
 };
 
 struct CUevent_st {
@@ -81,13 +81,13 @@ struct gsv_emu_graph_capture {
     CUgraph_st *graph;
     CUstream_st *origin;
     cudaStreamCaptureMode mode;
-    std::thread::id thread; /**< that began it */
+    std::thread::id thread; /**< that began the capture */
     bool invalid = false;
 };
 
 struct gsv_emu_allocation {
     size_t size;
-    void *memory; /**< what was allocated, guards included */
+    void *memory; /**< start of the allocation, including guards */
     bool device;
     int device_index;
 };
@@ -98,7 +98,8 @@ struct gsv_emu_runtime {
     std::map<uintptr_t, gsv_emu_allocation> allocations; /**< by address */
     std::set<CUstream_st *> streams;
     std::set<gsv_emu_graph_capture *> captures;
-    std::map<const void *, int> shared_limits; /**< of kernels that were allowed more */
+    std::map<const void *, int>
+        shared_limits; /**< kernels with an increased limit of shared memory */
     std::vector<uint64_t> used_bytes = std::vector<uint64_t>(8);
     uint64_t memory_bytes = 16ull << 30;
     int n_devices = 1;
@@ -107,14 +108,14 @@ struct gsv_emu_runtime {
     int n_streams_made = 0;
     std::vector<gsv_emu_deed> history;
     cudaError_t devices_error = cudaSuccess;
-    cudaError_t stuck[8] = {}; /**< of each device: the error that every call returns from now on */
-    int running = 0;           /**< the device that runs an operation */
+    cudaError_t stuck[8] = {}; /**< per device: the sticky error */
+    int running = 0;           /**< device of the running operation */
     int running_stream = 0;    /**< and its stream's number */
-    uint64_t fail_at = 0;      /**< in counters.calls; 0 plans nothing */
+    uint64_t fail_at = 0;      /**< value of counters.calls; 0 plans nothing */
     cudaError_t fail_with = cudaSuccess;
     const char *failed_in = nullptr;
     bool late = false;
-    int hang = 0; /**< 1: streams make no progress; 2: no call comes back either */
+    int hang = 0; /**< 1: streams make no progress; 2: no call returns either */
     uint64_t seed = 0;
     uint64_t random = 0;
     std::string report;
@@ -123,13 +124,14 @@ struct gsv_emu_runtime {
 
 extern gsv_emu_runtime &gsv_emu;
 
-/** One entry point from its beginning to its return. */
+/** One entry point, from call to return. */
 class gsv_emu_entry
 {
   public:
-    /** A call that `asks` for no device's context works while the thread's device is lost. */
+    /** A call that `asks` needs no device context, so it works while the thread's device is lost.
+     */
     explicit gsv_emu_entry(const char *name, bool asks = false);
-    /** Whether the call is to return error() at once. */
+    /** True if the call must return error() at once. */
     bool failed() const
     {
         return error_ != cudaSuccess;
@@ -138,7 +140,7 @@ class gsv_emu_entry
     {
         return error_;
     }
-    /** Remember `error` as the thread's last and return it; of two the first. */
+    /** Stores `error` as the thread's last error and returns it; an earlier error has priority. */
     cudaError_t finish(cudaError_t error);
     std::unique_lock<std::mutex> lock;
 
@@ -146,40 +148,40 @@ class gsv_emu_entry
     cudaError_t error_;
 };
 
-/** Bytes of shared memory that a block can have at most. */
+/** Max bytes of shared memory per block. */
 size_t gsv_emu_shared_optin();
 
-/** Let every later call for the thread's device fail with it, if it is one of those that stick. */
+/** If the error is sticky, every later call for the thread's device fails with it. */
 void gsv_emu_stick(cudaError_t error);
 int gsv_emu_current_device();
-/** What every call for the thread's device returns. */
+/** The sticky error of the thread's device. */
 inline cudaError_t gsv_emu_stuck()
 {
     return gsv_emu.stuck[gsv_emu_current_device()];
 }
-/** Wait while no call comes back. */
+/** Blocks while calls must not return (hang 2). */
 void gsv_emu_wait_for_calls(std::unique_lock<std::mutex> &lock);
 
-/** The allocation around `size` bytes at `p`, NULL when there is none. */
+/** The allocation that contains `size` bytes at `p`, NULL if none. */
 const gsv_emu_allocation *gsv_emu_find(const void *p, size_t size);
-/** Look at the guards of all device memory; a text when one was written. */
+/** Checks the guards of all device memory; returns a report if one was overwritten. */
 std::string gsv_emu_check_guards();
-/** A text when a kernel of the product's asks for more shared memory than its budget. */
+/** A report if a product kernel requests more shared memory than its budget. */
 std::string gsv_emu_over_budget(const std::string &name, unsigned threads, size_t shared);
 
 /** NULL and the legacy handle mean the default stream. */
 CUstream_st *gsv_emu_stream(cudaStream_t stream);
-/** Append, record into the graph that captures the stream, or run now. */
+/** Appends the operation, records it into the graph being captured, or runs it now. */
 cudaError_t gsv_emu_enqueue(CUstream_st *stream, gsv_emu_operation operation);
-/** Run one operation of a stream on a device, count it, and write it into the history. */
+/** Runs one operation of a stream on a device, counts it, and adds it to the history. */
 cudaError_t gsv_emu_execute(const gsv_emu_operation &operation, int device, int stream);
-/** Run until `done()`; waits while the device hangs. */
+/** Runs operations until `done()`; blocks while the device hangs. */
 cudaError_t gsv_emu_run_until(std::unique_lock<std::mutex> &lock,
                               const std::function<bool()> &done);
 void gsv_emu_wake();
 
-/** For calls that no capture of this thread, or of all in global mode, allows: true, and the
- *  captures become invalid. */
+/** For calls that are forbidden in a capture of this thread, or of any thread in global mode:
+ * returns true and invalidates the captures. */
 bool gsv_emu_forbidden_in_capture();
 void gsv_emu_capture_operation(CUstream_st *stream, gsv_emu_operation operation);
 

@@ -1,13 +1,13 @@
 /*
  * stream.cpp - streams and events: when operations run.
  *
- * Without gsv_emu_set_late() an operation runs at its call. With it nothing runs until something
- * waits; then, as often as needed, one of the streams that can go on is picked at random and runs
- * its first operation. So two operations that no stream, event or wait puts in order run in either
- * order, and a missing event edge shows.
+ * By default an operation runs at its call. After gsv_emu_set_late() nothing runs until a call
+ * waits; then, as often as needed, a random runnable stream runs its first operation. So two
+ * operations not ordered by a stream, event or wait run in either order, and a missing event
+ * dependency is detected.
  *
  * The default stream waits for all blocking streams before it takes an operation, and runs it at
- * once; that is stricter than the device is, never laxer.
+ * once; this is stricter than a device, never weaker.
  */
 #include <condition_variable>
 
@@ -18,10 +18,11 @@ namespace
 
 const size_t max_history = 4096;
 
-/* A hang was ended, or the state reset. Never destroyed: a thread that was left behind may wait. */
+/* Signalled when a hang ends or the state is reset. Never destroyed: a hung thread may wait on
+ * it. */
 std::condition_variable &progress = *new std::condition_variable();
 
-/* What goes wrong while a stream runs, the device never gets over. */
+/* An error while a stream runs is permanent for the device. */
 void fail_device(int device, cudaError_t error)
 {
     if (gsv_emu.stuck[device] == cudaSuccess)
@@ -36,7 +37,7 @@ bool can_run(const CUstream_st *stream)
     return first.work != gsv_emu_work::wait || first.passing->done;
 }
 
-/* Run the first operation of some stream that can go on; false when none can. */
+/* Runs the first operation of a runnable stream; false if none is runnable. */
 bool run_some()
 {
     std::vector<CUstream_st *> able;
@@ -143,7 +144,7 @@ bool known(const CUstream_st *stream)
            gsv_emu.streams.count(const_cast<CUstream_st *>(stream));
 }
 
-/* A call that a captured stream does not allow makes the whole capture useless. */
+/* A call that is forbidden in a capture invalidates the whole capture. */
 cudaError_t forbid(gsv_emu_graph_capture *capture)
 {
     capture->invalid = true;
@@ -168,7 +169,7 @@ CUstream_st *gsv_emu_stream(cudaStream_t stream)
     return !stream || stream == cudaStreamLegacy ? &gsv_emu.default_stream : stream;
 }
 
-/* After a failure operations do nothing, but events pass, so that nobody waits for ever. */
+/* After a failure operations do nothing, but events complete, so that no wait blocks forever. */
 cudaError_t gsv_emu_execute(const gsv_emu_operation &operation, int device, int stream)
 {
     if (operation.work == gsv_emu_work::record) {
@@ -191,7 +192,7 @@ cudaError_t gsv_emu_run_until(std::unique_lock<std::mutex> &lock, const std::fun
         if (run_some())
             continue;
         if (!gsv_emu.hang)
-            return cudaErrorLaunchTimeout; /* waits for an event that nobody will pass */
+            return cudaErrorLaunchTimeout; /* no stream will record this event */
         progress.wait(lock);
     }
     return gsv_emu_stuck();
@@ -239,7 +240,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flag
     return create_stream("cudaStreamCreateWithPriority", stream, flags);
 }
 
-/* The device lets pending work finish on its own; here it is run now. */
+/* A device completes pending work asynchronously; here it runs now. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     gsv_emu_entry entry("cudaStreamDestroy");
@@ -284,7 +285,7 @@ cudaError_t cudaDeviceSynchronize(void)
     }));
 }
 
-/* Each question lets a late stream take a step, or nobody who polls would come to an end. */
+/* Each query runs one operation of a late stream, otherwise a polling loop would never end. */
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     gsv_emu_entry entry("cudaStreamQuery");

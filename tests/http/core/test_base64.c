@@ -1,5 +1,5 @@
 /*
- * test_base64.c - the vectors of RFC 4648, section 10, and every length of tail read back.
+ * test_base64.c - the test vectors of RFC 4648, section 10, and decoding of all tail lengths.
  */
 #include "lib/http/core/base64.h"
 

@@ -1,12 +1,12 @@
 /*
- * test_uri.c - what lies behind a path is not read as part of it.
+ * test_uri.c - decoding of URI paths never reads past the end.
  */
 #include "lib/http/core/uri.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
 
-/* An escape that is cut off ends before the NUL, not two bytes on. */
+/* A truncated escape ends before the NUL, not two bytes later. */
 Test(uri, nothing_is_written_behind_a_broken_escape)
 {
     static const char *const broken[] = { "a%", "a%2", "%", "%g0", "%0g" };

@@ -1,7 +1,7 @@
 /*
- * test_load_queue.c - loads and unloads of clients: merged, ordered, cancelled, bounded.
+ * test_load_queue.c - load and unload requests of clients: merged, ordered, cancelled, limited.
  *
- * The models are replaced: a load blocks until the test releases it, and is counted.
+ * Models are fakes: a load blocks until the test releases it, and is counted.
  */
 #include "lib/base/error.h"
 #include "lib/http/inference/load_queue.h"

@@ -1,6 +1,8 @@
 /*
- * test_framing.c - what no client can make framing.c meet: the guard's buffer is as long as the
- * longest header, and nothing lies before it. test_framing.py has the rest.
+ * test_framing.c - cases of framing.c that no client can cause: the event loop's buffer is as long
+ * as the longest header, and has no bytes before it.
+ *
+ * The other cases are in test_framing.py.
  */
 #include "lib/http/net/framing.h"
 
@@ -17,7 +19,7 @@ static void refused(const char *bytes, size_t size, unsigned status, const char 
     cr_expect_str_eq(framing.reason, reason);
 }
 
-/* Whole, and so never waited for: too large all the same. */
+/* A complete header, so no more bytes are awaited; still too large. */
 Test(framing, a_whole_header_that_is_too_large)
 {
     static const char begin[] = "GET / HTTP/1.1\r\nHost: a\r\nX: ", end[] = "\r\n\r\n";
@@ -32,7 +34,7 @@ Test(framing, a_whole_header_that_is_too_large)
     cr_expect_eq(gsv_framing_take(&framing, text, sizeof(text) - 1), GSV_HEADER_BYTES);
 }
 
-/* The CR before the first byte is not the client's. */
+/* The CR before the first byte is outside of the buffer. */
 Test(framing, a_line_feed_alone)
 {
     refused(&"\r\n"[1], 1, 400, "a line ends in LF without CR");

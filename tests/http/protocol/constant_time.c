@@ -1,10 +1,10 @@
 /*
- * constant_time.c - finds API keys whose digests are secret: valgrind's memcheck is told that their
- * bytes are undefined, and reports each branch and each address that depends on one of them.
+ * constant_time.c - checks that the search for an API key takes constant time, with valgrind's
+ * memcheck.
  *
- * Built three times: with the server's own gsv_keys_find(), as it lies in the library; and with
- * that function compiled anew on top of a comparison that ends where the bytes begin to differ,
- * which memcheck must report. Exits 77 where valgrind's header was not there to build with.
+ * The bytes of the digests are marked undefined, so memcheck reports each branch and each address
+ * that depends on them. Built twice more with a comparison that stops at the first difference,
+ * which memcheck must report. Exit code 77 if valgrind's header was missing at build time.
  */
 #include "lib/http/protocol/api_keys.h"
 
@@ -21,7 +21,7 @@
 
 enum { N = 5 };
 
-/* What must not be: ends where the bytes begin to differ. */
+/* Counterexample: stops at the first different byte. */
 int gsv_compare_until(const void *a, const void *b, size_t size);
 int gsv_compare_until(const void *a, const void *b, size_t size)
 {
@@ -39,12 +39,12 @@ static void fill(struct gsv_key keys[N])
     memset(keys, 0, N * sizeof(keys[0]));
     for (size_t i = 0; i < N; i++) {
         for (size_t j = 0; j < GSV_DIGEST_BYTES; j++)
-            keys[i].digest[j] = (unsigned char)(7 * j + 1); /* alike but for the last byte */
+            keys[i].digest[j] = (unsigned char)(7 * j + 1); /* equal except for the last byte */
         keys[i].digest[GSV_DIGEST_BYTES - 1] = (unsigned char)i;
     }
 }
 
-/* Whether the key is found at `want`, both sides being secret until the result is there. */
+/* True if the key is found at `want`; both digests are secret until the result is known. */
 static int finds(const unsigned char given[GSV_DIGEST_BYTES], size_t want)
 {
     struct gsv_key keys[N];
@@ -57,7 +57,7 @@ static int finds(const unsigned char given[GSV_DIGEST_BYTES], size_t want)
         VALGRIND_MAKE_MEM_UNDEFINED(keys[i].digest, GSV_DIGEST_BYTES);
     VALGRIND_MAKE_MEM_UNDEFINED(digest, sizeof(digest));
     found = gsv_keys_find(keys, N, digest);
-    VALGRIND_MAKE_MEM_DEFINED(&found, sizeof(found)); /* this is what the server tells */
+    VALGRIND_MAKE_MEM_DEFINED(&found, sizeof(found)); /* the result is public */
     return found == want;
 }
 

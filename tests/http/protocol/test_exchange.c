@@ -1,11 +1,11 @@
 /*
- * test_exchange.c - the memory of an exchange, where no request reaches its bounds.
+ * test_exchange.c - array limits of an exchange that no real request reaches.
  */
 #include "lib/http/protocol/exchange.h"
 
 #include <criterion/criterion.h>
 
-/* The place behind the last one belongs to another member. */
+/* The memory after the last element belongs to another field. */
 Test(exchange, more_headers_than_there_is_room_for)
 {
     static struct gsv_exchange exchange;

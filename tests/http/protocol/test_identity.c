@@ -1,5 +1,5 @@
 /*
- * test_identity.c - which requests count as one client in the queue.
+ * test_identity.c - which requests the queue treats as one client.
  */
 #include "lib/http/protocol/identity.h"
 

@@ -1,6 +1,7 @@
 /*
- * sandboxed.c - tries, on two threads, what the server gives up: prints a line for each call, which
- * test_sandbox.py reads. With an argument: what is left to a server that asks itself.
+ * sandboxed.c - tries the calls that the sandbox denies, on two threads; prints one line per call.
+ *
+ * test_sandbox.py reads the lines. With an argument: the sandbox that allows IP sockets.
  */
 #include "cli/serve/sandbox.h"
 

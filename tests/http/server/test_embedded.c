@@ -1,5 +1,5 @@
 /*
- * test_embedded.c - a server inside a program: <gpuserve/http.h> from C, over a tiny model.
+ * test_embedded.c - a server embedded in a program: <gpuserve/http.h> from C, with a tiny model.
  */
 #include <gpuserve/http.h>
 
@@ -50,7 +50,7 @@ static int reach(const gpuserve_http *server)
     return fd;
 }
 
-/* The status of the answer, whose bytes are put in `text`, the last of the connection. */
+/* Returns the status of the answer; `text` receives its bytes. Ends the connection. */
 static int ask_over(int fd, const char *method, const char *path, const char *body, char *text,
                     size_t room)
 {
@@ -66,7 +66,7 @@ static int ask_over(int fd, const char *method, const char *path, const char *bo
     while (size + 1 < room && (n = recv(fd, text + size, room - 1 - size, 0)) > 0)
         size += (size_t)n;
     text[size] = 0;
-    shutdown(fd, SHUT_RDWR); /* a child may have it too */
+    shutdown(fd, SHUT_RDWR); /* a child may have it open too */
     close(fd);
     return size > 12 ? atoi(text + 9) : 0;
 }
@@ -114,9 +114,9 @@ Test(embedded, start_address_reload_drain_stop)
     cr_expect_null(server);
 }
 
-/* A child has the server's descriptors, so what the server closes goes on being open: clients hear
- * of the end all the same, and nothing that happens there may reach the server any more. (Under
- * `meson test` freed memory is overwritten.) */
+/* A forked child inherits the descriptors, so connections that the server closes stay open in the
+ * child. Clients still see the end (shutdown), and events on them must not reach the server.
+ * (`meson test` overwrites freed memory.) */
 Test(embedded, a_child_keeps_connections_that_the_server_has_closed, .timeout = 60)
 {
     gpuserve_http_model model = tiny();
@@ -131,7 +131,7 @@ Test(embedded, a_child_keeps_connections_that_the_server_has_closed, .timeout = 
                  error.message);
     fd = reach(server);
     idle = reach(server);
-    expect_embedded(server, "tiny"); /* so those before are accepted as well */
+    expect_embedded(server, "tiny"); /* so the earlier connections are accepted too */
     child = fork();
     cr_assert_geq(child, 0);
     if (child == 0) {
@@ -150,7 +150,7 @@ Test(embedded, a_child_keeps_connections_that_the_server_has_closed, .timeout = 
     waitpid(child, NULL, 0);
 }
 
-/* The program's own model: it is served, and stays open when the server stops. */
+/* The program's own model is served, and stays open when the server stops. */
 Test(embedded, a_borrowed_model_stays_the_callers)
 {
     gpuserve_http_model served = GPUSERVE_HTTP_MODEL_INIT;
@@ -181,7 +181,7 @@ Test(embedded, a_borrowed_model_stays_the_callers)
     gpuserve_context_unref(&context);
 }
 
-/* What the one before had computed until it was served is not taken off. */
+/* The counts of the old model before serving are not subtracted. */
 Test(embedded, a_borrowed_model_that_is_swapped_counts_anew)
 {
     enum { N = 64 };
@@ -222,7 +222,7 @@ Test(embedded, a_borrowed_model_that_is_swapped_counts_anew)
 
 static void refused(const gpuserve_http_options *options, const char *words)
 {
-    gpuserve_http *server = (gpuserve_http *)&error; /* to be set to NULL */
+    gpuserve_http *server = (gpuserve_http *)&error; /* must be set to NULL */
 
     cr_expect_eq(gpuserve_http_start(&server, NULL, options, &error), GPUSERVE_E_INVALID, "%s: %s",
                  words, error.message);
@@ -291,7 +291,7 @@ Test(embedded, models_that_cannot_be)
             models[0].aliases = same; models[0].n_aliases = 1);
 }
 
-/* Options of a program of another version: what it has not, or what this library does not know. */
+/* Option structs of another version: fewer fields, or fields unknown to this library. */
 Test(embedded, options_of_a_model_of_another_size)
 {
     struct {
@@ -304,7 +304,7 @@ Test(embedded, options_of_a_model_of_another_size)
     gpuserve_http *server = NULL;
 
     older.struct_size = offsetof(gpuserve_model_options, head);
-    older.head = (const char *)1; /* behind its end */
+    older.head = (const char *)1; /* beyond its struct_size */
     REFUSED("gpuserve_model_options: struct_size is", models[0].options = &older);
     newer.known.struct_size = sizeof(newer);
     newer.unknown = 1;

@@ -1,6 +1,6 @@
 /*
- * test_stop.c - a server that is stopped while clients wait for loads and leave: what they use is
- * there until the last of them has gone.
+ * test_stop.c - a server is stopped while clients that wait for loads disconnect: their resources
+ * stay valid until the last client has gone.
  */
 #include "lib/http/server.h"
 
@@ -21,10 +21,10 @@ enum { N_ROUNDS = 40, N_CLIENTS = 6 };
 static atomic_int n_refused_locks;
 
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
-/* Seen by shared libraries: with a sanitizer the linker asks for that. */
+/* Visible to shared libraries: the linker requires it with a sanitizer. */
 __attribute__((visibility("default"))) int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
 
-/* The linker puts it in the place of the server's: one that was destroyed is refused. */
+/* Replaces the server's function (--wrap): rejects a destroyed mutex. */
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
     const int failed = __real_pthread_mutex_lock(mutex);
@@ -37,7 +37,8 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 void __real_gsv_event_loop_stop(struct gsv_event_loop *event_loop);
 void __wrap_gsv_event_loop_stop(struct gsv_event_loop *event_loop);
 
-/* Clients may go as late as this: one here whose load was answered, and one whose check was. */
+/* Simulates the latest possible disconnects: a client of a finished load, and one of a finished
+ * check. */
 void __wrap_gsv_event_loop_stop(struct gsv_event_loop *event_loop)
 {
     struct gsv_exchange *exchange = calloc(1, sizeof(*exchange));

@@ -1,5 +1,6 @@
 /*
- * test_context.c - options, metrics, doctor, model facts, and what a forked child may do.
+ * test_context.c - context options, metrics, doctor, model facts, and permitted calls in a forked
+ * child.
  */
 #include "tests/runtime/fake.h"
 
@@ -62,7 +63,7 @@ Test(context, the_budget_refuses_a_model_with_both_numbers)
     cr_expect_geq(footprint.max_batch_tokens, 512);
     gpuserve_context_unref(&context);
 
-    options.memory_budget_bytes = footprint.total_bytes * 3 / 2; /* room for one */
+    options.memory_budget_bytes = footprint.total_bytes * 3 / 2; /* enough for one model */
     cr_assert_eq(gpuserve_context_create(&context, &options, NULL), GPUSERVE_OK);
     cr_expect_eq(gpuserve_model_open(&first, context, ".", NULL, &error), GPUSERVE_OK);
     cr_expect_eq(gpuserve_model_open(&second, context, ".", NULL, &error), GPUSERVE_E_TOO_LARGE);
@@ -80,7 +81,7 @@ Test(context, the_budget_refuses_a_model_with_both_numbers)
     gpuserve_context_unref(&context);
 }
 
-/* The value of a metric's line, -1 when there is none. */
+/* The value of a metric's line; -1 if it is missing. */
 static double metric(gpuserve_context *context, const char *name)
 {
     char page[65536];
@@ -94,7 +95,8 @@ static double metric(gpuserve_context *context, const char *name)
     return -1;
 }
 
-/* One of 2 texts and one of 3: whole, cut short, and what is refused. */
+/* Expects a batch of 2 texts and one of 3: with enough capacity, with too little, with invalid
+ * arguments. */
 static void expect_batches(gpuserve_model *model, uint64_t compute_ns)
 {
     gpuserve_batch_counts rows[3] = { GPUSERVE_BATCH_COUNTS_INIT };
@@ -213,7 +215,7 @@ Test(context, texts_do_not_change_with_the_hosts_locale)
     gpuserve_context *context = NULL;
     char page[65536];
 
-    if (!setlocale(LC_ALL, "de_DE.UTF-8")) /* the build makes it where it can */
+    if (!setlocale(LC_ALL, "de_DE.UTF-8")) /* the build creates this locale if possible */
         cr_assert_null(getenv("LOCPATH"));
     cr_assert_eq(gpuserve_context_create(&context, NULL, NULL), GPUSERVE_OK);
     cr_assert_eq(gpuserve_context_metrics(context, page, sizeof(page), NULL, NULL), GPUSERVE_OK);
@@ -265,7 +267,7 @@ Test(context, doctor_inspect_and_info_are_json_that_says_why)
                      gpuserve_model_fingerprint(model));
     cr_expect_eq(strspn(gpuserve_model_fingerprint(model), "0123456789abcdef"), 32);
     json_decref(json);
-    gpuserve_context_unref(&context); /* the model keeps it */
+    gpuserve_context_unref(&context); /* the model holds a reference */
     cr_expect_eq(gpuserve_model_info(model, NULL, 0, NULL, NULL), GPUSERVE_OK);
     gpuserve_model_close(&model);
 }
@@ -296,7 +298,7 @@ Test(context, an_options_max_tokens_is_kept_within_the_positions_and_changes_the
     cr_expect_null(model);
 }
 
-/* What a child does with its parent's handles; 0 when all is as promised. */
+/* Uses the parent's handles in a child; 0 if each call behaves as documented. */
 static int in_child(gpuserve_context *context, gpuserve_model *model, gpuserve_request *request)
 {
     float row[FAKE_DIM];
@@ -324,7 +326,7 @@ static int in_child(gpuserve_context *context, gpuserve_model *model, gpuserve_r
     gpuserve_request_free(&request);
     gpuserve_model_close(&model);
     gpuserve_context_unref(&context);
-#ifndef __SANITIZE_THREAD__ /* which allows no threads in a child */
+#ifndef __SANITIZE_THREAD__ /* TSan allows no threads in a child */
     if (gpuserve_model_open(&second, NULL, ".", NULL, NULL) != GPUSERVE_OK)
         return 9;
     if (gpuserve_embed(second, text, 1, row, FAKE_DIM, NULL, NULL) != GPUSERVE_OK)
@@ -421,7 +423,7 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* A handler that interrupts the host's calls does not interrupt ours. */
+/* A signal handler that interrupts system calls does not make the library's calls fail. */
 Test(context, calls_go_on_through_signals)
 {
     struct sigaction action = { .sa_handler = on_signal };

@@ -1,8 +1,8 @@
 /*
- * test_entities.c - entities of tokens with labels: what is refused, and how tokens are grouped.
- * That all is as in transformers' pipeline is tested where its answers are:
- * tests/http/inference/test_entities.py, tests/http/inference/test_tokenizers.py,
- * tests/python/test_model.py.
+ * test_entities.c - entities from labelled tokens: rejected calls, and how tokens are grouped.
+ *
+ * The comparison with transformers' pipeline is in tests/http/inference/test_entities.py,
+ * tests/http/inference/test_tokenizers.py and tests/python/test_model.py.
  */
 #include "tests/model/support.h"
 
@@ -25,7 +25,7 @@ static gpuserve_model *open_model(void)
 
 #define MAX 8
 
-/* Tokens of one byte each, with these labels; -1: a special one. */
+/* Tokens of one byte each with these labels; -1: a special token. */
 struct row {
     int labels[MAX];
     size_t n, n_found;
@@ -72,7 +72,7 @@ Test(entities, neighbours_of_one_kind_are_one)
             cr_expect_str_eq(gpuserve_entity_name(model, &found[j], GPUSERVE_AGGREGATION_SIMPLE),
                              row->found[j].name);
         }
-        if (i == 5) /* the mean of those that are none of the special ones */
+        if (i == 5) /* mean over the tokens that are not special */
             cr_expect_float_eq(found[0].score, (1 + 2 + 4) / 3.0, 1e-6);
         cr_assert_eq(gpuserve_entities(model, scores, spans, row->n, GPUSERVE_AGGREGATION_NONE,
                                        found, &n, NULL),
@@ -84,7 +84,7 @@ Test(entities, neighbours_of_one_kind_are_one)
     gpuserve_model_close(&model);
 }
 
-/* Refused for its tokens, before any is looked at. */
+/* Expects a rejection because of the number of tokens, before any token is read. */
 static void expect_no_tokens(gpuserve_model *model, const gpuserve_entity *entity,
                              const char *words)
 {

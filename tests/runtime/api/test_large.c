@@ -1,10 +1,10 @@
 /*
- * test_large.c - real files of 9 GB and 5 GB, of which only the headers are there: what they will
- * take is known, and who may load is decided, before a byte of weights is read. And one of 300
- * layers.
+ * test_large.c - models of 9 GB and 5 GB whose files have real headers but no weights (sparse
+ * files).
  *
- * The device is a plugin's that has 12 GB (plugins/plugin.c), so the machine's own memory plays no
- * part. A load is ended by its progress callback once it has its claim.
+ * Memory use is predicted and admission is decided before any weight is read. Also a model of 300
+ * layers. The device is a plugin's, with 12 GB (plugins/plugin.c), so the machine's own memory does
+ * not matter. A progress callback ends each load once its memory is reserved.
  */
 #define _GNU_SOURCE /* ftruncate */
 #include "tests/runtime/folder.h"
@@ -59,7 +59,7 @@ static void add_layer(struct header *header, uint64_t hidden, int layer)
 {
     static const struct {
         const char *name;
-        uint64_t n, k; /* in hidden sizes */
+        uint64_t n, k; /* in multiples of the hidden size */
     } parts[] = { { "attention.self.query", 1, 1 },
                   { "attention.self.key", 1, 1 },
                   { "attention.self.value", 1, 1 },
@@ -207,7 +207,7 @@ static int32_t end_it(void *user, uint32_t stage, uint64_t done, uint64_t total)
     return 1;
 }
 
-/* The first model has its claim: open the second. */
+/* The first model has its reservation: open the second. */
 static int32_t open_second(void *user, uint32_t stage, uint64_t done, uint64_t total)
 {
     struct loading *loading = user;
@@ -256,7 +256,7 @@ Test(large, nine_and_five_on_twelve_gigabytes)
                            "%s", loading.second_error.message);
         cr_expect_not_null(strstr(loading.second_error.message, "large holds 89"), "%s",
                            loading.second_error.message);
-        /* The first gave its claim back: the second may have it now. */
+        /* The first model released its reservation: the second may load now. */
         options = named("small");
         options.progress = end_it;
         options.progress_user = &loading.n_told;
@@ -287,7 +287,7 @@ static void append(void *user, const char *text, size_t size)
     to->text[to->size] = 0;
 }
 
-/* Of a model of more layers than are told apart the first ones are. */
+/* With more layers than the profile has entries, the first ones are reported. */
 Test(large, a_profile_of_three_hundred_layers)
 {
     gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE);
@@ -315,7 +315,7 @@ Test(large, a_profile_of_three_hundred_layers)
     end_context(&context);
 }
 
-/* -------------------------------------------------------------------------------------- parking */
+/* ----------------------------------------------------------------------------------- offloading */
 
 static void expect_parked(const char *device, uint32_t dtype)
 {
@@ -334,14 +334,16 @@ static void expect_parked(const char *device, uint32_t dtype)
                  "%s", error.message);
     cr_assert_eq(gpuserve_embed(model, texts, 3, before, 3 * FOLDER_HIDDEN, NULL, NULL),
                  GPUSERVE_OK);
-    folder_overwrite_word(&folder, 10, 0.25f); /* a load that reads the files would notice */
+    folder_overwrite_word(&folder, 10,
+                          0.25f); /* would change the results of a load from the files */
     for (int i = 0; i < 3; i++) {
         cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
         cr_assert_eq(gpuserve_embed(model, texts, 3, after, 3 * FOLDER_HIDDEN, NULL, &error),
                      GPUSERVE_OK, "%s", error.message);
         cr_expect_eq(memcmp(before, after, sizeof(before)), 0);
     }
-    /* The host's copy counts for the context's budget, and goes when that is needed. */
+    /* The host copy counts against the context's budget, and is dropped when the budget needs
+     * it. */
     cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
     cr_assert_eq(gpuserve_context_set_budget(context, NULL, 1, NULL), GPUSERVE_OK);
     cr_expect_eq(gpuserve_model_resume(model, &error), GPUSERVE_E_TOO_LARGE);

@@ -1,6 +1,6 @@
 /*
- * test_pairs.c - classifiers of pairs of texts, from text to logits, against what transformers
- * makes of the same texts with the same weights; and reranking by such a classifier.
+ * test_pairs.c - classifiers of text pairs, from text to logits, against transformers with the same
+ * weights; and reranking with such a classifier.
  */
 #include "tests/model/support.h"
 
@@ -59,8 +59,8 @@ static void compare(gpuserve_model *model, const json_t *row, uint32_t score, fl
                  "%s", error.message);
 }
 
-/* By default: softmax of labels that exclude each other, sigmoid of those that do not, the number
- * itself of a regression. */
+/* Default activation: softmax for mutually exclusive labels, sigmoid for independent labels, none
+ * for a regression. */
 static double expected(const json_t *row, size_t label, size_t n, int kind)
 {
     double sum = 0;

@@ -1,5 +1,5 @@
 /*
- * test_real.c - text in, vector out, against what torch computed from the same weights.
+ * test_real.c - from text to vector, against vectors that torch computed from the same weights.
  */
 #include "tests/model/support.h"
 #include "tests/runtime/real.h"
@@ -22,7 +22,7 @@ enum { LOCALE_DIM = 128, LOCALE_TOKENS = 64 };
 
 #define N_MODELS (sizeof(models) / sizeof(models[0]))
 
-/* float32 against float64: what the oracle's own float32 is from it, with some room. */
+/* float32 against float64: tolerance is the float32 error of the oracle itself plus a margin. */
 static void expect_close(const char *name, const float *got, const float *want, size_t rows,
                          size_t dim, double min_cosine, double max_difference)
 {
@@ -226,7 +226,8 @@ Test(real, the_fingerprint_is_of_the_space_and_of_int8)
     gpuserve_model_close(&c);
 }
 
-/* A capital I is another letter in Turkish, and a comma the decimal point in German. */
+/* In Turkish locales the lower case of I is another letter; in German ones the decimal point is a
+ * comma. */
 static void answer(float *rows, int32_t *ids, size_t *n_ids)
 {
     static const char *const texts[] = { "INDIA IS AN ISLAND, I THINK: 3.14 OR 3,14" };

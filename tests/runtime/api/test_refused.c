@@ -1,6 +1,6 @@
 /*
- * test_refused.c - calls with one thing wrong in their arguments: each is refused, the message says
- * what, and nothing is written.
+ * test_refused.c - calls with one invalid argument each: rejected, the message names the argument,
+ * and no output is written.
  */
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"
@@ -105,7 +105,7 @@ Test(refused, a_tokenizer_with_ids_that_the_model_lacks)
     end();
 }
 
-/* No special tokens, so an empty text is nothing at all. */
+/* Without special tokens, an empty text has no tokens. */
 Test(refused, a_text_without_tokens)
 {
     static const char *const texts[] = { "w5", "" };
@@ -133,7 +133,7 @@ Test(refused, a_text_without_tokens)
     end();
 }
 
-/* Where the files name no limit, they name an absurd one. */
+/* If the model files have no token limit, transformers writes an absurdly large one. */
 Test(refused, a_limit_beyond_all_models)
 {
     static const struct {
@@ -246,7 +246,7 @@ Test(refused, what_to_tokenize)
     end();
 }
 
-/* What a model of each kind cannot do. */
+/* Tasks that a kind of model does not support. */
 static void expect_unable(const char *model_name, uint32_t task, const char *says)
 {
     static const char *const texts[] = { "w5" };

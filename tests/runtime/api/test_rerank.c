@@ -1,5 +1,5 @@
 /*
- * test_rerank.c - documents in order, on a model whose vectors the test can compute itself.
+ * test_rerank.c - order of reranked documents, on a fake model whose vectors the test can compute.
  */
 #include "tests/runtime/fake.h"
 
@@ -29,7 +29,7 @@ static double cosine(const char *a, const char *b)
     return dot / sqrt(xx * yy);
 }
 
-/* Falling scores, equal ones in the order of their documents, so each document once. */
+/* Expects decreasing scores, ties in document order, and each document exactly once. */
 static void expect_order(const float *scores, const size_t *order, size_t n)
 {
     for (size_t i = 1; i < n; i++)
@@ -46,7 +46,7 @@ Test(rerank, scores_are_cosines_with_the_models_own_prompts)
     gpuserve_item items[N];
     gpuserve_result result = GPUSERVE_RESULT_INIT;
     gpuserve_rerank_options options = GPUSERVE_RERANK_OPTIONS_INIT;
-    uint64_t n_tokens = 7; /* of the query: its words and prompt, [CLS], [SEP] */
+    uint64_t n_tokens = 7; /* of the query: words, prompt, [CLS], [SEP] */
 
     options.items = items;
     options.result = &result;

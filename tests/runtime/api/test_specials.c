@@ -1,10 +1,11 @@
 /*
- * test_specials.c - special tokens written inside texts, from the text to the vector: equal to
- * sentence-transformers, alone and in company, computed and out of the cache, on the CPU and on the
- * CUDA backend, which here runs on the emulator (EMULATED_PLUGIN is the folder of the plugin).
+ * test_specials.c - special tokens written inside texts, from text to vector, against
+ * sentence-transformers.
  *
- * The references are MODEL/specials.json: tools/make_specials_reference.py. Of XLM-R a literal
- * <pad> takes the position before the first and is not counted; of BERT each token counts.
+ * Alone and in batches, computed and from the cache, on the CPU and on the CUDA backend, which runs
+ * on the emulator (EMULATED_PLUGIN is the plugin's folder). The references in MODEL/specials.json
+ * are written by tools/make_specials_reference.py. In XLM-R a literal <pad> takes position
+ * padding_idx and is not counted; in BERT each token is counted.
  */
 #include "tests/model/support.h"
 #include "tests/runtime/real.h"
@@ -21,14 +22,14 @@ enum { DIM = 32, MAX_TEXTS = 64, MAX_IDS = 32, N_BATCHES = 25, MAX_COMPANY = 12 
 static const char *const names[] = { "st-xlm-roberta", "st-newer" };
 enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
 
-/* Without special tokens, short and long: neighbours in a batch. */
+/* Texts without special tokens, short and long, for the same batch. */
 static const char *const ordinary[] = { "a", "1 2 3 a b c d e f g h i j k l m n o", "b c",
                                         "3 2 1" };
 enum { N_ORDINARY = sizeof(ordinary) / sizeof(ordinary[0]) };
 
 struct specials {
     json_t *file;
-    const char *path; /* of the model */
+    const char *path; /* path of the model */
     size_t n;
     const char *texts[MAX_TEXTS];
     float want[MAX_TEXTS][DIM];
@@ -78,7 +79,7 @@ static gpuserve_model *open_on(gpuserve_context *context, const char *path, cons
     return model;
 }
 
-/* One row a text; computed, unless the model has a cache. */
+/* One row per text; computed, unless the model has a result cache. */
 static void embed(gpuserve_model *model, const char *const *texts, size_t n, float *rows,
                   gpuserve_item *items, bool is_cached)
 {
@@ -108,7 +109,7 @@ static void expect_ids(gpuserve_model *model, const struct specials *s, size_t i
         cr_expect_eq(ids[j], json_integer_value(json_array_get(want, j)), "\"%s\"", s->texts[i]);
 }
 
-/* The difference is a part of the vector's length: not every model normalizes. */
+/* Difference relative to the vector's norm: some models do not normalize. */
 static void expect_near(const struct specials *s, size_t i, const float *got, double most)
 {
     double difference = 0, length = 0;
@@ -121,7 +122,7 @@ static void expect_near(const struct specials *s, size_t i, const float *got, do
                   sqrt(difference / length));
 }
 
-/* Each text alone equals the reference; in random batches, beside ordinary texts too, its bits are
+/* Each text alone equals the reference. In random batches, also with ordinary texts, its bits are
  * the same. */
 static void check(const struct specials *s, gpuserve_model *model, double most)
 {
@@ -172,7 +173,7 @@ Test(specials, vectors_equal_transformers_alone_and_in_any_batch)
     check_everywhere(NULL, "cpu", GPUSERVE_DTYPE_INT8, 0.1);
 }
 
-/* The same ids, given as such, take the same way. */
+/* The same ids, passed as ids, give the same result. */
 Test(specials, token_ids_with_pads_are_what_their_text_is)
 {
     static const int32_t ids[] = { 0, 38, 4, 1, 4, 31, 2, 0, 1, 4, 79, 2 };

@@ -1,6 +1,8 @@
 /*
- * test_tiny.c - a classifier of 2 x 32 with a vocabulary of 96 words, made into a model directory:
- * labels and pairs through the public calls, and weights that overflow.
+ * test_tiny.c - a classifier of 2 layers of width 32 and a vocabulary of 96 words, as a model
+ * directory.
+ *
+ * Labels and pairs through the public API, and weights that overflow.
  */
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"
@@ -21,7 +23,7 @@ static gpuserve_model *open_tiny(bool overflows)
     gpuserve_model *model = NULL;
 
     folder_make(&folder, "bert-single");
-    if (overflows) /* the mean of an embedding so large */
+    if (overflows) /* the mean of such an embedding overflows */
         folder_set_word(&folder, OVERFLOWING, 3e38f);
     options.device = "cpu";
     cr_assert_eq(gpuserve_model_open(&model, NULL, folder.path, &options, &error), GPUSERVE_OK,
@@ -35,7 +37,7 @@ static void close_tiny(gpuserve_model **model)
     folder_remove(&folder);
 }
 
-/* How the loading of the weights was told, and after how many times it is to end. */
+/* Progress of loading the weights, and the call at which the callback ends it. */
 struct loading {
     uint64_t done, total;
     int n, most;
@@ -62,7 +64,7 @@ Test(tiny, loading_is_told_by_bytes_and_may_be_ended_amid)
 
     folder_make(&folder, "bert-single");
     options.device = "cpu";
-    options.n_threads = 1; /* so that each tensor is read by the thread that tells */
+    options.n_threads = 1; /* one thread both reads tensors and reports progress */
     options.progress = follow;
     options.progress_user = &whole;
     cr_assert_eq(gpuserve_model_open(&model, NULL, folder.path, &options, NULL), GPUSERVE_OK);

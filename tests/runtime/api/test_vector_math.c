@@ -53,7 +53,7 @@ Test(arithmetic, dot_sums_in_float64)
 
 static const float *sorted_scores;
 
-/* Best first; equal ones by row; NaN last. */
+/* Best first; ties by row; NaN last. */
 static int compare(const void *left, const void *right)
 {
     const size_t a = *(const size_t *)left, b = *(const size_t *)right;
@@ -80,7 +80,7 @@ Test(arithmetic, top_k_is_a_sort_cut_short)
         const size_t ks[] = { 0, 1, 2, 7, 100, N, N + 5 };
         uint32_t state = seed;
 
-        for (size_t i = 0; i < N * DIM; i++) /* few values: many equal scores */
+        for (size_t i = 0; i < N * DIM; i++) /* few distinct values: many ties */
             rows[i] = floorf(next_float(&state) * 4);
         rows[(seed % N) * DIM] = NAN;
         rows[(seed * 3 % N) * DIM] = INFINITY;

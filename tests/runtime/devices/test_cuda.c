@@ -1,8 +1,8 @@
 /*
- * test_cuda.c - the whole way from text to vector on the CUDA backend, which here runs on the
- * emulator: the same answers as on the CPU within each dtype's bounds.
+ * test_cuda.c - from text to vector on the CUDA backend, which runs on the emulator.
  *
- * EMULATED_PLUGIN is the folder of the plugin.
+ * Results equal those of the CPU within each dtype's bounds. EMULATED_PLUGIN is the plugin's
+ * folder.
  */
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"
@@ -82,7 +82,7 @@ Test(cuda, a_suspended_model_comes_back_bit_for_bit)
 
 Test(cuda, vectors_equal_the_cpus_within_each_dtypes_bounds)
 {
-    /* The bounds of the README's table of numbers. */
+    /* The bounds documented in the README. */
     static const struct {
         uint32_t dtype;
         double min_cosine, max_difference;
@@ -150,7 +150,7 @@ Test(cuda, a_model_over_the_budget_is_refused_with_the_numbers_before_it_is_load
     gpuserve_context_unref(&context);
 }
 
-/* -------------------------------------------------------------------- out of float16's range */
+/* ----------------------------------------------------------------------------- float16 overflow */
 
 struct warned {
     char text[256];
@@ -164,7 +164,7 @@ static void keep_warning(void *user, int32_t level, const char *message)
         snprintf(warned->text, sizeof(warned->text), "%s", message);
 }
 
-/* The vector of "w7 w9", and what the model says of itself. */
+/* Computes the vector of "w7 w9" and returns the model info. */
 static gpuserve_status embed_folder(gpuserve_context *context, const struct folder *folder,
                                     const char *device, uint32_t dtype, float *vector, char *info,
                                     size_t capacity)
@@ -189,8 +189,8 @@ static gpuserve_status embed_folder(gpuserve_context *context, const struct fold
     return st;
 }
 
-/* [CLS], which is in every text, is 70,000 in each place: LayerNorm makes ordinary numbers of it,
- * but float16 ends at 65,504. */
+/* [CLS], which every text has, is 70,000 in each component. LayerNorm normalizes it, but the max of
+ * float16 is 65,504. */
 Test(cuda, a_model_that_overflows_in_float16_computes_in_bfloat16)
 {
     gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
@@ -214,7 +214,7 @@ Test(cuda, a_model_that_overflows_in_float16_computes_in_bfloat16)
     cr_expect_neq(strstr(warned.text, "leave the range of float16"), NULL, "%s", warned.text);
     cr_expect_geq(gpuserve_dot(want, got, FOLDER_HIDDEN), 0.98f);
 
-    /* Whoever asks for float16 has it, and is told that the answer is none. */
+    /* An explicit float16 is used; its overflow is reported as an error. */
     warned.text[0] = '\0';
     cr_expect_eq(
         embed_folder(context, &folder, "cuda:0", GPUSERVE_DTYPE_FLOAT16, got, info, sizeof(info)),
@@ -225,10 +225,10 @@ Test(cuda, a_model_that_overflows_in_float16_computes_in_bfloat16)
     folder_remove(&folder);
 }
 
-/* ------------------------------------------------------------------------------- empty parts */
+/* ------------------------------------------------------------------------------ nothing to pool */
 
-/* A prompt of seven tokens, [SEP] aside, to which a digit makes one unknown word: of the text is
- * nothing left where pooling begins. */
+/* A prompt of seven tokens without [SEP]. With a digit appended its last word becomes unknown, so
+ * after the prompt's tokens nothing is left to pool. */
 static const char empty_prompt[] = "abcdef", *const empty_text[] = { "0" };
 static const char *const full_text[] = { " w1 w2 w3" };
 
@@ -265,7 +265,7 @@ static gpuserve_job prompted(const char *const *text, float *row)
     return job;
 }
 
-/* Two callers whose texts wait while another one's is computed; true when one batch had both. */
+/* Two callers whose texts wait while another text runs; true if one batch contained both. */
 static bool run_two(gpuserve_context *context, gpuserve_model *model, float *empty, float *full)
 {
     static const char *const first[] = { "w9 w8 w7 w6 w5 w4 w3 w2 w1 w9 w8 w7 w6 w5 w4 w3 w2 w1" };
@@ -275,7 +275,7 @@ static bool run_two(gpuserve_context *context, gpuserve_model *model, float *emp
                              prompted(full_text, full) };
     gpuserve_request *requests[3];
 
-    jobs[0].prompt = ""; /* another key */
+    jobs[0].prompt = ""; /* a different batch key */
     for (size_t i = 0; i < 3; i++)
         cr_assert_eq(gpuserve_submit(&requests[i], model, &jobs[i], NULL, NULL, NULL), GPUSERVE_OK);
     for (size_t i = 0; i < 3; i++) {

@@ -1,5 +1,5 @@
 /*
- * test_device.c - selectors, and plugins that are missing, broken, refusing or good.
+ * test_device.c - device selectors, and plugins that are missing, broken, rejecting or good.
  */
 #include "tests/runtime/fake.h"
 #include "tests/runtime/plugin_folder.h"
@@ -77,7 +77,7 @@ static void collect(void *user, int32_t level, const char *message)
     snprintf(user, 64, "%s", message);
 }
 
-/* The plugin of these tests logs "never NULL" when it is loaded. */
+/* The test plugin logs "never NULL" when it is loaded. */
 Test(device, what_a_plugin_logs_reaches_the_context_it_works_for)
 {
     gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;

@@ -1,5 +1,5 @@
 /*
- * test_gpu_inventory.c - what a driver tells is taken up to a number that no machine has.
+ * test_gpu_inventory.c - the GPU count reported by a driver is limited to a max.
  */
 #include "lib/runtime/devices/gpu_inventory.h"
 

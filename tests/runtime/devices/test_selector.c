@@ -1,5 +1,5 @@
 /*
- * test_selector.c - every word of a device's name: what it is read as, and what is wrong with it.
+ * test_selector.c - parsing of device selectors: each keyword, and each error.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/devices/selector.h"
@@ -33,7 +33,7 @@ static void refused(const struct wrong *wrong)
     cr_expect(!wrong->hint || strstr(error.hint, wrong->hint), "%s: %s", wrong->text, error.hint);
 }
 
-/* A list of `n` words after `begin`. */
+/* `begin` followed by `n` words as a list. */
 static const char *list(const char *begin, const char *word, int n)
 {
     static char text[GSV_SELECTOR_BYTES];
@@ -174,7 +174,7 @@ Test(selector, words_that_are_none)
     good(text);
 }
 
-/* A word that is far longer than any name is near to none. */
+/* A word much longer than all names has no suggestion. */
 Test(selector, the_nearest_name)
 {
     static const char *const names[] = { "order", "a_name_of_just_20_letter" };

@@ -1,7 +1,9 @@
 /*
- * cuda.c - a backend plugin that shows the devices of GPUSERVE_FAKE_CUDA: their UUIDs, in CUDA's
- * order, separated by commas. Each is the CPU's backend under another name, with 80 GiB of memory
- * of which all is free: what the driver knows better must win.
+ * cuda.c - a backend plugin that lists the devices of GPUSERVE_FAKE_CUDA.
+ *
+ * The variable has their UUIDs in CUDA's order, separated by commas. Each device is the CPU backend
+ * under another name, and reports 80 GiB of memory, all free. Where the driver (nvml.c) reports
+ * other values, those must take priority.
  */
 #include "kernels/kernels.h"
 #include "lib/base/error.h"

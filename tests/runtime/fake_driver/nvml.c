@@ -1,19 +1,19 @@
 /*
- * nvml.c - a libnvidia-ml.so.1 with canned machines, by GPUSERVE_FAKE_MACHINE:
+ * nvml.c - a fake libnvidia-ml.so.1 with canned machines, selected by GPUSERVE_FAKE_MACHINE:
  *
  *   one         one GPU
- *   eight       eight GPUs of differing load and memory, NVLink within each half
+ *   eight       eight GPUs with different load and memory, NVLink within each half
  *   mixed       an older GPU before a newer one on the bus
- *   mig         a GPU in MIG mode with two MIG devices, beside a whole one
+ *   mig         a GPU in MIG mode with two MIG devices, and one without MIG
  *   virtual     a vGPU
  *   lost        the second of two GPUs fell off the bus
- *   exclusive   a GPU that one process has, and one that nobody may have
- *   hang        counting the GPUs never comes back
+ *   exclusive   a GPU used exclusively by one process, and one in prohibited mode
+ *   hang        counting the GPUs never returns
  *   no-module   the kernel driver is not loaded
- *   mismatch    kernel driver and library are of different releases
+ *   mismatch    kernel driver and library have different versions
  *
- * Built a second time as a driver from before MIG (OLD), without the newer functions. The structs
- * and numbers are those of NVIDIA's documentation; nvidia-ml-py reads it in the tests.
+ * Also built as a driver from before MIG (OLD), without the newer functions. Structs and numbers
+ * are from NVIDIA's documentation; in the tests nvidia-ml-py reads this library.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ struct gpu {
     const char *uuid, *name;
     int bus, capability, load, temperature, watts;
     unsigned long long total, used;
-    unsigned pid;         /* of the one process on it, or 0 */
+    unsigned pid;         /* pid of the process on it; 0: none */
     int n_mig, first_mig; /* MIG devices: elements of the machine from first_mig on */
     int compute_mode;
     bool is_lost, is_virtual, is_mig, no_load;
@@ -127,7 +127,7 @@ static const struct machine *the_machine(void)
     return &machines[0];
 }
 
-/* Handles count from 1, so that NULL is none. */
+/* Handles start at 1, so that NULL is invalid. */
 static const struct gpu *of(void *device)
 {
     return &the_machine()->gpus[(size_t)device - 1];
@@ -325,7 +325,7 @@ SHOWN int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count)
     return OK;
 }
 
-/* A hole before each. */
+/* Before each MIG device is an unused index. */
 SHOWN int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **part);
 SHOWN int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **part)
 {
@@ -343,7 +343,7 @@ struct process {
     unsigned gpu_instance, compute_instance;
 };
 
-/* A pid of 1 stands for GPUSERVE_FAKE_PID. */
+/* Pid 1 is replaced by GPUSERVE_FAKE_PID. */
 SHOWN int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *n, struct process *list);
 SHOWN int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *n, struct process *list)
 {

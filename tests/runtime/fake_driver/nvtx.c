@@ -1,6 +1,6 @@
 /*
- * nvtx.c - a tool that watches ranges: writes "push THREAD TEXT" and "pop THREAD" to the file named
- * by GPUSERVE_FAKE_NVTX, as NVTX 3 calls it.
+ * nvtx.c - a fake profiler for NVTX 3 ranges: writes "push THREAD TEXT" and "pop THREAD" to the
+ * file GPUSERVE_FAKE_NVTX.
  */
 #define _GNU_SOURCE
 #include <stdint.h>

@@ -1,5 +1,8 @@
 /*
- * claims.c - a context whose plugin has two devices of 12 GB; see claims.h.
+ * claims.c - a context whose plugin has two devices of 12 GB, and models that only reserve memory
+ * there.
+ *
+ * The models are fakes (fake.h) with a configured weight size; nothing is allocated.
  */
 #include "tests/runtime/memory/claims.h"
 

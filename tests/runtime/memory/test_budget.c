@@ -1,5 +1,5 @@
 /*
- * test_budget.c - models of 9 GB and 5 GB on a device of 12 GB: refused, waiting, evicting; and the
+ * test_budget.c - models of 9 GB and 5 GB on a device of 12 GB under each memory policy; and the
  * budgets of contexts, models and devices.
  */
 #include "lib/runtime/models/handle.h"
@@ -46,7 +46,7 @@ Test(budget, refuse_tells_needed_free_budget_and_who_holds_what)
 
 Test(budget, the_device_itself_is_a_limit_without_any_budget)
 {
-    /* Waiting for it would take an hour, which this test has not. */
+    /* A wait would take an hour and exceed the test's time limit. */
     gpuserve_context *context = make_context(GPUSERVE_MEMORY_WAIT, 3600000);
     const gpuserve_model_options options = named("huge");
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -87,7 +87,7 @@ struct load_options {
     gpuserve_context *context;
     gpuserve_model *model;
     gpuserve_status status;
-    atomic_bool is_claimed; /* its memory was granted */
+    atomic_bool is_claimed; /* its memory is reserved */
 };
 
 static int32_t note_claim(void *user, uint32_t stage, uint64_t done, uint64_t total)
@@ -113,7 +113,7 @@ static void *open_small(void *argument)
     return NULL;
 }
 
-/* Open the 5 GB model in a thread and wait until it is listed, so that it waits for memory. */
+/* Opens the 5 GB model in a thread, and waits until it is listed, i.e. waits for memory. */
 static pthread_t begin_opening(struct load_options *load_options, gpuserve_context *context)
 {
     char json[8192];
@@ -149,7 +149,7 @@ Test(budget, wait_gets_the_memory_when_another_gives_it_back)
     check_answer(load_options.model);
     gpuserve_model_close(&load_options.model);
     check_answer(large); /* resumed by its use */
-    /* A budget that grows lets who waits in as well. */
+    /* A larger budget also admits a waiting load. */
     thread = begin_opening(&load_options, context);
     cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 15 * GB, NULL), GPUSERVE_OK);
     pthread_join(thread, NULL);
@@ -189,7 +189,7 @@ Test(budget, evict_suspends_the_idle_one_and_its_next_use_brings_it_back)
     expect_state(context, "large", "suspended");
     expect_state(context, "small", "ready");
     check_answer(small);
-    /* What needs no weights works without them. */
+    /* Calls that need no weights work while the model is offloaded. */
     cr_expect_eq(gpuserve_tokenize(large, "a b", 3, NULL, NULL, 0, &n_tokens, NULL, NULL),
                  GPUSERVE_OK);
     cr_expect_eq(gpuserve_model_info(large, NULL, 0, &n_tokens, NULL), GPUSERVE_OK);
@@ -199,7 +199,7 @@ Test(budget, evict_suspends_the_idle_one_and_its_next_use_brings_it_back)
     expect_state(context, "large", "ready");
     expect_state(context, "small", "suspended");
     check_answer(small);
-    /* The one that was used longest ago goes, and only as many as it takes. */
+    /* Least recently used models are evicted first, and only as many as needed. */
     third = open_named(context, "third", 5 * GB);
     check_answer(third);
     check_answer(small);
@@ -207,7 +207,7 @@ Test(budget, evict_suspends_the_idle_one_and_its_next_use_brings_it_back)
     large = open_named(context, "large", 4 * GB);
     expect_state(context, "third", "suspended");
     expect_state(context, "small", "ready");
-    gpuserve_model_close(&third); /* suspended as it is */
+    gpuserve_model_close(&third); /* closed while suspended */
     gpuserve_model_close(&small);
     gpuserve_model_close(&large);
     end_context(&context);
@@ -270,11 +270,11 @@ Test(budget, each_model_has_its_own_and_batches_shrink_to_it)
     cr_assert_eq(gpuserve_model_open(&model, context, ".", &options, NULL), GPUSERVE_OK);
     check_answer(model);
     gpuserve_model_close(&model);
-    options.max_batch_tokens = 16384; /* asked for: not made smaller */
+    options.max_batch_tokens = 16384; /* an explicit value is not reduced */
     cr_expect_eq(gpuserve_model_open(&model, context, ".", &options, &error), GPUSERVE_E_TOO_LARGE);
     cr_expect_not_null(strstr(error.message, "its own budget is"), "%s", error.message);
     options.max_batch_tokens = 0;
-    options.memory_budget_bytes = 1; /* not even the smallest batch */
+    options.memory_budget_bytes = 1; /* less than the smallest batch needs */
     cr_expect_eq(gpuserve_model_open(&model, context, ".", &options, &error), GPUSERVE_E_TOO_LARGE);
     cr_expect_null(model);
     end_context(&context);
@@ -290,7 +290,7 @@ Test(budget, devices_have_theirs_and_zero_lifts_them)
     cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 6 * GB, NULL), GPUSERVE_OK);
     a = open_named(context, "a", 5 * GB);
     cr_expect_eq(try_open(&b, context, 5 * GB, &options, &error), GPUSERVE_E_TOO_LARGE);
-    options.device = "cuda:1"; /* its neighbour has none */
+    options.device = "cuda:1"; /* the other device has no limit */
     cr_expect_eq(try_open(&b, context, 5 * GB, &options, &error), GPUSERVE_OK, "%s", error.message);
     gpuserve_model_close(&b);
     cr_assert_eq(gpuserve_context_set_budget(context, NULL, 7 * GB, NULL), GPUSERVE_OK);
@@ -328,9 +328,9 @@ Test(budget, work_over_the_plan_is_split_not_tried)
     float *rows = malloc(N * FAKE_DIM * sizeof(*rows)), want[FAKE_DIM];
     gpuserve_job job;
 
-    options.max_batch_tokens = 1; /* raised to the longest text; the fake asserts the plan */
+    options.max_batch_tokens = 1; /* raised to the longest text; fake.c asserts the plan */
     cr_assert_eq(try_open(&model, context, 1000, &options, NULL), GPUSERVE_OK);
-    for (size_t i = 0; i < N; i++) /* empty ones, long ones, and some far over the limit */
+    for (size_t i = 0; i < N; i++) /* empty, long, and far over the limit */
         texts[i] = words(i % 50 == 0 ? 500 : i * 7 % 70);
     job = fake_job(texts, N, rows);
     cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
@@ -359,7 +359,7 @@ Test(budget, replicas_share_a_queue_and_are_claimed_together)
     gpuserve_model *both = NULL, *other;
     gpuserve_request *requests[N] = { NULL };
     gpuserve_job jobs[N];
-    const char *const unlike[N] = { "one", "two", "three", "four" }; /* equal ones run once */
+    const char *const unlike[N] = { "one", "two", "three", "four" }; /* equal texts run once */
     float rows[N][FAKE_DIM], want[FAKE_DIM];
 
     fake_set_weights(5 * GB);
@@ -369,7 +369,7 @@ Test(budget, replicas_share_a_queue_and_are_claimed_together)
     cr_assert_eq(gpuserve_model_footprint(context, ".", &options, &two, NULL), GPUSERVE_OK);
     cr_expect_eq(two.weights_bytes, 2 * one.weights_bytes);
     cr_expect_eq(two.n_streams, 2 * one.n_streams);
-    /* One of the devices has no room: neither is taken. */
+    /* One of the devices has too little memory: both reservations fail. */
     cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
     cr_assert_eq(gpuserve_context_set_budget(context, "cuda:1", 12 * GB, NULL), GPUSERVE_OK);
     other = open_named(context, "other", 9 * GB);
@@ -399,7 +399,7 @@ Test(budget, replicas_share_a_queue_and_are_claimed_together)
     end_context(&context);
 }
 
-/* Two devices are lost at once: the second while a thread takes it for the one that is left. */
+/* Two devices are lost at once: the second one while a thread considers it the last replica. */
 Test(budget, the_last_replica_is_not_left_out)
 {
     gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);

@@ -1,6 +1,6 @@
 /*
- * test_memory.c - with a real model: what the footprint says is what is allocated, everything is
- * given back, and allocations that fail all along the way of loading are survived.
+ * test_memory.c - memory of a real model: the footprint equals the allocations, all memory is
+ * released, and allocation failures during a load are handled.
  */
 #include "tests/model/support.h"
 #include "tests/base/failing_malloc.h"
@@ -78,7 +78,7 @@ Test(memory, nothing_grows_from_model_to_model_or_from_call_to_call)
     gpuserve_context_unref(&context);
 }
 
-/* False when no allocation failed any more. */
+/* False if no allocation failed. */
 static bool open_while_failing(gpuserve_context *context, const char *path, uint32_t dtype, long n)
 {
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
@@ -108,8 +108,7 @@ Test(memory, failing_allocations_while_loading_are_survived)
     gpuserve_context *context = make_context();
     const char *path = real_model("splade-tiny");
 
-    /* All of the first and then one in ever more: most are of one kind, a word of the vocabulary.
-     */
+    /* All of the first allocations, then at growing distances: most are alike, vocabulary words. */
     for (uint32_t dtype = GPUSERVE_DTYPE_FLOAT32; dtype <= GPUSERVE_DTYPE_INT8;
          dtype += GPUSERVE_DTYPE_INT8 - GPUSERVE_DTYPE_FLOAT32) {
         long blocks;

@@ -1,6 +1,6 @@
 /*
- * test_nomem.c - every allocation fails in turn, once and for ever: an error, no leak, and the
- * model works on when the memory is back.
+ * test_nomem.c - each allocation fails in turn, once and permanently: an error, no leak, and the
+ * model works again when memory is available.
  */
 #include "tests/base/failing_malloc.h"
 #include "tests/runtime/fake.h"
@@ -16,7 +16,7 @@ static bool expected(gpuserve_status st)
     return st == GPUSERVE_OK || (st == GPUSERVE_E_NOMEM && failing_malloc_fired());
 }
 
-/* Everything that allocates, with an open model; outputs must stay on failure. */
+/* All calls that allocate, on an open model; outputs must be unchanged on failure. */
 static void use(gpuserve_context *context, gpuserve_model *model, long n)
 {
     float rows[3 * FAKE_DIM];
@@ -53,8 +53,8 @@ static void use(gpuserve_context *context, gpuserve_model *model, long n)
     cr_assert(expected(st), "info: %s at allocation %ld", gpuserve_status_name(st), n);
 }
 
-/* A text is joined with its prompt in memory that is kept for the next one, but not when it is
- * much. */
+/* A text is joined with its prompt in a buffer that is kept for the next text, unless it is
+ * large. */
 Test(nomem, what_joined_a_long_text_is_given_back)
 {
     enum { LONG = 4 << 20 };
@@ -96,7 +96,7 @@ static void use_context(gpuserve_context *context, long n)
                   n);
 }
 
-/* One life of a context and a model while allocation n fails. False when none failed any more. */
+/* The life of a context and a model while allocation n fails. False if none failed. */
 static bool live_through(long n, bool forever)
 {
     gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
@@ -106,7 +106,7 @@ static bool live_through(long n, bool forever)
     gpuserve_status st;
     bool fired;
 
-    model_options.cache_bytes = 1 << 16; /* rows are kept, or not for want of memory */
+    model_options.cache_bytes = 1 << 16; /* rows are cached if memory is available */
     options.n_threads = 2;
     options.plugin_dir = "/nonexistent";
     failing_malloc_arm(n, forever);
@@ -123,7 +123,7 @@ static bool live_through(long n, bool forever)
         use(context, model, n);
     fired = failing_malloc_fired();
     failing_malloc_arm(0, false);
-    if (model) { /* the memory is back */
+    if (model) { /* memory is available again */
         float row[FAKE_DIM];
 
         cr_assert_eq(gpuserve_embed(model, texts, 1, row, FAKE_DIM, NULL, NULL), GPUSERVE_OK);
@@ -138,10 +138,10 @@ Test(nomem, every_allocation_may_fail)
     for (int forever = 0; forever < 2; forever++) {
         long blocks, n = 1;
 
-        live_through(0, false); /* what is allocated once and kept: the C library's and jansson's */
+        live_through(0, false); /* one-time allocations of the C library and jansson */
         blocks = failing_malloc_live_blocks();
         while (live_through(n, forever)) {
-            /* Fewer are no leak: the C library drops what it kept for threads as it likes. */
+            /* Fewer blocks are no leak: the C library may free thread caches at any time. */
             cr_assert_leq(failing_malloc_live_blocks(), blocks,
                           "%ld more blocks after allocation %ld failed",
                           failing_malloc_live_blocks() - blocks, n);

@@ -1,6 +1,7 @@
 /*
- * test_nomem_tiny.c - every allocation of a model's whole life fails in turn, once and for ever:
- * from its directory to an answer and back. What succeeds all the same gives the same answer.
+ * test_nomem_tiny.c - each allocation in a model's life fails in turn, once and permanently.
+ *
+ * From the directory to an answer and close. If the calls succeed anyway, the answer is the same.
  */
 #include "tests/model/support.h"
 #include "tests/base/failing_malloc.h"
@@ -44,7 +45,7 @@ static const struct life {
     { "models/bert-cross-encoder", rerank },
 };
 
-/* False when no allocation failed any more. */
+/* False if no allocation failed. */
 static bool live_through(const struct life *life, const float *want, long n, bool forever)
 {
     gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
@@ -73,7 +74,7 @@ static bool live_through(const struct life *life, const float *want, long n, boo
               life->model, n, gpuserve_status_name(st), error.message);
     if (st == GPUSERVE_OK)
         cr_assert_eq(memcmp(got, want, sizeof(got)), 0, "%s, allocation %ld", life->model, n);
-    if (model) { /* the memory is back */
+    if (model) { /* memory is available again */
         memset(got, 0, sizeof(got));
         cr_assert_eq(life->run(model, got), GPUSERVE_OK);
         cr_assert_eq(memcmp(got, want, sizeof(got)), 0, "%s, allocation %ld", life->model, n);
@@ -102,7 +103,7 @@ static void fail_each(bool forever)
         long blocks, n = 1;
 
         answer(&lives[i], want);
-        live_through(&lives[i], want, 0, false); /* what is allocated once and kept */
+        live_through(&lives[i], want, 0, false); /* one-time allocations */
         blocks = failing_malloc_live_blocks();
         while (live_through(&lives[i], want, n, forever)) {
             cr_assert_leq(failing_malloc_live_blocks(), blocks, "%s: %ld more after allocation %ld",

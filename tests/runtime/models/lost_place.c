@@ -1,5 +1,6 @@
 /*
- * lost_place.c - a context with the emulated CUDA devices and a model on them; see lost_place.h.
+ * lost_place.c - a context with the emulated CUDA devices and a model on them, for device loss
+ * tests.
  */
 #include "tests/runtime/models/lost_place.h"
 

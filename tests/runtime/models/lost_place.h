@@ -1,9 +1,9 @@
 /*
- * lost_place.h - a context with the emulated CUDA devices and a model on them, for tests that lose
- * some.
+ * lost_place.h - a context with the emulated CUDA devices and a model on them, for device loss
+ * tests.
  *
- * EMULATED_PLUGIN is the folder of the plugin. A lost device stays lost for the life of a process:
- * each test is a process of its own, and one that loses several devices takes another each time.
+ * EMULATED_PLUGIN is the plugin's folder. A lost device stays lost for the life of the process.
+ * Each test is a process; a test that loses several devices uses another one each time.
  */
 #ifndef TEST_RUNTIME_LOST_PLACE_H
 #define TEST_RUNTIME_LOST_PLACE_H
@@ -16,7 +16,7 @@ enum { MAX_CALLS = 8 };
 
 extern const char lost_text[];
 
-/* What the model's callback was told. */
+/* Arguments of the model's callback. */
 struct told {
     pthread_mutex_t lock;
     int n;
@@ -38,18 +38,18 @@ gpuserve_status open_folder_on(struct place *place, const char *path, const char
                                uint32_t policy);
 void close_place(struct place *place);
 
-/* Embed lost_text. */
+/* Embeds lost_text. */
 gpuserve_status embed(struct place *place, float *vector);
 
-/* That of the CPU; lent. */
+/* The CPU's vector; borrowed. */
 const float *right_vector(void);
 
-/* The answer is that of the CPU within float16's bounds. */
+/* Expects the CPU's answer within float16's bounds. */
 void expect_right(struct place *place, const float *right);
 
 void wait_while_moving(struct place *place);
 void expect_in_info(struct place *place, const char *part);
-/* Some are counted a moment after a request has failed. */
+/* Polls: some counters change a moment after a request has failed. */
 void expect_in_metrics(struct place *place, const char *part);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * test_failover.c - what becomes of a model whose device is lost, on the emulated CUDA devices.
+ * test_failover.c - failover of a model whose device is lost, on the emulated CUDA devices.
  */
 #include "tests/cudaemu/emu.h"
 #include "tests/model/support.h"
@@ -17,8 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Each error after which a context is lost: its number is in the failed request's message, and the
- * next answers come from the CPU. */
+/* For each error code after which a context is lost: the failed request's message has the code, and
+ * the next answers come from the CPU. */
 static void move_with(const int *codes, int n)
 {
     const float *right = right_vector();
@@ -112,7 +112,7 @@ Test(lost, fails_with_the_cause_by_default)
     cr_expect_eq(lost.told.status[0], GPUSERVE_E_DEVICE);
 }
 
-/* What is loaded elsewhere has to be the same model. */
+/* The model loaded elsewhere must be the same model. */
 Test(lost, files_that_have_changed_are_not_taken_for_the_old_ones)
 {
     char folder[] = "/tmp/gpuserve-lost-XXXXXX", path[64], command[600];
@@ -190,7 +190,7 @@ Test(lost, moves_to_the_cpu_when_there_is_no_other_gpu)
     close_place(&place);
 }
 
-/* Out of memory loses no device. */
+/* Out of memory does not lose the device. */
 Test(lost, an_error_that_does_not_stick_moves_nothing)
 {
     const float *right = right_vector();
@@ -208,7 +208,7 @@ Test(lost, an_error_that_does_not_stick_moves_nothing)
     cr_expect_eq(place.told.n, 0);
 }
 
-/* Whichever call of a batch it is, the next batches are computed. Each time a new model, whose
+/* Whichever call of a batch fails, the next batches are computed. Each time with a new model, whose
  * batch is not a graph yet. */
 Test(lost, an_error_that_does_not_stick_leaves_nothing_behind)
 {
@@ -258,7 +258,7 @@ Test(lost, each_call_of_a_batch_tells_what_failed)
 
 /* ------------------------------------------------------------------------------------- hangs */
 
-/* The time is that of the device's opening: enough for what is only slow, on a busy machine too. */
+/* Timeout, from the device's opening: enough for a slow but working device on a busy machine. */
 #ifdef __SANITIZE_THREAD__
 #define SLOW_MS "20000"
 #else
@@ -284,7 +284,7 @@ Test(lost, a_device_that_hangs_is_left)
     close_place(&place);
 }
 
-/* 1: a kernel does not end; 2: the driver does not come back from any call. */
+/* 1: a kernel does not end; 2: no driver call returns. */
 static void hang_at_open(int kind)
 {
     const float *right = right_vector();
@@ -321,8 +321,7 @@ Test(lost, a_driver_that_does_not_come_back_is_left)
 
 /* --------------------------------------------------------------------------------- load time */
 
-/* The device is lost somewhere in the middle of opening: the model opens on the CPU all the same.
- */
+/* The device is lost in the middle of a load: the model still opens, on the CPU. */
 Test(lost, a_loss_at_load_time_moves_the_model)
 {
     const float *right = right_vector();
@@ -359,7 +358,7 @@ struct caller {
     int n_right, n_failed, n_wrong;
 };
 
-/* The second thing told: the first is the loss. */
+/* The second callback; the first reports the loss. */
 static bool has_moved(struct place *place)
 {
     bool has;
@@ -378,8 +377,7 @@ static bool is_right(const float *vector, const float *right, size_t dim)
     return true;
 }
 
-/* Until the model has moved, however long that takes here, and some calls more: of those none may
- * fail. */
+/* Calls until the model has moved, and some times more: none of the later calls may fail. */
 static void *call_often(void *argument)
 {
     struct caller *caller = argument;
@@ -398,7 +396,7 @@ static void *call_often(void *argument)
             caller->n_right++;
         } else if (st == GPUSERVE_E_DEVICE && !moved) {
             caller->n_failed++;
-            usleep(1000); /* whoever asks again at once keeps the one that moves it from the core */
+            usleep(1000); /* an immediate retry would starve the moving thread of the core */
         } else {
             caller->n_wrong++;
         }
@@ -406,8 +404,7 @@ static void *call_often(void *argument)
     return NULL;
 }
 
-/* Whoever calls at the time gets a right answer or the cause, nothing else, and nobody waits for
- * ever. */
+/* Concurrent callers get a right answer or the cause of the failure, and none blocks forever. */
 Test(lost, callers_get_the_right_answer_or_the_cause, .timeout = 120)
 {
     enum { N_CALLERS = 6 };
@@ -453,10 +450,10 @@ Test(lost, a_model_closes_while_it_moves)
 static atomic_int n_refused_locks;
 
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
-/* Seen by shared libraries: with a sanitizer the linker asks for that. */
+/* Visible to shared libraries: the linker requires it with a sanitizer. */
 __attribute__((visibility("default"))) int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
 
-/* The linker puts it in the place of the library's: one that was destroyed is refused. */
+/* Replaces the library's function (--wrap): counts locks of a destroyed mutex. */
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
     const int failed = __real_pthread_mutex_lock(mutex);
@@ -474,8 +471,8 @@ static void *close_model(void *argument)
     return NULL;
 }
 
-/* The batch that hung fails while the model is being closed, and what waits behind it with it:
- * each notes the loss in what belongs to the handle. */
+/* A hung batch fails while its model is being closed, together with the requests queued behind it.
+ * Each records the loss in the handle's memory. */
 static void close_amid(const char *device, uint32_t policy)
 {
     enum { N = 3 };
@@ -501,7 +498,7 @@ static void close_amid(const char *device, uint32_t policy)
     }
     usleep(20000); /* it begins */
     cr_assert_eq(pthread_create(&closer, NULL, close_model, &place), 0);
-    usleep(100000); /* the handle's thread ends */
+    usleep(100000); /* the handle's thread exits */
     gsv_emu_fail_call(1, 719);
     gsv_emu_hang(0);
     pthread_join(closer, NULL);

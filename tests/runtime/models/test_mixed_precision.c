@@ -1,5 +1,6 @@
 /*
- * What int8 promises of every model: vectors near those of float32 on any text, or a refusal.
+ * test_mixed_precision.c - int8 for every model: vectors close to those of float32 for any text, or
+ * the model is rejected.
  */
 #include "tests/runtime/real.h"
 

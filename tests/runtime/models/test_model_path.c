@@ -1,5 +1,5 @@
 /*
- * test_model_path.c - from names to directories, and names that must lead nowhere.
+ * test_model_path.c - resolves model names to directories; rejects names that leave the cache.
  */
 #include "lib/runtime/plan/model_path.h"
 
@@ -65,7 +65,7 @@ static void remove_home(void)
     cr_expect_eq(system(command), 0);
 }
 
-/* `below` the home, or NULL when nothing must be found. */
+/* Expects `below`, relative to the home; NULL: not found. */
 static void expect_found(const struct gsv_hub *hub, const char *name, const char *below)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -160,7 +160,7 @@ Test(hub, names_that_are_paths_in_disguise_lead_nowhere, .init = make_home, .fin
     gsv_hub_reset(&hub);
 }
 
-/* An existing file is not looked for in the cache: what it is, is said. */
+/* An existing file is not searched for in the cache; the error says that it is a file. */
 Test(hub, a_file_is_no_model, .init = make_home, .fini = remove_home)
 {
     static const struct {

@@ -1,6 +1,6 @@
 /*
- * test_prompt.c - a model whose pooling leaves the prompt out, against what sentence-transformers
- * makes of the same texts (tests/data/models/st-no-prompt).
+ * test_prompt.c - a model whose pooling excludes the prompt, against sentence-transformers with the
+ * same texts (tests/data/models/st-no-prompt).
  */
 #include "tests/model/support.h"
 
@@ -77,7 +77,7 @@ Test(prompt, what_pooling_leaves_out_is_what_sentence_transformers_leaves_out)
     gpuserve_model_close(&model);
 }
 
-/* The same tokens with and without a prompt are not the same text. */
+/* The same tokens with a prompt of another length are a different text for the cache. */
 Test(prompt, equal_tokens_of_other_prompts_are_told_apart)
 {
     gpuserve_model *model = open_model(1);
@@ -98,7 +98,7 @@ Test(prompt, equal_tokens_of_other_prompts_are_told_apart)
     gpuserve_model_close(&model);
 }
 
-/* ---------------------------------------------------------------- the default, as it was opened */
+/* ------------------------------------------------------------------------------- default prompt */
 
 #define DENSE "models/st-dense" /* its prompts are query and passage, query its default */
 
@@ -117,7 +117,7 @@ static gpuserve_model *open_with(const char *name, const char *text)
     return model;
 }
 
-/* The vector of a text with a prompt of the call, or NULL: with the default. */
+/* The vector of a text with the call's prompt; NULL: the default prompt. */
 static void vector_of(gpuserve_model *model, const char *prompt, float *row)
 {
     const char *const text = "w1 w2";
@@ -130,9 +130,9 @@ static void vector_of(gpuserve_model *model, const char *prompt, float *row)
 Test(prompt, the_default_is_the_models_own_or_that_of_the_options)
 {
     static const struct {
-        const char *name, *text; /* as opened */
-        const char *prompt;      /* what it comes to */
-        const char *fact;        /* of gpuserve_model_info() */
+        const char *name, *text; /* options of the open call */
+        const char *prompt;      /* resulting prompt */
+        const char *fact;        /* expected field of gpuserve_model_info() */
     } cases[] = {
         { NULL, NULL, "query: ", "\"default_prompt_text\": \"query: \"" },
         { "query", NULL, "query: ", "\"default_prompt\": \"query\"" },
@@ -183,7 +183,7 @@ Test(prompt, a_default_that_cannot_be)
     }
 }
 
-/* Suspended and resumed it is read again, from the options as they were. */
+/* After suspend and resume the prompt is set again from the copied options. */
 Test(prompt, the_default_outlives_the_options)
 {
     char name[] = "passage";

@@ -1,5 +1,5 @@
 /*
- * test_replicas.c - a model on all emulated CUDA devices goes on without one that is lost.
+ * test_replicas.c - a model on all emulated CUDA devices continues without a lost one.
  */
 #include "tests/cudaemu/emu.h"
 #include "tests/model/support.h"
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The callback comes from a thread of its own. */
+/* The callback runs on its own thread. */
 static void wait_until_told(struct place *place, int n)
 {
     const time_t begin = time(NULL);
@@ -29,7 +29,7 @@ static void wait_until_told(struct place *place, int n)
     }
 }
 
-/* Lose the device that computes next, of two. */
+/* Loses, of two devices, the one that computes next. */
 static void lose_one(struct place *place, uint32_t policy)
 {
     float vector[1024];
@@ -42,7 +42,7 @@ static void lose_one(struct place *place, uint32_t policy)
     gsv_emu_fail_call(2, 719);
 }
 
-/* One is out, the model serves and was never anything else. */
+/* One replica is out; the model has been serving all the time. */
 static void expect_some_left(struct place *place, const float *right)
 {
     cr_expect_eq(gpuserve_model_ready(place->model, &place->error), GPUSERVE_OK, "%s",
@@ -139,7 +139,7 @@ Test(replicas, when_the_last_is_lost_every_request_fails_by_default)
     close_place(&place);
 }
 
-/* Neither what was parked in host memory nor the files are loaded to the lost device again. */
+/* Neither an offloaded host copy nor the files are loaded to the lost device again. */
 Test(replicas, a_suspended_model_comes_back_without_the_lost_one)
 {
     const float *right = right_vector();
@@ -167,7 +167,7 @@ Test(replicas, a_suspended_model_comes_back_without_the_lost_one)
     close_place(&place);
 }
 
-/* What the budget counts for the only model. */
+/* The bytes that the budget counts for the only model. */
 static uint64_t claimed_bytes(const struct place *place)
 {
     static const char key[] = "\"bytes\": ";
@@ -233,7 +233,7 @@ struct caller {
     gpuserve_error error;
 };
 
-/* Texts that differ, so that each is computed. */
+/* Different texts, so that each is computed. */
 static void *call_often(void *argument)
 {
     struct caller *caller = argument;

@@ -1,5 +1,6 @@
 /*
- * test_suspend.c - models whose weights leave a device of 12 GB and come back; and the registry.
+ * test_suspend.c - models whose weights are offloaded from a device of 12 GB and restored; and the
+ * model registry.
  */
 #include "tests/runtime/memory/claims.h"
 #include "tests/runtime/fake.h"
@@ -30,7 +31,7 @@ Test(suspend, suspending_gives_everything_back_and_may_be_repeated)
         cr_expect_eq(stats.weights_bytes, 9 * GB);
         check_answer(model);
     }
-    /* For both there is no room, unless the old one gives its up first. */
+    /* Not enough memory for both, unless the old model releases its memory first. */
     cr_expect_eq(gpuserve_model_swap(model, NULL, NULL, NULL, NULL, &error), GPUSERVE_OK,
                  "nothing forbids: the device of the test gives what it is asked for");
     cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
@@ -87,7 +88,8 @@ Test(suspend, work_in_flight_is_finished_before_its_model_is_suspended_or_closed
     end_context(&context);
 }
 
-/* The first one suspended, the second in its place, a context whose loads wait so long. */
+/* Suspends the first model and opens a second in its memory; loads of the context wait
+ * `wait_ms`. */
 static void take_its_place(uint32_t wait_ms, gpuserve_context **context, gpuserve_model **large,
                            gpuserve_model **small)
 {
@@ -98,7 +100,7 @@ static void take_its_place(uint32_t wait_ms, gpuserve_context **context, gpuserv
     *small = open_named(*context, "small", 5 * GB);
 }
 
-/* Ten minutes are what the policy allows. */
+/* The policy would allow a wait of ten minutes. */
 Test(suspend, a_request_waits_for_memory_no_longer_than_its_deadline, .timeout = 100)
 {
     static const char *const words[] = { "large needs 9", "12000000000", "small holds 5" };
@@ -141,7 +143,7 @@ static void *ask(void *argument)
     return NULL;
 }
 
-/* In turn they would take longer than the test may. */
+/* One after the other they would exceed the test's time limit. */
 Test(suspend, requests_that_wait_for_the_same_memory_wait_together, .timeout = 240)
 {
     enum { N = 100 };
@@ -264,12 +266,12 @@ Test(suspend, models_are_found_by_name_and_version)
     cr_expect_not_null(strstr(error.message, "\"m\", version \"1\""), "%s", error.message);
     options.version = "2";
     cr_assert_eq(try_open(&two, context, 1000, &options, &error), GPUSERVE_OK, "%s", error.message);
-    options.name = NULL; /* its path, which others may have as well */
+    options.name = NULL; /* defaults to the path, which is not unique */
     cr_assert_eq(try_open(&other, context, 1000, &options, NULL), GPUSERVE_OK);
     cr_assert_eq(gpuserve_context_find(&found, context, "m", "1", NULL), GPUSERVE_OK);
     cr_expect_eq(found, one);
     gpuserve_model_close(&one);
-    check_answer(found); /* it has another owner */
+    check_answer(found); /* another handle refers to it */
     gpuserve_model_close(&found);
     cr_assert_eq(gpuserve_context_find(&found, context, "m", NULL, NULL), GPUSERVE_OK);
     cr_expect_eq(found, two);

@@ -1,6 +1,8 @@
 /*
- * test_swap.c - exchanging the model behind a handle: what changes, what is refused, and that every
- * answer under load is wholly the old one's or the new one's.
+ * test_swap.c - hot swap of the model behind a handle.
+ *
+ * What changes, which swaps are rejected, and that each answer under load is entirely the old
+ * model's or the new one's.
  */
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"
@@ -16,7 +18,7 @@
 
 enum { N_TEXTS = 4, DIM = FOLDER_HIDDEN, WORD = 10 };
 
-/* The word whose embedding differs between versions stands in each. */
+/* Each text has the word whose embedding differs between the versions. */
 static const char *const texts[N_TEXTS] = { "w10", "w11 w10", "w10 w12 w13", "w20 w21 w22 w10" };
 
 static gpuserve_context *make_context(void)
@@ -81,7 +83,7 @@ Test(swap, the_new_model_answers_and_what_was_lent_stays)
     cr_expect_eq(gpuserve_completion_fd(model), fd);
     cr_assert_eq(gpuserve_model_swap(model, a.path, &changes, NULL, NULL, NULL), GPUSERVE_OK);
     cr_expect_eq(gpuserve_model_fingerprint(model), fingerprint, "the face of before is found");
-    /* Without a path the files are read again: this time they say something else. */
+    /* Without a path the files are read again: now with other content. */
     folder_set_word(&a, WORD, 0.25f);
     cr_assert_eq(gpuserve_model_swap(model, NULL, &changes, NULL, NULL, NULL), GPUSERVE_OK);
     cr_expect_eq(changes, GPUSERVE_CHANGE_FINGERPRINT);
@@ -96,7 +98,7 @@ Test(swap, the_new_model_answers_and_what_was_lent_stays)
     folder_remove(&b);
 }
 
-/* One swap that must fail with `status` and a message that holds `says`; the model stays. */
+/* A swap that must fail with `status` and a message containing `says`; the model stays. */
 static void refuse(gpuserve_model *model, const char *path, const gpuserve_model_options *options,
                    const gpuserve_swap_options *how, gpuserve_status status, const char *says)
 {
@@ -230,7 +232,7 @@ Test(swap, a_suspended_model_comes_back_as_it_was_or_not_at_all)
                  error.message);
     embed(model, before);
     cr_expect_neq(memcmp(before, after, sizeof(before)), 0);
-    /* A new file under the same name is another model, and the old one is still open. */
+    /* A new file under the same name is another model; the old file is still open. */
     folder_set_word(&a, WORD, 0.5f);
     cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
     embed(model, after);
@@ -240,7 +242,7 @@ Test(swap, a_suspended_model_comes_back_as_it_was_or_not_at_all)
     folder_remove(&a);
 }
 
-/* ---------------------------------------------------------------------------------- what stays */
+/* ------------------------------------------------------------------------------------ no growth */
 
 struct usage {
     size_t resident;
@@ -252,8 +254,8 @@ static struct usage usage_now(void)
     return (struct usage){ resident_bytes(), count_threads(), count_descriptors() };
 }
 
-/* Of 4,000 rounds a release build keeps nothing. The address sanitizer's allocator keeps 0 to 5 MB
- * of 1,000 rounds or of 4,000, more when other programs run; it finds leaks itself at the end. */
+/* A release build keeps no memory of 4,000 rounds. The address sanitizer's allocator keeps 0 to 5
+ * MB after 1,000 or 4,000 rounds, more if other programs run; it finds leaks itself at exit. */
 #ifdef __SANITIZE_ADDRESS__
 enum { MORE_BYTES = 16 << 20 };
 #else
@@ -264,8 +266,8 @@ static void expect_no_more(struct usage before, const char *what)
 {
     const struct usage now = usage_now();
 
-    /* Pages of its arenas that the C library had not touched before; a leak of 4 kB a round is
-     * more. Every byte is counted in test_memory.c. */
+    /* Tolerance for arena pages that the C library touches for the first time; a leak of 4 kB per
+     * round is more. test_memory.c counts every byte. */
     cr_expect_leq(now.resident, before.resident + MORE_BYTES, "%s: %zu bytes of memory became %zu",
                   what, before.resident, now.resident);
     cr_expect_eq(now.threads, before.threads, "%s", what);
@@ -328,13 +330,12 @@ Test(swap, a_thousand_suspensions_and_swaps_leave_nothing)
     folder_remove(&folders[1]);
 }
 
-/* Sanitizers have a heap of their own. */
+/* Sanitizers have their own heap. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 enum { N_LOADERS = 6 };
 
 struct loaders {
-    pthread_barrier_t
-        all_there; /* so that each has a heap of its own, as far as there are so many */
+    pthread_barrier_t all_there; /* concurrent, so that each gets its own malloc arena */
     pthread_mutex_t turn;
 };
 
@@ -357,8 +358,8 @@ static void *load_in_turn(void *argument)
     return NULL;
 }
 
-/* The C library keeps a heap for each of some threads, and in each the most that it ever held. Its
- * malloc_trim() leaves the free end of each as it is, of which 2 MB may have been written to. */
+/* The C library keeps an arena for some threads, each at its peak size. malloc_trim() does not
+ * release the free top of an arena, of which 2 MB may be dirty. */
 Test(swap, no_heap_keeps_what_a_load_needed)
 {
     struct loaders loaders = { .turn = PTHREAD_MUTEX_INITIALIZER };

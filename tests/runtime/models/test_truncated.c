@@ -1,7 +1,9 @@
 /*
- * test_truncated.c - a weights file that another process cuts: while the model is suspended, and
- * while it is being read. What reads it gets an error that names the file, whatever `use_mmap`
- * says; nothing is mapped that could end the process.
+ * test_truncated.c - a weights file truncated by another process, while the model is suspended or
+ * loading.
+ *
+ * The load returns an error that names the file, whatever `use_mmap` says; no mapping exists that
+ * could end the process with SIGBUS.
  */
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"
@@ -17,7 +19,7 @@
 
 static const char *const words[] = { "w5 w6 w7" };
 
-/* A weights file, and its bytes as they were. */
+/* A weights file and its original bytes. */
 struct weights {
     char path[128], *bytes;
     size_t size;
@@ -38,7 +40,7 @@ static void open_weights(struct weights *weights, const struct folder *folder, c
     fclose(file);
 }
 
-/* In the file as it is, which the model has open. */
+/* Restores the content in place: the model has the file open. */
 static void restore(const struct weights *weights)
 {
     const int file = open(weights->path, O_WRONLY);
@@ -53,7 +55,7 @@ static gpuserve_model_options options_of(uint32_t use_mmap)
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
 
     options.device = "cpu";
-    options.n_threads = 1; /* so that each tensor is read by the thread that tells */
+    options.n_threads = 1; /* one thread both reads tensors and reports progress */
     options.use_mmap = use_mmap;
     return options;
 }
@@ -66,7 +68,7 @@ static void expect_named(gpuserve_status status, const gpuserve_error *error, co
     cr_expect_not_null(strstr(error->message, name), "%zu bytes left: %s", left, error->message);
 }
 
-/* Cut anywhere it does not come back; whole again it does. */
+/* A truncated file at any size prevents the resume; the restored file allows it. */
 static void cut_while_suspended(const char *source, const char *name, uint32_t use_mmap)
 {
     const gpuserve_model_options options = options_of(use_mmap);
@@ -82,7 +84,7 @@ static void cut_while_suspended(const char *source, const char *name, uint32_t u
                  "%s", error.message);
     cr_assert_eq(gpuserve_embed(model, words, 1, before, FOLDER_HIDDEN, NULL, NULL), GPUSERVE_OK);
     for (size_t i = 0; i < 4; i++) {
-        const size_t left = weights.size * i / 6; /* what it needs ends behind that */
+        const size_t left = weights.size * i / 6; /* shorter than needed */
 
         cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
         cr_assert_eq(truncate(weights.path, (off_t)left), 0);
@@ -124,7 +126,7 @@ static int32_t cut(void *user, uint32_t stage, uint64_t done, uint64_t total)
     return 0;
 }
 
-/* After each of the first tensors, with the header read and believed. */
+/* Truncated after each of the first tensors, when the header is already parsed. */
 Test(truncated, weights_that_are_cut_while_they_are_read)
 {
     struct weights weights;

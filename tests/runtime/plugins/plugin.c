@@ -1,8 +1,8 @@
 /*
- * plugin.c - a backend plugin, good or with one fault each, as PLUGIN_FAULT says.
+ * plugin.c - a backend plugin, good or with one fault, selected by PLUGIN_FAULT.
  *
- * The good one is the CPU's backend under another name: a device that is not "cpu" but works. So is
- * the one of 12 GB, for models that only claim memory.
+ * The good one is the CPU backend under another name: a working device that is not "cpu". A variant
+ * has two devices of 12 GB, for models that only reserve memory.
  */
 #include "kernels/kernels.h"
 #include "lib/base/error.h"
@@ -13,7 +13,7 @@
 #define FAULT_NO_ENTRY 3
 #define FAULT_NO_DRIVER 4
 #define FAULT_NO_DEVICE 5
-#define FAULT_SMALL 6 /* none: two devices, each with 12 GB that nothing takes */
+#define FAULT_SMALL 6 /* no fault: two devices of 12 GB, never used up */
 
 #if PLUGIN_FAULT != FAULT_NO_ENTRY
 

@@ -1,5 +1,5 @@
 /*
- * test_async.c - submit, wait, cancel, callbacks and the descriptor, in every order.
+ * test_async.c - submit, wait, cancel, callbacks and the event descriptor, in all orders.
  */
 #include "tests/runtime/fake.h"
 
@@ -204,7 +204,7 @@ static void submit_next(void *user, gpuserve_request *request, gpuserve_status s
         if (gpuserve_submit(&next, chain->model, &job, submit_next, chain, NULL) != GPUSERVE_OK)
             atomic_fetch_add(&chain->failed, 1);
     }
-    gpuserve_request_free(&request); /* its own: allowed */
+    gpuserve_request_free(&request); /* freeing its own request is allowed */
     atomic_fetch_sub(&chain->left, 1);
 }
 
@@ -239,7 +239,7 @@ static bool is_suspended(gpuserve_context *context)
     return strstr(text, "\"suspended\"") != NULL;
 }
 
-/* The suspension waits for this callback, which must not wait for the suspension. */
+/* The suspension waits for this callback, so the callback must not wait for the suspension. */
 static void submit_once_suspended(void *user, gpuserve_request *request, gpuserve_status status)
 {
     static const char *const text[] = { "next" };
@@ -296,7 +296,8 @@ static void change(void *user, gpuserve_request *request, gpuserve_status status
     changes->swapped = gpuserve_model_swap(changes->model, NULL, NULL, NULL, NULL, NULL);
 }
 
-/* Each of them would wait for the callback that it was called from. */
+/* Each of these calls would wait for the callback that makes it (deadlock), so they are
+ * rejected. */
 Test(async, a_callback_may_not_change_a_model, .timeout = 60)
 {
     static const char *const text[] = { "first" };
@@ -344,7 +345,8 @@ Test(async, many_threads_may_wait_for_one_request)
     gpuserve_model_close(&model);
 }
 
-/* Whoever is faster, but a worker has to be woken first. */
+/* A race, but a worker has to be woken first, so the waiting thread usually runs the batch
+ * inline. */
 Test(async, who_waits_without_a_limit_computes_on_an_idle_cpu)
 {
     gpuserve_model *model = fake_open(2, 0, 0);
@@ -414,7 +416,7 @@ Test(async, a_request_outlives_its_model)
     const gpuserve_job job = fake_job(two_texts, 2, rows);
     gpuserve_request *request = submit(model, &job, NULL, NULL);
 
-    gpuserve_model_close(&model); /* waits for it */
+    gpuserve_model_close(&model); /* waits for the request */
     cr_expect_eq(gpuserve_wait(request, 0, NULL), GPUSERVE_OK);
     cr_expect_eq(gpuserve_cancel(request), GPUSERVE_OK);
     expect_rows(two_texts, 2, rows);

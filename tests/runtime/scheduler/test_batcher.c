@@ -1,5 +1,5 @@
 /*
- * test_batcher.c - how requests share batches: fairness, budgets, the bound of the queue, endings.
+ * test_batcher.c - batch formation: fairness, batch budgets, queue limits, shutdown.
  */
 #include "tests/runtime/fake.h"
 
@@ -122,7 +122,7 @@ Test(batcher, a_small_request_passes_between_the_pieces_of_a_large_one)
     free(rows);
 }
 
-/* A batch of a large request is what a small one waits for. */
+/* A small request waits for at most one batch of a large request. */
 Test(batcher, batches_of_large_requests_are_short_while_small_ones_come)
 {
     static const char *const small[] = { "only one" };
@@ -135,7 +135,7 @@ Test(batcher, batches_of_large_requests_are_short_while_small_ones_come)
     cr_assert_eq(gpuserve_run(model, &small_job, NULL), GPUSERVE_OK);
     cr_assert_eq(gpuserve_run(model, &large_job, NULL), GPUSERVE_OK);
     cr_expect_leq(fake_largest_batch_tokens(), 128);
-    for (int i = 0; i < 10; i++) /* more batches than a small one is expected for */
+    for (int i = 0; i < 10; i++) /* enough batches for the small-request estimate to expire */
         cr_assert_eq(gpuserve_run(model, &large_job, NULL), GPUSERVE_OK);
     cr_expect_gt(fake_largest_batch_tokens(), 128);
     gpuserve_model_close(&model);
@@ -154,7 +154,7 @@ Test(batcher, requests_of_several_callers_share_one_batch)
     for (size_t i = 0; i < 20; i++) {
         gpuserve_job job = fake_job(text, 1, rows[i]);
 
-        job.cache = GPUSERVE_CACHE_OFF; /* equal texts would be computed once */
+        job.cache = GPUSERVE_CACHE_OFF; /* disables coalescing of equal texts */
         cr_assert_eq(gpuserve_submit(&requests[i], model, &job, NULL, NULL, NULL), GPUSERVE_OK);
         if (i == 0)
             fake_wait_running(1);
@@ -185,7 +185,7 @@ Test(batcher, jobs_that_differ_do_not_mix)
     jobs[3].output_capacity = FAKE_LABELS;
     fake_hold();
     for (size_t i = 0; i < 4; i++) {
-        jobs[i].cache = GPUSERVE_CACHE_OFF; /* two are equal */
+        jobs[i].cache = GPUSERVE_CACHE_OFF; /* two texts are equal */
         cr_assert_eq(gpuserve_submit(&requests[i], model, &jobs[i], NULL, NULL, NULL), GPUSERVE_OK);
         if (i == 0)
             fake_wait_running(1);
@@ -218,7 +218,7 @@ Test(batcher, one_text_alone_runs_on_the_wide_stream_and_many_do_not)
     job = fake_job((const char *const *)texts, 300, rows);
     gpuserve_request *request = NULL;
     cr_assert_eq(gpuserve_submit(&request, model, &job, NULL, NULL, NULL), GPUSERVE_OK);
-    fake_wait_running(2); /* both workers are at it */
+    fake_wait_running(2); /* both workers are busy */
     wide = fake_wide_batches();
     fake_release();
     cr_expect_eq(gpuserve_wait(request, -1, NULL), GPUSERVE_OK);
@@ -258,14 +258,14 @@ Test(batcher, a_full_queue_refuses_whole_requests_and_says_when_to_come_again)
         cr_expect_eq(gpuserve_wait(requests[i], -1, NULL), GPUSERVE_OK);
         gpuserve_request_free(&requests[i]);
     }
-    for (size_t i = 0; i < 200; i++) { /* the room is free as soon as a result is known */
+    for (size_t i = 0; i < 200; i++) { /* capacity is released as soon as a result is known */
         cr_assert_eq(gpuserve_embed(model, text, 1, rows[0], FAKE_DIM, NULL, &error), GPUSERVE_OK,
                      "%s", error.message);
     }
     gpuserve_model_close(&model);
 }
 
-/* The fake device: two tokens in 20 ms and more on one thread, so an estimate of 100 a second. */
+/* A fake device of two tokens per 20 ms or more on one thread, i.e. an estimate of 100 tokens/s. */
 static gpuserve_model *open_slow_for(uint32_t max_queue_ms, uint32_t max_queue_tokens)
 {
     gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
@@ -295,7 +295,7 @@ static gpuserve_model *open_slow(uint32_t max_queue_ms)
 
 enum { MAX_TRIED = 200 };
 
-/* How many texts wait while nothing is computed, before one is refused. */
+/* Number of texts that can be queued while the device is held, before one is rejected. */
 static size_t fill(gpuserve_model *model, const char *one, gpuserve_error *error)
 {
     const char *const text[] = { one };
@@ -325,26 +325,27 @@ Test(batcher, work_waits_for_so_long_by_the_speed_of_late)
 
     cr_expect_eq(fill(model, "word", &error), MAX_TRIED, "without the bound");
     gpuserve_model_close(&model);
-    /* A millisecond is less than a token; two batches of 64 tokens may wait in any case, and the
-     * word is taken for 4 with the special ones. */
+    /* A millisecond is less than one token's time, but two batches of 64 tokens may always wait.
+     * The word counts as 4 tokens with the special ones. */
     model = open_slow(1);
     cr_expect_eq(fill(model, "word", &error), 128 / 4, "%s", error.message);
     cr_expect_eq(error.status, GPUSERVE_E_BUSY);
     cr_expect_neq(strstr(error.hint, "max_queue_ms"), NULL, "%s", error.hint);
     cr_expect_gt(error.retry_after_ms, 0);
     gpuserve_model_close(&model);
-    /* An hour of it is more than comes here, whatever the machine did meanwhile. */
+    /* An hour's capacity is more than MAX_TRIED texts, however slow the machine was. */
     model = open_slow(3600000);
     cr_expect_eq(fill(model, "word", &error), MAX_TRIED, "%s", error.message);
     gpuserve_model_close(&model);
 }
 
-/* The time to retry is the time in which enough of the queue is computed, at the speed measured: no
- * more than 4 tokens in 20 ms here. Large requests may fill 13 sixteenths of the bound. */
+/* retry_after_ms is the time to compute enough of the queue at the measured throughput: at most 4
+ * tokens per 20 ms here. Large requests may use 13/16 of the queue limit. */
 Test(batcher, when_to_come_again_grows_with_the_queue)
 {
     enum { MAX = 180, LARGE = 100, A_TEXT = 4, ROOM = 800, LARGE_ROOM = ROOM / 16 * 13 };
-    static const size_t waiting[] = { LARGE + 1, MAX }; /* beside which a large one has no room */
+    static const size_t waiting[] = { LARGE + 1,
+                                      MAX }; /* with these, a large request is rejected */
     static const char *texts[LARGE];
     static float rows[MAX][FAKE_DIM], large_rows[LARGE][FAKE_DIM];
     gpuserve_model *model = open_slow_for(0, ROOM);
@@ -402,7 +403,7 @@ struct large {
     gpuserve_request *request;
 };
 
-/* Texts that no other request has: a batch for each. */
+/* Texts that no other request has, so that each needs its own batch. */
 static gpuserve_job make_large(struct large *large, int number)
 {
     for (int i = 0; i < LARGE_TEXTS; i++) {
@@ -434,7 +435,7 @@ Test(batcher, eight_large_requests_find_room_while_the_device_slows_down)
 
         for (int k = 0; i == 2 * N_LARGE && k < N_LARGE; k++)
             end_large(&large[k]);
-        if (i == 2 * N_LARGE) /* nothing is computed at this moment */
+        if (i == 2 * N_LARGE) /* nothing is running at this moment */
             fake_set_speed(1e9, 4000, false);
         if (one->request)
             end_large(one);
@@ -529,7 +530,7 @@ static uint32_t next_random(uint32_t *state)
     return *state >> 8;
 }
 
-/* Rows are right when the request succeeded, and as they were when it did not. */
+/* Rows are right if the request succeeded, and unchanged if it failed. */
 static bool rows_are_right(const struct actor *actor, const gpuserve_job *job, size_t first,
                            size_t columns, gpuserve_status st)
 {

@@ -1,6 +1,6 @@
 /*
- * test_cache.c - equal texts computed once: in flight together, and out of the cache; bounds of
- * bytes in queue and cache.
+ * test_cache.c - equal texts computed once, by coalescing in flight and by the result cache; byte
+ * limits of queue and cache.
  */
 #define _GNU_SOURCE
 #include "tests/runtime/fake.h"
@@ -53,7 +53,7 @@ Test(cache, equal_texts_in_flight_are_computed_once)
     int n_computed = 0;
 
     fake_hold();
-    for (size_t i = 0; i < N; i++) { /* the first runs; half of the rest are equal to it */
+    for (size_t i = 0; i < N; i++) { /* the first runs; half of the others equal it */
         gpuserve_job job = fake_job(&texts[i % 2], 1, rows[i]);
 
         job.items = &items[i];
@@ -188,7 +188,7 @@ Test(cache, a_text_that_comes_again_is_not_computed_again)
     cr_expect_gt(fake_batches(), batches);
     cr_expect_eq(stats_of(context).cache_hits, 5, "neither looked for nor counted");
 
-    job = fake_job(texts, 3, tokens); /* rows by token, the same texts: another key */
+    job = fake_job(texts, 3, tokens); /* other task, same texts: a different key */
     job.task = GPUSERVE_TASK_TOKEN_VECTORS;
     job.output_capacity = sizeof(tokens) / sizeof(tokens[0]);
     job.result = &result;
@@ -219,12 +219,12 @@ Test(cache, large_jobs_with_some_rows_in_the_cache)
         half[i] = texts[2 * i];
     job = fake_job(half, N / 2, rows);
     cr_expect_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
-    for (int round = 0; round < 2; round++) { /* half of the rows are there, then all */
+    for (int round = 0; round < 2; round++) { /* first half of the rows is cached, then all */
         job = fake_job((const char *const *)texts, N, rows);
         job.result = &result;
         memset(rows, 0, (size_t)N * FAKE_DIM * sizeof(*rows));
         cr_expect_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
-        cr_expect_geq(result.n_cached, round ? N : N / 2); /* words may share an id */
+        cr_expect_geq(result.n_cached, round ? N : N / 2); /* words may have equal ids */
         for (size_t i = 0; i < N; i++)
             expect_row(texts[i], rows + i * FAKE_DIM);
     }
@@ -253,7 +253,7 @@ Test(cache, a_hit_completes_at_once_and_calls_back_from_a_library_thread)
     gpuserve_request *request = NULL;
 
     cr_expect_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
-    fake_hold(); /* nothing could be computed now */
+    fake_hold(); /* a computation would block */
     cr_expect_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
     cr_assert_eq(gpuserve_submit(&request, model, &job, called, &self, NULL), GPUSERVE_OK);
     cr_expect_eq(gpuserve_wait(request, -1, NULL), GPUSERVE_OK);
@@ -262,7 +262,7 @@ Test(cache, a_hit_completes_at_once_and_calls_back_from_a_library_thread)
     gpuserve_model_close(&model);
 }
 
-/* --------------------------------------------------------------------- the structure, directly */
+/* -------------------------------------------------------------------- the data structure itself */
 
 static struct gsv_cache_key key_of(int32_t *ids, uint32_t n, uint64_t hash)
 {

@@ -1,6 +1,6 @@
 /*
- * test_concurrency.c - as many threads compute as there are cores, whatever the number of models,
- * and busy models get equal shares.
+ * test_concurrency.c - at most as many threads compute as there are cores, for any number of
+ * models; busy models get equal shares.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/context.h"
@@ -70,7 +70,7 @@ Test(cores, never_more_than_there_are_and_none_is_lost)
     }
     for (size_t i = 0; i < N_SHARES * N_EACH; i++)
         pthread_join(threads[i], NULL);
-    take_turns(&ones[0]); /* in a crowd it may be that nobody ever gets all of them */
+    take_turns(&ones[0]); /* under contention one caller may never get all cores */
     cr_expect_eq(atomic_load(&crowd.n_wrong), 0);
     cr_expect_gt(atomic_load(&crowd.n_wide), 0);
     cr_expect_eq(crowd.cores.n_busy, 0);
@@ -102,8 +102,8 @@ static void wait_until_inside(struct crowd *crowd, size_t share, int32_t n)
     }
 }
 
-/* Of three who wait for the only core, the one comes first that has used least, not the one that
- * came first; who was idle does not come with all the time it has not used. */
+/* Fair queueing: of three waiters for the only core, the one with the least used time is first, not
+ * the first to arrive. An idle share gets no credit for its idle time. */
 Test(cores, who_has_used_min_comes_first)
 {
     static struct crowd crowd;
@@ -169,9 +169,9 @@ Test(cores, two_busy_models_share_the_context)
     free(rows);
 }
 
-/* ------------------------------------------------------------------------------------- groups */
+/* ---------------------------------------------------------------------------------- core groups */
 
-/* The thread of that name in this process; 0: not yet. */
+/* The thread of that name in this process; 0: not started yet. */
 static pid_t find_thread(const char *wanted)
 {
     DIR *tasks = opendir("/proc/self/task");
@@ -211,8 +211,8 @@ static void expect_on_core(const char *thread, int core)
              !CPU_ISSET(core, &mask));
 }
 
-/* As if each core had a cache of its own: a worker stays on each, callers where they are, and one
- * text alone is still computed by all. */
+/* Simulates a cache per core: one worker is pinned to each core, callers are not, and a single text
+ * is still computed by all. */
 Test(cores, each_group_has_its_workers)
 {
     gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
@@ -229,7 +229,7 @@ Test(cores, each_group_has_its_workers)
         if (CPU_ISSET(i, &mask))
             cores[n++] = i;
     }
-    if (n < 2) /* nowhere to keep two apart */
+    if (n < 2) /* needs two cores */
         return;
     context_options.n_threads = 2;
     options.device = "cpu";

@@ -1,6 +1,6 @@
 /*
- * test_deadline.c - deadlines in every state, classes of priority, the expected fingerprint, and
- * what job.result tells.
+ * test_deadline.c - deadlines in all request states, priority classes, the expected fingerprint,
+ * and the fields of job.result.
  */
 #include "tests/runtime/fake.h"
 
@@ -12,7 +12,7 @@
 
 static const char *const text[] = { "a few words" };
 
-/* Equal texts would be computed once. */
+/* No result cache: equal texts would be computed once. */
 static gpuserve_job job_of(const char *const *texts, size_t n, float *rows)
 {
     gpuserve_job job = fake_job(texts, n, rows);
@@ -72,7 +72,7 @@ Test(deadline, a_far_one_changes_nothing)
     gpuserve_model_close(&model);
 }
 
-/* The only worker is held with the first text, so the second's deadline passes in the queue. */
+/* The only worker is held by the first text, so the second's deadline expires in the queue. */
 Test(deadline, passing_in_the_queue_completes_before_compute)
 {
     gpuserve_model *model = fake_open(1, 0, 0);
@@ -130,7 +130,7 @@ static void note_status(void *user, gpuserve_request *request, gpuserve_status s
     atomic_store((_Atomic int *)user, (int)status);
 }
 
-/* Waiting would wake the worker again when the deadline passes: here nothing does. */
+/* No gpuserve_wait() here, which would wake the worker at the deadline. */
 Test(deadline, passing_is_told_where_nobody_waits, .timeout = 60)
 {
     gpuserve_model *model = fake_open(1, 0, 0);
@@ -163,7 +163,7 @@ Test(deadline, what_has_begun_whole_is_finished)
     gpuserve_job job = job_of(text, 1, row);
     gpuserve_request *request;
 
-    job.deadline_us = 2000000; /* enough to begin on a busy machine */
+    job.deadline_us = 2000000; /* enough to start on a busy machine */
     fake_hold();
     request = submit(model, &job);
     fake_wait_running(1);
@@ -175,7 +175,8 @@ Test(deadline, what_has_begun_whole_is_finished)
     gpuserve_model_close(&model);
 }
 
-/* A large job with raw chunks: some items are computed, the deadline passes, nothing is written. */
+/* A large job in several batches: some items are computed, then the deadline expires, and no output
+ * is written. */
 Test(deadline, passing_amid_a_large_job_writes_nothing)
 {
     enum { MANY = 20000 };
@@ -192,7 +193,8 @@ Test(deadline, passing_amid_a_large_job_writes_nothing)
     job.deadline_us = 100000;
     fake_hold();
     request = submit(model, &job);
-    st = gpuserve_wait(request, 150000, NULL); /* some are held in a batch, unless we were late */
+    st = gpuserve_wait(request, 150000,
+                       NULL); /* some items are held in a batch, unless the test was late */
     cr_expect(st == GPUSERVE_E_TIMEOUT || st == GPUSERVE_E_EXPIRED, "%s", gpuserve_status_name(st));
     fake_release();
     finish(request, GPUSERVE_E_EXPIRED);
@@ -232,11 +234,11 @@ static void note(void *user, gpuserve_request *request, gpuserve_status status)
 {
     (void)request;
     cr_expect_eq(status, GPUSERVE_OK);
-    order[n_order++] = (int)(size_t)user; /* the only worker completes one after the other */
+    order[n_order++] = (int)(size_t)user; /* one worker completes in order */
 }
 
-/* 100 requests of each class of one full batch each wait for one worker: of the first 105 there are
- * 80 of HIGH, 20 of NORMAL and 5 of LOW, and everyone comes to the end. */
+/* 100 full-batch requests of each class wait for one worker. Of the first 105, 80 are HIGH, 20
+ * NORMAL and 5 LOW, and all complete. */
 Test(deadline, classes_share_sixteen_to_four_to_one_and_nobody_starves)
 {
     enum { EACH = 100, ALL = 3 * EACH };

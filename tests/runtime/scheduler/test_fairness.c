@@ -1,10 +1,10 @@
 /*
- * test_fairness.c - the queue under bulk clients, on a simulated clock.
+ * test_fairness.c - fairness of the queue under bulk clients, on a simulated clock.
  *
- * The batcher is the library's own. The test takes the place of its workers and of time: a batch
- * ends so many simulated nanoseconds after it was taken, single texts arrive by a seeded generator,
- * and bulk clients send again when they are answered, or after retry_after_ms. One thread does all,
- * so every run counts the same.
+ * The batcher is the real one. The test replaces its workers and the clock: a batch ends a
+ * simulated time after it was formed, single texts arrive from a seeded generator, and bulk clients
+ * send again on an answer or after retry_after_ms. One thread runs everything, so each run is
+ * identical.
  */
 #include "lib/base/error.h"
 #include "lib/runtime/scheduler/completions.h"
@@ -22,17 +22,17 @@ enum {
     WORKERS = 2,
     BATCH_TOKENS = 512,
     MAX_SEQUENCES = 128,
-    SINGLE_CLIENT = 1000, /* the number of the client that sends single texts */
+    SINGLE_CLIENT = 1000, /* client id of the single texts */
 };
 
 static const uint64_t forever = UINT64_MAX, ms = 1000000;
 
-/* Who is one client to the queue. */
+/* How the queue identifies clients. */
 enum identity { EACH_ITS_OWN, ALL_ONE };
 
 struct bulk {
     uint64_t client;
-    uint64_t send_ns; /* when it sends next; forever: a request of it is in the queue */
+    uint64_t send_ns; /* next send time; forever: has a queued request */
 };
 
 struct prediction {
@@ -54,7 +54,7 @@ struct simulation {
     size_t n_singles, n_answered, n_refused;
     uint64_t computed; /* tokens */
     uint64_t longest_single_ns;
-    uint64_t max_timed; /* in the queue at any time */
+    uint64_t max_timed; /* max in the queue at any time */
     struct prediction prediction;
     size_t n_predictions, n_right, n_bulk_refused;
 };
@@ -90,7 +90,7 @@ static gpuserve_request *make_request(size_t n_texts,
     return request;
 }
 
-/* 0, or the nanoseconds after which to send it again. */
+/* 0, or the nanoseconds until the retry. */
 static uint64_t send(struct simulation *s, size_t n_texts, uint64_t client, void *user)
 {
     struct gsv_queue_reservation reservation = charge_of(n_texts, client);
@@ -176,7 +176,7 @@ static void end_batches(struct simulation *s)
     }
 }
 
-/* Whether a bulk request of the client that was refused would be admitted now. */
+/* Checks whether a rejected bulk request would be admitted at the predicted time. */
 static void check_prediction(struct simulation *s)
 {
     struct prediction *p = &s->prediction;
@@ -189,7 +189,8 @@ static void check_prediction(struct simulation *s)
     gsv_batcher_leave(s->batcher);
     p->is_open = false;
     s->n_predictions++;
-    /* Room comes at the ends of batches: nothing is known more exactly than one of them. */
+    /* Capacity is released at the end of batches, so one batch is the precision of the
+     * prediction. */
     s->n_right += p->predicted_ns <= 2 * took + batch_ns && took <= 2 * p->predicted_ns + batch_ns;
 }
 
@@ -274,13 +275,13 @@ static struct simulation *start(size_t n_bulk, enum identity identity, uint64_t 
     s->single_client = SINGLE_CLIENT;
     s->token_ns = token_ns;
     s->seed = 88172645463325252u;
-    s->single_gap_ns = TEXT_TOKENS * token_ns / WORKERS * 5; /* 20 % of what the workers compute */
+    s->single_gap_ns = TEXT_TOKENS * token_ns / WORKERS * 5; /* 20 % of the workers' throughput */
     return s;
 }
 
 static void end(struct simulation *s)
 {
-    for (size_t i = 0; i < s->n_bulk; i++) { /* no more requests; those in the queue end */
+    for (size_t i = 0; i < s->n_bulk; i++) { /* no new requests; queued ones complete */
         s->bulk[i].send_ns = s->bulk[i].send_ns == forever ? forever : forever - 1;
     }
     s->single_ns = forever - 1;
@@ -306,7 +307,7 @@ static void end(struct simulation *s)
     free(s);
 }
 
-/* A fast device, whose room is 500 ms of it, and a slow one, whose room is the least there is. */
+/* A fast device, whose queue holds 500 ms of work, and a slow one, whose queue has the min size. */
 static const uint64_t speeds[] = { 50000, 2000000 };
 static const size_t counts[] = { 1, 8, 100 };
 
@@ -349,7 +350,7 @@ Test(fairness, single_texts_of_a_bulk_client_are_answered_too)
     beside_all(ALL_ONE);
 }
 
-/* Learn the speed, so that the bound by time holds from the first request on. */
+/* Measures the throughput first, so that the time limit applies from the first request on. */
 static struct simulation *start_warm(uint64_t token_ns)
 {
     struct simulation *s = start(1, EACH_ITS_OWN, token_ns);
@@ -360,7 +361,7 @@ static struct simulation *start_warm(uint64_t token_ns)
     return s;
 }
 
-/* Requests of `n_texts` by `client` until one is refused. */
+/* Submits requests of `n_texts` by `client` until one is rejected. */
 static size_t fill(struct simulation *s, size_t n_texts, uint64_t client)
 {
     size_t n = 0;

@@ -1,7 +1,9 @@
 /*
- * test_invariance.c - neighbours never change an answer: 200 texts alone, then in 500 random
- * batches from eight threads, with one thread and with several, beside neighbours that mean harm.
- * The bits are equal, in float32 and int8. Nothing is shared or cached here: every row is computed.
+ * test_invariance.c - batch invariance: other texts in a batch never change a result.
+ *
+ * 200 texts alone, then in 500 random batches from eight threads, with one thread and with several,
+ * together with cancelled, overflowing and other requests. The bits are equal in float32 and int8.
+ * Coalescing and caching are off, so every row is computed.
  */
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"
@@ -16,7 +18,7 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-/* Ten to thirty times slower, and after races and overruns: the bits are the other build's part. */
+/* Sanitizers are ten to thirty times slower and look for races and overruns, so fewer batches. */
 enum { N_TEXTS = 16, N_BATCHES = 16, MAX_COMPANY = 6, N_CALLERS = 4 };
 #else
 enum { N_TEXTS = 200, N_BATCHES = 500, MAX_COMPANY = 8, N_CALLERS = 8 };
@@ -29,7 +31,7 @@ struct crowd {
     const char *texts[N_TEXTS];
     float *alone; /* [N_TEXTS, dim] */
     size_t dim;
-    const char *poison; /* its row is NaN or infinite; NULL: no such text */
+    const char *poison; /* its row is NaN or infinite; NULL: none */
     atomic_int n_left;  /* batches */
     atomic_int n_differing, n_failed;
     atomic_bool stop;
@@ -53,7 +55,7 @@ static gpuserve_job job_of(const struct crowd *crowd, const char *const *texts, 
     return job;
 }
 
-/* A random choice of texts, and now and then a poisonous one among them. */
+/* A random selection of texts, sometimes with the overflowing one. */
 static void run_batch(struct crowd *crowd, uint32_t *seed, float *rows)
 {
     const char *chosen[MAX_COMPANY + 1];
@@ -98,7 +100,7 @@ static void *call(void *argument)
     return NULL;
 }
 
-/* A neighbour that submits what it cancels, texts of every length, and other tasks. */
+/* Background load: cancelled requests, texts of all lengths, other tasks. */
 static void *disturb(void *argument)
 {
     struct caller *caller = argument;
@@ -124,7 +126,7 @@ static void *disturb(void *argument)
         if (next_random(&caller->seed) % 2)
             gpuserve_cancel(request);
         gpuserve_request_free(&request);
-        usleep(5000); /* a neighbour, not the whole street */
+        usleep(5000); /* limits the background load */
     }
     free(rows);
     return NULL;
@@ -149,7 +151,7 @@ static void open_crowd(struct crowd *crowd, const char *path, uint32_t dtype, ui
     crowd->dim = gpuserve_model_dim(crowd->model);
 }
 
-/* With one thread, then with three, the same rows as the first time each text was alone. */
+/* With one thread and with three, each row equals that of the text alone. */
 static void check(struct crowd *crowd, const char *path, uint32_t dtype, uint32_t n_threads,
                   int n_batches)
 {
@@ -194,7 +196,7 @@ static void check_real(const char *name, uint32_t dtype)
     const char *const *all = oracle_texts(&n);
 
     cr_assert_geq(n, N_TEXTS);
-    for (size_t i = 0; i < N_TEXTS; i++) /* of all groups */
+    for (size_t i = 0; i < N_TEXTS; i++) /* from all groups */
         crowd.texts[i] = all[i * n / N_TEXTS];
     check(&crowd, real_model(name), dtype, 1, N_BATCHES / 10);
     check(&crowd, real_model(name), dtype, 3, N_BATCHES);
@@ -217,8 +219,7 @@ Test(invariance, a_small_model_in_both)
     check_real("splade-tiny", GPUSERVE_DTYPE_INT8);
 }
 
-/* One word's embedding is so large that its text overflows: half of the batches have such a text.
- */
+/* One word's embedding overflows; half of the batches have a text with this word. */
 Test(invariance, rows_that_overflow_keep_to_themselves)
 {
     struct crowd crowd = { .poison = "w12 w50 w13" };

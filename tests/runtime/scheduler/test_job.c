@@ -1,6 +1,6 @@
 /*
- * test_job.c - jobs that are wrong are refused whole, with words that say what and where; and what
- * each field of a right one does.
+ * test_job.c - invalid jobs are rejected entirely, with a message that names the field; and the
+ * effect of each field of a valid job.
  */
 #define _GNU_SOURCE /* memfd_create */
 #include "tests/runtime/fake.h"
@@ -26,9 +26,9 @@ static float rows[4 * FAKE_DIM];
 
 struct bad_job {
     const char *what;
-    gpuserve_job job; /* over a good job of two texts; see the test */
+    gpuserve_job job; /* changes to a valid job of two texts */
     gpuserve_status status;
-    const char *words; /* that the message must have */
+    const char *words; /* required part of the message */
 };
 
 /* clang-format off */
@@ -108,7 +108,7 @@ Test(job, what_is_wrong_is_refused_in_words_and_outputs_stay)
     gpuserve_model_close(&model);
 }
 
-/* One megabyte, seen a thousand times. */
+/* One megabyte of text, repeated a thousand times. */
 Test(job, a_prompt_of_a_gigabyte_is_refused)
 {
     enum { PART = 1 << 20, PARTS = 1024 };
@@ -138,7 +138,7 @@ Test(job, a_prompt_of_a_gigabyte_is_refused)
     gpuserve_model_close(&model);
 }
 
-/* A job as a later version of the header may have it. */
+/* A job struct of a later version of the header. */
 struct longer_job {
     gpuserve_job job;
     uint64_t later;

@@ -1,6 +1,6 @@
 /*
- * test_sharing.c - jobs on equal texts that differ in one respect share no batch, no computation
- * and no row of the cache, one respect after the other.
+ * test_sharing.c - jobs on equal texts that differ in one property share no batch, no computation
+ * and no cache row.
  */
 #include "tests/runtime/fake.h"
 
@@ -15,13 +15,13 @@ enum { MAX_FLOATS = FAKE_MAX_TOKENS * FAKE_VOCAB };
 
 static const char *const text[] = { "one two three" };
 
-/* What a job has beside the text. */
+/* Job fields other than the text. */
 struct kind {
     uint32_t task, dimensions, normalize, score;
     const char *prompt;
 };
 
-/* All else of the batch's key is equal. */
+/* All other fields of the batch key are equal. */
 static const struct {
     const char *member;
     struct kind a, b;
@@ -47,7 +47,7 @@ static gpuserve_model *open_model(uint64_t cache_bytes)
     gpuserve_model *model = NULL;
 
     fake_set_sparse_and_skipping();
-    context_options.n_threads = 1; /* so that what waits is taken together */
+    context_options.n_threads = 1; /* one worker, so that waiting jobs can form one batch */
     options.device = "cpu";
     options.cache_bytes = cache_bytes;
     cr_assert_eq(gpuserve_context_create(&context, &context_options, &error), GPUSERVE_OK);
@@ -57,7 +57,7 @@ static gpuserve_model *open_model(uint64_t cache_bytes)
     return model;
 }
 
-/* The prompt makes the text whole, so that the tokens are equal whatever the prompt is. */
+/* The prompt completes the text, so that the tokens are equal for any prompt. */
 static gpuserve_job job_of(const struct kind *kind, const char **rest, float *row)
 {
     gpuserve_job job = fake_job(rest, 1, row);
@@ -93,7 +93,7 @@ static void expect_alone(gpuserve_model *model, const char *member, const struct
     free(want);
 }
 
-/* Both wait for the same worker, which takes all that may share a batch. */
+/* Both jobs wait for the same worker, which puts all compatible jobs into one batch. */
 static void run_both(gpuserve_model *model, const char *member, const struct kind *kinds[2],
                      uint32_t cache)
 {
@@ -163,8 +163,8 @@ Test(sharing, a_row_of_the_cache_is_of_one_key)
     }
 }
 
-/* A pair of texts, and the ids of its tokens as one text: equal tokens of other types, and the hash
- * is of the ids alone. */
+/* A text pair, and the ids of its tokens as one text: equal ids with different types; the hash
+ * covers only the ids. */
 Test(sharing, equal_ids_of_other_types_are_computed_each)
 {
     enum { N = 4 };
@@ -185,7 +185,7 @@ Test(sharing, equal_ids_of_other_types_are_computed_each)
         jobs[i].output_capacity = N * (size_t)FAKE_DIM;
     }
     fake_hold();
-    for (size_t i = 3; i-- > 0;) { /* the last keeps the worker */
+    for (size_t i = 3; i-- > 0;) { /* the last one keeps the worker busy */
         cr_assert_eq(gpuserve_submit(&requests[i], model, &jobs[i], NULL, NULL, NULL), GPUSERVE_OK);
         if (i == 2)
             fake_wait_running(1);

@@ -1,6 +1,6 @@
 /*
- * test_threads.c - sixteen threads that open, embed, submit, cancel, swap, suspend, ask and close
- * as they like, and a process that ends as it began.
+ * test_threads.c - sixteen threads open, embed, submit, cancel, swap, suspend, query and close at
+ * random; at the end the process has no extra threads, descriptors or memory.
  */
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* WIDTH is of the small model that is opened, swapped and suspended all the time, DIM of
+/* WIDTH is the row size of the small model that is opened, swapped and suspended; DIM that of
  * splade-tiny. */
 enum { N_THREADS = 16, N_STEPS = 100, WIDTH = FOLDER_HIDDEN, DIM = 128, N_TEXTS = 12 };
 enum { CACHE_BYTES = 4000 };
@@ -83,7 +83,7 @@ static void asynchronous(struct stage *stage, size_t first, size_t n, bool cance
     gpuserve_request_free(&request);
 }
 
-/* With a deadline that may pass in any state, a class and a wish for the cache. */
+/* With a deadline that may expire in any state, a priority class and a cache mode. */
 static void in_a_hurry(struct stage *stage, uint32_t *seed, size_t first, size_t n)
 {
     float rows[N_TEXTS * WIDTH];
@@ -108,12 +108,12 @@ static void in_a_hurry(struct stage *stage, uint32_t *seed, size_t first, size_t
         atomic_fetch_add(&stage->n_wrong, 1);
 }
 
-/* A chain of requests, each submitted by the callback of the one before, which it frees. */
+/* A chain of requests: each callback frees its request and submits the next one. */
 struct chain {
     struct stage *stage;
     float row[WIDTH];
     size_t text;
-    atomic_int n_left; /* 0: the chain is at its end */
+    atomic_int n_left; /* 0: the chain has ended */
 };
 
 static void submit_link(struct chain *chain, gpuserve_status allowed);
@@ -127,11 +127,11 @@ static void next_link(void *user, gpuserve_request *request, gpuserve_status sta
     else
         atomic_fetch_add(&chain->stage->n_wrong, 1);
     gpuserve_request_free(&request);
-    if (atomic_fetch_sub(&chain->n_left, 1) > 1) /* at 0 the chain is gone */
+    if (atomic_fetch_sub(&chain->n_left, 1) > 1) /* at 0 the chain is freed */
         submit_link(chain, GPUSERVE_E_BUSY);
 }
 
-/* `allowed`: a callback meets a model that is being suspended, which ends the chain. */
+/* `allowed`: status that a suspended model returns to a callback, which ends the chain. */
 static void submit_link(struct chain *chain, gpuserve_status allowed)
 {
     gpuserve_job job = GPUSERVE_JOB_INIT;
@@ -142,10 +142,10 @@ static void submit_link(struct chain *chain, gpuserve_status allowed)
     job.texts = &chain->stage->texts[chain->text];
     job.output = chain->row;
     job.output_capacity = WIDTH;
-    job.cache = GPUSERVE_CACHE_OFF; /* a hit would be as good, but this is to go around */
+    job.cache = GPUSERVE_CACHE_OFF; /* forces a computation */
     st = gpuserve_submit(&request, chain->stage->model, &job, next_link, chain, NULL);
     if (st == GPUSERVE_OK)
-        return; /* the chain may be gone already */
+        return; /* the chain may be freed already */
     if (st != allowed)
         atomic_fetch_add(&chain->stage->n_wrong, 1);
     atomic_store(&chain->n_left, 0);
@@ -161,7 +161,7 @@ static void chain_of_callbacks(struct stage *stage, size_t text)
         sched_yield();
 }
 
-/* Close with work in flight; its rows are read afterwards. */
+/* Closes the model with a request in flight; reads its rows afterwards. */
 static void submit_and_close(struct stage *stage, size_t first, size_t n)
 {
     float rows[N_TEXTS * WIDTH];
@@ -195,7 +195,7 @@ static void open_use_close(struct stage *stage, size_t first, size_t n)
     gpuserve_model_close(&own);
 }
 
-/* The same model again, warmed up, in place of the one that serves. */
+/* Swaps in the same model with warm-up. */
 static void swap(struct stage *stage)
 {
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
@@ -209,7 +209,7 @@ static void swap(struct stage *stage)
         atomic_fetch_add(&stage->n_wrong, 1);
 }
 
-/* Others resume it with their requests meanwhile. */
+/* Requests of other threads resume it meanwhile. */
 static void suspend(struct stage *stage, bool resumes)
 {
     if (gpuserve_model_suspend(stage->model, NULL) != GPUSERVE_OK ||
@@ -320,7 +320,7 @@ Test(threads, sixteen_do_everything_at_once)
     stage.path = folder.path;
     options.plugin_dir = "/nonexistent";
     cr_assert_eq(gpuserve_context_create(&stage.context, &options, NULL), GPUSERVE_OK);
-    model_options.cache_bytes = CACHE_BYTES; /* for a few rows: some are there, some not */
+    model_options.cache_bytes = CACHE_BYTES; /* for a few rows: hits and misses */
     model_options.name = "shared";
     cr_assert_eq(gpuserve_model_open(&stage.model, stage.context, stage.path, &model_options, NULL),
                  GPUSERVE_OK);
@@ -401,7 +401,7 @@ Test(threads, opening_and_closing_leaves_no_thread_and_no_descriptor)
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { CALLERS_STACK = 1 << 20 }; /* their frames are larger */
+enum { CALLERS_STACK = 1 << 20 }; /* the callers' frames are larger */
 #else
 enum { CALLERS_STACK = 65536 };
 #endif

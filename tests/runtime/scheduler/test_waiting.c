@@ -1,8 +1,8 @@
 /*
- * test_waiting.c - a batch waits for more while its device is busy, never for an idle device, and
- * no longer than it may.
+ * test_waiting.c - a batch waits for more requests while its device is busy, never for an idle
+ * device, and at most max_wait.
  *
- * Waits are of an hour where none may happen, so that a fault shows as a test that does not end.
+ * Where no wait may happen, max_wait is an hour, so that a fault shows as a test timeout.
  */
 #include "tests/runtime/fake.h"
 #include "tests/runtime/plugin_folder.h"
@@ -28,7 +28,7 @@ static void drop_plugin(void)
     plugin_folder_remove(plugin_dir);
 }
 
-/* On a device with two streams and no cores to share. */
+/* Opens a model on a device with two streams and no CPU limit. */
 static gpuserve_model *open_waiting(const char *device, uint32_t max_batch_tokens,
                                     uint32_t max_wait_us)
 {
@@ -43,7 +43,7 @@ static gpuserve_model *open_waiting(const char *device, uint32_t max_batch_token
     context_options.plugin_dir = plugin_dir;
     options.device = device;
     options.max_batch_tokens = max_batch_tokens;
-    options.dtype = GPUSERVE_DTYPE_FLOAT32; /* as the CPU that the fake GPU is made of */
+    options.dtype = GPUSERVE_DTYPE_FLOAT32; /* dtype of the CPU backend, which the fake GPU uses */
     options.max_wait_us = max_wait_us;
     cr_assert_eq(gpuserve_context_create(&context, &context_options, NULL), GPUSERVE_OK);
     cr_assert_eq(gpuserve_model_open(&model, context, ".", &options, &error), GPUSERVE_OK, "%s",
@@ -94,7 +94,7 @@ static void expect_no_wait(const char *device)
     gpuserve_model_close(&model);
 }
 
-/* The texts that come while a batch runs go together in the next one, as soon as it is over. */
+/* Texts that arrive while a batch runs form one batch when it ends. */
 static void expect_one_batch_of_five(const char *device)
 {
     gpuserve_model *model = open_waiting(device, 0, AN_HOUR_US);
@@ -124,7 +124,7 @@ Test(waiting, a_batch_fills_while_the_device_is_busy)
     expect_one_batch_of_five("cuda:0");
 }
 
-/* One of two devices is idle: what comes does not wait for the busy one. */
+/* One of two devices is idle: requests do not wait for the busy one. */
 Test(waiting, an_idle_replica_takes_what_there_is)
 {
     gpuserve_model *model = open_waiting("cuda:*", 0, AN_HOUR_US);
@@ -140,7 +140,7 @@ Test(waiting, an_idle_replica_takes_what_there_is)
     gpuserve_model_close(&model);
 }
 
-/* The first is held until another runs beside it. */
+/* The first batch is held until another one runs concurrently. */
 static void expect_second_batch(gpuserve_model *model, const char *text, int64_t deadline_us)
 {
     struct waiting waiting = { .n = 0 };
@@ -171,13 +171,13 @@ Test(waiting, the_wait_is_bounded)
     expect_second_batch(open_waiting("cuda:0", 0, 0), "second", 0); /* the default */
 }
 
-/* Half an hour is nearer than the end of the wait. */
+/* A deadline in half an hour is earlier than the end of the wait. */
 Test(waiting, a_deadline_that_is_near_is_not_waited_past)
 {
     expect_second_batch(open_waiting("cuda:0", 0, AN_HOUR_US), "second", (int64_t)AN_HOUR_US / 2);
 }
 
-/* Closing does not wait for more, and loses nothing. */
+/* Suspending does not wait for more requests, and completes all queued ones. */
 Test(waiting, what_waits_is_computed_when_the_model_is_suspended)
 {
     gpuserve_model *model = open_waiting("cuda:0", 0, AN_HOUR_US);
