@@ -38,7 +38,7 @@ static gpuserve_status check_number(const struct gsv_json_value *json, const cha
 static const char *const directions[] = { "Left", "Right", NULL };
 
 gpuserve_status gsv_check_truncation(const struct gsv_json_value *json, const char *name,
-                                           gpuserve_error *error)
+                                     gpuserve_error *error)
 {
     static const char *const strategies[] = { "LongestFirst", "OnlyFirst", "OnlySecond", NULL };
     gpuserve_status status = GPUSERVE_OK;
@@ -71,7 +71,7 @@ static gpuserve_status check_padding_strategy(const struct gsv_json_value *json,
 }
 
 gpuserve_status gsv_check_padding(const struct gsv_json_value *json, const char *name,
-                                        gpuserve_error *error)
+                                  gpuserve_error *error)
 {
     const struct gsv_json_value *multiple = gsv_json_member(json, "pad_to_multiple_of");
     gpuserve_status status;

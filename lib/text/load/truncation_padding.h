@@ -14,8 +14,8 @@ struct gsv_json_value;
 
 /* NULL and a JSON null are valid. */
 gpuserve_status gsv_check_truncation(const struct gsv_json_value *json, const char *name,
-                                           gpuserve_error *error);
+                                     gpuserve_error *error);
 gpuserve_status gsv_check_padding(const struct gsv_json_value *json, const char *name,
-                                        gpuserve_error *error);
+                                  gpuserve_error *error);
 
 #endif
