@@ -19,6 +19,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/model/formats/convert.h"
+#include "lib/model/int8_probes.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,15 +31,6 @@ struct probe {
     char *memory; /* device memory */
     struct gsv_activations at;
     uint64_t program; /* program number of the next batch: each batch issues different operations */
-};
-
-enum { MAX_WORST = 4 };
-
-/* The probes with the lowest cosines when all were last measured, as a batch of their own. */
-struct worst {
-    struct gpuserve_host_batch batch; /* no sequences: not chosen yet */
-    int32_t *memory;
-    int32_t texts[MAX_WORST]; /* indices into the probes */
 };
 
 /* The orders in which products are kept in higher precision. */
@@ -54,7 +46,7 @@ struct mixer {
     struct gsv_reader *reader;
     const struct gpuserve_host_batch *host; /* the batch to run: all probes, or the worst */
     const struct gpuserve_host_batch *all;
-    struct worst worst;
+    struct gsv_worst_probes worst;
     int32_t n_threads;
     uint32_t exact_dtype;
     struct probe probe;
@@ -133,7 +125,7 @@ static gpuserve_status alloc_host(struct mixer *m, gpuserve_error *error)
     m->cosines = gsv_alloc_array(n_texts(m), sizeof(float));
     m->sorted = gsv_alloc_array(n_texts(m), sizeof(float));
     m->worst.memory =
-        gsv_alloc_array(3 * (size_t)m->host->n_tokens + MAX_WORST + 1, sizeof(int32_t));
+        gsv_alloc_array(3 * (size_t)m->host->n_tokens + GSV_MAX_WORST_PROBES + 1, sizeof(int32_t));
     m->other = gsv_alloc_array(products, sizeof(struct gpuserve_linear *));
     if (!m->want || !m->got || !m->cosines || !m->sorted || !m->worst.memory || !m->other)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for measuring int8");
@@ -328,85 +320,7 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
     return st;
 }
 
-/* Cosine similarity; 1 for two zero vectors, -1 for NaN. */
-static float cosine(const float *a, const float *b, size_t n)
-{
-    double dot = 0.0, aa = 0.0, bb = 0.0, result;
-
-    for (size_t i = 0; i < n; i++) {
-        dot += (double)a[i] * (double)b[i];
-        aa += (double)a[i] * (double)a[i];
-        bb += (double)b[i] * (double)b[i];
-    }
-    if (aa == 0.0 && bb == 0.0)
-        return 1.0f;
-    result = dot / sqrt(aa * bb);
-    return result >= -1.0 ? (float)result : -1.0f;
-}
-
 /* ------------------------------------------------------------------------------------ measuring */
-
-/* Append a sequence to the batch of the worst; its arrays have the capacity of all probes. */
-static void add_to_worst(struct mixer *m, int32_t text)
-{
-    struct gpuserve_host_batch *to = &m->worst.batch;
-    const size_t room = (size_t)m->all->n_tokens, at = (size_t)to->n_tokens;
-    const size_t begin = (size_t)m->all->cu_seqlens[text];
-    const int32_t n = m->all->cu_seqlens[text + 1] - m->all->cu_seqlens[text];
-    int32_t *memory = m->worst.memory;
-
-    memcpy(memory + at, m->all->ids + begin, (size_t)n * sizeof(int32_t));
-    memcpy(memory + room + at, m->all->type_ids + begin, (size_t)n * sizeof(int32_t));
-    memcpy(memory + 2 * room + at, m->all->positions + begin, (size_t)n * sizeof(int32_t));
-    m->worst.texts[to->n_sequences++] = text;
-    to->n_tokens += n;
-    memory[3 * room + (size_t)to->n_sequences] = to->n_tokens;
-    to->max_seqlen = n > to->max_seqlen ? n : to->max_seqlen;
-}
-
-/* Select the worst probes, after all were measured. */
-static void choose_worst(struct mixer *m)
-{
-    int32_t *memory = m->worst.memory;
-    const size_t room = (size_t)m->all->n_tokens;
-
-    memory[3 * room] = 0;
-    m->worst.batch = (struct gpuserve_host_batch){ .ids = memory,
-                                                   .type_ids = memory + room,
-                                                   .positions = memory + 2 * room,
-                                                   .cu_seqlens = memory + 3 * room };
-    while (m->worst.batch.n_sequences < MAX_WORST &&
-           m->worst.batch.n_sequences < m->all->n_sequences) {
-        int32_t found = 0;
-
-        for (int32_t t = 1; t < m->all->n_sequences; t++)
-            found = m->cosines[t] < m->cosines[found] ? t : found;
-        add_to_worst(m, found);
-        m->cosines[found] = 2.0f; /* above any cosine: chosen */
-    }
-}
-
-static int compare_floats(const void *a, const void *b)
-{
-    const float x = *(const float *)a, y = *(const float *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* Estimate the lowest cosine of other texts. If the worst probe lost about as much as the worst
- * tenth of the probes, few other texts lose more. If it stands alone, some lose more by about the
- * same factor. The constant was fitted on random models: tests/python/random_models.py. */
-static float expected_min(struct mixer *m)
-{
-    const size_t n = n_texts(m);
-    float worst, tenth;
-
-    memcpy(m->sorted, m->cosines, n * sizeof(float));
-    qsort(m->sorted, n, sizeof(float), compare_floats);
-    worst = fmaxf(0.0f, 1.0f - m->sorted[0]);
-    tenth = fmaxf(1e-6f, 1.0f - m->sorted[n / 10]);
-    return fmaxf(-1.0f, 1.0f - worst * fmaxf(1.0f, worst / tenth / 1.35f));
-}
 
 /* Measure all probes. */
 static gpuserve_status measure_all(struct mixer *m, gpuserve_error *error)
@@ -418,13 +332,13 @@ static gpuserve_status measure_all(struct mixer *m, gpuserve_error *error)
     if (st != GPUSERVE_OK)
         return st;
     for (size_t t = 0; t < n_texts(m); t++) {
-        m->cosines[t] = cosine(m->want + t * columns, m->got + t * columns, columns);
+        m->cosines[t] = gsv_vector_cosine(m->want + t * columns, m->got + t * columns, columns);
         least = fminf(least, m->cosines[t]);
     }
     m->net->int8.cosine = least;
-    m->expected = expected_min(m);
+    m->expected = gsv_expected_min(m->cosines, m->sorted, n_texts(m));
     m->is_near_enough = least >= (float)GSV_INT8_TARGET && m->expected >= (float)GSV_INT8_BOUND;
-    choose_worst(m);
+    gsv_choose_worst(&m->worst, m->all, m->cosines);
     return GPUSERVE_OK;
 }
 
@@ -438,8 +352,8 @@ static gpuserve_status measure_worst(struct mixer *m, gpuserve_error *error)
     m->host = &m->worst.batch;
     st = make_vectors(m, NULL, m->got, error);
     for (size_t i = 0; i < n_texts(m) && st == GPUSERVE_OK; i++)
-        least = fminf(least, cosine(m->want + (size_t)m->worst.texts[i] * columns,
-                                    m->got + i * columns, columns));
+        least = fminf(least, gsv_vector_cosine(m->want + (size_t)m->worst.texts[i] * columns,
+                                               m->got + i * columns, columns));
     m->is_near_enough = least >= (float)GSV_INT8_TARGET;
     m->host = m->all;
     return st;

@@ -1,0 +1,32 @@
+/*
+ * int8_probes.h - how close the vectors of probe texts are to those of full precision: the lowest
+ * cosines, an estimate for other texts, and the batch of the worst probes.
+ */
+#ifndef GSV_MODEL_INT8_PROBES_H
+#define GSV_MODEL_INT8_PROBES_H
+
+#include <gpuserve/sys/backend.h>
+
+#include <stddef.h>
+
+enum { GSV_MAX_WORST_PROBES = 4 };
+
+/* The probes with the lowest cosines when all were last measured, as a batch of their own. */
+struct gsv_worst_probes {
+    struct gpuserve_host_batch batch; /* no sequences: not chosen yet */
+    int32_t *memory; /* [3 * n_tokens + GSV_MAX_WORST_PROBES + 1], n_tokens of all probes */
+    int32_t texts[GSV_MAX_WORST_PROBES]; /* indices into the probes */
+};
+
+/* Cosine similarity; 1 for two zero vectors, -1 for NaN. */
+float gsv_vector_cosine(const float *a, const float *b, size_t n);
+
+/* Estimate the lowest cosine of other texts from those of `n` probes. `sorted` is scratch memory of
+ * as many floats. */
+float gsv_expected_min(const float *cosines, float *sorted, size_t n);
+
+/* Select the worst probes of `all`. `cosines` [n_sequences] is overwritten. */
+void gsv_choose_worst(struct gsv_worst_probes *worst, const struct gpuserve_host_batch *all,
+                      float *cosines);
+
+#endif
