@@ -53,14 +53,14 @@ def select(tests, arguments):
     chosen, words = {}, iter(arguments)
     for word in words:
         if word == "-k":
-            part = next(words, "")
-            found = [test for test in tests if part and part in test["name"]]
+            word = next(words, "")
+            found = [test for test in tests if word and word in test["name"]]
         else:
             folder = re.sub(r"^(\./)?tests/|/$", "", word)
             found = [test for test in tests if (folder_of(test) + "/").startswith(folder + "/")]
         if not found:
             folders = sorted({folder_of(test) for test in tests} - {""})
-            sys.exit(f'select_tests: no test matches "{word}"; the folders are: {", ".join(folders)}')
+            sys.exit(f'select_tests: no folder and no test name matches "{word}"; the folders are: {", ".join(folders)}')
         chosen.update((test["name"], test) for test in found)
     return list(chosen.values()) if arguments else tests
 
