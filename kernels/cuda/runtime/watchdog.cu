@@ -139,6 +139,11 @@ int64_t gsv_cuda_timeout_ms(void)
     return ms > 0 ? ms : DEFAULT_TIMEOUT_MS;
 }
 
+void gsv_watchdog_run_here(int index, struct gsv_guarded *call)
+{
+    run_call(call, index);
+}
+
 gpuserve_status gsv_watchdog_run(int index, const char *what, struct gsv_guarded *call, bool *left,
                                  gpuserve_error *error)
 {

@@ -28,13 +28,17 @@ struct gsv_guarded {
 gpuserve_status gsv_watchdog_run(int index, const char *what, struct gsv_guarded *call, bool *left,
                                  gpuserve_error *error);
 
+/* Runs `call` on this thread, without a time-out. */
+void gsv_watchdog_run_here(int index, struct gsv_guarded *call);
+
 /* GPUSERVE_CUDA_TIMEOUT_MS, default one minute. */
 int64_t gsv_cuda_timeout_ms(void);
 
 /*
  * Runs work(gpuserve_error *) -> gpuserve_status on another thread with device `index` current.
  * `what` ends the sentence "device 0 did not answer within 60000 ms while ...". *left (may be NULL)
- * is true if `work` still holds what it borrowed.
+ * is true if `work` still holds what it borrowed. Without memory for the call it fails, but with
+ * `always` it runs on this thread: what releases resources must run.
  */
 template <typename Work>
 gpuserve_status gsv_watchdog(int index, const char *what, Work work, bool *left,
@@ -46,18 +50,29 @@ gpuserve_status gsv_watchdog(int index, const char *what, Work work, bool *left,
         }
         Work work;
     };
+    const auto run = [](struct gsv_guarded *c) {
+        c->status = static_cast<call *>(c)->work(&c->error);
+    };
     void *const memory = malloc(sizeof(call));
     bool unused;
 
     if (!left)
         left = &unused;
     *left = false;
-    if (!memory)
+    if (!memory && !always)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "device %d: out of memory", index);
+    if (!memory) {
+        call here(work);
+
+        here.always = true;
+        here.run = run;
+        gsv_watchdog_run_here(index, &here);
+        return here.status;
+    }
     call *const made = new (memory) call(work);
     made->always = always;
     made->error = GPUSERVE_ERROR_INIT;
-    made->run = [](struct gsv_guarded *c) { c->status = static_cast<call *>(c)->work(&c->error); };
+    made->run = run;
     made->end = [](struct gsv_guarded *c) { free(static_cast<call *>(c)); };
     return gsv_watchdog_run(index, what, made, left, error);
 }

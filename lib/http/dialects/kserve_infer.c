@@ -117,28 +117,49 @@ static void put_shape(struct gsv_exchange *exchange, const struct output *output
                           output->classes ? output->classes : exchange->work.columns);
 }
 
-/* Writes one output as JSON; binary data goes to `tail`. */
+/* Writes one output as JSON; binary data goes to `tail`. False if the request was refused: the
+ * reply is then the error. */
 static bool put_output(struct gsv_exchange *exchange, const struct output *output,
                        struct gsv_buffer *tail)
 {
     const bool is_text = output->kind == LABELS || output->classes;
     struct gsv_buffer *to = &exchange->reply;
     const size_t before = tail->size;
-    bool good = true;
 
     gsv_buffer_format(to,
                       "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":", output_names[output->kind],
                       is_text ? "BYTES" : "FP32");
     put_shape(exchange, output);
     if (output->binary) {
-        good = put_values(exchange, output, tail);
+        if (!put_values(exchange, output, tail))
+            return false;
         gsv_buffer_format(to, ",\"parameters\":{\"binary_data_size\":%zu}}", tail->size - before);
     } else {
         gsv_buffer_text(to, ",\"data\":[");
-        good = put_values(exchange, output, to);
+        if (!put_values(exchange, output, to))
+            return false;
         gsv_buffer_text(to, "]}");
     }
-    return good;
+    return true;
+}
+
+/* Completes the reply: the JSON and after it `tail`, whose position a header tells. */
+static void reply_outputs(struct gsv_exchange *exchange, const struct gsv_buffer *tail)
+{
+    struct gsv_buffer *to = &exchange->reply;
+    const char *json_size;
+
+    to->failed |= tail->failed;
+    if (tail->size == 0 || to->failed) {
+        gsv_reply_json(exchange);
+        return;
+    }
+    json_size = gsv_keep_format(exchange, "%zu", to->size);
+    if (!json_size)
+        return;
+    gsv_buffer_add(to, tail->bytes, tail->size);
+    gsv_add_header(exchange, "Inference-Header-Content-Length", json_size);
+    gsv_reply(exchange, 200, "application/octet-stream");
 }
 
 static void write_outputs(struct gsv_exchange *exchange)
@@ -146,7 +167,6 @@ static void write_outputs(struct gsv_exchange *exchange)
     const struct infer *infer = exchange->state;
     struct gsv_buffer *to = &exchange->reply, tail = { 0 };
     bool good = true;
-    size_t json_size;
 
     gsv_buffer_text(to, "{");
     if (infer->id) {
@@ -161,16 +181,9 @@ static void write_outputs(struct gsv_exchange *exchange)
         gsv_buffer_text(to, i > 0 ? "," : "");
         good = put_output(exchange, &infer->outputs[i], &tail);
     }
-    gsv_buffer_text(to, "]}");
-    json_size = to->size;
-    gsv_buffer_add(to, tail.bytes, tail.size);
-    to->failed |= tail.failed;
-    if (good && tail.size > 0) {
-        gsv_add_header(exchange, "Inference-Header-Content-Length",
-                       gsv_keep_format(exchange, "%zu", json_size));
-        gsv_reply(exchange, 200, "application/octet-stream");
-    } else if (good) {
-        gsv_reply_json(exchange);
+    if (good) {
+        gsv_buffer_text(to, "]}");
+        reply_outputs(exchange, &tail);
     }
     gsv_buffer_reset(&tail);
 }

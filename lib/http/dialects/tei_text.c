@@ -27,15 +27,18 @@ static void put_token(struct gsv_exchange *exchange, const char *text, size_t si
     const gpuserve_span span = tokens->spans[i];
     struct gsv_buffer *to = &exchange->reply;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_status st = GPUSERVE_E_NOT_FOUND; /* only special tokens have a name */
     size_t word_size = 0;
     char word[512];
 
     gsv_buffer_text(to, i > 0 ? ",{\"id\":" : "{\"id\":");
     gsv_put_number(to, tokens->ids[i]);
     gsv_buffer_format(to, ",\"%s\":", name);
-    if (gsv_is_special(span) &&
-        gpuserve_detokenize(exchange->served->model, &tokens->ids[i], 1, 0, word, sizeof(word),
-                            &word_size, &error) == GPUSERVE_OK)
+    if (gsv_is_special(span))
+        st = gpuserve_detokenize(exchange->served->model, &tokens->ids[i], 1, 0, word, sizeof(word),
+                                 &word_size, &error);
+    to->failed |= st == GPUSERVE_E_NOMEM;
+    if (st == GPUSERVE_OK)
         gsv_put_text(to, word);
     else
         gsv_put_bytes(to, text + span.begin, span.end <= size ? span.end - span.begin : 0);

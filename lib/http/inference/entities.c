@@ -79,7 +79,14 @@ static void put_word(const struct http_entities_reading *r, const gpuserve_entit
     gsv_buffer_reset(&word);
 }
 
-static void put(struct http_entities_reading *r, const gpuserve_entity *entity)
+/* The program around the server may swap its model for one with fewer labels at any time. */
+static bool refuse_swapped(struct gsv_exchange *exchange)
+{
+    return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL,
+                      "the model was swapped for one with other labels during the request");
+}
+
+static bool put(struct http_entities_reading *r, const gpuserve_entity *entity)
 {
     const uint32_t aggregation = r->question->aggregation;
     const bool grouped = aggregation == GPUSERVE_AGGREGATION_SIMPLE;
@@ -87,8 +94,10 @@ static void put(struct http_entities_reading *r, const gpuserve_entity *entity)
     const gpuserve_span *spans = r->tokens->spans;
     struct gsv_buffer *to = &r->exchange->reply;
 
+    if (!name)
+        return refuse_swapped(r->exchange);
     if (is_ignored(r->question, name))
-        return;
+        return true;
     gsv_buffer_text(to, r->n_written++ > 0 ? ",{" : "{");
     gsv_buffer_text(to, grouped ? "\"entity_group\":" : "\"entity\":");
     gsv_put_text(to, name);
@@ -102,9 +111,11 @@ static void put(struct http_entities_reading *r, const gpuserve_entity *entity)
                       gsv_characters_to(r->text, spans[entity->first].begin, &r->place));
     gsv_buffer_format(to, ",\"end\":%zu}",
                       gsv_characters_to(r->text, spans[entity->last].end, &r->place));
+    return true;
 }
 
-static void put_entities(struct http_entities_reading *r, const float *scores)
+/* False if the request was refused: the reply is then the error. */
+static bool put_entities(struct http_entities_reading *r, const float *scores)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_entity *found = gsv_keep(r->exchange, r->tokens->n, sizeof(*found));
@@ -112,14 +123,18 @@ static void put_entities(struct http_entities_reading *r, const float *scores)
     gpuserve_status st;
 
     if (!found)
-        return;
+        return false;
     st = gpuserve_entities(r->exchange->served->model, scores, r->tokens->spans, r->tokens->n,
                            r->question->aggregation, found, &n, &error);
-    r->exchange->reply.failed |= st != GPUSERVE_OK; /* cannot fail: tokens and rows match */
+    if (st != GPUSERVE_OK)
+        return gsv_refuse_error(r->exchange, st, &error);
     gsv_buffer_text(&r->exchange->reply, "[");
-    for (size_t i = 0; i < n; i++)
-        put(r, &found[i]);
+    for (size_t i = 0; i < n; i++) {
+        if (!put(r, &found[i]))
+            return false;
+    }
     gsv_buffer_text(&r->exchange->reply, "]");
+    return true;
 }
 
 /* ------------------------------------------------------------------------------- request, reply */
@@ -143,7 +158,8 @@ static void write_entities(struct gsv_exchange *exchange)
             return;
         }
         gsv_buffer_text(to, i > 0 ? "," : "");
-        put_entities(&r, work->job.output + first * work->columns);
+        if (!put_entities(&r, work->job.output + first * work->columns))
+            return;
     }
     gsv_buffer_text(to, question->is_list ? "]" : "");
     gsv_reply_json(exchange);

@@ -273,9 +273,10 @@ static bool read_mixed(struct gsv_exchange *exchange, const json_t *list, const 
             gsv_buffer_add(&ids, one.ids, one.offsets[1] * sizeof(int32_t));
         inputs->offsets[i + 1] = ids.size / sizeof(int32_t);
     }
+    if (good && ids.failed)
+        good = gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for token ids");
     if (good && inputs->offsets)
-        inputs->ids =
-            ids.failed ? NULL : (int32_t *)(void *)gsv_keep_text(exchange, ids.bytes, ids.size);
+        inputs->ids = (int32_t *)(void *)gsv_keep_text(exchange, ids.bytes, ids.size);
     gsv_buffer_reset(&ids);
     return inputs->ids != NULL;
 }

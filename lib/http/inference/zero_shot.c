@@ -85,7 +85,11 @@ static bool set_label(struct gsv_exchange *exchange, struct gsv_inputs *inputs, 
     gsv_buffer_add(&text, template, (size_t)(gap - template));
     gsv_buffer_add(&text, json_string_value(label), json_string_length(label));
     gsv_buffer_text(&text, gap + 2);
-    kept = text.failed ? NULL : gsv_keep_text(exchange, text.bytes, text.size);
+    if (text.failed) {
+        gsv_buffer_reset(&text);
+        return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for the labels");
+    }
+    kept = gsv_keep_text(exchange, text.bytes, text.size);
     if (kept)
         gsv_inputs_set(inputs, i, kept, text.size);
     gsv_buffer_reset(&text);

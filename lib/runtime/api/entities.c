@@ -58,7 +58,9 @@ GPUSERVE_API gpuserve_status gpuserve_entities(gpuserve_model *model, const floa
                                                uint32_t aggregation, gpuserve_entity *entities,
                                                size_t *n_entities, gpuserve_error *error)
 {
-    const size_t n_labels = gpuserve_model_label_count(model);
+    /* Loaded once: a swap during the call may change the number of labels. */
+    const struct gsv_model_info *info = model ? atomic_load(&model->info) : NULL;
+    const size_t n_labels = info ? info->n_labels : 0;
     const char *before = NULL; /* label of the previous token; NULL: no entity yet */
     gpuserve_entity *entity = entities;
     double sum = 0;
@@ -76,7 +78,7 @@ GPUSERVE_API gpuserve_status gpuserve_entities(gpuserve_model *model, const floa
         return gsv_fail(error, GPUSERVE_E_INVALID, "%zu labels of %zu tokens", n_labels, n_tokens);
     for (size_t i = 0; i < n_tokens; i++) {
         const size_t best = best_of(scores + i * n_labels, n_labels);
-        const char *label = gpuserve_model_label(model, best);
+        const char *label = info->labels[best];
         const bool goes_on = aggregation == GPUSERVE_AGGREGATION_SIMPLE && before &&
                              !begins(label) && strcmp(kind_of(before), kind_of(label)) == 0;
 
@@ -108,6 +110,8 @@ struct entities_word {
 
 static void add(struct entities_word *word, const char *bytes, size_t size)
 {
+    if (size == 0) /* memcpy() takes no NULL, also not for 0 bytes */
+        return;
     if (word->size + size > word->capacity) {
         const size_t capacity = 2 * (word->size + size) + 64;
         char *more = realloc(word->bytes, capacity);

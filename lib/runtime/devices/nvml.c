@@ -7,6 +7,7 @@
  */
 #include "lib/runtime/devices/gpu_inventory.h"
 
+#include "lib/base/alloc.h"
 #include "lib/base/error.h"
 
 #include <dlfcn.h>
@@ -20,6 +21,7 @@
 #define NVML_OK 0
 #define NVML_NOT_SUPPORTED 3
 #define NVML_NO_PERMISSION 4
+#define NVML_INSUFFICIENT_SIZE 7
 #define NVML_DRIVER_NOT_LOADED 9
 #define NVML_GPU_IS_LOST 15
 #define NVML_RESET_REQUIRED 16
@@ -48,7 +50,9 @@ struct nvml_process {
     unsigned int gpu_instance, compute_instance;
 };
 
-#define MAX_PROCESSES 128 /* for one GPU */
+#define USUAL_PROCESSES 128  /* for one GPU */
+#define MOST_PROCESSES 65536 /* more are counted, not listed */
+#define MORE_PROCESSES 32    /* that may start between two calls */
 #define NO_MEMORY_FIGURE (~0ull)
 
 struct nvml {
@@ -213,18 +217,46 @@ static void read_figures(const struct nvml *nvml, nvml_device device, struct gsv
         gpu->is_virtual = mode == 2; /* NVML_GPU_VIRTUALIZATION_MODE_VGPU */
 }
 
+static void add_processes(struct gsv_gpus *gpus, int32_t gpu, const struct nvml_process *list,
+                          unsigned int n)
+{
+    for (unsigned int i = 0; i < n; i++)
+        gsv_gpus_add_process(gpus, gpu, (int32_t)list[i].pid,
+                             list[i].memory == NO_MEMORY_FIGURE ? 0 : list[i].memory, NULL);
+}
+
+/* For more than USUAL_PROCESSES, `n` at the last call. */
+static void add_many_processes(const struct nvml *nvml, nvml_device device, struct gsv_gpus *gpus,
+                               int32_t gpu, unsigned int n)
+{
+    struct nvml_process *list;
+
+    if (n > MOST_PROCESSES)
+        return;
+    n += MORE_PROCESSES;
+    list = gsv_alloc_array(n, sizeof(*list));
+    if (list && nvml->processes(device, &n, list) == NVML_OK) {
+        gpus->all[gpu].n_processes = (int32_t)n;
+        add_processes(gpus, gpu, list, n);
+    }
+    free(list);
+}
+
 static void read_processes(const struct nvml *nvml, nvml_device device, struct gsv_gpus *gpus,
                            int32_t gpu, bool detail)
 {
-    struct nvml_process list[MAX_PROCESSES];
-    unsigned int n = MAX_PROCESSES;
+    struct nvml_process list[USUAL_PROCESSES];
+    unsigned int n = USUAL_PROCESSES;
+    const int code = nvml->processes ? nvml->processes(device, &n, list) : NVML_NOT_SUPPORTED;
 
-    if (!nvml->processes || nvml->processes(device, &n, list) != NVML_OK)
+    /* If the list is too short the driver returns the number all the same. */
+    if ((code != NVML_OK && code != NVML_INSUFFICIENT_SIZE) || n > INT32_MAX)
         return;
     gpus->all[gpu].n_processes = (int32_t)n;
-    for (unsigned int i = 0; detail && i < n && i < MAX_PROCESSES; i++)
-        gsv_gpus_add_process(gpus, gpu, (int32_t)list[i].pid,
-                             list[i].memory == NO_MEMORY_FIGURE ? 0 : list[i].memory, NULL);
+    if (detail && code == NVML_OK)
+        add_processes(gpus, gpu, list, n);
+    else if (detail)
+        add_many_processes(nvml, device, gpus, gpu, n);
 }
 
 /* Append the MIG devices of a GPU to the list. */

@@ -10,7 +10,8 @@
  * installs it (handle.c). With a callback alone the thread only reports.
  *
  * Locks, in order: the handle's `changing`, the handle's `lock`, lost->lock. The callback is called
- * without locks.
+ * without locks. A swap writes policy and callback, so they are read under lost->lock, and callback
+ * and argument together.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/models/failover.h"
@@ -84,6 +85,16 @@ static void set_state(struct gsv_lost *lost, enum gsv_lost_state state)
         atomic_fetch_sub(&metrics->models_lost, 1);
     lost->state = state;
     pthread_cond_broadcast(&lost->changed);
+}
+
+static bool has_thread(struct gsv_lost *lost)
+{
+    bool has;
+
+    pthread_mutex_lock(&lost->lock);
+    has = lost->has_thread;
+    pthread_mutex_unlock(&lost->lock);
+    return has;
 }
 
 /* If the current model's device is lost, the state becomes MOVING, or LOST without a thread. True
@@ -193,7 +204,7 @@ static gpuserve_status exchange(gpuserve_model *handle, gpuserve_error *error)
         gsv_model_free(&fresh);
         return st;
     }
-    old = gsv_handle_exchange(handle, fresh, info);
+    old = gsv_handle_exchange(handle, fresh, info, NULL);
     gsv_model_free(&old);
     return st;
 }
@@ -209,7 +220,17 @@ static gpuserve_error cause_of(struct gsv_lost *lost)
     return cause;
 }
 
-/* True if the model serves again. */
+static uint32_t policy_of(struct gsv_lost *lost)
+{
+    uint32_t policy;
+
+    pthread_mutex_lock(&lost->lock);
+    policy = lost->policy;
+    pthread_mutex_unlock(&lost->lock);
+    return policy;
+}
+
+/* True if the model serves again. Caller holds `changing`. */
 static bool move(gpuserve_model *handle)
 {
     struct gsv_lost *lost = &handle->lost;
@@ -219,7 +240,7 @@ static bool move(gpuserve_model *handle)
 
     if (!handle->is_suspended)
         gsv_batcher_break(handle->current->batcher, &cause);
-    if (lost->policy == GPUSERVE_LOST_FAIL)
+    if (policy_of(lost) == GPUSERVE_LOST_FAIL)
         return false;
     gsv_handle_suspend(handle, false, false); /* no offload: a lost device cannot be read */
     st = exchange(handle, &moving);
@@ -237,17 +258,23 @@ static bool move(gpuserve_model *handle)
 
 static void tell(struct gsv_lost *lost, gpuserve_status status)
 {
-    const gpuserve_error cause = cause_of(lost);
     const struct gsv_model *model;
+    gpuserve_lost_fn callback;
+    gpuserve_error cause;
     char device[64];
+    void *user;
 
-    if (!lost->tell)
-        return;
     pthread_mutex_lock(&lost->handle->lock);
     model = lost->handle->current;
     gsv_plan_selector(&model->plan, ~atomic_load(&model->lost_replicas), device, sizeof(device));
     pthread_mutex_unlock(&lost->handle->lock);
-    lost->tell(lost->user, status, status == GPUSERVE_OK ? device : NULL, &cause);
+    pthread_mutex_lock(&lost->lock);
+    callback = lost->tell;
+    user = lost->user;
+    cause = lost->cause;
+    pthread_mutex_unlock(&lost->lock);
+    if (callback)
+        callback(user, status, status == GPUSERVE_OK ? device : NULL, &cause);
 }
 
 static void handle_loss(gpuserve_model *handle)
@@ -255,7 +282,7 @@ static void handle_loss(gpuserve_model *handle)
     struct gsv_lost *lost = &handle->lost;
     bool is_swapped, serves;
 
-    if (lost->policy != GPUSERVE_LOST_FAIL)
+    if (policy_of(lost) != GPUSERVE_LOST_FAIL)
         tell(lost, GPUSERVE_E_BUSY);
     pthread_mutex_lock(&handle->changing);
     is_swapped = !lost_device(handle->current, NULL); /* swapped by the caller meanwhile */
@@ -275,7 +302,8 @@ static void *wait_for_loss(void *argument)
         bool goes_on, moves;
 
         pthread_mutex_lock(&lost->lock);
-        while (lost->state != GSV_MOVING && !lost->has_news && !lost->is_stopping)
+        while (!lost->is_stopping &&
+               !(lost->is_armed && (lost->state == GSV_MOVING || lost->has_news)))
             pthread_cond_wait(&lost->changed, &lost->lock);
         goes_on = !lost->is_stopping;
         moves = lost->state == GSV_MOVING;
@@ -290,8 +318,8 @@ static void *wait_for_loss(void *argument)
     }
 }
 
-gpuserve_status gsv_lost_arm(gpuserve_model *handle, const gpuserve_model_options *options,
-                             const struct gsv_model *model, gpuserve_error *error)
+gpuserve_status gsv_lost_start(gpuserve_model *handle, const gpuserve_model_options *options,
+                               const struct gsv_model *model, gpuserve_error *error)
 {
     struct gsv_lost *lost = &handle->lost;
     const bool needs_thread = !model->plan.device.is_cpu &&
@@ -306,13 +334,21 @@ gpuserve_status gsv_lost_arm(gpuserve_model *handle, const gpuserve_model_option
         if (failed)
             st = gsv_fail(error, GPUSERVE_E_NOMEM, "cannot start a thread: error %d", failed);
     }
-    if (st == GPUSERVE_OK) {
-        lost->policy = options->on_device_lost;
-        lost->tell = options->lost;
-        lost->user = options->lost_user;
-    }
     pthread_mutex_unlock(&lost->lock);
     return st;
+}
+
+void gsv_lost_arm(gpuserve_model *handle, const gpuserve_model_options *options)
+{
+    struct gsv_lost *lost = &handle->lost;
+
+    pthread_mutex_lock(&lost->lock);
+    lost->policy = options->on_device_lost;
+    lost->tell = options->lost;
+    lost->user = options->lost_user;
+    lost->is_armed = true;
+    pthread_cond_broadcast(&lost->changed);
+    pthread_mutex_unlock(&lost->lock);
 }
 
 void gsv_lost_stop(gpuserve_model *handle)
@@ -323,7 +359,7 @@ void gsv_lost_stop(gpuserve_model *handle)
     lost->is_stopping = true;
     pthread_cond_broadcast(&lost->changed);
     pthread_mutex_unlock(&lost->lock);
-    if (lost->has_thread)
+    if (has_thread(lost))
         pthread_join(lost->thread, NULL);
     pthread_mutex_lock(&lost->lock);
     lost->has_thread = false;
@@ -356,7 +392,7 @@ GPUSERVE_API gpuserve_status gpuserve_model_ready(gpuserve_model *handle, gpuser
         return st;
     lost = &handle->lost;
     is_lost = lost_device(model, &cause) != NULL;
-    if (is_lost && lost->has_thread) /* another model on the device may have met the fault first */
+    if (is_lost && has_thread(lost)) /* another model on the device may have met the fault first */
         notice(model, &cause);
     gsv_handle_unpin(handle, &model);
     pthread_mutex_lock(&handle->lock);

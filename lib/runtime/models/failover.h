@@ -28,6 +28,7 @@ struct gsv_lost {
     gpuserve_lost_fn tell; /* callback, may be NULL */
     void *user;
     enum gsv_lost_state state;
+    bool is_armed;        /* the handle has a model; until then the thread only waits */
     gpuserve_error cause; /* of the last loss; status 0: no loss so far */
     char from[64];        /* selector of the lost device */
     bool is_stopping;
@@ -38,10 +39,14 @@ struct gsv_lost {
 
 void gsv_lost_init(gpuserve_model *handle);
 
-/* Prepares for a loss of the device of `model`: stores policy and callback of `options`, and starts
- * the thread if needed. */
-gpuserve_status gsv_lost_arm(gpuserve_model *handle, const gpuserve_model_options *options,
-                             const struct gsv_model *model, gpuserve_error *error);
+/* Starts the thread if `options` need one for `model`, which is not installed yet. This is the step
+ * that can fail; gsv_lost_arm() cannot. Caller holds `changing`. */
+gpuserve_status gsv_lost_start(gpuserve_model *handle, const gpuserve_model_options *options,
+                               const struct gsv_model *model, gpuserve_error *error);
+
+/* Stores policy and callback of `options` for the model that is being installed. Caller holds
+ * `changing` and the handle's `lock`. */
+void gsv_lost_arm(gpuserve_model *handle, const gpuserve_model_options *options);
 
 /* Waits for a move in progress and ends the thread. A loss noted afterwards goes to LOST at
  * once. */

@@ -8,6 +8,7 @@
 #include "lib/runtime/models/failover.h"
 
 #include "lib/base/error.h"
+#include "lib/runtime/devices/selector.h"
 #include "lib/runtime/models/handle.h"
 
 #include <stdio.h>
@@ -96,20 +97,22 @@ void gsv_lost_join_causes(gpuserve_error *cause, const gpuserve_error *moving)
     memcpy(cause->message, message, sizeof(message));
 }
 
-/* Finds the lost device. A selector that starts with "cuda:" matches only the device of exactly
- * that name; with any other selector the first lost device is returned. False if none is lost. */
+/* Finds the lost device. A selector of one number matches only that device; with any other one
+ * ("auto", "cuda:*", a UUID) the first lost device is returned. False if none is lost. */
 static bool find_lost(gpuserve_context *context, const char *selector, char *device,
                       size_t capacity, gpuserve_error *cause)
 {
     const struct gpuserve_backend *backend;
+    struct gsv_selector wanted;
     int32_t count;
 
-    if (gsv_device_cuda(context, &backend, &count, NULL) != GPUSERVE_OK)
+    if (gsv_selector_parse(&wanted, selector, NULL) != GPUSERVE_OK ||
+        gsv_device_cuda(context, &backend, &count, NULL) != GPUSERVE_OK)
         return false;
     for (int32_t i = 0; i < count; i++) {
-        snprintf(device, capacity, "cuda:%d", i);
-        if (selector && strncmp(selector, "cuda:", 5) == 0 && strcmp(selector, device) != 0)
+        if (wanted.kind == GSV_SELECT_CUDA && wanted.index != i)
             continue;
+        snprintf(device, capacity, "cuda:%d", i);
         if (backend->device_check(i, cause) != GPUSERVE_OK)
             return true;
     }

@@ -1,11 +1,14 @@
 /*
  * handle.c - opens, pins, shares and closes a model handle.
  *
- *   open:  allocate -> register -> load -> warm up -> gsv_handle_exchange -> arm failover
+ *   open:  allocate -> register -> load -> warm up -> start failover -> gsv_handle_exchange
  *   close: last reference -> stop failover -> unregister -> wait for requests -> free the model
  *
  * Pins and users are counted per model under the handle's `lock`; gsv_handle_exchange() waits until
  * the old model has no pins. The reference count and `info` are atomic.
+ *
+ * gpuserve_context_find() returns a handle from gsv_handle_exchange() on. So opening cannot fail
+ * after it: a handle that fails to open has one reference.
  */
 #include "lib/runtime/models/handle.h"
 
@@ -131,7 +134,8 @@ bool gsv_handle_is_idle(const gpuserve_model *handle)
 }
 
 struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *fresh,
-                                      struct gsv_model_info *info)
+                                      struct gsv_model_info *info,
+                                      const gpuserve_model_options *options)
 {
     struct gsv_model *old;
 
@@ -143,6 +147,8 @@ struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *
     handle->n_swaps += old != NULL;
     handle->last_used_ns = gsv_now_ns();
     atomic_store(&handle->info, info);
+    if (options)
+        gsv_lost_arm(handle, options);
     while (old && old->n_pins > 0)
         pthread_cond_wait(&handle->unpinned, &handle->lock);
     pthread_mutex_unlock(&handle->lock);
@@ -209,15 +215,16 @@ static gpuserve_status fill(gpuserve_model *handle, const char *path,
     if (st == GPUSERVE_OK)
         st = gsv_model_warm(model, options, GPUSERVE_WARMUP_OFF, error);
     if (st == GPUSERVE_OK)
+        st = gsv_lost_start(handle, options, model, error);
+    if (st == GPUSERVE_OK)
         st = gsv_model_info_create(&info, model, error);
     if (st != GPUSERVE_OK) {
         gsv_model_free(&model);
         return st;
     }
-    gsv_handle_exchange(handle, model, info);
     handle->load_options.options.progress = NULL; /* for this load only */
-    /* Armed last: the thread may have to report a replica lost meanwhile, and reads the model. */
-    return gsv_lost_arm(handle, options, model, error);
+    gsv_handle_exchange(handle, model, info, options);
+    return GPUSERVE_OK;
 }
 
 static gpuserve_status set_names(gpuserve_model *handle, const char *path,

@@ -68,9 +68,11 @@ void gsv_handle_unuse(gpuserve_model *handle, struct gsv_model **model);
 bool gsv_handle_is_idle(const gpuserve_model *handle);
 
 /* Installs `fresh` and `info`, waits for the pins of the previous model and returns it. The handle
- * owns both afterwards. Caller holds `changing`. */
+ * owns both afterwards. With `options` their policy for a lost device holds from the same moment;
+ * NULL keeps the previous one. Caller holds `changing`. */
 struct gsv_model *gsv_handle_exchange(gpuserve_model *handle, struct gsv_model *fresh,
-                                      struct gsv_model_info *info);
+                                      struct gsv_model_info *info,
+                                      const gpuserve_model_options *options);
 
 /* Releases everything the model holds except its plan, after its requests have completed; with
  * `if_idle` only if it has none. With `offload` the weights of a GPU stay in host memory. Without

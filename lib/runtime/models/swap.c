@@ -98,7 +98,7 @@ static gpuserve_status prepare(gpuserve_model *handle, const struct order *order
     if (st == GPUSERVE_OK)
         st = gsv_model_warm(*fresh, options, GPUSERVE_WARMUP_AUTO, error);
     if (st == GPUSERVE_OK)
-        st = gsv_lost_arm(handle, options, *fresh, error);
+        st = gsv_lost_start(handle, options, *fresh, error);
     if (st == GPUSERVE_OK)
         st = gsv_model_info_create(info, *fresh, error);
     if (st != GPUSERVE_OK)
@@ -124,7 +124,7 @@ static gpuserve_status swap(gpuserve_model *handle, const char *path, uint32_t *
         return st;
     }
     changed = gsv_model_info_changes(atomic_load(&handle->info), fresh);
-    old = gsv_handle_exchange(handle, fresh, info);
+    old = gsv_handle_exchange(handle, fresh, info, &order.load_options.options);
     gsv_lost_forget(handle);
     gsv_model_free(&old);
     gsv_load_options_reset(&handle->load_options);

@@ -135,17 +135,19 @@ static bool is_left_out(const struct gsv_profiler *p, enum gsv_profile_stage sta
            (p->left_out_layer < 0 || p->left_out_layer == layer);
 }
 
-static void note(struct gsv_profiler *p, enum gsv_profile_stage stage, int32_t layer,
-                 uint64_t begin, double flops)
+/* The event, or NULL if the table is full. */
+static struct gsv_profile_event *note(struct gsv_profiler *p, enum gsv_profile_stage stage,
+                                      int32_t layer, uint64_t begin, double flops)
 {
     struct gsv_profile_event *event = &p->events[p->n_events];
 
     if (p->n_events == GSV_PROFILE_EVENTS)
-        return;
+        return NULL;
     *event = (struct gsv_profile_event){
         .stage = stage, .layer = layer, .begin_ns = begin, .end_ns = gsv_now_ns(), .flops = flops
     };
     p->n_events++;
+    return event;
 }
 
 /* The stage of the next product; the QKV product starts a new layer. */
@@ -185,16 +187,15 @@ static gpuserve_status linear(struct gpuserve_stream *stream, const struct gpuse
     const enum gsv_profile_stage stage = next_product(p);
     const int32_t layer = stage == GSV_PROFILE_HEAD ? -1 : p->layer;
     const uint64_t begin = gsv_now_ns();
+    struct gsv_profile_event *event;
     gpuserve_status st = GPUSERVE_OK;
     int32_t n, k;
 
     if (!is_left_out(p, stage, layer))
         st = p->inner->linear(s->inner, op);
-    note(p, stage, layer, begin, 0);
+    event = note(p, stage, layer, begin, 0);
     find_shape(p, op->weight, &n, &k);
-    if (p->n_events > 0) {
-        struct gsv_profile_event *event = &p->events[p->n_events - 1];
-
+    if (event) {
         event->rows = op->rows;
         event->columns = n;
         event->inner = k;

@@ -12,21 +12,23 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Maps a status to text-embeddings-inference's kinds of failure. */
-static const char *failure_of(gpuserve_status status)
+/* text-embeddings-inference's kinds of failure. */
+enum failure { OVERLOADED, VALIDATION, CANCELLED, INFERENCE, N_FAILURES };
+
+static enum failure failure_of(gpuserve_status status)
 {
     switch (status) {
     case GPUSERVE_E_BUSY:
-        return "overloaded";
+        return OVERLOADED;
     case GPUSERVE_E_INVALID:
     case GPUSERVE_E_TOO_LARGE:
     case GPUSERVE_E_UNSUPPORTED:
-        return "validation";
+        return VALIDATION;
     case GPUSERVE_E_CANCELLED:
     case GPUSERVE_E_EXPIRED:
-        return "cancelled";
+        return CANCELLED;
     default:
-        return "inference";
+        return INFERENCE;
     }
 }
 
@@ -41,18 +43,15 @@ static uint64_t count_status(const struct gsv_metrics *metrics, int status)
 
 static void add_failures(struct gsv_page *page, const struct gsv_metrics *metrics)
 {
-    static const char *const kinds[] = { "overloaded", "validation", "cancelled", "inference" };
+    static const char *const names[N_FAILURES] = { "overloaded", "validation", "cancelled",
+                                                   "inference" };
+    uint64_t n[N_FAILURES] = { 0 };
 
     gsv_page_head(page, "te_request_failure", "counter", "Requests that failed, by kind.");
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        uint64_t n = 0;
-
-        for (int status = GPUSERVE_OK + 1; status < GSV_STATUS_COUNT; status++) {
-            if (failure_of((gpuserve_status)status) == kinds[i])
-                n += count_status(metrics, status);
-        }
-        gsv_page_add(page, "te_request_failure{err=\"%s\"} %" PRIu64 "\n", kinds[i], n);
-    }
+    for (int status = GPUSERVE_OK + 1; status < GSV_STATUS_COUNT; status++)
+        n[failure_of((gpuserve_status)status)] += count_status(metrics, status);
+    for (int i = 0; i < N_FAILURES; i++)
+        gsv_page_add(page, "te_request_failure{err=\"%s\"} %" PRIu64 "\n", names[i], n[i]);
 }
 
 /* Writes te_PREFIX_count and te_PREFIX_success. */

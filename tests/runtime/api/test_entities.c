@@ -7,6 +7,9 @@
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The labels of bert-tokens. */
@@ -147,4 +150,53 @@ Test(entities, what_cannot_be)
     cr_expect_eq(gpuserve_token_text(model, 7, word, 1, &n, NULL), GPUSERVE_E_TOO_LARGE);
     cr_expect_gt(n, 1);
     gpuserve_model_close(&model);
+}
+
+enum { N_LONG = 100000, N_SWAPS = 40 };
+
+static atomic_bool is_swapped;
+
+/* To a model of three labels and back. */
+static void *swap_often(void *argument)
+{
+    static const char *const names[] = { "models/bert-pairs", "models/bert-tokens" };
+    gpuserve_swap_options how = GPUSERVE_SWAP_OPTIONS_INIT;
+    gpuserve_model *model = argument;
+
+    how.allow = GPUSERVE_CHANGE_LABELS | GPUSERVE_CHANGE_DIM;
+    for (int i = 0; i < N_SWAPS; i++)
+        cr_expect_eq(gpuserve_model_swap(model, test_data(names[i % 2]), NULL, NULL, &how, NULL),
+                     GPUSERVE_OK);
+    atomic_store(&is_swapped, true);
+    return NULL;
+}
+
+/* A call uses the labels of one model, whatever is swapped in meanwhile. */
+Test(entities, labels_are_those_of_one_model, .timeout = 120)
+{
+    gpuserve_model *model = open_model();
+    float *scores = calloc((size_t)N_LONG * N_LABELS, sizeof(*scores));
+    gpuserve_span *spans = calloc(N_LONG, sizeof(*spans));
+    gpuserve_entity *found = calloc(N_LONG, sizeof(*found));
+    pthread_t swapper;
+
+    cr_assert(scores && spans && found);
+    for (size_t i = 0; i < N_LONG; i++) {
+        scores[i * N_LABELS + MISC] = 1;
+        spans[i].end = 1;
+    }
+    cr_assert_eq(pthread_create(&swapper, NULL, swap_often, model), 0);
+    while (!atomic_load(&is_swapped)) {
+        size_t n = 0;
+
+        cr_assert_eq(gpuserve_entities(model, scores, spans, N_LONG, GPUSERVE_AGGREGATION_NONE,
+                                       found, &n, NULL),
+                     GPUSERVE_OK);
+        cr_expect_eq(n, (size_t)N_LONG);
+    }
+    pthread_join(swapper, NULL);
+    gpuserve_model_close(&model);
+    free(found);
+    free(spans);
+    free(scores);
 }

@@ -8,6 +8,7 @@
  *   virtual     a vGPU
  *   lost        the second of two GPUs fell off the bus
  *   exclusive   a GPU used exclusively by one process, and one in prohibited mode
+ *   crowded     a GPU with 300 processes
  *   hang        counting the GPUs never returns
  *   no-module   the kernel driver is not loaded
  *   mismatch    kernel driver and library have different versions
@@ -39,7 +40,8 @@ struct gpu {
     const char *uuid, *name;
     int bus, capability, load, temperature, watts;
     unsigned long long total, used;
-    unsigned pid;         /* pid of the process on it; 0: none */
+    unsigned pid;         /* of the first process on it, or 0 */
+    unsigned n_more;      /* processes beside it, of the numbers that follow */
     int n_mig, first_mig; /* MIG devices: elements of the machine from first_mig on */
     int compute_mode;
     bool is_lost, is_virtual, is_mig, no_load;
@@ -106,6 +108,10 @@ static const struct machine machines[] = {
           2 * GIB, 1, .compute_mode = 3 },
         { "GPU-55555555-0000-0000-0000-000000000001", H200, 0x2d, 90, 0, 41, 115, 141 * GIB, 0,
           .compute_mode = 2 } } },
+    { "crowded",
+      1,
+      { { "GPU-77777777-0000-0000-0000-000000000000", H200, 0x0f, 90, 0, 41, 115, 141 * GIB,
+          2 * GIB, 1, .n_more = 299 } } },
     { "hang",
       1,
       { { "GPU-66666666-0000-0000-0000-000000000000", H200, 0x0f, 90, 0, 0, 0, GIB, 0 } } },
@@ -351,11 +357,11 @@ SHOWN int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *n, str
     const unsigned room = *n;
     const char *pid = getenv("GPUSERVE_FAKE_PID");
 
-    *n = gpu->pid != 0;
+    *n = gpu->pid ? 1 + gpu->n_more : 0;
     if (room < *n)
         return SMALL;
-    if (gpu->pid)
-        list[0] = (struct process){ pid ? (unsigned)atoi(pid) : 1, gpu->used / 2, ~0u, ~0u };
+    for (unsigned i = 0; i < *n; i++)
+        list[i] = (struct process){ (pid ? (unsigned)atoi(pid) : 1) + i, gpu->used / 2, ~0u, ~0u };
     return OK;
 }
 

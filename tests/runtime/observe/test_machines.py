@@ -154,7 +154,8 @@ class Nvml(unittest.TestCase):
         return driver
 
     def test_every_figure_is_the_one_that_nvidia_s_binding_reads(self):
-        for machine in ("one", "eight", "mixed", "mig", "virtual", "lost", "exclusive"):
+        for machine in ("one", "eight", "mixed", "mig", "virtual", "lost", "exclusive",
+                        "crowded"):
             with self.subTest(machine):
                 self.compare(machine)
 
@@ -196,6 +197,13 @@ class Nvml(unittest.TestCase):
         done.terminate()
         done.communicate()
         self.assertTrue(process["gpuserve"])
+
+    def test_more_processes_than_usual_are_counted_and_listed(self):
+        driver = report(of=("crowded",))["driver"]
+        self.assertEqual(driver["gpus"][0]["processes_count"], 300)
+        env = environment("crowded", ["GPU-77777777-0000-0000-0000-000000000000"])
+        device = json.loads(run("--json", env=env).stdout)["devices"][1]
+        self.assertEqual([one["pid"] for one in device["processes"]], list(range(1, 301)))
 
     def test_peers(self):
         facts = report(of=("eight", EIGHT))
