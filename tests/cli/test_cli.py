@@ -178,7 +178,7 @@ class Embed(Case):
                                         "first " + long + "last").out)[0]["embedding"]
                        for side in ("left", "right"))
         self.assertGreater(difference(left, right), 1e-3)
-        self.fails(1, "text 2: a text of 2002 tokens, 2 of them special, more than the limit of 256", "embed", "-m", model(MINILM),
+        self.fails(1, "text 2: the text has 2002 tokens (2 of them special), the limit is 256", "embed", "-m", model(MINILM),
                    "--truncate", "strict", "short", long, "short")
         self.assertEqual(lines(self.works("embed", "-m", model(MINILM), "-q", "--max-tokens", 16,
                                           long).out)[0]["n_tokens"], 16)

@@ -81,7 +81,7 @@ class Entities(Case):
         self.assertIn("1 of 2 texts were longer than", done.err)
         head = os.path.join(ROOT, "share", "heads", "sentiment.safetensors")
         for words, arguments in (("neither --pairs nor --top", ("-m", self.model, "--top", "1", "a")),
-                                 ("more than the limit of 40", ("-m", self.model, "--truncate", "strict", "w1 " * 100)),
+                                 ("the limit is 40", ("-m", self.model, "--truncate", "strict", "w1 " * 100)),
                                  ("neither --aggregation nor --ignore-label",
                                   ("-m", model(MINILM), "--head", head, "--aggregation", "none", "a")),
                                  ("\"most\" is not known", ("-m", self.model, "--aggregation", "most", "a"))):

@@ -197,9 +197,9 @@ class Ollama(Served):
                 self.refused(400, "`num_ctx` is", path, {field: "a", "options": {"num_ctx": wrong}})
             for wrong in (7, "num_ctx", [], True):
                 self.refused(400, "`options` is no object", path, {field: "a", "options": wrong})
-        error = self.refused(400, "more than the limit of 4", "/api/embed",
+        error = self.refused(400, "the limit is 4", "/api/embed",
                              {"input": "a a b b", "truncate": False, "options": {"num_ctx": 4}})
-        self.assertIn("a text of 6 tokens", error["error"])
+        self.assertIn("the text has 6 tokens", error["error"])
         self.assertIn("`truncate`: true", error["error"])
 
 

@@ -140,7 +140,7 @@ class Infer(Served):
 
     def test_a_long_text(self):
         long = text(["long " * 300])
-        self.refused(400, "a text of 302 tokens", PATH, long)
+        self.refused(400, "the text has 302 tokens", PATH, long)
         reply = self.server.post(PATH, {**long, "parameters": {"truncate": True}})
         self.assertEqual((reply.status, reply.headers["x-gpuserve-truncated"]), (200, "1"), reply.body)
 

@@ -35,7 +35,7 @@ CASES = [
     ("/embed", {"inputs": "a", "prompt_name": "a\0b"}, "prompt_name"),
     ("/embed", b"", "the body is empty; JSON is expected"),
     ("/embed", b"[]", "the body is no JSON object"),
-    ("/embed", b'{"inputs":"a"', "body: byte 13: a comma or a closing brace expected"),
+    ("/embed", b'{"inputs":"a"', "body: byte 13: expected a comma or a closing brace"),
     ("/embed_sparse", {"inputs": "a"}, "it is no masked language model"),
     ("/embed_all", {"inputs": ["a " * 250] * 180}, "numbers in one reply, at most"),
     ("/rerank", {"query": 1, "texts": ["a"]}, "`query` is no text"),

@@ -85,7 +85,7 @@ class Page(Browsed):
         self.write("embed-texts", "\n".join(map(str, range(65))))
         self.wrong("embed", "embed-texts", "65 texts: 64 at most")
         self.write("embed-texts", "short\n" + "long " * 300)
-        self.wrong("embed", "embed-texts", "Text 2: a text of 302 tokens, 2 of them special, more than the limit of 256")
+        self.wrong("embed", "embed-texts", "Text 2: the text has 302 tokens (2 of them special), the limit is 256")
         self.one("#embed-cut").click()
         self.submit("embed")
         self.assertIn("1 text was cut", self.text("embed-status"))
