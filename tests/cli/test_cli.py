@@ -589,7 +589,7 @@ class Sparse(Case):
             self.assertEqual(one["indices"], once["indices"])
             for got, want in zip(one["values"], once["values"]):
                 self.assertAlmostEqual(got, of(want), places=5)
-        self.fails(1, "only gives sparse", "embed", "-m", folder, "x")
+        self.fails(1, "only makes sparse", "embed", "-m", folder, "x")
         self.write("splade/1_SpladePooling/config.json", '{"pooling_strategy": "sum"}')
         self.fails(1, "'sum'", "embed", "-m", folder, "--sparse", "x")
 

@@ -331,7 +331,7 @@ Test(unigram, what_is_wrong_in_a_model_is_told)
           "\"byte_fallback\" is neither true nor false", GPUSERVE_E_FORMAT },
         { MODEL("\"unk_id\":0,\"byte_fallback\":tru,\"vocab\":[[\"a\",0]]"),
           "\"byte_fallback\" is neither true nor false", GPUSERVE_E_FORMAT },
-        { MODEL("\"unk_id\":nul,\"vocab\":[[\"a\",0]]"), "an id expected", GPUSERVE_E_FORMAT },
+        { MODEL("\"unk_id\":nul,\"vocab\":[[\"a\",0]]"), "expected an id", GPUSERVE_E_FORMAT },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -149,7 +149,7 @@ Test(swap, a_failure_leaves_the_old_model_serving)
     how.allow = GPUSERVE_CHANGE_DIM;
     refuse(model, labels.path, NULL, &how, GPUSERVE_E_INVALID, "labels");
     how.allow = 0;
-    refuse(model, dense.path, NULL, NULL, GPUSERVE_E_INVALID, "those of the open model 32");
+    refuse(model, dense.path, NULL, NULL, GPUSERVE_E_INVALID, "that of the open model has 32");
     how.fingerprint = "0123";
     refuse(model, a.path, NULL, &how, GPUSERVE_E_MISMATCH, "not 0123");
     how.fingerprint = NULL;
