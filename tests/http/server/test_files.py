@@ -99,7 +99,7 @@ class Files(unittest.TestCase):
         self.reload("reloads")
         self.assertServes()
         err = self.stop()
-        self.assertIn("model stays as it was", err)
+        self.assertIn("model as it was", err)
         self.assertIn("Permission denied", err)
         self.assertNotIn("files are not limited", err)
 
