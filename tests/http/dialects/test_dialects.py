@@ -254,7 +254,7 @@ class TensorFlow(Served):
         self.refused(422, "`return_all_scores`", "/", {"inputs": "a", "parameters": {"return_all_scores": True}})
         self.refused(400, "instances", "/v1/models/m:predict", {})
         self.refused(400, "item 0", "/v1/models/m:predict", {"instances": [[1]]})
-        self.refused(404, "no model", "/v1/models/other:predict", {"instances": ["a"]})
+        self.refused(404, "unknown model", "/v1/models/other:predict", {"instances": ["a"]})
 
     def test_one_version_and_one_signature(self):
         for verb, body in (("predict", {"instances": ["a"]}), ("classify", {"examples": [{"text": "a"}]})):

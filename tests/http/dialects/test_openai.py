@@ -201,7 +201,7 @@ class Start(Served):
         with self.assertRaises(AssertionError) as caught:
             Server(MINILM, "--port", self.server.port)
         self.assertIn("Address already in use", str(caught.exception))
-        self.assertIn("port %d is held by gpuserve (process %d)" % (
+        self.assertIn("port %d is in use by gpuserve (process %d)" % (
             self.server.port, self.server.process.pid), str(caught.exception))
 
     def test_other_machines_need_consent(self):

@@ -241,7 +241,7 @@ class Changes(Case):
             self.assertLetIn(self.client(self.users, "anna"))
             self.assertRefused(self.client(None, None))
         err = self.stop()
-        self.assertIn("clients.pem: certificate 1 is no CA's", err)
+        self.assertIn("clients.pem: certificate 1 is not a CA certificate", err)
         self.assertIn("clients.pem has no certificate", err)
 
 
@@ -385,9 +385,9 @@ class Files(Case):
         self.refused("has no certificate", users.at("empty"))
         self.refused("has no certificate", users.at("ca.key"))
         self.refused("broken: certificate 1: ", users.at("broken"))
-        self.refused("anna.pem: certificate 1 is no CA's", users.at("anna.pem"))
-        self.refused("leaf.pem: certificate 1 is no CA's", users.at("leaf.pem"))
-        self.refused("certificate 2 is no CA's", users.join("second", "ca.pem", "anna.pem"))
+        self.refused("anna.pem: certificate 1 is not a CA certificate", users.at("anna.pem"))
+        self.refused("leaf.pem: certificate 1 is not a CA certificate", users.at("leaf.pem"))
+        self.refused("certificate 2 is not a CA certificate", users.join("second", "ca.pem", "anna.pem"))
         self.refused("certificate 2: ", users.join("second", "ca.pem", "broken"))
         self.refused("more than 256 certificates", users.join("many", *["ca.pem"] * 257))
         users.join("most", *["ca.pem"] * 256)

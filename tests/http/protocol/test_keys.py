@@ -129,9 +129,9 @@ class Bad(unittest.TestCase):
         for text, words in (("", "has no key"), ("# only remarks\n", "has no key"),
                             ("good\nsha256:12\n", "line 2: sha256: must be followed by 64"),
                             ("a b\n", "line 1: the key has a space"), ("x" * 600, "more than 512"),
-                            ("x" * 5000, "more than 1022"),
-                            ("good\nsecond\0third\n", "line 2 holds a NUL"), ("\0" * 5000, "line 1 has more than 1022"),
-                            ("good\n" + ("#" * 1000 + "\n") * 16777 + "last\n", "more than 16777216 bytes"),
+                            ("x" * 5000, "exceeds 1022"),
+                            ("good\nsecond\0third\n", "line 2 has a NUL"), ("\0" * 5000, "line 1 exceeds 1022"),
+                            ("good\n" + ("#" * 1000 + "\n") * 16777 + "last\n", "exceed 16777216 bytes"),
                             ("".join("key-%d\n" % i for i in range(10001)), "line 10001: more than 10000 keys")):
             path = key_file(text)
             err = self.fails(words, "--api-key-file", path)

@@ -260,7 +260,7 @@ class Visible(unittest.TestCase):
         self.assertTrue(self.shown("eight", "2,2")[1]["repeated"])
         doctor = subprocess.run([PROGRAM, "doctor"], text=True, capture_output=True, check=True,
                                 env=environment("eight", CUDA_VISIBLE_DEVICES="0,nine")).stdout
-        self.assertIn('"nine" names no GPU', doctor)
+        self.assertIn('"nine" is not a GPU', doctor)
 
 
 class Selectors(unittest.TestCase):
