@@ -363,7 +363,7 @@ class Model(Handle):
         pairs = [inputs] if alone else list(inputs)
         for i, pair in enumerate(pairs):
             if isinstance(pair, str) or len(pair) != 2:
-                raise InvalidError(f"input {i} is no pair of texts")
+                raise InvalidError(f"input {i} is not a pair of texts")
         scores = self.predict_proba([pair[0] for pair in pairs], [pair[1] for pair in pairs],
                                     score=activation, **options)
         flat = scores[:, 0] if scores.shape[1] == 1 else scores

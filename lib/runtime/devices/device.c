@@ -289,7 +289,7 @@ gpuserve_status gsv_device_choose_all(gpuserve_context *context, const char *tex
     if (!*choices)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for choosing a device");
     for (size_t i = 0; i < GSV_MAX_CUDA; i++)
-        snprintf((*choices)[i].reason, sizeof((*choices)[i].reason), "asked for");
+        snprintf((*choices)[i].reason, sizeof((*choices)[i].reason), "requested");
     *n = 1;
     if (selector.kind == GSV_SELECT_CPU) {
         st = choose_cpu(*choices, error);
