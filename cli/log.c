@@ -41,7 +41,7 @@ static void tell_left_out(void)
 {
     char line[128];
 
-    snprintf(line, sizeof(line), "gpuserve: warning: %zu lines found no room here\n", n_left_out);
+    snprintf(line, sizeof(line), "gpuserve: warning: %zu log lines were dropped\n", n_left_out);
     if (write_now(line, strlen(line)))
         n_left_out = 0;
 }

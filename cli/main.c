@@ -113,7 +113,7 @@ static int unknown_command(const char *given)
     for (size_t i = 0; i < cli_n_commands; i++)
         names[i] = cli_commands[i].name;
     nearest = cli_nearest(given, names, cli_n_commands);
-    cli_usage("there is no command \"%s\"", given);
+    cli_usage("unknown command \"%s\"", given);
     if (nearest)
         cli_hint("did you mean %s?", nearest);
     else
@@ -148,7 +148,7 @@ int main(int argc, char **argv)
 
     cli_signals_init();
     if (argc < 2) {
-        cli_usage("no command");
+        cli_usage("the command is missing");
         cli_hint("`gpuserve --help` lists them");
         return CLI_USAGE;
     }

@@ -75,8 +75,8 @@ int cli_model_open(gpuserve_model **model, const struct cli_args *args)
 
     *model = NULL;
     if (!args->model) {
-        cli_usage("no model");
-        cli_hint("name one with --model; `gpuserve pull NAME` fetches one");
+        cli_usage("the model is missing");
+        cli_hint("set a model with --model; `gpuserve pull NAME` downloads one");
         return CLI_USAGE;
     }
     if (cli_context(&context, args) != CLI_OK)

@@ -174,7 +174,7 @@ static int make_texts(struct bench *bench, const char *name)
         const unsigned long n = strtoul(name + 3, &end, 10);
 
         if (*end || n < 3 || n > limit)
-            return cli_usage("workload %s: from 3 to %zu tokens", name, limit);
+            return cli_usage("workload %s: expected 3 to %zu tokens", name, limit);
         return cli_bench_add_made(&bench->texts, bench->model, n, &random);
     }
     if (strcmp(name, "W2") == 0) {
@@ -184,7 +184,7 @@ static int make_texts(struct bench *bench, const char *name)
         return result;
     }
     if (strcmp(name, "W3") != 0)
-        return cli_usage("there is no workload \"%s\"", name);
+        return cli_usage("unknown workload \"%s\"", name);
     for (size_t i = 0; i < W3_TEXTS && result == CLI_OK; i++)
         result = cli_bench_add_made(&bench->texts, bench->model, most, &random);
     return result;
@@ -241,7 +241,7 @@ static int read_input(struct bench *bench)
     cli_input_close(&input);
     if (found < 0)
         return CLI_FAILED;
-    return bench->texts.n ? CLI_OK : cli_fail("%s: no texts", bench->args->input);
+    return bench->texts.n ? CLI_OK : cli_fail("%s: the file has no texts", bench->args->input);
 }
 
 static int run_input(struct bench *bench, json_t *results)
@@ -293,8 +293,9 @@ int cli_bench(const struct cli_args *args)
     int result;
 
     if (args->n_rest) {
-        cli_usage("bench takes no arguments");
-        cli_hint("name the model with --model; texts come from --input, or are made");
+        cli_usage("bench does not accept arguments");
+        cli_hint(
+            "set the model with --model; --input sets the texts, otherwise bench generates them");
         return CLI_USAGE;
     }
     results = json_object();

@@ -124,7 +124,7 @@ int cli_bench_add_made(struct bench_texts *texts, gpuserve_model *model, size_t 
             size = before;
     }
     if (result == CLI_OK && n != n_tokens)
-        result = cli_fail("no text of %zu tokens can be made for this model", n_tokens);
+        result = cli_fail("bench cannot generate a text of %zu tokens for this model", n_tokens);
     if (result == CLI_OK)
         cli_bench_add(texts, text, size);
     free(text);

@@ -107,8 +107,8 @@ static int read_labels(struct classify *classify, const gpuserve_model *model,
 {
     classify->n_labels = gpuserve_model_label_count(model);
     if (classify->n_labels == 0) {
-        cli_fail("%s: this model has no classifier, it only embeds", args->model);
-        cli_hint("name a head over its embeddings with --head; `gpuserve fit` makes one");
+        cli_fail("%s: the model has no classifier, it only makes embeddings", args->model);
+        cli_hint("set a classifier head for its embeddings with --head; `gpuserve fit` trains one");
         return CLI_FAILED;
     }
     classify->labels = cli_alloc(classify->n_labels, sizeof(*classify->labels));
@@ -149,8 +149,9 @@ int cli_classify(const struct cli_args *args)
     result = cli_model_open(&model, args);
     by_token = result == CLI_OK && cli_labels_tokens(model);
     if (result == CLI_OK && !by_token && (args->aggregation || args->ignored_labels.n > 0))
-        result = cli_usage("%s labels texts, which have neither --aggregation nor --ignore-label",
-                           args->model);
+        result =
+            cli_usage("%s labels texts, not tokens: --aggregation and --ignore-label are not valid",
+                      args->model);
     if (result == CLI_OK && !by_token)
         result = read_labels(&classify, model, args);
     if (result == CLI_OK)

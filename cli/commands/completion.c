@@ -188,6 +188,6 @@ int cli_completion(const struct cli_args *args)
     else if (args->n_rest == 1 && strcmp(args->rest[0], "fish") == 0)
         complete_fish();
     else
-        return cli_usage("completion takes one of bash, zsh, fish");
+        return cli_usage("completion needs one argument: bash, zsh or fish");
     return CLI_OK;
 }

@@ -175,7 +175,7 @@ static int watch(gpuserve_context *context, const struct cli_args *args)
             fputs("\033[H\033[J", stdout);
         result = report(context, args);
         if (fflush(stdout))
-            return cli_fail("standard output cannot be written");
+            return cli_fail("cannot write to standard output");
     }
     return result;
 }
@@ -215,7 +215,7 @@ int cli_devices(const struct cli_args *args)
     int result;
 
     if (args->n_rest)
-        return cli_usage("devices takes no arguments");
+        return cli_usage("devices does not accept arguments");
     if (cli_context(&context, args) != CLI_OK)
         return CLI_FAILED;
     if (args->select)
@@ -257,10 +257,11 @@ static void print_findings(const json_t *facts)
     print_finding("CUDA backend", json_object_get(backends, "cuda"));
     print_finding("NVIDIA driver", driver);
     if (text_of(visible, "list_ends_at")[0])
-        printf("warning  CUDA_VISIBLE_DEVICES: \"%s\" names no GPU, so the list ends before it\n",
+        printf("warning  CUDA_VISIBLE_DEVICES: \"%s\" is not a GPU of this machine; CUDA ignores "
+               "it and the entries after it\n",
                text_of(visible, "list_ends_at"));
     if (json_is_true(json_object_get(visible, "repeated")))
-        puts("warning  CUDA_VISIBLE_DEVICES names a GPU twice, so CUDA shows none");
+        puts("warning  CUDA_VISIBLE_DEVICES has a duplicate GPU; CUDA shows no GPU");
     putchar('\n');
 }
 
@@ -270,7 +271,7 @@ int cli_doctor(const struct cli_args *args)
     json_t *facts;
 
     if (args->n_rest)
-        return cli_usage("doctor takes no arguments");
+        return cli_usage("doctor does not accept arguments");
     if (cli_context(&context, args) != CLI_OK)
         return CLI_FAILED;
     facts = cli_facts_parse(cli_text_of(doctor_text, context, NULL));

@@ -123,14 +123,15 @@ static int set_columns(struct embed *embed, const gpuserve_model *model,
     if (embed->sparse) {
         embed->dim = gpuserve_model_sparse_dim(model);
         if (embed->dim == 0)
-            return cli_fail("%s: no masked language model, which --sparse takes", args->model);
+            return cli_fail("%s: the model is not a masked language model, which --sparse needs",
+                            args->model);
         embed->indices = cli_alloc(embed->dim, sizeof(*embed->indices));
         embed->values = cli_alloc(embed->dim, sizeof(*embed->values));
         return CLI_OK;
     }
     embed->dim = args->dimensions ? args->dimensions : dim;
     if (embed->dim > dim)
-        return cli_fail("--dimensions %zu: the model's vectors have %zu", embed->dim, dim);
+        return cli_fail("--dimensions %zu: the model has %zu dimensions", embed->dim, dim);
     return CLI_OK;
 }
 
@@ -143,7 +144,7 @@ int cli_embed(const struct cli_args *args)
 
     if (args->sparse && (embed.format != CLI_JSON || args->dimensions || args->normalize))
         return cli_usage(
-            "--sparse gives JSON objects, without --format, --dimensions, --normalize");
+            "--sparse writes JSON objects: --format, --dimensions and --normalize are not valid");
     result = cli_input_from(&input, args, false);
     if (result != CLI_OK)
         return result;

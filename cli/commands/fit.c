@@ -31,12 +31,12 @@ static int check_usage(const struct cli_args *args)
         return CLI_USAGE;
     }
     if (args->n_rest)
-        return cli_usage("fit takes no arguments: \"%s\"", args->rest[0]);
+        return cli_usage("fit does not accept arguments: \"%s\"", args->rest[0]);
     if (args->test && args->split > 0)
-        return cli_usage("--test and --split: the test is the one or the other");
+        return cli_usage("--test and --split exclude each other");
     for (size_t i = 0; i < args->where.n; i++) {
         if (!strchr(args->where.items[i], '='))
-            return cli_usage("--where %s: write COLUMN=VALUE", args->where.items[i]);
+            return cli_usage("--where %s: expected COLUMN=VALUE", args->where.items[i]);
     }
     return CLI_OK;
 }
@@ -53,7 +53,7 @@ static int read_sets(struct fit *fit, const struct cli_args *args)
             return CLI_FAILED;
     }
     if (fit->labels.n < 2)
-        return cli_fail("%s: one label only, nothing to tell apart", args->train);
+        return cli_fail("%s: the texts have only one label, fit needs two or more", args->train);
     const int result = cli_fit_order_labels(&fit->labels, all, N_SETS, &args->label_names);
     if (result != CLI_OK)
         return result;
@@ -130,7 +130,8 @@ static void measure(struct fit *fit, const gpuserve_model *model, const struct c
     origin->fingerprint = gpuserve_model_fingerprint(model);
     origin->data = args->data_name ? args->data_name : slash ? slash + 1 : args->train;
     if (!fit->head.converged && !args->quiet)
-        cli_warn("the solver stopped after %d steps, short of its tolerance", fit->head.iterations);
+        cli_warn("the solver stopped after %d steps before it reached its tolerance",
+                 fit->head.iterations);
 }
 
 static void set_accuracy(json_t *facts, const char *name, size_t n, double accuracy)

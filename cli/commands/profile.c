@@ -167,8 +167,9 @@ int cli_profile(const struct cli_args *args)
     int result;
 
     if (!model || args->n_rest > 1 || (args->n_rest && args->model)) {
-        cli_usage("profile takes one model");
-        cli_hint("gpuserve profile MODEL, a directory or a name in the Hugging Face cache");
+        cli_usage("profile needs one model");
+        cli_hint("usage: gpuserve profile MODEL; MODEL is a directory or a name in the Hugging "
+                 "Face cache");
         return CLI_USAGE;
     }
     if (cli_context(&context, args) != CLI_OK)

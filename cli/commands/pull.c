@@ -35,7 +35,7 @@ static int find_offline(const struct pull_cache *cache, const char *name, const 
 
     if (!snapshot) {
         cli_fail("%s: revision %s is not in the cache, and HF_HUB_OFFLINE is set", name, revision);
-        cli_hint("unset HF_HUB_OFFLINE to fetch it");
+        cli_hint("unset HF_HUB_OFFLINE to download it");
         return CLI_FAILED;
     }
     puts(snapshot);
@@ -66,7 +66,7 @@ static int check_room(const struct pull_cache *cache, const struct pull_list *li
     struct statvfs fs;
 
     if (statvfs(cache->folder, &fs) == 0 && list->total_bytes / fs.f_frsize > (uint64_t)fs.f_bavail)
-        return cli_fail("%s: %llu bytes are needed, %llu are free", cache->folder,
+        return cli_fail("%s: the download needs %llu bytes, %llu are free", cache->folder,
                         (unsigned long long)list->total_bytes,
                         (unsigned long long)fs.f_bavail * fs.f_frsize);
     return CLI_OK;
@@ -121,14 +121,14 @@ int cli_pull(const struct cli_args *args)
     int result;
 
     if (args->n_rest != 1) {
-        cli_usage("pull takes one model");
-        cli_hint("gpuserve pull sentence-transformers/all-MiniLM-L6-v2");
+        cli_usage("pull needs one model");
+        cli_hint("example: gpuserve pull sentence-transformers/all-MiniLM-L6-v2");
         return CLI_USAGE;
     }
     if (!cli_pull_name_ok(args->rest[0]))
-        return cli_usage("\"%s\" is no name of a model on the hub", args->rest[0]);
+        return cli_usage("\"%s\" is not a valid model name of the hub", args->rest[0]);
     if (!cli_pull_revision_ok(revision))
-        return cli_usage("--revision: \"%s\" is no branch, tag or commit", revision);
+        return cli_usage("--revision: \"%s\" is not a branch, tag or commit", revision);
     if (cli_cache_init(&cache, args->rest[0], args->cache_dir) != CLI_OK)
         return CLI_FAILED;
     if (is_offline()) {

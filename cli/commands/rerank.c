@@ -26,7 +26,7 @@ static int add_document(struct documents *d, const struct cli_record *record)
     size_t capacity = d->capacity;
 
     if (d->n == MAX_DOCUMENTS)
-        return cli_fail("more than %d documents", MAX_DOCUMENTS);
+        return cli_fail("the input has more than %d documents", MAX_DOCUMENTS);
     d->texts = cli_grow(d->texts, &capacity, d->n + 1, sizeof(*d->texts));
     d->sizes = cli_grow(d->sizes, &d->capacity, d->n + 1, sizeof(*d->sizes));
     d->texts[d->n] = cli_copy(record->text, record->text_size);
@@ -147,12 +147,13 @@ int cli_rerank(const struct cli_args *args)
     int result;
 
     if (args->n_rest == 0) {
-        cli_usage("no query");
-        cli_hint("it is the first argument; documents are the others, or come from --input FILE");
+        cli_usage("the query is missing");
+        cli_hint("give the query as the first argument, and the documents as the other arguments "
+                 "or with --input FILE");
         return CLI_USAGE;
     }
     if (args->format == CLI_NPY)
-        return cli_usage("rerank writes json or text, no npy");
+        return cli_usage("rerank writes json or text, not npy");
     if (!cli_is_utf8(args->rest[0], strlen(args->rest[0])))
         return cli_fail("the query is not UTF-8");
     result = read_documents(&documents, args);

@@ -84,7 +84,7 @@ static int read_alias(gpuserve_http_model *models, size_t n, const char *given)
             model = &models[i];
     }
     if (!model)
-        return cli_usage("--alias %s: no model is given as \"%s\"", given, wanted);
+        return cli_usage("--alias %s: no model argument has the name \"%s\"", given, wanted);
     aliases = cli_alloc(model->n_aliases + 1, sizeof(*aliases));
     for (size_t i = 0; i < model->n_aliases; i++)
         aliases[i] = model->aliases[i];
@@ -101,12 +101,12 @@ static int read_revision(gpuserve_http_model *models, size_t n, const char *revi
     struct stat st;
 
     if (n > 1 || strchr(models->path, '@')) {
-        cli_usage("--revision is of one model");
-        cli_hint("with several write MODEL@REVISION");
+        cli_usage("--revision is valid only with one model without @REVISION");
+        cli_hint("for several models write MODEL@REVISION");
         return CLI_USAGE;
     }
     if (!cli_pull_revision_ok(revision))
-        return cli_usage("--revision: \"%s\" is no branch, tag or commit", revision);
+        return cli_usage("--revision: \"%s\" is not a branch, tag or commit", revision);
     if (stat(models->path, &st) == 0)
         return cli_usage("--revision: %s is a directory, not a name in the cache", models->path);
     *named = cli_format("%s@%s", models->path, revision);
@@ -224,7 +224,7 @@ static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *a
         reload(server, args);
     cli_notify("STOPPING=1");
     if (!args->quiet)
-        cli_warn("signal %d: answering what was accepted, %u s at most", number, all_s);
+        cli_warn("signal %d: the server answers accepted requests for at most %u s", number, all_s);
     /* From here a second signal has its default action. */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
@@ -232,14 +232,15 @@ static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *a
     pthread_sigmask(SIG_UNBLOCK, &fatal, NULL);
     clock_gettime(CLOCK_MONOTONIC, &begin);
     if (gpuserve_http_drain(server, drain_s * 1000) != GPUSERVE_OK)
-        cli_warn("requests were still unanswered after %u s; they are cancelled", drain_s);
+        cli_warn("%u s are over: the server cancels the unanswered requests", drain_s);
     clock_gettime(CLOCK_MONOTONIC, &end);
     return end.tv_sec - begin.tv_sec < all_s ? all_s - (uint32_t)(end.tv_sec - begin.tv_sec) : 0;
 }
 
 static void end_at_once(int number)
 {
-    static const char text[] = "gpuserve: a computation did not end in time; it is left\n";
+    static const char text[] =
+        "gpuserve: a computation did not end in time; the process exits without waiting for it\n";
 
     (void)number;
     if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
@@ -285,12 +286,13 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     status = gpuserve_http_start(&server, context, options, &error);
     gpuserve_context_unref(&context);
     if (status == GPUSERVE_E_IO && holder)
-        cli_warn("port %u is held by %s", options->port, holder);
+        cli_warn("port %u is in use by %s", options->port, holder);
     free(holder);
     if (status != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
     if (!args->no_sandbox && cli_sandbox(cli_watchdog_us() > 0 && !options->unix_path) != 0)
-        cli_warn("no sandbox: %s; --no-sandbox keeps this remark away", strerror(errno));
+        cli_warn("the sandbox is not active: %s; --no-sandbox turns this warning off",
+                 strerror(errno));
     printf("%s\n", gpuserve_http_address(server));
     fflush(stdout);
     cli_notify("READY=1");
@@ -325,8 +327,8 @@ static int serve_models(const struct cli_args *args)
     if (args->queue_ms == 0)
         model_options.max_queue_ms = default_queue_ms;
     if (args->n_rest + n_extra == 0) {
-        cli_usage("no model");
-        cli_hint("gpuserve serve MODEL [MODEL...]; `gpuserve pull NAME` fetches one");
+        cli_usage("the model is missing");
+        cli_hint("usage: gpuserve serve MODEL [MODEL...]; `gpuserve pull NAME` downloads a model");
         return CLI_USAGE;
     }
     if (args->on_device_lost == CLI_LOST_EXIT)

@@ -6,7 +6,7 @@
 int cli_serve(const struct cli_args *args)
 {
     (void)args;
-    cli_fail("this build has no HTTP front end");
-    cli_hint("install libmicrohttpd-dev and build again");
+    cli_fail("this build has no HTTP server");
+    cli_hint("install libmicrohttpd-dev and rebuild gpuserve");
     return CLI_FAILED;
 }

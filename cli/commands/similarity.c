@@ -36,7 +36,7 @@ static int keep_vectors(void *user, const struct cli_chunk *chunk)
     struct similarity *s = user;
 
     if (s->n + chunk->n > MATRIX_TEXTS)
-        return cli_fail("more than %d texts: their matrix is too large", MATRIX_TEXTS);
+        return cli_fail("the input has more than %d texts: the matrix is too large", MATRIX_TEXTS);
     s->vectors = cli_grow(s->vectors, &s->capacity, s->n + chunk->n, s->dim * sizeof(*s->vectors));
     memcpy(s->vectors + s->n * s->dim, chunk->rows, chunk->n * s->dim * sizeof(*s->vectors));
     s->n += chunk->n;

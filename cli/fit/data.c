@@ -56,7 +56,7 @@ static int add_record(struct fit_set *set, struct fit_labels *labels,
     if (labels->n == FIT_LABELS)
         cli_fail("%s: more than %d labels; is --label-column the right one?", where, FIT_LABELS);
     else
-        cli_fail("%s: an empty label", where);
+        cli_fail("%s: a label is empty", where);
     free(where);
     return CLI_FAILED;
 }
@@ -73,7 +73,7 @@ int cli_fit_read(struct fit_set *set, struct fit_labels *labels, const char *pat
         return CLI_FAILED;
     if (input.format == CLI_INPUT_LINES) {
         cli_input_close(&input);
-        return cli_fail("%s: labelled texts come as .csv or .jsonl", path);
+        return cli_fail("%s: a file of labelled texts must be .csv or .jsonl", path);
     }
     while (result == CLI_OK && (found = cli_input_next(&input, &record)) > 0)
         result = add_record(set, labels, &record, &input);
@@ -81,7 +81,7 @@ int cli_fit_read(struct fit_set *set, struct fit_labels *labels, const char *pat
     if (found < 0)
         return CLI_FAILED;
     if (result == CLI_OK && set->n == 0)
-        return cli_fail("%s: holds no labelled texts", path);
+        return cli_fail("%s: the file has no labelled texts", path);
     return result;
 }
 
@@ -140,11 +140,11 @@ static int rename_labels(struct fit_labels *labels, const struct cli_list *names
         size_t label;
 
         if (!equals || !equals[1])
-            return cli_usage("--label-name %s: write OLD=NEW", names->items[i]);
+            return cli_usage("--label-name %s: expected OLD=NEW", names->items[i]);
         label =
             index_of(labels->given, labels->n, names->items[i], (size_t)(equals - names->items[i]));
         if (label == labels->n)
-            return cli_fail("--label-name %s: the data has no such label", names->items[i]);
+            return cli_fail("--label-name %s: the data has no label OLD", names->items[i]);
         labels->names[label] = equals + 1;
     }
     return CLI_OK;

@@ -63,7 +63,7 @@ static int find_row(struct cli_reader *reader, struct csv_row *row)
         place = step(place, c);
     }
     if (have == 0 && place == QUOTED) {
-        cli_fail("%s: line %llu: a quoted field never ends", reader->name,
+        cli_fail("%s: line %llu: a quoted field has no closing quote", reader->name,
                  (unsigned long long)reader->line);
         return -1;
     }
@@ -122,7 +122,7 @@ int cli_csv_open(struct cli_csv *csv, struct cli_reader *reader)
     if (found < 0)
         return CLI_FAILED;
     if (found == 0)
-        return cli_fail("%s: empty; its first row must name the columns", reader->name);
+        return cli_fail("%s: the file is empty; its first row must name the columns", reader->name);
     for (size_t i = 0; i < csv->n_fields; i++)
         csv->columns[i] = cli_copy(csv->fields[i].text, csv->fields[i].size);
     csv->n_columns = csv->n_fields;
@@ -146,7 +146,7 @@ int cli_csv_column(const struct cli_csv *csv, const char *name, const char *file
         strncat(names, names[0] ? ", " : "", sizeof(names) - strlen(names) - 1);
         strncat(names, csv->columns[i], sizeof(names) - strlen(names) - 1);
     }
-    cli_fail("%s: no column \"%s\"", file, name);
-    cli_hint("its columns are %s", names);
+    cli_fail("%s: column \"%s\" is missing", file, name);
+    cli_hint("the file's columns are %s", names);
     return -1;
 }

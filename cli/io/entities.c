@@ -321,7 +321,7 @@ int cli_entities(gpuserve_model *model, struct cli_input *input, struct cli_outp
     int result;
 
     if (args->pairs || args->top)
-        return cli_usage("%s labels tokens, which have neither --pairs nor --top", args->model);
+        return cli_usage("%s labels tokens: --pairs and --top are not valid", args->model);
     tagger.aggregation = args->aggregation ? args->aggregation - 1 : GPUSERVE_AGGREGATION_SIMPLE;
     tagger.max_tokens = gpuserve_model_max_tokens(model);
     tagger.n_labels = gpuserve_model_label_count(model);

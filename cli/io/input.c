@@ -80,18 +80,18 @@ int cli_input_from(struct cli_input *input, const struct cli_args *args, bool pa
     if (pairs)
         second = args->pair_column ? args->pair_column : "pair";
     if (args->n_rest && args->input)
-        return cli_usage("texts both as arguments and from --input %s", args->input);
+        return cli_usage("texts as arguments and --input %s exclude each other", args->input);
     if (!args->n_rest) {
         if (!args->input && isatty(STDIN_FILENO)) {
-            cli_usage("no texts");
-            cli_hint("give them as arguments, with --input FILE, or on standard input");
+            cli_usage("the texts are missing");
+            cli_hint("give texts as arguments, with --input FILE, or on standard input");
             return CLI_USAGE;
         }
         return cli_input_open(input, args->input ? args->input : "-", args->input_format,
                               args->text_column, second, NULL);
     }
     if (pairs)
-        return cli_usage("pairs of texts come from --input FILE, as objects or rows");
+        return cli_usage("pairs of texts need --input FILE with JSON objects or CSV rows");
     memset(input, 0, sizeof(*input));
     input->arguments = args->rest;
     input->n_arguments = args->n_rest;
@@ -178,13 +178,13 @@ static int next_jsonl(struct cli_input *input, struct cli_record *record, bool *
     }
     const json_t *text = json_object_get(input->object, input->text_column);
     if (!json_is_string(text))
-        return fail_at(input, "no string", input->text_column);
+        return fail_at(input, "no string field", input->text_column);
     record->text = json_string_value(text);
     record->text_size = json_string_length(text);
     if (input->second_column) {
         record->second = member_text(input, input->second_column, &record->second_size);
         if (!record->second)
-            return fail_at(input, "no string", input->second_column);
+            return fail_at(input, "no string field", input->second_column);
     }
     *kept = true;
     return 1;
@@ -199,7 +199,7 @@ static int next_csv(struct cli_input *input, struct cli_record *record, bool *ke
         return found;
     input->line = csv->line;
     if (csv->n_fields != csv->n_columns) {
-        cli_fail("%s: line %llu: %zu columns, but %zu in the first row", input->reader.name,
+        cli_fail("%s: line %llu: the row has %zu columns, the first row %zu", input->reader.name,
                  (unsigned long long)input->line, csv->n_fields, csv->n_columns);
         return -1;
     }
@@ -233,7 +233,7 @@ static int next_line(struct cli_input *input, struct cli_record *record)
     if (input->second_column) {
         tab = memchr(line, '\t', size);
         if (!tab)
-            return fail_at(input, "no tab between two texts", NULL);
+            return fail_at(input, "the tab between the two texts is missing", NULL);
         record->text_size = (size_t)(tab - line);
         record->second = tab + 1;
         record->second_size = size - record->text_size - 1;

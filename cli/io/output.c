@@ -65,7 +65,7 @@ int cli_output_open(struct cli_output *output, const char *path)
 int cli_output_check(const struct cli_output *output)
 {
     if (ferror(output->stream))
-        return cli_fail("%s: cannot be written: %s", output->name, strerror(errno));
+        return cli_fail("cannot write %s: %s", output->name, strerror(errno));
     return CLI_OK;
 }
 
@@ -76,15 +76,15 @@ int cli_output_finish(struct cli_output *output)
 
     if (stream == stdout) {
         if (fflush(stream) || ferror(stream))
-            result = cli_fail("%s: cannot be written: %s", output->name, strerror(errno));
+            result = cli_fail("cannot write %s: %s", output->name, strerror(errno));
         output->stream = NULL;
         return result;
     }
     output->stream = NULL;
     if (fflush(stream) || ferror(stream) || (output->temporary && fsync(fileno(stream))))
-        result = cli_fail("%s: cannot be written: %s", output->name, strerror(errno));
+        result = cli_fail("cannot write %s: %s", output->name, strerror(errno));
     if (fclose(stream) && result == CLI_OK)
-        result = cli_fail("%s: cannot be written: %s", output->name, strerror(errno));
+        result = cli_fail("cannot write %s: %s", output->name, strerror(errno));
     if (result == CLI_OK && output->temporary && rename(output->temporary, output->name))
         result = cli_fail("%s: %s", output->name, strerror(errno));
     if (result == CLI_OK)
@@ -140,9 +140,9 @@ static int npy_header(struct cli_output *output, size_t n, size_t dim)
 int cli_npy_begin(struct cli_output *output, size_t dim)
 {
     if (!output->temporary) {
-        cli_fail("%s: a .npy file cannot be written there: its count of rows comes last",
+        cli_fail("%s: cannot write a .npy file to a stream: the row count is written last",
                  output->name);
-        cli_hint("name a file with --output");
+        cli_hint("set a file with --output");
         return CLI_FAILED;
     }
     return npy_header(output, 0, dim);

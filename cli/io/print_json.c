@@ -22,7 +22,7 @@ json_t *cli_facts_parse(char *text)
     facts = json_loads(text, JSON_ALLOW_NUL, &where);
     free(text);
     if (!facts)
-        cli_fail("the library's facts are no JSON: %s", where.text);
+        cli_fail("the library's model info is not valid JSON: %s", where.text);
     return facts;
 }
 

@@ -74,7 +74,7 @@ int cli_reader_fill(struct cli_reader *reader)
         reader->begin = 0;
     }
     if (reader->end - reader->begin > CLI_RECORD_BYTES)
-        return cli_fail("%s: line %llu: longer than %zu bytes", reader->name,
+        return cli_fail("%s: line %llu: the line exceeds %zu bytes", reader->name,
                         (unsigned long long)reader->line, CLI_RECORD_BYTES);
     if (reader->end == reader->capacity)
         reader->bytes = cli_grow(reader->bytes, &reader->capacity, reader->end + READ_BYTES, 1);

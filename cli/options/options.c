@@ -152,9 +152,9 @@ static int set_number(const struct cli_option *option, const char *text, void *f
     number = strtod(text, &end);
     if (end == text || *end || errno || isnan(number) ||
         (option->kind != OPTION_REAL && number != floor(number)))
-        return cli_usage("--%s: \"%s\" is no number", option->name, text);
+        return cli_usage("--%s: \"%s\" is not a number", option->name, text);
     if (number < least || number > option->maximum)
-        return cli_usage("--%s: %s is not between %g and %.10g", option->name, text, least,
+        return cli_usage("--%s: %s is outside %g to %.10g", option->name, text, least,
                          option->maximum);
     if (option->kind == OPTION_PORT)
         *(uint32_t *)field = (uint32_t)number + 1;
@@ -183,13 +183,14 @@ static int set_size(const struct cli_option *option, const char *text, uint64_t 
         if (strcmp(end, units[i].name) != 0)
             continue;
         if (!(bytes >= 1 && bytes <= option->maximum))
-            return cli_usage("--%s: %s is not between 1 and %.10g bytes", option->name, text,
+            return cli_usage("--%s: %s is outside 1 to %.10g bytes", option->name, text,
                              option->maximum);
         *field = (uint64_t)bytes;
         return CLI_OK;
     }
-    cli_usage("--%s: \"%s\" is no size", option->name, text);
-    cli_hint("bytes, or a number with K, M, G, T (of 1024) or KB, MB, GB, TB (of 1000)");
+    cli_usage("--%s: \"%s\" is not a size", option->name, text);
+    cli_hint("a size is a number of bytes, or a number with K, M, G, T (powers of 1024) or KB, MB, "
+             "GB, TB (powers of 1000)");
     return CLI_USAGE;
 }
 
@@ -205,11 +206,11 @@ static int set_choice(const struct cli_option *option, const char *text, uint32_
         strncat(known, known[0] ? ", " : "", sizeof(known) - strlen(known) - 1);
         strncat(known, choice->name, sizeof(known) - strlen(known) - 1);
     }
-    cli_usage("--%s: \"%s\" is not known", option->name, text);
+    cli_usage("--%s: unknown value \"%s\"", option->name, text);
     if (strcmp(option->name, "pooling") == 0 && strcmp(text, "splade") == 0)
-        cli_hint("a masked language model weighs its words without being told to");
+        cli_hint("a masked language model uses SPLADE pooling without this option");
     else
-        cli_hint("one of %s", known);
+        cli_hint("valid: %s", known);
     return CLI_USAGE;
 }
 
@@ -232,7 +233,7 @@ int cli_option_set(struct cli_args *args, const struct cli_option *option, const
     case OPTION_LIST:
         list = field;
         if (list->n == CLI_LIST_MAX)
-            return cli_usage("--%s: more than %d times", option->name, CLI_LIST_MAX);
+            return cli_usage("--%s is given more than %d times", option->name, CLI_LIST_MAX);
         list->items[list->n++] = text;
         return CLI_OK;
     default:
@@ -288,7 +289,7 @@ static int parse_option(struct cli_args *args, const struct cli_command *command
         return unknown_option(command, given, size);
     if (option->kind == OPTION_FLAG) {
         if (!take_bool(tei, value, *at + 1 < argc ? argv[*at + 1] : NULL, at, &is_on))
-            return cli_usage("--%s takes no value", option->name);
+            return cli_usage("--%s does not accept a value", option->name);
         if (!is_on)
             return CLI_OK;
     } else if (!value) {

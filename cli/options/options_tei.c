@@ -43,27 +43,27 @@ const struct cli_tei_name cli_tei_names[] = {
     SAME("api-key", "API_KEY", "api-key"),
     SAME("cors-allow-origin", "CORS_ALLOW_ORIGIN", "cors-origin"),
     PASSED("tokenization-workers", "TOKENIZATION_WORKERS", TEI_VALUE,
-           "texts are tokenized by the threads of --threads and --http-threads"),
+           "the threads of --threads and --http-threads tokenize texts"),
     PASSED("max-batch-requests", "MAX_BATCH_REQUESTS", TEI_VALUE,
-           "a batch is bounded by its tokens alone, --batch-tokens"),
+           "--batch-tokens is the only limit of a batch"),
     PASSED("hf-token", "HF_TOKEN", TEI_VALUE,
-           "nothing is downloaded here; `gpuserve pull` does, and asks with HF_TOKEN"),
+           "the server downloads no models; `gpuserve pull` does, with HF_TOKEN"),
     PASSED("hf-api-token", "HF_API_TOKEN", TEI_VALUE,
-           "nothing is downloaded here; `gpuserve pull` does, and asks with HF_TOKEN"),
+           "the server downloads no models; `gpuserve pull` does, with HF_TOKEN"),
     PASSED("uds-path", "UDS_PATH", TEI_VALUE,
-           "models are computed in this process, without a socket in between"),
+           "the server computes models in its own process, without a socket"),
     PASSED("json-output", "JSON_OUTPUT", TEI_FLAG,
-           "requests are told in JSON by --access-log, remarks as text"),
-    PASSED("disable-spans", "DISABLE_SPANS", TEI_FLAG, "there are no spans"),
+           "--access-log writes requests as JSON; other messages are text"),
+    PASSED("disable-spans", "DISABLE_SPANS", TEI_FLAG, "the server has no spans"),
     PASSED("otlp-endpoint", "OTLP_ENDPOINT", TEI_VALUE,
-           "traces are sent nowhere; --access-log has their ids, /metrics the times"),
+           "the server exports no traces; --access-log has trace ids, /metrics has times"),
     PASSED("otlp-service-name", "OTLP_SERVICE_NAME", TEI_VALUE,
-           "traces are sent nowhere; --access-log has their ids, /metrics the times"),
+           "the server exports no traces; --access-log has trace ids, /metrics has times"),
     PASSED("prometheus-port", "PROMETHEUS_PORT", TEI_VALUE,
-           "/metrics is answered on the server's own port (--open-metrics: without a key)"),
+           "the server answers /metrics on its own port (--open-metrics: without a key)"),
     REFUSED("dense-path", "DENSE_PATH",
-            "the Dense modules are those that the model's modules.json lists: name the other "
-            "folder there"),
+            "the server uses the Dense modules in the model's modules.json: set the folder in that "
+            "file"),
 };
 
 const size_t cli_n_tei_names = sizeof(cli_tei_names) / sizeof(cli_tei_names[0]);
@@ -83,10 +83,10 @@ const struct cli_tei_name *cli_tei_flag(const struct cli_command *command, const
 int cli_tei_tell(const struct cli_tei_name *tei, const char *given)
 {
     if (tei->kind == TEI_REFUSED) {
-        cli_usage("%s of text-embeddings-inference is no option here", given);
+        cli_usage("%s of text-embeddings-inference is not supported", given);
         cli_hint("%s", tei->remark);
         return CLI_USAGE;
     }
-    cli_warn("%s of text-embeddings-inference means nothing here: %s", given, tei->remark);
+    cli_warn("%s of text-embeddings-inference has no effect: %s", given, tei->remark);
     return CLI_OK;
 }

@@ -43,7 +43,7 @@ int cli_cache_init(struct pull_cache *cache, const char *name, const char *cache
 
     cache->folder = NULL;
     if (!root)
-        return cli_fail("no place for the cache: set HOME, HF_HOME or --cache-dir");
+        return cli_fail("the cache has no directory: set HOME, HF_HOME or --cache-dir");
     if (slash)
         cache->folder =
             cli_format("%s/models--%.*s--%s", root, (int)(slash - name), name, slash + 1);

@@ -82,7 +82,7 @@ static int open_incomplete(const char *path, const char *name)
         }
         if (flock(fd, LOCK_EX | LOCK_NB)) {
             if (!told)
-                cli_warn("%s: another program fetches it, waiting", name);
+                cli_warn("%s: another program downloads the file, waiting", name);
             told = true;
             while (flock(fd, LOCK_EX) && errno == EINTR)
                 ;
@@ -122,9 +122,9 @@ static int receive(struct pull_job *job, const struct pull_file *file, struct ht
             break;
         failures = to->have > before ? 1 : failures + 1;
         if (failures == TRIES) {
-            cli_fail("%s: broken off at %llu of %llu bytes", file->name,
+            cli_fail("%s: the download stopped at %llu of %llu bytes", file->name,
                      (unsigned long long)to->have, (unsigned long long)to->size);
-            cli_hint("run the command again: it goes on from there");
+            cli_hint("run the command again: it resumes the download");
             break;
         }
         const long ms = (long)FIRST_PAUSE_MS << (failures - 1);
@@ -155,16 +155,16 @@ static int fetch(struct pull_job *job, const struct pull_file *file, int fd)
         if (receive(job, file, &to) != CLI_OK)
             return CLI_FAILED;
         if (!hash_file(fd, file, hash))
-            return cli_fail("%s: cannot be read back: %s", file->name, strerror(errno));
+            return cli_fail("%s: cannot read the downloaded file: %s", file->name, strerror(errno));
         if (strcmp(hash, file->hash) == 0)
             return fsync(fd) == 0 ? CLI_OK : cli_fail("%s: %s", file->name, strerror(errno));
         to.have = 0;
         if (ftruncate(fd, 0))
             return cli_fail("%s: %s", file->name, strerror(errno));
     } while (resumed); /* the resumed part may be the wrong one: download all once more */
-    cli_fail("%s: its %s is %s, but the hub lists %s", file->name,
+    cli_fail("%s: the %s is %s, but the hub lists %s", file->name,
              file->is_lfs ? "sha256" : "git hash", hash, file->hash);
-    cli_hint("what came was thrown away; a proxy or a mirror may change files");
+    cli_hint("gpuserve deleted the download; a proxy or a mirror may change files");
     return CLI_FAILED;
 }
 

@@ -101,9 +101,9 @@ int cli_http_init(struct pull_http *http)
     while (size && endpoint[size - 1] == '/')
         size--;
     if (strncasecmp(endpoint, "https://", 8) != 0 && strncasecmp(endpoint, "http://", 7) != 0)
-        return cli_fail("HF_ENDPOINT: \"%s\" is no http or https address", endpoint);
+        return cli_fail("HF_ENDPOINT: \"%s\" is not an http or https URL", endpoint);
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK || !(http->curl = curl_easy_init()))
-        return cli_fail("libcurl cannot be set up");
+        return cli_fail("cannot initialize libcurl");
     http->endpoint = cli_copy(endpoint, size);
     http->token = clean_token(token ? cli_copy(token, strlen(token)) : token_of_file());
     if (http->token && strncasecmp(endpoint, "https://", 8) != 0 && !is_loopback(http->endpoint)) {
@@ -193,17 +193,17 @@ static void fail_request(const struct pull_http *http, CURLcode code, long statu
     if (code != CURLE_OK) {
         cli_fail("%s: %s: %s", http->endpoint, what, detail[0] ? detail : curl_easy_strerror(code));
         if (code == CURLE_PEER_FAILED_VERIFICATION)
-            cli_hint("CURL_CA_BUNDLE names a file with the authorities to trust");
+            cli_hint("set CURL_CA_BUNDLE to a file with the trusted CA certificates");
         else
             cli_hint("check the network, https_proxy and HF_ENDPOINT");
         return;
     }
     cli_fail("%s: %s: status %ld", http->endpoint, what, status);
     if (status == 401 || status == 403)
-        cli_hint(http->token ? "the token has no access: ask for it on the model's page"
-                             : "the model does not exist, or asks for a token: set HF_TOKEN");
+        cli_hint(http->token ? "the token has no access: request access on the model's page"
+                             : "the model does not exist or requires a token: set HF_TOKEN");
     else if (status == 404)
-        cli_hint("no model of that name, or no such revision");
+        cli_hint("the model or the revision does not exist");
     else if (status == 429)
         cli_hint("too many requests: wait, or set HF_TOKEN");
 }
@@ -253,7 +253,7 @@ char *cli_http_get(struct pull_http *http, const char *url, size_t max_bytes, si
     if (code == CURLE_OK && status == 200 && document.bytes)
         return document.bytes;
     if (code == CURLE_WRITE_ERROR)
-        cli_fail("%s: %s: the answer is longer than %zu bytes", http->endpoint, what, max_bytes);
+        cli_fail("%s: %s: the response exceeds %zu bytes", http->endpoint, what, max_bytes);
     else
         fail_request(http, code, status, what, detail);
     free(document.bytes);

@@ -140,14 +140,14 @@ static int read_file(struct pull_file *file, const json_t *entry, const char *mo
                                            : json_string_value(json_object_get(entry, "blobId"));
 
     if (!name || !path_ok(name))
-        return cli_fail("%s: the hub lists a file of a forbidden name: \"%s\"", model,
+        return cli_fail("%s: the hub lists a file with an unsafe name: \"%s\"", model,
                         name ? name : "");
     if (json_is_object(lfs) && !hash) /* name of the field in another endpoint of the hub */
         hash = json_string_value(json_object_get(lfs, "oid"));
     file->is_lfs = json_is_object(lfs);
     if (!is_hex(hash, file->is_lfs ? 64 : 40) || !json_is_integer(size) ||
         json_integer_value(size) < 0)
-        return cli_fail("%s: the hub tells neither size nor hash of %s", model, name);
+        return cli_fail("%s: the hub's list has no size or hash of %s", model, name);
     file->name = cli_copy(name, strlen(name));
     file->size = (uint64_t)json_integer_value(size);
     snprintf(file->hash, sizeof(file->hash), "%s", hash);
@@ -186,7 +186,8 @@ static int read_files(struct pull_list *list, const json_t *siblings, const char
     }
     if (has_weights && has_config)
         return CLI_OK;
-    cli_fail("%s: has no %s", model, has_config ? "weights in safetensors format" : "config.json");
+    cli_fail("%s: the model has no %s", model,
+             has_config ? "weights in safetensors format" : "config.json");
     cli_hint("gpuserve reads config.json and *.safetensors; another revision may have them");
     return CLI_FAILED;
 }
@@ -202,12 +203,12 @@ int cli_pull_list(struct pull_list *list, const char *json, size_t size, const c
 
     memset(list, 0, sizeof(*list));
     if (!root)
-        result = cli_fail("%s: the hub's answer is no JSON: %s", name, where.text);
+        result = cli_fail("%s: the hub's response is not JSON: %s", name, where.text);
     else if (!commit || !cli_pull_is_commit(commit) || !json_is_array(siblings))
-        result = cli_fail("%s: the hub's answer does not describe a model", name);
+        result = cli_fail("%s: the hub's response does not describe a model", name);
     else if (json_array_size(siblings) > MAX_FILES)
-        result =
-            cli_fail("%s: %zu files, more than %d", name, json_array_size(siblings), MAX_FILES);
+        result = cli_fail("%s: the model has %zu files, the limit is %d", name,
+                          json_array_size(siblings), MAX_FILES);
     else
         result = read_files(list, siblings, name, include);
     if (result == CLI_OK)

@@ -46,7 +46,7 @@ static int set(struct cli_args *args, const struct cli_option *option, const cha
         return CLI_OK;
     result = cli_option_set(args, option, text);
     if (result != CLI_OK)
-        cli_hint("this comes from %s", where);
+        cli_hint("the value is set in %s", where);
     return result;
 }
 
@@ -148,7 +148,7 @@ static int set_value(struct cli_args *args, const struct cli_option *option, con
     const char *text = text_of(args, value);
 
     return text ? set(args, option, text, where)
-                : cli_usage("%s: neither text, number nor true or false", where);
+                : cli_usage("%s: the value is not a string, a number, true or false", where);
 }
 
 static int set_models(struct cli_args *args, const json_t *models, const char *where)
@@ -157,14 +157,14 @@ static int set_models(struct cli_args *args, const json_t *models, const char *w
     const char **rest;
 
     if (n == 0)
-        return cli_usage("%s: not a list of models", where);
+        return cli_usage("%s: the value is not a list of models", where);
     if (args->n_rest > 0 || args->model)
         return CLI_OK;
     rest = keep(args, cli_alloc(n, sizeof(*rest)));
     for (size_t i = 0; i < n; i++) {
         rest[i] = text_of(args, json_array_get(models, i));
         if (!rest[i])
-            return cli_usage("%s: model %zu is no text such as \"NAME=MODEL\"", where, i + 1);
+            return cli_usage("%s: model %zu is not a string such as \"NAME=MODEL\"", where, i + 1);
     }
     args->rest = rest;
     args->n_rest = n;
@@ -180,7 +180,7 @@ static int unknown_member(const struct cli_command *command, const char *path, c
         if (cli_option_of(&cli_options[i], command))
             names[n++] = cli_options[i].name;
     }
-    cli_usage("%s: there is no option \"%s\"", path, name);
+    cli_usage("%s: unknown option \"%s\"", path, name);
     nearest = cli_nearest(name, names, n);
     if (nearest)
         cli_hint("did you mean \"%s\"?", nearest);
@@ -233,7 +233,7 @@ static char *read_file(const char *path, size_t *size)
     if (failed)
         cli_fail("%s: %s", path, strerror(errno));
     else if (*size > MAX_CONFIG_BYTES)
-        cli_fail("%s has more than %d bytes", path, MAX_CONFIG_BYTES);
+        cli_fail("%s exceeds %d bytes", path, MAX_CONFIG_BYTES);
     fclose(file);
     if (!failed && *size <= MAX_CONFIG_BYTES)
         return bytes;
@@ -258,7 +258,7 @@ static int from_file(struct cli_args *args, const struct cli_command *command)
         return cli_usage("%s: line %d, column %d: %.*s", args->config, error.line, error.column,
                          (int)size_before(error.text, " near "), error.text);
     if (!json_is_object(file))
-        result = cli_usage("%s holds no JSON object", args->config);
+        result = cli_usage("%s is not a JSON object", args->config);
     json_object_foreach(file, name, value)
     {
         if (result == CLI_OK)

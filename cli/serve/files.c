@@ -285,7 +285,7 @@ static bool may_use_gpu(const struct cli_args *args, gpuserve_context *context)
 static void warn(const struct cli_args *args, const char *why)
 {
     if (!args->quiet)
-        cli_warn("files are not limited: %s", why);
+        cli_warn("file access is not restricted: %s", why);
 }
 
 void cli_limit_files(const struct cli_args *args, gpuserve_context *context,
@@ -294,25 +294,26 @@ void cli_limit_files(const struct cli_args *args, gpuserve_context *context,
     struct cli_landlock landlock;
 
     if (may_use_gpu(args, context)) {
-        warn(args, "a GPU may be used, whose driver opens files of its own");
+        warn(args, "the server may use a GPU, whose driver opens its own files");
         return;
     }
     if (secure_getenv("NVTX_INJECTION64_PATH")) {
-        warn(args, "a profiler is there, which writes its own");
+        warn(args, "a profiler is attached, which writes its own files");
         return;
     }
     if (cli_landlock_begin(&landlock) != 0) {
         warn(args, errno == ENOSYS       ? "this kernel has no Landlock"
                    : errno == EOPNOTSUPP ? "Landlock is switched off in this kernel"
-                                         : "a filter around the server refuses Landlock");
+                                         : "a seccomp filter denies Landlock");
         return;
     }
     if (!is_alone())
-        warn(args, "threads that Landlock cannot limit are there already");
+        warn(args, "the process already has threads, which Landlock cannot restrict");
     else if (allow_all(&landlock, args, options) != 0 || cli_landlock_enforce(&landlock) != 0)
         warn(args, strerror(errno));
     else if (!cli_landlock_is_whole(&landlock) && !args->quiet)
-        cli_warn("files may still be truncated: this kernel's Landlock is version %d, 3 refuses it",
+        cli_warn("Landlock version %d of this kernel does not prevent the truncation of files, "
+                 "version 3 does",
                  landlock.version);
     cli_landlock_reset(&landlock);
 }

@@ -70,7 +70,7 @@ static char *name_of(const char *process)
     if (file)
         fclose(file);
     free(path);
-    return cli_format("%s (process %s)", name[0] ? name : "a program", process);
+    return cli_format("%s (process %s)", name[0] ? name : "an unknown program", process);
 }
 
 char *cli_port_holder(unsigned port)

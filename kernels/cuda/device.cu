@@ -60,31 +60,30 @@ const char *remedy(int code)
                "another device";
     case 3:
     case 999:
-        return "the driver does not work: see nvidia-smi and the kernel's log (dmesg | grep -i "
-               "xid), then load the driver again or restart the machine";
+        return "the driver does not work: check nvidia-smi and the kernel log (dmesg | grep -i "
+               "xid), then reload the driver or restart the machine";
     case 35:
         return "update the NVIDIA driver (CUDA 13.0 needs 580 or newer), or build gpuserve with "
                "an older toolkit";
     case 46:
-        return "another process holds the device alone: see nvidia-smi, end it, or set the "
-               "compute mode to DEFAULT";
+        return "another process holds the device exclusively: find it with nvidia-smi and end it, "
+               "or set the compute mode to DEFAULT";
     case 100:
-        return "in a container, start it with --gpus all; see nvidia-smi and CUDA_VISIBLE_DEVICES";
+        return "check nvidia-smi and CUDA_VISIBLE_DEVICES; start a container with --gpus all";
     case 209:
         return "build the plugin for this GPU: meson configure -Dgpu_targets=sm_XX";
     case 214:
     case 220:
-        return "the hardware failed: see nvidia-smi -q and the kernel's log; start the process "
-               "anew, and have the device checked if it comes back";
+        return "the hardware failed: check nvidia-smi -q and the kernel log, then restart the "
+               "process; have the device checked if the error returns";
     case 803:
     case 804:
-        return "the driver's library and its kernel module are of different releases: restart the "
-               "machine, or make the container's match the host's";
+        return "the driver's library and kernel module have different versions: restart the "
+               "machine, or use the host's driver version in the container";
     default:
         return ends_context(code)
-                   ? "the device's context is lost: close every model on it and start the process "
-                     "anew"
-                   : "see the kernel's log (dmesg | grep -i xid)";
+                   ? "the device's context is lost: close every model on it and restart the process"
+                   : "check the kernel log (dmesg | grep -i xid)";
     }
 }
 
@@ -145,8 +144,8 @@ gpuserve_status gsv_cuda_fail_timeout(int index, const char *what, int64_t timeo
     gsv_fail(&local, GPUSERVE_E_DEVICE, "device %d did not answer within %lld ms while %s", index,
              static_cast<long long>(timeout_ms), what);
     gsv_hint(&local, GPUSERVE_E_DEVICE,
-             "the device hangs: start the process anew, and see the kernel's log (dmesg | grep -i "
-             "xid); GPUSERVE_CUDA_TIMEOUT_MS allows more time");
+             "the device hangs: restart the process, and check the kernel log (dmesg | grep -i "
+             "xid); GPUSERVE_CUDA_TIMEOUT_MS sets the timeout");
     mark_lost(index, true, &local);
     gsv_error_copy(error, &local);
     return GPUSERVE_E_DEVICE;
@@ -210,18 +209,18 @@ static gpuserve_status fail_count(cudaError_t code, gpuserve_error *error)
                  "no CUDA device: the NVIDIA driver is not installed (CUDA error %d: %s)",
                  static_cast<int>(code), cudaGetErrorString(code));
         return gsv_hint(error, status,
-                        "install the driver (580 or newer); in a container, start it with --gpus "
-                        "all and the NVIDIA container toolkit");
+                        "install the driver (580 or newer); start a container with --gpus all and "
+                        "the NVIDIA container toolkit");
     }
     if (driver < runtime && static_cast<int>(code) == 35) {
         gsv_fail(error, status,
-                 "no CUDA device: the driver is for CUDA %d.%d, the plugin was built with %d.%d",
+                 "no CUDA device: the driver supports CUDA %d.%d, the plugin is built with %d.%d",
                  driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
         return gsv_hint(error, status, "%s", remedy(35));
     }
     if (static_cast<int>(code) == 100) {
         gsv_fail(error, status,
-                 "no CUDA device: the driver (CUDA %d.%d) is there but shows no device",
+                 "no CUDA device: the driver (CUDA %d.%d) is installed, but shows no device",
                  driver / 1000, driver % 1000 / 10);
         return gsv_hint(error, status, "%s", remedy(100));
     }
@@ -247,7 +246,7 @@ template <typename Result> static Result *alloc_result(gpuserve_error *error)
     Result *const result = static_cast<Result *>(calloc(1, sizeof(Result)));
 
     if (!result)
-        gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory while asking for devices");
+        gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the query of devices");
     return result;
 }
 
@@ -261,8 +260,8 @@ gpuserve_status gsv_cuda_device_count(int32_t *count, gpuserve_error *error)
     if (!found)
         return status;
     status = gsv_watchdog(
-        -1, "it was asked for its devices",
-        [=](gpuserve_error *e) { return count_devices(found, e); }, &left, error);
+        -1, "listing devices", [=](gpuserve_error *e) { return count_devices(found, e); }, &left,
+        error);
     if (left)
         return status;
     *count = *found;
@@ -390,7 +389,7 @@ gpuserve_status gsv_cuda_device_facts(int32_t index, struct gpuserve_device_fact
     if (!found)
         return GPUSERVE_E_NOMEM;
     status = gsv_watchdog(
-        index, "it was asked for its properties",
+        index, "querying device properties",
         [=](gpuserve_error *e) { return read_facts(index, found, e); }, &left, error);
     if (left)
         return status;
@@ -464,8 +463,8 @@ gpuserve_status gsv_cuda_device_open(struct gpuserve_device **device, int32_t in
     opened->index = index;
     opened->timeout_ms = gsv_cuda_timeout_ms();
     status = gsv_watchdog(
-        index, "its kernels were loaded", [=](gpuserve_error *e) { return open_device(opened, e); },
-        &left, error);
+        index, "loading kernels", [=](gpuserve_error *e) { return open_device(opened, e); }, &left,
+        error);
     if (status != GPUSERVE_OK) {
         if (!left)
             free(opened);
@@ -482,7 +481,7 @@ void gsv_cuda_device_close(struct gpuserve_device **device)
     struct gpuserve_device *const closed = *device;
 
     *device = NULL;
-    if (gsv_watchdog_release(closed->index, "it was closed", [=] {
+    if (gsv_watchdog_release(closed->index, "closing the device", [=] {
             gsv_lt_close(&closed->lt);
             gsv_chains_close(&closed->chains);
         }))

@@ -62,7 +62,7 @@ gpuserve_status gsv_cuda_op_attention(struct gpuserve_stream *stream,
     if (op->head_size > GSV_ATTENTION_NAIVE_MAX_HEAD) {
         stream->failure.struct_size = sizeof(stream->failure);
         return gsv_fail(&stream->failure, GPUSERVE_E_UNSUPPORTED,
-                        "attention heads of size %d; the CUDA backend takes up to %d",
+                        "attention heads have size %d, the limit of the CUDA backend is %d",
                         op->head_size, GSV_ATTENTION_NAIVE_MAX_HEAD);
     }
     return gsv_cuda_note(stream, gsv_cuda_attention_naive(op, stream->element, stream->queue),

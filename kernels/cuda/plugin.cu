@@ -77,10 +77,10 @@ const struct gpuserve_backend *gpuserve_backend_entry(const struct gpuserve_host
 
     if (!host || host->struct_size < sizeof(*host) || host->abi != GPUSERVE_BACKEND_ABI) {
         gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                 "the CUDA plugin speaks backend ABI %u, libgpuserve %u", GPUSERVE_BACKEND_ABI,
+                 "the CUDA plugin has backend ABI %u, libgpuserve ABI %u", GPUSERVE_BACKEND_ABI,
                  host ? host->abi : 0);
         gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
-                 "install libgpuserve and libgpuserve-cuda of the same release");
+                 "install libgpuserve and libgpuserve-cuda of the same version");
         return NULL;
     }
     if (!the_host.log)

@@ -62,10 +62,11 @@ gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
     (void)device;
     *linear = NULL;
     if (!int8 && source->dtype != GPUSERVE_DTYPE_FLOAT32)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "dtype %u: ref computes in float32 and int8",
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "dtype is %u; ref supports float32 and int8",
                         (unsigned)source->dtype);
     if (int8 && source->k > MAX_INT8_K)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "int8 product over %d inputs: at most %d",
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "an int8 product over %d inputs is not supported, the limit is %d",
                         (int)source->k, MAX_INT8_K);
     made = gsv_alloc_array(1, sizeof(*made));
     if (!made)

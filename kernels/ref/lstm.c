@@ -34,7 +34,8 @@ gpuserve_status gsv_ref_lstm_layer_bytes(struct gpuserve_device *device,
     (void)device;
     *size = 0;
     if (source->dtype != GPUSERVE_DTYPE_FLOAT32)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "dtype %u: ref has an LSTM in float32",
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "dtype is %u; an LSTM on ref supports only float32",
                         (unsigned)source->dtype);
     *size = (size_t)source->n_directions * direction_floats(source) * sizeof(float);
     return GPUSERVE_OK;

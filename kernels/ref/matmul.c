@@ -13,7 +13,7 @@ gpuserve_status gsv_ref_matmul_bytes(struct gpuserve_device *device, struct gpus
     (void)device;
     *size = 0;
     if (op->dtype != GPUSERVE_DTYPE_FLOAT32)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "dtype %u: ref multiplies in float32",
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "dtype is %u; ref supports only float32",
                         (unsigned)op->dtype);
     return GPUSERVE_OK;
 }

@@ -21,8 +21,8 @@ static gpuserve_status device_facts(int32_t index, struct gpuserve_device_facts 
                                     gpuserve_error *error)
 {
     if (index != 0)
-        return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "device %d: ref has device 0 only",
-                        (int)index);
+        return gsv_fail(error, GPUSERVE_E_NOT_FOUND,
+                        "device %d: no such device; the only ref device is 0", (int)index);
     gsv_hostmem_facts(facts);
     snprintf(facts->isa, sizeof(facts->isa), "c");
     return GPUSERVE_OK;
@@ -33,8 +33,8 @@ static gpuserve_status device_open(struct gpuserve_device **device, int32_t inde
 {
     *device = NULL;
     if (index != 0)
-        return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "device %d: ref has device 0 only",
-                        (int)index);
+        return gsv_fail(error, GPUSERVE_E_NOT_FOUND,
+                        "device %d: no such device; the only ref device is 0", (int)index);
     *device = gsv_alloc_array(1, sizeof(**device));
     return *device ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a device");
 }

@@ -164,7 +164,7 @@ static gpuserve_status fail_open(const struct gsv_dir *dir, const char *name, gp
         return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s/%s: no such file", dir->path, name);
     case EXDEV:
     case ELOOP:
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%s/%s: leads out of the model's directory",
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s/%s: the path leaves the model's directory",
                         dir->path, name);
     default:
         return gsv_fail(error, GPUSERVE_E_IO, "%s/%s: %s", dir->path, name, strerror(errno));
@@ -179,7 +179,7 @@ gpuserve_status gsv_dir_open_file(const struct gsv_dir *dir, const char *name, i
 
     *out = -1;
     if (!name_stays_inside(name))
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: the name '%s' leads out of the directory",
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: the name '%s' leaves the directory",
                         dir->path, name);
     fd = open_beneath(dir, name);
     if (fd < 0)
@@ -232,9 +232,9 @@ gpuserve_status gsv_fd_read(int fd, void *to, size_t size, uint64_t offset, cons
         if (n < 0)
             return gsv_fail(error, GPUSERVE_E_IO, "%s: %s", name, strerror(errno));
         if (n == 0)
-            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: ends at byte %llu, %llu were expected",
-                            name, (unsigned long long)(offset + done),
-                            (unsigned long long)(offset + size));
+            return gsv_fail(
+                error, GPUSERVE_E_FORMAT, "%s: the file ends at byte %llu, expected %llu bytes",
+                name, (unsigned long long)(offset + done), (unsigned long long)(offset + size));
         done += (size_t)n;
     }
     return GPUSERVE_OK;
@@ -249,7 +249,8 @@ static gpuserve_status read_whole(int fd, uint64_t file_size, const char *name, 
 
     if (file_size > max_bytes) {
         close(fd);
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: %llu bytes, the limit is %zu", name,
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                        "%s: the file has %llu bytes, the limit is %zu", name,
                         (unsigned long long)file_size, max_bytes);
     }
     buffer = malloc((size_t)file_size + 1);

@@ -60,10 +60,10 @@ gpuserve_status gsv_json_fields_find(struct gsv_json_reader *r, struct gsv_membe
             break;
         member = member_of(fields, n, key);
         if (!member && !others)
-            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: \"%.*s\"", r->name,
-                            (int)(key.size < 100 ? key.size : 100), key.at);
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: field \"%.*s\" is not supported",
+                            r->name, (int)(key.size < 100 ? key.size : 100), key.at);
         if (member && member->value.at)
-            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is there twice", r->name,
+            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: duplicate field \"%s\"", r->name,
                             member->key);
         if (member)
             member->value = value;
@@ -82,11 +82,11 @@ gpuserve_status gsv_member_copy_text(const struct gsv_member *member, const char
     if (status != GPUSERVE_OK)
         return status;
     if (!gsv_json_is(json, GSV_JSON_STRING))
-        status =
-            gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: \"%s\" is no string", name, member->key);
-    else if (strlen(gsv_json_get_string(json)) != json->n)
-        status = gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: model: \"%s\" holds a NUL", name,
+        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: \"%s\" is not a string", name,
                           member->key);
+    else if (strlen(gsv_json_get_string(json)) != json->n)
+        status = gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: model: \"%s\" contains a NUL byte",
+                          name, member->key);
     else if (!(*copy = gsv_copy_text(gsv_json_get_string(json), json->n)))
         status = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
     gsv_json_free(&json);

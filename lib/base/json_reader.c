@@ -16,7 +16,7 @@ enum { MAX_DEPTH = 64 }; /* one bit per level in the stack of skip_container() *
 static gpuserve_status broken(const struct gsv_json_reader *r, const char *wanted,
                               gpuserve_error *error)
 {
-    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: byte %zu: %s expected", r->name,
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: byte %zu: expected %s", r->name,
                     (size_t)(r->at - r->begin), wanted);
 }
 
@@ -44,7 +44,7 @@ static gpuserve_status read_string(struct gsv_json_reader *r, struct gsv_json_sl
     slice->at = r->at;
     while (r->at < r->end && *r->at != '"') {
         if ((unsigned char)*r->at < 0x20)
-            return broken(r, "no control character in a string", error);
+            return broken(r, "a string without control characters", error);
         r->at += *r->at == '\\' && r->end - r->at > 1 ? 2 : 1;
     }
     if (r->at == r->end)
@@ -73,11 +73,11 @@ static gpuserve_status skip_container(struct gsv_json_reader *r, gpuserve_error 
         }
         if (c == '{' || c == '[') {
             if (++depth > MAX_DEPTH)
-                return broken(r, "no nesting deeper than 64", error);
+                return broken(r, "at most 64 levels of nesting", error);
             braces = braces << 1 | (c == '{');
         } else if (c == '}' || c == ']') {
             if ((braces & 1) != (c == '}'))
-                return broken(r, "the other bracket", error);
+                return broken(r, "the bracket that matches the opening one", error);
             braces >>= 1;
             if (--depth == 0) {
                 r->at++;
@@ -159,7 +159,7 @@ gpuserve_status gsv_json_reader_id(struct gsv_json_reader *r, uint32_t maximum, 
     for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
         number = number * 10 + (uint64_t)(*r->at - '0');
         if (number > maximum)
-            return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: byte %zu: an id over %u", r->name,
+            return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: byte %zu: the id exceeds %u", r->name,
                             (size_t)(digits - r->begin), maximum);
     }
     if (r->at == digits || (r->at - digits > 1 && *digits == '0'))
@@ -240,7 +240,7 @@ gpuserve_status gsv_json_reader_text(const struct gsv_json_reader *r, struct gsv
                 &p, end); /* consumes 6 or 12 bytes, always more than the UTF-8 it becomes */
         }
         if (c < 0)
-            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: byte %zu: a bad escape in a string",
+            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: byte %zu: invalid escape in a string",
                             r->name, (size_t)(slice.at - r->begin));
         to += gsv_utf8_encode((uint32_t)c, to);
     }

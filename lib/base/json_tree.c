@@ -54,7 +54,8 @@ gpuserve_status gsv_json_check_limits(const char *text, size_t size, const char 
         } else if (c == '{' || c == '[') {
             ++*n_values;
             if (++depth > limits.max_depth)
-                return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: nested deeper than %zu", name,
+                return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                                "%s: the JSON nesting is deeper than %zu levels", name,
                                 limits.max_depth);
         } else if ((c == '}' || c == ']') && depth > 0) {
             depth--;
@@ -159,16 +160,17 @@ static gpuserve_status read_number(struct tree_reader *r, struct gsv_json_slice 
     bool is_whole;
 
     if (number_length(slice.at, slice.at + slice.size, &is_whole) != slice.size)
-        return broken(r, slice.at, "no JSON value");
+        return broken(r, slice.at, "not a JSON value");
     value->kind = GSV_JSON_INT;
     if (is_whole && read_whole(slice.at, slice.size, &value->is.whole))
         return GPUSERVE_OK;
     value->kind = GSV_JSON_NUMBER;
     if (slice.size > MAX_NUMBER_BYTES)
-        return broken(r, slice.at, "a number of more than 400 characters");
+        return broken(r, slice.at, "the number has more than 400 characters");
     if (!read_real(slice.at, slice.size, &value->is.real))
         return gsv_fail(r->error, GPUSERVE_E_NOMEM, "%s: out of memory", r->text.name);
-    return isfinite(value->is.real) ? GPUSERVE_OK : broken(r, slice.at, "a number out of range");
+    return isfinite(value->is.real) ? GPUSERVE_OK
+                                    : broken(r, slice.at, "the number is out of range");
 }
 
 static bool is_word(struct gsv_json_slice slice, const char *word)
@@ -235,7 +237,7 @@ static gpuserve_status read_key(struct tree_reader *r, struct gsv_json_slice sli
 
     if (st != GPUSERVE_OK)
         return st;
-    return strlen(*key) == n ? GPUSERVE_OK : broken(r, slice.at, "a NUL in a key");
+    return strlen(*key) == n ? GPUSERVE_OK : broken(r, slice.at, "the key contains a NUL byte");
 }
 
 static gpuserve_status read_value(struct tree_reader *r, struct gsv_json_value **out);
@@ -275,7 +277,8 @@ static gpuserve_status read_value(struct tree_reader *r, struct gsv_json_value *
     struct gsv_json_value *value = r->values;
 
     if (r->n_values == 0) /* more values than the count */
-        return gsv_fail(r->error, GPUSERVE_E_INTERNAL, "%s: values were miscounted", r->text.name);
+        return gsv_fail(r->error, GPUSERVE_E_INTERNAL, "%s: the count of JSON values is wrong",
+                        r->text.name);
     r->values++;
     r->n_values--;
     memset(value, 0, sizeof(*value));

@@ -22,7 +22,7 @@ gpuserve_status gsv_read_struct(void *to, size_t size, const void *from, const c
     if (given < size) {
         gsv_fail(error, GPUSERVE_E_INVALID, "%s: struct_size is %u, less than %zu", name, given,
                  size);
-        return gsv_hint(error, GPUSERVE_E_INVALID, "begin with the struct's _INIT macro");
+        return gsv_hint(error, GPUSERVE_E_INVALID, "initialize the struct with its _INIT macro");
     }
     for (size_t i = size; i < given; i++) {
         if (((const unsigned char *)from)[i] == 0)
@@ -49,7 +49,7 @@ gpuserve_status gsv_check_struct(const void *to, size_t size, const char *name,
     if (given >= size)
         return GPUSERVE_OK;
     gsv_fail(error, GPUSERVE_E_INVALID, "%s: struct_size is %u, less than %zu", name, given, size);
-    return gsv_hint(error, GPUSERVE_E_INVALID, "begin with the struct's _INIT macro");
+    return gsv_hint(error, GPUSERVE_E_INVALID, "initialize the struct with its _INIT macro");
 }
 
 gpuserve_status gsv_write_text(const char *from, size_t length, char *text, size_t capacity,
@@ -60,8 +60,8 @@ gpuserve_status gsv_write_text(const char *from, size_t length, char *text, size
     if (!text)
         return GPUSERVE_OK;
     if (capacity <= length)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "room for %zu bytes, %zu are needed", capacity,
-                        length + 1);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the buffer has %zu bytes, the text needs %zu",
+                        capacity, length + 1);
     memcpy(text, from, length);
     text[length] = '\0';
     return GPUSERVE_OK;

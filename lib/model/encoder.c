@@ -165,6 +165,6 @@ gpuserve_status gsv_give_up_batch(const struct gpuserve_backend *backend,
 
     if (st != GPUSERVE_OK)
         return st;
-    return gsv_fail(error, refused, "the %s backend refused an operation%s", backend->name,
+    return gsv_fail(error, refused, "the %s backend rejected an operation%s", backend->name,
                     refused == GPUSERVE_E_NOMEM ? ": out of memory" : "");
 }

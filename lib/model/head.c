@@ -53,8 +53,9 @@ static gpuserve_status find_layers(struct gsv_head *head, gpuserve_error *error)
             break;
     }
     if (head->n_layers == 0)
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: neither a tensor 'weight' nor 'layers.0.weight': not a head", name);
+        return gsv_fail(
+            error, GPUSERVE_E_FORMAT,
+            "%s: not a classifier head: tensors 'weight' and 'layers.0.weight' are missing", name);
     return GPUSERVE_OK;
 }
 
@@ -149,9 +150,10 @@ static gpuserve_status read_labels(struct gsv_head *head, const struct gsv_json_
     else if (gsv_json_member(json, "labels"))
         st = labels_from_array(head, gsv_json_member(json, "labels"), error);
     else
-        st = gsv_fail(error, GPUSERVE_E_FORMAT,
-                      "%s: no \"labels\", neither in its metadata nor in a JSON file beside it",
-                      shown);
+        st = gsv_fail(
+            error, GPUSERVE_E_FORMAT,
+            "%s: \"labels\" is missing in the file's metadata and in the JSON file beside it",
+            shown);
     if (st == GPUSERVE_OK && head->n_labels != n_rows)
         st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: %zu labels for %llu rows of weights", shown,
                       head->n_labels, (unsigned long long)n_rows);

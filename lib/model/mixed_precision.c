@@ -128,7 +128,7 @@ static gpuserve_status alloc_host(struct mixer *m, gpuserve_error *error)
         gsv_alloc_array(3 * (size_t)m->host->n_tokens + GSV_MAX_WORST_PROBES + 1, sizeof(int32_t));
     m->other = gsv_alloc_array(products, sizeof(struct gpuserve_linear *));
     if (!m->want || !m->got || !m->cosines || !m->sorted || !m->worst.memory || !m->other)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for measuring int8");
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the int8 measurement");
     return GPUSERVE_OK;
 }
 
@@ -259,7 +259,7 @@ static gpuserve_status first_tokens(struct mixer *m, struct gsv_exec *work, floa
     gpuserve_status st;
 
     if (!run.output)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for measuring int8");
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the int8 measurement");
     st = gsv_net_run(work, m->host, &run, error);
     for (size_t t = 0; t < n_texts(m) && st == GPUSERVE_OK; t++)
         memcpy(vectors + t * columns, run.output + (size_t)m->host->cu_seqlens[t] * columns,
@@ -307,7 +307,7 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
     char *hidden = gsv_alloc_array(bytes, 1);
     gpuserve_status st =
         hidden ? run_product(m, -1, error)
-               : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for measuring int8");
+               : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the int8 measurement");
 
     for (int32_t i = 0; i < m->net->int8.n_products && st == GPUSERVE_OK; i++)
         st = run_exact(m, i, error);
@@ -499,10 +499,9 @@ static gpuserve_status refuse(const struct gsv_net *net, const struct reached *b
                               gpuserve_error *error)
 {
     gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-             "int8 does not keep this model's vectors: on the worst of %d probe texts (ordinary, "
-             "odd and repeated ones) their cosine to full precision is %.4f, where at least %.4f "
-             "is needed, and of other texts at least %.4f is expected, where %.3f is needed, even "
-             "with half of the weights in %s",
+             "int8 is too imprecise for this model: on the worst of %d probe texts the cosine to "
+             "full precision is %.4f (min %.4f), and on other texts the estimated min cosine is "
+             "%.4f (min %.3f), even with half of the weights in %s",
              net->int8.n_probes, (double)best->cosine, GSV_INT8_TARGET, (double)best->expected,
              GSV_INT8_BOUND,
              net->int8.kept_dtype == GPUSERVE_DTYPE_FLOAT32 ? "float32" : "float16");

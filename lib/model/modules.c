@@ -67,7 +67,7 @@ static gpuserve_status parse_mode(const struct gsv_json_value *mode, bool on[],
         }
     }
     return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "Pooling: pooling_mode '%.64s' is not supported",
-                    name ? name : "(no string)");
+                    name ? name : "(not a string)");
 }
 
 static gpuserve_status parse_modes(const struct gsv_json_value *modes, bool on[],
@@ -100,7 +100,7 @@ gpuserve_status gsv_pooling_parse(struct gsv_modules *modules, const struct gsv_
         if (on[i])
             modules->poolings[modules->n_poolings++] = poolings[i].pooling;
     if (modules->n_poolings == 0)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "Pooling: no pooling mode is on");
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "Pooling: no pooling mode is enabled");
     for (int32_t i = 0; i < modules->n_poolings && !include_prompt; i++)
         if (modules->poolings[i] == GPUSERVE_POOL_WEIGHTED_MEAN)
             return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
@@ -272,7 +272,7 @@ static gpuserve_status add_module(struct gsv_modules *modules, const struct gsv_
     if (st != GPUSERVE_OK)
         return st;
     if (!type)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s/modules.json: a module without a type",
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s/modules.json: a module has no \"type\"",
                         gsv_dir_path(dir));
     name = last_word(type);
     if (strncmp(type, "sentence_transformers.", 22) == 0) {
@@ -292,7 +292,7 @@ static gpuserve_status add_module(struct gsv_modules *modules, const struct gsv_
             return GPUSERVE_OK;
     }
     st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                  "%s/modules.json: module '%.128s' is not supported at its place",
+                  "%s/modules.json: module '%.128s' is not supported at this position",
                   gsv_dir_path(dir), type);
     return gsv_hint(
         error, st,
@@ -306,9 +306,8 @@ static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv
     gpuserve_status st = GPUSERVE_OK;
 
     if (gsv_json_count(chain) == 0 || gsv_json_count(chain) > 64)
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s/modules.json: %zu modules, 1 to 64 are possible", gsv_dir_path(dir),
-                        gsv_json_count(chain));
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s/modules.json: %zu modules, expected 1 to 64",
+                        gsv_dir_path(dir), gsv_json_count(chain));
     for (size_t i = 0; i < gsv_json_count(chain) && st == GPUSERVE_OK; i++)
         st = add_module(modules, dir, gsv_json_at(chain, i), error);
     if (modules->is_sparse) { /* sparse models can still return dense vectors, by mean pooling */
@@ -316,9 +315,10 @@ static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv
         modules->n_poolings = 1;
     }
     if (st == GPUSERVE_OK && (!modules->transformer || modules->n_poolings == 0))
-        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                      "%s/modules.json: no %s module; only Transformer models are supported",
-                      gsv_dir_path(dir), modules->transformer ? "Pooling" : "Transformer");
+        st = gsv_fail(
+            error, GPUSERVE_E_UNSUPPORTED,
+            "%s/modules.json: the %s module is missing; only Transformer models are supported",
+            gsv_dir_path(dir), modules->transformer ? "Pooling" : "Transformer");
     modules->present = true;
     return st;
 }
@@ -417,9 +417,10 @@ static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv
     if (!prompts || gsv_json_is(prompts, GSV_JSON_NULL))
         return GPUSERVE_OK;
     if (!gsv_json_is(prompts, GSV_JSON_OBJECT) || prompts->n > MAX_PROMPTS)
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s/config_sentence_transformers.json: prompts is no object of at most %d",
-                        gsv_dir_path(dir), MAX_PROMPTS);
+        return gsv_fail(
+            error, GPUSERVE_E_FORMAT,
+            "%s/config_sentence_transformers.json: prompts is not an object with at most %d fields",
+            gsv_dir_path(dir), MAX_PROMPTS);
     modules->prompts = gsv_alloc_array(prompts->n, sizeof(*modules->prompts));
     if (!modules->prompts)
         return fail_nomem(dir, error);
@@ -429,7 +430,7 @@ static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv
 
         if (!gsv_json_is(text, GSV_JSON_STRING))
             return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            "%s/config_sentence_transformers.json: prompt '%.64s' is no string",
+                            "%s/config_sentence_transformers.json: prompt '%.64s' is not a string",
                             gsv_dir_path(dir), text->key);
         modules->n_prompts++;
         prompt->name = gsv_copy_text(text->key, strlen(text->key));
@@ -454,8 +455,8 @@ static gpuserve_status set_default_prompt(struct gsv_modules *modules, const str
             modules->default_prompt = modules->prompts[i].name;
     if (!modules->default_prompt)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s/config_sentence_transformers.json: default_prompt_name '%.64s' is none "
-                        "of the %zu prompts",
+                        "%s/config_sentence_transformers.json: default_prompt_name '%.64s' is not "
+                        "one of the %zu prompts",
                         gsv_dir_path(dir), name, modules->n_prompts);
     return GPUSERVE_OK;
 }

@@ -83,7 +83,9 @@ gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net
     work->net = net;
     if (options->dtype != net->dtype ||
         !gsv_exec_layout(net->spec, backend, options, &work->layout)) {
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "no activations of %d tokens, %d sequences",
+        st = gsv_fail(error, GPUSERVE_E_INVALID,
+                      "invalid activation size: %d tokens, %d sequences, or a dtype that differs "
+                      "from the model's",
                       options->max_tokens, options->max_sequences);
         goto fail;
     }

@@ -113,7 +113,7 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
     if (modules->is_sparse && pooling == 0 && !spec->has_head)
         return GPUSERVE_OK;
     if (pooling > GPUSERVE_POOLING_LAST)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "pooling %u is unknown, the last is %d", pooling,
+        return gsv_fail(error, GPUSERVE_E_INVALID, "pooling is %u, outside 0 to %d", pooling,
                         GPUSERVE_POOLING_LAST);
     if (pooling != 0) { /* gpuserve_pooling_kind and gpuserve_pooling have equal values */
         modules->poolings[0] = (int32_t)pooling;
@@ -131,7 +131,7 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
         if (dense->in_features != width)
             return gsv_fail(
                 error, GPUSERVE_E_FORMAT,
-                "%s: config.json beside it: in_features is %d, its input has %d columns",
+                "%s: in_features in config.json beside it is %d, the layer's input has %d columns",
                 gsv_safetensors_name(spec->dense_weights[i].files[0]), dense->in_features, width);
         width = dense->out_features;
     }
@@ -165,7 +165,7 @@ static gpuserve_status set_classifier_labels(struct gsv_spec *spec, gpuserve_err
 
     if (config->labels && config->n_labels != n)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: config.json beside it: id2label has %zu labels, the classifier's "
+                        "%s: id2label in config.json beside it has %zu labels, the classifier's "
                         "weights have %zu",
                         gsv_safetensors_name(spec->weights.files[0]), config->n_labels, n);
     if (!config->labels)

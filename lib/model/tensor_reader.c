@@ -175,7 +175,7 @@ static gpuserve_status count(const struct gsv_reader *reader, size_t size, gpuse
     if (!reader->tells || !reading->progress ||
         reading->progress(reading->progress_user, bytes) == 0)
         return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback ended the loading");
+    return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback cancelled the load");
 }
 
 static void convert(float *to, const void *bytes, enum gsv_tensor_type type, size_t n)

@@ -30,17 +30,17 @@ static gpuserve_status check_tensor(const struct gsv_tensor *t, uint64_t rows, u
 
     if (t->type == GSV_TENSOR_OTHER)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: tensor '%s' is %s; weights can be F32, F16, BF16 or F64",
+                        "%s: tensor '%s' is %s; supported weight types: F32, F16, BF16, F64",
                         gsv_safetensors_name(t->file), t->name, t->type_name);
     if (fits)
         return GPUSERVE_OK;
     if (rows == 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: tensor '%s' has rank %llu and %llu elements, [%llu] was expected",
+                        "%s: tensor '%s' has rank %llu and %llu elements, expected shape [%llu]",
                         gsv_safetensors_name(t->file), t->name, (unsigned long long)t->rank,
                         (unsigned long long)t->count, (unsigned long long)cols);
     return gsv_fail(error, GPUSERVE_E_FORMAT,
-                    "%s: tensor '%s' is [%llu, %llu] of rank %llu, [%llu, %llu] was expected",
+                    "%s: tensor '%s' is [%llu, %llu] of rank %llu, expected shape [%llu, %llu]",
                     gsv_safetensors_name(t->file), t->name, (unsigned long long)t->shape[0],
                     (unsigned long long)t->shape[1], (unsigned long long)t->rank,
                     (unsigned long long)rows, (unsigned long long)cols);
@@ -221,8 +221,8 @@ static gpuserve_status count_labels(const struct gsv_spec *spec, const char *lay
                         gsv_safetensors_name(spec->weights.files[0]), name);
     if (last.rank != 2 || last.shape[0] < 1 || last.shape[0] > 100000)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: tensor '%s' has %llu rows, which cannot be "
-                        "labels",
+                        "%s: tensor '%s' is not a label matrix: rank other than 2, or %llu rows "
+                        "outside 1 to 100000",
                         gsv_safetensors_name(last.file), name, (unsigned long long)last.shape[0]);
     *n = (int32_t)last.shape[0];
     return GPUSERVE_OK;
@@ -272,7 +272,7 @@ static gpuserve_status add_head_layer(struct gsv_spec *spec, const struct gsv_he
 
     if (n == 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: tensor '%s' is no matrix of 1 to 100000 rows",
+                        "%s: tensor '%s' is not a matrix of 1 to 100000 rows",
                         gsv_safetensors_name(w->file), w->name);
     st = check_tensor(w, (uint64_t)n, (uint64_t)k, error);
     if (st == GPUSERVE_OK && layer->bias.count)

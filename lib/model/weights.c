@@ -251,7 +251,7 @@ static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
 
     if (bytes == GSV_TOO_MANY_BYTES)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "the %s backend cannot compute in the dtype that was asked for (%u)",
+                        "the %s backend does not support the requested dtype (%u)",
                         net->backend->name, net->dtype);
     net->places = gsv_alloc_array(spec->n_items, sizeof(*net->places));
     net->linears = gsv_alloc_array(spec->n_items, sizeof(struct gpuserve_linear *));

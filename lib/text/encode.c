@@ -368,9 +368,9 @@ static gpuserve_status failed(const struct gsv_sink *sink, gpuserve_error *error
 {
     if (!sink->no_unknown)
         return out_of_memory(sink->out, error);
-    return gsv_fail(error, GPUSERVE_E_INVALID,
-                    "the text has a character that the vocabulary lacks, and the tokenizer has no "
-                    "token for unknown ones");
+    return gsv_fail(
+        error, GPUSERVE_E_INVALID,
+        "the text has a character outside the vocabulary, and the tokenizer has no unknown token");
 }
 
 /* The token count at which encoding may stop; SIZE_MAX if the full count is needed. */
@@ -389,8 +389,8 @@ static gpuserve_status note_truncation(const struct encode_job *job, const char 
     if (!truncated || !job->strict)
         return GPUSERVE_OK;
     return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                    "%s of %zu tokens, %zu of them special, more than the limit of %zu", what,
-                    n + special, special, job->limit + special);
+                    "%s has %zu tokens (%zu of them special), the limit is %zu", what, n + special,
+                    special, job->limit + special);
 }
 
 /* Trim the span of the first token that remains after left truncation. */
@@ -412,7 +412,7 @@ static gpuserve_status encode_single(struct encode_job *job, const char *text, s
     count = encode_text(s, text, size, job->n_before);
     if (s->no_memory || s->no_unknown || !gsv_encoding_grow(s->out, s->n + job->n_after))
         return failed(s, error);
-    status = note_truncation(job, "a text", count > job->limit, count, error);
+    status = note_truncation(job, "the text", count > job->limit, count, error);
     if (status != GPUSERVE_OK)
         return status;
     if (s->left && count > job->limit && job->limit > 0)
@@ -445,8 +445,8 @@ static gpuserve_status encode_pair(struct encode_job *job, const struct two_text
     found_b = s->n - first_b;
     if (s->no_memory || s->no_unknown || !gsv_encoding_grow(e, s->n + job->n_after))
         return failed(s, error);
-    status =
-        note_truncation(job, "a pair of texts", a > job->limit || b > job->limit - a, a + b, error);
+    status = note_truncation(job, "the pair of texts", a > job->limit || b > job->limit - a, a + b,
+                             error);
     if (status != GPUSERVE_OK)
         return status;
     all_a = a;
@@ -505,8 +505,8 @@ static gpuserve_status check_text(const char *text, size_t size, const char *wha
     size_t valid;
 
     if (size > UINT32_MAX)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s of %zu bytes, over %u", what, size,
-                        UINT32_MAX);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s has %zu bytes, the limit is %u", what,
+                        size, UINT32_MAX);
     valid = gsv_utf8_valid_length(text, size);
     if (valid < size)
         return gsv_fail(error, GPUSERVE_E_INVALID, "%s is not UTF-8 at byte %zu (0x%02X)", what,
@@ -527,7 +527,7 @@ static gpuserve_status prepare_job(struct encode_job *job, const struct gsv_toke
         job->n_after = template->n - template->n_before - template->n_between;
         if (options->max_tokens && options->max_tokens < template->n)
             return gsv_fail(error, GPUSERVE_E_INVALID,
-                            "a limit of %zu tokens, but %zu are special tokens",
+                            "the limit of %zu tokens is less than the %zu special tokens",
                             options->max_tokens, template->n);
     }
     if (options->max_tokens)

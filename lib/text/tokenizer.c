@@ -124,8 +124,8 @@ gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *t, const int32_
     for (size_t i = 0; i < n_ids; i++)
         if ((size_t)ids[i] >= t->vocab.n_ids) /* also true for a negative id */
             return gsv_fail(error, GPUSERVE_E_INVALID,
-                            "id %d at %zu is outside the vocabulary of %zu", ids[i], i,
-                            t->vocab.n_ids);
+                            "token id %d at index %zu is outside the vocabulary of %zu ids", ids[i],
+                            i, t->vocab.n_ids);
     if (!decode(t, ids, n_ids, skip_special, &decoded)) {
         gsv_decoded_reset(&decoded);
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for decoding");
@@ -136,8 +136,9 @@ gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *t, const int32_
     if (text && decoded.size > 0)
         memcpy(text, decoded.bytes, needed <= capacity ? decoded.size : 0);
     if (!text || needed > capacity)
-        status = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "a text of %zu bytes, room for %zu", needed,
-                          text ? capacity : 0);
+        status =
+            gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the text needs %zu bytes, the buffer has %zu",
+                     needed, text ? capacity : 0);
     else
         text[needed - 1] = '\0';
     gsv_decoded_reset(&decoded);

@@ -123,7 +123,7 @@ def output(out: Optional[Floats], n: int, columns: int) -> Floats:
     if out is None:
         return np.empty((n, columns), dtype=np.float32)
     if not isinstance(out, np.ndarray) or out.dtype != np.float32 or out.ndim != 2:
-        raise InvalidError("out is no 2-dimensional array of float32")
+        raise InvalidError("out is not a 2-dimensional array of float32")
     if out.shape != (n, columns):
         raise InvalidError(f"out is {list(out.shape)}, the result is [{n}, {columns}]")
     if not out.flags.writeable:

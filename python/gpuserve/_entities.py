@@ -37,7 +37,7 @@ def label_tokens(model: "Handle", texts: Sequence[str], score: int, truncation: 
     """The token labels of each text."""
     view = model._view
     if "token_labels" not in view.facts.get("tasks", ()):
-        raise UnsupportedError("this model labels no tokens: it is no token classifier")
+        raise UnsupportedError("this model is not a token classifier")
     found: List[TokenLabels] = []
     for i in range(0, len(texts), LABELLED_TEXTS):
         # The number of rows is known in advance only with the ids.

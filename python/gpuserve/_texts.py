@@ -51,7 +51,7 @@ def token_ids(values: Any) -> "NDArray[np.int32]":
     try:
         given = np.asarray(values)
     except ValueError as error:
-        raise InvalidError(f"ids are no list of token ids: {error}") from None
+        raise InvalidError(f"ids are not a list of token ids: {error}") from None
     if given.ndim != 1:
         raise InvalidError(f"ids of {given.ndim} dimensions: a list of token ids has one")
     if given.size == 0:
@@ -60,7 +60,7 @@ def token_ids(values: Any) -> "NDArray[np.int32]":
         raise InvalidError(f"ids are {given.dtype}, not whole numbers")
     if given.min() < 0 or given.max() > np.iinfo(np.int32).max:
         wrong = given[(given < 0) | (given > np.iinfo(np.int32).max)][0]
-        raise InvalidError(f"{wrong} is no token id")
+        raise InvalidError(f"{wrong} is not a token id")
     return np.ascontiguousarray(given, dtype=np.int32)
 
 

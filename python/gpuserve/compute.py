@@ -96,10 +96,10 @@ class Compute(Closing):
         shape = left.shape[0], right.shape[1]
         if c is None:
             if beta:
-                raise InvalidError(f"beta is {beta}, but there is no c")
+                raise InvalidError(f"beta is {beta}, but c is missing")
             c = np.empty(shape, dtype=np.float32)
         elif not isinstance(c, np.ndarray) or c.dtype != np.float32 or c.shape != shape:
-            raise InvalidError(f"c is no array of float32 of {list(shape)}")
+            raise InvalidError(f"c is not an array of float32 of {list(shape)}")
         elif not c.flags.c_contiguous or not c.flags.writeable:
             raise InvalidError("c is not contiguous, or read-only")
         (a_data, a_stride, a_turned), (b_data, b_stride, b_turned) = _laid(left), _laid(right)
@@ -126,7 +126,7 @@ class Compute(Closing):
             out = np.empty(source.shape, dtype=np.float32)
         elif (not isinstance(out, np.ndarray) or out.dtype != np.float32
               or out.shape != source.shape or not out.flags.c_contiguous or not out.flags.writeable):
-            raise InvalidError(f"out is no contiguous array of float32 of {list(source.shape)}")
+            raise InvalidError(f"out is not a contiguous array of float32 of {list(source.shape)}")
         self._run(self._library.gpuserve_chain, cast(list_of, c_void_p), len(steps),
                   _texts.address(source), _texts.address(out), source.size)
         return out
@@ -254,14 +254,14 @@ def _part(weights: Mapping[str, Any], name: str) -> Optional[Floats]:
     if name not in weights:
         if name.startswith("bias"):
             return None
-        raise InvalidError(f"there is no {name}")
+        raise InvalidError(f"{name} is missing")
     return np.ascontiguousarray(weights[name], dtype=np.float32)
 
 
 def _shape_of(weights: Mapping[str, Any], layers: int, directions: int) -> Tuple[int, int]:
     """(input_size, hidden_size), validated against all weights."""
     if layers == 0:
-        raise InvalidError("there is no weight_ih_l0")
+        raise InvalidError("weight_ih_l0 is missing")
     rows, width = np.shape(weights["weight_ih_l0"])
     hidden = rows // 4
     for layer in range(layers):

@@ -195,7 +195,7 @@ class Model(Handle):
                                "known are sentence_embedding and token_embeddings")
         if not view.dim:
             raise UnsupportedError("this model has no embeddings: it only "
-                                   + ("classifies" if view.labels else "gives sparse vectors"))
+                                   + ("classifies" if view.labels else "makes sparse vectors"))
         made = self._rows(
             view, inputs, _abi.TASK_EMBED, shape["dimensions"] or view.dim, fields, batch_size=batch_size,
             progress=show_progress_bar, out=out, want_items=return_items,
@@ -261,7 +261,7 @@ class Model(Handle):
         """
         view = self._view
         if not view.sparse_dim:
-            raise UnsupportedError("this model gives no sparse vectors: it is no masked language model")
+            raise UnsupportedError("this model makes no sparse vectors: it is not a masked language model")
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
         rows = np.empty((min(len(texts), SPARSE_TEXTS), view.sparse_dim), dtype=np.float32)
@@ -363,7 +363,7 @@ class Model(Handle):
         pairs = [inputs] if alone else list(inputs)
         for i, pair in enumerate(pairs):
             if isinstance(pair, str) or len(pair) != 2:
-                raise InvalidError(f"input {i} is no pair of texts")
+                raise InvalidError(f"input {i} is not a pair of texts")
         scores = self.predict_proba([pair[0] for pair in pairs], [pair[1] for pair in pairs],
                                     score=activation, **options)
         flat = scores[:, 0] if scores.shape[1] == 1 else scores

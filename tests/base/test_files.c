@@ -65,9 +65,9 @@ Test(files, what_is_no_file_is_refused_and_named)
         { "folder", GPUSERVE_E_INVALID, "not a regular file" },
         { "pipe", GPUSERVE_E_INVALID, "not a regular file" },
         { "absent", GPUSERVE_E_NOT_FOUND, "no such file" },
-        { "", GPUSERVE_E_INVALID, "the name '' leads out" },
-        { "/etc/passwd", GPUSERVE_E_INVALID, "the name '/etc/passwd' leads out" },
-        { "folder/../../x", GPUSERVE_E_INVALID, "the name 'folder/../../x' leads out" },
+        { "", GPUSERVE_E_INVALID, "the name '' leaves" },
+        { "/etc/passwd", GPUSERVE_E_INVALID, "the name '/etc/passwd' leaves" },
+        { "folder/../../x", GPUSERVE_E_INVALID, "the name 'folder/../../x' leaves" },
     };
     char *bytes;
     size_t size;
@@ -118,7 +118,7 @@ Test(files, one_that_ends_early_is_told_with_both_numbers)
     cr_expect_eq(gsv_fd_read(fd, bytes, 3, 2, "name", &f.error), GPUSERVE_OK);
     cr_expect_eq(memcmp(bytes, "llo", 3), 0);
     cr_expect_eq(gsv_fd_read(fd, bytes, 4, 2, "name", &f.error), GPUSERVE_E_FORMAT);
-    cr_expect_str_eq(f.error.message, "name: ends at byte 5, 6 were expected");
+    cr_expect_str_eq(f.error.message, "name: the file ends at byte 5, expected 6");
     close(fd);
     remove_all(&f);
 }

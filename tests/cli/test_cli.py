@@ -178,7 +178,7 @@ class Embed(Case):
                                         "first " + long + "last").out)[0]["embedding"]
                        for side in ("left", "right"))
         self.assertGreater(difference(left, right), 1e-3)
-        self.fails(1, "text 2: a text of 2002 tokens, 2 of them special, more than the limit of 256", "embed", "-m", model(MINILM),
+        self.fails(1, "text 2: the text has 2002 tokens (2 of them special), the limit is 256", "embed", "-m", model(MINILM),
                    "--truncate", "strict", "short", long, "short")
         self.assertEqual(lines(self.works("embed", "-m", model(MINILM), "-q", "--max-tokens", 16,
                                           long).out)[0]["n_tokens"], 16)
@@ -223,13 +223,13 @@ class Faults(Case):
         self.nothing_written("bad.csv: line 4: not UTF-8", source)
 
     def test_wrong_records(self):
-        for content, message in (('{"text": 1}', 'line 1: no string "text"'), ("[1]", "line 1: not"),
+        for content, message in (('{"text": 1}', 'line 1: no string field "text"'), ("[1]", "line 1: not"),
                                  ('{"text": "a"}\n{"text"', "line 2: "),
-                                 ('{"other": "a"}', 'no string "text"')):
+                                 ('{"other": "a"}', 'no string field "text"')):
             self.nothing_written(message, self.write("bad.jsonl", content))
-        for content, message in (("", "empty"), ("id\n1\n", 'no column "text"'),
-                                 ("text,id\na,1\nb\n", "line 3: 1 columns, but 2"),
-                                 ('text\n"never\nends', "line 2: a quoted field never ends")):
+        for content, message in (("", "empty"), ("id\n1\n", 'column "text" is missing'),
+                                 ("text,id\na,1\nb\n", "line 3: the row has 1 columns, the first row 2"),
+                                 ('text\n"never\nends', "line 2: a quoted field has no closing quote")):
             self.nothing_written(message, self.write("bad.csv", content))
 
     def test_huge_lines(self):
@@ -240,7 +240,7 @@ class Faults(Case):
         path = self.write("binary.txt", b"")
         with open(path, "r+b") as file:
             file.truncate(80 << 20)
-        self.nothing_written("binary.txt: line 1: longer than", path)
+        self.nothing_written("binary.txt: line 1: the line exceeds", path)
 
     def test_missing_things(self):
         self.fails(1, "nowhere", "embed", "-m", self.path("nowhere"), "x")
@@ -250,24 +250,24 @@ class Faults(Case):
         self.fails(1, "nowhere", "embed", "-m", model(SPLADE), "-o", self.path("nowhere/x.npy"),
                    "x")
         self.fails(1, "cuda", "embed", "-m", model(SPLADE), "-d", "cuda:99", "x")
-        self.fails(1, "only embeds", "classify", "-m", model(SPLADE), "x")
+        self.fails(1, "only makes embeddings", "classify", "-m", model(SPLADE), "x")
         self.fails(1, "none", "classify", "-m", model(SPLADE), "--head", self.path("none"), "x")
 
     def test_usage(self):
         for arguments, message in (
-                ((), "no command"), (("emved",), "did you mean embed?"),
+                ((), "the command is missing"), (("emved",), "did you mean embed?"),
                 (("qwertyuiop",), "gpuserve --help"),
                 (("embed", "--modle", "x"), "did you mean --model?"),
                 (("embed", "--zzzzzzzzz"), "embed --help"), (("embed", "-Z"), "no option -Z"),
-                (("embed", "-m"), "needs a value"), (("embed", "x"), "no model"),
-                (("embed", "--quiet=1"), "takes no value"),
+                (("embed", "-m"), "needs a value"), (("embed", "x"), "the model is missing"),
+                (("embed", "--quiet=1"), "does not accept a value"),
                 (("embed", "--dtype", "fp8"), "fp32, fp16, bf16, tf32, int8"),
-                (("embed", "--threads", "two"), "no number"),
-                (("embed", "--threads", "0"), "between 1 and"),
-                (("embed", "--threads", "1.5"), "no number"),
-                (("embed", "-m", "m", "-i", "f", "x"), "both"), (("inspect",), "one model"),
-                (("fit", "-m", "m"), "--train"), (("devices", "x"), "no arguments"),
-                (("completion", "tcsh"), "bash, zsh, fish"),
+                (("embed", "--threads", "two"), "not a number"),
+                (("embed", "--threads", "0"), "outside 1 to"),
+                (("embed", "--threads", "1.5"), "not a number"),
+                (("embed", "-m", "m", "-i", "f", "x"), "exclude each other"), (("inspect",), "one model"),
+                (("fit", "-m", "m"), "--train"), (("devices", "x"), "does not accept arguments"),
+                (("completion", "tcsh"), "bash, zsh or fish"),
                 (("classify", "-m", "m", "--pairs", "x"), "pairs")):
             self.fails(2, message, *arguments)
 
@@ -466,14 +466,14 @@ class Fit(Case):
     def test_limit_and_where(self):
         train = self.csv("train.csv", self.rows(60))
         self.assertEqual(self.fit("--train", train, "--limit", 30)[0]["n_train"], 30)
-        self.fails(1, "one label only", "fit", "-m", model(SPLADE), "-o", self.path("x"),
+        self.fails(1, "only one label", "fit", "-m", model(SPLADE), "-o", self.path("x"),
                    "--train", train, "--label-column", "kind", "--text-column", "body", "--where",
                    "extra=x7")
 
     def test_faults(self):
         head = self.path("x.safetensors")
-        for content, message in (("kind,body\n", "no labelled texts"), ("a,b\n1,2\n", "no column"),
-                                 ("kind,body\n,text\n", "line 2: an empty label")):
+        for content, message in (("kind,body\n", "no labelled texts"), ("a,b\n1,2\n", "is missing"),
+                                 ("kind,body\n,text\n", "line 2: a label is empty")):
             self.fails(1, message, "fit", "-m", model(SPLADE), "--label-column", "kind",
                        "--text-column", "body", "-o", head, "--train", self.write("t.csv", content))
         train = self.csv("train.csv", self.rows(9))
@@ -589,7 +589,7 @@ class Sparse(Case):
             self.assertEqual(one["indices"], once["indices"])
             for got, want in zip(one["values"], once["values"]):
                 self.assertAlmostEqual(got, of(want), places=5)
-        self.fails(1, "only gives sparse", "embed", "-m", folder, "x")
+        self.fails(1, "only makes sparse", "embed", "-m", folder, "x")
         self.write("splade/1_SpladePooling/config.json", '{"pooling_strategy": "sum"}')
         self.fails(1, "'sum'", "embed", "-m", folder, "--sparse", "x")
 
@@ -627,7 +627,7 @@ class Rerank(Case):
 
     def test_wrong_use(self):
         tiny = os.path.join(TINY, "bert-pairs")
-        self.fails(2, "no query", "rerank", "-m", tiny)
+        self.fails(2, "the query is missing", "rerank", "-m", tiny)
         self.fails(2, "npy", "rerank", "-m", tiny, "q", "d", "--format", "npy")
         self.fails(1, "3 labels", "rerank", "-m", tiny, "q", "d")
         self.assertEqual(self.works("rerank", "-m", model(MINILM), "q", stdin="").out, "")
@@ -648,7 +648,7 @@ class Facts(Case):
         text = self.works("inspect", model(MINILM)).out
         self.assertRegex(text, r"(?m)^dim: +384$")
         self.fails(1, "nowhere", "inspect", self.path("nowhere"))
-        self.fails(2, "name the model with --model", "bench", model(MINILM))
+        self.fails(2, "set the model with --model", "bench", model(MINILM))
 
     def test_memory_budget(self):
         needed = json.loads(self.works("inspect", model(MINILM), "--json").out)["footprint"]
@@ -663,8 +663,8 @@ class Facts(Case):
         self.assertEqual(cached["host_bytes"], needed["host_bytes"] + 64000000)
         self.fails(1, "needs %d bytes" % needed["total_bytes"], "embed", "-m", model(MINILM),
                    "--batch-tokens", 512, "--memory-budget", "50MB", "a text")
-        self.fails(2, "is no size", "embed", "-m", "m", "--memory-budget", "5X", "a")
-        self.fails(2, "not between", "embed", "-m", "m", "--memory-budget", "0", "a")
+        self.fails(2, "is not a size", "embed", "-m", "m", "--memory-budget", "5X", "a")
+        self.fails(2, "outside 1 to", "embed", "-m", "m", "--memory-budget", "0", "a")
 
     def test_devices_and_doctor(self):
         facts = json.loads(self.works("devices", "--json").out)

@@ -80,9 +80,9 @@ class Entities(Case):
         done = self.works("classify", "-m", self.model, "w1 " * 100, "w1")
         self.assertIn("1 of 2 texts were longer than", done.err)
         head = os.path.join(ROOT, "share", "heads", "sentiment.safetensors")
-        for words, arguments in (("neither --pairs nor --top", ("-m", self.model, "--top", "1", "a")),
-                                 ("more than the limit of 40", ("-m", self.model, "--truncate", "strict", "w1 " * 100)),
-                                 ("neither --aggregation nor --ignore-label",
+        for words, arguments in (("--pairs and --top are not valid", ("-m", self.model, "--top", "1", "a")),
+                                 ("the limit is 40", ("-m", self.model, "--truncate", "strict", "w1 " * 100)),
+                                 ("--aggregation and --ignore-label are not valid",
                                   ("-m", model(MINILM), "--head", head, "--aggregation", "none", "a")),
                                  ("\"most\" is not known", ("-m", self.model, "--aggregation", "most", "a"))):
             done = gpuserve("classify", *arguments)

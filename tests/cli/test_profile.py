@@ -107,10 +107,10 @@ class Profile(Figures):
             self.assertIn(words, done.out)
 
     def test_what_is_wrong_is_told(self):
-        self.fails(2, "profile takes one model", "profile")
+        self.fails(2, "profile needs one model", "profile")
         self.fails(1, "no such", "profile", self.path("nothing"))
         self.fails(1, "outside 3 to", "profile", model("st-dense"), "--text-tokens", "100000")
-        self.fails(1, "more than a batch", "profile", model("st-dense"), "--texts", "1000000")
+        self.fails(1, "exceed a batch", "profile", model("st-dense"), "--texts", "1000000")
         self.fails(1, "No such file", "profile", model("st-dense"), "--rounds", "1", "--trace",
                    self.path("no/folder"))
 

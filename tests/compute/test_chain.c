@@ -177,13 +177,13 @@ Test(chain, what_is_wrong_is_refused)
     gpuserve_compute_result small = { .struct_size = 8 };
 
     refuse(NULL, good, 1, x, x, 8, GPUSERVE_E_INVALID, "NULL");
-    refuse(compute, good, 2, x, x, 8, GPUSERVE_E_INVALID, "step 1 is of kind 18");
-    refuse(compute, good + 2, 1, x, x, 8, GPUSERVE_E_INVALID, "step 0 is of kind 0");
+    refuse(compute, good, 2, x, x, 8, GPUSERVE_E_INVALID, "step 1: kind is 18");
+    refuse(compute, good + 2, 1, x, x, 8, GPUSERVE_E_INVALID, "step 0: kind is 0");
     refuse(compute, NULL, 1, x, x, 8, GPUSERVE_E_INVALID, "`steps` is NULL");
     refuse(compute, good, 1, NULL, x, 8, GPUSERVE_E_INVALID, "`in` is NULL");
     refuse(compute, good, 1, x, NULL, 8, GPUSERVE_E_INVALID, "`out` is NULL");
     refuse(compute, good, 1, x, x + 1, 7, GPUSERVE_E_INVALID, "overlaps");
-    refuse(compute, good, 1, x, x, SIZE_MAX / 4 + 1, GPUSERVE_E_TOO_LARGE, "addresses");
+    refuse(compute, good, 1, x, x, SIZE_MAX / 4 + 1, GPUSERVE_E_TOO_LARGE, "address space");
     refuse(compute, many, GPUSERVE_CHAIN_MAX_STEPS + 1, x, x, 8, GPUSERVE_E_TOO_LARGE, "65537");
     cr_expect_eq(gpuserve_chain(compute, good, 1, x, x, 8, &small, NULL), GPUSERVE_E_INVALID);
     for (int i = 0; i < 8; i++)

@@ -385,16 +385,16 @@ Test(lstm, refuses_bad_networks)
     n.hidden_size = 0;
     expect_create(compute, &n, GPUSERVE_E_INVALID, "hidden_size is 0, below 1");
     n.hidden_size = GPUSERVE_LSTM_MAX_SIZE + 1;
-    expect_create(compute, &n, GPUSERVE_E_TOO_LARGE, "hidden_size is 65537, more than 65536");
+    expect_create(compute, &n, GPUSERVE_E_TOO_LARGE, "hidden_size is 65537, the limit is 65536");
     n.hidden_size = p.network.hidden_size;
     n.input_size = -4;
     expect_create(compute, &n, GPUSERVE_E_INVALID, "input_size is -4, below 1");
     n.input_size = p.network.input_size;
     n.n_layers = 257;
-    expect_create(compute, &n, GPUSERVE_E_TOO_LARGE, "n_layers is 257, more than 256");
+    expect_create(compute, &n, GPUSERVE_E_TOO_LARGE, "n_layers is 257, the limit is 256");
     n.n_layers = 3;
     expect_create(compute, &n, GPUSERVE_E_INVALID,
-                  "n_weights is 4; 3 layers in 2 directions have 6");
+                  "n_weights is 4; 3 layers in 2 directions need 6");
     n.n_layers = 2;
     n.bidirectional = 2;
     expect_create(compute, &n, GPUSERVE_E_INVALID, "bidirectional is 2");
@@ -439,7 +439,7 @@ Test(lstm, refuses_bad_jobs)
     expect_run(lstm, NULL, GPUSERVE_E_INVALID, "`job` is NULL");
     expect_run(lstm, &j, GPUSERVE_E_INVALID, "`cu_seqlens` is NULL");
     j.cu_seqlens = lengths;
-    expect_run(lstm, &j, GPUSERVE_E_INVALID, "cu_seqlens[2] is 2, below the 3 before it");
+    expect_run(lstm, &j, GPUSERVE_E_INVALID, "cu_seqlens[2] is 2, less than the 3 before it");
     lengths[2] = 4;
     lengths[0] = 1;
     expect_run(lstm, &j, GPUSERVE_E_INVALID, "cu_seqlens[0] is 1, not 0");

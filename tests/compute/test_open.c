@@ -124,7 +124,7 @@ Test(compute, memory_of_the_device)
     cr_expect_eq(after.allocations, before.allocations);
     gsv_emu_set_memory(after.live_bytes + 1000);
     cr_expect_eq(multiply(compute, 512, c, &error), GPUSERVE_E_NOMEM, "%s", error.message);
-    cr_expect(strstr(error.message, "MB wanted"), "%s", error.message);
+    cr_expect(strstr(error.message, "MB requested"), "%s", error.message);
     cr_expect_eq(c[7], untouched);
     gsv_emu_set_memory(0);
     cr_expect_eq(multiply(compute, SIDE, c, &error), GPUSERVE_OK, "%s", error.message);

@@ -61,7 +61,7 @@ Test(kernels_cuda_devices, a_driver_older_than_the_toolkit_is_refused)
     gsv_emu_set_driver(12080);
     cr_expect_eq(cuda_backend()->device_count(&count, &error), GPUSERVE_E_DEVICE);
     cr_expect_eq(count, 0);
-    expect_words(&error, "driver is for CUDA 12.8", "built with 13.", "580");
+    expect_words(&error, "driver supports CUDA 12.8", "built with 13.", "580");
 }
 
 /* Requests the entry like another release of libgpuserve. */
@@ -82,7 +82,7 @@ Test(kernels_cuda_devices, another_abi_is_refused_with_both_numbers)
     snprintf(theirs, sizeof(theirs), "libgpuserve %u", GPUSERVE_BACKEND_ABI + 1);
     cr_expect_null(entry(&host, &error));
     cr_expect_eq(error.status, GPUSERVE_E_UNSUPPORTED);
-    expect_words(&error, ours, theirs, "same release");
+    expect_words(&error, ours, theirs, "same version");
     host.abi = GPUSERVE_BACKEND_ABI;
     host.struct_size = sizeof(host) - 1; /* an older one, with fewer services */
     cr_expect_null(entry(&host, NULL));

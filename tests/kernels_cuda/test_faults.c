@@ -356,10 +356,10 @@ static bool tells_memory(const gpuserve_error *error)
     const char *call = gsv_emu_failed_call();
 
     if (call && strcmp(call, "cudaMalloc") == 0)
-        return strstr(error->message, "MB wanted, ") && strstr(error->message, " MB free on ") &&
+        return strstr(error->message, "MB requested, ") && strstr(error->message, " MB free on ") &&
                strstr(error->hint, "max_batch_tokens");
     if (call && strcmp(call, "cudaMallocHost") == 0)
-        return strstr(error->message, "MB of pinned host memory wanted, ") &&
+        return strstr(error->message, "MB of pinned host memory requested, ") &&
                strstr(error->message, " MB free on the machine") && strstr(error->hint, "ulimit");
     return true;
 }

@@ -87,7 +87,7 @@ Test(model_many, labels)
         fprintf(f, ",\"%d\":\"a\"", i);
     fputs("}}", f);
     fclose(f);
-    expect(GPUSERVE_E_FORMAT, "100001 labels, 1 to 100000 are possible");
+    expect(GPUSERVE_E_FORMAT, "100001 labels, expected 1 to 100000");
     remove_folder();
 }
 
@@ -108,7 +108,7 @@ Test(model_many, prompts)
     write_prompts(1000);
     expect(GPUSERVE_OK, "");
     write_prompts(1001);
-    expect(GPUSERVE_E_FORMAT, "prompts is no object of at most 1000");
+    expect(GPUSERVE_E_FORMAT, "prompts is not an object with at most 1000");
     remove_folder();
 }
 
@@ -172,20 +172,21 @@ Test(model_many, headers_that_are_none)
     } cases[] = {
         { "{\"a\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[0,2]}}", 2, NULL },
         { "{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 1,
-          "is no whole number of bytes" },
+          "is not a whole number of bytes" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 5,
           "end at byte 4 of 5" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "bad shape" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, "bad shape" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":1,\"data_offsets\":[0,4]}}", 4, "no shape" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "invalid shape" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4,
+          "invalid shape" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":1,\"data_offsets\":[0,4]}}", 4, "shape is missing" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 4,
-          "bad data_offsets" },
+          "invalid data_offsets" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,4]}}", 4,
-          "bad data_offsets" },
+          "invalid data_offsets" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.5]}}", 4,
-          "bad data_offsets" },
+          "invalid data_offsets" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,-4]}}", 0,
-          "bad data_offsets" },
+          "invalid data_offsets" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
           "\"b\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,0]}}",
           4, "lies at 4 to 0" },
@@ -193,9 +194,9 @@ Test(model_many, headers_that_are_none)
           "overflows" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
           "overflows" },
-        { "{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no dtype" },
-        { "{\"__metadata__\":[]}", 0, "__metadata__ is no object" },
-        { "[]", 0, "its header is no JSON object" },
+        { "{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "missing dtype" },
+        { "{\"__metadata__\":[]}", 0, "__metadata__ is not an object" },
+        { "[]", 0, "the header is not a JSON object" },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -222,7 +223,7 @@ static void expect_no_work(struct gsv_net *net, struct gsv_exec_options options)
     struct gsv_exec *work = NULL;
 
     cr_expect_eq(gsv_exec_create(&work, net, &options, &no), GPUSERVE_E_INVALID);
-    cr_expect(strstr(no.message, "no activations of"), "%s", no.message);
+    cr_expect(strstr(no.message, "invalid activation size"), "%s", no.message);
     cr_expect_null(work);
 }
 

@@ -67,7 +67,7 @@ class Int8(Case):
         with self.assertRaises(errors.UnsupportedError) as caught:
             self.open(path, "int8")
         told = str(caught.exception)
-        self.assertRegex(told, r"on the worst of 1\d\d probe texts .* is 0\.\d{4}, where at least 0\.9980 is needed")
+        self.assertRegex(told, r"on the worst of 1\d\d probe texts .* is 0\.\d{4} \(min 0\.9980\)")
         self.assertIn("even with half of the weights in float32", told)
         self.assertIn("load it in float32", told)
         least = float(re.search(r"is (0\.\d{4}), where", told)[1])

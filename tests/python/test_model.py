@@ -68,7 +68,7 @@ class LabelTokens(Case):
 
     def test_other_models_label_no_tokens(self):
         with Model(model(MINILM)) as embedder:
-            with self.assertRaisesRegex(gpuserve.errors.UnsupportedError, "no token classifier"):
+            with self.assertRaisesRegex(gpuserve.errors.UnsupportedError, "not a token classifier"):
                 embedder.label_tokens("a text")
 
 

@@ -80,10 +80,10 @@ Test(charsmap, what_is_no_base64_is_refused)
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         expect_refused(wrong[i], "is not base64", GPUSERVE_E_FORMAT);
-    expect_refused("", "an array of 0 bytes in 0", GPUSERVE_E_FORMAT);
-    expect_refused("AAAA", "an array of 0 bytes in 3", GPUSERVE_E_FORMAT);
-    expect_refused("AAAAAA==", "an array of 0 bytes in 4", GPUSERVE_E_FORMAT);
-    expect_refused("/////w==", "an array of 4294967295 bytes in 4", GPUSERVE_E_FORMAT);
+    expect_refused("", "a trie of 0 bytes does not fit the 0", GPUSERVE_E_FORMAT);
+    expect_refused("AAAA", "a trie of 0 bytes does not fit the 3", GPUSERVE_E_FORMAT);
+    expect_refused("AAAAAA==", "a trie of 0 bytes does not fit the 4", GPUSERVE_E_FORMAT);
+    expect_refused("/////w==", "a trie of 4294967295 bytes does not fit the 4", GPUSERVE_E_FORMAT);
 }
 
 Test(charsmap, what_leads_out_of_it_is_refused)
@@ -92,30 +92,33 @@ Test(charsmap, what_leads_out_of_it_is_refused)
 
     small_charsmap_add(&m, "a", "b");
     wrong = m;
-    expect_map_refused(&wrong, 4 * wrong.n + 16, "an array of", GPUSERVE_E_FORMAT);
+    expect_map_refused(&wrong, 4 * wrong.n + 16, "a trie of", GPUSERVE_E_FORMAT);
     wrong.units[0] = 1u << 20;
-    expect_map_refused(&wrong, 0, "unit 0 leads to", GPUSERVE_E_FORMAT);
+    expect_map_refused(&wrong, 0, "unit 0 points to unit", GPUSERVE_E_FORMAT);
     wrong = m;
     wrong.units[0] |= 1u << 31; /* the first unit is always a node */
-    expect_map_refused(&wrong, 0, "unit 0 leads to", GPUSERVE_E_FORMAT);
+    expect_map_refused(&wrong, 0, "unit 0 points to unit", GPUSERVE_E_FORMAT);
     wrong = m;
     wrong.units[256 + 'a'] |= 1u << 9; /* its offset times 256 */
-    expect_map_refused(&wrong, 0, "leads to", GPUSERVE_E_FORMAT);
+    expect_map_refused(&wrong, 0, "points to unit", GPUSERVE_E_FORMAT);
     wrong = m;
     wrong.units[512] = 1u << 31 | 3;
-    expect_map_refused(&wrong, 0, "has string 3 of 2 bytes", GPUSERVE_E_FORMAT);
+    expect_map_refused(&wrong, 0, "points to invalid string offset 3 of 2 bytes",
+                       GPUSERVE_E_FORMAT);
     wrong.units[512] = 1u << 31 | 2; /* an unused one at the end */
     gsv_charsmap_free(&(struct gsv_charsmap *){ read_map(&wrong) });
     wrong = m;
     memcpy(wrong.strings, "\xC3\xA9", 2);
     wrong.units[512] = 1u << 31 | 1;
-    expect_map_refused(&wrong, 0, "has string 1 of 2 bytes", GPUSERVE_E_FORMAT);
+    expect_map_refused(&wrong, 0, "points to invalid string offset 1 of 2 bytes",
+                       GPUSERVE_E_FORMAT);
     memcpy(wrong.strings, "\xC3\0", 2);
     expect_map_refused(&wrong, 0, "not UTF-8 at byte 0", GPUSERVE_E_FORMAT);
     wrong = m;
     wrong.size = GSV_CHARSMAP_MAX_STRING + 1;
     memset(wrong.strings, 'x', wrong.size);
-    expect_map_refused(&wrong, 0, "a string of 1025 bytes, over 1024", GPUSERVE_E_TOO_LARGE);
+    expect_map_refused(&wrong, 0, "a string has 1025 bytes, the limit is 1024",
+                       GPUSERVE_E_TOO_LARGE);
     wrong.size--;
     gsv_charsmap_free(&(struct gsv_charsmap *){ read_map(&wrong) });
 }

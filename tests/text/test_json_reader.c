@@ -82,7 +82,7 @@ Test(json_reader, says_what_it_expected)
         { "{\"a\":", "an id" },
         { "{\"a\":1", "a comma or a closing brace" },
         { "{\"a\":01}", "an id" },
-        { "{\"a\n\":1}", "no control character" },
+        { "{\"a\n\":1}", "a string without control" },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

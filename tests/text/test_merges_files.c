@@ -202,26 +202,27 @@ static void expect_each(const struct change_case *cases, size_t n)
 Test(merges_files, broken_merges_are_refused_by_their_line)
 {
     static const struct change_case cases[] = {
-        { MERGES(""), .says = "merges.txt:1: no line \"#version\"" },
-        { MERGES("#versio"), .says = "merges.txt:1: no line \"#version\"" },
-        { MERGES("h e\ni n\ni n\n"), .says = "merges.txt:1: no line \"#version\"" },
-        { MERGES("h e\n"), .says = "merges.txt:1: no line \"#version\"" },
-        { MERGES("#version: 0.2"), .says = "merges.txt: the last line does not end" },
-        { MERGES(HEAD "h e\ni n"), .says = "merges.txt: the last line does not end" },
-        { MERGES(HEAD "h e\n\ni n\n"), .says = "merges.txt:3: not two tokens" },
-        { MERGES(HEAD "h e\nin\n"), .says = "merges.txt:3: not two tokens" },
-        { MERGES(HEAD "h e r\n"), .says = "merges.txt:2: not two tokens" },
-        { MERGES(HEAD " he\n"), .says = "merges.txt:2: not two tokens" },
-        { MERGES(HEAD "he \n"), .says = "merges.txt:2: not two tokens" },
-        { MERGES(HEAD "h  e\n"), .says = "merges.txt:2: not two tokens" },
-        { MERGES(HEAD "\r\n"), .says = "merges.txt:2: not two tokens" },
+        { MERGES(""), .says = "merges.txt:1: the line \"#version\" is missing" },
+        { MERGES("#versio"), .says = "merges.txt:1: the line \"#version\" is missing" },
+        { MERGES("h e\ni n\ni n\n"), .says = "merges.txt:1: the line \"#version\" is missing" },
+        { MERGES("h e\n"), .says = "merges.txt:1: the line \"#version\" is missing" },
+        { MERGES("#version: 0.2"), .says = "merges.txt: the last line has no newline" },
+        { MERGES(HEAD "h e\ni n"), .says = "merges.txt: the last line has no newline" },
+        { MERGES(HEAD "h e\n\ni n\n"), .says = "merges.txt:3: the line is not two tokens" },
+        { MERGES(HEAD "h e\nin\n"), .says = "merges.txt:3: the line is not two tokens" },
+        { MERGES(HEAD "h e r\n"), .says = "merges.txt:2: the line is not two tokens" },
+        { MERGES(HEAD " he\n"), .says = "merges.txt:2: the line is not two tokens" },
+        { MERGES(HEAD "he \n"), .says = "merges.txt:2: the line is not two tokens" },
+        { MERGES(HEAD "h  e\n"), .says = "merges.txt:2: the line is not two tokens" },
+        { MERGES(HEAD "\r\n"), .says = "merges.txt:2: the line is not two tokens" },
         { MERGES(HEAD "xy e\n"), .says = "merges.txt:2: the first token of this merge is not in" },
         { MERGES(HEAD "h e\nh xy\n"), .says = "merges.txt:3: the second token of this merge is" },
         { MERGES(HEAD "<ma sk>\n"), .says = "merges.txt:2: the first token of this merge is" },
         { MERGES(HEAD "< mask>\n"), .says = "merges.txt:2: the second token of this merge is" },
-        { MERGES(HEAD "e h\n"), .says = "merges.txt:2: what comes of this merge is not in" },
-        { MERGES(HEAD "h\te\n"), .says = "merges.txt:2: not two tokens" },
-        { MERGES("\xEF\xBB\xBF" HEAD "h e\n"), .says = "merges.txt:1: begins with a byte order" },
+        { MERGES(HEAD "e h\n"), .says = "merges.txt:2: the result of this merge is not in" },
+        { MERGES(HEAD "h\te\n"), .says = "merges.txt:2: the line is not two tokens" },
+        { MERGES("\xEF\xBB\xBF" HEAD "h e\n"),
+          .says = "merges.txt:1: the file begins with a byte order" },
         { MERGES(HEAD "h e\n\xFFx e\n"), .says = "merges.txt is not UTF-8 at byte 18" },
         { { { "merges.txt", HEAD "h e\r\ni n\r\n" } }, GPUSERVE_OK, "lines of Windows" },
         { { { "merges.txt", HEAD } }, GPUSERVE_OK, "no merges" },
@@ -239,35 +240,36 @@ Test(merges_files, no_byte_behind_the_end_is_read)
     struct gsv_bpe model = { 0 };
 
     cr_expect_eq(gsv_bpe_read_merges(&model, text, 7, &none, "x", &error), GPUSERVE_E_FORMAT);
-    cr_expect_str_eq(error.message, "x:1: no line \"#version\"");
+    cr_expect_str_eq(error.message, "x:1: the line \"#version\" is missing");
     cr_expect_eq(gsv_bpe_read_merges(&model, text, 14, &none, "x", &error), GPUSERVE_OK);
     gsv_bpe_reset(&model);
 }
 
 #define HUGE(id)                                                                        \
     .changes = { { "vocab.json", "{\"a\": " id "}" } }, .status = GPUSERVE_E_TOO_LARGE, \
-    .says = "vocab.json: byte 6: an id over 16777215"
+    .says = "vocab.json: byte 6: the id exceeds 16777215"
 #define VOCAB(text) .changes = { { "vocab.json", text } }, .status = GPUSERVE_E_FORMAT
 
 Test(merges_files, broken_vocabularies_are_refused)
 {
     static const struct change_case cases[] = {
-        { VOCAB(""), .says = "vocab.json: not a JSON object" },
-        { VOCAB("[\"a\"]"), .says = "vocab.json: not a JSON object" },
+        { VOCAB(""), .says = "vocab.json: the file is not a JSON object" },
+        { VOCAB("[\"a\"]"), .says = "vocab.json: the file is not a JSON object" },
         { VOCAB("{\"a\": 0"), .says = "vocab.json: byte 7" },
         { VOCAB("{\"a\": 0} 1"), .says = "vocab.json: byte 9" },
-        { VOCAB("\xEF\xBB\xBF{\"a\": 0}"), .says = "vocab.json:1: begins with a byte order" },
+        { VOCAB("\xEF\xBB\xBF{\"a\": 0}"),
+          .says = "vocab.json:1: the file begins with a byte order" },
         { VOCAB("{\"a\": -1}"), .says = "vocab.json: byte 6" },
         { VOCAB("{\"a\": 0.5}"), .says = "vocab.json: byte" },
         { VOCAB("{\"a\": \"0\"}"), .says = "vocab.json: byte 6" },
         { HUGE("16777216") },
         { HUGE("99999999999999999999") },
-        { VOCAB("{\"a\": 0, \"a\": 1}"), .says = "vocab.json: the token \"a\" is there twice" },
-        { VOCAB("{\"a\": 0, \"b\": 2}"), .says = "no token has the id 1, but one has the id 2" },
+        { VOCAB("{\"a\": 0, \"a\": 1}"), .says = "vocab.json: duplicate token \"a\"" },
+        { VOCAB("{\"a\": 0, \"b\": 2}"), .says = "token id 1 is missing, although ids go up to 2" },
         { VOCAB("{\"\xFF\": 0}"), .says = "vocab.json is not UTF-8 at byte 2" },
         { { { "vocab.json", "{\"a\":0,\"<s>\":1,\"</s>\":2}" }, { "merges.txt", HEAD } },
           GPUSERVE_E_UNSUPPORTED,
-          "\"vocab\" lacks the character of byte 0x00" },
+          "\"vocab\" has no token for byte 0x00" },
     };
 
     EXPECT_EACH(cases);
@@ -296,29 +298,31 @@ Test(merges_files, both_files_and_a_known_class_are_needed)
     static const struct change_case cases[] = {
         { { { "merges.txt", NULL } },
           GPUSERVE_E_NOT_FOUND,
-          "no merges.txt, which RobertaTokenizer is read from" },
+          "the file merges.txt is missing, which RobertaTokenizer needs" },
         { { { "vocab.json", NULL } },
           GPUSERVE_E_NOT_FOUND,
-          "no vocab.json, which RobertaTokenizer is read from" },
+          "the file vocab.json is missing, which RobertaTokenizer needs" },
         { { { "vocab.json", NULL }, { "merges.txt", NULL } },
           GPUSERVE_E_NOT_FOUND,
           "neither tokenizer.json nor vocab.txt, vocab.json with merges.txt or sentencepiece." },
         { { { "config.json", "{\"model_type\": \"xlm-roberta\"}" } },
           GPUSERVE_E_NOT_FOUND,
-          "no sentencepiece.bpe.model, which XLMRobertaTokenizer is read from" },
+          "the file sentencepiece.bpe.model is missing, which XLMRobertaTokenizer needs" },
         { { { "config.json", "{\"model_type\": \"camembert\"}" } },
           GPUSERVE_E_NOT_FOUND,
-          "no sentencepiece.bpe.model, which CamembertTokenizer is read from" },
+          "the file sentencepiece.bpe.model is missing, which CamembertTokenizer needs" },
         { { { "config.json", NULL } },
           GPUSERVE_E_UNSUPPORTED,
-          "the tokenizer of a model without config.json without a tokenizer.json" },
+          "the tokenizer of a model without config.json needs tokenizer.json" },
         { { { "config.json", "{\"model_type\": \"clip\"}" } },
           GPUSERVE_E_UNSUPPORTED,
-          "the tokenizer of clip without a tokenizer.json; from other files those of" },
+          "the tokenizer of clip needs tokenizer.json; without it only the tokenizers of" },
         { { { "config.json", "{\"model_type\": \"roberta\", \"tokenizer_class\": \"X\"}" } },
           GPUSERVE_E_UNSUPPORTED,
           "the tokenizer of X without" },
-        { { { "config.json", "[]" } }, GPUSERVE_E_FORMAT, "config.json: not a JSON object" },
+        { { { "config.json", "[]" } },
+          GPUSERVE_E_FORMAT,
+          "config.json: the file is not a JSON object" },
         { CONFIG(CLASS("RobertaTokenizerSlow")), GPUSERVE_E_UNSUPPORTED,
           "of RobertaTokenizerSlow without" },
         { CONFIG(CLASS("BertTokenizer")), GPUSERVE_E_UNSUPPORTED, "of BertTokenizer without" },
@@ -343,7 +347,7 @@ Test(merges_files, broken_options_and_special_tokens_are_refused)
           GPUSERVE_E_FORMAT, "add_bos_token" },
         { CONFIG("{\"tokenizer_class\": \"GPT2Tokenizer\", \"add_bos_token\": true, "
                  "\"bos_token\": null}"),
-          GPUSERVE_E_FORMAT, "\"add_bos_token\", but no \"bos_token\"" },
+          GPUSERVE_E_FORMAT, "\"add_bos_token\" is set, but \"bos_token\" is missing" },
         { { { "special_tokens_map.json", "1" } }, GPUSERVE_E_FORMAT, "special_tokens_map.json" },
         { { { "added_tokens.json", "{\"x\": null}" } }, GPUSERVE_E_FORMAT, "\"x\" has no id" },
     };

@@ -142,7 +142,7 @@ Test(spm, pieces_are_checked)
     put_piece(&m, "<s>", 0, 3);
     expect(&m, GPUSERVE_E_FORMAT, "x.model: 2 pieces");
     put_piece(&m, "<pad>", 0, 3);
-    expect(&m, GPUSERVE_E_UNSUPPORTED, "x.model: piece 2 is not </s>, as in XLM-RoBERTa's");
+    expect(&m, GPUSERVE_E_UNSUPPORTED, "x.model: piece 2 is not </s>, as XLM-RoBERTa requires");
     m = sound();
     put_piece(&m, "", 0, 1);
     expect(&m, GPUSERVE_E_FORMAT, "x.model: piece 5 is empty");
@@ -151,10 +151,10 @@ Test(spm, pieces_are_checked)
     expect(&m, GPUSERVE_E_FORMAT, "x.model: piece 5 is not UTF-8");
     m = sound();
     put_piece(&m, "b", NAN, 1);
-    expect(&m, GPUSERVE_E_FORMAT, "x.model: piece 5: its score is not a number");
+    expect(&m, GPUSERVE_E_FORMAT, "x.model: piece 5: the score is not a finite number");
     m = sound();
     put_piece(&m, "b", -INFINITY, 1);
-    expect(&m, GPUSERVE_E_FORMAT, "x.model: piece 5: its score is not a number");
+    expect(&m, GPUSERVE_E_FORMAT, "x.model: piece 5: the score is not a finite number");
     m = sound();
     put_bytes(&m, 1, "\x0A\x05only", 6); /* a text of 5 bytes, only 4 present */
     expect(&m, GPUSERVE_E_FORMAT, "x.model: broken piece after 5 pieces");
@@ -181,7 +181,7 @@ Test(spm, other_algorithms_and_broken_messages_are_refused)
 
     put_number(&trainer, 3, 2);
     put_bytes(&m, 2, trainer.bytes, trainer.n);
-    expect(&m, GPUSERVE_E_UNSUPPORTED, "x.model: a model of type 2, not a Unigram one");
+    expect(&m, GPUSERVE_E_UNSUPPORTED, "x.model: model type 2 is not supported, only Unigram");
     for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
         m = sound();
         memcpy(m.bytes + m.n, broken[i].bytes, broken[i].size);

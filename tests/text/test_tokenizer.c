@@ -80,7 +80,7 @@ Test(tokenizer, what_is_not_known_is_refused_by_name)
           "{\"type\": \"TemplateProcessing\", \"single\": [], \"pair\": [], \"special_tokens\": "
           "{}}",
           "single", GPUSERVE_E_UNSUPPORTED },
-        { ADDED("\\u0301", "true"), bert, NULL, NULL, "normalizes to nothing",
+        { ADDED("\\u0301", "true"), bert, NULL, NULL, "is empty after normalization",
           GPUSERVE_E_UNSUPPORTED },
         { "[{\"id\": 1, \"single_word\": false, \"lstrip\": false, \"rstrip\": false,"
           " \"normalized\": false, \"special\": false}]",
@@ -229,9 +229,9 @@ Test(tokenizer, limits_cut_refuse_or_are_too_small)
     options.truncation = GPUSERVE_TRUNCATE_STRICT;
     cr_expect_eq(gsv_tokenizer_encode(t, &e, "a aa a .", 8, NULL, 0, &options, NULL),
                  GPUSERVE_E_TOO_LARGE);
-    expect_length(t, NULL, "a text of 20002 tokens, 2 of them special, more than the limit of 5");
+    expect_length(t, NULL, "the text has 20002 tokens (2 of them special), the limit is 5");
     expect_length(t, "a aa",
-                  "a pair of texts of 20005 tokens, 3 of them special, more than the limit of 5");
+                  "the pair of texts has 20005 tokens (3 of them special), the limit is 5");
     cr_expect_eq(gsv_tokenizer_encode(t, &e, "a aa a", 6, NULL, 0, &options, NULL), GPUSERVE_OK);
     cr_expect(!e.truncated);
     options.max_tokens = 1;

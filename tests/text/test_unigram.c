@@ -243,7 +243,7 @@ Test(unigram, without_an_unknown_piece_a_text_may_be_refused)
     for (int i = 0; i < 2; i++) {
         cr_expect_eq(gsv_tokenizer_encode(t, &e, "abx", 3, NULL, 0, NULL, &error),
                      GPUSERVE_E_INVALID);
-        cr_expect(strstr(error.message, "no token for unknown ones"), "%s", error.message);
+        cr_expect(strstr(error.message, "has no unknown token"), "%s", error.message);
         cr_expect_eq(gsv_tokenizer_encode(t, &e, "ab", 2, "x", 1, NULL, &error),
                      GPUSERVE_E_INVALID);
         cr_expect_eq(gsv_tokenizer_encode(t, &e, "x", 1, "ab", 2, NULL, &error),
@@ -310,7 +310,7 @@ Test(unigram, what_is_wrong_in_a_model_is_told)
         const char *json, *says;
         gpuserve_status status;
     } cases[] = {
-        { MODEL("\"unk_id\":0"), "no \"vocab\"", GPUSERVE_E_FORMAT },
+        { MODEL("\"unk_id\":0"), "\"vocab\" is missing", GPUSERVE_E_FORMAT },
         { MODEL("\"unk_id\":0,\"vocab\":[]"), "\"unk_id\" is 0, of 0 pieces", GPUSERVE_E_FORMAT },
         { MODEL("\"unk_id\":1,\"vocab\":[[\"a\",0]]"), "\"unk_id\" is 1, of 1", GPUSERVE_E_FORMAT },
         { MODEL("\"unk_id\":0.5,\"vocab\":[[\"a\",0]]"), "the end of the file", GPUSERVE_E_FORMAT },
@@ -323,16 +323,16 @@ Test(unigram, what_is_wrong_in_a_model_is_told)
           GPUSERVE_E_FORMAT },
         { MODEL("\"unk_id\":0,\"vocab\":[[\"a\",0,0]]"), "piece 1 is not [text, score]",
           GPUSERVE_E_FORMAT },
-        { MODEL("\"unk_id\":0,\"vocab\":[[\"a\",null]]"), "piece 0: its score is null",
+        { MODEL("\"unk_id\":0,\"vocab\":[[\"a\",null]]"), "piece 0: invalid score null",
           GPUSERVE_E_FORMAT },
-        { MODEL("\"unk_id\":0,\"vocab\":[[\"a\",1e999]]"), "piece 0: its score is 1e999",
+        { MODEL("\"unk_id\":0,\"vocab\":[[\"a\",1e999]]"), "piece 0: invalid score 1e999",
           GPUSERVE_E_FORMAT },
-        { MODEL("\"unk_id\":0,\"vocab\":[[\"\\ud800\",0]]"), "a bad escape", GPUSERVE_E_FORMAT },
+        { MODEL("\"unk_id\":0,\"vocab\":[[\"\\ud800\",0]]"), "invalid escape", GPUSERVE_E_FORMAT },
         { MODEL("\"unk_id\":0,\"byte_fallback\":null,\"vocab\":[[\"a\",0]]"),
-          "\"byte_fallback\" is no truth value", GPUSERVE_E_FORMAT },
+          "\"byte_fallback\" is neither true nor false", GPUSERVE_E_FORMAT },
         { MODEL("\"unk_id\":0,\"byte_fallback\":tru,\"vocab\":[[\"a\",0]]"),
-          "\"byte_fallback\" is no truth value", GPUSERVE_E_FORMAT },
-        { MODEL("\"unk_id\":nul,\"vocab\":[[\"a\",0]]"), "an id expected", GPUSERVE_E_FORMAT },
+          "\"byte_fallback\" is neither true nor false", GPUSERVE_E_FORMAT },
+        { MODEL("\"unk_id\":nul,\"vocab\":[[\"a\",0]]"), "expected an id", GPUSERVE_E_FORMAT },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -165,8 +165,8 @@ Test(vocab_files, entries_without_an_id_are_refused)
         { BERTS, "{\"<a>\": \"x\"}", "the added token of \"<a>\" has no id" },
         { BERTS, "{\"<a>\": null}", "the added token of \"<a>\" has no id" },
         { BERTS, "[1]", "" },
-        { "[PAD]\n[UNK]\n[SEP]\n[MASK]\n", "{}", "the vocabulary lacks \"[CLS]\"" },
-        { "[PAD]\n[CLS]\n[SEP]\n[MASK]\n", "{}", "the vocabulary lacks \"[UNK]\"" },
+        { "[PAD]\n[UNK]\n[SEP]\n[MASK]\n", "{}", "token \"[CLS]\" is not in the vocabulary" },
+        { "[PAD]\n[CLS]\n[SEP]\n[MASK]\n", "{}", "token \"[UNK]\" is not in the vocabulary" },
     };
     char folder[] = "/tmp/gpuserve-vocab-XXXXXX", path[256], vocab[256];
 

@@ -43,7 +43,7 @@ gpuserve_status gsv_cpu_lstm_layer_bytes(struct gpuserve_device *device,
     *size = 0;
     if (source->dtype != GPUSERVE_DTYPE_FLOAT32)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "dtype %u: on a CPU an LSTM is computed in float32",
+                        "dtype is %u; an LSTM on a CPU supports only float32",
                         (unsigned)source->dtype);
     *size = (size_t)source->n_directions * (ih_bytes(source) + hh_bytes(source));
     return GPUSERVE_OK;
@@ -152,7 +152,7 @@ gpuserve_status gsv_cpu_lstm_bytes(struct gpuserve_device *device, struct gpuser
         op->variant = GPUSERVE_LSTM_FUSED;
     if (!make_plan(op, &plan) || !gsv_mul_size(plan.total, sizeof(float), size))
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                        "an LSTM over %d rows: more bytes of scratch than fit in size_t",
+                        "an LSTM over %d rows: the size of its scratch memory overflows",
                         (int)op->n_rows);
     return GPUSERVE_OK;
 }

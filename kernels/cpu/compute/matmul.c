@@ -82,7 +82,7 @@ static gpuserve_status choose(struct gpuserve_device *device, struct gpuserve_op
 
     if (op->dtype != GPUSERVE_DTYPE_FLOAT32 && !rounds)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "dtype %s: this processor (%s) multiplies in float32%s",
+                        "dtype is %s; this processor (%s) supports float32%s",
                         is_bf16(op)                           ? "bfloat16"
                         : op->dtype == GPUSERVE_DTYPE_FLOAT16 ? "float16"
                                                               : "tf32",
@@ -91,13 +91,14 @@ static gpuserve_status choose(struct gpuserve_device *device, struct gpuserve_op
         op->variant = GPUSERVE_MATMUL_SIMD;
     if (op->variant == GPUSERVE_MATMUL_TENSOR_CORE || op->variant == GPUSERVE_MATMUL_CUBLAS) {
         gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                 "the CPU has no variant %s: it has naive, tiled and simd",
+                 "the CPU has no variant %s; its variants are naive, tiled and simd",
                  op->variant == GPUSERVE_MATMUL_CUBLAS ? "cublas" : "tensor_core");
-        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "say \"auto\", or choose a CUDA device");
+        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
+                        "set the variant to \"auto\", or choose a CUDA device");
     }
     if (rounds && op->variant != GPUSERVE_MATMUL_SIMD)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "the CPU's variants naive and tiled multiply in float32, not bfloat16");
+                        "the CPU's variants naive and tiled support float32, not bfloat16");
     return GPUSERVE_OK;
 }
 
@@ -112,7 +113,7 @@ gpuserve_status gsv_cpu_matmul_bytes(struct gpuserve_device *device, struct gpus
         return st;
     if (!make_plan(op, &plan))
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                        "a product of %d x %d by %d x %d: more bytes of scratch than fit in size_t",
+                        "a product of %d x %d by %d x %d: the size of its scratch memory overflows",
                         (int)op->m, (int)op->k, (int)op->k, (int)op->n);
     *size = plan.total;
     return GPUSERVE_OK;

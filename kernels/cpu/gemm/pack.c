@@ -156,11 +156,12 @@ gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
     *linear = NULL;
     if (gsv_cpu_activation_size(device->isa, source->dtype) == 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "dtype %u: this processor (%s) computes in float32%s and int8",
+                        "dtype is %u; this processor (%s) supports float32%s and int8",
                         (unsigned)source->dtype, device->isa->name,
                         device->isa->gemm_bf16 ? ", bfloat16" : "");
     if (source->dtype == GPUSERVE_DTYPE_INT8 && source->k > MAX_INT8_K)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "int8 product over %d inputs: at most %d",
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "an int8 product over %d inputs is not supported, the limit is %d",
                         (int)source->k, MAX_INT8_K);
     made = gsv_alloc_array(1, sizeof(*made));
     if (!made)

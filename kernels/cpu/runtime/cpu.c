@@ -33,7 +33,8 @@ static gpuserve_status check_index(int32_t index, gpuserve_error *error)
 {
     if (index == 0)
         return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "cpu:%d: there is only cpu:0", (int)index);
+    return gsv_fail(error, GPUSERVE_E_NOT_FOUND,
+                    "cpu:%d: no such device; the only CPU device is cpu:0", (int)index);
 }
 
 static gpuserve_status device_facts(int32_t index, struct gpuserve_device_facts *facts,

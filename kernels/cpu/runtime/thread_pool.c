@@ -187,7 +187,7 @@ gpuserve_status gsv_thread_pool_create(struct gsv_thread_pool **out, int32_t n_t
 
     *out = NULL;
     if (!thread_pool)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a team of threads");
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a thread pool");
     memset(thread_pool, 0, bytes);
     pthread_mutex_init(&thread_pool->lock, NULL);
     pthread_cond_init(&thread_pool->wake, NULL);

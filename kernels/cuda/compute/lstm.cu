@@ -107,7 +107,7 @@ gpuserve_status gsv_cuda_lstm_layer_bytes(struct gpuserve_device *device,
     *size = 0;
     if (source->dtype != GPUSERVE_DTYPE_FLOAT32 && source->dtype != GPUSERVE_DTYPE_FLOAT16)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "dtype %u: on a CUDA device an LSTM is computed in float32 or float16",
+                        "dtype is %u; an LSTM on a CUDA device supports float32 and float16",
                         source->dtype);
     *size = weights_bytes(&layer) +
             4 * sizeof(float) * static_cast<size_t>(layer.units) * layer.directions;
@@ -234,17 +234,16 @@ gpuserve_status gsv_cuda_op_lstm_bytes(struct gpuserve_device *device, struct gp
         const bool can = fuses(device, op, &division);
 
         if (!can && op->variant == GPUSERVE_LSTM_FUSED)
-            return gsv_fail(
-                error, GPUSERVE_E_UNSUPPORTED,
-                "variant fused: %d units are more than the %d multiprocessors of %s can "
-                "share, %d each",
-                op->layer->hidden, device->cooperates ? device->n_processors : 0, device->name,
-                GSV_LSTM_MAX_UNITS);
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                            "variant fused: %d units exceed what the %d multiprocessors of %s can "
+                            "hold, %d each",
+                            op->layer->hidden, device->cooperates ? device->n_processors : 0,
+                            device->name, GSV_LSTM_MAX_UNITS);
         op->variant = can ? GPUSERVE_LSTM_FUSED : GPUSERVE_LSTM_STEPS;
     }
     if (!make_plan(device, op, &plan))
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                        "an LSTM over %d rows: more bytes of scratch than fit in size_t",
+                        "an LSTM over %d rows: the size of its scratch memory overflows",
                         op->n_rows);
     *size = plan.total;
     return GPUSERVE_OK;

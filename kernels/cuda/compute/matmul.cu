@@ -49,21 +49,19 @@ gpuserve_status choose(const struct gpuserve_device *device, struct gpuserve_op_
                                    : GPUSERVE_MATMUL_TENSOR_CORE;
     if (op->variant == GPUSERVE_MATMUL_SIMD)
         return gsv_fail(error, lacking,
-                        "a CUDA device has no variant simd: it has naive, tiled, tensor_core and "
-                        "cublas");
+                        "a CUDA device has no variant simd; its variants are naive, tiled, "
+                        "tensor_core and cublas");
     if (op->variant == GPUSERVE_MATMUL_CUBLAS && !device->lt) {
-        gsv_fail(error, lacking, "variant cublas: cuBLASLt is not to be had here");
+        gsv_fail(error, lacking, "variant cublas: cuBLASLt is not available on this machine");
         return gsv_hint(error, lacking,
-                        "install it (the toolkit's, or PyPI's nvidia-cublas), or say \"auto\"; the "
-                        "variable GPUSERVE_CUBLASLT must not be 0");
+                        "install cuBLASLt (CUDA toolkit or PyPI's nvidia-cublas), or set the "
+                        "variant to \"auto\"; GPUSERVE_CUBLASLT must not be 0");
     }
     if (op->variant == GPUSERVE_MATMUL_TENSOR_CORE && is_float32)
-        return gsv_fail(
-            error, lacking,
-            "variant tensor_core multiplies in tf32, float16 and bfloat16, not float32");
+        return gsv_fail(error, lacking,
+                        "variant tensor_core supports tf32, float16 and bfloat16, not float32");
     if (op->variant < GPUSERVE_MATMUL_TENSOR_CORE && !is_float32)
-        return gsv_fail(error, lacking, "variant %s multiplies in float32 only",
-                        name_of(op->variant));
+        return gsv_fail(error, lacking, "variant %s supports only float32", name_of(op->variant));
     return GPUSERVE_OK;
 }
 
@@ -130,7 +128,7 @@ gpuserve_status gsv_cuda_op_matmul_bytes(struct gpuserve_device *device,
     if (!make_plan(op, &plan) ||
         !gsv_add_size(gsv_round_up(plan.a.size, 256), gsv_round_up(plan.b.size, 256), size))
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                        "a product of %d x %d by %d x %d: more bytes of scratch than fit in size_t",
+                        "a product of %d x %d by %d x %d: the size of its scratch memory overflows",
                         op->m, op->k, op->k, op->n);
     return GPUSERVE_OK;
 }

@@ -65,7 +65,7 @@ static bool load_functions(struct gsv_nvrtc *n, char *why, size_t size)
         gsv_cuda_tell_missing(name, why, size);
         return false;
     }
-    snprintf(why, size, "%s lacks a function", name);
+    snprintf(why, size, "%s does not export a required function", name);
     return load(n->library, "nvrtcCreateProgram", &n->create) &&
            load(n->library, "nvrtcCompileProgram", &n->compile) &&
            load(n->library, "nvrtcDestroyProgram", &n->destroy) &&

@@ -221,7 +221,8 @@ gpuserve_status gsv_cuda_int8_create(struct gpuserve_linear *linear, void *memor
     void *filled;
 
     if (k > GSV_INT8_MAX_K)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "int8 product over %d inputs: at most %d", k,
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "an int8 product over %d inputs is not supported, the limit is %d", k,
                         GSV_INT8_MAX_K);
     filled = gsv_alloc_array(size, 1);
     if (!filled)

@@ -99,8 +99,8 @@ gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
 
     *linear = NULL;
     if (gsv_cuda_activation_size(source->dtype) == 0)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "the CUDA backend does not compute in dtype %u", source->dtype);
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the CUDA backend does not support dtype %u",
+                        source->dtype);
     made = static_cast<struct gpuserve_linear *>(calloc(1, sizeof(*made)));
     if (!made)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory while loading weights");
@@ -120,7 +120,7 @@ gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
         return GPUSERVE_OK;
     }
     status = gsv_watchdog(
-        device->index, "products were timed",
+        device->index, "timing products",
         [=](gpuserve_error *) {
             made->choice = gsv_lt_choose(made);
             return GPUSERVE_OK;

@@ -209,11 +209,10 @@ static void warn_of_refusal(struct gsv_lt_algo *choice, const struct gsv_gemm *g
 {
     if (__atomic_exchange_n(&choice->has_warned, 1, __ATOMIC_RELAXED))
         return;
-    gsv_cuda_log(
-        GPUSERVE_LOG_WARNING,
-        "cuBLASLt refuses a product of %d x %d with %d rows%s, for which it was the fastest: "
-        "our own kernel multiplies instead, for %s",
-        gemm->n, gemm->k, gemm->m, gemm->activation ? " and GELU" : "", range);
+    gsv_cuda_log(GPUSERVE_LOG_WARNING,
+                 "cuBLASLt rejects a product of %d x %d with %d rows%s, for which it was fastest: "
+                 "gpuserve's own kernel computes %s",
+                 gemm->n, gemm->k, gemm->m, gemm->activation ? " and GELU" : "", range);
 }
 
 cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
@@ -223,13 +222,13 @@ cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct g
     cudaError_t code;
 
     if (!is_checked(linear, gemm, choice)) {
-        warn_of_refusal(choice, gemm, "numbers of rows that it refuses");
+        warn_of_refusal(choice, gemm, "the row counts that cuBLASLt rejects");
         return gsv_cuda_multiply(linear, gemm, stream);
     }
     code = run_product(linear, gemm, &choice->algo, workspace, stream);
     if (code == cudaErrorNotSupported) {
         __atomic_store_n(&choice->withdrawn, 1, __ATOMIC_RELAXED);
-        warn_of_refusal(choice, gemm, "all products of this size from now on");
+        warn_of_refusal(choice, gemm, "all products of this size");
         return gsv_cuda_multiply(linear, gemm, stream);
     }
     return code == cudaSuccess ? finish_product(linear, gemm, stream) : code;
@@ -361,7 +360,7 @@ static void choose_one(struct trial *t, struct gsv_lt_algo *choice)
     }
     gsv_cuda_log(GPUSERVE_LOG_DEBUG, "product of %d x %d with %d rows%s: %s, %.1f us", t->gemm.n,
                  t->gemm.k, t->gemm.m, t->gemm.activation ? " and GELU" : "",
-                 choice->wins ? "cuBLASLt" : "our kernel", static_cast<double>(best) * 1000);
+                 choice->wins ? "cuBLASLt" : "gpuserve's kernel", static_cast<double>(best) * 1000);
 }
 
 static struct gsv_lt_choice *make_choice(const struct gpuserve_linear *linear)

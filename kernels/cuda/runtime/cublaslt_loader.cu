@@ -76,7 +76,8 @@ static void tell_missing(const struct gsv_lt *lt, char *text, size_t size)
         gsv_cuda_tell_missing(LIBRARY_NAME, text, size);
     else
         snprintf(text, size, "%s",
-                 lt->f.matmul ? "cublasLtCreate failed" : LIBRARY_NAME " lacks a function");
+                 lt->f.matmul ? "cublasLtCreate failed"
+                              : LIBRARY_NAME " does not export a required function");
 }
 
 #endif
@@ -95,7 +96,8 @@ struct gsv_lt *gsv_lt_open(void)
     pthread_mutex_init(&lt->lock, NULL);
     if (!load_functions(lt) || lt->f.create(&lt->handle) != CUBLAS_STATUS_SUCCESS) {
         tell_missing(lt, why, sizeof(why));
-        gsv_cuda_log(GPUSERVE_LOG_INFO, "without cuBLASLt our own kernels multiply: %s", why);
+        gsv_cuda_log(GPUSERVE_LOG_INFO,
+                     "cuBLASLt is not used, gpuserve's own kernels compute products: %s", why);
         lt->handle = NULL;
         gsv_lt_close(&lt);
     }

@@ -58,7 +58,7 @@ gpuserve_status gsv_cuda_take(const struct gpuserve_device *device, void **memor
     status = gsv_cuda_fail(device->index, code, "cudaMalloc", error);
     if (status != GPUSERVE_E_NOMEM || cudaMemGetInfo(&free, &total) != cudaSuccess)
         return status;
-    return gsv_fail_in(error, status, "%.1f MB wanted, %.1f of %.1f MB free on %s", size / 1e6,
+    return gsv_fail_in(error, status, "%.1f MB requested, %.1f of %.1f MB free on %s", size / 1e6,
                        free / 1e6, total / 1e6, device->name);
 }
 
@@ -74,11 +74,12 @@ gpuserve_status gsv_cuda_take_pinned(const struct gpuserve_device *device, void 
     if (status != GPUSERVE_E_NOMEM)
         return status;
     gsv_hint(error, status,
-             "free memory of the machine, raise the container's limit or that of locked memory "
-             "(ulimit -l), or lower max_batch_tokens");
+             "free memory of the machine, raise the container's memory limit or the locked-memory "
+             "limit (ulimit -l), or lower max_batch_tokens");
     return gsv_fail_in(
-        error, status, "%.1f MB of pinned host memory wanted, %.1f of %.1f MB free on the machine",
-        size / 1e6, gsv_host_memory_free_bytes() / 1e6, gsv_host_memory_bytes() / 1e6);
+        error, status,
+        "%.1f MB of pinned host memory requested, %.1f of %.1f MB free on the machine", size / 1e6,
+        gsv_host_memory_free_bytes() / 1e6, gsv_host_memory_bytes() / 1e6);
 }
 
 gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **memory, size_t size,
@@ -95,7 +96,7 @@ gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **mem
     if (!taken)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     status = gsv_watchdog(
-        device->index, "memory was taken",
+        device->index, "allocating memory",
         [=](gpuserve_error *e) { return gsv_cuda_take(device, taken, size, e); }, &left, error);
     if (left)
         return status;
@@ -108,7 +109,7 @@ void gsv_cuda_memory_free(struct gpuserve_device *device, void *memory)
 {
     /* Fails on a lost device, whose memory is already gone with the context. */
     if (memory)
-        gsv_watchdog_release(device->index, "memory was freed", [=] { cudaFree(memory); });
+        gsv_watchdog_release(device->index, "freeing memory", [=] { cudaFree(memory); });
 }
 
 /* One copy of at most PIECE bytes between the device and the staging buffer; *left: the buffer is
@@ -120,7 +121,7 @@ static gpuserve_status copy_piece(const struct gpuserve_device *device, void *to
     const int index = device->index;
 
     return gsv_watchdog(
-        index, "memory was copied",
+        index, "copying memory",
         [=](gpuserve_error *e) {
             const cudaError_t code = cudaMemcpy(to, from, size, kind);
 

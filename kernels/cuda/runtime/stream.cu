@@ -76,8 +76,8 @@ gpuserve_status gsv_cuda_stream_create(struct gpuserve_device *device,
     if (status != GPUSERVE_OK)
         return status;
     if (gsv_cuda_activation_size(options->dtype) == 0)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "the CUDA backend does not compute in dtype %u", options->dtype);
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the CUDA backend does not support dtype %u",
+                        options->dtype);
     made = static_cast<struct gpuserve_stream *>(calloc(1, sizeof(*made)));
     if (!made)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory while opening a stream");
@@ -91,7 +91,7 @@ gpuserve_status gsv_cuda_stream_create(struct gpuserve_device *device,
     made->failure.struct_size = sizeof(made->failure);
     const struct gpuserve_stream_options wanted = *options;
     status = gsv_watchdog(
-        device->index, "a stream was made",
+        device->index, "creating a stream",
         [=](gpuserve_error *e) { return take(made, &wanted, e); }, &left, error);
     if (status != GPUSERVE_OK) {
         if (!left)
@@ -138,7 +138,7 @@ static gpuserve_status watch(struct gpuserve_stream *stream)
         const int64_t waited = now_us() - begin;
 
         if (waited / 1000 >= stream->device->timeout_ms)
-            return gsv_cuda_fail_timeout(stream->device->index, "a batch ran",
+            return gsv_cuda_fail_timeout(stream->device->index, "running a batch",
                                          stream->device->timeout_ms, &stream->failure);
         rest(waited);
     }
@@ -184,7 +184,7 @@ void gsv_cuda_stream_destroy(struct gpuserve_stream **stream)
     if (!s)
         return;
     *stream = NULL;
-    if (gsv_watchdog_release(s->device->index, "a stream was ended", [=] { release(s); }))
+    if (gsv_watchdog_release(s->device->index, "closing a stream", [=] { release(s); }))
         free(s);
 }
 
@@ -276,7 +276,7 @@ gpuserve_status gsv_cuda_batch_begin(struct gpuserve_stream *stream, uint64_t pr
         return status;
     if (stream->phase != GSV_PHASE_IDLE)
         return gsv_fail(error, GPUSERVE_E_INTERNAL,
-                        "a batch was begun before the last was waited for");
+                        "a batch started before the previous batch of the stream ended");
     stream->failure.status = GPUSERVE_OK;
     gsv_int8_forget(&stream->int8);
     gsv_pack(stream->host_in, host, &shape, &parts);
@@ -340,7 +340,7 @@ gpuserve_status gsv_cuda_batch_end(struct gpuserve_stream *stream, void *to_host
         return give_up(stream, error);
     if (size > stream->output_bytes) {
         gsv_fail(&stream->failure, GPUSERVE_E_INTERNAL,
-                 "a batch's result has %zu bytes, the stream was made for %zu", size,
+                 "a batch's result has %zu bytes, the stream's capacity is %zu", size,
                  stream->output_bytes);
         return give_up(stream, error);
     }

@@ -79,7 +79,7 @@ static bool read_types(struct gsv_exchange *exchange, struct cohere *cohere)
     cohere->by_type = cohere->v2 || !cohere->floats;
     if (types && !json_is_array(types) && !json_is_null(types))
         return gsv_refuse(exchange, GSV_P_INVALID, "embedding_types",
-                          "`embedding_types` is no list");
+                          "`embedding_types` is not a list");
     json_array_foreach(types, i, type)
     {
         const char *name = json_string_value(type);
@@ -90,7 +90,7 @@ static bool read_types(struct gsv_exchange *exchange, struct cohere *cohere)
             cohere->base64 = true;
         else
             return gsv_refuse(exchange, GSV_P_INVALID, "embedding_types",
-                              "embedding type \"%.40s\" is not offered, only float and base64",
+                              "embedding type \"%.40s\" is not supported, only float and base64",
                               name ? name : "");
     }
     return true;
@@ -105,7 +105,8 @@ static bool read_input_type(struct gsv_exchange *exchange, gpuserve_job *job)
     if (!gsv_member_choice(exchange, exchange->json, "input_type", names, &type))
         return false;
     if (type == 4)
-        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "input_type", "images cannot be embedded");
+        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "input_type",
+                          "image input is not supported");
     if (type < 2)
         job->prompt_name =
             gsv_prompt_named(exchange, type == 0 ? gsv_query_prompts : gsv_document_prompts);
@@ -128,8 +129,8 @@ static bool read_cut(struct gsv_exchange *exchange, gpuserve_job *job, struct gs
 static bool read_options(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_cut *cut)
 {
     static const struct gsv_unoffered unoffered[] = {
-        { "images", "only texts are embedded" },
-        { "inputs", "only texts are embedded, as `texts`" },
+        { "images", "only text input is supported" },
+        { "inputs", "only text input is supported, in `texts`" },
         { 0 },
     };
     int64_t dimensions = 0;

@@ -166,8 +166,9 @@ static struct gsv_entry *controlled_entry(struct gsv_exchange *exchange)
     struct gsv_entry *entry = gsv_models_entry(&exchange->server->models, exchange->model_name);
 
     if (!exchange->server->options.model_control)
-        gsv_refuse(exchange, GSV_P_UNSUPPORTED, NULL,
-                   "clients may not load and unload models here (--model-control allows it)");
+        gsv_refuse(
+            exchange, GSV_P_UNSUPPORTED, NULL,
+            "this server does not let clients load and unload models (--model-control allows it)");
     else if (!entry)
         gsv_request_model(exchange, exchange->model_name); /* rejects and lists the known models */
     return exchange->status == 0 ? entry : NULL;
@@ -195,8 +196,8 @@ static bool check_load(struct gsv_exchange *exchange)
     {
         if (strcmp(key, "config") == 0 || strncmp(key, "file:", 5) == 0)
             return gsv_refuse(exchange, GSV_P_INVALID, "parameters",
-                              "`parameters` holds \"%.100s\": a model is loaded from the server's "
-                              "own files, as its own options say",
+                              "`parameters` holds \"%.100s\", which is not supported: the server "
+                              "loads models from its own files with its own options",
                               key);
     }
     return true;

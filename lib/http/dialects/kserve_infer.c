@@ -203,12 +203,12 @@ static bool read_output(struct gsv_exchange *exchange, const json_t *given, bool
         kind++;
     if (kind == N_OUTPUTS)
         return gsv_refuse(exchange, GSV_P_INVALID, "outputs",
-                          "there is no output \"%.40s\", only embedding, scores and labels",
+                          "unknown output \"%.40s\"; the outputs are embedding, scores and labels",
                           name ? name : "");
     for (size_t i = 0; i < infer->n_outputs; i++) {
         if ((size_t)infer->outputs[i].kind == kind)
             return gsv_refuse(exchange, GSV_P_INVALID, "outputs",
-                              "output \"%s\" is asked for twice", name);
+                              "output \"%s\" is requested twice", name);
     }
     output->kind = (enum output_kind)kind;
     output->binary = binary;
@@ -218,7 +218,7 @@ static bool read_output(struct gsv_exchange *exchange, const json_t *given, bool
         return false;
     if (classes > 0 && kind != SCORES)
         return gsv_refuse(exchange, GSV_P_INVALID, "classification",
-                          "`classification` is of the output scores");
+                          "`classification` is valid only for the output scores");
     output->classes =
         (size_t)classes < exchange->served->n_labels ? (size_t)classes : exchange->served->n_labels;
     infer->n_outputs++;
@@ -237,7 +237,7 @@ static bool read_outputs(struct gsv_exchange *exchange, const json_t *body, stru
                          &binary))
         return false;
     if (list && !json_is_array(list) && !json_is_null(list))
-        return gsv_refuse(exchange, GSV_P_INVALID, "outputs", "`outputs` is no list");
+        return gsv_refuse(exchange, GSV_P_INVALID, "outputs", "`outputs` is not a list");
     json_array_foreach(list, i, given)
     {
         if (!read_output(exchange, given, binary, infer))
@@ -251,7 +251,8 @@ static bool read_outputs(struct gsv_exchange *exchange, const json_t *body, stru
     for (i = 1; i < infer->n_outputs; i++) {
         if ((infer->outputs[i].kind == EMBEDDING) != (infer->outputs[0].kind == EMBEDDING))
             return gsv_refuse(exchange, GSV_P_INVALID, "outputs",
-                              "the embedding and the scores need two requests");
+                              "one request cannot return both the embedding and scores or labels: "
+                              "send two requests");
     }
     return infer->outputs[0].kind == EMBEDDING ? gsv_require_embedder(exchange)
                                                : gsv_require_classifier(exchange);
@@ -264,7 +265,7 @@ static bool check_sequence(struct gsv_exchange *exchange, const json_t *paramete
 
     return !id || json_is_null(id) || (json_is_integer(id) && json_integer_value(id) == 0) ||
            gsv_refuse(exchange, GSV_P_INVALID, "sequence_id",
-                      "`sequence_id` is not offered: no model here keeps a state between requests");
+                      "`sequence_id` is not supported: models keep no state between requests");
 }
 
 /* `timeout` is in microseconds. Priority 1 is the highest and 0 the default, as in Triton.
@@ -294,7 +295,7 @@ bool gsv_kserve_refuse_binary(struct gsv_exchange *exchange)
 {
     return gsv_refuse(exchange, GSV_P_INVALID, "binary_data_size",
                       "`binary_data_size`: binary tensors need the header "
-                      "Inference-Header-Content-Length, the length of the JSON before them");
+                      "Inference-Header-Content-Length with the length of the JSON before them");
 }
 
 /* Finds the size of the JSON part. */
@@ -313,11 +314,10 @@ static bool split_body(struct gsv_exchange *exchange, size_t *json_size)
                           "Inference-Header-Content-Length is %.20s, the body has %zu bytes", given,
                           exchange->body.size);
     if (*json_size == 0)
-        return gsv_refuse(
-            exchange, GSV_P_INVALID, NULL,
-            "Inference-Header-Content-Length is 0: raw binary requests are for models "
-            "of one input, and there are TEXT and input_ids; name the tensor in JSON "
-            "before its bytes");
+        return gsv_refuse(exchange, GSV_P_INVALID, NULL,
+                          "Inference-Header-Content-Length is 0: raw binary requests are not "
+                          "supported, as a model has more than one input (TEXT, input_ids); name "
+                          "the tensor in JSON before its bytes");
     return true;
 }
 

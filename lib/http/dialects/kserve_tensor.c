@@ -37,8 +37,8 @@ bool gsv_kserve_check_shared(struct gsv_exchange *exchange, const json_t *parame
 
     return !region || json_is_null(region) ||
            gsv_refuse(exchange, GSV_P_INVALID, "shared_memory_region",
-                      "%s \"%.40s\": `shared_memory_region` is not offered: send the data in the "
-                      "body, and take it from the reply's",
+                      "%s \"%.40s\": `shared_memory_region` is not supported: send and read the "
+                      "data in the bodies of request and reply",
                       what, name);
 }
 
@@ -50,13 +50,14 @@ static bool read_shape(struct gsv_exchange *exchange, const json_t *shape, struc
     /* The size of a non-array is 0. */
     if (json_array_size(shape) == 0 || json_array_size(shape) > 2)
         return gsv_refuse(exchange, GSV_P_INVALID, "shape",
-                          "tensor \"%.40s\": `shape` is no list of one or two sizes", tensor->name);
+                          "tensor \"%.40s\": `shape` is not a list of one or two sizes",
+                          tensor->name);
     json_array_foreach(shape, i, one)
     {
         if (!json_is_integer(one) || json_integer_value(one) < 0 ||
             json_integer_value(one) > MAX_IDS)
             return gsv_refuse(exchange, GSV_P_INVALID, "shape",
-                              "tensor \"%.40s\": size %zu of `shape` is not between 0 and %d",
+                              "tensor \"%.40s\": size %zu of `shape` is outside 0 to %d",
                               tensor->name, i, MAX_IDS);
         sizes[i] = (size_t)json_integer_value(one);
     }
@@ -64,7 +65,7 @@ static bool read_shape(struct gsv_exchange *exchange, const json_t *shape, struc
     tensor->columns = sizes[1];
     if (tensor->columns > 0 && tensor->rows > MAX_IDS / tensor->columns)
         return gsv_refuse(exchange, GSV_P_TOO_LARGE, "shape",
-                          "tensor \"%.40s\" has %zu times %zu elements, at most %d", tensor->name,
+                          "tensor \"%.40s\" has %zu x %zu elements, the limit is %d", tensor->name,
                           tensor->rows, tensor->columns, MAX_IDS);
     return true;
 }
@@ -150,7 +151,7 @@ static bool read_binary_texts(struct gsv_exchange *exchange, const struct tensor
 
         if (tensor->size - at < sizeof(size))
             return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
-                              "tensor \"%.40s\": its %zu bytes end in element %zu of %zu",
+                              "tensor \"%.40s\": its %zu bytes end inside element %zu of %zu",
                               tensor->name, tensor->size, i, inputs->n);
         memcpy(&size, tensor->bytes + at, sizeof(size));
         size = le32toh(size);
@@ -161,7 +162,7 @@ static bool read_binary_texts(struct gsv_exchange *exchange, const struct tensor
                               tensor->name, i, size, tensor->size - at);
         if (gsv_utf8_valid_length(tensor->bytes + at, size) != size)
             return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
-                              "tensor \"%.40s\": element %zu is no UTF-8", tensor->name, i);
+                              "tensor \"%.40s\": element %zu is not UTF-8", tensor->name, i);
         set(inputs, i, tensor->bytes + at, size);
         at += size;
     }
@@ -190,7 +191,7 @@ static bool read_texts(struct gsv_exchange *exchange, const struct tensor *tenso
 
         if (!json_is_string(text))
             return gsv_refuse(exchange, GSV_P_INVALID, "data",
-                              "tensor \"%.40s\": element %zu is no text", tensor->name, i);
+                              "tensor \"%.40s\": element %zu is not a string", tensor->name, i);
         set(inputs, i, json_string_value(text), json_string_length(text));
     }
     return true;
@@ -251,15 +252,15 @@ static bool count_ids(struct gsv_exchange *exchange, const struct tensor *mask, 
     for (size_t i = 0; i < mask->columns; i++) {
         if (!number_at(mask, row * mask->columns + i, &counts))
             return gsv_refuse(exchange, GSV_P_INVALID, "data",
-                              "attention_mask: row %zu, place %zu: no whole number", row, i);
+                              "attention_mask: row %zu, column %zu: not a whole number", row, i);
         if (counts != 0 && counts != 1)
             return gsv_refuse(exchange, GSV_P_INVALID, "attention_mask",
-                              "attention_mask: row %zu, place %zu: %lld is neither 0 nor 1", row, i,
-                              (long long)counts);
+                              "attention_mask: row %zu, column %zu: %lld is neither 0 nor 1", row,
+                              i, (long long)counts);
         if (counts == 1 && *n < i)
             return gsv_refuse(exchange, GSV_P_INVALID, "attention_mask",
-                              "attention_mask: row %zu has 0 at place %zu and 1 at place %zu: only "
-                              "the end of a row can be padding",
+                              "attention_mask: row %zu has 0 at column %zu and 1 at column %zu: "
+                              "only the end of a row can be padding",
                               row, *n, i);
         *n += (size_t)counts;
     }
@@ -277,11 +278,11 @@ static bool take_ids(struct gsv_exchange *exchange, const struct tensor *ids, si
 
         if (!number_at(ids, row * ids->columns + i, &id))
             return gsv_refuse(exchange, GSV_P_INVALID, "data",
-                              "input_ids: row %zu, place %zu: no whole number", row, i);
+                              "input_ids: row %zu, column %zu: not a whole number", row, i);
         if (id < 0 || id >= n_ids)
             return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
-                              "input_ids: row %zu, place %zu: token id %lld is outside the %lld of "
-                              "this model's vocabulary",
+                              "input_ids: row %zu, column %zu: token id %lld is outside this "
+                              "model's vocabulary of %lld ids",
                               row, i, (long long)id, (long long)n_ids);
         to[i] = (int32_t)id;
     }
@@ -338,7 +339,7 @@ static bool read_all(struct gsv_exchange *exchange, const json_t *list, const ch
             place++;
         if (place == N_TENSORS)
             return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
-                              "input \"%.40s\" is not known; there are TEXT, TEXT_PAIR, input_ids "
+                              "unknown input \"%.40s\"; the inputs are TEXT, TEXT_PAIR, input_ids "
                               "and attention_mask",
                               tensor.name);
         if (tensors[place].name)
@@ -357,20 +358,20 @@ bool gsv_kserve_inputs(struct gsv_exchange *exchange, const json_t *list, const 
     const struct tensor *text = &tensors[TEXT], *pair = &tensors[TEXT_PAIR];
 
     if (!json_is_array(list))
-        return gsv_refuse(exchange, GSV_P_INVALID, "inputs", "`inputs` is no list of tensors");
+        return gsv_refuse(exchange, GSV_P_INVALID, "inputs", "`inputs` is not a list of tensors");
     if (!read_all(exchange, list, binary, binary_size, tensors))
         return false;
     if (!text->name == !tensors[INPUT_IDS].name)
-        return gsv_refuse(exchange, GSV_P_INVALID, "inputs", "%s TEXT and input_ids: give one",
+        return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
+                          "%s TEXT and input_ids are given: send one of them",
                           text->name ? "both" : "neither");
     if (text->name && tensors[ATTENTION_MASK].name)
         return gsv_refuse(
             exchange, GSV_P_INVALID, "attention_mask",
-            "attention_mask goes with input_ids, not with TEXT, whose tokens are made "
-            "here");
+            "attention_mask is valid only with input_ids; the server tokenizes TEXT itself");
     if (!text->name && pair->name)
         return gsv_refuse(exchange, GSV_P_INVALID, "TEXT_PAIR",
-                          "TEXT_PAIR goes with TEXT, not with input_ids, which hold both texts");
+                          "TEXT_PAIR is valid only with TEXT; input_ids hold both texts");
     if (!text->name)
         return read_ids(exchange, &tensors[INPUT_IDS], &tensors[ATTENTION_MASK], inputs);
     return gsv_inputs_count(exchange, text->rows, "TEXT") &&

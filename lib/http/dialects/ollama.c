@@ -56,7 +56,7 @@ static bool read_limit(struct gsv_exchange *exchange, size_t *limit)
     if (!options || json_is_null(options))
         return true;
     if (!json_is_object(options))
-        return gsv_refuse(exchange, GSV_P_INVALID, "options", "`options` is no object");
+        return gsv_refuse(exchange, GSV_P_INVALID, "options", "`options` is not an object");
     st = gpuserve_tokenize(exchange->served->model, "", 0, NULL, NULL, 0, &n_special, NULL, &error);
     if (st != GPUSERVE_OK)
         return gsv_refuse_error(exchange, st, &error);
@@ -119,7 +119,7 @@ static void embed_one(struct gsv_exchange *exchange)
     if (!take_model(exchange))
         return;
     if (!json_is_string(prompt)) {
-        gsv_refuse(exchange, GSV_P_INVALID, "prompt", "`prompt` is no text");
+        gsv_refuse(exchange, GSV_P_INVALID, "prompt", "`prompt` is not a string");
         return;
     }
     if (json_string_length(prompt) == 0) { /* as in Ollama */

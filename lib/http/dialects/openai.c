@@ -59,10 +59,10 @@ static bool is_given(const json_t *object, const char *key)
 static bool check_form(struct gsv_exchange *exchange)
 {
     static const struct gsv_unoffered unoffered[] = {
-        { "late_chunking", "each text has a vector of its own" },
-        { "messages", "only `input` is embedded" },
-        { "instruction", "give `prompt_name`, one of the model's prompts" },
-        { "truncation_side", "give `truncation_direction`" },
+        { "late_chunking", "the server embeds each text separately" },
+        { "messages", "the server embeds only `input`" },
+        { "instruction", "use `prompt_name` with one of the model's prompts" },
+        { "truncation_side", "use `truncation_direction`" },
         { 0 },
     };
     static const struct {
@@ -80,7 +80,7 @@ static bool check_form(struct gsv_exchange *exchange)
         return false;
     if (!special)
         return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "add_special_tokens",
-                          "`add_special_tokens` is false, which is not offered: give token ids");
+                          "`add_special_tokens`: false is not supported: send token ids instead");
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
         uint32_t value;
 
@@ -163,11 +163,10 @@ static bool read_purpose(struct gsv_exchange *exchange, const char *key, gpuserv
     else if (is_one_of(name, documents))
         job->prompt_name = gsv_prompt_named(exchange, gsv_document_prompts);
     else if (!is_one_of(name, others) || json_object_size(prompts) > 0)
-        return gsv_refuse(
-            exchange, GSV_P_UNSUPPORTED, key,
-            "`%s` is \"%.64s\", for which the model has no prompt: query and document "
-            "are always understood",
-            key, name);
+        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, key,
+                          "`%s` is \"%.64s\", but the model has no prompt of that name; query and "
+                          "document are always valid",
+                          key, name);
     return true;
 }
 

@@ -154,21 +154,21 @@ static bool check_form(struct gsv_exchange *exchange)
         return false;
     if (chunks != 1)
         return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "max_chunks_per_doc",
-                          "`max_chunks_per_doc` is %lld, only 1 is offered: a document is one "
+                          "`max_chunks_per_doc` is %lld, only 1 is supported: a document is one "
                           "chunk, cut at the model's limit or at `max_tokens_per_doc`",
                           (long long)chunks);
     return !fields || json_is_null(fields) || by_text ||
            gsv_refuse(exchange, GSV_P_UNSUPPORTED, "rank_fields",
-                      "`rank_fields` is not offered: a document is ranked by its `text`");
+                      "`rank_fields` is not supported: the server ranks a document by its `text`");
 }
 
 static bool read_options(struct gsv_exchange *exchange, struct rerank_ranking *ranking)
 {
     static const struct gsv_unoffered unoffered[] = {
-        { "truncate_prompt_tokens", "`max_tokens_per_doc` cuts documents" },
-        { "max_tokens_per_query", "the query is never cut alone" },
-        { "max_query_tokens", "the query is never cut alone" },
-        { "instruction", "the model's own prompts are used" },
+        { "truncate_prompt_tokens", "use `max_tokens_per_doc` to cut documents" },
+        { "max_tokens_per_query", "the server does not cut the query separately" },
+        { "max_query_tokens", "the server does not cut the query separately" },
+        { "instruction", "the server uses the model's own prompts" },
         { 0 },
     };
     const json_t *body = exchange->json;

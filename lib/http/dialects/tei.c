@@ -115,7 +115,7 @@ static void embed_sparse(struct gsv_exchange *exchange)
         return;
     if (gpuserve_model_sparse_dim(exchange->served->model) == 0) {
         gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",
-                   "model \"%s\" makes no sparse embeddings: it is no masked language model",
+                   "model \"%s\" makes no sparse embeddings: it is not a masked language model",
                    exchange->served->name);
         return;
     }

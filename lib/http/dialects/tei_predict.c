@@ -92,8 +92,9 @@ static bool take_input(struct gsv_exchange *exchange, struct predict *predict, s
 
     if (!json_is_string(first) || (second && !json_is_string(second)) ||
         (json_is_array(value) && json_array_size(value) > 2))
-        return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
-                          "`inputs`: input %zu is neither a text nor a list of one text or two", i);
+        return gsv_refuse(
+            exchange, GSV_P_INVALID, "inputs",
+            "`inputs`: input %zu is neither a string nor a list of one or two strings", i);
     if (json_string_length(first) == 0)
         return gsv_refuse(exchange, GSV_P_EMPTY, "inputs",
                           "`inputs` cannot be empty: input %zu is an empty text", i);

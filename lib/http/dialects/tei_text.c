@@ -123,7 +123,7 @@ static void tokenize_llama(struct gsv_exchange *exchange, const json_t *content)
     struct gsv_token_spans tokens = { 0 };
 
     if (!text) {
-        gsv_refuse(exchange, GSV_P_INVALID, "content", "`content` is no text");
+        gsv_refuse(exchange, GSV_P_INVALID, "content", "`content` is not a string");
         return;
     }
     if (!gsv_member_flag(exchange, exchange->json, "add_special", &add_special) ||
@@ -133,7 +133,7 @@ static void tokenize_llama(struct gsv_exchange *exchange, const json_t *content)
     if (!parse_special)
         gsv_refuse(
             exchange, GSV_P_UNSUPPORTED, "parse_special",
-            "`parse_special` is false, but special tokens in a text are always read as such");
+            "`parse_special`: false is not supported: special tokens in a text are always parsed");
     else if (tokenize_text(exchange, text, size, add_special, GSV_MAX_TOKENS, &tokens))
         put_llama(exchange, text, size, &tokens, with_pieces);
 }

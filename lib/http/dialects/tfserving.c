@@ -64,7 +64,7 @@ static bool read_instances(struct gsv_exchange *exchange, const char *name,
     const json_t *list = json_object_get(exchange->json, name);
 
     if (!json_is_array(list))
-        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is no list", name);
+        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is not a list", name);
     if (!gsv_inputs_count(exchange, json_array_size(list), name) ||
         !gsv_inputs_make(exchange, json_array_size(list), false, inputs))
         return false;
@@ -73,8 +73,8 @@ static bool read_instances(struct gsv_exchange *exchange, const char *name,
 
         if (!json_is_string(text))
             return gsv_refuse(exchange, GSV_P_INVALID, name,
-                              "`%s`: item %zu is neither a text nor an object of one text", name,
-                              i);
+                              "`%s`: item %zu is neither a string nor an object with one string",
+                              name, i);
         gsv_inputs_set(inputs, i, json_string_value(text), json_string_length(text));
     }
     return true;

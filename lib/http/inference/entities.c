@@ -153,8 +153,9 @@ static void write_entities(struct gsv_exchange *exchange)
                                            .tokens = &question->tokens[i] };
 
         if (r.tokens->n != work->job.token_offsets[i + 1] - first) {
-            gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "text %zu has %zu tokens and %zu rows", i,
-                       r.tokens->n, work->job.token_offsets[i + 1] - first);
+            gsv_refuse(exchange, GSV_P_INTERNAL, NULL,
+                       "text %zu has %zu tokens, but %zu rows of scores", i, r.tokens->n,
+                       work->job.token_offsets[i + 1] - first);
             return;
         }
         gsv_buffer_text(to, i > 0 ? "," : "");
@@ -176,16 +177,16 @@ static bool read_ignored(struct gsv_exchange *exchange, const json_t *parameters
         return true;
     if (!json_is_array(ignored))
         return gsv_refuse(exchange, GSV_P_INVALID, "ignore_labels",
-                          "`ignore_labels` is no list of labels");
+                          "`ignore_labels` is not a list of labels");
     if (json_array_size(ignored) > MAX_IGNORED)
         return gsv_refuse(exchange, GSV_P_TOO_LARGE, "ignore_labels",
-                          "`ignore_labels` holds %zu labels, at most %d", json_array_size(ignored),
-                          MAX_IGNORED);
+                          "`ignore_labels` holds %zu labels, the limit is %d",
+                          json_array_size(ignored), MAX_IGNORED);
     json_array_foreach(ignored, i, label)
     {
         if (!json_is_string(label))
             return gsv_refuse(exchange, GSV_P_INVALID, "ignore_labels",
-                              "`ignore_labels`: item %zu is no text", i);
+                              "`ignore_labels`: item %zu is not a string", i);
     }
     question->ignored = ignored;
     return true;

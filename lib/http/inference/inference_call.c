@@ -49,9 +49,10 @@ static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *
             return false;
     }
     if (work->columns > 0 && n_rows > MAX_OUTPUT_FLOATS / work->columns)
-        return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
-                          "%zu rows of %zu numbers in one reply, at most %d numbers: send less",
-                          n_rows, work->columns, MAX_OUTPUT_FLOATS);
+        return gsv_refuse(
+            exchange, GSV_P_TOO_LARGE, NULL,
+            "the reply needs %zu rows of %zu numbers, the limit is %d numbers: send fewer inputs",
+            n_rows, work->columns, MAX_OUTPUT_FLOATS);
     n_floats = n_rows * work->columns;
     work->job.output = gsv_keep(exchange, n_floats, sizeof(float));
     work->job.output_capacity = n_floats;

@@ -20,9 +20,10 @@ bool gsv_inputs_count(struct gsv_exchange *exchange, size_t n, const char *name)
 
     if (n == 0)
         return gsv_refuse(exchange, GSV_P_EMPTY, name, "`%s` cannot be empty", name);
-    return n <= most || gsv_refuse(exchange, GSV_P_TOO_MANY, name,
-                                   "`%s` holds %zu inputs, at most %zu (--max-client-batch-size)",
-                                   name, n, most);
+    return n <= most ||
+           gsv_refuse(exchange, GSV_P_TOO_MANY, name,
+                      "`%s` holds %zu inputs, the limit is %zu (--max-client-batch-size)", name, n,
+                      most);
 }
 
 static size_t count_characters(const char *text, size_t size)
@@ -84,7 +85,7 @@ static bool read_texts(struct gsv_exchange *exchange, const json_t *list, const 
     {
         if (!json_is_string(value))
             return gsv_refuse(exchange, GSV_P_INVALID, name,
-                              "`%s` is a list of texts, but its item %zu is none", name, i);
+                              "`%s` is a list of strings, but item %zu is not a string", name, i);
         if (!set_text(exchange, inputs, i, value, name, flags))
             return false;
     }
@@ -109,15 +110,16 @@ static bool read_ids(struct gsv_exchange *exchange, const json_t *list, size_t p
             json_integer_value(json_object_get(exchange->served->facts, "vocab_size"));
 
         if (!json_is_integer(value))
-            return gsv_refuse(exchange, GSV_P_INVALID, name,
-                              "`%s`: input %zu is a list of token ids, but its item %zu is none",
-                              name, place, i);
+            return gsv_refuse(
+                exchange, GSV_P_INVALID, name,
+                "`%s`: input %zu is a list of token ids, but item %zu is not a token id", name,
+                place, i);
         if (id < 0 || id >= n_ids)
             return gsv_refuse(
                 exchange, GSV_P_TOKENIZER, name,
-                "`%s`: token id %lld of input %zu is outside the %lld of this model's "
-                "vocabulary; ids of another tokenizer do not fit (langchain-openai "
-                "sends them unless check_embedding_ctx_length=False)",
+                "`%s`: token id %lld of input %zu is outside this model's vocabulary of %lld ids; "
+                "ids of another tokenizer are not valid (langchain-openai sends them unless "
+                "check_embedding_ctx_length=False)",
                 name, (long long)id, place, (long long)n_ids);
         ids[i] = (int32_t)id;
     }
@@ -140,9 +142,10 @@ static bool read_id_lists(struct gsv_exchange *exchange, const json_t *list, con
     json_array_foreach(list, i, value)
     {
         if (!json_is_array(value))
-            return gsv_refuse(exchange, GSV_P_INVALID, name,
-                              "`%s` is a list of lists of token ids, but its item %zu is none",
-                              name, i);
+            return gsv_refuse(
+                exchange, GSV_P_INVALID, name,
+                "`%s` is a list of lists of token ids, but item %zu is not a list of token ids",
+                name, i);
         if (!read_ids(exchange, value, i, name, inputs->ids + inputs->offsets[i]))
             return false;
         inputs->offsets[i + 1] = inputs->offsets[i] + json_array_size(value);
@@ -266,7 +269,7 @@ static bool read_mixed(struct gsv_exchange *exchange, const json_t *list, const 
             good = json_is_array(value)
                        ? read_one_id_list(exchange, value, name, &one)
                        : gsv_refuse(exchange, GSV_P_INVALID, name,
-                                    "`%s`: item %zu is neither a text nor a list of token ids",
+                                    "`%s`: item %zu is neither a string nor a list of token ids",
                                     name, i);
         }
         if (good)
@@ -312,13 +315,13 @@ bool gsv_inputs_read(struct gsv_exchange *exchange, const json_t *value, const c
     if (!value || json_is_null(value))
         return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is missing", name);
     if (flags & GSV_INPUTS_NO_TEXTS && !json_is_array(value))
-        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is no list of token ids", name);
+        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is not a list of token ids", name);
     if (json_is_string(value))
         return gsv_inputs_make(exchange, 1, false, inputs) &&
                set_text(exchange, inputs, 0, value, name, flags);
     if (json_is_array(value))
         return read_list(exchange, value, name, flags, job, inputs);
-    return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is neither a text nor a list", name);
+    return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is neither a string nor a list", name);
 }
 
 void gsv_inputs_into(const struct gsv_inputs *inputs, gpuserve_job *job)

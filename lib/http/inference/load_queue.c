@@ -156,7 +156,7 @@ static gpuserve_status start_thread(struct gsv_load_queue *queue, gpuserve_error
     if (!queue->is_started)
         failed = pthread_create(&queue->thread, NULL, run, queue);
     if (failed)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "no thread can be started for loads: %s",
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "the server cannot start a thread for loads: %s",
                         strerror(failed));
     queue->is_started = true;
     return GPUSERVE_OK;
@@ -175,8 +175,8 @@ static gpuserve_status find_task(struct gsv_load_queue *queue, struct gsv_entry 
         return GPUSERVE_OK;
     }
     if (queue->n >= GSV_MAX_LOAD_TASKS) {
-        gsv_fail(error, GPUSERVE_E_BUSY, "%zu loads and unloads wait, the limit is %d", queue->n,
-                 GSV_MAX_LOAD_TASKS);
+        gsv_fail(error, GPUSERVE_E_BUSY, "%zu loads and unloads are queued, the limit is %d",
+                 queue->n, GSV_MAX_LOAD_TASKS);
         return gsv_retry_after(error, GPUSERVE_E_BUSY, 1000);
     }
     *task = calloc(1, sizeof(**task));
@@ -241,7 +241,7 @@ void gsv_load_queue_close(struct gsv_load_queue *queue)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_load_task *task, *next;
 
-    gsv_fail(&error, GPUSERVE_E_CANCELLED, "the server is stopping: this request was cancelled");
+    gsv_fail(&error, GPUSERVE_E_CANCELLED, "the server is stopping and cancelled this request");
     pthread_mutex_lock(&queue->lock);
     queue->is_closed = true;
     pthread_cond_broadcast(&queue->changed);

@@ -39,7 +39,7 @@ static json_t *read_facts(gpuserve_model *model, gpuserve_error *error)
         facts = json_loads(text, 0, NULL);
     free(text);
     if (!facts && st == GPUSERVE_OK)
-        gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the facts of a model");
+        gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's info");
     return facts;
 }
 
@@ -217,20 +217,20 @@ static gpuserve_status check_name(const struct gsv_models *models, const char *n
     gpuserve_status st = GPUSERVE_OK;
 
     if (!name || !is_name(name)) {
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "a model cannot be called \"%s\"",
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "the model name \"%s\" is not valid",
                       name ? name : "");
         return gsv_hint(error, st,
-                        "letters, digits, '.', '_', '-' and '/' between parts; no part "
-                        "begins with a dot");
+                        "a model name has letters, digits, '.', '_', '-' and '/' between parts; no "
+                        "part begins with a dot");
     }
     for (size_t i = 0; i < models->n; i++) {
         const struct gsv_entry *entry = &models->entries[i];
 
         if (entry != own && entry->name && strcmp(entry->name, name) == 0)
-            return gsv_fail(error, GPUSERVE_E_INVALID, "two models are called \"%s\"", name);
+            return gsv_fail(error, GPUSERVE_E_INVALID, "two models have the name \"%s\"", name);
         for (size_t j = 0; entry != own && j < entry->n_aliases; j++) {
             if (entry->aliases[j] && strcmp(entry->aliases[j], name) == 0)
-                return gsv_fail(error, GPUSERVE_E_INVALID, "two models are called \"%s\"", name);
+                return gsv_fail(error, GPUSERVE_E_INVALID, "two models have the name \"%s\"", name);
         }
     }
     return st;
@@ -253,7 +253,8 @@ static gpuserve_status open_entry(struct gsv_models *models, struct gsv_entry *e
     gpuserve_status st;
 
     if (!given->path == !given->model)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "a model needs a path or an open model, not %s",
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "a model needs either a path or an open model, not %s",
                         given->path ? "both" : "neither");
     if (given->n_aliases > 0 && !given->aliases)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`aliases` is NULL, n_aliases is %zu",
@@ -276,7 +277,7 @@ gpuserve_status gsv_models_open(struct gsv_models *models, gpuserve_context *con
 
     *models = (struct gsv_models){ 0 };
     if (n == 0 || !given)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "no model to serve");
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the list of models to serve is empty");
     models->entries = gsv_alloc_array(n, sizeof(*models->entries));
     if (!models->entries)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %zu models", n);
@@ -288,7 +289,7 @@ gpuserve_status gsv_models_open(struct gsv_models *models, gpuserve_context *con
         st = given[i].struct_size == sizeof(*given)
                  ? open_entry(models, &models->entries[i], &given[i], error)
                  : gsv_fail(error, GPUSERVE_E_INVALID,
-                            "gpuserve_http_model has struct_size %u, not %zu", given[i].struct_size,
+                            "gpuserve_http_model: struct_size is %u, not %zu", given[i].struct_size,
                             sizeof(*given));
     }
     if (st != GPUSERVE_OK)
@@ -485,8 +486,10 @@ gpuserve_status gsv_models_unload(struct gsv_models *models, struct gsv_entry *e
                                   gpuserve_error *error)
 {
     if (!entry->path)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "model \"%s\" belongs to the program around the server", entry->name);
+        return gsv_fail(
+            error, GPUSERVE_E_UNSUPPORTED,
+            "model \"%s\" belongs to the host program: clients cannot load or unload it",
+            entry->name);
     put(models, entry, NULL, "unloaded", false);
     return GPUSERVE_OK;
 }

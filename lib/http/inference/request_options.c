@@ -63,12 +63,12 @@ static bool refuse_prompt(struct gsv_exchange *exchange, const char *name)
     /* tei-client would parse "[]" as one prompt without a name. */
     if (json_object_size(prompts) == 0)
         return gsv_refuse(exchange, GSV_P_INVALID, "prompt_name",
-                          "there is no prompt \"%.100s\": the model has none", name);
+                          "unknown prompt \"%.100s\": the model has no prompts", name);
     json_object_foreach((json_t *)prompts, key, value)
         gsv_buffer_format(&known, "%s\"%s\"", known.size ? ", " : "", key);
     gsv_buffer_add(&known, "", 1);
     gsv_refuse(exchange, GSV_P_INVALID, "prompt_name",
-               "there is no prompt \"%.100s\". Available prompts: [%s]", name,
+               "unknown prompt \"%.100s\". Available prompts: [%s]", name,
                known.failed ? "too many to list" : known.bytes);
     gsv_buffer_reset(&known);
     return false;
@@ -113,7 +113,7 @@ bool gsv_option_unoffered(struct gsv_exchange *exchange, const json_t *object,
 {
     for (; list->name; list++) {
         if (!has_no_effect(json_object_get(object, list->name)))
-            return gsv_refuse(exchange, GSV_P_UNSUPPORTED, list->name, "`%s` is not offered: %s",
+            return gsv_refuse(exchange, GSV_P_UNSUPPORTED, list->name, "`%s` is not supported: %s",
                               list->name, list->why);
     }
     return true;
@@ -128,7 +128,7 @@ static bool refuse_member(struct gsv_exchange *exchange, const char *name, const
         gsv_buffer_format(&names, "%s%s", names.size ? ", " : "", *one);
     gsv_buffer_add(&names, "", 1);
     gsv_refuse(exchange, GSV_P_UNSUPPORTED, key,
-               "`%s` holds `%.64s`, which is not offered for this task, only %s", name, key,
+               "`%s` holds `%.64s`, which is not supported for this task, only %s", name, key,
                names.failed ? "others" : names.bytes);
     gsv_buffer_reset(&names);
     return false;
@@ -143,7 +143,7 @@ bool gsv_option_known(struct gsv_exchange *exchange, const json_t *object, const
     if (!object || json_is_null(object))
         return true;
     if (!json_is_object(object))
-        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is no object", name);
+        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is not an object", name);
     json_object_foreach((json_t *)object, key, value)
     {
         const char *const *one = known;
@@ -170,7 +170,7 @@ bool gsv_require_classifier(struct gsv_exchange *exchange)
 {
     if (exchange->served->n_token_labels > 0)
         return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",
-                          "model \"%s\" labels the tokens of a text, not texts: ask at /",
+                          "model \"%s\" labels tokens, not texts: use the route /",
                           exchange->served->name);
     return exchange->served->n_labels > 0 ||
            gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",

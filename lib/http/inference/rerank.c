@@ -44,11 +44,11 @@ bool gsv_rerank_read(struct gsv_exchange *exchange, struct gsv_rerank *rerank, c
     size_t i;
 
     if (!json_is_string(query))
-        return gsv_refuse(exchange, GSV_P_INVALID, "query", "`query` is no text");
+        return gsv_refuse(exchange, GSV_P_INVALID, "query", "`query` is not a string");
     if (json_string_length(query) == 0)
         return gsv_refuse(exchange, GSV_P_EMPTY, "query", "`query` cannot be empty");
     if (!json_is_array(list))
-        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is no list of texts", name);
+        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is not a list of strings", name);
     rerank->query = json_string_value(query);
     rerank->query_size = json_string_length(query);
     if (!gsv_inputs_count(exchange, json_array_size(list), name) ||
@@ -60,8 +60,8 @@ bool gsv_rerank_read(struct gsv_exchange *exchange, struct gsv_rerank *rerank, c
 
         if (!json_is_string(text))
             return gsv_refuse(exchange, GSV_P_INVALID, name,
-                              "`%s`: item %zu is neither a text nor an object with a `text`", name,
-                              i);
+                              "`%s`: item %zu is neither a string nor an object with a `text`",
+                              name, i);
         gsv_inputs_set(&rerank->documents, i, json_string_value(text), json_string_length(text));
     }
     return true;
@@ -92,7 +92,7 @@ static bool check_pairs(struct gsv_exchange *exchange, const struct gsv_rerank *
 
     return rerank->query_size <= most / rerank->documents.n ||
            gsv_refuse(exchange, GSV_P_TOO_LARGE, "query",
-                      "`query` has %zu bytes, which %zu documents make %zu of, at most %llu "
+                      "`query` has %zu bytes, times %zu documents %zu bytes, the limit is %llu "
                       "(--max-body-bytes)",
                       rerank->query_size, rerank->documents.n,
                       rerank->query_size * rerank->documents.n, (unsigned long long)most);
@@ -166,9 +166,10 @@ bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, 
     const gpuserve_rerank_method method = gpuserve_model_rerank_method(exchange->served->model);
 
     if (method == GPUSERVE_RERANK_DEFAULT)
-        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",
-                          "model \"%s\" cannot rank: it has %zu labels and no embedding",
-                          exchange->served->name, exchange->served->n_labels);
+        return gsv_refuse(
+            exchange, GSV_P_UNSUPPORTED, "model",
+            "model \"%s\" does not support reranking: it has %zu labels and no embedding",
+            exchange->served->name, exchange->served->n_labels);
     exchange->rerank = rerank;
     rerank->finish = done;
     rerank->is_cosine = method == GPUSERVE_RERANK_COSINE;

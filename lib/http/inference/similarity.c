@@ -26,7 +26,8 @@ static bool set(struct gsv_exchange *exchange, struct gsv_inputs *inputs, size_t
                 const json_t *text, const char *name)
 {
     if (!json_is_string(text))
-        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s`: input %zu is no text", name, i);
+        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s`: input %zu is not a string", name,
+                          i);
     if (json_string_length(text) == 0)
         return gsv_refuse(exchange, GSV_P_EMPTY, name, "`%s` cannot be empty: input %zu", name, i);
     gsv_inputs_set(inputs, i, json_string_value(text), json_string_length(text));
@@ -48,7 +49,8 @@ void gsv_similarity(struct gsv_exchange *exchange)
         !gsv_option_prompt(exchange, parameters, &job))
         return;
     if (!json_is_array(sentences)) {
-        gsv_refuse(exchange, GSV_P_INVALID, "sentences", "`inputs.sentences` is no list of texts");
+        gsv_refuse(exchange, GSV_P_INVALID, "sentences",
+                   "`inputs.sentences` is not a list of strings");
         return;
     }
     if (!gsv_inputs_count(exchange, json_array_size(sentences), "sentences") ||

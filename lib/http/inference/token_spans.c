@@ -32,7 +32,7 @@ bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t 
     }
     if ((st == GPUSERVE_OK || st == GPUSERVE_E_TOO_LARGE) && tokens->n > most)
         return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
-                          "more than %d tokens in one reply: send less", GSV_MAX_TOKENS);
+                          "the reply exceeds %d tokens: send fewer inputs", GSV_MAX_TOKENS);
     return st == GPUSERVE_OK || gsv_refuse_tokens(exchange, st, &error);
 }
 

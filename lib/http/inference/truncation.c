@@ -78,7 +78,7 @@ static bool cut_text(struct gsv_exchange *exchange, struct gsv_inputs *inputs, s
         return false;
     if (cut->limit <= n - n_plain)
         return gsv_refuse(exchange, GSV_P_INVALID, cut->name,
-                          "`%s` is %zu, the model's special tokens alone are %zu", cut->name,
+                          "`%s` is %zu, but the model adds %zu special tokens", cut->name,
                           cut->limit, n - n_plain);
     return cut_to(exchange, inputs, i, cut->limit - (n - n_plain), cut->truncation);
 }

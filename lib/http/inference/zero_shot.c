@@ -81,7 +81,7 @@ static bool set_label(struct gsv_exchange *exchange, struct gsv_inputs *inputs, 
 
     if (json_string_length(label) == 0) /* also if it is not a string */
         return gsv_refuse(exchange, GSV_P_INVALID, "candidate_labels",
-                          "`candidate_labels`: item %zu is no text", i - 1);
+                          "`candidate_labels`: item %zu is not a string", i - 1);
     gsv_buffer_add(&text, template, (size_t)(gap - template));
     gsv_buffer_add(&text, json_string_value(label), json_string_length(label));
     gsv_buffer_text(&text, gap + 2);
@@ -101,11 +101,11 @@ static bool check_question(struct gsv_exchange *exchange, const json_t *text, co
 {
     if (!json_is_string(text) || !json_is_array(labels) || !strstr(template, "{}"))
         return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
-                          "`inputs` is one text, `candidate_labels` a list of texts and "
-                          "`hypothesis_template` a text with {} in it");
+                          "`inputs` must be a string, `candidate_labels` a list of strings and "
+                          "`hypothesis_template` a string with {} in it");
     return strlen(template) <= MAX_TEMPLATE_BYTES ||
            gsv_refuse(exchange, GSV_P_TOO_LARGE, "hypothesis_template",
-                      "`hypothesis_template` has %zu bytes, at most %d", strlen(template),
+                      "`hypothesis_template` has %zu bytes, the limit is %d", strlen(template),
                       MAX_TEMPLATE_BYTES);
 }
 

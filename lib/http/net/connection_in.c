@@ -49,7 +49,9 @@ static bool pass_on(struct gsv_client *client)
         ssize_t n;
 
         if (!open_mhd(client)) {
-            gsv_client_refuse(client, 503, "no more connections can be opened", 0, "");
+            gsv_client_refuse(client, 503,
+                              "the process has no free file descriptor for another connection", 0,
+                              "");
             return false;
         }
         n = send(client->mhd.fd, client->in + client->in_begin,
@@ -79,7 +81,7 @@ static bool note_passed(struct gsv_client *client, bool is_header)
 
     if (is_header) {
         if (client->probation && !framing->is_health) {
-            gsv_client_refuse(client, 503, "all connections are taken",
+            gsv_client_refuse(client, 503, "all connections are in use",
                               client->event_loop->server->options.max_connections,
                               "(--max-connections)");
             return false;

@@ -51,7 +51,7 @@ static bool begin_session(struct gsv_client *client)
     if (first != TLS_HANDSHAKE) {
         atomic_fetch_add(&client->event_loop->server->tls.n_failed_handshakes, 1ull);
         client->ready = true; /* the rejection is sent in plain text */
-        gsv_client_refuse(client, 400, "this port speaks TLS: ask with https://", 0, "");
+        gsv_client_refuse(client, 400, "this port requires TLS: use https://", 0, "");
         return false;
     }
     client->tls = gsv_tls_session(&client->event_loop->server->tls, client->net.fd);

@@ -314,9 +314,10 @@ static void check_certificate(struct gsv_event_loop *event_loop, uint64_t now)
     if (!gsv_tls_has_changed(&server->tls))
         return;
     if (gsv_tls_reload(&server->tls, &error) == GPUSERVE_OK)
-        gsv_http_log(server, GPUSERVE_LOG_INFO, "the certificate has changed and is taken up");
+        gsv_http_log(server, GPUSERVE_LOG_INFO,
+                     "the certificate changed: the server uses the new one");
     else
-        gsv_http_log(server, GPUSERVE_LOG_ERROR, "the certificate stays as it was: %s",
+        gsv_http_log(server, GPUSERVE_LOG_ERROR, "the server keeps the old certificate: %s",
                      error.message);
 }
 

@@ -47,8 +47,8 @@ static bool fail_header(struct gsv_framing *framing)
 
 static bool fail_fields(struct gsv_framing *framing)
 {
-    return fail_limit(framing, 431, "too many header fields, parts of the query and cookies",
-                      GSV_HEADER_FIELDS, "together");
+    return fail_limit(framing, 431, "too many header fields, query parameters and cookies",
+                      GSV_HEADER_FIELDS, "in total");
 }
 
 /* `tchar` of RFC 9110. */
@@ -77,9 +77,9 @@ static bool check_version(struct gsv_framing *framing, const char *text, size_t 
                           struct framing_header *header)
 {
     if (size != 8 || memcmp(text, "HTTP/", 5) != 0 || text[6] != '.')
-        return fail(framing, 400, "the request line is no METHOD target HTTP/1.1");
+        return fail(framing, 400, "the request line is not METHOD target HTTP/1.1");
     if (text[5] != '1' || (text[7] != '0' && text[7] != '1'))
-        return fail(framing, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+        return fail(framing, 505, "the HTTP version is not supported, only HTTP/1.1 and HTTP/1.0");
     header->minor = (unsigned)(text[7] - '0');
     return true;
 }
@@ -110,14 +110,14 @@ static bool check_request_line(struct gsv_framing *framing, const char *line, si
     while (line[method] >= 'A' && line[method] <= 'Z')
         method++;
     if (method == 0 || method > 16 || line[method] != ' ')
-        return fail(framing, 400, "the request line is no METHOD target HTTP/1.1");
+        return fail(framing, 400, "the request line is not METHOD target HTTP/1.1");
     target = method + 1;
     for (end = target; line[end] > ' ' && line[end] < 0x7F; end++) {
     }
     if (line[end] != ' ')
-        return fail(framing, 400, "the target holds a byte that no target has");
+        return fail(framing, 400, "the request target has an invalid byte");
     if (line[target] != '/' && !(end - target == 1 && line[target] == '*'))
-        return fail(framing, 400, "the target is no path");
+        return fail(framing, 400, "the request target is not a path");
     framing->is_health = is_health_path(line + target, end - target);
     keep_target(framing, line + target, end - target);
     return check_version(framing, line + end + 1, size - end - 1, header) &&
@@ -135,14 +135,14 @@ static bool take_length(struct gsv_framing *framing, struct framing_header *head
                         const char *value, size_t size)
 {
     if (++header->n_lengths > 1)
-        return fail(framing, 400, "more than one Content-Length");
+        return fail(framing, 400, "more than one Content-Length header");
     if (size == 0)
-        return fail(framing, 400, "Content-Length is no number");
+        return fail(framing, 400, "Content-Length is not a number");
     for (size_t i = 0; i < size; i++) {
         if (value[i] < '0' || value[i] > '9')
-            return fail(framing, 400, "Content-Length is no number");
+            return fail(framing, 400, "Content-Length is not a number");
         if (i >= 18)
-            return fail_body(framing, "Content-Length is larger than any body taken here");
+            return fail_body(framing, "Content-Length is too large");
         header->length = header->length * 10 + (uint64_t)(value[i] - '0');
     }
     return true;
@@ -153,11 +153,11 @@ static bool take_host(struct gsv_framing *framing, struct framing_header *header
                       size_t size)
 {
     if (++header->n_hosts > 1)
-        return fail(framing, 400, "more than one Host");
+        return fail(framing, 400, "more than one Host header");
     for (size_t i = 0; i < size; i++) {
         if ((unsigned char)value[i] <= ' ' || (unsigned char)value[i] > '~' ||
             strchr("\"#,/<>?@\\^`{|}", value[i]))
-            return fail(framing, 400, "Host is no host");
+            return fail(framing, 400, "the Host header is not a valid host");
     }
     return true;
 }
@@ -175,7 +175,7 @@ static bool take_field(struct gsv_framing *framing, struct framing_header *heade
         header->expects = true;
     if (is_named(name, name_size, "Transfer-Encoding") &&
         (++header->n_encodings > 1 || !is_named(value, size, "chunked")))
-        return fail(framing, 400, "a Transfer-Encoding other than chunked");
+        return fail(framing, 400, "unsupported Transfer-Encoding, only chunked");
     return true;
 }
 
@@ -197,16 +197,17 @@ static bool check_field(struct gsv_framing *framing, const char *line, size_t si
     while (is_token(line[name]))
         name++;
     if (name == 0 || line[name] != ':')
-        return fail(framing, 400, "a header line is no `Name: value`");
+        return fail(framing, 400, "a header line is not `Name: value`");
     for (begin = name + 1; begin < size && (line[begin] == ' ' || line[begin] == '\t'); begin++) {
     }
     while (end > begin && (line[end - 1] == ' ' || line[end - 1] == '\t'))
         end--;
     if (end < size && is_framing_field(line, name))
-        return fail(framing, 400, "a blank after Content-Length or Transfer-Encoding");
+        return fail(framing, 400,
+                    "whitespace between Content-Length or Transfer-Encoding and its colon");
     for (size_t i = begin; i < end; i++) {
         if (((unsigned char)line[i] < ' ' && line[i] != '\t') || line[i] == 0x7F)
-            return fail(framing, 400, "a header field holds a control character");
+            return fail(framing, 400, "a header field has a control character");
     }
     return take_field(framing, header, line, name, line + begin, end - begin);
 }
@@ -215,14 +216,14 @@ static bool check_field(struct gsv_framing *framing, const char *line, size_t si
 static bool check_together(struct gsv_framing *framing, const struct framing_header *header)
 {
     if (header->n_lengths > 0 && header->n_encodings > 0)
-        return fail(framing, 400, "Content-Length and Transfer-Encoding together");
+        return fail(framing, 400, "Content-Length and Transfer-Encoding are both set");
     if (header->n_encodings > 0 && header->minor == 0)
-        return fail(framing, 400, "Transfer-Encoding in HTTP/1.0");
+        return fail(framing, 400, "Transfer-Encoding is not valid in HTTP/1.0");
     if (header->n_hosts == 0 && header->minor == 1)
-        return fail(framing, 400, "no Host");
+        return fail(framing, 400, "the Host header is missing");
     /* libmicrohttpd would read the next request as the body it asked for. */
     if (header->expects && header->length == 0 && header->n_encodings == 0)
-        return fail(framing, 400, "Expect without a body");
+        return fail(framing, 400, "Expect is set, but the request has no body");
     framing->left = header->length;
     framing->chunked = 0;
     framing->digits = 0;
@@ -255,7 +256,7 @@ static bool check_header(struct gsv_framing *framing, const char *bytes, size_t 
         at += line + 2;
     }
     return !first ? check_together(framing, &header)
-                  : fail(framing, 400, "an empty line where a request is expected");
+                  : fail(framing, 400, "an empty line in place of a request");
 }
 
 /* Offset after the header's empty line; 0: incomplete. An empty line of a bare LF also ends it, so
@@ -312,14 +313,14 @@ static bool take_size(struct gsv_framing *framing, char c)
         framing->left =
             framing->digits == 0 ? (uint64_t)digit : framing->left << 4 | (uint64_t)digit;
         if (++framing->digits > 15)
-            return fail_body(framing, "a chunk is larger than any body taken here");
+            return fail_body(framing, "a chunk is too large");
         return true;
     }
     if (c != '\r' || framing->digits == 0)
-        return fail(framing, 400, "a chunk's size is no hexadecimal number with CR LF");
+        return fail(framing, 400, "a chunk's size is not a hexadecimal number with CR LF");
     framing->chunked += framing->left;
     if (framing->chunked > framing->max_body)
-        return fail_body(framing, "the body is larger than this server takes");
+        return fail_body(framing, "the body is too large");
     framing->state = GSV_FRAMING_CHUNK_SIZE_LF;
     return true;
 }
@@ -327,7 +328,7 @@ static bool take_size(struct gsv_framing *framing, char c)
 static bool expect(struct gsv_framing *framing, char c, char wanted, enum gsv_framing_state next)
 {
     if (c != wanted)
-        return fail(framing, 400, "a chunk does not end in CR LF, or something follows the last");
+        return fail(framing, 400, "a chunk does not end in CR LF, or data follows the last chunk");
     framing->state = next;
     framing->digits = 0;
     return true;

@@ -41,13 +41,11 @@ static gpuserve_status bind_to(struct gpuserve_http *server, const struct addrin
         listen(server->listener, BACKLOG) == 0)
         return GPUSERVE_OK;
     gsv_fail(error, GPUSERVE_E_IO, "%s port %u: %s", options->host, options->port, strerror(errno));
-    return errno == EADDRINUSE
-               ? gsv_hint(
-                     error, GPUSERVE_E_IO,
-                     "another program listens there: `ss -ltnp 'sport = :%u'` names it; choose "
-                     "another port, or 0 for one that is free",
-                     options->port)
-               : GPUSERVE_E_IO;
+    return errno == EADDRINUSE ? gsv_hint(error, GPUSERVE_E_IO,
+                                          "another program uses the port: `ss -ltnp 'sport = :%u'` "
+                                          "shows it; choose another port, or 0 for a free port",
+                                          options->port)
+                               : GPUSERVE_E_IO;
 }
 
 static void write_address(struct gpuserve_http *server)
@@ -79,22 +77,23 @@ static gpuserve_status resolve(const struct gpuserve_http *server, struct addrin
 
     *found = NULL;
     if (options->port > 65535)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "port %u: at most 65535", options->port);
+        return gsv_fail(error, GPUSERVE_E_INVALID, "port %u: the limit is 65535", options->port);
     snprintf(port, sizeof(port), "%u", options->port);
     if (getaddrinfo(options->host, port, &wanted, found) != 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "\"%s\" is no address such as 127.0.0.1 or ::1",
-                        options->host);
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "\"%s\" is not an IP address such as 127.0.0.1 or ::1", options->host);
     if (is_loopback((*found)->ai_addr) || options->insecure || server->keys.n > 0 ||
         server->tls.client_ca_file)
         return GPUSERVE_OK;
     freeaddrinfo(*found);
     *found = NULL;
-    return gsv_hint(error,
-                    gsv_fail(error, GPUSERVE_E_INVALID,
-                             "%s can be reached from other machines, and nothing asks who is there",
-                             options->host),
-                    "ask for a key (--api-key-file) or a certificate (--tls-client-ca), listen on "
-                    "127.0.0.1 behind a proxy, or allow it with --insecure");
+    return gsv_hint(
+        error,
+        gsv_fail(error, GPUSERVE_E_INVALID,
+                 "other machines can reach %s, and the server has no authentication",
+                 options->host),
+        "require an API key (--api-key-file) or a client certificate (--tls-client-ca), listen on "
+        "127.0.0.1 behind a proxy, or allow this with --insecure");
 }
 
 gpuserve_status gsv_http_check_address(const struct gpuserve_http *server, gpuserve_error *error)

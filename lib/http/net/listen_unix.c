@@ -17,8 +17,9 @@ enum { BACKLOG = 1024 };
 
 static gpuserve_status fail_in_use(const char *path, gpuserve_error *error)
 {
-    gsv_fail(error, GPUSERVE_E_IO, "%s: another program listens there", path);
-    return gsv_hint(error, GPUSERVE_E_IO, "choose another path, or end it: `ss -xlp` names it");
+    gsv_fail(error, GPUSERVE_E_IO, "%s: another program listens on this socket", path);
+    return gsv_hint(error, GPUSERVE_E_IO,
+                    "choose another path, or end that program: `ss -xlp` shows it");
 }
 
 /* GPUSERVE_OK if the path is free: no file, or a stale socket that is now removed. */
@@ -32,7 +33,7 @@ static gpuserve_status make_free(const struct sockaddr_un *address, gpuserve_err
         return errno == ENOENT ? GPUSERVE_OK
                                : gsv_fail(error, GPUSERVE_E_IO, "%s: %s", path, strerror(errno));
     if (!S_ISSOCK(before.st_mode))
-        return gsv_fail(error, GPUSERVE_E_IO, "%s is there and is no socket", path);
+        return gsv_fail(error, GPUSERVE_E_IO, "%s exists and is not a socket", path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return gsv_fail(error, GPUSERVE_E_IO, "socket: %s", strerror(errno));
@@ -50,7 +51,8 @@ static gpuserve_status make_free(const struct sockaddr_un *address, gpuserve_err
         return fail_in_use(path, error);
     return unlink(path) == 0 || errno == ENOENT
                ? GPUSERVE_OK
-               : gsv_fail(error, GPUSERVE_E_IO, "%s is left over and cannot be removed: %s", path,
+               : gsv_fail(error, GPUSERVE_E_IO,
+                          "%s is a stale socket that the server cannot remove: %s", path,
                           strerror(errno));
 }
 
@@ -64,7 +66,7 @@ gpuserve_status gsv_http_listen_unix(struct gpuserve_http *server, const char *p
 
     if (size == 0 || size >= sizeof(address.sun_path))
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "a path of %zu bytes for a unix socket, 1 to %zu are possible", size,
+                        "the path of the unix socket has %zu bytes, expected 1 to %zu", size,
                         sizeof(address.sun_path) - 1);
     memcpy(address.sun_path, path, size);
     status = make_free(&address, error);

@@ -77,7 +77,7 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
         if (elapsed_ns > (client->probation ? 1000u : options->header_timeout_ms) * 1000000ull)
             gsv_client_refuse(client, 408, "the header did not arrive in time",
                               client->probation ? 1000 : options->header_timeout_ms,
-                              client->probation ? "ms while all connections are taken"
+                              client->probation ? "ms while all connections are in use"
                                                 : "ms (--header-timeout)");
     } else {
         check_body(client, elapsed_ns);

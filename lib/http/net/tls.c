@@ -104,8 +104,8 @@ static gpuserve_status read_file(const char *path, size_t most, char **bytes, si
     if (n < 0)
         return GPUSERVE_E_IO;
     return *size <= most ? GPUSERVE_OK
-                         : gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                                    "%s: more than %zu bytes, the most that is read", path, most);
+                         : gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: the file exceeds %zu bytes",
+                                    path, most);
 }
 
 /* ---------------------------------------------------------------------------------- certificate */
@@ -120,10 +120,9 @@ static gpuserve_status use_chain(SSL_CTX *context, BIO *pem, const char *path,
     if (!certificate)
         return gsv_hint(error,
                         gsv_fail(error, GPUSERVE_E_INVALID,
-                                 "%s holds no certificate in the PEM format: %s", path,
-                                 gsv_tls_reason()),
-                        "it begins with -----BEGIN CERTIFICATE-----; first the server's own, then "
-                        "those between it and the root");
+                                 "%s has no certificate in PEM format: %s", path, gsv_tls_reason()),
+                        "a certificate begins with -----BEGIN CERTIFICATE-----; put the server's "
+                        "certificate first, then the intermediate ones");
     X509_free(certificate);
     if (good != 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "%s: %s", path, gsv_tls_reason());
@@ -147,22 +146,20 @@ static gpuserve_status use_key(SSL_CTX *context, BIO *pem, const char *path,
     gpuserve_status st = GPUSERVE_OK;
 
     if (asked)
-        st =
-            gsv_hint(error,
-                     gsv_fail(error, GPUSERVE_E_INVALID,
-                              "%s: the key is encrypted, and the server takes no passphrase", path),
-                     "`openssl pkey -in %s -out FILE` makes a plain one; keep it readable for the "
-                     "server's user alone",
-                     path);
-    else if (!key)
         st = gsv_hint(error,
                       gsv_fail(error, GPUSERVE_E_INVALID,
-                               "%s holds no private key in the PEM format: %s", path,
-                               gsv_tls_reason()),
-                      "it begins with -----BEGIN PRIVATE KEY-----");
+                               "%s: the key is encrypted; a passphrase is not supported", path),
+                      "`openssl pkey -in %s -out FILE` decrypts it; make the file readable only "
+                      "for the server's user",
+                      path);
+    else if (!key)
+        st = gsv_hint(error,
+                      gsv_fail(error, GPUSERVE_E_INVALID, "%s has no private key in PEM format: %s",
+                               path, gsv_tls_reason()),
+                      "a private key begins with -----BEGIN PRIVATE KEY-----");
     else if (X509_check_private_key(SSL_CTX_get0_certificate(context), key) != 1)
         st = gsv_fail(error, GPUSERVE_E_INVALID,
-                      "the key of %s does not belong to the first certificate of %s", path,
+                      "the key in %s does not match the first certificate in %s", path,
                       certificate_path);
     else if (SSL_CTX_use_PrivateKey(context, key) != 1) /* it matches: only memory is short */
         st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: %s", path, gsv_tls_reason());
@@ -305,20 +302,19 @@ gpuserve_status gsv_tls_open(struct gsv_tls *tls, const gpuserve_http_options *o
 
     if (!certificate && client_ca)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "certificates of clients (--tls-client-ca) without TLS (--tls-cert)");
+                        "client certificates (--tls-client-ca) need TLS (--tls-cert)");
     if (client_crl && !client_ca)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "lists of revoked certificates (--tls-client-crl) without the CAs of "
-                        "clients (--tls-client-ca)");
+                        "revocation lists (--tls-client-crl) need client CAs (--tls-client-ca)");
     if (!certificate && key)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "a key for TLS (--tls-key) without a certificate (--tls-cert)");
+                        "a TLS key (--tls-key) needs a certificate (--tls-cert)");
     if (!certificate)
         return GPUSERVE_OK;
     if (options->unix_path)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "a unix socket (--unix) does not speak TLS (--tls-cert): what passes "
-                        "through it never leaves the machine");
+                        "a unix socket (--unix) does not support TLS (--tls-cert): its data does "
+                        "not leave the machine");
     tls->certificate_file = gsv_copy_text(certificate, strlen(certificate));
     tls->key_file = gsv_copy_text(key, strlen(key));
     if (client_ca)

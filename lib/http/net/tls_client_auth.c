@@ -29,9 +29,12 @@ static gpuserve_status use_authority(SSL_CTX *context, X509 *certificate, int n,
     if (X509_check_ca(certificate) == 0)
         return gsv_hint(
             error,
-            gsv_fail(error, GPUSERVE_E_INVALID,
-                     "%s: certificate %d is no CA's: it may sign none of clients", path, n + 1),
-            "the file is of those who sign the clients' certificates, not of the clients");
+            gsv_fail(
+                error, GPUSERVE_E_INVALID,
+                "%s: certificate %d is not a CA certificate: it cannot sign client certificates",
+                path, n + 1),
+            "put the CA certificates that sign client certificates in this file, not the client "
+            "certificates");
     /* The certificate was parsed, and a duplicate is allowed: only memory can be short. */
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) != 1 ||
         SSL_CTX_add_client_CA(context, certificate) != 1)
@@ -73,10 +76,9 @@ gpuserve_status gsv_tls_use_authorities(SSL_CTX *context, BIO *pem, const char *
                         gsv_tls_reason());
     if (n == 0)
         return gsv_hint(
-            error,
-            gsv_fail(error, GPUSERVE_E_INVALID, "%s holds no certificate in the PEM format", path),
-            "it begins with -----BEGIN CERTIFICATE-----; of each CA whose clients may "
-            "come");
+            error, gsv_fail(error, GPUSERVE_E_INVALID, "%s has no certificate in PEM format", path),
+            "a certificate begins with -----BEGIN CERTIFICATE-----; the file needs one for each "
+            "accepted client CA");
     ask_for_certificates(context);
     return GPUSERVE_OK;
 }
@@ -142,7 +144,7 @@ static const char *text_of_time(const ASN1_TIME *time, char text[TIME_BYTES])
 
     if (ASN1_TIME_to_tm(time, &parts) != 1 ||
         strftime(text, TIME_BYTES, "%Y-%m-%d %H:%M:%S UTC", &parts) == 0)
-        return "a time that cannot be read";
+        return "has an unreadable time";
     return text;
 }
 
@@ -153,9 +155,10 @@ static bool is_out_of_time(const X509_CRL *list, char *what, size_t size)
     char text[TIME_BYTES];
 
     if (!begin || X509_cmp_current_time(begin) >= 0)
-        snprintf(what, size, "begins only at %s", begin ? text_of_time(begin, text) : "no time");
+        snprintf(what, size, "is valid only from %s",
+                 begin ? text_of_time(begin, text) : "no time");
     else if (end && X509_cmp_current_time(end) <= 0)
-        snprintf(what, size, "ended at %s", text_of_time(end, text));
+        snprintf(what, size, "expired at %s", text_of_time(end, text));
     else
         return false;
     return true;
@@ -173,18 +176,17 @@ static bool use_list(SSL_CTX *context, X509_CRL *list, int n, STACK_OF(X509) * a
         gsv_fail(error, GPUSERVE_E_INVALID, "%s: more than %d lists", path, n);
     else if (which < 0)
         gsv_fail(error, GPUSERVE_E_INVALID,
-                 "%s: list %d (%s) is signed by none of the CAs of --tls-client-ca", path, n + 1,
-                 name);
+                 "%s: list %d (%s) is not signed by a CA of --tls-client-ca", path, n + 1, name);
     else if (!(X509_get_key_usage(sk_X509_value(authorities, which)) & KU_CRL_SIGN))
         gsv_fail(error, GPUSERVE_E_INVALID,
-                 "%s: list %d (%s): the CA's certificate does not let it sign lists (cRLSign)",
+                 "%s: list %d (%s): the CA's certificate does not permit signing lists (cRLSign)",
                  path, n + 1, name);
     else if (is_out_of_time(list, what, sizeof(what)))
         gsv_hint(
             error,
             gsv_fail(error, GPUSERVE_E_INVALID, "%s: list %d (%s) %s", path, n + 1, name, what),
-            "put the CA's newest list there: with one that is not in force all of its "
-            "clients are refused");
+            "replace it with the CA's newest list: the server rejects all clients of a CA without "
+            "a valid list");
     else if (X509_STORE_add_crl(SSL_CTX_get_cert_store(context), list) != 1)
         gsv_fail(error, GPUSERVE_E_INVALID, "%s: list %d (%s): %s", path, n + 1, name,
                  gsv_tls_reason());
@@ -204,8 +206,7 @@ static gpuserve_status miss_none(STACK_OF(X509) * authorities, const bool *has_l
         X509_NAME_oneline(X509_get_subject_name(sk_X509_value(authorities, i)), name, sizeof(name));
         return gsv_hint(
             error, gsv_fail(error, GPUSERVE_E_INVALID, "%s has no list of the CA %s", path, name),
-            "each CA of --tls-client-ca needs one, or its clients could not come; one "
-            "without revoked certificates may be empty");
+            "each CA of --tls-client-ca needs a list; it may be empty");
     }
     return GPUSERVE_OK;
 }
@@ -229,8 +230,10 @@ static gpuserve_status read_lists(SSL_CTX *context, BIO *pem, STACK_OF(X509) * a
                         gsv_tls_reason());
     if (n == 0)
         return gsv_hint(
-            error, gsv_fail(error, GPUSERVE_E_INVALID, "%s holds no list in the PEM format", path),
-            "it begins with -----BEGIN X509 CRL-----; `openssl crl -inform DER` converts others");
+            error,
+            gsv_fail(error, GPUSERVE_E_INVALID, "%s has no revocation list in PEM format", path),
+            "a list begins with -----BEGIN X509 CRL-----; `openssl crl -inform DER` converts a DER "
+            "list");
     return miss_none(authorities, has_list, path, error);
 }
 

@@ -15,7 +15,7 @@ const char *gsv_tls_reason(void)
     const char *text = code ? ERR_reason_error_string(code) : NULL;
 
     ERR_clear_error();
-    return text ? text : "no reason is known";
+    return text ? text : "unknown error";
 }
 
 int gsv_pem_refuse_passphrase(char *to, int size, int writing, void *asked)

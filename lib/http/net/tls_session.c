@@ -94,8 +94,8 @@ static void tell_reason(const SSL *session, char reason[GSV_TLS_REASON_BYTES])
     const char *text = code ? ERR_reason_error_string(code) : NULL;
     const long verified = SSL_get_verify_result(session);
 
-    snprintf(reason, GSV_TLS_REASON_BYTES, "%s%s%s", text ? text : "the client has gone",
-             verified == X509_V_OK ? "" : ": ",
+    snprintf(reason, GSV_TLS_REASON_BYTES, "%s%s%s",
+             text ? text : "the client closed the connection", verified == X509_V_OK ? "" : ": ",
              verified == X509_V_OK ? "" : X509_verify_cert_error_string(verified));
 }
 

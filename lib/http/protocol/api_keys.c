@@ -71,11 +71,11 @@ static const char *fill_key(struct gsv_key *key, const char *text)
         return "the key has more than 512 bytes";
     for (size_t i = 0; i < size; i++) {
         if (text[i] <= ' ' || text[i] > '~')
-            return "the key has a blank or a letter that no header can carry";
+            return "the key has a space or a character that is not valid in a header";
     }
     if (strncasecmp(text, "sha256:", HASHED_PREFIX) == 0) {
         if (!read_digest(key->digest, text + HASHED_PREFIX))
-            return "sha256: is not followed by 64 hexadecimal digits";
+            return "sha256: must be followed by 64 hexadecimal digits";
     } else if (!hash(key->digest, text)) {
         return "SHA-256 is not available";
     }
@@ -158,10 +158,10 @@ static gpuserve_status add_line(struct set *set, char *line, size_t size, const 
     const char *text = trim(line);
 
     if (is_cut)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%s has more than %d bytes", where,
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s exceeds %d bytes", where,
                         MAX_LINE_BYTES - 2);
     if (has_nul)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%s holds a NUL, which no key has", where);
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s has a NUL byte", where);
     return text[0] && text[0] != '#' ? add(set, text, where, error) : GPUSERVE_OK;
 }
 
@@ -179,15 +179,15 @@ static gpuserve_status add_lines(struct set *set, FILE *file, const char *path,
         st = n_bytes <= MAX_FILE_BYTES
                  ? add_line(set, line, size, where, error)
                  : gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                            "%s: more than %d bytes of keys and remarks", path, MAX_FILE_BYTES);
+                            "%s: the keys and comments exceed %d bytes", path, MAX_FILE_BYTES);
     }
     OPENSSL_cleanse(line, sizeof(line));
     if (st == GPUSERVE_OK && ferror(file))
         return gsv_fail(error, GPUSERVE_E_IO, "%s: %s", path, strerror(errno));
     if (st == GPUSERVE_OK && set->n == before)
-        return gsv_hint(error,
-                        gsv_fail(error, GPUSERVE_E_INVALID, "%s holds no key of its own", path),
-                        "one a line, plain or as sha256:HEX; lines with # are remarks");
+        return gsv_hint(
+            error, gsv_fail(error, GPUSERVE_E_INVALID, "%s has no key", path),
+            "write one key per line, plain or as sha256:HEX; lines with # are comments");
     return st;
 }
 
@@ -224,7 +224,7 @@ gpuserve_status gsv_keys_open(struct gsv_keys *keys, const gpuserve_http_options
     keys->burst = options->key_burst ? options->key_burst : 1 + options->key_rate / 6;
     if (options->key_rate && options->n_api_keys == 0 && !options->api_key_file)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "a rate of %u requests a minute for each key, and no key",
+                        "key_rate is %u requests per minute, but no API key is set",
                         options->key_rate);
     for (size_t i = 0; i < options->n_api_keys && st == GPUSERVE_OK; i++)
         st = add(&set, options->api_keys[i] ? options->api_keys[i] : "", "an API key", error);
@@ -349,12 +349,13 @@ bool gsv_keys_admit(struct gsv_keys *keys, struct gsv_exchange *exchange)
     if (!known) {
         gsv_add_header(exchange, "WWW-Authenticate", "Bearer");
         return gsv_refuse(exchange, GSV_P_UNAUTHORIZED, NULL,
-                          text ? "this is none of the server's API keys"
-                               : "an API key is needed: Authorization: Bearer KEY");
+                          text ? "the API key is not valid"
+                               : "the request needs an API key: Authorization: Bearer KEY");
     }
     if (wait_ms == 0)
         return true;
     gsv_add_retry_after(exchange, wait_ms);
     return gsv_refuse(exchange, GSV_P_RATE_LIMIT, NULL,
-                      "this key may send %.0f requests a minute (--key-rate)", keys->rate * 60);
+                      "this API key exceeds its limit of %.0f requests per minute (--key-rate)",
+                      keys->rate * 60);
 }

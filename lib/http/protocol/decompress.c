@@ -25,8 +25,7 @@ static bool inflate_all(struct gsv_exchange *exchange, z_stream *stream, struct 
 
         if (room == 0) /* full before the end of the stream: the body is over the limit */
             return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
-                              "a body that unpacks to more than %zu bytes (--max-body-bytes)",
-                              limit);
+                              "the decompressed body exceeds %zu bytes (--max-body-bytes)", limit);
         room = room < PART_BYTES ? room : PART_BYTES;
         at = gsv_buffer_reserve(to, room);
         if (!at)
@@ -36,12 +35,12 @@ static bool inflate_all(struct gsv_exchange *exchange, z_stream *stream, struct 
         result = inflate(stream, Z_NO_FLUSH);
         to->size += room - stream->avail_out;
         if (result != Z_OK && result != Z_STREAM_END)
-            return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the compressed body is broken");
+            return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the compressed body is corrupt");
         if (result == Z_OK && stream->avail_out > 0 && stream->avail_in == 0)
-            return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the compressed body is cut off");
+            return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the compressed body is truncated");
     }
     return stream->avail_in == 0 ||
-           gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "something follows the compressed body");
+           gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "data follows the compressed body");
 }
 
 bool gsv_unpack(struct gsv_exchange *exchange)
@@ -56,11 +55,13 @@ bool gsv_unpack(struct gsv_exchange *exchange)
     if (strcasecmp(encoding, "gzip") != 0 && strcasecmp(encoding, "x-gzip") != 0 &&
         strcasecmp(encoding, "deflate") != 0)
         return gsv_refuse(exchange, GSV_P_MEDIA, NULL,
-                          "Content-Encoding \"%.40s\": only gzip and deflate", encoding);
+                          "Content-Encoding \"%.40s\" is not supported, only gzip and deflate",
+                          encoding);
     if (exchange->body.size == 0)
         return true;
     if (inflateInit2(&stream, 15 + 32) != Z_OK) /* +32: detects zlib or gzip by the header */
-        return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory to unpack the body");
+        return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL,
+                          "out of memory to decompress the body");
     stream.next_in = (Bytef *)exchange->body.bytes;
     stream.avail_in = (uInt)exchange->body.size;
     good = inflate_all(exchange, &stream, &unpacked);

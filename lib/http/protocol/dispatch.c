@@ -71,7 +71,7 @@ static void answer(struct gsv_exchange *exchange)
         return;
     exchange->route->handler(exchange);
     if (exchange->status == 0 && !exchange->work.waiting)
-        gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "%s has no answer", exchange->path);
+        gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "%s has no reply", exchange->path);
 }
 
 static bool is_over(const struct gsv_exchange *exchange)

@@ -222,7 +222,7 @@ bool gsv_refuse_length(struct gsv_exchange *exchange, const char *message, bool 
         return gsv_refuse(exchange, GSV_P_TOO_LONG, NULL,
                           "%s; this model's maximum context length is %zu tokens: send %s", message,
                           exchange->served->max_tokens,
-                          is_ids ? "fewer ids, which are never cut" : "a shorter text");
+                          is_ids ? "fewer ids, as ids are never cut" : "a shorter text");
     return gsv_refuse(exchange, GSV_P_TOO_LONG, NULL,
                       "%s; this model's maximum context length is %zu tokens: send a shorter text, "
                       "or %s to have it cut",

@@ -49,8 +49,8 @@ gpuserve_status gsv_hosts_open(struct gpuserve_http *server, gpuserve_error *err
             return gsv_fail(error, GPUSERVE_E_INVALID, "`allowed_hosts`: host %zu is NULL", i);
         if (!is_host_name(host))
             return gsv_fail(error, GPUSERVE_E_INVALID,
-                            "\"%.200s\" is no host name or address such as gpu.example.com, "
-                            "without scheme and port",
+                            "\"%.200s\" is not a host name or address without scheme and port, "
+                            "such as gpu.example.com",
                             host);
         server->allowed_hosts[i] = gsv_copy_text(host, strlen(host));
         if (!server->allowed_hosts[i])
@@ -124,7 +124,7 @@ static bool check_host(struct gsv_exchange *exchange)
         (!server->is_loopback && server->n_allowed_hosts == 0) || is_allowed_host(server, host))
         return true;
     return gsv_refuse(exchange, GSV_P_FORBIDDEN, NULL,
-                      "host \"%.200s\" is not allowed: this server asks for no key and answers "
+                      "host \"%.200s\" is not allowed: without API keys the server accepts only "
                       "localhost, its own address and the hosts of --allowed-host",
                       host);
 }
@@ -173,13 +173,13 @@ static bool check_origin(struct gsv_exchange *exchange)
     if (origin)
         return is_own_origin(exchange, origin) ||
                gsv_refuse(exchange, GSV_P_FORBIDDEN, NULL,
-                          "pages of origin \"%.200s\" may send no requests to this server; "
+                          "origin \"%.200s\" is not allowed to send requests to this server; "
                           "--cors-origin allows an origin",
                           origin);
     return !site || strcmp(site, "none") == 0 || is_navigation(exchange) ||
            gsv_refuse(exchange, GSV_P_FORBIDDEN, NULL,
-                      "a %.20s request of a page of another origin (Sec-Fetch-Site) is refused; "
-                      "--cors-origin allows an origin",
+                      "the server rejects a %.20s request from a page of another origin "
+                      "(Sec-Fetch-Site); --cors-origin allows an origin",
                       site);
 }
 

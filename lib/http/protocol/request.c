@@ -29,7 +29,7 @@ static bool check_length(struct gsv_exchange *exchange)
     /* framing.c has accepted it: it occurs once and fits 64 bits. */
     if (length && strtoull(length, NULL, 10) > exchange->server->options.max_body_bytes)
         return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
-                          "a body of %.20s bytes, at most %llu (--max-body-bytes)", length,
+                          "the body has %.20s bytes, the limit is %llu (--max-body-bytes)", length,
                           (unsigned long long)exchange->server->options.max_body_bytes);
     return true;
 }
@@ -45,7 +45,7 @@ static bool read_target(struct gsv_exchange *exchange)
         return false;
     if (exchange->path[0] != '/' || !gsv_uri_decode(exchange->path)) {
         exchange->path = gsv_keep_text(exchange, "", 0);
-        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the path cannot be read");
+        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the path is not valid");
     }
     return true;
 }
@@ -180,10 +180,10 @@ bool gsv_request_parse(struct gsv_exchange *exchange, const char *bytes, size_t 
     gpuserve_status st;
 
     if (size == 0)
-        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the body is empty; JSON is expected");
+        return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the body is empty, expected JSON");
     st = gsv_json_parse(&exchange->json, bytes, size, "body", limits, &error);
     if (st == GPUSERVE_OK && !json_is_object(exchange->json))
-        return gsv_refuse(exchange, GSV_P_INVALID, NULL, "the body is no JSON object");
+        return gsv_refuse(exchange, GSV_P_INVALID, NULL, "the body is not a JSON object");
     if (st == GPUSERVE_OK)
         return true;
     if (st == GPUSERVE_E_NOMEM)
@@ -210,10 +210,9 @@ static bool refuse_name(struct gsv_exchange *exchange, const char *name)
     for (size_t i = 0; i < models->n; i++)
         gsv_buffer_format(&known, "%s\"%s\"", i ? ", " : "", models->entries[i].name);
     gsv_buffer_add(&known, "", 1);
-    gsv_refuse(
-        exchange, GSV_P_NO_MODEL, "model",
-        "there is no model \"%.200s\"; this server has %s (--alias gives a model more names)", name,
-        known.size > 0 && !known.failed ? known.bytes : "others");
+    gsv_refuse(exchange, GSV_P_NO_MODEL, "model",
+               "unknown model \"%.200s\"; this server has %s (--alias gives a model more names)",
+               name, known.size > 0 && !known.failed ? known.bytes : "others");
     gsv_buffer_reset(&known);
     return false;
 }
@@ -227,8 +226,8 @@ static bool check_space(struct gsv_exchange *exchange)
     if (!wanted || strcasecmp(wanted, exchange->served->space) == 0)
         return true;
     return gsv_refuse(exchange, GSV_P_CONFLICT, NULL,
-                      "the vectors of \"%s\" are of space %s, not of %.64s: embed what you have "
-                      "stored again, or ask the model that made it",
+                      "model \"%s\" has the vector space %s, not %.64s: embed the stored texts "
+                      "again, or use the model that made the stored vectors",
                       exchange->served->name, exchange->served->space, wanted);
 }
 
@@ -286,11 +285,11 @@ bool gsv_member_count(struct gsv_exchange *exchange, const json_t *object, const
     if (!found)
         return true;
     if (!json_is_integer(found))
-        return gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is no whole number", key);
+        return gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is not a whole number", key);
     number = json_integer_value(found);
     if (number < minimum || number > maximum)
-        return gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is %lld, not between %lld and %lld",
-                          key, (long long)number, (long long)minimum, (long long)maximum);
+        return gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is %lld, outside %lld to %lld", key,
+                          (long long)number, (long long)minimum, (long long)maximum);
     *value = number;
     return true;
 }
@@ -303,7 +302,7 @@ bool gsv_member_text(struct gsv_exchange *exchange, const json_t *object, const 
     if (!found)
         return true;
     if (!json_is_string(found) || memchr(json_string_value(found), 0, json_string_length(found)))
-        return gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is no text", key);
+        return gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is not a string", key);
     *value = json_string_value(found);
     return true;
 }
@@ -317,7 +316,7 @@ static bool refuse_choice(struct gsv_exchange *exchange, const char *key, const 
         gsv_buffer_format(&known, "%s%s", i > 0 ? ", " : "", names[i]);
     gsv_buffer_add(&known, "", 1);
     gsv_refuse(exchange, GSV_P_INVALID, key, "`%s` is \"%.64s\", not one of %s", key, text,
-               known.failed ? "those that are known" : known.bytes);
+               known.failed ? "the supported values" : known.bytes);
     gsv_buffer_reset(&known);
     return false;
 }

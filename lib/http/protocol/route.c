@@ -79,11 +79,11 @@ static bool take(struct gsv_exchange *exchange, const struct gsv_route *route,
 static bool refuse(struct gsv_exchange *exchange, const char *allowed)
 {
     if (!allowed[0])
-        return gsv_refuse(exchange, GSV_P_NO_ROUTE, NULL, "there is no %s %s", exchange->method,
+        return gsv_refuse(exchange, GSV_P_NO_ROUTE, NULL, "unknown route %s %s", exchange->method,
                           exchange->path);
     gsv_add_header(exchange, "Allow", gsv_keep_text(exchange, allowed, strlen(allowed)));
-    return gsv_refuse(exchange, GSV_P_METHOD, NULL, "%s %s: only %s", exchange->method,
-                      exchange->path, allowed);
+    return gsv_refuse(exchange, GSV_P_METHOD, NULL, "%s %s: method not allowed, only %s",
+                      exchange->method, exchange->path, allowed);
 }
 
 static bool method_matches(const char *given, const struct gsv_route *route)

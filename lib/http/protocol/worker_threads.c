@@ -77,7 +77,7 @@ static void *run(void *user)
     struct gsv_worker_threads *workers = user;
     struct gsv_exchange *exchange;
 
-    pthread_setname_np(pthread_self(), "gpuserve-crew");
+    pthread_setname_np(pthread_self(), "gpuserve-worker");
     while ((exchange = take(workers)) != NULL)
         gsv_dispatch_offload(exchange);
     return NULL;

@@ -15,7 +15,7 @@ static void note(struct gpuserve_http *server, gpuserve_status *st, gpuserve_err
 {
     if (part == GPUSERVE_OK)
         return;
-    gsv_http_log(server, GPUSERVE_LOG_ERROR, "reload: %s stays as it was: %s", name,
+    gsv_http_log(server, GPUSERVE_LOG_ERROR, "reload: the server keeps %s as it was: %s", name,
                  error->message);
     if (*st != GPUSERVE_OK)
         return;

@@ -134,5 +134,6 @@ GPUSERVE_API gpuserve_status gpuserve_http_alive(gpuserve_http *server, uint32_t
         return GPUSERVE_OK;
     return gsv_fail(error, GPUSERVE_E_IO, "%s does not answer GET /livez within %u ms: %s",
                     server->address, timeout_ms,
-                    why == 0 || why == EAGAIN ? "no answer, or another than 200" : strerror(why));
+                    why == 0 || why == EAGAIN ? "no answer or a status other than 200"
+                                              : strerror(why));
 }

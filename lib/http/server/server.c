@@ -88,8 +88,8 @@ static gpuserve_status check_options(const gpuserve_http_options *options, gpuse
 
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
         if (limits[i].given > limits[i].most)
-            return gsv_fail(error, GPUSERVE_E_INVALID, "`%s` is %llu, at most %llu", limits[i].name,
-                            (unsigned long long)limits[i].given,
+            return gsv_fail(error, GPUSERVE_E_INVALID, "`%s` is %llu, the limit is %llu",
+                            limits[i].name, (unsigned long long)limits[i].given,
                             (unsigned long long)limits[i].most);
     }
     return GPUSERVE_OK;
@@ -132,8 +132,8 @@ static gpuserve_status copy_host(struct gpuserve_http *server, gpuserve_error *e
     if (strcmp(host, "localhost") == 0)
         host = "127.0.0.1";
     if (strlen(host) >= sizeof(server->host))
-        return gsv_fail(error, GPUSERVE_E_INVALID, "a host of %zu bytes, at most %zu", strlen(host),
-                        sizeof(server->host) - 1);
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the host has %zu bytes, the limit is %zu",
+                        strlen(host), sizeof(server->host) - 1);
     memcpy(server->host, host, strlen(host) + 1);
     server->options.host = server->host;
     return GPUSERVE_OK;
@@ -156,7 +156,7 @@ static gpuserve_status copy_origins(struct gpuserve_http *server, gpuserve_error
         if (strcmp(origin, "*") != 0 &&
             (!strstr(origin, "://") || strchr(strstr(origin, "://") + 3, '/')))
             return gsv_fail(error, GPUSERVE_E_INVALID,
-                            "\"%.200s\" is no origin such as https://example.com", origin);
+                            "\"%.200s\" is not an origin such as https://example.com", origin);
         server->origins[i] = gsv_copy_text(origin, strlen(origin));
         if (!server->origins[i])
             break;
@@ -205,7 +205,7 @@ static void warn_of_certificate(const struct gpuserve_http *server)
 
     if (gsv_tls_is_on(&server->tls) && end < now)
         gsv_http_log(server, GPUSERVE_LOG_WARNING,
-                     "%s: the certificate ended %lld days ago: clients will refuse it",
+                     "%s: the certificate expired %lld days ago: clients will reject it",
                      server->tls.certificate_file, (now - end) / 86400);
 }
 

@@ -48,7 +48,7 @@ gpuserve_status gsv_labels_copy(char ***out, size_t *n_out,
     char **labels;
 
     if (n == 0 || n > MAX_LABELS)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: %zu labels, 1 to %d are possible", shown, n,
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: %zu labels, expected 1 to %d", shown, n,
                         MAX_LABELS);
     labels = gsv_alloc_array(n, sizeof(*labels));
     if (!labels)
@@ -56,7 +56,7 @@ gpuserve_status gsv_labels_copy(char ***out, size_t *n_out,
     for (size_t i = 0; i < n; i++) {
         if (!gsv_json_is(texts[i], GSV_JSON_STRING)) {
             gsv_labels_free(labels, n);
-            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: label %zu is no string", shown, i);
+            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: label %zu is not a string", shown, i);
         }
         labels[i] = gsv_copy_text(texts[i]->is.text, texts[i]->n);
         if (!labels[i]) {
@@ -115,14 +115,13 @@ static gpuserve_status refuse_fields(const struct gsv_json_value *json, gpuserve
     if (code && !gsv_json_is(code, GSV_JSON_NULL) &&
         !(gsv_json_is(code, GSV_JSON_OBJECT) && code->n == 0))
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        FILE_NAME
-                        ": \"auto_map\" names Python code of the model's own, which is not "
-                        "run: its architecture may be another one than model_type says");
+                        FILE_NAME ": \"auto_map\" names custom Python code, which gpuserve does "
+                                  "not run: the architecture may differ from model_type");
     if (scaling && !gsv_json_is(scaling, GSV_JSON_NULL))
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        FILE_NAME
-                        ": \"rope_scaling\" is not supported: this model_type has no rotary "
-                        "positions");
+        return gsv_fail(
+            error, GPUSERVE_E_UNSUPPORTED,
+            FILE_NAME
+            ": \"rope_scaling\" is not supported: this model_type has no rotary positions");
     return GPUSERVE_OK;
 }
 
@@ -145,8 +144,8 @@ static gpuserve_status refuse_variants(const struct gsv_json_value *json, gpuser
                         kind);
     if (decoder || cross)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        FILE_NAME ": a decoder (is_decoder or add_cross_attention); only encoders "
-                                  "are supported");
+                        FILE_NAME ": the model is a decoder (is_decoder or add_cross_attention); "
+                                  "only encoders are supported");
     return refuse_fields(json, error);
 }
 
@@ -193,7 +192,7 @@ static gpuserve_status read_sizes(struct gsv_config *config, const struct gsv_js
     }
     if (config->hidden_size % config->n_heads != 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        FILE_NAME ": %d hidden columns cannot be divided among %d heads",
+                        FILE_NAME ": hidden_size %d is not divisible by %d attention heads",
                         config->hidden_size, config->n_heads);
     return GPUSERVE_OK;
 }
@@ -227,7 +226,8 @@ static gpuserve_status read_positions(struct gsv_config *config, const struct gs
     }
     if (config->first_position >= config->max_positions)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        FILE_NAME ": positions begin at %d, the table has %d",
+                        FILE_NAME
+                        ": positions start at %d, but the position table has only %d rows",
                         config->first_position, config->max_positions);
     return GPUSERVE_OK;
 }
@@ -277,8 +277,8 @@ static gpuserve_status order_labels(const struct gsv_json_value **texts,
         texts[i] = gsv_json_member(id2label, key);
         if (!texts[i])
             return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            FILE_NAME ": id2label has %zu labels, but none for %zu", id2label->n,
-                            i);
+                            FILE_NAME ": id2label has %zu labels, but label %zu is missing",
+                            id2label->n, i);
     }
     return GPUSERVE_OK;
 }
@@ -293,7 +293,7 @@ static gpuserve_status read_labels(struct gsv_config *config, const struct gsv_j
     if (!id2label || gsv_json_is(id2label, GSV_JSON_NULL))
         return GPUSERVE_OK;
     if (!gsv_json_is(id2label, GSV_JSON_OBJECT))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, FILE_NAME ": id2label is no object");
+        return gsv_fail(error, GPUSERVE_E_FORMAT, FILE_NAME ": id2label is not an object");
     texts = gsv_alloc_array(id2label->n, sizeof(*texts));
     if (!texts)
         return gsv_fail(error, GPUSERVE_E_NOMEM, FILE_NAME ": out of memory");

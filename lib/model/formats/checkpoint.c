@@ -32,8 +32,8 @@ static gpuserve_status parse(struct gsv_json_value **json, const char *text, siz
     gpuserve_status st;
 
     if (strncmp(text, "version https://git-lfs", 23) == 0) {
-        st =
-            gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a Git LFS pointer, not the file itself", shown);
+        st = gsv_fail(error, GPUSERVE_E_FORMAT,
+                      "%s: the file is a Git LFS pointer, not the content", shown);
         return gsv_hint(error, st, "run `git lfs pull` in the model's directory");
     }
     st = gsv_json_read(json, text, size, shown, limits, error);
@@ -41,7 +41,7 @@ static gpuserve_status parse(struct gsv_json_value **json, const char *text, siz
         return st;
     gsv_json_free(json);
     *json = NULL;
-    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: not a JSON %s", shown,
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the file is not a JSON %s", shown,
                     kind == GSV_JSON_OBJECT ? "object" : "array");
 }
 
@@ -115,9 +115,10 @@ static gpuserve_status list_names(const char **names, const struct gsv_json_valu
     for (size_t i = 0; i < map->n; i++) {
         names[i] = gsv_json_get_string(map->is.fields[i]);
         if (!names[i])
-            return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            "model.safetensors.index.json: weight_map: '%s' names no file",
-                            map->is.fields[i]->key);
+            return gsv_fail(
+                error, GPUSERVE_E_FORMAT,
+                "model.safetensors.index.json: weight_map: the file name of '%s' is not a string",
+                map->is.fields[i]->key);
     }
     qsort(names, map->n, sizeof(*names), compare_names);
     return GPUSERVE_OK;
@@ -158,7 +159,8 @@ static gpuserve_status open_sharded(struct gsv_checkpoint *checkpoint, const str
         return st;
     map = gsv_json_member(index, "weight_map");
     if (!gsv_json_is(map, GSV_JSON_OBJECT) || map->n == 0)
-        st = gsv_fail(error, GPUSERVE_E_FORMAT, "model.safetensors.index.json: no weight_map");
+        st = gsv_fail(error, GPUSERVE_E_FORMAT,
+                      "model.safetensors.index.json: weight_map is missing");
     else
         st = add_shards(checkpoint, dir, folder, map, error);
     gsv_json_free(&index);
@@ -174,8 +176,8 @@ static gpuserve_status fail_no_weights(const struct gsv_dir *dir, const char *fo
     if (gsv_dir_has_in(dir, folder, "pytorch_model.bin") ||
         gsv_dir_has_in(dir, folder, "pytorch_model.bin.index.json")) {
         st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                      "%s/%s%spytorch_model.bin: a Python pickle, which can run code when it is "
-                      "opened; gpuserve reads safetensors only",
+                      "%s/%s%spytorch_model.bin: the file is a Python pickle, which can run code "
+                      "on loading; gpuserve reads only safetensors",
                       gsv_dir_path(dir), folder, slash);
         return gsv_hint(error, st,
                         "convert it once: python -c \"from transformers import AutoModel; "

@@ -96,15 +96,17 @@ static gpuserve_status read_extent(struct extent *extent, const char *name,
 
     if (type_index(dtype) < 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': %s '%.32s'", shown, name,
-                        dtype ? "unknown dtype" : "no dtype", dtype ? dtype : "");
+                        dtype ? "unknown dtype" : "missing dtype", dtype ? dtype : "");
     if (!gsv_json_is(shape, GSV_JSON_ARRAY))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': no shape", shown, name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': shape is missing", shown, name);
     for (size_t i = 0; i < gsv_json_count(shape); i++)
         if (!is_size(gsv_json_at(shape, i)))
-            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': bad shape", shown, name);
+            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': invalid shape", shown,
+                            name);
     if (gsv_json_count(offsets) != 2 || !is_size(gsv_json_at(offsets, 0)) ||
         !is_size(gsv_json_at(offsets, 1)))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': bad data_offsets", shown, name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': invalid data_offsets", shown,
+                        name);
     extent->name = name;
     extent->info = info;
     extent->begin = (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 0));
@@ -160,25 +162,27 @@ static gpuserve_status check_cover(const struct extent *extents, size_t n, uint6
 
         if (e->begin != at || e->end < e->begin)
             return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            "%s: tensor '%s' lies at %llu to %llu where %llu was expected: a gap "
-                            "or an overlap",
+                            "%s: tensor '%s' spans bytes %llu to %llu, expected start %llu: the "
+                            "tensors have a gap or an overlap",
                             shown, e->name, (unsigned long long)e->begin,
                             (unsigned long long)e->end, (unsigned long long)at);
         if (!shape_bytes(e->info, &bytes))
             return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            "%s: tensor '%s': its shape overflows or is no whole number of bytes",
+                            "%s: tensor '%s': the size of its shape overflows or is not a whole "
+                            "number of bytes",
                             shown, e->name);
         if (bytes != e->end - e->begin)
             return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            "%s: tensor '%s': its shape takes %llu bytes, its place has %llu",
+                            "%s: tensor '%s': its shape needs %llu bytes, data_offsets span %llu",
                             shown, e->name, (unsigned long long)bytes,
                             (unsigned long long)(e->end - e->begin));
         at = e->end;
     }
     if (at != data_size)
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: the tensors end at byte %llu of %llu: the file is cut or too long",
-                        shown, (unsigned long long)at, (unsigned long long)data_size);
+        return gsv_fail(
+            error, GPUSERVE_E_FORMAT,
+            "%s: the tensors end at byte %llu of %llu: the file is truncated or too long", shown,
+            (unsigned long long)at, (unsigned long long)data_size);
     return GPUSERVE_OK;
 }
 
@@ -188,10 +192,10 @@ static gpuserve_status check_metadata(const struct gsv_json_value *metadata, con
     if (!metadata || gsv_json_is(metadata, GSV_JSON_NULL))
         return GPUSERVE_OK;
     if (!gsv_json_is(metadata, GSV_JSON_OBJECT))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " METADATA_KEY " is no object", shown);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " METADATA_KEY " is not an object", shown);
     for (size_t i = 0; i < metadata->n; i++) {
         if (!gsv_json_is(metadata->is.fields[i], GSV_JSON_STRING))
-            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " METADATA_KEY ": '%s' is no string",
+            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " METADATA_KEY ": '%s' is not a string",
                             shown, metadata->is.fields[i]->key);
     }
     return GPUSERVE_OK;
@@ -235,7 +239,7 @@ gpuserve_status gsv_safetensors_check(struct gsv_json_value **json, const char *
     if (st != GPUSERVE_OK)
         return st;
     if (!gsv_json_is(*json, GSV_JSON_OBJECT))
-        st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: its header is no JSON object", shown);
+        st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the header is not a JSON object", shown);
     if (st == GPUSERVE_OK)
         st = check_metadata(gsv_json_member(*json, METADATA_KEY), shown, error);
     if (st == GPUSERVE_OK)
@@ -258,9 +262,10 @@ static uint64_t little_endian(const unsigned char *p)
 
 static gpuserve_status refuse_pointer(const struct gsv_safetensors *file, gpuserve_error *error)
 {
-    const gpuserve_status st = gsv_fail(
-        error, GPUSERVE_E_FORMAT, "%s: a Git LFS pointer of %llu bytes, not the weights themselves",
-        file->shown, (unsigned long long)file->size_bytes);
+    const gpuserve_status st =
+        gsv_fail(error, GPUSERVE_E_FORMAT,
+                 "%s: the file is a Git LFS pointer of %llu bytes, not the weights", file->shown,
+                 (unsigned long long)file->size_bytes);
 
     return gsv_hint(error, st, "run `git lfs pull` in the model's directory, or download the file");
 }
@@ -274,7 +279,7 @@ static gpuserve_status read_header(struct gsv_safetensors *file, gpuserve_error 
 
     if (file->size_bytes < LENGTH_BYTES)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: %llu bytes are too few for a safetensors file", file->shown,
+                        "%s: the file has %llu bytes, too few for safetensors", file->shown,
                         (unsigned long long)file->size_bytes);
     memset(start, 0, sizeof(start));
     st = gsv_fd_read(file->fd, start,
@@ -287,11 +292,11 @@ static gpuserve_status read_header(struct gsv_safetensors *file, gpuserve_error 
     header_size = little_endian(start);
     if (header_size > MAX_HEADER_BYTES)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: a header of %llu bytes, the limit is %u: not a safetensors file",
+                        "%s: the header has %llu bytes, the limit is %u: not a safetensors file",
                         file->shown, (unsigned long long)header_size, MAX_HEADER_BYTES);
     if (header_size > file->size_bytes - LENGTH_BYTES)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: a header of %llu bytes in a file of %llu: the file is cut",
+                        "%s: the header has %llu bytes, the file only %llu: the file is truncated",
                         file->shown, (unsigned long long)header_size,
                         (unsigned long long)file->size_bytes);
     header = malloc((size_t)header_size + 1);

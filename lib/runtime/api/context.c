@@ -61,7 +61,7 @@ void gsv_log(const gpuserve_context *context, int32_t level, const char *format,
 static gpuserve_status check_options(const gpuserve_context_options *options, gpuserve_error *error)
 {
     if (options->n_threads > MAX_THREADS)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "n_threads is %u, more than %d",
+        return gsv_fail(error, GPUSERVE_E_INVALID, "n_threads is %u, the limit is %d",
                         options->n_threads, MAX_THREADS);
     if (options->log_level < 0 || options->log_level > GPUSERVE_LOG_DEBUG)
         return gsv_fail(error, GPUSERVE_E_INVALID, "log_level is %d, outside 0 to %d",
@@ -70,7 +70,7 @@ static gpuserve_status check_options(const gpuserve_context_options *options, gp
         return gsv_fail(error, GPUSERVE_E_INVALID, "memory_policy is %u, outside 0 to %d",
                         options->memory_policy, GPUSERVE_MEMORY_EVICT);
     if (options->reserved != 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "context options: `reserved` must be zero");
+        return gsv_fail(error, GPUSERVE_E_INVALID, "context options: `reserved` is not zero");
     return GPUSERVE_OK;
 }
 

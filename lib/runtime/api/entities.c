@@ -75,7 +75,9 @@ GPUSERVE_API gpuserve_status gpuserve_entities(gpuserve_model *model, const floa
         return gsv_fail(error, GPUSERVE_E_INVALID, "aggregation is %u, outside 0 to %d",
                         aggregation, GPUSERVE_AGGREGATION_NONE);
     if (n_labels == 0 || n_tokens > UINT32_MAX)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%zu labels of %zu tokens", n_labels, n_tokens);
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "the model has %zu labels (min 1), the text %zu tokens (max 4294967295)",
+                        n_labels, n_tokens);
     for (size_t i = 0; i < n_tokens; i++) {
         const size_t best = best_of(scores + i * n_labels, n_labels);
         const char *label = info->labels[best];
@@ -237,7 +239,8 @@ static gpuserve_status put_token(const struct gsv_tokenizer *tokenizer, int32_t 
     const char *token = gsv_tokenizer_token(tokenizer, id, &length);
 
     if (!token)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "id %d is no token of the vocabulary of %d", id,
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "token id %d is outside the vocabulary of %d ids", id,
                         gsv_tokenizer_vocab_size(tokenizer));
     return gsv_write_text(token, length, text, capacity, size, error);
 }
@@ -265,13 +268,14 @@ static gpuserve_status check_entity(const gpuserve_entity *entity, const char *t
     if (!entity || !text || !ids || !spans)
         return gsv_fail(error, GPUSERVE_E_INVALID, "entity, text, ids or spans is NULL");
     if (entity->first > entity->last || entity->last >= n_tokens)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "tokens %u to %u of %zu", entity->first,
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "the entity's tokens %u to %u are outside the %zu tokens", entity->first,
                         entity->last, n_tokens);
     for (size_t i = entity->first; i <= entity->last; i++) {
         if (spans[i].begin > spans[i].end || spans[i].end > text_size)
             return gsv_fail(error, GPUSERVE_E_INVALID,
-                            "token %zu lies at %u to %u of a text of %zu bytes", i, spans[i].begin,
-                            spans[i].end, text_size);
+                            "token %zu spans bytes %u to %u of a text of %zu bytes", i,
+                            spans[i].begin, spans[i].end, text_size);
     }
     return GPUSERVE_OK;
 }

@@ -84,21 +84,23 @@ static gpuserve_status choose_method(struct rerank *r, gpuserve_error *error)
         r->options.method = own;
     if (r->options.method == GPUSERVE_RERANK_CROSS_ENCODER && own != GPUSERVE_RERANK_CROSS_ENCODER)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "the model is no cross-encoder: that has a classifier of its own with one "
-                        "label, this one has %zu",
+                        "the model is not a cross-encoder: a cross-encoder's own classifier has "
+                        "one label, this one has %zu",
                         facts->own_classifier ? facts->n_labels : 0);
     if (r->options.method == GPUSERVE_RERANK_COSINE && facts->dim > 0)
         return GPUSERVE_OK;
     if (r->options.method == GPUSERVE_RERANK_COSINE)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "the model gives no cosines: it has no embedding, and labels: %zu",
+                        "the model does not support cosine scores: it has no embedding, only a "
+                        "classifier with %zu labels",
                         facts->n_labels);
     if (r->options.method != GPUSERVE_RERANK_CROSS_ENCODER)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "the model cannot rerank: it has %zu labels and no embedding",
+                        "the model does not support reranking: its classifier has %zu labels, and "
+                        "it has no embedding",
                         facts->n_labels);
     if (r->options.query_prompt || r->options.document_prompt)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "a cross-encoder takes no prompts");
+        return gsv_fail(error, GPUSERVE_E_INVALID, "a cross-encoder does not accept prompts");
     return GPUSERVE_OK;
 }
 
@@ -189,7 +191,7 @@ static gpuserve_status run_block(struct rerank *r, gpuserve_job *job, size_t fir
     if (st == GPUSERVE_OK) /* in a message, item numbers are relative to `first` */
         return st;
     return first == 0 ? gsv_fail_in(error, st, "the documents")
-                      : gsv_fail_in(error, st, "the documents from %zu on", first);
+                      : gsv_fail_in(error, st, "the documents from index %zu", first);
 }
 
 static gpuserve_status score_pairs(struct rerank *r, size_t first, size_t n, gpuserve_error *error)
@@ -323,11 +325,12 @@ static gpuserve_status judge(struct rerank *r, gpuserve_error *error)
         first = i;
         bad++;
     }
-    return bad == 0 ? GPUSERVE_OK
-                    : gsv_fail(error, GPUSERVE_E_NUMERIC,
-                               "%zu of %zu scores are NaN or infinite, the first is of document "
-                               "%zu",
-                               bad, r->n, first);
+    return bad == 0
+               ? GPUSERVE_OK
+               : gsv_fail(
+                     error, GPUSERVE_E_NUMERIC,
+                     "%zu of %zu scores are NaN or infinite, the first is that of document %zu",
+                     bad, r->n, first);
 }
 
 static void hand_over(const struct rerank *r, float *scores, size_t *order)
@@ -376,8 +379,9 @@ static gpuserve_status check_all(struct rerank *r, const float *scores, size_t c
     if (st == GPUSERVE_OK && r->n > 0 && !scores)
         st = gsv_fail(error, GPUSERVE_E_INVALID, "`scores` is NULL");
     if (st == GPUSERVE_OK && capacity < r->n)
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "room for %zu scores, there are %zu documents",
-                      capacity, r->n);
+        st = gsv_fail(error, GPUSERVE_E_INVALID,
+                      "`scores` has capacity for %zu scores, the call has %zu documents", capacity,
+                      r->n);
     return st;
 }
 

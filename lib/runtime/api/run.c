@@ -200,7 +200,7 @@ GPUSERVE_API gpuserve_status gpuserve_classify(gpuserve_model *model, const char
     if (st == GPUSERVE_OK)
         st = gsv_read_struct(&options, sizeof(options), given, "gpuserve_classify_options", error);
     if (st == GPUSERVE_OK && options.reserved != 0)
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "classify options: `reserved` must be zero");
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "classify options: `reserved` is not zero");
     if (st != GPUSERVE_OK)
         return st;
     job.task = GPUSERVE_TASK_CLASSIFY;

@@ -17,15 +17,15 @@ static gpuserve_status check(const char *text, size_t size, const int32_t *ids,
     if (!text && size > 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`text` is NULL");
     if (size > UINT32_MAX / 2)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the text has %zu bytes, more than %u", size,
-                        UINT32_MAX / 2);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the text has %zu bytes, the limit is %u",
+                        size, UINT32_MAX / 2);
     if (!n_tokens)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`n_tokens` is NULL");
     if (!ids && capacity > 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`ids` is NULL but the capacity is %zu",
                         capacity);
     if (spans && !ids)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "`spans` without `ids`");
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`spans` is set, but `ids` is NULL");
     if (options->no_special > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "tokenize options: no_special is %u, neither 0 nor 1", options->no_special);
@@ -43,8 +43,9 @@ static gpuserve_status hand_over(const struct gsv_encoding *encoding, int32_t *i
 {
     *n_tokens = encoding->n;
     if (ids && encoding->n > capacity)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "room for %zu tokens, the text has %zu",
-                        capacity, encoding->n);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                        "`ids` has capacity for %zu tokens, the text has %zu", capacity,
+                        encoding->n);
     if (!ids || encoding->n == 0)
         return GPUSERVE_OK;
     memcpy(ids, encoding->ids, encoding->n * sizeof(*ids));

@@ -17,13 +17,13 @@ static gpuserve_status check_steps(const gpuserve_chain_step *steps, size_t n_st
                                    gpuserve_error *error)
 {
     if (n_steps > GPUSERVE_CHAIN_MAX_STEPS)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%zu steps, more than %d", n_steps,
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "n_steps is %zu, the limit is %d", n_steps,
                         GPUSERVE_CHAIN_MAX_STEPS);
     if (n_steps > 0 && !steps)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`steps` is NULL");
     for (size_t i = 0; i < n_steps; i++) {
         if (steps[i].kind < GPUSERVE_CHAIN_ADD || steps[i].kind > GPUSERVE_CHAIN_GELU)
-            return gsv_fail(error, GPUSERVE_E_INVALID, "step %zu is of kind %u, outside 1 to %d", i,
+            return gsv_fail(error, GPUSERVE_E_INVALID, "step %zu: kind is %u, outside 1 to %d", i,
                             steps[i].kind, GPUSERVE_CHAIN_GELU);
     }
     return GPUSERVE_OK;
@@ -37,11 +37,12 @@ static gpuserve_status check_vectors(const float *in, const float *out, size_t n
 
     if (n > PTRDIFF_MAX / sizeof(float))
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                        "n is %zu: more bytes than there are addresses", n);
+                        "n is %zu: the size in bytes overflows the address space", n);
     if (n > 0 && (!in || !out))
         return gsv_fail(error, GPUSERVE_E_INVALID, "`%s` is NULL", in ? "out" : "in");
     if (n > 0 && from != to && from < to + bytes && to < from + bytes)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "`out` overlaps `in` without being the same");
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "`out` overlaps `in`; the two must be equal or separate");
     return GPUSERVE_OK;
 }
 

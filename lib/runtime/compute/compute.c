@@ -114,8 +114,9 @@ static gpuserve_status check_options(const gpuserve_context *context,
                                      const gpuserve_compute_options *options, gpuserve_error *error)
 {
     if (options->n_threads > (uint32_t)context->n_threads)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "n_threads is %u, the context has %d",
-                        options->n_threads, context->n_threads);
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "n_threads is %u, but the context has %d threads", options->n_threads,
+                        context->n_threads);
     return GPUSERVE_OK;
 }
 

@@ -21,10 +21,11 @@ static gpuserve_status check_size(const char *name, int32_t size, int32_t most,
                                   gpuserve_error *error)
 {
     if (size < 1)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%s is %" PRId32 ", below 1", name, size);
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s is %" PRId32 ", the minimum is 1", name,
+                        size);
     if (size > most)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s is %" PRId32 ", more than %" PRId32, name,
-                        size, most);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s is %" PRId32 ", the limit is %" PRId32,
+                        name, size, most);
     return GPUSERVE_OK;
 }
 
@@ -40,7 +41,7 @@ static gpuserve_status check_weights(const gpuserve_lstm_network *network, gpuse
 
     if (network->n_weights != wanted)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "n_weights is %zu; %" PRId32 " layers in %" PRId32 " directions have %zu",
+                        "n_weights is %zu; %" PRId32 " layers in %" PRId32 " directions need %zu",
                         network->n_weights, network->n_layers, n_directions, wanted);
     if (!network->weights)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`weights` is NULL");
@@ -69,8 +70,8 @@ static gpuserve_status check_network(const gpuserve_lstm_network *network, gpuse
         return gsv_fail(error, GPUSERVE_E_INVALID, "bidirectional is %u, neither 0 nor 1",
                         network->bidirectional);
     if (network->dtype > GPUSERVE_DTYPE_INT8)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "dtype %u: an LSTM is in float32 or float16",
-                        network->dtype);
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "dtype is %u; an LSTM supports float32 and float16", network->dtype);
     return check_weights(network, error);
 }
 

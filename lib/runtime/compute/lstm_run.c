@@ -45,10 +45,10 @@ static gpuserve_status check_lengths(struct lstm_run_call *call, gpuserve_error 
     const gpuserve_lstm_job *job = &call->job;
 
     if (job->variant > GPUSERVE_LSTM_FUSED)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "variant %u, the last one is %d", job->variant,
+        return gsv_fail(error, GPUSERVE_E_INVALID, "variant is %u, outside 0 to %d", job->variant,
                         GPUSERVE_LSTM_FUSED);
     if (job->n_sequences < 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "n_sequences is %" PRId32 ", below 0",
+        return gsv_fail(error, GPUSERVE_E_INVALID, "n_sequences is %" PRId32 ", the minimum is 0",
                         job->n_sequences);
     if (job->n_sequences == 0)
         return GPUSERVE_OK;
@@ -60,7 +60,7 @@ static gpuserve_status check_lengths(struct lstm_run_call *call, gpuserve_error 
     for (int32_t i = 0; i < job->n_sequences; i++) {
         if (job->cu_seqlens[i + 1] < job->cu_seqlens[i])
             return gsv_fail(error, GPUSERVE_E_INVALID,
-                            "cu_seqlens[%" PRId32 "] is %" PRId32 ", below the %" PRId32
+                            "cu_seqlens[%" PRId32 "] is %" PRId32 ", less than the %" PRId32
                             " before it",
                             i + 1, job->cu_seqlens[i + 1], job->cu_seqlens[i]);
     }
@@ -77,8 +77,8 @@ static gpuserve_status take_span(struct span *span, const char *name, const floa
     if (!gsv_mul_size(rows, columns, &bytes) || !gsv_mul_size(bytes, sizeof(float), &bytes) ||
         bytes > PTRDIFF_MAX / 8)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                        "`%s` of %zu rows of %zu floats: more bytes than there are addresses", name,
-                        rows, columns);
+                        "`%s` has %zu rows of %zu floats: its size overflows the address space",
+                        name, rows, columns);
     if (needed && bytes > 0 && !data)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`%s` is NULL", name);
     *span = (struct span){ name, data, data ? bytes : 0 };
@@ -89,8 +89,9 @@ static gpuserve_status check_capacity(const struct span *span, size_t capacity,
                                       gpuserve_error *error)
 {
     if (capacity < span->bytes / sizeof(float))
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%s_capacity is %zu floats, %zu are written",
-                        span->name, capacity, span->bytes / sizeof(float));
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "%s_capacity is %zu floats, the output needs %zu", span->name, capacity,
+                        span->bytes / sizeof(float));
     return GPUSERVE_OK;
 }
 

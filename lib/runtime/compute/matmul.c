@@ -37,10 +37,11 @@ struct matmul_call {
 static gpuserve_status check_side(const char *name, int64_t side, gpuserve_error *error)
 {
     if (side < 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%s is %" PRId64 ", below 0", name, side);
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s is %" PRId64 ", the minimum is 0", name,
+                        side);
     if (side > GPUSERVE_MATMUL_MAX_SIDE)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s is %" PRId64 ", more than %d", name, side,
-                        GPUSERVE_MATMUL_MAX_SIDE);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s is %" PRId64 ", the limit is %d", name,
+                        side, GPUSERVE_MATMUL_MAX_SIDE);
     return GPUSERVE_OK;
 }
 
@@ -48,16 +49,17 @@ static gpuserve_status check_words(const gpuserve_matmul_job *job, gpuserve_erro
 {
     if (job->dtype == GPUSERVE_DTYPE_INT8 || job->dtype > GPUSERVE_DTYPE_INT8)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "dtype %u: a product is in float32, float16, bfloat16 or tf32", job->dtype);
+                        "dtype is %u; a product supports float32, float16, bfloat16 and tf32",
+                        job->dtype);
     if (job->variant > GPUSERVE_MATMUL_CUBLAS)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "variant %u, the last one is %d", job->variant,
+        return gsv_fail(error, GPUSERVE_E_INVALID, "variant is %u, outside 0 to %d", job->variant,
                         GPUSERVE_MATMUL_CUBLAS);
     if (job->transpose_a > 1 || job->transpose_b > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "transpose_%s is %u, neither 0 nor 1",
                         job->transpose_a > 1 ? "a" : "b",
                         job->transpose_a > 1 ? job->transpose_a : job->transpose_b);
     if (job->reserved != 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "gpuserve_matmul_job: `reserved` must be zero");
+        return gsv_fail(error, GPUSERVE_E_INVALID, "gpuserve_matmul_job: `reserved` is not zero");
     return GPUSERVE_OK;
 }
 
@@ -76,8 +78,8 @@ static gpuserve_status check_matrix(struct matrix *m, gpuserve_error *error)
                         m->name, m->stride, m->columns);
     if (m->rows > 0 && m->stride > PTRDIFF_MAX / (int64_t)sizeof(float) / m->rows)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                        "`%s` of %" PRId64 " rows, %" PRId64
-                        " floats apart: more bytes than there are addresses",
+                        "`%s` has %" PRId64 " rows, %" PRId64
+                        " floats apart: its size overflows the address space",
                         m->name, m->rows, m->stride);
     if (count > 0 && !m->data)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`%s` is NULL", m->name);
@@ -110,7 +112,7 @@ static gpuserve_status check_capacity(const struct matmul_call *call, gpuserve_e
     if (call->job.c_capacity < needed)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "c_capacity is %zu floats; %" PRId64 " rows of %" PRId64 ", %" PRId64
-                        " apart, take %zu",
+                        " apart, need %zu",
                         call->job.c_capacity, c->rows, c->columns, c->stride, needed);
     return GPUSERVE_OK;
 }

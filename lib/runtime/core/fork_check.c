@@ -43,6 +43,6 @@ bool gsv_forked(const struct gsv_fork_check *fork_check)
 
 gpuserve_status gsv_fail_forked(gpuserve_error *error)
 {
-    gsv_fail(error, GPUSERVE_E_FORKED, "this handle was made before fork(), by the parent process");
+    gsv_fail(error, GPUSERVE_E_FORKED, "the parent process created this handle before fork()");
     return gsv_hint(error, GPUSERVE_E_FORKED, "create the context and open the model in the child");
 }

@@ -22,8 +22,9 @@ gpuserve_status gsv_context_gpus(gpuserve_context *context, struct gsv_gpus **gp
 
     *gpus = NULL;
     if (atomic_load(&context->driver_hangs))
-        return gsv_fail(error, GPUSERVE_E_DEVICE,
-                        "the NVIDIA driver did not answer before and is not asked again");
+        return gsv_fail(
+            error, GPUSERVE_E_DEVICE,
+            "the NVIDIA driver did not answer an earlier query; gpuserve does not query it again");
     st = gsv_gpus_read(gpus, detail, &hangs, error);
     if (hangs) {
         atomic_store(&context->driver_hangs, true);
@@ -91,7 +92,7 @@ static void tell_limits(struct gsv_cuda_device *device, const char *part)
     char memory[48] = "", threads[32] = "", all[128];
 
     if (device->mps_bytes > 0)
-        snprintf(memory, sizeof(memory), "%llu MiB for a process",
+        snprintf(memory, sizeof(memory), "%llu MiB per process",
                  (unsigned long long)(device->mps_bytes >> 20));
     if (percentage > 0)
         snprintf(threads, sizeof(threads), "%d %% of its threads", percentage);
@@ -214,9 +215,9 @@ struct gsv_candidate gsv_cuda_candidate(const struct gsv_cuda_view *view, int32_
         if (gpu->is_lost)
             candidate.fault = "lost";
         else if (gpu->compute_mode == 2)
-            candidate.fault = "its compute mode is PROHIBITED";
+            candidate.fault = "compute mode PROHIBITED";
         else if (gpu->compute_mode == 3 && device->held_bytes == 0 && gpu->n_processes > 0)
-            candidate.fault = "another process has it (EXCLUSIVE_PROCESS)";
+            candidate.fault = "used by another process (EXCLUSIVE_PROCESS)";
     }
     return candidate;
 }

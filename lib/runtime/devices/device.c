@@ -37,7 +37,7 @@ gpuserve_status gsv_device_cuda(gpuserve_context *context, const struct gpuserve
         st = (*backend)->device_count(count, error);
     gsv_log_scope(before);
     if (st == GPUSERVE_OK && *count < 1)
-        st = gsv_fail(error, GPUSERVE_E_DEVICE, "the CUDA backend works but finds no device");
+        st = gsv_fail(error, GPUSERVE_E_DEVICE, "the CUDA backend is loaded, but finds no device");
     return st;
 }
 
@@ -85,14 +85,13 @@ static gpuserve_status fail_hidden(const struct gsv_gpu *gpu, const char *named,
     const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
 
     if (gpu->mig_mode) {
-        gsv_fail(error, GPUSERVE_E_DEVICE,
-                 "%s (%s) is in MIG mode: only its MIG devices can be used", named, gpu->name);
+        gsv_fail(error, GPUSERVE_E_DEVICE, "%s (%s) is in MIG mode: choose one of its MIG devices",
+                 named, gpu->name);
         return gsv_hint(error, GPUSERVE_E_DEVICE, "`gpuserve devices` lists them");
     }
-    gsv_fail(error, GPUSERVE_E_DEVICE,
-             "%s (%s) is in this machine, but CUDA does not show it: %s%s%s", named, gpu->name,
-             visible ? "CUDA_VISIBLE_DEVICES is \"" : "",
-             visible ? visible : "one MIG device is shown to a process", visible ? "\"" : "");
+    gsv_fail(error, GPUSERVE_E_DEVICE, "%s (%s) is in this machine, but CUDA hides it: %s%s%s",
+             named, gpu->name, visible ? "CUDA_VISIBLE_DEVICES is \"" : "",
+             visible ? visible : "CUDA shows one MIG device per process", visible ? "\"" : "");
     return gsv_hint(error, GPUSERVE_E_DEVICE, "start the program with CUDA_VISIBLE_DEVICES=%s",
                     gpu->uuid);
 }
@@ -103,11 +102,11 @@ static gpuserve_status fail_number(const struct gsv_cuda_view *view, int32_t ind
     char list[400];
 
     list_devices(view, list, sizeof(list));
-    gsv_fail(error, GPUSERVE_E_DEVICE, "cuda:%d: there %s %d: %s", index,
+    gsv_fail(error, GPUSERVE_E_DEVICE, "cuda:%d: no such device; available %s %d: %s", index,
              view->n == 1 ? "is" : "are", view->n, list);
     if (view->gpus && view->gpus->n > view->n && secure_getenv("CUDA_VISIBLE_DEVICES"))
         return gsv_hint(error, GPUSERVE_E_DEVICE,
-                        "the machine has %d GPUs; CUDA_VISIBLE_DEVICES=%s hides some",
+                        "the machine has %d GPUs; CUDA_VISIBLE_DEVICES=%s hides some of them",
                         view->gpus->n, secure_getenv("CUDA_VISIBLE_DEVICES"));
     return gsv_hint(error, GPUSERVE_E_DEVICE, "`gpuserve devices` lists them");
 }
@@ -122,7 +121,7 @@ static gpuserve_status choose_number(const struct gsv_cuda_view *view, int32_t i
     if (!view->all[index].works) {
         gsv_fail(error, GPUSERVE_E_DEVICE, "cuda:%d: %s", index, view->all[index].fault);
         return gsv_hint(error, GPUSERVE_E_DEVICE,
-                        "`gpuserve devices` lists those that work; \"cpu\" always does");
+                        "`gpuserve devices` lists the working devices; \"cpu\" always works");
     }
     take(choice, view, index);
     return GPUSERVE_OK;
@@ -140,7 +139,8 @@ static gpuserve_status choose_uuid(const struct gsv_cuda_view *view, const char 
         if (!view->all[i].works || strncasecmp(view->all[i].facts.uuid, uuid, length) != 0)
             continue;
         if (found >= 0)
-            return gsv_fail(error, GPUSERVE_E_INVALID, "%s: both cuda:%d and cuda:%d begin so",
+            return gsv_fail(error, GPUSERVE_E_INVALID,
+                            "%s: ambiguous: the UUIDs of cuda:%d and cuda:%d both begin with it",
                             uuid, found, i);
         found = i;
     }
@@ -153,7 +153,7 @@ static gpuserve_status choose_uuid(const struct gsv_cuda_view *view, const char 
             return fail_hidden(&view->gpus->all[i], uuid, error);
     }
     list_devices(view, list, sizeof(list));
-    gsv_fail(error, GPUSERVE_E_DEVICE, "%s: no such device; there %s %s", uuid,
+    gsv_fail(error, GPUSERVE_E_DEVICE, "%s: no such device; available %s %s", uuid,
              view->n == 1 ? "is" : "are", list);
     return gsv_hint(error, GPUSERVE_E_DEVICE, "`gpuserve devices` lists them");
 }
@@ -164,7 +164,7 @@ static void explain_pick(const struct gsv_cuda_view *view, const struct gsv_sele
     static const char *const orders[] = { "the first",
                                           "the last",
                                           "the least load",
-                                          "the smallest part of memory in use",
+                                          "the smallest fraction of memory in use",
                                           "the most memory free",
                                           "at random" };
     char load[32] = "";
@@ -172,7 +172,7 @@ static void explain_pick(const struct gsv_cuda_view *view, const struct gsv_sele
     if (chosen->load_percent >= 0)
         snprintf(load, sizeof(load), ", load %d%%", chosen->load_percent);
     if (view->n == 1 && !selector->has_options)
-        snprintf(reason, capacity, "the only CUDA device works");
+        snprintf(reason, capacity, "the only CUDA device");
     else
         snprintf(reason, capacity, "%s of %d CUDA devices: %llu of %llu MiB free%s",
                  orders[selector->order], view->n,
@@ -240,7 +240,7 @@ static gpuserve_status choose_every(gpuserve_context *context, const struct gsv_
         if (st == GPUSERVE_OK)
             ++*n;
         else if (leaves_out)
-            gsv_log(context, GPUSERVE_LOG_WARNING, "cuda:* without cuda:%d: %s", i, why.message);
+            gsv_log(context, GPUSERVE_LOG_WARNING, "cuda:* skips cuda:%d: %s", i, why.message);
     }
     if (*n > 0 && (st == GPUSERVE_OK || leaves_out))
         return GPUSERVE_OK;
@@ -289,7 +289,7 @@ gpuserve_status gsv_device_choose_all(gpuserve_context *context, const char *tex
     if (!*choices)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for choosing a device");
     for (size_t i = 0; i < GSV_MAX_CUDA; i++)
-        snprintf((*choices)[i].reason, sizeof((*choices)[i].reason), "asked for");
+        snprintf((*choices)[i].reason, sizeof((*choices)[i].reason), "requested");
     *n = 1;
     if (selector.kind == GSV_SELECT_CPU) {
         st = choose_cpu(*choices, error);

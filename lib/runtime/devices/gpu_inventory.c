@@ -218,7 +218,8 @@ static gpuserve_status ask_nvml(struct gsv_gpus **gpus, bool detail, bool *hangs
     if (!question || start(&thread, question) != 0) {
         if (question)
             question_free(question);
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for asking the NVIDIA driver");
+        return gsv_fail(error, GPUSERVE_E_NOMEM,
+                        "out of memory for the query of the NVIDIA driver");
     }
     if (!wait_for_answer(question)) {
         stay_mapped();
@@ -227,8 +228,8 @@ static gpuserve_status ask_nvml(struct gsv_gpus **gpus, bool detail, bool *hangs
         gsv_fail(error, GPUSERVE_E_DEVICE, "the NVIDIA driver did not answer within %d s",
                  TIMEOUT_SECONDS);
         return gsv_hint(error, GPUSERVE_E_DEVICE,
-                        "a GPU hangs: see the kernel's log (dmesg | grep -i xid), reset it or "
-                        "restart the machine");
+                        "a GPU hangs: check the kernel log (dmesg | grep -i xid), then reset the "
+                        "GPU or restart the machine");
     }
     pthread_join(thread, NULL);
     st = question->status;

@@ -119,9 +119,10 @@ static gpuserve_status run(char **text, const char *what, const char *format, gp
 
     *text = NULL;
     if (getauxval(AT_SECURE)) /* PATH is untrusted in a set-user-ID program */
-        return gsv_fail(error, GPUSERVE_E_DEVICE, "no " PROGRAM " for a set-user-ID program");
+        return gsv_fail(error, GPUSERVE_E_DEVICE,
+                        "PATH is not trusted: " PROGRAM " is not started by a set-user-ID program");
     if (pipe2(pipes, O_CLOEXEC) != 0)
-        return gsv_fail(error, GPUSERVE_E_IO, PROGRAM ": no pipe");
+        return gsv_fail(error, GPUSERVE_E_IO, PROGRAM ": cannot create a pipe");
     if (spawn(&pid, argv, pipes[1]) != 0) {
         close(pipes[0]);
         close(pipes[1]);
@@ -344,5 +345,5 @@ gpuserve_status gsv_smi_read(struct gsv_gpus *gpus, bool detail, gpuserve_error 
         read_mig(gpus);
     if (detail)
         read_processes(gpus);
-    return gpus->n > 0 ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_DEVICE, PROGRAM " names no GPU");
+    return gpus->n > 0 ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_DEVICE, PROGRAM " lists no GPU");
 }

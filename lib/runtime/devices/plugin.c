@@ -85,9 +85,10 @@ gpuserve_status gsv_backend_check(const struct gpuserve_backend *backend, const 
                                   gpuserve_error *error)
 {
     if (backend->abi != GPUSERVE_BACKEND_ABI || backend->struct_size < sizeof(*backend)) {
-        gsv_fail(error, GPUSERVE_E_DEVICE,
-                 "%s: made for backend interface %u (%u bytes), this library has %u (%zu bytes)",
-                 from, backend->abi, backend->struct_size, GPUSERVE_BACKEND_ABI, sizeof(*backend));
+        gsv_fail(
+            error, GPUSERVE_E_DEVICE,
+            "%s: the plugin has backend ABI %u (%u bytes), this library needs ABI %u (%zu bytes)",
+            from, backend->abi, backend->struct_size, GPUSERVE_BACKEND_ABI, sizeof(*backend));
         return gsv_hint(error, GPUSERVE_E_DEVICE, "install the plugin of this library's version");
     }
     for (size_t i = 0; i < N_SLOTS; i++) {
@@ -156,11 +157,11 @@ static gpuserve_status fail_missing(const struct gsv_plugin *plugin,
             at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%.*s%s", at > 0 ? ", " : "",
                                    places[i].length, places[i].dir, places[i].below);
     }
-    gsv_fail(error, GPUSERVE_E_DEVICE, "no plugin: libgpuserve-%s.so is not in %s", plugin->name,
-             list);
+    gsv_fail(error, GPUSERVE_E_DEVICE, "the plugin is missing: libgpuserve-%s.so is not in %s",
+             plugin->name, list);
     return gsv_hint(error, GPUSERVE_E_DEVICE,
-                    "install the %s plugin beside the library, or name its folder in plugin_dir or "
-                    "GPUSERVE_PLUGIN_DIR",
+                    "install the %s plugin beside the library, or set plugin_dir or "
+                    "GPUSERVE_PLUGIN_DIR to its folder",
                     plugin->name);
 }
 
@@ -201,8 +202,7 @@ static gpuserve_status fail_to_load(const char *path, gpuserve_error *error)
 
     gsv_fail(error, GPUSERVE_E_DEVICE, "the plugin cannot be loaded: %s", why ? why : path);
     return gsv_hint(error, GPUSERVE_E_DEVICE,
-                    "install the library it names, or add that library's folder to the loader's "
-                    "path");
+                    "install the missing library, or add its folder to the loader's path");
 }
 
 gpuserve_status gsv_plugin_load(struct gsv_plugin *plugin, gpuserve_error *error)
@@ -226,15 +226,16 @@ gpuserve_status gsv_plugin_load(struct gsv_plugin *plugin, gpuserve_error *error
     }
     symbol = dlsym(handle, GPUSERVE_BACKEND_ENTRY);
     if (!symbol) {
-        st = gsv_fail(error, GPUSERVE_E_DEVICE, "%s: not a gpuserve plugin: it lacks %s", path,
-                      GPUSERVE_BACKEND_ENTRY);
+        st = gsv_fail(error, GPUSERVE_E_DEVICE, "%s: not a gpuserve plugin: symbol %s is missing",
+                      path, GPUSERVE_BACKEND_ENTRY);
         goto out;
     }
     memcpy(&entry, &symbol, sizeof(entry));
     backend = entry(&host, &why);
     if (!backend) {
-        st = gsv_fail(error, GPUSERVE_E_DEVICE, "%s: %s", path,
-                      why.message[0] ? why.message : "refused to start, without a reason");
+        st =
+            gsv_fail(error, GPUSERVE_E_DEVICE, "%s: %s", path,
+                     why.message[0] ? why.message : "the plugin failed to start without a message");
         gsv_hint(error, st, "%s", why.hint);
         goto out;
     }

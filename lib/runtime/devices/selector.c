@@ -172,13 +172,13 @@ static gpuserve_status fail_word(const char *what, struct selector_word word,
     char known[160] = "";
     size_t at = 0;
 
-    gsv_fail(error, GPUSERVE_E_INVALID, "device auto: there is no %s \"%.*s\"", what,
+    gsv_fail(error, GPUSERVE_E_INVALID, "device auto: unknown %s \"%.*s\"", what,
              (int)(word.length < 64 ? word.length : 64), word.text);
     if (nearest)
         return gsv_hint(error, GPUSERVE_E_INVALID, "did you mean %s?", nearest);
     for (size_t i = 0; i < n && at < sizeof(known); i++)
         at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "", names[i]);
-    return gsv_hint(error, GPUSERVE_E_INVALID, "one of %s", known);
+    return gsv_hint(error, GPUSERVE_E_INVALID, "valid: %s", known);
 }
 
 static gpuserve_status fail_value(enum option option, struct selector_word word, const char *wanted,
@@ -206,9 +206,9 @@ static gpuserve_status add_exclude(struct gsv_selector *s, struct selector_word 
                                    gpuserve_error *error)
 {
     if (s->n_exclude == GSV_SELECTOR_LIST)
-        return fail_value(OPTION_EXCLUDE, word, "more than 32", error);
+        return fail_value(OPTION_EXCLUDE, word, "the list has more than 32 entries", error);
     if (!read_index(word, &s->exclude[s->n_exclude]))
-        return fail_value(OPTION_EXCLUDE, word, "not the number of a GPU", error);
+        return fail_value(OPTION_EXCLUDE, word, "not a GPU index", error);
     s->n_exclude++;
     return GPUSERVE_OK;
 }
@@ -217,7 +217,7 @@ static gpuserve_status add_exclude_uuid(struct gsv_selector *s, struct selector_
                                         gpuserve_error *error)
 {
     if (s->n_exclude_uuid == GSV_SELECTOR_LIST)
-        return fail_value(OPTION_EXCLUDE_UUID, word, "more than 32", error);
+        return fail_value(OPTION_EXCLUDE_UUID, word, "the list has more than 32 entries", error);
     if (word.length == 0 || word.length >= GSV_UUID_BYTES)
         return fail_value(OPTION_EXCLUDE_UUID, word, "not a UUID", error);
     memcpy(s->exclude_uuid[s->n_exclude_uuid++], word.text, word.length);
@@ -234,26 +234,26 @@ static gpuserve_status set(struct gsv_selector *s, enum option option, struct se
         return set_order(s, value, error);
     case OPTION_LIMIT:
         if (!read_index(value, &limit) || limit == 0)
-            return fail_value(option, value, "a number from 1 to 999999 is wanted", error);
+            return fail_value(option, value, "expected a number from 1 to 999999", error);
         s->limit = (uint32_t)limit;
         return GPUSERVE_OK;
     case OPTION_MAX_LOAD:
         return read_part(value, &s->max_load)
                    ? GPUSERVE_OK
-                   : fail_value(option, value, "a part such as 0.5 or 50% is wanted", error);
+                   : fail_value(option, value, "expected a fraction such as 0.5 or 50%", error);
     case OPTION_MAX_MEMORY:
         return read_part(value, &s->max_memory)
                    ? GPUSERVE_OK
-                   : fail_value(option, value, "a part such as 0.5 or 50% is wanted", error);
+                   : fail_value(option, value, "expected a fraction such as 0.5 or 50%", error);
     case OPTION_MEMORY_FREE:
         return read_bytes(value, &s->memory_free_bytes)
                    ? GPUSERVE_OK
-                   : fail_value(option, value, "MiB, or a size such as 8G, are wanted", error);
+                   : fail_value(option, value, "expected MiB or a size such as 8G", error);
     case OPTION_INCLUDE:
         s->include_unknown = is(value, "yes") || is(value, "1") || is(value, "true");
         return s->include_unknown || is(value, "no") || is(value, "0") || is(value, "false")
                    ? GPUSERVE_OK
-                   : fail_value(option, value, "yes or no is wanted", error);
+                   : fail_value(option, value, "expected yes or no", error);
     case OPTION_EXCLUDE:
         return add_exclude(s, value, error);
     default:
@@ -309,12 +309,12 @@ static gpuserve_status fail_selector(const char *text, gpuserve_error *error)
     static const char *const names[] = { "auto", "cpu", "cuda", "cuda:0", "cuda:*" };
     const char *nearest = gsv_nearest(text, strlen(text), names, 5);
 
-    gsv_fail(error, GPUSERVE_E_INVALID, "\"%.200s\" is no device", text);
+    gsv_fail(error, GPUSERVE_E_INVALID, "\"%.200s\" is not a device", text);
     if (nearest && strncmp(text, "cuda:", 5) != 0)
         return gsv_hint(error, GPUSERVE_E_INVALID, "did you mean \"%s\"?", nearest);
     return gsv_hint(error, GPUSERVE_E_INVALID,
-                    "say \"auto\", \"auto:OPTIONS\", \"cpu\", \"cuda\", \"cuda:N\", \"cuda:*\", or "
-                    "a UUID: \"GPU-...\", \"MIG-...\"");
+                    "valid: \"auto\", \"auto:OPTIONS\", \"cpu\", \"cuda\", \"cuda:N\", \"cuda:*\", "
+                    "or a UUID: \"GPU-...\", \"MIG-...\"");
 }
 
 gpuserve_status gsv_selector_parse(struct gsv_selector *s, const char *text, gpuserve_error *error)
@@ -392,14 +392,14 @@ const char *gsv_selector_refusal(const struct gsv_selector *s, const struct gsv_
         return "excluded";
     if (c->load_percent < 0) {
         if (!s->include_unknown)
-            return "load not known";
+            return "load unknown";
     } else if (!(c->load_percent / 100.0 < s->max_load)) {
         snprintf(text, capacity, "load %d%%", c->load_percent);
         return text;
     }
     if (!memory_part(c, &part)) {
         if (s->has_options) /* GPUtil's includeNan does not cover memory either */
-            return "memory not known";
+            return "memory usage unknown";
     } else if (!(part < s->max_memory)) {
         snprintf(text, capacity, "%d%% of its memory in use", (int)(part * 100));
         return text;

@@ -156,13 +156,13 @@ static bool find_shortage_of(const struct gsv_budget *budget,
     const uint64_t needed = reservation->device_bytes;
 
     if (needed > less(limit, on))
-        *shortage =
-            (struct shortage){ .what = limit == device->mps_bytes ? "what MPS allows a process"
-                                                                  : "the budget",
-                               .limit = limit,
-                               .used = on,
-                               .free = less(limit, on),
-                               .is_hopeless = needed > limit };
+        *shortage = (struct shortage){ .what = limit == device->mps_bytes
+                                                   ? "the MPS memory limit per process"
+                                                   : "the budget",
+                                       .limit = limit,
+                                       .used = on,
+                                       .free = less(limit, on),
+                                       .is_hopeless = needed > limit };
     else if (needed > facts->memory_free_bytes)
         *shortage = (struct shortage){ .what = "the memory",
                                        .limit = facts->memory_bytes,
@@ -239,7 +239,7 @@ static gpuserve_status fail_short(const struct gsv_budget *budget, const struct 
         snprintf(waited, sizeof(waited), " after %" PRIu64 " ms", waited_ms);
     gsv_fail(error, GPUSERVE_E_TOO_LARGE,
              "%.120s needs %" PRIu64 " bytes (weights %" PRIu64 ", workspace %" PRIu64
-             ", streams %" PRIu64 ", host %" PRIu64 "); %s%s is %" PRIu64 ", in use are %" PRIu64
+             ", streams %" PRIu64 ", host %" PRIu64 "); %s%s is %" PRIu64 " bytes, used %" PRIu64
              ", free %" PRIu64 "%s%s",
              reservation->name, shortage->needed, m->weights, m->workspace, m->stream, m->host,
              shortage->what, place, shortage->limit, shortage->used, shortage->free, waited,

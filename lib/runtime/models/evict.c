@@ -68,7 +68,8 @@ bool gsv_evict_one(gpuserve_context *context, const struct gsv_device_choice *de
     /* The context's own limit counts weights wherever they are, so they are dropped, not offloaded.
      * If a request arrived meanwhile nothing is suspended, and the caller searches again. */
     if (gsv_handle_suspend(victim, true, device != NULL))
-        gsv_log(context, GPUSERVE_LOG_INFO, "%s: suspended to make room, it held %" PRIu64 " bytes",
+        gsv_log(context, GPUSERVE_LOG_INFO,
+                "%s: suspended to free memory for another model: %" PRIu64 " bytes",
                 victim->current->name, bytes);
     pthread_mutex_unlock(&victim->changing);
     pthread_mutex_lock(&budget->lock);

@@ -132,7 +132,7 @@ static void tell_of_replica(struct gsv_model *model, size_t which, const gpuserv
     lost->has_news = true;
     pthread_cond_broadcast(&lost->changed);
     pthread_mutex_unlock(&lost->lock);
-    gsv_log(model->context, GPUSERVE_LOG_WARNING, "%s: goes on without %s on %s", model->name,
+    gsv_log(model->context, GPUSERVE_LOG_WARNING, "%s: continues without %s on %s", model->name,
             selector, left);
 }
 
@@ -182,10 +182,10 @@ static gpuserve_status check_same(const gpuserve_model *handle, const struct gsv
 
     if (strcmp(fresh->files, was) == 0)
         return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_MISMATCH,
-                    "%s: its files are no longer those that were opened: the fingerprint was %s "
-                    "and is %s",
-                    handle->name, handle->current->fingerprint, fresh->fingerprint);
+    return gsv_fail(
+        error, GPUSERVE_E_MISMATCH,
+        "%s: the files changed since the model was opened: the fingerprint was %s and is %s",
+        handle->name, handle->current->fingerprint, fresh->fingerprint);
 }
 
 /* Caller holds `changing`, and the old model is suspended. */
@@ -411,7 +411,7 @@ GPUSERVE_API gpuserve_status gpuserve_model_ready(gpuserve_model *handle, gpuser
     if (state == GSV_SERVING && !refuses)
         return GPUSERVE_OK;
     gsv_fail(error, GPUSERVE_E_BUSY, "%s: %s", handle->name,
-             refuses ? "suspended" : "its device was lost, and it is moving to another one");
+             refuses ? "suspended" : "its device is lost; the model is moving to another device");
     return gsv_retry_after(error, GPUSERVE_E_BUSY, ASK_AGAIN_MS);
 }
 

@@ -58,7 +58,7 @@ static gpuserve_status load_on_gpu(gpuserve_model *handle, const char *path,
 
     if (st != GPUSERVE_OK)
         return st;
-    st = gsv_fail(error, GPUSERVE_E_DEVICE, "there is no other GPU");
+    st = gsv_fail(error, GPUSERVE_E_DEVICE, "no other GPU works");
     for (int32_t i = 0; i < count; i++) {
         char device[32];
 

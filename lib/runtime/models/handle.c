@@ -35,9 +35,9 @@ gpuserve_status gsv_handle_check_change(const gpuserve_model *handle, gpuserve_e
     if (st != GPUSERVE_OK || !gsv_in_callback())
         return st;
     gsv_fail(error, GPUSERVE_E_INVALID,
-             "a completion callback may not swap, suspend or resume a model: that waits for "
+             "a completion callback must not swap, suspend or resume a model: the call waits for "
              "callbacks");
-    return gsv_hint(error, GPUSERVE_E_INVALID, "do it in a thread of your own");
+    return gsv_hint(error, GPUSERVE_E_INVALID, "make the call in another thread");
 }
 
 gpuserve_status gsv_handle_pin(gpuserve_model *handle, struct gsv_model **model,
@@ -84,7 +84,8 @@ static gpuserve_status fail_suspended(const gpuserve_model *handle, gpuserve_err
 {
     gsv_fail(error, GPUSERVE_E_BUSY, "%.200s is suspended", handle->name);
     gsv_hint(error, GPUSERVE_E_BUSY,
-             "call gpuserve_model_resume(), or open it to resume by itself");
+             "call gpuserve_model_resume(), or open the model with when_suspended "
+             "GPUSERVE_SUSPENDED_RESUME");
     return gsv_retry_after(error, GPUSERVE_E_BUSY, RETRY_MS);
 }
 
@@ -105,7 +106,7 @@ static gpuserve_status resume_for(gpuserve_model *handle, uint64_t until_ns,
     if (until_ns && gsv_now_ns() >= until_ns)
         return gsv_fail_in(error, GPUSERVE_E_EXPIRED,
                            "the deadline passed before the suspended model was resumed");
-    gsv_fail_in(error, GPUSERVE_E_BUSY, "suspended and not resumed");
+    gsv_fail_in(error, GPUSERVE_E_BUSY, "the model is suspended and cannot be resumed");
     return gsv_retry_after(error, GPUSERVE_E_BUSY, RETRY_MS);
 }
 

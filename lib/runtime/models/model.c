@@ -39,7 +39,7 @@ gpuserve_status gsv_model_plan(struct gsv_model **out, gpuserve_context *context
         st = gsv_plan_size(&model->plan, context, options, error);
     if (st == GPUSERVE_OK &&
         !gsv_metrics_model_init(&model->metrics, (uint32_t)model->plan.narrow.max_sequences))
-        st = gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's counts");
+        st = gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's counters");
     if (st == GPUSERVE_OK)
         *out = model;
     else
@@ -234,7 +234,8 @@ static gpuserve_status widen_where_needed(struct gsv_model *model, gpuserve_erro
     if (!overflows)
         return GPUSERVE_OK;
     gsv_log(model->context, GPUSERVE_LOG_WARNING,
-            "%s: its numbers leave the range of float16: it is loaded in bfloat16", model->name);
+            "%s: activations exceed the range of float16: the model is loaded in bfloat16",
+            model->name);
     unload_replicas(model);
     plan->dtype = plan->narrow.dtype = plan->wide.dtype = GPUSERVE_DTYPE_BFLOAT16;
     return load_replicas(model, NULL, error);
@@ -333,9 +334,10 @@ static gpuserve_status take_fingerprint(struct gsv_model *model, gpuserve_error 
     if (strcmp(model->fingerprint, fingerprint) == 0)
         return GPUSERVE_OK;
     gsv_fail(error, GPUSERVE_E_MISMATCH,
-             "%s: its files have changed since it was opened: the fingerprint was %s and is %s",
+             "%s: the files changed since the model was opened: the fingerprint was %s and is %s",
              model->name, model->fingerprint, fingerprint);
-    return gsv_hint(error, GPUSERVE_E_MISMATCH, "take the change over with gpuserve_model_swap()");
+    return gsv_hint(error, GPUSERVE_E_MISMATCH,
+                    "load the changed files with gpuserve_model_swap()");
 }
 
 static gpuserve_status tell(const gpuserve_model_options *options, uint64_t done, uint64_t total,
@@ -344,7 +346,7 @@ static gpuserve_status tell(const gpuserve_model_options *options, uint64_t done
     if (!options || !options->progress ||
         options->progress(options->progress_user, GPUSERVE_STAGE_WEIGHTS, done, total) == 0)
         return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback ended the loading");
+    return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback cancelled the load");
 }
 
 static gpuserve_status load(struct gsv_model *model, struct gsv_completions *completions,

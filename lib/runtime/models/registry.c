@@ -34,8 +34,8 @@ gpuserve_status gsv_registry_add(gpuserve_model *handle, bool is_unique, gpuserv
     pthread_mutex_lock(&budget->lock);
     if (is_unique && find(budget, handle->name, handle->version)) {
         st = gsv_fail(error, GPUSERVE_E_INVALID,
-                      "a model is open already as \"%.200s\", version \"%.100s\"", handle->name,
-                      handle->version);
+                      "a model with the name \"%.200s\", version \"%.100s\", is already open",
+                      handle->name, handle->version);
     } else {
         handle->next_open = budget->handles;
         budget->handles = handle;
@@ -114,7 +114,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_find(gpuserve_model **model,
     *model = find_and_ref(&context->budget, name, version);
     if (*model)
         return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "no open model \"%.200s\"%s%.100s", name,
+    return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "model \"%.200s\"%s%.100s is not open", name,
                     version ? ", version " : "", version ? version : "");
 }
 

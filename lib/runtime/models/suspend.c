@@ -90,9 +90,10 @@ gpuserve_status gsv_handle_resume(gpuserve_model *handle, uint64_t until_ns, str
     gpuserve_status st = GPUSERVE_OK;
 
     if (!lock_changing(handle, until_ns))
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "it was being suspended or resumed");
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                        "another thread is suspending or resuming the model");
     if (handle->is_suspended && until_ns && gsv_now_ns() >= until_ns) {
-        st = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "there was no time left to load it");
+        st = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "no time is left to load the model");
     } else if (handle->is_suspended && handle->unresumed_ns > begin_ns) {
         gsv_error_copy(error, &handle->unresumed);
         st = (gpuserve_status)handle->unresumed.status;

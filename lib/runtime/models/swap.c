@@ -31,7 +31,7 @@ static gpuserve_status read_order(struct order *order, const gpuserve_model *han
         gsv_read_struct(&order->how, sizeof(order->how), how, "gpuserve_swap_options", error);
 
     if (st == GPUSERVE_OK && order->how.allow & ~(uint32_t)ALLOWABLE)
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "swap options: allow is %#x, more than %#x",
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "swap options: allow is %#x, outside 0 to %#x",
                       order->how.allow, ALLOWABLE);
     if (st == GPUSERVE_OK && given)
         st = gsv_read_model_options(&options, given, error);
@@ -57,13 +57,14 @@ static gpuserve_status check_changes(const struct order *order, uint32_t changes
         return GPUSERVE_OK;
     if (refused & GPUSERVE_CHANGE_DIM)
         gsv_fail(error, GPUSERVE_E_INVALID,
-                 "%s: its vectors have %d numbers, those of the open model %zu",
+                 "%s: the embedding has %d dimensions, that of the open model has %zu",
                  gsv_dir_path(fresh->plan.dir), facts->dim, old->dim);
     else
-        gsv_fail(error, GPUSERVE_E_INVALID, "%s: its %zu labels are not the open model's %zu",
+        gsv_fail(error, GPUSERVE_E_INVALID,
+                 "%s: the %zu labels differ from the open model's %zu labels",
                  gsv_dir_path(fresh->plan.dir), facts->n_labels, old->n_labels);
     return gsv_hint(error, GPUSERVE_E_INVALID,
-                    "open it beside the other, or allow the change in the swap's options");
+                    "open it as a second model, or allow the change in the swap options");
 }
 
 static gpuserve_status check_fingerprint(const struct order *order, const struct gsv_model *fresh,
@@ -73,7 +74,7 @@ static gpuserve_status check_fingerprint(const struct order *order, const struct
 
     if (!wanted || strcmp(wanted, fresh->fingerprint) == 0)
         return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_MISMATCH, "%s: its fingerprint is %s, not %.64s",
+    return gsv_fail(error, GPUSERVE_E_MISMATCH, "%s: the fingerprint is %s, expected %.64s",
                     gsv_dir_path(fresh->plan.dir), fresh->fingerprint, wanted);
 }
 
@@ -136,7 +137,7 @@ static gpuserve_status swap(gpuserve_model *handle, const char *path, uint32_t *
         *changes = changed;
     gsv_log(handle->context, GPUSERVE_LOG_INFO, "%s: swapped in, fingerprint %s (%s)",
             handle->load_options.path, atomic_load(&handle->info)->fingerprint,
-            changed & GPUSERVE_CHANGE_FINGERPRINT ? "another than before" : "as before");
+            changed & GPUSERVE_CHANGE_FINGERPRINT ? "changed" : "unchanged");
     return GPUSERVE_OK;
 }
 

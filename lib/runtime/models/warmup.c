@@ -127,7 +127,7 @@ static gpuserve_status tell(const struct warmer *warmer, uint32_t done, uint32_t
     if (!warmer->progress ||
         warmer->progress(warmer->user, GPUSERVE_STAGE_WARMUP, done, total) == 0)
         return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback ended the warm-up");
+    return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback cancelled the warm-up");
 }
 
 /* Runs batches that fill every worker: `rounds` times, or while they get faster. */

@@ -59,12 +59,12 @@ static const char *hidden_by(const struct gsv_gpu *gpu)
     if (gpu->is_lost || gpu->fault[0])
         return gpu->fault;
     if (gpu->mig_mode)
-        return "MIG mode: only its MIG devices can be used";
+        return "MIG mode: choose one of its MIG devices";
     if (secure_getenv("CUDA_VISIBLE_DEVICES"))
         return "CUDA_VISIBLE_DEVICES";
     if (gpu->instance >= 0)
-        return "CUDA shows one MIG device to a process: name it in CUDA_VISIBLE_DEVICES";
-    return "CUDA does not show it";
+        return "CUDA shows one MIG device per process: set CUDA_VISIBLE_DEVICES to it";
+    return "CUDA hides it";
 }
 
 static json_t *describe_gpu(const struct gsv_gpu *gpu, int32_t number)

@@ -32,7 +32,7 @@ static const char paragraph[] =
 static gpuserve_status check_texts(const gpuserve_profile_options *options, gpuserve_error *error)
 {
     if (options->texts && options->n_texts == 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "`texts` is given, but n_texts is 0");
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`texts` is set, but n_texts is 0");
     for (uint32_t i = 0; options->texts && i < options->n_texts; i++)
         if (!options->texts[i])
             return gsv_fail(error, GPUSERVE_E_INVALID, "text %u is NULL", i);
@@ -44,7 +44,7 @@ static gpuserve_status check_rounds(gpuserve_profile_options *options, gpuserve_
     if (options->rounds == 0)
         options->rounds = DEFAULT_ROUNDS;
     if (options->rounds > MAX_ROUNDS)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "rounds is %u, more than %d", options->rounds,
+        return gsv_fail(error, GPUSERVE_E_INVALID, "rounds is %u, the limit is %d", options->rounds,
                         MAX_ROUNDS);
     if (options->timing > GPUSERVE_PROFILE_DIFFERENCES)
         return gsv_fail(error, GPUSERVE_E_INVALID, "timing is %u, outside 0 to %d", options->timing,
@@ -68,7 +68,8 @@ static gpuserve_status check_options(struct gsv_profile *profile, gpuserve_error
         options->text_tokens = plan->max_tokens < DEFAULT_TEXT_TOKENS ? (uint32_t)plan->max_tokens
                                                                       : DEFAULT_TEXT_TOKENS;
     if (options->text_tokens > (uint32_t)plan->max_tokens || options->text_tokens < 3)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "text_tokens is %u, outside 3 to the model's %d",
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "text_tokens is %u, outside 3 to %d (the model's limit)",
                         options->text_tokens, plan->max_tokens);
     fit = (uint32_t)profile->shape->max_tokens / options->text_tokens;
     fit = fit < 1 ? 1 : fit;
@@ -78,7 +79,7 @@ static gpuserve_status check_options(struct gsv_profile *profile, gpuserve_error
         options->n_texts = fit;
     if (options->n_texts > fit)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "%u texts of %u tokens are more than a batch of %d tokens and %d texts",
+                        "%u texts of %u tokens exceed a batch of %d tokens and %d texts",
                         options->n_texts, options->text_tokens, profile->shape->max_tokens,
                         profile->shape->max_sequences);
     profile->by_difference = options->timing == GPUSERVE_PROFILE_DIFFERENCES ||

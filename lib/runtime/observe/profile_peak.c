@@ -166,8 +166,9 @@ gpuserve_status gsv_profile_peak(struct gsv_profile *profile, gpuserve_error *er
         const gpuserve_status st = measure(profile, size, &ns, &why);
 
         if (st == GPUSERVE_E_NOMEM) { /* the model's own figures remain valid */
-            gsv_log(profile->context, GPUSERVE_LOG_WARNING, "a peak of squares up to %d only: %s",
-                    size / 2, why.message);
+            gsv_log(profile->context, GPUSERVE_LOG_WARNING,
+                    "the peak is measured on square products up to %d only: %s", size / 2,
+                    why.message);
             return GPUSERVE_OK;
         }
         if (st != GPUSERVE_OK) {

@@ -70,21 +70,22 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
     if (to->use_mmap > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "use_mmap is %u, neither 0 nor 1", to->use_mmap);
     if (to->warmup > MAX_WARMUP && to->warmup < GPUSERVE_WARMUP_OFF)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "warmup is %u batches, more than %d", to->warmup,
-                        MAX_WARMUP);
+        return gsv_fail(error, GPUSERVE_E_INVALID, "warmup is %u batches, the limit is %d",
+                        to->warmup, MAX_WARMUP);
     if (to->keep > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "keep is %u, neither 0 nor 1", to->keep);
     if (to->when_suspended > GPUSERVE_SUSPENDED_REFUSE)
         return gsv_fail(error, GPUSERVE_E_INVALID, "when_suspended is %u, outside 0 to %d",
                         to->when_suspended, GPUSERVE_SUSPENDED_REFUSE);
     if (to->cache_bytes > MAX_CACHE_BYTES)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "cache_bytes is %" PRIu64 ", more than %" PRIu64,
-                        to->cache_bytes, MAX_CACHE_BYTES);
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "cache_bytes is %" PRIu64 ", the limit is %" PRIu64, to->cache_bytes,
+                        MAX_CACHE_BYTES);
     if (to->on_device_lost > GPUSERVE_LOST_GPU_OR_CPU)
         return gsv_fail(error, GPUSERVE_E_INVALID, "on_device_lost is %u, outside 0 to %d",
                         to->on_device_lost, GPUSERVE_LOST_GPU_OR_CPU);
     if (to->max_batch_tokens > MAX_BATCH_TOKENS)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "max_batch_tokens is %u, more than %d",
+        return gsv_fail(error, GPUSERVE_E_INVALID, "max_batch_tokens is %u, the limit is %d",
                         to->max_batch_tokens, MAX_BATCH_TOKENS);
     st = check_name("name", to->name, error);
     return st == GPUSERVE_OK ? check_name("version", to->version, error) : st;
@@ -97,7 +98,7 @@ static gpuserve_status check_tokenizer(const struct gsv_plan *plan, gpuserve_err
     if (known <= plan->facts->vocab_size)
         return GPUSERVE_OK;
     return gsv_fail(error, GPUSERVE_E_FORMAT,
-                    "%s: the tokenizer has ids up to %d, the model's table only %d rows",
+                    "%s: the tokenizer has ids up to %d, the model's embedding table only %d rows",
                     gsv_dir_path(plan->dir), known - 1, plan->facts->vocab_size);
 }
 
@@ -113,13 +114,11 @@ static gpuserve_status choose_max_tokens(struct gsv_plan *plan, uint32_t wanted,
     if (wanted == 0)
         return GPUSERVE_OK;
     if (wanted > (uint32_t)positions)
-        return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "max_tokens is %u, but the model has positions for %d tokens", wanted,
-                        positions);
+        return gsv_fail(error, GPUSERVE_E_INVALID, "max_tokens is %u, the model's limit is %d",
+                        wanted, positions);
     if (wanted <= special)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "max_tokens is %u, but %zu of a text's tokens are special ones", wanted,
-                        special);
+                        "max_tokens is %u, but every text has %zu special tokens", wanted, special);
     plan->max_tokens = (int32_t)wanted;
     return GPUSERVE_OK;
 }
@@ -296,8 +295,8 @@ static gpuserve_status size_batches_to_fit(struct gsv_plan *plan, uint32_t wante
     int32_t tokens = (int32_t)(wanted ? wanted : usual);
 
     if (!count_bytes(plan, tokens))
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: it takes more bytes than can be counted",
-                        gsv_dir_path(plan->dir));
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                        "%s: the model's memory size overflows 64 bits", gsv_dir_path(plan->dir));
     while (!wanted && !gsv_plan_fits(plan, &plan->most) && tokens > plan->max_tokens) {
         tokens /= 2;
         (void)count_bytes(plan, tokens); /* less than a sum that could be counted */
@@ -334,7 +333,7 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
     plan->cache_bytes = options->cache_bytes;
     gsv_budget_measure(context, plan, options->memory_budget_bytes);
     if (plan->device.backend->activation_size(plan->dtype) == 0) {
-        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the device %s cannot compute in %s",
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "device %s does not support %s",
                  plan->device.facts.name, gsv_dtype_name(plan->dtype));
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use float32 or int8");
     }
@@ -390,8 +389,8 @@ static gpuserve_status fall_back(struct gsv_plan *plan, gpuserve_context *contex
         return st;
     plan->device.was_auto = true;
     snprintf(plan->device.reason, sizeof(plan->device.reason),
-             "the GPU is too small: %" PRIu64 " bytes are needed, %s has %" PRIu64 " free", needed,
-             name, room);
+             "the GPU has too little memory: %" PRIu64 " bytes needed, %s has %" PRIu64 " free",
+             needed, name, room);
     gsv_log(context, GPUSERVE_LOG_WARNING, "device auto: the CPU, %s", plan->device.reason);
     return size_on_device(plan, context, options, error);
 }

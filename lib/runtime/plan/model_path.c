@@ -151,11 +151,11 @@ static gpuserve_status find_snapshot(const char *cache, const char *name, const 
 static gpuserve_status fail_no_name(const char *name, gpuserve_error *error)
 {
     /* A long text is no name: its beginning suffices and leaves capacity for the rest. */
-    gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%.300s%s: no such directory, nor a model's name", name,
+    gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%.300s%s: neither a directory nor a model name", name,
              strlen(name) > 300 ? "..." : "");
     return gsv_hint(error, GPUSERVE_E_NOT_FOUND,
-                    "names are parts of letters, digits, '.', '_' and '-', as in "
-                    "sentence-transformers/all-MiniLM-L6-v2; @REVISION may follow");
+                    "a model name is NAME or OWNER/NAME of letters, digits, '.', '_' and '-', such "
+                    "as sentence-transformers/all-MiniLM-L6-v2; @REVISION may follow");
 }
 
 static gpuserve_status find_own(const char *models, const char *name, char **path,
@@ -211,15 +211,15 @@ static gpuserve_status fail_file(const char *name, gpuserve_error *error)
     const char *const suffix = strrchr(name, '.');
     const char *const format =
         !suffix                            ? "a file"
-        : strcasecmp(suffix, ".gguf") == 0 ? "a GGUF file, a format that is not supported"
-        : strcasecmp(suffix, ".onnx") == 0 ? "an ONNX file, a format that is not supported"
+        : strcasecmp(suffix, ".gguf") == 0 ? "a GGUF file (unsupported format)"
+        : strcasecmp(suffix, ".onnx") == 0 ? "an ONNX file (unsupported format)"
                                            : "a file";
 
-    gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: %s, not a model's directory", name, format);
-    return gsv_hint(
-        error, GPUSERVE_E_UNSUPPORTED,
-        "give the directory that has config.json, the tokenizer and *.safetensors, as on the "
-        "Hugging Face hub");
+    gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: the path is %s, not a model directory", name,
+             format);
+    return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
+                    "give a directory with config.json, the tokenizer and *.safetensors, as on the "
+                    "Hugging Face hub");
 }
 
 gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char **path,
@@ -249,8 +249,7 @@ gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char *
         st = find_own(hub->models, name, path, error);
     if (st != GPUSERVE_OK || *path)
         return st;
-    gsv_fail(error, GPUSERVE_E_NOT_FOUND,
-             "%s: no such directory, and no model of that name in %s or %s", name,
+    gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: neither a directory nor a model in %s or %s", name,
              hub->cache ? hub->cache : "(no cache: HOME is not set)",
              hub->models ? hub->models : "(no cache: HOME is not set)");
     return gsv_hint(error, GPUSERVE_E_NOT_FOUND,

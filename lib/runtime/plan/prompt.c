@@ -27,9 +27,9 @@ static gpuserve_status fail_unknown(const struct gsv_spec_facts *facts, const ch
         length += n > 0 ? (size_t)n : 0;
     }
     if (facts->n_prompts == 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "no prompt \"%.100s\": the model has none",
-                        name);
-    return gsv_fail(error, GPUSERVE_E_INVALID, "no prompt \"%.100s\": the model has %s", name,
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "unknown prompt \"%.100s\": the model has no prompts", name);
+    return gsv_fail(error, GPUSERVE_E_INVALID, "unknown prompt \"%.100s\": the model has %s", name,
                     names);
 }
 
@@ -66,7 +66,7 @@ gpuserve_status gsv_prompt_choose(struct gsv_plan *plan, const gpuserve_model_op
 
     if (name && options->default_prompt)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "both default_prompt and default_prompt_name are given");
+                        "default_prompt and default_prompt_name are both set");
     if (options->default_prompt)
         return choose_text(plan, options->default_prompt, error);
     if (!name)

@@ -147,7 +147,7 @@ static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
 
     gsv_fail(error, GPUSERVE_E_BUSY,
              "the queue holds %" PRIu64 " %s of %" PRIu64 " (%" PRIu64
-             " for such a request), this request needs %" PRIu64,
+             " for this priority class), this request needs %" PRIu64,
              holds, bound == BOUND_BYTES ? "bytes" : "tokens", most, limit, needs);
     gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise %s", options[bound]);
     return gsv_retry_after(error, GPUSERVE_E_BUSY,

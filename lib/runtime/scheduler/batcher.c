@@ -136,7 +136,7 @@ void gsv_expire(struct gsv_batcher *batcher, gpuserve_request *request)
         return;
     gsv_fail(&request->error, GPUSERVE_E_EXPIRED,
              "the deadline, %" PRIi64
-             " us after submission, passed with %zu of %zu items not begun",
+             " us after submission, passed before %zu of %zu items started",
              request->job.deadline_us, request->n_untaken, request->job.n_items);
     gsv_fail_request(batcher, request, GPUSERVE_E_EXPIRED, NULL);
     gsv_end_if_over(request, &batcher->to_complete);

@@ -67,7 +67,7 @@ static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *erro
 static gpuserve_status check_input(const gpuserve_job *job, gpuserve_error *error)
 {
     if (job->n_items > MAX_ITEMS)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the job has %zu items, more than %u",
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the job has %zu items, the limit is %u",
                         job->n_items, MAX_ITEMS);
     if (job->texts && job->ids)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the job has both `texts` and `ids`");
@@ -79,7 +79,7 @@ static gpuserve_status check_input(const gpuserve_job *job, gpuserve_error *erro
     if (!job->ids && job->id_offsets)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `id_offsets` but no `ids`");
     if (job->ids && (job->prompt || job->prompt_name))
-        return gsv_fail(error, GPUSERVE_E_INVALID, "a prompt cannot be put before token ids");
+        return gsv_fail(error, GPUSERVE_E_INVALID, "a prompt cannot be combined with token ids");
     if (job->prompt && job->prompt_name)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the job has both `prompt` and `prompt_name`");
     if (job->n_items == 0)
@@ -99,36 +99,37 @@ static gpuserve_status check_task(const struct gsv_model *model, const gpuserve_
     const struct gsv_spec_facts *facts = model->plan.facts;
 
     if (job->task != GPUSERVE_TASK_EMBED && job->dimensions != 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "job.dimensions is for embeddings only");
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.dimensions is valid only for embeddings");
     if (job->task != GPUSERVE_TASK_EMBED && job->normalize != GPUSERVE_NORMALIZE_DEFAULT)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "job.normalize is for embeddings only");
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.normalize is valid only for embeddings");
     if (job->task != GPUSERVE_TASK_CLASSIFY && job->task != GPUSERVE_TASK_TOKEN_LABELS &&
         job->score != GPUSERVE_SCORE_DEFAULT)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "job.score is for classification only");
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.score is valid only for classification");
     if (!gsv_is_by_token(job->task) && job->token_offsets)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "job.token_offsets is for rows of tokens only");
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "job.token_offsets is valid only for tasks with one row per token");
     if (job->task == GPUSERVE_TASK_EMBED && facts->dim == 0)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model only %s",
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model makes no embeddings, it only %s",
                         facts->labels_tokens  ? "labels tokens"
                         : facts->n_labels > 0 ? "classifies"
-                                              : "gives sparse vectors");
+                                              : "makes sparse vectors");
     if (job->task == GPUSERVE_TASK_TOKEN_LABELS && !facts->labels_tokens)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "the model labels no tokens: it is no token classifier");
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model is not a token classifier");
     if (job->task == GPUSERVE_TASK_CLASSIFY && facts->labels_tokens)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "the model's labels are of tokens, not of texts: it is a token classifier");
+                        "the model is a token classifier: it labels tokens, not texts");
     if (job->task == GPUSERVE_TASK_CLASSIFY && facts->n_labels == 0) {
         gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model has no classifier head");
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
-                        "open it with a head file, or open a classifier model");
+                        "open the model with a head file, or open a classifier model");
     }
     if (job->task == GPUSERVE_TASK_SPARSE && !facts->is_sparse)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "the model gives no sparse vectors: it is no masked language model");
+                        "the model makes no sparse vectors: it is not a masked language model");
     if (job->dimensions > (uint32_t)facts->dim)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "job.dimensions is %u, the model has %d",
-                        job->dimensions, facts->dim);
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "job.dimensions is %u, the model has %d dimensions", job->dimensions,
+                        facts->dim);
     return GPUSERVE_OK;
 }
 
@@ -141,11 +142,11 @@ static gpuserve_status check_expectations(const struct gsv_model *model, const g
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "open the model with cache_bytes");
     }
     if (job->expected_fingerprint && strcmp(job->expected_fingerprint, model->fingerprint) != 0) {
-        gsv_fail(error, GPUSERVE_E_MISMATCH, "the model's fingerprint is %s, expected was %.100s",
+        gsv_fail(error, GPUSERVE_E_MISMATCH, "the model's fingerprint is %s, expected %.100s",
                  model->fingerprint, job->expected_fingerprint);
         return gsv_hint(error, GPUSERVE_E_MISMATCH,
-                        "its vectors cannot be compared with those of the other: embed again, or "
-                        "open the model that made them");
+                        "vectors of different models are not comparable: embed the texts again, or "
+                        "open the model that made the vectors");
     }
     if (job->deadline_us < 0)
         return gsv_fail(error, GPUSERVE_E_EXPIRED, "the deadline passed %llu us before submission",
@@ -161,11 +162,12 @@ static gpuserve_status add_text(const char *what, size_t i, const char *const *t
     size_t size = 0;
 
     if (!texts[i])
-        return gsv_fail(error, GPUSERVE_E_INVALID, "item %zu: its %s is NULL", i, what);
+        return gsv_fail(error, GPUSERVE_E_INVALID, "item %zu: the %s is NULL", i, what);
     text_at(texts, sizes, i, &size);
     if (size > MAX_TEXT_BYTES)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "item %zu: its %s has %zu bytes, more than %u",
-                        i, what, size, MAX_TEXT_BYTES);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                        "item %zu: the %s has %zu bytes, the limit is %u", i, what, size,
+                        MAX_TEXT_BYTES);
     *bytes += size;
     return GPUSERVE_OK;
 }
@@ -179,7 +181,7 @@ static gpuserve_status size_texts(const struct gsv_model *model, const gpuserve_
     gpuserve_status st = GPUSERVE_OK;
 
     if (prompt_bytes > MAX_TEXT_BYTES)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the prompt has %zu bytes, more than %u",
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the prompt has %zu bytes, the limit is %u",
                         prompt_bytes, MAX_TEXT_BYTES);
     for (size_t i = 0; i < job->n_items && st == GPUSERVE_OK; i++) {
         size_t bytes = prompt_bytes;
@@ -204,9 +206,10 @@ static gpuserve_status size_ids(const struct gsv_model *model, const gpuserve_jo
         const size_t begin = job->id_offsets[i], end = job->id_offsets[i + 1];
 
         if (end < begin || (i == 0 && begin != 0))
-            return gsv_fail(error, GPUSERVE_E_INVALID,
-                            "id_offsets must rise from 0: item %zu begins at %zu and ends at %zu",
-                            i, begin, end);
+            return gsv_fail(
+                error, GPUSERVE_E_INVALID,
+                "id_offsets must start at 0 and increase: item %zu begins at %zu and ends at %zu",
+                i, begin, end);
         if (end == begin)
             return gsv_fail(error, GPUSERVE_E_INVALID, "item %zu has no ids", i);
         if (end - begin > limit)
@@ -225,17 +228,18 @@ gpuserve_status gsv_job_check_output(const gpuserve_job *job, size_t n_rows, int
     size_t needed = 0;
 
     if (stride < (size_t)columns)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "output_stride is %zu, less than a row's %d",
-                        job->output_stride, columns);
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "output_stride is %zu, less than the row width %d", job->output_stride,
+                        columns);
     if (n_rows > 0 && (!gsv_mul_size(n_rows - 1, stride, &needed) ||
                        !gsv_add_size(needed, (size_t)columns, &needed)))
         return gsv_fail(
             error, GPUSERVE_E_TOO_LARGE,
-            "the output of %zu rows, %zu floats apart: more floats than there are addresses",
+            "the output has %zu rows, %zu floats apart: its size overflows the address space",
             n_rows, stride);
     if (needed > job->output_capacity)
         return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "the output has room for %zu floats, %zu rows of %d need %zu",
+                        "the output has capacity for %zu floats, %zu rows of %d need %zu",
                         job->output_capacity, n_rows, columns, needed);
     return GPUSERVE_OK;
 }
@@ -308,7 +312,7 @@ static gpuserve_status check_utf8(const char *what, size_t i, const char *text, 
 
     return valid == size ? GPUSERVE_OK
                          : gsv_fail(error, GPUSERVE_E_INVALID,
-                                    "item %zu: its %s is not UTF-8 at byte %zu", i, what, valid);
+                                    "item %zu: the %s is not UTF-8 at byte %zu", i, what, valid);
 }
 
 static gpuserve_status check_ids(const struct gsv_model *model, const gpuserve_job *job,
@@ -320,8 +324,8 @@ static gpuserve_status check_ids(const struct gsv_model *model, const gpuserve_j
         for (size_t j = job->id_offsets[i]; j < job->id_offsets[i + 1]; j++) {
             if (job->ids[j] < 0 || job->ids[j] >= vocab)
                 return gsv_fail(error, GPUSERVE_E_INVALID,
-                                "item %zu: id %d at place %zu is outside 0 to %d", i, job->ids[j],
-                                j - job->id_offsets[i], vocab - 1);
+                                "item %zu: token id %d at index %zu is outside 0 to %d", i,
+                                job->ids[j], j - job->id_offsets[i], vocab - 1);
         }
     }
     return GPUSERVE_OK;

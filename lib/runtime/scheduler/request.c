@@ -329,7 +329,7 @@ static gpuserve_status status_of_items(gpuserve_request *request)
     if (bad == 0)
         return GPUSERVE_OK;
     return gsv_fail(&request->error, GPUSERVE_E_NUMERIC,
-                    "%zu of %zu results are NaN or infinite, the first is of item %zu", bad,
+                    "%zu of %zu results are NaN or infinite, the first is that of item %zu", bad,
                     request->job.n_items, first);
 }
 

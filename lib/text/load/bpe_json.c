@@ -52,9 +52,10 @@ static gpuserve_status take_merge(struct bpe_json_reading *r, size_t left, size_
         joined = gsv_vocab_id(r->vocab, r->text, left + right - prefix);
     }
     if (joined < 0 || left == 0)
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: model: merge %u joins or makes what is not in the vocabulary", r->name,
-                        r->rank);
+        return gsv_fail(
+            error, GPUSERVE_E_FORMAT,
+            "%s: model: merge %u: a token of the merge or its result is not in the vocabulary",
+            r->name, r->rank);
     if (!gsv_bpe_add_merge(r->model, a, b, joined, r->rank))
         return no_memory(r, error);
     r->rank++;
@@ -71,8 +72,8 @@ static gpuserve_status read_string(struct bpe_json_reading *r, struct gsv_json_r
     if (status != GPUSERVE_OK)
         return status;
     if (value.at[0] != '"')
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: merge %u is no %s", r->name, r->rank,
-                        r->pairs ? "pair of strings" : "string");
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: merge %u is not a %s", r->name,
+                        r->rank, r->pairs ? "pair of strings" : "string");
     if (!gsv_grow((void **)&r->text, &r->capacity, at + value.size, 1, SIZE_MAX))
         return no_memory(r, error);
     value.at++;
@@ -119,7 +120,7 @@ static gpuserve_status read_pair(struct bpe_json_reading *r, struct gsv_json_rea
         status = read_string(r, reader, n ? sizes[0] : 0, &sizes[n], error);
     }
     if (status == GPUSERVE_OK && n != 2)
-        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: merge %u is no pair of strings",
+        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: merge %u is not a pair of strings",
                           r->name, r->rank);
     return status == GPUSERVE_OK ? take_merge(r, sizes[0], sizes[1], error) : status;
 }
@@ -154,9 +155,9 @@ static gpuserve_status read_affix(const struct gsv_member *member, const char *n
     if (!is_null(member->value)) {
         status = gsv_member_copy_text(member, name, affix, error);
         if (status == GPUSERVE_OK && strlen(*affix) > MAX_AFFIX_BYTES)
-            status =
-                gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: model: \"%s\" of %zu bytes, over %d",
-                         name, member->key, strlen(*affix), MAX_AFFIX_BYTES);
+            status = gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                              "%s: model: \"%s\" has %zu bytes, the limit is %d", name, member->key,
+                              strlen(*affix), MAX_AFFIX_BYTES);
         return status;
     }
     *affix = gsv_copy_text("", 0);
@@ -200,13 +201,16 @@ static gpuserve_status check_options(const struct gsv_bpe *model, const struct g
     const struct gsv_json_slice dropout = fields[GSV_MODEL_DROPOUT].value;
 
     if (!is_null(dropout))
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: model: \"dropout\" %.*s", name,
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: model: \"dropout\" %.*s is not supported", name,
                         (int)(dropout.size < 32 ? dropout.size : 32), dropout.at);
     if (model->falls_back && (model->prefix[0] || model->suffix[0]))
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: model: \"byte_fallback\" with a prefix or a suffix", name);
+        return gsv_fail(
+            error, GPUSERVE_E_UNSUPPORTED,
+            "%s: model: \"byte_fallback\" together with a prefix or a suffix is not supported",
+            name);
     if (!fields[GSV_MODEL_MERGES].value.at)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: no \"merges\"", name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: \"merges\" is missing", name);
     return GPUSERVE_OK;
 }
 

@@ -20,7 +20,7 @@ static gpuserve_status add_step(struct gsv_decoder *d, struct gsv_decoder_step s
     struct gsv_decoder_step *const added = &d->steps[d->n];
 
     if (d->n == GSV_DECODER_MAX_STEPS)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: a decoder of more than %d steps", name,
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: the decoder has more than %d steps", name,
                         GSV_DECODER_MAX_STEPS);
     d->joins = true;
     d->n++;
@@ -108,7 +108,8 @@ static gpuserve_status parse_suffix(struct gsv_decoder *d, const struct gsv_json
 
     if (!gsv_json_is(suffix, GSV_JSON_STRING) || suffix->n == 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: decoder \"BPEDecoder\" without a suffix", name);
+                        "%s: decoder \"BPEDecoder\": an empty or missing suffix is not supported",
+                        name);
     return add_step(d,
                     (struct gsv_decoder_step){ .kind = GSV_DECODE_SUFFIX,
                                                .text = text_of(suffix),
@@ -125,9 +126,11 @@ static gpuserve_status parse_replace(struct gsv_decoder *d, const struct gsv_jso
 
     if (!gsv_json_is(pattern, GSV_JSON_STRING) || pattern->n == 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: decoder \"Replace\" with a pattern that is no literal text", name);
+                        "%s: decoder \"Replace\": only a literal pattern (\"String\") is supported",
+                        name);
     if (!gsv_json_is(content, GSV_JSON_STRING))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: decoder \"Replace\" without content", name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: decoder \"Replace\": \"content\" is missing",
+                        name);
     return add_step(d,
                     (struct gsv_decoder_step){ .kind = GSV_DECODE_REPLACE,
                                                .text = text_of(pattern),
@@ -157,10 +160,11 @@ static gpuserve_status parse_strip(struct gsv_decoder *d, const struct gsv_json_
         gsv_utf8_decode(gsv_json_get_string(content), &length);
     if (length == 0 || length != content->n)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: decoder \"Strip\": \"content\" is no character", name);
+                        "%s: decoder \"Strip\": \"content\" is not a single character", name);
     if (stop != 0) /* `tokenizers` itself fails at tokens shorter than `stop` */
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: decoder \"Strip\" with \"stop\" %lld",
-                        name, (long long)stop);
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: decoder \"Strip\": \"stop\" %lld is not supported, only 0", name,
+                        (long long)stop);
     return add_step(d,
                     (struct gsv_decoder_step){ .kind = GSV_DECODE_STRIP,
                                                .text = text_of(content),
@@ -187,10 +191,9 @@ static gpuserve_status parse_one(struct gsv_decoder *d, const struct gsv_json_va
     if (strcmp(type, "ByteLevel") == 0 &&
         (!gsv_json_is(gsv_json_member(json, "trim_offsets"), GSV_JSON_BOOL) ||
          !gsv_json_is(gsv_json_member(json, "add_prefix_space"), GSV_JSON_BOOL)))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, /* `tokenizers` requires both */
-                        "%s: decoder \"ByteLevel\" without \"trim_offsets\" and "
-                        "\"add_prefix_space\"",
-                        name);
+        return gsv_fail(
+            error, GPUSERVE_E_FORMAT, /* `tokenizers` requires both */
+            "%s: decoder \"ByteLevel\": \"trim_offsets\" or \"add_prefix_space\" is missing", name);
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
         if (strcmp(type, plain[i].type) == 0)
             return add_step(d, (struct gsv_decoder_step){ .kind = plain[i].kind }, name, error);
@@ -204,7 +207,8 @@ static gpuserve_status parse_one(struct gsv_decoder *d, const struct gsv_json_va
         return parse_replace(d, json, name, error);
     if (strcmp(type, "Strip") == 0)
         return parse_strip(d, json, name, error);
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: decoder \"%s\"", name, type);
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: decoder \"%s\" is not supported", name,
+                    type);
 }
 
 gpuserve_status gsv_decoder_parse(struct gsv_decoder *d, const struct gsv_json_value *json,
@@ -219,7 +223,8 @@ gpuserve_status gsv_decoder_parse(struct gsv_decoder *d, const struct gsv_json_v
     if (!type || strcmp(type, "Sequence") != 0)
         return parse_one(d, json, name, error);
     if (!gsv_json_is(parts, GSV_JSON_ARRAY))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a sequence without \"decoders\"", name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: decoder \"Sequence\": \"decoders\" is missing", name);
     d->joins = true;
     for (size_t i = 0; i < gsv_json_count(parts) && status == GPUSERVE_OK; i++)
         status = parse_one(d, gsv_json_at(parts, i), name, error);

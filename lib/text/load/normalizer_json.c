@@ -17,7 +17,7 @@ static gpuserve_status add_step(struct gsv_normalizer *n, struct gsv_normal_step
                                 gpuserve_error *error)
 {
     if (n->n == GSV_NORMAL_MAX_STEPS)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "a normalizer of more than %d steps",
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the normalizer has more than %d steps",
                         GSV_NORMAL_MAX_STEPS);
     if (!gsv_grow((void **)&n->steps, &n->capacity, n->n + 1, sizeof(*n->steps),
                   GSV_NORMAL_MAX_STEPS))
@@ -129,9 +129,10 @@ static gpuserve_status parse_pattern(struct gsv_normal_step *step,
                    ? GPUSERVE_OK
                    : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
     if (!regex || strcmp(regex, " {2,}") != 0)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: normalizer \"Replace\" with a pattern that is no literal text: \"%s\"",
-                        name, regex ? regex : "");
+        return gsv_fail(
+            error, GPUSERVE_E_UNSUPPORTED,
+            "%s: normalizer \"Replace\": only a literal pattern is supported, not the regex \"%s\"",
+            name, regex ? regex : "");
     step->kind = GSV_NORMAL_REPLACE_RUN;
     return put_char(&step->pattern, ' ', 2)
                ? GPUSERVE_OK
@@ -146,8 +147,8 @@ static gpuserve_status parse_replace(struct gsv_normalizer *n, const struct gsv_
     gpuserve_status status;
 
     if (!gsv_json_is(content, GSV_JSON_STRING))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: normalizer \"Replace\" without content",
-                        name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: normalizer \"Replace\": \"content\" is missing", name);
     status = add_kind(n, GSV_NORMAL_REPLACE, error);
     if (status != GPUSERVE_OK)
         return status;
@@ -167,7 +168,7 @@ static gpuserve_status parse_prepend(struct gsv_normalizer *n, const struct gsv_
 
     if (!gsv_json_is(text, GSV_JSON_STRING) || text->n == 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: normalizer \"Prepend\" without \"prepend\"", name);
+                        "%s: normalizer \"Prepend\": \"prepend\" is missing", name);
     status = add_kind(n, GSV_NORMAL_PREPEND, error);
     if (status == GPUSERVE_OK && !to_chars(&n->steps[n->n - 1].content, text))
         status = gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
@@ -182,7 +183,8 @@ static gpuserve_status parse_charsmap(struct gsv_normalizer *n, const struct gsv
 
     if (!gsv_json_is(map, GSV_JSON_STRING))
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: normalizer \"Precompiled\" without \"precompiled_charsmap\"", name);
+                        "%s: normalizer \"Precompiled\": \"precompiled_charsmap\" is missing",
+                        name);
     status = add_kind(n, GSV_NORMAL_CHARSMAP, error);
     if (status == GPUSERVE_OK)
         status = gsv_charsmap_read(&n->steps[n->n - 1].charsmap, gsv_json_get_string(map), map->n,
@@ -230,7 +232,7 @@ static gpuserve_status parse_one(struct gsv_normalizer *n, const struct gsv_json
     const char *type = gsv_json_get_string(gsv_json_member(json, "type"));
 
     if (!type)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: a normalizer without a type", name);
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: a normalizer has no \"type\"", name);
     if (strcmp(type, "BertNormalizer") == 0)
         return parse_bert(n, json, name, error);
     if (strcmp(type, "Lowercase") == 0)
@@ -246,7 +248,8 @@ static gpuserve_status parse_one(struct gsv_normalizer *n, const struct gsv_json
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
         if (strcmp(type, plain[i].type) == 0)
             return add_kind(n, plain[i].kind, error);
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: normalizer \"%s\"", name, type);
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: normalizer \"%s\" is not supported", name,
+                    type);
 }
 
 /* Parse nested sequences; the JSON reader bounds the depth. */
@@ -260,7 +263,8 @@ static gpuserve_status parse_any(struct gsv_normalizer *n, const struct gsv_json
     if (!type || strcmp(type, "Sequence") != 0)
         return parse_one(n, json, name, error);
     if (!gsv_json_is(parts, GSV_JSON_ARRAY))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a sequence without \"normalizers\"", name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: normalizer \"Sequence\": \"normalizers\" is missing", name);
     for (size_t i = 0; i < gsv_json_count(parts) && status == GPUSERVE_OK; i++)
         status = parse_any(n, gsv_json_at(parts, i), name, error);
     return status;

@@ -17,9 +17,10 @@ static gpuserve_status put_step(struct gsv_pretokenizer *p, struct gsv_pretoken_
 {
     if (gsv_pretokenizer_is_byte_level(p))
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "a pre-tokenizer after \"ByteLevel\", which makes bytes of a text");
+                        "a pre-tokenizer after \"ByteLevel\" is not supported: \"ByteLevel\" "
+                        "converts the text to bytes");
     if (p->n == GSV_PRETOKEN_MAX_STEPS)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "a pre-tokenizer of more than %d steps",
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the pre-tokenizer has more than %d steps",
                         GSV_PRETOKEN_MAX_STEPS);
     p->steps[p->n++] = step;
     p->bert = false;
@@ -50,7 +51,8 @@ static gpuserve_status parse_behavior(struct gsv_pretoken_step *step,
         step->behavior = (enum gsv_pretoken_behavior)i;
         return GPUSERVE_OK;
     }
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: pre-tokenizer \"%s\" \"%s\"", name,
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                    "%s: pre-tokenizer \"%s\": behavior \"%s\" is not supported", name,
                     gsv_json_get_string(gsv_json_member(json, "type")), behavior);
 }
 
@@ -122,17 +124,17 @@ static gpuserve_status parse_pattern(struct gsv_pretoken_step *step,
     step->pattern = regex ? gsv_split_pattern_of(regex) : GSV_N_SPLIT_PATTERNS;
     if (regex && step->pattern == GSV_N_SPLIT_PATTERNS)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: pre-tokenizer \"Split\" by regex \"%s\"", name, regex);
+                        "%s: pre-tokenizer \"Split\": regex \"%s\" is not supported", name, regex);
     for (size_t i = 0, length; !regex && i < string->n; i += length) {
         if (step->n_literal == GSV_PRETOKEN_MAX_LITERAL)
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                            "%s: pre-tokenizer \"Split\" by a string of over %d characters", name,
-                            GSV_PRETOKEN_MAX_LITERAL);
+                            "%s: pre-tokenizer \"Split\": the string has more than %d characters",
+                            name, GSV_PRETOKEN_MAX_LITERAL);
         step->literal[step->n_literal++] = gsv_utf8_decode(text + i, &length);
     }
     if (!regex && step->n_literal == 0)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: pre-tokenizer \"Split\" by nothing",
-                        name);
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: pre-tokenizer \"Split\": an empty string is not supported", name);
     return GPUSERVE_OK;
 }
 
@@ -175,8 +177,8 @@ static gpuserve_status parse_scheme(struct gsv_pretoken_step *step,
         if (adds || step->scheme == GSV_PREFIX_NEVER)
             return GPUSERVE_OK;
     }
-    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"Metaspace\": \"prepend_scheme\" \"%s\"", name,
-                    scheme);
+    return gsv_fail(error, GPUSERVE_E_FORMAT,
+                    "%s: \"Metaspace\": unknown \"prepend_scheme\" \"%s\"", name, scheme);
 }
 
 gpuserve_status gsv_pretoken_metaspace(struct gsv_pretoken_step *step,
@@ -198,7 +200,7 @@ gpuserve_status gsv_pretoken_metaspace(struct gsv_pretoken_step *step,
         step->replacement = gsv_utf8_decode(replacement, &length);
     if (length == 0 || replacement[length])
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: \"Metaspace\": \"replacement\" is no character", name);
+                        "%s: \"Metaspace\": \"replacement\" is not a single character", name);
     return GPUSERVE_OK;
 }
 
@@ -219,7 +221,7 @@ static gpuserve_status parse_one(struct gsv_pretokenizer *p, const struct gsv_js
     gpuserve_status status;
 
     if (!type)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: a pre-tokenizer without a type", name);
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: a pre-tokenizer has no \"type\"", name);
     if (strcmp(type, "BertPreTokenizer") == 0) {
         const bool alone = p->n == 0;
 
@@ -243,7 +245,8 @@ static gpuserve_status parse_one(struct gsv_pretokenizer *p, const struct gsv_js
         return parse_split(p, json, name, error);
     if (strcmp(type, "Digits") == 0)
         return parse_digits(p, json, name, error);
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: pre-tokenizer \"%s\"", name, type);
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: pre-tokenizer \"%s\" is not supported",
+                    name, type);
 }
 
 static gpuserve_status parse_any(struct gsv_pretokenizer *p, const struct gsv_json_value *json,
@@ -256,7 +259,8 @@ static gpuserve_status parse_any(struct gsv_pretokenizer *p, const struct gsv_js
     if (!type || strcmp(type, "Sequence") != 0)
         return parse_one(p, json, name, error);
     if (!gsv_json_is(parts, GSV_JSON_ARRAY))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a sequence without \"pretokenizers\"", name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: pre-tokenizer \"Sequence\": \"pretokenizers\" is missing", name);
     for (size_t i = 0; i < gsv_json_count(parts) && status == GPUSERVE_OK; i++)
         status = parse_any(p, gsv_json_at(parts, i), name, error);
     return status;

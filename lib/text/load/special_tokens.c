@@ -117,8 +117,8 @@ static gpuserve_status list_entries(struct special_tokens_entry *entries,
         } else if (value->kind == GSV_JSON_INT) {
             continue;
         }
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the added token of \"%.64s\" has no id",
-                        name, value->key);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the added token \"%.64s\" has no id", name,
+                        value->key);
     }
     qsort(entries, fields->n, sizeof(*entries), compare_entries);
     return GPUSERVE_OK;
@@ -215,8 +215,8 @@ static gpuserve_status read_keys(const struct special_tokens_reading *r, int32_t
         if (!text)
             continue;
         if (key->known && gsv_vocab_id(&r->t->vocab, text, strlen(text)) < 0)
-            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the vocabulary lacks \"%s\"", r->name,
-                            text);
+            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: token \"%s\" is not in the vocabulary",
+                            r->name, text);
         if (is_first(r, i, text))
             status = add_special(r, value_of(r, key->key), text, key, error);
         ids[i] = gsv_vocab_id(&r->t->vocab, text, strlen(text));

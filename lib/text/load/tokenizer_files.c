@@ -220,11 +220,11 @@ static gpuserve_status read_kind(struct gsv_tokenizer *t, const struct source *f
     if (has(from, "vocab.txt"))
         return read_vocab(t, from, files, error);
     if (kind)
-        return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: no %s, which %s is read from",
+        return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: the file %s is missing, which %s needs",
                         gsv_dir_path(from->dir), lacking, kind->name);
     return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                    "%s: the tokenizer of %s without a tokenizer.json; from other files those of "
-                    "%s, %s, %s, %s and BERT are read",
+                    "%s: the tokenizer of %s needs tokenizer.json; without it only the tokenizers "
+                    "of %s, %s, %s, %s and BERT are supported",
                     gsv_dir_path(from->dir), name, kinds[0].name, kinds[1].name, kinds[2].name,
                     kinds[3].name);
 }

@@ -34,7 +34,7 @@ static gpuserve_status check_version(const struct gsv_json_value *json, const ch
 
     if (json && (!version || strcmp(version, "1.0") != 0))
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: \"version\" is \"%s\", not \"1.0\"",
-                        name, version ? version : "no string");
+                        name, version ? version : "not a string");
     return GPUSERVE_OK;
 }
 
@@ -82,7 +82,7 @@ gpuserve_status gsv_tokenizer_read_json(struct gsv_tokenizer *t, const char *tex
     if (status == GPUSERVE_OK)
         status = gsv_json_reader_end(&reader, error);
     if (status == GPUSERVE_OK && !fields[MODEL].value.at)
-        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: no \"model\"", name);
+        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"model\" is missing", name);
     if (status == GPUSERVE_OK)
         status = gsv_token_model_read(&t->model, &t->vocab, fields[MODEL].value, name, error);
     for (int part = 0; part < MODEL && status == GPUSERVE_OK; part++) {

@@ -55,7 +55,7 @@ static gpuserve_status check_ids(const struct gsv_vocab *vocab, const char *name
     for (size_t id = 0; id < vocab->n_ids; id++)
         if (!vocab->by_id[id])
             return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            "%s: no token has the id %zu, but one has the id %zu", name, id,
+                            "%s: token id %zu is missing, although ids go up to %zu", name, id,
                             vocab->n_ids - 1);
     return GPUSERVE_OK;
 }
@@ -65,7 +65,7 @@ static gpuserve_status check_ids(const struct gsv_vocab *vocab, const char *name
 static gpuserve_status check_mark(const struct gsv_text_file *file, gpuserve_error *error)
 {
     if (file->size >= 3 && memcmp(file->text, "\xEF\xBB\xBF", 3) == 0)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s:1: begins with a byte order mark",
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s:1: the file begins with a byte order mark",
                         file->name);
     return GPUSERVE_OK;
 }
@@ -129,8 +129,8 @@ static gpuserve_status take_gpt2(struct gsv_tokenizer *t, const struct gsv_json_
     if (status != GPUSERVE_OK)
         return status;
     if (adds && ids[BOS] < 0)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"add_bos_token\", but no \"bos_token\"",
-                        name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: \"add_bos_token\" is set, but \"bos_token\" is missing", name);
     gsv_post_processor_gpt2(&t->post, adds ? ids[BOS] : -1);
     return GPUSERVE_OK;
 }

@@ -90,8 +90,8 @@ static gpuserve_status broken(const struct tokenizer_spm_reading *r, const char 
                               gpuserve_error *error)
 {
     return gsv_fail(error, GPUSERVE_E_FORMAT,
-                    "%s: broken %s after %zu pieces: not SentencePiece's, or cut", r->name, what,
-                    r->n_pieces);
+                    "%s: invalid %s after %zu pieces: not a SentencePiece file, or truncated",
+                    r->name, what, r->n_pieces);
 }
 
 static bool is_field(const struct gsv_proto_field *field, uint32_t number, enum gsv_proto_wire wire)
@@ -160,14 +160,14 @@ static gpuserve_status take_piece(struct tokenizer_spm_reading *r, const struct 
 
     if (i < N_OWN && (size != strlen(own[i]) || memcmp(text, own[i], size) != 0))
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: piece %zu is not %s, as in XLM-RoBERTa's", r->name, i, own[i]);
+                        "%s: piece %zu is not %s, as XLM-RoBERTa requires", r->name, i, own[i]);
     if (i < r->layout->n_left_out)
         return GPUSERVE_OK;
     if (size == 0 || gsv_utf8_valid_length(text, size) != size)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: piece %zu is %s", r->name, i,
                         size == 0 ? "empty" : "not UTF-8");
     if (!isfinite(piece->score))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: piece %zu: its score is not a number",
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: piece %zu: the score is not a finite number",
                         r->name, i);
     return add_piece(r, text, size, (double)piece->score, error);
 }
@@ -206,10 +206,11 @@ static gpuserve_status read_pieces(struct tokenizer_spm_reading *r, struct gsv_p
     if (status == GPUSERVE_OK && file.size > 0)
         return broken(r, "field", error);
     if (status == GPUSERVE_OK && r->n_pieces < N_OWN)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: %zu pieces", r->name, r->n_pieces);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the file has only %zu pieces", r->name,
+                        r->n_pieces);
     if (status == GPUSERVE_OK && r->model_type != MODEL_UNIGRAM)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: a model of type %llu, not a Unigram one (1)", r->name,
+                        "%s: model type %llu is not supported, only Unigram (1)", r->name,
                         (unsigned long long)r->model_type);
     return status;
 }

@@ -21,8 +21,8 @@ static gpuserve_status check_choice(const struct gsv_json_value *json, const cha
     for (; text && *choices; choices++)
         if (strcmp(text, *choices) == 0)
             return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is not known: \"%s\"", name, key,
-                    text ? text : "no string");
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: unknown value of \"%s\": \"%s\"", name, key,
+                    text ? text : "not a string");
 }
 
 static gpuserve_status check_number(const struct gsv_json_value *json, const char *key,

@@ -132,7 +132,7 @@ static gpuserve_status read_score(struct gsv_unigram *m, struct gsv_json_reader 
     if (status != GPUSERVE_OK)
         return status;
     if (!gsv_unigram_score(slice.at, slice.size, &score))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: piece %zu: its score is %.*s", r->name,
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: piece %zu: invalid score %.*s", r->name,
                         m->n_scores, (int)(slice.size < 40 ? slice.size : 40), slice.at);
     return gsv_unigram_add_score(m, score, r->name, error);
 }
@@ -207,7 +207,8 @@ static gpuserve_status read_unknown(struct gsv_unigram *m, struct gsv_json_slice
     if (status != GPUSERVE_OK)
         return status;
     if (id >= vocab->n_model)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"unk_id\" is %u, of %zu pieces", name, id,
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: \"unk_id\" is %u, but the vocabulary has %zu pieces", name, id,
                         vocab->n_model);
     m->unknown = (int32_t)id;
     return GPUSERVE_OK;
@@ -225,7 +226,7 @@ gpuserve_status gsv_unigram_read(struct gsv_unigram *m, const struct gsv_member 
         return status;
     m->byte_fallback = fallback.at && is_word(fallback, "true");
     if (fallback.at && !m->byte_fallback && !is_word(fallback, "false"))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: \"byte_fallback\" is no truth value",
-                        name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: model: \"byte_fallback\" is neither true nor false", name);
     return GPUSERVE_OK;
 }

@@ -38,8 +38,8 @@ static gpuserve_status find_unknown(struct gsv_wordpiece *model, const struct gs
         return status;
     model->unknown = gsv_vocab_id(vocab, unknown, strlen(unknown));
     if (model->unknown < 0)
-        status =
-            gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the vocabulary lacks \"%s\"", name, unknown);
+        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: token \"%s\" is not in the vocabulary",
+                          name, unknown);
     free(unknown);
     return status;
 }

@@ -252,7 +252,7 @@ static gpuserve_status check_unknown(struct gsv_bpe *m, const char *name, gpuser
 
     if (lacking >= 0 && (m->unknown < 0 || m->falls_back))
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: model: \"vocab\" lacks the character of byte 0x%02X", name, lacking);
+                        "%s: model: \"vocab\" has no token for byte 0x%02X", name, lacking);
     if (!m->bytes && m->has_unknown && m->unknown < 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: model: \"unk_token\" is not in the vocabulary", name);

@@ -44,7 +44,7 @@ static gpuserve_status take_merge(struct bpe_merges_reading *r, const char *left
     id = gsv_vocab_id(r->vocab, r->joined, n_left + n_right);
     if (id < 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s:%zu: what comes of this merge is not in the vocabulary", r->name,
+                        "%s:%zu: the result of this merge is not in the vocabulary", r->name,
                         r->line);
     if (gsv_bpe_has_merge(r->model, a, b))
         return GPUSERVE_OK;                               /* of duplicate merges the first counts */
@@ -62,8 +62,9 @@ static gpuserve_status take_line(struct bpe_merges_reading *r, const char *line,
     const size_t right = space ? size - left - 1 : 0;
 
     if (left == 0 || right == 0 || memchr(space + 1, ' ', right))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s:%zu: not two tokens with a space between",
-                        r->name, r->line);
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s:%zu: the line is not two tokens separated by a space", r->name,
+                        r->line);
     return take_merge(r, line, left, space + 1, right, error);
 }
 
@@ -77,10 +78,10 @@ gpuserve_status gsv_bpe_read_merges(struct gsv_bpe *m, const char *text, size_t 
     gpuserve_status status = GPUSERVE_OK;
 
     if (size < sizeof(head) - 1 || memcmp(text, head, sizeof(head) - 1) != 0)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s:1: no line \"%s\"", name, head);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s:1: the line \"%s\" is missing", name, head);
     if (text[size - 1] != '\n')
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the last line does not end: is it whole?",
-                        name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: the last line has no newline: the file is truncated", name);
     for (; text < end && status == GPUSERVE_OK; r.line++) {
         const char *newline = memchr(text, '\n', (size_t)(end - text));
         const size_t n = (size_t)(newline - text);

@@ -29,13 +29,15 @@ static gpuserve_status check_type(struct gsv_token_model *model, const struct gs
             return GPUSERVE_OK;
     }
     if (type.at)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: model %.*s", name,
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: model type %.*s is not supported", name,
                         (int)(type.size < 100 ? type.size : 100), type.at);
     model->kind = fields[GSV_MODEL_MERGES].value.at ? GSV_BPE : GSV_WORDPIECE;
     return wordpiece || model->kind == GSV_BPE
                ? GPUSERVE_OK
                : gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                          "%s: a model without a type, neither WordPiece nor BPE", name);
+                          "%s: the model has no \"type\", and its fields are those of neither "
+                          "WordPiece nor BPE",
+                          name);
 }
 
 gpuserve_status gsv_token_model_read(struct gsv_token_model *model, struct gsv_vocab *vocab,
@@ -62,7 +64,7 @@ gpuserve_status gsv_token_model_read(struct gsv_token_model *model, struct gsv_v
     if (status == GPUSERVE_OK)
         status = check_type(model, fields, name, error);
     if (status == GPUSERVE_OK && !fields[GSV_MODEL_VOCAB].value.at)
-        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: no \"vocab\"", name);
+        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: model: \"vocab\" is missing", name);
     if (status != GPUSERVE_OK)
         return status;
     switch (model->kind) {
@@ -88,7 +90,7 @@ gpuserve_status gsv_token_model_build(struct gsv_token_model *model, const struc
 {
     if (bytes && model->kind != GSV_BPE)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: pre-tokenizer \"ByteLevel\" with a model %s", name,
+                        "%s: pre-tokenizer \"ByteLevel\" with a %s model is not supported", name,
                         names[model->kind]);
     switch (model->kind) {
     case GSV_WORDPIECE:

@@ -69,8 +69,8 @@ static gpuserve_status take_token(struct gsv_vocab *v, size_t size, uint32_t id,
     uint32_t *slot;
 
     if (size > GSV_VOCAB_MAX_TOKEN_BYTES)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: a token of %zu bytes, over %d", name,
-                        size, GSV_VOCAB_MAX_TOKEN_BYTES);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: a token has %zu bytes, the limit is %d",
+                        name, size, GSV_VOCAB_MAX_TOKEN_BYTES);
     if (2 * (v->n + 1) > v->n_hashed && !rehash(v, v->n_hashed ? 2 * v->n_hashed : 1024))
         goto no_memory;
     slot = find_slot(v, text, size);
@@ -79,8 +79,8 @@ static gpuserve_status take_token(struct gsv_vocab *v, size_t size, uint32_t id,
         return GPUSERVE_OK;
     }
     if (*slot && twice == REFUSED)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the token \"%.*s\" is there twice", name,
-                        (int)size, text);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: duplicate token \"%.*s\"", name, (int)size,
+                        text);
     if (!gsv_grow((void **)&v->tokens, &v->capacity, v->n + 1, sizeof(*v->tokens), MAX_TOKENS))
         goto no_memory;
     v->tokens[v->n++] =
@@ -96,7 +96,7 @@ gpuserve_status gsv_vocab_reserve(struct gsv_vocab *v, size_t more, const char *
                                   gpuserve_error *error)
 {
     if (more > MAX_TEXT_BYTES - v->text_size)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: a vocabulary over %d bytes", name,
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: the vocabulary exceeds %d bytes", name,
                         MAX_TEXT_BYTES);
     if (!gsv_grow((void **)&v->text, &v->text_capacity, v->text_size + more, 1, MAX_TEXT_BYTES))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
@@ -225,8 +225,8 @@ gpuserve_status gsv_vocab_read_lines(struct gsv_vocab *v, const char *text, size
         const size_t length = trimmed_size(text, (size_t)(line_end - text));
 
         if (id > GSV_VOCAB_MAX_ID)
-            return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: over %d lines", name,
-                            GSV_VOCAB_MAX_ID + 1);
+            return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: the file has more than %d lines",
+                            name, GSV_VOCAB_MAX_ID + 1);
         memcpy(v->text + v->text_size, text, length);
         status = take_token(v, length, id, NEW_ID, name, error);
         text = newline ? newline + 1 : end;
@@ -243,7 +243,8 @@ gpuserve_status gsv_vocab_append(struct gsv_vocab *v, const char *text, size_t s
     if (status != GPUSERVE_OK)
         return status;
     if (id > GSV_VOCAB_MAX_ID)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: an id over %d", name, GSV_VOCAB_MAX_ID);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: a token id exceeds %d", name,
+                        GSV_VOCAB_MAX_ID);
     memcpy(v->text + v->text_size, text, size);
     status = take_token(v, size, id, REFUSED, name, error);
     return status == GPUSERVE_OK ? index_last_id(v, name, error) : status;

@@ -139,8 +139,8 @@ gpuserve_status gsv_wordpiece_build(struct gsv_wordpiece *m, const struct gsv_vo
     if (done)
         return GPUSERVE_OK;
     if (m->n_pops >= MAX_POPS / 2 || finding.copied > MAX_COPIED)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: tokens that repeat themselves too often",
-                        name);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                        "%s: the vocabulary has too many repetitive tokens for the trie", name);
     return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for a trie of %zu tokens", name,
                     vocab->n_model);
 }

@@ -42,8 +42,9 @@ gpuserve_status gsv_added_add(struct gsv_added_tokens *a, struct gsv_added_token
     if (token.size == 0)
         return GPUSERVE_OK; /* as `tokenizers` does */
     if (token.size > GSV_ADDED_MAX_BYTES)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: an added token of %zu bytes, over %d",
-                        name, token.size, GSV_ADDED_MAX_BYTES);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                        "%s: an added token has %zu bytes, the limit is %d", name, token.size,
+                        GSV_ADDED_MAX_BYTES);
     if (a->n == GSV_ADDED_MAX)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: more than %d added tokens", name,
                         GSV_ADDED_MAX);
@@ -83,7 +84,7 @@ gpuserve_status gsv_added_parse_one(struct gsv_added_tokens *a, const struct gsv
     gpuserve_status status;
 
     if (!gsv_json_is(content, GSV_JSON_STRING))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: an added token without content", name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: an added token has no \"content\"", name);
     token.content = (char *)(uintptr_t)gsv_json_get_string(content);
     token.size = content->n;
     status = gsv_json_bool(json, "single_word", name, &token.single_word, error);
@@ -121,7 +122,7 @@ gpuserve_status gsv_added_parse(struct gsv_added_tokens *a, const struct gsv_jso
     gpuserve_status status = GPUSERVE_OK;
 
     if (json && !gsv_json_is(json, GSV_JSON_ARRAY))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"added_tokens\" is no array", name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"added_tokens\" is not an array", name);
     for (size_t i = 0; i < gsv_json_count(json) && status == GPUSERVE_OK; i++) {
         status = check_token(gsv_json_at(json, i), name, error);
         if (status == GPUSERVE_OK)
@@ -151,7 +152,8 @@ static gpuserve_status normalize_content(struct gsv_added_token *token,
     gsv_normal_buffers_reset(&buffers);
     if (size == 0)
         status = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                          "%s: the added token \"%s\" normalizes to nothing", name, token->content);
+                          "%s: the added token \"%s\" is empty after normalization", name,
+                          token->content);
     if (size == 0 || (size == token->size && memcmp(text, token->content, size) == 0)) {
         free(text);
         return status;

@@ -81,9 +81,10 @@ static gpuserve_status take_parts(struct gsv_charsmap *m, const unsigned char *b
     m->n_units = units_size / 4;
     after = 4 + 4 * m->n_units;
     if (m->n_units == 0 || after > n)
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: \"precompiled_charsmap\": an array of %zu bytes in %zu", name,
-                        units_size, n);
+        return gsv_fail(
+            error, GPUSERVE_E_FORMAT,
+            "%s: \"precompiled_charsmap\": a trie of %zu bytes does not fit the %zu bytes of data",
+            name, units_size, n);
     m->size = n - after;
     m->units = gsv_alloc_array(m->n_units, sizeof(*m->units));
     m->strings = gsv_copy_text((const char *)bytes + after, m->size);
@@ -101,15 +102,15 @@ static gpuserve_status check_strings(const struct gsv_charsmap *m, const char *n
 
     if (valid != m->size)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: \"precompiled_charsmap\": strings that are not UTF-8 at byte %zu",
-                        name, valid);
+                        "%s: \"precompiled_charsmap\": the strings are not UTF-8 at byte %zu", name,
+                        valid);
     for (size_t at = 0; at < m->size;) {
         const size_t length = strlen(m->strings + at);
 
         if (length > GSV_CHARSMAP_MAX_STRING)
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                            "%s: \"precompiled_charsmap\": a string of %zu bytes, over %d", name,
-                            length, GSV_CHARSMAP_MAX_STRING);
+                            "%s: \"precompiled_charsmap\": a string has %zu bytes, the limit is %d",
+                            name, length, GSV_CHARSMAP_MAX_STRING);
         at += length + 1;
     }
     return GPUSERVE_OK;
@@ -125,15 +126,16 @@ static gpuserve_status check_unit(const struct gsv_charsmap *m, size_t i, const 
 
     if ((base | 255) >= m->n_units)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: \"precompiled_charsmap\": unit %zu leads to %zu of %zu", name, i,
+                        "%s: \"precompiled_charsmap\": unit %zu points to unit %zu of %zu", name, i,
                         base | 255, m->n_units);
     if (!ends_text(m->units[i]))
         return GPUSERVE_OK;
     value = m->units[base] & ~VALUE_BIT;
     if (value > m->size || ((unsigned char)m->strings[value] & 0xC0) == 0x80)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: \"precompiled_charsmap\": unit %zu has string %zu of %zu bytes", name,
-                        base, value, m->size);
+                        "%s: \"precompiled_charsmap\": unit %zu points to invalid string offset "
+                        "%zu of %zu bytes",
+                        name, base, value, m->size);
     return GPUSERVE_OK;
 }
 

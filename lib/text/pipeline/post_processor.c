@@ -83,8 +83,8 @@ static gpuserve_status parse_type_id(const struct gsv_json_value *piece, const c
     if (status == GPUSERVE_OK)
         status = gsv_json_int(piece, "type_id", name, 0, UINT32_MAX, &value, error);
     if (status == GPUSERVE_OK && value > UINT8_MAX)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: \"type_id\" is %lld, over %d", name,
-                        (long long)value, UINT8_MAX);
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: \"type_id\" is %lld, the limit is %d",
+                        name, (long long)value, UINT8_MAX);
     *type = (uint8_t)value;
     return status;
 }
@@ -104,14 +104,15 @@ static gpuserve_status parse_special(struct gsv_template *t, const struct gsv_js
     if (status != GPUSERVE_OK)
         return status;
     if (!gsv_json_is(ids, GSV_JSON_ARRAY))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: no special token \"%s\"",
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: post-processor: special token \"%s\" is missing in \"special_tokens\"",
                         name, text ? text : "");
     for (size_t i = 0; i < gsv_json_count(ids); i++) {
         const struct gsv_json_value *id = gsv_json_at(ids, i);
 
         if (gsv_json_get_int(id) > GSV_VOCAB_MAX_ID)
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                            "%s: post-processor: an id of \"%s\" over %d", name, text,
+                            "%s: post-processor: an id of \"%s\" exceeds %d", name, text,
                             GSV_VOCAB_MAX_ID);
         if (t->n == GSV_TEMPLATE_MAX)
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
@@ -144,8 +145,8 @@ static gpuserve_status check_specials(const struct gsv_json_value *specials, con
 
             if (!gsv_json_is(id, GSV_JSON_INT) || gsv_json_get_int(id) < 0 ||
                 gsv_json_get_int(id) > UINT32_MAX)
-                return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: post-processor: a bad id of \"%s\"",
-                                name, special->key);
+                return gsv_fail(error, GPUSERVE_E_FORMAT,
+                                "%s: post-processor: invalid id of \"%s\"", name, special->key);
         }
         for (size_t k = 0; k < gsv_json_count(tokens); k++)
             if (!gsv_json_get_string(gsv_json_at(tokens, k)))
@@ -211,7 +212,7 @@ static gpuserve_status parse_template(struct gsv_template *t, const struct gsv_j
     if (status == GPUSERVE_OK && (!seen_a || seen_b != pair))
         return gsv_fail(
             error, GPUSERVE_E_UNSUPPORTED,
-            "%s: post-processor: a template for %s that has not each text once, in order", name,
+            "%s: post-processor: the template for %s must contain each text once, in order", name,
             pair ? "pairs" : "a single text");
     return status;
 }
@@ -252,16 +253,16 @@ static gpuserve_status parse_trim(struct gsv_post_processor *p, const struct gsv
     /* Without both, `tokenizers` silently takes it for another kind of processor. */
     if (!gsv_json_is(gsv_json_member(json, "trim_offsets"), GSV_JSON_BOOL) ||
         !gsv_json_is(gsv_json_member(json, "add_prefix_space"), GSV_JSON_BOOL))
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: post-processor \"%s\" without \"trim_offsets\" and "
-                        "\"add_prefix_space\"",
-                        name, gsv_json_get_string(gsv_json_member(json, "type")));
+        return gsv_fail(
+            error, GPUSERVE_E_UNSUPPORTED,
+            "%s: post-processor \"%s\": \"trim_offsets\" or \"add_prefix_space\" is missing", name,
+            gsv_json_get_string(gsv_json_member(json, "type")));
     status = gsv_json_bool(json, "trim_offsets", name, &trims, error);
     if (status != GPUSERVE_OK || !trims)
         return status;
     if (p->trim_offsets)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: two post-processors with \"trim_offsets\"", name);
+                        "%s: two post-processors with \"trim_offsets\" are not supported", name);
     p->trim_offsets = true;
     return gsv_json_bool(json, "add_prefix_space", name, &p->add_prefix_space, error);
 }
@@ -294,9 +295,10 @@ static gpuserve_status parse_one(struct gsv_post_processor *p, const struct gsv_
     const char *type = gsv_json_get_string(gsv_json_member(json, "type"));
 
     if (*last)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: post-processor \"%s\" after one that adds special tokens", name,
-                        type ? type : "");
+        return gsv_fail(
+            error, GPUSERVE_E_UNSUPPORTED,
+            "%s: post-processor \"%s\" after one that adds special tokens is not supported", name,
+            type ? type : "");
     if (type && strcmp(type, "ByteLevel") == 0)
         return parse_trim(p, json, name, error);
     *last = true;
@@ -306,8 +308,8 @@ static gpuserve_status parse_one(struct gsv_post_processor *p, const struct gsv_
         return parse_bert(p, json, false, name, error);
     if (type && strcmp(type, "RobertaProcessing") == 0)
         return parse_bert(p, json, true, name, error);
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: post-processor \"%s\"", name,
-                    type ? type : "");
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: post-processor \"%s\" is not supported",
+                    name, type ? type : "");
 }
 
 gpuserve_status gsv_post_processor_parse(struct gsv_post_processor *p,
@@ -325,7 +327,8 @@ gpuserve_status gsv_post_processor_parse(struct gsv_post_processor *p,
     if (!type || strcmp(type, "Sequence") != 0)
         return parse_one(p, json, &last, name, error);
     if (!gsv_json_is(parts, GSV_JSON_ARRAY))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: a sequence without \"processors\"", name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: post-processor \"Sequence\": \"processors\" is missing", name);
     for (size_t i = 0; i < gsv_json_count(parts) && status == GPUSERVE_OK; i++)
         status = parse_one(p, gsv_json_at(parts, i), &last, name, error);
     return status;

@@ -45,7 +45,7 @@ class Text(Served):
         self.assertEqual("".join(one["piece"] for one in got[1:-1]), "Ünïdogs")
         self.assertEqual([one["id"] for one in got], self.server.post(
             "/tokenize", {"content": "Ünï dogs", "add_special": True}).json()["tokens"])
-        self.refused(422, "`parse_special` is false", "/tokenize", {"content": "a [SEP]", "parse_special": False})
+        self.refused(422, "`parse_special`: false", "/tokenize", {"content": "a [SEP]", "parse_special": False})
 
     def test_similarity(self):
         vectors = embed(["a puppy", *TEXTS])
@@ -196,10 +196,10 @@ class Ollama(Served):
             for wrong in (most + 1, 2, 0, -1, 1.5, "4", True):
                 self.refused(400, "`num_ctx` is", path, {field: "a", "options": {"num_ctx": wrong}})
             for wrong in (7, "num_ctx", [], True):
-                self.refused(400, "`options` is no object", path, {field: "a", "options": wrong})
-        error = self.refused(400, "more than the limit of 4", "/api/embed",
+                self.refused(400, "`options` is not an object", path, {field: "a", "options": wrong})
+        error = self.refused(400, "the limit is 4", "/api/embed",
                              {"input": "a a b b", "truncate": False, "options": {"num_ctx": 4}})
-        self.assertIn("a text of 6 tokens", error["error"])
+        self.assertIn("the text has 6 tokens", error["error"])
         self.assertIn("`truncate`: true", error["error"])
 
 
@@ -254,7 +254,7 @@ class TensorFlow(Served):
         self.refused(422, "`return_all_scores`", "/", {"inputs": "a", "parameters": {"return_all_scores": True}})
         self.refused(400, "instances", "/v1/models/m:predict", {})
         self.refused(400, "item 0", "/v1/models/m:predict", {"instances": [[1]]})
-        self.refused(404, "no model", "/v1/models/other:predict", {"instances": ["a"]})
+        self.refused(404, "unknown model", "/v1/models/other:predict", {"instances": ["a"]})
 
     def test_one_version_and_one_signature(self):
         for verb, body in (("predict", {"instances": ["a"]}), ("classify", {"examples": [{"text": "a"}]})):
@@ -286,7 +286,7 @@ class HuggingFace(Served):
                                     ("/models/tokens", "w1", {"aggregation_strategy": "none"})):
             self.assertEqual(self.server.post(path, {"inputs": inputs, "parameters": {**known, "stride": None}}).status, 200)
             self.refused(422, "`stride`", path, {"inputs": inputs, "parameters": {**known, "stride": 1}})
-        self.refused(422, "`parameters` is no object", "/", {"inputs": "a", "parameters": [1]})
+        self.refused(422, "`parameters` is not an object", "/", {"inputs": "a", "parameters": [1]})
         self.refused(422, "encoding_format", "/", {"inputs": "a", "encoding_format": "base64"})
 
 

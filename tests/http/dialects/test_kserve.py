@@ -45,17 +45,17 @@ class Infer(Served):
                 ("bytes are left", {"parameters": {"binary_data_size": len(tail) + 1}}, tail, None),
                 ("binary_data_size", {"parameters": {"binary_data_size": -1}}, tail, None),
                 ("follow the last tensor", {}, tail + b"x", None),
-                ("end in element 2", {"shape": [3]}, tail, None),
+                ("end inside element 2", {"shape": [3]}, tail, None),
                 ("bytes follow", {"shape": [1]}, tail, None),
                 ("are left", {}, b"\xff\xff\xff\x7f" + tail[4:], None),
-                ("no UTF-8", {}, binary(b"a \xff\xfeb", b"a"), None),
+                ("is not UTF-8", {}, binary(b"a \xff\xfeb", b"a"), None),
                 ("not BYTES", {"datatype": "FP32"}, tail, None),
                 ("not BYTES", {"shape": [1, 2]}, tail, None),
                 ("shape", {"shape": [1, 1, 2]}, tail, None),
                 ("size 0 of `shape`", {"shape": [-1]}, tail, None),
                 ("size 0 of `shape`", {"shape": [1 << 40]}, tail, None),
                 ("the body has", {}, tail, 1 << 40), ("the body has", {}, tail, -1),
-                ("body", {}, tail, 3), ("is not known", {"name": "PIXELS"}, tail, None)):
+                ("body", {}, tail, 3), ("unknown input", {"name": "PIXELS"}, tail, None)):
             reply = self.ask({"inputs": [{**good, **change}]}, bytes_, size)
             self.assertEqual(reply.status, 400, (words, reply.body))
             self.assertIn(words, reply.json()["error"])
@@ -102,8 +102,8 @@ class Infer(Served):
                 {"name": "attention_mask", "shape": shape, "datatype": datatype, "data": list(rows)}]})
         good = [1, 1, 1, 1, 0, 0]
         self.assertVector(ask(good).json()["outputs"][0]["data"], embed(["a dog"])[0])
-        for row, words in (([1, 0, 1, 1, 0, 0], "row 1 has 0 at place 1 and 1 at place 2"),
-                           ([0, 0, 1, 1, 1, 1], "row 1 has 0 at place 0 and 1 at place 2"),
+        for row, words in (([1, 0, 1, 1, 0, 0], "row 1 has 0 at column 1 and 1 at column 2"),
+                           ([0, 0, 1, 1, 1, 1], "row 1 has 0 at column 0 and 1 at column 2"),
                            ([1, 1, 1, 5, 0, 0], "row 1, place 3: 5 is neither 0 nor 1"),
                            ([1, 1, 1, 1, 0, -1], "row 1, place 5: -1 is neither 0 nor 1")):
             reply = ask(good, row)
@@ -113,8 +113,8 @@ class Infer(Served):
     def test_tensors_that_do_not_go_together(self):
         ids = {"name": "input_ids", "shape": [1, 2], "datatype": "INT64", "data": [101, 102]}
         for inputs, words in (
-                ([*text(["a"])["inputs"], {**ids, "name": "attention_mask", "data": [1, 0]}], "not with TEXT"),
-                ([ids, {**text(["a"])["inputs"][0], "name": "TEXT_PAIR"}], "TEXT_PAIR goes with TEXT")):
+                ([*text(["a"])["inputs"], {**ids, "name": "attention_mask", "data": [1, 0]}], "only with input_ids"),
+                ([ids, {**text(["a"])["inputs"][0], "name": "TEXT_PAIR"}], "TEXT_PAIR is valid only with TEXT")):
             self.refused(400, words, PATH, {"inputs": inputs})
 
     def test_what_is_not_offered(self):
@@ -140,7 +140,7 @@ class Infer(Served):
 
     def test_a_long_text(self):
         long = text(["long " * 300])
-        self.refused(400, "a text of 302 tokens", PATH, long)
+        self.refused(400, "the text has 302 tokens", PATH, long)
         reply = self.server.post(PATH, {**long, "parameters": {"truncate": True}})
         self.assertEqual((reply.status, reply.headers["x-gpuserve-truncated"]), (200, "1"), reply.body)
 
@@ -242,8 +242,8 @@ class Compressed(Served):
 
     def test_broken(self):
         good = gzip.compress(json.dumps({"inputs": "a dog"}).encode())
-        for body, words in ((good[:-9], "cut off"), (good[:12], "cut off"), (b"no gzip", "is broken"),
-                            (good + good, "something follows"), (good[:15] + b"\0" + good[16:], "is broken")):
+        for body, words in ((good[:-9], "cut off"), (good[:12], "cut off"), (b"no gzip", "is corrupt"),
+                            (good + good, "data follows"), (good[:15] + b"\0" + good[16:], "is corrupt")):
             reply = self.post(body)
             self.assertEqual(reply.status, 400)
             self.assertIn(words, reply.json()["error"])

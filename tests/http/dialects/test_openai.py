@@ -136,8 +136,8 @@ class Members(Served):
         self.assertVector(self.vector([101, 1037, 3899, 102], truncate_prompt_tokens=4), dog)
         reply = self.server.post("/v1/embeddings", {"input": ["a dog and cats", "a"], "truncate_prompt_tokens": 4})
         self.assertEqual((reply.headers["x-gpuserve-truncated"], reply.json()["usage"]["prompt_tokens"]), ("1", 7))
-        for words, members in (("special tokens alone are 2", {"truncate_prompt_tokens": 2}),
-                               ("not between -1 and 256", {"truncate_prompt_tokens": 257}),
+        for words, members in (("but the model adds 2 special tokens", {"truncate_prompt_tokens": 2}),
+                               ("outside -1 to 256", {"truncate_prompt_tokens": 257}),
                                ("input 0 has 6 tokens", {"truncate_prompt_tokens": 4, "truncate": False}),
                                ("never cut", {"truncate_prompt_tokens": 3, "input": [101, 1037, 3899, 102]})):
             self.refused(400, words, "/v1/embeddings", {"input": "a dog and cats", **members})
@@ -201,7 +201,7 @@ class Start(Served):
         with self.assertRaises(AssertionError) as caught:
             Server(MINILM, "--port", self.server.port)
         self.assertIn("Address already in use", str(caught.exception))
-        self.assertIn("port %d is held by gpuserve (process %d)" % (
+        self.assertIn("port %d is in use by gpuserve (process %d)" % (
             self.server.port, self.server.process.pid), str(caught.exception))
 
     def test_other_machines_need_consent(self):

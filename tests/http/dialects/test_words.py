@@ -279,11 +279,11 @@ class Prompts(Served):
                 self.assertEqual((got.status, got.headers["x-gpuserve-truncated"]), (200, n), (path, got.body[:200]))
         for inputs in ([long, [1, 2]], [long, "w1"]):
             error = self.refused(422, "maximum context length is ", "/embed", {"inputs": inputs})["error"]
-            self.assertIn("0: a text of ", error)
+            self.assertIn("0: the text has ", error)
             self.assertIn("`truncate`: true to have it cut", error)
         error = self.refused(422, "maximum context length is ", "/embed", {"inputs": [[1] * 600], "truncate": True})
         self.assertIn("item 0 has 600 ids", error["error"])
-        self.assertIn("send fewer ids, which are never cut", error["error"])
+        self.assertIn("send fewer ids, as ids are never cut", error["error"])
 
 
 class Refusals(Served):
@@ -379,7 +379,7 @@ class NoUnknown(Forms):
             for inputs in ("abc", ["ab", "abc"], ["ab" * 8] * 20 + ["abc"]):
                 self.assertEqual(self.server.post(path, {field: "abab"}).status, 200)
                 reply = self.server.post(path, {field: inputs})
-                self.assertIn(b"no token for unknown ones", reply.body, (path, inputs))
+                self.assertIn(b"has no unknown token", reply.body, (path, inputs))
                 if field == "inputs":
                     self.assertEqual(reply.status, 422)
                     self.assertForm(reply.json(), {"error": str, "error_type": "Tokenizer"})
@@ -543,7 +543,7 @@ class Kinds(Served):
         self.assertEqual(server.post("/rerank", {**query, "texts": ["a"] * 2048}).status, 200)
         reply = server.post("/rerank", {**query, "query": "w" * 16385, "texts": ["a"] * 2048})
         self.assertEqual(reply.status, 413)
-        self.assertIn("16385 bytes, which 2048 documents make 33556480 of, at most 33554432 (--max-body-bytes)", reply.json()["error"])
+        self.assertIn("16385 bytes, times 2048 documents 33556480 bytes, the limit is 33554432 (--max-body-bytes)", reply.json()["error"])
         self.assertEqual(server.stop()[0], 0)
 
 

@@ -107,14 +107,14 @@ class Entities(unittest.TestCase):
         for status, words, inputs, parameters in (
                 (422, "aggregation_strategy", "w1", {"aggregation_strategy": "median"}),
                 (422, "ignore_labels", "w1", {"ignore_labels": "O"}),
-                (422, "item 1 is no text", "w1", {"ignore_labels": ["O", 1]}),
-                (413, "holds 1025 labels, at most 1024", "w1", {"ignore_labels": ["O"] * 1025}),
+                (422, "item 1 is not a string", "w1", {"ignore_labels": ["O", 1]}),
+                (413, "holds 1025 labels, the limit is 1024", "w1", {"ignore_labels": ["O"] * 1025}),
                 (400, "empty", "", {}), (422, "inputs", 7, {}), (422, "inputs", [[1, 2]], {})):
             self.assertIn(words, self.ask(inputs, status, **parameters)["error"])
         for path in ("/predict", "/embed"):
             reply = self.server.post(path, {"inputs": "w1"})
             self.assertEqual(reply.status, 422)
-        self.assertIn("labels the tokens", self.server.post("/predict", {"inputs": "w1"}).json()["error"])
+        self.assertIn("labels tokens", self.server.post("/predict", {"inputs": "w1"}).json()["error"])
         reply = self.server.post("/v2/models/bert-tokens/infer", {"inputs": [
             {"name": "TEXT", "shape": [1], "datatype": "BYTES", "data": ["w1"]}]})
         self.assertGreaterEqual(reply.status, 400)

@@ -177,9 +177,9 @@ class Rows(Asking):
         """Where without the check something else would be refused, in words that explain less."""
         models = "/v1/models/%s:" % NAME
         for path, body, words in (
-                ("/predict", {"inputs": [["a", 7]]}, "input 0 is neither a text nor a list of one text or two"),
-                (models + "predict", {"instances": 7}, "`instances` is no list"),
-                (models + "classify", {"examples": ["a", 7]}, "item 1 is neither a text nor an object of one text")):
+                ("/predict", {"inputs": [["a", 7]]}, "input 0 is neither a string nor a list of one or two strings"),
+                (models + "predict", {"instances": 7}, "`instances` is not a list"),
+                (models + "classify", {"examples": ["a", 7]}, "item 1 is neither a string nor an object with one string")):
             status, text = self.ask(path, body)
             self.assertEqual((status // 100, words in text.decode()), (4, True), (path, text))
 
@@ -243,7 +243,7 @@ class Rows(Asking):
             self.assertEqual(self.server.post(path, right, {"x-gpuserve-space": space}).status, 200)
             other = self.server.post(path, right, {"x-gpuserve-space": "0" * 32})
             self.assertEqual((other.status, set(other.json())), (409, ERRORS[dialect]), path)
-            self.assertIn("embed what you have stored again", other.body.decode())
+            self.assertIn("embed the stored texts again", other.body.decode())
 
     def test_how_many_texts_were_cut(self):
         exact = "a " * 254  # with its special tokens as many as the model takes
@@ -295,9 +295,9 @@ class Labels(Asking):
     def test_other_paths(self):
         self.good("/", {"inputs": "w1"})
         for path, body, words in (
-                ("/embed", {"inputs": "w1"}, "makes no embeddings"), ("/predict", {"inputs": "w1"}, "ask at /"),
+                ("/embed", {"inputs": "w1"}, "makes no embeddings"), ("/predict", {"inputs": "w1"}, "use the route /"),
                 ("/similarity", {"inputs": {"source_sentence": "w1", "sentences": ["w2"]}}, "makes no embeddings"),
-                ("/rerank", {"query": "w1", "texts": ["w2"]}, "cannot rank")):
+                ("/rerank", {"query": "w1", "texts": ["w2"]}, "does not support reranking")):
             self.assertIn(words, self.bad(path, "tei", body)["error"])
         self.check_row("/", "tei", {"inputs": "w1"}, {"inputs": ONLY_TEXTS, "parameters": [
             *({"aggregation_strategy": wrong} for wrong in [*CHOICE, "max"]),

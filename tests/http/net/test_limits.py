@@ -249,13 +249,13 @@ class Slow(unittest.TestCase):
             self.assertTrue(waiting[-1].recv(1000).startswith(b"HTTP/1.1 200 "))
         reply = server.post("/embed", {"inputs": "a"})
         self.assertEqual(reply.status, 503)
-        self.assertIn("all connections are taken", reply.json()["error"])
+        self.assertIn("all connections are in use", reply.json()["error"])
         self.assertIn("Retry-After", reply.headers)
         slow = connect(server)
         slow.sendall(b"GET /health HTTP/1.1\r\n")
         text = answer(slow)
         self.assertTrue(text.startswith(b"HTTP/1.1 408 "), text)
-        self.assertIn(b"while all connections are taken", text)  # not --header-timeout
+        self.assertIn(b"while all connections are in use", text)  # not --header-timeout
         for client in busy:
             client.sendall(b'{"inputs":"a"}')
             self.assertTrue(client.recv(1000).startswith(b"HTTP/1.1 200 "))
@@ -271,7 +271,7 @@ class Slow(unittest.TestCase):
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (free[2], limits[1]))
         reply = server.post("/embed", {"inputs": "a"})
         self.assertEqual(reply.status, 503, reply.body)
-        self.assertIn("no more connections can be opened", reply.json()["error"])
+        self.assertIn("no free file descriptor for another connection", reply.json()["error"])
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
         self.assertEqual(server.post("/embed", {"inputs": "a"}).status, 200)
         self.assertEqual(server.stop()[0], 0)

@@ -331,7 +331,7 @@ class Handshakes(Case):
                 connection.sendall(first)
                 got = read_all(connection)
                 self.assertTrue(got.startswith(b"HTTP/1.1 400 "), got)
-                self.assertIn(b"this port speaks TLS: ask with https://", got)
+                self.assertIn(b"this port requires TLS: use https://", got)
         self.stop()
 
     def test_garbage(self):
@@ -448,7 +448,7 @@ class Changes(Case):
         self.ask(old)
         self.assertEqual(self.answer(old), want)
         old.close()
-        self.assertIn("the certificate has changed and is taken up", self.stop())
+        self.assertIn("the certificate changed: the server uses the new one", self.stop())
 
     def test_bad_files_change_nothing(self):
         self.start()
@@ -464,7 +464,7 @@ class Changes(Case):
         self.ca.put("two")
         wait_until(lambda: self.shown() == "two")
         err = self.stop()
-        self.assertIn("server.key does not belong to the first certificate", err)
+        self.assertIn("server.key does not match the first certificate", err)
         self.assertIn("server.pem: No such file", err)
 
     def test_links_as_certbot_and_kubernetes_make_them(self):
@@ -487,7 +487,7 @@ class Changes(Case):
         self.assertEqual(self.shown(), "one")
         renew(2, "two")
         wait_until(lambda: self.shown() == "two")
-        self.assertNotIn("stays as it was", self.stop())
+        self.assertNotIn("keeps the old certificate", self.stop())
 
     def test_under_load_no_request_is_lost(self):
         server = self.start("--quiet")
@@ -532,17 +532,17 @@ class Files(Case):
         self.refused(missing + ": No such file", "--tls-cert", missing, "--tls-key", key)
         self.refused(missing + ": No such file", "--tls-cert", one, "--tls-key", missing)
         self.refused(self.folder + ": Is a directory", "--tls-cert", self.folder)
-        self.refused("holds no certificate", "--tls-cert", empty, "--tls-key", key)
-        self.refused("holds no certificate", "--tls-cert", key, "--tls-key", key)
+        self.refused("has no certificate", "--tls-cert", empty, "--tls-key", key)
+        self.refused("has no certificate", "--tls-cert", key, "--tls-key", key)
         self.refused(broken, "--tls-cert", broken, "--tls-key", key)
-        self.refused("holds no private key", "--tls-cert", one)
-        self.refused("holds no private key", "--tls-cert", one, "--tls-key", one)
-        self.refused("does not belong to the first certificate", "--tls-cert", one, "--tls-key",
+        self.refused("has no private key", "--tls-cert", one)
+        self.refused("has no private key", "--tls-cert", one, "--tls-key", one)
+        self.refused("does not match the first certificate", "--tls-cert", one, "--tls-key",
                      self.ca.at("two.key"))
         err = self.refused("the key is encrypted", "--tls-cert", one, "--tls-key", locked)
         self.assertIn("openssl pkey -in %s" % locked, err)
-        self.refused("without a certificate", "--tls-key", key)
-        self.refused("does not speak TLS", "--tls-cert", one, "--tls-key", key, "--unix",
+        self.refused("needs a certificate", "--tls-key", key)
+        self.refused("does not support TLS", "--tls-cert", one, "--tls-key", key, "--unix",
                      self.ca.at("socket"))
         self.ca.key("weak", "RSA", "rsa_keygen_bits:1024")
         weak = self.ca.sign("weak")[0]
@@ -594,7 +594,7 @@ class Files(Case):
         self.ca.put("old")
         self.server = Server(MINILM, "--tls-cert", self.ca.at("server.pem"), "--tls-key",
                              self.ca.at("server.key"))
-        self.assertIn("the certificate ended", self.stop())
+        self.assertIn("the certificate expired", self.stop())
 
     def test_the_watchdog_asks_by_tls(self):
         path = self.ca.at("notify")

@@ -241,8 +241,8 @@ class Changes(Case):
             self.assertLetIn(self.client(self.users, "anna"))
             self.assertRefused(self.client(None, None))
         err = self.stop()
-        self.assertIn("clients.pem: certificate 1 is no CA's", err)
-        self.assertIn("clients.pem holds no certificate", err)
+        self.assertIn("clients.pem: certificate 1 is not a CA certificate", err)
+        self.assertIn("clients.pem has no certificate", err)
 
 
 class Revoked(Case):
@@ -337,21 +337,21 @@ class Revoked(Case):
         users = self.users
         good = users.list("good")
         one = ("--tls-cert", self.ca.at("one.pem"), "--tls-key", self.ca.at("one.key"))
-        self.refused("without the CAs of clients (--tls-client-ca)", good, *one)
-        self.refused("without the CAs of clients", good, "--no-sandbox")
+        self.refused("need client CAs (--tls-client-ca)", good, *one)
+        self.refused("need client CAs", good, "--no-sandbox")
         self.refused(users.at("missing") + ": No such file", users.at("missing"))
-        self.refused("holds no list in the PEM format", users.at("ca.pem"))
-        self.refused("holds no list", users.join("empty"))
+        self.refused("has no revocation list in PEM format", users.at("ca.pem"))
+        self.refused("has no revocation list", users.join("empty"))
         with open(good, encoding="ascii") as source, open(users.at("broken"), "w", encoding="ascii") as target:
             target.write(source.read().replace("M", "N", 3))
         self.refused("broken: list 1: ", users.at("broken"))
         self.refused("list 2: ", users.join("second", "good", "broken"))
         self.refused("list 1 (/CN=a CA of the tests) ended at 2020-02-01 00:00:00 UTC",
                      users.list("ended", times=("-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", "20200201000000Z")))
-        self.refused("list 2 (/CN=a CA of the tests) begins only at 2090-01-01 00:00:00 UTC", users.join(
+        self.refused("list 2 (/CN=a CA of the tests) is valid only from 2090-01-01 00:00:00 UTC", users.join(
             "early", "good", os.path.basename(users.list("later", times=(
                 "-crl_lastupdate", "20900101000000Z", "-crl_nextupdate", "20900201000000Z")))))
-        self.refused("list 1 (/CN=a CA of the tests) is signed by none of the CAs", self.others.list("foreign"))
+        self.refused("list 1 (/CN=a CA of the tests) is not signed by a CA", self.others.list("foreign"))
         self.refused("more than 256 lists", users.join("many", *["good"] * 257))
         with open(users.at("huge"), "wb") as file:
             file.truncate((16 << 20) + 1)
@@ -359,7 +359,7 @@ class Revoked(Case):
         users.join("two", "ca.pem", "../others/ca.pem")
         self.refused("has no list of the CA /CN=a CA of the tests", good, *one, "--tls-client-ca", users.at("two"))
         users.issue("mute", NO_LISTS)
-        self.refused("does not let it sign lists", users.list("mute.crl", by="mute"), *one, "--tls-client-ca", users.at("mute.pem"))
+        self.refused("does not permit signing lists", users.list("mute.crl", by="mute"), *one, "--tls-client-ca", users.at("mute.pem"))
         done = gpuserve("serve", MINILM, "--check-config", *one, "--tls-client-ca", users.at("two"), "--tls-client-crl",
                         users.join("both", "good", "../others/foreign"))
         self.assertEqual(done.returncode, 0, done.err)
@@ -382,19 +382,19 @@ class Files(Case):
         users.self_signed("leaf")
         self.refused(users.at("missing") + ": No such file", users.at("missing"))
         self.refused(self.folder + ": Is a directory", self.folder)
-        self.refused("holds no certificate", users.at("empty"))
-        self.refused("holds no certificate", users.at("ca.key"))
+        self.refused("has no certificate", users.at("empty"))
+        self.refused("has no certificate", users.at("ca.key"))
         self.refused("broken: certificate 1: ", users.at("broken"))
-        self.refused("anna.pem: certificate 1 is no CA's", users.at("anna.pem"))
-        self.refused("leaf.pem: certificate 1 is no CA's", users.at("leaf.pem"))
-        self.refused("certificate 2 is no CA's", users.join("second", "ca.pem", "anna.pem"))
+        self.refused("anna.pem: certificate 1 is not a CA certificate", users.at("anna.pem"))
+        self.refused("leaf.pem: certificate 1 is not a CA certificate", users.at("leaf.pem"))
+        self.refused("certificate 2 is not a CA certificate", users.join("second", "ca.pem", "anna.pem"))
         self.refused("certificate 2: ", users.join("second", "ca.pem", "broken"))
         self.refused("more than 256 certificates", users.join("many", *["ca.pem"] * 257))
         users.join("most", *["ca.pem"] * 256)
         with open(users.at("huge"), "wb") as file:
             file.truncate((1 << 20) + 1)
         self.refused("more than 1048576 bytes", users.at("huge"))
-        self.refused("without TLS (--tls-cert)", users.at("ca.pem"), "--no-sandbox")
+        self.refused("need TLS (--tls-cert)", users.at("ca.pem"), "--no-sandbox")
         done = gpuserve("serve", MINILM, "--check-config", "--tls-cert", self.ca.at("one.pem"), "--tls-key", self.ca.at("one.key"),
                         "--tls-client-ca", users.at("most"))
         self.assertEqual(done.returncode, 0, done.err)

@@ -103,7 +103,7 @@ class Unix(unittest.TestCase):
 
     def test_what_is_left_over(self):
         server = self.serve()
-        self.refused("another program listens there")
+        self.refused("another program listens on this socket")
         self.assertServes()
         server.kill()
         server.wait()
@@ -125,10 +125,10 @@ class Unix(unittest.TestCase):
     def test_paths_that_cannot_be(self):
         with open(self.path, "w", encoding="ascii") as file:
             file.write("precious")
-        self.refused("is there and is no socket")
+        self.refused("exists and is not a socket")
         with open(self.path, encoding="ascii") as file:
             self.assertEqual(file.read(), "precious")
-        self.refused("a path of 200 bytes for a unix socket, 1 to 107", path="/" + "a" * 199)
+        self.refused("the path of the unix socket has 200 bytes, expected 1 to 107", path="/" + "a" * 199)
         self.refused("No such file", path=os.path.join(self.folder, "none", "socket"))
 
     def test_accepted_requests_are_answered_at_the_end(self):

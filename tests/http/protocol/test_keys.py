@@ -126,12 +126,12 @@ class Bad(unittest.TestCase):
 
     def test_files(self):
         self.fails("No such file", "--api-key-file", "/nowhere/keys")
-        for text, words in (("", "holds no key"), ("# only remarks\n", "holds no key"),
-                            ("good\nsha256:12\n", "line 2: sha256: is not followed by 64"),
-                            ("a b\n", "line 1: the key has a blank"), ("x" * 600, "more than 512"),
-                            ("x" * 5000, "more than 1022"),
-                            ("good\nsecond\0third\n", "line 2 holds a NUL"), ("\0" * 5000, "line 1 has more than 1022"),
-                            ("good\n" + ("#" * 1000 + "\n") * 16777 + "last\n", "more than 16777216 bytes"),
+        for text, words in (("", "has no key"), ("# only remarks\n", "has no key"),
+                            ("good\nsha256:12\n", "line 2: sha256: must be followed by 64"),
+                            ("a b\n", "line 1: the key has a space"), ("x" * 600, "more than 512"),
+                            ("x" * 5000, "exceeds 1022"),
+                            ("good\nsecond\0third\n", "line 2 has a NUL"), ("\0" * 5000, "line 1 exceeds 1022"),
+                            ("good\n" + ("#" * 1000 + "\n") * 16777 + "last\n", "exceed 16777216 bytes"),
                             ("".join("key-%d\n" % i for i in range(10001)), "line 10001: more than 10000 keys")):
             path = key_file(text)
             err = self.fails(words, "--api-key-file", path)
@@ -147,9 +147,9 @@ class Bad(unittest.TestCase):
 
     def test_options(self):
         self.fails("the key is empty", "--api-key", "")
-        self.fails("and no key", "--key-rate", "5")
-        self.fails("is no origin", "--cors-origin", "example.com")
-        self.fails("is no origin", "--cors-origin", "https://example.com/")
+        self.fails("no API key is set", "--key-rate", "5")
+        self.fails("is not an origin", "--cors-origin", "example.com")
+        self.fails("is not an origin", "--cors-origin", "https://example.com/")
 
 
 class Rates(unittest.TestCase):

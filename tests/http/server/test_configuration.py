@@ -181,14 +181,14 @@ class Configuration(Folder):
         ("tokenization-workers", "4", "--http-threads"), ("dtype", "float16", {"dtype": "fp16"}),
         ("served-model-name", "n", {"alias": ["n"]}), ("pooling", "cls", {"pooling": "cls"}),
         ("pooling", "mean", {"pooling": "mean"}), ("pooling", "last-token", {"pooling": "last"}),
-        ("pooling", "splade", ("splade", "weighs its words without being told to")),
+        ("pooling", "splade", ("splade", "uses SPLADE pooling without this option")),
         ("max-concurrent-requests", "7", {"max-connections": 7}), ("max-batch-tokens", "4096", {"batch-tokens": 4096}),
         ("max-batch-requests", "3", "--batch-tokens"), ("max-client-batch-size", "64", {"max-client-batch-size": 64}),
         ("auto-truncate", "true", {"auto-truncate": True}), ("auto-truncate", "false", {}),
         ("default-prompt-name", "query", {"default-prompt-name": "query"}), ("default-prompt", "query: ", {"default-prompt": "query: "}),
-        ("dense-path", "2_Dense_8192", ("no option here", "modules.json")), ("hf-token", "hf_secret", "gpuserve pull"),
+        ("dense-path", "2_Dense_8192", ("is not supported", "modules.json")), ("hf-token", "hf_secret", "gpuserve pull"),
         ("hf-api-token", "hf_secret", "gpuserve pull"), ("hostname", "::1", {"host": "::1"}), ("port", "8123", {"port": 8123}),
-        ("uds-path", "/tmp/a", "in this process"), ("huggingface-hub-cache", "/data", {"cache-dir": "/data"}),
+        ("uds-path", "/tmp/a", "in its own process"), ("huggingface-hub-cache", "/data", {"cache-dir": "/data"}),
         ("payload-limit", "1000", {"max-body-bytes": 1000}), ("api-key", "k", {"api-key": ["(hidden)"]}),
         ("json-output", None, "--access-log"), ("disable-spans", None, "no spans"), ("otlp-endpoint", "http://a", "--access-log"),
         ("otlp-service-name", "b", "--access-log"), ("prometheus-port", "9000", "--open-metrics"),
@@ -217,7 +217,7 @@ class Configuration(Folder):
                 if isinstance(want, dict):
                     self.assertEqual(done.err, "", where)
                 else:
-                    self.assertIn(name + " of text-embeddings-inference means nothing here", done.err)
+                    self.assertIn(name + " of text-embeddings-inference has no effect", done.err)
                     self.assertIn(want, done.err)
                     self.assertEqual(done.err.count("\n"), 1, where)
 
@@ -235,11 +235,11 @@ class Configuration(Folder):
             self.assertEqual((done.returncode, done.err), (0, ""), (arguments, variables))
             self.assertEqual(json.loads(done.out), want)
         self.fails(["exclude each other"], "m", "--default-prompt", "a", DEFAULT_PROMPT_NAME="b")
-        self.fails(["takes no value"], "m", "--auto-truncate=maybe")
-        self.fails(["takes no value"], "m", "--insecure=true")
-        self.fails(["of one model", "MODEL@REVISION"], "m", "n", "--revision", "a")
-        self.fails(["of one model"], "m@b", "--revision", "a")
-        self.fails(["no branch, tag or commit"], "m", "--revision", "../a")
+        self.fails(["does not accept a value"], "m", "--auto-truncate=maybe")
+        self.fails(["does not accept a value"], "m", "--insecure=true")
+        self.fails(["only with one model", "MODEL@REVISION"], "m", "n", "--revision", "a")
+        self.fails(["only with one model"], "m@b", "--revision", "a")
+        self.fails(["not a branch, tag or commit"], "m", "--revision", "../a")
         self.fails(["a directory, not a name"], self.folder, "--revision", "a")
         done = gpuserve("embed", "--json-output")
         self.assertIn("embed has no option --json-output", done.err)
@@ -247,13 +247,13 @@ class Configuration(Folder):
     def test_wrong_values_name_their_place(self):
         self.fails(["--port", "eighty", "GPUSERVE_PORT"], "m", GPUSERVE_PORT="eighty")
         self.fails(["AUTO_TRUNCATE", "maybe"], "m", AUTO_TRUNCATE="maybe")
-        self.fails(["no model"])
+        self.fails(["the model is missing"])
         self.fails(["/nowhere.json", "No such file"], "m", "--config", "/nowhere.json")
         self.fails([self.folder, "Is a directory"], "m", "--config", self.folder)
-        self.fails(["/dev/zero has more than 1048576 bytes"], "m", "--config", "/dev/zero")
+        self.fails(["/dev/zero exceeds 1048576 bytes"], "m", "--config", "/dev/zero")
         for text, words in (('{"prot": 1}', ['"prot"', 'did you mean "port"']),
-                            ('{"port": 1, "port": 2}', ["duplicate"]), ("[1]", ["no JSON object"]),
-                            ('{"port": {}}', ['"port"', "neither text"]), ('{"port"', ["line 1"]),
+                            ('{"port": 1, "port": 2}', ["duplicate"]), ("[1]", ["not a JSON object"]),
+                            ('{"port": {}}', ['"port"', "not a string, a number"]), ('{"port"', ["line 1"]),
                             ('{"port": 70000}', ["70000", '"port"']),
                             ('{"models": []}', ["not a list"]), ('{"models": [{}]}', ["model 1"]),
                             ('{"config": "x"}', ['"config"']), ("[" * 3000, ["line 1", "depth"]),
@@ -320,7 +320,7 @@ class Configuration(Folder):
         self.assertEqual(plain.stop()[0], 0)
         done = gpuserve("serve", dense, "--port", "0", "--default-prompt-name", "question")
         self.assertEqual(done.returncode, 1)
-        self.assertIn('no prompt "question": the model has "query", "passage"', done.err)
+        self.assertIn('unknown prompt "question": the model has "query", "passage"', done.err)
 
     def test_revisions(self):
         """Of a model in the hub's cache, which is called without it."""

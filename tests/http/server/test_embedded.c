@@ -173,7 +173,7 @@ Test(embedded, a_borrowed_model_stays_the_callers)
     cr_expect_eq(ask(server, "POST", "/v2/repository/models/default/unload", "{}", text_of_reply,
                      sizeof(text_of_reply)),
                  501, "%s", text_of_reply);
-    cr_expect_neq(strstr(text_of_reply, "belongs to the program around the server"), NULL);
+    cr_expect_neq(strstr(text_of_reply, "belongs to the host program"), NULL);
     expect_embedded(server, "default");
     gpuserve_http_stop(&server);
     cr_expect_eq(gpuserve_embed(model, text, 1, row, 1024, NULL, NULL), GPUSERVE_OK);
@@ -248,26 +248,27 @@ Test(embedded, options_that_cannot_be)
     refused(NULL, "`options` is NULL");
     cr_expect_eq(gpuserve_http_start(NULL, NULL, NULL, &error), GPUSERVE_E_INVALID);
     REFUSED("gpuserve_http_options: struct_size is 4, less than", options.struct_size = 4);
-    REFUSED("`n_threads` is 257, at most 256", options.n_threads = 257);
-    REFUSED("`max_connections` is 4294967295, at most 1048576",
+    REFUSED("`n_threads` is 257, the limit is 256", options.n_threads = 257);
+    REFUSED("`max_connections` is 4294967295, the limit is 1048576",
             options.max_connections = UINT32_MAX);
-    REFUSED("`max_address_connections` is 1048577, at most 1048576",
+    REFUSED("`max_address_connections` is 1048577, the limit is 1048576",
             options.max_address_connections = 1048577);
-    REFUSED("`max_body_bytes` is 1073741825, at most 1073741824",
+    REFUSED("`max_body_bytes` is 1073741825, the limit is 1073741824",
             options.max_body_bytes = (UINT64_C(1) << 30) + 1);
-    REFUSED("`max_client_batch` is 1048577, at most 1048576", options.max_client_batch = 1048577);
-    REFUSED("at most 65535", options.port = 65536);
-    REFUSED("a host of 599 bytes", options.host = long_name);
+    REFUSED("`max_client_batch` is 1048577, the limit is 1048576",
+            options.max_client_batch = 1048577);
+    REFUSED("the limit is 65535", options.port = 65536);
+    REFUSED("the host has 599 bytes", options.host = long_name);
     REFUSED("a.example", options.host = "a.example");
     REFUSED("`cors_origins` is NULL", options.n_cors_origins = 1);
     REFUSED("`cors_origins`: origin 1 is NULL", options.cors_origins = origins;
             options.n_cors_origins = 2);
     REFUSED("`api_keys` is NULL", options.n_api_keys = 1);
-    REFUSED("a path of 0 bytes", options.unix_path = "");
-    REFUSED("a path of 599 bytes", options.unix_path = long_name);
+    REFUSED("the path of the unix socket has 0 bytes", options.unix_path = "");
+    REFUSED("the path of the unix socket has 599 bytes", options.unix_path = long_name);
     REFUSED("tls", options.tls_key_file = TINY);
-    REFUSED("no model to serve", options.n_models = 0);
-    REFUSED("no model to serve", options.models = NULL);
+    REFUSED("the list of models to serve is empty", options.n_models = 0);
+    REFUSED("the list of models to serve is empty", options.models = NULL);
 }
 
 Test(embedded, models_that_cannot_be)
@@ -279,15 +280,15 @@ Test(embedded, models_that_cannot_be)
 
     memset(long_name, 'a', sizeof(long_name) - 1);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        REFUSED("cannot be called", models[0].name = wrong[i]);
-    REFUSED("cannot be called", models[0].name = long_name);
-    REFUSED("gpuserve_http_model has struct_size 8", models[0].struct_size = 8);
+        REFUSED("the model name", models[0].name = wrong[i]);
+    REFUSED("the model name", models[0].name = long_name);
+    REFUSED("gpuserve_http_model: struct_size is 8", models[0].struct_size = 8);
     REFUSED("not neither", models[0].path = NULL);
     REFUSED("not both", models[0].model = (gpuserve_model *)&error);
     REFUSED("`aliases` is NULL", models[0].n_aliases = 1);
-    REFUSED("cannot be called \"\"", models[0].aliases = none; models[0].n_aliases = 1);
-    REFUSED("two models are called", options.n_models = 2);
-    REFUSED("two models are called", options.n_models = 2; models[0].name = "other";
+    REFUSED("the model name \"\" is not valid", models[0].aliases = none; models[0].n_aliases = 1);
+    REFUSED("two models have the name", options.n_models = 2);
+    REFUSED("two models have the name", options.n_models = 2; models[0].name = "other";
             models[0].aliases = same; models[0].n_aliases = 1);
 }
 

@@ -78,7 +78,7 @@ class Reload(unittest.TestCase):
         self.reload(server)
         code, err = server.stop()
         self.assertEqual(code, 0)
-        self.assertIn("model stays as it was", err)
+        self.assertIn("model as it was", err)
         self.assertIn("config.json", err)
         self.assertIn("reloaded", err)
 
@@ -106,7 +106,7 @@ class Reload(unittest.TestCase):
             self.assertEqual(statuses(), [401, 200, 200])
         code, err = server.stop()
         self.assertEqual(code, 0)
-        self.assertIn("the key file stays as it was", err)
+        self.assertIn("the server keeps the key file as it was", err)
 
 
 class End(unittest.TestCase):

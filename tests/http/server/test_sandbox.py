@@ -87,7 +87,7 @@ class Sandbox(unittest.TestCase):
         self.assertNotEqual(shown(), first)
         self.assertEqual(seccomp(server), {"2"})
         code, err = server.stop()
-        self.assertEqual((code, "stays as it was" in err), (0, False), err)
+        self.assertEqual((code, "the server keeps" in err), (0, False), err)
         with open(at("log"), encoding="utf-8") as file:
             self.assertIn('"status":401', file.read())
         self.assertEqual(sorted(os.listdir(folder)), ["cert", "key", "keys", "log", "log.1"])
@@ -123,7 +123,7 @@ class Sandbox(unittest.TestCase):
                     yield file.read().strip()
 
         # a thread names itself once it runs
-        wait_until(lambda: {"gpuserve-http", "gpuserve-crew", "gpuserve-0"} <= set(names()))
+        wait_until(lambda: {"gpuserve-http", "gpuserve-worker", "gpuserve-0"} <= set(names()))
         self.assertEqual(server.stop()[0], 0)
 
     def test_without(self):

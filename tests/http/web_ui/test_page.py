@@ -85,7 +85,7 @@ class Page(Browsed):
         self.write("embed-texts", "\n".join(map(str, range(65))))
         self.wrong("embed", "embed-texts", "65 texts: 64 at most")
         self.write("embed-texts", "short\n" + "long " * 300)
-        self.wrong("embed", "embed-texts", "Text 2: a text of 302 tokens, 2 of them special, more than the limit of 256")
+        self.wrong("embed", "embed-texts", "Text 2: the text has 302 tokens (2 of them special), the limit is 256")
         self.one("#embed-cut").click()
         self.submit("embed")
         self.assertIn("1 text was cut", self.text("embed-status"))
@@ -195,7 +195,7 @@ class Several(Browsed):
         self.submit("classify")
         self.assertGreater(len(self.all("#bars .entity")), 0)
         self.tab("rerank")
-        self.assertIn("cannot rank", self.one("#panel-rerank .cannot").text)
+        self.assertIn("does not support reranking", self.one("#panel-rerank .cannot").text)
 
 
 class Key(Browsed):
@@ -207,7 +207,7 @@ class Key(Browsed):
     def test_it_asks_for_a_key(self):
         self.assertIn("asks for an API key", self.text("key-error"))
         self.one("#key").send_keys("wrong", Keys.ENTER)
-        self.until(lambda: "none of the server's" in self.text("key-error"))
+        self.until(lambda: "not valid" in self.text("key-error"))
         self.until(lambda: "need an API key" in self.text("live-error"))
         self.one("#key").clear()
         self.one("#key").send_keys("secret", Keys.ENTER)

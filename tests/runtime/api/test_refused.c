@@ -79,8 +79,8 @@ Test(refused, options_of_a_model)
     expect_not_opened(WITH(on_device_lost, GPUSERVE_LOST_GPU_OR_CPU + 1), "on_device_lost is");
     expect_not_opened(WITH(cache_bytes, (UINT64_C(1) << 46) + 1), "cache_bytes is");
     expect_not_opened(WITH(max_batch_tokens, (1u << 20) + 1), "max_batch_tokens is 1048577");
-    expect_not_opened(WITH(max_tokens, 41), "max_tokens is 41, but the model has positions for 40");
-    expect_not_opened(WITH(max_tokens, 2), "max_tokens is 2, but 2 of a text's tokens");
+    expect_not_opened(WITH(max_tokens, 41), "max_tokens is 41, the model's limit is 40");
+    expect_not_opened(WITH(max_tokens, 2), "max_tokens is 2, but every text has 2 special tokens");
     expect_not_opened(WITH(n_threads, 3), "n_threads is 3");
     expect_not_opened(WITH(name, "a\xFF"), "name is not UTF-8 at byte 1");
     expect_not_opened(WITH(version, "\xC3"), "version is not UTF-8 at byte 0");
@@ -210,13 +210,13 @@ Test(refused, what_to_tokenize)
     expect(gpuserve_tokenize(model, NULL, 1, ids, NULL, 8, &n, NULL, &error), GPUSERVE_E_INVALID,
            "`text` is NULL");
     expect(gpuserve_tokenize(model, text, (size_t)1 << 31, ids, NULL, 8, &n, NULL, &error),
-           GPUSERVE_E_TOO_LARGE, "2147483648 bytes, more than 2147483647");
+           GPUSERVE_E_TOO_LARGE, "2147483648 bytes, the limit is 2147483647");
     expect(gpuserve_tokenize(model, text, 5, ids, NULL, 8, NULL, NULL, &error), GPUSERVE_E_INVALID,
            "`n_tokens` is NULL");
     expect(gpuserve_tokenize(model, text, 5, NULL, NULL, 8, &n, NULL, &error), GPUSERVE_E_INVALID,
            "`ids` is NULL but the capacity is 8");
     expect(gpuserve_tokenize(model, text, 5, NULL, spans, 0, &n, NULL, &error), GPUSERVE_E_INVALID,
-           "`spans` without `ids`");
+           "`spans` is set, but `ids` is NULL");
     expect(gpuserve_tokenize(model, text, 5, ids, NULL, 3, &n, NULL, &error), GPUSERVE_E_TOO_LARGE,
            "room for 3 tokens, the text has 4");
     options.no_special = 2;
@@ -271,9 +271,9 @@ Test(refused, tasks_of_other_models)
 {
     expect_unable("bert-single", GPUSERVE_TASK_EMBED, "only classifies");
     expect_unable("bert-single", GPUSERVE_TASK_SPARSE, "no sparse vectors");
-    expect_unable("bert-single", GPUSERVE_TASK_TOKEN_LABELS, "no token classifier");
+    expect_unable("bert-single", GPUSERVE_TASK_TOKEN_LABELS, "not a token classifier");
     expect_unable("bert", GPUSERVE_TASK_CLASSIFY, "no classifier head");
-    expect_unable("bert-tokens", GPUSERVE_TASK_CLASSIFY, "labels are of tokens");
+    expect_unable("bert-tokens", GPUSERVE_TASK_CLASSIFY, "labels tokens, not texts");
     expect_unable("bert-tokens", GPUSERVE_TASK_EMBED, "labels tokens");
 }
 
@@ -288,7 +288,7 @@ Test(refused, options_of_classifying)
     model = open_model();
     options.reserved = 1;
     expect(gpuserve_classify(model, texts, 1, scores, 16, &options, &error), GPUSERVE_E_INVALID,
-           "`reserved` must be zero");
+           "`reserved` is not zero");
     gpuserve_model_close(&model);
     end();
 }
@@ -350,12 +350,12 @@ Test(refused, what_to_profile)
     expect_no_profile(HOW(text_tokens, 2), "text_tokens is 2, outside 3 to");
     expect_no_profile(HOW(text_tokens, 41), "text_tokens is 41, outside 3 to");
     expect_no_profile(HOW(n_texts, 1000000), "1000000 texts of");
-    expect_no_profile(HOW(rounds, 10001), "rounds is 10001, more than 10000");
+    expect_no_profile(HOW(rounds, 10001), "rounds is 10001, the limit is 10000");
     expect_no_profile(HOW(timing, GPUSERVE_PROFILE_DIFFERENCES + 1), "timing is 3, outside 0 to 2");
     how.n_texts = 2;
     expect_no_profile(how, "text 1 is NULL");
     how.n_texts = 0;
-    expect_no_profile(how, "`texts` is given, but n_texts is 0");
+    expect_no_profile(how, "`texts` is set, but n_texts is 0");
     expect(gpuserve_model_profile(context, NULL, NULL, NULL, ignore, NULL, &error),
            GPUSERVE_E_INVALID, "is NULL");
     expect(gpuserve_model_profile(context, folder.path, NULL, NULL, NULL, NULL, &error),

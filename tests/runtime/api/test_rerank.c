@@ -190,14 +190,14 @@ Test(rerank, wrong_calls_are_refused_and_touch_nothing)
     expect_refused(model, "q", holes, 2, N, NULL, GPUSERVE_E_INVALID, "document 1 is NULL");
     expect_refused(model, "q", bytes, 2, N, NULL, GPUSERVE_E_INVALID, "the documents: item 1");
     expect_refused(model, "q", documents, N, N - 1, NULL, GPUSERVE_E_INVALID,
-                   "room for 4 scores, there are 5 documents");
+                   "capacity for 4 scores, the call has 5 documents");
     cr_expect_eq(gpuserve_rerank(model, "q", documents, N, NULL, NULL, N, NULL, &error),
                  GPUSERVE_E_INVALID);
     cr_expect_str_eq(error.message, "`scores` is NULL");
     expect_refused(model, "q", broken, 2, N, NULL, GPUSERVE_E_DEVICE, "");
     options.method = GPUSERVE_RERANK_CROSS_ENCODER;
     expect_refused(model, "q", documents, N, N, &options, GPUSERVE_E_UNSUPPORTED,
-                   "no cross-encoder");
+                   "not a cross-encoder");
     options.method = 9;
     expect_refused(model, "q", documents, N, N, &options, GPUSERVE_E_INVALID, "method is 9");
     options.method = 0;

@@ -29,7 +29,7 @@ Test(device, the_message_names_the_missing_layer_and_the_remedy)
     const struct {
         const char *module, *message, *hint;
     } cases[] = {
-        { NULL, "no plugin: libgpuserve-cuda.so", "GPUSERVE_PLUGIN_DIR" },
+        { NULL, "the plugin is missing: libgpuserve-cuda.so", "GPUSERVE_PLUGIN_DIR" },
         { "no-library", "cannot be loaded", "loader" },
         { "plugin-abi", newer, "this library's version" },
         { "plugin-slot", "the operation `attention` is missing", "" },
@@ -38,7 +38,7 @@ Test(device, the_message_names_the_missing_layer_and_the_remedy)
         { "plugin-no-device", "the driver sees no device", "plug one in" },
     };
 
-    snprintf(newer, sizeof(newer), "made for backend interface %u", GPUSERVE_BACKEND_ABI + 1);
+    snprintf(newer, sizeof(newer), "the plugin has backend ABI %u", GPUSERVE_BACKEND_ABI + 1);
     unsetenv("GPUSERVE_PLUGIN_DIR");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         gpuserve_device_info device = { .struct_size = sizeof(device) };

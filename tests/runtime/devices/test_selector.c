@@ -58,16 +58,16 @@ Test(selector, kinds)
     cr_expect_eq(selector.kind, GSV_SELECT_ALL);
     good("GPU-8000");
     cr_expect(selector.kind == GSV_SELECT_UUID && strcmp(selector.uuid, "GPU-8000") == 0);
-    refused(&(struct wrong){ "cuda:1234567", "is no device", "cuda:N" });
-    refused(&(struct wrong){ "cuda:", "is no device", "cuda:N" });
-    refused(&(struct wrong){ "cuda:1x", "is no device", "cuda:N" });
-    refused(&(struct wrong){ "cuad", "is no device", "did you mean \"cuda\"?" });
-    refused(&(struct wrong){ "GPU-", "is no device", NULL });
+    refused(&(struct wrong){ "cuda:1234567", "is not a device", "cuda:N" });
+    refused(&(struct wrong){ "cuda:", "is not a device", "cuda:N" });
+    refused(&(struct wrong){ "cuda:1x", "is not a device", "cuda:N" });
+    refused(&(struct wrong){ "cuad", "is not a device", "did you mean \"cuda\"?" });
+    refused(&(struct wrong){ "GPU-", "is not a device", NULL });
     memset(long_name, 'G', sizeof(long_name));
     long_name[sizeof(long_name) - 1] = 0;
     refused(&(struct wrong){ long_name, "longer than 2048 bytes", NULL });
     long_name[sizeof(long_name) - 2] = 0;
-    refused(&(struct wrong){ long_name, "is no device", NULL });
+    refused(&(struct wrong){ long_name, "is not a device", NULL });
 }
 
 Test(selector, options)
@@ -121,19 +121,19 @@ Test(selector, sizes)
 
 Test(selector, words_that_are_none)
 {
-    static const char part[] = "a part such as 0.5 or 50% is wanted";
-    static const char size[] = "MiB, or a size such as 8G, are wanted";
+    static const char part[] = "expected a fraction such as 0.5 or 50%";
+    static const char size[] = "expected MiB or a size such as 8G";
     static const struct wrong cases[] = {
-        { "auto:", "there is no option \"\"", "order, limit" },
-        { "auto:limt=2", "there is no option \"limt\"", "did you mean limit?" },
-        { "auto:li=2", "there is no option \"li\"", NULL },
-        { "auto:limitless=2", "there is no option \"limitless\"", NULL },
-        { "auto:order=loda", "there is no order \"loda\"", "did you mean load?" },
-        { "auto:order=lo", "there is no order \"lo\"", NULL },
-        { "auto:order=anything", "there is no order \"anything\"", "one of first, index" },
-        { "auto:order=an_order_of_more_than_24_letters", "there is no order", "one of first" },
-        { "auto:order=load,2", "there is no option \"2\"", NULL },
-        { "auto:limit=0", "limit=0: a number from 1 to 999999 is wanted", NULL },
+        { "auto:", "unknown option \"\"", "order, limit" },
+        { "auto:limt=2", "unknown option \"limt\"", "did you mean limit?" },
+        { "auto:li=2", "unknown option \"li\"", NULL },
+        { "auto:limitless=2", "unknown option \"limitless\"", NULL },
+        { "auto:order=loda", "unknown order \"loda\"", "did you mean load?" },
+        { "auto:order=lo", "unknown order \"lo\"", NULL },
+        { "auto:order=anything", "unknown order \"anything\"", "one of first, index" },
+        { "auto:order=an_order_of_more_than_24_letters", "unknown order", "one of first" },
+        { "auto:order=load,2", "unknown option \"2\"", NULL },
+        { "auto:limit=0", "limit=0: expected a number from 1 to 999999", NULL },
         { "auto:limit=", "limit=: a number", NULL },
         { "auto:limit=-1", "limit=-1: a number", NULL },
         { "auto:limit=1a", "limit=1a: a number", NULL },
@@ -154,9 +154,9 @@ Test(selector, words_that_are_none)
         { "auto:memory_free=1/", size, NULL },
         { "auto:memory_free=1234567890", size, NULL },
         { "auto:memory_free=16777216T", size, NULL },
-        { "auto:include_unknown=maybe", "yes or no is wanted", NULL },
-        { "auto:exclude=a", "exclude=a: not the number of a GPU", NULL },
-        { "auto:exclude=1,,2", "exclude=: not the number of a GPU", NULL },
+        { "auto:include_unknown=maybe", "expected yes or no", NULL },
+        { "auto:exclude=a", "exclude=a: not a GPU index", NULL },
+        { "auto:exclude=1,,2", "exclude=: not a GPU index", NULL },
         { "auto:exclude_uuid=", "exclude_uuid=: not a UUID", NULL },
     };
     char text[160], uuid[GSV_UUID_BYTES + 1];

@@ -165,8 +165,8 @@ Test(prompt, a_default_that_cannot_be)
         const char *name, *text, *words;
     } cases[] = {
         { "question", NULL,
-          "default_prompt_name: no prompt \"question\": the model has \"query\"" },
-        { "query", "w1", "both default_prompt and default_prompt_name" },
+          "default_prompt_name: unknown prompt \"question\": the model has \"query\"" },
+        { "query", "w1", "default_prompt and default_prompt_name are both set" },
         { NULL, "w1 \xff", "default_prompt is not UTF-8" },
     };
 

@@ -147,11 +147,11 @@ Test(swap, a_failure_leaves_the_old_model_serving)
     refuse(model, "/nonexistent", NULL, NULL, GPUSERVE_E_NOT_FOUND, "/nonexistent");
     refuse(model, "", NULL, NULL, GPUSERVE_E_INVALID, "empty");
     refuse(model, huge.path, NULL, NULL, GPUSERVE_E_NUMERIC, "the warm-up");
-    refuse(model, labels.path, NULL, NULL, GPUSERVE_E_INVALID, "0 numbers");
+    refuse(model, labels.path, NULL, NULL, GPUSERVE_E_INVALID, "0 dimensions");
     how.allow = GPUSERVE_CHANGE_DIM;
     refuse(model, labels.path, NULL, &how, GPUSERVE_E_INVALID, "labels");
     how.allow = 0;
-    refuse(model, dense.path, NULL, NULL, GPUSERVE_E_INVALID, "those of the open model 32");
+    refuse(model, dense.path, NULL, NULL, GPUSERVE_E_INVALID, "that of the open model has 32");
     how.fingerprint = "0123";
     refuse(model, a.path, NULL, &how, GPUSERVE_E_MISMATCH, "not 0123");
     how.fingerprint = NULL;

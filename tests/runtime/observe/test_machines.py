@@ -172,7 +172,7 @@ class Nvml(unittest.TestCase):
 
     def test_a_driver_that_cannot_start_says_why(self):
         for machine, reason in (("no-module", "kernel driver is not loaded"),
-                                ("mismatch", "different releases")):
+                                ("mismatch", "different versions")):
             driver = report(of=(machine,))["driver"]
             self.assertFalse(driver["works"])
             self.assertIn(reason, driver["reason"])
@@ -268,7 +268,7 @@ class Visible(unittest.TestCase):
         self.assertTrue(self.shown("eight", "2,2")[1]["repeated"])
         doctor = subprocess.run([PROGRAM, "doctor"], text=True, capture_output=True, check=True,
                                 env=environment("eight", CUDA_VISIBLE_DEVICES="0,nine")).stdout
-        self.assertIn('"nine" names no GPU', doctor)
+        self.assertIn('"nine" is not a GPU', doctor)
 
 
 class Selectors(unittest.TestCase):
@@ -296,15 +296,15 @@ class Selectors(unittest.TestCase):
     def test_what_is_wrong_is_named_with_what_there_is(self):
         env = environment("eight", EIGHT[:2], CUDA_VISIBLE_DEVICES="0,1")
         for selector, *words in (
-                ("cuda:2", "there are 2", EIGHT[0], "cuda:1", "the machine has 8"),
-                ("GPU-99", "no such device", EIGHT[1]), ("GPU-8000000", "both cuda:0 and cuda:1"),
+                ("cuda:2", "available are 2", EIGHT[0], "cuda:1", "the machine has 8"),
+                ("GPU-99", "no such device", EIGHT[1]), ("GPU-8000000", "cuda:0 and cuda:1 both"),
                 (EIGHT[4], "in this machine", "CUDA_VISIBLE_DEVICES=" + EIGHT[4]),
-                ("cdua", "is no device", '"cuda"'), ("cuda:x", "is no device"),
-                ("auto:ordre=load", 'no option "ordre"', "did you mean order?"),
-                ("auto:order=laod", 'no order "laod"', "did you mean load?"),
-                ("auto:", 'no option ""', "order, limit"), ("auto:limit=0", "limit=0"),
+                ("cdua", "is not a device", '"cuda"'), ("cuda:x", "is not a device"),
+                ("auto:ordre=load", 'unknown option "ordre"', "did you mean order?"),
+                ("auto:order=laod", 'unknown order "laod"', "did you mean load?"),
+                ("auto:", 'unknown option ""', "order, limit"), ("auto:limit=0", "limit=0"),
                 ("auto:max_load=x", "max_load=x"), ("auto:exclude=a", "exclude=a"),
-                ("auto:limit=1,2", 'no option "2"'), ("auto:memory_free=8Q", "memory_free=8Q"),
+                ("auto:limit=1,2", 'unknown option "2"'), ("auto:memory_free=8Q", "memory_free=8Q"),
                 ("auto:exclude=" + ",".join(map(str, range(40))), "more than 32"),
                 ("GPU-" + "1" * 3000, "longer than")):
             with self.subTest(selector):
@@ -336,7 +336,7 @@ class Selectors(unittest.TestCase):
         self.assertEqual(self.memory(*virtual), (8, 5, "vGPU"))
         limit = self.memory("one", [ONE],
                             CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="1=2G,0=16G")
-        self.assertEqual(limit, (80, 16, "MPS: 16384 MiB for a process"))
+        self.assertEqual(limit, (80, 16, "MPS: 16384 MiB per process"))
         for broken in ("0", "0=", "=1G", "x", "1=2G"):
             self.assertEqual(self.memory("one", [ONE], CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=broken)[2],
                              None)
@@ -346,7 +346,7 @@ class Selectors(unittest.TestCase):
         self.assertEqual(self.memory("one", [ONE], **share)[2], "MPS: 30 % of its threads")
         both = dict(share, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=1G")
         self.assertEqual(self.memory("one", [ONE], **both)[2],
-                         "MPS: 1024 MiB for a process, 30 % of its threads")
+                         "MPS: 1024 MiB per process, 30 % of its threads")
         self.assertEqual(self.memory("mig", ["GPU-ffffffff-0000-0000-0000-000000000003"], **share)[2],
                          "MIG, MPS: 30 % of its threads")
         self.assertIn("30 % of its threads", run(env=environment("one", [ONE], **share)).stdout)
@@ -364,7 +364,7 @@ class Selectors(unittest.TestCase):
                                   capture_output=True, timeout=PATIENCE, check=False)
             self.assertEqual(done.returncode == 0, works, done.stderr)
             if not works:
-                self.assertIn("what MPS allows a process of cuda:0 is 8192", done.stderr)
+                self.assertIn("the MPS memory limit per process of cuda:0 is 8192", done.stderr)
 
 
 class Replicas(unittest.TestCase):

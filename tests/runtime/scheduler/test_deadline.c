@@ -92,8 +92,8 @@ Test(deadline, passing_in_the_queue_completes_before_compute)
     cr_expect_eq(gpuserve_wait(waiting, 20000, NULL), GPUSERVE_E_TIMEOUT, "no worker is free");
     fake_release();
     cr_expect_eq(gpuserve_wait(waiting, -1, &error), GPUSERVE_E_EXPIRED);
-    cr_expect_str_eq(error.message, "the deadline, 2000 us after submission, passed with 1 of 1 "
-                                    "items not begun");
+    cr_expect_str_eq(error.message, "the deadline, 2000 us after submission, passed before 1 of 1 "
+                                    "items started");
     cr_expect_eq(rows[1][0], -7, "untouched");
     cr_expect_eq(result.n_tokens, 0, "untouched");
     gpuserve_request_free(&waiting);

@@ -61,21 +61,21 @@ static const struct bad_job bad_jobs[] = {
     { "unknown cache", { GOOD, .texts = two, .cache = 9 }, GPUSERVE_E_INVALID, "job.cache is 9" },
     { "no cache", { GOOD, .texts = two, .cache = GPUSERVE_CACHE_ON }, GPUSERVE_E_UNSUPPORTED, "the model has no cache" },
     { "too many dimensions", { GOOD, .texts = two, .dimensions = 9 }, GPUSERVE_E_INVALID, "job.dimensions is 9, the model has 8" },
-    { "dimensions of a class", { GOOD, .texts = two, .dimensions = 2, .task = GPUSERVE_TASK_CLASSIFY }, GPUSERVE_E_INVALID, "embeddings only" },
-    { "normalized classes", { GOOD, .texts = two, .normalize = 1, .task = GPUSERVE_TASK_CLASSIFY }, GPUSERVE_E_INVALID, "embeddings only" },
-    { "scored embedding", { GOOD, .texts = two, .score = 1 }, GPUSERVE_E_INVALID, "classification only" },
+    { "dimensions of a class", { GOOD, .texts = two, .dimensions = 2, .task = GPUSERVE_TASK_CLASSIFY }, GPUSERVE_E_INVALID, "only for embeddings" },
+    { "normalized classes", { GOOD, .texts = two, .normalize = 1, .task = GPUSERVE_TASK_CLASSIFY }, GPUSERVE_E_INVALID, "only for embeddings" },
+    { "scored embedding", { GOOD, .texts = two, .score = 1 }, GPUSERVE_E_INVALID, "only for classification" },
     { "unknown prompt", { GOOD, .texts = two, .prompt_name = "qury" }, GPUSERVE_E_INVALID, "\"query\", \"passage\"" },
     { "two prompts", { GOOD, .texts = two, .prompt_name = "query", .prompt = "x" }, GPUSERVE_E_INVALID, "both `prompt` and `prompt_name`" },
-    { "prompt before ids", { GOOD, .ids = ids, .id_offsets = offsets, .prompt = "x" }, GPUSERVE_E_INVALID, "before token ids" },
+    { "prompt before ids", { GOOD, .ids = ids, .id_offsets = offsets, .prompt = "x" }, GPUSERVE_E_INVALID, "combined with token ids" },
     { "no output", { .struct_size = sizeof(gpuserve_job), .n_items = 2, .texts = two }, GPUSERVE_E_INVALID, "`output` is NULL" },
-    { "output one too small", { .struct_size = sizeof(gpuserve_job), .n_items = 2, .texts = two, .output = rows, .output_capacity = 15 }, GPUSERVE_E_INVALID, "room for 15 floats, 2 rows of 8 need 16" },
-    { "stride under a row", { GOOD, .texts = two, .output_stride = 7 }, GPUSERVE_E_INVALID, "output_stride is 7, less than a row's 8" },
-    { "a text of a gigabyte", { GOOD, .texts = two, .text_sizes = huge }, GPUSERVE_E_TOO_LARGE, "item 1: its text has 1073741825 bytes, more than 1073741824" },
+    { "output one too small", { .struct_size = sizeof(gpuserve_job), .n_items = 2, .texts = two, .output = rows, .output_capacity = 15 }, GPUSERVE_E_INVALID, "capacity for 15 floats, 2 rows of 8 need 16" },
+    { "stride under a row", { GOOD, .texts = two, .output_stride = 7 }, GPUSERVE_E_INVALID, "output_stride is 7, less than the row width 8" },
+    { "a text of a gigabyte", { GOOD, .texts = two, .text_sizes = huge }, GPUSERVE_E_TOO_LARGE, "item 1: the text has 1073741825 bytes, the limit is 1073741824" },
     { "a stride that overflows", { GOOD, .texts = two, .output_stride = SIZE_MAX }, GPUSERVE_E_TOO_LARGE, "2 rows, 18446744073709551615 floats apart" },
     { "stride past the end", { GOOD, .texts = two, .output_stride = 9 }, GPUSERVE_E_INVALID, "need 17" },
     { "token vectors past the end", { GOOD, .texts = two, .task = GPUSERVE_TASK_TOKEN_VECTORS }, GPUSERVE_E_INVALID, "8 rows of 8 need 64" },
-    { "offsets of an embedding", { GOOD, .texts = two, .token_offsets = (size_t *)1 }, GPUSERVE_E_INVALID, "rows of tokens only" },
-    { "labels of tokens", { GOOD, .texts = two, .task = GPUSERVE_TASK_TOKEN_LABELS }, GPUSERVE_E_UNSUPPORTED, "no token classifier" },
+    { "offsets of an embedding", { GOOD, .texts = two, .token_offsets = (size_t *)1 }, GPUSERVE_E_INVALID, "one row per token" },
+    { "labels of tokens", { GOOD, .texts = two, .task = GPUSERVE_TASK_TOKEN_LABELS }, GPUSERVE_E_UNSUPPORTED, "not a token classifier" },
     { "too many items", { .struct_size = sizeof(gpuserve_job), .n_items = SIZE_MAX, .texts = two, .output = rows }, GPUSERVE_E_TOO_LARGE, "items" },
 };
 /* clang-format on */
@@ -131,7 +131,7 @@ Test(job, a_prompt_of_a_gigabyte_is_refused)
     prompt[(size_t)PART * PARTS] = 'a';
     job.prompt = prompt;
     cr_expect_eq(gpuserve_run(model, &job, &error), GPUSERVE_E_TOO_LARGE);
-    cr_expect_str_eq(error.message, "the prompt has 1073741825 bytes, more than 1073741824");
+    cr_expect_str_eq(error.message, "the prompt has 1073741825 bytes, the limit is 1073741824");
     munmap(prompt, (size_t)PART * (PARTS + 1));
     close(fd);
     free(part);
