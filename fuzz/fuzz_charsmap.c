@@ -8,7 +8,7 @@
 #include "fuzz/fuzz.h"
 
 #include "lib/base/utf8.h"
-#include "lib/text/pipeline/graphemes.h"
+#include "lib/text/pipeline/charsmap.h"
 #include "lib/text/pipeline/normalizer.h"
 
 #include <stdlib.h>

@@ -10,7 +10,7 @@
  * throughput is that of the median run. The result cache is off.
  */
 #include "cli/commands/bench_text.h"
-#include "cli/io/print_json.h"
+#include "cli/io/output.h"
 #include "cli/io/input.h"
 #include "cli/model.h"
 

@@ -4,10 +4,8 @@
  * For a model that labels tokens, the output is the named entities instead (io/entities.c). Output
  * is one JSON line per text, in input order, written a chunk at a time.
  */
-#include "cli/io/entities.h"
-#include "cli/model.h"
 #include "cli/io/output.h"
-#include "cli/io/progress.h"
+#include "cli/model.h"
 #include "cli/io/pipeline.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * The library returns one JSON object (gpuserve_device_report, gpuserve_context_doctor); --json
  * prints it, otherwise it is printed as a table. --select resolves a device selector, for scripts.
  */
-#include "cli/io/print_json.h"
+#include "cli/io/output.h"
 #include "cli/model.h"
 
 #include <stdio.h>

@@ -5,7 +5,6 @@
  */
 #include "cli/model.h"
 #include "cli/io/output.h"
-#include "cli/io/progress.h"
 #include "cli/io/pipeline.h"
 
 #include <stdlib.h>

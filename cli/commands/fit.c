@@ -3,7 +3,7 @@
  *
  *   read the sets -> split and sample -> embed -> solve -> measure accuracy -> save the head
  */
-#include "cli/io/print_json.h"
+#include "cli/io/output.h"
 #include "cli/fit/fit.h"
 #include "cli/model.h"
 

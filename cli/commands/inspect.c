@@ -4,7 +4,7 @@
  * For --dtype int8 the model is loaded as well, because the accuracy loss of int8 is measured at
  * load.
  */
-#include "cli/io/print_json.h"
+#include "cli/io/output.h"
 #include "cli/model.h"
 
 static gpuserve_status inspect_text(void *of, const char *name, char *text, size_t capacity,

@@ -4,7 +4,7 @@
  * The library measures and returns one JSON object. --json prints it, otherwise it is printed as
  * tables. --trace writes its trace to a separate file.
  */
-#include "cli/io/print_json.h"
+#include "cli/io/output.h"
 #include "cli/model.h"
 
 #include <errno.h>

@@ -15,10 +15,7 @@
  */
 #include "cli/model.h"
 #include "cli/pull/pull.h"
-#include "cli/serve/files.h"
-#include "cli/serve/notify.h"
-#include "cli/serve/port.h"
-#include "cli/serve/sandbox.h"
+#include "cli/serve/serve.h"
 
 #include <gpuserve/http.h>
 

@@ -5,7 +5,7 @@
  * Prints the progress.
  */
 #include "cli/fit/fit.h"
-#include "cli/io/progress.h"
+#include "cli/io/output.h"
 #include "cli/io/pipeline.h"
 
 #include <stdlib.h>

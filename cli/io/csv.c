@@ -5,7 +5,7 @@
  * Then the row is split into fields in place: an unquoted field is never longer than the quoted
  * one.
  */
-#include "cli/io/csv.h"
+#include "cli/io/reader.h"
 
 #include <stdlib.h>
 #include <string.h>

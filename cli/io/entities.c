@@ -7,7 +7,7 @@
  * CHUNK_TOKENS or the limit of texts, or when reading the next text would block. Memory is bounded
  * by the chunk, for input of any length. Single-threaded.
  */
-#include "cli/io/entities.h"
+#include "cli/io/output.h"
 
 #include "cli/model.h"
 

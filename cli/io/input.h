@@ -7,7 +7,7 @@
 #ifndef CLI_INPUT_H
 #define CLI_INPUT_H
 
-#include "cli/io/csv.h"
+#include "cli/io/reader.h"
 #include "cli/options/options.h"
 
 #include <jansson.h>

@@ -8,7 +8,9 @@
 #define CLI_OUTPUT_H
 
 #include "cli/cli.h"
+#include "cli/io/input.h"
 
+#include <jansson.h>
 #include <stdio.h>
 
 struct cli_output {
@@ -35,5 +37,40 @@ void cli_output_floats(struct cli_output *output, const float *values, size_t n,
 int cli_npy_begin(struct cli_output *output, size_t dim);
 int cli_npy_rows(struct cli_output *output, const float *rows, size_t n, size_t dim);
 int cli_npy_end(struct cli_output *output, size_t n, size_t dim);
+
+/* `gpuserve classify` with a token classification model (named entities). */
+
+/* True if the model labels tokens, not texts. */
+bool cli_labels_tokens(gpuserve_model *model);
+
+/* Writes the entities of each text as a JSON line; returns CLI_OK or CLI_FAILED. */
+int cli_entities(gpuserve_model *model, struct cli_input *input, struct cli_output *output,
+                 const struct cli_args *args);
+
+/* Prints JSON objects as JSON or as lines for humans. */
+
+/* Parses JSON text of the library; frees `text`, which may be NULL. Owned; NULL after a message. */
+json_t *cli_facts_parse(char *text);
+
+/* Prints to standard output, as JSON or as lines of names and values. Takes ownership of
+ * `facts`. */
+int cli_facts_print(json_t *facts, bool as_json);
+
+/*
+ * Progress line on the terminal for long operations.
+ *
+ * Prints nothing if standard error is not a terminal, or with --quiet.
+ */
+
+struct cli_progress {
+    bool shown;
+    const char *unit; /* "texts"; "bytes" are printed as kB, MB, GB */
+    double began, printed;
+};
+
+void cli_progress_begin(struct cli_progress *progress, const char *unit, bool quiet);
+/* `share` is the completed fraction, 0 to 1; negative if unknown. */
+void cli_progress_update(struct cli_progress *progress, double done, double share);
+void cli_progress_end(struct cli_progress *progress);
 
 #endif

@@ -3,7 +3,7 @@
  *
  * In lines, lists of scalars show the first LIST_SHOWN values; booleans are yes or no, null is '-'.
  */
-#include "cli/io/print_json.h"
+#include "cli/io/output.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  *
  * The time left is extrapolated linearly from the completed fraction.
  */
-#include "cli/io/progress.h"
+#include "cli/io/output.h"
 
 #include <stdio.h>
 #include <string.h>

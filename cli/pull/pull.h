@@ -17,7 +17,7 @@
 #define CLI_PULL_H
 
 #include "cli/options/options.h"
-#include "cli/io/progress.h"
+#include "cli/io/output.h"
 
 #include <curl/curl.h>
 

@@ -9,9 +9,8 @@
  *
  * With a GPU no limit is set, because the driver opens files of its own.
  */
-#include "cli/serve/files.h"
+#include "cli/serve/serve.h"
 
-#include "cli/serve/landlock.h"
 #include "cli/pull/pull.h"
 
 #include <gpuserve/devices.h>

@@ -4,7 +4,7 @@
  * Uses syscall(): glibc has no wrappers, and the system's header may be older than the kernel. Only
  * the rights named in this file are handled, so a newer kernel denies no more than this one.
  */
-#include "cli/serve/landlock.h"
+#include "cli/serve/serve.h"
 
 #include <errno.h>
 #include <fcntl.h>

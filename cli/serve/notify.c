@@ -4,7 +4,7 @@
  * The protocol is one datagram of lines to the Unix socket in NOTIFY_SOCKET. Without the variable,
  * i.e. outside systemd, nothing is sent. Heartbeats are sent at half of WATCHDOG_USEC.
  */
-#include "cli/serve/notify.h"
+#include "cli/serve/serve.h"
 
 #include <errno.h>
 #include <stddef.h>

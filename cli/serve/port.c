@@ -5,7 +5,7 @@
  * that has it open. Runs before file access is limited. Processes of other users cannot be read, so
  * their names stay unknown.
  */
-#include "cli/serve/port.h"
+#include "cli/serve/serve.h"
 
 #include "cli/cli.h"
 

@@ -7,7 +7,7 @@
  * filter does not see its operations. Denied calls fail with EPERM. All other calls, including
  * those of a reload, work as before.
  */
-#include "cli/serve/sandbox.h"
+#include "cli/serve/serve.h"
 
 #include <errno.h>
 #include <linux/audit.h>

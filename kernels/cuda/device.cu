@@ -9,7 +9,7 @@
  */
 #include "kernels/cuda/runtime/watchdog.cuh"
 #include "kernels/cuda/runtime/int8.cuh"
-#include "kernels/cuda/compute/chain_generated.cuh"
+#include "kernels/cuda/compute/chain_source.cuh"
 #include "kernels/cuda/runtime/cublaslt.cuh"
 #include "kernels/cuda/compute/lstm.cuh"
 #include "kernels/cuda/compute/matmul.cuh"

@@ -9,6 +9,7 @@
 #define GSV_BASE_ERROR_H
 
 #include <gpuserve/types.h>
+#include <stddef.h>
 
 /* Writes status and message and clears hint and retry delay. */
 gpuserve_status gsv_fail(gpuserve_error *error, gpuserve_status status, const char *format, ...)
@@ -27,5 +28,24 @@ gpuserve_status gsv_retry_after(gpuserve_error *error, gpuserve_status status, u
 
 /* Copies `from` to the caller's struct and keeps its struct_size. Both may be NULL. */
 void gsv_error_copy(gpuserve_error *to, const gpuserve_error *from);
+
+/* Reads and writes the caller's structs, whose size may be another version's. */
+
+/*
+ * Copies the options struct at `from` (NULL: nothing) to `to`, which has `size` bytes and is zeroed
+ * first. A struct_size below `size`, the size in the first version, is refused. A larger one is
+ * accepted only if its tail, unknown to this version, is all zero. `name` is for the message.
+ */
+gpuserve_status gsv_read_struct(void *to, size_t size, const void *from, const char *name,
+                                gpuserve_error *error);
+
+/* Checks that the output struct at `to` has a struct_size of at least `size` bytes. */
+gpuserve_status gsv_check_struct(const void *to, size_t size, const char *name,
+                                 gpuserve_error *error);
+
+/* Copies a text to the caller's buffer, with the contract of gpuserve_context_metrics(). `length`
+ * excludes the NUL. */
+gpuserve_status gsv_write_text(const char *from, size_t length, char *text, size_t capacity,
+                               size_t *size, gpuserve_error *error);
 
 #endif

@@ -26,4 +26,40 @@ void gsv_host_cpu_name(char *name, uint32_t capacity);
  * empty. */
 bool gsv_host_text(const char *path, char *text, size_t capacity);
 
+/*
+ * Groups the CPUs that share a last-level cache and a NUMA node.
+ *
+ * A thread that stays within its group finds its recent data in the cache and its first-touched
+ * memory on the local node. A machine of one group needs no pinning.
+ */
+
+#define GSV_MAX_CORES 1024 /* larger machines: topology unknown */
+
+/* A set of CPUs by number. */
+struct gsv_core_set {
+    uint64_t bits[GSV_MAX_CORES / 64];
+};
+
+struct gsv_topology {
+    struct gsv_core_set *groups; /* [n], none empty, pairwise disjoint */
+    int32_t n;                   /* 0: unknown */
+};
+
+/* The affinity mask of the calling thread, which the control group's cpuset bounds. False if
+ * unknown. */
+bool gsv_core_set_allowed(struct gsv_core_set *set);
+
+/* Reads the groups of the CPUs in `allowed` from `system`, normally "/sys/devices/system". Without
+ * cache information the CPUs of a NUMA node form a group; without nodes, all CPUs do. n stays 0 if
+ * out of memory. */
+void gsv_topology_read(struct gsv_topology *topology, const char *system,
+                       const struct gsv_core_set *allowed);
+void gsv_topology_reset(struct gsv_topology *topology);
+
+/* The group of worker `i` of `n`. Workers are spread in proportion to the CPUs of each group. */
+int32_t gsv_topology_group(const struct gsv_topology *topology, int32_t i, int32_t n);
+
+/* Pins the calling thread to the CPUs of a group that its affinity mask already allows. */
+void gsv_topology_stay(const struct gsv_topology *topology, int32_t group);
+
 #endif

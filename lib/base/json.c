@@ -6,7 +6,7 @@
  * The tree's depth and value count are bounded before jansson allocates. Every jansson constructor
  * and setter reports allocation failure, so the result is complete or NULL.
  */
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 
 #include "lib/base/error.h"
 

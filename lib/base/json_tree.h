@@ -9,7 +9,7 @@
 #define GSV_BASE_JSON_TREE_H
 
 #include <gpuserve/types.h>
-
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -105,5 +105,17 @@ gpuserve_status gsv_json_need(const struct gsv_json_value *object, const char *k
 /* *value is borrowed from the object. */
 gpuserve_status gsv_json_string(const struct gsv_json_value *object, const char *key,
                                 const char *name, const char **value, gpuserve_error *error);
+
+/*
+ * Bounded JSON parsing into jansson values, for the HTTP server.
+ *
+ * json_tree.h parses the text; its tree is then converted to jansson values. jansson's own parser
+ * may continue with a damaged string when memory runs out. jansson trees take 12 to 79 times the
+ * size of the text, so values and depth are counted before parsing. Duplicate keys are refused.
+ */
+
+/* Parses `size` bytes; `name` is for messages ("body"). *json is owned: json_decref(). */
+gpuserve_status gsv_json_parse(json_t **json, const char *text, size_t size, const char *name,
+                               struct gsv_json_limits limits, gpuserve_error *error);
 
 #endif

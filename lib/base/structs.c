@@ -4,8 +4,6 @@
  * Every public struct begins with a uint32_t struct_size. Copies never go past the smaller of the
  * caller's size and this version's size.
  */
-#include "lib/base/structs.h"
-
 #include "lib/base/error.h"
 
 #include <string.h>

@@ -5,10 +5,9 @@
  * It lists the CPUs of each NUMA node in node/nodeN/cpulist. Both have the form "0-3,8,10-11".
  */
 #define _GNU_SOURCE
-#include "lib/base/topology.h"
+#include "lib/base/host.h"
 
 #include "lib/base/alloc.h"
-#include "lib/base/host.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #include "lib/http/protocol/worker_threads.h"
 #include "lib/http/protocol/exchange.h"
 #include "lib/http/net/event_loop.h"
-#include "lib/http/protocol/api_keys.h"
+#include "lib/http/protocol/access.h"
 #include "lib/http/inference/load_queue.h"
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/net/tls.h"

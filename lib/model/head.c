@@ -4,7 +4,7 @@
  * The activation, the input kind and the labels are in the file's __metadata__, or in a JSON file
  * of the same name beside it ("head.safetensors", "head.json"). The metadata takes precedence.
  */
-#include "lib/model/head.h"
+#include "lib/model/modules.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

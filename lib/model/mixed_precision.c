@@ -14,11 +14,11 @@
  * Vectors are bitwise independent of batch and threads, and so is the selection.
  */
 #include "lib/model/encoder.h"
-#include "lib/model/layout.h"
+#include "lib/model/weights.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/formats/convert.h"
+#include "lib/model/formats/checkpoint.h"
 #include "lib/model/int8_probes.h"
 
 #include <math.h>

@@ -6,6 +6,7 @@
 #define GSV_MODEL_MODULES_H
 
 #include "lib/model/formats/checkpoint.h"
+#include "lib/model/formats/safetensors.h"
 #include "lib/model/model.h"
 
 struct gsv_dense_module {
@@ -43,5 +44,38 @@ gpuserve_status gsv_pooling_parse(struct gsv_modules *modules, const struct gsv_
 /* Parse the config.json of a Dense module. */
 gpuserve_status gsv_dense_parse(struct gsv_dense_spec *spec, const struct gsv_json_value *json,
                                 gpuserve_error *error);
+
+/*
+ * A custom classification head over any embedding model: a small safetensors file.
+ *
+ * docs/heads.md describes the format.
+ */
+
+#define GSV_MAX_HEAD_LAYERS 4
+
+enum gsv_head_input {
+    GSV_HEAD_INPUT_MODEL, /* the embedding as the model returns it */
+    GSV_HEAD_INPUT_NORMALIZED,
+    GSV_HEAD_INPUT_RAW
+};
+
+struct gsv_head_layer {
+    struct gsv_tensor weight; /* [out, in] */
+    struct gsv_tensor bias;   /* [out]; count 0: no bias */
+};
+
+struct gsv_head {
+    struct gsv_safetensors *file;
+    struct gsv_head_layer layers[GSV_MAX_HEAD_LAYERS]; /* with RELU between layers */
+    int32_t n_layers;
+    char **labels; /* owned */
+    size_t n_labels;
+    int32_t score; /* gpuserve_score */
+    enum gsv_head_input input;
+};
+
+/* Open a head; `path` is a safetensors file or a folder with head.safetensors. */
+gpuserve_status gsv_head_open(struct gsv_head *head, const char *path, gpuserve_error *error);
+void gsv_head_close(struct gsv_head *head);
 
 #endif

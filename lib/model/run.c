@@ -14,11 +14,11 @@
  * Threading: one thread uses a gsv_exec at a time; the net is read-only.
  */
 #include "lib/model/encoder.h"
-#include "lib/model/layout.h"
+#include "lib/model/weights.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/formats/convert.h"
+#include "lib/model/formats/checkpoint.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -13,9 +13,8 @@
 #define GSV_MODEL_SPEC_H
 
 #include "lib/model/families/config.h"
-#include "lib/model/head.h"
-#include "lib/model/model.h"
 #include "lib/model/modules.h"
+#include "lib/model/model.h"
 
 enum gsv_weight_kind {
     GSV_ITEM_TABLE,        /* rows in the activation type */

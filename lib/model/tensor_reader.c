@@ -8,7 +8,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/formats/convert.h"
+#include "lib/model/formats/checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #define GSV_RUNTIME_CONTEXT_H
 
 #include "lib/base/alloc.h"
-#include "lib/base/topology.h"
+#include "lib/base/host.h"
 #include "lib/runtime/memory/budget.h"
 #include "lib/runtime/scheduler/concurrency.h"
 #include "lib/runtime/core/fork_check.h"

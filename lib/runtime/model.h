@@ -44,7 +44,7 @@ struct gsv_model {
     struct gsv_model_metrics metrics;          /* in the context's list while `is_counted` */
     bool is_counted;
     char fingerprint[33];
-    char files[33];             /* the fingerprint without its device part: see fingerprint.h */
+    char files[33];             /* the fingerprint without its device part: see load_steps.h */
     struct gsv_int8_facts int8; /* of an int8 model, since its first load */
     struct gsv_lost *lost;      /* the handle's failover state; NULL: device loss is not reported */
     size_t n_pins;              /* calls that use it at present; under the lock of its handle */

@@ -17,9 +17,8 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/text/pipeline/bert_fast_path.h"
-#include "lib/text/pipeline/lowercase.h"
+#include "lib/text/pipeline/spans.h"
 #include "lib/text/pipeline/token_writer.h"
-#include "lib/text/pipeline/span_trim.h"
 #include "lib/text/unicode/unicode.h"
 
 /* ------------------------------------------------------------------ added tokens */

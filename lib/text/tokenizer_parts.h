@@ -14,7 +14,7 @@
 #include "lib/text/pipeline/pretokenizer.h"
 #include "lib/text/tokenizer.h"
 #include "lib/text/models/token_model.h"
-#include "lib/text/pipeline/span_trim.h"
+#include "lib/text/pipeline/spans.h"
 #include "lib/text/models/vocab.h"
 
 /* The action of bert_fast_path.c for a byte. */

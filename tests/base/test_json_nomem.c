@@ -2,7 +2,7 @@
  * test_json_nomem.c - JSON for jansson while one allocation fails: the result is complete or an
  * error.
  */
-#include "lib/base/json.h"
+#include "lib/base/json_tree.h"
 #include "tests/base/failing_malloc.h"
 
 #include <criterion/criterion.h>

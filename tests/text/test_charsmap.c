@@ -4,7 +4,6 @@
  */
 #define _GNU_SOURCE
 #include "lib/text/pipeline/charsmap.h"
-#include "lib/text/pipeline/graphemes.h"
 #include "lib/text/pipeline/normalizer.h"
 #include "tests/text/small_charsmap.h"
 

@@ -8,7 +8,7 @@
  *   Needs:  nothing.
  *   Oracle: kernels/ref/chain.c.
  */
-#include "kernels/cuda/compute/chain_generated.cuh"
+#include "kernels/cuda/compute/chain_source.cuh"
 #include "kernels/cuda/compute/chain_ops.cuh"
 #include "kernels/cuda/runtime/launch.cuh"
 #include "kernels/cuda/runtime/stream.cuh"

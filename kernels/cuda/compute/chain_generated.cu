@@ -13,13 +13,11 @@
  * Threading: one lock per device is held from gsv_chain_take() to gsv_chain_give_back(), over the
  * whole operation, so that no kernel is unloaded while it runs.
  */
-#include "kernels/cuda/compute/chain_generated.cuh"
-
 #include "kernels/cuda/compute/chain_source.cuh"
-#include "kernels/cuda/compute/kernel_cache.cuh"
+
+#include "kernels/cuda/compute/nvrtc.cuh"
 #include "kernels/cuda/runtime/watchdog.cuh"
 #include "kernels/cuda/runtime/launch.cuh"
-#include "kernels/cuda/compute/nvrtc.cuh"
 
 #include <pthread.h>
 #include <stdlib.h>

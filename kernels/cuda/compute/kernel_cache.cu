@@ -6,7 +6,7 @@
  * which orders the LRU eviction. Files are replaced by rename, so several processes may share the
  * folder. The functions keep no state.
  */
-#include "kernels/cuda/compute/kernel_cache.cuh"
+#include "kernels/cuda/compute/nvrtc.cuh"
 
 #include <dirent.h>
 #include <errno.h>

@@ -13,6 +13,7 @@
 #define GSV_CUDA_LSTM_CUH
 
 #include "kernels/cuda/runtime/backend.cuh"
+#include "kernels/cuda/runtime/launch.cuh"
 
 #define GSV_LSTM_STEP \
     32 /* units and inputs are multiples of it: whole chunks of k and whole tiles */
@@ -122,5 +123,22 @@ cudaError_t gsv_cuda_lstm_fused(const struct gsv_lstm_run *run, const struct gsv
                                 const struct gsv_lstm_plan *plan, int32_t direction, int32_t first,
                                 cudaStream_t stream);
 cudaError_t gsv_cuda_lstm_fused_prepare(size_t shared_bytes); /* once for each device */
+
+/* The LSTM cell: from the sums of four gates to the states of a unit, in float32. */
+
+__device__ __forceinline__ float gsv_lstm_sigmoid(float x)
+{
+    return 1.f / (1.f + expf(-x));
+}
+
+/* x, y, z, w: input, forget, cell and output gate. Updates the cell *c and returns h. */
+__device__ __forceinline__ float gsv_lstm_unit(const float4 &sums, float *c)
+{
+    const float in = gsv_lstm_sigmoid(sums.x);
+    const float forget = gsv_lstm_sigmoid(sums.y);
+
+    *c = fmaf(forget, *c, in * tanhf(sums.z));
+    return gsv_lstm_sigmoid(sums.w) * tanhf(*c);
+}
 
 #endif

@@ -22,7 +22,6 @@
  *   Oracle: kernels/ref/lstm.c.
  */
 #include "kernels/cuda/compute/lstm.cuh"
-#include "kernels/cuda/compute/lstm_math.cuh"
 #include "kernels/cuda/ops/ptx.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
 #include "kernels/cuda/runtime/types.cuh"

@@ -9,7 +9,6 @@
  *   Oracle: kernels/ref/lstm.c.
  */
 #include "kernels/cuda/compute/lstm.cuh"
-#include "kernels/cuda/compute/lstm_math.cuh"
 #include "kernels/cuda/runtime/types.cuh"
 
 namespace

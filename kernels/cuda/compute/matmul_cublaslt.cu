@@ -4,7 +4,7 @@
  * Row-major C is column-major C^T = op(B)^T op(A)^T, and a row-major matrix read as column-major is
  * its own transpose. B is therefore the library's first operand, transposed if ours is.
  */
-#include "kernels/cuda/runtime/cublaslt_loader.cuh"
+#include "kernels/cuda/runtime/cublaslt.cuh"
 #include "kernels/cuda/compute/matmul.cuh"
 #include "kernels/cuda/runtime/stream.cuh"
 

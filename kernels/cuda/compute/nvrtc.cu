@@ -6,7 +6,7 @@
  */
 #include "kernels/cuda/compute/nvrtc.cuh"
 
-#include "kernels/cuda/runtime/toolkit_loader.cuh"
+#include "kernels/cuda/runtime/cublaslt.cuh"
 
 #include <cuda_runtime.h>
 #include <dlfcn.h>

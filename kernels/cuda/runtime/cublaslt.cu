@@ -13,7 +13,7 @@
  *
  * Threading: the list of choices is under gsv_lt.lock; the other fields change atomically.
  */
-#include "kernels/cuda/runtime/cublaslt_loader.cuh"
+#include "kernels/cuda/runtime/cublaslt.cuh"
 #include "kernels/cuda/runtime/stream.cuh"
 
 #include <stdlib.h>

@@ -11,6 +11,10 @@
 
 #include "kernels/cuda/runtime/backend.cuh"
 
+#include <cublasLt.h>
+#include <pthread.h>
+#include <stddef.h>
+
 #define GSV_LT_MIN_ROWS 129
 
 struct gsv_lt;
@@ -33,5 +37,54 @@ bool gsv_lt_wins(struct gsv_lt_choice *choice, const struct gsv_gemm *gemm);
  * is not used again. */
 cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                             void *workspace, cudaStream_t stream);
+
+/*
+ * The cuBLASLt functions loaded by cublaslt_loader.cu, for cublaslt.cu and
+ * matmul_cublaslt.cu.
+ */
+
+struct gsv_lt_functions {
+    decltype(&cublasLtCreate) create;
+    decltype(&cublasLtDestroy) destroy;
+    decltype(&cublasLtMatmulDescCreate) desc_create;
+    decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+    decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+    decltype(&cublasLtMatrixLayoutCreate) layout_create;
+    decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+    decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+    decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+    decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+    decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+    decltype(&cublasLtMatmulAlgoCheck) check;
+    decltype(&cublasLtMatmul) matmul;
+};
+
+struct gsv_lt {
+    void *library; /* NULL in the emulator */
+    struct gsv_lt_functions f;
+    cublasLtHandle_t handle;
+    pthread_mutex_t lock;
+    struct gsv_lt_choice
+        *choices; /* guarded by `lock`; entries in the list change only in their atomics */
+};
+
+/* The element type of a product's operands. */
+cudaDataType_t gsv_lt_type(enum gsv_math math);
+/* The CUDA error behind a library status; cudaSuccess for success. A status without a CUDA error is
+ * a refusal of this product and gives cudaErrorNotSupported; the device is unaffected. */
+cudaError_t gsv_lt_error(cublasStatus_t status);
+/* Frees the list of choices for gsv_lt_close(); defined in cublaslt.cu. */
+void gsv_lt_free_choices(struct gsv_lt_choice *choices);
+
+/* Opens a library of the CUDA toolkit at run time. */
+
+/* Searches `name` in the loader's path, /usr/local/nvidia/lib64, the toolkit folder, and the
+ * nvidia-* Python packages next to the plugin or in the active environment. Opens the first one
+ * found; NULL if none can be loaded. Close with dlclose(). */
+void *gsv_cuda_open_library(const char *name);
+
+/* After a NULL result: writes the searched places, or why an existing library cannot be loaded.
+ * Truncated to `size`. */
+void gsv_cuda_tell_missing(const char *name, char *text, size_t size);
 
 #endif

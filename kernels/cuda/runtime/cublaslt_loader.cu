@@ -3,8 +3,7 @@
  *
  * In the emulator the functions are linked instead of loaded.
  */
-#include "kernels/cuda/runtime/toolkit_loader.cuh"
-#include "kernels/cuda/runtime/cublaslt_loader.cuh"
+#include "kernels/cuda/runtime/cublaslt.cuh"
 
 #include <dlfcn.h>
 #include <stdio.h>

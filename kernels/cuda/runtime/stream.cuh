@@ -107,7 +107,7 @@ void gsv_pack(char *to, const struct gpuserve_host_batch *host, const struct gsv
 gpuserve_status gsv_cuda_stream_begin(struct gpuserve_stream *stream, gpuserve_error *error);
 gpuserve_status gsv_cuda_stream_finish(struct gpuserve_stream *stream, gpuserve_error *error);
 
-/* Measures seconds between two points in the stream's work (timer.cu). Call the end function after
+/* Measures seconds between two points in the stream's work (stream.cu). Call the end function after
  * stream_finish; it returns 0 after a failure. */
 struct gsv_timer {
     cudaEvent_t begin;

@@ -8,7 +8,7 @@
  *
  * The first library that loads is used. In a set-user-ID program the environment is ignored.
  */
-#include "kernels/cuda/runtime/toolkit_loader.cuh"
+#include "kernels/cuda/runtime/cublaslt.cuh"
 
 #include <cuda_runtime.h>
 #include <dlfcn.h>

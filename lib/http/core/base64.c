@@ -4,7 +4,7 @@
  * Six input bytes are four 12-bit numbers; a table of 8 kB maps each to two letters. The table is
  * built once, on first use, by any thread.
  */
-#include "lib/http/core/base64.h"
+#include "lib/http/core/encoding.h"
 
 #include <endian.h>
 #include <pthread.h>

@@ -5,7 +5,7 @@
  * base64.
  */
 #include "lib/base/number.h"
-#include "lib/http/core/base64.h"
+#include "lib/http/core/encoding.h"
 #include "lib/http/core/buffer.h"
 
 #include <string.h>

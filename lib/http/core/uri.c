@@ -1,7 +1,7 @@
 /*
  * uri.c - percent-decoding with strict checks, in place.
  */
-#include "lib/http/core/uri.h"
+#include "lib/http/core/encoding.h"
 
 #include "lib/base/utf8.h"
 

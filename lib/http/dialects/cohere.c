@@ -5,7 +5,6 @@
  * `embedding_types` float and base64 are supported; others are rejected by name. The reply is keyed
  * by type in v2 and, as in Cohere's API, in v1 if the request has `embedding_types`.
  */
-#include "lib/http/inference/truncation.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/inference/rerank.h"

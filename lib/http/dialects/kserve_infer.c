@@ -8,7 +8,7 @@
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
-#include "lib/http/inference/scores.h"
+#include "lib/http/inference/tasks.h"
 #include "lib/http/server.h"
 #include "lib/http/inference/inference_call.h"
 

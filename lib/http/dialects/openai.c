@@ -9,7 +9,6 @@
  *   input_type, task, prompt_name                  one of the model's prompts
  *   output_dimension, normalize, normalized        the form of the vector
  */
-#include "lib/http/inference/truncation.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/inference/rerank.h"

@@ -14,7 +14,6 @@
  * is one chunk, and only its `text` is ranked: other `max_chunks_per_doc` and `rank_fields` are
  * rejected.
  */
-#include "lib/http/inference/truncation.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/inference/rerank.h"

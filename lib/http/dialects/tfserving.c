@@ -9,7 +9,7 @@
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/inference/scores.h"
+#include "lib/http/inference/tasks.h"
 #include "lib/http/inference/inference_call.h"
 
 #include <string.h>

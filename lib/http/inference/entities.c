@@ -5,7 +5,7 @@
  *
  * Positions in the reply count characters, not bytes. Runs as steps of the exchange.
  */
-#include "lib/http/inference/entities.h"
+#include "lib/http/inference/tasks.h"
 
 #include "lib/http/inference/inputs.h"
 #include "lib/http/inference/model_registry.h"

@@ -10,7 +10,7 @@
  */
 #include "lib/http/inference/inference_call.h"
 
-#include "lib/http/protocol/identity.h"
+#include "lib/http/protocol/access.h"
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/server.h"
 

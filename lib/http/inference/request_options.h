@@ -4,6 +4,7 @@
 #ifndef GSV_HTTP_REQUEST_OPTIONS_H
 #define GSV_HTTP_REQUEST_OPTIONS_H
 
+#include "lib/http/inference/inputs.h"
 #include "lib/http/protocol/exchange.h"
 
 /* Reads `truncate` and `truncation_direction` into job->truncation; the server has the default. */
@@ -37,5 +38,24 @@ uint32_t gsv_server_truncation(const struct gsv_exchange *exchange);
 /* Checks that the held model supports the task. False after gsv_refuse. */
 bool gsv_require_embedder(struct gsv_exchange *exchange);
 bool gsv_require_classifier(struct gsv_exchange *exchange);
+
+/*
+ * Truncates texts to a number of tokens that the request gives.
+ *
+ * The job applies the model's own limit. A text is cut at the end of a token, because the job
+ * tokenizes the rest again. Prompts are prepended afterwards.
+ */
+
+struct gsv_cut {
+    const char *name;    /* of the field, for messages */
+    size_t limit;        /* tokens; 0: no limit */
+    bool special;        /* the limit includes special tokens */
+    uint32_t truncation; /* gpuserve_truncation; strict rejects longer texts */
+};
+
+/* Replaces the arrays of texts; a copy of *inputs made before keeps the full texts. Lists of token
+ * ids over the limit are rejected. False after gsv_refuse. */
+bool gsv_inputs_cut(struct gsv_exchange *exchange, struct gsv_inputs *inputs,
+                    const struct gsv_cut *cut);
 
 #endif

@@ -8,7 +8,7 @@
 #define GSV_HTTP_RERANK_H
 
 #include "lib/http/inference/inputs.h"
-#include "lib/http/inference/scores.h"
+#include "lib/http/inference/tasks.h"
 
 struct gsv_rerank {
     const char *query;

@@ -1,7 +1,7 @@
 /*
  * scores.c - sorts scores with qsort() and writes labels as JSON.
  */
-#include "lib/http/inference/scores.h"
+#include "lib/http/inference/tasks.h"
 
 #include "lib/http/inference/model_registry.h"
 

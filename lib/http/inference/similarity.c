@@ -2,7 +2,7 @@
  * similarity.c - embeds the source and all sentences in one job; the reply holds dot products of
  * normalized vectors.
  */
-#include "lib/http/inference/similarity.h"
+#include "lib/http/inference/tasks.h"
 
 #include "lib/http/inference/inputs.h"
 #include "lib/http/inference/request_options.h"

@@ -3,7 +3,7 @@
  *
  *   text -> token count -> over the limit? -> tokens with spans -> the kept span of the text
  */
-#include "lib/http/inference/truncation.h"
+#include "lib/http/inference/request_options.h"
 
 #include "lib/http/inference/model_registry.h"
 

@@ -5,12 +5,11 @@
  * multi_label a score is (1 + cosine) / 2. Otherwise it is the softmax of the cosines at
  * temperature 0.05, a common value for sentence embeddings.
  */
-#include "lib/http/inference/zero_shot.h"
+#include "lib/http/inference/tasks.h"
 
 #include "lib/http/inference/inputs.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
-#include "lib/http/inference/scores.h"
 #include "lib/http/inference/inference_call.h"
 
 #include <math.h>

@@ -12,7 +12,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/http/net/tls_pem.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>

@@ -9,7 +9,7 @@
 #define GSV_HTTP_TLS_H
 
 #include <gpuserve/http.h>
-
+#include <gpuserve/types.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -86,5 +86,32 @@ ssize_t gsv_tls_write(struct ssl_st *session, const char *bytes, size_t size);
 bool gsv_tls_has_more(const struct ssl_st *session);
 /* Sends close_notify if the socket accepts it at once. */
 void gsv_tls_end(struct ssl_st *session);
+
+/*
+ * PEM helpers and the client certificate functions that tls.c calls.
+ *
+ * Threading: OpenSSL's error queue belongs to the calling thread.
+ */
+
+struct bio_st;
+struct ssl_ctx_st;
+
+/* ------------------------------------------------------------------------------- tls_session.c */
+
+/* OpenSSL's reason of the first failure in the error queue; empties the queue. */
+const char *gsv_tls_reason(void);
+/* Passphrase callback for PEM readers: sets *asked and fails, because a server has no terminal. */
+int gsv_pem_refuse_passphrase(char *to, int size, int writing, void *asked);
+/* True if the last PEM read failed because no more objects follow; then empties the error queue. */
+bool gsv_pem_is_at_end(void);
+
+/* --------------------------------------------------------------------------- tls_client_auth.c */
+
+/* Requires client certificates that one of these CAs has signed. */
+gpuserve_status gsv_tls_use_authorities(struct ssl_ctx_st *context, struct bio_st *pem,
+                                        const char *path, gpuserve_error *error);
+/* Adds the revocation lists of these CAs. */
+gpuserve_status gsv_tls_use_lists(struct ssl_ctx_st *context, struct bio_st *pem, const char *path,
+                                  gpuserve_error *error);
 
 #endif

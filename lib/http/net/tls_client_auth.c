@@ -6,7 +6,7 @@
  * until a newer list is loaded.
  */
 #include "lib/base/error.h"
-#include "lib/http/net/tls_pem.h"
+#include "lib/http/net/tls.h"
 
 #include <openssl/pem.h>
 #include <openssl/ssl.h>

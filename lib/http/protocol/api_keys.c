@@ -5,7 +5,7 @@
  * SHA-256 digests with all keys in constant time. The line buffer for plain keys is wiped after
  * use.
  */
-#include "lib/http/protocol/api_keys.h"
+#include "lib/http/protocol/access.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

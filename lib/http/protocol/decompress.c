@@ -4,7 +4,7 @@
  * Accepts exactly one complete gzip or zlib stream. Runs on a worker thread or the event loop
  * thread.
  */
-#include "lib/http/protocol/decompress.h"
+#include "lib/http/protocol/request.h"
 
 #include "lib/http/server.h"
 

@@ -6,9 +6,8 @@
  * Long steps go to the worker threads: a large or compressed body, a long reply, a large result.
  * While a step or a job runs elsewhere, the connection is suspended and counted in n_working.
  */
-#include "lib/http/protocol/dispatch.h"
-
 #include "lib/http/protocol/request.h"
+
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
 #include "lib/http/protocol/handshake.h"

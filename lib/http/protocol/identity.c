@@ -4,7 +4,7 @@
  * It is a hash of the API key's name or of the address. The server's random seed prevents a client
  * from choosing an address that shares a number with another client.
  */
-#include "lib/http/protocol/identity.h"
+#include "lib/http/protocol/access.h"
 
 #include "lib/http/server.h"
 

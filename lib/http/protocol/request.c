@@ -4,15 +4,14 @@
  * Order: CORS preflight, route, API key, Host and Origin, Content-Length, then body and JSON. The
  * header part runs on the event loop thread, the body part on it or a worker thread.
  */
+#include "lib/http/protocol/handshake.h"
 #include "lib/http/protocol/request.h"
 
-#include "lib/base/json.h"
-#include "lib/http/protocol/api_keys.h"
-#include "lib/http/protocol/origin.h"
+#include "lib/base/json_tree.h"
+#include "lib/http/protocol/access.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
-#include "lib/http/protocol/decompress.h"
-#include "lib/http/core/uri.h"
+#include "lib/http/core/encoding.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/http/protocol/dispatch.h"
+#include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
 

@@ -11,8 +11,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
-#include "lib/http/protocol/origin.h"
+#include "lib/http/protocol/access.h"
 
 #include <errno.h>
 #include <stdarg.h>

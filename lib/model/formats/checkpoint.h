@@ -7,6 +7,8 @@
 
 #include "lib/model/formats/safetensors.h"
 
+#include <stddef.h>
+
 #define GSV_MODEL_DIRECTORY_HINT                                     \
     "a model directory holds config.json and model.safetensors, or " \
     "model.safetensors.index.json with the files it names"
@@ -37,5 +39,16 @@ void gsv_checkpoint_close(struct gsv_checkpoint *checkpoint); /* leaves it empty
 
 bool gsv_checkpoint_find(const struct gsv_checkpoint *checkpoint, const char *name,
                          struct gsv_tensor *tensor);
+
+/* Converts numbers from a file or a device to float32. */
+
+/* Convert n values. The buffers may overlap if both end at the same address: 16-bit results are
+ * widened in place this way. */
+void gsv_floats_from_f16(float *to, const void *from, size_t n);
+void gsv_floats_from_bf16(float *to, const void *from, size_t n);
+void gsv_floats_from_f64(float *to, const void *from, size_t n);
+
+/* The index of the first NaN or infinity; n if all values are finite. */
+size_t gsv_floats_finite(const float *values, size_t n);
 
 #endif

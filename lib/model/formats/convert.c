@@ -4,7 +4,7 @@
  * Plain loops over bit patterns, which compilers vectorize. memcpy is the portable way to
  * reinterpret bits.
  */
-#include "lib/model/formats/convert.h"
+#include "lib/model/formats/checkpoint.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -8,7 +8,6 @@
  * figures again; no state is kept between calls.
  */
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/devices/cuda_devices.h"
 #include "lib/runtime/devices/device.h"

@@ -8,7 +8,6 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
 #include "lib/runtime/models/handle.h"
 
 #include <stdlib.h>

@@ -10,7 +10,6 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/core/clock.h"
 #include "lib/runtime/models/handle.h"

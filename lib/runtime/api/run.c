@@ -9,9 +9,8 @@
  * its completion is released; gpuserve_request_free() waits for that, except in its own callback.
  */
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
 #include "lib/runtime/core/clock.h"
-#include "lib/runtime/scheduler/job.h"
+#include "lib/runtime/scheduler/request.h"
 #include "lib/runtime/models/handle.h"
 #include "lib/runtime/scheduler/worker.h"
 

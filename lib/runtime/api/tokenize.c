@@ -5,7 +5,6 @@
  * parallel. Weights are not needed: an offloaded model tokenizes without being reloaded.
  */
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
 #include "lib/runtime/models/handle.h"
 
 #include <string.h>

@@ -7,7 +7,6 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
 #include "lib/runtime/compute/compute.h"
 #include "lib/runtime/context.h"
 

@@ -8,7 +8,6 @@
 #include "lib/runtime/compute/compute.h"
 
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/devices/device.h"
 

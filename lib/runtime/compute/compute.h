@@ -7,7 +7,6 @@
 
 #include <gpuserve/compute.h>
 #include <gpuserve/sys/backend.h>
-
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -55,5 +54,25 @@ double gsv_compute_now(void);
 /* Writes the times, in seconds, to the caller's result; `to` may be NULL and is already checked. */
 void gsv_compute_report(gpuserve_compute_result *to, uint32_t variant, double kernel_seconds,
                         double copy_seconds);
+
+/*
+ * The handle of an LSTM network on a device: layers and sizes.
+ *
+ * Immutable after gpuserve_lstm_create(); runs are serialised by the lock of `compute`.
+ */
+
+struct gsv_lstm_layer {
+    struct gpuserve_lstm_layer *layer;
+    void *memory; /* device memory that holds the packed weights */
+};
+
+struct gpuserve_lstm {
+    gpuserve_compute *compute; /* borrowed: the caller's, which must outlive this */
+    int32_t input_size;
+    int32_t hidden_size;
+    int32_t n_layers;
+    int32_t n_directions;
+    struct gsv_lstm_layer layers[]; /* [n_layers] */
+};
 
 #endif

@@ -6,11 +6,10 @@
  *
  * The caller's weights are not needed after creation.
  */
-#include "lib/runtime/compute/lstm.h"
+#include "lib/runtime/compute/compute.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/runtime/compute/lstm.h"
+#include "lib/runtime/compute/compute.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

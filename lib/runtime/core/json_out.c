@@ -4,7 +4,6 @@
 #include "lib/runtime/core/json_out.h"
 
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
 #include "lib/base/utf8.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * The rules follow the CUDA programming guide and the driver's behaviour: words are read like
  * strtoul does ("1gpu" is 1), and a negative number ends the list.
  */
-#include "lib/runtime/devices/cuda_visible_devices.h"
+#include "lib/runtime/devices/cuda_devices.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -14,7 +14,6 @@
 #include "lib/base/error.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/devices/cuda_devices.h"
-#include "lib/runtime/devices/cuda_visible_devices.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  *   libnvidia-ml.so.1 (nvml.c), else nvidia-smi (nvidia_smi.c)  --gsv_gpus_read-->  struct gsv_gpus
  *
  * Numbers are the driver's: PCI bus order. CUDA may number the GPUs differently or hide some
- * (cuda_visible_devices.h). A GPU in MIG mode is followed by its MIG devices.
+ * (cuda_devices.h). A GPU in MIG mode is followed by its MIG devices.
  */
 #ifndef GSV_RUNTIME_GPU_INVENTORY_H
 #define GSV_RUNTIME_GPU_INVENTORY_H

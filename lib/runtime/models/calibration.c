@@ -5,7 +5,7 @@
  * errors average out least, so their vectors are the worst. The texts are part of what an int8
  * model computes: changing one moves its vectors in the last digits.
  */
-#include "lib/runtime/models/calibration.h"
+#include "lib/runtime/models/load_steps.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

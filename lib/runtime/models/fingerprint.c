@@ -4,7 +4,7 @@
  * Every part is preceded by its length or has a fixed size, so that bytes moved between adjacent
  * parts change the hash. Numbers are hashed in little-endian order.
  */
-#include "lib/runtime/models/fingerprint.h"
+#include "lib/runtime/models/load_steps.h"
 
 #include "lib/base/error.h"
 

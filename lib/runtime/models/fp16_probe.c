@@ -5,11 +5,10 @@
  * layer becomes NaN in the next LayerNorm, and attention spreads it to every token of its text. So
  * checking the outputs is enough. Every task is run, because each has layers of its own.
  */
-#include "lib/runtime/models/fp16_probe.h"
+#include "lib/runtime/models/load_steps.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/runtime/models/calibration.h"
 
 #include <float.h>
 #include <math.h>

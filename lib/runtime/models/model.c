@@ -11,10 +11,8 @@
 #include "lib/runtime/model.h"
 
 #include "lib/base/error.h"
-#include "lib/runtime/models/calibration.h"
-#include "lib/runtime/models/fingerprint.h"
+#include "lib/runtime/models/load_steps.h"
 #include "lib/runtime/models/failover.h"
-#include "lib/runtime/models/fp16_probe.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * cold caches. The texts are lists of token ids, each different, so that the result cache and
  * request coalescing cannot answer one from another.
  */
-#include "lib/runtime/models/warmup.h"
+#include "lib/runtime/models/load_steps.h"
 
 #include "lib/base/error.h"
 #include "lib/runtime/core/clock.h"

@@ -12,7 +12,7 @@
 
 #include "lib/base/error.h"
 #include "lib/runtime/devices/device.h"
-#include "lib/runtime/devices/cuda_visible_devices.h"
+#include "lib/runtime/devices/cuda_devices.h"
 
 #include <stdio.h>
 #include <stdlib.h>

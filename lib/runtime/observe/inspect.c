@@ -6,6 +6,8 @@
  * and failover facts.
  */
 #include "lib/base/error.h"
+
+#include "lib/runtime/context.h"
 #include "lib/runtime/core/json_out.h"
 #include "lib/runtime/models/handle.h"
 #include "lib/runtime/models/model_info.h"
@@ -245,4 +247,44 @@ GPUSERVE_API gpuserve_status gpuserve_model_info(gpuserve_model *handle, char *t
     gsv_handle_unpin(handle, &model);
     gsv_lost_describe(handle, &json);
     return gsv_json_write(&json, text, capacity, size, error);
+}
+
+/*
+ * Reports the memory a model needs, without loading its weights.
+ *
+ * The load plan is read and sized exactly as for a load, then dropped.
+ */
+
+GPUSERVE_API gpuserve_status gpuserve_model_footprint(gpuserve_context *context, const char *model,
+                                                      const gpuserve_model_options *given,
+                                                      gpuserve_footprint *footprint,
+                                                      gpuserve_error *error)
+{
+    gpuserve_model_options options;
+    struct gsv_plan plan;
+    gpuserve_status st = gsv_context_check(context, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_check_struct(footprint, sizeof(*footprint), "gpuserve_footprint", error);
+    if (st == GPUSERVE_OK)
+        st = gsv_read_model_options(&options, given, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_plan_read(&plan, context, model, &options, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    st = gsv_plan_size(&plan, context, &options, error);
+    if (st == GPUSERVE_OK) {
+        footprint->fits = gsv_plan_fits(&plan, &plan.room);
+        footprint->weights_bytes = plan.memory.weights;
+        footprint->workspace_bytes = plan.memory.workspace;
+        footprint->stream_bytes = plan.memory.stream;
+        footprint->host_bytes = plan.memory.host;
+        footprint->total_bytes = plan.total_bytes;
+        footprint->available_bytes =
+            plan.room.all < plan.room.device ? plan.room.all : plan.room.device;
+        footprint->n_streams = (uint32_t)plan.n_workers + plan.has_wide;
+        footprint->max_batch_tokens = (uint32_t)gsv_plan_largest_batch(&plan, &plan.room);
+    }
+    gsv_plan_reset(&plan);
+    return st;
 }

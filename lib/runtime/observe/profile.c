@@ -10,8 +10,7 @@
 #include "lib/runtime/observe/profile.h"
 
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
-#include "lib/runtime/models/calibration.h"
+#include "lib/runtime/models/load_steps.h"
 #include "lib/runtime/core/clock.h"
 
 #include <stdlib.h>

@@ -6,7 +6,6 @@
  * atomically; the list of models is read under the lock of the metrics.
  */
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/observe/prometheus_writer.h"
 #include "lib/runtime/models/registry.h"

@@ -11,7 +11,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/plan/prompt.h"

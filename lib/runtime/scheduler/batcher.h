@@ -57,7 +57,7 @@ struct gsv_part {
 };
 
 /* One batch of items. A model has as many as workers, each embedded in an execution slot
- * (execution_slot.h). A thread pops any free one, so an inline caller can replace a sleeping
+ * (worker.h). A thread pops any free one, so an inline caller can replace a sleeping
  * worker. */
 struct gsv_batch {
     struct gsv_batch *next_free;

@@ -7,7 +7,7 @@
  * The thread that dequeued the batch owns the slot. Coalescing ends before the rows are copied, so
  * the list of coalesced items is constant then. A device failure starts failover (gsv_lost_note).
  */
-#include "lib/runtime/scheduler/execution_slot.h"
+#include "lib/runtime/scheduler/worker.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

@@ -4,11 +4,10 @@
  * The order matters under load: first fields and sizes, which are cheap (gsv_job_check); then
  * admission (admission.c); only then every byte of the texts (gsv_job_check_content).
  */
-#include "lib/runtime/scheduler/job.h"
+#include "lib/runtime/scheduler/request.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/structs.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/model.h"
 #include "lib/runtime/plan/prompt.h"

@@ -9,7 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/runtime/core/clock.h"
-#include "lib/runtime/scheduler/job.h"
+#include "lib/runtime/scheduler/request.h"
 #include "lib/runtime/model.h"
 
 #include <stdlib.h>

@@ -11,7 +11,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/runtime/model.h"
-#include "lib/runtime/scheduler/execution_slot.h"
 
 #include <signal.h>
 #include <stdio.h>

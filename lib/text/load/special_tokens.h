@@ -10,6 +10,8 @@
 
 #include "lib/text/tokenizer_parts.h"
 
+#include <gpuserve/types.h>
+
 /* The default of a transformers class for a key such as "cls_token". */
 struct gsv_special {
     const char *key;
@@ -29,5 +31,21 @@ gpuserve_status gsv_specials_read(struct gsv_tokenizer *tokenizer,
                                   const struct gsv_vocab_files *files,
                                   const struct gsv_special *keys, size_t n, int32_t *ids,
                                   const char *name, gpuserve_error *error);
+
+/*
+ * Validates "truncation" and "padding" of tokenizer.json.
+ *
+ * The values are checked but not used: they are the settings of the file's last user
+ * (all-MiniLM-L6-v2 has 128 tokens). The token limit comes with each text, and texts are not
+ * padded. Malformed values fail the load.
+ */
+
+struct gsv_json_value;
+
+/* NULL and a JSON null are valid. */
+gpuserve_status gsv_check_truncation(const struct gsv_json_value *json, const char *name,
+                                     gpuserve_error *error);
+gpuserve_status gsv_check_padding(const struct gsv_json_value *json, const char *name,
+                                  gpuserve_error *error);
 
 #endif

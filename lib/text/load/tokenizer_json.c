@@ -10,7 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 #include "lib/text/tokenizer_parts.h"
-#include "lib/text/load/truncation_padding.h"
+#include "lib/text/load/special_tokens.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * Each field is checked for its type, range or list of known values, as `tokenizers` does. No value
  * is stored.
  */
-#include "lib/text/load/truncation_padding.h"
+#include "lib/text/load/special_tokens.h"
 
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"

@@ -8,8 +8,9 @@
 #ifndef GSV_TEXT_CHARSMAP_H
 #define GSV_TEXT_CHARSMAP_H
 
-#include <gpuserve/types.h>
+#include "lib/text/unicode/chars.h"
 
+#include <gpuserve/types.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,5 +40,19 @@ void gsv_charsmap_free(struct gsv_charsmap **charsmap); /* accepts NULL, sets NU
 const char *gsv_charsmap_find(const struct gsv_charsmap *charsmap, const char *text, size_t size);
 
 size_t gsv_charsmap_bytes(const struct gsv_charsmap *charsmap);
+
+/*
+ * Extended grapheme clusters, and the charsmap normalizer that works on them.
+ *
+ * `tokenizers` looks up a whole cluster in the charsmap if it has less than 6 bytes, else each of
+ * its characters. So only the borders of small clusters matter. Regional indicators have 4 bytes
+ * each: no small cluster has a pair of them, and they are not paired here.
+ */
+
+/* The length in characters of the first cluster of at[0, n); n > 0. */
+size_t gsv_grapheme_length(const struct gsv_char *at, size_t n);
+
+/* Replace the strings of the map in buffers->text. False when out of memory. */
+bool gsv_normal_charsmap(struct gsv_normal_buffers *buffers, const struct gsv_charsmap *map);
 
 #endif

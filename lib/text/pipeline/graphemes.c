@@ -4,12 +4,12 @@
  * A state machine over the characters' properties finds the cluster borders. Each cluster, or each
  * of its characters, is then replaced by its charsmap entry. The spans follow `tokenizers`.
  */
-#include "lib/text/pipeline/graphemes.h"
+#include "lib/text/pipeline/charsmap.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/utf8.h"
 #include "lib/text/unicode/generated/grapheme_tables.h"
-#include "lib/text/unicode/normal_forms.h"
+#include "lib/text/unicode/unicode.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * lowercase mapping of each character, with one exception: a capital sigma at the end of a word
  * becomes a final sigma.
  */
-#include "lib/text/pipeline/lowercase.h"
+#include "lib/text/pipeline/spans.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/utf8.h"

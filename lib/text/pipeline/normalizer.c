@@ -9,8 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
-#include "lib/text/pipeline/graphemes.h"
-#include "lib/text/unicode/normal_forms.h"
+#include "lib/text/pipeline/charsmap.h"
 #include "lib/text/unicode/unicode.h"
 
 #include <stdlib.h>

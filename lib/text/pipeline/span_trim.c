@@ -4,7 +4,7 @@
  * Loading counts the white space of each token once. Encoding shortens the span by as many
  * characters of the text. The corner cases follow `tokenizers`.
  */
-#include "lib/text/pipeline/span_trim.h"
+#include "lib/text/pipeline/spans.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

@@ -4,7 +4,7 @@
  * A match reads as many characters as it is long, plus a few: no backtracking, so hostile texts
  * cost no more than others. Each function names its regular expression.
  */
-#include "lib/text/pipeline/split_pattern.h"
+#include "lib/text/pipeline/pretokenizer.h"
 
 #include "lib/text/unicode/unicode.h"
 

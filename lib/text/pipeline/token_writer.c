@@ -8,7 +8,7 @@
 #include "lib/text/pipeline/token_writer.h"
 
 #include "lib/base/alloc.h"
-#include "lib/text/pipeline/span_trim.h"
+#include "lib/text/pipeline/spans.h"
 
 #include <stdlib.h>
 

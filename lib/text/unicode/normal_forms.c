@@ -4,10 +4,9 @@
  * Steps: decompose each character, sort combining marks by class (canonical ordering), compose for
  * NFC and NFKC, and align the result with the byte ranges of the original text.
  */
-#include "lib/text/unicode/normal_forms.h"
+#include "lib/text/unicode/unicode.h"
 
 #include "lib/base/alloc.h"
-#include "lib/text/unicode/unicode.h"
 
 #include <string.h>
 

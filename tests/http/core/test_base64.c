@@ -1,7 +1,7 @@
 /*
  * test_base64.c - the test vectors of RFC 4648, section 10, and decoding of all tail lengths.
  */
-#include "lib/http/core/base64.h"
+#include "lib/http/core/encoding.h"
 
 #include <criterion/criterion.h>
 

@@ -1,7 +1,7 @@
 /*
  * test_uri.c - decoding of URI paths never reads past the end.
  */
-#include "lib/http/core/uri.h"
+#include "lib/http/core/encoding.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * that depends on them. Built twice more with a comparison that stops at the first difference,
  * which memcheck must report. Exit code 77 if valgrind's header was missing at build time.
  */
-#include "lib/http/protocol/api_keys.h"
+#include "lib/http/protocol/access.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
  * test_identity.c - which requests the queue treats as one client.
  */
-#include "lib/http/protocol/identity.h"
+#include "lib/http/protocol/access.h"
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>

@@ -3,7 +3,7 @@
  *
  * test_sandbox.py reads the lines. With an argument: the sandbox that allows IP sockets.
  */
-#include "cli/serve/sandbox.h"
+#include "cli/serve/serve.h"
 
 #include <errno.h>
 #include <fcntl.h>
