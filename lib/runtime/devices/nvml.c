@@ -50,9 +50,9 @@ struct nvml_process {
     unsigned int gpu_instance, compute_instance;
 };
 
-#define USUAL_PROCESSES 128  /* for one GPU */
-#define MOST_PROCESSES 65536 /* more are counted, not listed */
-#define MORE_PROCESSES 32    /* that may start between two calls */
+#define USUAL_PROCESSES 128 /* for one GPU */
+#define MAX_PROCESSES 65536 /* more are counted, not listed */
+#define MORE_PROCESSES 32   /* that may start between two calls */
 #define NO_MEMORY_FIGURE (~0ull)
 
 struct nvml {
@@ -231,7 +231,7 @@ static void add_many_processes(const struct nvml *nvml, nvml_device device, stru
 {
     struct nvml_process *list;
 
-    if (n > MOST_PROCESSES)
+    if (n > MAX_PROCESSES)
         return;
     n += MORE_PROCESSES;
     list = gsv_alloc_array(n, sizeof(*list));
