@@ -118,7 +118,7 @@ Test(files, one_that_ends_early_is_told_with_both_numbers)
     cr_expect_eq(gsv_fd_read(fd, bytes, 3, 2, "name", &f.error), GPUSERVE_OK);
     cr_expect_eq(memcmp(bytes, "llo", 3), 0);
     cr_expect_eq(gsv_fd_read(fd, bytes, 4, 2, "name", &f.error), GPUSERVE_E_FORMAT);
-    cr_expect_str_eq(f.error.message, "name: the file ends at byte 5, expected 6");
+    cr_expect_str_eq(f.error.message, "name: the file ends at byte 5, expected 6 bytes");
     close(fd);
     remove_all(&f);
 }

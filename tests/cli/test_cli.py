@@ -164,7 +164,7 @@ class Embed(Case):
         two = lines(self.works("embed", "-m", model(MINILM), "query: a cat").out)
         self.assertLess(difference(one[0]["embedding"], two[0]["embedding"]), 1e-6)
         self.fails(1, "999", "embed", "-m", model(MINILM), "--dimensions", 999, "x")
-        self.fails(1, "texts 1 to 2: no prompt", "embed", "-m", model(MINILM), "--prompt-name", "nonesuch", "x", "y")
+        self.fails(1, "texts 1 to 2: unknown prompt", "embed", "-m", model(MINILM), "--prompt-name", "nonesuch", "x", "y")
         self.fails(2, "exclude each other", "embed", "-m", model(MINILM), "--prompt-name", "a", "--prompt", "b", "x")
 
     def test_truncation_is_told(self):
@@ -508,7 +508,7 @@ class Similarity(Case):
         tabs = self.write("p.txt", "a cat\ta cat\n")
         self.assertAlmostEqual(lines(self.works("similarity", "-m", model(SPLADE), "--pairs", "-i",
                                                 tabs).out)[0]["similarity"], 1, places=5)
-        self.fails(1, "line 1: no tab", "similarity", "-m", model(SPLADE), "--pairs", "-i",
+        self.fails(1, "line 1: the tab", "similarity", "-m", model(SPLADE), "--pairs", "-i",
                    self.write("q.txt", "a cat\n"))
 
 

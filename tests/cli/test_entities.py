@@ -84,7 +84,7 @@ class Entities(Case):
                                  ("the limit is 40", ("-m", self.model, "--truncate", "strict", "w1 " * 100)),
                                  ("--aggregation and --ignore-label are not valid",
                                   ("-m", model(MINILM), "--head", head, "--aggregation", "none", "a")),
-                                 ("\"most\" is not known", ("-m", self.model, "--aggregation", "most", "a"))):
+                                 ('unknown value "most"', ("-m", self.model, "--aggregation", "most", "a"))):
             done = gpuserve("classify", *arguments)
             self.assertNotEqual(done.returncode, 0, arguments)
             self.assertIn(words, done.err)

@@ -108,7 +108,7 @@ class Profile(Figures):
 
     def test_what_is_wrong_is_told(self):
         self.fails(2, "profile needs one model", "profile")
-        self.fails(1, "no such", "profile", self.path("nothing"))
+        self.fails(1, "neither a directory", "profile", self.path("nothing"))
         self.fails(1, "outside 3 to", "profile", model("st-dense"), "--text-tokens", "100000")
         self.fails(1, "exceed a batch", "profile", model("st-dense"), "--texts", "1000000")
         self.fails(1, "No such file", "profile", model("st-dense"), "--rounds", "1", "--trace",

@@ -142,7 +142,7 @@ class Pull(Case):
     def test_wrong_hash(self):
         for name, word in (("tokenizer.json", "git hash"), ("model.safetensors", "sha256")):
             self.hub.corrupt = {name}
-            done = self.refused("%s: its %s is" % (name, word))
+            done = self.refused("%s: the %s is" % (name, word))
             self.assertIn("the hub lists", done.err)
             self.assertNotIn(name, self.snapshot())
             self.assertFalse(os.path.exists(os.path.join(self.model, "refs", "main")))

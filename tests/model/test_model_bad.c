@@ -278,7 +278,7 @@ static const struct bad_case cases[] = {
     { "no classifier", "bert-single", HEADER, WEIGHTS, "\"classifier.weight\"",
       "\"klassifier.weight\"", GPUSERVE_E_FORMAT, "'classifier.weight' is missing" },
 
-    { "cut weights", "bert", TRUNCATE, WEIGHTS, 0, "-1", GPUSERVE_E_FORMAT, "cut" },
+    { "cut weights", "bert", TRUNCATE, WEIGHTS, 0, "-1", GPUSERVE_E_FORMAT, "truncated" },
     { "cut header", "bert", TRUNCATE, WEIGHTS, 0, "100", GPUSERVE_E_FORMAT, "the file only 100" },
     { "empty weights", "bert", TRUNCATE, WEIGHTS, 0, "0", GPUSERVE_E_FORMAT, "0 bytes" },
     { "header too long", "bert", LENGTH, WEIGHTS, 0, "100000001", GPUSERVE_E_FORMAT,
@@ -339,7 +339,7 @@ static const struct bad_case cases[] = {
     { "folder's name too long", "st-dense", TEXT, "modules.json", "1_Pooling", LONG,
       GPUSERVE_E_FORMAT, "is longer than 511 bytes" },
     { "no Pooling", "st-dense", WRITE, "modules.json", 0, "[" MODULE("Transformer", "") "]",
-      GPUSERVE_E_UNSUPPORTED, "no Pooling module" },
+      GPUSERVE_E_UNSUPPORTED, "the Pooling module is missing" },
     { "two Transformers", "st-dense", WRITE, "modules.json", 0,
       "[" MODULE("Transformer", "") "," MODULE("Transformer", "") "]", GPUSERVE_E_UNSUPPORTED,
       "two Transformer modules" },

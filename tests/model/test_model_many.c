@@ -189,7 +189,7 @@ Test(model_many, headers_that_are_none)
           "invalid data_offsets" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
           "\"b\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,0]}}",
-          4, "lies at 4 to 0" },
+          4, "spans bytes 4 to 0" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0,
           "overflows" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,

@@ -95,7 +95,7 @@ static const struct wrong cases[] = {
     { NO_WORDS, "\"pre_tokenizer\":{\"type\":\"Sequence\"}", "\"pretokenizers\" is missing",
       GPUSERVE_E_FORMAT },
     { NO_WORDS, "\"pre_tokenizer\":{\"type\":\"Punctuation\",\"behavior\":\"Odd\"}",
-      "\"Punctuation\" \"Odd\"", GPUSERVE_E_UNSUPPORTED },
+      "\"Punctuation\": behavior \"Odd\"", GPUSERVE_E_UNSUPPORTED },
     { "\"type\":\"WordPiece\",\"prefix\"", "\"type\":\"CTC\",\"prefix\"", "decoder \"CTC\"",
       GPUSERVE_E_UNSUPPORTED },
     { "\"decoder\":{\"type\":\"WordPiece\"", "\"decoder\":{\"type\":\"Metaspace\"",
@@ -128,10 +128,11 @@ static const struct wrong cases[] = {
       "\"trim_offsets\" or \"add_prefix_space\" is missing", GPUSERVE_E_UNSUPPORTED },
     { ENDS, "\"post_processor\":{\"cls\":[\"b\",2]}", "post-processor \"\"",
       GPUSERVE_E_UNSUPPORTED },
-    { "\"type_id\":0", "\"type_id\":256", "\"type_id\" is 256, over 255", GPUSERVE_E_TOO_LARGE },
+    { "\"type_id\":0", "\"type_id\":256", "\"type_id\" is 256, the limit is 255",
+      GPUSERVE_E_TOO_LARGE },
     { "\"id\":\"[CLS]\",\"type_id\"", "\"id\":\"[SOS]\",\"type_id\"",
       "special token \"[SOS]\" is missing", GPUSERVE_E_FORMAT },
-    { "\"ids\":[1]", "\"ids\":[16777216]", "an id of \"[CLS]\" over 16777215",
+    { "\"ids\":[1]", "\"ids\":[16777216]", "an id of \"[CLS]\" exceeds 16777215",
       GPUSERVE_E_TOO_LARGE },
     { "\"ids\":[1]", "\"ids\":[1.5]", "invalid id of \"[CLS]\"", GPUSERVE_E_FORMAT },
     { "\"ids\":[1]", "\"ids\":[-1]", "invalid id of \"[CLS]\"", GPUSERVE_E_FORMAT },
@@ -183,8 +184,8 @@ static const struct wrong cases[] = {
     { NO_WORDS,
       SPLIT("\"behavior\":\"Isolated\",\"pattern\":{\"String\":\"a\",\"Regex\":\"\\\\p{N}{1,3}\"}"),
       "neither a regex nor a string", GPUSERVE_E_FORMAT },
-    { NO_WORDS, SPLIT("\"behavior\":\"Odd\",\"pattern\":{\"String\":\"a\"}"), "\"Split\" \"Odd\"",
-      GPUSERVE_E_UNSUPPORTED },
+    { NO_WORDS, SPLIT("\"behavior\":\"Odd\",\"pattern\":{\"String\":\"a\"}"),
+      "\"Split\": behavior \"Odd\"", GPUSERVE_E_UNSUPPORTED },
     { NO_WORDS, SPLIT("\"pattern\":{\"String\":\"a\"}"), "\"behavior\" is missing",
       GPUSERVE_E_FORMAT },
     { NO_WORDS,
@@ -439,7 +440,7 @@ Test(refused, a_list_of_more_lines_than_there_are_ids)
 
     memset(lines, '\n', n);
     cr_expect_eq(gsv_vocab_read_lines(&vocab, lines, n, "t", &error), GPUSERVE_E_TOO_LARGE);
-    cr_expect(strstr(error.message, "over 16777216 lines"), "%s", error.message);
+    cr_expect(strstr(error.message, "more than 16777216 lines"), "%s", error.message);
     free(lines);
     gsv_vocab_reset(&vocab);
 }

@@ -137,10 +137,10 @@ Test(spm, pieces_are_checked)
 {
     struct message m = { .n = 0 };
 
-    expect(&m, GPUSERVE_E_FORMAT, "x.model: 0 pieces");
+    expect(&m, GPUSERVE_E_FORMAT, "x.model: the file has only 0 pieces");
     put_piece(&m, "<unk>", 0, 2);
     put_piece(&m, "<s>", 0, 3);
-    expect(&m, GPUSERVE_E_FORMAT, "x.model: 2 pieces");
+    expect(&m, GPUSERVE_E_FORMAT, "x.model: the file has only 2 pieces");
     put_piece(&m, "<pad>", 0, 3);
     expect(&m, GPUSERVE_E_UNSUPPORTED, "x.model: piece 2 is not </s>, as XLM-RoBERTa requires");
     m = sound();
@@ -156,8 +156,8 @@ Test(spm, pieces_are_checked)
     put_piece(&m, "b", -INFINITY, 1);
     expect(&m, GPUSERVE_E_FORMAT, "x.model: piece 5: the score is not a finite number");
     m = sound();
-    put_bytes(&m, 1, "\x0A\x05only", 6); /* a text of 5 bytes, only 4 present */
-    expect(&m, GPUSERVE_E_FORMAT, "x.model: broken piece after 5 pieces");
+    put_bytes(&m, 1, "\x0A\x05only", 6); /* a text of 5 bytes, of which 4 are there */
+    expect(&m, GPUSERVE_E_FORMAT, "x.model: invalid piece after 5 pieces");
 }
 
 Test(spm, other_algorithms_and_broken_messages_are_refused)
@@ -186,10 +186,10 @@ Test(spm, other_algorithms_and_broken_messages_are_refused)
         m = sound();
         memcpy(m.bytes + m.n, broken[i].bytes, broken[i].size);
         m.n += broken[i].size;
-        expect(&m, GPUSERVE_E_FORMAT, "x.model: broken field after 5 pieces");
-        m = sound(); /* the same inside a message */
+        expect(&m, GPUSERVE_E_FORMAT, "x.model: invalid field after 5 pieces");
+        m = sound(); /* the same within a message */
         put_bytes(&m, 3, broken[i].bytes, broken[i].size);
-        expect(&m, GPUSERVE_E_FORMAT, "x.model: broken message after 5 pieces");
+        expect(&m, GPUSERVE_E_FORMAT, "x.model: invalid message after 5 pieces");
     }
     m = sound();
     put_bytes(&m, 3, "\x12\x04\x00\x01\x00\x00", 6); /* charsmap of 256 bytes, none present */

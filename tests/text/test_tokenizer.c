@@ -120,8 +120,8 @@ Test(tokenizer, models_of_other_kinds_are_refused)
         { "{}", "model" },
         { "{\"model\": {\"type\": \"WordPiece\", \"continuing_subword_prefix\": \"##\","
           " \"unk_token\": \"[UNK]\", \"max_input_chars_per_word\": 9, \"vocab\": {\"a\": 0}}}",
-          "lacks \"[UNK]\"" },
-        { "{\"model\": 1, \"model\": 2}", "twice" },
+          "token \"[UNK]\" is not in the vocabulary" },
+        { "{\"model\": 1, \"model\": 2}", "duplicate" },
         { "{\"model\": 1} x", "end of the file" },
         { "{\"model\": 1, \"extra\": 1}", "\"extra\"" },
         { "{\"version\": \"2.0\", \"model\": {\"type\": \"WordPiece\", \"unk_token\": \"a\","

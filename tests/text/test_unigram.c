@@ -311,8 +311,10 @@ Test(unigram, what_is_wrong_in_a_model_is_told)
         gpuserve_status status;
     } cases[] = {
         { MODEL("\"unk_id\":0"), "\"vocab\" is missing", GPUSERVE_E_FORMAT },
-        { MODEL("\"unk_id\":0,\"vocab\":[]"), "\"unk_id\" is 0, of 0 pieces", GPUSERVE_E_FORMAT },
-        { MODEL("\"unk_id\":1,\"vocab\":[[\"a\",0]]"), "\"unk_id\" is 1, of 1", GPUSERVE_E_FORMAT },
+        { MODEL("\"unk_id\":0,\"vocab\":[]"), "\"unk_id\" is 0, but the vocabulary has 0 pieces",
+          GPUSERVE_E_FORMAT },
+        { MODEL("\"unk_id\":1,\"vocab\":[[\"a\",0]]"), "\"unk_id\" is 1, but the vocabulary has 1",
+          GPUSERVE_E_FORMAT },
         { MODEL("\"unk_id\":0.5,\"vocab\":[[\"a\",0]]"), "the end of the file", GPUSERVE_E_FORMAT },
         { MODEL("\"unk_id\":-1,\"vocab\":[[\"a\",0]]"), "an id", GPUSERVE_E_FORMAT },
         { MODEL("\"unk_id\":0,\"vocab\":{\"a\":0}"), "byte 0", GPUSERVE_E_FORMAT },

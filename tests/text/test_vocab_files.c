@@ -162,8 +162,8 @@ Test(vocab_files, entries_without_an_id_are_refused)
     static const struct {
         const char *vocab, *added, *says;
     } cases[] = {
-        { BERTS, "{\"<a>\": \"x\"}", "the added token of \"<a>\" has no id" },
-        { BERTS, "{\"<a>\": null}", "the added token of \"<a>\" has no id" },
+        { BERTS, "{\"<a>\": \"x\"}", "the added token \"<a>\" has no id" },
+        { BERTS, "{\"<a>\": null}", "the added token \"<a>\" has no id" },
         { BERTS, "[1]", "" },
         { "[PAD]\n[UNK]\n[SEP]\n[MASK]\n", "{}", "token \"[CLS]\" is not in the vocabulary" },
         { "[PAD]\n[CLS]\n[SEP]\n[MASK]\n", "{}", "token \"[UNK]\" is not in the vocabulary" },

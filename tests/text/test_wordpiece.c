@@ -134,7 +134,8 @@ static void expect_too_many(struct gsv_vocab *vocab)
 
     vocab->n_model = vocab->n;
     cr_expect_eq(gsv_wordpiece_build(&model, vocab, "lines", &error), GPUSERVE_E_TOO_LARGE);
-    cr_expect_str_eq(error.message, "lines: the vocabulary has too many repetitive tokens");
+    cr_expect_str_eq(error.message,
+                     "lines: the vocabulary has too many repetitive tokens for the trie");
     gsv_wordpiece_reset(&model);
 }
 

@@ -86,7 +86,7 @@ static gpuserve_status read_object(const struct source *from, const char *folder
     if (status != GPUSERVE_OK || gsv_json_is(*json, GSV_JSON_OBJECT))
         return status;
     gsv_json_free(json);
-    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: not a JSON object", read.name);
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the file is not a JSON object", read.name);
 }
 
 /* ------------------------------------------------------------------ tokenizer formats */

@@ -78,7 +78,7 @@ static gpuserve_status read_vocab(struct gsv_vocab *vocab, const struct gsv_text
     gpuserve_status status;
 
     if (gsv_json_reader_peek(&reader) != '{')
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: not a JSON object", file->name);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the file is not a JSON object", file->name);
     status = gsv_json_reader_value(&reader, &object, error);
     if (status == GPUSERVE_OK)
         status = gsv_json_reader_end(&reader, error);

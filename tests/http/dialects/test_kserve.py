@@ -75,7 +75,7 @@ class Infer(Served):
         for status, words, body in (
                 (400, "list of tensors", {}), (400, "neither", {"inputs": []}),
                 (400, "data", text(["a"], data=None)), (400, "elements", text(["a"], shape=[2])),
-                (400, "no text", text([1])), (400, "cannot be empty", text([], shape=[0])),
+                (400, "not a string", text([1])), (400, "cannot be empty", text([], shape=[0])),
                 (400, "twice", {"inputs": text(["a"])["inputs"] * 2}),
                 (400, "vocabulary", {"inputs": [{**ids, "data": [1, 99999999]}]}),
                 (400, "whole number", {"inputs": [{**ids, "data": [1, 2.5]}]}),
@@ -104,8 +104,8 @@ class Infer(Served):
         self.assertVector(ask(good).json()["outputs"][0]["data"], embed(["a dog"])[0])
         for row, words in (([1, 0, 1, 1, 0, 0], "row 1 has 0 at column 1 and 1 at column 2"),
                            ([0, 0, 1, 1, 1, 1], "row 1 has 0 at column 0 and 1 at column 2"),
-                           ([1, 1, 1, 5, 0, 0], "row 1, place 3: 5 is neither 0 nor 1"),
-                           ([1, 1, 1, 1, 0, -1], "row 1, place 5: -1 is neither 0 nor 1")):
+                           ([1, 1, 1, 5, 0, 0], "row 1, column 3: 5 is neither 0 nor 1"),
+                           ([1, 1, 1, 1, 0, -1], "row 1, column 5: -1 is neither 0 nor 1")):
             reply = ask(good, row)
             self.assertEqual(reply.status, 400, reply.body)
             self.assertIn("attention_mask: " + words, reply.json()["error"])
@@ -242,7 +242,7 @@ class Compressed(Served):
 
     def test_broken(self):
         good = gzip.compress(json.dumps({"inputs": "a dog"}).encode())
-        for body, words in ((good[:-9], "cut off"), (good[:12], "cut off"), (b"no gzip", "is corrupt"),
+        for body, words in ((good[:-9], "truncated"), (good[:12], "truncated"), (b"no gzip", "is corrupt"),
                             (good + good, "data follows"), (good[:15] + b"\0" + good[16:], "is corrupt")):
             reply = self.post(body)
             self.assertEqual(reply.status, 400)

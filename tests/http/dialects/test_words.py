@@ -126,7 +126,7 @@ class Words(Forms):
         self.assertNotEqual(raw, alone)
 
     def test_errors_of_tei(self):
-        self.refused(422, "the model has none", "/tokenize", {"inputs": "a", "prompt_name": "query"})
+        self.refused(422, "the model has no prompts", "/tokenize", {"inputs": "a", "prompt_name": "query"})
         for status, kind, path, body in (
                 (400, "Empty", "/embed", {"inputs": ""}), (400, "Empty", "/embed", {"inputs": []}),
                 (400, "Empty", "/predict", {"inputs": [["a"], [""]]}), (400, "Empty", "/rerank", {"query": "a", "texts": []}),
@@ -316,7 +316,7 @@ class Refusals(Served):
     def test_each_dialect(self):
         for path, dialect in {**self.PATHS, **self.OTHERS}.items():
             head = b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % path.encode()
-            self.assertEqual(self.raw(head + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400, dialect), "more than one Content-Length")
+            self.assertEqual(self.raw(head + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400, dialect), "more than one Content-Length header")
             if path in self.PATHS:
                 sent = head + b"Transfer-Encoding: chunked\r\n\r\nfff\r\n"
                 self.assertIn("1000 bytes (--max-body-bytes)", self.raw(sent, 413, dialect))
@@ -340,7 +340,7 @@ class Refusals(Served):
         get = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n"
         for status, words, sent, dialect in (
                 (431, "the limit is 16384 bytes", get + b"X: " + b"a" * 17000 + b"\r\n\r\n", "tei"),
-                (431, "the limit is 100 together", get + b"X: a\r\n" * 100 + b"\r\n", "openai"),
+                (431, "the limit is 100 in total", get + b"X: a\r\n" * 100 + b"\r\n", "openai"),
                 (413, "1000 bytes (--max-body-bytes)", get + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n", "openai"),
                 (408, "1000 ms (--header-timeout)", get, "tei"),
                 (408, "1000 ms (--body-timeout)", get + b"Content-Length: 9\r\n\r\n", "openai")):

@@ -215,7 +215,7 @@ class Rows(Asking):
         """The length, the limit in the words that clients look for, and a remedy that is the client's and works."""
         told = error.get("error", error.get("message"))
         told = told["message"] if isinstance(told, dict) else told
-        self.assertRegex(told, r"of 100\d tokens, \d of them special", path)
+        self.assertRegex(told, r"has 100\d tokens \(\d of them special\)", path)
         self.assertIn("maximum context length is 256 tokens: send a shorter text", told, path)
         self.assertNotIn("--", told, path)
         body = json.loads(body) if isinstance(body, str) else body

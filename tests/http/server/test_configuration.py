@@ -257,7 +257,7 @@ class Configuration(Folder):
                             ('{"port": 70000}', ["70000", '"port"']),
                             ('{"models": []}', ["not a list"]), ('{"models": [{}]}', ["model 1"]),
                             ('{"config": "x"}', ['"config"']), ("[" * 3000, ["line 1", "depth"]),
-                            ('{"port": 1' + " " * (1 << 20) + "}", ["has more than 1048576 bytes"])):
+                            ('{"port": 1' + " " * (1 << 20) + "}", ["exceeds 1048576 bytes"])):
             arguments = [] if "models" in text else ["m"]
             self.fails(words, *arguments, "--config", self.write("c.json", text))
 

@@ -100,7 +100,7 @@ Test(refused, a_tokenizer_with_ids_that_the_model_lacks)
     fputs("one more\n", f);
     fclose(f);
     expect(gpuserve_model_open(&model, context, folder.path, NULL, &error), GPUSERVE_E_FORMAT,
-           "the tokenizer has ids up to 96, the model's table only 96 rows");
+           "the tokenizer has ids up to 96, the model's embedding table only 96 rows");
     cr_expect_null(model);
     end();
 }
@@ -218,7 +218,7 @@ Test(refused, what_to_tokenize)
     expect(gpuserve_tokenize(model, text, 5, NULL, spans, 0, &n, NULL, &error), GPUSERVE_E_INVALID,
            "`spans` is set, but `ids` is NULL");
     expect(gpuserve_tokenize(model, text, 5, ids, NULL, 3, &n, NULL, &error), GPUSERVE_E_TOO_LARGE,
-           "room for 3 tokens, the text has 4");
+           "capacity for 3 tokens, the text has 4");
     options.no_special = 2;
     expect(gpuserve_tokenize(model, text, 5, ids, NULL, 8, &n, &options, &error),
            GPUSERVE_E_INVALID, "no_special is 2, neither 0 nor 1");

@@ -130,14 +130,14 @@ Test(selector, words_that_are_none)
         { "auto:limitless=2", "unknown option \"limitless\"", NULL },
         { "auto:order=loda", "unknown order \"loda\"", "did you mean load?" },
         { "auto:order=lo", "unknown order \"lo\"", NULL },
-        { "auto:order=anything", "unknown order \"anything\"", "one of first, index" },
-        { "auto:order=an_order_of_more_than_24_letters", "unknown order", "one of first" },
+        { "auto:order=anything", "unknown order \"anything\"", "valid: first, index" },
+        { "auto:order=an_order_of_more_than_24_letters", "unknown order", "valid: first" },
         { "auto:order=load,2", "unknown option \"2\"", NULL },
         { "auto:limit=0", "limit=0: expected a number from 1 to 999999", NULL },
-        { "auto:limit=", "limit=: a number", NULL },
-        { "auto:limit=-1", "limit=-1: a number", NULL },
-        { "auto:limit=1a", "limit=1a: a number", NULL },
-        { "auto:limit=1000000", "limit=1000000: a number", NULL },
+        { "auto:limit=", "limit=: expected a number", NULL },
+        { "auto:limit=-1", "limit=-1: expected a number", NULL },
+        { "auto:limit=1a", "limit=1a: expected a number", NULL },
+        { "auto:limit=1000000", "limit=1000000: expected a number", NULL },
         { "auto:max_load=", part, NULL },
         { "auto:max_load=%", part, NULL },
         { "auto:max_load=.", part, NULL },
@@ -163,9 +163,10 @@ Test(selector, words_that_are_none)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         refused(&cases[i]);
-    refused(&(struct wrong){ list("exclude", "1", 33), "exclude=1: more than 32", NULL });
-    refused(&(struct wrong){ list("exclude_uuid", "GPU-1", 33), "exclude_uuid=GPU-1: more than 32",
-                             NULL });
+    refused(
+        &(struct wrong){ list("exclude", "1", 33), "exclude=1: the list has more than 32", NULL });
+    refused(&(struct wrong){ list("exclude_uuid", "GPU-1", 33),
+                             "exclude_uuid=GPU-1: the list has more than 32", NULL });
     memset(uuid, 'a', sizeof(uuid));
     uuid[GSV_UUID_BYTES] = 0;
     snprintf(text, sizeof(text), "auto:exclude_uuid=%s", uuid);
