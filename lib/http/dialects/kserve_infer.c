@@ -62,7 +62,7 @@ static bool put_row_labels(struct gsv_exchange *exchange, const struct output *o
         gsv_rank_labels(exchange, gsv_call_row(exchange, row), served->n_labels);
 
     for (size_t i = 0; i < n && ranked; i++) {
-        const char *label = gpuserve_model_label(served->model, ranked[i].index);
+        const char *label = gsv_served_label(served, ranked[i].index);
 
         gsv_buffer_text(to, separator(output, row * n + i));
         if (output->classes) {

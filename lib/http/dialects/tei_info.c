@@ -16,12 +16,12 @@ static void put_labels(struct gsv_buffer *to, const struct gsv_served *served)
     gsv_buffer_text(to, "{\"id2label\":{");
     for (size_t i = 0; i < n; i++) {
         gsv_buffer_format(to, "%s\"%zu\":", i > 0 ? "," : "", i);
-        gsv_put_text(to, gpuserve_model_label(served->model, i));
+        gsv_put_text(to, gsv_served_label(served, i));
     }
     gsv_buffer_text(to, "},\"label2id\":{");
     for (size_t i = 0; i < n; i++) {
         gsv_buffer_text(to, i > 0 ? "," : "");
-        gsv_put_text(to, gpuserve_model_label(served->model, i));
+        gsv_put_text(to, gsv_served_label(served, i));
         gsv_buffer_format(to, ":%zu", i);
     }
     gsv_buffer_text(to, "}}");

@@ -40,7 +40,7 @@ static void write_result(struct gsv_exchange *exchange)
         gsv_buffer_text(to, i > 0 ? ",[" : "[");
         for (size_t j = 0; j < served->n_labels; j++) {
             gsv_buffer_text(to, j > 0 ? ",[" : "[");
-            gsv_put_text(to, gpuserve_model_label(served->model, ranked[j].index));
+            gsv_put_text(to, gsv_served_label(served, ranked[j].index));
             gsv_buffer_text(to, ",");
             gsv_put_float(to, ranked[j].score);
             gsv_buffer_text(to, "]");

@@ -97,6 +97,13 @@ static struct gsv_served *describe(gpuserve_model *model, bool owned, const char
     return served;
 }
 
+const char *gsv_served_label(const struct gsv_served *served, size_t index)
+{
+    const char *label = gpuserve_model_label(served->model, index);
+
+    return label ? label : "";
+}
+
 void gsv_served_release(struct gsv_served *served)
 {
     if (!served || atomic_fetch_sub(&served->n_users, 1) != 1)

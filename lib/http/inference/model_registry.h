@@ -90,6 +90,8 @@ void gsv_models_close(struct gsv_models *models);
 struct gsv_entry *gsv_models_entry(struct gsv_models *models, const char *name);
 /* A reference to the entry's model; NULL if not loaded. */
 struct gsv_served *gsv_models_hold(struct gsv_models *models, struct gsv_entry *entry);
+/* A label as text. "" if the program that lends its model swapped in one with fewer labels. */
+const char *gsv_served_label(const struct gsv_served *served, size_t index);
 /* Runs one text, different each time to bypass the cache. */
 gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *error);
 

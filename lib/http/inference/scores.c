@@ -50,7 +50,7 @@ void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t most
         gsv_buffer_text(to, i > 0 ? ",{\"score\":" : "{\"score\":");
         gsv_put_float(to, ranked[i].score);
         gsv_buffer_text(to, ",\"label\":");
-        gsv_put_text(to, gpuserve_model_label(served->model, ranked[i].index));
+        gsv_put_text(to, gsv_served_label(served, ranked[i].index));
         gsv_buffer_text(to, "}");
     }
     gsv_buffer_text(to, "]");

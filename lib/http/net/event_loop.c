@@ -1,13 +1,12 @@
 /*
- * event_loop.c - the epoll loop: accept, connection limits, timeouts, draining.
+ * event_loop.c - the epoll loop: accept, timeouts, draining.
  *
  * One turn: epoll_wait() without `loop`, then with `loop` the events, new connections,
  * libmicrohttpd, timeouts (every TICK_MS) and sweep(). Events hold raw client pointers. Therefore a
  * client that ends is only marked, and sweep() removes it at the end of a turn, before the next
  * epoll_wait().
  *
- * Admission: over max_connections the client that idles longest is evicted. If all have unanswered
- * requests, the new connection is a reserved one and may send health checks only.
+ * Which connections are admitted: connection_limits.c.
  */
 #include "lib/http/net/event_loop.h"
 
@@ -30,48 +29,12 @@
 enum {
     N_EVENTS = 64,
     TICK_MS = 100,
-    UNSENT_BYTES = 128 * 1024, /* unsent bytes of a reply that the kernel may buffer */
-    RESERVED_CONNECTIONS = 32  /* for health checks when all other connections are taken */
+    UNSENT_BYTES = 128 * 1024 /* unsent bytes of a reply that the kernel may buffer */
 };
 
 static const uint64_t certificate_look_ns = 1000000000u;
 
 /* ----------------------------------------------------------------------------------- accepting */
-
-static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
-{
-    if (a->ss_family != b->ss_family)
-        return false;
-    if (a->ss_family == AF_INET)
-        return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
-               ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-    return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
-                  &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
-}
-
-static size_t count_of_host(const struct gsv_event_loop *event_loop,
-                            const struct sockaddr_storage *address)
-{
-    size_t n = 0;
-
-    for (const struct gsv_client *c = event_loop->clients; c; c = c->next)
-        n += same_host(&c->address, address);
-    return n;
-}
-
-/* The client idle longest without an unanswered request, or NULL. Includes reserved connections
- * only if `with_reserved`, that is when descriptors are short. */
-static struct gsv_client *slowest(const struct gsv_event_loop *event_loop, bool with_reserved)
-{
-    struct gsv_client *found = NULL;
-
-    for (struct gsv_client *c = event_loop->clients; c; c = c->next) {
-        if (atomic_load(&c->n_open) == 0 && !c->ended && !c->linger_ns &&
-            (with_reserved || !c->probation) && (!found || c->since_ns < found->since_ns))
-            found = c;
-    }
-    return found;
-}
 
 static struct gsv_client *add_client(struct gsv_event_loop *event_loop, int fd,
                                      const struct sockaddr_storage *address, socklen_t size)
@@ -104,47 +67,6 @@ static struct gsv_client *add_client(struct gsv_event_loop *event_loop, int fd,
     return client;
 }
 
-/* Clients that count against max_connections: not ended, not reserved. */
-static size_t count_regular(const struct gsv_event_loop *event_loop)
-{
-    size_t n = 0;
-
-    for (const struct gsv_client *c = event_loop->clients; c; c = c->next)
-        n += !c->ended && !c->probation;
-    return n;
-}
-
-/* Makes capacity for one client, evicting the slowest if needed. False: only a health check may
- * pass. */
-static bool make_room(struct gsv_event_loop *event_loop)
-{
-    const size_t most = event_loop->server->options.max_connections;
-    struct gsv_client *victim;
-
-    if (atomic_load(&event_loop->n_clients) < most || count_regular(event_loop) < most)
-        return true;
-    victim = slowest(event_loop, false);
-    if (!victim)
-        return false;
-    gsv_client_close(victim);
-    return true;
-}
-
-/* Makes capacity for a reserved connection, which serves health checks. */
-static bool make_reserved_room(struct gsv_event_loop *event_loop)
-{
-    const size_t most = event_loop->server->options.max_connections;
-    struct gsv_client *victim;
-
-    if (atomic_load(&event_loop->n_clients) < most + RESERVED_CONNECTIONS)
-        return true;
-    victim = slowest(event_loop, true);
-    if (!victim)
-        return false;
-    gsv_client_close(victim);
-    return true;
-}
-
 /* TCP_NODELAY: chunks are sent at once. TCP_NOTSENT_LOWAT: an unread reply stays in this process,
  * where it is counted; otherwise the kernel would buffer megabytes for each connection. */
 static void set_up_socket(int fd)
@@ -160,12 +82,13 @@ static void accept_one(struct gsv_event_loop *event_loop, int fd,
 {
     const gpuserve_http_options *options = &event_loop->server->options;
     /* All clients of a unix socket have one address, so the address limit does not apply. */
-    const bool crowd = address->ss_family != AF_UNIX &&
-                       count_of_host(event_loop, address) >= options->max_address_connections;
-    const bool room = make_room(event_loop);
+    const bool crowd =
+        address->ss_family != AF_UNIX &&
+        gsv_connections_of_address(event_loop, address) >= options->max_address_connections;
+    const bool room = gsv_connections_make_capacity(event_loop);
     struct gsv_client *client = NULL;
 
-    if (room || make_reserved_room(event_loop))
+    if (room || gsv_connections_make_reserved(event_loop))
         client = add_client(event_loop, fd, address, size);
     if (!client) {
         close(fd);
@@ -193,7 +116,7 @@ static bool accept_all(struct gsv_event_loop *event_loop)
         }
         /* Out of descriptors: evict an idle connection, so that new clients can connect. */
         if (errno == EMFILE || errno == ENFILE) {
-            struct gsv_client *victim = slowest(event_loop, true);
+            struct gsv_client *victim = gsv_connections_idle(event_loop, true);
 
             if (victim)
                 gsv_client_close(victim);

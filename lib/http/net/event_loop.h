@@ -155,4 +155,17 @@ void gsv_client_close(struct gsv_client *client);
 /* While draining: closes the client if it has no unanswered request and none has begun. */
 void gsv_client_drain(struct gsv_client *client);
 
+/* connection_limits.c: the number of connections of a client's address. */
+size_t gsv_connections_of_address(const struct gsv_event_loop *event_loop,
+                                  const struct sockaddr_storage *address);
+/* The client idle longest without an unanswered request, or NULL. Includes reserved connections
+ * only if `with_reserved`, that is when descriptors are short. */
+struct gsv_client *gsv_connections_idle(const struct gsv_event_loop *event_loop,
+                                        bool with_reserved);
+/* Makes capacity for one client, evicting an idle one if needed. False: only a health check may
+ * pass. */
+bool gsv_connections_make_capacity(struct gsv_event_loop *event_loop);
+/* Makes capacity for a reserved connection, which serves health checks. */
+bool gsv_connections_make_reserved(struct gsv_event_loop *event_loop);
+
 #endif

@@ -28,7 +28,7 @@ async function showModel() {
   allow('embed', model.dim ? '' : 'This model makes no embeddings. Choose another one above, or start the server with one that does.');
   allow('classify', model.labels || model.token_labels ? ''
     : 'This model has no labels. Start the server with --head FILE to put a classifier over its embedding, or with a model that classifies.');
-  allow('rerank', model.dim || model.labels === 1 ? '' : 'This model cannot rank: that takes an embedder, or a cross-encoder with one label.');
+  allow('rerank', model.dim || model.labels === 1 ? '' : 'This model does not support reranking: it needs an embedder, or a cross-encoder with one label.');
   $('classify-pair-field').hidden = Boolean(model.dim || model.token_labels);
   for (const name of Object.keys(works)) clear(name);
 }
