@@ -79,7 +79,7 @@ Test(kernels_cuda_devices, another_abi_is_refused_with_both_numbers)
     cr_assert_not_null(library, "%s", dlerror());
     entry = (gpuserve_backend_entry_fn)dlsym(library, GPUSERVE_BACKEND_ENTRY);
     snprintf(ours, sizeof(ours), "ABI %u", GPUSERVE_BACKEND_ABI);
-    snprintf(theirs, sizeof(theirs), "libgpuserve %u", GPUSERVE_BACKEND_ABI + 1);
+    snprintf(theirs, sizeof(theirs), "libgpuserve ABI %u", GPUSERVE_BACKEND_ABI + 1);
     cr_expect_null(entry(&host, &error));
     cr_expect_eq(error.status, GPUSERVE_E_UNSUPPORTED);
     expect_words(&error, ours, theirs, "same version");

@@ -553,7 +553,7 @@ class Files(Case):
             self.refused(words, "--tls-cert", self.joined("chain", parts), "--tls-key", key)
         with open(self.ca.at("huge"), "wb") as file:
             file.truncate((1 << 20) + 1)
-        self.refused("more than 1048576 bytes", "--tls-cert", self.ca.at("huge"), "--tls-key", key)
+        self.refused("exceeds 1048576 bytes", "--tls-cert", self.ca.at("huge"), "--tls-key", key)
 
     def test_a_system_that_has_none_of_it(self):
         """OpenSSL's own configuration may leave it without any algorithm."""

@@ -285,7 +285,7 @@ class Revoked(Case):
         os.rename(self.users.list("next"), self.users.at("crl"))
         self.server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: self.answer_to(frida))
-        self.assertIn("ended at 2020-02-01 00:00:00 UTC", self.stop())
+        self.assertIn("expired at 2020-02-01 00:00:00 UTC", self.stop())
 
     def test_a_list_that_ends_lets_nobody_in(self):
         """What it was is not known any more."""
@@ -346,7 +346,7 @@ class Revoked(Case):
             target.write(source.read().replace("M", "N", 3))
         self.refused("broken: list 1: ", users.at("broken"))
         self.refused("list 2: ", users.join("second", "good", "broken"))
-        self.refused("list 1 (/CN=a CA of the tests) ended at 2020-02-01 00:00:00 UTC",
+        self.refused("list 1 (/CN=a CA of the tests) expired at 2020-02-01 00:00:00 UTC",
                      users.list("ended", times=("-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", "20200201000000Z")))
         self.refused("list 2 (/CN=a CA of the tests) is valid only from 2090-01-01 00:00:00 UTC", users.join(
             "early", "good", os.path.basename(users.list("later", times=(
@@ -393,7 +393,7 @@ class Files(Case):
         users.join("most", *["ca.pem"] * 256)
         with open(users.at("huge"), "wb") as file:
             file.truncate((1 << 20) + 1)
-        self.refused("more than 1048576 bytes", users.at("huge"))
+        self.refused("exceeds 1048576 bytes", users.at("huge"))
         self.refused("need TLS (--tls-cert)", users.at("ca.pem"), "--no-sandbox")
         done = gpuserve("serve", MINILM, "--check-config", "--tls-cert", self.ca.at("one.pem"), "--tls-key", self.ca.at("one.key"),
                         "--tls-client-ca", users.at("most"))

@@ -151,7 +151,7 @@ Test(swap, a_failure_leaves_the_old_model_serving)
     how.allow = 0;
     refuse(model, dense.path, NULL, NULL, GPUSERVE_E_INVALID, "that of the open model has 32");
     how.fingerprint = "0123";
-    refuse(model, a.path, NULL, &how, GPUSERVE_E_MISMATCH, "not 0123");
+    refuse(model, a.path, NULL, &how, GPUSERVE_E_MISMATCH, "expected 0123");
     how.fingerprint = NULL;
     how.allow = 0x100;
     refuse(model, a.path, NULL, &how, GPUSERVE_E_INVALID, "allow");
