@@ -70,7 +70,7 @@ Test(kernels_cuda_devices, another_abi_is_refused_with_both_numbers)
     const char *const folder = getenv("GPUSERVE_PLUGIN_DIR");
     struct gpuserve_host host = { sizeof(host), GPUSERVE_BACKEND_ABI + 1, NULL, NULL };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    char path[1024], ours[16], theirs[16];
+    char path[1024], ours[16], theirs[32];
     gpuserve_backend_entry_fn entry;
     void *library;
 
