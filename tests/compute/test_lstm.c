@@ -383,12 +383,12 @@ Test(lstm, refuses_bad_networks)
     expect_create(NULL, &n, GPUSERVE_E_INVALID, "the compute handle is NULL");
     expect_create(compute, NULL, GPUSERVE_E_INVALID, "`network` is NULL");
     n.hidden_size = 0;
-    expect_create(compute, &n, GPUSERVE_E_INVALID, "hidden_size is 0, below 1");
+    expect_create(compute, &n, GPUSERVE_E_INVALID, "hidden_size is 0, the minimum is 1");
     n.hidden_size = GPUSERVE_LSTM_MAX_SIZE + 1;
     expect_create(compute, &n, GPUSERVE_E_TOO_LARGE, "hidden_size is 65537, the limit is 65536");
     n.hidden_size = p.network.hidden_size;
     n.input_size = -4;
-    expect_create(compute, &n, GPUSERVE_E_INVALID, "input_size is -4, below 1");
+    expect_create(compute, &n, GPUSERVE_E_INVALID, "input_size is -4, the minimum is 1");
     n.input_size = p.network.input_size;
     n.n_layers = 257;
     expect_create(compute, &n, GPUSERVE_E_TOO_LARGE, "n_layers is 257, the limit is 256");
@@ -400,7 +400,7 @@ Test(lstm, refuses_bad_networks)
     expect_create(compute, &n, GPUSERVE_E_INVALID, "bidirectional is 2");
     n.bidirectional = 1;
     n.dtype = 77;
-    expect_create(compute, &n, GPUSERVE_E_INVALID, "dtype 77");
+    expect_create(compute, &n, GPUSERVE_E_INVALID, "dtype is 77");
     n.dtype = GPUSERVE_DTYPE_FLOAT16;
     expect_create(compute, &n, GPUSERVE_E_UNSUPPORTED, "layer 0: dtype");
     n.dtype = 0;
@@ -445,7 +445,7 @@ Test(lstm, refuses_bad_jobs)
     expect_run(lstm, &j, GPUSERVE_E_INVALID, "cu_seqlens[0] is 1, not 0");
     lengths[0] = 0;
     j.variant = 3;
-    expect_run(lstm, &j, GPUSERVE_E_INVALID, "variant 3");
+    expect_run(lstm, &j, GPUSERVE_E_INVALID, "variant is 3");
     j.variant = 0;
     j.n_sequences = -1;
     expect_run(lstm, &j, GPUSERVE_E_INVALID, "n_sequences is -1");
@@ -455,7 +455,7 @@ Test(lstm, refuses_bad_jobs)
     j.input = p.job.input;
     j.output = output;
     j.output_capacity = p.n_output - 1;
-    expect_run(lstm, &j, GPUSERVE_E_INVALID, "output_capacity is 55 floats, 56 are written");
+    expect_run(lstm, &j, GPUSERVE_E_INVALID, "output_capacity is 55 floats, the output needs 56");
     j.output_capacity = p.n_output;
     j.h_n = output + 10;
     j.h_n_capacity = p.n_state;

@@ -237,7 +237,7 @@ static void refuse_sizes(gpuserve_compute *compute)
     REFUSED(GPUSERVE_E_INVALID, "b_stride is -4", job.b_stride = -4);
     REFUSED(GPUSERVE_E_INVALID, "c_stride is 1", job.c_stride = 1);
     REFUSED(GPUSERVE_E_INVALID, "c_capacity is 15 floats", job.c_capacity = 15);
-    REFUSED(GPUSERVE_E_INVALID, "take 19", job.c_stride = 5; job.c_capacity = 18);
+    REFUSED(GPUSERVE_E_INVALID, "need 19", job.c_stride = 5; job.c_capacity = 18);
 }
 
 static void refuse_words(gpuserve_compute *compute)
@@ -248,9 +248,9 @@ static void refuse_words(gpuserve_compute *compute)
     REFUSED(GPUSERVE_E_INVALID, "overlaps `a`", job.c = numbers + 12);
     REFUSED(GPUSERVE_E_INVALID, "overlaps `a`", job.a = numbers + 40);
     REFUSED(GPUSERVE_E_INVALID, "overlaps `b`", job.c = numbers + 28);
-    REFUSED(GPUSERVE_E_INVALID, "dtype 5", job.dtype = GPUSERVE_DTYPE_INT8);
-    REFUSED(GPUSERVE_E_INVALID, "dtype 77", job.dtype = 77);
-    REFUSED(GPUSERVE_E_INVALID, "variant 6", job.variant = 6);
+    REFUSED(GPUSERVE_E_INVALID, "dtype is 5", job.dtype = GPUSERVE_DTYPE_INT8);
+    REFUSED(GPUSERVE_E_INVALID, "dtype is 77", job.dtype = 77);
+    REFUSED(GPUSERVE_E_INVALID, "variant is 6", job.variant = 6);
     REFUSED(GPUSERVE_E_INVALID, "transpose_a is 2", job.transpose_a = 2);
     REFUSED(GPUSERVE_E_INVALID, "transpose_b is 2", job.transpose_b = 2);
     REFUSED(GPUSERVE_E_INVALID, "struct_size is 8", job.struct_size = 8);

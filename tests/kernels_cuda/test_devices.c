@@ -70,7 +70,7 @@ Test(kernels_cuda_devices, another_abi_is_refused_with_both_numbers)
     const char *const folder = getenv("GPUSERVE_PLUGIN_DIR");
     struct gpuserve_host host = { sizeof(host), GPUSERVE_BACKEND_ABI + 1, NULL, NULL };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    char path[1024], ours[16], theirs[16];
+    char path[1024], ours[16], theirs[32];
     gpuserve_backend_entry_fn entry;
     void *library;
 
@@ -79,7 +79,7 @@ Test(kernels_cuda_devices, another_abi_is_refused_with_both_numbers)
     cr_assert_not_null(library, "%s", dlerror());
     entry = (gpuserve_backend_entry_fn)dlsym(library, GPUSERVE_BACKEND_ENTRY);
     snprintf(ours, sizeof(ours), "ABI %u", GPUSERVE_BACKEND_ABI);
-    snprintf(theirs, sizeof(theirs), "libgpuserve %u", GPUSERVE_BACKEND_ABI + 1);
+    snprintf(theirs, sizeof(theirs), "libgpuserve ABI %u", GPUSERVE_BACKEND_ABI + 1);
     cr_expect_null(entry(&host, &error));
     cr_expect_eq(error.status, GPUSERVE_E_UNSUPPORTED);
     expect_words(&error, ours, theirs, "same version");

