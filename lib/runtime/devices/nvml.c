@@ -50,9 +50,9 @@ struct nvml_process {
     unsigned int gpu_instance, compute_instance;
 };
 
-#define USUAL_PROCESSES 128 /* for one GPU */
-#define MAX_PROCESSES 65536 /* more are counted, not listed */
-#define MORE_PROCESSES 32   /* that may start between two calls */
+#define USUAL_PROCESSES 128    /* for one GPU */
+#define MAX_PROCESS_LIST 65536 /* more are counted, not listed */
+#define MORE_PROCESSES 32      /* that may start between two calls */
 #define NO_MEMORY_FIGURE (~0ull)
 
 struct nvml {
@@ -125,7 +125,8 @@ static gpuserve_status load(struct nvml *nvml, gpuserve_error *error)
     memset(nvml, 0, sizeof(*nvml));
     nvml->handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!nvml->handle) {
-        gsv_fail(error, GPUSERVE_E_DEVICE, "no NVIDIA driver: " LIBRARY " cannot be loaded");
+        gsv_fail(error, GPUSERVE_E_DEVICE,
+                 "the NVIDIA driver is not installed: " LIBRARY " cannot be loaded");
         return gsv_hint(error, GPUSERVE_E_DEVICE,
                         "install the NVIDIA driver; in a container, start it with --gpus all");
     }
@@ -134,7 +135,7 @@ static gpuserve_status load(struct nvml *nvml, gpuserve_error *error)
 
         memcpy((char *)nvml + symbols[i].offset, &symbol, sizeof(symbol));
         if (!symbol && symbols[i].needed) {
-            gsv_fail(error, GPUSERVE_E_DEVICE, LIBRARY " lacks %s", symbols[i].name);
+            gsv_fail(error, GPUSERVE_E_DEVICE, LIBRARY " has no function %s", symbols[i].name);
             dlclose(nvml->handle);
             return gsv_hint(error, GPUSERVE_E_DEVICE, "update the NVIDIA driver");
         }
@@ -156,17 +157,17 @@ static gpuserve_status fail_call(int code, const char *call, gpuserve_error *err
     case NVML_DRIVER_NOT_LOADED:
         gsv_fail(error, st, "the NVIDIA kernel driver is not loaded (NVML error %d from %s)", code,
                  call);
-        return gsv_hint(error, st, "load it (modprobe nvidia), or restart the machine");
+        return gsv_hint(error, st, "load the driver (modprobe nvidia), or restart the machine");
     case NVML_NO_PERMISSION:
-        return gsv_hint(error, st, "the process may not open /dev/nvidiactl");
+        return gsv_hint(error, st, "give the process access to /dev/nvidiactl");
     case NVML_VERSION_MISMATCH:
         gsv_fail(error, st,
-                 "the NVIDIA kernel driver and " LIBRARY " are of different releases (NVML error "
-                 "%d from %s)",
+                 "the NVIDIA kernel driver and " LIBRARY
+                 " have different versions (NVML error %d from %s)",
                  code, call);
-        return gsv_hint(error, st, "restart the machine after an update of the driver");
+        return gsv_hint(error, st, "restart the machine after a driver update");
     default:
-        return gsv_hint(error, st, "see nvidia-smi and the kernel's log (dmesg | grep -i xid)");
+        return gsv_hint(error, st, "check nvidia-smi and the kernel log (dmesg | grep -i xid)");
     }
 }
 
@@ -231,7 +232,7 @@ static void add_many_processes(const struct nvml *nvml, nvml_device device, stru
 {
     struct nvml_process *list;
 
-    if (n > MAX_PROCESSES)
+    if (n > MAX_PROCESS_LIST)
         return;
     n += MORE_PROCESSES;
     list = gsv_alloc_array(n, sizeof(*list));
@@ -305,9 +306,9 @@ static void read_gpu(const struct nvml *nvml, unsigned int index, struct gsv_gpu
         gpu->is_lost = code == NVML_GPU_IS_LOST || code == NVML_RESET_REQUIRED;
         snprintf(gpu->fault, sizeof(gpu->fault), "%s (NVML error %d)",
                  code == NVML_GPU_IS_LOST      ? "fell off the bus"
-                 : code == NVML_RESET_REQUIRED ? "needs a reset"
+                 : code == NVML_RESET_REQUIRED ? "requires a reset"
                  : code == NVML_NO_PERMISSION  ? "no permission"
-                                               : "cannot be asked",
+                                               : "query failed",
                  code);
         return;
     }

@@ -134,8 +134,8 @@ Test(entities, what_cannot_be)
 #define WORD(entity, text, size, ids, spans) \
     gpuserve_entity_word(model, entity, 1, text, size, ids, spans, 1, word, sizeof(word), &n, NULL)
     cr_expect_eq(WORD(&entity, "ab", 2, &id, &span), GPUSERVE_OK);
-    expect_no_tokens(model, &past, "tokens 0 to 1 of 1");
-    expect_no_tokens(model, &odd, "tokens 1 to 0 of 2");
+    expect_no_tokens(model, &past, "tokens 0 to 1 are outside the 1 tokens");
+    expect_no_tokens(model, &odd, "tokens 1 to 0 are outside the 2 tokens");
     cr_expect_eq(WORD(&entity, "a", 1, &id, &span), GPUSERVE_E_INVALID, "beyond the text");
     cr_expect_eq(WORD(&entity, "ab", 2, &id, &backwards), GPUSERVE_E_INVALID);
     cr_expect_eq(WORD(&entity, "ab", 2, &no_id, &span), GPUSERVE_E_INVALID);
