@@ -58,7 +58,7 @@ class Embedder(Served):
         for words, wrong in (("256", {"inputs": "a " * 500}), ("missing", {}),
                              ("neither", {"inputs": 1}), ("normalize", {"inputs": "a", "normalize": 1}),
                              ("direction", {"inputs": "a", "truncation_direction": "up"}),
-                             ("the model has none", {"inputs": "a", "prompt_name": "query"}),
+                             ("the model has no prompts", {"inputs": "a", "prompt_name": "query"}),
                              ("dimensions", {"inputs": "a", "dimensions": 0}),
                              ("item 1", {"inputs": ["a", None]})):
             error = self.refused(422, words, "/embed", wrong)
