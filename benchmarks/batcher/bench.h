@@ -12,6 +12,7 @@
 #define N_TEXTS 4096
 
 struct bench {
+    gpuserve_context *context;
     gpuserve_model *model;
     const char *path;
     uint32_t dtype;

@@ -245,7 +245,6 @@ int main(int argc, char **argv)
     gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_context *context;
     const double seconds = argc > 3 ? atof(argv[3]) : 1.0;
     const int n_rounds = argc > 4 ? atoi(argv[4]) : 5;
 
@@ -258,8 +257,9 @@ int main(int argc, char **argv)
         argc > 2 && strcmp(argv[2], "int8") == 0 ? GPUSERVE_DTYPE_INT8 : GPUSERVE_DTYPE_FLOAT32;
     options.device = "cpu";
     options.dtype = bench.dtype;
-    if (gpuserve_context_create(&context, &context_options, &error) != GPUSERVE_OK ||
-        gpuserve_model_open(&bench.model, context, bench.path, &options, &error) != GPUSERVE_OK)
+    if (gpuserve_context_create(&bench.context, &context_options, &error) != GPUSERVE_OK ||
+        gpuserve_model_open(&bench.model, bench.context, bench.path, &options, &error) !=
+            GPUSERVE_OK)
         bench_die("opening the model", &error);
     bench.dim = gpuserve_model_dim(bench.model);
     make_texts(&bench);
@@ -275,7 +275,7 @@ int main(int argc, char **argv)
         printf(i + 1 < n_rounds ? ",\n  " : "]}\n");
     }
     gpuserve_model_close(&bench.model);
-    gpuserve_context_unref(&context);
+    gpuserve_context_unref(&bench.context);
     for (size_t i = 0; i < N_TEXTS; i++)
         free(bench.texts[i]);
     return 0;

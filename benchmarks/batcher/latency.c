@@ -8,6 +8,7 @@
 #include "benchmarks/batcher/bench.h"
 #include "kernels/kernels.h"
 #include "lib/model/model.h"
+#include "lib/runtime/models/load_steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +25,26 @@ struct bare {
     float *output;
 };
 
+/* INT8: the same products in higher precision as the library keeps. */
+static void make_probes(struct gsv_calibration *ranges, struct gsv_calibration *probes,
+                        const struct bench *bench)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_plan plan;
+
+    if (gsv_plan_read(&plan, bench->context, bench->path, &options, &error) != GPUSERVE_OK ||
+        gsv_calibration_make(ranges, &plan, &error) != GPUSERVE_OK ||
+        gsv_calibration_make_probes(probes, &plan, &error) != GPUSERVE_OK)
+        bench_die("the probes of int8", &error);
+    gsv_plan_reset(&plan);
+}
+
 static void bare_open(struct bare *bare, const struct bench *bench, int32_t n_threads)
 {
     const struct gpuserve_backend *cpu = gsv_backend_cpu();
-    const struct gsv_net_options net = { .dtype = bench->dtype, .n_threads = n_threads };
+    struct gsv_net_options net = { .dtype = bench->dtype, .n_threads = n_threads };
+    struct gsv_calibration ranges = { 0 }, probes = { 0 };
     const struct gsv_exec_options work = { .dtype = bench->dtype,
                                            .n_threads = n_threads,
                                            .max_tokens = MAX_TOKENS,
@@ -35,12 +52,19 @@ static void bare_open(struct bare *bare, const struct bench *bench, int32_t n_th
                                            .max_seqlen = MAX_TOKENS };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
+    if (bench->dtype == GPUSERVE_DTYPE_INT8) {
+        make_probes(&ranges, &probes, bench);
+        net.calibration = &ranges.batch;
+        net.probes = &probes.batch;
+    }
     if (gsv_dir_open(&bare->dir, bench->path, &error) != GPUSERVE_OK ||
         gsv_spec_load(&bare->spec, bare->dir, NULL, 0, &error) != GPUSERVE_OK ||
         cpu->device_open(&bare->device, 0, &error) != GPUSERVE_OK ||
         gsv_net_load(&bare->net, bare->spec, cpu, bare->device, &net, &error) != GPUSERVE_OK ||
         gsv_exec_create(&bare->work, bare->net, &work, &error) != GPUSERVE_OK)
         bench_die("the forward alone", &error);
+    gsv_calibration_reset(&ranges);
+    gsv_calibration_reset(&probes);
     bare->output = malloc(bench->dim * sizeof(*bare->output));
 }
 
