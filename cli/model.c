@@ -115,3 +115,12 @@ char *cli_model_facts(gpuserve_model *model)
 {
     return cli_text_of(model_info, model, NULL);
 }
+
+int cli_vector_dim(size_t *dim, const gpuserve_model *model, const struct cli_args *args)
+{
+    const size_t all = gpuserve_model_dim(model);
+
+    *dim = args->dimensions ? args->dimensions : all;
+    return *dim <= all ? CLI_OK
+                       : cli_fail("--dimensions %zu: the model has %zu dimensions", *dim, all);
+}

@@ -117,8 +117,6 @@ static int embed_input(struct embed *embed, gpuserve_model *model, struct cli_in
 static int set_columns(struct embed *embed, const gpuserve_model *model,
                        const struct cli_args *args)
 {
-    const size_t dim = gpuserve_model_dim(model);
-
     if (embed->sparse) {
         embed->dim = gpuserve_model_sparse_dim(model);
         if (embed->dim == 0)
@@ -128,10 +126,7 @@ static int set_columns(struct embed *embed, const gpuserve_model *model,
         embed->values = cli_alloc(embed->dim, sizeof(*embed->values));
         return CLI_OK;
     }
-    embed->dim = args->dimensions ? args->dimensions : dim;
-    if (embed->dim > dim)
-        return cli_fail("--dimensions %zu: the model has %zu dimensions", embed->dim, dim);
-    return CLI_OK;
+    return cli_vector_dim(&embed->dim, model, args);
 }
 
 int cli_embed(const struct cli_args *args)

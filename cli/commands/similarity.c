@@ -112,9 +112,10 @@ static int write_pairs(void *user, const struct cli_chunk *chunk)
 static int compare(struct similarity *s, gpuserve_model *model, const struct cli_args *args)
 {
     struct cli_pump pump = { .model = model, .job = GPUSERVE_JOB_INIT };
-    int result;
+    int result = cli_vector_dim(&s->dim, model, args);
 
-    s->dim = args->dimensions ? args->dimensions : gpuserve_model_dim(model);
+    if (result != CLI_OK)
+        return result;
     s->first = cli_alloc(s->dim, sizeof(*s->first));
     pump.job.task = GPUSERVE_TASK_EMBED;
     pump.job.normalize = GPUSERVE_NORMALIZE_YES; /* makes the dot product the cosine */

@@ -164,6 +164,7 @@ class Embed(Case):
         two = lines(self.works("embed", "-m", model(MINILM), "query: a cat").out)
         self.assertLess(difference(one[0]["embedding"], two[0]["embedding"]), 1e-6)
         self.fails(1, "999", "embed", "-m", model(MINILM), "--dimensions", 999, "x")
+        self.fails(1, "the model has 384 dimensions", "similarity", "-m", model(MINILM), "--dimensions", 1048576, "x", "y")
         self.fails(1, "texts 1 to 2: unknown prompt", "embed", "-m", model(MINILM), "--prompt-name", "nonesuch", "x", "y")
         self.fails(2, "exclude each other", "embed", "-m", model(MINILM), "--prompt-name", "a", "--prompt", "b", "x")
 
