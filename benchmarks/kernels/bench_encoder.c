@@ -32,7 +32,7 @@ static const int32_t linear_sizes[N_LINEARS][2] = {
 static const struct gpuserve_backend *cpu;
 static struct gpuserve_device *device;
 static struct gpuserve_linear *linears[LAYERS][N_LINEARS];
-static float *table, *vectors_of_ones; /* placeholders for embeddings, gamma and beta */
+static float *table, *vectors_of_ones; /* constant embeddings, gamma and beta */
 static double budget = 0.2;
 
 struct forward {

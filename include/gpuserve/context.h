@@ -24,7 +24,7 @@ GPUSERVE_API const char *gpuserve_status_name(gpuserve_status status);
 
 /* ================================================================================== context */
 
-/** What happens to a load that exceeds a memory budget or the free memory of its device. */
+/** Policy for a model load that exceeds a memory budget or the free memory of its device. */
 typedef enum gpuserve_memory_policy {
     GPUSERVE_MEMORY_REFUSE = 0, /**< GPUSERVE_E_TOO_LARGE at once */
     GPUSERVE_MEMORY_WAIT = 1,   /**< wait until other models are closed or suspended, at most

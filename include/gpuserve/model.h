@@ -26,7 +26,7 @@ typedef enum gpuserve_stage {
                                     memory is reserved and nothing has been read */
 } gpuserve_stage;
 
-/** What a request does if its model is suspended. */
+/** Policy for a request to a suspended model. */
 typedef enum gpuserve_when_suspended {
     GPUSERVE_SUSPENDED_RESUME = 0, /**< resume the model first, in the submitting thread. It waits
                                         for memory under the context's policy, at most until the
@@ -196,7 +196,7 @@ GPUSERVE_API gpuserve_model *gpuserve_model_ref(gpuserve_model *model);
  */
 GPUSERVE_API void gpuserve_model_close(gpuserve_model **model);
 
-/** What a swap changed, as bits. */
+/** Bit flags of the changes that a swap made. */
 typedef enum gpuserve_change {
     GPUSERVE_CHANGE_FINGERPRINT = 1, /**< another vector space: never compare new vectors with those
                                           of before the swap */

@@ -118,8 +118,8 @@ typedef enum gpuserve_log_level {
  */
 typedef void (*gpuserve_log_fn)(void *user, int32_t level, const char *message);
 
-/** What happens to an open model when its device is lost. A device is lost after an error that
- *  makes every later CUDA call fail (hardware failure, kernel fault), or when it hangs. Batches in
+/** Failover policy: the action for an open model whose device is lost. A device is lost after an
+ *  error that makes every later CUDA call fail (hardware failure, kernel fault), or when it hangs. Batches in
  *  flight fail with the cause. This process does not use the lost device again. A model on several
  *  devices loses only that replica, whatever the policy, and the others continue; they retry the
  *  failed batches unless the policy is FAIL. NVIDIA gives no guarantee for the other GPUs of a

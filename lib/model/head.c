@@ -1,8 +1,8 @@
 /*
  * head.c - opens a custom classification head: one to four linear layers in a safetensors file.
  *
- * The activation, the input kind and the labels are in the file's __metadata__, or in a JSON file
- * of the same name beside it ("head.safetensors", "head.json"). The metadata takes precedence.
+ * Head configuration (activation, input kind, labels): the safetensors __metadata__, else a sidecar
+ * JSON file ("head.json" for "head.safetensors"). The metadata takes precedence.
  */
 #include "lib/model/modules.h"
 
@@ -202,8 +202,8 @@ static bool is_directory(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Open the resolved path. The user names the file, so links to it are followed; files beside it are
- * only read within its folder. */
+/* Open the resolved path. Symbolic links to the head file are followed, because the user names it;
+ * the sidecar file must be inside the same folder. */
 static gpuserve_status open_real(struct gsv_head *head, char *real, gpuserve_error *error)
 {
     char *slash = strrchr(real, '/'); /* an absolute path has one */

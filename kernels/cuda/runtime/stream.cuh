@@ -21,7 +21,7 @@
  * rounded up by a few only. */
 #define GSV_GRAPH_MAX_ROWS 4096
 
-/* What a captured batch depends on besides its operations: launch sizes and addresses. */
+/* Cache key of a CUDA graph besides its operations: launch sizes and addresses. */
 struct gsv_shape {
     int32_t n_rows;
     int32_t n_sequences;

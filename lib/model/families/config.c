@@ -1,7 +1,7 @@
 /*
  * config.c - reads config.json of a transformer: family, sizes, positions, activation and labels.
  *
- * Any setting that changes the result and is not implemented is refused by name. The maxima are far
+ * A setting that changes the result and is not supported is refused by name. The maxima are far
  * above existing models; they keep later size computations within 64 bits.
  */
 #include "lib/model/families/config.h"

@@ -146,7 +146,7 @@ static struct gsv_json describe_driver(gpuserve_context *context)
     return json;
 }
 
-/* What `auto` would choose now, and why. */
+/* The device that `auto` selects now, and the reason. */
 static struct gsv_json describe_auto(gpuserve_context *context)
 {
     gpuserve_error why = GPUSERVE_ERROR_INIT;

@@ -194,7 +194,7 @@ static gpuserve_status read_unknown(struct gsv_bpe *model, const struct gsv_memb
     return status;
 }
 
-/* Refuse options that are not implemented: dropout, and byte fallback together with an affix. */
+/* Refuse unsupported options: dropout, and byte fallback together with an affix. */
 static gpuserve_status check_options(const struct gsv_bpe *model, const struct gsv_member *fields,
                                      const char *name, gpuserve_error *error)
 {
