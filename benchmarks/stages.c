@@ -66,7 +66,7 @@ static void record(const char *name, int32_t columns, double started)
     }
 
 TIMED(embed)
-TIMED(add_layernorm)
+TIMED(add_norm)
 TIMED(attention)
 TIMED(pool)
 
@@ -228,7 +228,7 @@ int main(int argc, char **argv)
     model.backend = *cpu;
     model.backend.embed = timed_embed;
     model.backend.linear = timed_linear;
-    model.backend.add_layernorm = timed_add_layernorm;
+    model.backend.add_norm = timed_add_norm;
     model.backend.attention = timed_attention;
     model.backend.pool = timed_pool;
     open_model(&model, argv[1], dtype, length, tokens, &batch);

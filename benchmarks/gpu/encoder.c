@@ -75,11 +75,10 @@ static gpuserve_status op_embed(struct bench *b, const struct gpuserve_batch *ba
 
 static gpuserve_status op_norm(struct bench *b, const struct gpuserve_batch *batch)
 {
-    const struct gpuserve_op_add_layernorm op = { b->hidden,     b->hidden,      NULL,
-                                                  b->gamma,      b->beta,        1e-12f,
-                                                  batch->n_rows, b->shape.hidden };
+    const struct gpuserve_op_add_norm op = { b->hidden, b->hidden, NULL,          b->gamma,
+                                             b->beta,   1e-12f,    batch->n_rows, b->shape.hidden };
 
-    return b->backend->add_layernorm(b->stream, &op);
+    return b->backend->add_norm(b->stream, &op);
 }
 
 static gpuserve_status op_attention(struct bench *b, const struct gpuserve_batch *batch)

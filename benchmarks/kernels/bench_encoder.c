@@ -143,7 +143,7 @@ static void run_linear(struct forward *f, const struct gpuserve_linear *w, int w
 
 static void run_layernorm(struct forward *f)
 {
-    const struct gpuserve_op_add_layernorm op = {
+    const struct gpuserve_op_add_norm op = {
         .out = f->hidden,
         .in = f->hidden,
         .gamma = vectors_of_ones,
@@ -153,7 +153,7 @@ static void run_layernorm(struct forward *f)
         .cols = HIDDEN,
     };
 
-    cpu->add_layernorm(f->stream, &op);
+    cpu->add_norm(f->stream, &op);
 }
 
 static void run_layer(struct forward *f, const struct gpuserve_batch *batch,

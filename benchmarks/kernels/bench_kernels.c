@@ -217,7 +217,7 @@ static void bench_shape(int32_t n, int32_t k, int32_t activation, uint32_t dtype
 struct row_work {
     struct gpuserve_stream *stream;
     struct gpuserve_op_attention attention;
-    struct gpuserve_op_add_layernorm layernorm;
+    struct gpuserve_op_add_norm layernorm;
 };
 
 static void run_attention(void *work_, int turn)
@@ -233,7 +233,7 @@ static void run_layernorm(void *work_, int turn)
     struct row_work *work = work_;
 
     (void)turn;
-    cpu->add_layernorm(work->stream, &work->layernorm);
+    cpu->add_norm(work->stream, &work->layernorm);
 }
 
 static void bench_attention(struct row_work *work, int32_t length)
@@ -271,7 +271,7 @@ static void bench_rows(void)
     };
     for (int32_t length = 8; length <= 512; length *= 2)
         bench_attention(&work, length);
-    work.layernorm = (struct gpuserve_op_add_layernorm){
+    work.layernorm = (struct gpuserve_op_add_norm){
         .out = out,
         .in = out,
         .gamma = qkv,
@@ -281,7 +281,7 @@ static void bench_rows(void)
         .cols = 384,
     };
     f = measure(run_layernorm, &work, NULL, NULL);
-    printf("    {\"op\": \"add_layernorm\", \"tokens\": 512, \"best_us\": %.2f, \"median_us\": "
+    printf("    {\"op\": \"add_norm\", \"tokens\": 512, \"best_us\": %.2f, \"median_us\": "
            "%.2f}\n",
            f.best * 1e6, f.median * 1e6);
     cpu->stream_destroy(&work.stream);

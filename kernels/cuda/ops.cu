@@ -30,16 +30,45 @@ gpuserve_status gsv_cuda_op_embed(struct gpuserve_stream *stream,
                          "the launch of embed");
 }
 
-gpuserve_status gsv_cuda_op_add_layernorm(struct gpuserve_stream *stream,
-                                          const struct gpuserve_op_add_layernorm *op)
+gpuserve_status gsv_cuda_op_add_norm(struct gpuserve_stream *stream,
+                                     const struct gpuserve_op_add_norm *op)
 {
     struct gsv_int8_target next;
 
     if (op->rows == 0)
         return GPUSERVE_OK;
     gsv_int8_aim(&stream->int8, op->reader, op->out, op->rows, op->cols, &next);
-    return gsv_cuda_note(stream, gsv_cuda_add_layernorm(op, stream->element, &next, stream->queue),
-                         "the launch of add_layernorm");
+    return gsv_cuda_note(stream, gsv_cuda_add_norm(op, stream->element, &next, stream->queue),
+                         "the launch of add_norm");
+}
+
+static gpuserve_status refuse(struct gpuserve_stream *stream, const char *operation)
+{
+    stream->failure.struct_size = sizeof(stream->failure);
+    return gsv_fail(&stream->failure, GPUSERVE_E_UNSUPPORTED,
+                    "the CUDA backend has no kernel for %s", operation);
+}
+
+gpuserve_status gsv_cuda_op_rotate(struct gpuserve_stream *stream,
+                                   const struct gpuserve_op_rotate *)
+{
+    return refuse(stream, "rotary positions");
+}
+
+gpuserve_status gsv_cuda_op_glu(struct gpuserve_stream *stream, const struct gpuserve_op_glu *)
+{
+    return refuse(stream, "gated linear units");
+}
+
+gpuserve_status gsv_cuda_op_route(struct gpuserve_stream *stream, const struct gpuserve_op_route *)
+{
+    return refuse(stream, "a mixture of experts");
+}
+
+gpuserve_status gsv_cuda_op_add_scaled(struct gpuserve_stream *stream,
+                                       const struct gpuserve_op_add_scaled *)
+{
+    return refuse(stream, "scaled sums");
 }
 
 gpuserve_status gsv_cuda_op_attention(struct gpuserve_stream *stream,

@@ -51,7 +51,11 @@ static struct gpuserve_backend make_table(void)
     table.stream_wait = gsv_cuda_stream_wait;
     table.embed = gsv_cuda_op_embed;
     table.linear = gsv_cuda_op_linear;
-    table.add_layernorm = gsv_cuda_op_add_layernorm;
+    table.add_norm = gsv_cuda_op_add_norm;
+    table.rotate = gsv_cuda_op_rotate;
+    table.glu = gsv_cuda_op_glu;
+    table.route = gsv_cuda_op_route;
+    table.add_scaled = gsv_cuda_op_add_scaled;
     table.attention = gsv_cuda_op_attention;
     table.pool = gsv_cuda_op_pool;
     table.normalize = gsv_cuda_op_normalize;

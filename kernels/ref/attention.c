@@ -1,5 +1,6 @@
 /*
- * attention: softmax(scale * Q K^T + relative bias) V for each sequence, head and query.
+ * attention: softmax(scale * Q K^T + relative bias) V for each sequence, head and query, with the
+ * options of struct gpuserve_op_attention.
  *
  * Uses no scratch memory. Each pass over the keys recomputes the scores of the query: one pass for
  * the maximum, one for the sum, one for each COLUMNS columns of the weighted values.
@@ -16,27 +17,68 @@ struct query {
     int32_t head, token, first, end;
 };
 
+/* Key and value heads. */
+static int32_t kv_heads(const struct gpuserve_op_attention *op)
+{
+    return op->n_kv_heads > 0 ? op->n_kv_heads : op->n_heads;
+}
+
 /* Row `token` of Q (which = 0), K (1) or V (2) for this head. */
 static const float *row_of(const struct query *q, int32_t token, int32_t which)
 {
     const struct gpuserve_op_attention *op = q->op;
-    const size_t row = ((size_t)token * 3 + (size_t)which) * (size_t)op->n_heads + (size_t)q->head;
+    const int32_t kv = kv_heads(op), group = op->n_heads / kv;
+    const int32_t head = which == 0 ? q->head : op->n_heads + (which - 1) * kv + q->head / group;
+    const size_t row = (size_t)token * (size_t)(op->n_heads + 2 * kv) + (size_t)head;
 
     return (const float *)op->qkv + row * (size_t)op->head_size;
 }
 
+static double dot(const float *a, const float *b, int32_t n)
+{
+    double sum = 0.0;
+
+    for (int32_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+/* Q position_key + K position_query of the distance between query and key. */
+static double disentangled(const struct query *q, const float *query, const float *key,
+                           int32_t distance)
+{
+    const struct gpuserve_op_attention *op = q->op;
+    const size_t row = (size_t)op->position_index[distance + op->bias_span - 1];
+    const size_t at = (row * (size_t)op->n_heads + (size_t)q->head) * (size_t)op->head_size;
+    double sum = 0.0;
+
+    if (op->position_key)
+        sum += dot(query, (const float *)op->position_key + at, op->head_size);
+    if (op->position_query)
+        sum += dot(key, (const float *)op->position_query + at, op->head_size);
+    return sum;
+}
+
+/* -infinity for a key that the query does not attend to. */
 static double score(const struct query *q, int32_t key)
 {
     const struct gpuserve_op_attention *op = q->op;
     const float *a = row_of(q, q->token, 0), *b = row_of(q, key, 1);
-    double sum = 0.0;
+    const int32_t distance = q->token - key;
+    double sum;
 
-    for (int32_t i = 0; i < op->head_size; i++)
-        sum += (double)a[i] * (double)b[i];
+    if ((op->causal && distance < 0) ||
+        (op->window > 0 && (distance > op->window || -distance > op->window)))
+        return -INFINITY;
+    sum = dot(a, b, op->head_size);
+    if (op->position_key || op->position_query)
+        sum += disentangled(q, a, b, distance);
     sum *= (double)op->scale;
     if (op->relative_bias)
         sum += (double)op->relative_bias[(size_t)q->head * (size_t)(2 * op->bias_span - 1) +
-                                         (size_t)(key - q->token + op->bias_span - 1)];
+                                         (size_t)(op->bias_span - 1 - distance)];
+    if (op->softcap != 0.0f)
+        sum = (double)op->softcap * tanh(sum / (double)op->softcap);
     return sum;
 }
 
@@ -50,7 +92,7 @@ static void weigh(const struct query *q, double most, double total, int32_t begi
         const double weight = exp(score(q, key) - most);
         const float *values = row_of(q, key, 2) + begin;
 
-        for (int32_t i = 0; i < n; i++)
+        for (int32_t i = 0; i < n && weight != 0.0; i++)
             sums[i] += weight * (double)values[i];
     }
     for (int32_t i = 0; i < n; i++)

@@ -122,6 +122,8 @@ double gsv_ref_activation(double x, int32_t activation)
         return tanh(x);
     case GPUSERVE_ACT_SILU:
         return x / (1.0 + exp(-x));
+    case GPUSERVE_ACT_QUICK_GELU:
+        return x / (1.0 + exp(-1.702 * x));
     case GPUSERVE_ACT_SIGMOID:
         return 1.0 / (1.0 + exp(-x));
     default:

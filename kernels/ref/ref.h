@@ -27,8 +27,13 @@ struct gpuserve_stream {
 double gsv_ref_activation(double x, int32_t activation);
 
 gpuserve_status gsv_ref_embed(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op);
-gpuserve_status gsv_ref_add_layernorm(struct gpuserve_stream *stream,
-                                      const struct gpuserve_op_add_layernorm *op);
+gpuserve_status gsv_ref_add_norm(struct gpuserve_stream *stream,
+                                 const struct gpuserve_op_add_norm *op);
+gpuserve_status gsv_ref_rotate(struct gpuserve_stream *stream, const struct gpuserve_op_rotate *op);
+gpuserve_status gsv_ref_glu(struct gpuserve_stream *stream, const struct gpuserve_op_glu *op);
+gpuserve_status gsv_ref_route(struct gpuserve_stream *stream, const struct gpuserve_op_route *op);
+gpuserve_status gsv_ref_add_scaled(struct gpuserve_stream *stream,
+                                   const struct gpuserve_op_add_scaled *op);
 gpuserve_status gsv_ref_attention(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_attention *op);
 gpuserve_status gsv_ref_pool(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op);

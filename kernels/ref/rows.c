@@ -89,6 +89,20 @@ static void softmax_row(float *row, int32_t cols)
         row[c] = (float)(exp((double)row[c] - most) / sum);
 }
 
+static void layernorm_row(const struct gpuserve_op_rows *op, float *row)
+{
+    double mean = 0.0, variance = 0.0;
+
+    for (int32_t c = 0; c < op->cols; c++)
+        mean += (double)row[c] / op->cols;
+    for (int32_t c = 0; c < op->cols; c++)
+        variance += pow((double)row[c] - mean, 2.0) / op->cols;
+    for (int32_t c = 0; c < op->cols; c++)
+        row[c] = (float)(((double)row[c] - mean) / sqrt(variance + (double)op->eps) *
+                             (op->gamma ? (double)op->gamma[c] : 1.0) +
+                         (op->beta ? (double)op->beta[c] : 0.0));
+}
+
 gpuserve_status gsv_ref_activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op)
 {
     (void)stream;
@@ -97,6 +111,10 @@ gpuserve_status gsv_ref_activate(struct gpuserve_stream *stream, const struct gp
 
         if (op->activation == GPUSERVE_ACT_SOFTMAX) {
             softmax_row(row, op->cols);
+            continue;
+        }
+        if (op->activation == GPUSERVE_ACT_LAYERNORM) {
+            layernorm_row(op, row);
             continue;
         }
         for (int32_t c = 0; c < op->cols; c++)

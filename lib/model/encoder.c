@@ -95,7 +95,7 @@ static gpuserve_status add_norm(const struct gsv_net *net, struct gpuserve_strea
                                 const struct gsv_activations *at, const void *in, int32_t gamma,
                                 const struct gpuserve_linear *reader)
 {
-    const struct gpuserve_op_add_layernorm op = {
+    const struct gpuserve_op_add_norm op = {
         .out = at->hidden,
         .in = in,
         .residual = at->hidden,
@@ -107,7 +107,7 @@ static gpuserve_status add_norm(const struct gsv_net *net, struct gpuserve_strea
         .reader = reader,
     };
 
-    return net->backend->add_layernorm(stream, &op);
+    return net->backend->add_norm(stream, &op);
 }
 
 gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,

@@ -311,7 +311,7 @@ static gpuserve_status transform(const struct run_rows *rows)
     const struct gsv_net *net = rows->work->net;
     const struct gsv_activations *at = &rows->work->at;
     const int32_t hidden = net->spec->config.hidden_size, masked = net->spec->masked;
-    const struct gpuserve_op_add_layernorm norm = {
+    const struct gpuserve_op_add_norm norm = {
         .out = at->hidden,
         .in = at->context,
         .gamma = gsv_net_place(net, masked + 1),
@@ -322,7 +322,7 @@ static gpuserve_status transform(const struct run_rows *rows)
     };
     const gpuserve_status st = token_linear(rows, masked, at->hidden, at->context, hidden);
 
-    return st == GPUSERVE_OK ? net->backend->add_layernorm(rows->work->stream, &norm) : st;
+    return st == GPUSERVE_OK ? net->backend->add_norm(rows->work->stream, &norm) : st;
 }
 
 /* log(1 + relu(x)) is monotonic: the maximum logit of each word is computed first, on the device,

@@ -147,7 +147,7 @@ static void run_texts(const struct target *t, uint32_t dtype, const float *qkv,
         .head_size = HIDDEN / HEADS,
         .scale = 0.2f,
     };
-    const struct gpuserve_op_add_layernorm layernorm = {
+    const struct gpuserve_op_add_norm layernorm = {
         .out = hidden,
         .in = hidden,
         .residual = hidden,
@@ -173,7 +173,7 @@ static void run_texts(const struct target *t, uint32_t dtype, const float *qkv,
         before += (size_t)lengths[i];
     attention.qkv = qkv + before * 3 * HIDDEN;
     cr_assert_eq(t->backend->attention(stream, &attention), GPUSERVE_OK);
-    cr_assert_eq(t->backend->add_layernorm(stream, &layernorm), GPUSERVE_OK);
+    cr_assert_eq(t->backend->add_norm(stream, &layernorm), GPUSERVE_OK);
     cr_assert_eq(t->backend->pool(stream, &pool), GPUSERVE_OK);
     t->backend->stream_destroy(&stream);
     free_floats(hidden);

@@ -117,16 +117,16 @@ Test(ref, layernorm_is_what_numpy_says)
         const struct target *t = target_at(i);
         struct gpuserve_stream *stream = small_stream(t, GPUSERVE_DTYPE_FLOAT32);
         float out[10];
-        const struct gpuserve_op_add_layernorm op = { .out = out,
-                                                      .in = x,
-                                                      .residual = x2,
-                                                      .gamma = gamma_,
-                                                      .beta = beta,
-                                                      .eps = 1e-5f,
-                                                      .rows = 2,
-                                                      .cols = 5 };
+        const struct gpuserve_op_add_norm op = { .out = out,
+                                                 .in = x,
+                                                 .residual = x2,
+                                                 .gamma = gamma_,
+                                                 .beta = beta,
+                                                 .eps = 1e-5f,
+                                                 .rows = 2,
+                                                 .cols = 5 };
 
-        cr_assert_eq(t->backend->add_layernorm(stream, &op), GPUSERVE_OK);
+        cr_assert_eq(t->backend->add_norm(stream, &op), GPUSERVE_OK);
         cr_expect(all_close(out, layernorm, 10, TOLERANCE), "%s: %s", t->name, difference());
         t->backend->stream_destroy(&stream);
     }

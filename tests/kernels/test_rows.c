@@ -19,7 +19,7 @@ static float *run_layernorm(const struct target *t, int32_t rows, int32_t cols, 
     float *gamma = make_floats((size_t)cols, 21), *beta = make_floats((size_t)cols, 22);
     float *out = make_poison(n), *copy = make_floats(n, 1);
     struct gpuserve_stream *stream = open_stream(t, GPUSERVE_DTYPE_FLOAT32, rows + 1, cols, 1, 32);
-    struct gpuserve_op_add_layernorm op = {
+    struct gpuserve_op_add_norm op = {
         .out = out,
         .in = in,
         .residual = residual,
@@ -37,7 +37,7 @@ static float *run_layernorm(const struct target *t, int32_t rows, int32_t cols, 
         memcpy(out, residual, n * sizeof(float));
         op.residual = out;
     }
-    cr_assert_eq(t->backend->add_layernorm(stream, &op), GPUSERVE_OK);
+    cr_assert_eq(t->backend->add_norm(stream, &op), GPUSERVE_OK);
     t->backend->stream_destroy(&stream);
     free_floats(gamma);
     free_floats(beta);
@@ -47,7 +47,7 @@ static float *run_layernorm(const struct target *t, int32_t rows, int32_t cols, 
 
 /* Results have size 1: 3e-6 is about 25 float32 roundings, and the offset of 10 costs 4 bits of
  * each input in advance. */
-Test(rows, add_layernorm_matches_ref)
+Test(rows, add_norm_matches_ref)
 {
     for (size_t w = 0; w < N_WIDTHS; w++) {
         for (int variant = 0; variant < 6; variant++) {

@@ -193,11 +193,11 @@ static gpuserve_status product(struct net *net, const struct gpuserve_linear *we
 static gpuserve_status norm(struct net *net, int32_t rows, float *const gamma_beta[2],
                             const struct gpuserve_linear *reader)
 {
-    const struct gpuserve_op_add_layernorm op = { net->hidden,   net->hidden,   NULL,
-                                                  gamma_beta[0], gamma_beta[1], 1e-12f,
-                                                  rows,          NET_HIDDEN,    reader };
+    const struct gpuserve_op_add_norm op = { net->hidden,   net->hidden,   NULL,
+                                             gamma_beta[0], gamma_beta[1], 1e-12f,
+                                             rows,          NET_HIDDEN,    reader };
 
-    return net->backend->add_layernorm(net->stream, &op);
+    return net->backend->add_norm(net->stream, &op);
 }
 
 /* `next` is the linear after this layer, or NULL. */

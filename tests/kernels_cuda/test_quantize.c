@@ -121,16 +121,16 @@ static gpuserve_status read_rows(const struct bench *b, const struct gpuserve_li
 static gpuserve_status write_norm(const struct bench *b, void *out,
                                   const struct gpuserve_linear *reader)
 {
-    const struct gpuserve_op_add_layernorm op = { .out = out,
-                                                  .in = b->in.device,
-                                                  .gamma = b->gamma.device,
-                                                  .beta = b->gamma.device,
-                                                  .eps = 1e-12f,
-                                                  .rows = b->batch.n_rows,
-                                                  .cols = b->shape.columns,
-                                                  .reader = reader };
+    const struct gpuserve_op_add_norm op = { .out = out,
+                                             .in = b->in.device,
+                                             .gamma = b->gamma.device,
+                                             .beta = b->gamma.device,
+                                             .eps = 1e-12f,
+                                             .rows = b->batch.n_rows,
+                                             .cols = b->shape.columns,
+                                             .reader = reader };
 
-    return b->cuda->add_layernorm(b->stream, &op);
+    return b->cuda->add_norm(b->stream, &op);
 }
 
 static gpuserve_status write_embedding(const struct bench *b, void *out,

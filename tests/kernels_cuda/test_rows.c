@@ -1,5 +1,5 @@
 /*
- * test_rows.c - embed, add_layernorm, pool, normalize and activate against ref.
+ * test_rows.c - embed, add_norm, pool, normalize and activate against ref.
  */
 #include "tests/kernels_cuda/harness.h"
 
@@ -81,17 +81,17 @@ static void try_layernorm(const struct format *format, int32_t cols, int32_t row
     struct buffer out = make_output(format->dtype, n);
     float *want = malloc(n * sizeof(float) + 1);
     struct buffer *to = in_place ? residual ? &more : &in : &out;
-    const struct gpuserve_op_add_layernorm op = {
+    const struct gpuserve_op_add_norm op = {
         to->device, in.device, residual ? more.device : NULL, gamma.device, beta.device, 1e-5f,
         rows,       cols
     };
-    const struct gpuserve_op_add_layernorm same = {
-        want, in.host, residual ? more.host : NULL, gamma.host, beta.host, 1e-5f, rows, cols
-    };
+    const struct gpuserve_op_add_norm same = { want,       in.host,   residual ? more.host : NULL,
+                                               gamma.host, beta.host, 1e-5f,
+                                               rows,       cols };
 
-    cr_assert_eq(gsv_backend_ref()->add_layernorm(NULL, &same), GPUSERVE_OK);
+    cr_assert_eq(gsv_backend_ref()->add_norm(NULL, &same), GPUSERVE_OK);
     begin_any(stream);
-    cr_assert_eq(cuda->add_layernorm(stream, &op), GPUSERVE_OK);
+    cr_assert_eq(cuda->add_norm(stream, &op), GPUSERVE_OK);
     finish(stream, to->device);
     cuda->stream_destroy(&stream);
     download(to);
@@ -102,7 +102,7 @@ static void try_layernorm(const struct format *format, int32_t cols, int32_t row
     free_buffer(&out);
 }
 
-Test(kernels_cuda_rows, add_layernorm)
+Test(kernels_cuda_rows, add_norm)
 {
     static const int32_t row_counts[] = { 0, 1, 3, 4, 5, 37 };
 
@@ -112,7 +112,7 @@ Test(kernels_cuda_rows, add_layernorm)
 }
 
 /* E[x^2] - mean^2 would lose all digits here. */
-Test(kernels_cuda_rows, add_layernorm_with_a_large_mean)
+Test(kernels_cuda_rows, add_norm_with_a_large_mean)
 {
     const struct gpuserve_backend *cuda = cuda_backend();
     struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT32, 64, 8, 1, 0);
@@ -121,17 +121,17 @@ Test(kernels_cuda_rows, add_layernorm_with_a_large_mean)
     struct buffer beta = make_input(GPUSERVE_DTYPE_FLOAT32, 384, 17, 1.0f);
     struct buffer out = make_output(GPUSERVE_DTYPE_FLOAT32, 384);
     float want[384];
-    const struct gpuserve_op_add_layernorm op = { out.device,  in.device, NULL, gamma.device,
-                                                  beta.device, 1e-5f,     1,    384 };
-    const struct gpuserve_op_add_layernorm same = { want,      in.host, NULL, gamma.host,
-                                                    beta.host, 1e-5f,   1,    384 };
+    const struct gpuserve_op_add_norm op = { out.device,  in.device, NULL, gamma.device,
+                                             beta.device, 1e-5f,     1,    384 };
+    const struct gpuserve_op_add_norm same = { want,      in.host, NULL, gamma.host,
+                                               beta.host, 1e-5f,   1,    384 };
 
     for (size_t i = 0; i < 384; i++)
         in.host[i] += 1000.0f;
     upload(&in);
-    cr_assert_eq(gsv_backend_ref()->add_layernorm(NULL, &same), GPUSERVE_OK);
+    cr_assert_eq(gsv_backend_ref()->add_norm(NULL, &same), GPUSERVE_OK);
     begin_any(stream);
-    cr_assert_eq(cuda->add_layernorm(stream, &op), GPUSERVE_OK);
+    cr_assert_eq(cuda->add_norm(stream, &op), GPUSERVE_OK);
     finish(stream, out.device);
     cuda->stream_destroy(&stream);
     download(&out);

@@ -17,7 +17,7 @@
  *   batch_begin   uploads ids and lengths in one copy. A backend with a recording of this program
  *                 and shape (CUDA graph) may replay it: it sets *replayed, and the caller skips the
  *                 operations.
- *   embed, linear, attention, add_layernorm, ..., pool, linear, normalize / activate
+ *   embed, linear, [rotate,] attention, add_norm, [glu,] ..., pool, linear, normalize / activate
  *   batch_end     one copy of the result to the host
  *   stream_wait   the result is in the caller's memory, or the error says what failed
  *
@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /** Changes with every change of this header that affects a compiled plugin. */
-#define GPUSERVE_BACKEND_ABI 6u
+#define GPUSERVE_BACKEND_ABI 7u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -78,7 +78,9 @@ struct gpuserve_stream_options {
     int32_t  max_seqlen;    /**< max tokens of a sequence */
     int32_t  max_columns;   /**< max columns of an activation of any operation */
     int32_t  hidden_size;
-    int32_t  n_heads;
+    int32_t  n_heads;       /**< query heads */
+    int32_t  head_size;     /**< columns of a head; 0: hidden_size / n_heads rounded up */
+    int32_t  position_rows; /**< max position_rows of gpuserve_op_attention, or 0 */
     int32_t  flags;         /**< GPUSERVE_STREAM_* */
     size_t   output_bytes;  /**< max bytes that batch_end copies */
 };
@@ -131,8 +133,18 @@ enum gpuserve_activation {
     GPUSERVE_ACT_RELU = 3,
     GPUSERVE_ACT_TANH = 4,
     GPUSERVE_ACT_SILU = 5,
-    GPUSERVE_ACT_SIGMOID = 6,   /**< activate only */
-    GPUSERVE_ACT_SOFTMAX = 7    /**< activate only: over the columns of each row */
+    GPUSERVE_ACT_QUICK_GELU = 6, /**< x * sigmoid(1.702 x), of CLIP */
+    GPUSERVE_ACT_SIGMOID = 7,   /**< activate only */
+    GPUSERVE_ACT_SOFTMAX = 8,   /**< activate only: over the columns of each row */
+    GPUSERVE_ACT_LAYERNORM = 9  /**< activate only: LayerNorm of each row */
+};
+
+/** Normalization of a row x of n columns, in float32. */
+enum gpuserve_norm {
+    GPUSERVE_NORM_LAYER = 0, /**< (x - mean) / sqrt(variance + eps) * gamma + beta: the mean first, then
+                                  the variance of (x - mean) */
+    GPUSERVE_NORM_RMS = 1,   /**< x / sqrt(mean of x^2 + eps) * gamma + beta */
+    GPUSERVE_NORM_NONE = 2   /**< x * gamma + beta */
 };
 
 enum gpuserve_pooling {
@@ -144,18 +156,20 @@ enum gpuserve_pooling {
     GPUSERVE_POOL_LAST = 6
 };
 
-/** out[r] = LayerNorm(word[ids[r]] + position[positions[r]] + type[type_ids[r]]). */
+/** out[r] = norm(word_scale * word[ids[r]] + position[positions[r]] + type[type_ids[r]]). */
 struct gpuserve_op_embed {
     const struct gpuserve_batch *batch;
     void                        *out;      /**< [n_rows, hidden] */
     const void                  *word;     /**< [vocab, hidden], activation type, device memory */
     const void                  *position; /**< [max positions, hidden] or NULL */
     const void                  *type;     /**< [types, hidden] or NULL */
-    const float                 *gamma;    /**< [hidden] */
-    const float                 *beta;     /**< [hidden] */
+    const float                 *gamma;    /**< [hidden] or NULL: ones */
+    const float                 *beta;     /**< [hidden] or NULL: zeros */
     float                        eps;
     int32_t                      hidden;
     const struct gpuserve_linear *reader;  /**< as in gpuserve_op_linear */
+    int32_t                      norm;     /**< gpuserve_norm */
+    float                        word_scale; /**< 0 stands for 1 */
 };
 
 /** out = activation(in * weight^T + bias) + residual. out may alias residual, never in. All three
@@ -169,38 +183,119 @@ struct gpuserve_op_linear {
     int32_t                       rows;
     int32_t                       in_ld;
     int32_t                       out_ld;
-    int32_t                       activation; /**< NONE to SILU */
+    int32_t                       activation; /**< NONE to QUICK_GELU */
     const struct gpuserve_linear *reader; /**< the weight of the next product that reads `out`, or
                                                NULL: an INT8 backend may quantize rows for it in its
                                                epilogue. `out` is written in any case, and that
                                                product may not follow */
 };
 
-/** out = LayerNorm(in + residual) in float32: the mean first, then the variance of (x - mean). */
-struct gpuserve_op_add_layernorm {
-    void        *out;      /**< [rows, cols]; may alias in or residual */
+/** sum = in + residual; out = norm(sum), both in float32 before they are stored. */
+struct gpuserve_op_add_norm {
+    void        *out;      /**< [rows, cols]; may alias in, residual or sum */
     const void  *in;       /**< [rows, cols] */
     const void  *residual; /**< [rows, cols] or NULL */
-    const float *gamma;    /**< [cols] */
-    const float *beta;     /**< [cols] */
+    const float *gamma;    /**< [cols] or NULL: ones */
+    const float *beta;     /**< [cols] or NULL: zeros */
     float        eps;
     int32_t      rows;
     int32_t      cols;
+    const struct gpuserve_linear *reader; /**< as in gpuserve_op_linear, of `out` */
+    void        *sum;      /**< [rows, cols] receives in + residual, or NULL; may alias in or residual.
+                                The norm reads the sum before it is rounded to the activation type */
+    int32_t      norm;     /**< gpuserve_norm */
+    int32_t      reserved;
+};
+
+/** In place, on each query and key head: RMSNorm over the head, then rotary positions. Element i of
+ *  the first `rotary` ones pairs with i + rotary / 2, or 2i with 2i + 1 if `interleaved`:
+ *  (x, y) -> (x cos - y sin, y cos + x sin). The values are not changed. */
+struct gpuserve_op_rotate {
+    const struct gpuserve_batch *batch;
+    void                        *qkv;         /**< as in gpuserve_op_attention */
+    const float                 *query_gamma; /**< [head_size] or NULL: no norm */
+    const float                 *key_gamma;   /**< [head_size] or NULL: no norm */
+    const float                 *table;       /**< [max positions, 2, rotary / 2]: the cosines of a
+                                                   position, then its sines; NULL: no rotation */
+    float                        eps;
+    int32_t                      n_heads;
+    int32_t                      n_kv_heads;
+    int32_t                      head_size;
+    int32_t                      rotary;      /**< even, at most head_size */
+    int32_t                      interleaved;
+};
+
+/** out[r][c] = activation(in[r][c]) * in[r][cols + c]: gated linear unit (GEGLU, SwiGLU, ReGLU). */
+struct gpuserve_op_glu {
+    const void *in;         /**< [rows, 2 * cols], rows in_ld elements apart: gates, then values */
+    void       *out;        /**< [rows, cols], rows out_ld elements apart; may equal `in` if the rows are
+                                 equally far apart */
+    int32_t     rows;
+    int32_t     cols;
+    int32_t     in_ld;
+    int32_t     out_ld;
+    int32_t     activation; /**< NONE to QUICK_GELU, or SIGMOID */
+    int32_t     reserved;
     const struct gpuserve_linear *reader; /**< as in gpuserve_op_linear */
 };
 
-/** Per sequence and head: softmax(scale * Q K^T + bias) V over the tokens of that sequence only. */
+/** Mixture of experts. route: weights[r] = softmax(logits[r]) in which all but the `top_k` largest are
+ *  set to 0 (of equal ones the first stay), divided by their sum if `renormalize`. */
+struct gpuserve_op_route {
+    const void *logits;  /**< [rows, experts], activation type */
+    float      *weights; /**< [rows, experts] */
+    int32_t     rows;
+    int32_t     experts;
+    int32_t     top_k;   /**< 1 to experts */
+    int32_t     renormalize;
+};
+
+/** out[r] = weight * in[r] (first) or out[r] + weight * in[r], weight = factor * (weights ?
+ *  weights[r * weights_ld] : 1). A row whose weight is 0 counts as zeros, whatever it holds. */
+struct gpuserve_op_add_scaled {
+    void        *out;     /**< [rows, cols]; not `in` */
+    const void  *in;      /**< [rows, cols] */
+    const float *weights; /**< or NULL */
+    int32_t      weights_ld;
+    int32_t      rows;
+    int32_t      cols;
+    int32_t      first;   /**< 1: `out` is written, not read */
+    float        factor;
+    int32_t      reserved;
+};
+
+/** Per sequence and query head, over the keys of that sequence only: softmax(s) V, where
+ *
+ *    s(q, k) = scale * (Q[q] K[k] + Q[q] position_key[i] + K[k] position_query[i]) + relative_bias
+ *    s = softcap * tanh(s / softcap)       if softcap is not 0
+ *    i = position_index[q - k + bias_span - 1]
+ *
+ *  The query head h reads the key and value head h / (n_heads / n_kv_heads). */
 struct gpuserve_op_attention {
     const struct gpuserve_batch *batch;
-    const void                  *qkv;   /**< [n_rows, 3, n_heads, head_size] */
+    const void                  *qkv;   /**< [n_rows, n_heads + 2 * n_kv_heads, head_size]: the query
+                                             heads, the key heads, the value heads */
     void                        *out;   /**< [n_rows, n_heads, head_size] */
     const float                 *relative_bias; /**< [n_heads, 2 * bias_span - 1] indexed by key -
                                                      query + bias_span - 1, or NULL */
-    int32_t                      bias_span;     /**< longest sequence that relative_bias covers */
+    int32_t                      bias_span;     /**< longest sequence that relative_bias and
+                                                     position_index cover */
     int32_t                      n_heads;
     int32_t                      head_size;
     float                        scale;         /**< usually 1 / sqrt(head_size) */
     const struct gpuserve_linear *reader;       /**< as in gpuserve_op_linear */
+    int32_t                      n_kv_heads;    /**< divides n_heads; 0 stands for n_heads */
+    int32_t                      causal;        /**< 1: only keys k <= q */
+    int32_t                      window;        /**< only keys with |q - k| <= window; 0: all */
+    float                        softcap;       /**< 0: none */
+    /* Disentangled attention (DeBERTa); n_kv_heads is n_heads. */
+    const void                  *position_key;   /**< [position_rows, n_heads, head_size], activation
+                                                      type, or NULL */
+    const void                  *position_query; /**< as position_key */
+    const int32_t               *position_index; /**< [2 * bias_span - 1], 0 to position_rows - 1;
+                                                      ascending */
+    int32_t                      position_rows;
+    int32_t                      reserved;
 };
 
 /** Pooling: reduces the token rows of each sequence to one vector. The output is always float32. */
@@ -216,13 +311,16 @@ struct gpuserve_op_pool {
     int32_t                      normalize; /**< 1: divide by max(L2 norm, 1e-12) after the cut */
 };
 
-/** In place on float32 rows: x / max(|x|_2, 1e-12), or an activation. */
+/** In place on float32 rows: x / max(|x|_2, 1e-12), or an activation or LayerNorm. */
 struct gpuserve_op_rows {
     float  *data; /**< [rows, cols], rows ld floats apart */
     int32_t rows;
     int32_t cols;
     int32_t ld;
-    int32_t activation; /**< activate only: RELU to SOFTMAX */
+    int32_t activation; /**< activate only: RELU to LAYERNORM */
+    float   eps;        /**< LAYERNORM only, as the next two */
+    const float *gamma; /**< [cols] or NULL: ones */
+    const float *beta;  /**< [cols] or NULL: zeros */
 };
 
 /** C = alpha * op(A) op(B) + beta * C; see gpuserve_matmul_job. m, n and k are positive. */
@@ -382,8 +480,13 @@ struct gpuserve_backend {
 
     gpuserve_status (*embed)(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op);
     gpuserve_status (*linear)(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op);
-    gpuserve_status (*add_layernorm)(struct gpuserve_stream *stream,
-                                     const struct gpuserve_op_add_layernorm *op);
+    gpuserve_status (*add_norm)(struct gpuserve_stream *stream,
+                                const struct gpuserve_op_add_norm *op);
+    gpuserve_status (*rotate)(struct gpuserve_stream *stream, const struct gpuserve_op_rotate *op);
+    gpuserve_status (*glu)(struct gpuserve_stream *stream, const struct gpuserve_op_glu *op);
+    gpuserve_status (*route)(struct gpuserve_stream *stream, const struct gpuserve_op_route *op);
+    gpuserve_status (*add_scaled)(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_add_scaled *op);
     gpuserve_status (*attention)(struct gpuserve_stream *stream,
                                  const struct gpuserve_op_attention *op);
     gpuserve_status (*pool)(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op);

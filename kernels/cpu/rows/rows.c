@@ -99,8 +99,7 @@ void GSV_VARIANT(gsv_embed)(const struct gpuserve_op_embed *op, int32_t row, int
     }
 }
 
-void GSV_VARIANT(gsv_add_layernorm)(const struct gpuserve_op_add_layernorm *op, int32_t row,
-                                    int32_t row_end)
+void GSV_VARIANT(gsv_add_norm)(const struct gpuserve_op_add_norm *op, int32_t row, int32_t row_end)
 {
     const struct layernorm l = { op->gamma, op->beta, op->eps, op->cols };
 

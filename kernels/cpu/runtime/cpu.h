@@ -86,8 +86,13 @@ void gsv_cpu_stream_destroy(struct gpuserve_stream **stream);
 
 /* ops.c */
 gpuserve_status gsv_cpu_embed(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op);
-gpuserve_status gsv_cpu_add_layernorm(struct gpuserve_stream *stream,
-                                      const struct gpuserve_op_add_layernorm *op);
+gpuserve_status gsv_cpu_add_norm(struct gpuserve_stream *stream,
+                                 const struct gpuserve_op_add_norm *op);
+gpuserve_status gsv_cpu_rotate(struct gpuserve_stream *stream, const struct gpuserve_op_rotate *op);
+gpuserve_status gsv_cpu_glu(struct gpuserve_stream *stream, const struct gpuserve_op_glu *op);
+gpuserve_status gsv_cpu_route(struct gpuserve_stream *stream, const struct gpuserve_op_route *op);
+gpuserve_status gsv_cpu_add_scaled(struct gpuserve_stream *stream,
+                                   const struct gpuserve_op_add_scaled *op);
 gpuserve_status gsv_cpu_attention(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_attention *op);
 gpuserve_status gsv_cpu_pool(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op);

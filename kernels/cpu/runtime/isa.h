@@ -109,7 +109,7 @@ struct gsv_cpu_isa {
     gsv_attention_fn attention_bf16;
     gsv_attention_fn attention;
     void (*embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end);
-    void (*add_layernorm)(const struct gpuserve_op_add_layernorm *op, int32_t row, int32_t row_end);
+    void (*add_norm)(const struct gpuserve_op_add_norm *op, int32_t row, int32_t row_end);
     void (*pool)(const struct gpuserve_op_pool *op, int32_t sequence);
     void (*normalize)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
     void (*activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);

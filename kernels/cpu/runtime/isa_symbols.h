@@ -35,8 +35,7 @@ void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_
 void GSV_VARIANT(gsv_attention)(const struct gpuserve_op_attention *op, int32_t sequence,
                                 int32_t head, float *scratch);
 void GSV_VARIANT(gsv_embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end);
-void GSV_VARIANT(gsv_add_layernorm)(const struct gpuserve_op_add_layernorm *op, int32_t row,
-                                    int32_t row_end);
+void GSV_VARIANT(gsv_add_norm)(const struct gpuserve_op_add_norm *op, int32_t row, int32_t row_end);
 void GSV_VARIANT(gsv_pool)(const struct gpuserve_op_pool *op, int32_t sequence);
 void GSV_VARIANT(gsv_normalize)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
 void GSV_VARIANT(gsv_activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);

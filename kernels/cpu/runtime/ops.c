@@ -62,11 +62,11 @@ static void layernorm_rows(const void *job_, int32_t row, int32_t row_end)
 {
     const struct op_job *job = job_;
 
-    job->stream->isa->add_layernorm(job->op, row, row_end);
+    job->stream->isa->add_norm(job->op, row, row_end);
 }
 
-gpuserve_status gsv_cpu_add_layernorm(struct gpuserve_stream *stream,
-                                      const struct gpuserve_op_add_layernorm *op)
+gpuserve_status gsv_cpu_add_norm(struct gpuserve_stream *stream,
+                                 const struct gpuserve_op_add_norm *op)
 {
     gsv_cpu_run_rows(stream, layernorm_rows, &(struct op_job){ stream, op }, op->rows, op->cols);
     return GPUSERVE_OK;
@@ -142,4 +142,33 @@ gpuserve_status gsv_cpu_pool(struct gpuserve_stream *stream, const struct gpuser
 
     gsv_thread_pool_run(stream->thread_pool, op->batch->n_sequences, pool_task, &job);
     return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_cpu_rotate(struct gpuserve_stream *stream, const struct gpuserve_op_rotate *op)
+{
+    (void)stream;
+    (void)op;
+    return GPUSERVE_E_UNSUPPORTED;
+}
+
+gpuserve_status gsv_cpu_glu(struct gpuserve_stream *stream, const struct gpuserve_op_glu *op)
+{
+    (void)stream;
+    (void)op;
+    return GPUSERVE_E_UNSUPPORTED;
+}
+
+gpuserve_status gsv_cpu_route(struct gpuserve_stream *stream, const struct gpuserve_op_route *op)
+{
+    (void)stream;
+    (void)op;
+    return GPUSERVE_E_UNSUPPORTED;
+}
+
+gpuserve_status gsv_cpu_add_scaled(struct gpuserve_stream *stream,
+                                   const struct gpuserve_op_add_scaled *op)
+{
+    (void)stream;
+    (void)op;
+    return GPUSERVE_E_UNSUPPORTED;
 }

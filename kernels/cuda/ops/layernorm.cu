@@ -40,8 +40,7 @@ template <typename T> struct sum_source {
 };
 
 template <typename T, typename After>
-cudaError_t launch(const struct gpuserve_op_add_layernorm *op, const After &after,
-                   cudaStream_t stream)
+cudaError_t launch(const struct gpuserve_op_add_norm *op, const After &after, cudaStream_t stream)
 {
     const gsv_norm norm = { op->gamma, op->beta, op->eps, op->rows, op->cols };
     const sum_source<T> source = { static_cast<const T *>(op->in),
@@ -55,9 +54,8 @@ cudaError_t launch(const struct gpuserve_op_add_layernorm *op, const After &afte
 
 } /* namespace */
 
-cudaError_t gsv_cuda_add_layernorm(const struct gpuserve_op_add_layernorm *op,
-                                   enum gsv_element element, const struct gsv_int8_target *next,
-                                   cudaStream_t stream)
+cudaError_t gsv_cuda_add_norm(const struct gpuserve_op_add_norm *op, enum gsv_element element,
+                              const struct gsv_int8_target *next, cudaStream_t stream)
 {
     switch (element) {
     case GSV_ELEMENT_F16:

@@ -33,9 +33,8 @@ enum gsv_element gsv_cuda_element(uint32_t dtype);
 struct gsv_int8_target;
 cudaError_t gsv_cuda_embed(const struct gpuserve_op_embed *op, enum gsv_element element,
                            const struct gsv_int8_target *next, cudaStream_t stream);
-cudaError_t gsv_cuda_add_layernorm(const struct gpuserve_op_add_layernorm *op,
-                                   enum gsv_element element, const struct gsv_int8_target *next,
-                                   cudaStream_t stream);
+cudaError_t gsv_cuda_add_norm(const struct gpuserve_op_add_norm *op, enum gsv_element element,
+                              const struct gsv_int8_target *next, cudaStream_t stream);
 cudaError_t gsv_cuda_pool(const struct gpuserve_op_pool *op, enum gsv_element element,
                           cudaStream_t stream);
 cudaError_t gsv_cuda_normalize(const struct gpuserve_op_rows *op, cudaStream_t stream);
@@ -228,8 +227,15 @@ gpuserve_status gsv_cuda_op_embed(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_embed *op);
 gpuserve_status gsv_cuda_op_linear(struct gpuserve_stream *stream,
                                    const struct gpuserve_op_linear *op);
-gpuserve_status gsv_cuda_op_add_layernorm(struct gpuserve_stream *stream,
-                                          const struct gpuserve_op_add_layernorm *op);
+gpuserve_status gsv_cuda_op_add_norm(struct gpuserve_stream *stream,
+                                     const struct gpuserve_op_add_norm *op);
+gpuserve_status gsv_cuda_op_rotate(struct gpuserve_stream *stream,
+                                   const struct gpuserve_op_rotate *op);
+gpuserve_status gsv_cuda_op_glu(struct gpuserve_stream *stream, const struct gpuserve_op_glu *op);
+gpuserve_status gsv_cuda_op_route(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_route *op);
+gpuserve_status gsv_cuda_op_add_scaled(struct gpuserve_stream *stream,
+                                       const struct gpuserve_op_add_scaled *op);
 gpuserve_status gsv_cuda_op_attention(struct gpuserve_stream *stream,
                                       const struct gpuserve_op_attention *op);
 gpuserve_status gsv_cuda_op_pool(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op);

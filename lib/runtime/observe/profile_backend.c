@@ -220,8 +220,8 @@ static gpuserve_status attention(struct gpuserve_stream *stream,
     return st;
 }
 
-static gpuserve_status add_layernorm(struct gpuserve_stream *stream,
-                                     const struct gpuserve_op_add_layernorm *op)
+static gpuserve_status add_norm(struct gpuserve_stream *stream,
+                                const struct gpuserve_op_add_norm *op)
 {
     const struct wrapped_stream *s = stream_of(stream);
     struct gsv_profiler *p = s->profiler;
@@ -233,8 +233,71 @@ static gpuserve_status add_layernorm(struct gpuserve_stream *stream,
     gpuserve_status st = GPUSERVE_OK;
 
     if (!is_left_out(p, stage, layer))
-        st = p->inner->add_layernorm(s->inner, op);
+        st = p->inner->add_norm(s->inner, op);
     note(p, stage, layer, begin, 0);
+    return st;
+}
+
+/* The stage of an operation between the products of a layer: of attention before it has run, of the
+ * feed-forward network after that. */
+static enum gsv_profile_stage stage_between(const struct gsv_profiler *p)
+{
+    return p->n_linears_since_attention == 3 ? GSV_PROFILE_ATTENTION : GSV_PROFILE_EXPAND;
+}
+
+static gpuserve_status rotate(struct gpuserve_stream *stream, const struct gpuserve_op_rotate *op)
+{
+    const struct wrapped_stream *s = stream_of(stream);
+    struct gsv_profiler *p = s->profiler;
+    const uint64_t begin = gsv_now_ns();
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (!is_left_out(p, GSV_PROFILE_ATTENTION, p->layer))
+        st = p->inner->rotate(s->inner, op);
+    note(p, GSV_PROFILE_ATTENTION, p->layer, begin, 0);
+    return st;
+}
+
+static gpuserve_status glu(struct gpuserve_stream *stream, const struct gpuserve_op_glu *op)
+{
+    const struct wrapped_stream *s = stream_of(stream);
+    struct gsv_profiler *p = s->profiler;
+    const enum gsv_profile_stage stage = stage_between(p);
+    const uint64_t begin = gsv_now_ns();
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (!is_left_out(p, stage, p->layer))
+        st = p->inner->glu(s->inner, op);
+    note(p, stage, p->layer, begin, 0);
+    return st;
+}
+
+static gpuserve_status route(struct gpuserve_stream *stream, const struct gpuserve_op_route *op)
+{
+    const struct wrapped_stream *s = stream_of(stream);
+    struct gsv_profiler *p = s->profiler;
+    const enum gsv_profile_stage stage = stage_between(p);
+    const uint64_t begin = gsv_now_ns();
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (!is_left_out(p, stage, p->layer))
+        st = p->inner->route(s->inner, op);
+    note(p, stage, p->layer, begin, 0);
+    return st;
+}
+
+static gpuserve_status add_scaled(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_add_scaled *op)
+{
+    const struct wrapped_stream *s = stream_of(stream);
+    struct gsv_profiler *p = s->profiler;
+    const enum gsv_profile_stage stage = stage_between(p);
+    const uint64_t begin = gsv_now_ns();
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (!is_left_out(p, stage, p->layer))
+        st = p->inner->add_scaled(s->inner, op);
+    note(p, stage, p->layer, begin, 0);
     return st;
 }
 
@@ -442,7 +505,7 @@ static gpuserve_status lstm(struct gpuserve_stream *stream, struct gpuserve_op_l
 /* --------------------------------------------------------------------------------------- table */
 
 /* A new slot of the table needs a wrapper here if it takes a device or a stream. */
-_Static_assert(offsetof(struct gpuserve_backend, device_count) + 36 * sizeof(void (*)(void)) ==
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + 40 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
 
@@ -472,7 +535,11 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     table->stream_wait = stream_wait;
     table->embed = embed;
     table->linear = linear;
-    table->add_layernorm = add_layernorm;
+    table->add_norm = add_norm;
+    table->rotate = rotate;
+    table->glu = glu;
+    table->route = route;
+    table->add_scaled = add_scaled;
     table->attention = attention;
     table->pool = pool;
     table->normalize = normalize;
