@@ -1,9 +1,12 @@
 /*
  * encoder.c - runs the transformer encoder as backend operations.
  *
- *   hidden = LayerNorm(word + position + type)
- *   each layer:  hidden = LayerNorm(hidden + out(attention(qkv(hidden))))
- *                hidden = LayerNorm(hidden + ffn_out(activation(ffn_in(hidden))))
+ *   hidden = norm(word + position + type), projected if the embeddings are narrower
+ *   post-norm layer:  hidden = norm(hidden + out(attention(qkv(hidden))))
+ *                     hidden = norm(hidden + ffn_out(activation(ffn_in(hidden))))
+ *   pre-norm layer:   hidden = hidden + out(attention(qkv(norm(hidden))))
+ *                     hidden = hidden + ffn_out(activation(ffn_in(norm(hidden))))
+ *   with a norm around each function (Gemma):  hidden = hidden + norm(f(norm(hidden)))
  *
  * Each operation names the linear that reads its output (`reader`), so that an INT8 backend can
  * quantize the output in the same pass. Operations are queued on the stream of one thread.
@@ -12,30 +15,42 @@
 
 #include "lib/base/error.h"
 
-#include <math.h>
+/* What the functions below share. */
+struct run {
+    const struct gsv_net *net;
+    struct gpuserve_stream *stream;
+    const struct gpuserve_batch *batch;
+    const struct gsv_activations *at;
+};
 
-static const struct gpuserve_linear *linear_of(const struct gsv_net *net, int32_t layer,
-                                               enum gsv_stage stage)
+int32_t gsv_stage_item(const struct gsv_spec *spec, int32_t layer, enum gsv_stage stage)
 {
-    return net->linears[net->spec->first_layer + layer * GSV_LAYER_ITEMS + gsv_stage_linear(stage)];
+    const struct gsv_layer *l = &spec->layers[layer];
+    const int32_t items[GSV_STAGE_COUNT] = { l->qkv, l->out, l->ffn_in, l->ffn_out };
+
+    return items[stage];
 }
 
-/* The linear that reads `hidden` after the last LayerNorm of a layer; NULL after the last layer. */
-static const struct gpuserve_linear *reader_behind(const struct gsv_net *net, int32_t layer)
+int32_t gsv_stored_layer(const struct gsv_spec *spec, int32_t stored)
 {
-    return layer + 1 < net->spec->config.n_layers ? linear_of(net, layer + 1, GSV_STAGE_ATTEND)
-                                                  : NULL;
+    int32_t layer = 0;
+
+    for (int32_t i = 1; i < spec->config.n_layers && stored > 0; i++) {
+        if (spec->layers[i].qkv == spec->layers[i - 1].qkv)
+            continue;
+        layer = i;
+        stored--;
+    }
+    return layer;
 }
 
-int32_t gsv_stage_linear(enum gsv_stage stage)
+static bool is_post_norm(const struct gsv_spec *spec)
 {
-    static const int32_t offsets[GSV_STAGE_COUNT] = { GSV_LAYER_QKV, GSV_LAYER_OUT,
-                                                      GSV_LAYER_FFN_IN, GSV_LAYER_FFN_OUT };
-
-    return offsets[stage];
+    return spec->config.family->norm_place == GSV_NORM_AFTER;
 }
 
-void *gsv_stage_input(const struct gsv_activations *at, enum gsv_stage stage)
+void *gsv_stage_input(const struct gsv_spec *spec, const struct gsv_activations *at,
+                      enum gsv_stage stage)
 {
     switch (stage) {
     case GSV_STAGE_PROJECT:
@@ -43,71 +58,224 @@ void *gsv_stage_input(const struct gsv_activations *at, enum gsv_stage stage)
     case GSV_STAGE_CONTRACT:
         return at->wide;
     default:
-        return at->hidden;
+        return is_post_norm(spec) ? at->hidden : at->context;
     }
+}
+
+/* A gated linear unit leaves its rows where the gates were. */
+int32_t gsv_stage_input_ld(const struct gsv_spec *spec, enum gsv_stage stage)
+{
+    const struct gsv_config *config = &spec->config;
+
+    switch (stage) {
+    case GSV_STAGE_PROJECT:
+        return gsv_context_columns(config);
+    case GSV_STAGE_CONTRACT:
+        return config->intermediate_size * (config->is_gated ? 2 : 1);
+    default:
+        return config->hidden_size;
+    }
+}
+
+static const struct gpuserve_linear *linear_of(const struct gsv_net *net, int32_t layer,
+                                               enum gsv_stage stage)
+{
+    return net->linears[gsv_stage_item(net->spec, layer, stage)];
+}
+
+/* The linear that reads the rows after the last norm of a layer; NULL after the last layer. */
+static const struct gpuserve_linear *reader_behind(const struct gsv_net *net, int32_t layer)
+{
+    return layer + 1 < net->spec->config.n_layers ? linear_of(net, layer + 1, GSV_STAGE_ATTEND)
+                                                  : NULL;
+}
+
+/* out = norm(in + residual); `sum` receives in + residual. No gamma: no norm. */
+static gpuserve_status add_norm(const struct run *run, void *out, const void *in,
+                                const void *residual, void *sum, const struct gsv_norm_items *norm,
+                                const struct gpuserve_linear *reader)
+{
+    const struct gsv_config *config = &run->net->spec->config;
+    const struct gpuserve_op_add_norm op = {
+        .out = out,
+        .in = in,
+        .residual = residual,
+        .sum = sum,
+        .gamma = gsv_net_place(run->net, norm->gamma),
+        .beta = gsv_net_place(run->net, norm->beta),
+        .eps = config->eps,
+        .norm = norm->gamma < 0 ? GPUSERVE_NORM_NONE : config->family->norm,
+        .rows = run->batch->n_rows,
+        .cols = config->hidden_size,
+        .reader = reader,
+    };
+
+    return run->net->backend->add_norm(run->stream, &op);
+}
+
+/* ------------------------------------------------------------------------------------- embeddings */
+
+static gpuserve_status embed(const struct run *run, void *out, bool normalize,
+                             const struct gpuserve_linear *reader)
+{
+    const struct gsv_spec *spec = run->net->spec;
+    const bool has_norm = normalize && spec->embedding_norm.gamma >= 0;
+    const struct gpuserve_op_embed op = {
+        .batch = run->batch,
+        .out = out,
+        .word = gsv_net_place(run->net, spec->word),
+        .position = gsv_net_place(run->net, spec->position),
+        .type = gsv_net_place(run->net, spec->type),
+        .gamma = has_norm ? gsv_net_place(run->net, spec->embedding_norm.gamma) : NULL,
+        .beta = has_norm ? gsv_net_place(run->net, spec->embedding_norm.beta) : NULL,
+        .eps = spec->config.eps,
+        .hidden = spec->config.embedding_size,
+        .norm = has_norm ? spec->config.family->norm : GPUSERVE_NORM_NONE,
+        .word_scale = spec->config.word_scale,
+        .reader = reader,
+    };
+
+    return run->net->backend->embed(run->stream, &op);
+}
+
+/* Embeddings narrower than the layers: embed -> projection, with the norm before it or after it. */
+static gpuserve_status embed_projected(const struct run *run)
+{
+    const struct gsv_spec *spec = run->net->spec;
+    const bool after = spec->config.family->norm_after_projection;
+    const struct gpuserve_op_linear op = {
+        .weight = run->net->linears[spec->projection],
+        .in = run->at->wide,
+        .out = run->at->hidden,
+        .rows = run->batch->n_rows,
+        .in_ld = spec->config.embedding_size,
+        .out_ld = spec->config.hidden_size,
+    };
+    gpuserve_status st = embed(run, run->at->wide, !after, NULL);
+
+    if (st == GPUSERVE_OK)
+        st = run->net->backend->linear(run->stream, &op);
+    if (st == GPUSERVE_OK && after)
+        st = add_norm(run, run->at->hidden, run->at->hidden, NULL, NULL, &spec->embedding_norm,
+                      NULL);
+    return st;
 }
 
 gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at)
 {
+    const struct run run = { net, stream, batch, at };
     const struct gsv_spec *spec = net->spec;
-    const struct gpuserve_op_embed op = {
-        .batch = batch,
-        .out = at->hidden,
-        .word = gsv_net_place(net, spec->word),
-        .position = gsv_net_place(net, spec->position),
-        .type = gsv_net_place(net, spec->type),
-        .gamma = gsv_net_place(net, spec->embedding_gamma),
-        .beta = gsv_net_place(net, spec->embedding_beta),
+    const struct gpuserve_linear *reader = reader_behind(net, -1);
+    gpuserve_status st;
+
+    if (spec->projection >= 0)
+        st = embed_projected(&run);
+    else
+        st = embed(&run, at->hidden, true, is_post_norm(spec) ? reader : NULL);
+    if (st == GPUSERVE_OK && !is_post_norm(spec))
+        st = add_norm(&run, at->context, at->hidden, NULL, NULL, &spec->layers[0].before_attention,
+                      reader);
+    return st;
+}
+
+/* ----------------------------------------------------------------------------------------- layers */
+
+/* RMSNorm of the query and key heads, and rotary positions. */
+static gpuserve_status rotate(const struct run *run, const struct gsv_layer *layer, bool is_local)
+{
+    const struct gsv_spec *spec = run->net->spec;
+    const int32_t which = is_local && spec->rotary[1] >= 0;
+    const struct gsv_rotary *rotary = &spec->config.rotary[which];
+    const struct gpuserve_op_rotate op = {
+        .batch = run->batch,
+        .qkv = run->at->wide,
+        .query_gamma = gsv_net_place(run->net, layer->query_gamma),
+        .key_gamma = gsv_net_place(run->net, layer->key_gamma),
+        .table = gsv_net_place(run->net, spec->rotary[which]),
         .eps = spec->config.eps,
-        .hidden = spec->config.hidden_size,
-        .reader = reader_behind(net, -1),
-    };
-
-    return net->backend->embed(stream, &op);
-}
-
-static gpuserve_status attend(const struct gsv_net *net, struct gpuserve_stream *stream,
-                              const struct gpuserve_batch *batch, const struct gsv_activations *at,
-                              const struct gpuserve_linear *reader)
-{
-    const struct gsv_spec *spec = net->spec;
-    const int32_t head_size = spec->config.hidden_size / spec->config.n_heads;
-    const struct gpuserve_op_attention op = {
-        .batch = batch,
-        .qkv = at->wide,
-        .out = at->context,
-        .relative_bias = gsv_net_place(net, spec->relative),
-        .bias_span = spec->relative < 0 ? 0 : gsv_relative_span(spec),
         .n_heads = spec->config.n_heads,
-        .head_size = head_size,
-        .scale = 1.0f / sqrtf((float)head_size),
-        .reader = reader,
+        .n_kv_heads = spec->config.n_kv_heads,
+        .head_size = spec->config.head_size,
+        .rotary = rotary->dims,
+        .interleaved = rotary->interleaved,
     };
 
-    return net->backend->attention(stream, &op);
+    if (!op.table && !op.query_gamma)
+        return GPUSERVE_OK;
+    return run->net->backend->rotate(run->stream, &op);
 }
 
-/* hidden = LayerNorm(in + hidden). `gamma` is an item's index; beta is the next item. */
-static gpuserve_status add_norm(const struct gsv_net *net, struct gpuserve_stream *stream,
-                                const struct gpuserve_batch *batch,
-                                const struct gsv_activations *at, const void *in, int32_t gamma,
-                                const struct gpuserve_linear *reader)
+static gpuserve_status attend(const struct run *run, int32_t number)
 {
-    const struct gpuserve_op_add_norm op = {
-        .out = at->hidden,
-        .in = in,
-        .residual = at->hidden,
-        .gamma = gsv_net_place(net, gamma),
-        .beta = gsv_net_place(net, gamma + 1),
-        .eps = net->spec->config.eps,
-        .rows = batch->n_rows,
-        .cols = net->spec->config.hidden_size,
+    const struct gsv_spec *spec = run->net->spec;
+    const struct gsv_config *config = &spec->config;
+    const struct gsv_layer *layer = &spec->layers[number];
+    const bool is_local = gsv_is_local(config, number);
+    const bool has_span = layer->relative >= 0 || spec->position_index >= 0;
+    const struct gpuserve_op_attention op = {
+        .batch = run->batch,
+        .qkv = run->at->wide,
+        .out = run->at->context,
+        .relative_bias = gsv_net_place(run->net, layer->relative),
+        .bias_span = has_span ? gsv_relative_span(spec) : 0,
+        .n_heads = config->n_heads,
+        .n_kv_heads = config->n_kv_heads,
+        .head_size = config->head_size,
+        .scale = config->attention_scale,
+        .causal = config->is_causal,
+        .window = is_local ? config->window : 0,
+        .softcap = config->softcap,
+        .position_key = gsv_net_place(run->net, layer->position_key),
+        .position_query = gsv_net_place(run->net, layer->position_query),
+        .position_index = gsv_net_place(run->net, spec->position_index),
+        .position_rows = 2 * config->relative.span,
+        .reader = linear_of(run->net, number, GSV_STAGE_PROJECT),
+    };
+    const gpuserve_status st = rotate(run, layer, is_local);
+
+    return st == GPUSERVE_OK ? run->net->backend->attention(run->stream, &op) : st;
+}
+
+/* The gated linear unit of the feed-forward network, in place. */
+static gpuserve_status gate(const struct run *run, const struct gpuserve_linear *reader)
+{
+    const struct gsv_config *config = &run->net->spec->config;
+    const struct gpuserve_op_glu op = {
+        .in = run->at->wide,
+        .out = run->at->wide,
+        .rows = run->batch->n_rows,
+        .cols = config->intermediate_size,
+        .in_ld = 2 * config->intermediate_size,
+        .out_ld = 2 * config->intermediate_size,
+        .activation = config->activation,
         .reader = reader,
     };
 
-    return net->backend->add_norm(stream, &op);
+    return run->net->backend->glu(run->stream, &op);
+}
+
+/* The end of attention or of the feed-forward network, whose output is `in`: the residual sum and the
+ * norms up to the next linear. `after` belongs to this function, `next` to the one after it; a NULL
+ * `next` is the end of the encoder. */
+static gpuserve_status end_block(const struct run *run, void *in,
+                                 const struct gsv_norm_items *after,
+                                 const struct gsv_norm_items *next,
+                                 const struct gpuserve_linear *reader)
+{
+    const struct gsv_activations *at = run->at;
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (is_post_norm(run->net->spec))
+        return add_norm(run, at->hidden, in, at->hidden, NULL, after, reader);
+    if (after->gamma >= 0)
+        st = add_norm(run, in, in, NULL, NULL, after, NULL);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (!next)
+        return add_norm(run, at->hidden, in, at->hidden, NULL, &run->net->spec->final_norm, NULL);
+    return add_norm(run, at->context, in, at->hidden, at->hidden, next, reader);
 }
 
 gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,
@@ -115,18 +283,22 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
                                  const struct gsv_activations *at, int32_t layer,
                                  enum gsv_stage stage)
 {
-    const int32_t first = net->spec->first_layer + layer * GSV_LAYER_ITEMS;
-    const struct gsv_weight *item = gsv_spec_layer_item(net->spec, layer, gsv_stage_linear(stage));
+    const struct gsv_spec *spec = net->spec;
+    const struct run run = { net, stream, batch, at };
+    const struct gsv_layer *items = &spec->layers[layer];
+    const struct gsv_weight *item = &spec->items[gsv_stage_item(spec, layer, stage)];
+    const struct gpuserve_linear *contract = linear_of(net, layer, GSV_STAGE_CONTRACT);
+    const bool plain = stage == GSV_STAGE_EXPAND && !spec->config.is_gated;
     void *out = stage == GSV_STAGE_CONTRACT ? at->context : at->wide;
     const struct gpuserve_op_linear op = {
         .weight = linear_of(net, layer, stage),
-        .in = gsv_stage_input(at, stage),
+        .in = gsv_stage_input(spec, at, stage),
         .out = out,
         .rows = batch->n_rows,
-        .in_ld = item->k,
+        .in_ld = gsv_stage_input_ld(spec, stage),
         .out_ld = item->n,
         .activation = item->activation,
-        .reader = stage == GSV_STAGE_EXPAND ? linear_of(net, layer, GSV_STAGE_CONTRACT) : NULL,
+        .reader = plain ? contract : NULL,
     };
     const gpuserve_status st = net->backend->linear(stream, &op);
 
@@ -134,15 +306,18 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
         return st;
     switch (stage) {
     case GSV_STAGE_ATTEND:
-        return attend(net, stream, batch, at, linear_of(net, layer, GSV_STAGE_PROJECT));
+        return attend(&run, layer);
     case GSV_STAGE_PROJECT:
-        return add_norm(net, stream, batch, at, out, first + GSV_LAYER_ATTENTION_GAMMA,
-                        linear_of(net, layer, GSV_STAGE_EXPAND));
-    case GSV_STAGE_CONTRACT:
-        return add_norm(net, stream, batch, at, out, first + GSV_LAYER_OUTPUT_GAMMA,
-                        reader_behind(net, layer));
+        return end_block(&run, out, &items->after_attention, &items->before_ffn,
+                         linear_of(net, layer, GSV_STAGE_EXPAND));
+    case GSV_STAGE_EXPAND:
+        return spec->config.is_gated ? gate(&run, contract) : GPUSERVE_OK;
     default:
-        return GPUSERVE_OK;
+        return end_block(&run, out, &items->after_ffn,
+                         layer + 1 < spec->config.n_layers
+                             ? &spec->layers[layer + 1].before_attention
+                             : NULL,
+                         reader_behind(net, layer));
     }
 }
 

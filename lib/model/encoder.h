@@ -14,12 +14,13 @@ struct gsv_activations {
     void *hidden, *context, *wide;
 };
 
-/* The stages of a layer, in order; each begins with one linear. */
+/* The stages of a layer, in order; each begins with one linear. In pre-norm layers the input of ATTEND
+ * and EXPAND is in `context`, normalized; in post-norm layers it is `hidden`. */
 enum gsv_stage {
-    GSV_STAGE_ATTEND,   /* hidden -> QKV in wide -> context */
-    GSV_STAGE_PROJECT,  /* context -> wide; hidden = LayerNorm(wide + hidden) */
-    GSV_STAGE_EXPAND,   /* hidden -> activation in wide */
-    GSV_STAGE_CONTRACT, /* wide -> context; hidden = LayerNorm(context + hidden) */
+    GSV_STAGE_ATTEND,   /* input -> QKV in wide -> context */
+    GSV_STAGE_PROJECT,  /* context -> wide; hidden = hidden + wide, with the layer's norms */
+    GSV_STAGE_EXPAND,   /* input -> activation or gated linear unit in wide */
+    GSV_STAGE_CONTRACT, /* wide -> context; hidden = hidden + context, with the layer's norms */
     GSV_STAGE_COUNT
 };
 
@@ -29,11 +30,16 @@ gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host
                                const void *hidden, const struct gsv_run *run,
                                gpuserve_error *error);
 
-/* The index of the stage's linear among the items of its layer. */
-int32_t gsv_stage_linear(enum gsv_stage stage);
+/* The index of the item of a stage's linear. */
+int32_t gsv_stage_item(const struct gsv_spec *spec, int32_t layer, enum gsv_stage stage);
 
-/* The input of the stage's linear. */
-void *gsv_stage_input(const struct gsv_activations *at, enum gsv_stage stage);
+/* The first layer with the weights of stored layer `stored`, 0 to n_stored_layers - 1. */
+int32_t gsv_stored_layer(const struct gsv_spec *spec, int32_t stored);
+
+/* The input of the stage's linear, and the elements from row to row. */
+void *gsv_stage_input(const struct gsv_spec *spec, const struct gsv_activations *at,
+                      enum gsv_stage stage);
+int32_t gsv_stage_input_ld(const struct gsv_spec *spec, enum gsv_stage stage);
 
 gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,

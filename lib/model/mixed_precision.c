@@ -135,8 +135,8 @@ static gpuserve_status alloc_host(struct mixer *m, gpuserve_error *error)
 /* The index of a product's item. */
 static int32_t item_of(const struct gsv_net *net, int32_t product)
 {
-    return net->spec->first_layer + product / GSV_STAGE_COUNT * GSV_LAYER_ITEMS +
-           gsv_stage_linear((enum gsv_stage)(product % GSV_STAGE_COUNT));
+    return gsv_stage_item(net->spec, gsv_stored_layer(net->spec, product / GSV_STAGE_COUNT),
+                          (enum gsv_stage)(product % GSV_STAGE_COUNT));
 }
 
 static size_t exact_bytes(const struct gsv_net *net, int32_t product)
@@ -156,7 +156,7 @@ static gpuserve_status mixer_init(struct mixer *m, gpuserve_error *error)
     m->columns = net->spec->facts.dim > 0 ? net->spec->facts.dim : net->spec->config.hidden_size;
     m->row_bytes =
         (size_t)net->spec->config.hidden_size * net->backend->activation_size(net->dtype);
-    net->int8.n_products = GSV_STAGE_COUNT * net->spec->config.n_layers;
+    net->int8.n_products = GSV_STAGE_COUNT * net->spec->config.n_stored_layers;
     net->int8.n_probes = m->host->n_sequences;
     net->int8.kept_dtype = m->exact_dtype;
     for (int32_t i = 0; i < net->int8.n_products; i++)
@@ -181,10 +181,10 @@ static void end_exact(struct mixer *m)
 
 /* ------------------------------------------------------------------------------ full precision */
 
-static gpuserve_status make_exact(struct mixer *m, int32_t product, char *memory,
+static gpuserve_status make_exact(struct mixer *m, int32_t index, char *memory,
                                   struct gpuserve_linear **linear, gpuserve_error *error)
 {
-    const struct gsv_weight *item = &m->net->spec->items[item_of(m->net, product)];
+    const struct gsv_weight *item = &m->net->spec->items[index];
     struct gpuserve_linear_source source;
     const gpuserve_status st = gsv_read_linear(m->reader, item, &source, error);
 
@@ -194,8 +194,9 @@ static gpuserve_status make_exact(struct mixer *m, int32_t product, char *memory
     return m->net->backend->linear_create(m->net->device, linear, memory, &source, error);
 }
 
-/* Run one batch: a product and the operations after it, or the embedding if `product` is -1. */
-static gpuserve_status run_product(struct mixer *m, int32_t product, gpuserve_error *error)
+/* Run one batch: product `step` of all layers in order and the operations after it, or the embedding if
+ * `step` is -1. */
+static gpuserve_status run_product(struct mixer *m, int32_t step, gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = m->net->backend;
     struct probe *probe = &m->probe;
@@ -207,10 +208,10 @@ static gpuserve_status run_product(struct mixer *m, int32_t product, gpuserve_er
 
     if (st != GPUSERVE_OK)
         return st;
-    st = product < 0 ? gsv_encode_embed(m->net, probe->stream, &batch, &probe->at)
-                     : gsv_encode_stage(m->net, probe->stream, &batch, &probe->at,
-                                        product / GSV_STAGE_COUNT,
-                                        (enum gsv_stage)(product % GSV_STAGE_COUNT));
+    st = step < 0 ? gsv_encode_embed(m->net, probe->stream, &batch, &probe->at)
+                  : gsv_encode_stage(m->net, probe->stream, &batch, &probe->at,
+                                     step / GSV_STAGE_COUNT,
+                                     (enum gsv_stage)(step % GSV_STAGE_COUNT));
     if (st != GPUSERVE_OK)
         return gsv_give_up_batch(backend, probe->stream, st, error);
     st = backend->batch_end(probe->stream, &one, probe->at.hidden, sizeof(one), error);
@@ -218,16 +219,18 @@ static gpuserve_status run_product(struct mixer *m, int32_t product, gpuserve_er
 }
 
 /* Run a product in full precision, with a linear created for this call. */
-static gpuserve_status run_exact(struct mixer *m, int32_t product, gpuserve_error *error)
+static gpuserve_status run_exact(struct mixer *m, int32_t step, gpuserve_error *error)
 {
-    struct gpuserve_linear **place = &m->net->linears[item_of(m->net, product)];
+    const int32_t index = gsv_stage_item(m->net->spec, step / GSV_STAGE_COUNT,
+                                         (enum gsv_stage)(step % GSV_STAGE_COUNT));
+    struct gpuserve_linear **place = &m->net->linears[index];
     struct gpuserve_linear *rounded = *place;
     gpuserve_status st;
 
     *place = NULL;
-    st = make_exact(m, product, m->exact_weights, place, error);
+    st = make_exact(m, index, m->exact_weights, place, error);
     if (st == GPUSERVE_OK)
-        st = run_product(m, product, error);
+        st = run_product(m, step, error);
     m->net->backend->linear_destroy(place);
     *place = rounded;
     return st;
@@ -309,7 +312,7 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
         hidden ? run_product(m, -1, error)
                : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the int8 measurement");
 
-    for (int32_t i = 0; i < m->net->int8.n_products && st == GPUSERVE_OK; i++)
+    for (int32_t i = 0; i < m->net->spec->config.n_layers * GSV_STAGE_COUNT && st == GPUSERVE_OK; i++)
         st = run_exact(m, i, error);
     if (st == GPUSERVE_OK)
         st = m->net->backend->memory_read(m->net->device, hidden, m->probe.at.hidden, bytes, error);
@@ -364,7 +367,7 @@ static gpuserve_status measure_worst(struct mixer *m, gpuserve_error *error)
 /* The product at index `at` of the order. */
 static int32_t product_at(const struct mixer *m, int32_t at)
 {
-    const int32_t n = m->net->spec->config.n_layers;
+    const int32_t n = m->net->spec->config.n_stored_layers;
 
     if (m->order == LAYERS)
         return at;
@@ -413,7 +416,7 @@ static gpuserve_status keep(struct mixer *m, int32_t n, gpuserve_error *error)
         const int32_t at = net->int8.n_kept;
 
         if (at == m->n_made) {
-            st = make_exact(m, product_at(m, at), net->memory + begin + m->used, &m->other[at],
+            st = make_exact(m, item_of(net, product_at(m, at)), net->memory + begin + m->used, &m->other[at],
                             error);
             if (st != GPUSERVE_OK)
                 return st;

@@ -266,26 +266,24 @@ static gpuserve_status embed(struct run_rows *rows, int32_t dimensions, bool nor
     return st;
 }
 
-static gpuserve_status classify(struct run_rows *rows, uint32_t score)
+/* LayerNorm or activation between the layers of a classifier, on pooled rows. */
+static gpuserve_status normalize_rows(const struct run_rows *rows,
+                                      const struct gsv_norm_items *norm)
 {
-    static const int32_t cls = GPUSERVE_POOL_CLS;
-    const struct gsv_spec *spec = rows->work->net->spec;
-    gpuserve_status st;
+    const struct gsv_net *net = rows->work->net;
+    const struct gpuserve_op_rows op = {
+        .data = rows->data,
+        .rows = rows->batch->n_sequences,
+        .cols = rows->columns,
+        .ld = rows->ld,
+        .activation = GPUSERVE_ACT_LAYERNORM,
+        .eps = net->spec->config.eps,
+        .gamma = gsv_net_place(net, norm->gamma),
+        .beta = gsv_net_place(net, norm->beta),
+    };
 
-    if (spec->has_head)
-        st = embed(rows, spec->facts.dim, spec->head_normalizes);
-    else
-        st = pool(rows, &cls, 1, spec->config.hidden_size, false);
-    if (st == GPUSERVE_OK)
-        st = apply_layers(rows, spec->first_classifier, spec->n_classifier);
-    if (st == GPUSERVE_OK && score == GPUSERVE_SCORE_SOFTMAX)
-        st = apply_to_rows(rows, rows->columns, GPUSERVE_ACT_SOFTMAX);
-    if (st == GPUSERVE_OK && score == GPUSERVE_SCORE_SIGMOID)
-        st = apply_to_rows(rows, rows->columns, GPUSERVE_ACT_SIGMOID);
-    return st;
+    return norm->gamma < 0 ? GPUSERVE_OK : net->backend->activate(rows->work->stream, &op);
 }
-
-/* ------------------------------------------------------------------------------------- sparse */
 
 static gpuserve_status token_linear(const struct run_rows *rows, int32_t item_index, const void *in,
                                     void *out, int32_t out_ld)
@@ -305,24 +303,118 @@ static gpuserve_status token_linear(const struct run_rows *rows, int32_t item_in
     return net->backend->linear(rows->work->stream, &op);
 }
 
-/* hidden = LayerNorm(activation(transform(hidden))) */
-static gpuserve_status transform(const struct run_rows *rows)
+/* out = norm(in) on token rows of `cols` columns. */
+static gpuserve_status token_norm(const struct run_rows *rows, void *out, const void *in,
+                                  const struct gsv_norm_items *norm, int32_t cols)
 {
     const struct gsv_net *net = rows->work->net;
-    const struct gsv_activations *at = &rows->work->at;
-    const int32_t hidden = net->spec->config.hidden_size, masked = net->spec->masked;
-    const struct gpuserve_op_add_norm norm = {
-        .out = at->hidden,
-        .in = at->context,
-        .gamma = gsv_net_place(net, masked + 1),
-        .beta = gsv_net_place(net, masked + 2),
+    const struct gpuserve_op_add_norm op = {
+        .out = out,
+        .in = in,
+        .gamma = gsv_net_place(net, norm->gamma),
+        .beta = gsv_net_place(net, norm->beta),
         .eps = net->spec->config.eps,
+        .norm = net->spec->config.family->norm,
         .rows = rows->batch->n_rows,
-        .cols = hidden,
+        .cols = cols,
     };
-    const gpuserve_status st = token_linear(rows, masked, at->hidden, at->context, hidden);
 
-    return st == GPUSERVE_OK ? net->backend->add_norm(rows->work->stream, &norm) : st;
+    return norm->gamma < 0 ? GPUSERVE_OK : net->backend->add_norm(rows->work->stream, &op);
+}
+
+/* The classifier on each token: logits in `wide`. */
+static gpuserve_status label_tokens(const struct run_rows *rows)
+{
+    const struct gsv_spec *spec = rows->work->net->spec;
+    const struct gsv_activations *at = &rows->work->at;
+    const int32_t last = spec->first_classifier + spec->n_classifier - 1;
+    const bool has_dense = spec->n_classifier > 1;
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (has_dense)
+        st = token_linear(rows, spec->first_classifier, at->hidden, at->context,
+                          spec->config.hidden_size);
+    if (st == GPUSERVE_OK && has_dense)
+        st = token_norm(rows, at->context, at->context, &spec->classifier_norm,
+                        spec->config.hidden_size);
+    return st == GPUSERVE_OK ? token_linear(rows, last, has_dense ? at->context : at->hidden,
+                                            at->wide, spec->items[last].n)
+                             : st;
+}
+
+/* The mean of the logits of all tokens (EuroBERT's "late" pooling). */
+static gpuserve_status pool_logits(struct run_rows *rows)
+{
+    const struct gsv_spec *spec = rows->work->net->spec;
+    const int32_t n = (int32_t)spec->facts.n_labels;
+    const struct gpuserve_op_pool op = {
+        .batch = rows->batch,
+        .in = rows->work->at.wide,
+        .out = rows->work->pooled[0],
+        .pooling = GPUSERVE_POOL_MEAN,
+        .hidden = n,
+        .columns = n,
+        .out_ld = n,
+    };
+    const gpuserve_status st = label_tokens(rows);
+
+    rows->data = rows->work->pooled[0];
+    rows->columns = rows->ld = n;
+    return st == GPUSERVE_OK ? rows->work->net->backend->pool(rows->work->stream, &op) : st;
+}
+
+/* The model's own classifier on pooled rows. */
+static gpuserve_status own_logits(struct run_rows *rows)
+{
+    const struct gsv_spec *spec = rows->work->net->spec;
+    const int32_t last = spec->first_classifier + spec->n_classifier - 1;
+    gpuserve_status st = pool(rows, &spec->config.classifier_pooling, 1, spec->config.hidden_size,
+                              false);
+
+    if (st == GPUSERVE_OK && spec->n_classifier > 1)
+        st = apply_layer(rows, spec->first_classifier);
+    if (st == GPUSERVE_OK && spec->n_classifier > 1)
+        st = normalize_rows(rows, &spec->classifier_norm);
+    return st == GPUSERVE_OK ? apply_layer(rows, last) : st;
+}
+
+static gpuserve_status classify(struct run_rows *rows, uint32_t score)
+{
+    const struct gsv_spec *spec = rows->work->net->spec;
+    gpuserve_status st;
+
+    if (spec->has_head) {
+        st = embed(rows, spec->facts.dim, spec->head_normalizes);
+        if (st == GPUSERVE_OK)
+            st = apply_layers(rows, spec->first_classifier, spec->n_classifier);
+    } else {
+        st = spec->config.pools_logits ? pool_logits(rows) : own_logits(rows);
+    }
+    if (st == GPUSERVE_OK && score == GPUSERVE_SCORE_SOFTMAX)
+        st = apply_to_rows(rows, rows->columns, GPUSERVE_ACT_SOFTMAX);
+    if (st == GPUSERVE_OK && score == GPUSERVE_SCORE_SIGMOID)
+        st = apply_to_rows(rows, rows->columns, GPUSERVE_ACT_SIGMOID);
+    return st;
+}
+
+/* ------------------------------------------------------------------------------------- sparse */
+
+/* The rows that the decoder reads: norm(activation(transform(hidden))), or hidden. */
+static gpuserve_status transform(const struct run_rows *rows, const void **out)
+{
+    const struct gsv_spec *spec = rows->work->net->spec;
+    const struct gsv_activations *at = &rows->work->at;
+    gpuserve_status st;
+
+    *out = at->hidden;
+    if (spec->transform < 0)
+        return GPUSERVE_OK;
+    *out = at->context;
+    st = token_linear(rows, spec->transform, at->hidden, at->context,
+                      spec->items[spec->transform].n);
+    return st == GPUSERVE_OK ? token_norm(rows, at->context, at->context, &spec->masked_norm,
+                                          spec->items[spec->transform].n)
+                             : st;
 }
 
 /* log(1 + relu(x)) is monotonic: the maximum logit of each word is computed first, on the device,
@@ -332,10 +424,11 @@ static gpuserve_status weigh_words(struct run_rows *rows)
     struct gsv_exec *work = rows->work;
     const struct gsv_net *net = work->net;
     const int32_t vocab = net->spec->config.vocab_size;
-    gpuserve_status st = transform(rows);
+    const void *in;
+    gpuserve_status st = transform(rows, &in);
 
     for (int32_t i = 0; i < net->spec->n_decoder && st == GPUSERVE_OK; i++) {
-        const int32_t item = net->spec->masked + 3 + i;
+        const int32_t item = net->spec->first_decoder + i;
         const struct gpuserve_op_pool op = {
             .batch = rows->batch,
             .in = work->at.wide,
@@ -346,7 +439,7 @@ static gpuserve_status weigh_words(struct run_rows *rows)
             .out_ld = vocab,
         };
 
-        st = token_linear(rows, item, work->at.hidden, work->at.wide, GSV_DECODER_ROWS);
+        st = token_linear(rows, item, in, work->at.wide, GSV_DECODER_ROWS);
         if (st == GPUSERVE_OK)
             st = net->backend->pool(work->stream, &op);
     }
@@ -381,15 +474,13 @@ static uint64_t program_of(const struct gsv_run *run)
 
 static gpuserve_status issue(struct run_rows *rows, const struct gsv_run *run)
 {
-    const struct gsv_spec *spec = rows->work->net->spec;
     const gpuserve_status st =
         gsv_encode(rows->work->net, rows->work->stream, rows->batch, &rows->work->at);
 
     if (st != GPUSERVE_OK || run->task == GPUSERVE_TASK_TOKEN_VECTORS)
         return st;
     if (run->task == GPUSERVE_TASK_TOKEN_LABELS)
-        return token_linear(rows, spec->first_classifier, rows->work->at.hidden,
-                            rows->work->at.wide, spec->items[spec->first_classifier].n);
+        return label_tokens(rows);
     if (run->task == GPUSERVE_TASK_SPARSE)
         return weigh_words(rows);
     return run->task == GPUSERVE_TASK_CLASSIFY ? classify(rows, run->score)
@@ -403,7 +494,8 @@ static void locate(struct run_rows *rows, const struct gsv_run *run)
     const struct gsv_spec *spec = rows->work->net->spec;
     const bool classifies = run->task == GPUSERVE_TASK_CLASSIFY;
     const int32_t dense = !classifies || spec->has_head ? spec->facts.n_dense : 0;
-    const int32_t layers = dense + (classifies ? spec->n_classifier : 0);
+    const bool by_token = classifies && !spec->has_head && spec->config.pools_logits;
+    const int32_t layers = dense + (classifies && !by_token ? spec->n_classifier : 0);
 
     if (run->task == GPUSERVE_TASK_SPARSE) {
         rows->data = rows->work->pooled[0];

@@ -16,6 +16,7 @@ size_t gsv_weight_bytes(const struct gsv_spec *spec, const struct gpuserve_backe
 
     switch (item->kind) {
     case GSV_ITEM_TABLE:
+    case GSV_ITEM_POSITIONS:
         return gsv_round_up(elements * backend->activation_size(dtype), GSV_PLACE_ALIGNMENT);
     case GSV_ITEM_LINEAR:
     case GSV_ITEM_LINEAR_PLAIN:
@@ -31,11 +32,10 @@ size_t gsv_weight_bytes(const struct gsv_spec *spec, const struct gpuserve_backe
 uint64_t gsv_kept_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend)
 {
     const uint32_t dtype = gsv_between_products(backend, GPUSERVE_DTYPE_INT8);
-    const int32_t n = spec->config.n_layers * GSV_LAYER_ITEMS;
     uint64_t total = 0, largest = 0;
 
-    for (int32_t i = 0; i < n; i++) {
-        const struct gsv_weight *item = &spec->items[spec->first_layer + i];
+    for (size_t i = 0; i < spec->n_items; i++) {
+        const struct gsv_weight *item = &spec->items[i];
         const uint64_t bytes = gsv_weight_bytes(spec, backend, item, dtype);
 
         if (item->kind != GSV_ITEM_LINEAR)
@@ -109,8 +109,14 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     uint64_t total = 0;
 
     memset(layout, 0, sizeof(*layout));
-    layout->wide_columns = larger(3 * config->hidden_size, config->intermediate_size);
-    if (spec->facts.labels_tokens)
+    layout->wide_columns = larger(larger(gsv_qkv_columns(config), config->hidden_size),
+                                  config->intermediate_size * (config->is_gated ? 2 : 1));
+    layout->wide_columns = larger(layout->wide_columns, config->embedding_size);
+    layout->context_columns = larger(config->hidden_size, gsv_context_columns(config));
+    if (spec->facts.is_sparse)
+        layout->context_columns =
+            larger(layout->context_columns, spec->items[spec->first_decoder].k);
+    if (spec->facts.labels_tokens || config->pools_logits)
         layout->wide_columns = larger(layout->wide_columns, (int32_t)spec->facts.n_labels);
     if (spec->facts.is_sparse)
         layout->wide_columns = larger(layout->wide_columns, GSV_DECODER_ROWS);
@@ -118,7 +124,7 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     if (size == 0 || options->max_tokens < 1 || options->max_sequences < 1)
         return false;
     add_rows(&total, &layout->hidden, options->max_tokens, config->hidden_size, size);
-    add_rows(&total, &layout->context, options->max_tokens, config->hidden_size, size);
+    add_rows(&total, &layout->context, options->max_tokens, layout->context_columns, size);
     add_rows(&total, &layout->wide, options->max_tokens, layout->wide_columns, size);
     add_rows(&total, &layout->pooled[0], options->max_sequences, first_pooled_columns(spec),
              sizeof(float));
@@ -149,9 +155,14 @@ struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
         .max_tokens = options->max_tokens,
         .max_sequences = options->max_sequences,
         .max_seqlen = options->max_seqlen,
-        .max_columns = larger(layout->wide_columns, layout->pooled_columns),
+        .max_columns = larger(larger(layout->wide_columns, layout->context_columns),
+                              layout->pooled_columns),
         .hidden_size = spec->config.hidden_size,
         .n_heads = spec->config.n_heads,
+        .head_size = spec->config.head_size,
+        .position_rows = spec->config.relative.kind == GSV_RELATIVE_DISENTANGLED
+                             ? 2 * spec->config.relative.span
+                             : 0,
         .output_bytes = tokens > pooled ? tokens : pooled,
     };
 }

@@ -93,25 +93,25 @@ static void add_powers(float *restrict sums, const float *restrict row, size_t c
 
 /* Measure one text: rows [row, end) of the stage's input. */
 static gpuserve_status measure_text(struct smoother *s, const char *input, size_t row, size_t end,
-                                    size_t columns, gpuserve_error *error)
+                                    size_t columns, size_t ld, gpuserve_error *error)
 {
     const size_t size = s->net->backend->activation_size(GPUSERVE_DTYPE_INT8);
-    const size_t step = CHUNK_FLOATS / columns + 1;
+    const size_t step = CHUNK_FLOATS / ld + 1;
     const float weight = 1.0f / (float)(end - row);
 
     for (; row < end; row += step) {
         const size_t rows = end - row < step ? end - row : step;
-        const size_t n = rows * columns;
+        const size_t n = rows * ld;
         char *to = (char *)s->chunk + n * (sizeof(float) - size); /* widened in place */
         const gpuserve_status st = s->net->backend->memory_read(
-            s->net->device, to, input + row * columns * size, n * size, error);
+            s->net->device, to, input + row * ld * size, n * size, error);
 
         if (st != GPUSERVE_OK)
             return st;
         if (size != sizeof(float))
             gsv_floats_from_f16(s->chunk, to, n);
         for (size_t i = 0; i < rows; i++)
-            add_powers(s->range, s->chunk + i * columns, columns, weight);
+            add_powers(s->range, s->chunk + i * ld, columns, weight);
     }
     return GPUSERVE_OK;
 }
@@ -121,13 +121,14 @@ static gpuserve_status measure_text(struct smoother *s, const char *input, size_
 static gpuserve_status measure_input(struct smoother *s, enum gsv_stage stage, size_t columns,
                                      gpuserve_error *error)
 {
-    const char *input = gsv_stage_input(&s->at, stage);
+    const char *input = gsv_stage_input(s->net->spec, &s->at, stage);
+    const size_t ld = (size_t)gsv_stage_input_ld(s->net->spec, stage);
     const int32_t *ends = s->host->cu_seqlens;
     gpuserve_status st = GPUSERVE_OK;
 
     memset(s->range, 0, columns * sizeof(float));
     for (int32_t i = 0; i < s->host->n_sequences && st == GPUSERVE_OK; i++)
-        st = measure_text(s, input, (size_t)ends[i], (size_t)ends[i + 1], columns, error);
+        st = measure_text(s, input, (size_t)ends[i], (size_t)ends[i + 1], columns, ld, error);
     for (size_t j = 0; j < columns; j++)
         s->range[j] = sqrtf(sqrtf(s->range[j] / (float)s->host->n_sequences));
     return st;
@@ -193,13 +194,15 @@ static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, enum gsv_
                                     gpuserve_error *error)
 {
     struct gsv_net *net = s->net;
-    const int32_t index =
-        net->spec->first_layer + layer * GSV_LAYER_ITEMS + gsv_stage_linear(stage);
+    const int32_t index = gsv_stage_item(net->spec, layer, stage);
     const struct gsv_weight *item = &net->spec->items[index];
     const bool is_last = layer + 1 == net->spec->config.n_layers && stage == GSV_STAGE_COUNT - 1;
     struct gpuserve_linear_source source = { 0 };
-    gpuserve_status st = measure_input(s, stage, (size_t)item->k, error);
+    gpuserve_status st;
 
+    if (net->linears[index]) /* shared with an earlier layer */
+        return is_last ? GPUSERVE_OK : run_stage(s, layer, stage, error);
+    st = measure_input(s, stage, (size_t)item->k, error);
     if (st == GPUSERVE_OK)
         st = gsv_read_linear(s->reader, item, &source, error);
     if (st != GPUSERVE_OK)

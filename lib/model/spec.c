@@ -26,6 +26,7 @@ void gsv_spec_free(struct gsv_spec **out)
     gsv_modules_reset(&spec->modules);
     gsv_labels_free(spec->default_labels, spec->n_default_labels);
     free(spec->items);
+    free(spec->layers);
     free(spec);
     *out = NULL;
 }
@@ -75,7 +76,12 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->first_position = config->first_position;
     facts->type_vocab_size = config->type_vocab_size;
     facts->max_tokens = config->max_positions - config->first_position;
-    if (modules->max_tokens && modules->max_tokens < facts->max_tokens)
+    for (int32_t i = 0; i < 2; i++)
+        if (config->rotary[i].max_positions &&
+            config->rotary[i].max_positions < facts->max_tokens)
+            facts->max_tokens = config->rotary[i].max_positions;
+    if (modules->max_tokens &&
+        (modules->max_tokens < facts->max_tokens || config->family->unbounded))
         facts->max_tokens = modules->max_tokens;
     facts->folder = modules->transformer;
     facts->do_lower_case = modules->do_lower_case;
@@ -89,14 +95,16 @@ static void set_encoder_facts(struct gsv_spec *spec)
  * lacks that head. */
 static void set_sparse_fact(struct gsv_spec *spec)
 {
-    const struct gsv_masked_names *names = &spec->config.family->masked;
+    const struct gsv_masked_names *names = spec->config.family->masked;
     struct gsv_tensor tensor;
     char name[128];
 
-    snprintf(name, sizeof(name), "%s.weight", names->transform);
+    if (names && names->transform)
+        snprintf(name, sizeof(name), "%s.weight", names->transform);
     spec->facts.is_sparse =
-        spec->modules.is_sparse || (spec->config.is_masked && !spec->modules.present &&
-                                    gsv_checkpoint_find(&spec->weights, name, &tensor));
+        spec->modules.is_sparse || (spec->config.is_masked && !spec->modules.present && names &&
+                                    (!names->transform ||
+                                     gsv_checkpoint_find(&spec->weights, name, &tensor)));
 }
 
 /* A classifier without modules.json has no embedding, unless a pooling or a head is requested. */
@@ -115,6 +123,10 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
     if (pooling > GPUSERVE_POOLING_LAST)
         return gsv_fail(error, GPUSERVE_E_INVALID, "pooling is %u, outside 0 to %d", pooling,
                         GPUSERVE_POOLING_LAST);
+    if (!modules->present && spec->config.family->pooling != 0) {
+        modules->poolings[0] = spec->config.family->pooling;
+        modules->n_poolings = 1;
+    }
     if (pooling != 0) { /* gpuserve_pooling_kind and gpuserve_pooling have equal values */
         modules->poolings[0] = (int32_t)pooling;
         modules->n_poolings = 1;
@@ -123,8 +135,10 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
     facts->n_poolings = modules->n_poolings;
     facts->normalize = modules->normalize;
     facts->skips_prompt = modules->skips_prompt && pooling == 0;
-    facts->n_dense = modules->n_dense;
+    facts->n_dense = modules->n_dense + (spec->config.projection_dim > 0);
     width = facts->hidden_size * facts->n_poolings;
+    if (spec->config.projection_dim > 0)
+        width = spec->config.projection_dim;
     for (int32_t i = 0; i < modules->n_dense; i++) {
         const struct gsv_dense_spec *dense = &modules->dense[i].spec;
 
@@ -212,9 +226,9 @@ static void count_tensor(struct gsv_spec_facts *facts, const struct gsv_tensor *
 static void set_count_facts(struct gsv_spec *spec)
 {
     for (size_t i = 0; i < spec->n_items; i++) {
-        const bool is_counted = spec->is_decoder_tied && i >= (size_t)spec->masked + 3;
+        const bool is_counted = spec->is_decoder_tied && i >= (size_t)spec->first_decoder;
 
-        for (int32_t part = 0; part < spec->items[i].n_parts; part++) {
+        for (int32_t part = 0; part < 3; part++) {
             if (!is_counted)
                 count_tensor(&spec->facts, &spec->items[i].weight[part]);
             count_tensor(&spec->facts, &spec->items[i].bias[part]);
@@ -226,13 +240,17 @@ static void set_count_facts(struct gsv_spec *spec)
 
 static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
 {
-    const size_t around = 6 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS + 3; /* items beside the layers */
+    /* Items beside the layers: embeddings 11, final norm 2, projection 1, the classifier's and the
+     * masked-LM head's norms 4, transform 1. */
+    const size_t around = 20 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS;
     const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
 
-    spec->max_items = around + (size_t)spec->config.n_layers * GSV_LAYER_ITEMS +
+    spec->max_items = around + (size_t)spec->config.n_stored_layers * GSV_MAX_LAYER_ITEMS +
                       (spec->facts.is_sparse ? decoder : 0);
     spec->items = gsv_alloc_array(spec->max_items, sizeof(*spec->items));
-    return spec->items ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    spec->layers = gsv_alloc_array((size_t)spec->config.n_layers, sizeof(*spec->layers));
+    return spec->items && spec->layers ? GPUSERVE_OK
+                                       : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
 }
 
 gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, const char *head,
@@ -268,7 +286,17 @@ fail:
 
 size_t gsv_weight_elements(const struct gsv_spec *spec, const struct gsv_weight *item)
 {
-    if (item->kind == GSV_ITEM_RELATIVE) /* all distances between positions, in both directions */
-        return (size_t)item->k * (2 * (size_t)gsv_relative_span(spec) - 1);
-    return (size_t)item->n * (size_t)item->k;
+    const size_t distances = 2 * (size_t)gsv_relative_span(spec) - 1;
+
+    switch (item->kind) {
+    case GSV_ITEM_RELATIVE:
+    case GSV_ITEM_ALIBI:
+        return (size_t)item->k * distances;
+    case GSV_ITEM_POSITION_INDEX:
+        return distances;
+    case GSV_ITEM_POSITIONS:
+        return (size_t)item->n * (size_t)gsv_context_columns(&spec->config);
+    default:
+        return (size_t)item->n * (size_t)item->k;
+    }
 }

@@ -4,8 +4,8 @@
  * Each weight of the network is an item. The list is built once; sizes, loading and the digest all
  * iterate over it, so they are consistent. The order of items:
  *
- *   word [position] [type] [relative] norm   layer 0 ... layer n-1   Dense ...   classifier ...
- *   [transform norm decoder ...]
+ *   word [position] [type] [relative ...] [norm] [projection]   layer 0 ... layer n-1   [final norm]
+ *   Dense ...   classifier ...   [transform norm] [decoder ...]
  *
  * Private to lib/model. Immutable after gsv_spec_load().
  */
@@ -17,35 +17,47 @@
 #include "lib/model/model.h"
 
 enum gsv_weight_kind {
-    GSV_ITEM_TABLE,        /* rows in the activation type */
-    GSV_ITEM_FLOATS,       /* float32 */
-    GSV_ITEM_RELATIVE,     /* MPNet's buckets expanded to all distances, float32 */
-    GSV_ITEM_LINEAR,       /* a matrix product in the net's dtype */
-    GSV_ITEM_LINEAR_PLAIN, /* a product on token vectors outside the layers: never INT8 */
-    GSV_ITEM_LINEAR_EXACT  /* a product on pooled vectors: always float32 */
+    GSV_ITEM_TABLE,          /* rows in the activation type */
+    GSV_ITEM_FLOATS,         /* float32 */
+    GSV_ITEM_RELATIVE,       /* buckets expanded to all distances, float32 */
+    GSV_ITEM_ALIBI,          /* biases of all distances, float32; computed, not in a file */
+    GSV_ITEM_ROTARY,         /* cosines and sines of all positions, float32; computed */
+    GSV_ITEM_POSITIONS,      /* projected vectors of positions (DeBERTa), activation type */
+    GSV_ITEM_POSITION_INDEX, /* their rows for all distances, int32; computed */
+    GSV_ITEM_LINEAR,         /* a matrix product in the net's dtype */
+    GSV_ITEM_LINEAR_PLAIN,   /* a product on token vectors outside the layers: never INT8 */
+    GSV_ITEM_LINEAR_EXACT    /* a product on pooled vectors: always float32 */
 };
 
 struct gsv_weight {
     enum gsv_weight_kind kind;
     int32_t n, k;                /* rows and columns; FLOATS: n = 1 */
     int32_t n_parts;             /* stacked tensors: 3 for query, key and value, else 1 */
+    int32_t rows[3];             /* rows of each part; their sum is n */
     int32_t activation;          /* gpuserve_activation of a linear */
-    struct gsv_tensor weight[3]; /* each [n / n_parts, k] */
-    struct gsv_tensor bias[3];   /* each [n / n_parts]; count 0: no bias */
+    bool plus_one;               /* FLOATS: 1 is added to each value */
+    bool interleaved;            /* rows of query, key and value alternate by head: sorted on reading */
+    int32_t which;               /* ROTARY: index into gsv_config.rotary */
+    struct gsv_tensor weight[3]; /* each [rows, k]. TABLE: the first row of [1] is added to each row.
+                                    POSITIONS: vectors, projection, gamma */
+    struct gsv_tensor bias[3];   /* each [rows]; count 0: zeros. POSITIONS: -, of the projection, beta */
 };
 
-/* Index of an item relative to the first item of its layer. */
-enum {
-    GSV_LAYER_QKV,
-    GSV_LAYER_OUT,
-    GSV_LAYER_ATTENTION_GAMMA,
-    GSV_LAYER_ATTENTION_BETA,
-    GSV_LAYER_FFN_IN,
-    GSV_LAYER_FFN_OUT,
-    GSV_LAYER_OUTPUT_GAMMA,
-    GSV_LAYER_OUTPUT_BETA,
-    GSV_LAYER_ITEMS
+/* Indices of a norm's items; -1: absent. */
+struct gsv_norm_items {
+    int32_t gamma, beta;
 };
+
+/* Indices of a layer's items; -1: absent. */
+struct gsv_layer {
+    int32_t qkv, out, ffn_in, ffn_out;
+    struct gsv_norm_items before_attention, after_attention, before_ffn, after_ffn;
+    int32_t query_gamma, key_gamma;
+    int32_t relative;                     /* RELATIVE or ALIBI */
+    int32_t position_key, position_query; /* POSITIONS */
+};
+
+#define GSV_MAX_LAYER_ITEMS 17
 
 struct gsv_spec {
     struct gsv_spec_facts facts;
@@ -56,6 +68,7 @@ struct gsv_spec {
     bool head_normalizes; /* the head's input is normalized */
     struct gsv_checkpoint weights;
     struct gsv_checkpoint dense_weights[GSV_MAX_DENSE];
+    const struct gsv_tensor_names *names; /* the layout of the checkpoint */
     char prefix[64];       /* prefix of the encoder's tensor names: "" or "bert." */
     char **default_labels; /* "LABEL_0", ... if no file names the labels */
     size_t n_default_labels;
@@ -63,12 +76,18 @@ struct gsv_spec {
     struct gsv_weight *items;
     size_t n_items, max_items;
     /* Indices into items; -1: absent. */
-    int32_t word, position, type, relative, embedding_gamma, embedding_beta;
-    int32_t first_layer, first_dense, first_classifier;
-    int32_t n_classifier; /* number of layers of the classifier or the head */
-    /* For sparse models: index of the transform, then its gamma and beta, then n_decoder chunks of
-     * the decoder with at most GSV_DECODER_ROWS words each. */
-    int32_t masked, n_decoder;
+    int32_t word, position, type, projection;
+    int32_t relative, position_index; /* RELATIVE of all layers; POSITION_INDEX */
+    int32_t rotary[2];                /* of global and of local layers */
+    struct gsv_norm_items embedding_norm, final_norm;
+    struct gsv_layer *layers; /* [n_layers]; layers that share weights have equal indices */
+    int32_t first_dense, first_classifier;
+    int32_t n_classifier;     /* number of linear layers of the classifier or the head */
+    struct gsv_norm_items classifier_norm; /* after the first of them */
+    struct gsv_norm_items masked_norm;
+    /* For sparse models: index of the transform or -1, and of n_decoder chunks of the decoder with at
+     * most GSV_DECODER_ROWS words each. */
+    int32_t transform, first_decoder, n_decoder;
     bool is_decoder_tied; /* the decoder shares the word embedding table */
 };
 
@@ -96,16 +115,10 @@ static inline uint32_t gsv_weight_dtype(const struct gsv_weight *item,
     return dtype;
 }
 
-/* The number of positions, which bounds the distances of RELATIVE. */
+/* The largest number of tokens of a text, which bounds all distances. */
 static inline int32_t gsv_relative_span(const struct gsv_spec *spec)
 {
-    return spec->config.max_positions - spec->config.first_position;
-}
-
-static inline const struct gsv_weight *gsv_spec_layer_item(const struct gsv_spec *spec,
-                                                           int32_t layer, int32_t which)
-{
-    return &spec->items[spec->first_layer + layer * GSV_LAYER_ITEMS + which];
+    return spec->facts.max_tokens;
 }
 
 /* The number of float32 values on the device (RELATIVE, FLOATS), or of elements (other kinds). */

@@ -82,6 +82,49 @@ static void digest_tensor(XXH3_state_t *state, const struct gsv_hashes *hashes, 
     }
 }
 
+static void digest_float(XXH3_state_t *state, float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    digest_number(state, bits);
+}
+
+/* Options of the encoder that are not those of BERT; nothing for BERT, whose digests stay equal. */
+static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
+{
+    const struct gsv_relative *relative = &config->relative;
+
+    if (relative->kind != GSV_RELATIVE_NONE &&
+        (relative->kind != GSV_RELATIVE_BUCKETS || relative->max_distance != 128)) {
+        digest_number(state, relative->kind);
+        digest_number(state, relative->max_distance);
+        digest_number(state, relative->log_buckets);
+        digest_number(state, relative->log_distance);
+        digest_number(state, relative->norm);
+    }
+    for (int32_t i = 0; i < 2 && config->rotary[i].dims > 0; i++) {
+        digest_number(state, config->rotary[i].interleaved);
+        digest_float(state, config->rotary[i].scale);
+        for (int32_t j = 0; j < config->rotary[i].dims / 2; j++)
+            digest_float(state, config->rotary[i].frequency[j]);
+    }
+    for (int32_t i = 0; i < config->n_layers && config->window > 0; i++)
+        digest_number(state, gsv_is_local(config, i) ? config->window : 0);
+    if (config->is_causal || config->is_gated || config->softcap != 0.0f ||
+        config->family->norm_place != GSV_NORM_AFTER) {
+        digest_number(state, config->is_causal);
+        digest_number(state, config->is_gated);
+        digest_number(state, config->n_kv_heads);
+        digest_float(state, config->softcap);
+        digest_float(state, config->attention_scale);
+        digest_number(state, config->classifier_pooling);
+        digest_number(state, config->pools_logits);
+    }
+    if (config->n_stored_layers != config->n_layers)
+        digest_number(state, config->n_layers);
+}
+
 /* Add the settings other than weights that determine the results. */
 static void digest_settings(XXH3_state_t *state, const struct gsv_spec *spec)
 {
@@ -103,6 +146,7 @@ static void digest_settings(XXH3_state_t *state, const struct gsv_spec *spec)
     digest_number(state, spec->head_normalizes);
     digest_number(state, facts->is_sparse + spec->modules.log_twice);
     digest_number(state, facts->skips_prompt);
+    digest_options(state, &spec->config);
     for (size_t i = 0; i < facts->n_labels; i++)
         XXH3_128bits_update(state, facts->labels[i], strlen(facts->labels[i]) + 1);
 }
@@ -135,8 +179,11 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
     reader->capacity = GSV_PIECE_ELEMENTS;
     for (size_t i = 0; i < spec->n_items; i++) {
         const struct gsv_weight *item = &spec->items[i];
-        const size_t elements = (size_t)item->n * (size_t)item->k + (size_t)item->n;
+        size_t elements = (size_t)item->n * (size_t)item->k + (size_t)item->n;
 
+        if (item->kind == GSV_ITEM_POSITIONS) /* vectors, projection, its bias, gamma, beta */
+            elements += ((size_t)gsv_context_columns(&spec->config) + 2) * (size_t)item->k +
+                        (size_t)gsv_context_columns(&spec->config);
         if (item->kind != GSV_ITEM_TABLE && elements > reader->capacity)
             reader->capacity = elements;
     }
@@ -238,8 +285,8 @@ gpuserve_status gsv_read_piece(struct gsv_reader *reader, const struct gsv_weigh
                              error);
 }
 
-static gpuserve_status read_tensor(struct gsv_reader *reader, const struct gsv_weight *item,
-                                   size_t i, float *to, gpuserve_error *error)
+gpuserve_status gsv_read_tensor(struct gsv_reader *reader, const struct gsv_weight *item, size_t i,
+                                float *to, gpuserve_error *error)
 {
     const struct gsv_tensor *tensor = tensor_at(item, i);
 
@@ -258,27 +305,52 @@ static gpuserve_status read_tensor(struct gsv_reader *reader, const struct gsv_w
 gpuserve_status gsv_read_whole(struct gsv_reader *reader, const struct gsv_weight *item,
                                gpuserve_error *error)
 {
-    return read_tensor(reader, item, 0, reader->floats, error);
+    return gsv_read_tensor(reader, item, 0, reader->floats, error);
+}
+
+/* Sort rows that alternate by head, [heads, 3, head_size], into [3, heads, head_size]. */
+static gpuserve_status sort_heads(const struct gsv_reader *reader, const struct gsv_weight *item,
+                                  gpuserve_error *error)
+{
+    const size_t heads = (size_t)reader->spec->config.n_heads;
+    const size_t block = (size_t)reader->spec->config.head_size * (size_t)item->k;
+    float *copy = gsv_alloc_array(3 * heads * block, sizeof(*copy));
+
+    if (!copy)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a weight of %d rows", item->n);
+    memcpy(copy, reader->floats, 3 * heads * block * sizeof(*copy));
+    for (size_t i = 0; i < 3 * heads; i++)
+        memcpy(reader->floats + (i % 3 * heads + i / 3) * block, copy + i * block,
+               block * sizeof(*copy));
+    free(copy);
+    return GPUSERVE_OK;
 }
 
 gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weight *item,
                                 struct gpuserve_linear_source *source, gpuserve_error *error)
 {
-    const size_t rows = (size_t)item->n / (size_t)item->n_parts;
     float *bias = reader->floats + (size_t)item->n * (size_t)item->k;
+    const size_t n_parts = item->interleaved ? 3 : (size_t)item->n_parts;
+    bool has_bias = false;
+    size_t row = 0;
     gpuserve_status st = GPUSERVE_OK;
 
-    for (size_t part = 0; part < (size_t)item->n_parts && st == GPUSERVE_OK; part++) {
-        st = read_tensor(reader, item, part, reader->floats + part * rows * (size_t)item->k, error);
+    memset(bias, 0, (size_t)item->n * sizeof(*bias)); /* absent biases are zeros */
+    for (size_t part = 0; part < n_parts && st == GPUSERVE_OK; part++) {
+        st = gsv_read_tensor(reader, item, part, reader->floats + row * (size_t)item->k, error);
         if (st == GPUSERVE_OK)
-            st = read_tensor(reader, item, 3 + part, bias + part * rows, error);
+            st = gsv_read_tensor(reader, item, 3 + part, bias + row, error);
+        has_bias = has_bias || item->bias[part].count > 0;
+        row += item->interleaved ? (size_t)item->n / 3 : (size_t)item->rows[part];
     }
+    if (st == GPUSERVE_OK && item->interleaved)
+        st = sort_heads(reader, item, error);
     *source = (struct gpuserve_linear_source){
         .struct_size = sizeof(*source),
         .n = item->n,
         .k = item->k,
         .weight = reader->floats,
-        .bias = item->bias[0].count ? bias : NULL,
+        .bias = has_bias ? bias : NULL,
     };
     return st;
 }

@@ -63,6 +63,11 @@ gpuserve_status gsv_read_piece(struct gsv_reader *reader, const struct gsv_weigh
 gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weight *item,
                                 struct gpuserve_linear_source *source, gpuserve_error *error);
 
+/* Read tensor `i` of an item, 0 to 2 a weight, 3 to 5 a bias, into `to`. An absent one has no
+ * elements. */
+gpuserve_status gsv_read_tensor(struct gsv_reader *reader, const struct gsv_weight *item, size_t i,
+                                float *to, gpuserve_error *error);
+
 /* Read all of an item's weight 0 into reader->floats. */
 gpuserve_status gsv_read_whole(struct gsv_reader *reader, const struct gsv_weight *item,
                                gpuserve_error *error);

@@ -71,15 +71,32 @@ static gpuserve_status list_jobs(struct loader *loader, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
+/* Add the row of weight 1 to each row of a chunk that begins at element `begin` of the table. */
+static gpuserve_status add_row(struct gsv_reader *reader, const struct gsv_weight *item,
+                               size_t begin, size_t n, gpuserve_error *error)
+{
+    const size_t k = (size_t)item->k;
+    float *row = gsv_alloc_array(k, sizeof(*row));
+    gpuserve_status st = row ? gsv_read_tensor(reader, item, 1, row, error)
+                             : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+
+    for (size_t i = 0; i < n && st == GPUSERVE_OK; i++)
+        reader->floats[i] += row[(begin + i) % k];
+    free(row);
+    return st;
+}
+
 static gpuserve_status load_table_piece(struct loader *loader, struct gsv_reader *reader,
                                         const struct weights_job *job, gpuserve_error *error)
 {
     const struct gsv_net *net = loader->net;
+    const struct gsv_weight *item = &net->spec->items[job->item];
     const size_t size = net->backend->activation_size(net->dtype);
     size_t n;
-    const gpuserve_status st =
-        gsv_read_piece(reader, &net->spec->items[job->item], job->piece, reader->floats, &n, error);
+    gpuserve_status st = gsv_read_piece(reader, item, job->piece, reader->floats, &n, error);
 
+    if (st == GPUSERVE_OK && item->weight[1].count)
+        st = add_row(reader, item, job->piece * GSV_PIECE_ELEMENTS, n, error);
     if (st != GPUSERVE_OK)
         return st;
     return net->backend->memory_write_floats(
@@ -87,61 +104,20 @@ static gpuserve_status load_table_piece(struct loader *loader, struct gsv_reader
         reader->floats, n, net->dtype, error);
 }
 
-/* The bucket of a distance (key - query) as in T5 and MPNet: half of the buckets for each
- * direction, exact for small distances, logarithmic up to 128 for large ones. */
-static int32_t relative_bucket(int32_t distance, int32_t n_buckets)
-{
-    const int32_t half = n_buckets / 2, exact = half / 2;
-    const int32_t side = distance > 0 ? half : 0;
-    const int32_t length = abs(distance);
-    int32_t far;
-
-    if (length < exact)
-        return side + length;
-    far = exact + (int32_t)(logf((float)length / (float)exact) / (float)log(128.0 / (double)exact) *
-                            (float)(half - exact));
-    return side + (far < half - 1 ? far : half - 1);
-}
-
-/* Expand the file's [buckets, heads] to [heads, 2 * span - 1] by distance. */
-static gpuserve_status load_relative(struct loader *loader, struct gsv_reader *reader,
-                                     const struct weights_job *job, gpuserve_error *error)
-{
-    const struct gsv_net *net = loader->net;
-    const struct gsv_weight *item = &net->spec->items[job->item];
-    const int32_t span = gsv_relative_span(net->spec);
-    const size_t width = 2 * (size_t)span - 1;
-    const size_t bytes = gsv_weight_elements(net->spec, item) * sizeof(float);
-    float *spread;
-    gpuserve_status st = gsv_read_whole(reader, item, error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    spread = malloc(bytes);
-    if (!spread)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for relative positions");
-    for (size_t i = 0; i < width; i++) {
-        const int32_t bucket = relative_bucket((int32_t)i - (span - 1), item->n);
-
-        for (size_t head = 0; head < (size_t)item->k; head++)
-            spread[head * width + i] = reader->floats[(size_t)bucket * (size_t)item->k + head];
-    }
-    st = net->backend->memory_write(net->device, net->places[job->item], spread, bytes, error);
-    free(spread);
-    return st;
-}
-
 static gpuserve_status load_floats(struct loader *loader, struct gsv_reader *reader,
                                    const struct weights_job *job, gpuserve_error *error)
 {
     const struct gsv_net *net = loader->net;
     const struct gsv_weight *item = &net->spec->items[job->item];
+    const size_t n = (size_t)item->n * (size_t)item->k;
     const gpuserve_status st = gsv_read_whole(reader, item, error);
 
     if (st != GPUSERVE_OK)
         return st;
+    for (size_t i = 0; i < n && item->plus_one; i++)
+        reader->floats[i] += 1.0f;
     return net->backend->memory_write(net->device, net->places[job->item], reader->floats,
-                                      (size_t)item->n * (size_t)item->k * sizeof(float), error);
+                                      n * sizeof(float), error);
 }
 
 static gpuserve_status load_linear(struct loader *loader, struct gsv_reader *reader,
@@ -166,7 +142,11 @@ static gpuserve_status do_job(struct loader *loader, struct gsv_reader *reader,
     case GSV_ITEM_TABLE:
         return load_table_piece(loader, reader, job, error);
     case GSV_ITEM_RELATIVE:
-        return load_relative(loader, reader, job, error);
+    case GSV_ITEM_ALIBI:
+    case GSV_ITEM_ROTARY:
+    case GSV_ITEM_POSITIONS:
+    case GSV_ITEM_POSITION_INDEX:
+        return gsv_load_positions(loader->net, reader, job->item, error);
     case GSV_ITEM_FLOATS:
         return load_floats(loader, reader, job, error);
     default:

@@ -30,6 +30,10 @@ static inline void *gsv_net_place(const struct gsv_net *net, int32_t item)
     return item < 0 ? NULL : net->places[item];
 }
 
+/* Compute and write an item of relative or rotary positions. Implemented in position_tables.c. */
+gpuserve_status gsv_load_positions(const struct gsv_net *net, struct gsv_reader *reader,
+                                   size_t item, gpuserve_error *error);
+
 /* INT8 with calibration: run the batch through the encoder stage by stage, and create each linear
  * with the measured range of its input. Implemented in smoothquant.c. */
 gpuserve_status gsv_net_smooth(struct gsv_net *net, struct gsv_reader *reader,
@@ -63,13 +67,14 @@ uint64_t gsv_kept_bytes(const struct gsv_spec *spec, const struct gpuserve_backe
 /* Byte offsets of a gsv_exec's buffers. */
 struct gsv_exec_layout {
     uint64_t hidden;    /* [max_tokens, hidden] the residual stream */
-    uint64_t context;   /* [max_tokens, hidden] attention output, then FFN output */
+    uint64_t context;   /* [max_tokens, context_columns] attention output, then FFN output; in pre-norm
+                           layers also the normalized rows */
     uint64_t wide;      /* [max_tokens, wide_columns] QKV; attention projection; FFN intermediate */
     uint64_t pooled[2]; /* [max_sequences, pooled_columns] floats: input and output of a layer; the
                            first also fits sparse rows */
     uint64_t parts;     /* [2 * max_sequences] int32 for gsv_run.skip, if the model skips prompts */
     uint64_t total_bytes;
-    int32_t wide_columns, pooled_columns;
+    int32_t wide_columns, context_columns, pooled_columns;
 };
 
 /* False if the backend does not support the dtype or a size overflows. */

@@ -1,5 +1,7 @@
 /*
- * config.c - reads config.json of a transformer: family, sizes, positions, activation and labels.
+ * config.c - reads config.json of a transformer: family, sizes, positions, options, labels.
+ *
+ *   family row -> sizes -> positions -> activation -> options of all families -> the family's own
  *
  * A setting that changes the result and is not supported is refused by name. The maxima are far
  * above existing models; they keep later size computations within 64 bits.
@@ -8,30 +10,20 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json_tree.h"
 #include "lib/model/formats/checkpoint.h"
 
-#include <gpuserve/sys/backend.h>
-
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_NAME "config.json"
+#define FILE_NAME GSV_CONFIG_NAME
 #define MAX_VOCABULARY (1 << 24)
 #define MAX_WIDTH (1 << 16)
 /* From 512 buckets on, the exact ones reach the largest distance of the logarithmic ones, 128. */
 #define MAX_RELATIVE_BUCKETS 511
-#define MAX_LAYERS 512
 #define MAX_POSITIONS (1 << 20)
-#define MAX_LABELS 100000
-
-void gsv_labels_free(char **labels, size_t n_labels)
-{
-    for (size_t i = 0; labels && i < n_labels; i++)
-        free(labels[i]);
-    free(labels);
-}
+#define MAX_KEY_BYTES 64
 
 void gsv_config_reset(struct gsv_config *config)
 {
@@ -41,32 +33,69 @@ void gsv_config_reset(struct gsv_config *config)
     memset(config, 0, sizeof(*config));
 }
 
-gpuserve_status gsv_labels_copy(char ***out, size_t *n_out,
-                                const struct gsv_json_value *const *texts, size_t n,
-                                const char *shown, gpuserve_error *error)
-{
-    char **labels;
+/* ------------------------------------------------------------------------------------ getters */
 
-    if (n == 0 || n > MAX_LABELS)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: %zu labels, expected 1 to %d", shown, n,
-                        MAX_LABELS);
-    labels = gsv_alloc_array(n, sizeof(*labels));
-    if (!labels)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", shown);
-    for (size_t i = 0; i < n; i++) {
-        if (!gsv_json_is(texts[i], GSV_JSON_STRING)) {
-            gsv_labels_free(labels, n);
-            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: label %zu is not a string", shown, i);
-        }
-        labels[i] = gsv_copy_text(texts[i]->is.text, texts[i]->n);
-        if (!labels[i]) {
-            gsv_labels_free(labels, n);
-            return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", shown);
-        }
+/* The first key of "a|b" that the object has with a value other than null; else the first key. */
+static void find_key(char key[MAX_KEY_BYTES], const struct gsv_json_value *json, const char *keys)
+{
+    char first[MAX_KEY_BYTES] = "";
+
+    for (const char *at = keys; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
+        const struct gsv_json_value *value;
+
+        snprintf(key, MAX_KEY_BYTES, "%.*s", (int)strcspn(at, "|"), at);
+        if (at == keys)
+            memcpy(first, key, sizeof(first));
+        value = gsv_json_member(json, key);
+        if (value && !gsv_json_is(value, GSV_JSON_NULL))
+            return;
     }
-    *out = labels;
-    *n_out = n;
-    return GPUSERVE_OK;
+    memcpy(key, first, sizeof(first));
+}
+
+gpuserve_status gsv_config_size(const struct gsv_json_value *json, const char *keys,
+                                int64_t maximum, int32_t *value, gpuserve_error *error)
+{
+    char key[MAX_KEY_BYTES];
+    int64_t found = 0;
+    gpuserve_status st;
+
+    find_key(key, json, keys);
+    st = gsv_json_int(json, key, FILE_NAME, 1, maximum, &found, error);
+    if (st == GPUSERVE_OK)
+        *value = (int32_t)found;
+    return st;
+}
+
+/* Like gsv_config_size(), but the value must be there unless `*value` is already set. */
+static gpuserve_status read_size(const struct gsv_json_value *json, const char *keys,
+                                 int64_t maximum, int32_t *value, gpuserve_error *error)
+{
+    const int32_t preset = *value;
+    gpuserve_status st;
+
+    if (!keys)
+        return GPUSERVE_OK;
+    st = gsv_config_size(json, keys, maximum, value, error);
+    if (st != GPUSERVE_OK || *value != 0)
+        return st;
+    *value = preset;
+    if (preset != 0)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_FORMAT, FILE_NAME ": \"%.*s\" is missing",
+                    (int)strcspn(keys, "|"), keys);
+}
+
+gpuserve_status gsv_config_refuse(const struct gsv_json_value *json, const char *key,
+                                  gpuserve_error *error)
+{
+    const struct gsv_json_value *value = gsv_json_member(json, key);
+
+    if (!value || gsv_json_is(value, GSV_JSON_NULL) ||
+        (gsv_json_is(value, GSV_JSON_BOOL) && !value->is.boolean) ||
+        (gsv_json_is(value, GSV_JSON_INT) && value->is.whole == 0))
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, FILE_NAME ": \"%s\" is not supported", key);
 }
 
 /* ------------------------------------------------------------------------------------ family */
@@ -86,7 +115,7 @@ static gpuserve_status read_family(struct gsv_config *config, const struct gsv_j
     if (st != GPUSERVE_OK)
         return st;
     config->family = gsv_family_find(model_type, architecture);
-    if (!config->family || (architecture && !gsv_family_has_class(config->family, architecture))) {
+    if (!config->family) {
         st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                       FILE_NAME ": architecture '%.64s' of model type '%.64s' is not supported",
                       architecture ? architecture : "(none)", model_type ? model_type : "(none)");
@@ -106,28 +135,55 @@ static gpuserve_status read_family(struct gsv_config *config, const struct gsv_j
     return GPUSERVE_OK;
 }
 
-/* Refuse JSON fields that change the computation and that no family here implements. */
-static gpuserve_status refuse_fields(const struct gsv_json_value *json, gpuserve_error *error)
-{
-    const struct gsv_json_value *const code = gsv_json_member(json, "auto_map");
-    const struct gsv_json_value *const scaling = gsv_json_member(json, "rope_scaling");
+/* ----------------------------------------------------------------------------- refused fields */
 
-    if (code && !gsv_json_is(code, GSV_JSON_NULL) &&
-        !(gsv_json_is(code, GSV_JSON_OBJECT) && code->n == 0))
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        FILE_NAME ": \"auto_map\" names custom Python code, which gpuserve does "
-                                  "not run: the architecture may differ from model_type");
-    if (scaling && !gsv_json_is(scaling, GSV_JSON_NULL))
-        return gsv_fail(
-            error, GPUSERVE_E_UNSUPPORTED,
-            FILE_NAME
-            ": \"rope_scaling\" is not supported: this model_type has no rotary positions");
-    return GPUSERVE_OK;
+/* True if `text` ends with one of the names "A|B". */
+static bool ends_with_any(const char *text, const char *names)
+{
+    for (const char *at = names; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
+        const size_t n = strcspn(at, "|"), length = strlen(text);
+
+        if (length >= n && memcmp(text + length - n, at, n) == 0)
+            return true;
+    }
+    return false;
 }
 
-static gpuserve_status refuse_variants(const struct gsv_json_value *json, gpuserve_error *error)
+/* Custom code may compute something else. A family published with custom code is implemented from
+ * it, and recognized by the class of its configuration. */
+static gpuserve_status refuse_code(const struct gsv_config *config,
+                                   const struct gsv_json_value *json, gpuserve_error *error)
 {
-    const char *kind = "absolute";
+    const struct gsv_json_value *const code = gsv_json_member(json, "auto_map");
+    const char *class = gsv_json_get_string(gsv_json_member(code, "AutoConfig"));
+
+    if (!code || gsv_json_is(code, GSV_JSON_NULL) ||
+        (gsv_json_is(code, GSV_JSON_OBJECT) && code->n == 0))
+        return GPUSERVE_OK;
+    if (class && config->family->code && ends_with_any(class, config->family->code))
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                    FILE_NAME ": \"auto_map\" names custom Python code, which gpuserve does "
+                              "not run: the architecture may differ from model_type");
+}
+
+/* Rotary settings in a family without rotary positions. */
+static gpuserve_status refuse_rotary(const struct gsv_config *config,
+                                     const struct gsv_json_value *json, gpuserve_error *error)
+{
+    const struct gsv_json_value *const scaling = gsv_json_member(json, "rope_scaling");
+
+    if (config->family->theta > 0 || !scaling || gsv_json_is(scaling, GSV_JSON_NULL))
+        return GPUSERVE_OK;
+    return gsv_fail(
+        error, GPUSERVE_E_UNSUPPORTED,
+        FILE_NAME ": \"rope_scaling\" is not supported: this model_type has no rotary positions");
+}
+
+static gpuserve_status refuse_variants(struct gsv_config *config, const struct gsv_json_value *json,
+                                       gpuserve_error *error)
+{
+    const char *kind = NULL;
     bool decoder = false, cross = false;
     gpuserve_status st = gsv_json_string(json, "position_embedding_type", FILE_NAME, &kind, error);
 
@@ -137,82 +193,106 @@ static gpuserve_status refuse_variants(const struct gsv_json_value *json, gpuser
         st = gsv_json_bool(json, "add_cross_attention", FILE_NAME, &cross, error);
     if (st != GPUSERVE_OK)
         return st;
-    if (strcmp(kind, "absolute") != 0)
+    if (kind && config->family->position_type && strcmp(kind, config->family->position_type) != 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         FILE_NAME ": position_embedding_type '%.64s' is not supported, only "
-                                  "'absolute' is",
-                        kind);
-    if (decoder || cross)
+                                  "'%s' is",
+                        kind, config->family->position_type);
+    if ((decoder || cross) && !config->family->is_causal)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         FILE_NAME ": the model is a decoder (is_decoder or add_cross_attention); "
                                   "only encoders are supported");
-    return refuse_fields(json, error);
+    st = refuse_code(config, json, error);
+    return st == GPUSERVE_OK ? refuse_rotary(config, json, error) : st;
 }
 
 /* ------------------------------------------------------------------------------------- sizes */
 
-/* Read a required size, at least 1. */
-static gpuserve_status read_size(const struct gsv_json_value *json, const char *key,
-                                 int64_t maximum, int32_t *value, gpuserve_error *error)
+static gpuserve_status check_heads(struct gsv_config *config, gpuserve_error *error)
 {
-    int64_t found = 0;
-    const gpuserve_status st = gsv_json_int(json, key, FILE_NAME, 1, maximum, &found, error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    if (found == 0)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, FILE_NAME ": \"%s\" is missing", key);
-    *value = (int32_t)found;
+    if (config->head_size == 0) {
+        if (config->hidden_size % config->n_heads != 0)
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            FILE_NAME ": hidden_size %d is not divisible by %d attention heads",
+                            config->hidden_size, config->n_heads);
+        config->head_size = config->hidden_size / config->n_heads;
+    }
+    if (config->n_heads % config->n_kv_heads != 0)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        FILE_NAME ": %d attention heads are not divisible by %d key-value heads",
+                        config->n_heads, config->n_kv_heads);
+    if ((int64_t)(config->n_heads + 2 * (int64_t)config->n_kv_heads) * config->head_size >
+        3 * (int64_t)MAX_WIDTH)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                        FILE_NAME ": %d attention heads of size %d exceed %d columns",
+                        config->n_heads, config->head_size, 3 * MAX_WIDTH);
     return GPUSERVE_OK;
 }
 
 static gpuserve_status read_sizes(struct gsv_config *config, const struct gsv_json_value *json,
                                   gpuserve_error *error)
 {
-    const struct gsv_family *family = config->family;
+    const struct gsv_config_keys *keys = config->family->keys;
     const struct {
-        const char *key;
+        const char *keys;
         int64_t maximum;
         int32_t *value;
     } sizes[] = {
         { "vocab_size", MAX_VOCABULARY, &config->vocab_size },
-        { family->hidden_size, MAX_WIDTH, &config->hidden_size },
-        { family->n_layers, MAX_LAYERS, &config->n_layers },
-        { family->n_heads, MAX_WIDTH, &config->n_heads },
-        { family->intermediate_size, MAX_WIDTH, &config->intermediate_size },
-        { "max_position_embeddings", MAX_POSITIONS, &config->max_positions },
+        { keys->hidden_size, MAX_WIDTH, &config->hidden_size },
+        { keys->n_layers, GSV_MAX_LAYERS, &config->n_layers },
+        { keys->n_heads, MAX_WIDTH, &config->n_heads },
+        { keys->intermediate_size, MAX_WIDTH, &config->intermediate_size },
+        { keys->max_positions, MAX_POSITIONS, &config->max_positions },
+        { keys->embedding_size, MAX_WIDTH, &config->embedding_size },
+        { keys->n_kv_heads, MAX_WIDTH, &config->n_kv_heads },
+        { keys->head_size, MAX_WIDTH, &config->head_size },
     };
+    const size_t n_required = 6;
 
+    config->max_positions = config->family->default_max_positions;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        const gpuserve_status st =
-            read_size(json, sizes[i].key, sizes[i].maximum, sizes[i].value, error);
+        gpuserve_status st = GPUSERVE_OK;
 
+        if (i < n_required)
+            st = read_size(json, sizes[i].keys, sizes[i].maximum, sizes[i].value, error);
+        else if (sizes[i].keys)
+            st = gsv_config_size(json, sizes[i].keys, sizes[i].maximum, sizes[i].value, error);
         if (st != GPUSERVE_OK)
             return st;
     }
-    if (config->hidden_size % config->n_heads != 0)
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        FILE_NAME ": hidden_size %d is not divisible by %d attention heads",
-                        config->hidden_size, config->n_heads);
-    return GPUSERVE_OK;
+    if (config->embedding_size == 0)
+        config->embedding_size = config->hidden_size;
+    if (config->n_kv_heads == 0)
+        config->n_kv_heads = config->n_heads;
+    config->n_stored_layers = config->n_layers;
+    return check_heads(config, error);
 }
 
 static gpuserve_status read_positions(struct gsv_config *config, const struct gsv_json_value *json,
                                       gpuserve_error *error)
 {
-    int64_t pad = 1, types = config->family->type ? 2 : 0, buckets = 32;
+    const bool has_types = config->family->names[0]->type != NULL;
+    int64_t pad = 1, types = has_types ? config->family->default_types : 0, buckets = 32;
+    int64_t distance = 128;
     gpuserve_status st =
         gsv_json_int(json, "pad_token_id", FILE_NAME, -1, MAX_VOCABULARY, &pad, error);
 
-    if (st == GPUSERVE_OK && config->family->type)
+    if (st == GPUSERVE_OK && has_types)
         st = gsv_json_int(json, "type_vocab_size", FILE_NAME, 0, MAX_WIDTH, &types, error);
     if (st == GPUSERVE_OK)
         st = gsv_json_int(json, "relative_attention_num_buckets", FILE_NAME, 4,
                           MAX_RELATIVE_BUCKETS, &buckets, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_int(json, "relative_attention_max_distance", FILE_NAME, 2, MAX_POSITIONS,
+                          &distance, error);
     if (st != GPUSERVE_OK)
         return st;
     config->type_vocab_size = (int32_t)types;
-    config->n_relative_buckets = (int32_t)buckets;
+    if (config->family->names[0]->relative && config->family->is_bucketed)
+        config->relative = (struct gsv_relative){ .kind = GSV_RELATIVE_BUCKETS,
+                                                  .n_buckets = (int32_t)buckets,
+                                                  .max_distance = (int32_t)distance };
     switch (config->family->position_rule) {
     case GSV_POSITION_FROM_ZERO:
         config->first_position = 0;
@@ -232,7 +312,9 @@ static gpuserve_status read_positions(struct gsv_config *config, const struct gs
     return GPUSERVE_OK;
 }
 
-static gpuserve_status read_activation(struct gsv_config *config, const struct gsv_json_value *json,
+/* -------------------------------------------------------------------------------- activation */
+
+gpuserve_status gsv_activation_by_name(const char *name, const char *key, int32_t *activation,
                                        gpuserve_error *error)
 {
     static const struct {
@@ -243,104 +325,102 @@ static gpuserve_status read_activation(struct gsv_config *config, const struct g
         { "gelu_new", GPUSERVE_ACT_GELU_TANH },  { "gelu_pytorch_tanh", GPUSERVE_ACT_GELU_TANH },
         { "gelu_fast", GPUSERVE_ACT_GELU_TANH }, { "relu", GPUSERVE_ACT_RELU },
         { "silu", GPUSERVE_ACT_SILU },           { "swish", GPUSERVE_ACT_SILU },
-        { "tanh", GPUSERVE_ACT_TANH },
+        { "tanh", GPUSERVE_ACT_TANH },           { "quick_gelu", GPUSERVE_ACT_QUICK_GELU },
+        { "linear", GPUSERVE_ACT_NONE },
     };
-    const char *name = "gelu";
-    double eps = 1e-12;
-    gpuserve_status st = gsv_json_string(json, config->family->activation, FILE_NAME, &name, error);
 
-    if (st == GPUSERVE_OK)
-        st = gsv_json_double(json, "layer_norm_eps", FILE_NAME, 0.0, 1.0, &eps, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    config->eps = (float)eps;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(names[i].name, name) == 0) {
-            config->activation = names[i].activation;
+            *activation = names[i].activation;
             return GPUSERVE_OK;
         }
     }
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, FILE_NAME ": %s '%.64s' is not supported",
-                    config->family->activation, name);
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, FILE_NAME ": %s '%.64s' is not supported", key,
+                    name);
 }
 
-/* ------------------------------------------------------------------------------------ labels */
-
-/* Order {"0": "no", "1": "yes"} by number. */
-static gpuserve_status order_labels(const struct gsv_json_value **texts,
-                                    const struct gsv_json_value *id2label, gpuserve_error *error)
+static gpuserve_status read_activation(struct gsv_config *config, const struct gsv_json_value *json,
+                                       gpuserve_error *error)
 {
-    for (size_t i = 0; i < id2label->n; i++) {
-        char key[24];
-
-        snprintf(key, sizeof(key), "%zu", i);
-        texts[i] = gsv_json_member(id2label, key);
-        if (!texts[i])
-            return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            FILE_NAME ": id2label has %zu labels, but label %zu is missing",
-                            id2label->n, i);
-    }
-    return GPUSERVE_OK;
-}
-
-static gpuserve_status read_labels(struct gsv_config *config, const struct gsv_json_value *json,
-                                   gpuserve_error *error)
-{
-    const struct gsv_json_value *id2label = gsv_json_member(json, "id2label");
-    const struct gsv_json_value **texts;
+    const struct gsv_family *family = config->family;
+    const char *name = family->default_activation ? family->default_activation : "gelu";
+    double eps = family->default_eps > 0 ? family->default_eps : 1e-12;
+    char key[MAX_KEY_BYTES];
     gpuserve_status st;
 
-    if (!id2label || gsv_json_is(id2label, GSV_JSON_NULL))
-        return GPUSERVE_OK;
-    if (!gsv_json_is(id2label, GSV_JSON_OBJECT))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, FILE_NAME ": id2label is not an object");
-    texts = gsv_alloc_array(id2label->n, sizeof(*texts));
-    if (!texts)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, FILE_NAME ": out of memory");
-    st = order_labels(texts, id2label, error);
+    find_key(key, json, family->keys->eps);
+    st = gsv_json_double(json, key, FILE_NAME, 0.0, 1.0, &eps, error);
+    config->eps = (float)eps;
+    find_key(key, json, family->keys->activation);
     if (st == GPUSERVE_OK)
-        st = gsv_labels_copy(&config->labels, &config->n_labels, texts, id2label->n,
-                             FILE_NAME ": id2label", error);
-    free(texts);
+        st = gsv_json_string(json, key, FILE_NAME, &name, error);
+    return st == GPUSERVE_OK ? gsv_activation_by_name(name, key, &config->activation, error) : st;
+}
+
+/* ----------------------------------------------------------------------------------- options */
+
+/* A bias that the configuration decides: "attention_bias", "mlp_bias", "norm_bias". */
+static gpuserve_status read_bias(enum gsv_presence *presence, const struct gsv_json_value *json,
+                                 const char *key, gpuserve_error *error)
+{
+    bool has_bias = *presence == GSV_REQUIRED;
+    const struct gsv_json_value *value = gsv_json_member(json, key);
+    const gpuserve_status st = gsv_json_bool(json, key, FILE_NAME, &has_bias, error);
+
+    if (st == GPUSERVE_OK && value && !gsv_json_is(value, GSV_JSON_NULL))
+        *presence = has_bias ? GSV_REQUIRED : GSV_ABSENT;
     return st;
 }
 
-/* The activation of a sentence-transformers cross-encoder, the name of a Python class; "" if
- * absent. */
-static const char *cross_encoder_activation(const struct gsv_json_value *json)
+float gsv_inverse_root(int32_t n)
 {
-    const struct gsv_json_value *settings = gsv_json_member(json, "sentence_transformers");
-    const char *name = gsv_json_get_string(gsv_json_member(settings, "activation_fn"));
-
-    if (!name)
-        name = gsv_json_get_string(gsv_json_member(json, "sbert_ce_default_activation_function"));
-    return name ? name : "";
+    return 1.0f / sqrtf((float)n);
 }
 
-static gpuserve_status read_score(struct gsv_config *config, const struct gsv_json_value *json,
-                                  gpuserve_error *error)
+static void set_defaults(struct gsv_config *config)
 {
-    const char *type = NULL;
-    const char *activation = cross_encoder_activation(json);
-    const gpuserve_status st = gsv_json_string(json, "problem_type", FILE_NAME, &type, error);
+    const struct gsv_family *family = config->family;
 
-    if (st != GPUSERVE_OK)
-        return st;
-    if (strstr(activation, "Sigmoid"))
-        config->score = GPUSERVE_SCORE_SIGMOID;
-    else if (strstr(activation, "Identity"))
-        config->score = GPUSERVE_SCORE_RAW;
-    else if (!type)
-        config->score = GPUSERVE_SCORE_DEFAULT;
-    else if (strcmp(type, "single_label_classification") == 0)
-        config->score = GPUSERVE_SCORE_SOFTMAX;
-    else if (strcmp(type, "multi_label_classification") == 0)
-        config->score = GPUSERVE_SCORE_SIGMOID;
-    else if (strcmp(type, "regression") == 0)
-        config->score = GPUSERVE_SCORE_RAW;
-    else
-        return gsv_fail(error, GPUSERVE_E_FORMAT, FILE_NAME ": unknown problem_type '%.64s'", type);
-    return GPUSERVE_OK;
+    config->is_gated = family->is_gated;
+    config->is_causal = family->is_causal;
+    config->qkv_bias = family->qkv_bias;
+    config->out_bias = family->out_bias;
+    config->ffn_in_bias = family->ffn_in_bias;
+    config->ffn_out_bias = family->ffn_out_bias;
+    config->norm_bias = family->norm_bias;
+    config->attention_scale = family->attention_scale != 0.0f
+                                  ? family->attention_scale
+                                  : gsv_inverse_root(config->head_size);
+    config->word_scale = family->scale_words ? sqrtf((float)config->hidden_size) : 0.0f;
+    if (family->classifier) {
+        config->classifier_pooling =
+            family->classifier->pooling ? family->classifier->pooling : GPUSERVE_POOL_CLS;
+        config->classifier_activation = family->classifier->activation < 0
+                                            ? config->activation
+                                            : family->classifier->activation;
+    }
+}
+
+static gpuserve_status read_options(struct gsv_config *config, const struct gsv_json_value *json,
+                                    gpuserve_error *error)
+{
+    const struct gsv_family *family = config->family;
+    gpuserve_status st = GPUSERVE_OK;
+
+    set_defaults(config);
+    if (family->bias_keys) {
+        st = read_bias(&config->qkv_bias, json, "attention_bias", error);
+        config->out_bias = family->out_bias == GSV_IF_PRESENT ? config->qkv_bias : config->out_bias;
+        if (st == GPUSERVE_OK)
+            st = read_bias(&config->ffn_in_bias, json, "mlp_bias", error);
+        config->ffn_out_bias = config->ffn_in_bias;
+        if (st == GPUSERVE_OK)
+            st = read_bias(&config->norm_bias, json, "norm_bias", error);
+    }
+    if (st == GPUSERVE_OK && family->theta > 0 && !family->read)
+        st = gsv_rotary_read(&config->rotary[0], config, json, NULL, "rope_theta", family->theta,
+                             error);
+    return st == GPUSERVE_OK && family->read ? family->read(config, json, error) : st;
 }
 
 gpuserve_status gsv_config_parse(struct gsv_config *config, const struct gsv_json_value *json,
@@ -348,12 +428,11 @@ gpuserve_status gsv_config_parse(struct gsv_config *config, const struct gsv_jso
 {
     static gpuserve_status (*const steps[])(struct gsv_config *, const struct gsv_json_value *,
                                             gpuserve_error *) = {
-        read_sizes, read_positions, read_activation, read_labels, read_score,
+        refuse_variants, read_sizes,        read_positions,  read_activation,
+        read_options,    gsv_config_labels, gsv_config_score,
     };
     gpuserve_status st = read_family(config, json, error);
 
-    if (st == GPUSERVE_OK)
-        st = refuse_variants(json, error);
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && st == GPUSERVE_OK; i++)
         st = steps[i](config, json, error);
     if (st != GPUSERVE_OK)

@@ -1,5 +1,5 @@
 /*
- * config.h - config.json of a transformer: family, sizes, positions, activation and labels.
+ * config.h - config.json of a transformer: family, sizes, options of the encoder, and labels.
  */
 #ifndef GSV_MODEL_CONFIG_H
 #define GSV_MODEL_CONFIG_H
@@ -10,6 +10,38 @@
 
 #include <gpuserve/gpuserve.h>
 
+#define GSV_MAX_LAYERS 512
+#define GSV_MAX_ROTARY 256 /* dimensions of a head */
+
+/* Rotary positions: pair i turns by position * frequency[i]. */
+struct gsv_rotary {
+    int32_t dims; /* of a head; 0: none */
+    bool interleaved;
+    float scale; /* of the cosines and sines */
+    float frequency[GSV_MAX_ROTARY / 2];
+    int32_t max_positions; /* longer texts need other frequencies; 0: no limit */
+};
+
+/* Relative positions. */
+enum gsv_relative_kind {
+    GSV_RELATIVE_NONE,
+    GSV_RELATIVE_BUCKETS,     /* a learned bias for each bucket of distances (T5, MPNet) */
+    GSV_RELATIVE_ALIBI,       /* a bias that falls with the distance, by a slope of each head */
+    GSV_RELATIVE_DISENTANGLED /* products with vectors of positions (DeBERTa) */
+};
+
+struct gsv_relative {
+    enum gsv_relative_kind kind;
+    bool by_layer;        /* BUCKETS: each layer has its own table (UMT5) */
+    int32_t n_buckets;    /* BUCKETS */
+    int32_t max_distance; /* BUCKETS: larger distances are in the last bucket */
+    /* DISENTANGLED: distances -span to span - 1, or logarithmic buckets of them. */
+    int32_t span, log_buckets, log_distance;
+    bool content_to_position, position_to_content;
+    bool shares_projections; /* with query and key */
+    bool norm;               /* LayerNorm of the vectors of positions */
+};
+
 struct gsv_config {
     const struct gsv_family *family;
     char *architecture; /* owned */
@@ -18,14 +50,44 @@ struct gsv_config {
     bool labels_tokens; /* ...ForTokenClassification */
     bool is_masked;     /* ...ForMaskedLM */
     int32_t vocab_size, hidden_size, n_layers, n_heads, intermediate_size;
+    int32_t n_kv_heads, head_size, embedding_size;
+    int32_t n_stored_layers; /* fewer than n_layers if layers share weights (ALBERT) */
     int32_t max_positions, first_position, type_vocab_size;
     int32_t activation; /* gpuserve_activation of the feed-forward layers */
     float eps;
-    int32_t n_relative_buckets; /* MPNet only */
-    char **labels;              /* owned; NULL if the file has no labels */
+    bool is_gated, is_causal;
+    bool no_position_table; /* config.json leaves the family's position table out */
+    bool has_task; /* ERNIE: the first task vector is added to each token */
+    float attention_scale, softcap, word_scale;
+    struct gsv_relative relative;
+    struct gsv_rotary rotary[2]; /* of global layers, of local layers */
+    int32_t window;              /* of local layers: distance of the farthest key; 0: none */
+    uint64_t local[GSV_MAX_LAYERS / 64]; /* bitmap: local layers */
+    int32_t projection_dim;      /* CLIP: of the projection after pooling; 0: none */
+    /* The classifier, from the family and config.json. */
+    int32_t classifier_pooling, classifier_activation;
+    bool pools_logits; /* the classifier runs on each token, then the logits are averaged */
+    enum gsv_presence qkv_bias, out_bias, ffn_in_bias, ffn_out_bias, norm_bias;
+    char **labels; /* owned; NULL if the file has no labels */
     size_t n_labels;
     int32_t score; /* gpuserve_score; DEFAULT if the file does not specify it */
 };
+
+static inline bool gsv_is_local(const struct gsv_config *config, int32_t layer)
+{
+    return (config->local[layer / 64] >> layer % 64 & 1) != 0;
+}
+
+/* Columns of query, key and value together, and of the attention output. */
+static inline int32_t gsv_qkv_columns(const struct gsv_config *config)
+{
+    return (config->n_heads + 2 * config->n_kv_heads) * config->head_size;
+}
+
+static inline int32_t gsv_context_columns(const struct gsv_config *config)
+{
+    return config->n_heads * config->head_size;
+}
 
 gpuserve_status gsv_config_read(struct gsv_config *config, const struct gsv_dir *dir,
                                 const char *folder, gpuserve_error *error);
@@ -39,5 +101,41 @@ gpuserve_status gsv_labels_copy(char ***labels, size_t *n_labels,
                                 const struct gsv_json_value *const *texts, size_t n,
                                 const char *shown, gpuserve_error *error);
 void gsv_labels_free(char **labels, size_t n_labels);
+
+/* --- for the families' own readers; the file's name in messages is "config.json" --- */
+
+#define GSV_CONFIG_NAME "config.json"
+
+/* Read a size of at least 1, by the first of the keys "a|b" that is present. 0 and OK if none is. */
+gpuserve_status gsv_config_size(const struct gsv_json_value *json, const char *keys,
+                                int64_t maximum, int32_t *value, gpuserve_error *error);
+
+/* gpuserve_activation of a name as in transformers; `key` is for the message. */
+gpuserve_status gsv_activation_by_name(const char *name, const char *key, int32_t *activation,
+                                       gpuserve_error *error);
+
+/* Refuse a true or non-null value of a key, because the encoder does not implement it. */
+gpuserve_status gsv_config_refuse(const struct gsv_json_value *json, const char *key,
+                                  gpuserve_error *error);
+
+/* labels.c: read "id2label"; read how scores are computed. */
+gpuserve_status gsv_config_labels(struct gsv_config *config, const struct gsv_json_value *json,
+                                  gpuserve_error *error);
+gpuserve_status gsv_config_score(struct gsv_config *config, const struct gsv_json_value *json,
+                                 gpuserve_error *error);
+
+/* 1 / sqrt(n) */
+float gsv_inverse_root(int32_t n);
+
+/* rotary.c: read "rope_parameters", "rope_scaling", "rope_theta" and their relatives. `type`
+ * is a layer type inside "rope_parameters", or NULL; `theta_key` holds the base, by default
+ * `theta`. */
+gpuserve_status gsv_rotary_read(struct gsv_rotary *rotary, const struct gsv_config *config,
+                                const struct gsv_json_value *json, const char *type,
+                                const char *theta_key, double theta, gpuserve_error *error);
+
+/* Read "layer_types" into config->local, or mark layer i as global if (i + offset) % every is 0. */
+gpuserve_status gsv_layer_types_read(struct gsv_config *config, const struct gsv_json_value *json,
+                                     int32_t every, int32_t offset, gpuserve_error *error);
 
 #endif

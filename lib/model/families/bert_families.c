@@ -1,0 +1,600 @@
+/*
+ * bert_families.c - families with learned positions: BERT and its descendants, and DeBERTa.
+ *
+ * Names and defaults are those of transformers' configuration and modeling files.
+ */
+#include "lib/model/families/config.h"
+
+#include "lib/base/error.h"
+
+#include <string.h>
+
+#define FILE_NAME GSV_CONFIG_NAME
+
+/* --------------------------------------------------------------------------------- shared parts */
+
+#define LIST(...)                   \
+    (const char *const[])           \
+    {                               \
+        __VA_ARGS__, NULL           \
+    }
+
+static const struct gsv_config_keys bert_keys = {
+    .hidden_size = "hidden_size",
+    .n_layers = "num_hidden_layers",
+    .n_heads = "num_attention_heads",
+    .intermediate_size = "intermediate_size",
+    .activation = "hidden_act",
+    .eps = "layer_norm_eps",
+    .max_positions = "max_position_embeddings",
+};
+static const struct gsv_config_keys projected_keys = {
+    .hidden_size = "hidden_size",
+    .n_layers = "num_hidden_layers",
+    .n_heads = "num_attention_heads",
+    .intermediate_size = "intermediate_size",
+    .activation = "hidden_act",
+    .eps = "layer_norm_eps",
+    .max_positions = "max_position_embeddings",
+    .embedding_size = "embedding_size|input_embedding_size",
+};
+static const struct gsv_config_keys distilbert_keys = {
+    .hidden_size = "dim",
+    .n_layers = "n_layers",
+    .n_heads = "n_heads",
+    .intermediate_size = "hidden_dim",
+    .activation = "activation",
+    .eps = "layer_norm_eps",
+    .max_positions = "max_position_embeddings",
+};
+static const struct gsv_config_keys deberta_keys = {
+    .hidden_size = "hidden_size",
+    .n_layers = "num_hidden_layers",
+    .n_heads = "num_attention_heads",
+    .intermediate_size = "intermediate_size",
+    .activation = "hidden_act",
+    .eps = "layer_norm_eps",
+    .max_positions = "max_position_embeddings",
+    .embedding_size = "embedding_size",
+    .head_size = "attention_head_size",
+};
+
+#define BERT_WORDS                                                                      \
+    .word = "embeddings.word_embeddings", .position = "embeddings.position_embeddings", \
+    .type = "embeddings.token_type_embeddings"
+#define BERT_EMBEDDINGS BERT_WORDS, .embedding_norm = "embeddings.LayerNorm"
+#define BERT_QKV \
+    .query = "attention.self.query", .key = "attention.self.key", .value = "attention.self.value"
+#define BERT_PRODUCTS                                                                      \
+    .layer = "encoder.layer.%d.", BERT_QKV, .out = "attention.output.dense",               \
+    .ffn_in = "intermediate.dense", .ffn_out = "output.dense"
+#define BERT_LAYER                                                     \
+    BERT_PRODUCTS, .norm_after_attention = "attention.output.LayerNorm", \
+                   .norm_after_ffn = "output.LayerNorm"
+
+static const struct gsv_tensor_names bert_names = { BERT_EMBEDDINGS, BERT_LAYER };
+
+static const struct gsv_classifier_names bert_classifier = {
+    .dense = "pooler.dense",
+    .in_encoder = true,
+    .activation = GPUSERVE_ACT_TANH,
+    .output = "classifier",
+};
+static const struct gsv_classifier_names roberta_classifier = {
+    .dense = "classifier.dense",
+    .activation = GPUSERVE_ACT_TANH,
+    .output = "classifier.out_proj",
+};
+static const struct gsv_masked_names bert_masked = {
+    .transform = "cls.predictions.transform.dense",
+    .norm = "cls.predictions.transform.LayerNorm",
+    .decoder = "cls.predictions.decoder",
+    .bias = "cls.predictions.bias",
+    .other_bias = "cls.predictions.decoder.bias",
+    .activation = -1,
+};
+static const struct gsv_masked_names roberta_masked = {
+    .transform = "lm_head.dense",
+    .norm = "lm_head.layer_norm",
+    .decoder = "lm_head.decoder",
+    .bias = "lm_head.decoder.bias",
+    .other_bias = "lm_head.bias",
+    .activation = GPUSERVE_ACT_GELU,
+};
+
+const struct gsv_tensor_names gsv_flash_names = {
+    BERT_WORDS,
+    .embedding_norm = "emb_ln",
+    .layer = "encoder.layers.%d.",
+    .qkv = "mixer.Wqkv",
+    .out = "mixer.out_proj",
+    .norm_after_attention = "norm1",
+    .ffn_in = "mlp.fc1",
+    .ffn_out = "mlp.fc2",
+    .norm_after_ffn = "norm2",
+};
+
+/* Jina's XLM-RoBERTa has rotary positions from 0, if position_embedding_type says so. */
+static gpuserve_status read_roberta(struct gsv_config *config, const struct gsv_json_value *json,
+                                    gpuserve_error *error)
+{
+    const char *kind = "absolute";
+    gpuserve_status st = gsv_json_string(json, "position_embedding_type", FILE_NAME, &kind, error);
+
+    if (st != GPUSERVE_OK || strcmp(kind, "absolute") == 0)
+        return st;
+    if (strcmp(kind, "rotary") != 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        FILE_NAME ": position_embedding_type '%.64s' is not supported, only "
+                                  "'absolute' and 'rotary' are",
+                        kind);
+    config->no_position_table = true;
+    config->first_position = 0;
+    return gsv_rotary_read(&config->rotary[0], config, json, NULL, "rotary_emb_base", 10000.0,
+                           error);
+}
+
+/* ----------------------------------------------------------------------- MPNet, DistilBERT, ALBERT */
+
+static const struct gsv_tensor_names mpnet_names = {
+    .word = "embeddings.word_embeddings",
+    .position = "embeddings.position_embeddings",
+    .embedding_norm = "embeddings.LayerNorm",
+    .relative = "encoder.relative_attention_bias",
+    .layer = "encoder.layer.%d.",
+    .query = "attention.attn.q",
+    .key = "attention.attn.k",
+    .value = "attention.attn.v",
+    .out = "attention.attn.o",
+    .norm_after_attention = "attention.LayerNorm",
+    .ffn_in = "intermediate.dense",
+    .ffn_out = "output.dense",
+    .norm_after_ffn = "output.LayerNorm",
+};
+
+static const struct gsv_tensor_names distilbert_names = {
+    .word = "embeddings.word_embeddings",
+    .position = "embeddings.position_embeddings",
+    .embedding_norm = "embeddings.LayerNorm",
+    .layer = "transformer.layer.%d.",
+    .query = "attention.q_lin",
+    .key = "attention.k_lin",
+    .value = "attention.v_lin",
+    .out = "attention.out_lin",
+    .norm_after_attention = "sa_layer_norm",
+    .ffn_in = "ffn.lin1",
+    .ffn_out = "ffn.lin2",
+    .norm_after_ffn = "output_layer_norm",
+};
+static const struct gsv_classifier_names distilbert_classifier = {
+    .dense = "pre_classifier",
+    .activation = GPUSERVE_ACT_RELU,
+    .output = "classifier",
+};
+static const struct gsv_masked_names distilbert_masked = {
+    .transform = "vocab_transform",
+    .norm = "vocab_layer_norm",
+    .decoder = "vocab_projector",
+    .bias = "vocab_projector.bias",
+    .activation = -1,
+};
+
+static const struct gsv_tensor_names albert_names = {
+    BERT_EMBEDDINGS,
+    .projection = "encoder.embedding_hidden_mapping_in",
+    .layer = "encoder.albert_layer_groups.%d.albert_layers.0.",
+    .query = "attention.query",
+    .key = "attention.key",
+    .value = "attention.value",
+    .out = "attention.dense",
+    .norm_after_attention = "attention.LayerNorm",
+    .ffn_in = "ffn",
+    .ffn_out = "ffn_output",
+    .norm_after_ffn = "full_layer_layer_norm",
+};
+static const struct gsv_classifier_names albert_classifier = {
+    .dense = "pooler",
+    .in_encoder = true,
+    .activation = GPUSERVE_ACT_TANH,
+    .output = "classifier",
+};
+static const struct gsv_masked_names albert_masked = {
+    .transform = "predictions.dense",
+    .norm = "predictions.LayerNorm",
+    .decoder = "predictions.decoder",
+    .bias = "predictions.bias",
+    .other_bias = "predictions.decoder.bias",
+    .activation = -1,
+};
+
+/* Layers share the weights of their group. */
+static gpuserve_status read_albert(struct gsv_config *config, const struct gsv_json_value *json,
+                                   gpuserve_error *error)
+{
+    int32_t groups = 1, inner = 1;
+    gpuserve_status st =
+        gsv_config_size(json, "num_hidden_groups", GSV_MAX_LAYERS, &groups, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_config_size(json, "inner_group_num", GSV_MAX_LAYERS, &inner, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (inner > 1)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        FILE_NAME ": inner_group_num %d is not supported, only 1 is", inner);
+    config->n_stored_layers = groups > 1 ? groups : 1;
+    if (config->n_stored_layers > config->n_layers)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        FILE_NAME ": num_hidden_groups %d exceeds %d layers", groups,
+                        config->n_layers);
+    return GPUSERVE_OK;
+}
+
+/* ------------------------------------------------------------------------ ELECTRA, ERNIE, RemBERT */
+
+static const struct gsv_tensor_names electra_names = {
+    BERT_EMBEDDINGS,
+    .projection = "embeddings_project",
+    BERT_LAYER,
+};
+static const struct gsv_classifier_names electra_classifier = {
+    .dense = "classifier.dense",
+    .activation = GPUSERVE_ACT_GELU,
+    .output = "classifier.out_proj",
+};
+static const struct gsv_masked_names electra_masked = {
+    .transform = "generator_predictions.dense",
+    .norm = "generator_predictions.LayerNorm",
+    .decoder = "generator_lm_head",
+    .bias = "generator_lm_head.bias",
+    .activation = GPUSERVE_ACT_GELU,
+};
+
+static const struct gsv_tensor_names ernie_names = {
+    BERT_EMBEDDINGS,
+    .task = "embeddings.task_type_embeddings",
+    BERT_LAYER,
+};
+
+static gpuserve_status read_ernie(struct gsv_config *config, const struct gsv_json_value *json,
+                                  gpuserve_error *error)
+{
+    return gsv_json_bool(json, "use_task_id", FILE_NAME, &config->has_task, error);
+}
+
+static const struct gsv_tensor_names rembert_names = {
+    BERT_EMBEDDINGS,
+    .projection = "encoder.embedding_hidden_mapping_in",
+    BERT_LAYER,
+};
+static const struct gsv_masked_names rembert_masked = {
+    .transform = "cls.predictions.dense",
+    .norm = "cls.predictions.LayerNorm",
+    .decoder = "cls.predictions.decoder",
+    .bias = "cls.predictions.decoder.bias",
+    .activation = -1,
+};
+
+/* -------------------------------------------------------------------------------- pre-norm stacks */
+
+static const struct gsv_tensor_names megatron_names = {
+    BERT_WORDS,
+    BERT_PRODUCTS,
+    .norm_before_attention = "attention.ln",
+    .norm_before_ffn = "ln",
+    .final_norm = "encoder.ln",
+};
+static const struct gsv_tensor_names roberta_pre_names = {
+    BERT_EMBEDDINGS,
+    BERT_PRODUCTS,
+    .norm_before_attention = "attention.LayerNorm",
+    .norm_before_ffn = "intermediate.LayerNorm",
+    .final_norm = "LayerNorm",
+};
+static const struct gsv_tensor_names roberta_xl_names = {
+    BERT_WORDS,
+    BERT_PRODUCTS,
+    .norm_before_attention = "attention.self_attn_layer_norm",
+    .norm_before_ffn = "LayerNorm",
+    .final_norm = "encoder.LayerNorm",
+};
+
+/* ---------------------------------------------------------------------------------------- DeBERTa */
+
+static const struct gsv_tensor_names deberta_names = {
+    BERT_EMBEDDINGS,
+    .projection = "embeddings.embed_proj",
+    .relative = "encoder.rel_embeddings",
+    .layer = "encoder.layer.%d.",
+    .qkv = "attention.self.in_proj",
+    .out = "attention.output.dense",
+    .norm_after_attention = "attention.output.LayerNorm",
+    .ffn_in = "intermediate.dense",
+    .ffn_out = "output.dense",
+    .norm_after_ffn = "output.LayerNorm",
+};
+static const struct gsv_tensor_names deberta_v2_names = {
+    BERT_EMBEDDINGS,
+    .projection = "embeddings.embed_proj",
+    .relative = "encoder.rel_embeddings",
+    .layer = "encoder.layer.%d.",
+    .query = "attention.self.query_proj",
+    .key = "attention.self.key_proj",
+    .value = "attention.self.value_proj",
+    .out = "attention.output.dense",
+    .norm_after_attention = "attention.output.LayerNorm",
+    .ffn_in = "intermediate.dense",
+    .ffn_out = "output.dense",
+    .norm_after_ffn = "output.LayerNorm",
+};
+static const struct gsv_classifier_names deberta_classifier = {
+    .dense = "pooler.dense",
+    .activation = GPUSERVE_ACT_GELU,
+    .output = "classifier",
+};
+
+/* "c2p|p2c", or a list of the two. */
+static void read_terms(struct gsv_relative *relative, const struct gsv_json_value *json)
+{
+    const struct gsv_json_value *terms = gsv_json_member(json, "pos_att_type");
+    const char *text = gsv_json_get_string(terms);
+
+    for (size_t i = 0; text || i < gsv_json_count(terms); i++) {
+        const char *term = text ? text : gsv_json_get_string(gsv_json_at(terms, i));
+
+        if (term && strstr(term, "c2p"))
+            relative->content_to_position = true;
+        if (term && strstr(term, "p2c"))
+            relative->position_to_content = true;
+        if (text)
+            break;
+    }
+}
+
+static gpuserve_status read_distances(struct gsv_config *config, const struct gsv_json_value *json,
+                                      gpuserve_error *error)
+{
+    struct gsv_relative *relative = &config->relative;
+    int64_t span = -1, buckets = -1;
+    gpuserve_status st = gsv_json_int(json, "max_relative_positions", FILE_NAME, -1, 1 << 16,
+                                      &span, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_json_int(json, "position_buckets", FILE_NAME, -1, 1 << 15, &buckets, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (span < 1)
+        span = config->max_positions;
+    if (span > 1 << 16)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                        FILE_NAME ": %lld relative positions, limit %d", (long long)span, 1 << 16);
+    relative->kind = GSV_RELATIVE_DISENTANGLED;
+    relative->span = (int32_t)span;
+    if (buckets > 1) {
+        relative->log_buckets = relative->span = (int32_t)buckets;
+        relative->log_distance = (int32_t)span;
+    }
+    return st;
+}
+
+static gpuserve_status read_pooler(struct gsv_config *config, const struct gsv_json_value *json,
+                                   gpuserve_error *error)
+{
+    const char *name = "gelu";
+    int32_t width = config->hidden_size;
+    gpuserve_status st = gsv_json_string(json, "pooler_hidden_act", FILE_NAME, &name, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_activation_by_name(name, "pooler_hidden_act", &config->classifier_activation,
+                                    error);
+    if (st == GPUSERVE_OK)
+        st = gsv_config_size(json, "pooler_hidden_size", 1 << 16, &width, error);
+    if (st == GPUSERVE_OK && width != 0 && width != config->hidden_size)
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                      FILE_NAME ": pooler_hidden_size %d differs from hidden_size %d", width,
+                      config->hidden_size);
+    return st;
+}
+
+/* Both versions scale by the number of terms, even without relative_attention. */
+static gpuserve_status read_deberta(struct gsv_config *config, const struct gsv_json_value *json,
+                                    gpuserve_error *error)
+{
+    static const char *const refused[] = { "conv_kernel_size", "talking_head" };
+    struct gsv_relative *relative = &config->relative;
+    const char *norm = "none";
+    bool is_relative = false, positions = true, shares = false;
+    gpuserve_status st = gsv_json_bool(json, "relative_attention", FILE_NAME, &is_relative, error);
+
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]) && st == GPUSERVE_OK; i++)
+        st = gsv_config_refuse(json, refused[i], error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_bool(json, "position_biased_input", FILE_NAME, &positions, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_bool(json, "share_att_key", FILE_NAME, &shares, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_string(json, "norm_rel_ebd", FILE_NAME, &norm, error);
+    if (st == GPUSERVE_OK)
+        st = read_pooler(config, json, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    read_terms(relative, json);
+    config->attention_scale =
+        gsv_inverse_root(config->head_size *
+                         (1 + relative->content_to_position + relative->position_to_content));
+    config->no_position_table = !positions;
+    if (!is_relative) {
+        memset(relative, 0, sizeof(*relative));
+        return GPUSERVE_OK;
+    }
+    relative->shares_projections = shares;
+    relative->norm = strstr(norm, "layer_norm") != NULL;
+    return read_distances(config, json, error);
+}
+
+/* ------------------------------------------------------------------------------------------- rows */
+
+const struct gsv_family gsv_bert_families[] = {
+    {
+        .model_types = LIST("bert"),
+        .classes = LIST("Bert", "HF_ColBERT"),
+        .prefix = "bert.",
+        .keys = &bert_keys,
+        .names = { &bert_names },
+        .position_type = "absolute",
+        .default_types = 2,
+        .classifier = &bert_classifier,
+        .masked = &bert_masked,
+    },
+    {
+        .model_types = LIST("roberta", "xlm-roberta", "camembert"),
+        .classes = LIST("Roberta", "XLMRoberta", "Camembert"),
+        .code = "XLMRobertaFlashConfig",
+        .prefix = "roberta.",
+        .keys = &bert_keys,
+        .names = { &bert_names, &gsv_flash_names },
+        .default_types = 2,
+        .position_rule = GSV_POSITION_AFTER_PAD,
+        .read = read_roberta,
+        .classifier = &roberta_classifier,
+        .masked = &roberta_masked,
+    },
+    {
+        .model_types = LIST("mpnet"),
+        .classes = LIST("MPNet"),
+        .prefix = "mpnet.",
+        .keys = &bert_keys,
+        .names = { &mpnet_names },
+        .position_type = "absolute",
+        .position_rule = GSV_POSITION_FROM_TWO,
+        .is_bucketed = true,
+        .classifier = &roberta_classifier,
+        .masked = &roberta_masked,
+    },
+    {
+        .model_types = LIST("distilbert"),
+        .classes = LIST("DistilBert"),
+        .prefix = "distilbert.",
+        .keys = &distilbert_keys,
+        .names = { &distilbert_names },
+        .position_type = "absolute",
+        .classifier = &distilbert_classifier,
+        .masked = &distilbert_masked,
+    },
+    {
+        .model_types = LIST("albert"),
+        .classes = LIST("Albert"),
+        .prefix = "albert.",
+        .keys = &projected_keys,
+        .names = { &albert_names },
+        .position_type = "absolute",
+        .default_types = 2,
+        .default_activation = "gelu_new",
+        .always_projects = true,
+        .classifier = &albert_classifier,
+        .masked = &albert_masked,
+        .read = read_albert,
+    },
+    {
+        .model_types = LIST("electra"),
+        .classes = LIST("Electra"),
+        .prefix = "electra.",
+        .keys = &projected_keys,
+        .names = { &electra_names },
+        .position_type = "absolute",
+        .default_types = 2,
+        .classifier = &electra_classifier,
+        .masked = &electra_masked,
+    },
+    {
+        .model_types = LIST("ernie"),
+        .classes = LIST("Ernie"),
+        .prefix = "ernie.",
+        .keys = &bert_keys,
+        .names = { &ernie_names },
+        .position_type = "absolute",
+        .default_types = 2,
+        .classifier = &bert_classifier,
+        .masked = &bert_masked,
+        .read = read_ernie,
+    },
+    {
+        .model_types = LIST("rembert"),
+        .classes = LIST("RemBert"),
+        .prefix = "rembert.",
+        .keys = &projected_keys,
+        .names = { &rembert_names },
+        .position_type = "absolute",
+        .default_types = 2,
+        .always_projects = true,
+        .classifier = &bert_classifier,
+        .masked = &rembert_masked,
+    },
+    {
+        .model_types = LIST("megatron-bert"),
+        .classes = LIST("MegatronBert"),
+        .prefix = "bert.",
+        .keys = &bert_keys,
+        .names = { &megatron_names },
+        .position_type = "absolute",
+        .default_types = 2,
+        .norm_place = GSV_NORM_BEFORE,
+        .classifier = &bert_classifier,
+        .masked = &bert_masked,
+    },
+    {
+        .model_types = LIST("roberta-prelayernorm"),
+        .classes = LIST("RobertaPreLayerNorm"),
+        .prefix = "roberta_prelayernorm.",
+        .keys = &bert_keys,
+        .names = { &roberta_pre_names },
+        .position_type = "absolute",
+        .default_types = 2,
+        .position_rule = GSV_POSITION_AFTER_PAD,
+        .norm_place = GSV_NORM_BEFORE,
+        .classifier = &roberta_classifier,
+        .masked = &roberta_masked,
+    },
+    {
+        .model_types = LIST("xlm-roberta-xl"),
+        .classes = LIST("XLMRobertaXL"),
+        .prefix = "roberta.",
+        .keys = &bert_keys,
+        .names = { &roberta_xl_names },
+        .position_type = "absolute",
+        .default_types = 1,
+        .default_eps = 1e-5,
+        .position_rule = GSV_POSITION_AFTER_PAD,
+        .norm_place = GSV_NORM_BEFORE,
+        .classifier = &roberta_classifier,
+        .masked = &roberta_masked,
+    },
+    {
+        .model_types = LIST("deberta"),
+        .classes = LIST("Deberta"),
+        .prefix = "deberta.",
+        .keys = &deberta_keys,
+        .names = { &deberta_names },
+        .default_eps = 1e-7,
+        .norm_after_projection = true,
+        .interleaves_qkv = true,
+        .qkv_bias = GSV_ABSENT, /* q_bias and v_bias instead */
+        .classifier = &deberta_classifier,
+        .masked = &bert_masked,
+        .read = read_deberta,
+    },
+    {
+        .model_types = LIST("deberta-v2"),
+        .classes = LIST("DebertaV2"),
+        .prefix = "deberta.",
+        .keys = &deberta_keys,
+        .names = { &deberta_v2_names },
+        .default_eps = 1e-7,
+        .norm_after_projection = true,
+        .classifier = &deberta_classifier,
+        .masked = &bert_masked,
+        .read = read_deberta,
+    },
+};
+
+const size_t gsv_bert_families_count = sizeof(gsv_bert_families) / sizeof(gsv_bert_families[0]);
