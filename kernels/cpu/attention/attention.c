@@ -21,18 +21,41 @@ GSV_INLINE vf load_upto(const float *p, int32_t n)
     return n >= GSV_VL ? vf_load(p) : vf_load_part(p, n > 0 ? n : 0);
 }
 
-/* Packs up to GSV_VL rows by GSV_VL columns. */
-static void pack_block(const float *rows, ptrdiff_t ld, int32_t n_rows, int32_t columns,
-                       float factor, float *to)
+/* Packs `n_rows` by `columns`, up to GSV_VL each. Constants for most blocks: then the transpose
+ * stays in registers. */
+GSV_INLINE void pack_block(const float *rows, ptrdiff_t ld, int32_t n_rows, int32_t columns,
+                           vf factor, float *to)
 {
-    const int32_t width = columns < GSV_VL ? columns : GSV_VL;
     vf block[GSV_VL];
 
+#pragma GCC unroll 16
     for (int32_t i = 0; i < GSV_VL; i++)
-        block[i] = i < n_rows ? load_upto(rows + i * ld, width) * vf_set(factor) : vf_set(0.0f);
+        block[i] = i < n_rows ? load_upto(rows + i * ld, columns) * factor : vf_set(0.0f);
     vf_transpose(block);
-    for (int32_t i = 0; i < width; i++)
-        vf_store(to + (size_t)i * GSV_NR, block[i]);
+#pragma GCC unroll 16
+    for (int32_t i = 0; i < GSV_VL; i++)
+        if (i < columns)
+            vf_store(to + (size_t)i * GSV_NR, block[i]);
+}
+
+static void pack_edge(const float *rows, ptrdiff_t ld, int32_t n_rows, int32_t columns, vf factor,
+                      float *to)
+{
+    pack_block(rows, ld, n_rows, columns, factor, to);
+}
+
+/* Up to GSV_VL rows of a panel. */
+static void pack_rows(const float *rows, ptrdiff_t ld, int32_t n_rows, int32_t size, vf factor,
+                      float *to)
+{
+    int32_t from = 0;
+
+    for (; n_rows <= 0 && from < size; from++)
+        vf_store(to + (size_t)from * GSV_NR, vf_set(0.0f));
+    for (; n_rows >= GSV_VL && size - from >= GSV_VL; from += GSV_VL)
+        pack_block(rows + from, ld, GSV_VL, GSV_VL, factor, to + (size_t)from * GSV_NR);
+    for (; from < size; from += GSV_VL)
+        pack_edge(rows + from, ld, n_rows, size - from, factor, to + (size_t)from * GSV_NR);
 }
 
 void GSV_VARIANT(gsv_pack_panels)(const float *rows, ptrdiff_t ld, int32_t n_rows, int32_t size,
@@ -41,11 +64,10 @@ void GSV_VARIANT(gsv_pack_panels)(const float *rows, ptrdiff_t ld, int32_t n_row
     const int32_t padded = (n_rows + GSV_NR - 1) / GSV_NR * GSV_NR;
 
     for (int32_t row = 0; row < padded; row += GSV_VL) {
-        float *to = panels + (size_t)(row / GSV_NR) * GSV_NR * (size_t)size + row % GSV_NR;
+        const size_t panel = (size_t)(row / GSV_NR) * GSV_NR * (size_t)size;
 
-        for (int32_t from = 0; from < size; from += GSV_VL)
-            pack_block(rows + row * ld + from, ld, n_rows - row, size - from, factor,
-                       to + (size_t)from * GSV_NR);
+        pack_rows(rows + row * ld, ld, n_rows - row, size, vf_set(factor),
+                  panels + panel + row % GSV_NR);
     }
 }
 
@@ -64,44 +86,66 @@ static void pack_values(const struct gsv_attention_head *h)
     }
 }
 
-/* Scores [key, key + GSV_VL) of one query; -infinity outside of `keys`, so that their weight is 0.
+/* What turns a product into a score of one query. By value, so that the fields stay in registers.
  */
-GSV_INLINE vf scores_at(const struct gsv_attention_head *h, const float *row, int32_t query,
-                        int32_t key, struct gsv_key_range keys)
-{
-    const float softcap = h->op->softcap * VMATH_LOG2E;
-    vf x = vf_load(row + key);
+struct score_terms {
+    const float *bias; /* at key 0, or NULL */
+    float softcap;     /* times log2(e), or 0 */
+    int32_t length;
+    struct gsv_key_range keys;
+};
 
-    if (h->bias)
-        x = vf_fma(load_upto(h->bias + key - query, h->length - key), vf_set(VMATH_LOG2E), x);
-    if (softcap != 0.0f)
-        x = vf_set(softcap) * vf_tanh(x * vf_set(1.0f / softcap));
-    if (key < keys.first)
-        x = vf_keep(vf_set(-INFINITY), keys.first - key, x);
-    return key + GSV_VL <= keys.end ? x : vf_keep(x, keys.end - key, vf_set(-INFINITY));
+/* Scores [key, key + GSV_VL) of one query; -infinity outside of its keys, so that their weight is
+ * 0. */
+GSV_INLINE vf score_of(vf x, int32_t key, struct score_terms t)
+{
+    if (t.bias)
+        x = vf_fma(load_upto(t.bias + key, t.length - key), vf_set(VMATH_LOG2E), x);
+    if (t.softcap != 0.0f)
+        x = vf_set(t.softcap) * vf_tanh(x * vf_set(1.0f / t.softcap));
+    if (key < t.keys.first)
+        x = vf_keep(vf_set(-INFINITY), t.keys.first - key, x);
+    return key + GSV_VL <= t.keys.end ? x : vf_keep(x, t.keys.end - key, vf_set(-INFINITY));
 }
 
-/* Replaces the scores [from, end) of one query by 2^(score - max) and returns their sum. */
-static float softmax_row(const struct gsv_attention_head *h, float *row, int32_t query,
-                         int32_t from, int32_t end)
+/* Replaces the products [from, end) of one query by 2^(score - max) and returns their sum. The
+ * first pass stores the scores, unless a constant says that they are cheaper to compute again. */
+GSV_INLINE float softmax(float *row, int32_t from, int32_t end, struct score_terms terms, int cheap)
 {
-    const struct gsv_key_range keys = gsv_keys_of(&h->layout, query, 1);
     vf largest = vf_set(-INFINITY), sum = vf_set(0.0f);
 
     for (int32_t key = from; key < end; key += GSV_VL) {
-        const vf x = scores_at(h, row, query, key, keys);
+        const vf x = score_of(vf_load(row + key), key, terms);
 
-        vf_store(row + key, x);
+        if (!cheap)
+            vf_store(row + key, x);
         largest = vf_max(x, largest);
     }
     largest = vf_set(vf_largest(largest));
     for (int32_t key = from; key < end; key += GSV_VL) {
-        const vf weight = vf_exp2(vf_load(row + key) - largest);
+        const vf x = cheap ? score_of(vf_load(row + key), key, terms) : vf_load(row + key);
+        const vf weight = vf_exp2(x - largest);
 
         vf_store(row + key, weight);
         sum = sum + weight;
     }
     return vf_sum(sum);
+}
+
+static float softmax_row(const struct gsv_attention_head *h, float *row, int32_t query,
+                         int32_t from, int32_t end)
+{
+    struct score_terms terms = {
+        .softcap = h->op->softcap * VMATH_LOG2E,
+        .length = h->length,
+        .keys = gsv_keys_of(&h->layout, query, 1),
+    };
+
+    if (!h->bias && terms.softcap == 0.0f && terms.keys.first <= from) /* only an end */
+        return softmax(row, from, end, (struct score_terms){ .keys.end = terms.keys.end }, 1);
+    if (h->bias)
+        terms.bias = h->bias - query;
+    return softmax(row, from, end, terms, 0);
 }
 
 static void store_outputs(const struct gsv_attention_head *h, const float *tile, int32_t query,
@@ -136,8 +180,8 @@ static void run_queries(const struct gsv_attention_head *h, int32_t query, int32
         product(h->q + (size_t)query * h->layout.ld, h->layout.ld,
                 h->keys + (size_t)(key / GSV_NR) * key_panel, h->size, h->scores + key,
                 (size_t)h->padded, (const char *)h->keys, 0);
-    if (h->positions.rows)
-        GSV_VARIANT(gsv_positions_add)(h, query, queries, first, keys.end);
+    if (h->positions)
+        GSV_VARIANT(gsv_positions_add)(*h, query, queries, first, keys.end);
     for (int32_t r = 0; r < queries; r++)
         sums[r] =
             softmax_row(h, h->scores + (size_t)r * (size_t)h->padded, query + r, first, keys.end);
@@ -150,10 +194,32 @@ static void run_queries(const struct gsv_attention_head *h, int32_t query, int32
     }
 }
 
+/* Fills the fields up to `positions`. Field by field: an initializer would clear all of them first,
+ * which takes longer than a short text. */
+static void find_head(struct gsv_attention_head *h, const struct gpuserve_op_attention *op,
+                      int32_t sequence, int32_t head)
+{
+    const float *qkv = (const float *)op->qkv;
+
+    h->op = op;
+    h->layout = gsv_head_layout(op, sequence, head);
+    h->q = qkv + h->layout.q;
+    h->k = qkv + h->layout.k;
+    h->v = qkv + h->layout.v;
+    h->out = (float *)op->out + h->layout.out;
+    h->head = head;
+    h->length = h->layout.length;
+    h->size = op->head_size;
+    h->bias = NULL;
+    if (op->relative_bias)
+        h->bias = op->relative_bias + (size_t)head * (size_t)(2 * op->bias_span - 1) +
+                  (size_t)(op->bias_span - 1);
+}
+
 /* Packs K, V and the position rows into the scratch. */
 static void pack(struct gsv_attention_head *h, float *scratch)
 {
-    const struct gpuserve_op_attention *op = h->op;
+    const float factor = h->op->scale * VMATH_LOG2E;
     const size_t columns = (size_t)((h->size + GSV_NR - 1) / GSV_NR * GSV_NR);
 
     h->padded = (h->length + GSV_NR - 1) / GSV_NR * GSV_NR;
@@ -161,34 +227,22 @@ static void pack(struct gsv_attention_head *h, float *scratch)
     h->values = h->keys + (size_t)h->padded * (size_t)h->size;
     h->scores = h->values + (size_t)h->length * columns;
     GSV_VARIANT(gsv_pack_panels)
-    (h->k, (ptrdiff_t)h->layout.ld, h->length, h->size, op->scale * VMATH_LOG2E, h->keys);
+    (h->k, (ptrdiff_t)h->layout.ld, h->length, h->size, factor, h->keys);
     pack_values(h);
-    if (op->position_key || op->position_query)
-        GSV_VARIANT(gsv_positions_start)(h, h->scores + (size_t)h->padded * GSV_MR);
+    if (h->positions)
+        GSV_VARIANT(gsv_positions_start)(*h, h->scores + (size_t)h->padded * GSV_MR);
 }
 
 void GSV_VARIANT(gsv_attention)(const struct gpuserve_op_attention *op, int32_t sequence,
                                 int32_t head, float *scratch)
 {
-    const struct gsv_head_layout layout = gsv_head_layout(op, sequence, head);
-    const float *qkv = (const float *)op->qkv;
-    struct gsv_attention_head h = {
-        .op = op,
-        .layout = layout,
-        .q = qkv + layout.q,
-        .k = qkv + layout.k,
-        .v = qkv + layout.v,
-        .out = (float *)op->out + layout.out,
-        .head = head,
-        .length = layout.length,
-        .size = op->head_size,
-    };
+    struct gsv_positions positions;
+    struct gsv_attention_head h;
 
+    find_head(&h, op, sequence, head);
     if (h.length == 0)
         return;
-    if (op->relative_bias)
-        h.bias = op->relative_bias + (size_t)head * (size_t)(2 * op->bias_span - 1) +
-                 (size_t)(op->bias_span - 1);
+    h.positions = op->position_key || op->position_query ? &positions : NULL;
     pack(&h, scratch);
     for (int32_t query = 0; query < h.length;) {
         const int32_t queries = gsv_tile_height(h.length - query, GSV_MR);

@@ -8,6 +8,8 @@
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/runtime/vmath.h"
 
+#include <stdbool.h>
+
 /* One head of one sequence: offsets in qkv and out, in floats, and the keys of a query. */
 struct gsv_head_layout {
     size_t q, k, v, out; /* first row of this head */
@@ -19,16 +21,18 @@ struct gsv_head_layout {
 GSV_INLINE struct gsv_head_layout gsv_head_layout(const struct gpuserve_op_attention *op,
                                                   int32_t sequence, int32_t head)
 {
-    const size_t size = (size_t)op->head_size, heads = (size_t)op->n_heads, number = (size_t)head;
-    const size_t kv = op->n_kv_heads > 0 ? (size_t)op->n_kv_heads : heads;
+    const size_t size = (size_t)op->head_size, heads = (size_t)op->n_heads;
+    const bool grouped = op->n_kv_heads > 0 && op->n_kv_heads < op->n_heads;
+    const size_t kv = grouped ? (size_t)op->n_kv_heads : heads;
+    const int32_t kv_head = grouped ? head / (op->n_heads / op->n_kv_heads) : head;
     const size_t row = (size_t)op->batch->cu_seqlens[sequence];
     const int32_t length = op->batch->cu_seqlens[sequence + 1] - op->batch->cu_seqlens[sequence];
     struct gsv_head_layout l = { .ld = (heads + 2 * kv) * size, .out_ld = heads * size };
 
-    l.q = row * l.ld + number * size;
-    l.k = row * l.ld + (heads + number / (heads / kv)) * size;
+    l.q = row * l.ld + (size_t)head * size;
+    l.k = row * l.ld + (heads + (size_t)kv_head) * size;
     l.v = l.k + kv * size;
-    l.out = row * l.out_ld + number * size;
+    l.out = row * l.out_ld + (size_t)head * size;
     l.length = length;
     l.before = op->window > 0 && op->window < length ? op->window : length;
     l.after = op->causal ? 0 : l.before;
@@ -73,11 +77,11 @@ struct gsv_attention_head {
     float *out;             /* row stride layout.out_ld */
     const float *bias;      /* relative_bias of this head at key - query = 0, or NULL */
     int32_t head, length, size;
-    int32_t padded; /* length rounded up to a whole panel */
-    float *keys;    /* [padded / GSV_NR][size][GSV_NR] */
-    float *values;  /* [size up / GSV_NR][length][GSV_NR] */
-    float *scores;  /* [GSV_MR][padded] */
-    struct gsv_positions positions;
+    int32_t padded;                  /* length rounded up to a whole panel */
+    float *keys;                     /* [padded / GSV_NR][size][GSV_NR] */
+    float *values;                   /* [size up / GSV_NR][length][GSV_NR] */
+    float *scores;                   /* [GSV_MR][padded] */
+    struct gsv_positions *positions; /* NULL: no position rows */
 };
 
 /* Packs `rows` rows of `size` floats, `ld` apart, into transposed panels times `factor`. Rows past
@@ -85,12 +89,14 @@ struct gsv_attention_head {
 void GSV_VARIANT(gsv_pack_panels)(const float *rows, ptrdiff_t ld, int32_t n_rows, int32_t size,
                                   float factor, float *panels);
 
-/* Computes the products of the keys; `scratch` is behind the other arrays of the head. */
-void GSV_VARIANT(gsv_positions_start)(struct gsv_attention_head *h, float *scratch);
+/* Computes the products of the keys; `scratch` is behind the other arrays of the head. The head
+ * comes by value: with a pointer its fields would stay in memory for attention without position
+ * rows. */
+void GSV_VARIANT(gsv_positions_start)(struct gsv_attention_head head, float *scratch);
 
 /* Adds the products with position rows to the scores of `queries` queries and the keys [key,
  * key_end). */
-void GSV_VARIANT(gsv_positions_add)(const struct gsv_attention_head *h, int32_t query,
-                                    int32_t queries, int32_t key, int32_t key_end);
+void GSV_VARIANT(gsv_positions_add)(struct gsv_attention_head head, int32_t query, int32_t queries,
+                                    int32_t key, int32_t key_end);
 
 #endif

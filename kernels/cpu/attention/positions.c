@@ -32,9 +32,9 @@ static void count_runs(const struct gsv_distance_table *table, int32_t n)
 }
 
 /* Divides the scratch, and fills the tables of distances. */
-static void lay_out(struct gsv_attention_head *h, float *scratch)
+static void lay_out(const struct gsv_attention_head *h, float *scratch)
 {
-    struct gsv_positions *p = &h->positions;
+    struct gsv_positions *p = h->positions;
     const int32_t distances = 2 * h->length - 1, most = h->length - 1;
     const int32_t *index = h->op->position_index + (h->op->bias_span - 1);
     int32_t *tables = (int32_t *)(void *)scratch;
@@ -60,7 +60,7 @@ static void multiply(const struct gsv_attention_head *h, const float *in, int32_
                      int32_t column, int32_t column_end, float *out)
 {
     const gsv_tile_f32_fn product = GSV_VARIANT(gsv_tiles_f32)[rows];
-    const struct gsv_positions *p = &h->positions;
+    const struct gsv_positions *p = h->positions;
 
     for (int32_t panel = column / GSV_NR; panel <= column_end / GSV_NR; panel++)
         product(in, h->layout.ld, p->panels + (size_t)panel * GSV_NR * (size_t)h->size, h->size,
@@ -69,7 +69,7 @@ static void multiply(const struct gsv_attention_head *h, const float *in, int32_
 
 static void multiply_keys(const struct gsv_attention_head *h)
 {
-    const struct gsv_positions *p = &h->positions;
+    const struct gsv_positions *p = h->positions;
     const int32_t most = h->length - 1;
 
     for (int32_t key = 0; key < h->length;) {
@@ -82,10 +82,11 @@ static void multiply_keys(const struct gsv_attention_head *h)
     }
 }
 
-void GSV_VARIANT(gsv_positions_start)(struct gsv_attention_head *h, float *scratch)
+void GSV_VARIANT(gsv_positions_start)(struct gsv_attention_head head, float *scratch)
 {
+    const struct gsv_attention_head *h = &head;
     const struct gpuserve_op_attention *op = h->op;
-    const struct gsv_positions *p = &h->positions;
+    const struct gsv_positions *p = h->positions;
     const size_t ld = (size_t)op->n_heads * (size_t)h->size, column = (size_t)h->head * h->size;
     const float factor = op->scale * VMATH_LOG2E;
     const float *rows;
@@ -105,7 +106,7 @@ void GSV_VARIANT(gsv_positions_start)(struct gsv_attention_head *h, float *scrat
 static void add_of_queries(const struct gsv_attention_head *h, int32_t query, int32_t queries,
                            int32_t key, int32_t key_end)
 {
-    const struct gsv_positions *p = &h->positions;
+    const struct gsv_positions *p = h->positions;
     const int32_t most = h->length - 1;
 
     multiply(h, h->q + (size_t)query * h->layout.ld, queries,
@@ -128,7 +129,7 @@ static void add_of_queries(const struct gsv_attention_head *h, int32_t query, in
 static void add_block_of_keys(const struct gsv_attention_head *h, int32_t query, int queries,
                               int32_t key, int keys, float *scores)
 {
-    const struct gsv_positions *p = &h->positions;
+    const struct gsv_positions *p = h->positions;
     vf block[GSV_VL];
 
     for (int i = 0; i < GSV_VL; i++)
@@ -143,9 +144,11 @@ static void add_block_of_keys(const struct gsv_attention_head *h, int32_t query,
     }
 }
 
-void GSV_VARIANT(gsv_positions_add)(const struct gsv_attention_head *h, int32_t query,
-                                    int32_t queries, int32_t key, int32_t key_end)
+void GSV_VARIANT(gsv_positions_add)(struct gsv_attention_head head, int32_t query, int32_t queries,
+                                    int32_t key, int32_t key_end)
 {
+    const struct gsv_attention_head *h = &head;
+
     if (h->op->position_key)
         add_of_queries(h, query, queries, key, key_end);
     if (!h->op->position_query)

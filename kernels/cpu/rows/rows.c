@@ -19,9 +19,10 @@ struct norm {
     int32_t kind; /* gpuserve_norm */
 };
 
-/* out = a * scale + b + c; b and c may be NULL. Returns the sum of the row. */
-static float add_rows(float *out, const float *a, float scale, const float *b, const float *c,
-                      int32_t cols)
+/* out = a * scale + b + c; b and c may be NULL. Returns the sum of the row. Inlined, since a factor
+ * of 1 is free only as a constant. */
+GSV_INLINE float add_rows(float *out, const float *a, float scale, const float *b, const float *c,
+                          int32_t cols)
 {
     vf sum = vf_set(0.0f);
 
@@ -56,44 +57,65 @@ static float inverse_deviation(const struct norm *norm, const float *row, float 
     return 1.0f / sqrtf(vf_sum(square) / (float)norm->cols + norm->eps);
 }
 
+/* out = (row - center) * factor * gamma + beta; `affine` is a constant: gamma and beta are given.
+ */
+GSV_INLINE void scale_row(const struct norm *norm, const float *row, float center, float factor,
+                          float *out, int affine)
+{
+    for (int32_t i = 0; i < norm->cols; i += GSV_VL) {
+        const int n = lanes_at(norm->cols, i);
+        const vf x = (load_lanes(row + i, n) - vf_set(center)) * vf_set(factor);
+        vf gamma = vf_set(1.0f), beta = vf_set(0.0f);
+
+        if (affine || norm->gamma)
+            gamma = load_lanes(norm->gamma + i, n);
+        if (affine || norm->beta)
+            beta = load_lanes(norm->beta + i, n);
+        store_lanes(out + i, vf_fma(x, gamma, beta), n);
+    }
+}
+
 /* `out` may be `row`; `sum` is the sum of the row. */
 static void norm_row(const struct norm *norm, const float *row, float sum, float *out)
 {
-    const float mean = norm->kind == GPUSERVE_NORM_LAYER ? sum / (float)norm->cols : 0.0f;
-    const vf center = vf_set(mean);
-    vf factor = vf_set(1.0f);
+    const float center = norm->kind == GPUSERVE_NORM_LAYER ? sum / (float)norm->cols : 0.0f;
+    float factor = 1.0f;
 
     if (norm->kind != GPUSERVE_NORM_NONE)
-        factor = vf_set(inverse_deviation(norm, row, mean));
+        factor = inverse_deviation(norm, row, center);
     else if (row == out && !norm->gamma && !norm->beta)
         return;
-    for (int32_t i = 0; i < norm->cols; i += GSV_VL) {
-        const int n = lanes_at(norm->cols, i);
-        const vf gamma = norm->gamma ? load_lanes(norm->gamma + i, n) : vf_set(1.0f);
-        const vf beta = norm->beta ? load_lanes(norm->beta + i, n) : vf_set(0.0f);
-        const vf x = (load_lanes(row + i, n) - center) * factor;
+    if (norm->gamma && norm->beta)
+        scale_row(norm, row, center, factor, out, 1);
+    else
+        scale_row(norm, row, center, factor, out, 0);
+}
 
-        store_lanes(out + i, vf_fma(x, gamma, beta), n);
-    }
+/* The sum of the tables of one row; returns the sum of its elements. */
+static float embed_row(const struct gpuserve_op_embed *op, int32_t row, float *out)
+{
+    const struct gpuserve_batch *b = op->batch;
+    const size_t hidden = (size_t)op->hidden;
+    const float *word = (const float *)op->word + (size_t)b->ids[row] * hidden;
+    const float *position = op->position, *type = op->type;
+
+    if (position)
+        position += (size_t)b->positions[row] * hidden;
+    if (type)
+        type += (size_t)b->type_ids[row] * hidden;
+    if (op->word_scale == 0.0f || op->word_scale == 1.0f)
+        return add_rows(out, word, 1.0f, position, type, op->hidden);
+    return add_rows(out, word, op->word_scale, position, type, op->hidden);
 }
 
 void GSV_VARIANT(gsv_embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end)
 {
     const struct norm norm = { op->gamma, op->beta, op->eps, op->hidden, op->norm };
-    const float scale = op->word_scale != 0.0f ? op->word_scale : 1.0f;
-    const size_t hidden = (size_t)op->hidden;
-    const struct gpuserve_batch *b = op->batch;
 
     for (; row < row_end; row++) {
-        const float *word = (const float *)op->word + (size_t)b->ids[row] * hidden;
-        const float *position = op->position, *type = op->type;
-        float *out = (float *)op->out + (size_t)row * hidden;
+        float *out = (float *)op->out + (size_t)row * (size_t)op->hidden;
 
-        if (position)
-            position += (size_t)b->positions[row] * hidden;
-        if (type)
-            type += (size_t)b->type_ids[row] * hidden;
-        norm_row(&norm, out, add_rows(out, word, scale, position, type, op->hidden), out);
+        norm_row(&norm, out, embed_row(op, row, out), out);
     }
 }
 
