@@ -61,11 +61,23 @@ const struct target *target_at(int i)
     return &targets[i];
 }
 
-struct gpuserve_stream *open_stream(const struct target *t, uint32_t dtype, int32_t max_tokens,
-                                    int32_t columns, int32_t n_heads, int32_t head_size)
+static struct gpuserve_stream *open_stream_of(const struct target *t,
+                                              const struct gpuserve_stream_options *options)
 {
-    const struct gpuserve_stream_options options = {
-        .struct_size = sizeof(options),
+    struct gpuserve_stream *stream;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    cr_assert_eq(t->backend->stream_create(t->device, &stream, options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    return stream;
+}
+
+static struct gpuserve_stream_options options_of(const struct target *t, uint32_t dtype,
+                                                 int32_t max_tokens, int32_t columns,
+                                                 int32_t n_heads, int32_t head_size)
+{
+    return (struct gpuserve_stream_options){
+        .struct_size = sizeof(struct gpuserve_stream_options),
         .dtype = dtype,
         .n_threads = t->n_threads,
         .max_tokens = max_tokens,
@@ -76,12 +88,27 @@ struct gpuserve_stream *open_stream(const struct target *t, uint32_t dtype, int3
         .n_heads = n_heads,
         .output_bytes = 64,
     };
-    struct gpuserve_stream *stream;
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
+}
 
-    cr_assert_eq(t->backend->stream_create(t->device, &stream, &options, &error), GPUSERVE_OK, "%s",
-                 error.message);
-    return stream;
+struct gpuserve_stream *open_stream(const struct target *t, uint32_t dtype, int32_t max_tokens,
+                                    int32_t columns, int32_t n_heads, int32_t head_size)
+{
+    const struct gpuserve_stream_options options =
+        options_of(t, dtype, max_tokens, columns, n_heads, head_size);
+
+    return open_stream_of(t, &options);
+}
+
+struct gpuserve_stream *open_attention_stream(const struct target *t, uint32_t dtype,
+                                              int32_t max_tokens, int32_t n_heads,
+                                              int32_t head_size, int32_t position_rows)
+{
+    struct gpuserve_stream_options options =
+        options_of(t, dtype, max_tokens, 3 * n_heads * head_size, n_heads, 1);
+
+    options.head_size = head_size; /* more columns than hidden_size / n_heads, as in Gemma */
+    options.position_rows = position_rows;
+    return open_stream_of(t, &options);
 }
 
 struct test_linear open_linear(const struct target *t, uint32_t dtype, int32_t n, int32_t k,

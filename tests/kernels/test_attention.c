@@ -4,12 +4,21 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
+#include <stdlib.h>
+
+enum { POSITION_KEY = 1, POSITION_QUERY = 2 };
 
 struct attention_case {
     int32_t lengths[8];
     int32_t n_sequences, n_heads, head_size;
     bool bias;
-    float gain; /* scale of Q: sharpness of the softmax */
+    float gain;     /* scale of Q: sharpness of the softmax */
+    int32_t groups; /* query heads per key head; 0: 1 */
+    bool causal;
+    int32_t window;
+    float softcap;
+    int32_t positions;     /* POSITION_* */
+    int32_t position_rows; /* an even number */
 };
 
 static const struct attention_case cases[] = {
@@ -21,27 +30,109 @@ static const struct attention_case cases[] = {
     { { 40, 7 }, 2, 2, 20, true, 1.0f }, /* not a multiple of any vector */
     { { 9, 70 }, 2, 1, 48, false, 100.0f },
     { { 130 }, 1, 12, 32, false, 1.0f },
+    /* grouped queries */
+    { { 5, 37, 1 }, 3, 6, 33, false, 1.0f, .groups = 3 },
+    { { 45 }, 1, 3, 256, false, 1.0f, .groups = 3 },
+    { { 45, 3 }, 2, 4, 16, true, 1.0f, .groups = 2, .causal = true },
+    /* causal and window, shorter and longer than a tile, a panel and a text */
+    { { 1, 2, 31, 33, 100 }, 5, 2, 32, false, 1.0f, .causal = true },
+    { { 257 }, 1, 1, 65, true, 2.0f, .causal = true },
+    { { 1, 40, 333 }, 3, 2, 64, false, 1.0f, .window = 1 },
+    { { 17, 64, 333 }, 3, 1, 32, false, 1.0f, .window = 64 },
+    { { 90, 333 }, 2, 1, 32, true, 1.0f, .window = 31 },
+    { { 90, 333 }, 2, 2, 32, false, 8.0f, .groups = 2, .causal = true, .window = 33 },
+    { { 20, 50 }, 2, 1, 24, false, 1.0f, .window = INT32_MAX },
+    /* softcap */
+    { { 12, 70 }, 2, 2, 32, false, 30.0f, .softcap = 5.0f },
+    { { 70 }, 1, 2, 256, true, 1.0f, .groups = 2, .causal = true, .window = 9, .softcap = 50.0f },
+    /* disentangled: all distances, saturated ones, both terms, one row */
+    { { 1, 2, 9, 40 }, 4, 2, 32, false, 1.0f, .positions = 3, .position_rows = 128 },
+    { { 33, 200 }, 2, 2, 64, false, 1.0f, .positions = 3, .position_rows = 32 },
+    { { 33, 100 }, 2, 1, 37, false, 4.0f, .positions = POSITION_KEY, .position_rows = 50 },
+    { { 33, 100 }, 2, 1, 37, true, 4.0f, .positions = POSITION_QUERY, .position_rows = 50 },
+    { { 7, 64 }, 2, 3, 16, false, 1.0f, .positions = 3, .position_rows = 2 },
+    { { 150 }, 1, 1, 32, true, 1.0f, 0, true, 40, 3.0f, 3, 64 },
 };
 
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 
-static float *run(const struct target *t, uint32_t dtype, const struct attention_case *c,
-                  const float *qkv, const float *bias, int32_t span)
+/* Inputs of a case; the same for each target. */
+struct inputs {
+    float *qkv, *bias, *position_key, *position_query;
+    int32_t *index;
+    int32_t span, n_tokens;
+    size_t width, row; /* floats of a row of `out` and of `qkv` */
+};
+
+/* Half of the rows for distances one apart, the rest for longer distances in steps of one to two
+ * rows with gaps of one to three distances; then saturated. */
+static int32_t index_of(int32_t distance, int32_t rows)
+{
+    const int32_t half = rows / 2, far = abs(distance), near = half / 2;
+    int32_t steps = far;
+
+    if (far > near)
+        steps = near + (far - near) * 2 / 3 + (far - near) / 7;
+    steps = steps < half ? steps : half - 1;
+    return distance < 0 ? half - steps : half + steps;
+}
+
+static struct inputs make_inputs(const struct attention_case *c)
 {
     const struct gpuserve_batch batch = make_batch(c->lengths, c->n_sequences);
-    const size_t width = (size_t)c->n_heads * (size_t)c->head_size;
-    float *out = make_poison((size_t)batch.n_tokens * width);
+    const int32_t kv = c->groups ? c->n_heads / c->groups : c->n_heads;
+    struct inputs in = { .span = batch.max_seqlen + 3, .n_tokens = batch.n_tokens };
+    const int32_t distances = 2 * in.span - 1;
+    const size_t size = (size_t)c->head_size;
+
+    in.width = (size_t)c->n_heads * size;
+    in.row = in.width + 2 * (size_t)kv * size;
+    in.qkv = make_floats((size_t)in.n_tokens * in.row, 11);
+    in.bias = make_floats((size_t)c->n_heads * (size_t)distances, 12);
+    in.position_key = make_floats((size_t)c->position_rows * in.width, 14);
+    in.position_query = make_floats((size_t)c->position_rows * in.width, 15);
+    in.index = malloc((size_t)distances * sizeof(*in.index));
+    for (int32_t i = 0; i < distances; i++)
+        in.index[i] = index_of(i - (in.span - 1), c->position_rows);
+    for (size_t r = 0; r < (size_t)in.n_tokens; r++)
+        for (size_t j = 0; j < in.width; j++)
+            in.qkv[r * in.row + j] *= c->gain;
+    return in;
+}
+
+static void free_inputs(struct inputs *in)
+{
+    free_floats(in->qkv);
+    free_floats(in->bias);
+    free_floats(in->position_key);
+    free_floats(in->position_query);
+    free(in->index);
+}
+
+static float *run(const struct target *t, uint32_t dtype, const struct attention_case *c,
+                  const struct inputs *in)
+{
+    const struct gpuserve_batch batch = make_batch(c->lengths, c->n_sequences);
+    float *out = make_poison((size_t)batch.n_tokens * in->width);
     struct gpuserve_stream *stream =
-        open_stream(t, dtype, batch.n_tokens, (int32_t)(3 * width), c->n_heads, c->head_size);
+        open_attention_stream(t, dtype, batch.n_tokens, c->n_heads, c->head_size, c->position_rows);
     const struct gpuserve_op_attention op = {
         .batch = &batch,
-        .qkv = qkv,
+        .qkv = in->qkv,
         .out = out,
-        .relative_bias = c->bias ? bias : NULL,
-        .bias_span = span,
+        .relative_bias = c->bias ? in->bias : NULL,
+        .bias_span = in->span,
         .n_heads = c->n_heads,
         .head_size = c->head_size,
         .scale = 1.0f / sqrtf((float)c->head_size),
+        .n_kv_heads = c->groups ? c->n_heads / c->groups : 0,
+        .causal = c->causal,
+        .window = c->window,
+        .softcap = c->softcap,
+        .position_key = c->positions & POSITION_KEY ? in->position_key : NULL,
+        .position_query = c->positions & POSITION_QUERY ? in->position_query : NULL,
+        .position_index = in->index,
+        .position_rows = c->position_rows,
     };
 
     cr_assert_eq(t->backend->attention(stream, &op), GPUSERVE_OK);
@@ -53,28 +144,19 @@ static void match_ref(uint32_t dtype, float absolute, float for_gain)
 {
     for (size_t i = 0; i < N_CASES; i++) {
         const struct attention_case *c = &cases[i];
-        const struct gpuserve_batch batch = make_batch(c->lengths, c->n_sequences);
-        const size_t width = (size_t)c->n_heads * (size_t)c->head_size;
-        const int32_t span = batch.max_seqlen + 3;
-        float *qkv = make_floats((size_t)batch.n_tokens * 3 * width, 11);
-        float *bias = make_floats((size_t)c->n_heads * (size_t)(2 * span - 1), 12);
-        float *want;
+        struct inputs in = make_inputs(c);
+        float *want = run(target_at(0), GPUSERVE_DTYPE_FLOAT32, c, &in);
 
-        for (size_t r = 0; r < (size_t)batch.n_tokens; r++)
-            for (size_t j = 0; j < width; j++)
-                qkv[r * 3 * width + j] *= c->gain;
-        want = run(target_at(0), GPUSERVE_DTYPE_FLOAT32, c, qkv, bias, span);
         for (int b = 1; b < target_count(); b++) {
-            float *got = run(target_at(b), dtype, c, qkv, bias, span);
+            float *got = run(target_at(b), dtype, c, &in);
 
-            cr_expect(all_close(got, want, (size_t)batch.n_tokens * width,
+            cr_expect(all_close(got, want, (size_t)in.n_tokens * in.width,
                                 absolute + for_gain * c->gain, absolute),
                       "%s, case %zu: %s", target_at(b)->name, i, difference());
             free_floats(got);
         }
         free_floats(want);
-        free_floats(qkv);
-        free_floats(bias);
+        free_inputs(&in);
     }
 }
 
@@ -93,29 +175,37 @@ Test(attention, int8_streams_match_ref_as_bfloat16_does)
 }
 
 /* A NaN in one text affects only the same head of the same text. */
-static void nan_stays(uint32_t dtype)
+static void nan_stays(uint32_t dtype, int32_t window)
 {
-    static const struct attention_case c = { { 5, 20, 33 }, 3, 2, 32, false, 1.0f };
-    const size_t width = 64;
-    float *qkv = make_floats(58 * 3 * width, 13);
+    const struct attention_case c = { { 5, 20, 33 }, 3, 2, 32, false, 1.0f, .window = window };
+    struct inputs in = make_inputs(&c);
+    const size_t width = in.width;
 
-    qkv[7 * 3 * width + width + 40] = NAN; /* a key of the second text, second head */
+    in.qkv[7 * in.row + width + 40] = NAN; /* a key of the second text, second head */
     for (int b = 0; b < target_count(); b++) {
-        float *out = run(target_at(b), dtype, &c, qkv, NULL, 0);
+        float *out = run(target_at(b), dtype, &c, &in);
 
         for (size_t i = 0; i < 58 * width; i++) {
-            const bool spoilt = i / width >= 5 && i / width < 25 && i % width >= 32;
+            const bool in_head = i / width >= 5 && i / width < 25 && i % width >= 32;
+            const bool spoilt = in_head && (window == 0 || labs((long)(i / width) - 7) <= window);
 
             cr_assert_eq(isnan(out[i]), spoilt, "%s: row %zu column %zu is %g", target_at(b)->name,
                          i / width, i % width, (double)out[i]);
         }
         free_floats(out);
     }
-    free_floats(qkv);
+    free_inputs(&in);
 }
 
 Test(attention, nan_stays_in_its_sequence_and_head)
 {
-    nan_stays(GPUSERVE_DTYPE_FLOAT32);
-    nan_stays(GPUSERVE_DTYPE_INT8);
+    nan_stays(GPUSERVE_DTYPE_FLOAT32, 0);
+    nan_stays(GPUSERVE_DTYPE_INT8, 0);
+}
+
+/* The score of a masked key is -infinity whatever the key holds. */
+Test(attention, nan_of_a_masked_key_stays_out)
+{
+    nan_stays(GPUSERVE_DTYPE_FLOAT32, 4);
+    nan_stays(GPUSERVE_DTYPE_INT8, 4);
 }

@@ -24,6 +24,7 @@ static const struct linear_case cases[] = {
     { .rows = 13, .n = 100, .k = 300, .bias = true, .activation = GPUSERVE_ACT_SILU },
     { .rows = 14, .n = 32, .k = 64, .bias = true, .residual = true, .in_place = true },
     { .rows = 15, .n = 96, .k = 100, .bias = true, .activation = GPUSERVE_ACT_GELU },
+    { .rows = 9, .n = 77, .k = 90, .bias = true, .activation = GPUSERVE_ACT_QUICK_GELU },
     { .rows = 29, .n = 257, .k = 129, .activation = GPUSERVE_ACT_GELU_TANH, .wide = true },
     { .rows = 40, .n = 1536, .k = 384, .bias = true, .activation = GPUSERVE_ACT_GELU },
     { .rows = 40, .n = 384, .k = 1536, .bias = true, .residual = true, .in_place = true },
@@ -222,8 +223,9 @@ Test(linear, int8_survives_odd_rows)
 Test(linear, activations_are_accurate_from_end_to_end)
 {
     enum { N = 64, ROWS = 40 };
-    static const int32_t kinds[] = { GPUSERVE_ACT_GELU, GPUSERVE_ACT_GELU_TANH, GPUSERVE_ACT_RELU,
-                                     GPUSERVE_ACT_TANH, GPUSERVE_ACT_SILU };
+    static const int32_t kinds[] = { GPUSERVE_ACT_GELU, GPUSERVE_ACT_GELU_TANH,
+                                     GPUSERVE_ACT_RELU, GPUSERVE_ACT_TANH,
+                                     GPUSERVE_ACT_SILU, GPUSERVE_ACT_QUICK_GELU };
 
     for (size_t kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++) {
         const struct linear_case c = { .rows = ROWS, .n = N, .k = N, .activation = kinds[kind] };

@@ -1,5 +1,5 @@
 /*
- * test_rows.c - embed, LayerNorm, pooling, normalize and activate on every target against ref.
+ * test_rows.c - embed, norms, pooling, normalize and activate on every target against ref.
  */
 #include "tests/kernels/harness.h"
 
@@ -76,8 +76,82 @@ Test(rows, add_norm_matches_ref)
     }
 }
 
+/* Buffers that an add_norm shares. */
+enum { APART, SUM_IS_IN, SUM_IS_RESIDUAL, OUT_IS_SUM, OUT_IS_IN, N_ALIASES };
+
+struct norm_case {
+    int32_t kind, alias;
+    bool gamma, beta, sum, residual;
+};
+
+/* The result, and behind it the sum if it has a buffer of its own or of an input. */
+static float *run_norm(const struct target *t, const struct norm_case *c, int32_t cols,
+                       const float *in, const float *residual)
+{
+    enum { NORM_ROWS = 19 };
+    const size_t n = NORM_ROWS * (size_t)cols;
+    float *gamma = make_floats((size_t)cols, 21), *beta = make_floats((size_t)cols, 22);
+    float *both = make_poison(2 * n), *out = both, *sum = both + n;
+    float *first = make_poison(n), *second = make_poison(n);
+    struct gpuserve_stream *stream = open_stream(t, GPUSERVE_DTYPE_FLOAT32, NORM_ROWS, cols, 1, 32);
+    struct gpuserve_op_add_norm op = {
+        .gamma = c->gamma ? gamma : NULL,
+        .beta = c->beta ? beta : NULL,
+        .eps = 1e-6f,
+        .rows = NORM_ROWS,
+        .cols = cols,
+        .norm = c->kind,
+    };
+
+    memcpy(first, in, n * sizeof(float));
+    memcpy(second, residual, n * sizeof(float));
+    op.in = first;
+    op.residual = c->residual ? second : NULL;
+    op.sum = !c->sum                                      ? NULL
+             : c->alias == SUM_IS_IN                      ? first
+             : c->alias == SUM_IS_RESIDUAL && op.residual ? second
+                                                          : sum;
+    op.out = c->alias == OUT_IS_IN ? first : c->alias == OUT_IS_SUM && op.sum ? op.sum : out;
+    cr_assert_eq(t->backend->add_norm(stream, &op), GPUSERVE_OK);
+    if (op.sum && op.sum != sum)
+        memcpy(sum, op.sum, n * sizeof(float));
+    if (op.out != out)
+        memcpy(out, op.out, n * sizeof(float));
+    t->backend->stream_destroy(&stream);
+    free_floats(gamma);
+    free_floats(beta);
+    free_floats(first);
+    free_floats(second);
+    return both;
+}
+
+Test(rows, add_norm_of_every_kind_and_alias_matches_ref)
+{
+    static const int32_t cols_of[] = { 3, 16, 33, 387 };
+
+    for (int32_t i = 0; i < 3 * N_ALIASES * 16 * 4; i++) {
+        const struct norm_case c = { i % 3,      i / 3 % N_ALIASES, i / 15 & 1,
+                                     i / 15 & 2, i / 15 & 4,        i / 15 & 8 };
+        const int32_t cols = cols_of[i / 240];
+        const size_t n = 19 * (size_t)cols;
+        float *in = make_floats(n, 23), *residual = make_floats(n, 24);
+        float *want = run_norm(target_at(0), &c, cols, in, residual);
+
+        for (int b = 1; b < target_count(); b++) {
+            float *got = run_norm(target_at(b), &c, cols, in, residual);
+
+            cr_expect(all_close(got, want, 2 * n, 1e-5f, 3e-6f), "%s, %d columns, case %d: %s",
+                      target_at(b)->name, (int)cols, (int)i, difference());
+            free_floats(got);
+        }
+        free_floats(want);
+        free_floats(in);
+        free_floats(residual);
+    }
+}
+
 static float *run_embed(const struct target *t, const struct gpuserve_batch *batch, int32_t hidden,
-                        const float *tables, bool positions, bool types)
+                        const float *tables, bool positions, bool types, int32_t norm)
 {
     const size_t n = (size_t)batch->n_rows * (size_t)hidden;
     float *gamma = make_floats((size_t)hidden, 21), *beta = make_floats((size_t)hidden, 22);
@@ -90,10 +164,12 @@ static float *run_embed(const struct target *t, const struct gpuserve_batch *bat
         .word = tables,
         .position = positions ? tables + 50 * (size_t)hidden : NULL,
         .type = types ? tables + 90 * (size_t)hidden : NULL,
-        .gamma = gamma,
-        .beta = beta,
+        .gamma = norm == GPUSERVE_NORM_LAYER ? gamma : NULL,
+        .beta = norm == GPUSERVE_NORM_LAYER || positions ? beta : NULL,
         .eps = 1e-5f,
         .hidden = hidden,
+        .norm = norm,
+        .word_scale = norm == GPUSERVE_NORM_LAYER ? 0.0f : 27.7f,
     };
 
     cr_assert_eq(t->backend->embed(stream, &op), GPUSERVE_OK);
@@ -121,12 +197,13 @@ Test(rows, embed_matches_ref)
         const int32_t hidden = widths[w];
         float *tables = make_floats(92 * (size_t)hidden, 25);
 
-        for (int variant = 0; variant < 4; variant++) {
-            float *want = run_embed(target_at(0), &batch, hidden, tables, variant & 1, variant & 2);
+        for (int variant = 0; variant < 12; variant++) {
+            float *want = run_embed(target_at(0), &batch, hidden, tables, variant & 1, variant & 2,
+                                    variant / 4);
 
             for (int b = 1; b < target_count(); b++) {
-                float *got =
-                    run_embed(target_at(b), &batch, hidden, tables, variant & 1, variant & 2);
+                float *got = run_embed(target_at(b), &batch, hidden, tables, variant & 1,
+                                       variant & 2, variant / 4);
 
                 cr_expect(all_close(got, want, 44 * (size_t)hidden, 3e-6f, 1e-6f),
                           "%s, %d columns, variant %d: %s", target_at(b)->name, (int)hidden,
@@ -250,17 +327,29 @@ Test(rows, pool_keeps_a_nan_in_its_sequence)
 
 /* --------------------------------------------------------------------- normalize and activate */
 
-/* activation 0 means normalize */
+/* activation 0 means normalize; odd widths: LayerNorm without gamma and beta */
 static void run_rows(const struct target *t, float *data, int32_t rows, int32_t cols,
                      int32_t activation)
 {
+    float *gamma = make_floats((size_t)cols, 21), *beta = make_floats((size_t)cols, 22);
     struct gpuserve_stream *stream = open_stream(t, GPUSERVE_DTYPE_FLOAT32, rows + 1, cols, 1, 32);
-    const struct gpuserve_op_rows op = { data, rows, cols, cols + 3, activation };
+    const struct gpuserve_op_rows op = {
+        data,
+        rows,
+        cols,
+        cols + 3,
+        activation,
+        1e-5f,
+        cols % 2 ? NULL : gamma,
+        cols % 2 ? NULL : beta,
+    };
     const gpuserve_status st =
         activation ? t->backend->activate(stream, &op) : t->backend->normalize(stream, &op);
 
     cr_assert_eq(st, GPUSERVE_OK);
     t->backend->stream_destroy(&stream);
+    free_floats(gamma);
+    free_floats(beta);
 }
 
 static float *make_rows(size_t n, size_t ld)
@@ -277,7 +366,7 @@ static float *make_rows(size_t n, size_t ld)
 Test(rows, normalize_and_activate_match_ref)
 {
     for (size_t w = 0; w < N_WIDTHS; w++) {
-        for (int32_t activation = 0; activation <= GPUSERVE_ACT_SOFTMAX; activation++) {
+        for (int32_t activation = 0; activation <= GPUSERVE_ACT_LAYERNORM; activation++) {
             const int32_t cols = widths[w];
             const size_t ld = (size_t)cols + 3, n = 19 * ld;
             float *want = make_rows(n, ld);
@@ -289,8 +378,12 @@ Test(rows, normalize_and_activate_match_ref)
                 float *got = make_rows(n, ld);
 
                 run_rows(target_at(b), got, 19, cols, activation);
-                /* exp of up to 60 in float32: rounding of the argument is 4e-6 of the result */
-                cr_expect(all_close(got, want, n, 5e-7f, 6e-6f),
+                /* exp of up to 60 in float32: rounding of the argument is 4e-6 of the result. One
+                 * column minus its mean is only rounding. */
+                cr_expect((activation == GPUSERVE_ACT_LAYERNORM && cols == 1) ||
+                              all_close(got, want, n,
+                                        activation == GPUSERVE_ACT_LAYERNORM ? 3e-6f : 5e-7f,
+                                        6e-6f),
                           "%s, %d columns, activation %d: %s", target_at(b)->name, (int)cols,
                           (int)activation, difference());
                 free_floats(got);

@@ -80,11 +80,13 @@ Test(stream, stream_bytes_is_exact)
             .n_heads = 12,
         };
 
-        for (size_t d = 0; d < 2; d++) {
+        for (size_t d = 0; d < 4; d++) {
             struct gpuserve_stream *stream;
             size_t before, taken;
 
-            options.dtype = dtypes[d];
+            options.dtype = dtypes[d % 2];
+            options.head_size = d < 2 ? 0 : 257; /* wider than hidden_size / n_heads */
+            options.position_rows = d < 2 ? 0 : 511;
             before = allocated();
             cr_assert_eq(t->backend->stream_create(t->device, &stream, &options, NULL),
                          GPUSERVE_OK);

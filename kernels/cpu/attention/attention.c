@@ -1,73 +1,83 @@
 /*
- * attention: softmax(scale * Q K^T + relative bias) V for one head of one sequence, in float32.
+ * attention: softmax(scale * Q K^T + relative bias) V for one head of one sequence, in float32,
+ * with all options of struct gpuserve_op_attention.
  *
  *   pack     K transposed into panels of keys, times scale * log2(e); V into panels of columns
- *   for each tile of up to GSV_MR queries:
+ *   for each tile of up to GSV_MR queries, and the panels of keys that one of them attends to:
  *     scores   tile x panels of K, with the inner loop of the float32 product
- *     softmax  2^(score - max) in place and its sum, over the keys of this sequence
+ *     softmax  2^(score - max) in place and its sum, over the keys of each query
  *     output   scores x panels of V, divided by the sum
  *
- * The code reads rows of this sequence only, and the order of every sum depends on its length only.
- * The bits are therefore independent of the rest of the batch. Scratch: gsv_cpu_attention_floats().
+ * The code reads rows of this sequence only, and the order of every sum depends on its length and
+ * the options only. The bits are therefore independent of the rest of the batch. Scratch:
+ * gsv_cpu_attention_floats().
  */
-#include "kernels/cpu/runtime/isa_symbols.h"
-#include "kernels/cpu/runtime/vmath.h"
+#include "kernels/cpu/attention/attention.h"
 
 #include <math.h>
-
-struct attention_head {
-    const struct gpuserve_op_attention *op;
-    const float *q, *k, *v; /* first row of this head; row stride `ld` */
-    float *out;             /* row stride out_ld */
-    const float *bias;      /* relative_bias of this head at key - query = 0, or NULL */
-    size_t ld, out_ld;
-    int32_t length, size;
-    int32_t padded; /* length rounded up to a whole panel */
-    float *keys;    /* [padded / GSV_NR][size][GSV_NR] */
-    float *values;  /* [size up / GSV_NR][length][GSV_NR] */
-    float *scores;  /* [GSV_MR][padded] */
-};
 
 GSV_INLINE vf load_upto(const float *p, int32_t n)
 {
     return n >= GSV_VL ? vf_load(p) : vf_load_part(p, n > 0 ? n : 0);
 }
 
-/* Packs GSV_VL keys by GSV_VL dimensions; rows past the end are zero. */
-static void pack_key_block(const struct attention_head *h, int32_t key, int32_t from, float *to,
-                           float factor)
+/* Packs `n_rows` by `columns`, up to GSV_VL each. Constants for most blocks: then the transpose
+ * stays in registers. */
+GSV_INLINE void pack_block(const float *rows, ptrdiff_t ld, int32_t n_rows, int32_t columns,
+                           vf factor, float *to)
 {
-    const int32_t dims = h->size - from < GSV_VL ? h->size - from : GSV_VL;
     vf block[GSV_VL];
 
+#pragma GCC unroll 16
     for (int32_t i = 0; i < GSV_VL; i++)
-        block[i] = key + i < h->length
-                       ? load_upto(h->k + (size_t)(key + i) * h->ld + from, dims) * vf_set(factor)
-                       : vf_set(0.0f);
+        block[i] = i < n_rows ? load_upto(rows + i * ld, columns) * factor : vf_set(0.0f);
     vf_transpose(block);
-    for (int32_t i = 0; i < dims; i++)
-        vf_store(to + (size_t)i * GSV_NR, block[i]);
+#pragma GCC unroll 16
+    for (int32_t i = 0; i < GSV_VL; i++)
+        if (i < columns)
+            vf_store(to + (size_t)i * GSV_NR, block[i]);
 }
 
-static void pack_keys(const struct attention_head *h)
+static void pack_edge(const float *rows, ptrdiff_t ld, int32_t n_rows, int32_t columns, vf factor,
+                      float *to)
 {
-    const float factor = h->op->scale * VMATH_LOG2E;
+    pack_block(rows, ld, n_rows, columns, factor, to);
+}
 
-    for (int32_t key = 0; key < h->padded; key += GSV_VL) {
-        float *panel = h->keys + (size_t)(key / GSV_NR) * GSV_NR * (size_t)h->size + key % GSV_NR;
+/* Up to GSV_VL rows of a panel. */
+static void pack_rows(const float *rows, ptrdiff_t ld, int32_t n_rows, int32_t size, vf factor,
+                      float *to)
+{
+    int32_t from = 0;
 
-        for (int32_t from = 0; from < h->size; from += GSV_VL)
-            pack_key_block(h, key, from, panel + (size_t)from * GSV_NR, factor);
+    for (; n_rows <= 0 && from < size; from++)
+        vf_store(to + (size_t)from * GSV_NR, vf_set(0.0f));
+    for (; n_rows >= GSV_VL && size - from >= GSV_VL; from += GSV_VL)
+        pack_block(rows + from, ld, GSV_VL, GSV_VL, factor, to + (size_t)from * GSV_NR);
+    for (; from < size; from += GSV_VL)
+        pack_edge(rows + from, ld, n_rows, size - from, factor, to + (size_t)from * GSV_NR);
+}
+
+void GSV_VARIANT(gsv_pack_panels)(const float *rows, ptrdiff_t ld, int32_t n_rows, int32_t size,
+                                  float factor, float *panels)
+{
+    const int32_t padded = (n_rows + GSV_NR - 1) / GSV_NR * GSV_NR;
+
+    for (int32_t row = 0; row < padded; row += GSV_VL) {
+        const size_t panel = (size_t)(row / GSV_NR) * GSV_NR * (size_t)size;
+
+        pack_rows(rows + row * ld, ld, n_rows - row, size, vf_set(factor),
+                  panels + panel + row % GSV_NR);
     }
 }
 
-static void pack_values(const struct attention_head *h)
+static void pack_values(const struct gsv_attention_head *h)
 {
     float *to = h->values;
 
     for (int32_t from = 0; from < h->size; from += GSV_NR) {
         for (int32_t key = 0; key < h->length; key++) {
-            const float *row = h->v + (size_t)key * h->ld + from;
+            const float *row = h->v + (size_t)key * h->layout.ld + from;
 
             for (int v = 0; v < GSV_NV; v++)
                 vf_store(to + v * GSV_VL, load_upto(row + v * GSV_VL, h->size - from - v * GSV_VL));
@@ -76,28 +86,45 @@ static void pack_values(const struct attention_head *h)
     }
 }
 
-/* Scores [key, key + GSV_VL) of one query; -infinity past the last key, so that its weight is 0. */
-GSV_INLINE vf scores_at(const struct attention_head *h, const float *row, int32_t query,
-                        int32_t key)
-{
-    const int32_t left = h->length - key;
-    vf x = vf_load(row + key);
+/* What turns a product into a score of one query. By value, so that the fields stay in registers.
+ */
+struct score_terms {
+    const float *bias; /* at key 0, or NULL */
+    float softcap;     /* times log2(e), or 0 */
+    int32_t length;
+    struct gsv_key_range keys;
+};
 
-    if (h->bias)
-        x = vf_fma(load_upto(h->bias + key - query, left), vf_set(VMATH_LOG2E), x);
-    return left >= GSV_VL ? x : vf_keep(x, left, vf_set(-INFINITY));
+/* Scores [key, key + GSV_VL) of one query; -infinity outside of its keys, so that their weight is
+ * 0. */
+GSV_INLINE vf score_of(vf x, int32_t key, struct score_terms t)
+{
+    if (t.bias)
+        x = vf_fma(load_upto(t.bias + key, t.length - key), vf_set(VMATH_LOG2E), x);
+    if (t.softcap != 0.0f)
+        x = vf_set(t.softcap) * vf_tanh(x * vf_set(1.0f / t.softcap));
+    if (key < t.keys.first)
+        x = vf_keep(vf_set(-INFINITY), t.keys.first - key, x);
+    return key + GSV_VL <= t.keys.end ? x : vf_keep(x, t.keys.end - key, vf_set(-INFINITY));
 }
 
-/* Replaces the scores of one query by 2^(score - max) and returns their sum. */
-static float softmax_row(const struct attention_head *h, float *row, int32_t query)
+/* Replaces the products [from, end) of one query by 2^(score - max) and returns their sum. The
+ * first pass stores the scores, unless a constant says that they are cheaper to compute again. */
+GSV_INLINE float softmax(float *row, int32_t from, int32_t end, struct score_terms terms, int cheap)
 {
     vf largest = vf_set(-INFINITY), sum = vf_set(0.0f);
 
-    for (int32_t key = 0; key < h->length; key += GSV_VL)
-        largest = vf_max(scores_at(h, row, query, key), largest);
+    for (int32_t key = from; key < end; key += GSV_VL) {
+        const vf x = score_of(vf_load(row + key), key, terms);
+
+        if (!cheap)
+            vf_store(row + key, x);
+        largest = vf_max(x, largest);
+    }
     largest = vf_set(vf_largest(largest));
-    for (int32_t key = 0; key < h->length; key += GSV_VL) {
-        const vf weight = vf_exp2(scores_at(h, row, query, key) - largest);
+    for (int32_t key = from; key < end; key += GSV_VL) {
+        const vf x = cheap ? score_of(vf_load(row + key), key, terms) : vf_load(row + key);
+        const vf weight = vf_exp2(x - largest);
 
         vf_store(row + key, weight);
         sum = sum + weight;
@@ -105,11 +132,27 @@ static float softmax_row(const struct attention_head *h, float *row, int32_t que
     return vf_sum(sum);
 }
 
-static void store_outputs(const struct attention_head *h, const float *tile, int32_t query,
+static float softmax_row(const struct gsv_attention_head *h, float *row, int32_t query,
+                         int32_t from, int32_t end)
+{
+    struct score_terms terms = {
+        .softcap = h->op->softcap * VMATH_LOG2E,
+        .length = h->length,
+        .keys = gsv_keys_of(&h->layout, query, 1),
+    };
+
+    if (!h->bias && terms.softcap == 0.0f && terms.keys.first <= from) /* only an end */
+        return softmax(row, from, end, (struct score_terms){ .keys.end = terms.keys.end }, 1);
+    if (h->bias)
+        terms.bias = h->bias - query;
+    return softmax(row, from, end, terms, 0);
+}
+
+static void store_outputs(const struct gsv_attention_head *h, const float *tile, int32_t query,
                           int32_t queries, int32_t from, const float *sums)
 {
     for (int32_t r = 0; r < queries; r++) {
-        float *out = h->out + (size_t)(query + r) * h->out_ld + from;
+        float *out = h->out + (size_t)(query + r) * h->layout.out_ld + from;
         const vf inverse = vf_set(1.0f / sums[r]);
 
         for (int v = 0; v < GSV_NV; v++) {
@@ -124,53 +167,83 @@ static void store_outputs(const struct attention_head *h, const float *tile, int
     }
 }
 
-static void run_queries(const struct attention_head *h, int32_t query, int32_t queries)
+static void run_queries(const struct gsv_attention_head *h, int32_t query, int32_t queries)
 {
     const gsv_tile_f32_fn product = GSV_VARIANT(gsv_tiles_f32)[queries];
     const size_t key_panel = (size_t)h->size * GSV_NR, value_panel = (size_t)h->length * GSV_NR;
+    const struct gsv_key_range keys = gsv_keys_of(&h->layout, query, queries);
+    const int32_t first = keys.first / GSV_NR * GSV_NR;
     float tile[GSV_MR * GSV_NR] __attribute__((aligned(64)));
     float sums[GSV_MR];
 
-    for (int32_t key = 0; key < h->padded; key += GSV_NR)
-        product(h->q + (size_t)query * h->ld, h->ld, h->keys + (size_t)(key / GSV_NR) * key_panel,
-                h->size, h->scores + key, (size_t)h->padded, (const char *)h->keys, 0);
+    for (int32_t key = first; key < keys.end; key += GSV_NR)
+        product(h->q + (size_t)query * h->layout.ld, h->layout.ld,
+                h->keys + (size_t)(key / GSV_NR) * key_panel, h->size, h->scores + key,
+                (size_t)h->padded, (const char *)h->keys, 0);
+    if (h->positions)
+        GSV_VARIANT(gsv_positions_add)(*h, query, queries, first, keys.end);
     for (int32_t r = 0; r < queries; r++)
-        sums[r] = softmax_row(h, h->scores + (size_t)r * (size_t)h->padded, query + r);
+        sums[r] =
+            softmax_row(h, h->scores + (size_t)r * (size_t)h->padded, query + r, first, keys.end);
     for (int32_t from = 0; from < h->size; from += GSV_NR) {
-        product(h->scores, (size_t)h->padded, h->values + (size_t)(from / GSV_NR) * value_panel,
-                h->length, tile, GSV_NR, (const char *)h->values, 0);
+        const float *values = h->values + (size_t)(from / GSV_NR) * value_panel;
+
+        product(h->scores + first, (size_t)h->padded, values + (size_t)first * GSV_NR,
+                keys.end - first, tile, GSV_NR, (const char *)h->values, 0);
         store_outputs(h, tile, query, queries, from, sums);
     }
+}
+
+/* Fills the fields up to `positions`. Field by field: an initializer would clear all of them first,
+ * which takes longer than a short text. */
+static void find_head(struct gsv_attention_head *h, const struct gpuserve_op_attention *op,
+                      int32_t sequence, int32_t head)
+{
+    const float *qkv = (const float *)op->qkv;
+
+    h->op = op;
+    h->layout = gsv_head_layout(op, sequence, head);
+    h->q = qkv + h->layout.q;
+    h->k = qkv + h->layout.k;
+    h->v = qkv + h->layout.v;
+    h->out = (float *)op->out + h->layout.out;
+    h->head = head;
+    h->length = h->layout.length;
+    h->size = op->head_size;
+    h->bias = NULL;
+    if (op->relative_bias)
+        h->bias = op->relative_bias + (size_t)head * (size_t)(2 * op->bias_span - 1) +
+                  (size_t)(op->bias_span - 1);
+}
+
+/* Packs K, V and the position rows into the scratch. */
+static void pack(struct gsv_attention_head *h, float *scratch)
+{
+    const float factor = h->op->scale * VMATH_LOG2E;
+    const size_t columns = (size_t)((h->size + GSV_NR - 1) / GSV_NR * GSV_NR);
+
+    h->padded = (h->length + GSV_NR - 1) / GSV_NR * GSV_NR;
+    h->keys = scratch;
+    h->values = h->keys + (size_t)h->padded * (size_t)h->size;
+    h->scores = h->values + (size_t)h->length * columns;
+    GSV_VARIANT(gsv_pack_panels)
+    (h->k, (ptrdiff_t)h->layout.ld, h->length, h->size, factor, h->keys);
+    pack_values(h);
+    if (h->positions)
+        GSV_VARIANT(gsv_positions_start)(*h, h->scores + (size_t)h->padded * GSV_MR);
 }
 
 void GSV_VARIANT(gsv_attention)(const struct gpuserve_op_attention *op, int32_t sequence,
                                 int32_t head, float *scratch)
 {
-    const int32_t first = op->batch->cu_seqlens[sequence];
-    const size_t width = (size_t)op->n_heads * (size_t)op->head_size;
-    const float *qkv = (const float *)op->qkv + (size_t)first * 3 * width;
-    const size_t column = (size_t)head * (size_t)op->head_size;
-    struct attention_head h = {
-        .op = op,
-        .q = qkv + column,
-        .k = qkv + width + column,
-        .v = qkv + 2 * width + column,
-        .out = (float *)op->out + (size_t)first * width + column,
-        .ld = 3 * width,
-        .out_ld = width,
-        .length = op->batch->cu_seqlens[sequence + 1] - first,
-        .size = op->head_size,
-    };
+    struct gsv_positions positions;
+    struct gsv_attention_head h;
 
-    h.padded = (h.length + GSV_NR - 1) / GSV_NR * GSV_NR;
-    h.keys = scratch;
-    h.values = h.keys + (size_t)h.padded * (size_t)h.size;
-    h.scores = h.values + (size_t)h.length * (size_t)((h.size + GSV_NR - 1) / GSV_NR * GSV_NR);
-    if (op->relative_bias)
-        h.bias = op->relative_bias + (size_t)head * (size_t)(2 * op->bias_span - 1) +
-                 (size_t)(op->bias_span - 1);
-    pack_keys(&h);
-    pack_values(&h);
+    find_head(&h, op, sequence, head);
+    if (h.length == 0)
+        return;
+    h.positions = op->position_key || op->position_query ? &positions : NULL;
+    pack(&h, scratch);
     for (int32_t query = 0; query < h.length;) {
         const int32_t queries = gsv_tile_height(h.length - query, GSV_MR);
 

@@ -3,7 +3,7 @@
  * matrix products are rounded too (int8, bfloat16). Requires the instruction vdpbf16ps.
  *
  *   pack    K, and V in pairs of keys
- *   for each panel of up to 32 queries:
+ *   for each panel of up to 32 queries, and the keys that one of them attends to:
  *     pack    Q transposed, times scale * log2(e): one query per lane from here on
  *     scores  tile of keys x panel of queries, and the maximum of each lane
  *     softmax 2^(score - max) in pairs of keys, and its sum in each lane
@@ -11,12 +11,12 @@
  *
  * With one query per lane no sum crosses a vector, and keys need no padding. The bits of a query
  * depend on its own text alone: sums run over pairs of keys in order. A 32-bit word holds two
- * bfloat16. Scratch: gsv_cpu_attention_floats().
+ * bfloat16. Scratch: gsv_cpu_attention_floats(). Without softcap and position rows, which
+ * attention.c has.
  */
-#include "kernels/cpu/runtime/isa_symbols.h"
+#include "kernels/cpu/attention/attention.h"
 
 #if defined(GSV_HAS_BF16)
-#include "kernels/cpu/runtime/vmath.h"
 
 #include <math.h>
 
@@ -25,9 +25,9 @@
 
 struct attention_bf16_head {
     const struct gpuserve_op_attention *op;
-    const float *q, *k, *v; /* first row of this head; row stride `ld` */
-    float *out;             /* row stride out_ld */
-    size_t ld, out_ld;
+    struct gsv_head_layout layout;
+    const float *q, *k, *v; /* first row of this head; row stride layout.ld */
+    float *out;             /* row stride layout.out_ld */
     int32_t length, size;
     size_t key_ld;     /* words of a key: size rounded up to 32, halved */
     size_t value_ld;   /* words of a pair of values: size rounded up to 16 */
@@ -89,13 +89,13 @@ static void pack_keys(const struct attention_bf16_head *h)
     for (int32_t key = 0; key < h->length; key++)
         for (int32_t from = 0; from < h->size; from += 2 * GSV_VL)
             store_words(h->keys + (size_t)key * h->key_ld + from / 2,
-                        row_words(h, h->k + (size_t)key * h->ld, from, 1.0f));
+                        row_words(h, h->k + (size_t)key * h->layout.ld, from, 1.0f));
 }
 
 static void pack_values(const struct attention_bf16_head *h)
 {
     for (int32_t key = 0; key < h->length; key += 2) {
-        const float *even = h->v + (size_t)key * h->ld, *odd = even + h->ld;
+        const float *even = h->v + (size_t)key * h->layout.ld, *odd = even + h->layout.ld;
         uint32_t *to = h->values + (size_t)(key / 2) * h->value_ld;
 
         for (int32_t from = 0; from < h->size; from += GSV_VL) {
@@ -121,7 +121,7 @@ static void pack_queries(const struct attention_bf16_head *h, int32_t query, int
                 const int32_t row = query + v * GSV_VL + i;
 
                 block[i] = row < h->length
-                               ? (vf)row_words(h, h->q + (size_t)row * h->ld, from, factor)
+                               ? (vf)row_words(h, h->q + (size_t)row * h->layout.ld, from, factor)
                                : vf_set(0.0f);
             }
             vf_transpose(block);
@@ -139,6 +139,16 @@ static void reverse_bias(struct attention_bf16_head *h, const float *bias, float
     h->bias = to + h->length - 1;
     for (int32_t i = 1 - h->length; i < end; i++)
         h->bias[i] = i < h->length ? bias[-i] * VMATH_LOG2E : 0.0f;
+}
+
+/* -infinity in the lanes of queries that do not attend to the key; `distance` is the first query
+ * minus the key. */
+GSV_INLINE vf masked(const struct attention_bf16_head *h, vf x, int32_t distance)
+{
+    const vi d = vi_lanes() + vi_set(distance);
+
+    return vf_select((d > vi_set(h->layout.before)) | (d < vi_set(-h->layout.after)),
+                     vf_set(-INFINITY), x);
 }
 
 /* Scores of `rows` keys for a panel of queries; `query` is the panel's first. */
@@ -169,6 +179,8 @@ GSV_INLINE void score_tile(const struct attention_bf16_head *h, int rows, int ve
         for (int v = 0; v < vectors; v++) {
             if (h->bias)
                 sums[r][v] += vf_load(h->bias + query + v * GSV_VL - key - r);
+            if (h->layout.after < h->length)
+                sums[r][v] = masked(h, sums[r][v], query + v * GSV_VL - key - r);
             vf_store(out + r * PANEL + v * GSV_VL, sums[r][v]);
             largest[v] = vf_max(sums[r][v], largest[v]);
         }
@@ -177,10 +189,11 @@ GSV_INLINE void score_tile(const struct attention_bf16_head *h, int rows, int ve
 
 /* `rows` dimensions of the outputs for a panel of queries. */
 GSV_INLINE void output_tile(const struct attention_bf16_head *h, int rows, int vectors,
-                            int32_t from, const vf inverse[VECTORS])
+                            const struct gsv_key_range *keys, int32_t from,
+                            const vf inverse[VECTORS])
 {
-    const uint32_t *x = h->values + from;
-    const float *weights = h->scores;
+    const uint32_t *x = h->values + (size_t)(keys->first / 2) * h->value_ld + from;
+    const float *weights = h->scores + (size_t)(keys->first / 2) * PANEL;
     float *out = h->outputs + (size_t)from * PANEL;
     vf sums[GSV_MR][VECTORS];
 
@@ -189,7 +202,7 @@ GSV_INLINE void output_tile(const struct attention_bf16_head *h, int rows, int v
 #pragma GCC unroll 16
         for (int v = 0; v < vectors; v++)
             sums[r][v] = vf_set(0.0f);
-    for (int32_t key = 0; key < h->length; key += 2, x += h->value_ld, weights += PANEL) {
+    for (int32_t key = keys->first; key < keys->end; key += 2, x += h->value_ld, weights += PANEL) {
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 16
@@ -205,29 +218,29 @@ GSV_INLINE void output_tile(const struct attention_bf16_head *h, int rows, int v
 
 typedef void (*score_fn)(const struct attention_bf16_head *h, int32_t query, int32_t key,
                          vf largest[VECTORS]);
-typedef void (*output_fn)(const struct attention_bf16_head *h, int32_t from,
-                          const vf inverse[VECTORS]);
+typedef void (*output_fn)(const struct attention_bf16_head *h, const struct gsv_key_range *keys,
+                          int32_t from, const vf inverse[VECTORS]);
 
-#define TILES(rows)                                                                             \
-    static void score_1_##rows(const struct attention_bf16_head *h, int32_t query, int32_t key, \
-                               vf *largest)                                                     \
-    {                                                                                           \
-        score_tile(h, rows, 1, query, key, largest);                                            \
-    }                                                                                           \
-    static void score_2_##rows(const struct attention_bf16_head *h, int32_t query, int32_t key, \
-                               vf *largest)                                                     \
-    {                                                                                           \
-        score_tile(h, rows, 2, query, key, largest);                                            \
-    }                                                                                           \
-    static void output_1_##rows(const struct attention_bf16_head *h, int32_t from,              \
-                                const vf *inverse)                                              \
-    {                                                                                           \
-        output_tile(h, rows, 1, from, inverse);                                                 \
-    }                                                                                           \
-    static void output_2_##rows(const struct attention_bf16_head *h, int32_t from,              \
-                                const vf *inverse)                                              \
-    {                                                                                           \
-        output_tile(h, rows, 2, from, inverse);                                                 \
+#define TILES(rows)                                                                                \
+    static void score_1_##rows(const struct attention_bf16_head *h, int32_t query, int32_t key,    \
+                               vf *largest)                                                        \
+    {                                                                                              \
+        score_tile(h, rows, 1, query, key, largest);                                               \
+    }                                                                                              \
+    static void score_2_##rows(const struct attention_bf16_head *h, int32_t query, int32_t key,    \
+                               vf *largest)                                                        \
+    {                                                                                              \
+        score_tile(h, rows, 2, query, key, largest);                                               \
+    }                                                                                              \
+    static void output_1_##rows(const struct attention_bf16_head *h,                               \
+                                const struct gsv_key_range *keys, int32_t from, const vf *inverse) \
+    {                                                                                              \
+        output_tile(h, rows, 1, keys, from, inverse);                                              \
+    }                                                                                              \
+    static void output_2_##rows(const struct attention_bf16_head *h,                               \
+                                const struct gsv_key_range *keys, int32_t from, const vf *inverse) \
+    {                                                                                              \
+        output_tile(h, rows, 2, keys, from, inverse);                                              \
     }
 #define SCORE_1(rows) score_1_##rows,
 #define SCORE_2(rows) score_2_##rows,
@@ -242,16 +255,16 @@ static const output_fn output_tiles[VECTORS][GSV_MR + 1] = { { NULL, GSV_HEIGHTS
                                                              { NULL, GSV_HEIGHTS(OUTPUT_2) } };
 
 /* Replaces scores by weights in place, a pair of keys per word, and returns their sum. */
-GSV_INLINE vf softmax_lanes(float *scores, int32_t length, vf largest)
+GSV_INLINE vf softmax_lanes(float *scores, const struct gsv_key_range *keys, vf largest)
 {
     vf sum = vf_set(0.0f);
 
-    for (int32_t key = 0; key < length; key += 2) {
+    for (int32_t key = keys->first; key < keys->end; key += 2) {
         const float *at = scores + (size_t)key * PANEL;
         const vf even = vf_exp2_bf16(vf_load(at) - largest);
         vf odd = vf_set(0.0f);
 
-        if (key + 1 < length)
+        if (key + 1 < keys->end)
             odd = vf_exp2_bf16(vf_load(at + PANEL) - largest);
         sum = sum + even + odd;
         store_words(scores + (size_t)(key / 2) * PANEL, interleaved_bf16(even, odd));
@@ -273,7 +286,7 @@ static void store_outputs(const struct attention_bf16_head *h, int32_t query, in
                 block[i] = vf_load(h->outputs + (size_t)(from + i) * PANEL + v * GSV_VL);
             vf_transpose(block);
             for (int32_t i = 0; i < rows; i++) {
-                float *out = h->out + (size_t)(first + i) * h->out_ld + from;
+                float *out = h->out + (size_t)(first + i) * h->layout.out_ld + from;
 
                 if (left >= GSV_VL)
                     vf_store(out, block[i]);
@@ -286,23 +299,25 @@ static void store_outputs(const struct attention_bf16_head *h, int32_t query, in
 
 static void run_panel(const struct attention_bf16_head *h, int32_t query, int vectors)
 {
+    struct gsv_key_range keys = gsv_keys_of(&h->layout, query, PANEL);
     vf largest[VECTORS], inverse[VECTORS];
 
+    keys.first = keys.first / 2 * 2; /* a pair of keys per word */
     pack_queries(h, query, vectors);
     for (int v = 0; v < VECTORS; v++)
         largest[v] = vf_set(-INFINITY);
-    for (int32_t key = 0; key < h->length;) {
-        const int32_t rows = gsv_tile_height(h->length - key, GSV_MR);
+    for (int32_t key = keys.first; key < keys.end;) {
+        const int32_t rows = gsv_tile_height(keys.end - key, GSV_MR);
 
         score_tiles[vectors - 1][rows](h, query, key, largest);
         key += rows;
     }
     for (int v = 0; v < vectors; v++)
-        inverse[v] = vf_set(1.0f) / softmax_lanes(h->scores + v * GSV_VL, h->length, largest[v]);
+        inverse[v] = vf_set(1.0f) / softmax_lanes(h->scores + v * GSV_VL, &keys, largest[v]);
     for (int32_t from = 0; from < h->size;) {
         const int32_t rows = gsv_tile_height(h->size - from, GSV_MR);
 
-        output_tiles[vectors - 1][rows](h, from, inverse);
+        output_tiles[vectors - 1][rows](h, &keys, from, inverse);
         from += rows;
     }
     store_outputs(h, query, vectors);
@@ -325,19 +340,16 @@ static void lay_out(struct attention_bf16_head *h, float *scratch)
 void GSV_VARIANT(gsv_attention_bf16)(const struct gpuserve_op_attention *op, int32_t sequence,
                                      int32_t head, float *scratch)
 {
-    const int32_t first = op->batch->cu_seqlens[sequence];
-    const size_t width = (size_t)op->n_heads * (size_t)op->head_size;
-    const float *qkv = (const float *)op->qkv + (size_t)first * 3 * width;
-    const size_t column = (size_t)head * (size_t)op->head_size;
+    const struct gsv_head_layout layout = gsv_head_layout(op, sequence, head);
+    const float *qkv = (const float *)op->qkv;
     struct attention_bf16_head h = {
         .op = op,
-        .q = qkv + column,
-        .k = qkv + width + column,
-        .v = qkv + 2 * width + column,
-        .out = (float *)op->out + (size_t)first * width + column,
-        .ld = 3 * width,
-        .out_ld = width,
-        .length = op->batch->cu_seqlens[sequence + 1] - first,
+        .layout = layout,
+        .q = qkv + layout.q,
+        .k = qkv + layout.k,
+        .v = qkv + layout.v,
+        .out = (float *)op->out + layout.out,
+        .length = layout.length,
         .size = op->head_size,
     };
 

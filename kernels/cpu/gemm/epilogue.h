@@ -105,6 +105,9 @@ GSV_INLINE void finish_tile(const struct gsv_finish *finish, const struct gsv_ge
     case GPUSERVE_ACT_SILU:
         finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_SILU);
         break;
+    case GPUSERVE_ACT_QUICK_GELU:
+        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_QUICK_GELU);
+        break;
     default:
         finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_NONE);
         break;

@@ -1,7 +1,8 @@
 /*
- * rows: embedding sums, LayerNorm, pooling, L2 normalization and activations in float32. Each row
+ * rows: embedding sums, norms, pooling, L2 normalization and activations in float32. Each row
  * is computed by itself, with vector sums of a fixed order.
  */
+#include "kernels/cpu/rows/lanes.h"
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/runtime/vmath.h"
 
@@ -9,40 +10,25 @@
 
 #define MIN_NORM 1e-12f
 
-GSV_INLINE int lanes_at(int32_t cols, int32_t c)
-{
-    return cols - c < GSV_VL ? cols - c : GSV_VL;
-}
+/* -------------------------------------------------------------------------------------- norms */
 
-GSV_INLINE vf load_lanes(const float *p, int n)
-{
-    return n == GSV_VL ? vf_load(p) : vf_load_part(p, n);
-}
-
-GSV_INLINE void store_lanes(float *p, vf v, int n)
-{
-    if (n == GSV_VL)
-        vf_store(p, v);
-    else
-        vf_store_part(p, v, n);
-}
-
-/* ---------------------------------------------------------------------------------- LayerNorm */
-
-struct layernorm {
-    const float *gamma, *beta;
+struct norm {
+    const float *gamma, *beta; /* NULL: ones, zeros */
     float eps;
     int32_t cols;
+    int32_t kind; /* gpuserve_norm */
 };
 
-/* out = a + b + c; b and c may be NULL. Returns the sum of the row. */
-static float add_rows(float *out, const float *a, const float *b, const float *c, int32_t cols)
+/* out = a * scale + b + c; b and c may be NULL. Returns the sum of the row. Inlined, since a factor
+ * of 1 is free only as a constant. */
+GSV_INLINE float add_rows(float *out, const float *a, float scale, const float *b, const float *c,
+                          int32_t cols)
 {
     vf sum = vf_set(0.0f);
 
     for (int32_t i = 0; i < cols; i += GSV_VL) {
         const int n = lanes_at(cols, i);
-        vf x = load_lanes(a + i, n);
+        vf x = load_lanes(a + i, n) * vf_set(scale);
 
         if (b)
             x = x + load_lanes(b + i, n);
@@ -54,62 +40,97 @@ static float add_rows(float *out, const float *a, const float *b, const float *c
     return vf_sum(sum);
 }
 
-/* In place, with a known mean. Two-pass variance of (x - mean): E[x^2] - mean^2 loses all digits if
- * |mean| is much larger than the deviation. */
-static void layernorm_row(const struct layernorm *l, float *row, float mean)
+/* 1 / sqrt(mean of (x - center)^2 + eps). LayerNorm needs this second pass: E[x^2] - mean^2 loses
+ * all digits if |mean| is much larger than the deviation. */
+static float inverse_deviation(const struct norm *norm, const float *row, float center)
 {
-    const vf center = vf_set(mean);
-    vf square = vf_set(0.0f), factor;
+    vf square = vf_set(0.0f);
 
-    for (int32_t i = 0; i < l->cols; i += GSV_VL) {
-        const int n = lanes_at(l->cols, i);
-        vf x = load_lanes(row + i, n) - center;
+    for (int32_t i = 0; i < norm->cols; i += GSV_VL) {
+        const int n = lanes_at(norm->cols, i);
+        vf x = load_lanes(row + i, n) - vf_set(center);
 
         if (n < GSV_VL)
             x = vf_keep(x, n, vf_set(0.0f));
         square = vf_fma(x, x, square);
     }
-    factor = vf_set(1.0f / sqrtf(vf_sum(square) / (float)l->cols + l->eps));
-    for (int32_t i = 0; i < l->cols; i += GSV_VL) {
-        const int n = lanes_at(l->cols, i);
-        const vf x = (load_lanes(row + i, n) - center) * factor;
+    return 1.0f / sqrtf(vf_sum(square) / (float)norm->cols + norm->eps);
+}
 
-        store_lanes(row + i, vf_fma(x, load_lanes(l->gamma + i, n), load_lanes(l->beta + i, n)), n);
+/* out = (row - center) * factor * gamma + beta; `affine` is a constant: gamma and beta are given.
+ */
+GSV_INLINE void scale_row(const struct norm *norm, const float *row, float center, float factor,
+                          float *out, int affine)
+{
+    for (int32_t i = 0; i < norm->cols; i += GSV_VL) {
+        const int n = lanes_at(norm->cols, i);
+        const vf x = (load_lanes(row + i, n) - vf_set(center)) * vf_set(factor);
+        vf gamma = vf_set(1.0f), beta = vf_set(0.0f);
+
+        if (affine || norm->gamma)
+            gamma = load_lanes(norm->gamma + i, n);
+        if (affine || norm->beta)
+            beta = load_lanes(norm->beta + i, n);
+        store_lanes(out + i, vf_fma(x, gamma, beta), n);
     }
+}
+
+/* `out` may be `row`; `sum` is the sum of the row. */
+static void norm_row(const struct norm *norm, const float *row, float sum, float *out)
+{
+    const float center = norm->kind == GPUSERVE_NORM_LAYER ? sum / (float)norm->cols : 0.0f;
+    float factor = 1.0f;
+
+    if (norm->kind != GPUSERVE_NORM_NONE)
+        factor = inverse_deviation(norm, row, center);
+    else if (row == out && !norm->gamma && !norm->beta)
+        return;
+    if (norm->gamma && norm->beta)
+        scale_row(norm, row, center, factor, out, 1);
+    else
+        scale_row(norm, row, center, factor, out, 0);
+}
+
+/* The sum of the tables of one row; returns the sum of its elements. */
+static float embed_row(const struct gpuserve_op_embed *op, int32_t row, float *out)
+{
+    const struct gpuserve_batch *b = op->batch;
+    const size_t hidden = (size_t)op->hidden;
+    const float *word = (const float *)op->word + (size_t)b->ids[row] * hidden;
+    const float *position = op->position, *type = op->type;
+
+    if (position)
+        position += (size_t)b->positions[row] * hidden;
+    if (type)
+        type += (size_t)b->type_ids[row] * hidden;
+    if (op->word_scale == 0.0f || op->word_scale == 1.0f)
+        return add_rows(out, word, 1.0f, position, type, op->hidden);
+    return add_rows(out, word, op->word_scale, position, type, op->hidden);
 }
 
 void GSV_VARIANT(gsv_embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end)
 {
-    const struct layernorm l = { op->gamma, op->beta, op->eps, op->hidden };
-    const size_t hidden = (size_t)op->hidden;
-    const struct gpuserve_batch *b = op->batch;
+    const struct norm norm = { op->gamma, op->beta, op->eps, op->hidden, op->norm };
 
     for (; row < row_end; row++) {
-        const float *word = (const float *)op->word + (size_t)b->ids[row] * hidden;
-        const float *position = op->position, *type = op->type;
-        float *out = (float *)op->out + (size_t)row * hidden;
-        float sum;
+        float *out = (float *)op->out + (size_t)row * (size_t)op->hidden;
 
-        if (position)
-            position += (size_t)b->positions[row] * hidden;
-        if (type)
-            type += (size_t)b->type_ids[row] * hidden;
-        sum = add_rows(out, word, position, type, op->hidden);
-        layernorm_row(&l, out, sum / (float)op->hidden);
+        norm_row(&norm, out, embed_row(op, row, out), out);
     }
 }
 
 void GSV_VARIANT(gsv_add_norm)(const struct gpuserve_op_add_norm *op, int32_t row, int32_t row_end)
 {
-    const struct layernorm l = { op->gamma, op->beta, op->eps, op->cols };
+    const struct norm norm = { op->gamma, op->beta, op->eps, op->cols, op->norm };
+    float *sums = op->sum ? op->sum : op->out;
 
     for (; row < row_end; row++) {
         const size_t at = (size_t)row * (size_t)op->cols;
-        float *out = (float *)op->out + at;
         const float *residual = op->residual ? (const float *)op->residual + at : NULL;
-        const float sum = add_rows(out, (const float *)op->in + at, residual, NULL, op->cols);
+        const float sum =
+            add_rows(sums + at, (const float *)op->in + at, 1.0f, residual, NULL, op->cols);
 
-        layernorm_row(&l, out, sum / (float)op->cols);
+        norm_row(&norm, sums + at, sum, (float *)op->out + at);
     }
 }
 
@@ -157,12 +178,6 @@ GSV_INLINE vf pool_lanes(const struct gpuserve_op_pool *op, int32_t first, int32
             pooled = pooled + x;
     }
     return pooled;
-}
-
-static void clear_row(float *row, int32_t cols)
-{
-    for (int32_t i = 0; i < cols; i += GSV_VL)
-        store_lanes(row + i, vf_set(0.0f), lanes_at(cols, i));
 }
 
 /* A sequence without tokens gives zeros for every pooling: the row at `first` belongs to another
@@ -234,13 +249,20 @@ static void softmax_row(float *row, int32_t cols)
     multiply_row(row, cols, 1.0f / vf_sum(sum));
 }
 
-GSV_INLINE void activate_row(float *row, int32_t cols, int32_t activation)
+static void activate_row(float *row, int32_t cols, int32_t activation)
 {
     for (int32_t i = 0; i < cols; i += GSV_VL) {
         const int n = lanes_at(cols, i);
 
         store_lanes(row + i, vf_activation(load_lanes(row + i, n), activation), n);
     }
+}
+
+static void layernorm_row(const struct gpuserve_op_rows *op, float *row)
+{
+    const struct norm norm = { op->gamma, op->beta, op->eps, op->cols, GPUSERVE_NORM_LAYER };
+
+    norm_row(&norm, row, add_rows(row, row, 1.0f, NULL, NULL, op->cols), row);
 }
 
 void GSV_VARIANT(gsv_activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end)
@@ -250,8 +272,8 @@ void GSV_VARIANT(gsv_activate)(const struct gpuserve_op_rows *op, int32_t row, i
 
         if (op->activation == GPUSERVE_ACT_SOFTMAX)
             softmax_row(data, op->cols);
-        else if (op->activation == GPUSERVE_ACT_SIGMOID)
-            activate_row(data, op->cols, GPUSERVE_ACT_SIGMOID);
+        else if (op->activation == GPUSERVE_ACT_LAYERNORM)
+            layernorm_row(op, data);
         else
             activate_row(data, op->cols, op->activation);
     }

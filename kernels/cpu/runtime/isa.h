@@ -113,13 +113,17 @@ struct gsv_cpu_isa {
     void (*pool)(const struct gpuserve_op_pool *op, int32_t sequence);
     void (*normalize)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
     void (*activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
+    void (*rotate)(const struct gpuserve_op_rotate *op, int32_t row, int32_t row_end);
+    void (*glu)(const struct gpuserve_op_glu *op, int32_t row, int32_t row_end);
+    void (*route)(const struct gpuserve_op_route *op, int32_t row, int32_t row_end);
+    void (*add_scaled)(const struct gpuserve_op_add_scaled *op, int32_t row, int32_t row_end);
     /* In place. */
     void (*chain)(float *x, size_t n, const gpuserve_chain_step *steps, size_t n_steps);
     void (*lstm_gates)(const struct gsv_lstm_gates *gates);
 };
 
 /* Floats of scratch per thread, enough for either attention function. */
-size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size);
+size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size, int32_t position_rows);
 
 /* Returns the best table for this processor. The environment variable GPUSERVE_MAX_ISA limits it to
  * one of generic, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16. */

@@ -39,6 +39,11 @@ void GSV_VARIANT(gsv_add_norm)(const struct gpuserve_op_add_norm *op, int32_t ro
 void GSV_VARIANT(gsv_pool)(const struct gpuserve_op_pool *op, int32_t sequence);
 void GSV_VARIANT(gsv_normalize)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
 void GSV_VARIANT(gsv_activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
+void GSV_VARIANT(gsv_rotate)(const struct gpuserve_op_rotate *op, int32_t row, int32_t row_end);
+void GSV_VARIANT(gsv_glu)(const struct gpuserve_op_glu *op, int32_t row, int32_t row_end);
+void GSV_VARIANT(gsv_route)(const struct gpuserve_op_route *op, int32_t row, int32_t row_end);
+void GSV_VARIANT(gsv_add_scaled)(const struct gpuserve_op_add_scaled *op, int32_t row,
+                                 int32_t row_end);
 void GSV_VARIANT(gsv_lstm_gates)(const struct gsv_lstm_gates *gates);
 void GSV_VARIANT(gsv_chain)(float *x, size_t n, const gpuserve_chain_step *steps, size_t n_steps);
 

@@ -44,65 +44,42 @@ struct op_job {
     const void *op;
 };
 
-static void embed_rows(const void *job_, int32_t row, int32_t row_end)
-{
-    const struct op_job *job = job_;
+/* An operation on rows: `rows_` rows of `cols_` floats each. */
+#define ROW_OPERATION(name, struct_name, rows_, cols_)                                       \
+    static void name##_rows(const void *job_, int32_t row, int32_t row_end)                  \
+    {                                                                                        \
+        const struct op_job *job = job_;                                                     \
+                                                                                             \
+        job->stream->isa->name(job->op, row, row_end);                                       \
+    }                                                                                        \
+                                                                                             \
+    gpuserve_status gsv_cpu_##name(struct gpuserve_stream *stream,                           \
+                                   const struct gpuserve_op_##struct_name *op)               \
+    {                                                                                        \
+        gsv_cpu_run_rows(stream, name##_rows, &(struct op_job){ stream, op }, rows_, cols_); \
+        return GPUSERVE_OK;                                                                  \
+    }
 
-    job->stream->isa->embed(job->op, row, row_end);
-}
-
-gpuserve_status gsv_cpu_embed(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op)
-{
-    gsv_cpu_run_rows(stream, embed_rows, &(struct op_job){ stream, op }, op->batch->n_rows,
-                     op->hidden);
-    return GPUSERVE_OK;
-}
-
-static void layernorm_rows(const void *job_, int32_t row, int32_t row_end)
-{
-    const struct op_job *job = job_;
-
-    job->stream->isa->add_norm(job->op, row, row_end);
-}
-
-gpuserve_status gsv_cpu_add_norm(struct gpuserve_stream *stream,
-                                 const struct gpuserve_op_add_norm *op)
-{
-    gsv_cpu_run_rows(stream, layernorm_rows, &(struct op_job){ stream, op }, op->rows, op->cols);
-    return GPUSERVE_OK;
-}
-
-static void normalize_rows(const void *job_, int32_t row, int32_t row_end)
-{
-    const struct op_job *job = job_;
-
-    job->stream->isa->normalize(job->op, row, row_end);
-}
-
-gpuserve_status gsv_cpu_normalize(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op)
-{
-    gsv_cpu_run_rows(stream, normalize_rows, &(struct op_job){ stream, op }, op->rows, op->cols);
-    return GPUSERVE_OK;
-}
-
-static void activate_rows(const void *job_, int32_t row, int32_t row_end)
-{
-    const struct op_job *job = job_;
-
-    job->stream->isa->activate(job->op, row, row_end);
-}
-
-gpuserve_status gsv_cpu_activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op)
-{
-    gsv_cpu_run_rows(stream, activate_rows, &(struct op_job){ stream, op }, op->rows, op->cols);
-    return GPUSERVE_OK;
-}
+ROW_OPERATION(embed, embed, op->batch->n_rows, op->hidden)
+ROW_OPERATION(add_norm, add_norm, op->rows, op->cols)
+ROW_OPERATION(normalize, rows, op->rows, op->cols)
+ROW_OPERATION(activate, rows, op->rows, op->cols)
+ROW_OPERATION(rotate, rotate, op->batch->n_rows, (op->n_heads + op->n_kv_heads) * op->head_size)
+ROW_OPERATION(glu, glu, op->rows, 2 * op->cols)
+ROW_OPERATION(route, route, op->rows, op->experts)
+ROW_OPERATION(add_scaled, add_scaled, op->rows, op->cols)
 
 /* True if the next product is in float32: the attention of a model that otherwise rounds then stays
  * exact too. */
 static bool is_exact(const struct gpuserve_op_attention *op)
 {
     return op->reader && op->reader->dtype == GPUSERVE_DTYPE_FLOAT32;
+}
+
+/* True for options that attention_bf16 lacks. */
+static bool needs_float32(const struct gpuserve_op_attention *op)
+{
+    return op->softcap != 0.0f || op->position_key || op->position_query;
 }
 
 /* One task is one head of one sequence. */
@@ -112,7 +89,8 @@ static void attention_task(void *job_, int32_t thread, int32_t task)
     const struct gpuserve_op_attention *op = job->op;
     const struct gpuserve_stream *stream = job->stream;
 
-    const gsv_attention_fn run = is_exact(op) ? stream->isa->attention : stream->attention;
+    const bool in_float32 = is_exact(op) || needs_float32(op);
+    const gsv_attention_fn run = in_float32 ? stream->isa->attention : stream->attention;
 
     run(op, task / op->n_heads, task % op->n_heads,
         stream->scratch + (size_t)thread * stream->scratch_floats);
@@ -142,33 +120,4 @@ gpuserve_status gsv_cpu_pool(struct gpuserve_stream *stream, const struct gpuser
 
     gsv_thread_pool_run(stream->thread_pool, op->batch->n_sequences, pool_task, &job);
     return GPUSERVE_OK;
-}
-
-gpuserve_status gsv_cpu_rotate(struct gpuserve_stream *stream, const struct gpuserve_op_rotate *op)
-{
-    (void)stream;
-    (void)op;
-    return GPUSERVE_E_UNSUPPORTED;
-}
-
-gpuserve_status gsv_cpu_glu(struct gpuserve_stream *stream, const struct gpuserve_op_glu *op)
-{
-    (void)stream;
-    (void)op;
-    return GPUSERVE_E_UNSUPPORTED;
-}
-
-gpuserve_status gsv_cpu_route(struct gpuserve_stream *stream, const struct gpuserve_op_route *op)
-{
-    (void)stream;
-    (void)op;
-    return GPUSERVE_E_UNSUPPORTED;
-}
-
-gpuserve_status gsv_cpu_add_scaled(struct gpuserve_stream *stream,
-                                   const struct gpuserve_op_add_scaled *op)
-{
-    (void)stream;
-    (void)op;
-    return GPUSERVE_E_UNSUPPORTED;
 }

@@ -30,28 +30,43 @@ static size_t take(size_t *total, size_t size)
     return at;
 }
 
-/* float32: keys, values and scores of one head. bfloat16: also bias, queries and outputs. */
-size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size)
+/* Products with position rows: four tables of distances, packed rows, products of a tile and of all
+ * keys. */
+static size_t position_floats(int32_t max_seqlen, size_t size, int32_t position_rows)
+{
+    const size_t tables = gsv_round_up(8 * (size_t)max_seqlen, 16);
+
+    if (position_rows <= 0)
+        return 0;
+    return tables + gsv_round_up((size_t)position_rows, GSV_COLUMN_STEP) *
+                        (size + GSV_TILE_ROWS + (size_t)max_seqlen);
+}
+
+/* float32: keys, values and scores of one head, products with position rows. bfloat16: also bias,
+ * queries and outputs. */
+size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size, int32_t position_rows)
 {
     const size_t length = gsv_round_up((size_t)max_seqlen, GSV_COLUMN_STEP);
     const size_t size = gsv_round_up((size_t)head_size, GSV_COLUMN_STEP);
-    const size_t whole = length * (2 * size + GSV_TILE_ROWS);
+    const size_t whole =
+        length * (2 * size + GSV_TILE_ROWS) + position_floats(max_seqlen, size, position_rows);
     const size_t halves = length * (size + GSV_COLUMN_STEP + 2) + size * 2 * GSV_COLUMN_STEP;
 
-    return whole > halves ? whole : halves;
+    return gsv_round_up(whole > halves ? whole : halves, 64 / sizeof(float));
 }
 
 static struct stream_plan plan_of(const struct gpuserve_stream_options *o)
 {
     struct stream_plan plan = { .total = gsv_round_up(sizeof(struct gpuserve_stream), 64) };
     const int32_t heads = o->n_heads > 0 ? o->n_heads : 1;
+    const int32_t head_size = o->head_size > 0 ? o->head_size : (o->hidden_size - 1) / heads + 1;
 
     plan.n_threads = o->n_threads < 1 ? 1 : o->n_threads;
     if (plan.n_threads > GSV_MAX_POOL_THREADS)
         plan.n_threads = GSV_MAX_POOL_THREADS;
     plan.rows = (size_t)(o->max_tokens > o->max_sequences ? o->max_tokens : o->max_sequences);
     plan.batch = take(&plan.total, gsv_hostmem_batch_bytes(o->max_tokens, o->max_sequences));
-    plan.scratch_floats = gsv_cpu_attention_floats(o->max_seqlen, (o->hidden_size - 1) / heads + 1);
+    plan.scratch_floats = gsv_cpu_attention_floats(o->max_seqlen, head_size, o->position_rows);
     plan.scratch = take(&plan.total, (size_t)plan.n_threads * plan.scratch_floats * sizeof(float));
     if (o->dtype != GPUSERVE_DTYPE_INT8 && o->dtype != GPUSERVE_DTYPE_BFLOAT16)
         return plan;

@@ -25,6 +25,10 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
     .pool = GSV_VARIANT(gsv_pool),
     .normalize = GSV_VARIANT(gsv_normalize),
     .activate = GSV_VARIANT(gsv_activate),
+    .rotate = GSV_VARIANT(gsv_rotate),
+    .glu = GSV_VARIANT(gsv_glu),
+    .route = GSV_VARIANT(gsv_route),
+    .add_scaled = GSV_VARIANT(gsv_add_scaled),
     .chain = GSV_VARIANT(gsv_chain),
     .lstm_gates = GSV_VARIANT(gsv_lstm_gates),
 };

@@ -221,6 +221,20 @@ GSV_INLINE float vf_largest(vf v)
 #define VF_ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #endif
 
+/* The elements at even (odd) positions of a, then of b: undoes VF_ZIP_LOW and VF_ZIP_HIGH. */
+#if GSV_VL == 16
+#define VF_EVEN(a, b) \
+    __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+#define VF_ODD(a, b) \
+    __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+#elif GSV_VL == 8
+#define VF_EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14)
+#define VF_ODD(a, b) __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15)
+#else
+#define VF_EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6)
+#define VF_ODD(a, b) __builtin_shufflevector(a, b, 1, 3, 5, 7)
+#endif
+
 /* Transpose: log2(GSV_VL) rounds of interleaving row i with row i + GSV_VL / 2. */
 GSV_INLINE void vf_transpose(vf rows[GSV_VL])
 {

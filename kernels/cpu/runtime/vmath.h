@@ -129,6 +129,13 @@ GSV_INLINE vf vf_gelu_tanh(vf x)
     return x * vf_sigmoid(vf_set(1.5957691216057308f) * vf_fma(vf_set(0.044715f), cube, x));
 }
 
+/* Expands X(kind) for each activation of vf_activation() except NONE. */
+#define VMATH_ACTIVATIONS(X)  \
+    X(GPUSERVE_ACT_GELU)      \
+    X(GPUSERVE_ACT_GELU_TANH) \
+    X(GPUSERVE_ACT_RELU)      \
+    X(GPUSERVE_ACT_TANH) X(GPUSERVE_ACT_SILU) X(GPUSERVE_ACT_QUICK_GELU) X(GPUSERVE_ACT_SIGMOID)
+
 /* `kind` is a compile-time constant after inlining. */
 GSV_INLINE vf vf_activation(vf x, int32_t kind)
 {
@@ -143,6 +150,8 @@ GSV_INLINE vf vf_activation(vf x, int32_t kind)
         return vf_fma(vf_set(2.0f), vf_sigmoid(x + x), vf_set(-1.0f));
     case GPUSERVE_ACT_SILU:
         return x * vf_sigmoid(x);
+    case GPUSERVE_ACT_QUICK_GELU:
+        return x * vf_sigmoid(vf_set(1.702f) * x);
     case GPUSERVE_ACT_SIGMOID:
         return vf_sigmoid(x);
     default:

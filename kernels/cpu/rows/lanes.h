@@ -1,0 +1,33 @@
+/*
+ * lanes.h - the vectors of a row of any number of columns: whole ones, and a part at the end.
+ */
+#ifndef GSV_CPU_LANES_H
+#define GSV_CPU_LANES_H
+
+#include "kernels/cpu/runtime/vec.h"
+
+GSV_INLINE int lanes_at(int32_t cols, int32_t c)
+{
+    return cols - c < GSV_VL ? cols - c : GSV_VL;
+}
+
+GSV_INLINE vf load_lanes(const float *p, int n)
+{
+    return n == GSV_VL ? vf_load(p) : vf_load_part(p, n);
+}
+
+GSV_INLINE void store_lanes(float *p, vf v, int n)
+{
+    if (n == GSV_VL)
+        vf_store(p, v);
+    else
+        vf_store_part(p, v, n);
+}
+
+GSV_INLINE void clear_row(float *row, int32_t cols)
+{
+    for (int32_t i = 0; i < cols; i += GSV_VL)
+        store_lanes(row + i, vf_set(0.0f), lanes_at(cols, i));
+}
+
+#endif
