@@ -19,11 +19,13 @@ import torch
 torch.set_grad_enabled(False)
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import decoders  # noqa: E402
 import encoders  # noqa: E402
+import hub_layouts  # noqa: E402
 from reference import Maker  # noqa: E402
 
 OUT = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/data/models")
 maker = Maker(OUT, sys.argv[2:])
-for module in (encoders,):
+for module in (encoders, decoders, hub_layouts):
     for family in module.FAMILIES:
         family(maker)

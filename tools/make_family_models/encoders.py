@@ -15,7 +15,7 @@ def all_heads(prefix, kinds=("single", "tokens", "masked")):
 
 
 def albert(maker):
-    config = lambda **more: tf.AlbertConfig(**{**SMALL, "embedding_size": 16, "inner_group_num": 1, "num_hidden_groups": 1,
+    config = lambda **more: tf.AlbertConfig(**{**SMALL, "bos_token_id": 3, "eos_token_id": 4, "embedding_size": 16, "inner_group_num": 1, "num_hidden_groups": 1,
                                                "num_hidden_layers": 3, **more})
     maker.write("albert", tf.AlbertModel, config(), pooling="mean")
     maker.write("albert-groups", tf.AlbertModel, config(num_hidden_groups=2, num_hidden_layers=4), pooling="cls")
@@ -85,7 +85,8 @@ def eurobert(maker):
 
 
 def rembert(maker):
-    config = lambda **more: tf.RemBertConfig(**{**ONE, "input_embedding_size": 16, "output_embedding_size": 24, **more})
+    config = lambda **more: tf.RemBertConfig(**{**ONE, "input_embedding_size": 16, "output_embedding_size": 24,
+                                                "bos_token_id": 3, "eos_token_id": 4, **more})
     maker.write("rembert", tf.RemBertModel, config(num_hidden_layers=2), pooling="cls")
     heads_of(maker, "rembert", all_heads("RemBert"), config)
 

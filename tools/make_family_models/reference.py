@@ -162,17 +162,18 @@ class Maker:
         return folder
 
     def write(self, name, make, config, pooling=None, lengths=LENGTHS, edit=None, pads=True, normalize=False,
-              hidden=None, scale=1.0, extra=(), more=None):
+              hidden=None, scale=1.0, extra=(), more=None, original=True):
         """One directory: the model as save_pretrained() writes it, `edit`ed (hub layout), and its reference.
 
         With `pooling` the model embeds; a class ...ForSequenceClassification, ...ForTokenClassification or
-        ...ForMaskedLM gets what its head computes.
+        ...ForMaskedLM gets what its head computes. `original`: with the names of tensors that transformers writes by
+        itself, which are those of the repositories, not those of its own modules.
         """
         if not self.wants(name):
             return None
         folder = self.folder(name)
         model = randomize(make(config), self.seed, scale)
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, save_original_format=original)
         if os.path.exists(f"{folder}/generation_config.json"):
             os.remove(f"{folder}/generation_config.json")
         weights = {k: v.clone() for k, v in model.state_dict().items()}
