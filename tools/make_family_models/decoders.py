@@ -1,12 +1,13 @@
 """Decoders that serve as text encoders: the vector of the last token, or a causal or bidirectional mean."""
 import torch
 import transformers as tf
-from reference import EOS, LENGTHS, VOCABULARY, compute, heads_of, in_double, read_json, rename, write_json, write_reference
+from reference import TINY, VOCABULARY, compute, heads_of, in_double, read_json, write_json, write_reference
 from safetensors.torch import load_file
 
 SMALL = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              intermediate_size=24, max_position_embeddings=33, pad_token_id=0, bos_token_id=3, eos_token_id=4)
-ONE = dict(SMALL, num_hidden_layers=1)
+ONE = dict(SMALL, num_hidden_layers=1, intermediate_size=16)
+FEW = dict(TINY, num_key_value_heads=1)
 
 
 def older(config):
@@ -71,10 +72,10 @@ def qwen(maker):
     maker.write("qwen3", tf.Qwen3Model, config(num_hidden_layers=2, attention_bias=True), pooling="lasttoken", normalize=False)
     maker.write("qwen3-embedding", tf.Qwen3Model, config(num_hidden_layers=2, rope_parameters={
         "rope_type": "default", "rope_theta": 1000000.0}), pooling="lasttoken", edit=as_embedding)
-    heads_of(maker, "qwen3", {"single": tf.Qwen3ForSequenceClassification, "tokens": tf.Qwen3ForTokenClassification}, config)
-    heads_of(maker, "qwen3-reranker", {"regression": tf.Qwen3ForSequenceClassification}, config, edit=with_older_config)
-    next_token(maker, "qwen3-causal", tf.Qwen3ForCausalLM, config(tie_word_embeddings=True))
-    next_token(maker, "qwen3-causal-untied", tf.Qwen3ForCausalLM, config(tie_word_embeddings=False))
+    heads_of(maker, "qwen3", {"single": tf.Qwen3ForSequenceClassification, "tokens": tf.Qwen3ForTokenClassification}, config, FEW)
+    heads_of(maker, "qwen3-reranker", {"regression": tf.Qwen3ForSequenceClassification}, config, FEW, edit=with_older_config)
+    next_token(maker, "qwen3-causal", tf.Qwen3ForCausalLM, config(tie_word_embeddings=True, **FEW))
+    next_token(maker, "qwen3-causal-untied", tf.Qwen3ForCausalLM, config(tie_word_embeddings=False, **FEW))
 
 
 def mistral(maker):
@@ -82,7 +83,7 @@ def mistral(maker):
     maker.write("mistral", tf.MistralModel, config(num_hidden_layers=2, sliding_window=8), pooling="lasttoken")
     maker.write("mistral-no-window", tf.MistralModel, config(sliding_window=None, head_dim=6), pooling="lasttoken",
                 edit=with_older_config)
-    heads_of(maker, "mistral", {"multi": tf.MistralForSequenceClassification}, config)
+    heads_of(maker, "mistral", {"multi": tf.MistralForSequenceClassification}, config, FEW)
 
 
 def llama(maker):
@@ -90,7 +91,7 @@ def llama(maker):
     maker.write("llama", tf.LlamaModel, config(num_hidden_layers=2), pooling="mean")
     maker.write("llama-biases", tf.LlamaModel, config(attention_bias=True, mlp_bias=True, num_key_value_heads=4, head_dim=16,
                 hidden_act="gelu"), pooling="lasttoken")
-    heads_of(maker, "llama", {"single": tf.LlamaForSequenceClassification, "tokens": tf.LlamaForTokenClassification}, config)
+    heads_of(maker, "llama", {"single": tf.LlamaForSequenceClassification, "tokens": tf.LlamaForTokenClassification}, config, FEW)
     kinds = {
         "linear": {"factor": 2.0},
         "dynamic": {"factor": 2.0},

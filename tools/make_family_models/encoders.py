@@ -1,10 +1,10 @@
 """Encoders that read a text in both directions, as transformers saves them."""
 import transformers as tf
-from reference import LENGTHS, VOCABULARY, heads_of
+from reference import LENGTHS, TINY, VOCABULARY, heads_of
 
 SMALL = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24,
              max_position_embeddings=33)
-ONE = dict(SMALL, num_hidden_layers=1)
+ONE = dict(SMALL, num_hidden_layers=1, intermediate_size=16)
 ROBERTA = dict(max_position_embeddings=35, pad_token_id=1, bos_token_id=3, eos_token_id=4, type_vocab_size=1)
 
 
@@ -19,14 +19,14 @@ def albert(maker):
                                                "num_hidden_layers": 3, **more})
     maker.write("albert", tf.AlbertModel, config(), pooling="mean")
     maker.write("albert-groups", tf.AlbertModel, config(num_hidden_groups=2, num_hidden_layers=4), pooling="cls")
-    heads_of(maker, "albert", all_heads("Albert"), config)
+    heads_of(maker, "albert", all_heads("Albert"), config, dict(TINY, embedding_size=8))
 
 
 def electra(maker):
     config = lambda **more: tf.ElectraConfig(**{**ONE, "embedding_size": 16, **more})
     maker.write("electra", tf.ElectraModel, config(num_hidden_layers=2), pooling="cls")
     maker.write("electra-same-size", tf.ElectraModel, config(embedding_size=32), pooling="mean")
-    heads_of(maker, "electra", all_heads("Electra", ("multi", "tokens", "masked")), config)
+    heads_of(maker, "electra", all_heads("Electra", ("multi", "tokens", "masked")), config, dict(TINY, embedding_size=8))
 
 
 def ernie(maker):
@@ -68,27 +68,27 @@ def modernbert(maker):
     maker.write("modernbert-multi", tf.ModernBertForSequenceClassification, config(
         num_labels=4, problem_type="multi_label_classification", classifier_pooling="mean", norm_bias=True,
         classifier_activation="silu"))
-    maker.write("modernbert-tokens", tf.ModernBertForTokenClassification, config(id2label={0: "O", 1: "B-PER", 2: "I-PER"}))
-    maker.write("modernbert-masked", tf.ModernBertForMaskedLM, config())
-    maker.write("modernbert-masked-no-bias", tf.ModernBertForMaskedLM, config(decoder_bias=False, classifier_bias=True))
+    maker.write("modernbert-tokens", tf.ModernBertForTokenClassification, config(**TINY, id2label={0: "O", 1: "B-PER", 2: "I-PER"}))
+    maker.write("modernbert-masked", tf.ModernBertForMaskedLM, config(**TINY))
+    maker.write("modernbert-masked-no-bias", tf.ModernBertForMaskedLM, config(**TINY, decoder_bias=False, classifier_bias=True))
 
 
 def eurobert(maker):
     config = lambda **more: tf.EuroBertConfig(**{**ONE, "num_key_value_heads": 2, "pad_token_id": 0, "mask_token_id": 5,
                                                  "bos_token_id": 3, "eos_token_id": 4, **more})
     maker.write("eurobert", tf.EuroBertModel, config(num_hidden_layers=2), pooling="mean")
-    heads_of(maker, "eurobert", all_heads("EuroBert"), config)
+    heads_of(maker, "eurobert", all_heads("EuroBert"), config, dict(TINY, num_key_value_heads=1))
     for pooling in ("bos", "mean", "late"):
         maker.write(f"eurobert-multi-{pooling}", tf.EuroBertForSequenceClassification,
                     config(num_labels=2, problem_type="multi_label_classification", classifier_pooling=pooling,
-                           num_key_value_heads=4))
+                           num_key_value_heads=1, **TINY))
 
 
 def rembert(maker):
     config = lambda **more: tf.RemBertConfig(**{**ONE, "input_embedding_size": 16, "output_embedding_size": 24,
                                                 "bos_token_id": 3, "eos_token_id": 4, **more})
     maker.write("rembert", tf.RemBertModel, config(num_hidden_layers=2), pooling="cls")
-    heads_of(maker, "rembert", all_heads("RemBert"), config)
+    heads_of(maker, "rembert", all_heads("RemBert"), config, dict(TINY, input_embedding_size=8, output_embedding_size=12))
 
 
 def mobilebert(maker):
@@ -101,9 +101,12 @@ def mobilebert(maker):
         num_feedforward_networks=1), pooling="cls")
     maker.write("mobilebert-no-bottleneck", tf.MobileBertModel, config(
         use_bottleneck=False, true_hidden_size=32, intra_bottleneck_size=32, num_feedforward_networks=1), pooling="mean")
-    heads_of(maker, "mobilebert", all_heads("MobileBert"), lambda **more: config(num_hidden_layers=1, **more))
+    heads_of(maker, "mobilebert", all_heads("MobileBert"), config, dict(
+        hidden_size=16, embedding_size=8, true_hidden_size=8, intra_bottleneck_size=8, intermediate_size=16, num_attention_heads=2,
+        num_hidden_layers=1))
     maker.write("mobilebert-single-no-activation", tf.MobileBertForSequenceClassification,
-                config(num_hidden_layers=1, num_labels=2, classifier_activation=False))
+                config(num_hidden_layers=1, num_labels=2, classifier_activation=False,
+                embedding_size=8, true_hidden_size=8, intra_bottleneck_size=8, hidden_size=16, num_attention_heads=2))
 
 
 def longformer(maker):
@@ -114,7 +117,8 @@ def longformer(maker):
 
 
 def big_bird(maker):
-    config = lambda **more: tf.BigBirdConfig(**{**ONE, "attention_type": "original_full", "max_position_embeddings": 40, **more})
+    config = lambda **more: tf.BigBirdConfig(**{**ONE, "attention_type": "original_full", "max_position_embeddings": 40, "bos_token_id": 3,
+                                                "eos_token_id": 4, "sep_token_id": 4, **more})
     maker.write("big-bird", tf.BigBirdModel, config(num_hidden_layers=2), pooling="cls")
     maker.write("big-bird-options", tf.BigBirdModel, config(use_bias=False, rescale_embeddings=True, attention_type="block_sparse"),
                 pooling="mean")
@@ -137,7 +141,7 @@ def deberta(maker):
 def deberta_v2(maker):
     """deberta-v3 writes share_att_key, norm_rel_ebd and position_buckets; v2-xlarge has a convolution."""
     v3 = dict(relative_attention=True, pos_att_type=["p2c", "c2p"], share_att_key=True, norm_rel_ebd="layer_norm",
-              position_buckets=8, position_biased_input=False, type_vocab_size=0, max_relative_positions=-1, pooler_hidden_size=32)
+              position_buckets=8, position_biased_input=False, type_vocab_size=0, max_relative_positions=-1, pooler_hidden_size=32, max_position_embeddings=35)
     config = lambda **more: tf.DebertaV2Config(**{**ONE, **v3, **more})
     long = dict(max_position_embeddings=65)
     maker.write("deberta-v3", tf.DebertaV2Model, config(num_hidden_layers=2, **long), pooling="cls", lengths=[*LENGTHS, 65])
@@ -152,9 +156,21 @@ def deberta_v2(maker):
     maker.write("deberta-v2-no-buckets-shared", tf.DebertaV2Model, config(position_buckets=-1, max_relative_positions=6), pooling="mean")
     maker.write("deberta-v2-no-relative", tf.DebertaV2Model, config(relative_attention=False, position_biased_input=True,
                 norm_rel_ebd="none", pos_att_type=[]), pooling="mean")
-    heads_of(maker, "deberta-v3", all_heads("DebertaV2", ("single", "multi", "tokens", "masked")), config)
+    heads_of(maker, "deberta-v3", all_heads("DebertaV2", ("single", "multi", "tokens", "masked")), config,
+             dict(TINY, pooler_hidden_size=16))
     maker.write("deberta-v3-single-relu", tf.DebertaV2ForSequenceClassification,
-                config(num_labels=2, pooler_hidden_act="relu"))
+                config(num_labels=2, pooler_hidden_act="relu", **TINY, pooler_hidden_size=16))
+
+
+class T5WithEncoder(tf.T5Model):
+    """Saved as T5Model; its reference is that of the encoder."""
+
+    @property
+    def encoder_only(self):
+        return self.encoder
+
+
+T5WithEncoder.__name__ = "T5Model"  # what the saved configuration says
 
 
 def t5(maker):
@@ -167,7 +183,8 @@ def t5(maker):
                 relative_attention_max_distance=128, **gated), pooling="mean", lengths=[*LENGTHS, 80])
     maker.write("mt5-encoder", tf.MT5EncoderModel, config(tf.MT5Config, **gated), pooling="mean")
     maker.write("umt5-encoder", tf.UMT5EncoderModel, config(tf.UMT5Config, **gated), pooling="mean")
-    maker.write("t5-whole", tf.T5Model, config(num_layers=1, num_decoder_layers=1, **relu), pooling=None, hidden=False)
+    # A whole T5: the decoder's tensors are of no use to an encoder.
+    maker.write("t5-whole", T5WithEncoder, config(num_layers=1, num_decoder_layers=1, d_kv=4, d_ff=16, **relu), pooling="mean")
 
 
 def clip(maker):

@@ -3,9 +3,8 @@ import re
 
 import torch
 import transformers as tf
-from reference import (LENGTHS, POOLINGS, VOCABULARY, compute, heads_of, in_double, randomize, read_json, rename, texts, with_pads,
-                       write_json, write_reference)
-from encoders import ONE, ROBERTA, SMALL, all_heads
+from reference import LENGTHS, POOLINGS, TINY, compute, heads_of, in_double, randomize, rename, texts, with_pads, write_reference
+from encoders import ONE, ROBERTA, all_heads
 
 
 def renamed(pairs):
@@ -96,16 +95,16 @@ def gte_hub(architecture, ntk=None):
 def gte(maker):
     config = lambda **more: tf.GteConfig(**{**ONE, "type_vocab_size": 1, "pad_token_id": 1, **more})
     maker.write("gte", tf.GteModel, config(num_hidden_layers=2), pooling="cls")
-    maker.write("gte-split", tf.GteModel, config(), pooling="cls", original=False)
+    maker.write("gte-split", tf.GteModel, config(), pooling="mean", original=False)
     # Their NTK scaling by 8 of theta 20000: theta times 8, and every frequency divided by 8^(2/head size).
     theta, factor, head = 20000.0, 8.0, 8
     ntk = dict(rope_parameters={"rope_type": "linear", "rope_theta": theta * factor, "factor": factor ** (2 / head)})
     maker.write("gte-hub-ntk", tf.GteModel, config(num_hidden_layers=2, **ntk), pooling="cls", edit=gte_hub("NewModel", (theta, factor)),
                 original=False)
     maker.write("gte-hub-no-types", tf.GteModel, config(type_vocab_size=0, pad_token_id=0, rope_parameters={
-        "rope_type": "default", "rope_theta": 160000.0}), pooling="cls", edit=gte_hub("NewModel"), original=False)
+        "rope_type": "default", "rope_theta": 160000.0}), pooling="mean", edit=gte_hub("NewModel"), original=False)
     heads_of(maker, "gte", all_heads("Gte"), config)
-    maker.write("gte-hub-regression", tf.GteForSequenceClassification, config(num_labels=1, **ntk),
+    maker.write("gte-hub-regression", tf.GteForSequenceClassification, config(num_labels=1, **ntk, **TINY),
                 edit=gte_hub("NewForSequenceClassification", (theta, factor)), original=False)
 
 
@@ -138,7 +137,7 @@ def jina_hub(lora):
             old.pop("dtype", None)
             more = {"lora_adaptations": TASKS, "lora_alpha": 1, "lora_dropout_p": 0.0, "lora_main_params_trainable": False,
                     "lora_rank": 4, "load_trained_adapters": True, "task_instructions": dict(zip(TASKS, INSTRUCTIONS)),
-                    "matryoshka_dimensions": [8, 16, 32], "truncate_dim": None} if lora else {}
+                    "matryoshka_dimensions": [4, 8, 16], "truncate_dim": None} if lora else {}
             return {**old, "model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"], "position_embedding_type": "rotary",
                     "auto_map": {"AutoConfig": "jinaai/xlm-roberta-flash-implementation--configuration_xlm_roberta.XLMRobertaFlashConfig",
                                  "AutoModel": "jinaai/xlm-roberta-flash-implementation--modeling_lora.XLMRobertaLoRA"},
@@ -153,7 +152,7 @@ def jina_lora(maker):
         return
     folder = maker.folder("jina-v3-hub-lora")
     make = lambda config: tf.JinaEmbeddingsV3Model(config, add_pooling_layer=False)
-    config = tf.JinaEmbeddingsV3Config(**{**ONE, **ROBERTA})
+    config = tf.JinaEmbeddingsV3Config(**{**ONE, **ROBERTA, **TINY})
     model = randomize(make(config), maker.seed)
     model.save_pretrained(folder, save_original_format=False)
     generator = torch.Generator().manual_seed(maker.seed + 1)
@@ -220,7 +219,7 @@ def jina(maker):
                 edit=jina_hub({}), original=False)
     jina_lora(maker)
     heads_of(maker, "jina-v3", all_heads("JinaEmbeddingsV3"), config)
-    maker.write("jina-reranker-hub", tf.XLMRobertaForSequenceClassification, tf.XLMRobertaConfig(**{**ONE, **ROBERTA}, num_labels=1),
+    maker.write("jina-reranker-hub", tf.XLMRobertaForSequenceClassification, tf.XLMRobertaConfig(**{**ONE, **ROBERTA, **TINY}, num_labels=1),
                 edit=flash_reranker)
 
 
@@ -230,7 +229,7 @@ def colbert(maker):
     """HF_ColBERT: BERT and a linear layer without bias; the vector of each token has length 1."""
     if not maker.wants("colbert"):
         return
-    config = tf.BertConfig(**SMALL)
+    config = tf.BertConfig(**ONE)
     make = lambda config: tf.BertModel(config)
     folder = maker.folder("colbert")
     model = randomize(make(config), maker.seed)

@@ -104,11 +104,12 @@ def refer(folder, model, sentences, tokens=(), pooling=None, logits=None, sparse
     columns = {k: [] for k in ("hidden_f64", "embedding_f64", "logits_f64", "probs_f64", "sparse_f64")}
     for ids in sentences:
         if "hidden" in tokens or pooling:
-            hidden = compute(model.base_model if pooling != "own" else model, ids, **(more or {}))
-            hidden = hidden if pooling == "own" else hidden.last_hidden_state
-            columns["hidden_f64"].append(hidden[0] if pooling != "own" else hidden.last_hidden_state[0])
+            out = compute(model if pooling == "own" else getattr(model, "encoder_only", model.base_model), ids, **(more or {}))
+            if "hidden" in tokens:
+                columns["hidden_f64"].append(out.last_hidden_state[0])
             if pooling:
-                columns["embedding_f64"].append(POOLINGS[pooling](hidden) if pooling != "own" else hidden.text_embeds)
+                columns["embedding_f64"].append(
+                    out.text_embeds if pooling == "own" else POOLINGS[pooling](out.last_hidden_state))
         if logits or sparse:
             out = compute(model, ids, **(more or {})).logits
             if sparse:
@@ -149,10 +150,19 @@ class Maker:
 
     def __init__(self, out, only=()):
         self.out, self.only, self.seed = out, tuple(only), 100
+        self.family, self.names = None, []
 
-    def wants(self, name):
+    def wants(self, name, listed=True):
+        """True if this model is to be written. `listed`: it has a reference.safetensors."""
         self.seed += 1
+        if listed:
+            self.names.append((name, self.family))
         return not self.only or name.startswith(self.only)
+
+    def write_list(self):
+        with open(os.path.join(self.out, "families.txt"), "w") as file:
+            file.write("# Written by tools/make_family_models: the models of test_model_families.c, and their families.\n")
+            file.writelines(f"{name}\t{family}\n" for name, family in self.names)
 
     def folder(self, name):
         folder = os.path.join(self.out, name)
@@ -179,7 +189,8 @@ class Maker:
         weights = {k: v.clone() for k, v in model.state_dict().items()}
         exact = in_double(make, config, weights)
         head = make.__name__
-        by_token = [t for t, wanted in (("hidden", hidden if hidden is not None else bool(pooling)),
+        whole = pooling and config.num_hidden_layers > 1  # one layer is enough to see an option in the embedding
+        by_token = [t for t, wanted in (("hidden", whole if hidden is None else hidden),
                                         ("logits", "ForTokenClass" in head)) if wanted]
         sentences = texts(self.seed, lengths, config.vocab_size)
         if pads and config.pad_token_id is not None:
@@ -201,11 +212,14 @@ def rename(folder, change, config=None):
         write_json(f"{folder}/config.json", config(read_json(f"{folder}/config.json")))
 
 
-def heads_of(maker, name, classes, config, **more):
+TINY = dict(hidden_size=16, num_attention_heads=2, intermediate_size=16)  # of models whose head matters
+
+
+def heads_of(maker, name, classes, config, sizes=TINY, **more):
     """A directory for each head of a family; the three problem types take turns over the families."""
     kinds = {"single": dict(id2label={0: "bad", 1: "good", 2: "so so"}, problem_type="single_label_classification"),
              "multi": dict(num_labels=4, problem_type="multi_label_classification"),
              "regression": dict(num_labels=1, problem_type="regression"),
              "tokens": dict(id2label={0: "O", 1: "B-PER", 2: "I-PER"}), "masked": {}}
     for kind, make in classes.items():
-        maker.write(f"{name}-{kind}", make, config(**kinds[kind.split("_")[0]]), **more)
+        maker.write(f"{name}-{kind}", make, config(**sizes, **kinds[kind]), **more)
