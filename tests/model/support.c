@@ -185,21 +185,42 @@ float *run_all(const struct loaded *model, const struct texts *texts, struct gsv
 
 /* --------------------------------------------------------------------------------- references */
 
-void *read_reference(const char *path, const char *name, size_t *count)
+/* Opens the file and looks for the tensor; the caller closes both. */
+static bool find_reference(struct gsv_dir **dir, struct gsv_safetensors **file,
+                           struct gsv_tensor *tensor, const char *path, const char *name)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     char folder[1024];
     const char *slash = strrchr(path, '/');
+
+    snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+    cr_assert_eq(gsv_dir_open(dir, folder, &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gsv_safetensors_open(file, *dir, slash + 1, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    return gsv_safetensors_find(*file, name, tensor);
+}
+
+bool has_reference(const char *path, const char *name)
+{
+    struct gsv_dir *dir = NULL;
+    struct gsv_safetensors *file = NULL;
+    struct gsv_tensor tensor;
+    const bool found = find_reference(&dir, &file, &tensor, path, name);
+
+    gsv_safetensors_close(&file);
+    gsv_dir_close(&dir);
+    return found;
+}
+
+void *read_reference(const char *path, const char *name, size_t *count)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_dir *dir = NULL;
     struct gsv_safetensors *file = NULL;
     struct gsv_tensor tensor;
     void *bytes;
 
-    snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
-    cr_assert_eq(gsv_dir_open(&dir, folder, &error), GPUSERVE_OK, "%s", error.message);
-    cr_assert_eq(gsv_safetensors_open(&file, dir, slash + 1, &error), GPUSERVE_OK, "%s",
-                 error.message);
-    cr_assert(gsv_safetensors_find(file, name, &tensor), "%s has no %s", path, name);
+    cr_assert(find_reference(&dir, &file, &tensor, path, name), "%s has no %s", path, name);
     bytes = malloc((size_t)tensor.size_bytes + 1);
     cr_assert_eq(gsv_fd_read(gsv_safetensors_fd(file), bytes, (size_t)tensor.size_bytes,
                              tensor.offset, path, &error),

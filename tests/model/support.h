@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "lib/model/model.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,6 +60,8 @@ struct gpuserve_host_batch make_batch(const struct gsv_spec_facts *facts, const 
                                       size_t first, size_t n);
 void free_batch(struct gpuserve_host_batch *batch);
 
+/* True if the safetensors file has the tensor. */
+bool has_reference(const char *path, const char *name);
 /* Bytes of a tensor in a safetensors file, owned; *count receives the number of elements. */
 void *read_reference(const char *path, const char *name, size_t *count);
 struct texts read_texts(const char *path); /* `ids` and `n_tokens` */

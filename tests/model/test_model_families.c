@@ -1,0 +1,202 @@
+/*
+ * test_model_families.c - every family and option against transformers in float64.
+ *
+ * tests/data/models/families.txt names the models; tools/make_family_models writes them.
+ */
+#include "tests/model/support.h"
+
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* float32 against float64: of vectors of length 1, of probabilities, and of other values divided
+ * by the largest of them. */
+#define LARGEST 1e-5
+#define MAX_MODELS 512
+
+struct name {
+    char text[96];
+};
+
+/* The first word of each line of families.txt that has no '#' in front. */
+static size_t read_names(struct name *names)
+{
+    FILE *file = fopen(test_data("models/families.txt"), "r");
+    char line[1024];
+    size_t n = 0;
+
+    cr_assert(file, "tests/data/models/families.txt is missing");
+    while (n < MAX_MODELS && fgets(line, sizeof(line), file))
+        if (sscanf(line, "%95[^#\t\n]", names[n].text) == 1)
+            n++;
+    fclose(file);
+    return n;
+}
+
+/* One output of a model: the reference tensor, and the run that computes it. */
+struct output {
+    const char *tensor;
+    struct gsv_run run;
+    bool is_normalized; /* the reference is compared as vectors of length 1 */
+    bool is_probability;
+};
+
+static void normalize(double *rows, size_t n, size_t columns)
+{
+    for (size_t i = 0; i < n; i++) {
+        double norm = 0;
+
+        for (size_t j = 0; j < columns; j++)
+            norm += rows[i * columns + j] * rows[i * columns + j];
+        for (size_t j = 0; j < columns && norm > 0; j++)
+            rows[i * columns + j] /= sqrt(norm);
+    }
+}
+
+static double largest(const double *values, size_t n)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fabs(values[i]));
+    return most;
+}
+
+/* Each text in a batch of its own; rows as run_all() returns them. */
+static float *run_alone(const struct loaded *model, const struct texts *texts, struct gsv_run run)
+{
+    const size_t columns = (size_t)gsv_run_columns(gsv_spec_facts(model->spec), &run);
+    size_t rows = 0, row = 0;
+    float *output;
+
+    for (size_t i = 0; i < texts->n; i++)
+        rows += gsv_is_by_token(run.task) ? (size_t)texts->n_tokens[i] : 1;
+    output = calloc(rows * columns, sizeof(float));
+    for (size_t i = 0; i < texts->n; i++) {
+        run.output = output + row * columns;
+        run_texts(model, texts, i, 1, &run);
+        row += gsv_is_by_token(run.task) ? (size_t)texts->n_tokens[i] : 1;
+    }
+    return output;
+}
+
+/* Index of the largest of a row. */
+static size_t winner_of(const double *row, size_t columns)
+{
+    size_t winner = 0;
+
+    for (size_t j = 1; j < columns; j++)
+        if (row[j] > row[winner])
+            winner = j;
+    return winner;
+}
+
+static void check_labels(const char *name, const float *got, const double *want, size_t rows,
+                         size_t columns)
+{
+    for (size_t i = 0; i < rows; i++) {
+        const size_t winner = winner_of(want + i * columns, columns);
+
+        for (size_t j = 0; j < columns; j++)
+            cr_expect(got[i * columns + j] <= got[i * columns + winner], "%s: row %zu: label %zu",
+                      name, i, j);
+    }
+}
+
+/* Texts alone equal the reference; texts of one batch equal texts alone in every bit. */
+static void check_output(const struct loaded *model, const char *name, const char *reference,
+                         const struct texts *texts, const struct output *output)
+{
+    const size_t columns = (size_t)gsv_run_columns(gsv_spec_facts(model->spec), &output->run);
+    size_t count;
+    double *want = read_reference(reference, output->tensor, &count);
+    float *alone = run_alone(model, texts, output->run);
+    float *together = run_all(model, texts, output->run);
+    const size_t rows = count / columns;
+    struct difference d;
+    double scale;
+
+    cr_assert_eq(count % columns, 0, "%s: %s has other columns than %zu", name, output->tensor,
+                 columns);
+    if (output->is_normalized)
+        normalize(want, rows, columns);
+    scale = output->is_normalized || output->is_probability ? 1.0 : fmax(1.0, largest(want, count));
+    d = compare_rows(alone, want, rows, columns);
+    cr_expect(d.largest <= LARGEST * scale, "%s: %s differs by %g of %g", name, output->tensor,
+              d.largest, scale);
+    if (output->run.task == GPUSERVE_TASK_CLASSIFY || output->run.task == GPUSERVE_TASK_TOKEN_LABELS)
+        check_labels(name, alone, want, rows, columns);
+    cr_expect(memcmp(alone, together, count * sizeof(float)) == 0,
+              "%s: %s of a batch has other bits than texts alone", name, output->tensor);
+    free(together);
+    free(alone);
+    free(want);
+}
+
+/* The outputs that the model has by its configuration: each must be in the reference or be left
+ * out of it. Returns their number. */
+static size_t list_outputs(const struct gsv_spec_facts *facts, const char *reference,
+                           struct output *outputs)
+{
+    const uint32_t classify =
+        facts->labels_tokens ? GPUSERVE_TASK_TOKEN_LABELS : GPUSERVE_TASK_CLASSIFY;
+    const struct output all[] = {
+        { "hidden_f64", { .task = GPUSERVE_TASK_TOKEN_VECTORS }, false, false },
+        { "vectors_f64", { .task = GPUSERVE_TASK_TOKEN_VECTORS }, true, false },
+        { "embedding_f64",
+          { .task = GPUSERVE_TASK_EMBED, .dimensions = facts->dim, .normalize = true },
+          true,
+          false },
+        { "sparse_f64", { .task = GPUSERVE_TASK_SPARSE }, false, false },
+        { "logits_f64", { .task = classify, .score = GPUSERVE_SCORE_RAW }, false, false },
+        { "probs_f64", { .task = classify, .score = (uint32_t)facts->score }, false, true },
+    };
+    const bool projects = has_reference(reference, "vectors_f64");
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (has_reference(reference, all[i].tensor) && !(projects && i == 0))
+            outputs[n++] = all[i];
+    return n;
+}
+
+static void check_model(const char *name, const struct gpuserve_backend *backend)
+{
+    struct loaded model;
+    struct output outputs[8];
+    const struct gsv_spec_facts *facts;
+    char path[1024], reference[1100];
+    struct texts texts;
+    size_t n;
+
+    snprintf(path, sizeof(path), "%s/models/%s", TEST_DATA_DIR, name);
+    snprintf(reference, sizeof(reference), "%s/reference.safetensors", path);
+    texts = read_texts(reference);
+    load_model(&model, path, &(struct load_options){ .backend = backend });
+    facts = gsv_spec_facts(model.spec);
+    for (size_t i = 0; i < texts.n; i++)
+        cr_expect(texts.n_tokens[i] <= facts->max_tokens, "%s takes %d tokens", name,
+                  facts->max_tokens);
+    n = list_outputs(facts, reference, outputs);
+    for (size_t i = 0; i < n; i++)
+        check_output(&model, name, reference, &texts, &outputs[i]);
+    unload_model(&model);
+    free_texts(&texts);
+}
+
+ParameterizedTestParameters(model_families, equals_transformers_in_float64)
+{
+    static struct name names[MAX_MODELS];
+    const size_t n = read_names(names);
+
+    return cr_make_param_array(struct name, names, n);
+}
+
+ParameterizedTest(struct name *name, model_families, equals_transformers_in_float64)
+{
+    check_model(name->text, gsv_backend_cpu());
+    check_model(name->text, gsv_backend_ref());
+}
