@@ -43,7 +43,7 @@ struct run_rows {
     float *data; /* one of work->pooled */
     int32_t columns;
     int32_t ld; /* leading dimension: floats from row to row */
-    bool skips; /* pooling excludes the prompt's tokens */
+    bool skips; /* pooling excludes the prompt's tokens, or pad tokens at the end */
 };
 
 /* ----------------------------------------------------------------------------------------- exec */
@@ -53,15 +53,16 @@ static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
                                           gpuserve_error *error)
 {
     const struct gsv_spec_facts *facts = &work->net->spec->facts;
-    const size_t rows = (size_t)options->max_sequences * (facts->skips_prompt ? 2 : 1);
+    const bool has_parts = gsv_has_parts(work->net->spec);
+    const size_t rows = (size_t)options->max_sequences * (has_parts ? 2 : 1);
     bool whole = true;
 
     work->max_sequences = options->max_sequences;
-    if (facts->n_dense > 0 || facts->skips_prompt) {
+    if (facts->n_dense > 0 || has_parts) {
         work->bounce = gsv_alloc_array(rows * (size_t)work->layout.pooled_columns, sizeof(float));
         whole = work->bounce != NULL;
     }
-    if (facts->skips_prompt) {
+    if (has_parts) {
         work->parts = gsv_alloc_array(rows, sizeof(*work->parts));
         whole = whole && work->parts;
     }
@@ -151,11 +152,22 @@ static float *other_buffer(const struct run_rows *rows)
     return rows->data == work->pooled[0] ? work->pooled[1] : work->pooled[0];
 }
 
-/* Write the cu_seqlens of a batch split at the prompts to the device: text 0 without its prompt,
- * prompt of text 1, text 1 without its prompt, ... The even sequences of these are the results. */
+/* The end of a text without the pad tokens at its end; the first token stays. */
+static int32_t end_of_words(const struct gpuserve_host_batch *host, int32_t begin, int32_t end,
+                            int32_t pad)
+{
+    while (end - begin > 1 && host->ids[end - 1] == pad)
+        end--;
+    return end;
+}
+
+/* Write the cu_seqlens of a batch split into parts to the device: the part of text 0 that is pooled,
+ * the rest up to text 1, the part of text 1 that is pooled, ... The even sequences of these are the
+ * results. The prompt is left out at the beginning, or pad tokens at the end. */
 static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_host_batch *host,
                                    int32_t skip, gpuserve_error *error)
 {
+    const struct gsv_spec *spec = work->net->spec;
     const size_t n = 2 * (size_t)work->max_sequences;
 
     for (size_t i = 0; i < n; i++)
@@ -164,7 +176,8 @@ static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_
         const int32_t begin = host->cu_seqlens[s], end = host->cu_seqlens[s + 1];
 
         work->parts[2 * s] = end - begin > skip ? begin + skip : end;
-        work->parts[2 * s + 1] = end;
+        work->parts[2 * s + 1] =
+            skip > 0 ? end : end_of_words(host, begin, end, spec->config.pad_id);
     }
     return work->net->backend->memory_write(work->net->device, work->memory + work->layout.parts,
                                             work->parts, n * sizeof(*work->parts), error);
@@ -588,10 +601,14 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
 {
     const struct gpuserve_backend *backend = work->net->backend;
     struct gpuserve_batch batch;
-    struct run_rows rows = { .work = work, .batch = &batch, .skips = run->skip > 0 };
+    struct run_rows rows = { .work = work, .batch = &batch };
     int32_t replayed = 0;
-    gpuserve_status st = rows.skips ? write_parts(work, host, run->skip, error) : GPUSERVE_OK;
+    gpuserve_status st = GPUSERVE_OK;
 
+    rows.skips = run->skip > 0 ||
+                 (run->task == GPUSERVE_TASK_CLASSIFY && gsv_trims_pads(work->net->spec));
+    if (rows.skips)
+        st = write_parts(work, host, run->skip, error);
     if (st == GPUSERVE_OK)
         st = backend->batch_begin(work->stream, program_of(run), host, &batch, &replayed, error);
     if (st != GPUSERVE_OK)

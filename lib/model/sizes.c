@@ -79,7 +79,7 @@ static int32_t pooled_columns(const struct gsv_spec *spec)
 /* Columns of the first buffer of pooled rows, which also holds sparse rows. */
 static int32_t first_pooled_columns(const struct gsv_spec *spec)
 {
-    const int32_t rows = spec->facts.skips_prompt ? 2 : 1; /* the skipped prompts have rows too */
+    const int32_t rows = gsv_has_parts(spec) ? 2 : 1; /* parts left out have rows too */
 
     return larger(rows * pooled_columns(spec), spec->facts.is_sparse ? spec->config.vocab_size : 0);
 }
@@ -130,7 +130,7 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
              sizeof(float));
     add_rows(&total, &layout->pooled[1], options->max_sequences, layout->pooled_columns,
              sizeof(float));
-    add_rows(&total, &layout->parts, options->max_sequences, spec->facts.skips_prompt ? 2 : 0,
+    add_rows(&total, &layout->parts, options->max_sequences, gsv_has_parts(spec) ? 2 : 0,
              sizeof(int32_t));
     layout->total_bytes = total;
     return total < SIZE_MAX;

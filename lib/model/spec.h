@@ -121,6 +121,20 @@ static inline int32_t gsv_relative_span(const struct gsv_spec *spec)
     return spec->facts.max_tokens;
 }
 
+/* The model's classifier pools the last token that is not a pad token (transformers'
+ * GenericForSequenceClassification). */
+static inline bool gsv_trims_pads(const struct gsv_spec *spec)
+{
+    return spec->config.classifies && !spec->has_head && spec->config.pad_id >= 0 &&
+           spec->config.classifier_pooling == GPUSERVE_POOL_LAST;
+}
+
+/* True if a part of a text may be left out of pooling. */
+static inline bool gsv_has_parts(const struct gsv_spec *spec)
+{
+    return spec->facts.skips_prompt || gsv_trims_pads(spec);
+}
+
 /* The number of float32 values on the device (RELATIVE, FLOATS), or of elements (other kinds). */
 size_t gsv_weight_elements(const struct gsv_spec *spec, const struct gsv_weight *item);
 

@@ -164,7 +164,7 @@ float *run_all(const struct loaded *model, const struct texts *texts, struct gsv
 
     for (size_t i = 0; i < texts->n; i++)
         total += (size_t)texts->n_tokens[i];
-    if (run.task != GPUSERVE_TASK_TOKEN_VECTORS)
+    if (!gsv_is_by_token(run.task))
         total = texts->n;
     output = calloc(total * columns, sizeof(float));
     for (size_t first = 0, n; first < texts->n; first += n) {
@@ -178,7 +178,7 @@ float *run_all(const struct loaded *model, const struct texts *texts, struct gsv
         run.output = output + row * columns;
         run_texts(model, texts, first, n, &run);
         for (size_t i = first; i < first + n; i++)
-            row += run.task == GPUSERVE_TASK_TOKEN_VECTORS ? (size_t)texts->n_tokens[i] : 1;
+            row += gsv_is_by_token(run.task) ? (size_t)texts->n_tokens[i] : 1;
     }
     return output;
 }

@@ -289,6 +289,8 @@ static gpuserve_status read_positions(struct gsv_config *config, const struct gs
     if (st != GPUSERVE_OK)
         return st;
     config->type_vocab_size = (int32_t)types;
+    config->pad_id = gsv_json_is(gsv_json_member(json, "pad_token_id"), GSV_JSON_INT) ? (int32_t)pad
+                                                                                      : -1;
     if (config->family->names[0]->relative && config->family->is_bucketed)
         config->relative = (struct gsv_relative){ .kind = GSV_RELATIVE_BUCKETS,
                                                   .n_buckets = (int32_t)buckets,

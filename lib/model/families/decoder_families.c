@@ -270,7 +270,7 @@ static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_js
     .norm_place = GSV_NORM_BEFORE, .is_gated = true, .is_causal = true,                       \
     .default_activation = "silu", .default_eps = 1e-6,                                        \
     .ffn_in_bias = GSV_ABSENT, .ffn_out_bias = GSV_ABSENT, .norm_bias = GSV_ABSENT,           \
-    .pooling = GPUSERVE_POOL_LAST, .classifier = &llama_classifier,                           \
+    .classifier = &llama_classifier,                                                          \
     .token_classifier = "score", .masked = &llama_masked
 #define GEMMA_OPTIONS                                                                         \
     .keys = &llama_keys, .prefix = "model.", .norm = GPUSERVE_NORM_RMS,                       \
@@ -278,7 +278,7 @@ static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_js
     .is_gated = true, .is_causal = true, .default_activation = "gelu_pytorch_tanh",           \
     .default_eps = 1e-6, .bias_keys = true, .qkv_bias = GSV_ABSENT,                           \
     .out_bias = GSV_IF_PRESENT, .ffn_in_bias = GSV_ABSENT, .ffn_out_bias = GSV_ABSENT,        \
-    .norm_bias = GSV_ABSENT, .pooling = GPUSERVE_POOL_LAST, .read = read_gemma,               \
+    .norm_bias = GSV_ABSENT, .read = read_gemma,                                               \
     .classifier = &llama_classifier, .token_classifier = "score", .masked = &llama_masked
 
 const struct gsv_family gsv_decoder_families[] = {
@@ -305,10 +305,11 @@ const struct gsv_family gsv_decoder_families[] = {
     },
     {
         .model_types = LIST("clip_text_model"),
-        .classes = LIST("CLIPText"),
+        .classes = LIST("CLIPText", "CLIPTextModelWithProjection"),
         .prefix = "text_model.",
         .keys = &clip_keys,
         .names = { &clip_names },
+        .position_type = "absolute",
         .norm_place = GSV_NORM_BEFORE,
         .is_causal = true,
         .default_activation = "quick_gelu",

@@ -300,6 +300,14 @@ static const struct gsv_tensor_names jina_v3_names = {
     .ffn_out = "mlp.fc2",
     .norm_after_ffn = "post_mlp_layernorm",
 };
+static gpuserve_status read_jina_v3(struct gsv_config *config, const struct gsv_json_value *json,
+                                    gpuserve_error *error)
+{
+    config->no_position_table = true;
+    return gsv_rotary_read(&config->rotary[0], config, json, NULL, "rope_theta",
+                           config->family->theta, error);
+}
+
 static const struct gsv_classifier_names jina_classifier = {
     .dense = "classifier.dense",
     .activation = GPUSERVE_ACT_TANH,
@@ -431,6 +439,7 @@ const struct gsv_family gsv_rotary_families[] = {
         .theta = 20000.0,
         .classifier = &jina_classifier,
         .masked = &lm_masked,
+        .read = read_jina_v3,
     },
     {
         .model_types = LIST("bert", "jina_bert_v2"),
