@@ -96,9 +96,10 @@ static void route_row(const struct gpuserve_op_route *op, const float *logits, f
         chosen += is_chosen(logits, op, e) ? weight : 0.0;
     }
     for (int32_t e = 0; e < op->experts; e++)
-        weights[e] = is_chosen(logits, op, e) ? (float)(exp((double)logits[e] - maximum) /
-                                                        (op->renormalize ? chosen : all))
-                                              : 0.0f;
+        weights[e] =
+            is_chosen(logits, op, e)
+                ? (float)(exp((double)logits[e] - maximum) / (op->renormalize ? chosen : all))
+                : 0.0f;
 }
 
 gpuserve_status gsv_ref_route(struct gpuserve_stream *stream, const struct gpuserve_op_route *op)

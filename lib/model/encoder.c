@@ -113,7 +113,8 @@ static gpuserve_status add_norm(const struct run *run, void *out, const void *in
     return run->net->backend->add_norm(run->stream, &op);
 }
 
-/* ------------------------------------------------------------------------------------- embeddings */
+/* ------------------------------------------------------------------------------------- embeddings
+ */
 
 static gpuserve_status embed(const struct run *run, void *out, bool normalize,
                              const struct gpuserve_linear *reader)
@@ -180,7 +181,8 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
     return st;
 }
 
-/* ----------------------------------------------------------------------------------------- layers */
+/* ----------------------------------------------------------------------------------------- layers
+ */
 
 /* RMSNorm of the query and key heads, and rotary positions. */
 static gpuserve_status rotate(const struct run *run, const struct gsv_layer *layer, bool is_local)
@@ -256,9 +258,9 @@ static gpuserve_status gate(const struct run *run, const struct gpuserve_linear 
     return run->net->backend->glu(run->stream, &op);
 }
 
-/* The end of attention or of the feed-forward network, whose output is `in`: the residual sum and the
- * norms up to the next linear. `after` belongs to this function, `next` to the one after it; a NULL
- * `next` is the end of the encoder. */
+/* The end of attention or of the feed-forward network, whose output is `in`: the residual sum and
+ * the norms up to the next linear. `after` belongs to this function, `next` to the one after it; a
+ * NULL `next` is the end of the encoder. */
 static gpuserve_status end_block(const struct run *run, void *in,
                                  const struct gsv_norm_items *after,
                                  const struct gsv_norm_items *next,
@@ -313,11 +315,10 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
     case GSV_STAGE_EXPAND:
         return spec->config.is_gated ? gate(&run, contract) : GPUSERVE_OK;
     default:
-        return end_block(&run, out, &items->after_ffn,
-                         layer + 1 < spec->config.n_layers
-                             ? &spec->layers[layer + 1].before_attention
-                             : NULL,
-                         reader_behind(net, layer));
+        return end_block(
+            &run, out, &items->after_ffn,
+            layer + 1 < spec->config.n_layers ? &spec->layers[layer + 1].before_attention : NULL,
+            reader_behind(net, layer));
     }
 }
 

@@ -14,8 +14,8 @@ struct gsv_activations {
     void *hidden, *context, *wide;
 };
 
-/* The stages of a layer, in order; each begins with one linear. In pre-norm layers the input of ATTEND
- * and EXPAND is in `context`, normalized; in post-norm layers it is `hidden`. */
+/* The stages of a layer, in order; each begins with one linear. In pre-norm layers the input of
+ * ATTEND and EXPAND is in `context`, normalized; in post-norm layers it is `hidden`. */
 enum gsv_stage {
     GSV_STAGE_ATTEND,   /* input -> QKV in wide -> context */
     GSV_STAGE_PROJECT,  /* context -> wide; hidden = hidden + wide, with the layer's norms */

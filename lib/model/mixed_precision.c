@@ -194,8 +194,8 @@ static gpuserve_status make_exact(struct mixer *m, int32_t index, char *memory,
     return m->net->backend->linear_create(m->net->device, linear, memory, &source, error);
 }
 
-/* Run one batch: product `step` of all layers in order and the operations after it, or the embedding if
- * `step` is -1. */
+/* Run one batch: product `step` of all layers in order and the operations after it, or the
+ * embedding if `step` is -1. */
 static gpuserve_status run_product(struct mixer *m, int32_t step, gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = m->net->backend;
@@ -208,10 +208,10 @@ static gpuserve_status run_product(struct mixer *m, int32_t step, gpuserve_error
 
     if (st != GPUSERVE_OK)
         return st;
-    st = step < 0 ? gsv_encode_embed(m->net, probe->stream, &batch, &probe->at)
-                  : gsv_encode_stage(m->net, probe->stream, &batch, &probe->at,
-                                     step / GSV_STAGE_COUNT,
-                                     (enum gsv_stage)(step % GSV_STAGE_COUNT));
+    st = step < 0
+             ? gsv_encode_embed(m->net, probe->stream, &batch, &probe->at)
+             : gsv_encode_stage(m->net, probe->stream, &batch, &probe->at, step / GSV_STAGE_COUNT,
+                                (enum gsv_stage)(step % GSV_STAGE_COUNT));
     if (st != GPUSERVE_OK)
         return gsv_give_up_batch(backend, probe->stream, st, error);
     st = backend->batch_end(probe->stream, &one, probe->at.hidden, sizeof(one), error);
@@ -312,7 +312,8 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
         hidden ? run_product(m, -1, error)
                : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the int8 measurement");
 
-    for (int32_t i = 0; i < m->net->spec->config.n_layers * GSV_STAGE_COUNT && st == GPUSERVE_OK; i++)
+    for (int32_t i = 0; i < m->net->spec->config.n_layers * GSV_STAGE_COUNT && st == GPUSERVE_OK;
+         i++)
         st = run_exact(m, i, error);
     if (st == GPUSERVE_OK)
         st = m->net->backend->memory_read(m->net->device, hidden, m->probe.at.hidden, bytes, error);
@@ -416,8 +417,8 @@ static gpuserve_status keep(struct mixer *m, int32_t n, gpuserve_error *error)
         const int32_t at = net->int8.n_kept;
 
         if (at == m->n_made) {
-            st = make_exact(m, item_of(net, product_at(m, at)), net->memory + begin + m->used, &m->other[at],
-                            error);
+            st = make_exact(m, item_of(net, product_at(m, at)), net->memory + begin + m->used,
+                            &m->other[at], error);
             if (st != GPUSERVE_OK)
                 return st;
             m->used += exact_bytes(net, product_at(m, at));

@@ -28,10 +28,11 @@ static gpuserve_status write_floats(const struct gsv_net *net, size_t item, cons
                                       error);
 }
 
-/* --------------------------------------------------------------------------------------- buckets */
+/* --------------------------------------------------------------------------------------- buckets
+ */
 
-/* The bucket of a distance (key - query) as in T5 and MPNet: half of the buckets for each direction,
- * exact for small distances, logarithmic up to max_distance for large ones. */
+/* The bucket of a distance (key - query) as in T5 and MPNet: half of the buckets for each
+ * direction, exact for small distances, logarithmic up to max_distance for large ones. */
 static int32_t relative_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance)
 {
     const int32_t half = n_buckets / 2, exact = half / 2;
@@ -41,9 +42,9 @@ static int32_t relative_bucket(int32_t distance, int32_t n_buckets, int32_t max_
 
     if (length < exact)
         return side + length;
-    far = exact +
-          (int32_t)(logf((float)length / (float)exact) /
-                    (float)log((double)max_distance / (double)exact) * (float)(half - exact));
+    far =
+        exact + (int32_t)(logf((float)length / (float)exact) /
+                          (float)log((double)max_distance / (double)exact) * (float)(half - exact));
     return side + (far < half - 1 ? far : half - 1);
 }
 
@@ -74,7 +75,8 @@ static gpuserve_status load_relative(const struct gsv_net *net, struct gsv_reade
     return st;
 }
 
-/* ----------------------------------------------------------------------------------------- ALiBi */
+/* ----------------------------------------------------------------------------------------- ALiBi
+ */
 
 /* Slopes 2^(-8 i / n) for a power of two n of heads; the further ones of another number are every
  * second slope of the next power of two. */
@@ -107,7 +109,8 @@ static gpuserve_status load_alibi(const struct gsv_net *net, size_t index, gpuse
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------- rotary */
+/* ---------------------------------------------------------------------------------------- rotary
+ */
 
 /* The angle is rounded to float32, as in transformers. */
 static gpuserve_status load_rotary(const struct gsv_net *net, size_t index, gpuserve_error *error)
@@ -135,7 +138,8 @@ static gpuserve_status load_rotary(const struct gsv_net *net, size_t index, gpus
     return st;
 }
 
-/* ---------------------------------------------------------------------------------- disentangled */
+/* ---------------------------------------------------------------------------------- disentangled
+ */
 
 /* DeBERTa v2's make_log_bucket_position(): exact up to half of the buckets, then logarithmic. */
 static int32_t log_bucket(int32_t distance, const struct gsv_relative *relative)
@@ -252,8 +256,7 @@ static gpuserve_status load_projected(const struct gsv_net *net, struct gsv_read
         transposed[i % p.k * p.n + i / p.k] = p.weight[i];
     for (size_t r = 0; r < p.rows && st == GPUSERVE_OK; r++) {
         if (item->weight[2].count)
-            normalize_row(p.vectors + r * p.k, p.k, p.gamma, p.beta,
-                          (double)net->spec->config.eps);
+            normalize_row(p.vectors + r * p.k, p.k, p.gamma, p.beta, (double)net->spec->config.eps);
         project_row(sums, p.vectors + r * p.k, transposed, p.bias, p.n, p.k);
         for (size_t j = 0; j < p.n; j++)
             out[r * p.n + j] = (float)sums[j];

@@ -14,6 +14,7 @@
  * Threading: one thread uses a gsv_exec at a time; the net is read-only.
  */
 #include "lib/model/encoder.h"
+#include "lib/model/rows.h"
 #include "lib/model/weights.h"
 
 #include "lib/base/alloc.h"
@@ -23,28 +24,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct gsv_exec {
-    const struct gsv_net *net; /* borrowed */
-    struct gpuserve_stream *stream;
-    struct gsv_exec_layout layout;
-    char *memory; /* device memory */
-    struct gsv_activations at;
-    float *pooled[2]; /* device, [max_sequences, pooled_columns] */
-    float *bounce;    /* host; rows that are cut or interleaved; NULL if none */
-    int32_t *parts;   /* host, [2 * max_sequences]; NULL unless the model skips prompts */
-    int32_t max_sequences;
-};
-
-/* float32 rows on the device during the layers after the encoder. */
-struct run_rows {
-    struct gsv_exec *work;
-    const struct gpuserve_batch *batch;
-    float *data; /* one of work->pooled */
-    int32_t columns;
-    int32_t ld; /* leading dimension: floats from row to row */
-    bool skips; /* pooling excludes the prompt's tokens, or pad tokens at the end */
-};
 
 /* ----------------------------------------------------------------------------------------- exec */
 
@@ -145,25 +124,35 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
 
 /* -------------------------------------------------------------------------------- pooled rows */
 
-static float *other_buffer(const struct run_rows *rows)
+static float *other_buffer(const struct gsv_rows *rows)
 {
     struct gsv_exec *work = rows->work;
 
     return rows->data == work->pooled[0] ? work->pooled[1] : work->pooled[0];
 }
 
-/* The end of a text without the pad tokens at its end; the first token stays. */
-static int32_t end_of_words(const struct gpuserve_host_batch *host, int32_t begin, int32_t end,
-                            int32_t pad)
+/* The end of the part of a text that LAST pooling takes; at least one token. */
+static int32_t end_of_part(const struct gsv_config *config, const struct gpuserve_host_batch *host,
+                           int32_t begin, int32_t end)
 {
-    while (end - begin > 1 && host->ids[end - 1] == pad)
-        end--;
-    return end;
+    int32_t at = begin;
+
+    if (config->last_rule == GSV_LAST_BEFORE_PADS) {
+        while (end - begin > 1 && host->ids[end - 1] == config->pad_id)
+            end--;
+        return end;
+    }
+    for (int32_t i = begin; i < end; i++) {
+        if (config->last_rule == GSV_LAST_FIRST_END && host->ids[i] == config->end_id)
+            return i + 1;
+        at = host->ids[i] > host->ids[at] ? i : at;
+    }
+    return config->last_rule == GSV_LAST_LARGEST && end > begin ? at + 1 : end;
 }
 
-/* Write the cu_seqlens of a batch split into parts to the device: the part of text 0 that is pooled,
- * the rest up to text 1, the part of text 1 that is pooled, ... The even sequences of these are the
- * results. The prompt is left out at the beginning, or pad tokens at the end. */
+/* Write the cu_seqlens of a batch split into parts to the device: the part of text 0 that is
+ * pooled, the rest up to text 1, the part of text 1 that is pooled, ... The even sequences of these
+ * are the results. The prompt is left out at the beginning, or the tokens after gsv_last_rule. */
 static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_host_batch *host,
                                    int32_t skip, gpuserve_error *error)
 {
@@ -177,7 +166,7 @@ static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_
 
         work->parts[2 * s] = end - begin > skip ? begin + skip : end;
         work->parts[2 * s + 1] =
-            skip > 0 ? end : end_of_words(host, begin, end, spec->config.pad_id);
+            skip > 0 ? end : end_of_part(&spec->config, host, begin, end);
     }
     return work->net->backend->memory_write(work->net->device, work->memory + work->layout.parts,
                                             work->parts, n * sizeof(*work->parts), error);
@@ -185,8 +174,8 @@ static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_
 
 /* Pool the first `columns` columns of the concatenated poolings. CLS takes the first token of a
  * text, even if it is skipped. */
-static gpuserve_status pool(struct run_rows *rows, const int32_t poolings[], int32_t n_poolings,
-                            int32_t columns, bool normalize)
+gpuserve_status gsv_rows_pool(struct gsv_rows *rows, const int32_t poolings[], int32_t n_poolings,
+                              int32_t columns, bool normalize)
 {
     const struct gsv_net *net = rows->work->net;
     const int32_t hidden = net->spec->config.hidden_size;
@@ -217,7 +206,7 @@ static gpuserve_status pool(struct run_rows *rows, const int32_t poolings[], int
     return st;
 }
 
-static gpuserve_status apply_layer(struct run_rows *rows, int32_t item_index)
+gpuserve_status gsv_rows_layer(struct gsv_rows *rows, int32_t item_index)
 {
     const struct gsv_net *net = rows->work->net;
     const struct gsv_weight *item = &net->spec->items[item_index];
@@ -236,18 +225,17 @@ static gpuserve_status apply_layer(struct run_rows *rows, int32_t item_index)
     return net->backend->linear(rows->work->stream, &op);
 }
 
-static gpuserve_status apply_layers(struct run_rows *rows, int32_t first, int32_t n)
+gpuserve_status gsv_rows_layers(struct gsv_rows *rows, int32_t first, int32_t n)
 {
     gpuserve_status st = GPUSERVE_OK;
 
     for (int32_t i = 0; i < n && st == GPUSERVE_OK; i++)
-        st = apply_layer(rows, first + i);
+        st = gsv_rows_layer(rows, first + i);
     return st;
 }
 
 /* Normalize or activate the first `columns` columns of each row, in place. */
-static gpuserve_status apply_to_rows(const struct run_rows *rows, int32_t columns,
-                                     int32_t activation)
+gpuserve_status gsv_rows_activate(const struct gsv_rows *rows, int32_t columns, int32_t activation)
 {
     const struct gpuserve_backend *backend = rows->work->net->backend;
     const struct gpuserve_op_rows op = {
@@ -264,212 +252,20 @@ static gpuserve_status apply_to_rows(const struct run_rows *rows, int32_t column
 
 /* Compute the embedding, of which `dimensions` columns are valid. With Dense modules the rows keep
  * their full width. */
-static gpuserve_status embed(struct run_rows *rows, int32_t dimensions, bool normalize)
+gpuserve_status gsv_rows_embed(struct gsv_rows *rows, int32_t dimensions, bool normalize)
 {
     const struct gsv_spec *spec = rows->work->net->spec;
     const struct gsv_spec_facts *facts = &spec->facts;
     const int32_t pooled = facts->n_dense ? facts->hidden_size * facts->n_poolings : dimensions;
     const bool normalize_in_pool = normalize && facts->n_dense == 0 && facts->n_poolings == 1;
-    gpuserve_status st = pool(rows, facts->poolings, facts->n_poolings, pooled, normalize_in_pool);
+    gpuserve_status st =
+        gsv_rows_pool(rows, facts->poolings, facts->n_poolings, pooled, normalize_in_pool);
 
     if (st == GPUSERVE_OK)
-        st = apply_layers(rows, spec->first_dense, facts->n_dense);
+        st = gsv_rows_layers(rows, spec->first_dense, facts->n_dense);
     if (st == GPUSERVE_OK && normalize && !normalize_in_pool)
-        st = apply_to_rows(rows, dimensions, GPUSERVE_ACT_NONE);
+        st = gsv_rows_activate(rows, dimensions, GPUSERVE_ACT_NONE);
     return st;
-}
-
-/* LayerNorm or activation between the layers of a classifier, on pooled rows. */
-static gpuserve_status normalize_rows(const struct run_rows *rows,
-                                      const struct gsv_norm_items *norm)
-{
-    const struct gsv_net *net = rows->work->net;
-    const struct gpuserve_op_rows op = {
-        .data = rows->data,
-        .rows = rows->batch->n_sequences,
-        .cols = rows->columns,
-        .ld = rows->ld,
-        .activation = GPUSERVE_ACT_LAYERNORM,
-        .eps = net->spec->config.eps,
-        .gamma = gsv_net_place(net, norm->gamma),
-        .beta = gsv_net_place(net, norm->beta),
-    };
-
-    return norm->gamma < 0 ? GPUSERVE_OK : net->backend->activate(rows->work->stream, &op);
-}
-
-static gpuserve_status token_linear(const struct run_rows *rows, int32_t item_index, const void *in,
-                                    void *out, int32_t out_ld)
-{
-    const struct gsv_net *net = rows->work->net;
-    const struct gsv_weight *item = &net->spec->items[item_index];
-    const struct gpuserve_op_linear op = {
-        .weight = net->linears[item_index],
-        .in = in,
-        .out = out,
-        .rows = rows->batch->n_rows,
-        .in_ld = item->k,
-        .out_ld = out_ld,
-        .activation = item->activation,
-    };
-
-    return net->backend->linear(rows->work->stream, &op);
-}
-
-/* out = norm(in) on token rows of `cols` columns. */
-static gpuserve_status token_norm(const struct run_rows *rows, void *out, const void *in,
-                                  const struct gsv_norm_items *norm, int32_t cols)
-{
-    const struct gsv_net *net = rows->work->net;
-    const struct gpuserve_op_add_norm op = {
-        .out = out,
-        .in = in,
-        .gamma = gsv_net_place(net, norm->gamma),
-        .beta = gsv_net_place(net, norm->beta),
-        .eps = net->spec->config.eps,
-        .norm = net->spec->config.family->norm,
-        .rows = rows->batch->n_rows,
-        .cols = cols,
-    };
-
-    return norm->gamma < 0 ? GPUSERVE_OK : net->backend->add_norm(rows->work->stream, &op);
-}
-
-/* The classifier on each token: logits in `wide`. */
-static gpuserve_status label_tokens(const struct run_rows *rows)
-{
-    const struct gsv_spec *spec = rows->work->net->spec;
-    const struct gsv_activations *at = &rows->work->at;
-    const int32_t last = spec->first_classifier + spec->n_classifier - 1;
-    const bool has_dense = spec->n_classifier > 1;
-    gpuserve_status st = GPUSERVE_OK;
-
-    if (has_dense)
-        st = token_linear(rows, spec->first_classifier, at->hidden, at->context,
-                          spec->config.hidden_size);
-    if (st == GPUSERVE_OK && has_dense)
-        st = token_norm(rows, at->context, at->context, &spec->classifier_norm,
-                        spec->config.hidden_size);
-    return st == GPUSERVE_OK ? token_linear(rows, last, has_dense ? at->context : at->hidden,
-                                            at->wide, spec->items[last].n)
-                             : st;
-}
-
-/* The mean of the logits of all tokens (EuroBERT's "late" pooling). */
-static gpuserve_status pool_logits(struct run_rows *rows)
-{
-    const struct gsv_spec *spec = rows->work->net->spec;
-    const int32_t n = (int32_t)spec->facts.n_labels;
-    const struct gpuserve_op_pool op = {
-        .batch = rows->batch,
-        .in = rows->work->at.wide,
-        .out = rows->work->pooled[0],
-        .pooling = GPUSERVE_POOL_MEAN,
-        .hidden = n,
-        .columns = n,
-        .out_ld = n,
-    };
-    const gpuserve_status st = label_tokens(rows);
-
-    rows->data = rows->work->pooled[0];
-    rows->columns = rows->ld = n;
-    return st == GPUSERVE_OK ? rows->work->net->backend->pool(rows->work->stream, &op) : st;
-}
-
-/* The model's own classifier on pooled rows. */
-static gpuserve_status own_logits(struct run_rows *rows)
-{
-    const struct gsv_spec *spec = rows->work->net->spec;
-    const int32_t last = spec->first_classifier + spec->n_classifier - 1;
-    gpuserve_status st = pool(rows, &spec->config.classifier_pooling, 1, spec->config.hidden_size,
-                              false);
-
-    if (st == GPUSERVE_OK && spec->n_classifier > 1)
-        st = apply_layer(rows, spec->first_classifier);
-    if (st == GPUSERVE_OK && spec->n_classifier > 1)
-        st = normalize_rows(rows, &spec->classifier_norm);
-    return st == GPUSERVE_OK ? apply_layer(rows, last) : st;
-}
-
-static gpuserve_status classify(struct run_rows *rows, uint32_t score)
-{
-    const struct gsv_spec *spec = rows->work->net->spec;
-    gpuserve_status st;
-
-    if (spec->has_head) {
-        st = embed(rows, spec->facts.dim, spec->head_normalizes);
-        if (st == GPUSERVE_OK)
-            st = apply_layers(rows, spec->first_classifier, spec->n_classifier);
-    } else {
-        st = spec->config.pools_logits ? pool_logits(rows) : own_logits(rows);
-    }
-    if (st == GPUSERVE_OK && score == GPUSERVE_SCORE_SOFTMAX)
-        st = apply_to_rows(rows, rows->columns, GPUSERVE_ACT_SOFTMAX);
-    if (st == GPUSERVE_OK && score == GPUSERVE_SCORE_SIGMOID)
-        st = apply_to_rows(rows, rows->columns, GPUSERVE_ACT_SIGMOID);
-    return st;
-}
-
-/* ------------------------------------------------------------------------------------- sparse */
-
-/* The rows that the decoder reads: norm(activation(transform(hidden))), or hidden. */
-static gpuserve_status transform(const struct run_rows *rows, const void **out)
-{
-    const struct gsv_spec *spec = rows->work->net->spec;
-    const struct gsv_activations *at = &rows->work->at;
-    gpuserve_status st;
-
-    *out = at->hidden;
-    if (spec->transform < 0)
-        return GPUSERVE_OK;
-    *out = at->context;
-    st = token_linear(rows, spec->transform, at->hidden, at->context,
-                      spec->items[spec->transform].n);
-    return st == GPUSERVE_OK ? token_norm(rows, at->context, at->context, &spec->masked_norm,
-                                          spec->items[spec->transform].n)
-                             : st;
-}
-
-/* log(1 + relu(x)) is monotonic: the maximum logit of each word is computed first, on the device,
- * and saturate() takes the logarithm of the maximum only. */
-static gpuserve_status weigh_words(struct run_rows *rows)
-{
-    struct gsv_exec *work = rows->work;
-    const struct gsv_net *net = work->net;
-    const int32_t vocab = net->spec->config.vocab_size;
-    const void *in;
-    gpuserve_status st = transform(rows, &in);
-
-    for (int32_t i = 0; i < net->spec->n_decoder && st == GPUSERVE_OK; i++) {
-        const int32_t item = net->spec->first_decoder + i;
-        const struct gpuserve_op_pool op = {
-            .batch = rows->batch,
-            .in = work->at.wide,
-            .out = work->pooled[0] + (size_t)i * GSV_DECODER_ROWS,
-            .pooling = GPUSERVE_POOL_MAX,
-            .hidden = GSV_DECODER_ROWS,
-            .columns = net->spec->items[item].n,
-            .out_ld = vocab,
-        };
-
-        st = token_linear(rows, item, in, work->at.wide, GSV_DECODER_ROWS);
-        if (st == GPUSERVE_OK)
-            st = net->backend->pool(work->stream, &op);
-    }
-    return st;
-}
-
-/* Convert logits to weights. The maximum of only NaN values may be an infinity: both become NaN. */
-static void saturate(float *values, size_t n, bool twice)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!isfinite(values[i]))
-            values[i] = NAN;
-        else if (values[i] <= 0.0f)
-            values[i] = 0.0f;
-        else
-            values[i] = twice ? log1pf(log1pf(values[i])) : log1pf(values[i]);
-    }
 }
 
 /* ---------------------------------------------------------------------------------------- run */
@@ -485,7 +281,7 @@ static uint64_t program_of(const struct gsv_run *run)
            (uint64_t)(run->task & 0xF);
 }
 
-static gpuserve_status issue(struct run_rows *rows, const struct gsv_run *run)
+static gpuserve_status issue(struct gsv_rows *rows, const struct gsv_run *run)
 {
     const gpuserve_status st =
         gsv_encode(rows->work->net, rows->work->stream, rows->batch, &rows->work->at);
@@ -493,16 +289,17 @@ static gpuserve_status issue(struct run_rows *rows, const struct gsv_run *run)
     if (st != GPUSERVE_OK || run->task == GPUSERVE_TASK_TOKEN_VECTORS)
         return st;
     if (run->task == GPUSERVE_TASK_TOKEN_LABELS)
-        return label_tokens(rows);
+        return gsv_rows_label_tokens(rows);
     if (run->task == GPUSERVE_TASK_SPARSE)
-        return weigh_words(rows);
-    return run->task == GPUSERVE_TASK_CLASSIFY ? classify(rows, run->score)
-                                               : embed(rows, run->dimensions, run->normalize);
+        return gsv_rows_weigh_words(rows);
+    return run->task == GPUSERVE_TASK_CLASSIFY
+               ? gsv_rows_classify(rows, run->score)
+               : gsv_rows_embed(rows, run->dimensions, run->normalize);
 }
 
 /* Find the result rows. A replayed batch issues no operations, so this depends on the run alone:
  * the first pooling writes buffer 0, and each layer switches buffers. */
-static void locate(struct run_rows *rows, const struct gsv_run *run)
+static void locate(struct gsv_rows *rows, const struct gsv_run *run)
 {
     const struct gsv_spec *spec = rows->work->net->spec;
     const bool classifies = run->task == GPUSERVE_TASK_CLASSIFY;
@@ -578,7 +375,7 @@ static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserv
     return st;
 }
 
-static gpuserve_status finish_rows(const struct run_rows *rows, int32_t n_rows, int32_t columns,
+static gpuserve_status finish_rows(const struct gsv_rows *rows, int32_t n_rows, int32_t columns,
                                    float *output, gpuserve_error *error)
 {
     struct gsv_exec *work = rows->work;
@@ -601,12 +398,11 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
 {
     const struct gpuserve_backend *backend = work->net->backend;
     struct gpuserve_batch batch;
-    struct run_rows rows = { .work = work, .batch = &batch };
+    struct gsv_rows rows = { .work = work, .batch = &batch };
     int32_t replayed = 0;
     gpuserve_status st = GPUSERVE_OK;
 
-    rows.skips = run->skip > 0 ||
-                 (run->task == GPUSERVE_TASK_CLASSIFY && gsv_trims_pads(work->net->spec));
+    rows.skips = run->skip > 0 || gsv_pools_before_end(work->net->spec, run->task);
     if (rows.skips)
         st = write_parts(work, host, run->skip, error);
     if (st == GPUSERVE_OK)
@@ -624,8 +420,8 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
     st = finish_rows(&rows, host->n_sequences, gsv_run_columns(&work->net->spec->facts, run),
                      run->output, error);
     if (st == GPUSERVE_OK && run->task == GPUSERVE_TASK_SPARSE)
-        saturate(run->output, (size_t)host->n_sequences * (size_t)rows.columns,
-                 work->net->spec->modules.log_twice);
+        gsv_saturate(run->output, (size_t)host->n_sequences * (size_t)rows.columns,
+                     work->net->spec->modules.log_twice);
     return st;
 }
 
@@ -636,7 +432,7 @@ gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host
     const size_t row =
         (size_t)net->spec->config.hidden_size * net->backend->activation_size(net->dtype);
     struct gpuserve_batch batch;
-    struct run_rows rows = { .work = work, .batch = &batch };
+    struct gsv_rows rows = { .work = work, .batch = &batch };
     int32_t replayed = 0;
     gpuserve_status st = net->backend->memory_write(net->device, work->at.hidden, hidden,
                                                     (size_t)host->n_tokens * row, error);
@@ -647,7 +443,7 @@ gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host
     if (st != GPUSERVE_OK)
         return st;
     if (!replayed) {
-        st = embed(&rows, run->dimensions, run->normalize);
+        st = gsv_rows_embed(&rows, run->dimensions, run->normalize);
         if (st != GPUSERVE_OK)
             return gsv_give_up_batch(net->backend, work->stream, st, error);
     }

@@ -77,8 +77,7 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->type_vocab_size = config->type_vocab_size;
     facts->max_tokens = config->max_positions - config->first_position;
     for (int32_t i = 0; i < 2; i++)
-        if (config->rotary[i].max_positions &&
-            config->rotary[i].max_positions < facts->max_tokens)
+        if (config->rotary[i].max_positions && config->rotary[i].max_positions < facts->max_tokens)
             facts->max_tokens = config->rotary[i].max_positions;
     if (modules->max_tokens &&
         (modules->max_tokens < facts->max_tokens || config->family->unbounded))
@@ -102,9 +101,9 @@ static void set_sparse_fact(struct gsv_spec *spec)
     if (names && names->transform)
         snprintf(name, sizeof(name), "%s.weight", names->transform);
     spec->facts.is_sparse =
-        spec->modules.is_sparse || (spec->config.is_masked && !spec->modules.present && names &&
-                                    (!names->transform ||
-                                     gsv_checkpoint_find(&spec->weights, name, &tensor)));
+        spec->modules.is_sparse ||
+        (spec->config.is_masked && !spec->modules.present && names &&
+         (!names->transform || gsv_checkpoint_find(&spec->weights, name, &tensor)));
 }
 
 /* A classifier without modules.json has no embedding, unless a pooling or a head is requested. */

@@ -4,8 +4,8 @@
  * Each weight of the network is an item. The list is built once; sizes, loading and the digest all
  * iterate over it, so they are consistent. The order of items:
  *
- *   word [position] [type] [relative ...] [norm] [projection]   layer 0 ... layer n-1   [final norm]
- *   Dense ...   classifier ...   [transform norm] [decoder ...]
+ *   word [position] [type] [relative ...] [norm] [projection]   layer 0 ... layer n-1   [final
+ * norm] Dense ...   classifier ...   [transform norm] [decoder ...]
  *
  * Private to lib/model. Immutable after gsv_spec_load().
  */
@@ -31,16 +31,17 @@ enum gsv_weight_kind {
 
 struct gsv_weight {
     enum gsv_weight_kind kind;
-    int32_t n, k;                /* rows and columns; FLOATS: n = 1 */
-    int32_t n_parts;             /* stacked tensors: 3 for query, key and value, else 1 */
-    int32_t rows[3];             /* rows of each part; their sum is n */
-    int32_t activation;          /* gpuserve_activation of a linear */
-    bool plus_one;               /* FLOATS: 1 is added to each value */
-    bool interleaved;            /* rows of query, key and value alternate by head: sorted on reading */
-    int32_t which;               /* ROTARY: index into gsv_config.rotary */
-    struct gsv_tensor weight[3]; /* each [rows, k]. TABLE: the first row of [1] is added to each row.
-                                    POSITIONS: vectors, projection, gamma */
-    struct gsv_tensor bias[3];   /* each [rows]; count 0: zeros. POSITIONS: -, of the projection, beta */
+    int32_t n, k;       /* rows and columns; FLOATS: n = 1 */
+    int32_t n_parts;    /* stacked tensors: 3 for query, key and value, else 1 */
+    int32_t rows[3];    /* rows of each part; their sum is n */
+    int32_t activation; /* gpuserve_activation of a linear */
+    bool plus_one;      /* FLOATS: 1 is added to each value */
+    bool interleaved;   /* rows of query, key and value alternate by head: sorted on reading */
+    int32_t which;      /* ROTARY: index into gsv_config.rotary */
+    struct gsv_tensor weight[3]; /* each [rows, k]. TABLE: the first row of [1] is added to each
+                                    row. POSITIONS: vectors, projection, gamma */
+    struct gsv_tensor
+        bias[3]; /* each [rows]; count 0: zeros. POSITIONS: -, of the projection, beta */
 };
 
 /* Indices of a norm's items; -1: absent. */
@@ -69,8 +70,8 @@ struct gsv_spec {
     struct gsv_checkpoint weights;
     struct gsv_checkpoint dense_weights[GSV_MAX_DENSE];
     const struct gsv_tensor_names *names; /* the layout of the checkpoint */
-    char prefix[64];       /* prefix of the encoder's tensor names: "" or "bert." */
-    char **default_labels; /* "LABEL_0", ... if no file names the labels */
+    char prefix[64];                      /* prefix of the encoder's tensor names: "" or "bert." */
+    char **default_labels;                /* "LABEL_0", ... if no file names the labels */
     size_t n_default_labels;
 
     struct gsv_weight *items;
@@ -82,11 +83,11 @@ struct gsv_spec {
     struct gsv_norm_items embedding_norm, final_norm;
     struct gsv_layer *layers; /* [n_layers]; layers that share weights have equal indices */
     int32_t first_dense, first_classifier;
-    int32_t n_classifier;     /* number of linear layers of the classifier or the head */
+    int32_t n_classifier; /* number of linear layers of the classifier or the head */
     struct gsv_norm_items classifier_norm; /* after the first of them */
     struct gsv_norm_items masked_norm;
-    /* For sparse models: index of the transform or -1, and of n_decoder chunks of the decoder with at
-     * most GSV_DECODER_ROWS words each. */
+    /* For sparse models: index of the transform or -1, and of n_decoder chunks of the decoder with
+     * at most GSV_DECODER_ROWS words each. */
     int32_t transform, first_decoder, n_decoder;
     bool is_decoder_tied; /* the decoder shares the word embedding table */
 };
@@ -121,18 +122,24 @@ static inline int32_t gsv_relative_span(const struct gsv_spec *spec)
     return spec->facts.max_tokens;
 }
 
-/* The model's classifier pools the last token that is not a pad token (transformers'
- * GenericForSequenceClassification). */
-static inline bool gsv_trims_pads(const struct gsv_spec *spec)
+/* True if a task of the model pools up to the token of gsv_last_rule, which is not the last one. */
+static inline bool gsv_pools_before_end(const struct gsv_spec *spec, uint32_t task)
 {
-    return spec->config.classifies && !spec->has_head && spec->config.pad_id >= 0 &&
-           spec->config.classifier_pooling == GPUSERVE_POOL_LAST;
+    switch (spec->config.last_rule) {
+    case GSV_LAST_TOKEN:
+        return false;
+    case GSV_LAST_BEFORE_PADS:
+        return task == GPUSERVE_TASK_CLASSIFY && !spec->has_head;
+    default:
+        return spec->facts.poolings[0] == GPUSERVE_POOL_LAST && spec->facts.n_poolings == 1 &&
+               (task == GPUSERVE_TASK_EMBED || (task == GPUSERVE_TASK_CLASSIFY && spec->has_head));
+    }
 }
 
 /* True if a part of a text may be left out of pooling. */
 static inline bool gsv_has_parts(const struct gsv_spec *spec)
 {
-    return spec->facts.skips_prompt || gsv_trims_pads(spec);
+    return spec->facts.skips_prompt || spec->config.last_rule != GSV_LAST_TOKEN;
 }
 
 /* The number of float32 values on the device (RELATIVE, FLOATS), or of elements (other kinds). */

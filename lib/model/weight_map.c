@@ -5,27 +5,17 @@
  * weight/bias or, in the oldest, gamma/beta. Other tensors of a checkpoint (position buffers,
  * pretraining heads, an unused pooler) are ignored.
  */
-#include "lib/model/spec.h"
+#include "lib/model/weight_map.h"
 
 #include "lib/base/error.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define NAME_BYTES 192
-
-/* Context of the search, to keep argument lists short. */
-struct collector {
-    struct gsv_spec *spec;
-    const struct gsv_checkpoint *from;
-    const char *prefix;
-    gpuserve_error *error;
-};
-
 static const struct gsv_norm_items no_norm = { -1, -1 };
 
-static gpuserve_status check_tensor(const struct gsv_tensor *t, uint64_t rows, uint64_t cols,
-                                    gpuserve_error *error)
+gpuserve_status gsv_check_tensor(const struct gsv_tensor *t, uint64_t rows, uint64_t cols,
+                                 gpuserve_error *error)
 {
     const bool fits = rows == 0 ? t->rank == 1 && t->shape[0] == cols
                                 : t->rank == 2 && t->shape[0] == rows && t->shape[1] == cols;
@@ -48,15 +38,16 @@ static gpuserve_status check_tensor(const struct gsv_tensor *t, uint64_t rows, u
                     (unsigned long long)rows, (unsigned long long)cols);
 }
 
-/* The first of the names "a|b" that the checkpoint has with this suffix; false if it has none. `full`
- * receives the tensor's name, or the first name. */
-static bool lookup(const struct collector *c, struct gsv_tensor *tensor, const char *names,
-                   const char *suffix, char full[NAME_BYTES])
+/* The first of the names "a|b" that the checkpoint has with this suffix; false if it has none.
+ * `full` receives the tensor's name, or the first name. */
+static bool lookup(const struct gsv_collector *c, struct gsv_tensor *tensor, const char *names,
+                   const char *suffix, char full[GSV_TENSOR_NAME_BYTES])
 {
-    char first[NAME_BYTES] = "";
+    char first[GSV_TENSOR_NAME_BYTES] = "";
 
     for (const char *at = names; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
-        snprintf(full, NAME_BYTES, "%s%.*s%s", c->prefix, (int)strcspn(at, "|"), at, suffix);
+        snprintf(full, GSV_TENSOR_NAME_BYTES, "%s%.*s%s", c->prefix, (int)strcspn(at, "|"), at,
+                 suffix);
         if (at == names)
             memcpy(first, full, sizeof(first));
         if (gsv_checkpoint_find(c->from, full, tensor))
@@ -68,24 +59,24 @@ static bool lookup(const struct collector *c, struct gsv_tensor *tensor, const c
 
 /* Find the tensor PREFIX NAME SUFFIX, or with suffix `other` if that is not NULL. rows 0: a vector
  * of `cols` elements. Leaves a tensor that may be absent as it is. */
-static gpuserve_status find_if(const struct collector *c, struct gsv_tensor *tensor,
+static gpuserve_status find_if(const struct gsv_collector *c, struct gsv_tensor *tensor,
                                const char *name, const char *suffix, const char *other,
                                int32_t rows, int32_t cols, enum gsv_presence presence)
 {
-    char full[NAME_BYTES], second[NAME_BYTES];
+    char full[GSV_TENSOR_NAME_BYTES], second[GSV_TENSOR_NAME_BYTES];
 
     if (presence == GSV_ABSENT)
         return GPUSERVE_OK;
     if (lookup(c, tensor, name, suffix, full) || (other && lookup(c, tensor, name, other, second)))
-        return check_tensor(tensor, (uint64_t)rows, (uint64_t)cols, c->error);
+        return gsv_check_tensor(tensor, (uint64_t)rows, (uint64_t)cols, c->error);
     if (presence == GSV_IF_PRESENT)
         return GPUSERVE_OK;
     return gsv_fail(c->error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
                     gsv_safetensors_name(c->from->files[0]), full);
 }
 
-static struct gsv_weight *add_item(struct gsv_spec *spec, enum gsv_weight_kind kind, int32_t n,
-                                   int32_t k)
+struct gsv_weight *gsv_add_item(struct gsv_spec *spec, enum gsv_weight_kind kind, int32_t n,
+                                int32_t k)
 {
     struct gsv_weight *item = &spec->items[spec->n_items++]; /* alloc_items() reserved enough */
 
@@ -98,7 +89,7 @@ static struct gsv_weight *add_item(struct gsv_spec *spec, enum gsv_weight_kind k
 }
 
 /* Rows [first, first + n) of a tensor with a checked shape. */
-static struct gsv_tensor rows_of(const struct gsv_tensor *whole, int32_t first, int32_t n)
+struct gsv_tensor gsv_tensor_rows(const struct gsv_tensor *whole, int32_t first, int32_t n)
 {
     const uint64_t columns = whole->rank == 2 ? whole->shape[1] : 1;
     const uint64_t element = gsv_tensor_element_size(whole->type);
@@ -111,21 +102,21 @@ static struct gsv_tensor rows_of(const struct gsv_tensor *whole, int32_t first, 
     return part;
 }
 
-static gpuserve_status add_table(const struct collector *c, enum gsv_weight_kind kind,
+static gpuserve_status add_table(const struct gsv_collector *c, enum gsv_weight_kind kind,
                                  const char *name, int32_t rows, int32_t cols, int32_t *index)
 {
     *index = -1;
     if (!name || rows == 0)
         return GPUSERVE_OK;
     *index = (int32_t)c->spec->n_items;
-    return find_if(c, &add_item(c->spec, kind, rows, cols)->weight[0], name, ".weight", NULL, rows,
-                   cols, GSV_REQUIRED);
+    return find_if(c, &gsv_add_item(c->spec, kind, rows, cols)->weight[0], name, ".weight", NULL,
+                   rows, cols, GSV_REQUIRED);
 }
 
 /* Add a vector of floats, unless it may be absent and is. */
-static gpuserve_status add_vector(const struct collector *c, const char *name, const char *suffix,
-                                  const char *other, int32_t cols, enum gsv_presence presence,
-                                  int32_t *index)
+static gpuserve_status add_vector(const struct gsv_collector *c, const char *name,
+                                  const char *suffix, const char *other, int32_t cols,
+                                  enum gsv_presence presence, int32_t *index)
 {
     struct gsv_tensor tensor = { 0 };
     const gpuserve_status st = find_if(c, &tensor, name, suffix, other, 0, cols, presence);
@@ -134,13 +125,13 @@ static gpuserve_status add_vector(const struct collector *c, const char *name, c
     if (st != GPUSERVE_OK || tensor.count == 0)
         return st;
     *index = (int32_t)c->spec->n_items;
-    add_item(c->spec, GSV_ITEM_FLOATS, 1, cols)->weight[0] = tensor;
+    gsv_add_item(c->spec, GSV_ITEM_FLOATS, 1, cols)->weight[0] = tensor;
     return GPUSERVE_OK;
 }
 
 /* Add gamma, then beta. A name NULL: no norm. */
-static gpuserve_status add_norm(const struct collector *c, const char *name, int32_t cols,
-                                struct gsv_norm_items *norm)
+gpuserve_status gsv_add_norm(const struct gsv_collector *c, const char *name, int32_t cols,
+                             struct gsv_norm_items *norm)
 {
     const struct gsv_config *config = &c->spec->config;
     gpuserve_status st;
@@ -155,8 +146,8 @@ static gpuserve_status add_norm(const struct collector *c, const char *name, int
     return add_vector(c, name, ".bias", ".beta", cols, config->norm_bias, &norm->beta);
 }
 
-/* The parts of a linear: `n` tensors stacked, or, with one name for several parts, one tensor of all
- * rows. */
+/* The parts of a linear: `n` tensors stacked, or, with one name for several parts, one tensor of
+ * all rows. */
 struct linear_parts {
     const char *names[3];
     int32_t rows[3];
@@ -164,11 +155,10 @@ struct linear_parts {
     enum gsv_presence bias;
 };
 
-static gpuserve_status add_parts(const struct collector *c, enum gsv_weight_kind kind,
-                                 const struct linear_parts *parts, int32_t cols,
-                                 int32_t activation)
+static gpuserve_status add_parts(const struct gsv_collector *c, enum gsv_weight_kind kind,
+                                 const struct linear_parts *parts, int32_t cols, int32_t activation)
 {
-    struct gsv_weight *item = add_item(c->spec, kind, 0, cols);
+    struct gsv_weight *item = gsv_add_item(c->spec, kind, 0, cols);
     gpuserve_status st = GPUSERVE_OK;
 
     item->n_parts = parts->n;
@@ -185,9 +175,9 @@ static gpuserve_status add_parts(const struct collector *c, enum gsv_weight_kind
     return st;
 }
 
-static gpuserve_status add_linear(const struct collector *c, enum gsv_weight_kind kind,
-                                  const char *name, enum gsv_presence bias, int32_t rows,
-                                  int32_t cols, int32_t activation)
+gpuserve_status gsv_add_linear(const struct gsv_collector *c, enum gsv_weight_kind kind,
+                               const char *name, enum gsv_presence bias, int32_t rows, int32_t cols,
+                               int32_t activation)
 {
     const struct linear_parts parts = { { name }, { rows }, 1, bias };
 
@@ -197,25 +187,25 @@ static gpuserve_status add_linear(const struct collector *c, enum gsv_weight_kin
 /* ----------------------------------------------------------------------------------- embeddings */
 
 /* The prefix of the names of layer `number`. */
-static void name_layer(char prefix[NAME_BYTES], const struct gsv_tensor_names *names,
+static void name_layer(char prefix[GSV_TENSOR_NAME_BYTES], const struct gsv_tensor_names *names,
                        const char *encoder, int32_t number)
 {
     const int before_number = (int)(strchr(names->layer, '%') - names->layer);
 
-    snprintf(prefix, NAME_BYTES, "%s%.*s%d%s", encoder, before_number, names->layer, number,
-             names->layer + before_number + 2);
+    snprintf(prefix, GSV_TENSOR_NAME_BYTES, "%s%.*s%d%s", encoder, before_number, names->layer,
+             number, names->layer + before_number + 2);
 }
 
 /* True if the layout's word embeddings and the first layer's output product are there. */
 static bool has_layout(const struct gsv_spec *spec, const struct gsv_tensor_names *names,
                        const char *prefix)
 {
-    const struct collector c = { (struct gsv_spec *)spec, &spec->weights, prefix, NULL };
-    char full[NAME_BYTES], out[2 * NAME_BYTES];
+    const struct gsv_collector c = { (struct gsv_spec *)spec, &spec->weights, prefix, NULL };
+    char full[GSV_TENSOR_NAME_BYTES], out[2 * GSV_TENSOR_NAME_BYTES];
     struct gsv_tensor tensor;
 
     name_layer(out, names, "", 0);
-    snprintf(out + strlen(out), NAME_BYTES, "%s", names->out);
+    snprintf(out + strlen(out), GSV_TENSOR_NAME_BYTES, "%s", names->out);
     return lookup(&c, &tensor, names->word, ".weight", full) &&
            lookup(&c, &tensor, out, ".weight", full);
 }
@@ -229,9 +219,10 @@ static gpuserve_status fail_layout(struct gsv_spec *spec, gpuserve_error *error)
     const char *const prefixes[] = { "", family->prefix };
 
     for (size_t i = 0; i < 2; i++) {
-        const struct collector c = { spec, &spec->weights, prefixes[i] ? prefixes[i] : "", error };
+        const struct gsv_collector c = { spec, &spec->weights, prefixes[i] ? prefixes[i] : "",
+                                         error };
         struct gsv_tensor tensor;
-        char full[NAME_BYTES];
+        char full[GSV_TENSOR_NAME_BYTES];
 
         if (!lookup(&c, &tensor, names->word, ".weight", full))
             continue;
@@ -239,19 +230,21 @@ static gpuserve_status fail_layout(struct gsv_spec *spec, gpuserve_error *error)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s%s.weight' is missing", file, full,
                         names->out);
     }
-    return gsv_fail(error, GPUSERVE_E_FORMAT,
-                    "%s: tensor '%.*s.weight' is missing, with or without '%s'", file,
-                    (int)strcspn(names->word, "|"), names->word,
-                    family->prefix ? family->prefix : "");
+    return gsv_fail(
+        error, GPUSERVE_E_FORMAT, "%s: tensor '%.*s.weight' is missing, with or without '%s'", file,
+        (int)strcspn(names->word, "|"), names->word, family->prefix ? family->prefix : "");
 }
 
 /* Find the layout and the prefix of the checkpoint's names. */
 static gpuserve_status find_layout(struct gsv_spec *spec, gpuserve_error *error)
 {
     const struct gsv_family *family = spec->config.family;
-    const char *const prefixes[] = { "",       family->prefix ? family->prefix : "",
+    const char *const prefixes[] = { "",
+                                     family->prefix ? family->prefix : "",
                                      family->other_prefix ? family->other_prefix : "",
-                                     "model.", "auto_model.", "0.auto_model." };
+                                     "model.",
+                                     "auto_model.",
+                                     "0.auto_model." };
     const size_t n = sizeof(prefixes) / sizeof(prefixes[0]);
 
     for (size_t i = 0; i < 3 * n; i++) {
@@ -267,7 +260,7 @@ static gpuserve_status find_layout(struct gsv_spec *spec, gpuserve_error *error)
 }
 
 /* Tables of relative and rotary positions. */
-static gpuserve_status add_distances(const struct collector *c)
+static gpuserve_status add_distances(const struct gsv_collector *c)
 {
     struct gsv_spec *spec = c->spec;
     const struct gsv_config *config = &spec->config;
@@ -278,21 +271,22 @@ static gpuserve_status add_distances(const struct collector *c)
         if (config->rotary[i].dims == 0 || (i == 1 && config->window == 0))
             continue;
         spec->rotary[i] = (int32_t)spec->n_items;
-        add_item(spec, GSV_ITEM_ROTARY, gsv_relative_span(spec), config->rotary[i].dims)->which = i;
+        gsv_add_item(spec, GSV_ITEM_ROTARY, gsv_relative_span(spec), config->rotary[i].dims)
+            ->which = i;
     }
     switch (relative->kind) {
     case GSV_RELATIVE_BUCKETS:
-        return relative->by_layer ? GPUSERVE_OK
-                                  : add_table(c, GSV_ITEM_RELATIVE, spec->names->relative,
-                                              relative->n_buckets, config->n_heads,
-                                              &spec->relative);
+        return relative->by_layer
+                   ? GPUSERVE_OK
+                   : add_table(c, GSV_ITEM_RELATIVE, spec->names->relative, relative->n_buckets,
+                               config->n_heads, &spec->relative);
     case GSV_RELATIVE_ALIBI:
         spec->relative = (int32_t)spec->n_items;
-        add_item(spec, GSV_ITEM_ALIBI, 1, config->n_heads);
+        gsv_add_item(spec, GSV_ITEM_ALIBI, 1, config->n_heads);
         break;
     case GSV_RELATIVE_DISENTANGLED:
         spec->position_index = (int32_t)spec->n_items;
-        add_item(spec, GSV_ITEM_POSITION_INDEX, 1, 1);
+        gsv_add_item(spec, GSV_ITEM_POSITION_INDEX, 1, 1);
         break;
     default:
         break;
@@ -300,23 +294,23 @@ static gpuserve_status add_distances(const struct collector *c)
     return GPUSERVE_OK;
 }
 
-static gpuserve_status add_projection(const struct collector *c)
+static gpuserve_status add_projection(const struct gsv_collector *c)
 {
     struct gsv_spec *spec = c->spec;
     const struct gsv_config *config = &spec->config;
     const bool after = config->family->norm_after_projection;
 
     spec->projection = -1;
-    if (!spec->names->projection || (config->embedding_size == config->hidden_size &&
-                                     !config->family->always_projects))
+    if (!spec->names->projection ||
+        (config->embedding_size == config->hidden_size && !config->family->always_projects))
         return GPUSERVE_OK;
     spec->projection = (int32_t)spec->n_items;
-    return add_linear(c, GSV_ITEM_LINEAR_PLAIN, spec->names->projection,
-                      after ? GSV_ABSENT : GSV_REQUIRED, config->hidden_size,
-                      config->embedding_size, GPUSERVE_ACT_NONE);
+    return gsv_add_linear(c, GSV_ITEM_LINEAR_PLAIN, spec->names->projection,
+                          after ? GSV_ABSENT : GSV_REQUIRED, config->hidden_size,
+                          config->embedding_size, GPUSERVE_ACT_NONE);
 }
 
-static gpuserve_status add_embeddings(const struct collector *c)
+static gpuserve_status add_embeddings(const struct gsv_collector *c)
 {
     struct gsv_spec *spec = c->spec;
     const struct gsv_config *config = &spec->config;
@@ -332,20 +326,20 @@ static gpuserve_status add_embeddings(const struct collector *c)
         st = add_table(c, GSV_ITEM_TABLE, names->type, config->type_vocab_size, width, &spec->type);
     if (st == GPUSERVE_OK && config->has_task && names->task && spec->type >= 0) {
         struct gsv_tensor *task = &spec->items[spec->type].weight[1];
-        char full[NAME_BYTES];
+        char full[GSV_TENSOR_NAME_BYTES];
 
         if (!lookup(c, task, names->task, ".weight", full) || task->rank != 2)
             return gsv_fail(c->error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
                             gsv_safetensors_name(c->from->files[0]), full);
-        st = check_tensor(task, task->shape[0], (uint64_t)width, c->error);
-        *task = rows_of(task, 0, 1);
+        st = gsv_check_tensor(task, task->shape[0], (uint64_t)width, c->error);
+        *task = gsv_tensor_rows(task, 0, 1);
     }
     if (st == GPUSERVE_OK)
         st = add_distances(c);
     if (st == GPUSERVE_OK)
-        st = add_norm(c, names->embedding_norm,
-                      config->family->norm_after_projection ? config->hidden_size : width,
-                      &spec->embedding_norm);
+        st = gsv_add_norm(c, names->embedding_norm,
+                          config->family->norm_after_projection ? config->hidden_size : width,
+                          &spec->embedding_norm);
     return st == GPUSERVE_OK ? add_projection(c) : st;
 }
 
@@ -353,11 +347,11 @@ static gpuserve_status add_embeddings(const struct collector *c)
 
 /* DeBERTa's query, key and value alternate by head in one tensor; only query and value have a
  * bias. */
-static gpuserve_status add_interleaved(const struct collector *c)
+static gpuserve_status add_interleaved(const struct gsv_collector *c)
 {
     const struct gsv_config *config = &c->spec->config;
     const int32_t hidden = config->hidden_size;
-    struct gsv_weight *item = add_item(c->spec, GSV_ITEM_LINEAR, 3 * hidden, hidden);
+    struct gsv_weight *item = gsv_add_item(c->spec, GSV_ITEM_LINEAR, 3 * hidden, hidden);
     gpuserve_status st = find_if(c, &item->weight[0], c->spec->names->qkv, ".weight", NULL,
                                  3 * hidden, hidden, GSV_REQUIRED);
 
@@ -369,68 +363,66 @@ static gpuserve_status add_interleaved(const struct collector *c)
     return st;
 }
 
-static gpuserve_status add_qkv(const struct collector *c)
+static gpuserve_status add_qkv(const struct gsv_collector *c)
 {
     const struct gsv_config *config = &c->spec->config;
     const struct gsv_tensor_names *names = c->spec->names;
     const int32_t q = gsv_context_columns(config), kv = config->n_kv_heads * config->head_size;
-    const struct linear_parts parts = { { names->query, names->key, names->value },
-                                        { q, kv, kv },
-                                        3,
-                                        config->qkv_bias };
+    const struct linear_parts parts = {
+        { names->query, names->key, names->value }, { q, kv, kv }, 3, config->qkv_bias
+    };
 
     if (!names->qkv)
         return add_parts(c, GSV_ITEM_LINEAR, &parts, config->hidden_size, GPUSERVE_ACT_NONE);
     if (config->family->interleaves_qkv)
         return add_interleaved(c);
-    return add_linear(c, GSV_ITEM_LINEAR, names->qkv, config->qkv_bias, q + 2 * kv,
-                      config->hidden_size, GPUSERVE_ACT_NONE);
+    return gsv_add_linear(c, GSV_ITEM_LINEAR, names->qkv, config->qkv_bias, q + 2 * kv,
+                          config->hidden_size, GPUSERVE_ACT_NONE);
 }
 
 /* Gate and values, in this order, from one tensor or two. */
-static gpuserve_status add_gated(const struct collector *c)
+static gpuserve_status add_gated(const struct gsv_collector *c)
 {
     const struct gsv_config *config = &c->spec->config;
     const struct gsv_tensor_names *names = c->spec->names;
     const int32_t wide = config->intermediate_size;
-    const struct linear_parts parts = { { names->gate, names->values },
-                                        { wide, wide },
-                                        2,
-                                        config->ffn_in_bias };
+    const struct linear_parts parts = {
+        { names->gate, names->values }, { wide, wide }, 2, config->ffn_in_bias
+    };
     struct gsv_weight *item;
     gpuserve_status st;
 
     if (names->gate)
         return add_parts(c, GSV_ITEM_LINEAR, &parts, config->hidden_size, GPUSERVE_ACT_NONE);
-    st = add_linear(c, GSV_ITEM_LINEAR, names->ffn_in, config->ffn_in_bias, 2 * wide,
-                    config->hidden_size, GPUSERVE_ACT_NONE);
+    st = gsv_add_linear(c, GSV_ITEM_LINEAR, names->ffn_in, config->ffn_in_bias, 2 * wide,
+                        config->hidden_size, GPUSERVE_ACT_NONE);
     if (st != GPUSERVE_OK || !names->values_first)
         return st;
     item = &c->spec->items[c->spec->n_items - 1];
     item->n_parts = 2;
     item->rows[0] = item->rows[1] = wide;
-    item->weight[1] = rows_of(&item->weight[0], 0, wide);
-    item->weight[0] = rows_of(&item->weight[0], wide, wide);
+    item->weight[1] = gsv_tensor_rows(&item->weight[0], 0, wide);
+    item->weight[0] = gsv_tensor_rows(&item->weight[0], wide, wide);
     if (item->bias[0].count) {
-        item->bias[1] = rows_of(&item->bias[0], 0, wide);
-        item->bias[0] = rows_of(&item->bias[0], wide, wide);
+        item->bias[1] = gsv_tensor_rows(&item->bias[0], 0, wide);
+        item->bias[0] = gsv_tensor_rows(&item->bias[0], wide, wide);
     }
     return GPUSERVE_OK;
 }
 
 /* Vectors of positions, projected like the keys (or queries) of this layer. */
-static gpuserve_status add_positions(const struct collector *c, const char *name, bool has_bias,
+static gpuserve_status add_positions(const struct gsv_collector *c, const char *name, bool has_bias,
                                      int32_t *index)
 {
     const struct gsv_spec *spec = c->spec;
     const struct gsv_config *config = &spec->config;
-    const struct collector encoder = { c->spec, c->from, spec->prefix, c->error };
+    const struct gsv_collector encoder = { c->spec, c->from, spec->prefix, c->error };
     const int32_t hidden = config->hidden_size;
     struct gsv_weight *item;
     gpuserve_status st;
 
     *index = (int32_t)spec->n_items;
-    item = add_item(c->spec, GSV_ITEM_POSITIONS, 2 * config->relative.span, hidden);
+    item = gsv_add_item(c->spec, GSV_ITEM_POSITIONS, 2 * config->relative.span, hidden);
     st = find_if(&encoder, &item->weight[0], spec->names->relative, ".weight", NULL, item->n,
                  hidden, GSV_REQUIRED);
     if (st == GPUSERVE_OK)
@@ -448,16 +440,18 @@ static gpuserve_status add_positions(const struct collector *c, const char *name
                              : st;
 }
 
-static gpuserve_status add_layer_positions(const struct collector *c, struct gsv_layer *layer)
+static gpuserve_status add_layer_positions(const struct gsv_collector *c, struct gsv_layer *layer)
 {
     const struct gsv_config *config = &c->spec->config;
     const struct gsv_relative *relative = &config->relative;
     const bool first = config->family->interleaves_qkv; /* DeBERTa v1 */
-    const char *key = first ? "pos_proj" : relative->shares_projections ? "key_proj" : "pos_key_proj";
+    const char *key = first                          ? "pos_proj"
+                      : relative->shares_projections ? "key_proj"
+                                                     : "pos_key_proj";
     const char *query = first                          ? "pos_q_proj"
                         : relative->shares_projections ? "query_proj"
                                                        : "pos_query_proj";
-    char name[NAME_BYTES];
+    char name[GSV_TENSOR_NAME_BYTES];
     gpuserve_status st = GPUSERVE_OK;
 
     layer->relative = c->spec->relative;
@@ -476,14 +470,14 @@ static gpuserve_status add_layer_positions(const struct collector *c, struct gsv
     return st;
 }
 
-static gpuserve_status add_attention(const struct collector *c, struct gsv_layer *layer,
+static gpuserve_status add_attention(const struct gsv_collector *c, struct gsv_layer *layer,
                                      bool has_norm)
 {
     const struct gsv_config *config = &c->spec->config;
     const struct gsv_tensor_names *names = c->spec->names;
     const int32_t hidden = config->hidden_size;
-    gpuserve_status st = add_norm(c, has_norm ? names->norm_before_attention : NULL, hidden,
-                                  &layer->before_attention);
+    gpuserve_status st = gsv_add_norm(c, has_norm ? names->norm_before_attention : NULL, hidden,
+                                      &layer->before_attention);
 
     layer->qkv = (int32_t)c->spec->n_items;
     if (st == GPUSERVE_OK)
@@ -504,39 +498,41 @@ static gpuserve_status add_attention(const struct collector *c, struct gsv_layer
         st = add_layer_positions(c, layer);
     layer->out = (int32_t)c->spec->n_items;
     if (st == GPUSERVE_OK)
-        st = add_linear(c, GSV_ITEM_LINEAR, names->out, config->out_bias, hidden,
-                        gsv_context_columns(config), GPUSERVE_ACT_NONE);
+        st = gsv_add_linear(c, GSV_ITEM_LINEAR, names->out, config->out_bias, hidden,
+                            gsv_context_columns(config), GPUSERVE_ACT_NONE);
     return st == GPUSERVE_OK
-               ? add_norm(c, names->norm_after_attention, hidden, &layer->after_attention)
+               ? gsv_add_norm(c, names->norm_after_attention, hidden, &layer->after_attention)
                : st;
 }
 
-static gpuserve_status add_ffn(const struct collector *c, struct gsv_layer *layer)
+static gpuserve_status add_ffn(const struct gsv_collector *c, struct gsv_layer *layer)
 {
     const struct gsv_config *config = &c->spec->config;
     const struct gsv_tensor_names *names = c->spec->names;
     const int32_t hidden = config->hidden_size, wide = config->intermediate_size;
-    gpuserve_status st = add_norm(c, names->norm_before_ffn, hidden, &layer->before_ffn);
+    gpuserve_status st = gsv_add_norm(c, names->norm_before_ffn, hidden, &layer->before_ffn);
 
     layer->ffn_in = (int32_t)c->spec->n_items;
     if (st == GPUSERVE_OK)
-        st = config->is_gated ? add_gated(c)
-                              : add_linear(c, GSV_ITEM_LINEAR, names->ffn_in, config->ffn_in_bias,
-                                           wide, hidden, config->activation);
+        st = config->is_gated
+                 ? add_gated(c)
+                 : gsv_add_linear(c, GSV_ITEM_LINEAR, names->ffn_in, config->ffn_in_bias, wide,
+                                  hidden, config->activation);
     layer->ffn_out = (int32_t)c->spec->n_items;
     if (st == GPUSERVE_OK)
-        st = add_linear(c, GSV_ITEM_LINEAR, names->ffn_out, config->ffn_out_bias, hidden, wide,
-                        GPUSERVE_ACT_NONE);
-    return st == GPUSERVE_OK ? add_norm(c, names->norm_after_ffn, hidden, &layer->after_ffn) : st;
+        st = gsv_add_linear(c, GSV_ITEM_LINEAR, names->ffn_out, config->ffn_out_bias, hidden, wide,
+                            GPUSERVE_ACT_NONE);
+    return st == GPUSERVE_OK ? gsv_add_norm(c, names->norm_after_ffn, hidden, &layer->after_ffn)
+                             : st;
 }
 
 /* Add the items of one stored layer. */
-static gpuserve_status add_layer(const struct collector *encoder, int32_t number,
+static gpuserve_status add_layer(const struct gsv_collector *encoder, int32_t number,
                                  struct gsv_layer *layer)
 {
     const bool has_norm = number > 0 || !encoder->spec->config.family->skips_first_norm;
-    struct collector c = *encoder;
-    char prefix[NAME_BYTES];
+    struct gsv_collector c = *encoder;
+    char prefix[GSV_TENSOR_NAME_BYTES];
     gpuserve_status st;
 
     name_layer(prefix, encoder->spec->names, encoder->prefix, number);
@@ -546,7 +542,7 @@ static gpuserve_status add_layer(const struct collector *encoder, int32_t number
 }
 
 /* Layer i has the weights of stored layer i / (n_layers / n_stored_layers), as in ALBERT. */
-static gpuserve_status add_layers(const struct collector *c)
+static gpuserve_status add_layers(const struct gsv_collector *c)
 {
     struct gsv_spec *spec = c->spec;
     const double group = (double)spec->config.n_layers / (double)spec->config.n_stored_layers;
@@ -565,223 +561,12 @@ static gpuserve_status add_layers(const struct collector *c)
         if (st != GPUSERVE_OK)
             return st;
     }
-    return add_norm(c, spec->names->final_norm, spec->config.hidden_size, &spec->final_norm);
-}
-
-/* ------------------------------------------------------------------------- Dense, classifiers */
-
-static gpuserve_status add_dense(struct gsv_spec *spec, int32_t i, gpuserve_error *error)
-{
-    const struct gsv_dense_spec *dense = &spec->modules.dense[i].spec;
-    const struct collector c = { spec, &spec->dense_weights[i], "", error };
-
-    return add_linear(&c, GSV_ITEM_LINEAR_EXACT, "linear",
-                      dense->has_bias ? GSV_REQUIRED : GSV_ABSENT, dense->out_features,
-                      dense->in_features, dense->activation);
-}
-
-/* CLIP's projection after pooling. */
-static gpuserve_status add_text_projection(struct gsv_spec *spec, gpuserve_error *error)
-{
-    const struct collector c = { spec, &spec->weights, "", error };
-
-    if (spec->config.projection_dim == 0)
-        return GPUSERVE_OK;
-    return add_linear(&c, GSV_ITEM_LINEAR_EXACT, "text_projection", GSV_ABSENT,
-                      spec->config.projection_dim, spec->config.hidden_size, GPUSERVE_ACT_NONE);
-}
-
-/* The number of labels is the number of rows of the last layer; config.json does not contain it. */
-static gpuserve_status count_labels(const struct gsv_spec *spec, const char *layer, int32_t *n,
-                                    gpuserve_error *error)
-{
-    struct gsv_tensor last;
-    char name[NAME_BYTES];
-
-    snprintf(name, sizeof(name), "%s.weight", layer);
-    if (!gsv_checkpoint_find(&spec->weights, name, &last))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
-                        gsv_safetensors_name(spec->weights.files[0]), name);
-    if (last.rank != 2 || last.shape[0] < 1 || last.shape[0] > 100000)
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: tensor '%s' is not a label matrix: rank other than 2, or %llu rows "
-                        "outside 1 to 100000",
-                        gsv_safetensors_name(last.file), name, (unsigned long long)last.shape[0]);
-    *n = (int32_t)last.shape[0];
-    return GPUSERVE_OK;
-}
-
-/* The layers of a sequence classifier run on pooled rows; those of a token classifier, and of logits
- * that are pooled, on tokens. */
-static gpuserve_status add_classifier(struct gsv_spec *spec, bool by_token, gpuserve_error *error)
-{
-    const struct gsv_classifier_names *names = spec->config.family->classifier;
-    const bool has_dense = names && names->dense && (!spec->config.labels_tokens ||
-                                                     spec->config.family->token_transform);
-    const enum gsv_weight_kind kind = by_token ? GSV_ITEM_LINEAR_PLAIN : GSV_ITEM_LINEAR_EXACT;
-    const int32_t hidden = spec->config.hidden_size;
-    const struct collector inside = { spec, &spec->weights, spec->prefix, error };
-    const struct collector outside = { spec, &spec->weights, "", error };
-    const char *output = names ? names->output : "classifier";
-    enum gsv_presence bias = names ? names->output_bias : GSV_REQUIRED;
-    int32_t n = 0;
-    gpuserve_status st;
-
-    if (spec->config.labels_tokens) {
-        const char *own = spec->config.family->token_classifier;
-
-        output = own ? own : "classifier";
-        bias = GSV_IF_PRESENT;
-    }
-    st = count_labels(spec, output, &n, error);
-    if (st == GPUSERVE_OK && has_dense) {
-        st = add_linear(names->in_encoder ? &inside : &outside, kind, names->dense,
-                        names->dense_bias, hidden, hidden, spec->config.classifier_activation);
-        spec->n_classifier++;
-    }
-    if (st == GPUSERVE_OK)
-        st = add_linear(&outside, kind, output, bias, n, hidden, GPUSERVE_ACT_NONE);
-    spec->n_classifier++;
-    if (st == GPUSERVE_OK && has_dense)
-        st = add_norm(&outside, names->norm, hidden, &spec->classifier_norm);
-    return st;
-}
-
-static gpuserve_status add_head_layer(struct gsv_spec *spec, const struct gsv_head_layer *layer,
-                                      int32_t k, bool is_last, gpuserve_error *error)
-{
-    const struct gsv_tensor *w = &layer->weight;
-    const int32_t n = w->rank == 2 && w->shape[0] <= 100000 ? (int32_t)w->shape[0] : 0;
-    struct gsv_weight *item;
-    gpuserve_status st;
-
-    if (n == 0)
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: tensor '%s' is not a matrix of 1 to 100000 rows",
-                        gsv_safetensors_name(w->file), w->name);
-    st = check_tensor(w, (uint64_t)n, (uint64_t)k, error);
-    if (st == GPUSERVE_OK && layer->bias.count)
-        st = check_tensor(&layer->bias, 0, (uint64_t)n, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    item = add_item(spec, GSV_ITEM_LINEAR_EXACT, n, k);
-    item->weight[0] = layer->weight;
-    item->bias[0] = layer->bias;
-    item->activation = is_last ? GPUSERVE_ACT_NONE : GPUSERVE_ACT_RELU;
-    return GPUSERVE_OK;
-}
-
-static gpuserve_status add_head(struct gsv_spec *spec, gpuserve_error *error)
-{
-    int32_t k = spec->facts.dim;
-
-    for (int32_t i = 0; i < spec->head.n_layers; i++) {
-        const gpuserve_status st =
-            add_head_layer(spec, &spec->head.layers[i], k, i == spec->head.n_layers - 1, error);
-
-        if (st != GPUSERVE_OK)
-            return st;
-        k = (int32_t)spec->head.layers[i].weight.shape[0];
-    }
-    spec->n_classifier = spec->head.n_layers;
-    return GPUSERVE_OK;
-}
-
-/* ------------------------------------------------------------------------ masked language model */
-
-/* Find the decoder's bias under its name or its other name. */
-static gpuserve_status find_bias(const struct gsv_spec *spec, struct gsv_tensor *bias,
-                                 gpuserve_error *error)
-{
-    const struct gsv_masked_names *names = spec->config.family->masked;
-
-    if (names->decoder_bias == GSV_ABSENT)
-        return GPUSERVE_OK;
-    if (gsv_checkpoint_find(&spec->weights, names->bias, bias) ||
-        (names->other_bias && gsv_checkpoint_find(&spec->weights, names->other_bias, bias)))
-        return check_tensor(bias, 0, (uint64_t)spec->config.vocab_size, error);
-    if (names->decoder_bias == GSV_IF_PRESENT)
-        return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
-                    gsv_safetensors_name(spec->weights.files[0]), names->bias);
-}
-
-/* The decoder's width is that of the transform: the embeddings' width, or another one. */
-static gpuserve_status find_decoder(struct gsv_spec *spec, struct gsv_tensor *decoder,
-                                    gpuserve_error *error)
-{
-    char name[NAME_BYTES];
-
-    snprintf(name, sizeof(name), "%s.weight", spec->config.family->masked->decoder);
-    spec->is_decoder_tied = !gsv_checkpoint_find(&spec->weights, name, decoder);
-    if (spec->is_decoder_tied)
-        *decoder = spec->items[spec->word].weight[0];
-    return check_tensor(decoder, (uint64_t)spec->config.vocab_size,
-                        decoder->rank == 2 && decoder->shape[1] <= 1 << 16
-                            ? decoder->shape[1]
-                            : (uint64_t)spec->config.embedding_size,
-                        error);
-}
-
-static void add_decoder(struct gsv_spec *spec, const struct gsv_tensor *decoder,
-                        const struct gsv_tensor *bias)
-{
-    const int32_t vocab = spec->config.vocab_size;
-
-    spec->first_decoder = (int32_t)spec->n_items;
-    for (int32_t first = 0; first < vocab; first += GSV_DECODER_ROWS) {
-        const int32_t n = vocab - first < GSV_DECODER_ROWS ? vocab - first : GSV_DECODER_ROWS;
-        struct gsv_weight *item =
-            add_item(spec, GSV_ITEM_LINEAR_PLAIN, n, (int32_t)decoder->shape[1]);
-
-        item->weight[0] = rows_of(decoder, first, n);
-        if (bias->count)
-            item->bias[0] = rows_of(bias, first, n);
-        item->activation = GPUSERVE_ACT_NONE;
-        spec->n_decoder++;
-    }
-}
-
-static gpuserve_status add_transform(struct gsv_spec *spec, int32_t width, gpuserve_error *error)
-{
-    const struct gsv_masked_names *names = spec->config.family->masked;
-    const struct collector c = { spec, &spec->weights, "", error };
-    const int32_t activation = names->activation == -1   ? spec->config.activation
-                               : names->activation == -2 ? spec->config.classifier_activation
-                                                         : names->activation;
-    gpuserve_status st;
-
-    spec->transform = -1;
-    if (!names->transform)
-        return width == spec->config.hidden_size
-                   ? GPUSERVE_OK
-                   : gsv_fail(error, GPUSERVE_E_FORMAT,
-                              "%s: tensor '%s.weight' has %d columns, expected %d",
-                              gsv_safetensors_name(spec->weights.files[0]), names->decoder, width,
-                              spec->config.hidden_size);
-    spec->transform = (int32_t)spec->n_items;
-    st = add_linear(&c, GSV_ITEM_LINEAR_PLAIN, names->transform, names->transform_bias, width,
-                    spec->config.hidden_size, activation);
-    return st == GPUSERVE_OK ? add_norm(&c, names->norm, width, &spec->masked_norm) : st;
-}
-
-static gpuserve_status add_masked(struct gsv_spec *spec, gpuserve_error *error)
-{
-    struct gsv_tensor decoder, bias = { 0 };
-    gpuserve_status st = find_decoder(spec, &decoder, error);
-
-    if (st == GPUSERVE_OK)
-        st = add_transform(spec, (int32_t)decoder.shape[1], error);
-    if (st == GPUSERVE_OK)
-        st = find_bias(spec, &bias, error);
-    if (st == GPUSERVE_OK)
-        add_decoder(spec, &decoder, &bias);
-    return st;
+    return gsv_add_norm(c, spec->names->final_norm, spec->config.hidden_size, &spec->final_norm);
 }
 
 gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
 {
-    struct collector c = { spec, &spec->weights, spec->prefix, error };
+    const struct gsv_collector c = { spec, &spec->weights, spec->prefix, error };
     gpuserve_status st = find_layout(spec, error);
 
     spec->classifier_norm = spec->masked_norm = no_norm;
@@ -789,17 +574,5 @@ gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
         st = add_embeddings(&c);
     if (st == GPUSERVE_OK)
         st = add_layers(&c);
-    spec->first_dense = (int32_t)spec->n_items;
-    if (st == GPUSERVE_OK)
-        st = add_text_projection(spec, error);
-    for (int32_t i = 0; i < spec->modules.n_dense && st == GPUSERVE_OK; i++)
-        st = add_dense(spec, i, error);
-    spec->first_classifier = (int32_t)spec->n_items;
-    if (st == GPUSERVE_OK && spec->has_head)
-        st = add_head(spec, error);
-    else if (st == GPUSERVE_OK && (spec->config.classifies || spec->config.labels_tokens))
-        st = add_classifier(spec, spec->config.labels_tokens || spec->config.pools_logits, error);
-    if (st == GPUSERVE_OK && spec->facts.is_sparse)
-        st = add_masked(spec, error);
-    return st;
+    return st == GPUSERVE_OK ? gsv_collect_heads(spec, error) : st;
 }

@@ -67,8 +67,8 @@ uint64_t gsv_kept_bytes(const struct gsv_spec *spec, const struct gpuserve_backe
 /* Byte offsets of a gsv_exec's buffers. */
 struct gsv_exec_layout {
     uint64_t hidden;    /* [max_tokens, hidden] the residual stream */
-    uint64_t context;   /* [max_tokens, context_columns] attention output, then FFN output; in pre-norm
-                           layers also the normalized rows */
+    uint64_t context;   /* [max_tokens, context_columns] attention output, then FFN output; in
+                           pre-norm   layers also the normalized rows */
     uint64_t wide;      /* [max_tokens, wide_columns] QKV; attention projection; FFN intermediate */
     uint64_t pooled[2]; /* [max_sequences, pooled_columns] floats: input and output of a layer; the
                            first also fits sparse rows */

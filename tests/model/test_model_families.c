@@ -127,7 +127,8 @@ static void check_output(const struct loaded *model, const char *name, const cha
     d = compare_rows(alone, want, rows, columns);
     cr_expect(d.largest <= LARGEST * scale, "%s: %s differs by %g of %g", name, output->tensor,
               d.largest, scale);
-    if (output->run.task == GPUSERVE_TASK_CLASSIFY || output->run.task == GPUSERVE_TASK_TOKEN_LABELS)
+    if (output->run.task == GPUSERVE_TASK_CLASSIFY ||
+        output->run.task == GPUSERVE_TASK_TOKEN_LABELS)
         check_labels(name, alone, want, rows, columns);
     cr_expect(memcmp(alone, together, count * sizeof(float)) == 0,
               "%s: %s of a batch has other bits than texts alone", name, output->tensor);

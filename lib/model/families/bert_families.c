@@ -13,10 +13,10 @@
 
 /* --------------------------------------------------------------------------------- shared parts */
 
-#define LIST(...)                   \
-    (const char *const[])           \
-    {                               \
-        __VA_ARGS__, NULL           \
+#define LIST(...)         \
+    (const char *const[]) \
+    {                     \
+        __VA_ARGS__, NULL \
     }
 
 static const struct gsv_config_keys bert_keys = {
@@ -65,10 +65,10 @@ static const struct gsv_config_keys deberta_keys = {
 #define BERT_EMBEDDINGS BERT_WORDS, .embedding_norm = "embeddings.LayerNorm"
 #define BERT_QKV \
     .query = "attention.self.query", .key = "attention.self.key", .value = "attention.self.value"
-#define BERT_PRODUCTS                                                                      \
-    .layer = "encoder.layer.%d.", BERT_QKV, .out = "attention.output.dense",               \
+#define BERT_PRODUCTS                                                        \
+    .layer = "encoder.layer.%d.", BERT_QKV, .out = "attention.output.dense", \
     .ffn_in = "intermediate.dense", .ffn_out = "output.dense"
-#define BERT_LAYER                                                     \
+#define BERT_LAYER                                                       \
     BERT_PRODUCTS, .norm_after_attention = "attention.output.LayerNorm", \
                    .norm_after_ffn = "output.LayerNorm"
 
@@ -103,15 +103,9 @@ static const struct gsv_masked_names roberta_masked = {
 };
 
 const struct gsv_tensor_names gsv_flash_names = {
-    BERT_WORDS,
-    .embedding_norm = "emb_ln",
-    .layer = "encoder.layers.%d.",
-    .qkv = "mixer.Wqkv",
-    .out = "mixer.out_proj",
-    .norm_after_attention = "norm1",
-    .ffn_in = "mlp.fc1",
-    .ffn_out = "mlp.fc2",
-    .norm_after_ffn = "norm2",
+    BERT_WORDS,          .embedding_norm = "emb_ln", .layer = "encoder.layers.%d.",
+    .qkv = "mixer.Wqkv", .out = "mixer.out_proj",    .norm_after_attention = "norm1",
+    .ffn_in = "mlp.fc1", .ffn_out = "mlp.fc2",       .norm_after_ffn = "norm2",
 };
 
 /* Jina's XLM-RoBERTa has rotary positions from 0, if position_embedding_type says so. */
@@ -134,7 +128,8 @@ static gpuserve_status read_roberta(struct gsv_config *config, const struct gsv_
                            error);
 }
 
-/* ----------------------------------------------------------------------- MPNet, DistilBERT, ALBERT */
+/* ----------------------------------------------------------------------- MPNet, DistilBERT, ALBERT
+ */
 
 static const struct gsv_tensor_names mpnet_names = {
     .word = "embeddings.word_embeddings",
@@ -212,8 +207,7 @@ static gpuserve_status read_albert(struct gsv_config *config, const struct gsv_j
                                    gpuserve_error *error)
 {
     int32_t groups = 1, inner = 1;
-    gpuserve_status st =
-        gsv_config_size(json, "num_hidden_groups", GSV_MAX_LAYERS, &groups, error);
+    gpuserve_status st = gsv_config_size(json, "num_hidden_groups", GSV_MAX_LAYERS, &groups, error);
 
     if (st == GPUSERVE_OK)
         st = gsv_config_size(json, "inner_group_num", GSV_MAX_LAYERS, &inner, error);
@@ -230,7 +224,8 @@ static gpuserve_status read_albert(struct gsv_config *config, const struct gsv_j
     return GPUSERVE_OK;
 }
 
-/* ------------------------------------------------------------------------ ELECTRA, ERNIE, RemBERT */
+/* ------------------------------------------------------------------------ ELECTRA, ERNIE, RemBERT
+ */
 
 static const struct gsv_tensor_names electra_names = {
     BERT_EMBEDDINGS,
@@ -275,7 +270,8 @@ static const struct gsv_masked_names rembert_masked = {
     .activation = -1,
 };
 
-/* -------------------------------------------------------------------------------- pre-norm stacks */
+/* -------------------------------------------------------------------------------- pre-norm stacks
+ */
 
 static const struct gsv_tensor_names megatron_names = {
     BERT_WORDS,
@@ -299,7 +295,8 @@ static const struct gsv_tensor_names roberta_xl_names = {
     .final_norm = "encoder.LayerNorm",
 };
 
-/* ---------------------------------------------------------------------------------------- DeBERTa */
+/* ---------------------------------------------------------------------------------------- DeBERTa
+ */
 
 static const struct gsv_tensor_names deberta_names = {
     BERT_EMBEDDINGS,
@@ -356,8 +353,8 @@ static gpuserve_status read_distances(struct gsv_config *config, const struct gs
 {
     struct gsv_relative *relative = &config->relative;
     int64_t span = -1, buckets = -1;
-    gpuserve_status st = gsv_json_int(json, "max_relative_positions", FILE_NAME, -1, 1 << 16,
-                                      &span, error);
+    gpuserve_status st =
+        gsv_json_int(json, "max_relative_positions", FILE_NAME, -1, 1 << 16, &span, error);
 
     if (st == GPUSERVE_OK)
         st = gsv_json_int(json, "position_buckets", FILE_NAME, -1, 1 << 15, &buckets, error);
@@ -419,9 +416,8 @@ static gpuserve_status read_deberta(struct gsv_config *config, const struct gsv_
     if (st != GPUSERVE_OK)
         return st;
     read_terms(relative, json);
-    config->attention_scale =
-        gsv_inverse_root(config->head_size *
-                         (1 + relative->content_to_position + relative->position_to_content));
+    config->attention_scale = gsv_inverse_root(
+        config->head_size * (1 + relative->content_to_position + relative->position_to_content));
     config->no_position_table = !positions;
     if (!is_relative) {
         memset(relative, 0, sizeof(*relative));
@@ -432,7 +428,8 @@ static gpuserve_status read_deberta(struct gsv_config *config, const struct gsv_
     return read_distances(config, json, error);
 }
 
-/* ------------------------------------------------------------------------------------------- rows */
+/* ------------------------------------------------------------------------------------------- rows
+ */
 
 const struct gsv_family gsv_bert_families[] = {
     {

@@ -175,9 +175,9 @@ static gpuserve_status refuse_rotary(const struct gsv_config *config,
 
     if (config->family->theta > 0 || !scaling || gsv_json_is(scaling, GSV_JSON_NULL))
         return GPUSERVE_OK;
-    return gsv_fail(
-        error, GPUSERVE_E_UNSUPPORTED,
-        FILE_NAME ": \"rope_scaling\" is not supported: this model_type has no rotary positions");
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                    FILE_NAME
+                    ": \"rope_scaling\" is not supported: this model_type has no rotary positions");
 }
 
 static gpuserve_status refuse_variants(struct gsv_config *config, const struct gsv_json_value *json,
@@ -289,8 +289,8 @@ static gpuserve_status read_positions(struct gsv_config *config, const struct gs
     if (st != GPUSERVE_OK)
         return st;
     config->type_vocab_size = (int32_t)types;
-    config->pad_id = gsv_json_is(gsv_json_member(json, "pad_token_id"), GSV_JSON_INT) ? (int32_t)pad
-                                                                                      : -1;
+    config->pad_id =
+        gsv_json_is(gsv_json_member(json, "pad_token_id"), GSV_JSON_INT) ? (int32_t)pad : -1;
     if (config->family->names[0]->relative && config->family->is_bucketed)
         config->relative = (struct gsv_relative){ .kind = GSV_RELATIVE_BUCKETS,
                                                   .n_buckets = (int32_t)buckets,
@@ -390,9 +390,8 @@ static void set_defaults(struct gsv_config *config)
     config->ffn_in_bias = family->ffn_in_bias;
     config->ffn_out_bias = family->ffn_out_bias;
     config->norm_bias = family->norm_bias;
-    config->attention_scale = family->attention_scale != 0.0f
-                                  ? family->attention_scale
-                                  : gsv_inverse_root(config->head_size);
+    config->attention_scale = family->attention_scale != 0.0f ? family->attention_scale
+                                                              : gsv_inverse_root(config->head_size);
     config->word_scale = family->scale_words ? sqrtf((float)config->hidden_size) : 0.0f;
     if (family->classifier) {
         config->classifier_pooling =
@@ -430,7 +429,7 @@ gpuserve_status gsv_config_parse(struct gsv_config *config, const struct gsv_jso
 {
     static gpuserve_status (*const steps[])(struct gsv_config *, const struct gsv_json_value *,
                                             gpuserve_error *) = {
-        refuse_variants, read_sizes,        read_positions,  read_activation,
+        refuse_variants, read_sizes,        read_positions,   read_activation,
         read_options,    gsv_config_labels, gsv_config_score,
     };
     gpuserve_status st = read_family(config, json, error);

@@ -42,6 +42,14 @@ struct gsv_relative {
     bool norm;               /* LayerNorm of the vectors of positions */
 };
 
+/* The token that LAST pooling takes, if not the last one of the text. */
+enum gsv_last_rule {
+    GSV_LAST_TOKEN,
+    GSV_LAST_BEFORE_PADS, /* the last one that is not pad_id, of classifiers */
+    GSV_LAST_FIRST_END,   /* the first one that is end_id, of embeddings (CLIP) */
+    GSV_LAST_LARGEST      /* the first one with the largest id, of embeddings (older CLIP) */
+};
+
 struct gsv_config {
     const struct gsv_family *family;
     char *architecture; /* owned */
@@ -53,18 +61,20 @@ struct gsv_config {
     int32_t n_kv_heads, head_size, embedding_size;
     int32_t n_stored_layers; /* fewer than n_layers if layers share weights (ALBERT) */
     int32_t max_positions, first_position, type_vocab_size;
-    int32_t pad_id; /* -1: config.json has none */
+    int32_t pad_id;     /* -1: config.json has none */
+    int32_t end_id; /* of GSV_LAST_FIRST_END */
+    enum gsv_last_rule last_rule;
     int32_t activation; /* gpuserve_activation of the feed-forward layers */
     float eps;
     bool is_gated, is_causal;
     bool no_position_table; /* config.json leaves the family's position table out */
-    bool has_task; /* ERNIE: the first task vector is added to each token */
+    bool has_task;          /* ERNIE: the first task vector is added to each token */
     float attention_scale, softcap, word_scale;
     struct gsv_relative relative;
     struct gsv_rotary rotary[2]; /* of global layers, of local layers */
     int32_t window;              /* of local layers: distance of the farthest key; 0: none */
     uint64_t local[GSV_MAX_LAYERS / 64]; /* bitmap: local layers */
-    int32_t projection_dim;      /* CLIP: of the projection after pooling; 0: none */
+    int32_t projection_dim;              /* CLIP: of the projection after pooling; 0: none */
     /* The classifier, from the family and config.json. */
     int32_t classifier_pooling, classifier_activation;
     bool pools_logits; /* the classifier runs on each token, then the logits are averaged */
@@ -107,7 +117,8 @@ void gsv_labels_free(char **labels, size_t n_labels);
 
 #define GSV_CONFIG_NAME "config.json"
 
-/* Read a size of at least 1, by the first of the keys "a|b" that is present. 0 and OK if none is. */
+/* Read a size of at least 1, by the first of the keys "a|b" that is present. 0 and OK if none is.
+ */
 gpuserve_status gsv_config_size(const struct gsv_json_value *json, const char *keys,
                                 int64_t maximum, int32_t *value, gpuserve_error *error);
 

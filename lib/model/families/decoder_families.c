@@ -13,13 +13,14 @@
 
 #define FILE_NAME GSV_CONFIG_NAME
 
-#define LIST(...)                   \
-    (const char *const[])           \
-    {                               \
-        __VA_ARGS__, NULL           \
+#define LIST(...)         \
+    (const char *const[]) \
+    {                     \
+        __VA_ARGS__, NULL \
     }
 
-/* --------------------------------------------------------------------------------------------- T5 */
+/* --------------------------------------------------------------------------------------------- T5
+ */
 
 static const struct gsv_config_keys t5_keys = {
     .hidden_size = "d_model",
@@ -32,13 +33,13 @@ static const struct gsv_config_keys t5_keys = {
     .head_size = "d_kv",
 };
 
-#define T5_NAMES                                                                           \
-    .word = "shared|encoder.embed_tokens", .layer = "encoder.block.%d.",                    \
-    .query = "layer.0.SelfAttention.q", .key = "layer.0.SelfAttention.k",                   \
-    .value = "layer.0.SelfAttention.v", .out = "layer.0.SelfAttention.o",                   \
-    .norm_before_attention = "layer.0.layer_norm", .ffn_in = "layer.1.DenseReluDense.wi",   \
-    .gate = "layer.1.DenseReluDense.wi_0", .values = "layer.1.DenseReluDense.wi_1",         \
-    .ffn_out = "layer.1.DenseReluDense.wo", .norm_before_ffn = "layer.1.layer_norm",        \
+#define T5_NAMES                                                                          \
+    .word = "shared|encoder.embed_tokens", .layer = "encoder.block.%d.",                  \
+    .query = "layer.0.SelfAttention.q", .key = "layer.0.SelfAttention.k",                 \
+    .value = "layer.0.SelfAttention.v", .out = "layer.0.SelfAttention.o",                 \
+    .norm_before_attention = "layer.0.layer_norm", .ffn_in = "layer.1.DenseReluDense.wi", \
+    .gate = "layer.1.DenseReluDense.wi_0", .values = "layer.1.DenseReluDense.wi_1",       \
+    .ffn_out = "layer.1.DenseReluDense.wo", .norm_before_ffn = "layer.1.layer_norm",      \
     .final_norm = "encoder.final_layer_norm"
 
 static const struct gsv_tensor_names t5_names = {
@@ -70,7 +71,8 @@ static gpuserve_status read_t5(struct gsv_config *config, const struct gsv_json_
                                   &config->activation, error);
 }
 
-/* ------------------------------------------------------------------------------------------- CLIP */
+/* ------------------------------------------------------------------------------------------- CLIP
+ */
 
 static const struct gsv_config_keys clip_keys = {
     .hidden_size = "hidden_size",
@@ -96,17 +98,27 @@ static const struct gsv_tensor_names clip_names = {
     .final_norm = "final_layer_norm",
 };
 
-/* The end of text is the last token: the tokenizer adds it. */
+/* The embedding is the vector of the end of text. Configurations with eos_token_id 2 are older than the
+ * key: there it is the token with the largest id. */
 static gpuserve_status read_clip(struct gsv_config *config, const struct gsv_json_value *json,
                                  gpuserve_error *error)
 {
+    int64_t end = 2;
+    const gpuserve_status st =
+        gsv_json_int(json, "eos_token_id", FILE_NAME, 0, config->vocab_size - 1, &end, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    config->end_id = (int32_t)end;
+    config->last_rule = end == 2 ? GSV_LAST_LARGEST : GSV_LAST_FIRST_END;
     if (!strstr(config->architecture, "WithProjection"))
         return GPUSERVE_OK;
     config->projection_dim = 512;
     return gsv_config_size(json, "projection_dim", 1 << 16, &config->projection_dim, error);
 }
 
-/* -------------------------------------------------------------------------- Llama, Mistral, Qwen */
+/* -------------------------------------------------------------------------- Llama, Mistral, Qwen
+ */
 
 static const struct gsv_config_keys llama_keys = {
     .hidden_size = "hidden_size",
@@ -120,10 +132,10 @@ static const struct gsv_config_keys llama_keys = {
     .head_size = "head_dim",
 };
 
-#define LLAMA_NAMES                                                                        \
-    .word = "embed_tokens", .layer = "layers.%d.", .query = "self_attn.q_proj",            \
-    .key = "self_attn.k_proj", .value = "self_attn.v_proj", .out = "self_attn.o_proj",     \
-    .gate = "mlp.gate_proj", .values = "mlp.up_proj", .ffn_out = "mlp.down_proj",          \
+#define LLAMA_NAMES                                                                    \
+    .word = "embed_tokens", .layer = "layers.%d.", .query = "self_attn.q_proj",        \
+    .key = "self_attn.k_proj", .value = "self_attn.v_proj", .out = "self_attn.o_proj", \
+    .gate = "mlp.gate_proj", .values = "mlp.up_proj", .ffn_out = "mlp.down_proj",      \
     .norm_before_attention = "input_layernorm", .final_norm = "norm"
 
 static const struct gsv_tensor_names llama_names = {
@@ -169,8 +181,8 @@ static gpuserve_status read_causal(struct gsv_config *config, const struct gsv_j
     gpuserve_status st = gsv_json_bool(json, "is_causal", FILE_NAME, &config->is_causal, error);
 
     if (st == GPUSERVE_OK)
-        st = gsv_json_bool(json, "use_bidirectional_attention", FILE_NAME, &is_bidirectional,
-                           error);
+        st =
+            gsv_json_bool(json, "use_bidirectional_attention", FILE_NAME, &is_bidirectional, error);
     if (is_bidirectional)
         config->is_causal = false;
     return st;
@@ -209,6 +221,8 @@ static gpuserve_status read_llama(struct gsv_config *config, const struct gsv_js
 {
     gpuserve_status st = read_causal(config, json, error);
 
+    if (config->classifies && config->pad_id >= 0)
+        config->last_rule = GSV_LAST_BEFORE_PADS;
     if (st == GPUSERVE_OK)
         st = read_window(config, json, error);
     if (st == GPUSERVE_OK)
@@ -218,7 +232,8 @@ static gpuserve_status read_llama(struct gsv_config *config, const struct gsv_js
     return st;
 }
 
-/* ------------------------------------------------------------------------------------------ Gemma */
+/* ------------------------------------------------------------------------------------------ Gemma
+ */
 
 static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_json_value *json,
                                   gpuserve_error *error)
@@ -229,6 +244,8 @@ static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_js
     const struct gsv_json_value *caps = gsv_json_member(json, "attn_logit_softcapping");
     gpuserve_status st = read_causal(config, json, error);
 
+    if (config->classifies && config->pad_id >= 0)
+        config->last_rule = GSV_LAST_BEFORE_PADS;
     if (gsv_json_is(caps, GSV_JSON_NULL))
         cap = 0;
     if (st == GPUSERVE_OK)
@@ -238,8 +255,8 @@ static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_js
     if (st == GPUSERVE_OK)
         st = gsv_config_size(json, "sliding_window", 1 << 20, &window, error);
     if (st == GPUSERVE_OK)
-        st = gsv_config_size(json, "sliding_window_pattern|_sliding_window_pattern",
-                             GSV_MAX_LAYERS, &every, error);
+        st = gsv_config_size(json, "sliding_window_pattern|_sliding_window_pattern", GSV_MAX_LAYERS,
+                             &every, error);
     if (st == GPUSERVE_OK)
         st = gsv_layer_types_read(config, json, every ? every : is_third ? 6 : 2, 1, error);
     if (st == GPUSERVE_OK)
@@ -257,29 +274,29 @@ static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_js
     return st;
 }
 
-/* ------------------------------------------------------------------------------------------- rows */
+/* ------------------------------------------------------------------------------------------- rows
+ */
 
-#define T5_OPTIONS                                                                            \
-    .keys = &t5_keys, .norm = GPUSERVE_NORM_RMS, .norm_place = GSV_NORM_BEFORE,               \
-    .attention_scale = 1.0f, .unbounded = true, .is_bucketed = true, .default_eps = 1e-6,     \
-    .default_activation = "relu", .default_max_positions = 512, .qkv_bias = GSV_ABSENT,       \
-    .out_bias = GSV_ABSENT, .ffn_in_bias = GSV_ABSENT, .ffn_out_bias = GSV_ABSENT,            \
+#define T5_OPTIONS                                                                        \
+    .keys = &t5_keys, .norm = GPUSERVE_NORM_RMS, .norm_place = GSV_NORM_BEFORE,           \
+    .attention_scale = 1.0f, .unbounded = true, .is_bucketed = true, .default_eps = 1e-6, \
+    .default_activation = "relu", .default_max_positions = 512, .qkv_bias = GSV_ABSENT,   \
+    .out_bias = GSV_ABSENT, .ffn_in_bias = GSV_ABSENT, .ffn_out_bias = GSV_ABSENT,        \
     .norm_bias = GSV_ABSENT, .is_encoder_of_pair = true, .read = read_t5
-#define LLAMA_OPTIONS                                                                         \
-    .keys = &llama_keys, .prefix = "model.", .norm = GPUSERVE_NORM_RMS,                       \
-    .norm_place = GSV_NORM_BEFORE, .is_gated = true, .is_causal = true,                       \
-    .default_activation = "silu", .default_eps = 1e-6,                                        \
-    .ffn_in_bias = GSV_ABSENT, .ffn_out_bias = GSV_ABSENT, .norm_bias = GSV_ABSENT,           \
-    .classifier = &llama_classifier,                                                          \
+#define LLAMA_OPTIONS                                                                     \
+    .keys = &llama_keys, .prefix = "model.", .norm = GPUSERVE_NORM_RMS,                   \
+    .norm_place = GSV_NORM_BEFORE, .is_gated = true, .is_causal = true,                   \
+    .default_activation = "silu", .default_eps = 1e-6, .ffn_in_bias = GSV_ABSENT,         \
+    .ffn_out_bias = GSV_ABSENT, .norm_bias = GSV_ABSENT, .classifier = &llama_classifier, \
     .token_classifier = "score", .masked = &llama_masked
-#define GEMMA_OPTIONS                                                                         \
-    .keys = &llama_keys, .prefix = "model.", .norm = GPUSERVE_NORM_RMS,                       \
-    .norm_place = GSV_NORM_AROUND, .gamma_plus_one = true, .scale_words = true,               \
-    .is_gated = true, .is_causal = true, .default_activation = "gelu_pytorch_tanh",           \
-    .default_eps = 1e-6, .bias_keys = true, .qkv_bias = GSV_ABSENT,                           \
-    .out_bias = GSV_IF_PRESENT, .ffn_in_bias = GSV_ABSENT, .ffn_out_bias = GSV_ABSENT,        \
-    .norm_bias = GSV_ABSENT, .read = read_gemma,                                               \
-    .classifier = &llama_classifier, .token_classifier = "score", .masked = &llama_masked
+#define GEMMA_OPTIONS                                                                             \
+    .keys = &llama_keys, .prefix = "model.", .norm = GPUSERVE_NORM_RMS,                           \
+    .norm_place = GSV_NORM_AROUND, .gamma_plus_one = true, .scale_words = true, .is_gated = true, \
+    .is_causal = true, .default_activation = "gelu_pytorch_tanh", .default_eps = 1e-6,            \
+    .bias_keys = true, .qkv_bias = GSV_ABSENT, .out_bias = GSV_IF_PRESENT,                        \
+    .ffn_in_bias = GSV_ABSENT, .ffn_out_bias = GSV_ABSENT, .norm_bias = GSV_ABSENT,               \
+    .read = read_gemma, .classifier = &llama_classifier, .token_classifier = "score",             \
+    .masked = &llama_masked
 
 const struct gsv_family gsv_decoder_families[] = {
     {

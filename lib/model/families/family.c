@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-
 /* Family `i` of all tables in order; NULL after the last one. */
 static const struct gsv_family *family_at(size_t i)
 {

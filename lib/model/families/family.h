@@ -46,25 +46,25 @@ struct gsv_tensor_names {
     const char *layer;                       /* "encoder.layer.%d.", prefix of the names below */
     const char *query, *key, *value;         /* or one tensor: */
     const char *qkv;
-    const char *query_norm, *key_norm;                       /* of each head */
+    const char *query_norm, *key_norm; /* of each head */
     const char *out;
     const char *norm_before_attention, *norm_after_attention; /* see enum gsv_norm_place */
     const char *norm_before_ffn, *norm_after_ffn;
-    const char *ffn_in;        /* plain; or gate and values in one tensor; or two tensors: */
+    const char *ffn_in; /* plain; or gate and values in one tensor; or two tensors: */
     const char *gate, *values;
-    bool values_first;         /* in `ffn_in`: the values, then the gate */
+    bool values_first; /* in `ffn_in`: the values, then the gate */
     const char *ffn_out;
     const char *final_norm;
 };
 
 /* Pooling and layers of a sequence classifier. */
 struct gsv_classifier_names {
-    const char *dense;   /* first layer, or NULL: the classifier is one layer */
-    bool in_encoder;     /* the name `dense` has the encoder's prefix */
-    int32_t activation;  /* of `dense`; -1: the encoder's own */
-    const char *norm;    /* after `dense`, or NULL */
-    const char *output;  /* to the labels */
-    int32_t pooling;     /* gpuserve_pooling; 0: CLS */
+    const char *dense;  /* first layer, or NULL: the classifier is one layer */
+    bool in_encoder;    /* the name `dense` has the encoder's prefix */
+    int32_t activation; /* of `dense`; -1: the encoder's own */
+    const char *norm;   /* after `dense`, or NULL */
+    const char *output; /* to the labels */
+    int32_t pooling;    /* gpuserve_pooling; 0: CLS */
     enum gsv_presence dense_bias, output_bias;
 };
 
@@ -72,9 +72,9 @@ struct gsv_classifier_names {
  * embeddings if the file has no decoder. `norm` may list names, "a|b"; NULL: no transform. */
 struct gsv_masked_names {
     const char *transform, *norm, *decoder;
-    const char *bias, *other_bias;   /* full names; the second is used by newer files */
-    int32_t activation;              /* gpuserve_activation; -1: the encoder's own; -2: the
-                                        classifier's */
+    const char *bias, *other_bias; /* full names; the second is used by newer files */
+    int32_t activation;            /* gpuserve_activation; -1: the encoder's own; -2: the
+                                      classifier's */
     enum gsv_presence transform_bias, decoder_bias;
 };
 
@@ -87,41 +87,42 @@ struct gsv_config_keys {
 struct gsv_family {
     const char *const *model_types; /* "model_type" in config.json; ends with NULL */
     const char *const *classes;     /* prefixes of class names in "architectures"; ends with NULL */
-    const char *code;               /* the "AutoConfig" classes, "A|B", of checkpoints published with
-                                       custom code, from which the family is implemented; or NULL */
-    const char *prefix;             /* prefix of the encoder's tensors inside a larger model */
-    const char *other_prefix;       /* another one, or NULL */
+    const char *code;         /* the "AutoConfig" classes, "A|B", of checkpoints published with
+                                 custom code, from which the family is implemented; or NULL */
+    const char *prefix;       /* prefix of the encoder's tensors inside a larger model */
+    const char *other_prefix; /* another one, or NULL */
     const struct gsv_config_keys *keys;
-    const struct gsv_tensor_names *names[3]; /* layouts of checkpoints, the first that fits is used */
+    const struct gsv_tensor_names
+        *names[3]; /* layouts of checkpoints, the first that fits is used */
     const struct gsv_classifier_names *classifier; /* NULL: none */
     const char *token_classifier;                  /* NULL: "classifier" */
     bool token_transform; /* token labels: the classifier's `dense` and `norm` come first */
-    const struct gsv_masked_names *masked;         /* NULL: none */
+    const struct gsv_masked_names *masked; /* NULL: none */
 
     /* Options that are equal in all models of the family; the others are in config.json. */
     enum gsv_position_rule position_rule;
     enum gsv_norm_place norm_place;
-    int32_t norm;                  /* gpuserve_norm of all norms */
-    bool gamma_plus_one;           /* the file holds gamma - 1 (Gemma) */
-    bool is_causal;                /* unless config.json says otherwise */
-    bool is_gated;                 /* activation(gate) * values */
-    bool unbounded;                /* relative positions: no table limits the length */
-    bool always_projects;          /* `projection` exists even if the sizes are equal */
-    bool norm_after_projection;    /* the embedding norm follows the projection (DeBERTa) */
-    bool interleaves_qkv;          /* `qkv` holds query, key and value head by head (DeBERTa) */
-    bool scale_words;              /* word embeddings times sqrt(hidden_size) (Gemma) */
-    bool is_bucketed;              /* `relative` names a table of buckets of distances */
-    bool bias_keys;                /* config.json has "attention_bias", "mlp_bias", "norm_bias" */
-    bool skips_first_norm;         /* layer 0 has no norm before attention (ModernBERT) */
-    bool is_encoder_of_pair;       /* config.json describes an encoder and a decoder (T5) */
-    const char *position_type;     /* the supported "position_embedding_type"; NULL: not read */
-    float attention_scale;         /* 0: 1 / sqrt(head_size) */
+    int32_t norm;                   /* gpuserve_norm of all norms */
+    bool gamma_plus_one;            /* the file holds gamma - 1 (Gemma) */
+    bool is_causal;                 /* unless config.json says otherwise */
+    bool is_gated;                  /* activation(gate) * values */
+    bool unbounded;                 /* relative positions: no table limits the length */
+    bool always_projects;           /* `projection` exists even if the sizes are equal */
+    bool norm_after_projection;     /* the embedding norm follows the projection (DeBERTa) */
+    bool interleaves_qkv;           /* `qkv` holds query, key and value head by head (DeBERTa) */
+    bool scale_words;               /* word embeddings times sqrt(hidden_size) (Gemma) */
+    bool is_bucketed;               /* `relative` names a table of buckets of distances */
+    bool bias_keys;                 /* config.json has "attention_bias", "mlp_bias", "norm_bias" */
+    bool skips_first_norm;          /* layer 0 has no norm before attention (ModernBERT) */
+    bool is_encoder_of_pair;        /* config.json describes an encoder and a decoder (T5) */
+    const char *position_type;      /* the supported "position_embedding_type"; NULL: not read */
+    float attention_scale;          /* 0: 1 / sqrt(head_size) */
     const char *default_activation; /* NULL: gelu */
     double default_eps;             /* 0: 1e-12 */
     int32_t default_types;          /* type_vocab_size if config.json has none */
     int32_t default_max_positions;  /* 0: config.json must have it */
-    int32_t pooling;                /* gpuserve_pooling of a directory without modules.json; 0: MEAN */
-    double theta;                   /* base of rotary positions; 0: none */
+    int32_t pooling; /* gpuserve_pooling of a directory without modules.json; 0: MEAN */
+    double theta;    /* base of rotary positions; 0: none */
     enum gsv_presence qkv_bias, out_bias, ffn_in_bias, ffn_out_bias, norm_bias;
     /* Read what only this family has; NULL: nothing. */
     gpuserve_status (*read)(struct gsv_config *config, const struct gsv_json_value *json,

@@ -65,7 +65,7 @@ static gpuserve_status order_labels(const struct gsv_json_value **texts,
 }
 
 gpuserve_status gsv_config_labels(struct gsv_config *config, const struct gsv_json_value *json,
-                                   gpuserve_error *error)
+                                  gpuserve_error *error)
 {
     const struct gsv_json_value *id2label = gsv_json_member(json, "id2label");
     const struct gsv_json_value **texts;
@@ -99,7 +99,7 @@ static const char *cross_encoder_activation(const struct gsv_json_value *json)
 }
 
 gpuserve_status gsv_config_score(struct gsv_config *config, const struct gsv_json_value *json,
-                                  gpuserve_error *error)
+                                 gpuserve_error *error)
 {
     const char *type = NULL;
     const char *activation = cross_encoder_activation(json);
@@ -120,6 +120,7 @@ gpuserve_status gsv_config_score(struct gsv_config *config, const struct gsv_jso
     else if (strcmp(type, "regression") == 0)
         config->score = GPUSERVE_SCORE_RAW;
     else
-        return gsv_fail(error, GPUSERVE_E_FORMAT, GSV_CONFIG_NAME ": unknown problem_type '%.64s'", type);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, GSV_CONFIG_NAME ": unknown problem_type '%.64s'",
+                        type);
     return GPUSERVE_OK;
 }

@@ -74,7 +74,8 @@ static float frequency_of(double theta, int32_t i, int32_t dims)
     return 1.0f / powf((float)theta, (float)(2 * i) / (float)dims);
 }
 
-/* ------------------------------------------------------------------------------ kinds of scaling */
+/* ------------------------------------------------------------------------------ kinds of scaling
+ */
 
 typedef gpuserve_status (*scale_fn)(struct gsv_rotary *rotary, const struct rope *rope,
                                     gpuserve_error *error);
@@ -153,7 +154,8 @@ static gpuserve_status scale_yarn(struct gsv_rotary *rotary, const struct rope *
     return GPUSERVE_OK;
 }
 
-/* Llama 3.1: long wavelengths are divided by the factor, short ones stay, those between are mixed. */
+/* Llama 3.1: long wavelengths are divided by the factor, short ones stay, those between are mixed.
+ */
 static gpuserve_status scale_llama3(struct gsv_rotary *rotary, const struct rope *rope,
                                     gpuserve_error *error)
 {
@@ -182,9 +184,9 @@ static gpuserve_status scale_llama3(struct gsv_rotary *rotary, const struct rope
     return GPUSERVE_OK;
 }
 
-/* LongRoPE: a factor for each frequency, of texts up to the original length. Longer texts would take
- * other factors, by which the vector of a text depends on its batch in transformers; the model's
- * limit is the original length. */
+/* LongRoPE: a factor for each frequency, of texts up to the original length. Longer texts would
+ * take other factors, by which the vector of a text depends on its batch in transformers; the
+ * model's limit is the original length. */
 static gpuserve_status scale_longrope(struct gsv_rotary *rotary, const struct rope *rope,
                                       gpuserve_error *error)
 {
@@ -214,8 +216,8 @@ static gpuserve_status scale_longrope(struct gsv_rotary *rotary, const struct ro
         if (number <= 0)
             return gsv_fail(error, GPUSERVE_E_FORMAT,
                             FILE_NAME ": short_factor: element %d is not a positive number", i);
-        rotary->frequency[i] = 1.0f / ((float)number * powf((float)rope->theta,
-                                                            (float)(2 * i) / (float)rope->dims));
+        rotary->frequency[i] =
+            1.0f / ((float)number * powf((float)rope->theta, (float)(2 * i) / (float)rope->dims));
     }
     return GPUSERVE_OK;
 }
@@ -259,11 +261,12 @@ gpuserve_status gsv_rotary_read(struct gsv_rotary *rotary, const struct gsv_conf
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (strcmp(kinds[i].kind, rope.kind) == 0)
             return kinds[i].scale(rotary, &rope, error);
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                    FILE_NAME ": rope_type '%.64s' is not supported", rope.kind);
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, FILE_NAME ": rope_type '%.64s' is not supported",
+                    rope.kind);
 }
 
-/* ------------------------------------------------------------------------------- types of layers */
+/* ------------------------------------------------------------------------------- types of layers
+ */
 
 gpuserve_status gsv_layer_types_read(struct gsv_config *config, const struct gsv_json_value *json,
                                      int32_t every, int32_t offset, gpuserve_error *error)

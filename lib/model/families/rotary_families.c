@@ -2,8 +2,8 @@
  * rotary_families.c - bidirectional encoders with rotary positions or ALiBi: ModernBERT, NomicBERT,
  * GTE, Jina embeddings v2 and v3, EuroBERT.
  *
- * Names and defaults are those of transformers, or of the authors' modeling files for the layouts in
- * which the checkpoints are published.
+ * Names and defaults are those of transformers, or of the authors' modeling files for the layouts
+ * in which the checkpoints are published.
  */
 #include "lib/model/families/config.h"
 
@@ -13,15 +13,15 @@
 
 #define FILE_NAME GSV_CONFIG_NAME
 
-#define LIST(...)                   \
-    (const char *const[])           \
-    {                               \
-        __VA_ARGS__, NULL           \
+#define LIST(...)         \
+    (const char *const[]) \
+    {                     \
+        __VA_ARGS__, NULL \
     }
 
-#define BERT_KEYS                                                                               \
-    .hidden_size = "hidden_size", .n_layers = "num_hidden_layers",                              \
-    .n_heads = "num_attention_heads", .intermediate_size = "intermediate_size",                 \
+#define BERT_KEYS                                                               \
+    .hidden_size = "hidden_size", .n_layers = "num_hidden_layers",              \
+    .n_heads = "num_attention_heads", .intermediate_size = "intermediate_size", \
     .activation = "hidden_act", .max_positions = "max_position_embeddings"
 
 static const struct gsv_config_keys rotary_keys = {
@@ -30,11 +30,11 @@ static const struct gsv_config_keys rotary_keys = {
     .head_size = "head_dim",
 };
 
-#define SPLIT_PROJECTIONS                                                               \
+#define SPLIT_PROJECTIONS                                                                \
     .query = "self_attn.q_proj", .key = "self_attn.k_proj", .value = "self_attn.v_proj", \
     .out = "self_attn.o_proj"
 #define SPLIT_GATE .gate = "mlp.gate_proj", .values = "mlp.up_proj", .ffn_out = "mlp.down_proj"
-#define WORDS_AND_TYPES                      \
+#define WORDS_AND_TYPES \
     .word = "embeddings.word_embeddings", .type = "embeddings.token_type_embeddings"
 
 static const struct gsv_masked_names lm_masked = {
@@ -52,7 +52,8 @@ static const struct gsv_classifier_names pooler_classifier = {
     .output = "classifier",
 };
 
-/* ------------------------------------------------------------------------------------- ModernBERT */
+/* ------------------------------------------------------------------------------------- ModernBERT
+ */
 
 static const struct gsv_config_keys modernbert_keys = {
     .hidden_size = "hidden_size",
@@ -98,8 +99,7 @@ static gpuserve_status read_classifier_pooling(struct gsv_config *config,
                                                const char *preset, gpuserve_error *error)
 {
     const char *name = preset;
-    const gpuserve_status st =
-        gsv_json_string(json, "classifier_pooling", FILE_NAME, &name, error);
+    const gpuserve_status st = gsv_json_string(json, "classifier_pooling", FILE_NAME, &name, error);
 
     if (st != GPUSERVE_OK)
         return st;
@@ -141,7 +141,8 @@ static gpuserve_status read_modernbert(struct gsv_config *config, const struct g
     return st == GPUSERVE_OK ? read_classifier_pooling(config, json, "cls", error) : st;
 }
 
-/* --------------------------------------------------------------------------------------- EuroBERT */
+/* --------------------------------------------------------------------------------------- EuroBERT
+ */
 
 static const struct gsv_config_keys eurobert_keys = {
     BERT_KEYS,
@@ -171,13 +172,14 @@ static const struct gsv_masked_names eurobert_masked = {
 static gpuserve_status read_eurobert(struct gsv_config *config, const struct gsv_json_value *json,
                                      gpuserve_error *error)
 {
-    const gpuserve_status st = gsv_rotary_read(&config->rotary[0], config, json, NULL,
-                                               "rope_theta", config->family->theta, error);
+    const gpuserve_status st = gsv_rotary_read(&config->rotary[0], config, json, NULL, "rope_theta",
+                                               config->family->theta, error);
 
     return st == GPUSERVE_OK ? read_classifier_pooling(config, json, "late", error) : st;
 }
 
-/* -------------------------------------------------------------------------------------- NomicBERT */
+/* -------------------------------------------------------------------------------------- NomicBERT
+ */
 
 static const struct gsv_config_keys nomic_keys = {
     .hidden_size = "hidden_size|n_embd",
@@ -190,15 +192,9 @@ static const struct gsv_config_keys nomic_keys = {
     .head_size = "head_dim",
 };
 static const struct gsv_tensor_names nomic_hub_names = {
-    WORDS_AND_TYPES,
-    .embedding_norm = "emb_ln",
-    .layer = "encoder.layers.%d.",
-    .qkv = "attn.Wqkv",
-    .out = "attn.out_proj",
-    .norm_after_attention = "norm1",
-    .gate = "mlp.fc12",
-    .values = "mlp.fc11",
-    .ffn_out = "mlp.fc2",
+    WORDS_AND_TYPES,           .embedding_norm = "emb_ln", .layer = "encoder.layers.%d.",
+    .qkv = "attn.Wqkv",        .out = "attn.out_proj",     .norm_after_attention = "norm1",
+    .gate = "mlp.fc12",        .values = "mlp.fc11",       .ffn_out = "mlp.fc2",
     .norm_after_ffn = "norm2",
 };
 static const struct gsv_tensor_names nomic_names = {
@@ -223,8 +219,9 @@ static const struct gsv_masked_names nomic_masked = {
 static gpuserve_status read_nomic(struct gsv_config *config, const struct gsv_json_value *json,
                                   gpuserve_error *error)
 {
-    static const char *const refused[] = { "prenorm", "parallel_block", "use_rms_norm",
-                                           "rotary_emb_scale_base", "num_experts", "causal",
+    static const char *const refused[] = { "prenorm",      "parallel_block",
+                                           "use_rms_norm", "rotary_emb_scale_base",
+                                           "num_experts",  "causal",
                                            "mlp_fc1_bias", "mlp_fc2_bias" };
     const char *activation = NULL;
     double fraction = 1.0, factor = 0;
@@ -257,7 +254,8 @@ static gpuserve_status read_nomic(struct gsv_config *config, const struct gsv_js
     return st;
 }
 
-/* --------------------------------------------------------------------------------------------- GTE */
+/* --------------------------------------------------------------------------------------------- GTE
+ */
 
 static const struct gsv_tensor_names gte_hub_names = {
     WORDS_AND_TYPES,
@@ -283,12 +281,13 @@ static gpuserve_status read_gte(struct gsv_config *config, const struct gsv_json
     if (st == GPUSERVE_OK && strcmp(norm, "layer_norm") != 0)
         st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                       FILE_NAME ": layer_norm_type '%.64s' is not supported", norm);
-    return st == GPUSERVE_OK ? gsv_rotary_read(&config->rotary[0], config, json, NULL,
-                                               "rope_theta", config->family->theta, error)
+    return st == GPUSERVE_OK ? gsv_rotary_read(&config->rotary[0], config, json, NULL, "rope_theta",
+                                               config->family->theta, error)
                              : st;
 }
 
-/* -------------------------------------------------------------------------------- Jina embeddings */
+/* -------------------------------------------------------------------------------- Jina embeddings
+ */
 
 static const struct gsv_tensor_names jina_v3_names = {
     WORDS_AND_TYPES,
@@ -344,7 +343,8 @@ static gpuserve_status read_jina_v2(struct gsv_config *config, const struct gsv_
     return st;
 }
 
-/* ------------------------------------------------------------------------------------------- rows */
+/* ------------------------------------------------------------------------------------------- rows
+ */
 
 const struct gsv_family gsv_rotary_families[] = {
     {

@@ -1,0 +1,61 @@
+/*
+ * rows.h - contents of gsv_exec, and the pooled rows during the layers after the encoder.
+ *
+ * run.c pools and embeds; classify.c classifies and weighs vocabulary words. Operations are queued on
+ * the stream of one thread.
+ */
+#ifndef GSV_MODEL_ROWS_H
+#define GSV_MODEL_ROWS_H
+
+#include "lib/model/encoder.h"
+#include "lib/model/weights.h"
+
+struct gsv_exec {
+    const struct gsv_net *net; /* borrowed */
+    struct gpuserve_stream *stream;
+    struct gsv_exec_layout layout;
+    char *memory; /* device memory */
+    struct gsv_activations at;
+    float *pooled[2]; /* device, [max_sequences, pooled_columns] */
+    float *bounce;    /* host; rows that are cut or interleaved; NULL if none */
+    int32_t *parts;   /* host, [2 * max_sequences]; NULL unless the model skips prompts */
+    int32_t max_sequences;
+};
+
+/* float32 rows on the device during the layers after the encoder. */
+struct gsv_rows {
+    struct gsv_exec *work;
+    const struct gpuserve_batch *batch;
+    float *data; /* one of work->pooled */
+    int32_t columns;
+    int32_t ld; /* leading dimension: floats from row to row */
+    bool skips; /* pooling excludes the prompt's tokens, or pad tokens at the end */
+};
+
+/* Pool the first `columns` columns of the concatenated poolings. CLS takes the first token of a
+ * text, even if it is skipped. */
+gpuserve_status gsv_rows_pool(struct gsv_rows *rows, const int32_t poolings[], int32_t n_poolings,
+                              int32_t columns, bool normalize);
+
+/* Apply one linear, or n of them; the rows move to the other buffer. */
+gpuserve_status gsv_rows_layer(struct gsv_rows *rows, int32_t item_index);
+gpuserve_status gsv_rows_layers(struct gsv_rows *rows, int32_t first, int32_t n);
+
+/* Normalize (NONE) or activate the first `columns` columns of each row, in place. */
+gpuserve_status gsv_rows_activate(const struct gsv_rows *rows, int32_t columns, int32_t activation);
+
+/* Compute the embedding, of which `dimensions` columns are valid. With Dense modules the rows keep
+ * their full width. */
+gpuserve_status gsv_rows_embed(struct gsv_rows *rows, int32_t dimensions, bool normalize);
+
+/* The classifier on each token: logits in `wide`. */
+gpuserve_status gsv_rows_label_tokens(const struct gsv_rows *rows);
+
+/* Scores of the model's own classifier or of the head file. */
+gpuserve_status gsv_rows_classify(struct gsv_rows *rows, uint32_t score);
+
+/* The maximum logit of each vocabulary word over the tokens of a text, and its weight. */
+gpuserve_status gsv_rows_weigh_words(struct gsv_rows *rows);
+void gsv_saturate(float *values, size_t n, bool twice);
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * weight_map.h - functions shared by the files that find the weights of a model by name and add them
+ * to the items of a gsv_spec.
+ */
+#ifndef GSV_MODEL_WEIGHT_MAP_H
+#define GSV_MODEL_WEIGHT_MAP_H
+
+#include "lib/model/spec.h"
+
+#define GSV_TENSOR_NAME_BYTES 192
+
+/* Context of the search, to keep argument lists short. */
+struct gsv_collector {
+    struct gsv_spec *spec;
+    const struct gsv_checkpoint *from;
+    const char *prefix;
+    gpuserve_error *error;
+};
+
+/* Check type and shape; rows 0: a vector of `cols` elements. */
+gpuserve_status gsv_check_tensor(const struct gsv_tensor *t, uint64_t rows, uint64_t cols,
+                                 gpuserve_error *error);
+
+/* Rows [first, first + n) of a tensor with a checked shape. */
+struct gsv_tensor gsv_tensor_rows(const struct gsv_tensor *whole, int32_t first, int32_t n);
+
+/* Add an item of one part; gsv_spec.items is large enough. */
+struct gsv_weight *gsv_add_item(struct gsv_spec *spec, enum gsv_weight_kind kind, int32_t n,
+                                int32_t k);
+
+/* Add gamma, then beta. A name NULL: no norm. */
+gpuserve_status gsv_add_norm(const struct gsv_collector *c, const char *name, int32_t cols,
+                             struct gsv_norm_items *norm);
+
+/* Add a linear of one tensor. */
+gpuserve_status gsv_add_linear(const struct gsv_collector *c, enum gsv_weight_kind kind,
+                               const char *name, enum gsv_presence bias, int32_t rows, int32_t cols,
+                               int32_t activation);
+
+/* Add the items after the encoder; implemented in head_map.c. */
+gpuserve_status gsv_collect_heads(struct gsv_spec *spec, gpuserve_error *error);
+
+#endif
