@@ -17,8 +17,8 @@ static gpuserve_status add_dense(struct gsv_spec *spec, int32_t i, gpuserve_erro
     const struct gsv_collector c = { spec, &spec->dense_weights[i], "", error };
 
     return gsv_add_linear(&c, GSV_ITEM_LINEAR_EXACT, "linear",
-                      dense->has_bias ? GSV_REQUIRED : GSV_ABSENT, dense->out_features,
-                      dense->in_features, dense->activation);
+                          dense->has_bias ? GSV_REQUIRED : GSV_ABSENT, dense->out_features,
+                          dense->in_features, dense->activation);
 }
 
 /* CLIP's projection after pooling. */
@@ -29,7 +29,7 @@ static gpuserve_status add_text_projection(struct gsv_spec *spec, gpuserve_error
     if (spec->config.projection_dim == 0)
         return GPUSERVE_OK;
     return gsv_add_linear(&c, GSV_ITEM_LINEAR_EXACT, "text_projection", GSV_ABSENT,
-                      spec->config.projection_dim, spec->config.hidden_size, GPUSERVE_ACT_NONE);
+                          spec->config.projection_dim, spec->config.hidden_size, GPUSERVE_ACT_NONE);
 }
 
 /* The number of labels is the number of rows of the last layer; config.json does not contain it. */
@@ -52,13 +52,13 @@ static gpuserve_status count_labels(const struct gsv_spec *spec, const char *lay
     return GPUSERVE_OK;
 }
 
-/* The layers of a sequence classifier run on pooled rows; those of a token classifier, and of logits
- * that are pooled, on tokens. */
+/* The layers of a sequence classifier run on pooled rows; those of a token classifier, and of
+ * logits that are pooled, on tokens. */
 static gpuserve_status add_classifier(struct gsv_spec *spec, bool by_token, gpuserve_error *error)
 {
     const struct gsv_classifier_names *names = spec->config.family->classifier;
-    const bool has_dense = names && names->dense && (!spec->config.labels_tokens ||
-                                                     spec->config.family->token_transform);
+    const bool has_dense = names && names->dense &&
+                           (!spec->config.labels_tokens || spec->config.family->token_transform);
     const enum gsv_weight_kind kind = by_token ? GSV_ITEM_LINEAR_PLAIN : GSV_ITEM_LINEAR_EXACT;
     const int32_t hidden = spec->config.hidden_size;
     const struct gsv_collector inside = { spec, &spec->weights, spec->prefix, error };
@@ -77,7 +77,7 @@ static gpuserve_status add_classifier(struct gsv_spec *spec, bool by_token, gpus
     st = count_labels(spec, output, &n, error);
     if (st == GPUSERVE_OK && has_dense) {
         st = gsv_add_linear(names->in_encoder ? &inside : &outside, kind, names->dense,
-                        names->dense_bias, hidden, hidden, spec->config.classifier_activation);
+                            names->dense_bias, hidden, hidden, spec->config.classifier_activation);
         spec->n_classifier++;
     }
     if (st == GPUSERVE_OK)
@@ -158,10 +158,10 @@ static gpuserve_status find_decoder(struct gsv_spec *spec, struct gsv_tensor *de
     if (spec->is_decoder_tied)
         *decoder = spec->items[spec->word].weight[0];
     return gsv_check_tensor(decoder, (uint64_t)spec->config.vocab_size,
-                        decoder->rank == 2 && decoder->shape[1] <= 1 << 16
-                            ? decoder->shape[1]
-                            : (uint64_t)spec->config.embedding_size,
-                        error);
+                            decoder->rank == 2 && decoder->shape[1] <= 1 << 16
+                                ? decoder->shape[1]
+                                : (uint64_t)spec->config.embedding_size,
+                            error);
 }
 
 static void add_decoder(struct gsv_spec *spec, const struct gsv_tensor *decoder,
@@ -202,7 +202,7 @@ static gpuserve_status add_transform(struct gsv_spec *spec, int32_t width, gpuse
                               spec->config.hidden_size);
     spec->transform = (int32_t)spec->n_items;
     st = gsv_add_linear(&c, GSV_ITEM_LINEAR_PLAIN, names->transform, names->transform_bias, width,
-                    spec->config.hidden_size, activation);
+                        spec->config.hidden_size, activation);
     return st == GPUSERVE_OK ? gsv_add_norm(&c, names->norm, width, &spec->masked_norm) : st;
 }
 

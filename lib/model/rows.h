@@ -1,8 +1,8 @@
 /*
  * rows.h - contents of gsv_exec, and the pooled rows during the layers after the encoder.
  *
- * run.c pools and embeds; classify.c classifies and weighs vocabulary words. Operations are queued on
- * the stream of one thread.
+ * run.c pools and embeds; classify.c classifies and weighs vocabulary words. Operations are queued
+ * on the stream of one thread.
  */
 #ifndef GSV_MODEL_ROWS_H
 #define GSV_MODEL_ROWS_H

@@ -147,7 +147,10 @@ static int32_t end_of_part(const struct gsv_config *config, const struct gpuserv
             return i + 1;
         at = host->ids[i] > host->ids[at] ? i : at;
     }
-    return config->last_rule == GSV_LAST_LARGEST && end > begin ? at + 1 : end;
+    if (config->last_rule ==
+        GSV_LAST_FIRST_END) /* as in transformers: without an end, the first one */
+        at = begin;
+    return end > begin ? at + 1 : end;
 }
 
 /* Write the cu_seqlens of a batch split into parts to the device: the part of text 0 that is
@@ -165,8 +168,7 @@ static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_
         const int32_t begin = host->cu_seqlens[s], end = host->cu_seqlens[s + 1];
 
         work->parts[2 * s] = end - begin > skip ? begin + skip : end;
-        work->parts[2 * s + 1] =
-            skip > 0 ? end : end_of_part(&spec->config, host, begin, end);
+        work->parts[2 * s + 1] = skip > 0 ? end : end_of_part(&spec->config, host, begin, end);
     }
     return work->net->backend->memory_write(work->net->device, work->memory + work->layout.parts,
                                             work->parts, n * sizeof(*work->parts), error);

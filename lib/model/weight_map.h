@@ -1,6 +1,6 @@
 /*
- * weight_map.h - functions shared by the files that find the weights of a model by name and add them
- * to the items of a gsv_spec.
+ * weight_map.h - functions shared by the files that find the weights of a model by name and add
+ * them to the items of a gsv_spec.
  */
 #ifndef GSV_MODEL_WEIGHT_MAP_H
 #define GSV_MODEL_WEIGHT_MAP_H

@@ -61,7 +61,7 @@ struct gsv_config {
     int32_t n_kv_heads, head_size, embedding_size;
     int32_t n_stored_layers; /* fewer than n_layers if layers share weights (ALBERT) */
     int32_t max_positions, first_position, type_vocab_size;
-    int32_t pad_id;     /* -1: config.json has none */
+    int32_t pad_id; /* -1: config.json has none */
     int32_t end_id; /* of GSV_LAST_FIRST_END */
     enum gsv_last_rule last_rule;
     int32_t activation; /* gpuserve_activation of the feed-forward layers */

@@ -98,8 +98,8 @@ static const struct gsv_tensor_names clip_names = {
     .final_norm = "final_layer_norm",
 };
 
-/* The embedding is the vector of the end of text. Configurations with eos_token_id 2 are older than the
- * key: there it is the token with the largest id. */
+/* The embedding is the vector of the end of text. Configurations with eos_token_id 2 are older than
+ * the key: there it is the token with the largest id. */
 static gpuserve_status read_clip(struct gsv_config *config, const struct gsv_json_value *json,
                                  gpuserve_error *error)
 {
